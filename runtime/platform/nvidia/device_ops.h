@@ -1,0 +1,214 @@
+// What a kernel may ask of the GPU, on NVIDIA GPUs (sm_90 and later).
+//
+// The three files runtime/platform/{amd,nvidia,emulation}/device_ops.h declare the same functions
+// with the same contract; the include path picks one. Kernels use these and plain HIP
+// (__global__, threadIdx, __shared__, __syncthreads, this_grid().sync()), nothing of a vendor.
+//
+//   kWaveSize            lanes that execute together. Not usable as a constant expression: in
+//                        emulation it is chosen when the process starts.
+//   kMinWaveSize         the smallest kWaveSize of this platform, a constant expression.
+//   kClockHz             ticks per second of Clock().
+//
+//   Lane(), Wave()       position of the caller in a one-dimensional block.
+//
+//   Load/Store/...       scoped atomics on aligned uint32_t, int32_t, uint64_t. The scope says who
+//                        may be on the other side: kBlock, kDevice (this GPU), kSystem (any GPU or
+//                        the host). Acquire and release are the operation's own, never `volatile`.
+//   FenceAcquire/Release fences of the same scopes, to stand after a loop of relaxed loads, or
+//                        before relaxed stores.
+//
+//   SyncWave()           all lanes of the wave arrive; orders their memory accesses among them.
+//   Shuffle*, Ballot     all lanes of the wave take part. Values of 4 or 8 bytes.
+//
+//   Vec16                16 bytes, the unit of every row copy; rows are 16-byte aligned.
+//   LoadStream           a plain load of data that is read once: does not displace other data.
+//   StoreStream          a plain store of data that this GPU does not read again. Neither orders
+//                        anything: publish with a release afterwards.
+//   LoadOnce16           one indivisible relaxed 16-byte load at system scope: all of one
+//   StoreOnce16          StoreOnce16 or nothing of it (both 16-byte aligned).
+//
+//   Pause()              inside every polling loop.
+//   Clock()              monotonic ticks of this GPU. Clocks of different GPUs are not common.
+//
+//   Fp16/Bf16 pairs      two values packed in 32 bits, the first in the low half; conversion from
+//                        float rounds to nearest even, NaN stays NaN, overflow becomes infinity.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_OPS_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_OPS_H_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+namespace octet::device {
+
+inline constexpr int kWaveSize = 32;
+inline constexpr int kMinWaveSize = 32;
+inline constexpr uint64_t kClockHz = 1'000'000'000;
+
+enum class Scope { kBlock, kDevice, kSystem };
+
+namespace internal {
+
+template <Scope scope>
+__device__ constexpr auto ThreadScope() {
+  if constexpr (scope == Scope::kBlock) {
+    return __NV_THREAD_SCOPE_BLOCK;
+  } else if constexpr (scope == Scope::kDevice) {
+    return __NV_THREAD_SCOPE_DEVICE;
+  } else {
+    return __NV_THREAD_SCOPE_SYSTEM;
+  }
+}
+
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+
+}  // namespace internal
+
+// ---- position
+
+__device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x % kWaveSize); }
+__device__ __forceinline__ int Wave() { return static_cast<int>(threadIdx.x / kWaveSize); }
+
+// ---- scoped atomics
+
+template <Scope scope, typename T>
+__device__ __forceinline__ T LoadRelaxed(const T* p) {
+  return __nv_atomic_load_n(const_cast<T*>(p), __NV_ATOMIC_RELAXED, internal::ThreadScope<scope>());
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T LoadAcquire(const T* p) {
+  return __nv_atomic_load_n(const_cast<T*>(p), __NV_ATOMIC_ACQUIRE, internal::ThreadScope<scope>());
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ void StoreRelaxed(T* p, T v) {
+  __nv_atomic_store_n(p, v, __NV_ATOMIC_RELAXED, internal::ThreadScope<scope>());
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ void StoreRelease(T* p, T v) {
+  __nv_atomic_store_n(p, v, __NV_ATOMIC_RELEASE, internal::ThreadScope<scope>());
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T FetchAddRelaxed(T* p, T v) {
+  return __nv_atomic_fetch_add(p, v, __NV_ATOMIC_RELAXED, internal::ThreadScope<scope>());
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T FetchAddAcqRel(T* p, T v) {
+  return __nv_atomic_fetch_add(p, v, __NV_ATOMIC_ACQ_REL, internal::ThreadScope<scope>());
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
+  return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_RELAXED, internal::ThreadScope<scope>());
+}
+// The fence builtin takes its scope as a literal only.
+template <Scope scope>
+__device__ __forceinline__ void FenceAcquire() {
+  if constexpr (scope == Scope::kBlock) {
+    __nv_atomic_thread_fence(__NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_BLOCK);
+  } else if constexpr (scope == Scope::kDevice) {
+    __nv_atomic_thread_fence(__NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE);
+  } else {
+    __nv_atomic_thread_fence(__NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_SYSTEM);
+  }
+}
+template <Scope scope>
+__device__ __forceinline__ void FenceRelease() {
+  if constexpr (scope == Scope::kBlock) {
+    __nv_atomic_thread_fence(__NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_BLOCK);
+  } else if constexpr (scope == Scope::kDevice) {
+    __nv_atomic_thread_fence(__NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_DEVICE);
+  } else {
+    __nv_atomic_thread_fence(__NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_SYSTEM);
+  }
+}
+
+// ---- waves
+
+__device__ __forceinline__ void SyncWave() { __syncwarp(); }
+template <typename T>
+__device__ __forceinline__ T Shuffle(T v, int lane) {
+  return __shfl_sync(internal::kAllLanes, v, lane);
+}
+template <typename T>
+__device__ __forceinline__ T ShuffleXor(T v, int mask) {
+  return __shfl_xor_sync(internal::kAllLanes, v, mask);
+}
+// The value of the lane `delta` below; a lane with none below gets its own.
+template <typename T>
+__device__ __forceinline__ T ShuffleUp(T v, int delta) {
+  return __shfl_up_sync(internal::kAllLanes, v, delta);
+}
+// Bit i is set where lane i's predicate holds.
+__device__ __forceinline__ uint64_t Ballot(bool predicate) {
+  return __ballot_sync(internal::kAllLanes, predicate);
+}
+
+// ---- rows of 16 bytes
+
+struct alignas(16) Vec16 {
+  uint32_t w[4];
+};
+
+__device__ __forceinline__ Vec16 LoadStream(const Vec16* p) {
+  Vec16 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+               : "l"(p)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void StoreStream(Vec16* p, const Vec16& v) {
+  asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.w[0]),
+               "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+               : "memory");
+}
+__device__ __forceinline__ Vec16 LoadOnce16(const Vec16* p) {
+  Vec16 v;
+  asm volatile(
+      "{.reg .b128 q; .reg .b64 lo, hi;\n"
+      "ld.relaxed.sys.global.b128 q, [%4];\n"
+      "mov.b128 {lo, hi}, q; mov.b64 {%0,%1}, lo; mov.b64 {%2,%3}, hi;}"
+      : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+      : "l"(p)
+      : "memory");
+  return v;
+}
+__device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
+  asm volatile(
+      "{.reg .b128 q; .reg .b64 lo, hi;\n"
+      "mov.b64 lo, {%1,%2}; mov.b64 hi, {%3,%4}; mov.b128 q, {lo, hi};\n"
+      "st.relaxed.sys.global.b128 [%0], q;}" ::"l"(p),
+      "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+      : "memory");
+}
+
+// ---- waiting and time
+
+__device__ __forceinline__ void Pause() { __nanosleep(20); }
+__device__ __forceinline__ uint64_t Clock() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
+  return t;
+}
+
+// ---- 16-bit floating point, in pairs
+
+__device__ __forceinline__ float2 UnpackBf16(uint32_t pair) {
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U));
+}
+__device__ __forceinline__ uint32_t PackBf16(float first, float second) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+__device__ __forceinline__ float2 UnpackFp16(uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+__device__ __forceinline__ uint32_t PackFp16(float first, float second) {
+  const __half2 v = __floats2half2_rn(first, second);
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_OPS_H_
