@@ -101,26 +101,20 @@ template <Scope scope, typename T>
 __device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
   return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_RELAXED, internal::ThreadScope<scope>());
 }
-// The fence builtin takes its scope as a literal only.
+// PTX has one fence for both directions. The compiler's own builtin makes it the dearer fence.sc.
 template <Scope scope>
 __device__ __forceinline__ void FenceAcquire() {
   if constexpr (scope == Scope::kBlock) {
-    __nv_atomic_thread_fence(__NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_BLOCK);
+    asm volatile("fence.acq_rel.cta;" ::: "memory");
   } else if constexpr (scope == Scope::kDevice) {
-    __nv_atomic_thread_fence(__NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
   } else {
-    __nv_atomic_thread_fence(__NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_SYSTEM);
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
   }
 }
 template <Scope scope>
 __device__ __forceinline__ void FenceRelease() {
-  if constexpr (scope == Scope::kBlock) {
-    __nv_atomic_thread_fence(__NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_BLOCK);
-  } else if constexpr (scope == Scope::kDevice) {
-    __nv_atomic_thread_fence(__NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_DEVICE);
-  } else {
-    __nv_atomic_thread_fence(__NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_SYSTEM);
-  }
+  FenceAcquire<scope>();
 }
 
 // ---- waves
