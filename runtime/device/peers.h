@@ -1,0 +1,49 @@
+// Addresses of the same symmetric object on every rank. Plain records, shared by host and device.
+#ifndef OCTET_RUNTIME_DEVICE_PEERS_H_
+#define OCTET_RUNTIME_DEVICE_PEERS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octet {
+
+// The most ranks of a node. Every array over ranks has this length.
+inline constexpr int kMaxRanks = 16;
+
+namespace device {
+
+// Where each rank's symmetric heap begins, as seen by the GPU that holds this record.
+struct PeerBases {
+  char* base[kMaxRanks];
+  int rank;       // whose record this is
+  int num_ranks;  // base[0 .. num_ranks-1] are valid
+};
+
+// The address on `peer` of the object that lies at `mine` in this rank's heap. Every object has the
+// same offset in every heap, so that two bases are all that a kernel needs to know.
+template <typename T>
+__host__ __device__ inline T* Translate(const PeerBases& peers, T* mine, int peer) {
+  const ptrdiff_t offset = reinterpret_cast<const char*>(mine) - peers.base[peers.rank];
+  return reinterpret_cast<T*>(peers.base[peer] + offset);
+}
+
+}  // namespace device
+
+// An object of `T`s at the same offset of every rank's symmetric heap.
+template <typename T>
+struct SymmetricPtr {
+  size_t offset = 0;
+
+  __host__ __device__ T* On(const device::PeerBases& peers, int rank) const {
+    return reinterpret_cast<T*>(peers.base[rank] + offset);
+  }
+  __host__ __device__ T* Mine(const device::PeerBases& peers) const {
+    return On(peers, peers.rank);
+  }
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_DEVICE_PEERS_H_

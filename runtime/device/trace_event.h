@@ -1,0 +1,28 @@
+// Events recorded inside kernels (tracer.h) and written as one Perfetto file (runtime/trace.h).
+// Plain records, shared by host and device.
+#ifndef OCTET_RUNTIME_DEVICE_TRACE_EVENT_H_
+#define OCTET_RUNTIME_DEVICE_TRACE_EVENT_H_
+
+#include <cstdint>
+
+namespace octet::device {
+
+struct TraceEvent {
+  uint64_t start;  // ticks of this GPU's Clock()
+  uint64_t stop;
+  uint32_t tag;     // index into the names that the host gives (TraceCollector::Write)
+  uint32_t detail;  // one number for the reader: a peer, a row, a token
+};
+
+// This GPU's event memory: `capacity` events for each of `num_blocks` blocks; blocks beyond that
+// and events beyond the capacity are counted but not kept.
+struct TraceBuffer {
+  TraceEvent* events;  // [num_blocks][capacity]
+  uint32_t* counts;    // [num_blocks]
+  uint32_t num_blocks;
+  uint32_t capacity;
+};
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_DEVICE_TRACE_EVENT_H_

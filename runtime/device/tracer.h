@@ -1,0 +1,41 @@
+// Recording events inside kernels. A kernel that can be traced is a template on its tracer: Tracer
+// records, NoTracer compiles to nothing. The first wave of each block records, so that the slices
+// of one block nest.
+#ifndef OCTET_RUNTIME_DEVICE_TRACER_H_
+#define OCTET_RUNTIME_DEVICE_TRACER_H_
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "runtime/device/trace_event.h"
+
+namespace octet::device {
+
+class NoTracer {
+ public:
+  __device__ explicit NoTracer(const TraceBuffer&) {}
+  __device__ uint64_t Start() const { return 0; }
+  __device__ void Stop(uint64_t, uint32_t, uint32_t = 0) const {}
+};
+
+class Tracer {
+ public:
+  __device__ explicit Tracer(const TraceBuffer& buffer)
+      : buffer_(buffer), on_(threadIdx.x == 0 && blockIdx.x < buffer.num_blocks) {}
+  __device__ uint64_t Start() const { return on_ ? Clock() : 0; }
+  __device__ void Stop(uint64_t start, uint32_t tag, uint32_t detail = 0) const {
+    if (!on_) return;
+    const uint32_t i = FetchAddRelaxed<Scope::kDevice>(&buffer_.counts[blockIdx.x], 1U);
+    if (i >= buffer_.capacity) return;
+    const uint64_t first = static_cast<uint64_t>(blockIdx.x) * buffer_.capacity;
+    buffer_.events[first + i] = TraceEvent{start, Clock(), tag, detail};
+  }
+
+ private:
+  TraceBuffer buffer_;
+  bool on_;
+};
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_DEVICE_TRACER_H_

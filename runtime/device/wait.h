@@ -1,0 +1,119 @@
+// Every wait of every kernel. A wait polls relaxed at system scope, ends with one acquire fence,
+// and has a deadline: it ends in a FailureRecord, never in a hang.
+//
+// Epochs are call numbers that only grow (modulo 2^32); "arrived" means at least as far along as
+// expected, so a fast writer that is already one call ahead is never missed.
+#ifndef OCTET_RUNTIME_DEVICE_WAIT_H_
+#define OCTET_RUNTIME_DEVICE_WAIT_H_
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "runtime/device/failure_record.h"
+
+namespace octet::device {
+
+// Looking at the clock and at the abort word costs more than a poll, the latter a trip to the host.
+inline constexpr uint32_t kPollsPerClockCheck = 256;
+inline constexpr uint32_t kClockChecksPerAbortCheck = 16;
+
+__host__ __device__ inline bool EpochReached(uint32_t seen, uint32_t expected) {
+  return static_cast<int32_t>(seen - expected) >= 0;
+}
+
+// A count that travels with its epoch in one word, so that neither can be seen without the other.
+__host__ __device__ inline uint64_t PackEpochCount(uint32_t epoch, uint32_t count) {
+  return (static_cast<uint64_t>(epoch) << 32) | count;
+}
+__host__ __device__ inline uint32_t EpochOf(uint64_t word) {
+  return static_cast<uint32_t>(word >> 32);
+}
+__host__ __device__ inline uint32_t CountOf(uint64_t word) { return static_cast<uint32_t>(word); }
+
+// Tells the whole node to stop waiting. The first failure of this rank is written down.
+__device__ inline void Fail(const FailurePort& port, FailureKind kind, const Site& site,
+                            uint64_t expected, uint64_t seen, uint64_t waited_ticks) {
+  if (ExchangeRelaxed<Scope::kDevice>(port.claimed, 1U) == 0) {
+    FailureRecord* record = port.record;
+    record->kind = kind;
+    record->client = port.client;
+    record->site = site.site;
+    record->peer = site.peer;
+    record->index = site.index;
+    record->expected = expected;
+    record->seen = seen;
+    record->waited_ticks = waited_ticks;
+    StoreRelease<Scope::kSystem>(&record->complete, 1U);
+  }
+  StoreRelease<Scope::kSystem>(port.abort_word, 1U);
+}
+
+// Polls `word` until `arrived(value)`. True with acquire semantics at system scope once it has;
+// false when the deadline passed or the node was told to stop: the caller must then touch nothing
+// that the wait would have guarded. Each caller waits by itself: one lane of a wave should call
+// this and the wave should then agree (WaveWait below).
+template <typename T, typename Arrived>
+__device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
+                                 uint64_t expected, Arrived arrived) {
+  T seen = LoadRelaxed<Scope::kSystem>(word);
+  if (!arrived(seen)) {
+    uint64_t start = 0;
+    uint32_t polls = 0;
+    uint32_t checks = 0;
+    do {
+      if (++polls % kPollsPerClockCheck == 0) {
+        const uint64_t now = Clock();
+        if (start == 0) start = now;
+        if (now - start > port.deadline_ticks) {
+          Fail(port, FailureKind::kDeadline, site, expected, seen, now - start);
+          return false;
+        }
+        if (checks++ % kClockChecksPerAbortCheck == 0 &&
+            LoadRelaxed<Scope::kSystem>(port.abort_word) != 0) {
+          return false;
+        }
+      }
+      Pause();
+      seen = LoadRelaxed<Scope::kSystem>(word);
+    } while (!arrived(seen));
+  }
+  FenceAcquire<Scope::kSystem>();
+  return true;
+}
+
+// Waits for a flag to reach an epoch.
+__device__ inline bool WaitEpoch(const FailurePort& port, const uint32_t* flag, uint32_t epoch,
+                                 const Site& site) {
+  return WaitUntil(port, flag, site, epoch,
+                   [epoch](uint32_t seen) { return EpochReached(seen, epoch); });
+}
+
+// Waits for a word made by PackEpochCount to reach an epoch and returns its count.
+__device__ inline bool WaitEpochCount(const FailurePort& port, const uint64_t* word, uint32_t epoch,
+                                      const Site& site, uint32_t* count) {
+  const bool arrived = WaitUntil(port, word, site, epoch, [epoch](uint64_t seen) {
+    return EpochReached(EpochOf(seen), epoch);
+  });
+  *count = arrived ? CountOf(LoadRelaxed<Scope::kSystem>(word)) : 0;
+  return arrived;
+}
+
+// All lanes of the wave wait for one flag: lane 0 polls, then all of them may read what it guards.
+__device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint32_t* flag, uint32_t epoch,
+                                     const Site& site) {
+  int arrived = 0;
+  if (Lane() == 0) arrived = WaitEpoch(port, flag, epoch, site) ? 1 : 0;
+  SyncWave();
+  return Shuffle(arrived, 0) != 0;
+}
+
+// Publishes what all lanes of this wave stored: lane 0 releases at system scope after the wave has
+// arrived.
+__device__ inline void WavePublish(uint32_t* flag, uint32_t epoch) {
+  SyncWave();
+  if (Lane() == 0) StoreRelease<Scope::kSystem>(flag, epoch);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_DEVICE_WAIT_H_

@@ -1,0 +1,29 @@
+// hipError_t as a Status that says which call failed where.
+#ifndef OCTET_RUNTIME_GPU_STATUS_H_
+#define OCTET_RUNTIME_GPU_STATUS_H_
+
+#include <hip/hip_runtime.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+
+// OK for hipSuccess. Otherwise "<call>: <hipErrorName>: <hipErrorString> (device d)", where d is
+// the calling thread's current device, and the thread's last HIP error is cleared, so that it does
+// not come back from an innocent later call.
+//   no GPU or no driver        kUnavailable
+//   out of memory              kResourceExhausted
+//   bad value, grid too large  kInvalidArgument
+//   not ready, not supported   kFailedPrecondition, kUnimplemented
+//   anything else              kInternal
+absl::Status GpuStatus(hipError_t error, absl::string_view call);
+
+}  // namespace octet
+
+// The Status of one HIP call, with the call's own text in it: OCTET_GPU(hipSetDevice(3)).
+#define OCTET_GPU(call) (::octet::GpuStatus((call), #call))
+#define OCTET_RETURN_IF_GPU_ERROR(call) OCTET_RETURN_IF_ERROR(OCTET_GPU(call))
+
+#endif  // OCTET_RUNTIME_GPU_STATUS_H_

@@ -1,0 +1,59 @@
+// A barrier of host threads that is fast because it spins and safe because it gives up.
+#ifndef OCTET_RUNTIME_HOST_BARRIER_H_
+#define OCTET_RUNTIME_HOST_BARRIER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace octet {
+
+// Reusable for any number of rounds. Each of `num_ranks` threads calls Arrive once a round.
+// Spins while there are cores for all threads, yields otherwise.
+class HostBarrier {
+ public:
+  // `timeout`: how long one Arrive waits.
+  HostBarrier(int num_ranks, absl::Duration timeout);
+
+  // Returns when all present ranks have arrived.
+  //   kDeadlineExceeded  names the ranks that did not come in time; the barrier is then aborted
+  //   kCancelled / the   when somebody called Abort: its Status, for everybody who waits and for
+  //   status of Abort    everybody who comes later, until Reset
+  absl::Status Arrive(int rank);
+
+  // A rank that will not come again: the others no longer wait for it. When somebody waits at
+  // that moment, or arrives later, and the rank was expected, the wait ends with kAborted and
+  // "rank r has left Run" (unless `masked`: then the others simply go on without it).
+  void Leave(int rank, bool masked = false);
+
+  // Releases everybody with `status` (not ok). The first call wins.
+  void Abort(const absl::Status& status);
+
+  // All ranks present, nothing aborted. No thread may be inside Arrive.
+  void Reset();
+
+ private:
+  absl::Status AbortStatus() const;
+
+  const int num_ranks_;
+  const absl::Duration timeout_;
+  const bool spin_;
+  // One line each: the round that the rank has arrived at; kLeft once it has left.
+  struct alignas(128) Slot {
+    std::atomic<uint64_t> round{0};
+  };
+  std::unique_ptr<Slot[]> slots_;
+  alignas(128) std::atomic<bool> aborted_{false};
+  mutable absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_HOST_BARRIER_H_

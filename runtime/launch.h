@@ -1,0 +1,23 @@
+// The shape of a launch, and whether a grid can be resident as a whole.
+#ifndef OCTET_RUNTIME_LAUNCH_H_
+#define OCTET_RUNTIME_LAUNCH_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "runtime/device/launch_shape.h"
+#include "runtime/gpu_status.h"
+
+namespace octet {
+
+// OK if `shape.blocks` blocks can be resident at once on a GPU with `num_compute_units`, when the
+// occupancy API said `blocks_per_unit`; kInvalidArgument with the numbers otherwise.
+absl::Status CheckResident(absl::string_view kernel, const LaunchShape& shape, int blocks_per_unit,
+                           int num_compute_units);
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_LAUNCH_H_

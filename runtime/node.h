@@ -1,0 +1,131 @@
+// All GPUs of this machine in one process: a thread for each, peer access between all of them.
+#ifndef OCTET_RUNTIME_NODE_H_
+#define OCTET_RUNTIME_NODE_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/device/peers.h"
+#include "runtime/topology.h"
+
+namespace octet {
+
+class Node;
+
+struct NodeOptions {
+  // GPUs 0 .. num_ranks-1 become ranks 0 .. num_ranks-1. 0: all that there are, kMaxRanks at most.
+  int num_ranks = 0;
+  // How long any wait takes at most, on a GPU or between host threads. Zero: the environment's
+  // OCTET_TIMEOUT_MS, else 10 s.
+  absl::Duration timeout = absl::ZeroDuration();
+  // Bind each rank's thread to the CPUs near its GPU, where that is known.
+  bool pin_threads = true;
+};
+
+// One rank's view, handed to the body of Node::Run on that rank's own thread, with the rank's GPU
+// current. Not to be used from another thread, nor after Run has returned.
+class Rank {
+ public:
+  int rank() const { return rank_; }
+  int num_ranks() const;
+  int device() const { return device_; }
+  Node& node() const { return *node_; }
+
+  // The rank's stream (non-blocking). Everything Octet enqueues goes there. Owned by the node.
+  hipStream_t stream() const { return stream_; }
+
+  // Waits on the host until all ranks of this Run are here. See HostBarrier::Arrive for errors.
+  absl::Status Barrier();
+
+  // Barrier, then `launch`: what all ranks enqueue together, so that kernels which wait for each
+  // other start at nearly the same time, and none starts if a rank has failed before.
+  absl::Status CoordinatedLaunch(absl::FunctionRef<absl::Status()> launch);
+
+  // Waits until everything enqueued on stream() is done, polling. Reports a HIP error, or what a
+  // kernel of any rank has written into its FailureRecord (see Node::Run). Gives up, with
+  // kDeadlineExceeded, some time after the kernels' own deadline.
+  absl::Status Synchronize();
+
+  // For the parameters of a kernel launched by client `client` (Node::AddClient).
+  device::FailurePort failure_port(uint32_t client) const;
+
+  // A kernel that waits on the GPU until all ranks' streams have come to it: lines the GPUs up to
+  // well under a microsecond before something is timed. Enqueues only.
+  absl::Status EnqueueNodeBarrier();
+
+ private:
+  friend class Node;
+  Node* node_ = nullptr;
+  int rank_ = 0;
+  int device_ = 0;
+  hipStream_t stream_ = nullptr;
+  hipEvent_t drained_ = nullptr;
+};
+
+// Something that keeps flags and counters on the GPUs and must start afresh after a failure.
+class NodeClient {
+ public:
+  virtual ~NodeClient() = default;
+
+  // The record as a sentence: which wait or check its `site` is. Called on any thread.
+  virtual absl::Status Describe(int rank, const device::FailureRecord& record) const = 0;
+
+  // Called on each rank's thread after a failed Run, when all streams are drained and before
+  // anything else runs: bring back a state from which the next call is correct on all ranks.
+  virtual absl::Status Recover(Rank& rank) = 0;
+};
+
+class Node {
+ public:
+  // Starts the threads, switches on peer access between all pairs and creates the streams.
+  //   kUnavailable         no GPU or no driver
+  //   kInvalidArgument     more ranks than GPUs, or than kMaxRanks
+  //   kFailedPrecondition  a pair without peer access (named), no cooperative launch
+  static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeOptions& options = {});
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  int num_ranks() const;
+  const Topology& topology() const;
+  absl::Duration timeout() const;
+
+  // Runs `body` on every rank's thread at once and waits for all of them, and for what they have
+  // enqueued. The first error, by cause rather than by time, comes back:
+  //   - `body` returned it on some rank ("rank r: ..."): the others are released from barriers and
+  //     device waits;
+  //   - a device wait expired: kDeadlineExceeded with who waited for what (NodeClient::Describe);
+  //   - a kernel refused its input: kInvalidArgument;
+  //   - a HIP call or kernel failed.
+  // After an error all streams are drained and all clients recovered: the next Run is correct.
+  // While kernels of several ranks wait for each other, `body` must not make HIP calls that wait
+  // for a device (hipMalloc, hipFree, hipMemcpy, hipDeviceSynchronize): they can deadlock. Use
+  // streams, and Synchronize first.
+  // One Run at a time; not from inside `body`.
+  absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
+
+  // Registers a client; the id goes into its kernels' FailurePort. The client must outlive its
+  // registration. Not during Run.
+  uint32_t AddClient(NodeClient* client);
+  void RemoveClient(uint32_t id);
+
+ private:
+  friend class Rank;
+  class Impl;
+  explicit Node(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_NODE_H_

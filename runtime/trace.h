@@ -1,0 +1,71 @@
+// Events recorded inside the kernels of all GPUs, as one Chrome/Perfetto JSON file.
+#ifndef OCTET_RUNTIME_TRACE_H_
+#define OCTET_RUNTIME_TRACE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/device/trace_event.h"
+#include "runtime/node.h"
+
+namespace octet {
+
+// One event on the common time line.
+struct TraceSlice {
+  int rank = 0;
+  int block = 0;
+  uint32_t tag = 0;
+  uint32_t detail = 0;
+  double start_us = 0;  // since the earliest event, on rank 0's clock
+  double duration_us = 0;
+};
+
+// Event memory on every GPU, and the offsets between the GPUs' clocks. Must not outlive the node.
+class TraceCollector {
+ public:
+  // Room for `events_per_block` events in each of `num_blocks` blocks, on every rank. Measures the
+  // clock offsets by ping-pong between rank 0 and each other rank. Not during Run.
+  static absl::StatusOr<std::unique_ptr<TraceCollector>> Create(Node& node, int num_blocks,
+                                                                int events_per_block);
+  ~TraceCollector();
+  TraceCollector(const TraceCollector&) = delete;
+  TraceCollector& operator=(const TraceCollector&) = delete;
+
+  // For kernel parameters of `rank`.
+  device::TraceBuffer buffer(int rank) const;
+
+  // Forgets all events. Streams must be idle; not during Run.
+  absl::Status Clear();
+
+  // All events so far, ordered by (rank, block, start). Streams must be idle; not during Run.
+  absl::StatusOr<std::vector<TraceSlice>> Collect() const;
+
+  // Events that did not fit, over all ranks, as of the last Collect.
+  uint64_t num_dropped() const;
+
+  // Rank r's clock minus rank 0's, in nanoseconds, and the measured round trip that bounds the
+  // error to half of it.
+  struct ClockOffset {
+    double offset_ns = 0;
+    double round_trip_ns = 0;
+  };
+  absl::Span<const ClockOffset> clock_offsets() const;
+
+ private:
+  class Impl;
+  explicit TraceCollector(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs, named by
+// tag, with `detail` in args, process and thread names set.
+std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const std::string> tag_names);
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_TRACE_H_
