@@ -1,0 +1,18 @@
+// Where a received row comes from. Shared by host and device.
+#ifndef OCTET_KERNELS_DEVICE_ROW_SOURCE_H_
+#define OCTET_KERNELS_DEVICE_ROW_SOURCE_H_
+
+#include <cstdint>
+
+namespace octet {
+
+struct alignas(16) RowSource {
+  int32_t rank;          // whose token
+  int32_t token;         // its index on that rank
+  int32_t k;             // which of its choices
+  int32_t local_expert;  // chosen expert - first expert of this rank
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_DEVICE_ROW_SOURCE_H_

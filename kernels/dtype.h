@@ -1,0 +1,31 @@
+// The element types of token rows, and their host-side conversions: the same bits on every
+// platform.
+#ifndef OCTET_KERNELS_DTYPE_H_
+#define OCTET_KERNELS_DTYPE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace octet {
+
+enum class DType {
+  kFloat16,   // IEEE binary16
+  kBFloat16,  // the upper half of an IEEE binary32
+};
+
+inline constexpr size_t kElementBytes = 2;  // of every dtype above
+
+absl::string_view DTypeName(DType dtype);                  // "fp16", "bf16"
+absl::StatusOr<DType> ParseDType(absl::string_view name);  // the same names
+
+// Exact.
+float FloatFromBits(DType dtype, uint16_t bits);
+// Rounds to nearest even; overflow becomes infinity; NaN stays NaN (quiet).
+uint16_t BitsFromFloat(DType dtype, float value);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_DTYPE_H_

@@ -1,0 +1,135 @@
+// Dispatch and combine of a Mixture-of-Experts layer over the GPUs of one node.
+//
+//   absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 8});
+//   auto ep = ExpertParallel::Create(**node, config);
+//   (*node)->Run([&](Rank& rank) -> absl::Status {
+//     OCTET_ASSIGN_OR_RETURN(Received received, (*ep)->Dispatch(rank, {.x = x, ...}));
+//     RunMyExperts(rank.stream(), received);                     // received.x -> out
+//     return (*ep)->Combine(rank, received.handle, {.expert_out = out, .y = y});
+//   });
+//
+// Notation in the comments: R ranks, E experts, L = E/R local experts, T tokens of a rank, M most
+// tokens of a rank, K choices of a token, H elements of a row.
+#ifndef OCTET_KERNELS_EXPERT_PARALLEL_H_
+#define OCTET_KERNELS_EXPERT_PARALLEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/device/row_source.h"
+#include "kernels/ep_config.h"
+#include "runtime/node.h"
+#include "runtime/symmetric_heap.h"
+#include "runtime/trace.h"
+
+namespace octet {
+
+// All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
+struct DispatchArgs {
+  const void* x = nullptr;              // [T][H] of config.dtype
+  const int32_t* topk_idx = nullptr;    // [T][K], experts 0 .. E-1, distinct within a token; -1:
+                                        // dropped, is not sent and adds nothing
+  const float* topk_weights = nullptr;  // [T][K]; not looked at where the id is -1
+  int num_tokens = 0;                   // T, 0 .. M; may differ from rank to rank
+};
+
+// What combine must know of a dispatch. x may be overwritten once Dispatch is done in stream
+// order; topk_idx and topk_weights must stay as they are until Combine is.
+struct DispatchHandle {
+  uint64_t call = 0;
+  int num_tokens = 0;
+  const int32_t* topk_idx = nullptr;
+  const float* topk_weights = nullptr;
+};
+
+// What arrived on this rank, valid in stream order. All memory belongs to the ExpertParallel and is
+// overwritten by the rank's next Dispatch.
+struct Received {
+  const void* x = nullptr;                  // [rows][H] of config.dtype, packed, expert by expert;
+                                            // within an expert by (source rank, token)
+  const int32_t* expert_counts = nullptr;   // [L] rows of each local expert
+  const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each; the last is the total
+  const RowSource* sources = nullptr;       // [rows]
+  size_t row_bytes = 0;                     // stride of x
+  int max_rows = 0;                         // rows that x has room for: R·M·min(K, L)
+  DispatchHandle handle;
+};
+
+struct CombineArgs {
+  const void* expert_out = nullptr;  // laid out as Received::x; may be Received::x itself
+  void* y = nullptr;                 // [T][H] of config.dtype, all rows are written
+  // A stand-in for experts, applied on the way: [L] factors; each row of expert_out is multiplied
+  // by its expert's and rounded to the dtype. nullptr: rows are taken as they are.
+  const float* expert_scale = nullptr;
+};
+
+// Bytes of one rank's call, by the strategy's own protocol.
+struct Traffic {
+  int64_t rows = 0;           // rows sent, to this rank itself included
+  int64_t logical_bytes = 0;  // payload of those rows
+  int64_t wire_bytes = 0;     // everything stored into other GPUs: payload, metadata, flags, counts
+};
+
+struct ExpertParallelOptions {
+  // Where the receive buffers go; must have HeapBytes() left and outlive the ExpertParallel.
+  // nullptr: a heap of its own, of just that size.
+  SymmetricHeap* heap = nullptr;
+  // Kernels record their events here; must outlive the ExpertParallel. nullptr: not traced.
+  TraceCollector* trace = nullptr;
+};
+
+class ExpertParallel {
+ public:
+  // Allocates everything that the calls need. Not during Node::Run. The node must outlive it.
+  //   kInvalidArgument    Validate(config), or a grid that cannot be resident
+  //   kResourceExhausted  with the bytes that are needed and that are left
+  static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
+      Node& node, const EpConfig& config, const ExpertParallelOptions& options = {});
+  virtual ~ExpertParallel() = default;
+
+  // Bytes of symmetric heap on every rank: a function of the configuration alone.
+  static absl::StatusOr<size_t> HeapBytes(const EpConfig& config, int num_ranks);
+
+  // The configuration with every choice made (strategy, tuning).
+  virtual const EpConfig& config() const = 0;
+
+  // ---- On a rank's thread inside Node::Run, by every rank, in the same order.
+  // Enqueue on rank.stream() and return; no wait for the device. kInvalidArgument for arguments
+  // that cannot be right; what a kernel finds (an id out of range, twice the same id in a token, a
+  // wait that expires) comes back from Rank::Synchronize or Node::Run.
+  // One dispatch may be outstanding: its combine (if any) comes before the next dispatch.
+
+  // Sends this rank's rows and receives its experts' rows, in one kernel.
+  virtual absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) = 0;
+  // Sends expert outputs back and sums them: y[t] = Σ_k topk_weights[t][k] · out(t, k), in float32,
+  // in ascending k, each product and each sum rounded, then once to the dtype. In one kernel.
+  virtual absl::Status Combine(Rank& rank, const DispatchHandle& handle,
+                               const CombineArgs& args) = 0;
+
+  // The same in two launches, between which the caller may enqueue work of its own. Any rank may
+  // choose either form; results are the same to the bit.
+  virtual absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) = 0;
+  virtual absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) = 0;
+  virtual absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
+                                   const CombineArgs& args) = 0;
+  virtual absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
+                                      const CombineArgs& args) = 0;
+
+  // ---- Any thread.
+
+  // What `rank` puts on the wire in a dispatch of this routing ([T][K], host memory).
+  virtual Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
+  // What all ranks together send back to `rank` in the combine of that routing.
+  virtual Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
+
+  // Names of the tags in traces of this strategy's kernels, in order.
+  virtual absl::Span<const std::string> trace_tags() const = 0;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_EXPERT_PARALLEL_H_

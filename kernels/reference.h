@@ -1,0 +1,48 @@
+// The plain serial oracle: what dispatch and combine must produce, to the bit.
+#ifndef OCTET_KERNELS_REFERENCE_H_
+#define OCTET_KERNELS_REFERENCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/device/row_source.h"
+#include "kernels/ep_config.h"
+
+namespace octet {
+
+// One rank's input, in host memory.
+struct RankInput {
+  int num_tokens = 0;
+  absl::Span<const uint16_t> x;          // [T][H], bits of config.dtype
+  absl::Span<const int32_t> topk_idx;    // [T][K], -1: dropped
+  absl::Span<const float> topk_weights;  // [T][K]
+};
+
+struct ReferenceReceived {
+  std::vector<int32_t> expert_counts;   // [L]
+  std::vector<int32_t> expert_offsets;  // [L + 1]
+  std::vector<RowSource> sources;       // [rows], by (expert, source rank, token)
+};
+
+// The layout of what `rank` receives when every rank dispatches inputs[its rank]. The rows
+// themselves are inputs[source.rank].x[source.token].
+ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
+                                    int rank);
+
+// The pointwise stand-in for an expert: each element times `scale`, rounded to the dtype.
+void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
+                     absl::Span<uint16_t> out);
+
+// y [T][H] of one rank, when expert e is the stand-in with factor expert_scale[e] ([E]). Order
+// `flat`: acc = +0; for k ascending acc = acc + (w · y_k), float32, two roundings; rounded to the
+// dtype at the end. A dropped choice adds nothing; a token with none left is +0.
+std::vector<uint16_t> ReferenceCombine(const EpConfig& config, const RankInput& input,
+                                       absl::Span<const float> expert_scale);
+
+// Whether two rows are the same to the bit, where any NaN equals any other.
+bool SameBits(DType dtype, absl::Span<const uint16_t> a, absl::Span<const uint16_t> b);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_REFERENCE_H_
