@@ -1,0 +1,40 @@
+# The libraries of the machine.
+#
+#   OCTET_STATIC   link everything but the C library statically, so that the binaries run on another
+#                  distribution of the same or a later C library
+
+if(OCTET_PLATFORM STREQUAL "nvidia")
+  set(static_default ON)  # built on one machine, carried to the node with the GPUs
+else()
+  set(static_default OFF)
+endif()
+option(OCTET_STATIC "Link Abseil and the C++ library statically" ${static_default})
+
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(nlohmann_json REQUIRED)
+if(OCTET_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# Distributions install Abseil as archives too, but their CMake package names the shared libraries.
+function(octet_use_static_absl)
+  get_directory_property(targets IMPORTED_TARGETS)
+  list(FILTER targets INCLUDE REGEX "^absl::")
+  foreach(target IN LISTS targets)
+    get_target_property(configurations ${target} IMPORTED_CONFIGURATIONS)
+    foreach(configuration IN LISTS configurations)
+      get_target_property(shared ${target} IMPORTED_LOCATION_${configuration})
+      string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${shared}")
+      if(EXISTS "${archive}")
+        set_target_properties(${target} PROPERTIES IMPORTED_LOCATION_${configuration} ${archive}
+                              IMPORTED_SONAME_${configuration} "")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()
+
+if(OCTET_STATIC)
+  octet_use_static_absl()
+  add_link_options(-static-libstdc++ -static-libgcc)
+endif()

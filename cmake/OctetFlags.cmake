@@ -1,0 +1,42 @@
+# Compiler flags of the whole project.
+#
+#   OCTET_SANITIZE    emulation only: sanitizers, "address,undefined" or "thread"
+#   OCTET_HOST_ARCH   emulation only: -march of the host code and of the emulated kernels
+
+set(OCTET_SANITIZE "" CACHE STRING "Sanitizers of an emulation build")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(host_arch x86-64-v3)  # F16C: conversions of fp16 are instructions instead of calls
+endif()
+set(OCTET_HOST_ARCH "${host_arch}" CACHE STRING "-march of an emulation build; empty: the compiler's")
+
+# Results are compared to the bit between platforms, so nothing may contract a*b+c to one rounding.
+set(octet_cxx -ffp-contract=off)
+set(octet_hip -ffp-contract=off)
+set(octet_cuda --fmad=false -Xcompiler=-ffp-contract=off --expt-relaxed-constexpr -lineinfo)
+
+set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wundef)
+list(APPEND octet_cxx ${warnings})
+list(APPEND octet_hip ${warnings})
+list(APPEND octet_cuda -Xcompiler=-Wall,-Wextra)
+if(OCTET_WERROR)
+  list(APPEND octet_cxx -Werror)
+  list(APPEND octet_hip -Werror)
+  list(APPEND octet_cuda -Werror=all-warnings -Xcompiler=-Werror)
+endif()
+
+if(OCTET_PLATFORM STREQUAL "emulation")
+  if(OCTET_HOST_ARCH)
+    list(APPEND octet_cxx -march=${OCTET_HOST_ARCH})
+  endif()
+  if(OCTET_SANITIZE)
+    list(APPEND octet_cxx -fsanitize=${OCTET_SANITIZE} -fno-sanitize-recover=all
+         -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
+    add_link_options(-fsanitize=${OCTET_SANITIZE})
+  endif()
+elseif(OCTET_SANITIZE)
+  message(FATAL_ERROR "OCTET_SANITIZE needs OCTET_PLATFORM=emulation")
+endif()
+
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${octet_cxx}>"
+                    "$<$<COMPILE_LANGUAGE:CUDA>:${octet_cuda}>"
+                    "$<$<COMPILE_LANGUAGE:HIP>:${octet_hip}>")

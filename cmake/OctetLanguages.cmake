@@ -1,0 +1,40 @@
+# C++20 for every language in use, and the language of .hip files on this platform.
+#
+# Sets OCTET_KERNEL_LANGUAGE: CXX (emulation), CUDA (nvidia) or HIP (amd).
+
+if(OCTET_PLATFORM STREQUAL "emulation")
+  set(OCTET_KERNEL_LANGUAGE CXX)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR CMAKE_CXX_COMPILER_VERSION VERSION_LESS 18)
+    message(FATAL_ERROR "The emulation needs clang 18 or later, tested with 22, "
+                        "not ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+  endif()
+elseif(OCTET_PLATFORM STREQUAL "nvidia")
+  set(OCTET_KERNEL_LANGUAGE CUDA)
+  set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "NVIDIA GPUs to compile for")
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(CMAKE_CUDA_COMPILER NAMES nvcc PATHS /usr/local/cuda/bin)
+  endif()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc has C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+else()
+  set(OCTET_KERNEL_LANGUAGE HIP)
+  enable_language(HIP)
+endif()
+
+foreach(language CXX CUDA HIP)
+  set(CMAKE_${language}_STANDARD 20)
+  set(CMAKE_${language}_STANDARD_REQUIRED ON)
+  set(CMAKE_${language}_EXTENSIONS OFF)
+endforeach()
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(OCTET_CCACHE ccache)
+if(OCTET_CCACHE)
+  foreach(language CXX ${OCTET_KERNEL_LANGUAGE})
+    set(CMAKE_${language}_COMPILER_LAUNCHER ${OCTET_CCACHE})
+  endforeach()
+endif()

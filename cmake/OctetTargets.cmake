@@ -1,0 +1,75 @@
+# How this project makes targets. Source lists are explicit; a .hip file among the sources is
+# compiled in the platform's kernel language.
+
+# Marks .hip files of the current folder for the platform's compiler.
+function(octet_mark_kernels)
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE ${OCTET_KERNEL_LANGUAGE})
+  if(OCTET_PLATFORM STREQUAL "emulation")
+    # Emulated TLS is what makes __shared__ one object per block. It must not reach other files:
+    # libstdc++'s std::call_once passes its callable in a thread_local of its own.
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-xc++;-femulated-tls")
+  endif()
+endfunction()
+
+# octet_add_library(<name> SOURCES <file.cc|file.hip>... DEPS <target>...)
+# A static library; without sources an interface one, so that it can be linked already.
+function(octet_add_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  if(NOT arg_SOURCES)
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${name} INTERFACE ${arg_DEPS})
+    return()
+  endif()
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${arg_DEPS})
+  set(kernels ${arg_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.hip$")
+  if(kernels)
+    octet_mark_kernels(${kernels})
+    list(TRANSFORM kernels PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    set_property(GLOBAL APPEND PROPERTY OCTET_KERNEL_FILES ${kernels})
+  endif()
+endfunction()
+
+# octet_add_kernels(<name> <file.hip>...): a static library of kernels and their launchers.
+function(octet_add_kernels name)
+  octet_add_library(${name} SOURCES ${ARGN} DEPS octet_platform)
+endfunction()
+
+# octet_add_executable(<name> SOURCES <file.cc>... DEPS <target>...)
+function(octet_add_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS})
+endfunction()
+
+# octet_add_test(<name> <file.cc>... [KERNELS <file.hip>...] [DEPS <target>...] [ENV <NAME=value>...]
+#                [LABELS <label>...] [TIMEOUT <seconds>] [WAVES])
+# One GoogleTest program and one ctest entry of its name. WAVES adds a second entry, <name>.wave32,
+# in emulation: the same program with waves of 32 lanes (the default is 64). Tests labelled
+# `sanitize` also run under the sanitizers.
+function(octet_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT" "KERNELS;DEPS;ENV;LABELS")
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  if(arg_KERNELS)
+    octet_add_kernels(${name}_kernels ${arg_KERNELS})
+    target_link_libraries(${name} PRIVATE ${name}_kernels)
+  endif()
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  set(entries ${name})
+  add_test(NAME ${name} COMMAND ${name})
+  if(arg_WAVES AND OCTET_PLATFORM STREQUAL "emulation")
+    add_test(NAME ${name}.wave32 COMMAND ${name})
+    set_tests_properties(${name}.wave32 PROPERTIES ENVIRONMENT OCTET_EMULATION_WAVE_SIZE=32)
+    list(APPEND entries ${name}.wave32)
+  endif()
+  set_tests_properties(${entries} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  set_property(TEST ${entries} APPEND PROPERTY ENVIRONMENT ${arg_ENV} ${OCTET_TEST_ENVIRONMENT})
+endfunction()
