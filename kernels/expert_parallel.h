@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -118,6 +119,10 @@ class ExpertParallel {
                                    const CombineArgs& args) = 0;
   virtual absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
                                       const CombineArgs& args) = 0;
+
+  // For tests: fills what a dispatch of `num_rows` rows will deliver with 0xFF bytes (NaNs), in
+  // stream order.
+  virtual absl::Status Poison(Rank& rank, int num_rows) = 0;
 
   // ---- Any thread.
 

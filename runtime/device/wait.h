@@ -1,8 +1,8 @@
 // Every wait of every kernel. A wait polls relaxed at system scope, ends with one acquire fence,
 // and has a deadline: it ends in a FailureRecord, never in a hang.
 //
-// Epochs are call numbers that only grow (modulo 2^32); "arrived" means at least as far along as
-// expected, so a fast writer that is already one call ahead is never missed.
+// Epochs are call numbers that only grow; 64 bits never wrap. "Arrived" means at least as far along
+// as expected, so that a writer which is already a call ahead is not missed.
 #ifndef OCTET_RUNTIME_DEVICE_WAIT_H_
 #define OCTET_RUNTIME_DEVICE_WAIT_H_
 
@@ -17,18 +17,15 @@ namespace octet::device {
 inline constexpr uint32_t kPollsPerClockCheck = 256;
 inline constexpr uint32_t kClockChecksPerAbortCheck = 16;
 
-__host__ __device__ inline bool EpochReached(uint32_t seen, uint32_t expected) {
-  return static_cast<int32_t>(seen - expected) >= 0;
-}
-
 // A count that travels with its epoch in one word, so that neither can be seen without the other.
-__host__ __device__ inline uint64_t PackEpochCount(uint32_t epoch, uint32_t count) {
-  return (static_cast<uint64_t>(epoch) << 32) | count;
+inline constexpr int kCountBits = 20;
+__host__ __device__ inline uint64_t PackEpochCount(uint64_t epoch, uint32_t count) {
+  return (epoch << kCountBits) | count;
 }
-__host__ __device__ inline uint32_t EpochOf(uint64_t word) {
-  return static_cast<uint32_t>(word >> 32);
+__host__ __device__ inline uint64_t EpochOf(uint64_t word) { return word >> kCountBits; }
+__host__ __device__ inline uint32_t CountOf(uint64_t word) {
+  return static_cast<uint32_t>(word) & ((1U << kCountBits) - 1);
 }
-__host__ __device__ inline uint32_t CountOf(uint64_t word) { return static_cast<uint32_t>(word); }
 
 // Tells the whole node to stop waiting. The first failure of this rank is written down.
 __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Site& site,
@@ -82,24 +79,22 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
 }
 
 // Waits for a flag to reach an epoch.
-__device__ inline bool WaitEpoch(const FailurePort& port, const uint32_t* flag, uint32_t epoch,
+__device__ inline bool WaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                  const Site& site) {
-  return WaitUntil(port, flag, site, epoch,
-                   [epoch](uint32_t seen) { return EpochReached(seen, epoch); });
+  return WaitUntil(port, flag, site, epoch, [epoch](uint64_t seen) { return seen >= epoch; });
 }
 
-// Waits for a word made by PackEpochCount to reach an epoch and returns its count.
-__device__ inline bool WaitEpochCount(const FailurePort& port, const uint64_t* word, uint32_t epoch,
+// Waits for a word made by PackEpochCount to reach an epoch and gives its count.
+__device__ inline bool WaitEpochCount(const FailurePort& port, const uint64_t* word, uint64_t epoch,
                                       const Site& site, uint32_t* count) {
-  const bool arrived = WaitUntil(port, word, site, epoch, [epoch](uint64_t seen) {
-    return EpochReached(EpochOf(seen), epoch);
-  });
+  const bool arrived = WaitUntil(port, word, site, PackEpochCount(epoch, 0),
+                                 [epoch](uint64_t seen) { return EpochOf(seen) >= epoch; });
   *count = arrived ? CountOf(LoadRelaxed<Scope::kSystem>(word)) : 0;
   return arrived;
 }
 
 // All lanes of the wave wait for one flag: lane 0 polls, then all of them may read what it guards.
-__device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint32_t* flag, uint32_t epoch,
+__device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                      const Site& site) {
   int arrived = 0;
   if (Lane() == 0) arrived = WaitEpoch(port, flag, epoch, site) ? 1 : 0;
@@ -109,7 +104,7 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint32_t* fl
 
 // Publishes what all lanes of this wave stored: lane 0 releases at system scope after the wave has
 // arrived.
-__device__ inline void WavePublish(uint32_t* flag, uint32_t epoch) {
+__device__ inline void WavePublish(uint64_t* flag, uint64_t epoch) {
   SyncWave();
   if (Lane() == 0) StoreRelease<Scope::kSystem>(flag, epoch);
 }
