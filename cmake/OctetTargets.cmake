@@ -7,7 +7,7 @@ function(octet_mark_kernels)
   if(OCTET_PLATFORM STREQUAL "emulation")
     # Emulated TLS is what makes __shared__ one object per block. It must not reach other files:
     # libstdc++'s std::call_once passes its callable in a thread_local of its own.
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-xc++;-femulated-tls")
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -femulated-tls)
   endif()
 endfunction()
 

@@ -1,0 +1,263 @@
+// What a kernel may ask of the GPU, on AMD GPUs (gfx90a, gfx942, gfx950). The contract of every
+// name stands in runtime/platform/nvidia/device_ops.h; here is what is particular to AMD.
+//
+// Pointers to what other devices may see (device and system scope, rows) are global memory, never
+// __shared__, and are told so to the compiler: a pointer read from a table would otherwise become a
+// flat access, which occupies the path to the LDS as well.
+//
+// Sites. What orders memory between GPUs at system scope leaves comments in the assembly,
+//   "; octet.<site>.begin" ... "; octet.<site>.end",
+// by which tests/isa finds it and compares the instructions between with LLVM's memory model:
+//   publish   StoreRelease       consume  LoadAcquire      poll   LoadRelaxed
+//   release   FenceRelease       acquire  FenceAcquire     store  StoreRelaxed
+//   atomic    FetchAdd*, Exchange*
+//
+// 16 indivisible bytes. The ISA has no 128-bit atomic and LLVM promises none. LoadOnce16 and
+// StoreOnce16 rely on how the memory pipeline treats the 16 aligned bytes of one lane in one
+// dwordx4 access: they lie in one cache line and in one 64-byte unit of the fabric, and with sc0
+// sc1 the access is one request to the point of coherence, not merged with anything cached on the
+// way. So one request carries all of them. That is weaker than what RCCL's LL128 protocol takes for
+// granted (128 bytes of eight lanes), but it is an observation of the hardware's design and no
+// promise of its documents.
+#ifndef OCTET_RUNTIME_PLATFORM_AMD_DEVICE_OPS_H_
+#define OCTET_RUNTIME_PLATFORM_AMD_DEVICE_OPS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+namespace octet::device {
+
+inline constexpr int kWaveSize = 64;
+inline constexpr int kMinWaveSize = 64;
+inline constexpr uint64_t kClockHz = 100'000'000;
+
+enum class Scope { kBlock, kDevice, kSystem };
+
+// A comment in the assembly. It also keeps the compiler from moving memory accesses across it.
+#define OCTET_SITE(text)                        \
+  if constexpr (scope == Scope::kSystem) {      \
+    asm volatile("; octet." text ::: "memory"); \
+  }
+
+namespace internal {
+
+template <Scope scope>
+constexpr int MemoryScope() {
+  if constexpr (scope == Scope::kBlock) {
+    return __HIP_MEMORY_SCOPE_WORKGROUP;
+  } else if constexpr (scope == Scope::kDevice) {
+    return __HIP_MEMORY_SCOPE_AGENT;
+  } else {
+    return __HIP_MEMORY_SCOPE_SYSTEM;
+  }
+}
+
+template <typename T>
+using Global = __attribute__((address_space(1))) T;
+
+// Block scope may mean __shared__: the pointer stays as it is.
+template <Scope scope, typename T>
+__device__ __forceinline__ auto Place(T* p) {
+  if constexpr (scope == Scope::kBlock) {
+    return p;
+  } else {
+    return (Global<T>*)p;
+  }
+}
+
+// The value that lane `lane` of this wave holds.
+template <typename T>
+__device__ __forceinline__ T Permute(T v, int lane) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  int words[sizeof(T) / 4];
+  __builtin_memcpy(words, &v, sizeof(T));
+  for (int& word : words) word = __builtin_amdgcn_ds_bpermute(lane * 4, word);
+  __builtin_memcpy(&v, words, sizeof(T));
+  return v;
+}
+
+using Words4 = uint32_t __attribute__((ext_vector_type(4)));
+
+}  // namespace internal
+
+// ---- position
+
+__device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x % kWaveSize); }
+__device__ __forceinline__ int Wave() { return static_cast<int>(threadIdx.x / kWaveSize); }
+
+// ---- scoped atomics
+
+template <Scope scope, typename T>
+__device__ __forceinline__ T LoadRelaxed(const T* p) {
+  OCTET_SITE("poll.begin");
+  const T v = __hip_atomic_load(internal::Place<scope>(const_cast<T*>(p)), __ATOMIC_RELAXED,
+                                internal::MemoryScope<scope>());
+  OCTET_SITE("poll.end");
+  return v;
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T LoadAcquire(const T* p) {
+  OCTET_SITE("consume.begin");
+  const T v = __hip_atomic_load(internal::Place<scope>(const_cast<T*>(p)), __ATOMIC_ACQUIRE,
+                                internal::MemoryScope<scope>());
+  OCTET_SITE("consume.end");
+  return v;
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ void StoreRelaxed(T* p, T v) {
+  OCTET_SITE("store.begin");
+  __hip_atomic_store(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+                     internal::MemoryScope<scope>());
+  OCTET_SITE("store.end");
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ void StoreRelease(T* p, T v) {
+  OCTET_SITE("publish.begin");
+  __hip_atomic_store(internal::Place<scope>(p), v, __ATOMIC_RELEASE,
+                     internal::MemoryScope<scope>());
+  OCTET_SITE("publish.end");
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T FetchAddRelaxed(T* p, T v) {
+  OCTET_SITE("atomic.begin");
+  const T old = __hip_atomic_fetch_add(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+                                       internal::MemoryScope<scope>());
+  OCTET_SITE("atomic.end");
+  return old;
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T FetchAddAcqRel(T* p, T v) {
+  OCTET_SITE("atomic_acq_rel.begin");
+  const T old = __hip_atomic_fetch_add(internal::Place<scope>(p), v, __ATOMIC_ACQ_REL,
+                                       internal::MemoryScope<scope>());
+  OCTET_SITE("atomic_acq_rel.end");
+  return old;
+}
+template <Scope scope, typename T>
+__device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
+  OCTET_SITE("atomic.begin");
+  const T old = __hip_atomic_exchange(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+                                      internal::MemoryScope<scope>());
+  OCTET_SITE("atomic.end");
+  return old;
+}
+template <Scope scope>
+__device__ __forceinline__ void FenceAcquire() {
+  OCTET_SITE("acquire.begin");
+  if constexpr (scope == Scope::kBlock) {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+  } else if constexpr (scope == Scope::kDevice) {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+  } else {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+  }
+  OCTET_SITE("acquire.end");
+}
+template <Scope scope>
+__device__ __forceinline__ void FenceRelease() {
+  OCTET_SITE("release.begin");
+  if constexpr (scope == Scope::kBlock) {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  } else if constexpr (scope == Scope::kDevice) {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+  } else {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+  }
+  OCTET_SITE("release.end");
+}
+
+#undef OCTET_SITE
+
+// ---- waves
+
+__device__ __forceinline__ void SyncWave() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+template <typename T>
+__device__ __forceinline__ T Shuffle(T v, int lane) {
+  return internal::Permute(v, lane);
+}
+template <typename T>
+__device__ __forceinline__ T ShuffleXor(T v, int mask) {
+  return internal::Permute(v, Lane() ^ mask);
+}
+// The value of the lane `delta` below; a lane with none below gets its own.
+template <typename T>
+__device__ __forceinline__ T ShuffleUp(T v, int delta) {
+  const int lane = Lane();
+  return internal::Permute(v, lane < delta ? lane : lane - delta);
+}
+// Bit i is set where lane i's predicate holds.
+__device__ __forceinline__ uint64_t Ballot(bool predicate) {
+  return __builtin_amdgcn_ballot_w64(predicate);
+}
+
+// ---- rows of 16 bytes
+
+struct alignas(16) Vec16 {
+  uint32_t w[4];
+};
+
+__device__ __forceinline__ Vec16 LoadStream(const Vec16* p) {
+  return __builtin_bit_cast(
+      Vec16, __builtin_nontemporal_load((const internal::Global<internal::Words4>*)p));
+}
+__device__ __forceinline__ void StoreStream(Vec16* p, const Vec16& v) {
+  __builtin_nontemporal_store(__builtin_bit_cast(internal::Words4, v),
+                              (internal::Global<internal::Words4>*)p);
+}
+// A volatile access of gfx9 has the cache bits of system scope, and is not split.
+__device__ __forceinline__ Vec16 LoadOnce16(const Vec16* p) {
+  const internal::Words4 words = *(const volatile internal::Global<internal::Words4>*)p;
+  return __builtin_bit_cast(Vec16, words);
+}
+// Not volatile too: the compiler would wait for each store to arrive before it goes on. The s_nop
+// keeps the registers until the store has read them.
+__device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
+  const auto words = __builtin_bit_cast(internal::Words4, v);
+#if defined(__gfx90a__)
+  asm volatile("global_store_dwordx4 %0, %1, off\ns_nop 1" ::"v"(p), "v"(words) : "memory");
+#else
+  asm volatile("global_store_dwordx4 %0, %1, off sc0 sc1\ns_nop 1" ::"v"(p), "v"(words) : "memory");
+#endif
+}
+
+// ---- waiting and time
+
+__device__ __forceinline__ void Pause() { __builtin_amdgcn_s_sleep(1); }
+__device__ __forceinline__ uint64_t Clock() { return __builtin_readsteadycounter(); }
+
+// ---- 16-bit floating point, in pairs
+
+namespace internal {
+
+template <typename Half>
+__device__ __forceinline__ uint32_t Pack(float first, float second) {
+  const auto low = __builtin_bit_cast(uint16_t, static_cast<Half>(first));
+  const auto high = __builtin_bit_cast(uint16_t, static_cast<Half>(second));
+  return low | static_cast<uint32_t>(high) << 16;
+}
+
+}  // namespace internal
+
+__device__ __forceinline__ float2 UnpackBf16(uint32_t pair) {
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U));
+}
+__device__ __forceinline__ uint32_t PackBf16(float first, float second) {
+  return internal::Pack<__bf16>(first, second);
+}
+__device__ __forceinline__ float2 UnpackFp16(uint32_t pair) {
+  return make_float2(
+      static_cast<float>(__builtin_bit_cast(_Float16, static_cast<uint16_t>(pair))),
+      static_cast<float>(__builtin_bit_cast(_Float16, static_cast<uint16_t>(pair >> 16))));
+}
+__device__ __forceinline__ uint32_t PackFp16(float first, float second) {
+  return internal::Pack<_Float16>(first, second);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_AMD_DEVICE_OPS_H_
