@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "runtime/device/epoch.h"
 #include "runtime/device/failure_record.h"
 
 namespace octet::device {
@@ -16,16 +17,6 @@ namespace octet::device {
 // Looking at the clock and at the abort word costs more than a poll, the latter a trip to the host.
 inline constexpr uint32_t kPollsPerClockCheck = 256;
 inline constexpr uint32_t kClockChecksPerAbortCheck = 16;
-
-// A count that travels with its epoch in one word, so that neither can be seen without the other.
-inline constexpr int kCountBits = 20;
-__host__ __device__ inline uint64_t PackEpochCount(uint64_t epoch, uint32_t count) {
-  return (epoch << kCountBits) | count;
-}
-__host__ __device__ inline uint64_t EpochOf(uint64_t word) { return word >> kCountBits; }
-__host__ __device__ inline uint32_t CountOf(uint64_t word) {
-  return static_cast<uint32_t>(word) & ((1U << kCountBits) - 1);
-}
 
 // Tells the whole node to stop waiting. The first failure of this rank is written down.
 __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Site& site,

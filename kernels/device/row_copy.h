@@ -1,0 +1,49 @@
+// One wave moves a piece of a row in 16-byte vectors.
+#ifndef OCTET_KERNELS_DEVICE_ROW_COPY_H_
+#define OCTET_KERNELS_DEVICE_ROW_COPY_H_
+
+#include "device_ops.h"
+
+namespace octet::device {
+
+// Loads that a lane has in flight before its first store. Seven: 7168 16-bit elements are 4 x 7
+// vectors for each of 32 lanes.
+inline constexpr int kCopyUnroll = 7;
+
+// Part `part` of `parts` of a row of `row_vecs` vectors: [begin, end).
+struct RowPart {
+  int begin;
+  int end;
+};
+__device__ __forceinline__ RowPart PartOfRow(int part, int parts, int row_vecs) {
+  const int length = (row_vecs + parts - 1) / parts;
+  const int begin = part * length < row_vecs ? part * length : row_vecs;
+  const int end = begin + length < row_vecs ? begin + length : row_vecs;
+  return RowPart{begin, end};
+}
+
+// dst[i] = transform(src[i]) for i in the part, by all lanes of the calling wave.
+template <typename Transform>
+__device__ __forceinline__ void WaveTransformRow(Vec16* dst, const Vec16* src, RowPart part,
+                                                 Transform transform) {
+  const int step = kWaveSize;
+  for (int first = part.begin + Lane(); first < part.end; first += kCopyUnroll * step) {
+    Vec16 v[kCopyUnroll];
+#pragma unroll
+    for (int u = 0; u < kCopyUnroll; ++u) {
+      if (first + u * step < part.end) v[u] = LoadStream(src + first + u * step);
+    }
+#pragma unroll
+    for (int u = 0; u < kCopyUnroll; ++u) {
+      if (first + u * step < part.end) StoreStream(dst + first + u * step, transform(v[u]));
+    }
+  }
+}
+
+__device__ __forceinline__ void WaveCopyRow(Vec16* dst, const Vec16* src, RowPart part) {
+  WaveTransformRow(dst, src, part, [](const Vec16& v) { return v; });
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_KERNELS_DEVICE_ROW_COPY_H_

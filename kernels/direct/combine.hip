@@ -1,0 +1,224 @@
+// direct combine: every expert output goes straight to the place of its (token, k) on its origin.
+//
+//   this rank                                       origin o of a row
+//   ---------                                       -----------------
+//   expert_out [rows][H] ── a wave for each part ─► combine_rows[token·K + k][H]
+//     (· expert_scale, rounded, if given)           combine_flags[token·K + k]
+//
+//   combine_rows, combine_flags ── waves that share a token ─► y [T][H] = Σ_k weight · row
+//
+// Send. Rows are packed, so that an even walk over them is an even walk over experts. Before the
+// first row the block waits for the credit that says that the origin has summed up its last call.
+// Receive. A wave takes one part of one token's row, waits for the token's K flags (a lane each)
+// and sums in float32, k ascending, each product and each sum rounded. The last block returns the
+// credits.
+//
+// Both run side by side in one grid, in blocks of their own, or in two launches one after the
+// other.
+#include <hip/hip_runtime.h>
+
+#include "device_ops.h"
+#include "kernels/device/row_codec.h"
+#include "kernels/device/row_copy.h"
+#include "kernels/direct/kernels.h"
+#include "kernels/direct/phase.h"
+#include "runtime/device/block_counter.h"
+#include "runtime/device/tracer.h"
+#include "runtime/device/wait.h"
+
+namespace octet::direct {
+namespace {
+
+using device::Lane;
+using device::Scope;
+using device::StoreRelease;
+using device::Vec16;
+using device::Wave;
+
+// Rows of a token that a lane has in flight.
+constexpr int kRowsInFlight = 8;
+
+template <typename Codec, typename Trace>
+__device__ void SendRow(const CombineParams& p, uint64_t epoch, int row, int part,
+                        const Trace& trace) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const uint64_t start = trace.Start();
+  const RowSource origin = p.sources[row];
+  const int flat = origin.token * layout.topk + origin.k;
+  char* base = c.peers.base[origin.rank];
+  auto* dst = reinterpret_cast<Vec16*>(layout.CombineRow(base, flat));
+  const Vec16* src =
+      static_cast<const Vec16*>(p.expert_out) + static_cast<size_t>(row) * layout.row_vecs;
+  const device::RowPart range = device::PartOfRow(part, layout.row_parts, layout.row_vecs);
+  if (p.expert_scale != nullptr) {
+    const float scale = p.expert_scale[origin.local_expert];
+    device::WaveTransformRow(dst, src, range,
+                             [scale](const Vec16& v) { return device::Scale<Codec>(v, scale); });
+  } else {
+    device::WaveCopyRow(dst, src, range);
+  }
+  if (!c.source_flags) device::WavePublish(layout.CombineFlag(base, flat, part), epoch);
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(origin.rank));
+}
+
+template <typename Codec, typename Trace>
+__device__ void Send(const CombineParams& p) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const Trace trace(c.trace);
+  const uint64_t epoch = c.state->combine_send.epoch;
+  if (WaitCredits(c, layout.combine_credits, epoch, Site::kCombineCredit)) {
+    const int waves = blockDim.x / device::kWaveSize;
+    const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
+    for (int item = blockIdx.x * waves + Wave(); item < items; item += c.send_blocks * waves) {
+      const int row = item / layout.row_parts;
+      SendRow<Codec>(p, epoch, row, item - row * layout.row_parts, trace);
+    }
+  }
+  if (device::LastBlock(&c.state->combine_send.blocks_done, static_cast<uint32_t>(c.send_blocks))) {
+    if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks) {
+      StoreRelease<Scope::kSystem>(
+          Layout::FlagOf(c.peers.base[threadIdx.x], layout.combine_source_flags, c.peers.rank),
+          epoch);
+    }
+    if (threadIdx.x == 0) c.state->combine_send.epoch = epoch + 1;
+  }
+}
+
+// Waits for one part of all of a token's rows. Bit k of `present` is set where choice k was not
+// dropped. False if some did not come.
+__device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int part,
+                          uint64_t* present) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  char* base = c.peers.base[c.peers.rank];
+  const int flat = token * layout.topk + Lane();
+  const int32_t id = Lane() < layout.topk ? p.topk_idx[flat] : -1;
+  const bool mine = id >= 0 && id < layout.num_experts;
+  bool arrived = true;
+  if (mine) {
+    const int peer = id / layout.num_local_experts;
+    arrived =
+        c.source_flags
+            ? device::WaitEpoch(c.failure, Layout::FlagOf(base, layout.combine_source_flags, peer),
+                                epoch, MakeSite(Site::kCombineSource, peer, 0))
+            : device::WaitEpoch(c.failure, layout.CombineFlag(base, flat, part), epoch,
+                                MakeSite(Site::kCombineToken, peer, static_cast<uint32_t>(flat)));
+  }
+  device::SyncWave();
+  *present = device::Ballot(mine);
+  return device::Ballot(!arrived) == 0;
+}
+
+// y of one token, vectors first, first + step, … < end for each lane.
+template <typename Codec>
+__device__ void SumToken(const CombineParams& p, int token, uint64_t present, int first, int end,
+                         int step) {
+  const Layout& layout = p.common.layout;
+  const int flat = token * layout.topk;
+  const auto* rows = reinterpret_cast<const Vec16*>(
+      layout.CombineRow(p.common.peers.base[p.common.peers.rank], flat));
+  Vec16* y = static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.row_vecs;
+  for (int i = first; i < end; i += step) {
+    float sum[device::kElementsPerVec] = {};
+    for (int k = 0; k < layout.topk; k += kRowsInFlight) {
+      Vec16 v[kRowsInFlight];
+#pragma unroll
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        if (((present >> (k + u)) & 1) != 0) {
+          v[u] = device::LoadStream(rows + static_cast<size_t>(k + u) * layout.row_vecs + i);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        if (((present >> (k + u)) & 1) != 0) {
+          device::Accumulate<Codec>(sum, v[u], p.topk_weights[flat + k + u]);
+        }
+      }
+    }
+    device::StoreStream(y + i, device::Round<Codec>(sum));
+  }
+}
+
+template <typename Codec, typename Trace>
+__device__ void Receive(const CombineParams& p) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const Trace trace(c.trace);
+  const uint64_t epoch = c.state->combine_receive.epoch;
+  const int block = static_cast<int>(blockIdx.x) - c.send_blocks;
+  const int num_blocks = static_cast<int>(gridDim.x) - c.send_blocks;
+  const int waves = blockDim.x / device::kWaveSize;
+  const int num_waves = num_blocks * waves;
+  const int parts = layout.row_parts;
+
+  // With more waves than parts of tokens, several waves share one: `shares` of them.
+  const int part_vecs = (layout.row_vecs + parts - 1) / parts;
+  const int most_shares = (part_vecs + device::kWaveSize - 1) / device::kWaveSize;
+  const int token_parts = p.num_tokens * parts;
+  int shares = token_parts > 0 ? num_waves / token_parts : 1;
+  shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
+
+  bool ok = true;
+  for (int item = block * waves + Wave(); item < token_parts * shares && ok; item += num_waves) {
+    const int token_part = item / shares;
+    const int share = item - token_part * shares;
+    const int token = token_part / parts;
+    const int part = token_part - token * parts;
+    uint64_t start = trace.Start();
+    uint64_t present = 0;
+    ok = WaitToken(p, epoch, token, part, &present);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), static_cast<uint32_t>(token));
+    if (ok) {
+      start = trace.Start();
+      const device::RowPart range = device::PartOfRow(part, parts, layout.row_vecs);
+      SumToken<Codec>(p, token, present, range.begin + share * device::kWaveSize + Lane(),
+                      range.end, shares * device::kWaveSize);
+      trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
+    }
+  }
+  if (device::LastBlock(&c.state->combine_receive.blocks_done, static_cast<uint32_t>(num_blocks))) {
+    ReturnCredits(c, layout.combine_credits, epoch);
+    if (threadIdx.x == 0) c.state->combine_receive.epoch = epoch + 1;
+  }
+}
+
+template <typename Codec, typename Trace>
+__global__ void __launch_bounds__(kMaxThreads, 2) Combine(const CombineParams p) {
+  if (static_cast<int>(blockIdx.x) < p.common.send_blocks) {
+    Send<Codec, Trace>(p);
+  } else {
+    Receive<Codec, Trace>(p);
+  }
+}
+
+using Kernel = void (*)(CombineParams);
+
+Kernel PickKernel(bool fp16, bool traced) {
+  if (fp16) {
+    return traced ? Combine<device::Fp16Codec, device::Tracer>
+                  : Combine<device::Fp16Codec, device::NoTracer>;
+  }
+  return traced ? Combine<device::Bf16Codec, device::Tracer>
+                : Combine<device::Bf16Codec, device::NoTracer>;
+}
+
+}  // namespace
+
+hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
+                         const LaunchShape& shape, hipStream_t stream) {
+  CombineParams p = params;
+  void* args[] = {&p};
+  return hipLaunchCooperativeKernel(PickKernel(fp16, traced),
+                                    dim3(static_cast<unsigned>(shape.blocks)),
+                                    dim3(static_cast<unsigned>(shape.threads)), args,
+                                    static_cast<unsigned>(shape.shared_bytes), stream);
+}
+
+hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(fp16, traced),
+                                                      shape.threads, shape.shared_bytes);
+}
+
+}  // namespace octet::direct

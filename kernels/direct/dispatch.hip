@@ -1,0 +1,405 @@
+// direct dispatch: every (token, k) is sent by itself, announced by a flag of its own.
+//
+//   this rank                                    destination d = rank of the expert
+//   ---------                                    ----------------------------------
+//   topk_idx [T][K] ── counted by one block ───► counts[me][L]        (epoch and count in one word)
+//   x [T][H] ── a wave for each part of a row ─► rows[me][slot][H]    16-byte stores
+//                                                packets[me][slot]    origin, then the flag
+//
+//   counts[R][L] ── every receiving block ─────► first row of each (expert, source)
+//   packets, rows ── a wave for each part ─────► recv_x[row][H], sources[row]
+//
+// Send. The slot of a row is its position among this rank's rows to that destination, its index is
+// its position among those to that expert: both by prefix sums over the routing, so that they are
+// the same in every run (or by racing counters, if asked). Each block finds the sums up to its own
+// first row by itself; that costs less than a grid barrier. Before the first row it waits for the
+// credit that says that its slots have been consumed.
+// Receive. All counts give the place of each (expert, source) in the packed output; the index in
+// the packet gives the place therein. Work is walked over the concatenation of all sources, so that
+// waves have equal shares when sources have not. The last block returns the credits.
+//
+// Both run side by side in one grid, in blocks of their own, or in two launches one after the
+// other.
+#include <hip/hip_runtime.h>
+
+#include "device_ops.h"
+#include "kernels/device/row_copy.h"
+#include "kernels/device/wave_scan.h"
+#include "kernels/direct/kernels.h"
+#include "kernels/direct/phase.h"
+#include "runtime/device/block_counter.h"
+#include "runtime/device/tracer.h"
+#include "runtime/device/wait.h"
+
+namespace octet::direct {
+namespace {
+
+using device::FetchAddRelaxed;
+using device::Lane;
+using device::Scope;
+using device::StoreRelaxed;
+using device::StoreRelease;
+using device::Vec16;
+using device::Wave;
+
+// Rows whose places are worked out at a time.
+constexpr int kTileRows = 256;
+
+// A sending block's shared memory.
+struct SendShared {
+  int32_t* expert_before;  // [E] rows to each expert that come before the tile
+  int32_t* rank_before;    // [kMaxRanks] rows to each rank that come before the tile
+  int32_t* expert;         // [kTileRows] the tile's ids; -1: not sent
+  int32_t* slot;           // [kTileRows]
+  int32_t* index;          // [kTileRows]
+
+  __device__ SendShared(int32_t* shared, int num_experts)
+      : expert_before(shared),
+        rank_before(expert_before + num_experts),
+        expert(rank_before + kMaxRanks),
+        slot(expert + kTileRows),
+        index(slot + kTileRows) {}
+};
+
+// A receiving block's.
+struct ReceiveShared {
+  int32_t* first_row;    // [L][R] first row of each (expert, source)
+  int32_t* source_rows;  // [kMaxRanks]
+
+  __device__ ReceiveShared(int32_t* shared, int num_experts)
+      : first_row(shared), source_rows(shared + num_experts) {}
+};
+
+constexpr size_t SharedInts(int num_experts) {
+  return static_cast<size_t>(num_experts) + kMaxRanks + 3 * kTileRows;
+}
+
+__device__ __forceinline__ bool IsExpert(int32_t id, const Layout& layout) {
+  return id >= 0 && id < layout.num_experts;
+}
+
+// Rows of flat tokens [0, end) to each expert and to each rank.
+__device__ void CountBefore(const DispatchParams& p, const SendShared& s, int end) {
+  const Layout& layout = p.common.layout;
+  for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) s.expert_before[i] = 0;
+  for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.rank_before[i] = 0;
+  __syncthreads();
+  for (int flat = threadIdx.x; flat < end; flat += blockDim.x) {
+    const int32_t id = p.topk_idx[flat];
+    if (IsExpert(id, layout)) FetchAddRelaxed<Scope::kBlock>(&s.expert_before[id], 1);
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
+    const int32_t rows = s.expert_before[e];
+    if (rows != 0) {
+      FetchAddRelaxed<Scope::kBlock>(&s.rank_before[e / layout.num_local_experts], rows);
+    }
+  }
+  __syncthreads();
+}
+
+// Tells every destination how many rows each of its experts gets from this rank.
+__device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_t epoch) {
+  const Layout& layout = p.common.layout;
+  const device::PeerBases& peers = p.common.peers;
+  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
+    const int rank = e / layout.num_local_experts;
+    uint64_t* count =
+        layout.Count(peers.base[rank], peers.rank, e - rank * layout.num_local_experts);
+    StoreRelaxed<Scope::kSystem>(
+        count, device::PackEpochCount(epoch, static_cast<uint32_t>(s.expert_before[e])));
+  }
+}
+
+// The tile's ids, refused where they cannot be right; a refused id is not sent.
+__device__ void LoadTile(const DispatchParams& p, const SendShared& s, int first, int rows) {
+  const Layout& layout = p.common.layout;
+  for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+    const int flat = first + i;
+    int32_t id = p.topk_idx[flat];
+    Site refused = Site::kExpertOutOfRange;
+    bool ok = id >= -1 && id < layout.num_experts;
+    if (ok && id >= 0) {
+      for (int before = flat - flat % layout.topk; before < flat; ++before) {
+        if (p.topk_idx[before] == id) {
+          refused = Site::kExpertTwice;
+          ok = false;
+        }
+      }
+    }
+    if (!ok) {
+      device::Fail(p.common.failure, device::FailureKind::kInput,
+                   MakeSite(refused, -1, static_cast<uint32_t>(flat)), layout.num_experts,
+                   static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
+      id = -1;
+    }
+    s.expert[i] = id;
+  }
+  __syncthreads();
+}
+
+// Where each of the tile's rows goes.
+__device__ void PlaceTile(const DispatchParams& p, const SendShared& s, int rows) {
+  const int num_local = p.common.layout.num_local_experts;
+  for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+    const int32_t id = s.expert[i];
+    if (id < 0) continue;
+    const int rank = id / num_local;
+    if (p.atomic_slots) {
+      s.slot[i] = FetchAddRelaxed<Scope::kDevice>(&p.common.state->rank_slots[rank], 1);
+      s.index[i] = FetchAddRelaxed<Scope::kDevice>(&p.common.state->expert_slots[id], 1);
+      continue;
+    }
+    const int first_expert = rank * num_local;
+    int32_t slot = s.rank_before[rank];
+    int32_t index = s.expert_before[id];
+    for (int j = 0; j < i; ++j) {
+      const int32_t other = s.expert[j];
+      slot += other >= first_expert && other < first_expert + num_local ? 1 : 0;
+      index += other == id ? 1 : 0;
+    }
+    s.slot[i] = slot;
+    s.index[i] = index;
+  }
+  __syncthreads();
+}
+
+// Sends the tile's rows, a wave for each part.
+template <typename Trace>
+__device__ void SendTile(const DispatchParams& p, const SendShared& s, uint64_t epoch, int first,
+                         int rows, const Trace& trace) {
+  const Layout& layout = p.common.layout;
+  const device::PeerBases& peers = p.common.peers;
+  const int waves = blockDim.x / device::kWaveSize;
+  for (int item = Wave(); item < rows * layout.row_parts; item += waves) {
+    const int i = item / layout.row_parts;
+    const int part = item - i * layout.row_parts;
+    const int32_t id = s.expert[i];
+    const int slot = id < 0 ? 0 : s.slot[i];
+    // Ids that occur twice (and are refused elsewhere) can ask for more slots than there are.
+    if (id < 0 || slot >= layout.slots_per_source) continue;
+    const uint64_t start = trace.Start();
+    const int flat = first + i;
+    const int token = flat / layout.topk;
+    const int rank = id / layout.num_local_experts;
+    char* base = peers.base[rank];
+    const Vec16* row =
+        static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs;
+    device::WaveCopyRow(reinterpret_cast<Vec16*>(layout.Row(base, peers.rank, slot)), row,
+                        device::PartOfRow(part, layout.row_parts, layout.row_vecs));
+    Packet* packet = layout.PacketOf(base, peers.rank, slot, part);
+    if (Lane() == 0) {
+      packet->index = static_cast<uint32_t>(s.index[i]);
+      packet->source = RowSource{peers.rank, token, flat - token * layout.topk,
+                                 id - rank * layout.num_local_experts};
+    }
+    if (!p.common.source_flags) device::WavePublish(&packet->flag, epoch);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(rank));
+  }
+}
+
+template <typename Trace>
+__device__ void Send(const DispatchParams& p, int32_t* shared) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const SendShared s(shared, layout.num_experts);
+  const Trace trace(c.trace);
+  const uint64_t epoch = c.state->dispatch_send.epoch;
+  const int num_rows = p.num_tokens * layout.topk;
+  // With more than one block the first one only counts, so that counts leave before most rows.
+  const int block = blockIdx.x;
+  const int row_blocks = c.send_blocks > 1 ? c.send_blocks - 1 : 1;
+  const int row_block = c.send_blocks > 1 ? block - 1 : 0;
+
+  const uint64_t start = trace.Start();
+  if (block == 0) {
+    CountBefore(p, s, num_rows);
+    SendCounts(p, s, epoch);
+    __syncthreads();
+  }
+  if (row_block >= 0) {
+    const int share = (num_rows + row_blocks - 1) / row_blocks;
+    const int begin = row_block * share < num_rows ? row_block * share : num_rows;
+    const int end = begin + share < num_rows ? begin + share : num_rows;
+    if (begin < end) {
+      if (!p.atomic_slots) CountBefore(p, s, begin);
+      const bool free = WaitCredits(c, layout.credits, epoch, Site::kDispatchCredit);
+      for (int first = begin; first < end; first += kTileRows) {
+        const int rows = end - first < kTileRows ? end - first : kTileRows;
+        LoadTile(p, s, first, rows);
+        PlaceTile(p, s, rows);
+        if (first == begin) trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+        if (free) SendTile(p, s, epoch, first, rows, trace);
+        __syncthreads();
+        for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+          const int32_t id = s.expert[i];
+          if (id < 0) continue;
+          FetchAddRelaxed<Scope::kBlock>(&s.expert_before[id], 1);
+          FetchAddRelaxed<Scope::kBlock>(&s.rank_before[id / layout.num_local_experts], 1);
+        }
+        __syncthreads();
+      }
+    }
+  }
+
+  if (device::LastBlock(&c.state->dispatch_send.blocks_done,
+                        static_cast<uint32_t>(c.send_blocks))) {
+    if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks) {
+      StoreRelease<Scope::kSystem>(
+          Layout::FlagOf(c.peers.base[threadIdx.x], layout.source_flags, c.peers.rank), epoch);
+    }
+    if (p.atomic_slots) {
+      for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) c.state->rank_slots[i] = 0;
+      for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) {
+        c.state->expert_slots[i] = 0;
+      }
+    }
+    if (threadIdx.x == 0) c.state->dispatch_send.epoch = epoch + 1;
+  }
+}
+
+// Waits for all counts and makes of them the first row of each (expert, source). False if some did
+// not come.
+__device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  __shared__ int32_t missing;
+  if (threadIdx.x == 0) missing = 0;
+  for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.source_rows[i] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) {
+    const int source = i / layout.num_local_experts;
+    const int local_expert = i - source * layout.num_local_experts;
+    uint32_t rows = 0;
+    if (!device::WaitEpochCount(
+            c.failure, layout.Count(c.peers.base[c.peers.rank], source, local_expert), epoch,
+            MakeSite(Site::kDispatchCount, source, static_cast<uint32_t>(local_expert)), &rows)) {
+      StoreRelaxed<Scope::kBlock>(&missing, 1);
+    }
+    s.first_row[local_expert * layout.num_ranks + source] = static_cast<int32_t>(rows);
+    if (rows != 0) {
+      FetchAddRelaxed<Scope::kBlock>(&s.source_rows[source], static_cast<int32_t>(rows));
+    }
+  }
+  __syncthreads();
+  if (Wave() == 0) {
+    const int32_t total = device::WaveExclusiveScan(s.first_row, layout.num_experts);
+    if (Lane() == 0 && static_cast<int>(blockIdx.x) == c.send_blocks) {
+      p.expert_offsets[layout.num_local_experts] = missing == 0 ? total : 0;
+    }
+  }
+  __syncthreads();
+  return missing == 0;
+}
+
+// The first receiving block tells the caller what there is.
+__device__ void WriteOffsets(const DispatchParams& p, const ReceiveShared& s) {
+  const Layout& layout = p.common.layout;
+  for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
+    const int32_t first = s.first_row[e * layout.num_ranks];
+    const int32_t next = e + 1 < layout.num_local_experts
+                             ? s.first_row[(e + 1) * layout.num_ranks]
+                             : p.expert_offsets[layout.num_local_experts];
+    p.expert_offsets[e] = first;
+    p.expert_counts[e] = next - first;
+  }
+}
+
+// Takes one part of one row to its place. False if it did not come.
+template <typename Trace>
+__device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
+                           int source, int slot, int part, const Trace& trace) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  char* base = c.peers.base[c.peers.rank];
+  const Packet* packet = layout.PacketOf(base, source, slot, part);
+  uint64_t start = trace.Start();
+  const bool arrived =
+      c.source_flags
+          ? device::WaveWaitEpoch(c.failure, Layout::FlagOf(base, layout.source_flags, source),
+                                  epoch, MakeSite(Site::kDispatchSource, source, 0))
+          : device::WaveWaitEpoch(
+                c.failure, &packet->flag, epoch,
+                MakeSite(Site::kDispatchToken, source, static_cast<uint32_t>(slot)));
+  trace.Stop(start, static_cast<uint32_t>(Tag::kWait), static_cast<uint32_t>(source));
+  if (!arrived) return false;
+  start = trace.Start();
+  const RowSource origin = packet->source;
+  const int row = s.first_row[origin.local_expert * layout.num_ranks + source] +
+                  static_cast<int>(packet->index);
+  device::WaveCopyRow(static_cast<Vec16*>(p.recv_x) + static_cast<size_t>(row) * layout.row_vecs,
+                      reinterpret_cast<const Vec16*>(layout.Row(base, source, slot)),
+                      device::PartOfRow(part, layout.row_parts, layout.row_vecs));
+  if (part == 0 && Lane() == 0) p.sources[row] = origin;
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCopy), static_cast<uint32_t>(row));
+  return true;
+}
+
+template <typename Trace>
+__device__ void Receive(const DispatchParams& p, int32_t* shared) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const ReceiveShared s(shared, layout.num_experts);
+  const Trace trace(c.trace);
+  const uint64_t epoch = c.state->dispatch_receive.epoch;
+  const int block = static_cast<int>(blockIdx.x) - c.send_blocks;
+  const int num_blocks = static_cast<int>(gridDim.x) - c.send_blocks;
+
+  const uint64_t start = trace.Start();
+  bool ok = ReceiveCounts(p, s, epoch);
+  trace.Stop(start, static_cast<uint32_t>(Tag::kWaitCounts));
+  if (ok) {
+    if (block == 0) WriteOffsets(p, s);
+    const int waves = blockDim.x / device::kWaveSize;
+    int item = block * waves + Wave();
+    int first = 0;
+    for (int source = 0; source < layout.num_ranks && ok; ++source) {
+      const int end = first + s.source_rows[source] * layout.row_parts;
+      for (; item < end && ok; item += num_blocks * waves) {
+        const int slot = (item - first) / layout.row_parts;
+        const int part = item - first - slot * layout.row_parts;
+        ok = ReceiveRow(p, s, epoch, source, slot, part, trace);
+      }
+      first = end;
+    }
+  }
+  if (device::LastBlock(&c.state->dispatch_receive.blocks_done,
+                        static_cast<uint32_t>(num_blocks))) {
+    ReturnCredits(c, layout.credits, epoch);
+    if (threadIdx.x == 0) c.state->dispatch_receive.epoch = epoch + 1;
+  }
+}
+
+template <typename Trace>
+__global__ void __launch_bounds__(kMaxThreads, 2) Dispatch(const DispatchParams p) {
+  HIP_DYNAMIC_SHARED(int32_t, shared);
+  if (static_cast<int>(blockIdx.x) < p.common.send_blocks) {
+    Send<Trace>(p, shared);
+  } else {
+    Receive<Trace>(p, shared);
+  }
+}
+
+}  // namespace
+
+size_t SharedBytes(const Layout& layout) {
+  return SharedInts(layout.num_experts) * sizeof(int32_t);
+}
+
+hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
+                          hipStream_t stream) {
+  DispatchParams p = params;
+  void* args[] = {&p};
+  return hipLaunchCooperativeKernel(traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>,
+                                    dim3(static_cast<unsigned>(shape.blocks)),
+                                    dim3(static_cast<unsigned>(shape.threads)), args,
+                                    static_cast<unsigned>(shape.shared_bytes), stream);
+}
+
+hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(
+      blocks, traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>, shape.threads,
+      shape.shared_bytes);
+}
+
+}  // namespace octet::direct

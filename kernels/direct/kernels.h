@@ -1,0 +1,101 @@
+// The kernels of `direct` and their parameters. Shared by the host class and the .hip files.
+#ifndef OCTET_KERNELS_DIRECT_KERNELS_H_
+#define OCTET_KERNELS_DIRECT_KERNELS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/row_source.h"
+#include "kernels/direct/layout.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/device/launch_shape.h"
+#include "runtime/device/peers.h"
+#include "runtime/device/trace_event.h"
+
+namespace octet::direct {
+
+// Threads of a block at most; the kernels are compiled so that two such blocks fit on an H200 SM.
+inline constexpr int kMaxThreads = 512;
+
+// Where a wait or a check of these kernels stands (device::Site::site).
+enum class Site : uint32_t {
+  kDispatchCredit,
+  kDispatchCount,
+  kDispatchToken,
+  kDispatchSource,
+  kCombineCredit,
+  kCombineToken,
+  kCombineSource,
+  kExpertOutOfRange,  // index: flat index, seen: the id
+  kExpertTwice,       // likewise
+};
+
+// Tags in traces; direct.cc has their names.
+enum class Tag : uint32_t {
+  kRoute,        // routing read, counts and places known
+  kSend,         // a row part on its way; detail: destination
+  kWaitCounts,   // until all counts are there
+  kWait,         // for a row part; detail: source
+  kCopy,         // a row part to its place; detail: row
+  kCombineSend,  // a row part on its way home; detail: origin
+  kCombineWait,  // for all of a token's outputs; detail: token
+  kReduce,       // their sum; detail: token
+};
+
+// What every kernel of this strategy gets.
+struct CommonParams {
+  device::PeerBases peers;
+  device::FailurePort failure;
+  device::TraceBuffer trace;
+  Layout layout;
+  State* state;
+  int send_blocks;    // blocks [0, send_blocks) send, the others receive
+  bool source_flags;  // Flags::kSource
+};
+
+struct DispatchParams {
+  CommonParams common;
+  bool atomic_slots;  // Slots::kAtomic
+  // Read by the senders.
+  const void* x;            // [T][H]
+  const int32_t* topk_idx;  // [T][K]
+  int num_tokens;
+  // Written by the receivers.
+  void* recv_x;             // [max_rows][H]
+  RowSource* sources;       // [max_rows]
+  int32_t* expert_counts;   // [L]
+  int32_t* expert_offsets;  // [L + 1]
+};
+
+struct CombineParams {
+  CommonParams common;
+  // Read by the senders.
+  const void* expert_out;         // [rows][H]
+  const float* expert_scale;      // [L] or nullptr
+  const RowSource* sources;       // [rows]
+  const int32_t* expert_offsets;  // [L + 1]
+  // Read and written by the receivers.
+  const int32_t* topk_idx;    // [T][K]
+  const float* topk_weights;  // [T][K]
+  int num_tokens;
+  void* y;  // [T][H]
+};
+
+// Dynamic shared memory of a block of either kernel.
+size_t SharedBytes(const Layout& layout);
+
+// `traced` picks the variant that records into common.trace. Cooperative: all blocks are resident.
+hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
+                          hipStream_t stream);
+hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
+
+// T: the element type's codec is chosen by `fp16`.
+hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
+                         const LaunchShape& shape, hipStream_t stream);
+hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks);
+
+}  // namespace octet::direct
+
+#endif  // OCTET_KERNELS_DIRECT_KERNELS_H_

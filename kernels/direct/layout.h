@@ -1,0 +1,114 @@
+// Every buffer of the `direct` strategy and where it lies. Shared by host and device.
+//
+// The symmetric heap of each rank holds what peers write. S = M·min(K, L) slots for each source:
+// a token has at most that many of its K choices on one rank.
+//
+//   control   counts          [R source][L]             epoch and rows, one word
+//             packets         [R source][S][row_parts]  flag and origin of a part of a row
+//             source_flags    [R source]                "all my rows of this epoch are there"
+//             credits         [R destination]           "I have consumed what you sent me"
+//             combine_flags   [M·K][row_parts]          for each (token, k) of this rank
+//             combine_source_flags, combine_credits     as above, for combine
+//   payload   rows            [R source][S][H]          tokens on their way to experts
+//             combine_rows    [M·K][H]                  expert outputs on their way home
+//
+// Everything that is polled has a 128-byte line of its own.
+#ifndef OCTET_KERNELS_DIRECT_LAYOUT_H_
+#define OCTET_KERNELS_DIRECT_LAYOUT_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/row_source.h"
+#include "runtime/device/peers.h"
+
+namespace octet::direct {
+
+inline constexpr size_t kLineBytes = 128;
+inline constexpr size_t kVecBytes = 16;
+
+// One part of one row, from a sender to a receiver. The flag is released last.
+struct alignas(kLineBytes) Packet {
+  uint64_t flag;   // epoch
+  uint32_t index;  // position among the rows of this (expert, source)
+  uint32_t unused;
+  RowSource source;
+};
+
+struct alignas(kLineBytes) Flag {
+  uint64_t epoch;
+};
+
+// What a phase remembers between calls, in the rank's own memory.
+struct alignas(kLineBytes) PhaseState {
+  uint64_t epoch;        // of the next call, from 1; advanced by the phase's last block
+  uint32_t blocks_done;  // of the running call
+};
+
+// The rank's own memory, not seen by peers.
+struct State {
+  PhaseState dispatch_send;
+  PhaseState dispatch_receive;
+  PhaseState combine_send;
+  PhaseState combine_receive;
+  // Slots::kAtomic only; zero between calls.
+  int32_t rank_slots[kMaxRanks];
+  int32_t expert_slots[1];  // [E]: the allocation is longer
+};
+
+struct Layout {
+  int num_ranks;
+  int num_experts;
+  int num_local_experts;
+  int topk;
+  int max_tokens;
+  int slots_per_source;  // S
+  int row_vecs;          // 16-byte vectors of a row
+  int row_parts;
+
+  size_t counts;
+  size_t packets;
+  size_t source_flags;
+  size_t credits;
+  size_t combine_flags;
+  size_t combine_source_flags;
+  size_t combine_credits;
+  size_t control_bytes;  // everything above; zero before the first call
+  size_t rows;
+  size_t combine_rows;
+  size_t bytes;
+
+  __host__ __device__ int max_rows() const { return num_ranks * slots_per_source; }
+
+  // `base`: the heap of the rank that owns the object.
+  __host__ __device__ uint64_t* Count(char* base, int source, int local_expert) const {
+    return reinterpret_cast<uint64_t*>(base + counts) + source * num_local_experts + local_expert;
+  }
+  __host__ __device__ Packet* PacketOf(char* base, int source, int slot, int part) const {
+    return reinterpret_cast<Packet*>(base + packets) +
+           (static_cast<size_t>(source) * slots_per_source + slot) * row_parts + part;
+  }
+  // Of the arrays with one flag for each rank: source_flags, credits, combine_source_flags,
+  // combine_credits.
+  static __host__ __device__ uint64_t* FlagOf(char* base, size_t array, int rank) {
+    return &reinterpret_cast<Flag*>(base + array)[rank].epoch;
+  }
+  __host__ __device__ uint64_t* CombineFlag(char* base, int flat, int part) const {
+    return &reinterpret_cast<Flag*>(base +
+                                    combine_flags)[static_cast<size_t>(flat) * row_parts + part]
+                .epoch;
+  }
+  __host__ __device__ char* Row(char* base, int source, int slot) const {
+    return base + rows +
+           (static_cast<size_t>(source) * slots_per_source + slot) * row_vecs * kVecBytes;
+  }
+  __host__ __device__ char* CombineRow(char* base, int flat) const {
+    return base + combine_rows + static_cast<size_t>(flat) * row_vecs * kVecBytes;
+  }
+};
+
+}  // namespace octet::direct
+
+#endif  // OCTET_KERNELS_DIRECT_LAYOUT_H_

@@ -1,0 +1,127 @@
+#include "kernels/reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+
+#include "kernels/dtype.h"
+
+namespace octet {
+namespace {
+
+// The conversions of kernels/dtype.h with the dtype known to the compiler, so that loops over rows
+// become vector code.
+template <DType dtype>
+float ToFloat(uint16_t bits) {
+  if constexpr (dtype == DType::kFloat16) {
+    return static_cast<float>(std::bit_cast<_Float16>(bits));
+  } else {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+}
+
+template <DType dtype>
+uint16_t FromFloat(float value) {
+  if constexpr (dtype == DType::kFloat16) {
+    return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+  } else {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const auto rounded = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+    return value != value ? uint16_t{0x7fff} : rounded;
+  }
+}
+
+template <DType dtype>
+void ScaleRow(const uint16_t* row, float scale, size_t n, uint16_t* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = FromFloat<dtype>(ToFloat<dtype>(row[i]) * scale);
+}
+
+template <DType dtype>
+std::vector<uint16_t> Combine(const EpConfig& config, const RankInput& input,
+                              absl::Span<const float> expert_scale) {
+  const auto hidden = static_cast<size_t>(config.hidden);
+  std::vector<uint16_t> y(hidden * static_cast<size_t>(input.num_tokens));
+  std::vector<float> sum(hidden);
+  for (size_t t = 0; t < static_cast<size_t>(input.num_tokens); ++t) {
+    const uint16_t* x = input.x.data() + t * hidden;
+    std::fill(sum.begin(), sum.end(), 0.0F);
+    for (size_t k = 0; k < static_cast<size_t>(config.topk); ++k) {
+      const size_t flat = t * static_cast<size_t>(config.topk) + k;
+      const int32_t expert = input.topk_idx[flat];
+      if (expert < 0) continue;
+      const float scale = expert_scale[static_cast<size_t>(expert)];
+      const float weight = input.topk_weights[flat];
+      for (size_t h = 0; h < hidden; ++h) {
+        const float out = ToFloat<dtype>(FromFloat<dtype>(ToFloat<dtype>(x[h]) * scale));
+        sum[h] += weight * out;
+      }
+    }
+    for (size_t h = 0; h < hidden; ++h) y[t * hidden + h] = FromFloat<dtype>(sum[h]);
+  }
+  return y;
+}
+
+template <DType dtype>
+bool IsNan(uint16_t bits) {
+  constexpr uint16_t kInfinity = dtype == DType::kFloat16 ? 0x7c00 : 0x7f80;
+  return (bits & 0x7fff) > kInfinity;
+}
+
+template <DType dtype>
+bool SameRow(absl::Span<const uint16_t> a, absl::Span<const uint16_t> b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i] && !(IsNan<dtype>(a[i]) && IsNan<dtype>(b[i]))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
+                                    int rank) {
+  const int num_local = config.num_local_experts(static_cast<int>(inputs.size()));
+  const int first = rank * num_local;
+  std::vector<std::vector<RowSource>> rows(static_cast<size_t>(num_local));
+  for (size_t source = 0; source < inputs.size(); ++source) {
+    const RankInput& input = inputs[source];
+    for (int t = 0; t < input.num_tokens; ++t) {
+      for (int k = 0; k < config.topk; ++k) {
+        const int local = input.topk_idx[static_cast<size_t>(t * config.topk + k)] - first;
+        if (local < 0 || local >= num_local) continue;
+        rows[static_cast<size_t>(local)].push_back(
+            RowSource{static_cast<int32_t>(source), t, k, local});
+      }
+    }
+  }
+  ReferenceReceived received;
+  received.expert_offsets.push_back(0);
+  for (const std::vector<RowSource>& expert : rows) {
+    received.expert_counts.push_back(static_cast<int32_t>(expert.size()));
+    received.sources.insert(received.sources.end(), expert.begin(), expert.end());
+    received.expert_offsets.push_back(static_cast<int32_t>(received.sources.size()));
+  }
+  return received;
+}
+
+void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
+                     absl::Span<uint16_t> out) {
+  if (dtype == DType::kFloat16) {
+    ScaleRow<DType::kFloat16>(row.data(), scale, row.size(), out.data());
+  } else {
+    ScaleRow<DType::kBFloat16>(row.data(), scale, row.size(), out.data());
+  }
+}
+
+std::vector<uint16_t> ReferenceCombine(const EpConfig& config, const RankInput& input,
+                                       absl::Span<const float> expert_scale) {
+  return config.dtype == DType::kFloat16 ? Combine<DType::kFloat16>(config, input, expert_scale)
+                                         : Combine<DType::kBFloat16>(config, input, expert_scale);
+}
+
+bool SameBits(DType dtype, absl::Span<const uint16_t> a, absl::Span<const uint16_t> b) {
+  if (a.size() != b.size()) return false;
+  return dtype == DType::kFloat16 ? SameRow<DType::kFloat16>(a, b)
+                                  : SameRow<DType::kBFloat16>(a, b);
+}
+
+}  // namespace octet
