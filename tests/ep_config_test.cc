@@ -1,0 +1,76 @@
+#include "kernels/ep_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace octet {
+namespace {
+
+using ::testing::HasSubstr;
+
+EpConfig Good() {
+  EpConfig config;
+  config.num_experts = 256;
+  config.topk = 8;
+  config.hidden = 7168;
+  config.max_tokens_per_rank = 256;
+  return config;
+}
+
+void ExpectRefused(const EpConfig& config, int num_ranks, const std::string& sentence) {
+  const absl::Status status = Validate(config, num_ranks);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(sentence));
+}
+
+TEST(EpConfigTest, GoodConfigurationsPass) {
+  for (const int ranks : {1, 2, 4, 8, 16}) EXPECT_TRUE(Validate(Good(), ranks).ok());
+  EpConfig config = Good();
+  config.num_experts = 5;
+  config.topk = 5;
+  config.hidden = 8;
+  config.max_tokens_per_rank = 1;
+  EXPECT_TRUE(Validate(config, 5).ok());
+}
+
+TEST(EpConfigTest, EachFieldIsNamedWithItsValue) {
+  ExpectRefused(Good(), 0, "num_ranks is 0");
+  ExpectRefused(Good(), 17, "num_ranks is 17; it must be from 1 to 16");
+  ExpectRefused(Good(), 7, "num_experts is 256; it must be divisible by the 7 ranks");
+  EpConfig config = Good();
+  config.num_experts = 0;
+  ExpectRefused(config, 8, "num_experts is 0");
+  config = Good();
+  config.hidden = 7164;
+  ExpectRefused(config, 8, "hidden is 7164; it must be a multiple of 8");
+  config.hidden = 0;
+  ExpectRefused(config, 8, "hidden is 0");
+  config = Good();
+  config.topk = 33;
+  ExpectRefused(config, 8, "topk is 33; it must be from 1 to 32");
+  config.topk = 0;
+  ExpectRefused(config, 8, "topk is 0");
+  config.num_experts = 8;
+  config.topk = 9;
+  ExpectRefused(config, 8, "topk is 9; it must be from 1 to 8");
+  config = Good();
+  config.max_tokens_per_rank = 0;
+  ExpectRefused(config, 8, "max_tokens_per_rank is 0");
+  config = Good();
+  config.tuning.row_parts = -1;
+  ExpectRefused(config, 8, "row_parts -1");
+}
+
+TEST(EpConfigTest, StrategyNamesParseBack) {
+  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect}) {
+    const absl::StatusOr<Strategy> parsed = ParseStrategy(StrategyName(strategy));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(*parsed, strategy);
+  }
+  EXPECT_FALSE(ParseStrategy("Direct").ok());
+}
+
+}  // namespace
+}  // namespace octet

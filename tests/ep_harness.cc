@@ -1,0 +1,249 @@
+#include "tests/ep_harness.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "kernels/pointwise_expert.h"
+#include "runtime/gpu_status.h"
+
+namespace octet {
+namespace {
+
+template <typename T>
+absl::StatusOr<std::vector<T>> ToHost(const void* device, size_t count) {
+  std::vector<T> host(count);
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemcpy(host.data(), device, count * sizeof(T), hipMemcpyDeviceToHost));
+  return host;
+}
+
+template <typename T>
+absl::Status ToDevice(const DeviceMemory& memory, const std::vector<T>& host) {
+  if (host.empty()) return absl::OkStatus();
+  return OCTET_GPU(
+      hipMemcpy(memory.as<void>(), host.data(), host.size() * sizeof(T), hipMemcpyHostToDevice));
+}
+
+auto Key(const RowSource& s) { return std::make_tuple(s.local_expert, s.rank, s.token, s.k); }
+
+std::string Text(const RowSource& s) {
+  return absl::StrCat("(rank ", s.rank, ", token ", s.token, ", k ", s.k, ", local expert ",
+                      s.local_expert, ")");
+}
+
+// The received rows in reference order; racing slots may have permuted those of one (expert,
+// source).
+std::vector<int> RowOrder(const std::vector<RowSource>& sources, bool sort) {
+  std::vector<int> order(sources.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (sort) {
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      return Key(sources[static_cast<size_t>(a)]) < Key(sources[static_cast<size_t>(b)]);
+    });
+  }
+  return order;
+}
+
+}  // namespace
+
+std::vector<RankInput> StepInput::views() const {
+  std::vector<RankInput> views;
+  for (const PerRank& rank : ranks) {
+    views.push_back(RankInput{rank.num_tokens, rank.x, rank.topk_idx, rank.topk_weights});
+  }
+  return views;
+}
+
+StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
+                     const std::vector<int>& num_tokens, double drop) {
+  constexpr std::array<uint16_t, 8> kSpecial = {0x0000, 0x8000, 0x0001, 0x8001,
+                                                0x7c00, 0x7f80, 0xff80, 0x7fff};
+  std::uniform_real_distribution<float> uniform(0.0F, 1.0F);
+  StepInput input;
+  const auto hidden = static_cast<size_t>(config.hidden);
+  const auto topk = static_cast<size_t>(config.topk);
+  std::vector<int32_t> experts(static_cast<size_t>(config.num_experts));
+  std::iota(experts.begin(), experts.end(), 0);
+  for (const int tokens : num_tokens) {
+    StepInput::PerRank rank;
+    rank.num_tokens = tokens;
+    const auto count = static_cast<size_t>(tokens);
+    rank.x.resize(count * hidden);
+    for (uint16_t& bits : rank.x) {
+      const uint64_t draw = rng();
+      bits = draw % 64 == 0 ? kSpecial[(draw >> 8) % kSpecial.size()]
+                            : BitsFromFloat(config.dtype, uniform(rng) * 4.0F - 2.0F);
+    }
+    for (size_t t = 0; t < count; ++t) {
+      for (size_t k = 0; k < topk; ++k) {
+        std::swap(experts[k], experts[k + rng() % (experts.size() - k)]);
+        rank.topk_idx.push_back(uniform(rng) < drop ? -1 : experts[k]);
+        rank.topk_weights.push_back(uniform(rng));
+      }
+    }
+    input.ranks.push_back(std::move(rank));
+  }
+  for (int e = 0; e < config.num_experts; ++e) {
+    input.expert_scale.push_back(1.0F +
+                                 static_cast<float>(e) / static_cast<float>(config.num_experts));
+  }
+  return input;
+}
+
+std::vector<int> RandomTokens(std::mt19937_64& rng, const EpConfig& config, int num_ranks) {
+  std::vector<int> tokens(static_cast<size_t>(num_ranks));
+  for (int& t : tokens) {
+    t = static_cast<int>(rng() % (static_cast<uint64_t>(config.max_tokens_per_rank) + 1));
+  }
+  return tokens;
+}
+
+absl::StatusOr<std::unique_ptr<EpHarness>> EpHarness::Create(int num_ranks, const EpConfig& config,
+                                                             NodeOptions options) {
+  auto harness = absl::WrapUnique(new EpHarness());
+  options.num_ranks = num_ranks;
+  OCTET_ASSIGN_OR_RETURN(harness->node_, Node::Create(options));
+  OCTET_ASSIGN_OR_RETURN(harness->ep_, ExpertParallel::Create(*harness->node_, config));
+  harness->config_ = config;
+  harness->buffers_.resize(static_cast<size_t>(num_ranks));
+  harness->received_.resize(static_cast<size_t>(num_ranks));
+  OCTET_RETURN_IF_ERROR(
+      harness->node_->Run([&](Rank& rank) -> absl::Status { return harness->Allocate(rank); }));
+  return harness;
+}
+
+absl::Status EpHarness::Allocate(Rank& rank) {
+  Buffers& b = buffers_[static_cast<size_t>(rank.rank())];
+  const auto tokens = static_cast<size_t>(config_.max_tokens_per_rank);
+  const auto flat = tokens * static_cast<size_t>(config_.topk);
+  const size_t row_bytes = static_cast<size_t>(config_.hidden) * kElementBytes;
+  const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
+  const size_t rows = static_cast<size_t>(rank.num_ranks()) * tokens *
+                      std::min(static_cast<size_t>(config_.topk), num_local);
+  OCTET_ASSIGN_OR_RETURN(b.x, DeviceMemory::Allocate(tokens * row_bytes));
+  OCTET_ASSIGN_OR_RETURN(b.y, DeviceMemory::Allocate(tokens * row_bytes));
+  OCTET_ASSIGN_OR_RETURN(b.topk_idx, DeviceMemory::Allocate(flat * sizeof(int32_t)));
+  OCTET_ASSIGN_OR_RETURN(b.topk_weights, DeviceMemory::Allocate(flat * sizeof(float)));
+  OCTET_ASSIGN_OR_RETURN(b.expert_scale, DeviceMemory::Allocate(num_local * sizeof(float)));
+  OCTET_ASSIGN_OR_RETURN(b.expert_out, DeviceMemory::Allocate(rows * row_bytes));
+  return absl::OkStatus();
+}
+
+absl::Status EpHarness::Upload(const StepInput& input) {
+  return node_->Run([&](Rank& rank) -> absl::Status {
+    const auto r = static_cast<size_t>(rank.rank());
+    Buffers& b = buffers_[r];
+    const StepInput::PerRank& mine = input.ranks[r];
+    const auto num_local = static_cast<ptrdiff_t>(config_.num_local_experts(rank.num_ranks()));
+    const auto first = input.expert_scale.begin() + num_local * rank.rank();
+    b.num_tokens = mine.num_tokens;
+    OCTET_RETURN_IF_ERROR(ToDevice(b.x, mine.x));
+    OCTET_RETURN_IF_ERROR(ToDevice(b.topk_idx, mine.topk_idx));
+    OCTET_RETURN_IF_ERROR(ToDevice(b.topk_weights, mine.topk_weights));
+    return ToDevice(b.expert_scale, std::vector<float>(first, first + num_local));
+  });
+}
+
+DispatchArgs EpHarness::dispatch_args(int rank) const {
+  const Buffers& b = buffers_[static_cast<size_t>(rank)];
+  return {.x = b.x.as<void>(),
+          .topk_idx = b.topk_idx.as<int32_t>(),
+          .topk_weights = b.topk_weights.as<float>(),
+          .num_tokens = b.num_tokens};
+}
+
+CombineArgs EpHarness::combine_args(int rank) const {
+  const Buffers& b = buffers_[static_cast<size_t>(rank)];
+  return {.expert_out = received_[static_cast<size_t>(rank)].x,
+          .y = b.y.as<void>(),
+          .expert_scale = b.expert_scale.as<float>()};
+}
+
+absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows) {
+  const auto r = static_cast<size_t>(rank.rank());
+  const Buffers& b = buffers_[r];
+  OCTET_RETURN_IF_ERROR(ep_->Poison(rank, num_rows));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(b.y.as<void>(), 0xff, b.y.bytes(), rank.stream()));
+  const DispatchArgs args = dispatch_args(rank.rank());
+  if (form == Form::kSplit) {
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_->DispatchSend(rank, args));
+    OCTET_ASSIGN_OR_RETURN(received_[r], ep_->DispatchReceive(rank, handle));
+    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handle, combine_args(rank.rank())));
+    return ep_->CombineReceive(rank, handle, combine_args(rank.rank()));
+  }
+  OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
+  CombineArgs combine = combine_args(rank.rank());
+  if (form == Form::kSeparateExpert) {
+    OCTET_RETURN_IF_ERROR(PointwiseExpert(rank, config_, received_[r], combine.expert_scale,
+                                          b.expert_out.as<void>()));
+    combine.expert_out = b.expert_out.as<void>();
+    combine.expert_scale = nullptr;
+  }
+  return ep_->Combine(rank, received_[r].handle, combine);
+}
+
+absl::Status EpHarness::Check(const StepInput& input, int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  const std::vector<RankInput> views = input.views();
+  const ReferenceReceived want = ReferenceDispatch(config_, views, rank);
+  const Received& got = received_[r];
+  const auto num_local = want.expert_counts.size();
+  const auto hidden = static_cast<size_t>(config_.hidden);
+  const auto different = [rank](auto... what) {
+    return absl::DataLossError(absl::StrCat("rank ", rank, ": ", what...));
+  };
+
+  OCTET_ASSIGN_OR_RETURN(const auto counts, ToHost<int32_t>(got.expert_counts, num_local));
+  if (counts != want.expert_counts) return different("expert_counts differ");
+  OCTET_ASSIGN_OR_RETURN(const auto offsets, ToHost<int32_t>(got.expert_offsets, num_local + 1));
+  if (offsets != want.expert_offsets) return different("expert_offsets differ");
+  OCTET_ASSIGN_OR_RETURN(const auto sources, ToHost<RowSource>(got.sources, want.sources.size()));
+  OCTET_ASSIGN_OR_RETURN(const auto rows, ToHost<uint16_t>(got.x, want.sources.size() * hidden));
+  const std::vector<int> order = RowOrder(sources, config_.slots == Slots::kAtomic);
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto row = static_cast<size_t>(order[i]);
+    const RowSource& source = want.sources[i];
+    if (Key(sources[row]) != Key(source)) {
+      return different("row ", row, " comes from ", Text(sources[row]), ", not from ",
+                       Text(source));
+    }
+    const auto x = views[static_cast<size_t>(source.rank)].x.subspan(
+        static_cast<size_t>(source.token) * hidden, hidden);
+    if (!std::equal(x.begin(), x.end(), rows.begin() + static_cast<ptrdiff_t>(row * hidden))) {
+      return different("row ", row, " is not the x of ", Text(source));
+    }
+  }
+
+  const std::vector<uint16_t> want_y = ReferenceCombine(config_, views[r], input.expert_scale);
+  OCTET_ASSIGN_OR_RETURN(const auto y, ToHost<uint16_t>(buffers_[r].y.as<void>(), want_y.size()));
+  for (size_t t = 0; t * hidden < want_y.size(); ++t) {
+    const absl::Span<const uint16_t> want_row(want_y.data() + t * hidden, hidden);
+    const absl::Span<const uint16_t> row(y.data() + t * hidden, hidden);
+    if (!SameBits(config_.dtype, row, want_row)) return different("y of token ", t, " differs");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EpHarness::Step(const StepInput& input, const std::vector<Form>& forms) {
+  OCTET_RETURN_IF_ERROR(Upload(input));
+  const std::vector<RankInput> views = input.views();
+  std::vector<int> rows;
+  for (int r = 0; r < node_->num_ranks(); ++r) {
+    rows.push_back(ReferenceDispatch(config_, views, r).expert_offsets.back());
+  }
+  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) {
+    const auto r = static_cast<size_t>(rank.rank());
+    return RunRank(rank, forms[r % forms.size()], rows[r]);
+  }));
+  return node_->Run([&](Rank& rank) { return Check(input, rank.rank()); });
+}
+
+}  // namespace octet

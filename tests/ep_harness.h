@@ -1,0 +1,83 @@
+// One node and one ExpertParallel, and steps on them that are held against the reference.
+#ifndef OCTET_TESTS_EP_HARNESS_H_
+#define OCTET_TESTS_EP_HARNESS_H_
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/expert_parallel.h"
+#include "kernels/reference.h"
+#include "runtime/device_memory.h"
+#include "runtime/node.h"
+
+namespace octet {
+
+// The input of one step, all ranks, in host memory.
+struct StepInput {
+  struct PerRank {
+    int num_tokens = 0;
+    std::vector<uint16_t> x;
+    std::vector<int32_t> topk_idx;
+    std::vector<float> topk_weights;
+  };
+  std::vector<PerRank> ranks;
+  std::vector<float> expert_scale;  // [E]
+
+  std::vector<RankInput> views() const;
+};
+
+// Random x (with NaNs, infinities, zeros of both signs and subnormals strewn in), weights and
+// routing; each (token, k) is dropped with probability `drop`.
+StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
+                     const std::vector<int>& num_tokens, double drop = 0.0);
+// num_tokens of each rank drawn from 0 .. M.
+std::vector<int> RandomTokens(std::mt19937_64& rng, const EpConfig& config, int num_ranks);
+
+// How a rank goes through a step.
+enum class Form {
+  kFused,           // Dispatch, Combine with the expert applied on the way
+  kSplit,           // the four phases one by one
+  kSeparateExpert,  // Dispatch, a pointwise kernel, Combine
+};
+
+class EpHarness {
+ public:
+  static absl::StatusOr<std::unique_ptr<EpHarness>> Create(int num_ranks, const EpConfig& config,
+                                                           NodeOptions options = {});
+
+  // Runs the step, rank r in forms[r % forms.size()]. The Status of Node::Run, or kDataLoss that
+  // says what differs from the reference.
+  absl::Status Step(const StepInput& input, const std::vector<Form>& forms = {Form::kFused});
+
+  Node& node() { return *node_; }
+  ExpertParallel& ep() { return *ep_; }
+
+  // Copies the step's input to the GPUs. Step does it by itself.
+  absl::Status Upload(const StepInput& input);
+  DispatchArgs dispatch_args(int rank) const;
+  CombineArgs combine_args(int rank) const;
+
+ private:
+  struct Buffers {
+    DeviceMemory x, topk_idx, topk_weights, y, expert_scale, expert_out;
+    int num_tokens = 0;
+  };
+  absl::Status Allocate(Rank& rank);
+  absl::Status RunRank(Rank& rank, Form form, int num_rows);
+  absl::Status Check(const StepInput& input, int rank) const;
+
+  EpConfig config_;
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<ExpertParallel> ep_;
+  std::vector<Buffers> buffers_;
+  std::vector<Received> received_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TESTS_EP_HARNESS_H_

@@ -1,0 +1,351 @@
+// Every strategy against the reference, to the bit: random shapes and the corner cases by name.
+//
+// A strategy joins with one line in kVariants.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/ep_harness.h"
+
+namespace octet {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Variant {
+  const char* name;
+  Strategy strategy;
+  Slots slots = Slots::kPrefix;
+  Flags flags = Flags::kToken;
+};
+
+constexpr Variant kVariants[] = {
+    {"Direct", Strategy::kDirect},
+    {"DirectSourceFlags", Strategy::kDirect, Slots::kPrefix, Flags::kSource},
+    {"DirectAtomicSlots", Strategy::kDirect, Slots::kAtomic, Flags::kToken},
+    {"DirectAtomicSlotsSourceFlags", Strategy::kDirect, Slots::kAtomic, Flags::kSource},
+};
+
+#define EXPECT_OK(expr)                                      \
+  do {                                                       \
+    const absl::Status status_ = (expr);                     \
+    EXPECT_TRUE(status_.ok()) << status_ << "\n" << Where(); \
+  } while (false)
+#define ASSERT_OK(expr)                                      \
+  do {                                                       \
+    const absl::Status status_ = (expr);                     \
+    ASSERT_TRUE(status_.ok()) << status_ << "\n" << Where(); \
+  } while (false)
+
+class StrategyTest : public ::testing::TestWithParam<Variant> {
+ protected:
+  EpConfig Config(int num_experts, int topk, int hidden, int max_tokens,
+                  DType dtype = DType::kBFloat16) const {
+    EpConfig config;
+    config.num_experts = num_experts;
+    config.topk = topk;
+    config.hidden = hidden;
+    config.max_tokens_per_rank = max_tokens;
+    config.dtype = dtype;
+    config.strategy = GetParam().strategy;
+    config.slots = GetParam().slots;
+    config.flags = GetParam().flags;
+    return config;
+  }
+
+  void Make(int num_ranks, const EpConfig& config, NodeOptions options = {}) {
+    num_ranks_ = num_ranks;
+    config_ = config;
+    harness_.reset();
+    absl::StatusOr<std::unique_ptr<EpHarness>> harness =
+        EpHarness::Create(num_ranks, config, options);
+    ASSERT_OK(harness.status());
+    harness_ = *std::move(harness);
+  }
+
+  std::vector<int> Tokens(int each) const {
+    return std::vector<int>(static_cast<size_t>(num_ranks_), each);
+  }
+
+  StepInput Random(const std::vector<int>& tokens, double drop = 0.0) {
+    return RandomStep(rng_, config_, tokens, drop);
+  }
+
+  std::string Where() const {
+    return absl::StrCat("seed ", seed_, ", ranks ", num_ranks_, ", E ", config_.num_experts, ", K ",
+                        config_.topk, ", H ", config_.hidden, ", M ", config_.max_tokens_per_rank,
+                        ", ", DTypeName(config_.dtype).data(), ", blocks ", config_.tuning.blocks,
+                        ", send_blocks ", config_.tuning.send_blocks, ", waves ",
+                        config_.tuning.waves_per_block, ", row_parts ", config_.tuning.row_parts);
+  }
+
+  uint64_t seed_ = 20261121;
+  std::mt19937_64 rng_{seed_};
+  int num_ranks_ = 0;
+  EpConfig config_;
+  std::unique_ptr<EpHarness> harness_;
+};
+
+// ---- random shapes
+
+TEST_P(StrategyTest, RandomShapes) {
+  const auto one_of = [this](std::initializer_list<int> values) {
+    return *(values.begin() + static_cast<ptrdiff_t>(rng_() % values.size()));
+  };
+  for (int round = 0; round < 12; ++round) {
+    seed_ = 1000 + static_cast<uint64_t>(round);
+    rng_.seed(seed_);
+    const int ranks = 1 + static_cast<int>(rng_() % 8);
+    const int num_experts = ranks * one_of({1, 2, 3, 4, 8, 13});
+    const int topk =
+        1 + static_cast<int>(rng_() % static_cast<uint64_t>(std::min(32, num_experts)));
+    EpConfig config =
+        Config(num_experts, topk, one_of({8, 16, 24, 120, 256, 520, 1032}),
+               one_of({1, 2, 5, 17, 40}), rng_() % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    config.tuning.blocks = one_of({0, 2, 3});
+    config.tuning.send_blocks = one_of({0, 1});
+    config.tuning.waves_per_block = one_of({0, 1, 2, 3});
+    config.tuning.row_parts = one_of({0, 1, 2, 3});
+    Make(ranks, config);
+    if (HasFatalFailure()) return;
+    const double drop = one_of({0, 0, 3}) / 10.0;
+    for (const std::vector<Form>& forms :
+         {std::vector{Form::kFused}, std::vector{Form::kSplit},
+          std::vector{Form::kSeparateExpert, Form::kFused, Form::kSplit}}) {
+      ASSERT_OK(harness_->Step(Random(RandomTokens(rng_, config_, ranks), drop), forms));
+    }
+  }
+}
+
+// ---- corner cases by name
+
+TEST_P(StrategyTest, NoTokensAnywhere) {
+  Make(4, Config(8, 2, 64, 4));
+  EXPECT_OK(harness_->Step(Random(Tokens(0))));
+  EXPECT_OK(harness_->Step(Random(Tokens(4))));
+}
+
+TEST_P(StrategyTest, NoTokensOnSomeRanks) {
+  Make(4, Config(8, 2, 64, 8));
+  EXPECT_OK(harness_->Step(Random({0, 8, 0, 1})));
+}
+
+TEST_P(StrategyTest, AllDropped) {
+  Make(3, Config(6, 3, 64, 5));
+  EXPECT_OK(harness_->Step(Random(Tokens(5), 1.0)));
+  EXPECT_OK(harness_->Step(Random(Tokens(5), 0.5)));
+}
+
+TEST_P(StrategyTest, AllTokensToOneExpert) {
+  Make(4, Config(16, 4, 64, 9));
+  StepInput input = Random(Tokens(9));
+  for (StepInput::PerRank& rank : input.ranks) {
+    for (size_t i = 0; i < rank.topk_idx.size(); ++i) rank.topk_idx[i] = i % 4 == 0 ? 5 : -1;
+  }
+  EXPECT_OK(harness_->Step(input));
+}
+
+TEST_P(StrategyTest, AllTokensToOneRank) {
+  Make(4, Config(16, 4, 64, 9));
+  StepInput input = Random(Tokens(9));
+  for (StepInput::PerRank& rank : input.ranks) {
+    for (size_t i = 0; i < rank.topk_idx.size(); ++i) {
+      rank.topk_idx[i] = 8 + static_cast<int32_t>(i % 4);
+    }
+  }
+  EXPECT_OK(harness_->Step(input));
+}
+
+TEST_P(StrategyTest, OneRank) {
+  Make(1, Config(4, 2, 128, 7));
+  EXPECT_OK(harness_->Step(Random(Tokens(7))));
+}
+
+TEST_P(StrategyTest, OddNumbersOfRanks) {
+  for (const int ranks : {3, 5, 7}) {
+    Make(ranks, Config(ranks * 3, 3, 72, 6));
+    EXPECT_OK(harness_->Step(Random(RandomTokens(rng_, config_, ranks))));
+  }
+}
+
+TEST_P(StrategyTest, RaggedHidden) {
+  for (const int hidden : {8, 24, 1000, 2056}) {
+    Make(2, Config(4, 2, hidden, 5, DType::kFloat16));
+    EXPECT_OK(harness_->Step(Random(Tokens(5))));
+  }
+}
+
+TEST_P(StrategyTest, EveryExpertChosen) {
+  Make(4, Config(8, 8, 64, 6));
+  EXPECT_OK(harness_->Step(Random(Tokens(6))));
+}
+
+TEST_P(StrategyTest, TopkOfThirtyTwo) {
+  Make(2, Config(64, 32, 64, 9, DType::kFloat16));
+  EXPECT_OK(harness_->Step(Random(Tokens(9), 0.2)));
+}
+
+TEST_P(StrategyTest, OneTokenAtMost) {
+  Make(4, Config(8, 2, 64, 1));
+  EXPECT_OK(harness_->Step(Random({1, 0, 1, 1})));
+}
+
+TEST_P(StrategyTest, RanksThatReceiveNothing) {
+  Make(4, Config(8, 2, 64, 6));
+  StepInput input = Random(Tokens(6));
+  for (StepInput::PerRank& rank : input.ranks) {
+    for (size_t i = 0; i < rank.topk_idx.size(); ++i) {
+      rank.topk_idx[i] = static_cast<int32_t>(i % 2);  // experts 0 and 1 live on rank 0
+    }
+  }
+  EXPECT_OK(harness_->Step(input));
+}
+
+TEST_P(StrategyTest, AlternatingSizes) {
+  Make(4, Config(16, 4, 64, 33));
+  for (const int tokens : {33, 0, 1, 33, 7, 32}) EXPECT_OK(harness_->Step(Random(Tokens(tokens))));
+}
+
+TEST_P(StrategyTest, ManyCallsOnTheSameBuffers) {
+  Make(3, Config(6, 2, 64, 4));
+  for (int call = 0; call < 40; ++call) {
+    ASSERT_OK(
+        harness_->Step(Random(RandomTokens(rng_, config_, 3), 0.1), {Form::kFused, Form::kSplit}));
+  }
+}
+
+// Calls that follow one another without the host looking: a fast rank may be a call ahead.
+TEST_P(StrategyTest, BackToBackWithoutSynchronizing) {
+  Make(4, Config(8, 4, 256, 16));
+  const StepInput input = Random(RandomTokens(rng_, config_, 4));
+  ASSERT_OK(harness_->Upload(input));
+  ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    ExpertParallel& ep = harness_->ep();
+    for (int call = 0; call < 20; ++call) {
+      const absl::StatusOr<Received> received =
+          ep.Dispatch(rank, harness_->dispatch_args(rank.rank()));
+      if (!received.ok()) return received.status();
+      CombineArgs combine = harness_->combine_args(rank.rank());
+      combine.expert_out = received->x;
+      if (call % 3 == 2) continue;  // a dispatch without a combine
+      const absl::Status status = ep.Combine(rank, received->handle, combine);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }));
+  EXPECT_OK(harness_->Step(input));
+}
+
+// ---- wrong input, found on the device
+
+TEST_P(StrategyTest, ExpertOutOfRangeIsRefused) {
+  Make(4, Config(8, 2, 64, 6));
+  for (const int32_t bad : {8, -2, 1 << 30}) {
+    StepInput input = Random(Tokens(6));
+    input.ranks[2].topk_idx[2 * 3 + 1] = bad;
+    ASSERT_OK(harness_->Upload(input));
+    const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
+      return harness_->ep().Dispatch(rank, harness_->dispatch_args(rank.rank())).status();
+    });
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 2: topk_idx of token 3, k 1 is " + std::to_string(bad)));
+    EXPECT_OK(harness_->Step(Random(Tokens(6))));
+  }
+}
+
+TEST_P(StrategyTest, ExpertChosenTwiceIsRefused) {
+  Make(4, Config(8, 3, 64, 6));
+  StepInput input = Random(Tokens(6));
+  int32_t* ids = &input.ranks[1].topk_idx[3 * 4];
+  ids[0] = 7;
+  ids[1] = 2;
+  ids[2] = 7;
+  ASSERT_OK(harness_->Upload(input));
+  const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
+    return harness_->ep().Dispatch(rank, harness_->dispatch_args(rank.rank())).status();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("rank 1: topk_idx of token 4, k 2 is 7, which the token has chosen"));
+  EXPECT_OK(harness_->Step(Random(Tokens(6))));
+}
+
+// ---- a peer that does not come
+
+TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
+  Make(4, Config(8, 2, 64, 6), {.timeout = absl::Milliseconds(300)});
+  const StepInput input = Random(Tokens(6));
+  ASSERT_OK(harness_->Upload(input));
+  const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
+    // Rank 3 takes part in the launch's barrier and then launches nothing.
+    if (rank.rank() == 3) return rank.Barrier();
+    return harness_->ep().Dispatch(rank, harness_->dispatch_args(rank.rank())).status();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("dispatch-receive waited"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("for rank 3's"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("expected epoch 1, seen 0"));
+  EXPECT_OK(harness_->Step(input));
+}
+
+TEST_P(StrategyTest, SilentPeerInCombine) {
+  Make(3, Config(6, 6, 64, 4), {.timeout = absl::Milliseconds(300)});
+  const StepInput input = Random(Tokens(4));
+  ASSERT_OK(harness_->Upload(input));
+  const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
+    const absl::StatusOr<Received> received =
+        harness_->ep().Dispatch(rank, harness_->dispatch_args(rank.rank()));
+    if (!received.ok()) return received.status();
+    if (rank.rank() == 1) return rank.Barrier();
+    CombineArgs combine = harness_->combine_args(rank.rank());
+    combine.expert_out = received->x;
+    return harness_->ep().Combine(rank, received->handle, combine);
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("combine-receive waited"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("for rank 1's"));
+  EXPECT_OK(harness_->Step(input));
+}
+
+// ---- wrong calls, found on the host
+
+TEST_P(StrategyTest, WrongArgumentsAreRefusedBeforeALaunch) {
+  Make(2, Config(4, 2, 64, 4));
+  ASSERT_OK(harness_->Upload(Random(Tokens(4))));
+  const auto dispatch = [&](auto change) {
+    return harness_->node().Run([&](Rank& rank) -> absl::Status {
+      DispatchArgs args = harness_->dispatch_args(rank.rank());
+      change(args);
+      return harness_->ep().Dispatch(rank, args).status();
+    });
+  };
+  absl::Status status = dispatch([](DispatchArgs& args) { args.num_tokens = 5; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("num_tokens is 5"));
+  EXPECT_EQ(dispatch([](DispatchArgs& args) { args.x = nullptr; }).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      dispatch([](DispatchArgs& args) { args.x = static_cast<const char*>(args.x) + 2; }).code(),
+      absl::StatusCode::kInvalidArgument);
+  status = harness_->node().Run([&](Rank& rank) -> absl::Status {
+    CombineArgs args = harness_->combine_args(rank.rank());
+    args.expert_out = args.y;
+    return harness_->ep().Combine(rank, DispatchHandle{}, args);
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_OK(harness_->Step(Random(Tokens(4))));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StrategyTest, ::testing::ValuesIn(kVariants),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace octet
