@@ -15,6 +15,7 @@ find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 if(OCTET_TESTS)
   find_package(GTest REQUIRED)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
 
 # Distributions install Abseil as archives too, but their CMake package names the shared libraries.

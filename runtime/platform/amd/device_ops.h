@@ -66,6 +66,35 @@ __device__ __forceinline__ auto Place(T* p) {
   }
 }
 
+template <Scope scope>
+__device__ __forceinline__ void Acquire() {
+  if constexpr (scope == Scope::kBlock) {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+  } else if constexpr (scope == Scope::kDevice) {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+  } else {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+  }
+}
+
+// A release writes the L2 back (buffer_wbl2) and has to wait until that is done. Compilers without
+// LLVM's change 178316 (clang 22 among them) leave the wait out where they know of no load or store
+// in flight, since they do not count the write-back: the flag could overtake the rows. Hence a wait
+// of our own.
+template <Scope scope>
+__device__ __forceinline__ void Release() {
+  if constexpr (scope == Scope::kBlock) {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  } else {
+    if constexpr (scope == Scope::kDevice) {
+      __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+    } else {
+      __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+    }
+    asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+  }
+}
+
 // The value that lane `lane` of this wave holds.
 template <typename T>
 __device__ __forceinline__ T Permute(T v, int lane) {
@@ -114,7 +143,8 @@ __device__ __forceinline__ void StoreRelaxed(T* p, T v) {
 template <Scope scope, typename T>
 __device__ __forceinline__ void StoreRelease(T* p, T v) {
   OCTET_SITE("publish.begin");
-  __hip_atomic_store(internal::Place<scope>(p), v, __ATOMIC_RELEASE,
+  internal::Release<scope>();
+  __hip_atomic_store(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
                      internal::MemoryScope<scope>());
   OCTET_SITE("publish.end");
 }
@@ -129,8 +159,10 @@ __device__ __forceinline__ T FetchAddRelaxed(T* p, T v) {
 template <Scope scope, typename T>
 __device__ __forceinline__ T FetchAddAcqRel(T* p, T v) {
   OCTET_SITE("atomic_acq_rel.begin");
-  const T old = __hip_atomic_fetch_add(internal::Place<scope>(p), v, __ATOMIC_ACQ_REL,
+  internal::Release<scope>();
+  const T old = __hip_atomic_fetch_add(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
                                        internal::MemoryScope<scope>());
+  internal::Acquire<scope>();
   OCTET_SITE("atomic_acq_rel.end");
   return old;
 }
@@ -145,25 +177,13 @@ __device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
 template <Scope scope>
 __device__ __forceinline__ void FenceAcquire() {
   OCTET_SITE("acquire.begin");
-  if constexpr (scope == Scope::kBlock) {
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
-  } else if constexpr (scope == Scope::kDevice) {
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
-  } else {
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
-  }
+  internal::Acquire<scope>();
   OCTET_SITE("acquire.end");
 }
 template <Scope scope>
 __device__ __forceinline__ void FenceRelease() {
   OCTET_SITE("release.begin");
-  if constexpr (scope == Scope::kBlock) {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
-  } else if constexpr (scope == Scope::kDevice) {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
-  } else {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
-  }
+  internal::Release<scope>();
   OCTET_SITE("release.end");
 }
 
