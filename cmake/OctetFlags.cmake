@@ -32,6 +32,13 @@ if(OCTET_PLATFORM STREQUAL "emulation")
     list(APPEND octet_cxx -fsanitize=${OCTET_SANITIZE} -fno-sanitize-recover=all
          -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
     add_link_options(-fsanitize=${OCTET_SANITIZE})
+    # For octet_add_test(). Fibers and fake stacks do not go together.
+    find_program(OCTET_SYMBOLIZER NAMES llvm-symbolizer-22 llvm-symbolizer)
+    set(symbolizer external_symbolizer_path=${OCTET_SYMBOLIZER})
+    set(OCTET_TEST_ENVIRONMENT
+        ASAN_OPTIONS=detect_stack_use_after_return=0:${symbolizer}
+        UBSAN_OPTIONS=print_stacktrace=1:${symbolizer}
+        TSAN_OPTIONS=second_deadlock_stack=1:${symbolizer})
   endif()
 elseif(OCTET_SANITIZE)
   message(FATAL_ERROR "OCTET_SANITIZE needs OCTET_PLATFORM=emulation")

@@ -39,8 +39,12 @@ function(octet_add_kernels name)
 endfunction()
 
 # octet_add_executable(<name> SOURCES <file.cc>... DEPS <target>...)
+# Without sources, nothing.
 function(octet_add_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  if(NOT arg_SOURCES)
+    return()
+  endif()
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
@@ -50,7 +54,8 @@ endfunction()
 #                [LABELS <label>...] [TIMEOUT <seconds>] [WAVES])
 # One GoogleTest program and one ctest entry of its name. WAVES adds a second entry, <name>.wave32,
 # in emulation: the same program with waves of 32 lanes (the default is 64). Tests labelled
-# `sanitize` also run under the sanitizers.
+# `sanitize` also run under the sanitizers; the target octet_sanitize_tests builds just these.
+add_custom_target(octet_sanitize_tests)
 function(octet_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT" "KERNELS;DEPS;ENV;LABELS")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
@@ -60,6 +65,9 @@ function(octet_add_test name)
     target_link_libraries(${name} PRIVATE ${name}_kernels)
   endif()
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  if("sanitize" IN_LIST arg_LABELS)
+    add_dependencies(octet_sanitize_tests ${name})
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()

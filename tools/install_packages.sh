@@ -1,0 +1,42 @@
+#!/bin/bash
+# Installs the Debian packages that are missing on this machine; does nothing when none is.
+#
+#   tools/install_packages.sh SET...
+#     build   emulated GPUs, tools and tests      amd    compiling for AMD GPUs without ROCm
+#     nvidia  host libraries for NVIDIA builds    lint   clang-format and clang-tidy
+set -euo pipefail
+
+packages=()
+for set in "$@"; do
+  case $set in
+    build)
+      packages+=(clang-22 lld-22 llvm-22 libclang-rt-22-dev cmake ninja-build ccache libabsl-dev
+        libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev python3 python3-numpy git
+        ca-certificates)
+      ;;
+    amd) packages+=(clang-tools-22 gcc) ;;
+    nvidia) packages+=(g++ cmake ninja-build ccache libabsl-dev nlohmann-json3-dev git) ;;
+    lint) packages+=(clang-format-22 clang-tidy-22) ;;
+    *)
+      sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" >&2
+      exit 2
+      ;;
+  esac
+done
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' ||
+    missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+install=(apt-get install -y --no-install-recommends "${missing[@]}")
+if [ "$(id -u)" != 0 ]; then
+  echo "Missing packages. As root: apt-get update && ${install[*]}" >&2
+  exit 1
+fi
+echo "Installing ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+"${install[@]}" >/dev/null
