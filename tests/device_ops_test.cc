@@ -103,8 +103,9 @@ std::vector<float> InterestingFloats() {
       floats.push_back(static_cast<float>(value));
       if (!std::isfinite(value)) continue;
       double next = format.Decode(static_cast<uint16_t>(bits + 1));
-      if (!std::isfinite(next))
+      if (!std::isfinite(next)) {
         next = std::copysign(std::ldexp(1, format.MaxExponent() + 1), value);
+      }
       const auto tie = static_cast<float>(value / 2 + next / 2);
       floats.push_back(tie);
       floats.push_back(std::nextafter(tie, 0.0F));
