@@ -9,12 +9,18 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+usage() { sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "tools/test.sh"; }
+
 presets=(emulation emulation-asan emulation-tsan)
 case ${1:-} in
   "") ;;
   --no-sanitizers) presets=(emulation) ;;
+  -h | --help)
+    usage
+    exit 0
+    ;;
   *)
-    sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" >&2
+    usage >&2
     exit 2
     ;;
 esac
