@@ -1,0 +1,103 @@
+#include "tools/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace octet {
+namespace {
+
+absl::Status FileError(int error, absl::string_view what, absl::string_view path) {
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot ", what, " ", path));
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+// The error number of the first call that failed, 0 if none did.
+int WriteAll(int file, absl::Span<const absl::string_view> pieces) {
+  for (absl::string_view piece : pieces) {
+    while (!piece.empty()) {
+      const ssize_t written = write(file, piece.data(), piece.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      piece.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+  return fsync(file) == 0 || errno == EINVAL ? 0 : errno;  // EINVAL: pipes and the like
+}
+
+}  // namespace
+
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::Span<const absl::string_view> pieces) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    // Renaming would put a file in the place of a device such as /dev/stdout.
+    if (S_ISDIR(info.st_mode)) return FileError(EISDIR, "write", path);
+    const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file < 0) return FileError(errno, "write", path);
+    const int error = WriteAll(file, pieces);
+    close(file);
+    return error == 0 ? absl::OkStatus() : FileError(error, "write", path);
+  }
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return FileError(errno, "write", path);
+  int error = WriteAll(file, pieces);
+  if (close(file) != 0 && error == 0) error = errno;
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return absl::OkStatus();
+  unlink(temporary.c_str());
+  return FileError(error, "write", path);
+}
+
+absl::Status CheckCanWrite(const std::string& path) {
+  struct stat info = {};
+  const std::string folder = FolderOf(path);
+  if (stat(folder.c_str(), &info) != 0) return FileError(errno, "write", path);
+  if (!S_ISDIR(info.st_mode)) return FileError(ENOTDIR, "write", path);
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    if (S_ISDIR(info.st_mode)) return FileError(EISDIR, "write", path);
+    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : FileError(errno, "write", path);
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) return FileError(errno, "write", path);
+  return absl::OkStatus();
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return FileError(error.value(), "make folder", path);
+  if (access(path.c_str(), W_OK | X_OK) != 0) return FileError(errno, "write into folder", path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return FileError(errno, "read", path);
+  std::string bytes;
+  constexpr size_t kChunk = size_t{1} << 20;
+  for (;;) {
+    const size_t size = bytes.size();
+    bytes.resize(size + kChunk);
+    const ssize_t got = read(file, &bytes[size], kChunk);
+    const int error = errno;
+    bytes.resize(size + static_cast<size_t>(got > 0 ? got : 0));
+    if (got > 0 || (got < 0 && error == EINTR)) continue;
+    close(file);
+    if (got < 0) return FileError(error, "read", path);
+    return bytes;
+  }
+}
+
+}  // namespace octet

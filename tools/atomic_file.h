@@ -1,0 +1,31 @@
+// Files that are either there as a whole or not at all.
+#ifndef OCTET_TOOLS_ATOMIC_FILE_H_
+#define OCTET_TOOLS_ATOMIC_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace octet {
+
+// Writes the pieces one after the other to a temporary file beside `path` and renames it. On an
+// error, which names the path and the reason, nothing is left behind and an older file stays.
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::Span<const absl::string_view> pieces);
+
+// OK if a file could be made at `path` now: its folder is there and open to us, and `path` itself
+// is no folder. To be asked before work whose result would be lost.
+absl::Status CheckCanWrite(const std::string& path);
+
+// Makes the folder and its parents where they are missing; OK if it is there and open to us.
+absl::Status MakeFolder(const std::string& path);
+
+// The whole file. kNotFound if there is none; other errors name the reason too.
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_ATOMIC_FILE_H_
