@@ -35,4 +35,4 @@ else()
 endif()
 
 set(OCTET_ROCM_INCLUDE ${rocm_root}/include)
-set(OCTET_ROCM_LIBRARY ${rocm_root}/lib/libamdhip64.so)
+file(REAL_PATH ${rocm_root}/lib/libamdhip64.so OCTET_ROCM_LIBRARY)
