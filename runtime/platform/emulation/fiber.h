@@ -1,0 +1,104 @@
+// Contexts that a thread can leave and come back to, and the stacks they run on.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_FIBER_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_FIBER_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "sanitizer.h"
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace octet::emulation {
+
+struct Context {
+  void* stack_pointer = nullptr;  // of a context that is not running
+  void* stack_low = nullptr;
+  size_t stack_bytes = 0;
+  void* fake_stack = nullptr;    // AddressSanitizer's
+  void* tsan_context = nullptr;  // ThreadSanitizer's
+#if !defined(__x86_64__)
+  ucontext_t machine{};
+#endif
+};
+
+// Makes a context that calls entry(argument) when first switched to. `entry` must not return; it
+// must call EnteredContext() first.
+void PrepareContext(Context* context, void* stack_low, size_t stack_bytes, void (*entry)(void*),
+                    void* argument);
+
+// Describes the calling thread, so that it can be switched away from and back to.
+void AdoptThread(Context* context);
+
+#if defined(__x86_64__)
+extern "C" void octet_emulation_switch(void** save_stack_pointer, void* stack_pointer);
+#endif
+
+// Leaves `from`, which is running, for `to`. `for_good`: `from` never runs again.
+[[gnu::always_inline]] inline void SwitchContext(Context* from, Context* to,
+                                                 [[maybe_unused]] bool for_good = false) {
+#if defined(OCTET_EMULATION_ASAN)
+  __sanitizer_start_switch_fiber(for_good ? nullptr : &from->fake_stack, to->stack_low,
+                                 to->stack_bytes);
+#endif
+  if (kTsan && to->tsan_context != from->tsan_context) TsanSwitchContext(to->tsan_context);
+#if defined(__x86_64__)
+  octet_emulation_switch(&from->stack_pointer, to->stack_pointer);
+#else
+  swapcontext(&from->machine, &to->machine);
+#endif
+#if defined(OCTET_EMULATION_ASAN)
+  __sanitizer_finish_switch_fiber(from->fake_stack, nullptr, nullptr);
+#endif
+}
+
+inline void EnteredContext() {
+#if defined(OCTET_EMULATION_ASAN)
+  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+}
+
+// Stacks of one size, kept for reuse. The tops of neighbours lie at different cache sets. Used by
+// one thread at a time.
+class StackPool {
+ public:
+  explicit StackPool(size_t stack_bytes) : stack_bytes_(stack_bytes) {}
+  ~StackPool();
+  StackPool(const StackPool&) = delete;
+  StackPool& operator=(const StackPool&) = delete;
+
+  size_t stack_bytes() const { return stack_bytes_; }
+  void* Take();
+  // False if whoever used the stack ran over its end.
+  bool Return(void* stack_low);
+
+  // ThreadSanitizer's contexts of lanes that are gone: reused like their stacks.
+  void* TakeTsanContext();
+  void ReturnTsanContext(void* context) { tsan_contexts_.push_back({context}); }
+
+ private:
+  struct TsanContext {
+    void* handle;
+  };
+  struct FreeStack {
+    char* low;
+  };
+  struct Chunk {
+    char* memory;
+    size_t bytes;
+  };
+
+  void Grow();
+
+  const size_t stack_bytes_;
+  std::vector<FreeStack> free_;
+  std::vector<Chunk> chunks_;
+  std::vector<TsanContext> tsan_contexts_;
+};
+
+}  // namespace octet::emulation
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_FIBER_H_

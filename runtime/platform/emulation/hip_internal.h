@@ -1,0 +1,22 @@
+// What the files that implement the HIP API share.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_INTERNAL_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_INTERNAL_H_
+
+#include <hip/hip_runtime_api.h>
+
+#include "machine.h"
+
+namespace octet::emulation {
+
+// What an API function returns: remembers an error for hipGetLastError.
+hipError_t Return(hipError_t error);
+
+// The calling thread's.
+Device& CurrentDevice();
+
+// The device's null stream for nullptr; nullptr for a stream that does not exist.
+Stream* ResolveStream(hipStream_t stream);
+
+}  // namespace octet::emulation
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_HIP_INTERNAL_H_

@@ -1,0 +1,217 @@
+#include "machine.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "worker.h"
+
+namespace octet::emulation {
+namespace {
+
+std::mutex machine_mutex;
+std::unique_ptr<Machine> the_machine;
+std::atomic<Machine*> machine_pointer{nullptr};
+
+}  // namespace
+
+uint64_t WallNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+int BlocksPerUnit(const Config& config, int threads, size_t shared_bytes) {
+  if (threads <= 0 || threads > kMaxThreadsPerBlock || shared_bytes > kSharedBytesPerBlock) {
+    return 0;
+  }
+  const int wave = config.wave_size;
+  const int whole_waves = (threads + wave - 1) / wave * wave;
+  int blocks = std::min(kMaxBlocksPerUnit, config.threads_per_unit / whole_waves);
+  if (shared_bytes > 0) {
+    blocks = std::min(blocks, static_cast<int>(kSharedBytesPerBlock / shared_bytes));
+  }
+  return blocks;
+}
+
+// ---- Device
+
+Device::Device(Machine* machine_in, int id_in, const Config& config)
+    : machine(machine_in),
+      id(id_in),
+      accessible((1U << id_in) | (1U << kHostArena)),
+      stacks(config.stack_bytes) {
+  null_stream_ = NewStream(/*is_null=*/true, /*blocking=*/false);
+}
+
+Device::~Device() {
+  for (const auto& stream : streams) {
+    if (stream->tsan_context != nullptr) TsanDestroyContext(stream->tsan_context);
+  }
+}
+
+Stream* Device::NewStream(bool is_null, bool blocking) {
+  auto stream = std::make_unique<Stream>();
+  stream->device = this;
+  stream->is_null = is_null;
+  stream->blocking = blocking;
+  if (kTsan) {
+    stream->tsan_context = TsanCreateContext();
+    stream->tsan_stacks = std::make_unique<StackPool>(stacks.stack_bytes());
+  }
+  std::lock_guard lock(mutex);
+  streams.push_back(std::move(stream));
+  return streams.back().get();
+}
+
+void Device::Enqueue(Stream* stream, Operation operation) {
+  {
+    std::lock_guard lock(mutex);
+    operation.sequence = next_sequence++;
+    TsanRelease(&stream->tsan_sync);
+    stream->queue.push_back(std::move(operation));
+    ++stream->enqueued;
+  }
+  machine->last_enqueue_ns.store(WallNs(), std::memory_order_relaxed);
+  machine->Kick();
+}
+
+hipError_t Device::Synchronize(Stream* stream) {
+  HostWait wait(machine);
+  std::unique_lock lock(mutex);
+  const uint64_t target = stream->enqueued;
+  progressed.wait(lock, [&] { return stream->finished >= target; });
+  TsanAcquire(&stream->tsan_sync);
+  return sticky_error();
+}
+
+hipError_t Device::SynchronizeAll() {
+  HostWait wait(machine);
+  std::unique_lock lock(mutex);
+  const uint64_t sequence = next_sequence;
+  progressed.wait(lock, [&] {
+    return std::ranges::all_of(streams, [&](const auto& stream) {
+      return stream->queue.empty() || stream->queue.front().sequence >= sequence;
+    });
+  });
+  for (const auto& stream : streams) TsanAcquire(&stream->tsan_sync);
+  return sticky_error();
+}
+
+// ---- HostFunctionThread
+
+HostFunctionThread::~HostFunctionThread() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HostFunctionThread::Run(Device* device, Stream* stream, hipHostFn_t function, void* argument) {
+  std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
+  calls_.push_back({device, stream, function, argument});
+  changed_.notify_all();
+}
+
+void HostFunctionThread::Loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
+    if (stopping_) return;
+    const Call call = calls_.front();
+    calls_.pop_front();
+    lock.unlock();
+    TsanAcquire(&call.stream->tsan_sync);
+    call.function(call.argument);
+    TsanRelease(&call.stream->tsan_sync);
+    call.device->machine->busy_operations.fetch_sub(1, std::memory_order_acq_rel);
+    call.device->worker->FinishOperation(call.stream);
+    lock.lock();
+  }
+}
+
+// ---- Machine
+
+Machine& Machine::Get() {
+  Machine* machine = machine_pointer.load(std::memory_order_acquire);
+  if (machine != nullptr) [[likely]] {
+    return *machine;
+  }
+  std::lock_guard lock(machine_mutex);
+  if (the_machine == nullptr) {
+    the_machine = std::make_unique<Machine>(Config::FromEnvironment());
+    machine_pointer.store(the_machine.get(), std::memory_order_release);
+  }
+  return *the_machine;
+}
+
+void Machine::Replace(const Config& config) {
+  std::lock_guard lock(machine_mutex);
+  machine_pointer.store(nullptr, std::memory_order_release);
+  the_machine.reset();
+  the_machine = std::make_unique<Machine>(config.Normalized());
+  machine_pointer.store(the_machine.get(), std::memory_order_release);
+}
+
+Machine::Machine(const Config& config_in) : config(config_in), memory(config_in) {
+  wave_size = config.wave_size;
+  for (int i = 0; i < config.devices; ++i) {
+    devices.push_back(std::make_unique<Device>(this, i, config));
+  }
+  for (int i = 0; i < config.workers; ++i) {
+    workers.push_back(std::make_unique<Worker>(this, i));
+  }
+  for (int i = 0; i < config.devices; ++i) {
+    workers[static_cast<size_t>(i % config.workers)]->Adopt(devices[static_cast<size_t>(i)].get());
+  }
+  for (const auto& worker : workers) worker->Start();
+}
+
+Machine::~Machine() {
+  stopping.store(true, std::memory_order_release);
+  Kick();
+  for (const auto& worker : workers) worker->Join();
+  for (hipEvent_t event : live_events) delete event;
+}
+
+uint64_t Machine::Now() const {
+  return config.seed != 0 ? virtual_ns_.load(std::memory_order_relaxed) : WallNs();
+}
+
+void Machine::Kick() {
+  kicks.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) == 0) return;
+  {
+    std::lock_guard lock(kick_mutex);
+  }
+  kicked.notify_all();
+}
+
+uint64_t Machine::TotalProgress() const {
+  uint64_t total = 0;
+  for (const auto& worker : workers) total += worker->progress();
+  return total;
+}
+
+void Machine::AppendReport(const std::string& text) {
+  constexpr size_t kMaxReport = 64 << 10;
+  std::lock_guard lock(report_mutex_);
+  if (report_.size() < kMaxReport) report_ += text;
+}
+
+std::string Machine::report() const {
+  std::lock_guard lock(report_mutex_);
+  return report_;
+}
+
+void Machine::ClearErrors() {
+  for (const auto& device : devices) device->error.store(hipSuccess, std::memory_order_release);
+  std::lock_guard lock(report_mutex_);
+  report_.clear();
+}
+
+}  // namespace octet::emulation

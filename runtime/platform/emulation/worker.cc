@@ -1,0 +1,668 @@
+#include "worker.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "lane_operations.h"
+#include "report.h"
+
+extern "C" {
+constinit thread_local octet::emulation::LaneView* octet_emulation_lane = nullptr;
+constinit thread_local octet::emulation::WaveView* octet_emulation_wave = nullptr;
+}
+
+namespace octet::emulation {
+namespace {
+
+constinit thread_local Worker* current_worker = nullptr;
+
+constexpr uint64_t kNsPerUs = 1'000;
+constexpr uint64_t kNsPerMs = 1'000'000;
+constexpr uint64_t kStepNs = 200;              // virtual: one turn of a wave
+constexpr uint64_t kIdleStepNs = kNsPerMs;     // virtual: one round in which nothing happened
+constexpr uint64_t kQuietNs = 300 * kNsPerUs;  // a seeded run starts when hosts are quiet so long
+
+// What a lane may look at after a timed wake-up without waiting again: enough to come past a loop's
+// occasional look at the clock.
+constexpr uint32_t kLooksPerRecheck = 600;
+
+LaneMask FirstLanes(int count) { return count == 64 ? ~LaneMask{0} : LaneBit(count) - 1; }
+
+}  // namespace
+
+#if !defined(__x86_64__)
+LaneView* CurrentLane() { return octet_emulation_lane; }
+WaveView* CurrentWave() { return octet_emulation_wave; }
+#endif
+
+Worker* Worker::Current() { return current_worker; }
+
+Worker::Worker(Machine* machine, int index)
+    : machine_(machine),
+      seed_(machine->config.seed),
+      random_((seed_ + 1) * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(index) * 77 + 1) {}
+
+Worker::~Worker() {
+  for (char* shared : shared_pool_) {
+    AsanUnpoison(shared, kSharedBytesPerBlock);
+    munmap(shared, kSharedBytesPerBlock);
+  }
+}
+
+void Worker::Adopt(Device* device) {
+  device->worker = this;
+  devices_.push_back(device);
+}
+
+void Worker::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void Worker::Join() { thread_.join(); }
+
+uint64_t Worker::Random() {
+  random_ ^= random_ << 13;
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  return random_ >> 11;
+}
+
+// ---- streams
+
+// With a seed, work starts only when the hosts have enqueued all they want and wait: what runs
+// beside what then does not depend on their timing.
+bool Worker::MayStart() const {
+  if (!seeded()) return true;
+  const uint64_t now = WallNs();
+  const bool hosts_wait =
+      machine_->host_waiters.load(std::memory_order_acquire) > 0 ||
+      now - machine_->last_host_wait_ns.load(std::memory_order_relaxed) < kQuietNs;
+  return hosts_wait && now - machine_->last_enqueue_ns.load(std::memory_order_relaxed) > kQuietNs;
+}
+
+// The null stream and the blocking streams take turns, in order of enqueuing.
+bool Worker::IsReady(const Device& device, const Stream& stream) const {
+  const Operation& operation = stream.queue.front();
+  if (operation.kind == Operation::Kind::kWait &&
+      !operation.completion->done.load(std::memory_order_acquire)) {
+    return false;
+  }
+  if (!stream.is_null && !stream.blocking) return true;
+  for (const auto& other : device.streams) {
+    if (other.get() == &stream || other->queue.empty()) continue;
+    const bool exclusive = stream.is_null ? other->blocking : other->is_null;
+    if (exclusive && other->queue.front().sequence < operation.sequence) return false;
+  }
+  return true;
+}
+
+bool Worker::StartReadyOperations() {
+  bool started = false;
+  for (Device* device : devices_) {
+    bool again = true;
+    while (again) {
+      again = false;
+      std::unique_lock lock(device->mutex);
+      std::erase_if(device->streams, [](const auto& stream) {
+        if (!stream->closing || !stream->queue.empty()) return false;
+        if (stream->tsan_context != nullptr) TsanDestroyContext(stream->tsan_context);
+        return true;
+      });
+      for (size_t i = 0; i < device->streams.size(); ++i) {
+        Stream* stream = device->streams[i].get();
+        if (stream->running || stream->queue.empty() || !IsReady(*device, *stream)) continue;
+        stream->running = true;
+        Operation* operation = &stream->queue.front();  // deque: stays where it is
+        lock.unlock();
+        StartOperation(device, stream, operation);
+        lock.lock();
+        started = again = true;
+      }
+    }
+  }
+  return started;
+}
+
+void Worker::StartOperation(Device* device, Stream* stream, Operation* operation) {
+  NoteProgress();
+  const bool skip = device->sticky_error() != hipSuccess;
+  using Kind = Operation::Kind;
+  if (operation->kind == Kind::kKernel && !skip) {
+    StartGrid(operation->grid.get());
+    return;
+  }
+  if (operation->kind == Kind::kHostFunction) {
+    machine_->busy_operations.fetch_add(1, std::memory_order_acq_rel);
+    machine_->host_functions.Run(device, stream, operation->function, operation->argument);
+    return;
+  }
+  {
+    TsanContextScope scope(stream->tsan_context);
+    TsanAcquire(&stream->tsan_sync);
+    if (operation->kind == Kind::kCopy && !skip) {
+      std::memmove(operation->to, operation->from, operation->bytes);
+    } else if (operation->kind == Kind::kFill && !skip) {
+      std::memset(operation->to, operation->value, operation->bytes);
+    } else if (operation->kind == Kind::kRecord) {
+      TsanRelease(&operation->completion->tsan_sync);
+    } else if (operation->kind == Kind::kWait) {
+      TsanAcquire(&operation->completion->tsan_sync);
+    }
+    TsanRelease(&stream->tsan_sync);
+  }
+  if (operation->kind == Kind::kRecord) {
+    operation->completion->time_ns = machine_->Now();
+    operation->completion->done.store(true, std::memory_order_release);
+  }
+  FinishOperation(stream);
+}
+
+void Worker::FinishOperation(Stream* stream) {
+  Device* device = stream->device;
+  Operation finished;
+  {
+    std::lock_guard lock(device->mutex);
+    finished = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    stream->running = false;
+    ++stream->finished;
+    device->progressed.notify_all();
+  }
+  machine_->Kick();
+}
+
+// ---- grids and blocks
+
+void Worker::StartGrid(Grid* grid) {
+  Device* device = grid->device;
+  grid->stacks = kTsan ? grid->stream->tsan_stacks.get() : &device->stacks;
+  // ThreadSanitizer knows about 250 contexts at a time.
+  constexpr uint64_t kMaxLanesWithContexts = 24;
+  grid->shares_tsan_contexts = kTsan && grid->num_lanes > kMaxLanesWithContexts;
+  device->grids.push_back(grid);
+  {
+    TsanContextScope scope(grid->stream->tsan_context);
+    TsanAcquire(&grid->stream->tsan_sync);
+    TsanRelease(&grid->tsan_start);
+  }
+  StartBlocks(grid);
+}
+
+void Worker::StartBlocks(Grid* grid) {
+  while (grid->next_block < grid->num_blocks && grid->blocks.size() < grid->max_resident) {
+    StartBlock(grid, grid->next_block++);
+  }
+}
+
+void Worker::StartBlock(Grid* grid, uint32_t number) {
+  const dim3& grid_dim = grid->grid_dim;
+  const dim3& block_dim = grid->block_dim;
+  auto owned = std::make_unique<Block>();
+  Block* block = owned.get();
+  block->grid = grid;
+  block->number = number;
+  block->index =
+      dim3(number % grid_dim.x, number / grid_dim.x % grid_dim.y, number / grid_dim.x / grid_dim.y);
+  block->block_dim = block_dim;
+  block->grid_dim = grid_dim;
+  const int threads = static_cast<int>(block_dim.x * block_dim.y * block_dim.z);
+  const int num_waves = (threads + wave_size - 1) / wave_size;
+  block->live = threads;
+  block->waves = std::vector<Wave>(static_cast<size_t>(num_waves));
+  block->lanes = std::vector<Lane>(static_cast<size_t>(threads));
+  for (int w = 0; w < num_waves; ++w) {
+    Wave& wave = block->waves[static_cast<size_t>(w)];
+    wave.index = w;
+    wave.block = block;
+    wave.num_lanes = std::min(wave_size, threads - w * wave_size);
+    wave.lanes = &block->lanes[static_cast<size_t>(w * wave_size)];
+    wave.alive = wave.unstarted = wave.runnable = FirstLanes(wave.num_lanes);
+    if (grid->shares_tsan_contexts) wave.tsan_context = grid->stacks->TakeTsanContext();
+    for (int l = 0; l < wave.num_lanes; ++l) {
+      Lane& lane = wave.lanes[l];
+      const auto thread = static_cast<unsigned>(w * wave_size + l);
+      lane.thread = dim3(thread % block_dim.x, thread / block_dim.x % block_dim.y,
+                         thread / block_dim.x / block_dim.y);
+      lane.lane = l;
+      lane.wave_index = w;
+      lane.block_view = block;
+      lane.wave = &wave;
+    }
+    waves_.push_back(&wave);
+  }
+  if (shared_pool_.empty()) {
+    void* shared = mmap(nullptr, kSharedBytesPerBlock, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    block->shared = static_cast<char*>(shared);
+  } else {
+    block->shared = shared_pool_.back();
+    shared_pool_.pop_back();
+  }
+  InitSharedMemory(block, grid->shared_bytes);
+  grid->blocks.push_back(std::move(owned));
+}
+
+// Its lanes are gone, or will not run again.
+void Worker::DropBlock(Block* block) {
+  Grid* grid = block->grid;
+  for (Wave& wave : block->waves) {
+    for (int l = 0; l < wave.num_lanes; ++l) {
+      Lane& lane = wave.lanes[l];
+      if (lane.stack != nullptr) grid->stacks->Return(lane.stack);
+      if (lane.context.tsan_context != nullptr && !grid->shares_tsan_contexts) {
+        grid->stacks->ReturnTsanContext(lane.context.tsan_context);
+      }
+    }
+    if (wave.tsan_context != nullptr) grid->stacks->ReturnTsanContext(wave.tsan_context);
+  }
+  AsanUnpoison(block->shared, kSharedBytesPerBlock);
+  shared_pool_.push_back(block->shared);
+}
+
+void Worker::RetireFinished() {
+  retire_needed_ = false;
+  std::erase_if(
+      waves_, [](const Wave* wave) { return wave->block->live == 0 || wave->block->grid->failed; });
+  for (Device* device : devices_) {
+    std::vector<Grid*> finished;
+    std::erase_if(device->grids, [&](Grid* grid) {
+      if (!grid->failed && !grid->block_done) return false;
+      grid->block_done = false;
+      std::erase_if(grid->blocks, [&](const std::unique_ptr<Block>& block) {
+        if (block->live != 0 && !grid->failed) return false;
+        // ThreadSanitizer: a stack goes to another lane only when the whole grid is done, and then
+        // to one that is ordered after it.
+        if (kTsan && !grid->failed) return false;
+        DropBlock(block.get());
+        return true;
+      });
+      if (kTsan && !grid->failed) {
+        const bool all_gone =
+            std::ranges::all_of(grid->blocks, [](const auto& block) { return block->live == 0; });
+        if (all_gone && grid->next_block == grid->num_blocks) {
+          for (const auto& block : grid->blocks) DropBlock(block.get());
+          grid->blocks.clear();
+        } else if (all_gone) {
+          grid->max_resident += static_cast<uint32_t>(grid->blocks.size());
+        }
+      }
+      if (!grid->failed) StartBlocks(grid);
+      if (!grid->blocks.empty()) return false;
+      finished.push_back(grid);
+      return true;
+    });
+    for (Grid* grid : finished) {
+      Stream* stream = grid->stream;
+      {
+        TsanContextScope scope(stream->tsan_context);
+        TsanAcquire(&grid->tsan_end);
+        TsanRelease(&stream->tsan_sync);
+      }
+      NoteProgress();
+      look_at_streams_ = has_finished_ = true;
+      FinishOperation(stream);
+    }
+  }
+}
+
+void Worker::FailGrid(Grid* grid, hipError_t error, const std::string& report) {
+  machine_->AppendReport(report);
+  Device* device = grid->device;
+  hipError_t none = hipSuccess;
+  device->error.compare_exchange_strong(none, error, std::memory_order_acq_rel);
+  for (Grid* other : device->grids) other->failed = true;
+  retire_needed_ = true;
+}
+
+// Nothing on the lane's stack is destroyed, so `report` gives up its memory here.
+void Worker::FailFromLane(Lane* lane, hipError_t error, std::string&& report) {
+  FailGrid(lane->wave->block->grid, error, report);
+  std::string().swap(report);
+  octet_emulation_lane = nullptr;
+  SwitchContext(&lane->context, &scheduler_, /*for_good=*/true);
+  __builtin_unreachable();
+}
+
+// ---- lanes
+
+void Worker::LaneEntry(void* argument) {
+  EnteredContext();
+  Lane* lane = static_cast<Lane*>(argument);
+  Grid* grid = lane->wave->block->grid;
+  TsanAcquire(&grid->tsan_start);
+  grid->call->Run();
+  TsanRelease(&grid->tsan_end);
+  current_worker->LeaveForGood(lane);
+}
+
+void Worker::PrepareLane(Wave* wave, int index) {
+  Lane& lane = wave->lanes[index];
+  if ((wave->unstarted & LaneBit(index)) == 0) return;
+  wave->unstarted &= ~LaneBit(index);
+  NoteProgress();
+  StackPool* stacks = wave->block->grid->stacks;
+  lane.stack = stacks->Take();
+  if (kTsan) {
+    lane.context.tsan_context =
+        wave->tsan_context != nullptr ? wave->tsan_context : stacks->TakeTsanContext();
+  }
+  PrepareContext(&lane.context, lane.stack, stacks->stack_bytes(), LaneEntry, &lane);
+}
+
+int Worker::PickLane(LaneMask runnable, int after) {
+  if (seeded()) {
+    for (uint64_t skip = Random() % static_cast<uint64_t>(std::popcount(runnable)); skip > 0;
+         --skip) {
+      runnable &= runnable - 1;
+    }
+    return LowestLane(runnable);
+  }
+  const LaneMask above = after >= 63 ? 0 : runnable & (~LaneMask{0} << (after + 1));
+  return LowestLane(above != 0 ? above : runnable);
+}
+
+void Worker::Leave(Lane* lane) {
+  Wave* wave = lane->wave;
+  lane->idle_steps = 0;
+  const LaneMask runnable = wave->runnable;
+  if (runnable != 0 && !(seeded() && Random() % 4 == 0)) {
+    const int next = PickLane(runnable, lane->lane);
+    Lane* to = &wave->lanes[next];
+    if (to == lane) return;
+    PrepareLane(wave, next);
+    if (next < 63) {
+      const LaneMask later = runnable & (~LaneMask{0} << (next + 1));
+      if (later != 0) __builtin_prefetch(wave->lanes[LowestLane(later)].context.stack_pointer);
+    }
+    octet_emulation_lane = to;
+    SwitchContext(&lane->context, &to->context);
+  } else {
+    octet_emulation_lane = nullptr;
+    SwitchContext(&lane->context, &scheduler_);
+  }
+}
+
+void Worker::MaybePreempt(Lane* lane) {
+  if (seeded() && Random() % 8 == 0) Leave(lane);
+}
+
+void Worker::LeaveForGood(Lane* lane) {
+  gone_ = lane;
+  octet_emulation_lane = nullptr;
+  SwitchContext(&lane->context, &scheduler_, /*for_good=*/true);
+  __builtin_unreachable();
+}
+
+// The lane that has just left is gone. Others may have waited for nothing but it.
+void Worker::Reclaim() {
+  Lane* lane = std::exchange(gone_, nullptr);
+  Wave* wave = lane->wave;
+  Block* block = wave->block;
+  Grid* grid = block->grid;
+  const LaneMask bit = LaneBit(lane->lane);
+  lane->waiting = Waiting::kGone;
+  NoteProgress();
+  if (!kTsan) {
+    void* stack = std::exchange(lane->stack, nullptr);
+    if (!grid->stacks->Return(stack)) {
+      FailGrid(grid, hipErrorLaunchFailure,
+               DescribeLane(*lane) +
+                   ": ran over the end of its stack (OCTET_EMULATION_STACK_KB makes it larger)\n");
+      return;
+    }
+  }
+  wave->alive &= ~bit;
+  wave->runnable &= ~bit;
+  ++grid->lanes_gone;
+  if (--block->live == 0) {
+    grid->block_done = true;
+    retire_needed_ = true;
+  }
+  if (grid->at_sync != 0) {
+    FailGrid(grid, hipErrorLaunchFailure,
+             DescribeLane(*lane) + ": left the kernel while others wait in this_grid().sync()\n" +
+                 DescribeGrid(*grid));
+    return;
+  }
+  LaneHasGone(this, wave);
+}
+
+// ---- waves
+
+void Worker::WakePolling(Wave* wave, bool recheck) {
+  LaneMask wake = 0;
+  if (recheck) {
+    wake = wave->polling;
+  } else {
+    for (LaneMask rest = wave->polling; rest != 0; rest &= rest - 1) {
+      const int i = LowestLane(rest);
+      const Lane& lane = wave->lanes[i];
+      if (lane.waiting == Waiting::kAnything || ValueHasChanged(lane)) wake |= LaneBit(i);
+    }
+    if (seeded() && wave->polling != wake && Random() % 16 == 0) wake = wave->polling;
+  }
+  if (wake == 0) return;
+  for (LaneMask rest = wake; rest != 0; rest &= rest - 1) {
+    Lane& lane = wave->lanes[LowestLane(rest)];
+    if (lane.waiting == Waiting::kValue && ValueHasChanged(lane)) NoteProgress();
+    if (recheck && lane.waiting == Waiting::kValue) lane.recheck_left = kLooksPerRecheck;
+  }
+  wave->polling &= ~wake;
+  wave->runnable |= wake;
+}
+
+void Worker::RunWave(Wave* wave) {
+  octet_emulation_wave = wave;
+  int last = 63;
+  while (wave->runnable != 0 && !wave->block->grid->failed) {
+    const int next = PickLane(wave->runnable, last);
+    PrepareLane(wave, next);
+    octet_emulation_lane = &wave->lanes[next];
+    SwitchContext(&scheduler_, &wave->lanes[next].context);
+    octet_emulation_lane = nullptr;
+    last = next;
+    if (gone_ != nullptr) Reclaim();
+    if (seeded()) {
+      machine_->AdvanceVirtualTime(kStepNs);
+      if (Random() % 8 == 0) break;
+    }
+  }
+  octet_emulation_wave = nullptr;
+}
+
+void Worker::RunAll(bool recheck) {
+  ForgetAddressesIfFreed();
+  if (seeded()) {
+    RollStarvation();
+    for (size_t i = waves_.size(); i > 1; --i) std::swap(waves_[i - 1], waves_[Random() % i]);
+  }
+  for (size_t i = 0; i < waves_.size(); ++i) {
+    Wave* wave = waves_[i];
+    if (wave->polling == 0 && wave->runnable == 0) continue;
+    if (wave->block->grid->failed || (seeded() && IsStarved(*wave))) continue;
+    if (wave->polling != 0) WakePolling(wave, recheck);
+    if (wave->runnable != 0) RunWave(wave);
+  }
+}
+
+void Worker::ForgetAddressesIfFreed() {
+  const uint64_t epoch = machine_->memory.epoch();
+  for (Device* device : devices_) {
+    if (device->memory_epoch == epoch) continue;
+    device->memory_epoch = epoch;
+    device->recent.fill({});
+    for (Wave* wave : waves_) {
+      if (wave->block->grid->device == device) static_cast<WaveView&>(*wave) = WaveView{};
+    }
+  }
+}
+
+// Uniformly random orders find little: what finds bugs is that somebody is late by a lot. Some
+// devices, blocks and waves are passed over most of the time, for a random while.
+void Worker::RollStarvation() {
+  if (starvation_left_-- > 0) return;
+  starvation_left_ = 1 + static_cast<uint32_t>(Random() % 400);
+  static constexpr uint16_t kLevels[8] = {0, 0, 0, 64, 128, 240, 254, 256};
+  device_starvation_.fill(0);
+  block_starvation_.fill(0);
+  wave_starvation_.fill(0);
+  const uint64_t what = Random() % 4;
+  const auto roll = [this](auto& levels) {
+    for (uint16_t& level : levels) level = kLevels[Random() % 8];
+    levels[Random() % levels.size()] = 0;
+  };
+  if (what != 1) roll(device_starvation_);
+  if (what == 1 || what == 3) roll(block_starvation_);
+  if (what == 2) roll(wave_starvation_);
+}
+
+bool Worker::IsStarved(const Wave& wave) {
+  const size_t device = static_cast<size_t>(wave.block->grid->device->id);
+  const size_t block = wave.block->number % block_starvation_.size();
+  const size_t in_block = static_cast<size_t>(wave.index) % wave_starvation_.size();
+  const uint64_t roll = Random() % 256;
+  return roll < device_starvation_[device] || roll < block_starvation_[block] ||
+         roll < wave_starvation_[in_block];
+}
+
+// ---- the loop
+
+void Worker::Loop() {
+  current_worker = this;
+  AdoptThread(&scheduler_);
+  while (!machine_->stopping.load(std::memory_order_acquire)) {
+    const uint64_t kicks = machine_->kicks.load(std::memory_order_seq_cst);
+    if (kicks != kicks_seen_) look_at_streams_ = true;
+    if (look_at_streams_ && (!seeded() || idle_rounds_ > 0 || has_finished_ || waves_.empty())) {
+      if (MayStart()) {
+        kicks_seen_ = kicks;
+        look_at_streams_ = has_finished_ = false;
+        if (StartReadyOperations()) {
+          look_at_streams_ = true;  // what follows in the same streams
+          idle_rounds_ = 0;
+        }
+      } else if (waves_.empty()) {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        continue;
+      }
+    }
+    if (machine_->stuck_epoch.load(std::memory_order_acquire) != stuck_epoch_seen_) FailStuck();
+    if (retire_needed_) RetireFinished();
+    if (waves_.empty()) {
+      if (!look_at_streams_) WaitForWork(kicks);
+      continue;
+    }
+    const uint64_t before = progress();
+    const uint64_t now = machine_->Now();
+    const bool recheck = seeded() ? idle_rounds_ > 0 : now >= next_recheck_ns_;
+    RunAll(recheck);
+    if (recheck && !seeded()) {
+      // Never more than a tenth of the time.
+      const uint64_t after = machine_->Now();
+      next_recheck_ns_ =
+          after + std::max(static_cast<uint64_t>(machine_->config.recheck_us) * kNsPerUs,
+                           10 * (after - now));
+    }
+    if (retire_needed_) RetireFinished();
+    if (progress() != before) {
+      idle_rounds_ = 0;
+      idle_.store(false, std::memory_order_release);
+    } else {
+      IdleRound(kicks);
+    }
+  }
+  // What still runs will never finish.
+  for (Device* device : devices_) {
+    for (Grid* grid : device->grids) {
+      for (const auto& block : grid->blocks) DropBlock(block.get());
+    }
+    device->grids.clear();
+  }
+}
+
+void Worker::WaitForWork(uint64_t kicks) {
+  idle_.store(true, std::memory_order_release);
+  machine_->sleepers.fetch_add(1, std::memory_order_seq_cst);
+  {
+    std::unique_lock lock(machine_->kick_mutex);
+    machine_->kicked.wait(lock, [&] {
+      return machine_->stopping.load(std::memory_order_acquire) ||
+             machine_->kicks.load(std::memory_order_seq_cst) != kicks ||
+             machine_->stuck_epoch.load(std::memory_order_acquire) != stuck_epoch_seen_;
+    });
+  }
+  machine_->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  idle_rounds_ = 0;
+}
+
+// All lanes wait for something that others, or time, must bring.
+void Worker::IdleRound(uint64_t kicks) {
+  const uint64_t now = WallNs();
+  if (idle_rounds_++ == 0) {
+    idle_since_ns_ = now;
+    watched_since_ns_ = machine_->Now();
+    watched_progress_ = machine_->TotalProgress();
+  }
+  idle_.store(true, std::memory_order_release);
+  if (seeded()) {
+    if (!MayStart()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      return;
+    }
+    machine_->AdvanceVirtualTime(kIdleStepNs / machine_->workers.size());
+    if (idle_rounds_ > 4) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } else if (now - idle_since_ns_ > 2 * kNsPerMs) {
+    machine_->sleepers.fetch_add(1, std::memory_order_seq_cst);
+    {
+      std::unique_lock lock(machine_->kick_mutex);
+      machine_->kicked.wait_for(lock, std::chrono::microseconds(50), [&] {
+        return machine_->kicks.load(std::memory_order_seq_cst) != kicks;
+      });
+    }
+    machine_->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  } else if (idle_rounds_ % kIdleBeforeYield == 0) {
+    sched_yield();
+  }
+  WatchForStuck();
+}
+
+void Worker::WatchForStuck() {
+  const uint64_t progress = machine_->TotalProgress();
+  const uint64_t now = machine_->Now();
+  const bool all_idle =
+      std::ranges::all_of(machine_->workers, [](const auto& worker) { return worker->idle(); });
+  if (progress != watched_progress_ || !all_idle ||
+      machine_->busy_operations.load(std::memory_order_acquire) != 0) {
+    watched_progress_ = progress;
+    watched_since_ns_ = now;
+    return;
+  }
+  const auto timeout = static_cast<uint64_t>(machine_->config.stuck_timeout_ms) * kNsPerMs;
+  if (now - watched_since_ns_ < timeout) return;
+  uint64_t epoch = stuck_epoch_seen_;
+  if (machine_->stuck_epoch.compare_exchange_strong(epoch, epoch + 1, std::memory_order_acq_rel)) {
+    machine_->AppendReport("Kernels are stuck: none has made progress for " +
+                           std::to_string(machine_->config.stuck_timeout_ms) + " ms" +
+                           (seeded() ? ", seed " + std::to_string(seed_) : "") + "\n");
+    machine_->Kick();
+  }
+}
+
+void Worker::FailStuck() {
+  stuck_epoch_seen_ = machine_->stuck_epoch.load(std::memory_order_acquire);
+  for (Device* device : devices_) {
+    std::string report;
+    for (const Grid* grid : device->grids) report += DescribeGrid(*grid);
+    if (!device->grids.empty()) FailGrid(device->grids.front(), hipErrorLaunchTimeOut, report);
+  }
+  idle_rounds_ = 0;
+  NoteProgress();
+}
+
+}  // namespace octet::emulation

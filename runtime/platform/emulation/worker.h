@@ -1,0 +1,131 @@
+// A thread that runs the kernels and copies of some devices. Devices and lanes never move to
+// another worker.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_WORKER_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_WORKER_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grid.h"
+#include "machine.h"
+
+namespace octet::emulation {
+
+class Worker {
+ public:
+  Worker(Machine* machine, int index);
+  ~Worker();
+
+  void Adopt(Device* device);
+  void Start();
+  void Join();
+
+  Machine* machine() const { return machine_; }
+  bool seeded() const { return seed_ != 0; }
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  bool idle() const { return idle_.load(std::memory_order_acquire); }
+
+  // Any thread: the first operation of the stream is done.
+  void FinishOperation(Stream* stream);
+
+  // ---- for lanes of this worker
+
+  static Worker* Current();
+
+  // Something happened that may let others go on.
+  void NoteProgress() {
+    progress_.store(progress_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  // The lane has been taken out of `runnable`, or lets others run: returns when it is its turn.
+  void Leave(Lane* lane);
+  // With a seed: sometimes lets others run.
+  void MaybePreempt(Lane* lane);
+  // Never returns.
+  [[noreturn]] void LeaveForGood(Lane* lane);
+  // Ends the grid with an error: its lanes do not run again, and the device keeps the error.
+  void FailGrid(Grid* grid, hipError_t error, const std::string& report);
+  // The same, from a lane of the grid.
+  [[noreturn]] void FailFromLane(Lane* lane, hipError_t error, std::string&& report);
+
+  uint64_t Random();
+
+ private:
+  static constexpr uint32_t kIdleBeforeYield = 64;
+
+  static void LaneEntry(void* lane);
+  void Loop();
+
+  // Streams.
+  bool StartReadyOperations();
+  bool IsReady(const Device& device, const Stream& stream) const;
+  void StartOperation(Device* device, Stream* stream, Operation* operation);
+  void StartGrid(Grid* grid);
+  bool MayStart() const;
+
+  // Blocks.
+  void StartBlocks(Grid* grid);
+  void StartBlock(Grid* grid, uint32_t number);
+  void DropBlock(Block* block);
+  void RetireFinished();
+
+  // Waves.
+  void RunAll(bool recheck);
+  void WakePolling(Wave* wave, bool recheck);
+  void RunWave(Wave* wave);
+  void PrepareLane(Wave* wave, int lane);
+  int PickLane(LaneMask runnable, int after);
+  void Reclaim();
+  void ForgetAddressesIfFreed();
+
+  // Time.
+  void WaitForWork(uint64_t kicks_seen);
+  void IdleRound(uint64_t kicks_seen);
+  void WatchForStuck();
+  void FailStuck();
+  void RollStarvation();
+  bool IsStarved(const Wave& wave);
+
+  Machine* const machine_;
+  const uint64_t seed_;
+  std::vector<Device*> devices_;
+  std::thread thread_;
+  Context scheduler_;
+  std::vector<Wave*> waves_;
+  std::vector<char*> shared_pool_;
+  bool retire_needed_ = false;
+  Lane* gone_ = nullptr;  // left for good; its stack is not in use any more
+
+  std::atomic<uint64_t> progress_{0};
+  std::atomic<bool> idle_{false};
+  uint64_t random_;
+  uint64_t kicks_seen_ = 0;
+  bool look_at_streams_ = true;
+  bool has_finished_ = false;  // an operation, since streams were last looked at
+  uint64_t next_recheck_ns_ = 0;
+  uint32_t idle_rounds_ = 0;
+  uint64_t idle_since_ns_ = 0;
+
+  uint64_t watched_progress_ = 0;
+  uint64_t watched_since_ns_ = 0;
+  uint64_t stuck_epoch_seen_ = 0;
+
+  // How often, of 256, the waves of a device, a block or a place in their block are passed over.
+  std::array<uint16_t, kMaxDevices> device_starvation_{};
+  std::array<uint16_t, 16> block_starvation_{};
+  std::array<uint16_t, 16> wave_starvation_{};
+  uint32_t starvation_left_ = 0;
+};
+
+}  // namespace octet::emulation
+
+// The running lane and its wave; also read from kernels by the assembly in kernel_interface.h.
+extern "C" {
+extern constinit thread_local octet::emulation::LaneView* octet_emulation_lane;
+extern constinit thread_local octet::emulation::WaveView* octet_emulation_wave;
+}
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_WORKER_H_
