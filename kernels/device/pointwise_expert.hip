@@ -11,7 +11,8 @@ namespace {
 
 using device::Vec16;
 
-constexpr int kMaxThreads = 512;
+// Some platforms have no use for launch bounds.
+[[maybe_unused]] constexpr int kMaxThreads = 512;
 
 template <typename Codec>
 __global__ void __launch_bounds__(kMaxThreads) ScaleRows(const PointwiseExpertParams p) {
