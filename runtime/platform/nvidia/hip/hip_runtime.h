@@ -22,9 +22,7 @@ using hipEvent_t = cudaEvent_t;
 using hipFuncAttributes = cudaFuncAttributes;
 using hipGraphExec_t = cudaGraphExec_t;
 using hipGraph_t = cudaGraph_t;
-using hipHostFn_t = cudaHostFn_t;
 using hipMemcpyKind = cudaMemcpyKind;
-using hipPointerAttribute_t = cudaPointerAttributes;
 using hipStreamCaptureStatus = cudaStreamCaptureStatus;
 using hipStream_t = cudaStream_t;
 
@@ -33,25 +31,15 @@ using hipStream_t = cudaStream_t;
 #define hipSuccess cudaSuccess
 #define hipErrorCooperativeLaunchTooLarge cudaErrorCooperativeLaunchTooLarge
 #define hipErrorInsufficientDriver cudaErrorInsufficientDriver
-#define hipErrorInvalidConfiguration cudaErrorInvalidConfiguration
 #define hipErrorInvalidDevice cudaErrorInvalidDevice
 #define hipErrorInvalidValue cudaErrorInvalidValue
-#define hipErrorLaunchFailure cudaErrorLaunchFailure
-#define hipErrorLaunchTimeOut cudaErrorLaunchTimeout
 #define hipErrorNoDevice cudaErrorNoDevice
 #define hipErrorNotReady cudaErrorNotReady
 #define hipErrorNotSupported cudaErrorNotSupported
 #define hipErrorOutOfMemory cudaErrorMemoryAllocation
 #define hipErrorPeerAccessAlreadyEnabled cudaErrorPeerAccessAlreadyEnabled
-#define hipErrorPeerAccessNotEnabled cudaErrorPeerAccessNotEnabled
-#define hipErrorPeerAccessUnsupported cudaErrorPeerAccessUnsupported
-#define hipErrorStreamCaptureUnsupported cudaErrorStreamCaptureUnsupported
-#define hipErrorUnknown cudaErrorUnknown
 
-#define hipDeviceAttributeClockRate cudaDevAttrClockRate
 #define hipDeviceAttributeCooperativeLaunch cudaDevAttrCooperativeLaunch
-#define hipDeviceAttributeMaxSharedMemoryPerBlock cudaDevAttrMaxSharedMemoryPerBlock
-#define hipDeviceAttributeMaxThreadsPerBlock cudaDevAttrMaxThreadsPerBlock
 #define hipDeviceAttributeMultiprocessorCount cudaDevAttrMultiProcessorCount
 #define hipDeviceAttributeWarpSize cudaDevAttrWarpSize
 
@@ -66,7 +54,6 @@ using hipStream_t = cudaStream_t;
 #define hipMemcpyDeviceToDevice cudaMemcpyDeviceToDevice
 #define hipMemcpyDeviceToHost cudaMemcpyDeviceToHost
 #define hipMemcpyHostToDevice cudaMemcpyHostToDevice
-#define hipMemcpyHostToHost cudaMemcpyHostToHost
 #define hipStreamCaptureModeGlobal cudaStreamCaptureModeGlobal
 #define hipStreamCaptureModeRelaxed cudaStreamCaptureModeRelaxed
 #define hipStreamCaptureModeThreadLocal cudaStreamCaptureModeThreadLocal
@@ -76,13 +63,11 @@ using hipStream_t = cudaStream_t;
 #define hipStreamNonBlocking cudaStreamNonBlocking
 
 #define hipDeviceMallocDefault 0U
-#define hipDeviceMallocFinegrained 1U
 #define hipDeviceMallocUncached 3U
 
 // ---- host functions with the same arguments
 
 #define hipDeviceCanAccessPeer cudaDeviceCanAccessPeer
-#define hipDeviceDisablePeerAccess cudaDeviceDisablePeerAccess
 #define hipDeviceEnablePeerAccess cudaDeviceEnablePeerAccess
 #define hipDeviceGetAttribute cudaDeviceGetAttribute
 #define hipDeviceGetPCIBusId cudaDeviceGetPCIBusId
@@ -109,21 +94,15 @@ using hipStream_t = cudaStream_t;
 #define hipGraphLaunch cudaGraphLaunch
 #define hipHostFree cudaFreeHost
 #define hipHostGetDevicePointer cudaHostGetDevicePointer
-#define hipHostMalloc cudaHostAlloc
 #define hipLaunchCooperativeKernel cudaLaunchCooperativeKernel
-#define hipLaunchHostFunc cudaLaunchHostFunc
 #define hipLaunchKernel cudaLaunchKernel
 #define hipMalloc cudaMalloc
-#define hipMemGetInfo cudaMemGetInfo
 #define hipMemcpy cudaMemcpy
 #define hipMemcpyAsync cudaMemcpyAsync
-#define hipMemcpyPeer cudaMemcpyPeer
-#define hipMemcpyPeerAsync cudaMemcpyPeerAsync
 #define hipMemset cudaMemset
 #define hipMemsetAsync cudaMemsetAsync
 #define hipOccupancyMaxActiveBlocksPerMultiprocessor cudaOccupancyMaxActiveBlocksPerMultiprocessor
 #define hipPeekAtLastError cudaPeekAtLastError
-#define hipPointerGetAttributes cudaPointerGetAttributes
 #define hipRuntimeGetVersion cudaRuntimeGetVersion
 #define hipSetDevice cudaSetDevice
 #define hipStreamBeginCapture cudaStreamBeginCapture
@@ -137,6 +116,11 @@ using hipStream_t = cudaStream_t;
 #define hipStreamWaitEvent cudaStreamWaitEvent
 
 // ---- host functions that differ
+
+template <typename T>
+inline hipError_t hipHostMalloc(T** pointer, size_t bytes, unsigned flags = hipHostMallocDefault) {
+  return cudaHostAlloc(pointer, bytes, flags);
+}
 
 inline hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned /*flags*/) {
   return cudaMalloc(pointer, bytes);
