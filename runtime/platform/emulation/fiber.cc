@@ -1,7 +1,6 @@
 #include "fiber.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include <cstdint>
 #include <cstring>
@@ -69,15 +68,6 @@ extern "C" void octet_emulation_enter();
 #endif
 
 namespace octet::emulation {
-namespace {
-
-constexpr size_t kColourBytes = 320;  // shifts each stack by five cache lines against the last
-constexpr size_t kStacksPerChunk = 1024;
-constexpr uint64_t kCanary = 0xdeadbeefcafef00dULL;
-constexpr size_t kCanaryOffset = 64;
-
-}  // namespace
-
 void PrepareContext(Context* context, void* stack_low, size_t stack_bytes, void (*entry)(void*),
                     void* argument) {
   context->stack_low = stack_low;
@@ -121,51 +111,6 @@ void AdoptThread(Context* context) {
     pthread_attr_destroy(&attributes);
   }
   context->tsan_context = TsanCurrentContext();
-}
-
-StackPool::~StackPool() {
-  for (const TsanContext& context : tsan_contexts_) TsanDestroyContext(context.handle);
-  for (const Chunk& chunk : chunks_) {
-    AsanUnpoison(chunk.memory, chunk.bytes);
-    munmap(chunk.memory, chunk.bytes);
-  }
-}
-
-void StackPool::Grow() {
-  const size_t stride = stack_bytes_ + kColourBytes;
-  const size_t bytes = stride * kStacksPerChunk;
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return;
-  madvise(memory, bytes, MADV_NOHUGEPAGE);
-  chunks_.push_back({static_cast<char*>(memory), bytes});
-  free_.reserve(kStacksPerChunk * chunks_.size());
-  for (size_t i = kStacksPerChunk; i-- > 0;) {
-    free_.push_back({static_cast<char*>(memory) + i * stride});
-  }
-}
-
-void* StackPool::Take() {
-  if (free_.empty()) Grow();
-  if (free_.empty()) return nullptr;
-  char* low = free_.back().low;
-  free_.pop_back();
-  std::memcpy(low + kCanaryOffset, &kCanary, sizeof(kCanary));
-  return low;
-}
-
-bool StackPool::Return(void* stack_low) {
-  char* low = static_cast<char*>(stack_low);
-  AsanUnpoison(low, stack_bytes_);
-  free_.push_back({low});
-  return std::memcmp(low + kCanaryOffset, &kCanary, sizeof(kCanary)) == 0;
-}
-
-void* StackPool::TakeTsanContext() {
-  if (tsan_contexts_.empty()) return TsanCreateContext();
-  void* context = tsan_contexts_.back().handle;
-  tsan_contexts_.pop_back();
-  return context;
 }
 
 }  // namespace octet::emulation

@@ -1,10 +1,8 @@
-// Contexts that a thread can leave and come back to, and the stacks they run on.
+// Contexts that a thread can leave and come back to.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_FIBER_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_FIBER_H_
 
 #include <cstddef>
-#include <memory>
-#include <vector>
 
 #include "sanitizer.h"
 
@@ -60,44 +58,6 @@ inline void EnteredContext() {
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
 }
-
-// Stacks of one size, kept for reuse. The tops of neighbours lie at different cache sets. Used by
-// one thread at a time.
-class StackPool {
- public:
-  explicit StackPool(size_t stack_bytes) : stack_bytes_(stack_bytes) {}
-  ~StackPool();
-  StackPool(const StackPool&) = delete;
-  StackPool& operator=(const StackPool&) = delete;
-
-  size_t stack_bytes() const { return stack_bytes_; }
-  void* Take();
-  // False if whoever used the stack ran over its end.
-  bool Return(void* stack_low);
-
-  // ThreadSanitizer's contexts of lanes that are gone: reused like their stacks.
-  void* TakeTsanContext();
-  void ReturnTsanContext(void* context) { tsan_contexts_.push_back({context}); }
-
- private:
-  struct TsanContext {
-    void* handle;
-  };
-  struct FreeStack {
-    char* low;
-  };
-  struct Chunk {
-    char* memory;
-    size_t bytes;
-  };
-
-  void Grow();
-
-  const size_t stack_bytes_;
-  std::vector<FreeStack> free_;
-  std::vector<Chunk> chunks_;
-  std::vector<TsanContext> tsan_contexts_;
-};
 
 }  // namespace octet::emulation
 

@@ -16,6 +16,7 @@
 #include "config.h"
 #include "fiber.h"
 #include "kernel_interface.h"
+#include "resource_pool.h"
 
 namespace octet::emulation {
 
@@ -101,7 +102,8 @@ struct Block : BlockView {
 
   // Shared memory: dynamic first, then each static object at its first use.
   char* shared = nullptr;
-  size_t shared_used = 0;
+  size_t shared_used = 0;   // with what keeps objects apart
+  size_t shared_bytes = 0;  // without
   std::vector<std::pair<const void*, void*>> statics;
 
   char tsan_sync[2] = {};
@@ -110,7 +112,7 @@ struct Block : BlockView {
 struct Grid {
   Device* device = nullptr;
   Stream* stream = nullptr;
-  StackPool* stacks = nullptr;
+  ResourcePool* resources = nullptr;
   const void* kernel = nullptr;
   std::unique_ptr<KernelCall> call;
   dim3 grid_dim;

@@ -41,7 +41,7 @@ Device::Device(Machine* machine_in, int id_in, const Config& config)
     : machine(machine_in),
       id(id_in),
       accessible((1U << id_in) | (1U << kHostArena)),
-      stacks(config.stack_bytes) {
+      resources(config.stack_bytes) {
   null_stream_ = NewStream(/*is_null=*/true, /*blocking=*/false);
 }
 
@@ -58,7 +58,7 @@ Stream* Device::NewStream(bool is_null, bool blocking) {
   stream->blocking = blocking;
   if (kTsan) {
     stream->tsan_context = TsanCreateContext();
-    stream->tsan_stacks = std::make_unique<StackPool>(stacks.stack_bytes());
+    stream->tsan_resources = std::make_unique<ResourcePool>(resources.stack_bytes());
   }
   std::lock_guard lock(mutex);
   streams.push_back(std::move(stream));

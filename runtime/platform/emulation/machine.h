@@ -52,7 +52,7 @@ class Device {
   uint64_t next_sequence = 1;
 
   // The worker only.
-  StackPool stacks;
+  ResourcePool resources;
   std::vector<Grid*> grids;  // running; each is owned by its operation
   std::array<Allocation, kNumArenas> recent;
   uint64_t memory_epoch = 0;
@@ -157,7 +157,6 @@ class HostWait {
   Machine* machine_;
 };
 
-inline constexpr size_t kSharedBytesPerBlock = 64 << 10;
 inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kMaxBlocksPerUnit = 32;
 

@@ -15,7 +15,6 @@ namespace octet::emulation {
 namespace {
 
 constexpr size_t kAlignment = 128;
-constexpr size_t kRedZone = kAsan ? 128 : 0;
 constexpr unsigned char kPattern = 0xcd;  // shared memory begins with whatever was there
 
 // The compiler's description of a variable.
@@ -30,7 +29,8 @@ size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 
 void* TakeShared(Block* block, size_t bytes) {
   char* memory = block->shared + block->shared_used;
-  block->shared_used += RoundUp(bytes) + kRedZone;
+  block->shared_used += RoundUp(bytes) + kSharedRedZone;
+  block->shared_bytes += bytes;
   AsanUnpoison(memory, bytes);
   std::memset(memory, kPattern, bytes);
   return memory;
@@ -41,10 +41,11 @@ void* StaticShared(Lane* lane, Control* control) {
   for (const auto& [key, memory] : block->statics) {
     if (key == control) return memory;
   }
-  if (block->shared_used + RoundUp(control->bytes) > kSharedBytesPerBlock) {
+  if (block->shared_bytes + control->bytes > kSharedBytesPerBlock ||
+      block->shared_used + RoundUp(control->bytes) > kSharedMappedBytes) {
     std::string report = DescribeLane(*lane) + ": static shared memory of " +
                          std::to_string(control->bytes) + " bytes on top of " +
-                         std::to_string(block->shared_used) + ": a block has " +
+                         std::to_string(block->shared_bytes) + ": a block has " +
                          std::to_string(kSharedBytesPerBlock) + "\n";
     Worker::Current()->FailFromLane(lane, hipErrorLaunchOutOfResources, std::move(report));
   }
@@ -53,7 +54,7 @@ void* StaticShared(Lane* lane, Control* control) {
   Machine* machine = block->grid->device->machine;
   std::lock_guard lock(machine->function_mutex);
   size_t& known = machine->static_shared[block->grid->kernel];
-  known = std::max(known, block->shared_used - RoundUp(block->grid->shared_bytes));
+  known = std::max(known, block->shared_bytes - block->grid->shared_bytes);
   return memory;
 }
 
@@ -71,8 +72,7 @@ void* HostThreadLocal(Control* control) {
 }  // namespace
 
 void InitSharedMemory(Block* block, size_t dynamic_bytes) {
-  AsanPoison(block->shared, kSharedBytesPerBlock);
-  block->shared_used = 0;
+  AsanPoison(block->shared, kSharedMappedBytes);
   if (dynamic_bytes > 0) TakeShared(block, dynamic_bytes);
 }
 

@@ -10,8 +10,8 @@
 #include <deque>
 #include <memory>
 
-#include "fiber.h"
 #include "grid.h"
+#include "resource_pool.h"
 
 namespace octet::emulation {
 
@@ -53,7 +53,7 @@ struct ihipStream_t {
   // ThreadSanitizer: operations of a stream are ordered among themselves and with nothing else, so
   // each stream has a context and stacks of its own.
   void* tsan_context = nullptr;
-  std::unique_ptr<octet::emulation::StackPool> tsan_stacks;
+  std::unique_ptr<octet::emulation::ResourcePool> tsan_resources;
   char tsan_sync = 0;
 };
 

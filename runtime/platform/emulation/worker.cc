@@ -1,7 +1,6 @@
 #include "worker.h"
 
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -47,13 +46,6 @@ Worker::Worker(Machine* machine, int index)
     : machine_(machine),
       seed_(machine->config.seed),
       random_((seed_ + 1) * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(index) * 77 + 1) {}
-
-Worker::~Worker() {
-  for (char* shared : shared_pool_) {
-    AsanUnpoison(shared, kSharedBytesPerBlock);
-    munmap(shared, kSharedBytesPerBlock);
-  }
-}
 
 void Worker::Adopt(Device* device) {
   device->worker = this;
@@ -181,7 +173,7 @@ void Worker::FinishOperation(Stream* stream) {
 
 void Worker::StartGrid(Grid* grid) {
   Device* device = grid->device;
-  grid->stacks = kTsan ? grid->stream->tsan_stacks.get() : &device->stacks;
+  grid->resources = kTsan ? grid->stream->tsan_resources.get() : &device->resources;
   // ThreadSanitizer knows about 250 contexts at a time.
   constexpr uint64_t kMaxLanesWithContexts = 24;
   grid->shares_tsan_contexts = kTsan && grid->num_lanes > kMaxLanesWithContexts;
@@ -223,7 +215,7 @@ void Worker::StartBlock(Grid* grid, uint32_t number) {
     wave.num_lanes = std::min(wave_size, threads - w * wave_size);
     wave.lanes = &block->lanes[static_cast<size_t>(w * wave_size)];
     wave.alive = wave.unstarted = wave.runnable = FirstLanes(wave.num_lanes);
-    if (grid->shares_tsan_contexts) wave.tsan_context = grid->stacks->TakeTsanContext();
+    if (grid->shares_tsan_contexts) wave.tsan_context = grid->resources->TakeTsanContext();
     for (int l = 0; l < wave.num_lanes; ++l) {
       Lane& lane = wave.lanes[l];
       const auto thread = static_cast<unsigned>(w * wave_size + l);
@@ -236,14 +228,7 @@ void Worker::StartBlock(Grid* grid, uint32_t number) {
     }
     waves_.push_back(&wave);
   }
-  if (shared_pool_.empty()) {
-    void* shared = mmap(nullptr, kSharedBytesPerBlock, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    block->shared = static_cast<char*>(shared);
-  } else {
-    block->shared = shared_pool_.back();
-    shared_pool_.pop_back();
-  }
+  block->shared = grid->resources->TakeShared();
   InitSharedMemory(block, grid->shared_bytes);
   grid->blocks.push_back(std::move(owned));
 }
@@ -254,15 +239,14 @@ void Worker::DropBlock(Block* block) {
   for (Wave& wave : block->waves) {
     for (int l = 0; l < wave.num_lanes; ++l) {
       Lane& lane = wave.lanes[l];
-      if (lane.stack != nullptr) grid->stacks->Return(lane.stack);
+      if (lane.stack != nullptr) grid->resources->ReturnStack(lane.stack);
       if (lane.context.tsan_context != nullptr && !grid->shares_tsan_contexts) {
-        grid->stacks->ReturnTsanContext(lane.context.tsan_context);
+        grid->resources->ReturnTsanContext(lane.context.tsan_context);
       }
     }
-    if (wave.tsan_context != nullptr) grid->stacks->ReturnTsanContext(wave.tsan_context);
+    if (wave.tsan_context != nullptr) grid->resources->ReturnTsanContext(wave.tsan_context);
   }
-  AsanUnpoison(block->shared, kSharedBytesPerBlock);
-  shared_pool_.push_back(block->shared);
+  grid->resources->ReturnShared(block->shared);
 }
 
 void Worker::RetireFinished() {
@@ -302,6 +286,7 @@ void Worker::RetireFinished() {
       {
         TsanContextScope scope(stream->tsan_context);
         TsanAcquire(&grid->tsan_end);
+        grid->call.reset();
         TsanRelease(&stream->tsan_sync);
       }
       NoteProgress();
@@ -346,13 +331,13 @@ void Worker::PrepareLane(Wave* wave, int index) {
   if ((wave->unstarted & LaneBit(index)) == 0) return;
   wave->unstarted &= ~LaneBit(index);
   NoteProgress();
-  StackPool* stacks = wave->block->grid->stacks;
-  lane.stack = stacks->Take();
+  ResourcePool* resources = wave->block->grid->resources;
+  lane.stack = resources->TakeStack();
   if (kTsan) {
     lane.context.tsan_context =
-        wave->tsan_context != nullptr ? wave->tsan_context : stacks->TakeTsanContext();
+        wave->tsan_context != nullptr ? wave->tsan_context : resources->TakeTsanContext();
   }
-  PrepareContext(&lane.context, lane.stack, stacks->stack_bytes(), LaneEntry, &lane);
+  PrepareContext(&lane.context, lane.stack, resources->stack_bytes(), LaneEntry, &lane);
 }
 
 int Worker::PickLane(LaneMask runnable, int after) {
@@ -410,7 +395,7 @@ void Worker::Reclaim() {
   NoteProgress();
   if (!kTsan) {
     void* stack = std::exchange(lane->stack, nullptr);
-    if (!grid->stacks->Return(stack)) {
+    if (!grid->resources->ReturnStack(stack)) {
       FailGrid(grid, hipErrorLaunchFailure,
                DescribeLane(*lane) +
                    ": ran over the end of its stack (OCTET_EMULATION_STACK_KB makes it larger)\n");

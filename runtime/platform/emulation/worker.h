@@ -18,7 +18,6 @@ namespace octet::emulation {
 class Worker {
  public:
   Worker(Machine* machine, int index);
-  ~Worker();
 
   void Adopt(Device* device);
   void Start();
@@ -95,7 +94,6 @@ class Worker {
   std::thread thread_;
   Context scheduler_;
   std::vector<Wave*> waves_;
-  std::vector<char*> shared_pool_;
   bool retire_needed_ = false;
   Lane* gone_ = nullptr;  // left for good; its stack is not in use any more
 
