@@ -9,7 +9,8 @@
 namespace octet::emulation {
 namespace {
 
-// The static shared memory of a kernel is known from its launches so far.
+// The static shared memory of a kernel is known from its launches so far. It is reported, but does
+// not count for occupancy: that must not change between the first launch and the second.
 size_t StaticShared(Machine& machine, const void* kernel) {
   std::lock_guard lock(machine.function_mutex);
   const auto it = machine.static_shared.find(kernel);
@@ -31,8 +32,7 @@ hipError_t CheckLaunch(const void* kernel, dim3 grid, dim3 block, size_t shared_
       Volume(grid) > UINT32_MAX) {
     return Return(hipErrorInvalidConfiguration);
   }
-  const int per_unit = BlocksPerUnit(machine.config, static_cast<int>(threads),
-                                     shared_bytes + StaticShared(machine, kernel));
+  const int per_unit = BlocksPerUnit(machine.config, static_cast<int>(threads), shared_bytes);
   if (per_unit == 0) return Return(hipErrorInvalidValue);
   if (cooperative && Volume(grid) > static_cast<uint64_t>(per_unit) *
                                         static_cast<uint64_t>(machine.config.compute_units)) {
@@ -98,8 +98,6 @@ hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*
                                                         int threads, size_t shared_bytes) {
   if (blocks == nullptr) return Return(hipErrorInvalidValue);
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
-  Machine& machine = Machine::Get();
-  *blocks = octet::emulation::BlocksPerUnit(
-      machine.config, threads, shared_bytes + octet::emulation::StaticShared(machine, function));
+  *blocks = octet::emulation::BlocksPerUnit(Machine::Get().config, threads, shared_bytes);
   return hipSuccess;
 }
