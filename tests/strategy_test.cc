@@ -60,7 +60,14 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
     return config;
   }
 
+  // The GPUs of this machine. The emulation has all that a test asks for.
+  static int NumGpus() {
+    const absl::StatusOr<Topology> topology = DiscoverTopology();
+    return topology.ok() ? static_cast<int>(topology->gpus.size()) : 0;
+  }
+
   void Make(int num_ranks, const EpConfig& config, NodeOptions options = {}) {
+    if (num_ranks > NumGpus()) GTEST_SKIP() << num_ranks << " ranks on " << NumGpus() << " GPUs";
     num_ranks_ = num_ranks;
     config_ = config;
     harness_.reset();
@@ -102,7 +109,7 @@ TEST_P(StrategyTest, RandomShapes) {
   for (int round = 0; round < 12; ++round) {
     seed_ = 1000 + static_cast<uint64_t>(round);
     rng_.seed(seed_);
-    const int ranks = 1 + static_cast<int>(rng_() % 8);
+    const int ranks = 1 + static_cast<int>(rng_() % static_cast<uint64_t>(std::min(8, NumGpus())));
     const int num_experts = ranks * one_of({1, 2, 3, 4, 8, 13});
     const int topk =
         1 + static_cast<int>(rng_() % static_cast<uint64_t>(std::min(32, num_experts)));
@@ -114,7 +121,7 @@ TEST_P(StrategyTest, RandomShapes) {
     config.tuning.waves_per_block = one_of({0, 1, 2, 3});
     config.tuning.row_parts = one_of({0, 1, 2, 3});
     Make(ranks, config);
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure() || IsSkipped()) return;
     const double drop = one_of({0, 0, 3}) / 10.0;
     for (const std::vector<Form>& forms :
          {std::vector{Form::kFused}, std::vector{Form::kSplit},
@@ -128,23 +135,27 @@ TEST_P(StrategyTest, RandomShapes) {
 
 TEST_P(StrategyTest, NoTokensAnywhere) {
   Make(4, Config(8, 2, 64, 4));
+  if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_OK(harness_->Step(Random(Tokens(0))));
   EXPECT_OK(harness_->Step(Random(Tokens(4))));
 }
 
 TEST_P(StrategyTest, NoTokensOnSomeRanks) {
   Make(4, Config(8, 2, 64, 8));
+  if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_OK(harness_->Step(Random({0, 8, 0, 1})));
 }
 
 TEST_P(StrategyTest, AllDropped) {
   Make(3, Config(6, 3, 64, 5));
+  if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_OK(harness_->Step(Random(Tokens(5), 1.0)));
   EXPECT_OK(harness_->Step(Random(Tokens(5), 0.5)));
 }
 
 TEST_P(StrategyTest, AllTokensToOneExpert) {
   Make(4, Config(16, 4, 64, 9));
+  if (HasFatalFailure() || IsSkipped()) return;
   StepInput input = Random(Tokens(9));
   for (StepInput::PerRank& rank : input.ranks) {
     for (size_t i = 0; i < rank.topk_idx.size(); ++i) rank.topk_idx[i] = i % 4 == 0 ? 5 : -1;
@@ -154,6 +165,7 @@ TEST_P(StrategyTest, AllTokensToOneExpert) {
 
 TEST_P(StrategyTest, AllTokensToOneRank) {
   Make(4, Config(16, 4, 64, 9));
+  if (HasFatalFailure() || IsSkipped()) return;
   StepInput input = Random(Tokens(9));
   for (StepInput::PerRank& rank : input.ranks) {
     for (size_t i = 0; i < rank.topk_idx.size(); ++i) {
@@ -165,12 +177,14 @@ TEST_P(StrategyTest, AllTokensToOneRank) {
 
 TEST_P(StrategyTest, OneRank) {
   Make(1, Config(4, 2, 128, 7));
+  if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_OK(harness_->Step(Random(Tokens(7))));
 }
 
 TEST_P(StrategyTest, OddNumbersOfRanks) {
   for (const int ranks : {3, 5, 7}) {
     Make(ranks, Config(ranks * 3, 3, 72, 6));
+    if (HasFatalFailure() || IsSkipped()) return;
     EXPECT_OK(harness_->Step(Random(RandomTokens(rng_, config_, ranks))));
   }
 }
@@ -178,27 +192,32 @@ TEST_P(StrategyTest, OddNumbersOfRanks) {
 TEST_P(StrategyTest, RaggedHidden) {
   for (const int hidden : {8, 24, 1000, 2056}) {
     Make(2, Config(4, 2, hidden, 5, DType::kFloat16));
+    if (HasFatalFailure() || IsSkipped()) return;
     EXPECT_OK(harness_->Step(Random(Tokens(5))));
   }
 }
 
 TEST_P(StrategyTest, EveryExpertChosen) {
   Make(4, Config(8, 8, 64, 6));
+  if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_OK(harness_->Step(Random(Tokens(6))));
 }
 
 TEST_P(StrategyTest, TopkOfThirtyTwo) {
   Make(2, Config(64, 32, 64, 9, DType::kFloat16));
+  if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_OK(harness_->Step(Random(Tokens(9), 0.2)));
 }
 
 TEST_P(StrategyTest, OneTokenAtMost) {
   Make(4, Config(8, 2, 64, 1));
+  if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_OK(harness_->Step(Random({1, 0, 1, 1})));
 }
 
 TEST_P(StrategyTest, RanksThatReceiveNothing) {
   Make(4, Config(8, 2, 64, 6));
+  if (HasFatalFailure() || IsSkipped()) return;
   StepInput input = Random(Tokens(6));
   for (StepInput::PerRank& rank : input.ranks) {
     for (size_t i = 0; i < rank.topk_idx.size(); ++i) {
@@ -210,11 +229,13 @@ TEST_P(StrategyTest, RanksThatReceiveNothing) {
 
 TEST_P(StrategyTest, AlternatingSizes) {
   Make(4, Config(16, 4, 64, 33));
+  if (HasFatalFailure() || IsSkipped()) return;
   for (const int tokens : {33, 0, 1, 33, 7, 32}) EXPECT_OK(harness_->Step(Random(Tokens(tokens))));
 }
 
 TEST_P(StrategyTest, ManyCallsOnTheSameBuffers) {
   Make(3, Config(6, 2, 64, 4));
+  if (HasFatalFailure() || IsSkipped()) return;
   for (int call = 0; call < 40; ++call) {
     ASSERT_OK(
         harness_->Step(Random(RandomTokens(rng_, config_, 3), 0.1), {Form::kFused, Form::kSplit}));
@@ -224,6 +245,7 @@ TEST_P(StrategyTest, ManyCallsOnTheSameBuffers) {
 // Calls that follow one another without the host looking: a fast rank may be a call ahead.
 TEST_P(StrategyTest, BackToBackWithoutSynchronizing) {
   Make(4, Config(8, 4, 256, 16));
+  if (HasFatalFailure() || IsSkipped()) return;
   const StepInput input = Random(RandomTokens(rng_, config_, 4));
   ASSERT_OK(harness_->Upload(input));
   ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
@@ -247,6 +269,7 @@ TEST_P(StrategyTest, BackToBackWithoutSynchronizing) {
 
 TEST_P(StrategyTest, ExpertOutOfRangeIsRefused) {
   Make(4, Config(8, 2, 64, 6));
+  if (HasFatalFailure() || IsSkipped()) return;
   for (const int32_t bad : {8, -2, 1 << 30}) {
     StepInput input = Random(Tokens(6));
     input.ranks[2].topk_idx[2 * 3 + 1] = bad;
@@ -263,6 +286,7 @@ TEST_P(StrategyTest, ExpertOutOfRangeIsRefused) {
 
 TEST_P(StrategyTest, ExpertChosenTwiceIsRefused) {
   Make(4, Config(8, 3, 64, 6));
+  if (HasFatalFailure() || IsSkipped()) return;
   StepInput input = Random(Tokens(6));
   int32_t* ids = &input.ranks[1].topk_idx[3 * 4];
   ids[0] = 7;
@@ -282,6 +306,7 @@ TEST_P(StrategyTest, ExpertChosenTwiceIsRefused) {
 
 TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
   Make(4, Config(8, 2, 64, 6), {.timeout = absl::Milliseconds(300)});
+  if (HasFatalFailure() || IsSkipped()) return;
   const StepInput input = Random(Tokens(6));
   ASSERT_OK(harness_->Upload(input));
   const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
@@ -298,6 +323,7 @@ TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
 
 TEST_P(StrategyTest, SilentPeerInCombine) {
   Make(3, Config(6, 6, 64, 4), {.timeout = absl::Milliseconds(300)});
+  if (HasFatalFailure() || IsSkipped()) return;
   const StepInput input = Random(Tokens(4));
   ASSERT_OK(harness_->Upload(input));
   const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
@@ -319,6 +345,7 @@ TEST_P(StrategyTest, SilentPeerInCombine) {
 
 TEST_P(StrategyTest, WrongArgumentsAreRefusedBeforeALaunch) {
   Make(2, Config(4, 2, 64, 4));
+  if (HasFatalFailure() || IsSkipped()) return;
   ASSERT_OK(harness_->Upload(Random(Tokens(4))));
   const auto dispatch = [&](auto change) {
     return harness_->node().Run([&](Rank& rank) -> absl::Status {
