@@ -87,7 +87,7 @@ absl::StatusOr<std::vector<int>> ChooseTokens(const WorkloadSpec& spec) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Workload>> Workload::Create(const WorkloadSpec& spec) {
+absl::StatusOr<std::vector<int>> Workload::Resolve(const WorkloadSpec& spec) {
   OCTET_RETURN_IF_ERROR(CheckRouting(spec.routing, spec.num_experts, spec.topk));
   if (!(spec.drop >= 0 && spec.drop <= 1)) {
     return Invalid(absl::StrCat("drop is ", spec.drop, "; it must be from 0 to 1"));
@@ -100,7 +100,13 @@ absl::StatusOr<std::unique_ptr<Workload>> Workload::Create(const WorkloadSpec& s
     }
     OCTET_RETURN_IF_ERROR(CheckRecorded(*spec.recorded, spec.num_experts));
   }
-  OCTET_ASSIGN_OR_RETURN(std::vector<int> tokens, ChooseTokens(spec));
+  return ChooseTokens(spec);
+}
+
+absl::Status Workload::Check(const WorkloadSpec& spec) { return Resolve(spec).status(); }
+
+absl::StatusOr<std::unique_ptr<Workload>> Workload::Create(const WorkloadSpec& spec) {
+  OCTET_ASSIGN_OR_RETURN(std::vector<int> tokens, Resolve(spec));
   return absl::WrapUnique(new Workload(spec, std::move(tokens)));
 }
 

@@ -47,6 +47,9 @@ class Workload {
   // other ranks, of another K, of experts that do not exist; drop outside [0, 1].
   static absl::StatusOr<std::unique_ptr<Workload>> Create(const WorkloadSpec& spec);
 
+  // What Create would refuse, without the memory that it takes.
+  static absl::Status Check(const WorkloadSpec& spec);
+
   // Rows, choices and weights of step `step`, on all cores. The number of tokens of a rank is the
   // same in all steps, and a recorded routing is; all else differs from step to step.
   void Generate(uint32_t step);
@@ -58,6 +61,7 @@ class Workload {
 
  private:
   Workload(const WorkloadSpec& spec, std::vector<int> num_tokens);
+  static absl::StatusOr<std::vector<int>> Resolve(const WorkloadSpec& spec);
   void GenerateTokens(uint32_t step, size_t rank, size_t begin, size_t end);
 
   const WorkloadSpec spec_;

@@ -1,0 +1,53 @@
+// `octet <command> [--flag=value ...]`: finds the command and reads its flags.
+//
+// Flags are Abseil's, read by a loop of our own, so that a mistake ends in one sentence and exit
+// code 2, and so that each command knows its own flags only.
+#ifndef OCTET_TOOLS_COMMAND_LINE_H_
+#define OCTET_TOOLS_COMMAND_LINE_H_
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace octet {
+
+// What was on the command line. Values are in the flags themselves (absl::GetFlag).
+class CommandLine {
+ public:
+  CommandLine() = default;
+  explicit CommandLine(std::set<std::string> given) : given_(std::move(given)) {}
+  bool Given(absl::string_view flag) const { return given_.count(std::string(flag)) > 0; }
+
+ private:
+  std::set<std::string> given_;
+};
+
+struct Command {
+  absl::string_view name;
+  absl::string_view summary;                  // a line
+  absl::string_view details;                  // for the command's --help
+  absl::Span<const absl::string_view> flags;  // names of ABSL_FLAGs, in the order of --help
+  int (*run)(const CommandLine& line);        // gives the exit code
+};
+
+// Sets the flags of `command` from `args`: --name=value, --name value, and for switches --name and
+// --noname. "help" is always understood, and is only recorded. kInvalidArgument with one sentence.
+absl::StatusOr<CommandLine> ParseFlags(const Command& command, absl::Span<const std::string> args);
+
+// The help of one command: usage, details, and each flag with its default.
+std::string CommandHelp(const Command& command);
+
+// The whole program.
+int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv);
+
+// "octet run: sentence" on stderr, in one line.
+void PrintError(absl::string_view command, const absl::Status& status);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_COMMAND_LINE_H_

@@ -1,0 +1,28 @@
+// How the programs end.
+#ifndef OCTET_TOOLS_EXIT_CODE_H_
+#define OCTET_TOOLS_EXIT_CODE_H_
+
+#include "absl/status/status.h"
+
+namespace octet {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitWrongResults = 1,
+  kExitUsage = 2,
+  kExitDevice = 3,
+  kExitDeadline = 4,
+};
+
+// The exit code for an error of something that ran on GPUs. Arguments that turn out to be wrong
+// there are still the user's.
+inline ExitCode ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return kExitOk;
+  if (absl::IsInvalidArgument(status)) return kExitUsage;
+  if (absl::IsDeadlineExceeded(status)) return kExitDeadline;
+  return kExitDevice;
+}
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_EXIT_CODE_H_

@@ -1,0 +1,14 @@
+// The program `octet`. A command joins with one line.
+#include <array>
+
+#include "tools/command_line.h"
+#include "tools/run_command.h"
+#include "tools/topo_command.h"
+
+int main(int argc, char** argv) {
+  const std::array commands = {
+      octet::RunCommand(),
+      octet::TopoCommand(),
+  };
+  return octet::RunCommandLine(commands, argc, argv);
+}

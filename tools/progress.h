@@ -1,0 +1,34 @@
+// One line on stderr that says how far a run is, if somebody is watching.
+#ifndef OCTET_TOOLS_PROGRESS_H_
+#define OCTET_TOOLS_PROGRESS_H_
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+
+namespace octet {
+
+// Writes only to a terminal; the line is gone with the object.
+class Progress {
+ public:
+  Progress() : on_(isatty(STDERR_FILENO) == 1) {}
+  ~Progress() {
+    if (on_) absl::FPrintF(stderr, "\r\x1b[K");
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Show(absl::string_view what, int step, int steps) {
+    if (on_) absl::FPrintF(stderr, "\r\x1b[K%s %d/%d", what, step, steps);
+  }
+
+ private:
+  const bool on_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_PROGRESS_H_

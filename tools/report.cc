@@ -1,0 +1,176 @@
+#include "tools/report.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/dtype.h"
+
+namespace octet {
+namespace {
+
+std::string GpuName(const Topology& topology) {
+  return topology.gpus.empty() ? "no GPU" : topology.gpus.front().name;
+}
+
+std::string Head(const Topology& topology, const RunResult& result) {
+  const RunOptions& options = result.options;
+  const WorkloadSpec& spec = options.workload;
+  const Tuning& tuning = result.config.tuning;
+  std::string head = absl::StrFormat(
+      "# octet run: %d ranks on %s (%s), strategy %s, slots %s, flags %s\n", spec.num_ranks,
+      GpuName(topology), topology.platform, StrategyName(result.config.strategy),
+      SlotsName(result.config.slots), FlagsName(result.config.flags));
+  absl::StrAppendFormat(
+      &head, "# experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d\n",
+      spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
+      spec.routing.text, spec.drop, spec.seed);
+  absl::StrAppendFormat(
+      &head,
+      "# expert %s (%s); %d blocks, %d of them send, %d waves each, rows in %d parts; "
+      "%d steps after %d of warm-up, from a barrier of the %s\n",
+      ExpertKindName(options.expert), options.fuse_expert ? "fused into combine" : "its own kernel",
+      tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.row_parts, options.iters,
+      options.warmup, options.align == Align::kHost ? "threads" : "GPUs");
+  return head;
+}
+
+std::string Bitwise(const RunResult& result, const Verification& verification) {
+  if (!result.options.check) return "-";
+  return verification.bitwise ? "yes" : "NO";
+}
+
+std::string MaxError(const RunResult& result, const Verification& verification) {
+  return result.options.check ? absl::StrFormat("%.3g", verification.max_error) : "-";
+}
+
+// Numbers of tokens and rows are means; they are whole wherever steps do not differ.
+std::string Count(double count) {
+  return count == std::floor(count) ? absl::StrFormat("%.0f", count)
+                                    : absl::StrFormat("%.1f", count);
+}
+
+struct Column {
+  std::string name;
+  std::string unit;
+  int width;
+};
+
+const std::vector<Column>& Columns() {
+  static const auto* const kColumns = new std::vector<Column>{
+      {"", "rank", 5},         {"", "tokens", 7},        {"rows", "sent", 8},
+      {"rows", "received", 9}, {"dispatch", "send", 10}, {"dispatch", "receive", 10},
+      {"", "expert", 9},       {"combine", "send", 10},  {"combine", "receive", 10},
+      {"all", "median", 10},   {"all", "min", 10},       {"all", "p99", 10},
+      {"logical", "GB/s", 8},  {"wire", "GB/s", 8},      {"max", "error", 10},
+      {"", "bitwise", 8}};
+  return *kColumns;
+}
+
+std::string Row(const std::vector<std::string>& cells) {
+  std::string row;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    absl::StrAppendFormat(&row, "%*s", Columns()[i].width, cells[i]);
+  }
+  return row + "\n";
+}
+
+std::vector<std::string> Cells(const RunResult& result, const std::string& name,
+                               const SummaryLine& line) {
+  std::vector<std::string> cells = {name, Count(line.num_tokens), Count(line.rows_sent),
+                                    Count(line.rows_received)};
+  for (const double us : line.phase_us) cells.push_back(absl::StrFormat("%.1f", us));
+  for (const double us : {line.all_us.median, line.all_us.min, line.all_us.p99}) {
+    cells.push_back(absl::StrFormat("%.1f", us));
+  }
+  for (const double gbps : {line.logical_gbps, line.wire_gbps}) {
+    cells.push_back(absl::StrFormat("%.1f", gbps));
+  }
+  cells.push_back(MaxError(result, line.verification));
+  cells.push_back(Bitwise(result, line.verification));
+  return cells;
+}
+
+}  // namespace
+
+std::string FirstDifference(const RunResult& result) {
+  return Summarize(result).total.verification.first;
+}
+
+std::string RunTable(const Topology& topology, const RunResult& result) {
+  const RunSummary summary = Summarize(result);
+  std::string table = Head(topology, result) + "#\n";
+  std::vector<std::string> names;
+  std::vector<std::string> units;
+  for (const Column& column : Columns()) {
+    names.push_back(column.name);
+    units.push_back(column.unit);
+  }
+  for (const std::vector<std::string>& heading : {names, units}) {
+    std::string row = Row(heading);
+    row[0] = '#';
+    table += row;
+  }
+  for (size_t r = 0; r < summary.ranks.size(); ++r) {
+    table += Row(Cells(result, absl::StrCat(r), summary.ranks[r]));
+  }
+  table += Row(Cells(result, "all", summary.total));
+  absl::StrAppendFormat(&table,
+                        "#\n# host, from the barrier to the last rank's completion: median %.1f, "
+                        "min %.1f, p99 %.1f us\n",
+                        summary.wall_us.median, summary.wall_us.min, summary.wall_us.p99);
+  table +=
+      "# Times are us of device events: all: dispatch, expert and combine, of the timed steps; of "
+      "'all' ranks: the slowest of each step.\n"
+      "# The phases come from as many other steps, with a launch for each phase: their sum is not "
+      "'all'.\n"
+      "# logical: payload of the rows that a rank receives, each token once, and of the same rows "
+      "on their way back; wire: what crosses links, metadata and flags included; of 'all' ranks: "
+      "the busiest.\n";
+  if (result.options.check) {
+    absl::StrAppend(
+        &table, "# ", summary.total.verification.bitwise ? "All" : "NOT all", " of ",
+        result.warmup.size() + result.steps.size() + result.by_phases.size() + result.traced.size(),
+        " steps equal the reference to the bit; ",
+        summary.total.verification.within_tolerance ? "all" : "NOT all",
+        " are within 5e-3 + 1e-2 |ref|.\n");
+  } else {
+    table += "# Nothing was verified (--check=false).\n";
+  }
+  return table;
+}
+
+std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results) {
+  std::string table;
+  absl::StrAppendFormat(&table, "# octet run: %d ranks on %s (%s), strategy %s, %s\n",
+                        results.front().options.workload.num_ranks, GpuName(topology),
+                        topology.platform, StrategyName(results.front().config.strategy),
+                        DTypeName(results.front().config.dtype));
+  absl::StrAppendFormat(&table, "#%19s%8s%7s%8s%10s%10s%10s%10s%8s%8s%10s%8s\n", "E/K/H/M", "seed",
+                        "kind", "tokens", "median", "min", "p99", "host", "logical", "wire", "max",
+                        "bitwise");
+  absl::StrAppendFormat(&table, "#%19s%8s%7s%8s%10s%10s%10s%10s%8s%8s%10s\n", "", "", "", "", "us",
+                        "us", "us", "us", "GB/s", "GB/s", "error");
+  double log_sum = 0;
+  int benchmarks = 0;
+  for (const RunResult& result : results) {
+    const RunSummary summary = Summarize(result);
+    const SummaryLine& total = summary.total;
+    absl::StrAppendFormat(
+        &table, "%20s%8d%7s%8s%10.1f%10.1f%10.1f%10.1f%8.1f%8.1f%10s%8s\n", result.options.name,
+        result.options.workload.seed, result.options.benchmark ? "bench" : "test",
+        Count(total.num_tokens), total.all_us.median, total.all_us.min, total.all_us.p99,
+        summary.wall_us.median, total.logical_gbps, total.wire_gbps,
+        MaxError(result, total.verification), Bitwise(result, total.verification));
+    if (!result.options.benchmark || total.all_us.median <= 0) continue;
+    log_sum += std::log(total.all_us.median);
+    ++benchmarks;
+  }
+  if (benchmarks > 0) {
+    absl::StrAppendFormat(&table, "# geometric mean of the benchmarks' medians: %.1f us\n",
+                          std::exp(log_sum / benchmarks));
+  }
+  return table;
+}
+
+}  // namespace octet

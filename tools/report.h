@@ -1,0 +1,28 @@
+// What a run tells its reader: a table for people, JSON for programs.
+#ifndef OCTET_TOOLS_REPORT_H_
+#define OCTET_TOOLS_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "runtime/topology.h"
+#include "tools/run.h"
+
+namespace octet {
+
+// A line for each rank and one for all, under lines that begin with '#'.
+std::string RunTable(const Topology& topology, const RunResult& result);
+
+// A line for each shape of a workload, and the geometric mean of its benchmarks.
+std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results);
+
+// Everything in the tables and the figures of each step. Members are only ever added to "schema" 1.
+std::string RunJson(const Topology& topology, absl::Span<const RunResult> results);
+
+// The first difference from the reference in any step, in words; empty if there is none.
+std::string FirstDifference(const RunResult& result);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_REPORT_H_

@@ -1,0 +1,153 @@
+// The JSON of a run. Members are named as in the table; times are µs, bandwidths GB/s.
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/string_view.h"
+#include "kernels/dtype.h"
+#include "tools/report.h"
+
+namespace octet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+constexpr std::array<const char*, kNumPhases> kPhaseNames = {
+    "dispatch_send_us", "dispatch_receive_us", "expert_us", "combine_send_us",
+    "combine_receive_us"};
+
+std::string Text(absl::string_view text) { return std::string(text); }
+
+Json ToJson(const Statistics& statistics) {
+  return {{"median", statistics.median},
+          {"min", statistics.min},
+          {"p99", statistics.p99},
+          {"mean", statistics.mean}};
+}
+
+Json ToJson(const Verification& verification) {
+  Json json = {{"bitwise", verification.bitwise},
+               {"within_tolerance", verification.within_tolerance},
+               {"max_error", verification.max_error},  // null: infinite
+               {"wrong_rows", verification.wrong_rows},
+               {"wrong_tokens", verification.wrong_tokens}};
+  if (!verification.first.empty()) json["first"] = verification.first;
+  return json;
+}
+
+Json PhasesToJson(const std::array<double, kNumPhases>& us) {
+  Json json = Json::object();
+  for (size_t phase = 0; phase < kNumPhases; ++phase) json[kPhaseNames[phase]] = us[phase];
+  return json;
+}
+
+Json ToJson(const Topology& topology) {
+  Json gpus = Json::array();
+  for (const GpuInfo& gpu : topology.gpus) {
+    gpus.push_back({{"device", gpu.device},
+                    {"name", gpu.name},
+                    {"pci_bus_id", gpu.pci_bus_id},
+                    {"numa_node", gpu.numa_node},
+                    {"compute_units", gpu.num_compute_units},
+                    {"wave_size", gpu.wave_size},
+                    {"memory_bytes", gpu.memory_bytes}});
+  }
+  return {{"name", topology.platform},
+          {"driver_version", topology.driver_version},
+          {"runtime_version", topology.runtime_version},
+          {"gpus", gpus}};
+}
+
+Json ConfigToJson(const RunResult& result) {
+  const RunOptions& options = result.options;
+  const WorkloadSpec& spec = options.workload;
+  const EpConfig& config = result.config;
+  Json tokens = Json::array();
+  for (const RankStepResult& rank : result.steps.front().ranks) tokens.push_back(rank.num_tokens);
+  return {{"ranks", spec.num_ranks},
+          {"experts", spec.num_experts},
+          {"topk", spec.topk},
+          {"hidden", spec.hidden},
+          {"max_tokens", spec.max_tokens},
+          {"tokens", tokens},
+          {"dtype", Text(DTypeName(spec.dtype))},
+          {"strategy", Text(StrategyName(config.strategy))},
+          {"slots", Text(SlotsName(config.slots))},
+          {"flags", Text(FlagsName(config.flags))},
+          {"blocks", config.tuning.blocks},
+          {"send_blocks", config.tuning.send_blocks},
+          {"waves", config.tuning.waves_per_block},
+          {"row_parts", config.tuning.row_parts},
+          {"routing", spec.routing.text},
+          {"drop", spec.drop},
+          {"expert", Text(ExpertKindName(options.expert))},
+          {"fuse_expert", options.fuse_expert},
+          {"seed", spec.seed},
+          {"iters", options.iters},
+          {"warmup", options.warmup},
+          {"check", options.check},
+          {"align", Text(AlignName(options.align))},
+          {"heap_bytes", result.heap_bytes}};
+}
+
+Json LineToJson(const SummaryLine& line, bool checked) {
+  Json json = {{"tokens", line.num_tokens},
+               {"rows_sent", line.rows_sent},
+               {"rows_received", line.rows_received},
+               {"all_us", ToJson(line.all_us)}};
+  json.update(PhasesToJson(line.phase_us));
+  json["logical_gbps"] = line.logical_gbps;
+  json["wire_gbps"] = line.wire_gbps;
+  json["verification"] = checked ? ToJson(line.verification) : Json();
+  return json;
+}
+
+Json StepsToJson(const std::vector<StepResult>& steps, bool by_phases) {
+  Json json = Json::array();
+  for (const StepResult& step : steps) {
+    Json ranks = Json::array();
+    for (const RankStepResult& rank : step.ranks) {
+      Json each = {{"tokens", rank.num_tokens},           {"rows_sent", rank.rows_sent},
+                   {"rows_received", rank.rows_received}, {"logical_bytes", rank.logical_bytes},
+                   {"wire_bytes", rank.wire_bytes},       {"all_us", rank.all_us}};
+      if (by_phases) each.update(PhasesToJson(rank.phase_us));
+      ranks.push_back(each);
+    }
+    json.push_back({{"all_us", step.all_us}, {"host_us", step.wall_us}, {"ranks", ranks}});
+  }
+  return json;
+}
+
+Json RunToJson(const RunResult& result) {
+  const RunSummary summary = Summarize(result);
+  const bool checked = result.options.check;
+  Json ranks = Json::array();
+  for (const SummaryLine& line : summary.ranks) ranks.push_back(LineToJson(line, checked));
+  Json json = Json::object();
+  if (!result.options.name.empty()) {
+    json["name"] = result.options.name;
+    json["benchmark"] = result.options.benchmark;
+  }
+  json["config"] = ConfigToJson(result);
+  json["total"] = LineToJson(summary.total, checked);
+  json["total"]["host_us"] = ToJson(summary.wall_us);
+  json["ranks"] = ranks;
+  json["steps"] = StepsToJson(result.steps, false);
+  json["steps_by_phases"] = StepsToJson(result.by_phases, true);
+  if (!result.traced.empty()) json["trace_events_dropped"] = result.trace_events_dropped;
+  return json;
+}
+
+}  // namespace
+
+std::string RunJson(const Topology& topology, absl::Span<const RunResult> results) {
+  Json runs = Json::array();
+  for (const RunResult& result : results) runs.push_back(RunToJson(result));
+  const Json json = {{"schema", kSchema},
+                     {"program", "octet run"},
+                     {"platform", ToJson(topology)},
+                     {"runs", runs}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace octet

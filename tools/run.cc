@@ -1,0 +1,180 @@
+#include "tools/run.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/status_macros.h"
+#include "runtime/symmetric_heap.h"
+#include "runtime/trace.h"
+#include "tools/atomic_file.h"
+#include "tools/dump.h"
+
+namespace octet {
+namespace {
+
+// The first traced step warms caches and clocks, the second is kept.
+constexpr int kTracedSteps = 2;
+constexpr int kTraceEventsPerBlock = 8192;
+
+constexpr double kBytesPerMicroOfGbps = 1e3;  // 1 GB/s is 1000 bytes in a microsecond
+
+double Gbps(int64_t bytes, double us) {
+  return us > 0 ? static_cast<double>(bytes) / us / kBytesPerMicroOfGbps : 0;
+}
+
+// Steps of one ExpertParallel. Each has inputs that no other step of the run has.
+class StepSeries {
+ public:
+  StepSeries(Workload& workload, Progress& progress) : workload_(workload), progress_(progress) {}
+
+  absl::StatusOr<std::vector<StepResult>> Run(StepRunner& runner, absl::string_view what, int steps,
+                                              StepForm form) {
+    std::vector<StepResult> results;
+    for (int i = 0; i < steps; ++i) {
+      progress_.Show(what, i + 1, steps);
+      workload_.Generate(next_step_++);
+      OCTET_ASSIGN_OR_RETURN(StepResult result, runner.Run(workload_, form));
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+
+ private:
+  Workload& workload_;
+  Progress& progress_;
+  uint32_t next_step_ = 0;
+};
+
+// The heap that --heap_mb asks for; nothing if it does not.
+absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeHeap(Node& node, const RunOptions& options) {
+  if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
+  return SymmetricHeap::Create(node, options.heap_bytes);
+}
+
+absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, RunResult& result) {
+  OCTET_ASSIGN_OR_RETURN(
+      const std::unique_ptr<TraceCollector> collector,
+      TraceCollector::Create(node, result.config.tuning.blocks, kTraceEventsPerBlock));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeHeap(node, options));
+  OCTET_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ExpertParallel> ep,
+      ExpertParallel::Create(node, options.config, {.heap = heap.get(), .trace = collector.get()}));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
+                         StepRunner::Create(node, *ep, options));
+  for (int i = 0; i < kTracedSteps; ++i) {
+    OCTET_RETURN_IF_ERROR(collector->Clear());
+    OCTET_ASSIGN_OR_RETURN(std::vector<StepResult> steps,
+                           series.Run(*runner, "traced step", 1, StepForm::kFused));
+    result.traced.push_back(std::move(steps[0]));
+  }
+  OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, collector->Collect());
+  result.trace_events_dropped = collector->num_dropped();
+  return WriteFileAtomically(options.trace, {TraceJson(slices, ep->trace_tags())});
+}
+
+}  // namespace
+
+absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options, Progress& progress) {
+  RunResult result;
+  result.options = options;
+  OCTET_ASSIGN_OR_RETURN(result.heap_bytes,
+                         ExpertParallel::HeapBytes(options.config, node.num_ranks()));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
+                         Workload::Create(options.workload));
+  StepSeries series(*workload, progress);
+  {
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeHeap(node, options));
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
+                           ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
+    result.config = ep->config();
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
+                           StepRunner::Create(node, *ep, options));
+    OCTET_ASSIGN_OR_RETURN(result.warmup,
+                           series.Run(*runner, "warm-up step", options.warmup, StepForm::kFused));
+    OCTET_ASSIGN_OR_RETURN(result.steps,
+                           series.Run(*runner, "timed step", options.iters, StepForm::kFused));
+    OCTET_ASSIGN_OR_RETURN(result.by_phases,
+                           series.Run(*runner, "step by phases", options.iters, StepForm::kPhases));
+    if (!options.dump.empty()) {
+      OCTET_ASSIGN_OR_RETURN(const std::vector<RankOutput> outputs, runner->Download(*workload));
+      OCTET_RETURN_IF_ERROR(WriteDump(options.dump, *workload, outputs));
+    }
+  }
+  if (!options.trace.empty()) OCTET_RETURN_IF_ERROR(Trace(node, options, series, result));
+  return result;
+}
+
+RunSummary Summarize(const RunResult& result) {
+  RunSummary summary;
+  const size_t num_ranks = result.steps.front().ranks.size();
+  const auto over = [](const std::vector<StepResult>& steps,
+                       const std::function<double(const StepResult&)>& value) {
+    std::vector<double> values;
+    for (const StepResult& step : steps) values.push_back(value(step));
+    return Summarize(std::move(values));
+  };
+  for (size_t r = 0; r < num_ranks; ++r) {
+    const auto mean = [&](const std::function<double(const RankStepResult&)>& value) {
+      return over(result.steps, [&](const StepResult& s) { return value(s.ranks[r]); }).mean;
+    };
+    SummaryLine& line = summary.ranks.emplace_back();
+    line.num_tokens = mean([](const RankStepResult& rank) { return rank.num_tokens; });
+    line.rows_sent =
+        mean([](const RankStepResult& rank) { return static_cast<double>(rank.rows_sent); });
+    line.rows_received =
+        mean([](const RankStepResult& rank) { return static_cast<double>(rank.rows_received); });
+    line.all_us = over(result.steps, [r](const StepResult& s) { return s.ranks[r].all_us; });
+    line.logical_gbps = over(result.steps, [r](const StepResult& s) {
+                          return Gbps(s.ranks[r].logical_bytes, s.ranks[r].all_us);
+                        }).median;
+    line.wire_gbps = over(result.steps, [r](const StepResult& s) {
+                       return Gbps(s.ranks[r].wire_bytes, s.ranks[r].all_us);
+                     }).median;
+    for (size_t phase = 0; phase < kNumPhases; ++phase) {
+      line.phase_us[phase] = over(result.by_phases, [&](const StepResult& s) {
+                               return s.ranks[r].phase_us[phase];
+                             }).median;
+    }
+    for (const std::vector<StepResult>* steps :
+         {&result.warmup, &result.steps, &result.by_phases, &result.traced}) {
+      for (const StepResult& step : *steps) line.verification.Add(step.ranks[r].verification);
+    }
+    summary.total.num_tokens += line.num_tokens;
+    summary.total.rows_sent += line.rows_sent;
+    summary.total.rows_received += line.rows_received;
+    summary.total.verification.Add(line.verification);
+  }
+  // The greatest value of any rank in each step.
+  const auto greatest = [&](const std::vector<StepResult>& steps, auto&& value) {
+    return over(steps, [&](const StepResult& step) {
+      double most = 0;
+      for (const RankStepResult& rank : step.ranks) {
+        most = std::max(most, static_cast<double>(value(rank, step)));
+      }
+      return most;
+    });
+  };
+  SummaryLine& total = summary.total;
+  total.all_us = over(result.steps, [](const StepResult& step) { return step.all_us; });
+  total.logical_gbps =
+      greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
+        return Gbps(rank.logical_bytes, step.all_us);
+      }).median;
+  total.wire_gbps = greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
+                      return Gbps(rank.wire_bytes, step.all_us);
+                    }).median;
+  for (size_t phase = 0; phase < kNumPhases; ++phase) {
+    total.phase_us[phase] =
+        greatest(result.by_phases, [phase](const RankStepResult& rank, const StepResult&) {
+          return rank.phase_us[phase];
+        }).median;
+  }
+  summary.wall_us = over(result.steps, [](const StepResult& step) { return step.wall_us; });
+  return summary;
+}
+
+}  // namespace octet

@@ -1,0 +1,114 @@
+#include "tools/run_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/node.h"
+#include "runtime/topology.h"
+#include "tools/atomic_file.h"
+#include "tools/exit_code.h"
+#include "tools/progress.h"
+#include "tools/report.h"
+#include "tools/run.h"
+#include "tools/run_options.h"
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "run";
+
+// Ranks of a machine whose GPUs could not be counted; it will not run anything, but its mistakes
+// on the command line are still told.
+constexpr int kUsualRanks = 8;
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+// Runs all shapes on one node and prints what is to be said of each. An error ends it.
+absl::Status RunShapes(Node& node, const std::vector<RunOptions>& shapes,
+                       std::vector<RunResult>& results) {
+  for (const RunOptions& options : shapes) {
+    Progress progress;
+    absl::StatusOr<RunResult> result = ExecuteRun(node, options, progress);
+    if (!result.ok()) {
+      return options.name.empty()
+                 ? result.status()
+                 : absl::Status(result.status().code(),
+                                absl::StrCat(options.name, ": ", result.status().message()));
+    }
+    results.push_back(*std::move(result));
+  }
+  return absl::OkStatus();
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  const absl::StatusOr<std::vector<RunOptions>> shapes =
+      ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kUsualRanks);
+  if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
+  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  const RunOptions& options = shapes->front();
+  const int num_ranks = options.workload.num_ranks;
+  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  if (!options.dump.empty()) {
+    if (const absl::Status status = MakeFolder(options.dump); !status.ok()) {
+      return Fail(kExitUsage, status);
+    }
+  }
+
+  const absl::StatusOr<std::unique_ptr<Node>> node =
+      Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  std::vector<RunResult> results;
+  const absl::Status status = RunShapes(**node, *shapes, results);
+  if (!status.ok()) return Fail(ExitCodeOf(status), status);
+
+  absl::PrintF("%s", shapes->size() == 1 ? RunTable(*topology, results.front())
+                                         : WorkloadTable(*topology, results));
+  std::fflush(stdout);
+  if (!options.json.empty()) {
+    const absl::Status written = WriteFileAtomically(options.json, {RunJson(*topology, results)});
+    if (!written.ok()) return Fail(kExitUsage, written);
+  }
+  if (results.back().trace_events_dropped > 0) {
+    absl::FPrintF(stderr, "octet run: %d events did not fit into the trace\n",
+                  results.back().trace_events_dropped);
+  }
+  for (const RunResult& result : results) {
+    const std::string difference = FirstDifference(result);
+    if (difference.empty()) continue;
+    return Fail(kExitWrongResults,
+                absl::DataLossError(absl::StrCat("wrong results: ", difference)));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command RunCommand() {
+  return {
+      .name = kName,
+      .summary = "dispatch, experts and combine: verified to the bit and timed",
+      .details =
+          "Makes a workload, runs dispatch, pointwise stand-ins for experts and combine on all\n"
+          "ranks, verifies every step against a serial reference, and prints times and bandwidths\n"
+          "of each rank and of all. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error,\n"
+          "4 deadline.",
+      .flags = RunFlags(),
+      .run = Run,
+  };
+}
+
+}  // namespace octet

@@ -1,0 +1,311 @@
+#include "tools/run_options.h"
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/device/peers.h"
+#include "runtime/status_macros.h"
+#include "tools/atomic_file.h"
+#include "tools/npy.h"
+
+ABSL_FLAG(int32_t, ranks, 0, "GPUs to use, one rank each; 0: all that there are");
+ABSL_FLAG(std::string, workload, "",
+          "challenge: the nine test and five benchmark shapes of the AMD Distributed Challenge,\n"
+          "instead of one shape given by flags");
+ABSL_FLAG(int32_t, experts, 256, "E: experts over all ranks; a multiple of the ranks");
+ABSL_FLAG(int32_t, topk, 8, "K: experts that a token chooses");
+ABSL_FLAG(int32_t, hidden, 7168, "H: elements of a token's row; a multiple of 8");
+ABSL_FLAG(int32_t, max_tokens, 256, "M: the most tokens of a rank");
+ABSL_FLAG(std::string, tokens, "",
+          "N: tokens of every rank, or N,N,...: of each; empty: drawn from 1 to M-1 for each rank");
+ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp16");
+ABSL_FLAG(std::string, strategy, "auto", "direct, or auto: chosen by shape");
+ABSL_FLAG(
+    std::string, routing, "uniform",
+    "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"
+    "one_expert (k = 0 goes to expert 0, all else is dropped); file:PATH.npy (int32 or int64,\n"
+    "[ranks, T, K], or [T, K] split evenly over the ranks; -1: dropped)");
+ABSL_FLAG(double, drop, 0.0, "probability that a choice of a token is dropped");
+ABSL_FLAG(std::string, expert, "id",
+          "the factor of an expert's stand-in: id (1 + expert / E) or rank (1 + its rank)");
+ABSL_FLAG(bool, fuse_expert, true,
+          "the stand-in is applied inside combine; false: by a kernel of its own before it");
+ABSL_FLAG(uint64_t, seed, 4, "of all that is drawn; rank r draws with seed + r");
+ABSL_FLAG(int32_t, iters, 20, "timed steps; as many more are timed by phases");
+ABSL_FLAG(int32_t, warmup, 2, "steps before the timed ones");
+ABSL_FLAG(bool, check, true, "verify every step, to the bit");
+ABSL_FLAG(std::string, slots, "prefix",
+          "places of rows: prefix (sums, ordered) or atomic (racing)");
+ABSL_FLAG(std::string, flags, "token", "what a receiver waits for: token (each row) or source");
+ABSL_FLAG(int32_t, blocks, 0, "blocks of a launch; 0: the strategy's choice");
+ABSL_FLAG(int32_t, send_blocks, 0, "of those, how many send; 0: the strategy's choice");
+ABSL_FLAG(int32_t, waves, 0, "waves of a block; 0: the strategy's choice");
+ABSL_FLAG(int32_t, row_parts, 0, "pieces that a row is sent in; 0: the strategy's choice");
+ABSL_FLAG(int32_t, heap_mb, 0, "MiB of symmetric heap on every GPU; 0: as many as are needed");
+ABSL_FLAG(int32_t, timeout_ms, 0,
+          "how long a wait on a GPU takes at most; 0: OCTET_TIMEOUT_MS, else 10 s");
+ABSL_FLAG(std::string, align, "host",
+          "where a step's time begins: host (barrier of the threads) or device (of the GPUs)");
+ABSL_FLAG(std::string, dump, "", "folder for the last step's data of each rank as .npy files");
+ABSL_FLAG(std::string, json, "", "file for everything in the table and more");
+ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for Perfetto");
+
+namespace octet {
+namespace {
+
+constexpr std::array<absl::string_view, 29> kRunFlags = {
+    "ranks",       "workload", "experts",     "topk",    "hidden",    "max_tokens",
+    "tokens",      "dtype",    "strategy",    "routing", "drop",      "expert",
+    "fuse_expert", "seed",     "iters",       "warmup",  "check",     "slots",
+    "flags",       "blocks",   "send_blocks", "waves",   "row_parts", "heap_mb",
+    "timeout_ms",  "align",    "dump",        "json",    "trace"};
+
+// What a workload of its own says, so that flags must not.
+constexpr std::array<absl::string_view, 12> kShapeFlags = {
+    "experts", "topk", "hidden", "max_tokens", "tokens", "dtype",
+    "routing", "drop", "expert", "seed",       "dump",   "trace"};
+
+struct ChallengeShape {
+  int num_experts;
+  int topk;
+  int hidden;
+  int max_tokens;
+  uint64_t seed;
+  bool benchmark;
+};
+constexpr std::array<ChallengeShape, 14> kChallenge = {{
+    {8, 2, 6144, 4, 1236, false},
+    {64, 6, 2048, 4, 1234, false},
+    {64, 6, 2048, 8, 542, false},
+    {128, 4, 2880, 16, 347, false},
+    {128, 4, 2880, 32, 51, false},
+    {128, 8, 4096, 64, 175, false},
+    {128, 8, 4096, 128, 534, false},
+    {256, 8, 7168, 64, 897, false},
+    {256, 8, 7168, 128, 4, false},
+    {8, 2, 6144, 16, 6635, true},
+    {64, 6, 2048, 32, 1234, true},
+    {128, 4, 2880, 128, 51, true},
+    {128, 8, 4096, 256, 175, true},
+    {256, 8, 7168, 256, 4, true},
+}};
+
+template <typename T>
+struct Choice {
+  absl::string_view name;
+  T value;
+};
+constexpr std::array<Choice<ExpertKind>, 2> kExpertKinds = {
+    {{"id", ExpertKind::kId}, {"rank", ExpertKind::kRank}}};
+constexpr std::array<Choice<Align>, 2> kAligns = {
+    {{"host", Align::kHost}, {"device", Align::kDevice}}};
+constexpr std::array<Choice<Slots>, 2> kSlots = {
+    {{"prefix", Slots::kPrefix}, {"atomic", Slots::kAtomic}}};
+constexpr std::array<Choice<Flags>, 2> kFlags = {
+    {{"token", Flags::kToken}, {"source", Flags::kSource}}};
+
+template <typename T, size_t n>
+absl::StatusOr<T> Choose(const std::array<Choice<T>, n>& choices, absl::string_view flag,
+                         absl::string_view text) {
+  std::string names;
+  for (const Choice<T>& choice : choices) {
+    if (choice.name == text) return choice.value;
+    absl::StrAppend(&names, names.empty() ? "" : " or ", choice.name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, " is not ", names));
+}
+
+template <typename T, size_t n>
+absl::string_view NameOf(const std::array<Choice<T>, n>& choices, T value) {
+  for (const Choice<T>& choice : choices) {
+    if (choice.value == value) return choice.name;
+  }
+  return "unknown";
+}
+
+absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", value, " is not from ", low, " to ", high));
+}
+
+// "N" for all ranks, or "N,N,..." for each; empty: none.
+absl::StatusOr<std::vector<int>> ParseTokens(const std::string& text, int num_ranks) {
+  std::vector<int> tokens;
+  if (text.empty()) return tokens;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    int number = 0;
+    if (!absl::SimpleAtoi(part, &number)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--tokens=", text, " is neither a whole number nor a list of them"));
+    }
+    tokens.push_back(number);
+  }
+  if (tokens.size() == 1) tokens.assign(static_cast<size_t>(num_ranks), tokens[0]);
+  return tokens;
+}
+
+// Reads the recorded routing, and takes K and M from it where flags do not say them.
+absl::Status ReadRecorded(const CommandLine& line, WorkloadSpec& spec) {
+  if (line.Given("tokens")) {
+    return absl::InvalidArgumentError("--tokens does not go with --routing=file, which has them");
+  }
+  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(spec.routing.path));
+  absl::StatusOr<RecordedRouting> recorded = RecordedFromNpy(array, spec.num_ranks);
+  absl::Status status = recorded.status();
+  if (status.ok()) {
+    status = CheckRecorded(*recorded, spec.num_experts);
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(spec.routing.path, ": ", status.message()));
+  }
+  if (!line.Given("topk")) spec.topk = recorded->topk;
+  if (!line.Given("max_tokens")) spec.max_tokens = std::max(1, recorded->num_tokens(0));
+  spec.recorded = std::make_shared<RecordedRouting>(*std::move(recorded));
+  return absl::OkStatus();
+}
+
+// All but the shape.
+absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
+  RunOptions options;
+  options.workload.num_ranks = num_ranks;
+  options.iters = absl::GetFlag(FLAGS_iters);
+  options.warmup = absl::GetFlag(FLAGS_warmup);
+  const int heap_mb = absl::GetFlag(FLAGS_heap_mb);
+  const int timeout_ms = absl::GetFlag(FLAGS_timeout_ms);
+  constexpr int kMost = 1'000'000;
+  constexpr int kMostInt = std::numeric_limits<int32_t>::max();
+  OCTET_RETURN_IF_ERROR(CheckRange("ranks", num_ranks, 1, kMaxRanks));
+  OCTET_RETURN_IF_ERROR(CheckRange("iters", options.iters, 1, kMost));
+  OCTET_RETURN_IF_ERROR(CheckRange("warmup", options.warmup, 0, kMost));
+  OCTET_RETURN_IF_ERROR(CheckRange("heap_mb", heap_mb, 0, kMostInt));
+  OCTET_RETURN_IF_ERROR(CheckRange("timeout_ms", timeout_ms, 0, kMostInt));
+  options.heap_bytes = static_cast<size_t>(heap_mb) << 20;
+  options.timeout = absl::Milliseconds(timeout_ms);
+  options.fuse_expert = absl::GetFlag(FLAGS_fuse_expert);
+  options.check = absl::GetFlag(FLAGS_check);
+  OCTET_ASSIGN_OR_RETURN(options.align, Choose(kAligns, "align", absl::GetFlag(FLAGS_align)));
+  OCTET_ASSIGN_OR_RETURN(options.config.strategy, ParseStrategy(absl::GetFlag(FLAGS_strategy)));
+  OCTET_ASSIGN_OR_RETURN(options.config.slots, Choose(kSlots, "slots", absl::GetFlag(FLAGS_slots)));
+  OCTET_ASSIGN_OR_RETURN(options.config.flags, Choose(kFlags, "flags", absl::GetFlag(FLAGS_flags)));
+  options.config.tuning = {
+      .blocks = absl::GetFlag(FLAGS_blocks),
+      .send_blocks = absl::GetFlag(FLAGS_send_blocks),
+      .waves_per_block = absl::GetFlag(FLAGS_waves),
+      .row_parts = absl::GetFlag(FLAGS_row_parts),
+  };
+  options.dump = absl::GetFlag(FLAGS_dump);
+  options.json = absl::GetFlag(FLAGS_json);
+  options.trace = absl::GetFlag(FLAGS_trace);
+  return options;
+}
+
+// Shape and workload from flags.
+absl::Status ParseShape(const CommandLine& line, RunOptions& options) {
+  WorkloadSpec& spec = options.workload;
+  spec.num_experts = absl::GetFlag(FLAGS_experts);
+  spec.topk = absl::GetFlag(FLAGS_topk);
+  spec.hidden = absl::GetFlag(FLAGS_hidden);
+  spec.max_tokens = absl::GetFlag(FLAGS_max_tokens);
+  spec.drop = absl::GetFlag(FLAGS_drop);
+  spec.seed = absl::GetFlag(FLAGS_seed);
+  OCTET_RETURN_IF_ERROR(CheckRange("experts", spec.num_experts, 1, kMaxExperts));
+  OCTET_ASSIGN_OR_RETURN(spec.dtype, ParseDType(absl::GetFlag(FLAGS_dtype)));
+  OCTET_ASSIGN_OR_RETURN(options.expert,
+                         Choose(kExpertKinds, "expert", absl::GetFlag(FLAGS_expert)));
+  OCTET_ASSIGN_OR_RETURN(spec.tokens, ParseTokens(absl::GetFlag(FLAGS_tokens), spec.num_ranks));
+  OCTET_ASSIGN_OR_RETURN(spec.routing, ParseRouting(absl::GetFlag(FLAGS_routing)));
+  if (spec.routing.kind == RoutingKind::kFile) OCTET_RETURN_IF_ERROR(ReadRecorded(line, spec));
+  return absl::OkStatus();
+}
+
+RunOptions WithShape(const RunOptions& common, const ChallengeShape& shape) {
+  RunOptions options = common;
+  options.name =
+      absl::StrCat(shape.num_experts, "/", shape.topk, "/", shape.hidden, "/", shape.max_tokens);
+  options.benchmark = shape.benchmark;
+  options.expert = ExpertKind::kRank;
+  WorkloadSpec& spec = options.workload;
+  spec.num_experts = shape.num_experts;
+  spec.topk = shape.topk;
+  spec.hidden = shape.hidden;
+  spec.max_tokens = shape.max_tokens;
+  spec.dtype = DType::kFloat16;
+  spec.seed = shape.seed;
+  return options;
+}
+
+// The configuration that goes with the workload, and whether all fits together.
+absl::Status Complete(RunOptions& options) {
+  const WorkloadSpec& spec = options.workload;
+  EpConfig& config = options.config;
+  config.num_experts = spec.num_experts;
+  config.topk = spec.topk;
+  config.hidden = spec.hidden;
+  config.max_tokens_per_rank = spec.max_tokens;
+  config.dtype = spec.dtype;
+  OCTET_RETURN_IF_ERROR(Validate(config, spec.num_ranks));
+  OCTET_ASSIGN_OR_RETURN(const size_t needed, ExpertParallel::HeapBytes(config, spec.num_ranks));
+  if (options.heap_bytes > 0 && needed > options.heap_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the heap is too small: ", needed,
+                     " bytes are needed on every GPU, --heap_mb gives ", options.heap_bytes));
+  }
+  return Workload::Check(spec);
+}
+
+}  // namespace
+
+absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }
+
+absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus) {
+  const int ranks = absl::GetFlag(FLAGS_ranks);
+  OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(ranks != 0 ? ranks : num_gpus));
+  const std::string workload = absl::GetFlag(FLAGS_workload);
+  std::vector<RunOptions> shapes;
+  if (workload.empty()) {
+    OCTET_RETURN_IF_ERROR(ParseShape(line, common));
+    shapes.push_back(common);
+  } else if (workload == "challenge") {
+    for (const absl::string_view flag : kShapeFlags) {
+      if (line.Given(flag)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", flag, " does not go with --workload=", workload));
+      }
+    }
+    for (const ChallengeShape& shape : kChallenge) shapes.push_back(WithShape(common, shape));
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("--workload=", workload, " is not challenge"));
+  }
+  for (RunOptions& options : shapes) OCTET_RETURN_IF_ERROR(Complete(options));
+  for (const std::string& file : {common.json, common.trace}) {
+    if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
+  }
+  return shapes;
+}
+
+std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {
+  std::vector<float> scales;
+  for (int e = 0; e < num_experts; ++e) {
+    scales.push_back(kind == ExpertKind::kId
+                         ? 1.0F + static_cast<float>(e) / static_cast<float>(num_experts)
+                         : static_cast<float>(1 + e / (num_experts / num_ranks)));
+  }
+  return scales;
+}
+
+absl::string_view ExpertKindName(ExpertKind kind) { return NameOf(kExpertKinds, kind); }
+absl::string_view AlignName(Align align) { return NameOf(kAligns, align); }
+absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
+absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
+
+}  // namespace octet

@@ -1,0 +1,68 @@
+// The flags of `octet run`, and what they mean.
+#ifndef OCTET_TOOLS_RUN_OPTIONS_H_
+#define OCTET_TOOLS_RUN_OPTIONS_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/ep_config.h"
+#include "tools/command_line.h"
+#include "tools/workload.h"
+
+namespace octet {
+
+// The factor of the pointwise stand-in for expert e of E, on rank r.
+enum class ExpertKind {
+  kId,    // 1 + e / E, in float32: no two experts alike
+  kRank,  // 1 + r, the challenge's
+};
+
+// Where the timed interval of a step begins.
+enum class Align {
+  kHost,    // at a barrier of the host threads
+  kDevice,  // at a barrier of the GPUs after it
+};
+
+// One shape to run.
+struct RunOptions {
+  std::string name;        // in a workload of several shapes; else empty
+  bool benchmark = false;  // counts in the workload's geometric mean
+  EpConfig config;
+  WorkloadSpec workload;
+  ExpertKind expert = ExpertKind::kId;
+  bool fuse_expert = true;
+  int iters = 0;
+  int warmup = 0;
+  bool check = true;
+  Align align = Align::kHost;
+  absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
+  size_t heap_bytes = 0;                          // zero: as many as are needed
+  std::string dump;                               // folder; empty: none
+  std::string json;                               // file; empty: none
+  std::string trace;                              // file; empty: none
+};
+
+// Names of the flags, in the order of --help.
+absl::Span<const absl::string_view> RunFlags();
+
+// The shapes that the flags ask for: one, or those of --workload. Reads the file of --routing.
+// `num_gpus`: the number of ranks unless --ranks says another. kInvalidArgument, kNotFound or
+// whatever the file system says, with one sentence; nothing is launched or written.
+absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus);
+
+// Factors of all experts, [E].
+std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);
+
+absl::string_view ExpertKindName(ExpertKind kind);
+absl::string_view AlignName(Align align);
+absl::string_view SlotsName(Slots slots);
+absl::string_view FlagsName(Flags flags);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_RUN_OPTIONS_H_

@@ -1,0 +1,333 @@
+#include "tools/step_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "kernels/pointwise_expert.h"
+#include "runtime/gpu_status.h"
+
+namespace octet {
+namespace {
+
+// Pinned memory of each rank that rows come to the host through.
+constexpr size_t kStagingBytes = size_t{8} << 20;
+
+constexpr double kMicrosPerMilli = 1e3;
+
+}  // namespace
+
+// Host memory that GPUs copy to at full speed.
+class StepRunner::PinnedMemory {
+ public:
+  ~PinnedMemory() {
+    if (data_ != nullptr) (void)hipHostFree(data_);
+  }
+  absl::Status Allocate(size_t bytes) {
+    OCTET_RETURN_IF_GPU_ERROR(hipHostMalloc(&data_, bytes, hipHostMallocDefault));
+    bytes_ = bytes;
+    return absl::OkStatus();
+  }
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+struct StepRunner::RankState {
+  ~RankState() {
+    for (hipEvent_t event : events) {
+      if (event != nullptr) (void)hipEventDestroy(event);
+    }
+  }
+
+  DeviceMemory x;             // [M][H]
+  DeviceMemory topk_idx;      // [M][K]
+  DeviceMemory topk_weights;  // [M][K]
+  DeviceMemory y;             // [M][H]
+  DeviceMemory expert_scale;  // [L]
+  DeviceMemory expert_out;    // [max rows][H], unless the experts are fused
+  PinnedMemory staging;
+  std::array<hipEvent_t, kNumPhases + 1> events = {};  // the start, and the end of each phase
+  Received received;                                   // of the last step
+  std::chrono::steady_clock::time_point start;
+  std::chrono::steady_clock::time_point stop;
+};
+
+absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Node& node, ExpertParallel& ep,
+                                                               const RunOptions& options) {
+  auto runner = absl::WrapUnique(new StepRunner(node, ep, options));
+  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return runner->InitRank(rank); }));
+  return runner;
+}
+
+StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options)
+    : node_(node),
+      ep_(ep),
+      options_(options),
+      config_(ep.config()),
+      expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
+      row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes) {
+  for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
+}
+
+StepRunner::~StepRunner() = default;
+
+absl::Status StepRunner::InitRank(Rank& rank) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const auto tokens = static_cast<size_t>(config_.max_tokens_per_rank);
+  const auto choices = tokens * static_cast<size_t>(config_.topk);
+  const int num_local = config_.num_local_experts(rank.num_ranks());
+  OCTET_ASSIGN_OR_RETURN(mine.x, DeviceMemory::Allocate(tokens * row_bytes_));
+  OCTET_ASSIGN_OR_RETURN(mine.y, DeviceMemory::Allocate(tokens * row_bytes_));
+  OCTET_ASSIGN_OR_RETURN(mine.topk_idx, DeviceMemory::Allocate(choices * sizeof(int32_t)));
+  OCTET_ASSIGN_OR_RETURN(mine.topk_weights, DeviceMemory::Allocate(choices * sizeof(float)));
+  const size_t scale_bytes = static_cast<size_t>(num_local) * sizeof(float);
+  OCTET_ASSIGN_OR_RETURN(mine.expert_scale, DeviceMemory::Allocate(scale_bytes));
+  if (!options_.fuse_expert) {
+    const size_t most_rows = static_cast<size_t>(rank.num_ranks()) * tokens *
+                             static_cast<size_t>(std::min(config_.topk, num_local));
+    OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(most_rows * row_bytes_));
+  }
+  OCTET_RETURN_IF_ERROR(mine.staging.Allocate(std::max(kStagingBytes, row_bytes_)));
+  for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(
+      mine.expert_scale.as<void>(), &expert_scale_[static_cast<size_t>(rank.rank() * num_local)],
+      scale_bytes, hipMemcpyHostToDevice, rank.stream()));
+  return rank.Synchronize();
+}
+
+absl::Status StepRunner::Upload(Rank& rank, const RankInput& input, int64_t rows) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const auto upload = [&](const DeviceMemory& to, const void* from, size_t bytes) {
+    if (bytes == 0) return absl::OkStatus();
+    return OCTET_GPU(
+        hipMemcpyAsync(to.as<void>(), from, bytes, hipMemcpyHostToDevice, rank.stream()));
+  };
+  const auto poison = [&](const DeviceMemory& memory, size_t bytes) {
+    if (bytes == 0) return absl::OkStatus();
+    return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, bytes, rank.stream()));
+  };
+  OCTET_RETURN_IF_ERROR(upload(mine.x, input.x.data(), input.x.size() * kElementBytes));
+  OCTET_RETURN_IF_ERROR(
+      upload(mine.topk_idx, input.topk_idx.data(), input.topk_idx.size() * sizeof(int32_t)));
+  OCTET_RETURN_IF_ERROR(upload(mine.topk_weights, input.topk_weights.data(),
+                               input.topk_weights.size() * sizeof(float)));
+  OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * kElementBytes));
+  OCTET_RETURN_IF_ERROR(ep_.Poison(rank, static_cast<int>(rows)));
+  if (!options_.fuse_expert) {
+    OCTET_RETURN_IF_ERROR(poison(mine.expert_out, static_cast<size_t>(rows) * row_bytes_));
+  }
+  return rank.Synchronize();
+}
+
+absl::Status StepRunner::LaunchExpert(Rank& rank, const Received& received) {
+  if (options_.fuse_expert) return absl::OkStatus();
+  const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  return PointwiseExpert(rank, config_, received, mine.expert_scale.as<float>(),
+                         mine.expert_out.as<void>());
+}
+
+absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const DispatchArgs dispatch = {.x = mine.x.as<void>(),
+                                 .topk_idx = mine.topk_idx.as<int32_t>(),
+                                 .topk_weights = mine.topk_weights.as<float>(),
+                                 .num_tokens = input.num_tokens};
+  const auto combine_of = [&](const Received& received) {
+    CombineArgs combine = {.expert_out = mine.expert_out.as<void>(), .y = mine.y.as<void>()};
+    if (options_.fuse_expert) {
+      combine.expert_out = received.x;
+      combine.expert_scale = mine.expert_scale.as<float>();
+    }
+    return combine;
+  };
+  const auto record = [&](size_t event) {
+    return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
+  };
+  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
+  OCTET_RETURN_IF_ERROR(record(0));
+  if (form == StepForm::kFused) {
+    OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, dispatch));
+    OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
+    OCTET_RETURN_IF_ERROR(ep_.Combine(rank, mine.received.handle, combine_of(mine.received)));
+    return record(kNumPhases);
+  }
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_.DispatchSend(rank, dispatch));
+  OCTET_RETURN_IF_ERROR(record(1));
+  OCTET_ASSIGN_OR_RETURN(mine.received, ep_.DispatchReceive(rank, handle));
+  OCTET_RETURN_IF_ERROR(record(2));
+  OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
+  OCTET_RETURN_IF_ERROR(record(3));
+  const CombineArgs combine = combine_of(mine.received);
+  OCTET_RETURN_IF_ERROR(ep_.CombineSend(rank, mine.received.handle, combine));
+  OCTET_RETURN_IF_ERROR(record(4));
+  OCTET_RETURN_IF_ERROR(ep_.CombineReceive(rank, mine.received.handle, combine));
+  return record(kNumPhases);
+}
+
+absl::Status StepRunner::ReadTimes(Rank& rank, StepForm form, RankStepResult& result) {
+  const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  float millis = 0;
+  OCTET_RETURN_IF_GPU_ERROR(hipEventElapsedTime(&millis, mine.events.front(), mine.events.back()));
+  result.all_us = millis * kMicrosPerMilli;
+  if (form == StepForm::kFused) return absl::OkStatus();
+  for (size_t phase = 0; phase < kNumPhases; ++phase) {
+    OCTET_RETURN_IF_GPU_ERROR(
+        hipEventElapsedTime(&millis, mine.events[phase], mine.events[phase + 1]));
+    result.phase_us[phase] = millis * kMicrosPerMilli;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRunner::Fetch(Rank& rank, const void* from, size_t bytes, void* to) {
+  const PinnedMemory& staging = ranks_[static_cast<size_t>(rank.rank())]->staging;
+  for (size_t done = 0; done < bytes;) {
+    const size_t size = std::min(bytes - done, staging.bytes());
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(staging.data(), static_cast<const char*>(from) + done,
+                                             size, hipMemcpyDeviceToHost, rank.stream()));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    std::memcpy(static_cast<char*>(to) + done, staging.data(), size);
+    done += size;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verification& verification) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
+  DispatchVerifier dispatch(config_, workload.inputs(), rank.rank());
+  const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
+  std::vector<int32_t> counts(num_local);
+  std::vector<int32_t> offsets(num_local + 1);
+  std::vector<RowSource> sources(dispatch.num_rows());
+  OCTET_RETURN_IF_ERROR(
+      Fetch(rank, mine.received.expert_counts, num_local * sizeof(int32_t), counts.data()));
+  OCTET_RETURN_IF_ERROR(
+      Fetch(rank, mine.received.expert_offsets, offsets.size() * sizeof(int32_t), offsets.data()));
+  OCTET_RETURN_IF_ERROR(
+      Fetch(rank, mine.received.sources, sources.size() * sizeof(RowSource), sources.data()));
+  dispatch.CheckLayout(counts, offsets, sources);
+
+  // Rows are compared where the GPU's copies put them.
+  const auto hidden = static_cast<size_t>(config_.hidden);
+  const auto* staged = static_cast<const uint16_t*>(mine.staging.data());
+  const size_t at_once = mine.staging.bytes() / row_bytes_;
+  const auto for_rows = [&](const void* from, size_t rows, auto&& check) -> absl::Status {
+    for (size_t first = 0; first < rows; first += at_once) {
+      const size_t size = std::min(at_once, rows - first);
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemcpyAsync(mine.staging.data(), static_cast<const char*>(from) + first * row_bytes_,
+                         size * row_bytes_, hipMemcpyDeviceToHost, rank.stream()));
+      OCTET_RETURN_IF_ERROR(rank.Synchronize());
+      check(first, absl::MakeConstSpan(staged, size * hidden));
+    }
+    return absl::OkStatus();
+  };
+  OCTET_RETURN_IF_ERROR(for_rows(
+      mine.received.x, dispatch.num_rows(),
+      [&](size_t first, absl::Span<const uint16_t> rows) { dispatch.CheckRows(first, rows); }));
+  verification.Add(dispatch.result());
+  const auto topk = static_cast<size_t>(config_.topk);
+  return for_rows(mine.y.as<void>(), static_cast<size_t>(input.num_tokens),
+                  [&](size_t first, absl::Span<const uint16_t> rows) {
+                    const size_t size = rows.size() / hidden;
+                    const RankInput part = {static_cast<int>(size),
+                                            input.x.subspan(first * hidden, rows.size()),
+                                            input.topk_idx.subspan(first * topk, size * topk),
+                                            input.topk_weights.subspan(first * topk, size * topk)};
+                    verification.Add(VerifyCombine(config_, part, rank.rank(),
+                                                   static_cast<int>(first), expert_scale_, rows));
+                  });
+}
+
+void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
+                              std::vector<RankStepResult>& ranks) const {
+  const int num_local = config_.num_local_experts(static_cast<int>(inputs.size()));
+  const auto topk = static_cast<size_t>(config_.topk);
+  for (size_t source = 0; source < inputs.size(); ++source) {
+    const RankInput& input = inputs[source];
+    const auto rank = static_cast<int>(source);
+    const Traffic dispatch = ep_.DispatchTraffic(rank, input.topk_idx);
+    ranks[source].num_tokens = input.num_tokens;
+    ranks[source].rows_sent = dispatch.rows;
+    ranks[source].wire_bytes =
+        dispatch.wire_bytes + ep_.CombineTraffic(rank, input.topk_idx).wire_bytes;
+    std::vector<size_t> last_token(inputs.size());  // of each destination, from 1
+    for (size_t i = 0; i < input.topk_idx.size(); ++i) {
+      if (input.topk_idx[i] < 0) continue;
+      const auto destination = static_cast<size_t>(input.topk_idx[i] / num_local);
+      ++ranks[destination].rows_received;
+      const size_t token = i / topk + 1;
+      if (std::exchange(last_token[destination], token) == token) continue;
+      ranks[destination].logical_bytes += 2 * static_cast<int64_t>(row_bytes_);
+    }
+  }
+}
+
+absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm form,
+                                 RankStepResult& result) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
+  OCTET_RETURN_IF_ERROR(Upload(rank, input, result.rows_received));
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  mine.start = std::chrono::steady_clock::now();
+  OCTET_RETURN_IF_ERROR(Launch(rank, input, form));
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  mine.stop = std::chrono::steady_clock::now();
+  OCTET_RETURN_IF_ERROR(ReadTimes(rank, form, result));
+  // Reading back and comparing takes cores and links from ranks that are still being timed.
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  return options_.check ? Verify(rank, workload, result.verification) : absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm form) {
+  StepResult step;
+  step.ranks.resize(ranks_.size());
+  CountTraffic(workload.inputs(), step.ranks);
+  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) {
+    return RunRank(rank, workload, form, step.ranks[static_cast<size_t>(rank.rank())]);
+  }));
+  auto start = std::chrono::steady_clock::time_point::max();
+  auto stop = std::chrono::steady_clock::time_point::min();
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    start = std::min(start, ranks_[r]->start);
+    stop = std::max(stop, ranks_[r]->stop);
+    step.all_us = std::max(step.all_us, step.ranks[r].all_us);
+  }
+  step.wall_us = std::chrono::duration<double, std::micro>(stop - start).count();
+  return step;
+}
+
+absl::StatusOr<std::vector<RankOutput>> StepRunner::Download(const Workload& workload) {
+  std::vector<RankOutput> outputs(ranks_.size());
+  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) -> absl::Status {
+    const auto r = static_cast<size_t>(rank.rank());
+    const Received& received = ranks_[r]->received;
+    RankOutput& output = outputs[r];
+    const auto hidden = static_cast<size_t>(config_.hidden);
+    const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
+    output.expert_counts.resize(num_local);
+    output.expert_offsets.resize(num_local + 1);
+    OCTET_RETURN_IF_ERROR(Fetch(rank, received.expert_counts, num_local * sizeof(int32_t),
+                                output.expert_counts.data()));
+    OCTET_RETURN_IF_ERROR(Fetch(rank, received.expert_offsets, (num_local + 1) * sizeof(int32_t),
+                                output.expert_offsets.data()));
+    const auto rows =
+        static_cast<size_t>(std::clamp(output.expert_offsets.back(), 0, received.max_rows));
+    output.sources.resize(rows);
+    output.recv_x.resize(rows * hidden);
+    output.y.resize(static_cast<size_t>(workload.num_tokens(rank.rank())) * hidden);
+    OCTET_RETURN_IF_ERROR(
+        Fetch(rank, received.sources, rows * sizeof(RowSource), output.sources.data()));
+    OCTET_RETURN_IF_ERROR(Fetch(rank, received.x, rows * row_bytes_, output.recv_x.data()));
+    return Fetch(rank, ranks_[r]->y.as<void>(), output.y.size() * kElementBytes, output.y.data());
+  }));
+  return outputs;
+}
+
+}  // namespace octet

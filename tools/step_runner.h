@@ -1,0 +1,108 @@
+// Runs steps of dispatch, experts and combine on all ranks: uploads the inputs, times the GPUs, and
+// verifies what they have delivered.
+#ifndef OCTET_TOOLS_STEP_RUNNER_H_
+#define OCTET_TOOLS_STEP_RUNNER_H_
+
+#include <hip/hip_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/device_memory.h"
+#include "runtime/node.h"
+#include "tools/run_options.h"
+#include "tools/verify.h"
+#include "tools/workload.h"
+
+namespace octet {
+
+enum class StepForm {
+  kFused,   // Dispatch, experts, Combine
+  kPhases,  // DispatchSend, DispatchReceive, experts, CombineSend, CombineReceive
+};
+
+// In the order of a step.
+enum class Phase { kDispatchSend, kDispatchReceive, kExpert, kCombineSend, kCombineReceive };
+inline constexpr size_t kNumPhases = 5;
+
+// One rank's part of a step.
+struct RankStepResult {
+  int num_tokens = 0;
+  int64_t rows_sent = 0;
+  int64_t rows_received = 0;
+  // Bytes of dispatch and combine together. Logical: payload of the rows that this rank receives,
+  // each token once, its own included, and the same again on the way back. Wire: what it stores
+  // into other GPUs in dispatch, and they into it in combine.
+  int64_t logical_bytes = 0;
+  int64_t wire_bytes = 0;
+  double all_us = 0;                             // device events around all launches
+  std::array<double, kNumPhases> phase_us = {};  // StepForm::kPhases only
+  Verification verification;
+};
+
+struct StepResult {
+  std::vector<RankStepResult> ranks;
+  double all_us = 0;   // the slowest rank's
+  double wall_us = 0;  // from the barrier to the last rank's completion, on the host
+};
+
+// What a rank has in its GPU's memory after a step.
+struct RankOutput {
+  std::vector<uint16_t> y;              // [T][H]
+  std::vector<uint16_t> recv_x;         // [rows][H]
+  std::vector<RowSource> sources;       // [rows]
+  std::vector<int32_t> expert_counts;   // [L]
+  std::vector<int32_t> expert_offsets;  // [L + 1]
+};
+
+// Everything that the GPUs need is allocated at creation. Not thread-safe.
+class StepRunner {
+ public:
+  // `ep` is of `node` and made for `options`; both must outlive the runner. Not during Run.
+  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Node& node, ExpertParallel& ep,
+                                                            const RunOptions& options);
+  ~StepRunner();
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
+
+  // One step of the workload's present inputs, verified if the options say so. What the GPUs
+  // receive and write is filled with NaNs before.
+  absl::StatusOr<StepResult> Run(const Workload& workload, StepForm form);
+
+  // What the last step has delivered, by rank.
+  absl::StatusOr<std::vector<RankOutput>> Download(const Workload& workload);
+
+ private:
+  class PinnedMemory;
+  struct RankState;
+
+  StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options);
+  absl::Status InitRank(Rank& rank);
+  absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
+  absl::Status Upload(Rank& rank, const RankInput& input, int64_t rows);
+  absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
+  absl::Status LaunchExpert(Rank& rank, const Received& received);
+  absl::Status ReadTimes(Rank& rank, StepForm form, RankStepResult& result);
+  absl::Status Verify(Rank& rank, const Workload& workload, Verification& verification);
+  // To host memory, with Synchronize.
+  absl::Status Fetch(Rank& rank, const void* from, size_t bytes, void* to);
+  void CountTraffic(absl::Span<const RankInput> inputs, std::vector<RankStepResult>& ranks) const;
+
+  Node& node_;
+  ExpertParallel& ep_;
+  const RunOptions options_;
+  const EpConfig config_;                  // ep_'s, with all choices made
+  const std::vector<float> expert_scale_;  // [E]
+  const size_t row_bytes_;
+  std::vector<std::unique_ptr<RankState>> ranks_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_STEP_RUNNER_H_
