@@ -38,10 +38,9 @@ bool FindSegment(Segment* segment) {
 [[noreturn]] void Refuse(Lane* lane, const char* access, const void* address, const char* why,
                          const Location& where) {
   Worker* worker = Worker::Current();
-  std::string report = DescribeLane(*lane) + ": " + access + " " +
-                       worker->machine()->memory.Describe(address) + " " + DescribeWhere(where) +
-                       ": " + why + "\n";
-  worker->FailFromLane(lane, hipErrorIllegalAddress, std::move(report));
+  std::string what = worker->machine()->memory.Describe(address);
+  what = std::string(access) + " " + what + " " + DescribeWhere(where) + ": " + why;
+  worker->FailFromLane(lane, hipErrorIllegalAddress, std::move(what));
 }
 
 AccessRange RangeOf(uintptr_t begin, size_t bytes) {

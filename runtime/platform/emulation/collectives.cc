@@ -16,11 +16,13 @@ bool SamePlace(const Location& a, const Location& b) {
 
 [[noreturn]] void FailDivergent(Lane* lane, const char* what, const Location& where,
                                 const char* other_what, const Location& other_where) {
-  std::string report = DescribeLane(*lane) + ": diverges: is at " + what + " " +
-                       DescribeWhere(where) + " while others wait at " + other_what + " " +
-                       DescribeWhere(other_where) + "\n";
-  report += DescribeGrid(*lane->wave->block->grid);
-  Worker::Current()->FailFromLane(lane, hipErrorLaunchFailure, std::move(report));
+  std::string report = "diverges: is at ";
+  report += what;
+  report += " " + DescribeWhere(where) + " while others wait at ";
+  report += other_what;
+  report += " " + DescribeWhere(other_where);
+  Worker::Current()->FailFromLane(lane, hipErrorLaunchFailure, std::move(report),
+                                  /*describe_grid=*/true);
 }
 
 // The lane has just come to wait at `what`. Fails if now all lanes of its wave wait, but not for
@@ -157,9 +159,9 @@ void SyncGrid(Location where) {
   Wave* wave = lane->wave;
   Grid* grid = wave->block->grid;
   if (!grid->cooperative || grid->lanes_gone != 0) {
-    std::string report = DescribeLane(*lane) + ": this_grid().sync() " + DescribeWhere(where) +
-                         (grid->cooperative ? ": other lanes have left the kernel already\n"
-                                            : ": the launch was not cooperative\n");
+    std::string report = "this_grid().sync() " + DescribeWhere(where);
+    report += grid->cooperative ? ": other lanes have left the kernel already"
+                                : ": the launch was not cooperative";
     worker->FailFromLane(lane, hipErrorLaunchFailure, std::move(report));
   }
   char* sync = &grid->tsan_sync[grid->sync_generation & 1];

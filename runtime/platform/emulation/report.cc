@@ -1,14 +1,11 @@
 #include "report.h"
 
-#include <cxxabi.h>
-#include <dlfcn.h>
-
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 
 #include "machine.h"
+#include "symbols.h"
 
 namespace octet::emulation {
 namespace {
@@ -67,20 +64,6 @@ std::string DescribeBlock(const Block& block) {
 }
 
 }  // namespace
-
-std::string FunctionName(const void* function) {
-  Dl_info info;
-  if (dladdr(function, &info) != 0 && info.dli_sname != nullptr && info.dli_saddr == function) {
-    int status = 0;
-    char* demangled = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
-    std::string name = demangled != nullptr ? demangled : info.dli_sname;
-    std::free(demangled);
-    return name.substr(0, name.find('('));
-  }
-  char text[32];
-  std::snprintf(text, sizeof(text), "%p", function);
-  return text;
-}
 
 std::string DescribeWhere(const Location& where) {
   const char* file = where.file_name();

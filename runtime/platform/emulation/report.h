@@ -8,16 +8,11 @@
 
 namespace octet::emulation {
 
-class Worker;
-
 // "device 1, kernel Copy, block 2, wave 0, lane 5".
 std::string DescribeLane(const Lane& lane);
 std::string DescribeWhere(const Location& where);
 // A line for each set of lanes of a wave that wait for the same thing.
 std::string DescribeGrid(const Grid& grid);
-
-// The name of a function, or its address.
-std::string FunctionName(const void* function);
 
 }  // namespace octet::emulation
 

@@ -43,10 +43,9 @@ void* StaticShared(Lane* lane, Control* control) {
   }
   if (block->shared_bytes + control->bytes > kSharedBytesPerBlock ||
       block->shared_used + RoundUp(control->bytes) > kSharedMappedBytes) {
-    std::string report = DescribeLane(*lane) + ": static shared memory of " +
-                         std::to_string(control->bytes) + " bytes on top of " +
-                         std::to_string(block->shared_bytes) + ": a block has " +
-                         std::to_string(kSharedBytesPerBlock) + "\n";
+    std::string report = "static shared memory of " + std::to_string(control->bytes);
+    report += " bytes on top of " + std::to_string(block->shared_bytes);
+    report += ": a block has " + std::to_string(kSharedBytesPerBlock);
     Worker::Current()->FailFromLane(lane, hipErrorLaunchOutOfResources, std::move(report));
   }
   void* memory = TakeShared(block, control->bytes);

@@ -305,13 +305,23 @@ void Worker::FailGrid(Grid* grid, hipError_t error, const std::string& report) {
   retire_needed_ = true;
 }
 
-// Nothing on the lane's stack is destroyed, so `report` gives up its memory here.
-void Worker::FailFromLane(Lane* lane, hipError_t error, std::string&& report) {
-  FailGrid(lane->wave->block->grid, error, report);
-  std::string().swap(report);
+// Nothing on the lane's stack is destroyed, so `what` must give up its memory.
+void Worker::FailFromLane(Lane* lane, hipError_t error, std::string&& what, bool describe_grid) {
+  failure_.lane = lane;
+  failure_.error = error;
+  failure_.what = std::move(what);
+  failure_.describe_grid = describe_grid;
   octet_emulation_lane = nullptr;
   SwitchContext(&lane->context, &scheduler_, /*for_good=*/true);
   __builtin_unreachable();
+}
+
+void Worker::HandleFailure() {
+  const Failure failure = std::exchange(failure_, {});
+  Grid* grid = failure.lane->wave->block->grid;
+  std::string report = DescribeLane(*failure.lane) + ": " + failure.what + "\n";
+  if (failure.describe_grid) report += DescribeGrid(*grid);
+  FailGrid(grid, failure.error, report);
 }
 
 // ---- lanes
@@ -453,6 +463,7 @@ void Worker::RunWave(Wave* wave) {
     octet_emulation_lane = nullptr;
     last = next;
     if (gone_ != nullptr) Reclaim();
+    if (failure_.lane != nullptr) HandleFailure();
     if (seeded()) {
       machine_->AdvanceVirtualTime(kStepNs);
       if (Random() % 8 == 0) break;

@@ -47,8 +47,9 @@ class Worker {
   [[noreturn]] void LeaveForGood(Lane* lane);
   // Ends the grid with an error: its lanes do not run again, and the device keeps the error.
   void FailGrid(Grid* grid, hipError_t error, const std::string& report);
-  // The same, from a lane of the grid.
-  [[noreturn]] void FailFromLane(Lane* lane, hipError_t error, std::string&& report);
+  // The same, from a lane of the grid: "<lane>: <what>", and what all others do if asked for.
+  [[noreturn]] void FailFromLane(Lane* lane, hipError_t error, std::string&& what,
+                                 bool describe_grid = false);
 
   uint64_t Random();
 
@@ -78,6 +79,7 @@ class Worker {
   void PrepareLane(Wave* wave, int lane);
   int PickLane(LaneMask runnable, int after);
   void Reclaim();
+  void HandleFailure();
   void ForgetAddressesIfFreed();
 
   // Time.
@@ -96,6 +98,15 @@ class Worker {
   std::vector<Wave*> waves_;
   bool retire_needed_ = false;
   Lane* gone_ = nullptr;  // left for good; its stack is not in use any more
+
+  // By a lane that has just left; lanes' stacks are too small to write reports on.
+  struct Failure {
+    Lane* lane = nullptr;
+    hipError_t error = hipSuccess;
+    std::string what;
+    bool describe_grid = false;
+  };
+  Failure failure_;
 
   std::atomic<uint64_t> progress_{0};
   std::atomic<bool> idle_{false};

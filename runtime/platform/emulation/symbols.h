@@ -1,0 +1,15 @@
+// Names of functions, for reports.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SYMBOLS_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_SYMBOLS_H_
+
+#include <string>
+
+namespace octet::emulation {
+
+// The name without parameters, or the address if the program has been stripped. Kernels are rarely
+// exported, so this reads the symbol table of the file that the function came from.
+std::string FunctionName(const void* function);
+
+}  // namespace octet::emulation
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_SYMBOLS_H_

@@ -1,0 +1,60 @@
+// ThreadSanitizer sees lanes as threads and knows what scoped atomics order. Only built with it.
+#include <atomic>
+
+#include "tests/emulation_fixture.h"
+
+namespace {
+
+std::atomic<int> reports{0};
+
+}  // namespace
+
+// ThreadSanitizer's hooks: the races here are wanted, so they must not fail the program.
+extern "C" {
+void __tsan_on_report(void* /*report*/) { reports.fetch_add(1); }
+int __tsan_on_finalize(int /*failed*/) { return 0; }
+}
+
+namespace octet {
+namespace {
+
+class EmulationRaceTest : public EmulationTest {
+ protected:
+  static constexpr uint32_t kRounds = 3;
+
+  // Races reported while device 0 sends rows to device 1 (or to itself).
+  int RacesOf(Publish how, int receiver) {
+    EnablePeerAccess();
+    auto* row = Allocate<char>(kRowBytes, receiver);
+    auto* flag = Allocate(1, receiver);
+    auto* to = Allocate<char>(kRowBytes, receiver);
+    hipStream_t stream = nullptr;
+    EXPECT_HIP_OK(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking));
+    EXPECT_HIP_OK(hipSetDevice(0));
+    reports.store(0);
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      EXPECT_HIP_OK(hipSetDevice(receiver));
+      EXPECT_HIP_OK(LaunchReceiveRow(row, flag, round, to, stream));
+      EXPECT_HIP_OK(hipSetDevice(0));
+      EXPECT_HIP_OK(LaunchSendRow(how, row, flag, round, nullptr));
+      EXPECT_HIP_OK(hipDeviceSynchronize());
+      EXPECT_HIP_OK(hipStreamSynchronize(stream));
+    }
+    EXPECT_HIP_OK(hipStreamDestroy(stream));
+    return reports.load();
+  }
+};
+
+TEST_F(EmulationRaceTest, ReleaseAndAcquireOrder) {
+  EXPECT_EQ(RacesOf(Publish::kRelease, 1), 0);
+  EXPECT_EQ(RacesOf(Publish::kFence, 1), 0);
+}
+TEST_F(EmulationRaceTest, RelaxedDoesNot) { EXPECT_GT(RacesOf(Publish::kRelaxed, 1), 0); }
+TEST_F(EmulationRaceTest, ScopesMatter) {
+  EXPECT_GT(RacesOf(Publish::kReleaseDevice, 1), 0);
+  EXPECT_EQ(RacesOf(Publish::kReleaseDevice, 0), 0);
+}
+TEST_F(EmulationRaceTest, LanesAreThreads) { EXPECT_GT(RacesOf(Publish::kNoWaveSync, 1), 0); }
+
+}  // namespace
+}  // namespace octet

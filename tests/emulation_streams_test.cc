@@ -1,0 +1,314 @@
+// Streams, events, memory and time of the emulated GPUs, seen from the host.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "tests/emulation_fixture.h"
+
+namespace octet {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class EmulationStreamsTest : public EmulationTest {
+ protected:
+  static hipStream_t NewStream(unsigned flags = hipStreamNonBlocking) {
+    hipStream_t stream = nullptr;
+    EXPECT_HIP_OK(hipStreamCreateWithFlags(&stream, flags));
+    return stream;
+  }
+};
+
+size_t ResidentBytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  size_t total = 0;
+  size_t resident = 0;
+  EXPECT_EQ(std::fscanf(file, "%zu %zu", &total, &resident), 2);
+  std::fclose(file);
+  return resident * 4096;
+}
+
+TEST_F(EmulationStreamsTest, OperationsOfAStreamAreInOrder) {
+  constexpr int kCount = 1000;
+  auto* a = Allocate(kCount);
+  auto* b = Allocate(kCount);
+  hipStream_t stream = NewStream();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_HIP_OK(LaunchIncrement(a, b, kCount, stream));
+    ASSERT_HIP_OK(hipMemcpyAsync(a, b, kCount * 4, hipMemcpyDeviceToDevice, stream));
+  }
+  std::vector<uint32_t> values(kCount);
+  ASSERT_HIP_OK(hipMemcpyAsync(values.data(), a, kCount * 4, hipMemcpyDeviceToHost, stream));
+  ASSERT_HIP_OK(hipStreamSynchronize(stream));
+  EXPECT_THAT(values, Each(20U));
+  EXPECT_EQ(hipStreamQuery(stream), hipSuccess);
+  ASSERT_HIP_OK(hipStreamDestroy(stream));
+  EXPECT_EQ(hipStreamSynchronize(stream), hipErrorInvalidHandle);
+}
+
+TEST_F(EmulationStreamsTest, StreamsOfADeviceAdvanceTogether) {
+  auto* flag = Allocate(1);
+  hipStream_t waits = NewStream();
+  hipStream_t stores = NewStream();
+  ASSERT_HIP_OK(LaunchWaitFor(flag, nullptr, 1, waits));
+  EXPECT_EQ(hipStreamQuery(waits), hipErrorNotReady);
+  EXPECT_EQ(hipGetLastError(), hipSuccess);
+  ASSERT_HIP_OK(LaunchStoreFlag(flag, 1, stores));
+  EXPECT_HIP_OK(hipStreamSynchronize(waits));
+  ASSERT_HIP_OK(hipStreamDestroy(waits));
+  ASSERT_HIP_OK(hipStreamDestroy(stores));
+}
+
+TEST_F(EmulationStreamsTest, PollingTwoWordsLetsOthersRun) {
+  auto* flags = Allocate(2);
+  hipStream_t waits = NewStream();
+  hipStream_t stores = NewStream();
+  ASSERT_HIP_OK(LaunchWaitFor(flags, flags + 1, 1, waits));
+  ASSERT_HIP_OK(LaunchStoreFlag(flags, 1, stores));
+  EXPECT_HIP_OK(hipStreamSynchronize(waits));
+  ASSERT_HIP_OK(hipStreamDestroy(waits));
+  ASSERT_HIP_OK(hipStreamDestroy(stores));
+}
+
+TEST_F(EmulationStreamsTest, TheNullStreamWaitsForBlockingStreams) {
+  auto* words = Allocate(2);
+  hipStream_t blocking = NewStream(hipStreamDefault);
+  hipStream_t free = NewStream();
+  ASSERT_HIP_OK(LaunchWaitFor(words, nullptr, 1, blocking));
+  ASSERT_HIP_OK(LaunchStoreFlag(words + 1, 1, nullptr));  // the null stream
+  EXPECT_EQ(hipStreamQuery(nullptr), hipErrorNotReady);
+  ASSERT_HIP_OK(LaunchStoreFlag(words, 1, free));
+  EXPECT_HIP_OK(hipStreamSynchronize(nullptr));
+  EXPECT_EQ(hipStreamQuery(blocking), hipSuccess);
+  ASSERT_HIP_OK(hipStreamDestroy(blocking));
+  ASSERT_HIP_OK(hipStreamDestroy(free));
+}
+
+TEST_F(EmulationStreamsTest, EventsOrderStreamsOfDifferentDevices) {
+  auto* flag = Allocate(1, 0);
+  hipStream_t first = NewStream();
+  auto* in = Allocate(1, 1);
+  auto* out = Allocate(1, 1);
+  hipStream_t second = NewStream();
+  hipEvent_t event = nullptr;
+  ASSERT_HIP_OK(hipEventCreateWithFlags(&event, hipEventDisableTiming));
+  EXPECT_HIP_OK(hipEventQuery(event));  // never recorded
+  ASSERT_HIP_OK(hipSetDevice(0));
+  ASSERT_HIP_OK(LaunchWaitFor(flag, nullptr, 1, first));
+  ASSERT_HIP_OK(hipEventRecord(event, first));
+  ASSERT_HIP_OK(hipSetDevice(1));
+  ASSERT_HIP_OK(hipStreamWaitEvent(second, event, 0));
+  ASSERT_HIP_OK(LaunchIncrement(in, out, 1, second));
+  EXPECT_EQ(hipEventQuery(event), hipErrorNotReady);
+  EXPECT_EQ(hipStreamQuery(second), hipErrorNotReady);
+  ASSERT_HIP_OK(hipSetDevice(0));
+  ASSERT_HIP_OK(LaunchStoreFlag(flag, 1, nullptr));
+  EXPECT_HIP_OK(hipEventSynchronize(event));
+  EXPECT_HIP_OK(hipStreamSynchronize(second));
+  EXPECT_EQ(Read(out, 1)[0], 1U);
+  ASSERT_HIP_OK(hipEventDestroy(event));
+  EXPECT_EQ(hipEventQuery(event), hipErrorInvalidHandle);
+  ASSERT_HIP_OK(hipStreamDestroy(first));
+  ASSERT_HIP_OK(hipStreamDestroy(second));
+}
+
+TEST_F(EmulationStreamsTest, EventsTellTime) {
+  auto* flag = Allocate(1);
+  auto* waited = Allocate<int64_t>(1);
+  hipEvent_t start = nullptr;
+  hipEvent_t stop = nullptr;
+  ASSERT_HIP_OK(hipEventCreate(&start));
+  ASSERT_HIP_OK(hipEventCreate(&stop));
+  float ms = -1;
+  EXPECT_EQ(hipEventElapsedTime(&ms, start, stop), hipErrorInvalidHandle);
+  ASSERT_HIP_OK(hipEventRecord(start, nullptr));
+  ASSERT_HIP_OK(LaunchWaitWithDeadline(flag, 20'000'000, waited, 1, nullptr));
+  ASSERT_HIP_OK(hipEventRecord(stop, nullptr));
+  EXPECT_EQ(hipEventElapsedTime(&ms, start, stop), hipErrorNotReady);
+  ASSERT_HIP_OK(hipEventSynchronize(stop));
+  ASSERT_HIP_OK(hipEventElapsedTime(&ms, start, stop));
+  EXPECT_GE(ms, 20.0F);
+  EXPECT_LT(ms, 1000.0F);
+  ASSERT_HIP_OK(hipEventDestroy(start));
+  ASSERT_HIP_OK(hipEventDestroy(stop));
+}
+
+// Kernels that look at the clock only now and then still notice their deadline soon.
+TEST_F(EmulationStreamsTest, DeadlinesAreNoticed) {
+  auto* flag = Allocate(1);
+  auto* waited = Allocate<int64_t>(1);
+  for (const int polls_per_clock : {1, 256}) {
+    ASSERT_HIP_OK(LaunchWaitWithDeadline(flag, 10'000'000, waited, polls_per_clock, nullptr));
+    ASSERT_HIP_OK(hipDeviceSynchronize());
+    const int64_t ticks = Read(waited, 1)[0];
+    EXPECT_GT(ticks, 10'000'000);
+    EXPECT_LT(ticks, 500'000'000);
+  }
+}
+
+TEST_F(EmulationStreamsTest, KernelsOfAllDevicesRunAtOnce) {
+  int devices = 0;
+  ASSERT_HIP_OK(hipGetDeviceCount(&devices));
+  EnablePeerAccess();
+  std::vector<uint32_t*> flags;
+  for (int i = 0; i < devices; ++i) flags.push_back(Allocate(1, i));
+  for (uint32_t round = 1; round <= 50; ++round) {
+    for (int i = 0; i < devices; ++i) {
+      ASSERT_HIP_OK(hipSetDevice(i));
+      ASSERT_HIP_OK(LaunchHandshake(flags[static_cast<size_t>(i)],
+                                    flags[static_cast<size_t>((i + 1) % devices)], round, nullptr));
+    }
+  }
+  for (int i = 0; i < devices; ++i) {
+    ASSERT_HIP_OK(hipSetDevice(i));
+    EXPECT_HIP_OK(hipDeviceSynchronize());
+  }
+}
+
+TEST_F(EmulationStreamsTest, HostThreadsThatPollDoNotStarveTheDevices) {
+  int devices = 0;
+  ASSERT_HIP_OK(hipGetDeviceCount(&devices));
+  EnablePeerAccess();
+  std::vector<uint32_t*> flags;
+  for (int i = 0; i < devices; ++i) flags.push_back(Allocate(1, i));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < devices; ++i) {
+    threads.emplace_back([&, i] {
+      EXPECT_HIP_OK(hipSetDevice(i));
+      hipStream_t stream = NewStream();
+      for (uint32_t round = 1; round <= 20; ++round) {
+        EXPECT_HIP_OK(LaunchHandshake(flags[static_cast<size_t>(i)],
+                                      flags[static_cast<size_t>((i + 1) % devices)], round,
+                                      stream));
+        while (hipStreamQuery(stream) == hipErrorNotReady) {
+        }
+      }
+      EXPECT_HIP_OK(hipStreamDestroy(stream));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(EmulationStreamsTest, HostFunctionsRunInOrder) {
+  auto* flag = Allocate(1);
+  hipStream_t stream = NewStream();
+  std::atomic<int> calls{0};
+  ASSERT_HIP_OK(LaunchWaitFor(flag, nullptr, 1, stream));
+  ASSERT_HIP_OK(hipLaunchHostFunc(
+      stream, [](void* counter) { static_cast<std::atomic<int>*>(counter)->fetch_add(1); },
+      &calls));
+  EXPECT_EQ(hipStreamQuery(stream), hipErrorNotReady);
+  EXPECT_EQ(calls.load(), 0);
+  ASSERT_HIP_OK(LaunchStoreFlag(flag, 1, nullptr));
+  ASSERT_HIP_OK(hipStreamSynchronize(stream));
+  EXPECT_EQ(calls.load(), 1);
+  ASSERT_HIP_OK(hipStreamDestroy(stream));
+}
+
+TEST_F(EmulationStreamsTest, PinnedMemoryIsSharedWithTheHost) {
+  uint32_t* flag = nullptr;
+  ASSERT_HIP_OK(hipHostMalloc(&flag, 4, hipHostMallocMapped));
+  *flag = 0;
+  void* on_device = nullptr;
+  ASSERT_HIP_OK(hipHostGetDevicePointer(&on_device, flag, 0));
+  ASSERT_HIP_OK(LaunchWaitFor(static_cast<uint32_t*>(on_device), nullptr, 7, nullptr));
+  EXPECT_EQ(hipStreamQuery(nullptr), hipErrorNotReady);
+  __atomic_store_n(flag, 7, __ATOMIC_RELEASE);
+  EXPECT_HIP_OK(hipDeviceSynchronize());
+  hipPointerAttribute_t attributes;
+  ASSERT_HIP_OK(hipPointerGetAttributes(&attributes, flag));
+  EXPECT_EQ(attributes.type, hipMemoryTypeHost);
+  EXPECT_EQ(hipFree(flag), hipErrorInvalidValue);
+  EXPECT_HIP_OK(hipHostFree(flag));
+}
+
+TEST_F(EmulationStreamsTest, FreshMemoryIsNotZeroAndFreedMemoryIsGivenBack) {
+  constexpr size_t kBytes = 256 << 20;
+  size_t free_before = 0;
+  size_t total = 0;
+  ASSERT_HIP_OK(hipMemGetInfo(&free_before, &total));
+  char* memory = nullptr;
+  ASSERT_HIP_OK(hipMalloc(&memory, kBytes));
+  char first = 0;
+  ASSERT_HIP_OK(hipMemcpy(&first, memory, 1, hipMemcpyDeviceToHost));
+  EXPECT_NE(first, 0);
+  ASSERT_HIP_OK(hipMemset(memory, 1, kBytes));
+  const size_t with = ResidentBytes();
+  size_t free_with = 0;
+  ASSERT_HIP_OK(hipMemGetInfo(&free_with, &total));
+  EXPECT_EQ(free_before - free_with, kBytes);
+  ASSERT_HIP_OK(hipFree(memory));
+  EXPECT_LT(ResidentBytes(), with - kBytes / 2);
+  EXPECT_EQ(hipMalloc(&memory, total + 1), hipErrorOutOfMemory);
+  EXPECT_EQ(hipGetLastError(), hipErrorOutOfMemory);
+}
+
+TEST_F(EmulationStreamsTest, CopiesCheckTheirPointers) {
+  auto* memory = Allocate<char>(100);
+  char host[200] = {};
+  EXPECT_EQ(hipMemcpy(memory, host, 101, hipMemcpyHostToDevice), hipErrorInvalidValue);
+  EXPECT_EQ(hipMemcpy(memory + 99, host, 2, hipMemcpyHostToDevice), hipErrorInvalidValue);
+  EXPECT_EQ(hipMemcpy(memory - 1, host, 1, hipMemcpyHostToDevice), hipErrorInvalidValue);
+  EXPECT_EQ(hipMemcpy(memory, nullptr, 1, hipMemcpyHostToDevice), hipErrorInvalidValue);
+  EXPECT_EQ(hipMemcpy(memory, reinterpret_cast<void*>(4096), 1, hipMemcpyDefault),
+            hipErrorInvalidValue);
+  EXPECT_EQ(hipMemcpy(host, host + 100, 1, hipMemcpyHostToDevice), hipErrorInvalidValue);
+  EXPECT_EQ(hipMemcpy(memory, host, 1, hipMemcpyDeviceToHost), hipErrorInvalidValue);
+  EXPECT_EQ(hipMemset(memory, 0, 101), hipErrorInvalidValue);
+  EXPECT_EQ(hipMemset(host, 0, 1), hipErrorInvalidValue);
+  char* freed = nullptr;
+  ASSERT_HIP_OK(hipMalloc(&freed, 100));
+  ASSERT_HIP_OK(hipFree(freed));
+  EXPECT_EQ(hipMemset(freed, 0, 100), hipErrorInvalidValue);
+  EXPECT_EQ(hipFree(freed), hipErrorInvalidValue);
+  EXPECT_EQ(hipFree(memory + 16), hipErrorInvalidValue);
+  EXPECT_HIP_OK(hipFree(nullptr));
+  EXPECT_EQ(hipGetLastError(), hipErrorInvalidValue);
+}
+
+TEST_F(EmulationStreamsTest, PeerCopiesNeedNoPeerAccess) {
+  auto* from = Allocate(4, 0);
+  auto* to = Allocate(4, 1);
+  ASSERT_HIP_OK(hipMemset(from, 3, 16));
+  EXPECT_HIP_OK(hipMemcpyPeerAsync(to, 1, from, 0, 16, nullptr));
+  EXPECT_THAT(Read(to, 4), Each(0x03030303U));
+  EXPECT_EQ(hipMemcpyPeerAsync(to, 0, from, 0, 16, nullptr), hipErrorInvalidValue);
+}
+
+TEST_F(EmulationStreamsTest, DevicesAndPeers) {
+  int devices = 0;
+  ASSERT_HIP_OK(hipGetDeviceCount(&devices));
+  EXPECT_EQ(hipSetDevice(devices), hipErrorInvalidDevice);
+  int can = -1;
+  ASSERT_HIP_OK(hipDeviceCanAccessPeer(&can, 0, 1));
+  EXPECT_EQ(can, 1);
+  ASSERT_HIP_OK(hipDeviceCanAccessPeer(&can, 0, 0));
+  EXPECT_EQ(can, 0);
+  char id[32];
+  ASSERT_HIP_OK(hipDeviceGetPCIBusId(id, sizeof(id), 1));
+  EXPECT_STREQ(id, "0000:02:00.0");
+  emulation::Config config = initial_config();
+  config.devices = 2;
+  Reconfigure(config);
+  ASSERT_HIP_OK(hipGetDeviceCount(&devices));
+  EXPECT_EQ(devices, 2);
+  ASSERT_HIP_OK(hipSetDevice(0));
+  EXPECT_HIP_OK(hipDeviceEnablePeerAccess(1, 0));
+  (void)hipGetLastError();
+  EXPECT_EQ(hipDeviceEnablePeerAccess(1, 0), hipErrorPeerAccessAlreadyEnabled);
+  EXPECT_EQ(hipGetLastError(), hipErrorPeerAccessAlreadyEnabled);
+  EXPECT_EQ(hipGetLastError(), hipSuccess);
+  EXPECT_HIP_OK(hipDeviceDisablePeerAccess(1));
+  EXPECT_EQ(hipDeviceDisablePeerAccess(1), hipErrorPeerAccessNotEnabled);
+  EXPECT_STREQ(hipGetErrorName(hipErrorPeerAccessNotEnabled), "hipErrorPeerAccessNotEnabled");
+  hipStreamCaptureStatus status = hipStreamCaptureStatusActive;
+  EXPECT_HIP_OK(hipStreamIsCapturing(nullptr, &status));
+  EXPECT_EQ(status, hipStreamCaptureStatusNone);
+  EXPECT_EQ(hipStreamBeginCapture(nullptr, hipStreamCaptureModeGlobal), hipErrorNotSupported);
+}
+
+}  // namespace
+}  // namespace octet
