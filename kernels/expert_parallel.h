@@ -112,7 +112,8 @@ class ExpertParallel {
                                const CombineArgs& args) = 0;
 
   // The same in two launches, between which the caller may enqueue work of its own. Any rank may
-  // choose either form; results are the same to the bit.
+  // choose either form; results are the same to the bit. kFailedPrecondition for steps in an order
+  // that cannot be (a receive without its send, a second send before the receive).
   virtual absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) = 0;
   virtual absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) = 0;
   virtual absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,

@@ -10,8 +10,7 @@
 // Send. Rows are packed, so that an even walk over them is an even walk over experts. Before the
 // first row the block waits for the credit that says that the origin has summed up its last call.
 // Receive. A wave takes one part of one token's row, waits for the token's K flags (a lane each)
-// and sums in float32, k ascending, each product and each sum rounded. The last block returns the
-// credits.
+// and sums in float32, k ascending, each product and each sum rounded.
 //
 // Both run side by side in one grid, in blocks of their own, or in two launches one after the
 // other.
@@ -23,6 +22,7 @@
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/phase.h"
 #include "runtime/device/block_counter.h"
+#include "runtime/device/call_epoch_device.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -64,25 +64,29 @@ __device__ void SendRow(const CombineParams& p, uint64_t epoch, int row, int par
 
 template <typename Codec, typename Trace>
 __device__ void Send(const CombineParams& p) {
+  __shared__ int32_t granted;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Trace trace(c.trace);
-  const uint64_t epoch = c.state->combine_send.epoch;
-  if (WaitCredits(c, layout.combine_credits, epoch, Site::kCombineCredit)) {
-    const int waves = blockDim.x / device::kWaveSize;
-    const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
+  const int waves = blockDim.x / device::kWaveSize;
+  const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
+  const uint64_t epoch =
+      device::BeginCall(&c.state->combine_send, static_cast<uint32_t>(c.send_blocks));
+  if (blockIdx.x == 0) ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
+  AwaitCredits(c, layout.combine_credits, epoch, Site::kCombineCredit, &granted);
+  __syncthreads();
+  if (granted != 0) {
     for (int item = blockIdx.x * waves + Wave(); item < items; item += c.send_blocks * waves) {
       const int row = item / layout.row_parts;
       SendRow<Codec>(p, epoch, row, item - row * layout.row_parts, trace);
     }
   }
-  if (device::LastBlock(&c.state->combine_send.blocks_done, static_cast<uint32_t>(c.send_blocks))) {
-    if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks) {
-      StoreRelease<Scope::kSystem>(
-          Layout::FlagOf(c.peers.base[threadIdx.x], layout.combine_source_flags, c.peers.rank),
-          epoch);
-    }
-    if (threadIdx.x == 0) c.state->combine_send.epoch = epoch + 1;
+  if (c.source_flags &&
+      device::LastBlock(&c.state->combine_senders_done, static_cast<uint32_t>(c.send_blocks)) &&
+      static_cast<int>(threadIdx.x) < layout.num_ranks) {
+    StoreRelease<Scope::kSystem>(
+        Layout::FlagOf(c.peers.base[threadIdx.x], layout.combine_source_flags, c.peers.rank),
+        epoch);
   }
 }
 
@@ -146,9 +150,10 @@ __device__ void Receive(const CombineParams& p) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Trace trace(c.trace);
-  const uint64_t epoch = c.state->combine_receive.epoch;
   const int block = static_cast<int>(blockIdx.x) - c.send_blocks;
   const int num_blocks = static_cast<int>(gridDim.x) - c.send_blocks;
+  const uint64_t epoch =
+      device::BeginCall(&c.state->combine_receive, static_cast<uint32_t>(num_blocks));
   const int waves = blockDim.x / device::kWaveSize;
   const int num_waves = num_blocks * waves;
   const int parts = layout.row_parts;
@@ -177,10 +182,6 @@ __device__ void Receive(const CombineParams& p) {
                       range.end, shares * device::kWaveSize);
       trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
     }
-  }
-  if (device::LastBlock(&c.state->combine_receive.blocks_done, static_cast<uint32_t>(num_blocks))) {
-    ReturnCredits(c, layout.combine_credits, epoch);
-    if (threadIdx.x == 0) c.state->combine_receive.epoch = epoch + 1;
   }
 }
 

@@ -230,8 +230,8 @@ absl::Status Direct::ResetControl(Rank& rank, uint64_t epoch) {
   }
   std::vector<char> bytes(mine.state.bytes());
   State state = {};
-  for (PhaseState* phase : {&state.dispatch_send, &state.dispatch_receive, &state.combine_send,
-                            &state.combine_receive}) {
+  for (device::CallEpoch* phase : {&state.dispatch_send, &state.dispatch_receive,
+                                   &state.combine_send, &state.combine_receive}) {
     phase->epoch = epoch;
   }
   std::memcpy(bytes.data(), &state, sizeof(state));
@@ -244,7 +244,7 @@ absl::Status Direct::ResetControl(Rank& rank, uint64_t epoch) {
 absl::Status Direct::Recover(Rank& rank) {
   const auto r = static_cast<size_t>(rank.rank());
   if (ranks_[r].state.bytes() == 0) return absl::OkStatus();  // failed before it was made
-  ranks_[r].received = false;
+  ranks_[r].stage = Stage::kNone;
   // Beyond any epoch of before, the same on all ranks.
   return ResetControl(rank, (++recoveries_[r] << kCallBits) + 1);
 }
@@ -260,7 +260,13 @@ absl::Status Direct::Describe(int rank, const device::FailureRecord& record) con
   return DeadlineStatus(rank, text.phase, text.flag, plain, DeviceTicks(record.waited_ticks));
 }
 
-absl::Status Direct::CheckDispatch(const DispatchArgs& args) const {
+absl::Status Direct::CheckDispatch(Rank& rank, const DispatchArgs& args) const {
+  const Stage stage = ranks_[static_cast<size_t>(rank.rank())].stage;
+  if (stage == Stage::kSent || stage == Stage::kCombineSent) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the last ", stage == Stage::kSent ? "dispatch" : "combine",
+                     " of this rank has been sent but not received"));
+  }
   if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
     return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
                                                    "; it must be from 0 to max_tokens_per_rank, ",
@@ -276,18 +282,28 @@ absl::Status Direct::CheckDispatch(const DispatchArgs& args) const {
   return absl::OkStatus();
 }
 
-absl::Status Direct::CheckHandle(Rank& rank, const DispatchHandle& handle, bool needs_rows) const {
+absl::Status Direct::CheckHandle(Rank& rank, const DispatchHandle& handle, Stage stage) const {
   const RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
   if (handle.call != mine.calls || handle.call == 0) {
     return absl::FailedPreconditionError(absl::StrCat("the handle is of dispatch ", handle.call,
                                                       " of this rank, whose last is ", mine.calls));
   }
-  if (needs_rows != mine.received) {
-    return absl::FailedPreconditionError(
-        needs_rows ? "this dispatch has not been received (or its node has failed since)"
-                   : "this dispatch has been received already");
+  if (mine.stage == stage) return absl::OkStatus();
+  switch (mine.stage) {
+    case Stage::kNone:
+      return absl::FailedPreconditionError("the node has failed since this dispatch; it is void");
+    case Stage::kSent:
+      return absl::FailedPreconditionError("this dispatch has been sent but not received");
+    case Stage::kReceived:
+      return absl::FailedPreconditionError(
+          "this dispatch has been received; its combine has not "
+          "been sent");
+    case Stage::kCombineSent:
+      return absl::FailedPreconditionError(
+          "the combine of this dispatch has been sent but not "
+          "received");
   }
-  return absl::OkStatus();
+  return absl::InternalError("unknown stage");
 }
 
 CommonParams Direct::Common(Rank& rank, Phases phases) const {
@@ -367,42 +383,46 @@ Received Direct::ReceivedOn(Rank& rank, const DispatchHandle& handle) const {
 
 absl::StatusOr<DispatchHandle> Direct::DispatchSend(Rank& rank, const DispatchArgs& args) {
   RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(CheckDispatch(args));
+  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, args, Phases::kSend));
-  mine.received = false;
+  mine.stage = Stage::kSent;
   return DispatchHandle{++mine.calls, args.num_tokens, args.topk_idx, args.topk_weights};
 }
 
 absl::StatusOr<Received> Direct::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
-  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, /*needs_rows=*/false));
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, Stage::kSent));
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, {}, Phases::kReceive));
-  ranks_[static_cast<size_t>(rank.rank())].received = true;
+  ranks_[static_cast<size_t>(rank.rank())].stage = Stage::kReceived;
   return ReceivedOn(rank, handle);
 }
 
 absl::StatusOr<Received> Direct::Dispatch(Rank& rank, const DispatchArgs& args) {
   RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(CheckDispatch(args));
+  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, args, Phases::kBoth));
-  mine.received = true;
+  mine.stage = Stage::kReceived;
   return ReceivedOn(
       rank, DispatchHandle{++mine.calls, args.num_tokens, args.topk_idx, args.topk_weights});
 }
 
 absl::Status Direct::CombineSend(Rank& rank, const DispatchHandle& handle,
                                  const CombineArgs& args) {
-  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, /*needs_rows=*/true));
-  return EnqueueCombine(rank, handle, args, Phases::kSend);
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, Stage::kReceived));
+  OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, Phases::kSend));
+  ranks_[static_cast<size_t>(rank.rank())].stage = Stage::kCombineSent;
+  return absl::OkStatus();
 }
 
 absl::Status Direct::CombineReceive(Rank& rank, const DispatchHandle& handle,
                                     const CombineArgs& args) {
-  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, /*needs_rows=*/true));
-  return EnqueueCombine(rank, handle, args, Phases::kReceive);
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, Stage::kCombineSent));
+  OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, Phases::kReceive));
+  ranks_[static_cast<size_t>(rank.rank())].stage = Stage::kReceived;
+  return absl::OkStatus();
 }
 
 absl::Status Direct::Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
-  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, /*needs_rows=*/true));
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle, Stage::kReceived));
   return EnqueueCombine(rank, handle, args, Phases::kBoth);
 }
 

@@ -52,6 +52,8 @@ class Direct final : public ExpertParallel, private NodeClient {
   absl::Span<const std::string> trace_tags() const override;
 
  private:
+  // How far the last dispatch of a rank has come, by what has been enqueued.
+  enum class Stage { kNone, kSent, kReceived, kCombineSent };
   // One rank's memory and where it stands.
   struct RankState {
     DeviceMemory state;  // State, with E expert_slots
@@ -59,8 +61,8 @@ class Direct final : public ExpertParallel, private NodeClient {
     DeviceMemory sources;
     DeviceMemory expert_counts;
     DeviceMemory expert_offsets;
-    uint64_t calls = 0;     // dispatches begun on this rank
-    bool received = false;  // the last of them has a receive enqueued
+    uint64_t calls = 0;  // dispatches begun on this rank
+    Stage stage = Stage::kNone;
   };
   enum class Phases { kSend, kReceive, kBoth };
 
@@ -74,8 +76,9 @@ class Direct final : public ExpertParallel, private NodeClient {
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
   absl::Status Recover(Rank& rank) override;
 
-  absl::Status CheckDispatch(const DispatchArgs& args) const;
-  absl::Status CheckHandle(Rank& rank, const DispatchHandle& handle, bool needs_rows) const;
+  absl::Status CheckDispatch(Rank& rank, const DispatchArgs& args) const;
+  // That `handle` is the rank's last dispatch and has come just to `stage`.
+  absl::Status CheckHandle(Rank& rank, const DispatchHandle& handle, Stage stage) const;
   CommonParams Common(Rank& rank, Phases phases) const;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,

@@ -16,7 +16,7 @@
 // credit that says that its slots have been consumed.
 // Receive. All counts give the place of each (expert, source) in the packed output; the index in
 // the packet gives the place therein. Work is walked over the concatenation of all sources, so that
-// waves have equal shares when sources have not. The last block returns the credits.
+// waves have equal shares when sources have not.
 //
 // Both run side by side in one grid, in blocks of their own, or in two launches one after the
 // other.
@@ -28,6 +28,7 @@
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/phase.h"
 #include "runtime/device/block_counter.h"
+#include "runtime/device/call_epoch_device.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -49,8 +50,8 @@ constexpr int kTileRows = 256;
 struct SendShared {
   int32_t* expert_before;  // [E] rows to each expert that come before the tile
   int32_t* rank_before;    // [kMaxRanks] rows to each rank that come before the tile
-  int32_t* expert;         // [kTileRows] the tile's ids; -1: not sent
-  int32_t* slot;           // [kTileRows]
+  int32_t* expert;         // [kTileRows] the tile's ids
+  int32_t* slot;           // [kTileRows] -1: not sent
   int32_t* index;          // [kTileRows]
 
   __device__ SendShared(int32_t* shared, int num_experts)
@@ -78,24 +79,33 @@ __device__ __forceinline__ bool IsExpert(int32_t id, const Layout& layout) {
   return id >= 0 && id < layout.num_experts;
 }
 
-// Rows of flat tokens [0, end) to each expert and to each rank.
-__device__ void CountBefore(const DispatchParams& p, const SendShared& s, int end) {
+// Loads of the routing that a thread has in flight.
+constexpr int kIdsInFlight = 4;
+
+// Counts rows of flat tokens [from, first) to each expert and rank on top of what is there, and
+// takes the ids of [first, first + rows) as the tile.
+__device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int from, int first,
+                            int rows) {
   const Layout& layout = p.common.layout;
-  for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) s.expert_before[i] = 0;
-  for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.rank_before[i] = 0;
-  __syncthreads();
-  for (int flat = threadIdx.x; flat < end; flat += blockDim.x) {
-    const int32_t id = p.topk_idx[flat];
-    if (IsExpert(id, layout)) FetchAddRelaxed<Scope::kBlock>(&s.expert_before[id], 1);
-  }
-  __syncthreads();
-  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
-    const int32_t rows = s.expert_before[e];
-    if (rows != 0) {
-      FetchAddRelaxed<Scope::kBlock>(&s.rank_before[e / layout.num_local_experts], rows);
+  const int end = first + rows;
+  const int step = blockDim.x;
+  for (int next = from + static_cast<int>(threadIdx.x); next < end; next += kIdsInFlight * step) {
+    int32_t ids[kIdsInFlight];
+#pragma unroll
+    for (int u = 0; u < kIdsInFlight; ++u) {
+      ids[u] = next + u * step < end ? p.topk_idx[next + u * step] : -1;
+    }
+#pragma unroll
+    for (int u = 0; u < kIdsInFlight; ++u) {
+      const int flat = next + u * step;
+      if (flat >= first) {
+        if (flat < end) s.expert[flat - first] = ids[u];
+      } else if (IsExpert(ids[u], layout)) {
+        FetchAddRelaxed<Scope::kBlock>(&s.expert_before[ids[u]], 1);
+        FetchAddRelaxed<Scope::kBlock>(&s.rank_before[ids[u] / layout.num_local_experts], 1);
+      }
     }
   }
-  __syncthreads();
 }
 
 // Tells every destination how many rows each of its experts gets from this rank.
@@ -111,57 +121,56 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
   }
 }
 
-// The tile's ids, refused where they cannot be right; a refused id is not sent.
-__device__ void LoadTile(const DispatchParams& p, const SendShared& s, int first, int rows) {
+// Refuses an id that cannot be right.
+__device__ bool CheckId(const DispatchParams& p, int flat, int32_t id) {
   const Layout& layout = p.common.layout;
-  for (int i = threadIdx.x; i < rows; i += blockDim.x) {
-    const int flat = first + i;
-    int32_t id = p.topk_idx[flat];
-    Site refused = Site::kExpertOutOfRange;
-    bool ok = id >= -1 && id < layout.num_experts;
-    if (ok && id >= 0) {
-      for (int before = flat - flat % layout.topk; before < flat; ++before) {
-        if (p.topk_idx[before] == id) {
-          refused = Site::kExpertTwice;
-          ok = false;
-        }
+  Site refused = Site::kExpertOutOfRange;
+  bool ok = id >= -1 && id < layout.num_experts;
+  if (ok && id >= 0) {
+    for (int before = flat - flat % layout.topk; before < flat; ++before) {
+      if (p.topk_idx[before] == id) {
+        refused = Site::kExpertTwice;
+        ok = false;
       }
     }
-    if (!ok) {
-      device::Fail(p.common.failure, device::FailureKind::kInput,
-                   MakeSite(refused, -1, static_cast<uint32_t>(flat)), layout.num_experts,
-                   static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
-      id = -1;
-    }
-    s.expert[i] = id;
   }
-  __syncthreads();
+  if (!ok) {
+    device::Fail(p.common.failure, device::FailureKind::kInput,
+                 MakeSite(refused, -1, static_cast<uint32_t>(flat)),
+                 static_cast<uint64_t>(layout.num_experts),
+                 static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
+  }
+  return ok;
 }
 
 // Where each of the tile's rows goes.
-__device__ void PlaceTile(const DispatchParams& p, const SendShared& s, int rows) {
+__device__ void PlaceTile(const DispatchParams& p, const SendShared& s, int first, int rows) {
   const int num_local = p.common.layout.num_local_experts;
   for (int i = threadIdx.x; i < rows; i += blockDim.x) {
     const int32_t id = s.expert[i];
-    if (id < 0) continue;
-    const int rank = id / num_local;
-    if (p.atomic_slots) {
-      s.slot[i] = FetchAddRelaxed<Scope::kDevice>(&p.common.state->rank_slots[rank], 1);
-      s.index[i] = FetchAddRelaxed<Scope::kDevice>(&p.common.state->expert_slots[id], 1);
-      continue;
-    }
-    const int first_expert = rank * num_local;
-    int32_t slot = s.rank_before[rank];
-    int32_t index = s.expert_before[id];
-    for (int j = 0; j < i; ++j) {
-      const int32_t other = s.expert[j];
-      slot += other >= first_expert && other < first_expert + num_local ? 1 : 0;
-      index += other == id ? 1 : 0;
+    int32_t slot = -1;
+    int32_t index = 0;
+    if (CheckId(p, first + i, id) && id >= 0) {
+      const int rank = id / num_local;
+      if (p.atomic_slots) {
+        slot = FetchAddRelaxed<Scope::kDevice>(&p.common.state->rank_slots[rank], 1);
+        index = FetchAddRelaxed<Scope::kDevice>(&p.common.state->expert_slots[id], 1);
+      } else {
+        const int first_expert = rank * num_local;
+        slot = s.rank_before[rank];
+        index = s.expert_before[id];
+        for (int j = 0; j < i; ++j) {
+          const int32_t other = s.expert[j];
+          slot += other >= first_expert && other < first_expert + num_local ? 1 : 0;
+          index += other == id ? 1 : 0;
+        }
+      }
+      // Refused ids can make it look as if there were more rows than there can be.
+      if (slot >= p.common.layout.slots_per_source) slot = -1;
     }
     s.slot[i] = slot;
     s.index[i] = index;
   }
-  __syncthreads();
 }
 
 // Sends the tile's rows, a wave for each part.
@@ -174,13 +183,12 @@ __device__ void SendTile(const DispatchParams& p, const SendShared& s, uint64_t 
   for (int item = Wave(); item < rows * layout.row_parts; item += waves) {
     const int i = item / layout.row_parts;
     const int part = item - i * layout.row_parts;
-    const int32_t id = s.expert[i];
-    const int slot = id < 0 ? 0 : s.slot[i];
-    // Ids that occur twice (and are refused elsewhere) can ask for more slots than there are.
-    if (id < 0 || slot >= layout.slots_per_source) continue;
+    const int slot = s.slot[i];
+    if (slot < 0) continue;
     const uint64_t start = trace.Start();
     const int flat = first + i;
     const int token = flat / layout.topk;
+    const int32_t id = s.expert[i];
     const int rank = id / layout.num_local_experts;
     char* base = peers.base[rank];
     const Vec16* row =
@@ -198,52 +206,64 @@ __device__ void SendTile(const DispatchParams& p, const SendShared& s, uint64_t 
   }
 }
 
+// A block's share of the rows, tile by tile.
+template <typename Trace>
+__device__ void SendRows(const DispatchParams& p, const SendShared& s, uint64_t epoch, int begin,
+                         int end, const Trace& trace) {
+  __shared__ int32_t granted;
+  const uint64_t start = trace.Start();
+  int counted = p.atomic_slots ? begin : 0;
+  for (int first = begin; first < end; first += kTileRows) {
+    const int rows = end - first < kTileRows ? end - first : kTileRows;
+    ReadRouting(p, s, counted, first, rows);
+    counted = first;
+    __syncthreads();
+    PlaceTile(p, s, first, rows);
+    if (first == begin) {
+      AwaitCredits(p.common, p.common.layout.credits, epoch, Site::kDispatchCredit, &granted);
+    }
+    __syncthreads();
+    if (first == begin) trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+    if (granted != 0) SendTile(p, s, epoch, first, rows, trace);
+    __syncthreads();
+  }
+}
+
 template <typename Trace>
 __device__ void Send(const DispatchParams& p, int32_t* shared) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const SendShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
-  const uint64_t epoch = c.state->dispatch_send.epoch;
+  for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
+  const uint64_t epoch =
+      device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(c.send_blocks));
   const int num_rows = p.num_tokens * layout.topk;
+
   // With more than one block the first one only counts, so that counts leave before most rows.
   const int block = blockIdx.x;
+  if (block == 0) {
+    ReturnCredits(c, epoch - 1, c.state->combine_receive.epoch - 1);
+    ReadRouting(p, s, 0, num_rows, 0);
+    __syncthreads();
+    SendCounts(p, s, epoch);
+    if (c.send_blocks == 1) {
+      __syncthreads();
+      for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
+      __syncthreads();
+    }
+  }
   const int row_blocks = c.send_blocks > 1 ? c.send_blocks - 1 : 1;
   const int row_block = c.send_blocks > 1 ? block - 1 : 0;
-
-  const uint64_t start = trace.Start();
-  if (block == 0) {
-    CountBefore(p, s, num_rows);
-    SendCounts(p, s, epoch);
-    __syncthreads();
-  }
   if (row_block >= 0) {
     const int share = (num_rows + row_blocks - 1) / row_blocks;
     const int begin = row_block * share < num_rows ? row_block * share : num_rows;
     const int end = begin + share < num_rows ? begin + share : num_rows;
-    if (begin < end) {
-      if (!p.atomic_slots) CountBefore(p, s, begin);
-      const bool free = WaitCredits(c, layout.credits, epoch, Site::kDispatchCredit);
-      for (int first = begin; first < end; first += kTileRows) {
-        const int rows = end - first < kTileRows ? end - first : kTileRows;
-        LoadTile(p, s, first, rows);
-        PlaceTile(p, s, rows);
-        if (first == begin) trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
-        if (free) SendTile(p, s, epoch, first, rows, trace);
-        __syncthreads();
-        for (int i = threadIdx.x; i < rows; i += blockDim.x) {
-          const int32_t id = s.expert[i];
-          if (id < 0) continue;
-          FetchAddRelaxed<Scope::kBlock>(&s.expert_before[id], 1);
-          FetchAddRelaxed<Scope::kBlock>(&s.rank_before[id / layout.num_local_experts], 1);
-        }
-        __syncthreads();
-      }
-    }
+    SendRows(p, s, epoch, begin, end, trace);
   }
 
-  if (device::LastBlock(&c.state->dispatch_send.blocks_done,
-                        static_cast<uint32_t>(c.send_blocks))) {
+  if ((c.source_flags || p.atomic_slots) &&
+      device::LastBlock(&c.state->dispatch_senders_done, static_cast<uint32_t>(c.send_blocks))) {
     if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks) {
       StoreRelease<Scope::kSystem>(
           Layout::FlagOf(c.peers.base[threadIdx.x], layout.source_flags, c.peers.rank), epoch);
@@ -254,7 +274,6 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
         c.state->expert_slots[i] = 0;
       }
     }
-    if (threadIdx.x == 0) c.state->dispatch_send.epoch = epoch + 1;
   }
 }
 
@@ -341,9 +360,10 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   const Layout& layout = c.layout;
   const ReceiveShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
-  const uint64_t epoch = c.state->dispatch_receive.epoch;
   const int block = static_cast<int>(blockIdx.x) - c.send_blocks;
   const int num_blocks = static_cast<int>(gridDim.x) - c.send_blocks;
+  const uint64_t epoch =
+      device::BeginCall(&c.state->dispatch_receive, static_cast<uint32_t>(num_blocks));
 
   const uint64_t start = trace.Start();
   bool ok = ReceiveCounts(p, s, epoch);
@@ -362,11 +382,6 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
       }
       first = end;
     }
-  }
-  if (device::LastBlock(&c.state->dispatch_receive.blocks_done,
-                        static_cast<uint32_t>(num_blocks))) {
-    ReturnCredits(c, layout.credits, epoch);
-    if (threadIdx.x == 0) c.state->dispatch_receive.epoch = epoch + 1;
   }
 }
 

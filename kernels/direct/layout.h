@@ -22,6 +22,7 @@
 #include <cstdint>
 
 #include "kernels/device/row_source.h"
+#include "runtime/device/call_epoch.h"
 #include "runtime/device/peers.h"
 
 namespace octet::direct {
@@ -41,18 +42,15 @@ struct alignas(kLineBytes) Flag {
   uint64_t epoch;
 };
 
-// What a phase remembers between calls, in the rank's own memory.
-struct alignas(kLineBytes) PhaseState {
-  uint64_t epoch;        // of the next call, from 1; advanced by the phase's last block
-  uint32_t blocks_done;  // of the running call
-};
-
 // The rank's own memory, not seen by peers.
 struct State {
-  PhaseState dispatch_send;
-  PhaseState dispatch_receive;
-  PhaseState combine_send;
-  PhaseState combine_receive;
+  device::CallEpoch dispatch_send;
+  device::CallEpoch dispatch_receive;
+  device::CallEpoch combine_send;
+  device::CallEpoch combine_receive;
+  // Senders that are done; used where something comes after the last of them. Zero between calls.
+  uint32_t dispatch_senders_done;
+  uint32_t combine_senders_done;
   // Slots::kAtomic only; zero between calls.
   int32_t rank_slots[kMaxRanks];
   int32_t expert_slots[1];  // [E]: the allocation is longer

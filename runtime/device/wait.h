@@ -1,5 +1,5 @@
-// Every wait of every kernel. A wait polls relaxed at system scope, ends with one acquire fence,
-// and has a deadline: it ends in a FailureRecord, never in a hang.
+// Every wait of every kernel. A wait polls at system scope, ends with acquire semantics, and has a
+// deadline: it ends in a FailureRecord, never in a hang.
 //
 // Epochs are call numbers that only grow; 64 bits never wrap. "Arrived" means at least as far along
 // as expected, so that a writer which is already a call ahead is not missed.
@@ -43,7 +43,7 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
 template <typename T, typename Arrived>
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, Arrived arrived) {
-  T seen = LoadRelaxed<Scope::kSystem>(word);
+  T seen = Poll<Scope::kSystem>(word);
   if (!arrived(seen)) {
     uint64_t start = 0;
     uint32_t polls = 0;
@@ -62,10 +62,10 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
         }
       }
       Pause();
-      seen = LoadRelaxed<Scope::kSystem>(word);
+      seen = Poll<Scope::kSystem>(word);
     } while (!arrived(seen));
   }
-  FenceAcquire<Scope::kSystem>();
+  AcquirePolled<Scope::kSystem>();
   return true;
 }
 

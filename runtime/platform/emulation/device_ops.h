@@ -115,6 +115,15 @@ __device__ inline void FenceRelease() {
   emulation::Fence(internal::MemoryOrder::kRelease, internal::kMemoryScope<scope>);
 }
 
+template <Scope scope, typename T>
+__device__ inline T Poll(const T* p, internal::Location where = internal::Location::current()) {
+  return LoadRelaxed<scope>(p, where);
+}
+template <Scope scope>
+__device__ inline void AcquirePolled() {
+  FenceAcquire<scope>();
+}
+
 // ---- waves
 
 __device__ inline void SyncWave(internal::Location where = internal::Location::current()) {
