@@ -14,12 +14,19 @@ namespace octet {
 
 // The sentence for an expired wait:
 //   "rank 3: dispatch-receive waited 10.0 s for rank 5's token flag 17: expected epoch 42, seen 41"
-// `phase` and `flag` are the client's words for record.site. kDeadlineExceeded.
+// `phase` and `flag` are the client's words for record.site; a record without a peer says only
+// "for token flag 17". kDeadlineExceeded. `waited`: DeviceTicks(record.waited_ticks).
 absl::Status DeadlineStatus(int rank, absl::string_view phase, absl::string_view flag,
                             const device::FailureRecord& record, absl::Duration waited);
 
+// "10.0 s", "250 ms".
+std::string WaitText(absl::Duration waited);
+
 // Ticks of the GPUs' Clock() per second, as the host needs them for deadlines and traces.
 uint64_t DeviceClockHz();
+
+// A number of those ticks as a duration.
+absl::Duration DeviceTicks(uint64_t ticks);
 
 }  // namespace octet
 

@@ -25,8 +25,9 @@ class Node;
 struct NodeOptions {
   // GPUs 0 .. num_ranks-1 become ranks 0 .. num_ranks-1. 0: all that there are, kMaxRanks at most.
   int num_ranks = 0;
-  // How long any wait takes at most, on a GPU or between host threads. Zero: the environment's
-  // OCTET_TIMEOUT_MS, else 10 s.
+  // How long a wait on a GPU takes at most. Zero: the environment's OCTET_TIMEOUT_MS, else 10 s.
+  // Waits on the host are given more, so that a wait on a GPU, which knows more about what is
+  // missing, speaks first: barriers twice as long, idle streams six times as long and 5 s.
   absl::Duration timeout = absl::ZeroDuration();
   // Bind each rank's thread to the CPUs near its GPU, where that is known.
   bool pin_threads = true;
@@ -52,8 +53,9 @@ class Rank {
   absl::Status CoordinatedLaunch(absl::FunctionRef<absl::Status()> launch);
 
   // Waits until everything enqueued on stream() is done, polling. Reports a HIP error, or what a
-  // kernel of any rank has written into its FailureRecord (see Node::Run). Gives up, with
-  // kDeadlineExceeded, some time after the kernels' own deadline.
+  // kernel of any rank has written into its FailureRecord (see Node::Run), or kCancelled when
+  // another rank's body has failed. Gives up, with kDeadlineExceeded, long after the kernels' own
+  // deadline (NodeOptions::timeout).
   absl::Status Synchronize();
 
   // For the parameters of a kernel launched by client `client` (Node::AddClient).
@@ -89,7 +91,7 @@ class Node {
  public:
   // Starts the threads, switches on peer access between all pairs and creates the streams.
   //   kUnavailable         no GPU or no driver
-  //   kInvalidArgument     more ranks than GPUs, or than kMaxRanks
+  //   kInvalidArgument     more ranks than GPUs, or than kMaxRanks; OCTET_TIMEOUT_MS is no number
   //   kFailedPrecondition  a pair without peer access (named), no cooperative launch
   static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeOptions& options = {});
   ~Node();
@@ -111,7 +113,8 @@ class Node {
   // While kernels of several ranks wait for each other, `body` must not make HIP calls that wait
   // for a device (hipMalloc, hipFree, hipMemcpy, hipDeviceSynchronize): they can deadlock. Use
   // streams, and Synchronize first.
-  // One Run at a time; not from inside `body`.
+  // One Run at a time; not from inside `body`: kFailedPrecondition. So does every Run after one
+  // from which the node could not recover (a stream that does not drain, a failed Recover).
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
 
   // Registers a client; the id goes into its kernels' FailurePort. The client must outlive its
@@ -122,7 +125,7 @@ class Node {
  private:
   friend class Rank;
   class Impl;
-  explicit Node(std::unique_ptr<Impl> impl);
+  Node();
   std::unique_ptr<Impl> impl_;
 };
 

@@ -3,6 +3,7 @@
 #define OCTET_RUNTIME_SYMMETRIC_HEAP_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -28,12 +29,14 @@ class SymmetricHeap {
   SymmetricHeap(const SymmetricHeap&) = delete;
   SymmetricHeap& operator=(const SymmetricHeap&) = delete;
 
-  // `count` objects of T at one offset of all heaps; never given back before the heap itself.
+  // `count` objects of T at one offset of all heaps; never given back before the heap itself. One
+  // thread at a time.
   //   kResourceExhausted  says how many bytes are needed and how many are left
-  //   kInvalidArgument    alignment not a power of two
+  //   kInvalidArgument    alignment not a power of two, or more than the heaps themselves have
   template <typename T>
   absl::StatusOr<SymmetricPtr<T>> Allocate(size_t count, size_t alignment = kAlignment) {
-    absl::StatusOr<size_t> offset = AllocateBytes(count * sizeof(T), alignment);
+    const size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+    absl::StatusOr<size_t> offset = AllocateBytes(bytes, alignment);
     if (!offset.ok()) return offset.status();
     return SymmetricPtr<T>{*offset};
   }

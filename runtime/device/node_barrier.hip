@@ -1,0 +1,37 @@
+// One block per GPU: thread r tells rank r that this GPU is here, then waits for rank r's word.
+//
+//   GPU 0: arrived[ 0 1 2 ]     GPU 1: arrived[ 0 1 2 ]     GPU 2: arrived[ 0 1 2 ]
+//                     ^                           ^
+//                     +------ thread 0 ------ thread 1 of GPU 2
+#include "runtime/device/node_barrier.h"
+
+#include <hip/hip_runtime.h>
+
+#include "device_ops.h"
+#include "runtime/device/clock.h"
+#include "runtime/device/node_barrier_device.h"
+
+namespace octet::device {
+namespace {
+
+constexpr int kThreads = 64;  // whole waves of 32 or 64, and at least kMaxRanks
+static_assert(kThreads >= kMaxRanks);
+
+}  // namespace
+
+__global__ void NodeBarrierKernel(NodeBarrierParams params) { NodeBarrier(params); }
+
+hipError_t LaunchNodeBarrier(const NodeBarrierParams& params, hipStream_t stream) {
+  NodeBarrierParams copy = params;
+  void* args[] = {&copy};
+  return hipLaunchCooperativeKernel(NodeBarrierKernel, dim3(1), dim3(kThreads), args, 0, stream);
+}
+
+hipError_t LoadNodeBarrier() {
+  hipFuncAttributes attributes;
+  return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(NodeBarrierKernel));
+}
+
+uint64_t ClockHz() { return kClockHz; }
+
+}  // namespace octet::device

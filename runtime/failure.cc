@@ -1,0 +1,37 @@
+#include "runtime/failure.h"
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "runtime/device/clock.h"
+#include "runtime/device/failure_record.h"
+
+namespace octet {
+
+absl::Status DeadlineStatus(int rank, absl::string_view phase, absl::string_view flag,
+                            const device::FailureRecord& record, absl::Duration waited) {
+  const std::string owner = record.peer >= 0 ? absl::StrCat("rank ", record.peer, "'s ") : "";
+  return absl::DeadlineExceededError(absl::StrCat(
+      "rank ", rank, ": ", phase, " waited ", WaitText(waited), " for ", owner, flag, " ",
+      record.index, ": expected epoch ", record.expected, ", seen ", record.seen));
+}
+
+std::string WaitText(absl::Duration waited) {
+  if (waited >= absl::Seconds(1)) {
+    return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(waited));
+  }
+  return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(waited));
+}
+
+uint64_t DeviceClockHz() { return device::ClockHz(); }
+
+absl::Duration DeviceTicks(uint64_t ticks) {
+  return absl::Seconds(static_cast<double>(ticks) / static_cast<double>(DeviceClockHz()));
+}
+
+}  // namespace octet

@@ -1,0 +1,114 @@
+#include "runtime/host_barrier.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "runtime/backoff.h"
+#include "runtime/cpu_affinity.h"
+#include "runtime/failure.h"
+
+namespace octet {
+namespace {
+
+// A slot's word: the round in the low bits. A rank that leaves keeps its round, since slower ranks
+// may not have looked at it yet.
+constexpr uint64_t kLeftBit = uint64_t{1} << 63;
+constexpr uint64_t kMaskedBit = uint64_t{1} << 62;
+constexpr uint64_t kRoundMask = kMaskedBit - 1;
+
+bool Passed(uint64_t word, uint64_t round) {
+  return (word & kMaskedBit) != 0 || (word & kRoundMask) >= round;
+}
+
+// Reading the clock costs more than a poll.
+constexpr uint64_t kPollsPerSlowCheck = 64;
+
+}  // namespace
+
+HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout)
+    : num_ranks_(num_ranks),
+      timeout_(timeout),
+      spin_(static_cast<size_t>(num_ranks) <= AllowedCpus().size()),
+      slots_(std::make_unique<Slot[]>(num_ranks)) {}
+
+// Looks at all ranks, not only at the first one that is missing.
+bool HostBarrier::CheckSlowly(uint64_t round, absl::Duration waited) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    const uint64_t word = slots_[rank].word.load(std::memory_order_acquire);
+    if (Passed(word, round)) continue;
+    if ((word & kLeftBit) != 0) {
+      Abort(absl::AbortedError(absl::StrCat("rank ", rank, " has left Run")));
+      return false;
+    }
+    missing.push_back(rank);
+  }
+  if (waited < timeout_ || missing.empty()) return true;
+  Abort(absl::DeadlineExceededError(absl::StrCat("host barrier waited ", WaitText(waited),
+                                                 " for rank", missing.size() > 1 ? "s " : " ",
+                                                 absl::StrJoin(missing, ", "))));
+  return false;
+}
+
+absl::Status HostBarrier::Arrive(int rank) {
+  if (aborted_.load(std::memory_order_acquire)) return AbortStatus();
+  const uint64_t word = slots_[rank].word.fetch_add(1, std::memory_order_release) + 1;
+  if ((word & (kLeftBit | kMaskedBit)) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " comes to a barrier after it has left"));
+  }
+
+  std::optional<std::chrono::steady_clock::time_point> start;
+  Backoff backoff(spin_);
+  int next = 0;  // all ranks before this one have come
+  while (true) {
+    while (next < num_ranks_ && Passed(slots_[next].word.load(std::memory_order_acquire), word)) {
+      ++next;
+    }
+    if (next == num_ranks_) return absl::OkStatus();
+    if (aborted_.load(std::memory_order_acquire)) return AbortStatus();
+    backoff.Wait();
+    if (backoff.polls() % kPollsPerSlowCheck == 0) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!start.has_value()) start = now;
+      if (!CheckSlowly(word, absl::FromChrono(now - *start))) return AbortStatus();
+    }
+  }
+}
+
+void HostBarrier::Leave(int rank, bool masked) {
+  slots_[rank].word.fetch_or(masked ? kLeftBit | kMaskedBit : kLeftBit, std::memory_order_acq_rel);
+}
+
+void HostBarrier::Abort(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (aborted_.load(std::memory_order_relaxed)) return;
+  status_ = status;
+  aborted_.store(true, std::memory_order_release);
+}
+
+void HostBarrier::Reset() {
+  absl::MutexLock lock(&mutex_);
+  status_ = absl::OkStatus();
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    slots_[rank].word.store(0, std::memory_order_relaxed);
+  }
+  aborted_.store(false, std::memory_order_release);
+}
+
+absl::Status HostBarrier::AbortStatus() const {
+  absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
+}  // namespace octet

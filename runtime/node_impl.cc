@@ -1,0 +1,312 @@
+#include "runtime/node_impl.h"
+
+#include <hip/hip_runtime.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "runtime/backoff.h"
+#include "runtime/cpu_affinity.h"
+#include "runtime/failure.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+// The node itself as the owner of kernels.
+constexpr uint32_t kNodeClient = 0;
+constexpr uint32_t kNodeBarrierSite = 0;
+
+// See NodeOptions::timeout.
+constexpr int kBarrierTimeouts = 2;
+constexpr int kDrainTimeouts = 6;
+constexpr absl::Duration kDrainExtra = absl::Seconds(5);
+
+// Reading the clock costs more than a poll.
+constexpr uint64_t kPollsPerClockCheck = 16;
+
+// A kernel stores its record before it raises the abort word, but the kernel that raised the word
+// need not be the one that is still writing the record.
+constexpr int kRecordPolls = 1000;
+
+}  // namespace
+
+Node::Impl::Impl(Node* node, Topology topology, int num_ranks, absl::Duration timeout)
+    : topology_(std::move(topology)),
+      timeout_(timeout),
+      ranks_(num_ranks),
+      barrier_(num_ranks, kBarrierTimeouts * timeout),
+      spin_(static_cast<size_t>(num_ranks) <= AllowedCpus().size()),
+      gpu_control_(num_ranks, nullptr) {
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ranks_[rank].node_ = node;
+    ranks_[rank].rank_ = rank;
+    ranks_[rank].device_ = rank;
+  }
+}
+
+Node::Impl::~Impl() {
+  if (threads_ == nullptr || stuck_) return;
+  threads_->Execute([this](int rank) { StopRank(ranks_[rank]); });
+}
+
+absl::Status Node::Impl::Start(bool pin_threads) {
+  OCTET_ASSIGN_OR_RETURN(threads_, RankThreads::Start(num_ranks()));
+  std::vector<absl::Status> statuses(num_ranks());
+  threads_->Execute([&](int rank) { statuses[rank] = StartRank(ranks_[rank], pin_threads); });
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    OCTET_RETURN_IF_ERROR(WithRank(rank, statuses[rank]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Node::Impl::StartRank(Rank& rank, bool pin_thread) {
+  const GpuInfo& gpu = topology_.gpus[rank.device_];
+  if (pin_thread && !gpu.near_cpus.empty()) {
+    OCTET_RETURN_IF_ERROR(PinCallingThread(gpu.near_cpus));
+  }
+  OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(rank.device_));
+  OCTET_RETURN_IF_ERROR(EnablePeers(rank));
+  OCTET_RETURN_IF_GPU_ERROR(hipStreamCreateWithFlags(&rank.stream_, hipStreamNonBlocking));
+  OCTET_RETURN_IF_GPU_ERROR(hipEventCreateWithFlags(&rank.drained_, hipEventDisableTiming));
+  OCTET_RETURN_IF_GPU_ERROR(device::LoadNodeBarrier());
+
+  void* memory = nullptr;
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipExtMallocWithFlags(&memory, sizeof(GpuControl), hipDeviceMallocUncached));
+  gpu_control_[rank.rank_] = static_cast<GpuControl*>(memory);
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(memory, 0, sizeof(GpuControl), rank.stream_));
+  OCTET_RETURN_IF_GPU_ERROR(hipStreamSynchronize(rank.stream_));
+
+  if (rank.rank_ == 0) {
+    OCTET_RETURN_IF_GPU_ERROR(
+        hipHostMalloc(&memory, sizeof(HostControl),
+                      hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent));
+    host_control_ = static_cast<HostControl*>(memory);
+    ResetHostControl();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Node::Impl::EnablePeers(const Rank& rank) {
+  for (const Rank& peer : ranks_) {
+    if (peer.rank_ == rank.rank_) continue;
+    const hipError_t error = hipDeviceEnablePeerAccess(peer.device_, 0);
+    if (error == hipErrorPeerAccessAlreadyEnabled) {
+      (void)hipGetLastError();  // it would come back from the next launch
+    } else if (error != hipSuccess) {
+      const absl::Status status = GpuStatus(error, "hipDeviceEnablePeerAccess");
+      return absl::FailedPreconditionError(absl::StrCat("GPU ", rank.device_,
+                                                        " cannot access the memory of GPU ",
+                                                        peer.device_, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Node::Impl::StopRank(Rank& rank) {
+  // Nobody is left to tell about errors.
+  if (rank.drained_ != nullptr) (void)hipEventDestroy(rank.drained_);
+  if (rank.stream_ != nullptr) (void)hipStreamDestroy(rank.stream_);
+  if (gpu_control_[rank.rank_] != nullptr) (void)hipFree(gpu_control_[rank.rank_]);
+  if (rank.rank_ == 0 && host_control_ != nullptr) (void)hipHostFree(host_control_);
+}
+
+// ---- running
+
+absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
+  if (RankThreads::OnRankThread()) {
+    return absl::FailedPreconditionError("Node::Run called from inside the body of a Run");
+  }
+  if (running_.exchange(true)) {
+    return absl::FailedPreconditionError("Node::Run called while another Run is in progress");
+  }
+  absl::Status status = broken_;
+  if (status.ok()) {
+    RunPhase(body);
+    CollectRecords();
+    status = log_.Cause();
+    if (!status.ok()) {
+      if (const absl::Status recovered = Recover(); !recovered.ok()) {
+        broken_ = absl::FailedPreconditionError(absl::StrCat(
+            "the node has not recovered from '", status.message(), "': ", recovered.message()));
+      }
+    }
+  }
+  running_ = false;
+  return status;
+}
+
+void Node::Impl::RunPhase(absl::FunctionRef<absl::Status(Rank&)> body) {
+  barrier_.Reset();
+  log_.Clear();
+  host_failed_ = false;
+  threads_->Execute([&](int r) {
+    Rank& rank = ranks_[r];
+    if (const absl::Status status = body(rank); !status.ok()) Fail(r, status);
+    barrier_.Leave(r);
+    if (const absl::Status status = Drain(rank); !status.ok()) {
+      Fail(r, status);
+    }
+  });
+}
+
+void Node::Impl::Fail(int rank, const absl::Status& status) {
+  log_.AddStatus(rank, status, AbortRaised() && !host_failed_);
+  host_failed_ = true;
+  std::atomic_ref<uint32_t>(host_control_->abort_word).store(1, std::memory_order_release);
+  barrier_.Abort(
+      absl::CancelledError(absl::StrCat("released, since ", WithRank(rank, status).message())));
+}
+
+absl::Status Node::Impl::Drain(Rank& rank) {
+  const absl::Duration limit = kDrainTimeouts * timeout_ + kDrainExtra;
+  OCTET_RETURN_IF_GPU_ERROR(hipEventRecord(rank.drained_, rank.stream_));
+  const auto start = std::chrono::steady_clock::now();
+  Backoff backoff(spin_);
+  hipError_t error;
+  while ((error = hipEventQuery(rank.drained_)) == hipErrorNotReady) {
+    backoff.Wait();
+    if (backoff.polls() % kPollsPerClockCheck != 0) continue;
+    const absl::Duration waited = absl::FromChrono(std::chrono::steady_clock::now() - start);
+    if (waited > limit) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the stream is not idle after ", WaitText(waited)));
+    }
+  }
+  (void)hipGetLastError();  // "not ready" counts as an error on some platforms
+  return GpuStatus(error, "work on the rank's stream");
+}
+
+absl::Status Node::Impl::Synchronize(Rank& rank) {
+  OCTET_RETURN_IF_ERROR(Drain(rank));
+  return AbortRaised() ? WhyStopped() : absl::OkStatus();
+}
+
+absl::Status Node::Impl::WhyStopped() const {
+  for (int poll = 0; poll < kRecordPolls; ++poll) {
+    for (int rank = 0; rank < num_ranks(); ++rank) {
+      device::FailureRecord record;
+      if (ReadRecord(rank, &record)) return WithRank(rank, DescribeRecord(rank, record));
+    }
+    if (host_failed_) return absl::CancelledError("released, since another rank has failed");
+    std::this_thread::yield();
+  }
+  return absl::CancelledError("released, since a kernel of another rank has failed");
+}
+
+void Node::Impl::CollectRecords() {
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    device::FailureRecord record;
+    if (ReadRecord(rank, &record)) log_.AddRecord(rank, record, DescribeRecord(rank, record));
+  }
+}
+
+absl::Status Node::Impl::Recover() {
+  // A stream that does not drain after all waits were told to leave never will.
+  std::vector<absl::Status> drained(num_ranks());
+  threads_->Execute([&](int rank) { drained[rank] = Drain(ranks_[rank]); });
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (absl::IsDeadlineExceeded(drained[rank])) stuck_ = true;
+    OCTET_RETURN_IF_ERROR(WithRank(rank, drained[rank]));
+  }
+
+  ResetHostControl();
+  const auto clients = Clients();
+  RunPhase([&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_GPU_ERROR(
+        hipMemsetAsync(gpu_control_[rank.rank_], 0, sizeof(GpuControl), rank.stream_));
+    OCTET_RETURN_IF_ERROR(Synchronize(rank));
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    for (const auto& [id, client] : clients) OCTET_RETURN_IF_ERROR(client->Recover(rank));
+    return absl::OkStatus();
+  });
+  CollectRecords();
+  return log_.Cause();
+}
+
+// ---- failure records
+
+device::FailurePort Node::Impl::failure_port(int rank, uint32_t client) const {
+  return {.abort_word = &host_control_->abort_word,
+          .record = &host_control_->records[rank].record,
+          .claimed = &gpu_control_[rank]->claimed,
+          .deadline_ticks = static_cast<uint64_t>(absl::ToDoubleSeconds(timeout_) *
+                                                  static_cast<double>(DeviceClockHz())),
+          .client = client};
+}
+
+bool Node::Impl::AbortRaised() const {
+  return std::atomic_ref<uint32_t>(host_control_->abort_word).load(std::memory_order_acquire) != 0;
+}
+
+bool Node::Impl::ReadRecord(int rank, device::FailureRecord* record) const {
+  device::FailureRecord& theirs = host_control_->records[rank].record;
+  if (std::atomic_ref<uint32_t>(theirs.complete).load(std::memory_order_acquire) == 0) return false;
+  *record = theirs;
+  return true;
+}
+
+void Node::Impl::ResetHostControl() { *host_control_ = HostControl(); }
+
+absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& record) const {
+  if (record.client == kNodeClient) {
+    return DeadlineStatus(rank, "node barrier", "arrival at rank", record,
+                          DeviceTicks(record.waited_ticks));
+  }
+  absl::MutexLock lock(&clients_mutex_);
+  if (const auto it = clients_.find(record.client); it != clients_.end()) {
+    return it->second->Describe(rank, record);
+  }
+  const std::string phase = absl::StrCat("site ", record.site, " of client ", record.client);
+  if (record.kind == device::FailureKind::kInput) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(phase, " refused element ", record.index, " of its input: ", record.seen));
+  }
+  return DeadlineStatus(rank, phase, "flag", record, DeviceTicks(record.waited_ticks));
+}
+
+// ---- clients
+
+std::vector<std::pair<uint32_t, NodeClient*>> Node::Impl::Clients() const {
+  absl::MutexLock lock(&clients_mutex_);
+  return {clients_.begin(), clients_.end()};
+}
+
+uint32_t Node::Impl::AddClient(NodeClient* client) {
+  absl::MutexLock lock(&clients_mutex_);
+  const uint32_t id = next_client_++;
+  clients_[id] = client;
+  return id;
+}
+
+void Node::Impl::RemoveClient(uint32_t id) {
+  absl::MutexLock lock(&clients_mutex_);
+  clients_.erase(id);
+}
+
+absl::Status Node::Impl::EnqueueNodeBarrier(Rank& rank) {
+  device::NodeBarrierParams params = {};
+  params.rank = rank.rank_;
+  params.num_ranks = num_ranks();
+  params.port = failure_port(rank.rank_, kNodeClient);
+  params.site = kNodeBarrierSite;
+  for (int peer = 0; peer < num_ranks(); ++peer) params.state[peer] = &gpu_control_[peer]->barrier;
+  return OCTET_GPU(device::LaunchNodeBarrier(params, rank.stream_));
+}
+
+}  // namespace octet

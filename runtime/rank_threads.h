@@ -1,0 +1,48 @@
+// One persistent thread per rank, asleep between tasks.
+#ifndef OCTET_RUNTIME_RANK_THREADS_H_
+#define OCTET_RUNTIME_RANK_THREADS_H_
+
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace octet {
+
+class RankThreads {
+ public:
+  // kResourceExhausted when the system has no more threads.
+  static absl::StatusOr<std::unique_ptr<RankThreads>> Start(int num_ranks);
+  ~RankThreads();
+  RankThreads(const RankThreads&) = delete;
+  RankThreads& operator=(const RankThreads&) = delete;
+
+  // Calls task(rank) on every rank's thread at once and returns when all have returned. One call at
+  // a time, not from a rank's thread.
+  void Execute(absl::FunctionRef<void(int)> task);
+
+  // True on a rank's thread, of any RankThreads.
+  static bool OnRankThread();
+
+ private:
+  RankThreads() = default;
+  void Loop(int rank);
+
+  std::vector<std::thread> threads_;
+  absl::Mutex mutex_;
+  absl::CondVar work_;
+  absl::CondVar done_;
+  const absl::FunctionRef<void(int)>* task_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_RANK_THREADS_H_

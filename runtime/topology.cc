@@ -1,0 +1,113 @@
+#include "runtime/topology.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/cpu_affinity.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+absl::StatusOr<GpuInfo> Describe(int device, const std::vector<int>& allowed_cpus) {
+  GpuInfo gpu;
+  gpu.device = device;
+  hipDeviceProp_t properties;
+  OCTET_RETURN_IF_GPU_ERROR(hipGetDeviceProperties(&properties, device));
+  gpu.name = properties.name;
+  gpu.memory_bytes = properties.totalGlobalMem;
+
+  int cooperative = 0;
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipDeviceGetAttribute(&gpu.num_compute_units, hipDeviceAttributeMultiprocessorCount, device));
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipDeviceGetAttribute(&gpu.wave_size, hipDeviceAttributeWarpSize, device));
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipDeviceGetAttribute(&cooperative, hipDeviceAttributeCooperativeLaunch, device));
+  gpu.cooperative_launch = cooperative != 0;
+
+  // Where the GPU sits is worth knowing and not worth failing for.
+  char bus_id[64] = "";
+  if (hipDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) == hipSuccess) {
+    gpu.pci_bus_id = bus_id;
+  } else {
+    (void)hipGetLastError();
+  }
+  gpu.numa_node = NumaNodeOfPciDevice(gpu.pci_bus_id);
+  const std::vector<int> near = CpusOfNumaNode(gpu.numa_node);
+  std::set_intersection(near.begin(), near.end(), allowed_cpus.begin(), allowed_cpus.end(),
+                        std::back_inserter(gpu.near_cpus));
+  return gpu;
+}
+
+absl::StatusOr<Topology> Discover() {
+  Topology topology;
+  topology.platform = OCTET_PLATFORM_NAME;
+  int count = 0;
+  OCTET_RETURN_IF_GPU_ERROR(hipGetDeviceCount(&count));
+  if (count == 0) return absl::UnavailableError("no GPU");
+  OCTET_RETURN_IF_GPU_ERROR(hipDriverGetVersion(&topology.driver_version));
+  OCTET_RETURN_IF_GPU_ERROR(hipRuntimeGetVersion(&topology.runtime_version));
+
+  const std::vector<int> allowed_cpus = AllowedCpus();
+  topology.can_access.assign(count, std::vector<bool>(count, true));
+  for (int device = 0; device < count; ++device) {
+    OCTET_ASSIGN_OR_RETURN(GpuInfo gpu, Describe(device, allowed_cpus));
+    topology.gpus.push_back(std::move(gpu));
+    for (int peer = 0; peer < count; ++peer) {
+      if (peer == device) continue;
+      int can = 0;
+      OCTET_RETURN_IF_GPU_ERROR(hipDeviceCanAccessPeer(&can, device, peer));
+      topology.can_access[device][peer] = can != 0;
+    }
+  }
+  return topology;
+}
+
+}  // namespace
+
+absl::Status Topology::CheckRanks(int num_ranks) const {
+  if (num_ranks < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("num_ranks is ", num_ranks));
+  }
+  if (num_ranks > static_cast<int>(gpus.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(num_ranks, " ranks asked for, ", gpus.size(), " GPUs found"));
+  }
+  std::vector<std::string> faults;
+  for (int device = 0; device < num_ranks; ++device) {
+    if (!gpus[device].cooperative_launch) {
+      faults.push_back(absl::StrCat("GPU ", device, " has no cooperative launch"));
+    }
+    for (int peer = 0; peer < num_ranks; ++peer) {
+      if (peer != device && !can_access[device][peer]) {
+        faults.push_back(absl::StrCat("GPU ", device, " cannot access the memory of GPU ", peer));
+      }
+    }
+  }
+  if (faults.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrJoin(faults, "; "));
+}
+
+absl::StatusOr<Topology> DiscoverTopology() {
+  int before = -1;
+  const bool had_device = hipGetDevice(&before) == hipSuccess;
+  absl::StatusOr<Topology> topology = Discover();
+  if (had_device) {
+    OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(before));
+  } else {
+    (void)hipGetLastError();
+  }
+  return topology;
+}
+
+}  // namespace octet
