@@ -38,6 +38,7 @@ bool FindSegment(Segment* segment) {
 [[noreturn]] void Refuse(Lane* lane, const char* access, const void* address, const char* why,
                          const Location& where) {
   Worker* worker = Worker::Current();
+  TsanIgnoreBegin();
   std::string what = worker->machine()->memory.Describe(address);
   what = std::string(access) + " " + what + " " + DescribeWhere(where) + ": " + why;
   worker->FailFromLane(lane, hipErrorIllegalAddress, std::move(what));

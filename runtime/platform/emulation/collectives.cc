@@ -16,6 +16,7 @@ bool SamePlace(const Location& a, const Location& b) {
 
 [[noreturn]] void FailDivergent(Lane* lane, const char* what, const Location& where,
                                 const char* other_what, const Location& other_where) {
+  TsanIgnoreBegin();
   std::string report = "diverges: is at ";
   report += what;
   report += " " + DescribeWhere(where) + " while others wait at ";
@@ -159,6 +160,7 @@ void SyncGrid(Location where) {
   Wave* wave = lane->wave;
   Grid* grid = wave->block->grid;
   if (!grid->cooperative || grid->lanes_gone != 0) {
+    TsanIgnoreBegin();
     std::string report = "this_grid().sync() " + DescribeWhere(where);
     report += grid->cooperative ? ": other lanes have left the kernel already"
                                 : ": the launch was not cooperative";

@@ -68,12 +68,12 @@ Stream* Device::NewStream(bool is_null, bool blocking) {
 void Device::Enqueue(Stream* stream, Operation operation) {
   {
     std::lock_guard lock(mutex);
-    operation.sequence = next_sequence++;
+    machine->last_enqueue_ns.store(WallNs(), std::memory_order_relaxed);
+    operation.sequence = machine->last_sequence.fetch_add(1, std::memory_order_acq_rel) + 1;
     TsanRelease(&stream->tsan_sync);
     stream->queue.push_back(std::move(operation));
     ++stream->enqueued;
   }
-  machine->last_enqueue_ns.store(WallNs(), std::memory_order_relaxed);
   machine->Kick();
 }
 
@@ -89,10 +89,10 @@ hipError_t Device::Synchronize(Stream* stream) {
 hipError_t Device::SynchronizeAll() {
   HostWait wait(machine);
   std::unique_lock lock(mutex);
-  const uint64_t sequence = next_sequence;
+  const uint64_t last = machine->last_sequence.load(std::memory_order_acquire);
   progressed.wait(lock, [&] {
     return std::ranges::all_of(streams, [&](const auto& stream) {
-      return stream->queue.empty() || stream->queue.front().sequence >= sequence;
+      return stream->queue.empty() || stream->queue.front().sequence > last;
     });
   });
   for (const auto& stream : streams) TsanAcquire(&stream->tsan_sync);
@@ -101,7 +101,7 @@ hipError_t Device::SynchronizeAll() {
 
 // ---- HostFunctionThread
 
-HostFunctionThread::~HostFunctionThread() {
+void HostFunctionThread::Stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -175,6 +175,7 @@ Machine::~Machine() {
   stopping.store(true, std::memory_order_release);
   Kick();
   for (const auto& worker : workers) worker->Join();
+  host_functions.Stop();
   for (hipEvent_t event : live_events) delete event;
 }
 

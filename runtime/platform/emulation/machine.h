@@ -49,7 +49,6 @@ class Device {
   std::mutex mutex;
   std::condition_variable progressed;  // an operation has finished
   std::vector<std::unique_ptr<Stream>> streams;
-  uint64_t next_sequence = 1;
 
   // The worker only.
   ResourcePool resources;
@@ -64,7 +63,8 @@ class Device {
 // Runs host functions of streams, which may block, so that the workers need not.
 class HostFunctionThread {
  public:
-  ~HostFunctionThread();
+  // Waits for the function that is under way; the others are dropped.
+  void Stop();
   void Run(Device* device, Stream* stream, hipHostFn_t function, void* argument);
 
  private:
@@ -116,6 +116,7 @@ class Machine {
   std::atomic<int> host_waiters{0};
   std::atomic<uint64_t> last_host_wait_ns{0};
   std::atomic<uint64_t> last_enqueue_ns{0};
+  std::atomic<uint64_t> last_sequence{0};  // of all operations
 
   std::atomic<bool> stopping{false};
   std::atomic<uint64_t> kicks{0};

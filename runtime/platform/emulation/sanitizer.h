@@ -20,6 +20,13 @@
 #endif
 #if defined(OCTET_EMULATION_TSAN)
 #include <sanitizer/tsan_interface.h>
+
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
 #endif
 
 namespace octet::emulation {
@@ -45,6 +52,14 @@ inline void* TsanCurrentContext() { return __tsan_get_current_fiber(); }
 inline void TsanSwitchContext(void* context) {
   __tsan_switch_to_fiber(context, __tsan_switch_to_fiber_no_sync);
 }
+inline void TsanIgnoreBegin() {
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+inline void TsanIgnoreEnd() {
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
 #else
 inline constexpr bool kTsan = false;
 inline void TsanRelease(void*) {}
@@ -53,6 +68,8 @@ inline void* TsanCreateContext() { return nullptr; }
 inline void TsanDestroyContext(void*) {}
 inline void* TsanCurrentContext() { return nullptr; }
 inline void TsanSwitchContext(void*) {}
+inline void TsanIgnoreBegin() {}
+inline void TsanIgnoreEnd() {}
 #endif
 
 // Runs a scope in another of ThreadSanitizer's contexts, on the same stack.
@@ -69,6 +86,16 @@ class TsanContextScope {
 
  private:
   void* before_;
+};
+
+// The emulation's own doings in a context that is watched: allocation and the C library's functions
+// are, even when called from code that is not instrumented.
+class TsanIgnoreScope {
+ public:
+  TsanIgnoreScope() { TsanIgnoreBegin(); }
+  ~TsanIgnoreScope() { TsanIgnoreEnd(); }
+  TsanIgnoreScope(const TsanIgnoreScope&) = delete;
+  TsanIgnoreScope& operator=(const TsanIgnoreScope&) = delete;
 };
 
 }  // namespace octet::emulation

@@ -41,6 +41,7 @@ void* StaticShared(Lane* lane, Control* control) {
   for (const auto& [key, memory] : block->statics) {
     if (key == control) return memory;
   }
+  TsanIgnoreBegin();
   if (block->shared_bytes + control->bytes > kSharedBytesPerBlock ||
       block->shared_used + RoundUp(control->bytes) > kSharedMappedBytes) {
     std::string report = "static shared memory of " + std::to_string(control->bytes);
@@ -50,10 +51,13 @@ void* StaticShared(Lane* lane, Control* control) {
   }
   void* memory = TakeShared(block, control->bytes);
   block->statics.emplace_back(control, memory);
-  Machine* machine = block->grid->device->machine;
-  std::lock_guard lock(machine->function_mutex);
-  size_t& known = machine->static_shared[block->grid->kernel];
-  known = std::max(known, block->shared_bytes - block->grid->shared_bytes);
+  {
+    Machine* machine = block->grid->device->machine;
+    std::lock_guard lock(machine->function_mutex);
+    size_t& known = machine->static_shared[block->grid->kernel];
+    known = std::max(known, block->shared_bytes - block->grid->shared_bytes);
+  }
+  TsanIgnoreEnd();
   return memory;
 }
 

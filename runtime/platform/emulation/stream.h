@@ -26,7 +26,7 @@ struct Completion {
 struct Operation {
   enum class Kind { kKernel, kCopy, kFill, kRecord, kWait, kHostFunction };
   Kind kind = Kind::kKernel;
-  uint64_t sequence = 0;                   // in order of enqueuing on the device
+  uint64_t sequence = 0;                   // in order of enqueuing, of all devices
   std::unique_ptr<Grid> grid;              // kKernel
   void* to = nullptr;                      // kCopy, kFill
   const void* from = nullptr;              // kCopy

@@ -25,7 +25,8 @@ constexpr uint64_t kNsPerUs = 1'000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kStepNs = 200;              // virtual: one turn of a wave
 constexpr uint64_t kIdleStepNs = kNsPerMs;     // virtual: one round in which nothing happened
-constexpr uint64_t kQuietNs = 300 * kNsPerUs;  // a seeded run starts when hosts are quiet so long
+constexpr uint64_t kQuietNs = 300 * kNsPerUs;  // hosts that wait have enqueued nothing for so long
+constexpr uint64_t kLongQuietNs = 10 * kNsPerMs;  // hosts that do not
 
 // What a lane may look at after a timed wake-up without waiting again: enough to come past a loop's
 // occasional look at the clock.
@@ -67,15 +68,17 @@ uint64_t Worker::Random() {
 
 // ---- streams
 
-// With a seed, work starts only when the hosts have enqueued all they want and wait: what runs
-// beside what then does not depend on their timing.
-bool Worker::MayStart() const {
-  if (!seeded()) return true;
+// With a seed, work starts, and time passes for lanes that wait, only when the hosts have enqueued
+// all they want and wait: what runs beside what then does not depend on their timing. Hosts that
+// wait in ways of their own are given some time. `last_sequence` is the last operation to start.
+bool Worker::HostsAreQuiet(uint64_t* last_sequence) const {
+  *last_sequence = machine_->last_sequence.load(std::memory_order_acquire);
   const uint64_t now = WallNs();
-  const bool hosts_wait =
-      machine_->host_waiters.load(std::memory_order_acquire) > 0 ||
-      now - machine_->last_host_wait_ns.load(std::memory_order_relaxed) < kQuietNs;
-  return hosts_wait && now - machine_->last_enqueue_ns.load(std::memory_order_relaxed) > kQuietNs;
+  const uint64_t enqueued = machine_->last_enqueue_ns.load(std::memory_order_relaxed);
+  const uint64_t waited = machine_->last_host_wait_ns.load(std::memory_order_relaxed);
+  const bool hosts_wait = machine_->host_waiters.load(std::memory_order_acquire) > 0;
+  const uint64_t quiet = hosts_wait ? kQuietNs : kLongQuietNs;
+  return now > enqueued + quiet && (hosts_wait || now > waited + quiet);
 }
 
 // The null stream and the blocking streams take turns, in order of enqueuing.
@@ -94,7 +97,7 @@ bool Worker::IsReady(const Device& device, const Stream& stream) const {
   return true;
 }
 
-bool Worker::StartReadyOperations() {
+bool Worker::StartReadyOperations(uint64_t last_sequence) {
   bool started = false;
   for (Device* device : devices_) {
     bool again = true;
@@ -109,6 +112,7 @@ bool Worker::StartReadyOperations() {
       for (size_t i = 0; i < device->streams.size(); ++i) {
         Stream* stream = device->streams[i].get();
         if (stream->running || stream->queue.empty() || !IsReady(*device, *stream)) continue;
+        if (stream->queue.front().sequence > last_sequence) continue;
         stream->running = true;
         Operation* operation = &stream->queue.front();  // deque: stays where it is
         lock.unlock();
@@ -249,6 +253,33 @@ void Worker::DropBlock(Block* block) {
   grid->resources->ReturnShared(block->shared);
 }
 
+// Drops the blocks of the grid that are done, all of them if it failed. ThreadSanitizer: stacks and
+// the like go to other lanes only when the whole grid is done, and then to lanes ordered after it.
+void Worker::DropFinishedBlocks(Grid* grid) {
+  const auto is_done = [&](const std::unique_ptr<Block>& block) {
+    return grid->failed || block->live == 0;
+  };
+  if (kTsan) {
+    if (!std::ranges::all_of(grid->blocks, is_done)) return;
+    if (!grid->failed && grid->next_block < grid->num_blocks) {
+      grid->max_resident += static_cast<uint32_t>(grid->blocks.size());
+      return;
+    }
+    for (const auto& block : grid->blocks) {
+      for (Lane& lane : block->lanes) {
+        if (lane.waiting == Waiting::kGone || lane.stack == nullptr) continue;
+        TsanContextScope scope(lane.context.tsan_context);
+        TsanRelease(&grid->tsan_end);
+      }
+    }
+  }
+  std::erase_if(grid->blocks, [&](const std::unique_ptr<Block>& block) {
+    if (!is_done(block)) return false;
+    DropBlock(block.get());
+    return true;
+  });
+}
+
 void Worker::RetireFinished() {
   retire_needed_ = false;
   std::erase_if(
@@ -258,24 +289,7 @@ void Worker::RetireFinished() {
     std::erase_if(device->grids, [&](Grid* grid) {
       if (!grid->failed && !grid->block_done) return false;
       grid->block_done = false;
-      std::erase_if(grid->blocks, [&](const std::unique_ptr<Block>& block) {
-        if (block->live != 0 && !grid->failed) return false;
-        // ThreadSanitizer: a stack goes to another lane only when the whole grid is done, and then
-        // to one that is ordered after it.
-        if (kTsan && !grid->failed) return false;
-        DropBlock(block.get());
-        return true;
-      });
-      if (kTsan && !grid->failed) {
-        const bool all_gone =
-            std::ranges::all_of(grid->blocks, [](const auto& block) { return block->live == 0; });
-        if (all_gone && grid->next_block == grid->num_blocks) {
-          for (const auto& block : grid->blocks) DropBlock(block.get());
-          grid->blocks.clear();
-        } else if (all_gone) {
-          grid->max_resident += static_cast<uint32_t>(grid->blocks.size());
-        }
-      }
+      DropFinishedBlocks(grid);
       if (!grid->failed) StartBlocks(grid);
       if (!grid->blocks.empty()) return false;
       finished.push_back(grid);
@@ -286,7 +300,6 @@ void Worker::RetireFinished() {
       {
         TsanContextScope scope(stream->tsan_context);
         TsanAcquire(&grid->tsan_end);
-        grid->call.reset();
         TsanRelease(&stream->tsan_sync);
       }
       NoteProgress();
@@ -311,6 +324,7 @@ void Worker::FailFromLane(Lane* lane, hipError_t error, std::string&& what, bool
   failure_.error = error;
   failure_.what = std::move(what);
   failure_.describe_grid = describe_grid;
+  TsanIgnoreEnd();
   octet_emulation_lane = nullptr;
   SwitchContext(&lane->context, &scheduler_, /*for_good=*/true);
   __builtin_unreachable();
@@ -339,6 +353,7 @@ void Worker::LaneEntry(void* argument) {
 void Worker::PrepareLane(Wave* wave, int index) {
   Lane& lane = wave->lanes[index];
   if ((wave->unstarted & LaneBit(index)) == 0) return;
+  TsanIgnoreScope ignore;
   wave->unstarted &= ~LaneBit(index);
   NoteProgress();
   ResourcePool* resources = wave->block->grid->resources;
@@ -532,20 +547,23 @@ bool Worker::IsStarved(const Wave& wave) {
 void Worker::Loop() {
   current_worker = this;
   AdoptThread(&scheduler_);
+  TsanIgnoreScope ignore;
   while (!machine_->stopping.load(std::memory_order_acquire)) {
     const uint64_t kicks = machine_->kicks.load(std::memory_order_seq_cst);
     if (kicks != kicks_seen_) look_at_streams_ = true;
-    if (look_at_streams_ && (!seeded() || idle_rounds_ > 0 || has_finished_ || waves_.empty())) {
-      if (MayStart()) {
-        kicks_seen_ = kicks;
-        look_at_streams_ = has_finished_ = false;
-        if (StartReadyOperations()) {
-          look_at_streams_ = true;  // what follows in the same streams
-          idle_rounds_ = 0;
-        }
-      } else if (waves_.empty()) {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-        continue;
+    uint64_t last_sequence = UINT64_MAX;
+    const bool between_steps = idle_rounds_ > 0 || has_finished_ || waves_.empty();
+    if (seeded() && between_steps && !(waves_.empty() && !look_at_streams_) &&
+        !HostsAreQuiet(&last_sequence)) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      continue;
+    }
+    if (look_at_streams_ && (!seeded() || between_steps)) {
+      kicks_seen_ = kicks;
+      look_at_streams_ = has_finished_ = false;
+      if (StartReadyOperations(last_sequence)) {
+        look_at_streams_ = true;  // what follows in the same streams
+        idle_rounds_ = 0;
       }
     }
     if (machine_->stuck_epoch.load(std::memory_order_acquire) != stuck_epoch_seen_) FailStuck();
@@ -607,10 +625,6 @@ void Worker::IdleRound(uint64_t kicks) {
   }
   idle_.store(true, std::memory_order_release);
   if (seeded()) {
-    if (!MayStart()) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-      return;
-    }
     machine_->AdvanceVirtualTime(kIdleStepNs / machine_->workers.size());
     if (idle_rounds_ > 4) std::this_thread::sleep_for(std::chrono::microseconds(20));
   } else if (now - idle_since_ns_ > 2 * kNsPerMs) {

@@ -47,7 +47,8 @@ class Worker {
   [[noreturn]] void LeaveForGood(Lane* lane);
   // Ends the grid with an error: its lanes do not run again, and the device keeps the error.
   void FailGrid(Grid* grid, hipError_t error, const std::string& report);
-  // The same, from a lane of the grid: "<lane>: <what>", and what all others do if asked for.
+  // The same, from a lane of the grid: "<lane>: <what>", and what all others do if asked for. The
+  // caller has said TsanIgnoreBegin().
   [[noreturn]] void FailFromLane(Lane* lane, hipError_t error, std::string&& what,
                                  bool describe_grid = false);
 
@@ -60,16 +61,17 @@ class Worker {
   void Loop();
 
   // Streams.
-  bool StartReadyOperations();
+  bool StartReadyOperations(uint64_t last_sequence);
   bool IsReady(const Device& device, const Stream& stream) const;
   void StartOperation(Device* device, Stream* stream, Operation* operation);
   void StartGrid(Grid* grid);
-  bool MayStart() const;
+  bool HostsAreQuiet(uint64_t* last_sequence) const;
 
   // Blocks.
   void StartBlocks(Grid* grid);
   void StartBlock(Grid* grid, uint32_t number);
   void DropBlock(Block* block);
+  void DropFinishedBlocks(Grid* grid);
   void RetireFinished();
 
   // Waves.
