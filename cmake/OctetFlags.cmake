@@ -19,9 +19,10 @@ list(APPEND octet_cxx ${warnings})
 list(APPEND octet_hip ${warnings} -Wshadow)
 list(APPEND octet_cuda -Xcompiler=-Wall,-Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC sees uninitialized ghosts in absl::StatusOr, and wants designated initializers to be
-  # complete. Its -Wshadow, left out, minds a macro's local inside a lambda in the same macro.
-  list(APPEND octet_cxx -Wno-maybe-uninitialized -Wno-missing-field-initializers)
+  # GCC sees uninitialized ghosts in absl::StatusOr and loose ends in GoogleTest's macros, and wants
+  # designated initializers to be complete. Its -Wshadow, left out, minds a macro's local inside a
+  # lambda in the same macro.
+  list(APPEND octet_cxx -Wno-maybe-uninitialized -Wno-dangling-else -Wno-missing-field-initializers)
   list(APPEND octet_cuda -Xcompiler=-Wno-missing-field-initializers)
 else()
   list(APPEND octet_cxx -Wshadow)
