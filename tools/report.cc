@@ -50,6 +50,11 @@ std::string Count(double count) {
                                     : absl::StrFormat("%.1f", count);
 }
 
+// Enough digits for links and for emulations of them.
+std::string Bandwidth(double gbps) {
+  return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
+}
+
 struct Column {
   std::string name;
   std::string unit;
@@ -84,7 +89,7 @@ std::vector<std::string> Cells(const RunResult& result, const std::string& name,
     cells.push_back(absl::StrFormat("%.1f", us));
   }
   for (const double gbps : {line.logical_gbps, line.wire_gbps}) {
-    cells.push_back(absl::StrFormat("%.1f", gbps));
+    cells.push_back(Bandwidth(gbps));
   }
   cells.push_back(MaxError(result, line.verification));
   cells.push_back(Bitwise(result, line.verification));
@@ -157,10 +162,10 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
     const RunSummary summary = Summarize(result);
     const SummaryLine& total = summary.total;
     absl::StrAppendFormat(
-        &table, "%20s%8d%7s%8s%10.1f%10.1f%10.1f%10.1f%8.1f%8.1f%10s%8s\n", result.options.name,
+        &table, "%20s%8d%7s%8s%10.1f%10.1f%10.1f%10.1f%8s%8s%10s%8s\n", result.options.name,
         result.options.workload.seed, result.options.benchmark ? "bench" : "test",
         Count(total.num_tokens), total.all_us.median, total.all_us.min, total.all_us.p99,
-        summary.wall_us.median, total.logical_gbps, total.wire_gbps,
+        summary.wall_us.median, Bandwidth(total.logical_gbps), Bandwidth(total.wire_gbps),
         MaxError(result, total.verification), Bitwise(result, total.verification));
     if (!result.options.benchmark || total.all_us.median <= 0) continue;
     log_sum += std::log(total.all_us.median);

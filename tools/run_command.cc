@@ -1,6 +1,5 @@
 #include "tools/run_command.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "runtime/device/peers.h"
 #include "runtime/node.h"
 #include "runtime/topology.h"
 #include "tools/atomic_file.h"
@@ -24,10 +24,6 @@ namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "run";
-
-// Ranks of a machine whose GPUs could not be counted; it will not run anything, but its mistakes
-// on the command line are still told.
-constexpr int kUsualRanks = 8;
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
@@ -53,8 +49,9 @@ absl::Status RunShapes(Node& node, const std::vector<RunOptions>& shapes,
 
 int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Mistakes on the command line come first, also where the GPUs cannot be counted.
   const absl::StatusOr<std::vector<RunOptions>> shapes =
-      ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kUsualRanks);
+      ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
   if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
   if (!topology.ok()) return Fail(kExitDevice, topology.status());
   const RunOptions& options = shapes->front();

@@ -1,5 +1,6 @@
 #include "tools/run_options.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -269,7 +270,12 @@ absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }
 
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus) {
   const int ranks = absl::GetFlag(FLAGS_ranks);
-  OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(ranks != 0 ? ranks : num_gpus));
+  if (ranks > num_gpus && ranks <= kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ranks=", ranks, " needs as many GPUs; there are ", num_gpus));
+  }
+  OCTET_ASSIGN_OR_RETURN(RunOptions common,
+                         ParseCommon(ranks != 0 ? ranks : std::min(num_gpus, kMaxRanks)));
   const std::string workload = absl::GetFlag(FLAGS_workload);
   std::vector<RunOptions> shapes;
   if (workload.empty()) {

@@ -51,7 +51,7 @@ struct RunOptions {
 absl::Span<const absl::string_view> RunFlags();
 
 // The shapes that the flags ask for: one, or those of --workload. Reads the file of --routing.
-// `num_gpus`: the number of ranks unless --ranks says another. kInvalidArgument, kNotFound or
+// `num_gpus`: the most ranks, and their number unless --ranks says another. kInvalidArgument, kNotFound or
 // whatever the file system says, with one sentence; nothing is launched or written.
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus);
 

@@ -1,0 +1,328 @@
+"""The program as its users see it: exit codes, messages, tables and files.
+
+    octet_cli_test.py OCTET
+
+Exit code 77 where there is no GPU to run on.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OCTET = ""
+GPUS = 0
+SMALL = ["--experts=16", "--topk=4", "--hidden=128", "--max_tokens=24", "--iters=2", "--warmup=1"]
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def octet(*args, env=None):
+    return subprocess.run(
+        [OCTET, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def npy(shape, values, kind="<i4"):
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    code = {"<i4": "i", "<i8": "q", "<f4": "f"}[kind]
+    magic = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header))
+    return magic + header + struct.pack(f"<{len(values)}{code}", *values)
+
+
+def python_with_numpy():
+    for python in [sys.executable, shutil.which("python3"), "/usr/bin/python3"]:
+        if not python or not os.path.exists(python):
+            continue
+        probe = subprocess.run([python, "-c", "import numpy"], capture_output=True, check=False)
+        if probe.returncode == 0:
+            return python
+    return None
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="octet_cli_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.ranks = min(GPUS, 4)
+
+    def file(self, name, data):
+        path = self.folder / name
+        path.write_bytes(data)
+        return path
+
+    def run_small(self, *args, code=0, env=None):
+        result = octet("run", f"--ranks={self.ranks}", *SMALL, *args, env=env)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def assert_refused(self, args, words, code=2, env=None):
+        """One line on stderr with `words` in it, nothing on stdout."""
+        result = octet(*args, env=env)
+        with self.subTest(args=args):
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertEqual(result.stdout, "")
+            self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+            self.assertTrue(result.stderr.startswith("octet"), result.stderr)
+            self.assertIn(words, result.stderr)
+
+
+class UsageTest(CliTest):
+    def test_help(self):
+        for args in [["--help"], ["-h"], ["help"], ["run", "--help"], ["topo", "--help"]]:
+            result = octet(*args)
+            self.assertEqual(result.returncode, 0)
+            self.assertTrue(result.stdout.startswith("usage: octet"))
+            self.assertEqual(result.stderr, "")
+        self.assertIn("--max_tokens=256\n", octet("run", "--help").stdout)
+
+    def test_without_a_command(self):
+        result = octet()
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.stdout, "")
+        self.assertTrue(result.stderr.startswith("usage: octet"))
+
+    def test_commands_and_flags(self):
+        self.assert_refused(["rnu"], "unknown command 'rnu'; did you mean 'run'?")
+        self.assert_refused(["run", "--hiden=8"], "did you mean '--hidden'?")
+        self.assert_refused(["run", "--zzzzzz"], "unknown flag '--zzzzzz'\n")
+        self.assert_refused(["run", "hidden"], "'hidden' is no flag")
+        self.assert_refused(["run", "-x"], "'-x' is no flag")
+        self.assert_refused(["run", "--"], "'--' is no flag")
+        self.assert_refused(["run", "--hidden"], "--hidden needs a value")
+        self.assert_refused(["run", "--hidden=8x"], "--hidden=8x is not a whole number")
+        self.assert_refused(["run", "--hidden="], "is not a whole number")
+        self.assert_refused(["run", "--hidden=99999999999"], "too large")
+        self.assert_refused(["run", "--drop=much"], "is not a number")
+        self.assert_refused(["run", "--check=maybe"], "is not true or false")
+        self.assert_refused(["run", "--nohidden"], "unknown flag '--nohidden'")
+        self.assert_refused(["topo", "--ranks=8"], "unknown flag '--ranks'")
+
+    def test_values(self):
+        for flag, words in [
+            ("--experts=0", "--experts=0 is not from 1 to 2048"),
+            ("--hidden=100", "hidden is 100; it must be a multiple of 8"),
+            ("--topk=0", "topk is 0"),
+            ("--topk=33", "topk is 33"),
+            ("--max_tokens=0", "max_tokens_per_rank is 0"),
+            ("--max_tokens=1", "max_tokens is 1"),
+            ("--tokens=257", "is to have 257 tokens"),
+            ("--tokens=-1", "is to have -1 tokens"),
+            ("--tokens=1,x", "--tokens=1,x is neither"),
+            ("--dtype=fp8", "dtype 'fp8' is not one of"),
+            ("--strategy=fast", "strategy 'fast' is not one of"),
+            ("--routing=zipf", "routing 'zipf' is not one of"),
+            ("--routing=group:3/2", "3 of 2 groups"),
+            ("--drop=1.1", "drop is 1.1"),
+            ("--drop=nan", "drop is nan"),
+            ("--expert=best", "--expert=best is not id or rank"),
+            ("--slots=x", "--slots=x is not prefix or atomic"),
+            ("--flags=x", "--flags=x is not token or source"),
+            ("--align=x", "--align=x is not host or device"),
+            ("--iters=0", "--iters=0 is not from 1"),
+            ("--warmup=-1", "--warmup=-1 is not from 0"),
+            ("--blocks=-1", "none may be negative"),
+            ("--heap_mb=-1", "--heap_mb=-1 is not from 0"),
+            ("--timeout_ms=-1", "--timeout_ms=-1 is not from 0"),
+            ("--ranks=17", "--ranks=17 is not from 1 to 16"),
+            ("--ranks=-1", "--ranks=-1 is not from 1 to 16"),
+            ("--workload=all", "--workload=all is not challenge"),
+            ("--json=/no/such/folder/file", "cannot write /no/such/folder/file"),
+            ("--trace=/", "cannot write /"),
+        ]:
+            self.assert_refused(["run", "--ranks=1", flag], words)
+        self.assert_refused(
+            ["run", "--workload=challenge", "--hidden=8"], "--hidden does not go with --workload"
+        )
+
+    def test_recorded_routing(self):
+        def refuse(path, words, *flags):
+            args = ["run", "--ranks=1", "--experts=8", f"--routing=file:{path}", *flags]
+            self.assert_refused(args, words)
+
+        good = npy((2, 2), [0, 1, 2, 3])
+        refuse("/no/such.npy", "cannot read /no/such.npy: No such file")
+        refuse(self.folder, "cannot read")
+        refuse(self.file("text.npy", b"hello"), "not a .npy file")
+        refuse(self.file("short.npy", good[:-1]), "cut short")
+        refuse(self.file("header.npy", good[:20]), "malformed .npy header")
+        refuse(self.file("float.npy", npy((2, 2), [0, 1, 2, 3], "<f4")), "dtype is float32")
+        refuse(self.file("vector.npy", npy("(4,)", [0, 1, 2, 3])), "neither [ranks, T, K] nor")
+        refuse(self.file("ranks.npy", npy((2, 1, 2), [0, 1, 2, 3])), "has 2 ranks; 1 are to run")
+        refuse(
+            self.file("big.npy", npy((1, 2), [0, 2**40], "<i8")),
+            "element 1 is 1099511627776, which does not fit into int32",
+        )
+        refuse(
+            self.file("range.npy", npy((2, 2), [0, 1, 2, 8])),
+            "rank 0, token 1, k 1: expert id 8 is not from -1 (dropped) to 7",
+        )
+        refuse(
+            self.file("twice.npy", npy((2, 2), [0, 1, 5, 5])),
+            "rank 0, token 1, k 1: expert id 5 is there already",
+        )
+        path = self.file("good.npy", good)
+        refuse(path, "--tokens does not go with", "--tokens=2")
+        refuse(path, "has 2 choices for a token; topk is 4", "--topk=4")
+        refuse(path, "is to have 2 tokens", "--max_tokens=1")
+
+
+class RunTest(CliTest):
+    def test_machine(self):
+        self.assert_refused(["run", "--ranks=16", "--experts=16"], "--ranks=16 needs as many GPUs")
+        if self.ranks > 1:
+            self.assert_refused(
+                ["run", f"--ranks={self.ranks}", "--experts=17"], "must be divisible by the"
+            )
+            self.assert_refused(
+                ["run", f"--ranks={self.ranks}", "--tokens=1,2,3,4,5"], "are given for 5 ranks"
+            )
+
+    def test_heap(self):
+        self.assert_refused(
+            ["run", "--ranks=1", "--heap_mb=1"], "the heap is too small: "
+        )
+        self.run_small("--heap_mb=8")
+
+    def test_dump_into_no_folder(self):
+        path = self.file("file", b"")
+        self.assert_refused(["run", "--ranks=1", *SMALL, f"--dump={path}"], "cannot make folder")
+
+    def test_launch_shapes(self):
+        self.assert_refused(["run", "--ranks=1", *SMALL, "--waves=999"], "waves_per_block is 999")
+        self.assert_refused(["run", "--ranks=1", *SMALL, "--blocks=100000"], "100000 blocks")
+
+    def test_timeout_variable(self):
+        self.assert_refused(
+            ["run", "--ranks=1", *SMALL], "OCTET_TIMEOUT_MS is 'soon'", env={"OCTET_TIMEOUT_MS": "soon"}
+        )
+
+    def test_table(self):
+        lines = self.run_small().stdout.splitlines()
+        data = [line.split() for line in lines if not line.startswith("#")]
+        self.assertEqual(len(data), self.ranks + 1)
+        self.assertEqual(data[-1][0], "all")
+        for row in data:
+            self.assertEqual(row[-1], "yes")
+            self.assertEqual(float(row[-2]), 0)
+        for column in [1, 2, 3]:
+            self.assertEqual(sum(float(row[column]) for row in data[:-1]), float(data[-1][column]))
+
+    def test_same_seed_same_workload(self):
+        def counts(*args):
+            return [line.split()[1:4] for line in self.run_small(*args).stdout.splitlines()
+                    if not line.startswith("#")]
+
+        self.assertEqual(counts("--seed=9"), counts("--seed=9"))
+        self.assertNotEqual(counts("--seed=9"), counts("--seed=10"))
+
+    def test_options(self):
+        for args in [
+            ["--dtype=fp16", "--expert=rank", "--tokens=24"],
+            ["--slots=atomic", "--flags=source", "--fuse_expert=false"],
+            ["--routing=zipf:1.2", "--drop=0.3", "--align=device"],
+            ["--routing=group:2/4", "--nofuse_expert", "--row_parts=1"],
+            ["--routing=one_expert", "--blocks=4", "--send_blocks=1", "--waves=2"],
+            ["--tokens=0", "--warmup", "0"],
+            ["--drop=1"],
+            ["--nocheck"],
+        ]:
+            with self.subTest(args=args):
+                self.run_small(*args)
+
+    def test_json(self):
+        path = self.folder / "run.json"
+        self.run_small("--tokens=5", "--drop=0.5", f"--json={path}")
+        report = json.loads(path.read_text())
+        self.assertEqual(report["schema"], 1)
+        self.assertEqual(len(report["platform"]["gpus"]), GPUS)
+        (run,) = report["runs"]
+        self.assertEqual(run["config"]["tokens"], [5] * self.ranks)
+        self.assertEqual(run["config"]["drop"], 0.5)
+        self.assertEqual(len(run["steps"]), 2)
+        self.assertEqual(len(run["steps_by_phases"]), 2)
+        self.assertEqual(len(run["ranks"]), self.ranks)
+        self.assertIs(run["total"]["verification"]["bitwise"], True)
+        times = sorted(step["all_us"] for step in run["steps"])
+        self.assertAlmostEqual(run["total"]["all_us"]["median"], sum(times) / 2)
+        self.assertAlmostEqual(run["total"]["all_us"]["min"], times[0])
+        for step in run["steps"]:
+            self.assertEqual(max(rank["all_us"] for rank in step["ranks"]), step["all_us"])
+            sent = sum(rank["rows_sent"] for rank in step["ranks"])
+            self.assertEqual(sent, sum(rank["rows_received"] for rank in step["ranks"]))
+        self.assertEqual(list(self.folder.iterdir()), [path])
+
+    def test_trace(self):
+        path = self.folder / "trace.json"
+        self.run_small(f"--trace={path}")
+        trace = json.loads(path.read_text())
+        events = trace["traceEvents"] if isinstance(trace, dict) else trace
+        slices = [event for event in events if event["ph"] == "X"]
+        self.assertEqual({event["pid"] for event in slices}, set(range(self.ranks)))
+        self.assertGreater(len({event["tid"] for event in slices}), 1)
+        self.assertGreaterEqual(min(event["ts"] for event in slices), 0)
+
+    def test_dump(self):
+        python = python_with_numpy()
+        if python is None:
+            self.skipTest("no NumPy")
+        for flags, check in [
+            (["--drop=0.2"], []),
+            (["--dtype=fp16", "--expert=rank", "--nofuse_expert"], ["--expert=rank"]),
+            (["--slots=atomic", "--routing=zipf:1"], ["--any_order"]),
+            (["--tokens=0"], []),
+        ]:
+            with self.subTest(flags=flags):
+                self.run_small(f"--dump={self.folder}/dump", *flags)
+                result = subprocess.run(
+                    [python, HERE / "check_dump.py", self.folder / "dump",
+                     f"--ranks={self.ranks}", "--experts=16", *check],
+                    capture_output=True, text=True, check=False,
+                )
+                self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_dumped_routing_is_read_again(self):
+        self.run_small(f"--dump={self.folder}", "--tokens=6", "--drop=0.3")
+        path = self.folder / "rank0_topk_idx.npy"
+        result = octet("run", "--ranks=1", "--experts=16", "--hidden=64", "--iters=1",
+                       f"--routing=file:{path}", f"--json={self.folder}/run.json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        config = json.loads((self.folder / "run.json").read_text())["runs"][0]["config"]
+        self.assertEqual((config["tokens"], config["topk"], config["max_tokens"]), ([6], 4, 6))
+
+    def test_deadline(self):
+        result = octet("run", f"--ranks={self.ranks}", "--iters=1", "--timeout_ms=1")
+        if result.returncode != 0:  # a GPU may be quick enough
+            self.assertEqual(result.returncode, 4, result.stderr)
+            self.assertIn("waited", result.stderr)
+
+
+def main():
+    global OCTET, GPUS
+    if len(sys.argv) < 2:
+        sys.exit("usage: octet_cli_test.py OCTET [unittest arguments]")
+    OCTET = sys.argv.pop(1)
+    topo = octet("topo")
+    if topo.returncode == 0:
+        rows = [line for line in topo.stdout.split("# peer access")[0].splitlines()
+                if not line.startswith("#")]
+        GPUS = len(rows)
+    if GPUS == 0:
+        RunTest.__unittest_skip__ = True
+        RunTest.__unittest_skip_why__ = "no GPU"
+    program = unittest.main(exit=False)
+    if not program.result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(0 if GPUS > 0 else 77)
+
+
+if __name__ == "__main__":
+    main()
