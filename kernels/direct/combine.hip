@@ -39,12 +39,11 @@ using device::Wave;
 constexpr int kRowsInFlight = 8;
 
 template <typename Codec, typename Trace>
-__device__ void SendRow(const CombineParams& p, uint64_t epoch, int row, int part,
-                        const Trace& trace) {
+__device__ void SendRow(const CombineParams& p, uint64_t epoch, const RowSource& origin, int row,
+                        int part, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const uint64_t start = trace.Start();
-  const RowSource origin = p.sources[row];
   const int flat = origin.token * layout.topk + origin.k;
   char* base = c.peers.base[origin.rank];
   auto* dst = reinterpret_cast<Vec16*>(layout.CombineRow(base, flat));
@@ -68,17 +67,25 @@ __device__ void Send(const CombineParams& p) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Trace trace(c.trace);
+  const Credits credits(c, layout.combine_credits);
   const int waves = blockDim.x / device::kWaveSize;
+  const int step = c.send_blocks * waves;
+  int item = blockIdx.x * waves + Wave();
+  // The first row's origin is on its way before it is known whether there is such a row.
+  const int first_row = item / layout.row_parts;
+  RowSource origin = p.sources[first_row < layout.max_rows() ? first_row : 0];
   const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
   const uint64_t epoch =
       device::BeginCall(&c.state->combine_send, static_cast<uint32_t>(c.send_blocks));
   if (blockIdx.x == 0) ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
-  AwaitCredits(c, layout.combine_credits, epoch, Site::kCombineCredit, &granted);
+  credits.Await(c, epoch, Site::kCombineCredit, &granted);
   __syncthreads();
   if (granted != 0) {
-    for (int item = blockIdx.x * waves + Wave(); item < items; item += c.send_blocks * waves) {
+    while (item < items) {
       const int row = item / layout.row_parts;
-      SendRow<Codec>(p, epoch, row, item - row * layout.row_parts, trace);
+      SendRow<Codec>(p, epoch, origin, row, item - row * layout.row_parts, trace);
+      item += step;
+      if (item < items) origin = p.sources[item / layout.row_parts];
     }
   }
   if (c.source_flags &&

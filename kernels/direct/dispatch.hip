@@ -208,8 +208,8 @@ __device__ void SendTile(const DispatchParams& p, const SendShared& s, uint64_t 
 
 // A block's share of the rows, tile by tile.
 template <typename Trace>
-__device__ void SendRows(const DispatchParams& p, const SendShared& s, uint64_t epoch, int begin,
-                         int end, const Trace& trace) {
+__device__ void SendRows(const DispatchParams& p, const SendShared& s, const Credits& credits,
+                         uint64_t epoch, int begin, int end, const Trace& trace) {
   __shared__ int32_t granted;
   const uint64_t start = trace.Start();
   int counted = p.atomic_slots ? begin : 0;
@@ -220,7 +220,7 @@ __device__ void SendRows(const DispatchParams& p, const SendShared& s, uint64_t 
     __syncthreads();
     PlaceTile(p, s, first, rows);
     if (first == begin) {
-      AwaitCredits(p.common, p.common.layout.credits, epoch, Site::kDispatchCredit, &granted);
+      credits.Await(p.common, epoch, Site::kDispatchCredit, &granted);
     }
     __syncthreads();
     if (first == begin) trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
@@ -235,6 +235,7 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   const Layout& layout = c.layout;
   const SendShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
+  const Credits credits(c, layout.credits);
   for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
   const uint64_t epoch =
       device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(c.send_blocks));
@@ -259,7 +260,7 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
     const int share = (num_rows + row_blocks - 1) / row_blocks;
     const int begin = row_block * share < num_rows ? row_block * share : num_rows;
     const int end = begin + share < num_rows ? begin + share : num_rows;
-    SendRows(p, s, epoch, begin, end, trace);
+    SendRows(p, s, credits, epoch, begin, end, trace);
   }
 
   if ((c.source_flags || p.atomic_slots) &&

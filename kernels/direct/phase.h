@@ -28,20 +28,35 @@ __device__ inline void ReturnCredits(const CommonParams& c, uint64_t dispatches,
       Layout::FlagOf(base, c.layout.combine_credits, c.peers.rank), combines);
 }
 
-// The last wave of a block waits until every peer has consumed what it was sent in the call before
-// `epoch`, so that the buffers may be written again. `credits`: offset of this rank's [R] credits.
-// Whether all came is known to the block in `*granted` (shared memory) after its next barrier.
-__device__ inline void AwaitCredits(const CommonParams& c, size_t credits, uint64_t epoch,
-                                    Site site, int32_t* granted) {
-  if (threadIdx.x < blockDim.x - static_cast<unsigned>(device::kWaveSize)) return;
-  const int peer = device::Lane();
-  const bool missing =
-      peer < c.layout.num_ranks &&
-      !device::WaitEpoch(c.failure, Layout::FlagOf(c.peers.base[c.peers.rank], credits, peer),
-                         epoch - 1, MakeSite(site, peer, 0));
-  const bool all = device::Ballot(missing) == 0;
-  if (peer == 0) *granted = all ? 1 : 0;
-}
+// Whether the buffers of the call before may be written again: every peer has given its credit.
+// One lane of the block's last wave looks at each peer's, as early as possible (the constructor);
+// the others go on meanwhile.
+class Credits {
+ public:
+  // `credits`: offset of this rank's [R] credits.
+  __device__ Credits(const CommonParams& c, size_t credits)
+      : mine_(threadIdx.x >= blockDim.x - static_cast<unsigned>(device::kWaveSize)),
+        peer_(device::Lane() < c.layout.num_ranks ? device::Lane() : 0),
+        credit_(Layout::FlagOf(c.peers.base[c.peers.rank], credits, peer_)),
+        seen_(mine_ ? device::Poll<device::Scope::kSystem>(credit_) : 0) {}
+
+  // Waits for those of call `epoch` - 1. Whether all came is known to the block in `*granted`
+  // (shared memory) after its next barrier.
+  __device__ void Await(const CommonParams& c, uint64_t epoch, Site site, int32_t* granted) const {
+    if (!mine_) return;
+    bool given = seen_ >= epoch - 1;
+    if (!given) given = device::WaitEpoch(c.failure, credit_, epoch - 1, MakeSite(site, peer_, 0));
+    device::AcquirePolled<device::Scope::kSystem>();
+    const bool all = device::Ballot(!given) == 0;
+    if (device::Lane() == 0) *granted = all ? 1 : 0;
+  }
+
+ private:
+  bool mine_;
+  int peer_;
+  const uint64_t* credit_;
+  uint64_t seen_;
+};
 
 }  // namespace octet::direct
 

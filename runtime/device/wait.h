@@ -61,7 +61,7 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
           return false;
         }
       }
-      Pause();
+      Pause(polls);
       seen = Poll<Scope::kSystem>(word);
     } while (!arrived(seen));
   }

@@ -257,7 +257,14 @@ __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
 
 // ---- waiting and time
 
-__device__ __forceinline__ void Pause() { __builtin_amdgcn_s_sleep(1); }
+// Units of 64 cycles.
+__device__ __forceinline__ void Pause(uint32_t polls = 0) {
+  if (polls < 64) {
+    __builtin_amdgcn_s_sleep(1);
+  } else {
+    __builtin_amdgcn_s_sleep(8);
+  }
+}
 __device__ __forceinline__ uint64_t Clock() { return __builtin_readsteadycounter(); }
 
 // ---- 16-bit floating point, in pairs

@@ -181,7 +181,9 @@ __device__ inline void StoreOnce16(Vec16* p, const Vec16& v,
 
 // ---- waiting and time
 
-__device__ inline void Pause(internal::Location where = internal::Location::current()) {
+// The scheduler knows better than a count of polls when to come back.
+__device__ inline void Pause(uint32_t /*polls*/ = 0,
+                             internal::Location where = internal::Location::current()) {
   emulation::PauseLane(where);
 }
 __device__ inline uint64_t Clock() { return emulation::ReadClock(); }

@@ -30,7 +30,8 @@
 //   LoadOnce16           one indivisible relaxed 16-byte load at system scope: all of one
 //   StoreOnce16          StoreOnce16 or nothing of it (both 16-byte aligned).
 //
-//   Pause()              inside every polling loop.
+//   Pause(polls)         inside every polling loop, with the number of polls so far: longer for a
+//                        long wait, so that many pollers do not slow down those who work.
 //   Clock()              monotonic ticks of this GPU. Clocks of different GPUs are not common.
 //
 //   Fp16/Bf16 pairs      two values packed in 32 bits, the first in the low half; conversion from
@@ -191,7 +192,9 @@ __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
 
 // ---- waiting and time
 
-__device__ __forceinline__ void Pause() { __nanosleep(20); }
+__device__ __forceinline__ void Pause(uint32_t polls = 0) {
+  __nanosleep(polls < 16 ? 20 : (polls < 64 ? 100 : 400));
+}
 __device__ __forceinline__ uint64_t Clock() {
   uint64_t t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
