@@ -42,10 +42,11 @@ class TraceCollector {
   // Forgets all events. Streams must be idle; not during Run.
   absl::Status Clear();
 
-  // All events so far, ordered by (rank, block, start). Streams must be idle; not during Run.
+  // All events so far, ordered by (rank, block, start), an outer slice before the inner ones that
+  // start with it. Streams must be idle; not during Run.
   absl::StatusOr<std::vector<TraceSlice>> Collect() const;
 
-  // Events that did not fit, over all ranks, as of the last Collect.
+  // Events that did not fit into their block's memory, over all ranks, as of the last Collect.
   uint64_t num_dropped() const;
 
   // Rank r's clock minus rank 0's, in nanoseconds, and the measured round trip that bounds the
@@ -62,9 +63,12 @@ class TraceCollector {
   std::unique_ptr<Impl> impl_;
 };
 
-// The slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs, named by
-// tag, with `detail` in args, process and thread names set.
-std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const std::string> tag_names);
+// The slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs with three
+// decimals, named by tag ("tag 7" where there is no name), with `detail` in args. Processes are
+// named "rank r (GPU)" and threads "block b", those that have slices. `gpu_names` by rank, may be
+// shorter. Perfetto does not need the slices in any order.
+std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const std::string> tag_names,
+                      absl::Span<const std::string> gpu_names = {});
 
 }  // namespace octet
 

@@ -7,8 +7,6 @@
 
 #include <hip/hip_runtime.h>
 
-#include "device_ops.h"
-#include "runtime/device/clock.h"
 #include "runtime/device/node_barrier_device.h"
 
 namespace octet::device {
@@ -31,7 +29,5 @@ hipError_t LoadNodeBarrier() {
   hipFuncAttributes attributes;
   return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(NodeBarrierKernel));
 }
-
-uint64_t ClockHz() { return kClockHz; }
 
 }  // namespace octet::device

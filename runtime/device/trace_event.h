@@ -10,7 +10,7 @@ namespace octet::device {
 struct TraceEvent {
   uint64_t start;  // ticks of this GPU's Clock()
   uint64_t stop;
-  uint32_t tag;     // index into the names that the host gives (TraceCollector::Write)
+  uint32_t tag;     // index into the names that the host gives (TraceJson)
   uint32_t detail;  // one number for the reader: a peer, a row, a token
 };
 

@@ -1,0 +1,77 @@
+// Ping-pong between two GPUs, one thread on each:
+//
+//   caller      t0 --- round --->             t1        offset = t - (t0 + t1) / 2
+//   responder                     t --- t, round --->   round trip = t1 - t0
+//
+// The offset would be exact if both directions took equally long, and is off by half a round trip
+// at most. The quickest of many rounds is the one that was disturbed least.
+#include "runtime/device/clock.h"
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "runtime/device/wait.h"
+
+namespace octet::device {
+
+__global__ void ClockCallerKernel(ClockPairParams params) {
+  if (threadIdx.x != 0) return;
+  ClockOffset best = {0, ~uint64_t{0}};
+  for (uint64_t round = 1; round <= params.rounds; ++round) {
+    const Site site = {params.site, params.peer, static_cast<uint32_t>(round)};
+    const uint64_t t0 = Clock();
+    StoreRelease<Scope::kSystem>(&params.theirs->round, round);
+    if (!WaitEpoch(params.port, &params.mine->round, round, site)) return;
+    const uint64_t t1 = Clock();
+    const uint64_t t = LoadRelaxed<Scope::kSystem>(&params.mine->clock);
+    if (t1 - t0 < best.round_trip_ticks) {
+      best.round_trip_ticks = t1 - t0;
+      best.offset_ticks = static_cast<int64_t>(t - t0) - static_cast<int64_t>((t1 - t0) / 2);
+    }
+  }
+  *params.result = best;
+}
+
+__global__ void ClockResponderKernel(ClockPairParams params) {
+  if (threadIdx.x != 0) return;
+  for (uint64_t round = 1; round <= params.rounds; ++round) {
+    const Site site = {params.site, params.peer, static_cast<uint32_t>(round)};
+    if (!WaitEpoch(params.port, &params.mine->round, round, site)) return;
+    StoreRelaxed<Scope::kSystem>(&params.theirs->clock, Clock());
+    StoreRelease<Scope::kSystem>(&params.theirs->round, round);
+  }
+}
+
+namespace {
+
+using ClockKernel = void (*)(ClockPairParams);
+
+hipError_t Launch(ClockKernel kernel, const ClockPairParams& params, hipStream_t stream) {
+  ClockPairParams copy = params;
+  void* args[] = {&copy};
+  return hipLaunchCooperativeKernel(kernel, dim3(1), dim3(kWaveSize), args, 0, stream);
+}
+
+}  // namespace
+
+hipError_t LaunchClockCaller(const ClockPairParams& params, hipStream_t stream) {
+  return Launch(ClockCallerKernel, params, stream);
+}
+
+hipError_t LaunchClockResponder(const ClockPairParams& params, hipStream_t stream) {
+  return Launch(ClockResponderKernel, params, stream);
+}
+
+hipError_t LoadClockKernels() {
+  hipFuncAttributes attributes;
+  const hipError_t error =
+      hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(ClockCallerKernel));
+  if (error != hipSuccess) return error;
+  return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(ClockResponderKernel));
+}
+
+uint64_t ClockHz() { return kClockHz; }
+
+}  // namespace octet::device

@@ -1,0 +1,258 @@
+#include "runtime/trace.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "runtime/device/clock.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/device/trace_event.h"
+#include "runtime/device_memory.h"
+#include "runtime/failure.h"
+#include "runtime/gpu_status.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+#include "runtime/symmetric_heap.h"
+
+namespace octet {
+namespace {
+
+constexpr uint32_t kClockRounds = 128;
+
+// Nanoseconds of a number of ticks, rounded down; exact where a tick is a whole number of them.
+int64_t Nanoseconds(uint64_t ticks) {
+  constexpr uint64_t kGiga = 1'000'000'000;
+  const uint64_t hz = DeviceClockHz();
+  return static_cast<int64_t>(ticks / hz * kGiga + ticks % hz * kGiga / hz);
+}
+
+double NanosecondsOf(int64_t ticks) {
+  return static_cast<double>(ticks) * 1e9 / static_cast<double>(DeviceClockHz());
+}
+
+// The owner of the clock kernels' waits while they run.
+class ClockClient : public NodeClient {
+ public:
+  absl::Status Describe(int rank, const device::FailureRecord& record) const override {
+    return DeadlineStatus(rank, "clock ping-pong", "round", record,
+                          DeviceTicks(record.waited_ticks));
+  }
+  // Measured once, in memory of its own: there is nothing to start afresh.
+  absl::Status Recover(Rank& /*rank*/) override { return absl::OkStatus(); }
+};
+
+// Rank 0 calls every other rank in turn; offsets[r] is rank r's clock minus rank 0's.
+absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& node) {
+  const int num_ranks = node.num_ranks();
+  std::vector<TraceCollector::ClockOffset> offsets(num_ranks);
+  if (num_ranks == 1) return offsets;
+
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap,
+                         SymmetricHeap::Create(node, kMaxRanks * sizeof(device::ClockMailbox) +
+                                                         kMaxRanks * sizeof(device::ClockOffset) +
+                                                         2 * SymmetricHeap::kAlignment));
+  OCTET_ASSIGN_OR_RETURN(const auto mailboxes, heap->Allocate<device::ClockMailbox>(num_ranks));
+  OCTET_ASSIGN_OR_RETURN(const auto results, heap->Allocate<device::ClockOffset>(num_ranks));
+
+  ClockClient client;
+  const uint32_t id = node.AddClient(&client);
+  std::vector<device::ClockOffset> measured(num_ranks);
+  const absl::Status status = node.Run([&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_GPU_ERROR(device::LoadClockKernels());
+    const device::PeerBases peers = heap->peers(rank.rank());
+    // mailboxes[b] on rank a is written by rank b.
+    const auto pair = [&](int peer) -> device::ClockPairParams {
+      return {.mine = mailboxes.Mine(peers) + peer,
+              .theirs = mailboxes.On(peers, peer) + rank.rank(),
+              .result = results.Mine(peers) + peer,
+              .port = rank.failure_port(id),
+              .site = 0,
+              .peer = peer,
+              .rounds = kClockRounds};
+    };
+    return rank.CoordinatedLaunch([&]() -> absl::Status {
+      if (rank.rank() != 0) {
+        return OCTET_GPU(device::LaunchClockResponder(pair(0), rank.stream()));
+      }
+      for (int peer = 1; peer < num_ranks; ++peer) {
+        OCTET_RETURN_IF_GPU_ERROR(device::LaunchClockCaller(pair(peer), rank.stream()));
+      }
+      OCTET_RETURN_IF_ERROR(rank.Synchronize());
+      return OCTET_GPU(hipMemcpy(measured.data(), results.Mine(peers),
+                                 num_ranks * sizeof(device::ClockOffset), hipMemcpyDeviceToHost));
+    });
+  });
+  node.RemoveClient(id);
+  OCTET_RETURN_IF_ERROR(status);
+  for (int rank = 1; rank < num_ranks; ++rank) {
+    offsets[rank].offset_ns = NanosecondsOf(measured[rank].offset_ticks);
+    offsets[rank].round_trip_ns =
+        NanosecondsOf(static_cast<int64_t>(measured[rank].round_trip_ticks));
+  }
+  return offsets;
+}
+
+}  // namespace
+
+class TraceCollector::Impl {
+ public:
+  Impl(Node& node, int num_blocks, int events_per_block)
+      : node_(node),
+        num_blocks_(num_blocks),
+        capacity_(events_per_block),
+        events_(node.num_ranks()),
+        counts_(node.num_ranks()) {}
+
+  absl::Status Allocate();
+  absl::Status MeasureOffsets();
+  absl::Status Clear();
+  absl::StatusOr<std::vector<TraceSlice>> Collect();
+  device::TraceBuffer buffer(int rank) const;
+
+  uint64_t num_dropped() const { return num_dropped_; }
+  absl::Span<const ClockOffset> offsets() const { return offsets_; }
+
+ private:
+  // What one rank has recorded.
+  struct Recorded {
+    std::vector<uint32_t> counts;            // [num_blocks], more than the capacity where dropped
+    std::vector<device::TraceEvent> events;  // [num_blocks][capacity]
+  };
+  absl::Status Read(Rank& rank, Recorded* recorded) const;
+  size_t num_events() const { return static_cast<size_t>(num_blocks_) * capacity_; }
+
+  Node& node_;
+  const int num_blocks_;
+  const int capacity_;
+  std::vector<DeviceMemory> events_;  // by rank
+  std::vector<DeviceMemory> counts_;
+  std::vector<ClockOffset> offsets_;
+  uint64_t num_dropped_ = 0;
+};
+
+absl::Status TraceCollector::Impl::Allocate() {
+  return node_.Run([this](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(events_[rank.rank()],
+                           DeviceMemory::Allocate(num_events() * sizeof(device::TraceEvent)));
+    OCTET_ASSIGN_OR_RETURN(counts_[rank.rank()],
+                           DeviceMemory::Allocate(num_blocks_ * sizeof(uint32_t)));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status TraceCollector::Impl::MeasureOffsets() {
+  OCTET_ASSIGN_OR_RETURN(offsets_, MeasureClocks(node_));
+  return absl::OkStatus();
+}
+
+absl::Status TraceCollector::Impl::Clear() {
+  return node_.Run([this](Rank& rank) -> absl::Status {
+    const DeviceMemory& counts = counts_[rank.rank()];
+    return OCTET_GPU(hipMemsetAsync(counts.as<void>(), 0, counts.bytes(), rank.stream()));
+  });
+}
+
+device::TraceBuffer TraceCollector::Impl::buffer(int rank) const {
+  return {.events = events_[rank].as<device::TraceEvent>(),
+          .counts = counts_[rank].as<uint32_t>(),
+          .num_blocks = static_cast<uint32_t>(num_blocks_),
+          .capacity = static_cast<uint32_t>(capacity_)};
+}
+
+absl::Status TraceCollector::Impl::Read(Rank& rank, Recorded* recorded) const {
+  const device::TraceBuffer from = buffer(rank.rank());
+  recorded->counts.resize(num_blocks_);
+  OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(recorded->counts.data(), from.counts,
+                                      num_blocks_ * sizeof(uint32_t), hipMemcpyDeviceToHost));
+  recorded->events.resize(num_events());
+  return OCTET_GPU(hipMemcpy(recorded->events.data(), from.events,
+                             num_events() * sizeof(device::TraceEvent), hipMemcpyDeviceToHost));
+}
+
+absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Impl::Collect() {
+  std::vector<Recorded> recorded(node_.num_ranks());
+  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) { return Read(rank, &recorded[rank.rank()]); }));
+
+  // Whole nanoseconds until the very end: what nests on the GPU also nests here.
+  struct Event {
+    int rank;
+    int block;
+    int64_t start;
+    int64_t stop;
+    uint32_t tag;
+    uint32_t detail;
+  };
+  std::vector<Event> events;
+  num_dropped_ = 0;
+  for (int rank = 0; rank < node_.num_ranks(); ++rank) {
+    const int64_t offset = std::llround(offsets_[rank].offset_ns);
+    for (int block = 0; block < num_blocks_; ++block) {
+      const uint32_t count = recorded[rank].counts[block];
+      const uint32_t kept = std::min(count, static_cast<uint32_t>(capacity_));
+      num_dropped_ += count - kept;
+      const device::TraceEvent* first =
+          recorded[rank].events.data() + static_cast<size_t>(block) * capacity_;
+      for (const device::TraceEvent* e = first; e != first + kept; ++e) {
+        events.push_back({rank, block, Nanoseconds(e->start) - offset,
+                          Nanoseconds(e->stop) - offset, e->tag, e->detail});
+      }
+    }
+  }
+  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+    return std::tuple(a.rank, a.block, a.start, -a.stop) <
+           std::tuple(b.rank, b.block, b.start, -b.stop);
+  });
+
+  int64_t earliest = std::numeric_limits<int64_t>::max();
+  for (const Event& event : events) earliest = std::min(earliest, event.start);
+  std::vector<TraceSlice> slices;
+  slices.reserve(events.size());
+  for (const Event& event : events) {
+    slices.push_back({.rank = event.rank,
+                      .block = event.block,
+                      .tag = event.tag,
+                      .detail = event.detail,
+                      .start_us = static_cast<double>(event.start - earliest) / 1e3,
+                      .duration_us = static_cast<double>(event.stop - event.start) / 1e3});
+  }
+  return slices;
+}
+
+TraceCollector::TraceCollector(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TraceCollector::~TraceCollector() = default;
+
+absl::StatusOr<std::unique_ptr<TraceCollector>> TraceCollector::Create(Node& node, int num_blocks,
+                                                                       int events_per_block) {
+  if (num_blocks < 1 || events_per_block < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("a trace of ", num_blocks, " blocks with ",
+                                                   events_per_block,
+                                                   " events each: both must be at least 1"));
+  }
+  auto impl = std::make_unique<Impl>(node, num_blocks, events_per_block);
+  OCTET_RETURN_IF_ERROR(impl->Allocate());
+  OCTET_RETURN_IF_ERROR(impl->Clear());
+  OCTET_RETURN_IF_ERROR(impl->MeasureOffsets());
+  return std::unique_ptr<TraceCollector>(new TraceCollector(std::move(impl)));
+}
+
+device::TraceBuffer TraceCollector::buffer(int rank) const { return impl_->buffer(rank); }
+absl::Status TraceCollector::Clear() { return impl_->Clear(); }
+absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Collect() const { return impl_->Collect(); }
+uint64_t TraceCollector::num_dropped() const { return impl_->num_dropped(); }
+absl::Span<const TraceCollector::ClockOffset> TraceCollector::clock_offsets() const {
+  return impl_->offsets();
+}
+
+}  // namespace octet

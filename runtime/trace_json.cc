@@ -1,0 +1,103 @@
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "runtime/trace.h"
+
+namespace octet {
+namespace {
+
+// The length of the UTF-8 sequence at the front of `text` (not empty), 0 if it is none.
+size_t Utf8Length(absl::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const size_t length = byte(0) < 0x80   ? 1
+                        : byte(0) < 0xc2 ? 0
+                        : byte(0) < 0xe0 ? 2
+                        : byte(0) < 0xf0 ? 3
+                        : byte(0) < 0xf5 ? 4
+                                         : 0;
+  if (length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and code points beyond the last one.
+  if ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) >= 0xa0) ||
+      (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) >= 0x90)) {
+    return 0;
+  }
+  return length;
+}
+
+// A JSON string; bytes that are not UTF-8 become U+FFFD.
+std::string Quoted(absl::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const auto c = static_cast<uint8_t>(text[0]);
+    const size_t length = Utf8Length(text);
+    if (length == 0) {
+      absl::StrAppend(&out, "\\ufffd");
+    } else if (c == '"' || c == '\\') {
+      out += {'\\', text[0]};
+    } else if (c < 0x20) {
+      absl::StrAppendFormat(&out, "\\u%04x", c);
+    } else {
+      absl::StrAppend(&out, text.substr(0, length));
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out + "\"";
+}
+
+std::string Metadata(absl::string_view what, int pid, int tid, absl::string_view name) {
+  return absl::StrCat("{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", pid, ",\"tid\":", tid,
+                      ",\"args\":{\"name\":", Quoted(name), "}}");
+}
+
+}  // namespace
+
+// Written piece by piece: a tree of a million events would take many times their memory.
+std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const std::string> tag_names,
+                      absl::Span<const std::string> gpu_names) {
+  std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+  auto separate = [&json, first = true]() mutable {
+    absl::StrAppend(&json, first ? "\n" : ",\n");
+    first = false;
+  };
+
+  std::set<std::pair<int, int>> blocks;
+  for (const TraceSlice& slice : slices) blocks.emplace(slice.rank, slice.block);
+  int named_rank = -1;
+  for (const auto& [rank, block] : blocks) {
+    if (rank != named_rank) {
+      std::string name = absl::StrCat("rank ", rank);
+      if (static_cast<size_t>(rank) < gpu_names.size()) {
+        absl::StrAppend(&name, " (", gpu_names[rank], ")");
+      }
+      separate();
+      absl::StrAppend(&json, Metadata("process_name", rank, 0, name));
+      named_rank = rank;
+    }
+    separate();
+    absl::StrAppend(&json, Metadata("thread_name", rank, block, absl::StrCat("block ", block)));
+  }
+
+  for (const TraceSlice& slice : slices) {
+    const std::string name =
+        slice.tag < tag_names.size() ? tag_names[slice.tag] : absl::StrCat("tag ", slice.tag);
+    separate();
+    absl::StrAppend(&json, "{\"ph\":\"X\",\"name\":", Quoted(name), ",\"pid\":", slice.rank,
+                    ",\"tid\":", slice.block);
+    absl::StrAppendFormat(&json, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"detail\":%u}}",
+                          slice.start_us, slice.duration_us, slice.detail);
+  }
+  absl::StrAppend(&json, "\n]}\n");
+  return json;
+}
+
+}  // namespace octet
