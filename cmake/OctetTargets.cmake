@@ -7,7 +7,13 @@ function(octet_mark_kernels)
   if(OCTET_PLATFORM STREQUAL "emulation")
     # Emulated TLS is what makes __shared__ one object per block. It must not reach other files:
     # libstdc++'s std::call_once passes its callable in a thread_local of its own.
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -femulated-tls)
+    set(options -femulated-tls)
+    if(OCTET_SANITIZE MATCHES "thread")
+      # ThreadSanitizer keeps one call stack for all lanes of a wave; without it a report shows the
+      # place of the access and what is inlined around it, which is right.
+      list(APPEND options -mllvm -tsan-instrument-func-entry-exit=0)
+    endif()
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${options}")
   endif()
 endfunction()
 

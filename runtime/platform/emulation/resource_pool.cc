@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -13,6 +14,10 @@ constexpr size_t kStacksPerChunk = 1024;
 constexpr uint64_t kCanary = 0xdeadbeefcafef00dULL;
 constexpr size_t kCanaryOffset = 64;
 
+// ThreadSanitizer tells 256 contexts apart; the process has some threads, too.
+constexpr size_t kMaxTsanContexts = 200;
+std::atomic<size_t> tsan_contexts_created{0};
+
 char* Map(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -23,6 +28,7 @@ char* Map(size_t bytes) {
 
 ResourcePool::~ResourcePool() {
   for (const TsanContext& context : tsan_contexts_) TsanDestroyContext(context.handle);
+  tsan_contexts_created.fetch_sub(tsan_contexts_.size(), std::memory_order_relaxed);
   for (const Chunk& chunk : mapped_) {
     AsanUnpoison(chunk.memory, chunk.bytes);
     munmap(chunk.memory, chunk.bytes);
@@ -71,8 +77,18 @@ void ResourcePool::ReturnShared(char* shared) {
   shared_.push_back({shared, kSharedMappedBytes});
 }
 
+bool ResourcePool::HasTsanContexts(size_t count) const {
+  const size_t reusable = tsan_contexts_.size();
+  return count <= reusable ||
+         tsan_contexts_created.load(std::memory_order_relaxed) + count - reusable <=
+             kMaxTsanContexts;
+}
+
 void* ResourcePool::TakeTsanContext() {
-  if (tsan_contexts_.empty()) return TsanCreateContext();
+  if (tsan_contexts_.empty()) {
+    tsan_contexts_created.fetch_add(1, std::memory_order_relaxed);
+    return TsanCreateContext();
+  }
   void* context = tsan_contexts_.back().handle;
   tsan_contexts_.pop_back();
   return context;

@@ -35,6 +35,8 @@ class ResourcePool {
   char* TakeShared();
   void ReturnShared(char* shared);
 
+  // Whether ThreadSanitizer, which knows a limited number of contexts, has room for so many.
+  bool HasTsanContexts(size_t count) const;
   void* TakeTsanContext();
   void ReturnTsanContext(void* context);
 

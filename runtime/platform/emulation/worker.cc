@@ -178,9 +178,7 @@ void Worker::FinishOperation(Stream* stream) {
 void Worker::StartGrid(Grid* grid) {
   Device* device = grid->device;
   grid->resources = kTsan ? grid->stream->tsan_resources.get() : &device->resources;
-  // ThreadSanitizer knows about 250 contexts at a time.
-  constexpr uint64_t kMaxLanesWithContexts = 24;
-  grid->shares_tsan_contexts = kTsan && grid->num_lanes > kMaxLanesWithContexts;
+  grid->shares_tsan_contexts = kTsan && !grid->resources->HasTsanContexts(grid->num_lanes);
   device->grids.push_back(grid);
   {
     TsanContextScope scope(grid->stream->tsan_context);
@@ -631,7 +629,8 @@ void Worker::IdleRound(uint64_t kicks) {
     machine_->sleepers.fetch_add(1, std::memory_order_seq_cst);
     {
       std::unique_lock lock(machine_->kick_mutex);
-      machine_->kicked.wait_for(lock, std::chrono::microseconds(50), [&] {
+      const bool long_idle = now - idle_since_ns_ > 50 * kNsPerMs;
+      machine_->kicked.wait_for(lock, std::chrono::microseconds(long_idle ? 250 : 50), [&] {
         return machine_->kicks.load(std::memory_order_seq_cst) != kicks;
       });
     }

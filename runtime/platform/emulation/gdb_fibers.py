@@ -1,0 +1,127 @@
+"""Suspended lanes of emulated GPUs in gdb.
+
+  (gdb) source runtime/platform/emulation/gdb_fibers.py
+  (gdb) octet-lanes [DEVICE]            what every lane of every running kernel waits for
+  (gdb) octet-bt DEVICE GRID BLOCK WAVE LANE     backtrace of a suspended lane
+
+The numbers are those that octet-lanes prints. A lane that is running now is on the stack of its
+worker thread; `thread apply all bt` shows it. x86-64 only, live processes only (not core files).
+"""
+
+import gdb
+
+WAITING = [
+    "runs, or could",
+    "waits for its wave",
+    "waits for its block",
+    "waits for its grid",
+    "waits for a value",
+    "polls",
+    "has left",
+]
+SAVED = ["r15", "r14", "r13", "r12", "rbx", "rbp"]  # as octet_emulation_switch saves them
+
+
+def vector(value):
+    begin, end = value["_M_impl"]["_M_start"], value["_M_impl"]["_M_finish"]
+    return [begin[i] for i in range(int(end - begin))]
+
+
+def unique(pointer):  # a std::unique_ptr is one pointer
+    target = pointer.type.strip_typedefs().template_argument(0)
+    return pointer.address.cast(target.pointer().pointer()).dereference().dereference()
+
+
+def machine():
+    pointer = gdb.parse_and_eval("'octet::emulation::(anonymous namespace)::machine_pointer'")
+    return pointer["_M_b"]["_M_p"].dereference()
+
+
+def grids(device_id):
+    return [g.dereference() for g in vector(unique(vector(machine()["devices"])[device_id])["grids"])]
+
+
+def where(lane):
+    place = lane["where"]["_M_impl"]
+    if int(place) == 0:
+        return ""
+    name = place["_M_file_name"].string().rsplit("/", 1)[-1]
+    return "%s:%d" % (name, int(place["_M_line"]))
+
+
+def describe(lane, wave):
+    index = int(lane["lane"])
+    if int(wave["unstarted"]) >> index & 1:
+        return "not started"
+    text = WAITING[int(lane["waiting"])]
+    if text == "waits for a value":
+        value = int(lane["poll_value"][0])
+        text += " other than %#x at %#x" % (value, int(lane["poll_address"]))
+    return (text + " " + where(lane)).strip()
+
+
+def ranges(numbers):
+    parts = []
+    for n in numbers:
+        if parts and parts[-1][1] == n - 1:
+            parts[-1][1] = n
+        else:
+            parts.append([n, n])
+    return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in parts)
+
+
+class Lanes(gdb.Command):
+    """octet-lanes [DEVICE]: what the lanes of all running kernels wait for."""
+
+    def __init__(self):
+        super().__init__("octet-lanes", gdb.COMMAND_STACK)
+
+    def invoke(self, argument, from_tty):
+        devices = range(len(vector(machine()["devices"])))
+        for device in [int(argument)] if argument else devices:
+            for grid_index, grid in enumerate(grids(device)):
+                kernel = str(grid["kernel"]).partition(" ")[2] or str(grid["kernel"])
+                print("device %d grid %d: %s" % (device, grid_index, kernel))
+                for block_index, pointer in enumerate(vector(grid["blocks"])):
+                    for wave in vector(unique(pointer)["waves"]):
+                        groups = {}
+                        for i in range(int(wave["num_lanes"])):
+                            text = describe(wave["lanes"][i], wave)
+                            groups.setdefault(text, []).append(i)
+                        for text, lanes in groups.items():
+                            print("  block %d wave %d lanes %s: %s" %
+                                  (block_index, int(wave["index"]), ranges(lanes), text))
+
+
+class Backtrace(gdb.Command):
+    """octet-bt DEVICE GRID BLOCK WAVE LANE: the stack of a suspended lane."""
+
+    def __init__(self):
+        super().__init__("octet-bt", gdb.COMMAND_STACK)
+
+    def invoke(self, argument, from_tty):
+        device, grid, block, wave, lane_index = map(int, argument.split())
+        block = unique(vector(grids(device)[grid]["blocks"])[block])
+        lane = vector(block["waves"])[wave]["lanes"][lane_index]
+        stack_pointer = int(lane["context"]["stack_pointer"])
+        if int(lane["stack"]) == 0 or stack_pointer == 0:
+            print("the lane has no stack")
+            return
+        memory = gdb.selected_inferior().read_memory(stack_pointer, 56)
+        words = [int.from_bytes(memory[i * 8:i * 8 + 8], "little") for i in range(7)]
+        gdb.execute("select-frame 0")
+        before = {r: int(gdb.parse_and_eval("(unsigned long)$" + r)) for r in SAVED + ["rsp", "rip"]}
+        try:
+            for register, value in zip(SAVED, words):
+                gdb.execute("set $%s = %d" % (register, value))
+            gdb.execute("set $rsp = %d" % (stack_pointer + 56))
+            gdb.execute("set $rip = %d" % words[6])
+            gdb.execute("backtrace")
+        finally:
+            gdb.execute("select-frame 0")
+            for register, value in before.items():
+                gdb.execute("set $%s = %d" % (register, value))
+
+
+Lanes()
+Backtrace()
