@@ -63,7 +63,7 @@ __global__ void ReadFreshShared(uint32_t* values) {
   __shared__ uint32_t fresh[4];
   if (threadIdx.x < 4) values[blockIdx.x * 4 + threadIdx.x] = fresh[threadIdx.x];
   __syncthreads();
-  fresh[threadIdx.x % 4] = 1;
+  if (threadIdx.x < 4) fresh[threadIdx.x] = 1;
 }
 
 dim3 Blocks(const LaunchShape& shape) { return dim3(static_cast<unsigned>(shape.blocks)); }
