@@ -99,7 +99,8 @@ TEST(Normals, HaveTheMomentsAndTailsOfTheDistribution) {
   EXPECT_NEAR(sum / kCount, 0, 0.005);
   EXPECT_NEAR(squares / kCount, 1, 0.007);
   EXPECT_NEAR(fourth / kCount, 3, 0.06);
-  EXPECT_NEAR(neighbours / (kCount / 2), 0, 0.007);
+  constexpr size_t kPairs = kCount / 2;
+  EXPECT_NEAR(neighbours / kPairs, 0, 0.007);
   EXPECT_NEAR(static_cast<double>(beyond_two) / kCount, 0.0455, 0.001);
 }
 

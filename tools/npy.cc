@@ -68,15 +68,15 @@ class HeaderParser {
     }
     rest_ = absl::StripAsciiWhitespace(rest_);
     if (!rest_.empty()) return Malformed("something follows the dictionary");
-    if (!descr_ || !fortran_ || !shape_) {
+    if (!has_descr_ || !has_fortran_ || !has_shape_) {
       return Malformed("it lacks one of 'descr', 'fortran_order', 'shape'");
     }
     return absl::OkStatus();
   }
 
-  const std::string& descr() const { return *descr_; }
-  bool fortran() const { return *fortran_; }
-  const std::vector<int64_t>& shape() const { return *shape_; }
+  const std::string& descr() const { return descr_; }
+  bool fortran() const { return fortran_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
 
  private:
   bool Take(char c) {
@@ -97,7 +97,7 @@ class HeaderParser {
   }
 
   absl::Status Value(const std::string& key) {
-    if (key == "descr" && !descr_) {
+    if (key == "descr" && !std::exchange(has_descr_, true)) {
       rest_ = absl::StripLeadingAsciiWhitespace(rest_);
       if (!rest_.empty() && rest_[0] == '[') {
         return absl::InvalidArgumentError("dtype has fields; a plain one is needed");
@@ -105,7 +105,7 @@ class HeaderParser {
       OCTET_ASSIGN_OR_RETURN(descr_, String());
       return absl::OkStatus();
     }
-    if (key == "fortran_order" && !fortran_) {
+    if (key == "fortran_order" && !std::exchange(has_fortran_, true)) {
       rest_ = absl::StripLeadingAsciiWhitespace(rest_);
       if (absl::ConsumePrefix(&rest_, "True")) {
         fortran_ = true;
@@ -116,7 +116,7 @@ class HeaderParser {
       }
       return absl::OkStatus();
     }
-    if (key == "shape" && !shape_) return Shape();
+    if (key == "shape" && !std::exchange(has_shape_, true)) return Shape();
     return Malformed(absl::StrCat("'", key.substr(0, 40), "' is unknown or there twice"));
   }
 
@@ -149,9 +149,12 @@ class HeaderParser {
   }
 
   absl::string_view rest_;
-  std::optional<std::string> descr_;
-  std::optional<bool> fortran_;
-  std::optional<std::vector<int64_t>> shape_;
+  std::string descr_;
+  bool fortran_ = false;
+  std::vector<int64_t> shape_;
+  bool has_descr_ = false;
+  bool has_fortran_ = false;
+  bool has_shape_ = false;
 };
 
 absl::StatusOr<NpyType> TypeOf(absl::string_view descr) {

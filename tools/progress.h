@@ -21,7 +21,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void Show(absl::string_view what, int step, int steps) {
+  void Show(absl::string_view what, int step, int steps) const {
     if (on_) absl::FPrintF(stderr, "\r\x1b[K%s %d/%d", what, step, steps);
   }
 

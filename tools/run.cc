@@ -29,7 +29,8 @@ double Gbps(int64_t bytes, double us) {
 // Steps of one ExpertParallel. Each has inputs that no other step of the run has.
 class StepSeries {
  public:
-  StepSeries(Workload& workload, Progress& progress) : workload_(workload), progress_(progress) {}
+  StepSeries(Workload& workload, const Progress& progress)
+      : workload_(workload), progress_(progress) {}
 
   absl::StatusOr<std::vector<StepResult>> Run(StepRunner& runner, absl::string_view what, int steps,
                                               StepForm form) {
@@ -45,7 +46,7 @@ class StepSeries {
 
  private:
   Workload& workload_;
-  Progress& progress_;
+  const Progress& progress_;
   uint32_t next_step_ = 0;
 };
 
@@ -78,7 +79,8 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
 
 }  // namespace
 
-absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options, Progress& progress) {
+absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
+                                     const Progress& progress) {
   RunResult result;
   result.options = options;
   OCTET_ASSIGN_OR_RETURN(result.heap_bytes,

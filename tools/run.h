@@ -49,7 +49,8 @@ struct RunSummary {
 RunSummary Summarize(const RunResult& result);
 
 // Runs it. The node has options.workload.num_ranks ranks.
-absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options, Progress& progress);
+absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
+                                     const Progress& progress);
 
 }  // namespace octet
 

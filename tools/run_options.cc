@@ -300,11 +300,13 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {
+  const int num_local = num_experts / num_ranks;
   std::vector<float> scales;
   for (int e = 0; e < num_experts; ++e) {
+    const int rank = e / num_local;
     scales.push_back(kind == ExpertKind::kId
                          ? 1.0F + static_cast<float>(e) / static_cast<float>(num_experts)
-                         : static_cast<float>(1 + e / (num_experts / num_ranks)));
+                         : 1.0F + static_cast<float>(rank));
   }
   return scales;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/dtype.h"
 
 namespace octet {
@@ -72,7 +73,7 @@ DispatchVerifier::DispatchVerifier(const EpConfig& config, absl::Span<const Rank
       rank_(rank),
       reference_(ReferenceDispatch(config, inputs, rank)) {}
 
-void DispatchVerifier::Wrong(std::string what) {
+void DispatchVerifier::Wrong(absl::string_view what) {
   result_.bitwise = false;
   ++result_.wrong_rows;
   if (result_.first.empty()) result_.first = absl::StrCat("rank ", rank_, ": ", what);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/ep_config.h"
 #include "kernels/reference.h"
@@ -43,7 +44,7 @@ class DispatchVerifier {
   const Verification& result() const { return result_; }
 
  private:
-  void Wrong(std::string what);
+  void Wrong(absl::string_view what);
 
   const EpConfig& config_;
   const absl::Span<const RankInput> inputs_;
