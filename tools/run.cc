@@ -145,9 +145,6 @@ RunSummary Summarize(const RunResult& result) {
          {&result.warmup, &result.steps, &result.by_phases, &result.traced}) {
       for (const StepResult& step : *steps) line.verification.Add(step.ranks[r].verification);
     }
-    summary.total.num_tokens += line.num_tokens;
-    summary.total.rows_sent += line.rows_sent;
-    summary.total.rows_received += line.rows_received;
     summary.total.verification.Add(line.verification);
   }
   // The greatest value of any rank in each step.
@@ -160,7 +157,20 @@ RunSummary Summarize(const RunResult& result) {
       return most;
     });
   };
+  // The sum over all ranks in each step, averaged.
+  const auto mean_sum = [&](auto&& value) {
+    return over(result.steps,
+                [&](const StepResult& step) {
+                  int64_t sum = 0;
+                  for (const RankStepResult& rank : step.ranks) sum += value(rank);
+                  return static_cast<double>(sum);
+                })
+        .mean;
+  };
   SummaryLine& total = summary.total;
+  total.num_tokens = mean_sum([](const RankStepResult& rank) { return rank.num_tokens; });
+  total.rows_sent = mean_sum([](const RankStepResult& rank) { return rank.rows_sent; });
+  total.rows_received = mean_sum([](const RankStepResult& rank) { return rank.rows_received; });
   total.all_us = over(result.steps, [](const StepResult& step) { return step.all_us; });
   total.logical_gbps =
       greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
