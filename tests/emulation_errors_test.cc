@@ -114,7 +114,7 @@ TEST_F(EmulationErrorsTest, LeavingBeforeAGridSyncIsReported) {
   EXPECT_THAT(emulation::LastReport(), HasSubstr("this_grid().sync()"));
 }
 
-TEST_F(EmulationErrorsTest, StacksThatRunOverAreReported) {
+TEST_F(EmulationErrorsTest, DeepCallsFitOnTheStack) {
   auto* out = Allocate(1);
   const int frames = static_cast<int>(emulation::CurrentConfig().stack_bytes / 256);
   ASSERT_HIP_OK(LaunchDeepRecursion(out, frames / 4, nullptr));

@@ -101,6 +101,9 @@ hipError_t LaunchReceiveRow(const char* row, const uint32_t* flag, uint32_t valu
                             hipStream_t stream);
 inline constexpr int kRowBytes = 4096;
 
+// Stores `value` at record[1..3], then publishes at record[0].
+hipError_t LaunchWriteRecord(Publish how, uint32_t* record, uint32_t value, hipStream_t stream);
+
 }  // namespace octet
 
 #endif  // OCTET_TESTS_EMULATION_KERNELS_H_

@@ -49,6 +49,16 @@ __global__ void ReceiveRow(const char* row, const uint32_t* flag, uint32_t value
   }
 }
 
+__global__ void WriteRecord(Publish how, uint32_t* record, uint32_t value) {
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i <= 3; ++i) record[i] = value;
+  if (how == Publish::kRelease) {
+    device::StoreRelease<Scope::kSystem>(record, value);
+  } else {
+    device::StoreRelaxed<Scope::kSystem>(record, value);
+  }
+}
+
 }  // namespace
 
 hipError_t LaunchSendRow(Publish how, char* row, uint32_t* flag, uint32_t value,
@@ -61,6 +71,11 @@ hipError_t LaunchReceiveRow(const char* row, const uint32_t* flag, uint32_t valu
                             hipStream_t stream) {
   void* arguments[] = {&row, &flag, &value, &to};
   return hipLaunchKernel(ReceiveRow, dim3(1), dim3(16), arguments, 0, stream);
+}
+
+hipError_t LaunchWriteRecord(Publish how, uint32_t* record, uint32_t value, hipStream_t stream) {
+  void* arguments[] = {&how, &record, &value};
+  return hipLaunchKernel(WriteRecord, dim3(1), dim3(32), arguments, 0, stream);
 }
 
 }  // namespace octet

@@ -1,5 +1,6 @@
 // ThreadSanitizer sees lanes as threads and knows what scoped atomics order. Only built with it.
 #include <atomic>
+#include <thread>
 
 #include "tests/emulation_fixture.h"
 
@@ -47,6 +48,26 @@ class EmulationRaceTest : public EmulationTest {
   }
 };
 
+// Races reported while the host waits for a record that a kernel writes into pinned memory.
+int RacesWithHost(Publish how) {
+  uint32_t* record = nullptr;
+  EXPECT_HIP_OK(hipHostMalloc(&record, 16));
+  std::atomic_ref<uint32_t> flag(*record);
+  flag.store(0);
+  reports.store(0);
+  EXPECT_HIP_OK(LaunchWriteRecord(how, record, 5, nullptr));
+  while (flag.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(record[i], 5U);
+  const int races = reports.load();
+  EXPECT_HIP_OK(hipDeviceSynchronize());
+  EXPECT_HIP_OK(hipHostFree(record));
+  return races;
+}
+
+TEST_F(EmulationRaceTest, TheHostTakesPart) {
+  EXPECT_EQ(RacesWithHost(Publish::kRelease), 0);
+  EXPECT_GT(RacesWithHost(Publish::kRelaxed), 0);
+}
 TEST_F(EmulationRaceTest, ReleaseAndAcquireOrder) {
   EXPECT_EQ(RacesOf(Publish::kRelease, 1), 0);
   EXPECT_EQ(RacesOf(Publish::kFence, 1), 0);

@@ -5,6 +5,7 @@
 // access to, freed memory and addresses out of bounds end the grid with an error. Polling lanes
 // give way: a lane that has seen the same value twice, with a Pause() in between, is not run again
 // before the value changes (or some time has passed, so that it can look at the clock).
+// A lane that waits by plain loads, without any of these functions, is never interrupted.
 // The last parameter of each function is the place of the call, for reports; never pass it.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_OPS_H_

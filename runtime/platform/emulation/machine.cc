@@ -11,8 +11,26 @@ namespace octet::emulation {
 namespace {
 
 std::mutex machine_mutex;
-std::unique_ptr<Machine> the_machine;
 std::atomic<Machine*> machine_pointer{nullptr};
+
+// Stops the machine when the process ends, whatever still runs on it.
+class MachineHolder {
+ public:
+  ~MachineHolder() { Reset(); }
+  void Reset() {
+    TsanIgnoreScope ignore;  // lanes that never ended have released nothing
+    machine_pointer.store(nullptr, std::memory_order_release);
+    machine_.reset();
+  }
+  void Start(const Config& config) {
+    machine_ = std::make_unique<Machine>(config);
+    machine_pointer.store(machine_.get(), std::memory_order_release);
+  }
+
+ private:
+  std::unique_ptr<Machine> machine_;
+};
+MachineHolder holder;
 
 }  // namespace
 
@@ -142,19 +160,16 @@ Machine& Machine::Get() {
     return *machine;
   }
   std::lock_guard lock(machine_mutex);
-  if (the_machine == nullptr) {
-    the_machine = std::make_unique<Machine>(Config::FromEnvironment());
-    machine_pointer.store(the_machine.get(), std::memory_order_release);
+  if (machine_pointer.load(std::memory_order_acquire) == nullptr) {
+    holder.Start(Config::FromEnvironment());
   }
-  return *the_machine;
+  return *machine_pointer.load(std::memory_order_acquire);
 }
 
 void Machine::Replace(const Config& config) {
   std::lock_guard lock(machine_mutex);
-  machine_pointer.store(nullptr, std::memory_order_release);
-  the_machine.reset();
-  the_machine = std::make_unique<Machine>(config.Normalized());
-  machine_pointer.store(the_machine.get(), std::memory_order_release);
+  holder.Reset();
+  holder.Start(config.Normalized());
 }
 
 Machine::Machine(const Config& config_in) : config(config_in), memory(config_in) {

@@ -12,7 +12,8 @@
 namespace octet::emulation {
 namespace {
 
-// Addresses that stand for (address, scope). Two that share one only hide a race.
+// Addresses that stand for (address, scope). Two that share one only hide a race. At system scope
+// the address stands for itself: host code orders memory there by its own atomics.
 constexpr int kObjectBits = 22;
 constexpr size_t kObjectBytes = 8;
 
@@ -37,7 +38,7 @@ void ForScopes(const Lane& lane, const void* address, MemoryScope scope, F f) {
   f(Object(address, reinterpret_cast<uintptr_t>(block)));
   if (scope == MemoryScope::kBlock) return;
   f(Object(address, 1 + static_cast<uint64_t>(block->grid->device->id)));
-  if (scope == MemoryScope::kSystem) f(Object(address, 0));
+  if (scope == MemoryScope::kSystem) f(const_cast<void*>(address));
 }
 
 bool IsRelease(MemoryOrder order) {

@@ -1,6 +1,10 @@
 // Tells ThreadSanitizer which scoped atomics order what. It has no scopes of its own, so each
 // (address, scope) is an object of its own to it: a release at device scope is not seen by an
 // acquire on another device, and the race shows. Empty without ThreadSanitizer.
+//
+// Together with the barriers in collectives.cc these are all the places at which memory becomes
+// visible to others: a model of weak memory would stand here, too, fed with the plain accesses by
+// the __tsan_read and __tsan_write calls that -fsanitize=thread puts into kernels.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_TSAN_ORDER_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_TSAN_ORDER_H_
 
