@@ -135,7 +135,7 @@ TEST(WorkloadTable, HasTheGeometricMean) {
 TEST(RunJson, HasRealTypesAndAllSteps) {
   RunResult result = Result();
   result.steps[0].ranks[0].verification.max_error = std::numeric_limits<double>::infinity();
-  const nlohmann::json json = nlohmann::json::parse(RunJson(Machine(), {&result, 1}));
+  const nlohmann::json json = nlohmann::json::parse(RunJson(Machine(), {&result, 1}, nullptr));
   EXPECT_EQ(json["schema"], 1);
   EXPECT_EQ(json["platform"]["gpus"].size(), 2U);
   EXPECT_EQ(json["platform"]["gpus"][0]["name"], "some \"GPU\"");

@@ -145,6 +145,14 @@ std::string RunTable(const Topology& topology, const RunResult& result) {
   return table;
 }
 
+std::string CeilingsText(const Ceilings& ceilings) {
+  return absl::StrFormat(
+      "# ceilings of this run: all-to-all stores %.1f GB/s per GPU; empty launch %.1f us; host "
+      "barrier %.2f us; launch skew %.1f us (clocks to within %.1f us)\n",
+      ceilings.all_to_all_gbps, ceilings.empty_launch_us, ceilings.host_barrier_us,
+      ceilings.launch_skew_us, ceilings.clock_round_trip_us / 2);
+}
+
 std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results) {
   std::string table;
   absl::StrAppendFormat(&table, "# octet run: %d ranks on %s (%s), strategy %s, %s\n",

@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "runtime/topology.h"
+#include "tools/ceilings.h"
 #include "tools/run.h"
 
 namespace octet {
@@ -17,8 +18,13 @@ std::string RunTable(const Topology& topology, const RunResult& result);
 // A line for each shape of a workload, and the geometric mean of its benchmarks.
 std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results);
 
+// The ceilings measured beside a run, as lines that begin with '#'.
+std::string CeilingsText(const Ceilings& ceilings);
+
 // Everything in the tables and the figures of each step. Members are only ever added to "schema" 1.
-std::string RunJson(const Topology& topology, absl::Span<const RunResult> results);
+// `ceilings` may be nullptr.
+std::string RunJson(const Topology& topology, absl::Span<const RunResult> results,
+                    const Ceilings* ceilings);
 
 // The first difference from the reference in any step, in words; empty if there is none.
 std::string FirstDifference(const RunResult& result);

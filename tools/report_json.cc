@@ -140,13 +140,19 @@ Json RunToJson(const RunResult& result) {
 
 }  // namespace
 
-std::string RunJson(const Topology& topology, absl::Span<const RunResult> results) {
+std::string RunJson(const Topology& topology, absl::Span<const RunResult> results,
+                    const Ceilings* ceilings) {
   Json runs = Json::array();
   for (const RunResult& result : results) runs.push_back(RunToJson(result));
-  const Json json = {{"schema", kSchema},
-                     {"program", "octet run"},
-                     {"platform", ToJson(topology)},
-                     {"runs", runs}};
+  Json json = {{"schema", kSchema}, {"program", "octet run"}, {"platform", ToJson(topology)}};
+  if (ceilings != nullptr) {
+    json["ceilings"] = {{"all_to_all_gbps", ceilings->all_to_all_gbps},
+                        {"empty_launch_us", ceilings->empty_launch_us},
+                        {"host_barrier_us", ceilings->host_barrier_us},
+                        {"launch_skew_us", ceilings->launch_skew_us},
+                        {"clock_round_trip_us", ceilings->clock_round_trip_us}};
+  }
+  json["runs"] = runs;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

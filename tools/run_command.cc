@@ -12,8 +12,10 @@
 #include "absl/strings/str_format.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"
+#include "runtime/status_macros.h"
 #include "runtime/topology.h"
 #include "tools/atomic_file.h"
+#include "tools/ceilings.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
 #include "tools/report.h"
@@ -47,6 +49,11 @@ absl::Status RunShapes(Node& node, const std::vector<RunOptions>& shapes,
   return absl::OkStatus();
 }
 
+absl::Status Measure(Node& node, Ceilings& ceilings) {
+  OCTET_ASSIGN_OR_RETURN(ceilings, MeasureCeilings(node));
+  return absl::OkStatus();
+}
+
 int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Mistakes on the command line come first, also where the GPUs cannot be counted.
@@ -69,14 +76,18 @@ int Run(const CommandLine& line) {
       Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   std::vector<RunResult> results;
-  const absl::Status status = RunShapes(**node, *shapes, results);
+  absl::Status status = RunShapes(**node, *shapes, results);
+  Ceilings ceilings;
+  if (status.ok() && options.ceilings) status = Measure(**node, ceilings);
   if (!status.ok()) return Fail(ExitCodeOf(status), status);
 
   absl::PrintF("%s", shapes->size() == 1 ? RunTable(*topology, results.front())
                                          : WorkloadTable(*topology, results));
+  if (options.ceilings) absl::PrintF("%s", CeilingsText(ceilings));
   std::fflush(stdout);
   if (!options.json.empty()) {
-    const absl::Status written = WriteFileAtomically(options.json, {RunJson(*topology, results)});
+    const absl::Status written = WriteFileAtomically(
+        options.json, {RunJson(*topology, results, options.ceilings ? &ceilings : nullptr)});
     if (!written.ok()) return Fail(kExitUsage, written);
   }
   if (results.back().trace_events_dropped > 0) {

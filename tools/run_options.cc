@@ -56,6 +56,7 @@ ABSL_FLAG(int32_t, timeout_ms, 0,
           "how long a wait on a GPU takes at most; 0: OCTET_TIMEOUT_MS, else 10 s");
 ABSL_FLAG(std::string, align, "host",
           "where a step's time begins: host (barrier of the threads) or device (of the GPUs)");
+ABSL_FLAG(bool, ceilings, false, "measure what links, launches and the host barrier can do");
 ABSL_FLAG(std::string, dump, "", "folder for the last step's data of each rank as .npy files");
 ABSL_FLAG(std::string, json, "", "file for everything in the table and more");
 ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for Perfetto");
@@ -63,12 +64,12 @@ ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 29> kRunFlags = {
+constexpr std::array<absl::string_view, 30> kRunFlags = {
     "ranks",       "workload", "experts",     "topk",    "hidden",    "max_tokens",
     "tokens",      "dtype",    "strategy",    "routing", "drop",      "expert",
     "fuse_expert", "seed",     "iters",       "warmup",  "check",     "slots",
     "flags",       "blocks",   "send_blocks", "waves",   "row_parts", "heap_mb",
-    "timeout_ms",  "align",    "dump",        "json",    "trace"};
+    "timeout_ms",  "align",    "ceilings",    "dump",    "json",      "trace"};
 
 // What a workload of its own says, so that flags must not.
 constexpr std::array<absl::string_view, 12> kShapeFlags = {
@@ -194,6 +195,7 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.timeout = absl::Milliseconds(timeout_ms);
   options.fuse_expert = absl::GetFlag(FLAGS_fuse_expert);
   options.check = absl::GetFlag(FLAGS_check);
+  options.ceilings = absl::GetFlag(FLAGS_ceilings);
   OCTET_ASSIGN_OR_RETURN(options.align, Choose(kAligns, "align", absl::GetFlag(FLAGS_align)));
   OCTET_ASSIGN_OR_RETURN(options.config.strategy, ParseStrategy(absl::GetFlag(FLAGS_strategy)));
   OCTET_ASSIGN_OR_RETURN(options.config.slots, Choose(kSlots, "slots", absl::GetFlag(FLAGS_slots)));

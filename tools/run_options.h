@@ -41,6 +41,7 @@ struct RunOptions {
   bool check = true;
   Align align = Align::kHost;
   absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
+  bool ceilings = false;                          // measure them beside the run
   size_t heap_bytes = 0;                          // zero: as many as are needed
   std::string dump;                               // folder; empty: none
   std::string json;                               // file; empty: none
@@ -51,8 +52,8 @@ struct RunOptions {
 absl::Span<const absl::string_view> RunFlags();
 
 // The shapes that the flags ask for: one, or those of --workload. Reads the file of --routing.
-// `num_gpus`: the most ranks, and their number unless --ranks says another. kInvalidArgument, kNotFound or
-// whatever the file system says, with one sentence; nothing is launched or written.
+// `num_gpus`: the most ranks, and their number unless --ranks says another. kInvalidArgument,
+// kNotFound or whatever the file system says, with one sentence; nothing is launched or written.
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus);
 
 // Factors of all experts, [E].
