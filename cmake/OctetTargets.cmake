@@ -57,13 +57,16 @@ function(octet_add_executable name)
 endfunction()
 
 # octet_add_test(<name> <file.cc>... [KERNELS <file.hip>...] [DEPS <target>...] [ENV <NAME=value>...]
-#                [LABELS <label>...] [TIMEOUT <seconds>] [WAVES])
+#                [LABELS <label>...] [TIMEOUT <seconds>] [WAVES] [SANITIZE_FILTER <filter>])
 # One GoogleTest program and one ctest entry of its name. WAVES adds a second entry, <name>.wave32,
 # in emulation: the same program with waves of 32 lanes (the default is 64). Tests labelled
-# `sanitize` also run under the sanitizers; the target octet_sanitize_tests builds just these.
+# `sanitize` also run under the sanitizers, which make them 3 to 20 times slower: with one size of
+# waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given. The target
+# octet_sanitize_tests builds just these.
 add_custom_target(octet_sanitize_tests)
 function(octet_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT" "KERNELS;DEPS;ENV;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT;SANITIZE_FILTER"
+                        "KERNELS;DEPS;ENV;LABELS")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   if(arg_KERNELS)
@@ -78,8 +81,12 @@ function(octet_add_test name)
     set(arg_TIMEOUT 120)
   endif()
   set(entries ${name})
-  add_test(NAME ${name} COMMAND ${name})
-  if(arg_WAVES AND OCTET_PLATFORM STREQUAL "emulation")
+  set(filter)
+  if(OCTET_SANITIZE AND arg_SANITIZE_FILTER)
+    set(filter --gtest_filter=${arg_SANITIZE_FILTER})
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${filter})
+  if(arg_WAVES AND OCTET_PLATFORM STREQUAL "emulation" AND NOT OCTET_SANITIZE)
     add_test(NAME ${name}.wave32 COMMAND ${name})
     set_tests_properties(${name}.wave32 PROPERTIES ENVIRONMENT OCTET_EMULATION_WAVE_SIZE=32)
     list(APPEND entries ${name}.wave32)
