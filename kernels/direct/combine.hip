@@ -38,6 +38,13 @@ using device::Wave;
 // Rows of a token that a lane has in flight.
 constexpr int kRowsInFlight = 8;
 
+// After a dispatch that failed, rows that never came have no origin.
+__device__ __forceinline__ bool IsOrigin(const RowSource& origin, const Layout& layout) {
+  return origin.rank >= 0 && origin.rank < layout.num_ranks && origin.token >= 0 &&
+         origin.token < layout.max_tokens && origin.k >= 0 && origin.k < layout.topk &&
+         origin.local_expert >= 0 && origin.local_expert < layout.num_local_experts;
+}
+
 template <typename Codec, typename Trace>
 __device__ void SendRow(const CombineParams& p, uint64_t epoch, const RowSource& origin, int row,
                         int part, const Trace& trace) {
@@ -83,7 +90,9 @@ __device__ void Send(const CombineParams& p) {
   if (granted != 0) {
     while (item < items) {
       const int row = item / layout.row_parts;
-      SendRow<Codec>(p, epoch, origin, row, item - row * layout.row_parts, trace);
+      if (IsOrigin(origin, layout)) {
+        SendRow<Codec>(p, epoch, origin, row, item - row * layout.row_parts, trace);
+      }
       item += step;
       if (item < items) origin = p.sources[item / layout.row_parts];
     }
@@ -107,19 +116,16 @@ __device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int
   const int flat = token * layout.topk + Lane();
   const int32_t id = Lane() < layout.topk ? p.topk_idx[flat] : -1;
   const bool mine = id >= 0 && id < layout.num_experts;
-  bool arrived = true;
+  const int peer = mine ? id / layout.num_local_experts : 0;
+  const uint64_t* flag = nullptr;
   if (mine) {
-    const int peer = id / layout.num_local_experts;
-    arrived =
-        c.source_flags
-            ? device::WaitEpoch(c.failure, Layout::FlagOf(base, layout.combine_source_flags, peer),
-                                epoch, MakeSite(Site::kCombineSource, peer, 0))
-            : device::WaitEpoch(c.failure, layout.CombineFlag(base, flat, part), epoch,
-                                MakeSite(Site::kCombineToken, peer, static_cast<uint32_t>(flat)));
+    flag = c.source_flags ? Layout::FlagOf(base, layout.combine_source_flags, peer)
+                          : layout.CombineFlag(base, flat, part);
   }
-  device::SyncWave();
+  const Site site = c.source_flags ? Site::kCombineSource : Site::kCombineToken;
   *present = device::Ballot(mine);
-  return device::Ballot(!arrived) == 0;
+  return device::WaveWaitEpochs(c.failure, flag, epoch,
+                                MakeSite(site, peer, static_cast<uint32_t>(flat)));
 }
 
 // y of one token, vectors first, first + step, … < end for each lane.

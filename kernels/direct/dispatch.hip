@@ -278,38 +278,63 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   }
 }
 
-// Waits for all counts and makes of them the first row of each (expert, source). False if some did
-// not come.
+// Looks at all counts until none is missing; between looks one thread waits for one that is. False
+// if that did not come.
 __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch) {
+  __shared__ int32_t missing;
+  __shared__ int32_t failed;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  __shared__ int32_t missing;
-  if (threadIdx.x == 0) missing = 0;
+  char* base = c.peers.base[c.peers.rank];
+  if (threadIdx.x == 0) failed = 0;
+  for (;;) {
+    if (threadIdx.x == 0) missing = -1;
+    __syncthreads();
+    for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) {
+      const int source = i / layout.num_local_experts;
+      const int local_expert = i - source * layout.num_local_experts;
+      const uint64_t word =
+          device::LoadRelaxed<Scope::kSystem>(layout.Count(base, source, local_expert));
+      if (device::EpochOf(word) < epoch) StoreRelaxed<Scope::kBlock>(&missing, i);
+      s.first_row[local_expert * layout.num_ranks + source] =
+          static_cast<int32_t>(device::CountOf(word));
+    }
+    __syncthreads();
+    const int first_missing = missing;
+    if (first_missing < 0) return true;
+    if (threadIdx.x == 0) {
+      const int source = first_missing / layout.num_local_experts;
+      const int local_expert = first_missing - source * layout.num_local_experts;
+      const bool came = device::WaitUntil(
+          c.failure, layout.Count(base, source, local_expert),
+          MakeSite(Site::kDispatchCount, source, static_cast<uint32_t>(local_expert)),
+          device::PackEpochCount(epoch, 0),
+          [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
+      if (!came) failed = 1;
+    }
+    __syncthreads();
+    if (failed != 0) return false;
+  }
+}
+
+// Makes of the counts the first row of each (expert, source), and the rows of each source.
+__device__ void PlaceCounts(const DispatchParams& p, const ReceiveShared& s) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
   for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.source_rows[i] = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) {
-    const int source = i / layout.num_local_experts;
-    const int local_expert = i - source * layout.num_local_experts;
-    uint32_t rows = 0;
-    if (!device::WaitEpochCount(
-            c.failure, layout.Count(c.peers.base[c.peers.rank], source, local_expert), epoch,
-            MakeSite(Site::kDispatchCount, source, static_cast<uint32_t>(local_expert)), &rows)) {
-      StoreRelaxed<Scope::kBlock>(&missing, 1);
-    }
-    s.first_row[local_expert * layout.num_ranks + source] = static_cast<int32_t>(rows);
-    if (rows != 0) {
-      FetchAddRelaxed<Scope::kBlock>(&s.source_rows[source], static_cast<int32_t>(rows));
-    }
+    const int32_t rows = s.first_row[i];
+    if (rows != 0) FetchAddRelaxed<Scope::kBlock>(&s.source_rows[i % layout.num_ranks], rows);
   }
   __syncthreads();
   if (Wave() == 0) {
     const int32_t total = device::WaveExclusiveScan(s.first_row, layout.num_experts);
     if (Lane() == 0 && static_cast<int>(blockIdx.x) == c.send_blocks) {
-      p.expert_offsets[layout.num_local_experts] = missing == 0 ? total : 0;
+      p.expert_offsets[layout.num_local_experts] = total;
     }
   }
   __syncthreads();
-  return missing == 0;
 }
 
 // The first receiving block tells the caller what there is.
@@ -368,6 +393,7 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
 
   const uint64_t start = trace.Start();
   bool ok = ReceiveCounts(p, s, epoch);
+  if (ok) PlaceCounts(p, s);
   trace.Stop(start, static_cast<uint32_t>(Tag::kWaitCounts));
   if (ok) {
     if (block == 0) WriteOffsets(p, s);
@@ -383,6 +409,8 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
       }
       first = end;
     }
+  } else if (block == 0 && threadIdx.x == 0) {
+    p.expert_offsets[layout.num_local_experts] = 0;  // a combine that follows must send nothing
   }
 }
 

@@ -38,15 +38,18 @@ class Credits {
       : mine_(threadIdx.x >= blockDim.x - static_cast<unsigned>(device::kWaveSize)),
         peer_(device::Lane() < c.layout.num_ranks ? device::Lane() : 0),
         credit_(Layout::FlagOf(c.peers.base[c.peers.rank], credits, peer_)),
-        seen_(mine_ ? device::Poll<device::Scope::kSystem>(credit_) : 0) {}
+        seen_(mine_ ? device::LoadRelaxed<device::Scope::kSystem>(credit_) : 0) {}
 
   // Waits for those of call `epoch` - 1. Whether all came is known to the block in `*granted`
   // (shared memory) after its next barrier.
   __device__ void Await(const CommonParams& c, uint64_t epoch, Site site, int32_t* granted) const {
     if (!mine_) return;
-    bool given = seen_ >= epoch - 1;
-    if (!given) given = device::WaitEpoch(c.failure, credit_, epoch - 1, MakeSite(site, peer_, 0));
-    device::AcquirePolled<device::Scope::kSystem>();
+    bool given = true;
+    if (seen_ >= epoch - 1) {
+      device::AcquirePolled<device::Scope::kSystem>(credit_);
+    } else {
+      given = device::WaitEpoch(c.failure, credit_, epoch - 1, MakeSite(site, peer_, 0));
+    }
     const bool all = device::Ballot(!given) == 0;
     if (device::Lane() == 0) *granted = all ? 1 : 0;
   }

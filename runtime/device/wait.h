@@ -43,7 +43,7 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
 template <typename T, typename Arrived>
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, Arrived arrived) {
-  T seen = Poll<Scope::kSystem>(word);
+  T seen = LoadRelaxed<Scope::kSystem>(word);
   if (!arrived(seen)) {
     uint64_t start = 0;
     uint32_t polls = 0;
@@ -62,10 +62,10 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
         }
       }
       Pause(polls);
-      seen = Poll<Scope::kSystem>(word);
+      seen = LoadRelaxed<Scope::kSystem>(word);
     } while (!arrived(seen));
   }
-  AcquirePolled<Scope::kSystem>();
+  AcquirePolled<Scope::kSystem>(word);
   return true;
 }
 
@@ -75,15 +75,6 @@ __device__ inline bool WaitEpoch(const FailurePort& port, const uint64_t* flag, 
   return WaitUntil(port, flag, site, epoch, [epoch](uint64_t seen) { return seen >= epoch; });
 }
 
-// Waits for a word made by PackEpochCount to reach an epoch and gives its count.
-__device__ inline bool WaitEpochCount(const FailurePort& port, const uint64_t* word, uint64_t epoch,
-                                      const Site& site, uint32_t* count) {
-  const bool arrived = WaitUntil(port, word, site, PackEpochCount(epoch, 0),
-                                 [epoch](uint64_t seen) { return EpochOf(seen) >= epoch; });
-  *count = arrived ? CountOf(LoadRelaxed<Scope::kSystem>(word)) : 0;
-  return arrived;
-}
-
 // All lanes of the wave wait for one flag: lane 0 polls, then all of them may read what it guards.
 __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                      const Site& site) {
@@ -91,6 +82,25 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
   if (Lane() == 0) arrived = WaitEpoch(port, flag, epoch, site) ? 1 : 0;
   SyncWave();
   return Shuffle(arrived, 0) != 0;
+}
+
+// The wave waits for the flags of all lanes that have one (`flag` not null). Only one lane polls at
+// a time: many pollers slow down those that they wait for.
+__device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
+                                      const Site& site) {
+  bool failed = false;
+  uint64_t missing = 0;
+  do {
+    const bool arrived = flag == nullptr || LoadRelaxed<Scope::kSystem>(flag) >= epoch;
+    missing = Ballot(!arrived);
+    if (missing != 0 && Lane() == __ffsll(static_cast<long long>(missing)) - 1) {
+      failed = !WaitEpoch(port, flag, epoch, site);
+    }
+    if (Ballot(failed) != 0) return false;
+  } while (missing != 0);
+  if (flag != nullptr) AcquirePolled<Scope::kSystem>(flag);
+  SyncWave();
+  return true;
 }
 
 // Publishes what all lanes of this wave stored: lane 0 releases at system scope after the wave has

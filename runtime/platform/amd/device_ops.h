@@ -187,13 +187,8 @@ __device__ __forceinline__ void FenceRelease() {
   OCTET_SITE("release.end");
 }
 
-// An acquire invalidates the L2 each time: the loop is relaxed, one fence follows.
 template <Scope scope, typename T>
-__device__ __forceinline__ T Poll(const T* p) {
-  return LoadRelaxed<scope>(p);
-}
-template <Scope scope>
-__device__ __forceinline__ void AcquirePolled() {
+__device__ __forceinline__ void AcquirePolled(const T*) {
   FenceAcquire<scope>();
 }
 

@@ -117,11 +117,7 @@ __device__ inline void FenceRelease() {
 }
 
 template <Scope scope, typename T>
-__device__ inline T Poll(const T* p, internal::Location where = internal::Location::current()) {
-  return LoadRelaxed<scope>(p, where);
-}
-template <Scope scope>
-__device__ inline void AcquirePolled() {
+__device__ inline void AcquirePolled(const T* /*p*/) {
   FenceAcquire<scope>();
 }
 

@@ -16,9 +16,9 @@
 //                        the host). Acquire and release are the operation's own, never `volatile`.
 //   FenceAcquire/Release fences of the same scopes, to stand after a loop of relaxed loads, or
 //                        before relaxed stores.
-//   Poll, AcquirePolled  the load inside a polling loop, and what must stand between the loop and
-//                        the first use of what the flag guards. Together they are an acquire, in
-//                        the way that is cheap here: fence once where an acquiring load is dear.
+//   AcquirePolled(p)     what must stand between a loop of relaxed loads of a flag that only grows
+//                        and the first use of what it guards: an acquire, in the way that is cheap
+//                        here, by a fence or by an acquiring load of the flag.
 //
 //   SyncWave()           all lanes of the wave arrive; orders their memory accesses among them.
 //   Shuffle*, Ballot     all lanes of the wave take part. Values of 4 or 8 bytes.
@@ -121,14 +121,12 @@ __device__ __forceinline__ void FenceRelease() {
   FenceAcquire<scope>();
 }
 
-// An acquiring load costs little more than a relaxed one; a fence waits for the caller's own stores
-// to peers.
+// A fence would wait for the caller's own stores to peers. An acquiring load in each poll would
+// empty the L1 each time, which starves the other waves of the SM.
 template <Scope scope, typename T>
-__device__ __forceinline__ T Poll(const T* p) {
-  return LoadAcquire<scope>(p);
+__device__ __forceinline__ void AcquirePolled(const T* p) {
+  static_cast<void>(LoadAcquire<scope>(p));
 }
-template <Scope scope>
-__device__ __forceinline__ void AcquirePolled() {}
 
 // ---- waves
 
