@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/mutex.h"
 #include "runtime/device/failure_record.h"
+#include "runtime/mutex.h"
 
 namespace octet {
 namespace {
@@ -59,7 +59,7 @@ absl::Status WithRank(int rank, const absl::Status& status) {
 }
 
 void FailureLog::AddStatus(int rank, const absl::Status& status, bool abort_seen) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Entry entry = {.rank = rank, .status = WithRank(rank, status), .order = kLaterStatus};
   if (absl::IsCancelled(status)) {
     entry.order = kCancelled;
@@ -73,7 +73,7 @@ void FailureLog::AddStatus(int rank, const absl::Status& status, bool abort_seen
 
 void FailureLog::AddRecord(int rank, const device::FailureRecord& record,
                            const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const bool input = record.kind == device::FailureKind::kInput;
   entries_.push_back({.rank = rank,
                       .status = WithRank(rank, status),
@@ -82,17 +82,17 @@ void FailureLog::AddRecord(int rank, const device::FailureRecord& record,
 }
 
 bool FailureLog::empty() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return entries_.empty();
 }
 
 void FailureLog::Clear() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   entries_.clear();
 }
 
 absl::Status FailureLog::Cause() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (entries_.empty()) return absl::OkStatus();
   std::vector<Entry> entries = entries_;
   std::set<int> waiting;

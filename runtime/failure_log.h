@@ -7,8 +7,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "runtime/device/failure_record.h"
+#include "runtime/mutex.h"
 
 namespace octet {
 
@@ -43,7 +43,7 @@ class FailureLog {
     int order = 0;  // as in Cause: 1 comes before 4
     int peer = -1;  // whom an expired wait waited for
   };
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 

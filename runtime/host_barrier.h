@@ -8,8 +8,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "runtime/mutex.h"
 
 namespace octet {
 
@@ -59,7 +59,7 @@ class HostBarrier {
   };
   std::unique_ptr<Slot[]> slots_;
   alignas(128) std::atomic<bool> aborted_{false};
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 

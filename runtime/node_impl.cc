@@ -16,12 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
+#include "runtime/mutex.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -268,7 +268,7 @@ absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& r
     return DeadlineStatus(rank, "node barrier", "arrival at rank", record,
                           DeviceTicks(record.waited_ticks));
   }
-  absl::MutexLock lock(&clients_mutex_);
+  MutexLock lock(&clients_mutex_);
   if (const auto it = clients_.find(record.client); it != clients_.end()) {
     return it->second->Describe(rank, record);
   }
@@ -283,19 +283,19 @@ absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& r
 // ---- clients
 
 std::vector<std::pair<uint32_t, NodeClient*>> Node::Impl::Clients() const {
-  absl::MutexLock lock(&clients_mutex_);
+  MutexLock lock(&clients_mutex_);
   return {clients_.begin(), clients_.end()};
 }
 
 uint32_t Node::Impl::AddClient(NodeClient* client) {
-  absl::MutexLock lock(&clients_mutex_);
+  MutexLock lock(&clients_mutex_);
   const uint32_t id = next_client_++;
   clients_[id] = client;
   return id;
 }
 
 void Node::Impl::RemoveClient(uint32_t id) {
-  absl::MutexLock lock(&clients_mutex_);
+  MutexLock lock(&clients_mutex_);
   clients_.erase(id);
 }
 

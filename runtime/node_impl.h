@@ -15,13 +15,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/node_barrier.h"
 #include "runtime/device/peers.h"
 #include "runtime/failure_log.h"
 #include "runtime/host_barrier.h"
+#include "runtime/mutex.h"
 #include "runtime/node.h"
 #include "runtime/rank_threads.h"
 #include "runtime/topology.h"
@@ -108,7 +108,7 @@ class Node::Impl {
   FailureLog log_;
   absl::Status broken_;
 
-  mutable absl::Mutex clients_mutex_;
+  mutable Mutex clients_mutex_;
   std::map<uint32_t, NodeClient*> clients_ ABSL_GUARDED_BY(clients_mutex_);
   uint32_t next_client_ ABSL_GUARDED_BY(clients_mutex_) = 1;
 };

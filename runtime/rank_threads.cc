@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "runtime/mutex.h"
 
 namespace octet {
 namespace {
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int num_ranks) {
 
 RankThreads::~RankThreads() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stop_ = true;
     work_.SignalAll();
   }
@@ -44,7 +44,7 @@ RankThreads::~RankThreads() {
 }
 
 void RankThreads::Execute(absl::FunctionRef<void(int)> task) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   task_ = &task;
   running_ = static_cast<int>(threads_.size());
   ++generation_;
@@ -60,14 +60,14 @@ void RankThreads::Loop(int rank) {
   while (true) {
     const absl::FunctionRef<void(int)>* task;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       while (!stop_ && generation_ == seen) work_.Wait(&mutex_);
       if (stop_) return;
       seen = generation_;
       task = task_;
     }
     (*task)(rank);
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (--running_ == 0) done_.Signal();
   }
 }

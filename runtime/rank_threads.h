@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "runtime/mutex.h"
 
 namespace octet {
 
@@ -34,9 +34,9 @@ class RankThreads {
   void Loop(int rank);
 
   std::vector<std::thread> threads_;
-  absl::Mutex mutex_;
-  absl::CondVar work_;
-  absl::CondVar done_;
+  Mutex mutex_;
+  CondVar work_;
+  CondVar done_;
   const absl::FunctionRef<void(int)>* task_ ABSL_GUARDED_BY(mutex_) = nullptr;
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
