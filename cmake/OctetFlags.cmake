@@ -1,13 +1,13 @@
 # Compiler flags of the whole project.
 #
 #   OCTET_SANITIZE    emulation only: sanitizers, "address,undefined" or "thread"
-#   OCTET_HOST_ARCH   emulation only: -march of the host code and of the emulated kernels
+#   OCTET_HOST_ARCH   -march of host code; the emulated kernels are host code, too
 
 set(OCTET_SANITIZE "" CACHE STRING "Sanitizers of an emulation build")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(host_arch x86-64-v3)  # F16C: conversions of fp16 are instructions instead of calls
 endif()
-set(OCTET_HOST_ARCH "${host_arch}" CACHE STRING "-march of an emulation build; empty: the compiler's")
+set(OCTET_HOST_ARCH "${host_arch}" CACHE STRING "-march of host code; empty: the compiler's")
 
 # Results are compared to the bit between platforms, so nothing may contract a*b+c to one rounding.
 set(octet_cxx -ffp-contract=off)
@@ -33,10 +33,10 @@ if(OCTET_WERROR)
   list(APPEND octet_cuda -Werror=all-warnings -Xcompiler=-Werror)
 endif()
 
+if(OCTET_HOST_ARCH)
+  list(APPEND octet_cxx -march=${OCTET_HOST_ARCH})
+endif()
 if(OCTET_PLATFORM STREQUAL "emulation")
-  if(OCTET_HOST_ARCH)
-    list(APPEND octet_cxx -march=${OCTET_HOST_ARCH})
-  endif()
   if(OCTET_SANITIZE)
     list(APPEND octet_cxx -fsanitize=${OCTET_SANITIZE} -fno-sanitize-recover=all
          -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
