@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lane_operations.h"
+#include "report.h"
 #include "worker.h"
 
 namespace octet::emulation {
