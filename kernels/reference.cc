@@ -83,10 +83,10 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
   const int first = rank * num_local;
   std::vector<std::vector<RowSource>> rows(static_cast<size_t>(num_local));
   for (size_t source = 0; source < inputs.size(); ++source) {
-    const RankInput& input = inputs[source];
-    for (int t = 0; t < input.num_tokens; ++t) {
-      for (int k = 0; k < config.topk; ++k) {
-        const int local = input.topk_idx[static_cast<size_t>(t * config.topk + k)] - first;
+    const int32_t* id = inputs[source].topk_idx.data();
+    for (int t = 0; t < inputs[source].num_tokens; ++t) {
+      for (int k = 0; k < config.topk; ++k, ++id) {
+        const int local = *id - first;
         if (local < 0 || local >= num_local) continue;
         rows[static_cast<size_t>(local)].push_back(
             RowSource{static_cast<int32_t>(source), t, k, local});

@@ -197,7 +197,7 @@ absl::Status EpHarness::Check(const StepInput& input, int rank) const {
   const Received& got = received_[r];
   const auto num_local = want.expert_counts.size();
   const auto hidden = static_cast<size_t>(config_.hidden);
-  const auto different = [rank](auto... what) {
+  const auto different = [rank](const auto&... what) {
     return absl::DataLossError(absl::StrCat("rank ", rank, ": ", what...));
   };
 

@@ -84,7 +84,7 @@ class Ring : public NodeClient {
                                      .passed = passed_.Mine(peers)},
                                     rank.stream()));
   }
-  absl::Status EnqueueRefusal(Rank& rank, uint64_t value) {
+  absl::Status EnqueueRefusal(Rank& rank, uint64_t value) const {
     return OCTET_GPU(
         LaunchRefuse({.port = rank.failure_port(id_), .site = {kInputSite, -1, 3}, .value = value},
                      rank.stream()));
@@ -476,7 +476,7 @@ TEST_F(NodeRunTest, SynchronizeGivesUpOnAKernelThatDoesNotEnd) {
                                             hipHostMallocPortable | hipHostMallocMapped));
     *word = 0;
     OCTET_RETURN_IF_GPU_ERROR(LaunchStubborn(word, rank.stream()));
-    const absl::Status status = rank.Synchronize();
+    absl::Status status = rank.Synchronize();
     std::atomic_ref<uint32_t>(*word).store(1);
     (void)rank.Synchronize();
     OCTET_RETURN_IF_GPU_ERROR(hipHostFree(word));

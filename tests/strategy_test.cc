@@ -35,12 +35,12 @@ constexpr Variant kVariants[] = {
 
 #define EXPECT_OK(expr)                                      \
   do {                                                       \
-    const absl::Status status_ = (expr);                     \
+    const absl::Status& status_ = (expr);                    \
     EXPECT_TRUE(status_.ok()) << status_ << "\n" << Where(); \
   } while (false)
 #define ASSERT_OK(expr)                                      \
   do {                                                       \
-    const absl::Status status_ = (expr);                     \
+    const absl::Status& status_ = (expr);                    \
     ASSERT_TRUE(status_.ok()) << status_ << "\n" << Where(); \
   } while (false)
 
@@ -58,6 +58,10 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
     config.slots = GetParam().slots;
     config.flags = GetParam().flags;
     return config;
+  }
+
+  void SetUp() override {
+    if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   }
 
   // The GPUs of this machine. The emulation has all that a test asks for.

@@ -18,6 +18,7 @@ namespace {
 
 // The first traced step warms caches and clocks, the second is kept.
 constexpr int kTracedSteps = 2;
+constexpr double kHeatUs = 200e3;  // of load before each series of timed steps
 constexpr int kTraceEventsPerBlock = 8192;
 
 constexpr double kBytesPerMicroOfGbps = 1e3;  // 1 GB/s is 1000 bytes in a microsecond
@@ -50,6 +51,11 @@ class StepSeries {
   uint32_t next_step_ = 0;
 };
 
+// Steps that make up kHeatUs, by the time of the last warm-up step; none where that is longer.
+int HeatSteps(const std::vector<StepResult>& warmup) {
+  return warmup.empty() ? 0 : static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0));
+}
+
 // The heap that --heap_mb asks for; nothing if it does not.
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeHeap(Node& node, const RunOptions& options) {
   if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
@@ -66,6 +72,8 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
       ExpertParallel::Create(node, options.config, {.heap = heap.get(), .trace = collector.get()}));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
                          StepRunner::Create(node, *ep, options));
+  std::vector<std::string> gpu_names;
+  for (const GpuInfo& gpu : node.topology().gpus) gpu_names.push_back(gpu.name);
   for (int i = 0; i < kTracedSteps; ++i) {
     OCTET_RETURN_IF_ERROR(collector->Clear());
     OCTET_ASSIGN_OR_RETURN(std::vector<StepResult> steps,
@@ -74,7 +82,7 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
   }
   OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, collector->Collect());
   result.trace_events_dropped = collector->num_dropped();
-  return WriteFileAtomically(options.trace, {TraceJson(slices, ep->trace_tags())});
+  return WriteFileAtomically(options.trace, {TraceJson(slices, ep->trace_tags(), gpu_names)});
 }
 
 }  // namespace
@@ -97,8 +105,10 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                            StepRunner::Create(node, *ep, options));
     OCTET_ASSIGN_OR_RETURN(result.warmup,
                            series.Run(*runner, "warm-up step", options.warmup, StepForm::kFused));
+    OCTET_RETURN_IF_ERROR(runner->Heat(*workload, HeatSteps(result.warmup)));
     OCTET_ASSIGN_OR_RETURN(result.steps,
                            series.Run(*runner, "timed step", options.iters, StepForm::kFused));
+    OCTET_RETURN_IF_ERROR(runner->Heat(*workload, HeatSteps(result.warmup)));
     OCTET_ASSIGN_OR_RETURN(result.by_phases,
                            series.Run(*runner, "step by phases", options.iters, StepForm::kPhases));
     if (!options.dump.empty()) {

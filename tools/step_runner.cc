@@ -13,6 +13,7 @@ namespace octet {
 namespace {
 
 // Pinned memory of each rank that rows come to the host through.
+constexpr int kStepsInQueue = 32;  // at most, while GPUs are kept busy
 constexpr size_t kStagingBytes = size_t{8} << 20;
 
 constexpr double kMicrosPerMilli = 1e3;
@@ -301,6 +302,17 @@ absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm fo
   }
   step.wall_us = std::chrono::duration<double, std::micro>(stop - start).count();
   return step;
+}
+
+absl::Status StepRunner::Heat(const Workload& workload, int steps) {
+  return node_.Run([&](Rank& rank) -> absl::Status {
+    const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
+    for (int i = 0; i < steps; ++i) {
+      OCTET_RETURN_IF_ERROR(Launch(rank, input, StepForm::kFused));
+      if (i % kStepsInQueue == 0) OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    }
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<std::vector<RankOutput>> StepRunner::Download(const Workload& workload) {

@@ -75,6 +75,10 @@ class StepRunner {
   // receive and write is filled with NaNs before.
   absl::StatusOr<StepResult> Run(const Workload& workload, StepForm form);
 
+  // Repeats the step of the workload's present inputs, neither timed nor verified: the clocks of
+  // GPUs that have been idle rise only under load.
+  absl::Status Heat(const Workload& workload, int steps);
+
   // What the last step has delivered, by rank.
   absl::StatusOr<std::vector<RankOutput>> Download(const Workload& workload);
 

@@ -121,26 +121,25 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
   }
 }
 
-// Refuses an id that cannot be right.
+// Reports an id that cannot be right. False if it is not even an expert's: such a row is not sent.
+// A row of an expert chosen twice is, so that there are as many rows as were counted.
 __device__ bool CheckId(const DispatchParams& p, int flat, int32_t id) {
   const Layout& layout = p.common.layout;
-  Site refused = Site::kExpertOutOfRange;
-  bool ok = id >= -1 && id < layout.num_experts;
-  if (ok && id >= 0) {
+  const bool in_range = id >= -1 && id < layout.num_experts;
+  bool twice = false;
+  if (id >= 0) {
     for (int before = flat - flat % layout.topk; before < flat; ++before) {
-      if (p.topk_idx[before] == id) {
-        refused = Site::kExpertTwice;
-        ok = false;
-      }
+      twice = twice || p.topk_idx[before] == id;
     }
   }
-  if (!ok) {
+  if (!in_range || twice) {
     device::Fail(p.common.failure, device::FailureKind::kInput,
-                 MakeSite(refused, -1, static_cast<uint32_t>(flat)),
+                 MakeSite(in_range ? Site::kExpertTwice : Site::kExpertOutOfRange, -1,
+                          static_cast<uint32_t>(flat)),
                  static_cast<uint64_t>(layout.num_experts),
                  static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
   }
-  return ok;
+  return in_range;
 }
 
 // Where each of the tile's rows goes.
@@ -165,7 +164,7 @@ __device__ void PlaceTile(const DispatchParams& p, const SendShared& s, int firs
           index += other == id ? 1 : 0;
         }
       }
-      // Refused ids can make it look as if there were more rows than there can be.
+      // With experts chosen twice there can be more rows than slots.
       if (slot >= p.common.layout.slots_per_source) slot = -1;
     }
     s.slot[i] = slot;
@@ -350,12 +349,14 @@ __device__ void WriteOffsets(const DispatchParams& p, const ReceiveShared& s) {
   }
 }
 
-// Takes one part of one row to its place. False if it did not come.
+// Takes one part of one row to its place. False if it did not come, or cannot: a source whose ids
+// were refused may announce more rows than there is room for.
 template <typename Trace>
 __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
                            int source, int slot, int part, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
+  if (slot >= layout.slots_per_source) return false;
   char* base = c.peers.base[c.peers.rank];
   const Packet* packet = layout.PacketOf(base, source, slot, part);
   uint64_t start = trace.Start();
@@ -372,6 +373,7 @@ __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint
   const RowSource origin = packet->source;
   const int row = s.first_row[origin.local_expert * layout.num_ranks + source] +
                   static_cast<int>(packet->index);
+  if (row >= layout.max_rows()) return false;
   device::WaveCopyRow(static_cast<Vec16*>(p.recv_x) + static_cast<size_t>(row) * layout.row_vecs,
                       reinterpret_cast<const Vec16*>(layout.Row(base, source, slot)),
                       device::PartOfRow(part, layout.row_parts, layout.row_vecs));
