@@ -9,7 +9,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 
 constexpr Touch kTouches[] = {Touch::kLoadStream, Touch::kStoreStream, Touch::kLoad,
                               Touch::kStore,      Touch::kAdd,         Touch::kLoadOnce,

@@ -1,7 +1,7 @@
 // Streams, events, memory and time of the emulated GPUs, seen from the host.
 #include <atomic>
 #include <chrono>
-#include <cstdio>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -11,7 +11,6 @@ namespace octet {
 namespace {
 
 using ::testing::Each;
-using ::testing::HasSubstr;
 
 class EmulationStreamsTest : public EmulationTest {
  protected:
@@ -23,11 +22,10 @@ class EmulationStreamsTest : public EmulationTest {
 };
 
 size_t ResidentBytes() {
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  std::ifstream file("/proc/self/statm");  // in pages: all, resident, ...
   size_t total = 0;
   size_t resident = 0;
-  EXPECT_EQ(std::fscanf(file, "%zu %zu", &total, &resident), 2);
-  std::fclose(file);
+  EXPECT_TRUE(file >> total >> resident);
   return resident * 4096;
 }
 

@@ -24,8 +24,9 @@ bool FindSegment(Segment* segment) {
                for (int i = 0; i < info->dlpi_phnum; ++i) {
                  const auto& header = info->dlpi_phdr[i];
                  const uintptr_t begin = info->dlpi_addr + header.p_vaddr;
-                 if (header.p_type != PT_LOAD || wanted->address - begin >= header.p_memsz)
+                 if (header.p_type != PT_LOAD || wanted->address - begin >= header.p_memsz) {
                    continue;
+                 }
                  wanted->begin = begin;
                  wanted->bytes = header.p_memsz;
                  return 1;

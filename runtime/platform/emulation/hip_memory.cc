@@ -72,7 +72,6 @@ hipError_t Allocate(int arena, void** pointer, size_t bytes, unsigned flags) {
 
 using octet::emulation::Allocation;
 using octet::emulation::CurrentDevice;
-using octet::emulation::Device;
 using octet::emulation::kHostArena;
 using octet::emulation::kNoArena;
 using octet::emulation::Machine;

@@ -216,8 +216,7 @@ void Worker::RunAll(bool recheck) {
     RollStarvation();
     for (size_t i = waves_.size(); i > 1; --i) std::swap(waves_[i - 1], waves_[Random() % i]);
   }
-  for (size_t i = 0; i < waves_.size(); ++i) {
-    Wave* wave = waves_[i];
+  for (Wave* wave : waves_) {
     if (wave->polling == 0 && wave->runnable == 0) continue;
     if (wave->block->grid->failed || (seeded() && IsStarved(*wave))) continue;
     if (wave->polling != 0) WakePolling(wave, recheck);

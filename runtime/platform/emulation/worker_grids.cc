@@ -167,7 +167,7 @@ void Worker::StartBlock(Grid* grid, uint32_t number) {
     wave.index = w;
     wave.block = block;
     wave.num_lanes = std::min(wave_size, threads - w * wave_size);
-    wave.lanes = &block->lanes[static_cast<size_t>(w * wave_size)];
+    wave.lanes = &block->lanes[static_cast<size_t>(w) * static_cast<size_t>(wave_size)];
     wave.alive = wave.unstarted = wave.runnable = FirstLanes(wave.num_lanes);
     if (grid->shares_tsan_contexts) wave.tsan_context = grid->resources->TakeTsanContext();
     for (int l = 0; l < wave.num_lanes; ++l) {
