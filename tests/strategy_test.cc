@@ -193,6 +193,12 @@ TEST_P(StrategyTest, OddNumbersOfRanks) {
   }
 }
 
+TEST_P(StrategyTest, SixteenRanks) {
+  Make(16, Config(32, 5, 72, 6));
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_OK(harness_->Step(Random(RandomTokens(rng_, config_, 16), 0.1)));
+}
+
 TEST_P(StrategyTest, RaggedHidden) {
   for (const int hidden : {8, 24, 1000, 2056}) {
     Make(2, Config(4, 2, hidden, 5, DType::kFloat16));
