@@ -116,16 +116,12 @@ __device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int
   const int flat = token * layout.topk + Lane();
   const int32_t id = Lane() < layout.topk ? p.topk_idx[flat] : -1;
   const bool mine = id >= 0 && id < layout.num_experts;
-  const int peer = mine ? id / layout.num_local_experts : 0;
-  const uint64_t* flag = nullptr;
-  if (mine) {
-    flag = c.source_flags ? Layout::FlagOf(base, layout.combine_source_flags, peer)
-                          : layout.CombineFlag(base, flat, part);
-  }
-  const Site site = c.source_flags ? Site::kCombineSource : Site::kCombineToken;
   *present = device::Ballot(mine);
+  if (c.source_flags) return true;
+  const int peer = mine ? id / layout.num_local_experts : 0;
+  const uint64_t* flag = mine ? layout.CombineFlag(base, flat, part) : nullptr;
   return device::WaveWaitEpochs(c.failure, flag, epoch,
-                                MakeSite(site, peer, static_cast<uint32_t>(flat)));
+                                MakeSite(Site::kCombineToken, peer, static_cast<uint32_t>(flat)));
 }
 
 // y of one token, vectors first, first + step, … < end for each lane.
@@ -178,7 +174,8 @@ __device__ void Receive(const CombineParams& p) {
   int shares = token_parts > 0 ? num_waves / token_parts : 1;
   shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
 
-  bool ok = true;
+  bool ok =
+      !c.source_flags || AwaitSources(c, layout.combine_source_flags, epoch, Site::kCombineSource);
   for (int item = block * waves + Wave(); item < token_parts * shares && ok; item += num_waves) {
     const int token_part = item / shares;
     const int share = item - token_part * shares;

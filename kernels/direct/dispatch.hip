@@ -361,12 +361,9 @@ __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint
   const Packet* packet = layout.PacketOf(base, source, slot, part);
   uint64_t start = trace.Start();
   const bool arrived =
-      c.source_flags
-          ? device::WaveWaitEpoch(c.failure, Layout::FlagOf(base, layout.source_flags, source),
-                                  epoch, MakeSite(Site::kDispatchSource, source, 0))
-          : device::WaveWaitEpoch(
-                c.failure, &packet->flag, epoch,
-                MakeSite(Site::kDispatchToken, source, static_cast<uint32_t>(slot)));
+      c.source_flags ||
+      device::WaveWaitEpoch(c.failure, &packet->flag, epoch,
+                            MakeSite(Site::kDispatchToken, source, static_cast<uint32_t>(slot)));
   trace.Stop(start, static_cast<uint32_t>(Tag::kWait), static_cast<uint32_t>(source));
   if (!arrived) return false;
   start = trace.Start();
@@ -396,6 +393,9 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   const uint64_t start = trace.Start();
   bool ok = ReceiveCounts(p, s, epoch);
   if (ok) PlaceCounts(p, s);
+  if (ok && c.source_flags) {
+    ok = AwaitSources(c, layout.source_flags, epoch, Site::kDispatchSource);
+  }
   trace.Stop(start, static_cast<uint32_t>(Tag::kWaitCounts));
   if (ok) {
     if (block == 0) WriteOffsets(p, s);

@@ -61,6 +61,24 @@ class Credits {
   uint64_t seen_;
 };
 
+// Flags::kSource: the block waits until every source has sent all its rows. `flags`: offset of this
+// rank's [R] source flags. One wave a block polls, since all wait for the same few words. False if
+// some did not come.
+__device__ inline bool AwaitSources(const CommonParams& c, size_t flags, uint64_t epoch,
+                                    Site site) {
+  __shared__ int32_t came;
+  if (device::Wave() == 0) {
+    const int source = device::Lane();
+    const uint64_t* flag = source < c.layout.num_ranks
+                               ? Layout::FlagOf(c.peers.base[c.peers.rank], flags, source)
+                               : nullptr;
+    const bool all = device::WaveWaitEpochs(c.failure, flag, epoch, MakeSite(site, source, 0));
+    if (source == 0) came = all ? 1 : 0;
+  }
+  __syncthreads();
+  return came != 0;
+}
+
 }  // namespace octet::direct
 
 #endif  // OCTET_KERNELS_DIRECT_PHASE_H_

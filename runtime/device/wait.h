@@ -14,9 +14,11 @@
 
 namespace octet::device {
 
-// Looking at the clock and at the abort word costs more than a poll, the latter a trip to the host.
+// Looking at the clock costs more than a poll, and looking at the abort word is a trip to the host:
+// if thousands of waves made it as often as they poll, everything else on the GPU would stand
+// still.
 inline constexpr uint32_t kPollsPerClockCheck = 256;
-inline constexpr uint32_t kClockChecksPerAbortCheck = 16;
+inline constexpr uint64_t kTicksPerAbortCheck = kClockHz / 1000;
 
 // Tells the whole node to stop waiting. The first failure of this rank is written down.
 __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Site& site,
@@ -46,19 +48,19 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
   T seen = LoadRelaxed<Scope::kSystem>(word);
   if (!arrived(seen)) {
     uint64_t start = 0;
+    uint64_t abort_checked = 0;
     uint32_t polls = 0;
-    uint32_t checks = 0;
     do {
       if (++polls % kPollsPerClockCheck == 0) {
         const uint64_t now = Clock();
-        if (start == 0) start = now;
+        if (start == 0) start = abort_checked = now;
         if (now - start > port.deadline_ticks) {
           Fail(port, FailureKind::kDeadline, site, expected, seen, now - start);
           return false;
         }
-        if (checks++ % kClockChecksPerAbortCheck == 0 &&
-            LoadRelaxed<Scope::kSystem>(port.abort_word) != 0) {
-          return false;
+        if (now - abort_checked > kTicksPerAbortCheck) {
+          abort_checked = now;
+          if (LoadRelaxed<Scope::kSystem>(port.abort_word) != 0) return false;
         }
       }
       Pause(polls);
