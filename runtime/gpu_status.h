@@ -24,7 +24,8 @@ absl::Status GpuStatus(hipError_t error, absl::string_view call);
 
 // The Status of one HIP call, with the call's own text in it: OCTET_GPU(hipSetDevice(3)).
 #define OCTET_GPU(call) (::octet::GpuStatus((call), #call))
-// Not by way of OCTET_GPU: where HIP's names are macros, they would be replaced before it sees them.
+// Not by way of OCTET_GPU: where HIP's names are macros, they would be replaced before it sees
+// them.
 #define OCTET_RETURN_IF_GPU_ERROR(call) OCTET_RETURN_IF_ERROR(::octet::GpuStatus((call), #call))
 
 #endif  // OCTET_RUNTIME_GPU_STATUS_H_
