@@ -84,7 +84,10 @@ __device__ void Send(const CombineParams& p) {
   const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
   const uint64_t epoch =
       device::BeginCall(&c.state->combine_send, static_cast<uint32_t>(c.send_blocks));
-  if (blockIdx.x == 0) ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
+  // By the block with the fewest rows.
+  if (static_cast<int>(blockIdx.x) == c.send_blocks - 1) {
+    ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
+  }
   credits.Await(c, epoch, Site::kCombineCredit, &granted);
   __syncthreads();
   if (granted != 0) {

@@ -243,10 +243,10 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   // With more than one block the first one only counts, so that counts leave before most rows.
   const int block = blockIdx.x;
   if (block == 0) {
-    ReturnCredits(c, epoch - 1, c.state->combine_receive.epoch - 1);
     ReadRouting(p, s, 0, num_rows, 0);
     __syncthreads();
     SendCounts(p, s, epoch);
+    ReturnCredits(c, epoch - 1, c.state->combine_receive.epoch - 1);
     if (c.send_blocks == 1) {
       __syncthreads();
       for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;

@@ -16,16 +16,19 @@ __device__ __forceinline__ device::Site MakeSite(Site site, int peer, uint32_t i
 }
 
 // One block tells every peer that this rank has consumed all that it was sent in dispatches and
-// combines up to these.
+// combines up to these. One fence for both: a second release would wait until the first store has
+// come to the peer.
 __device__ inline void ReturnCredits(const CommonParams& c, uint64_t dispatches,
                                      uint64_t combines) {
+  using device::Scope;
   const int peer = static_cast<int>(threadIdx.x);
   if (peer >= c.layout.num_ranks) return;
   char* base = c.peers.base[peer];
-  device::StoreRelease<device::Scope::kSystem>(Layout::FlagOf(base, c.layout.credits, c.peers.rank),
-                                               dispatches);
-  device::StoreRelease<device::Scope::kSystem>(
-      Layout::FlagOf(base, c.layout.combine_credits, c.peers.rank), combines);
+  device::FenceRelease<Scope::kSystem>();
+  device::StoreRelaxed<Scope::kSystem>(Layout::FlagOf(base, c.layout.credits, c.peers.rank),
+                                       dispatches);
+  device::StoreRelaxed<Scope::kSystem>(Layout::FlagOf(base, c.layout.combine_credits, c.peers.rank),
+                                       combines);
 }
 
 // Whether the buffers of the call before may be written again: every peer has given its credit.
