@@ -21,7 +21,7 @@ shift
 suites=("$@")
 [ ${#suites[@]} -gt 0 ] || suites=(experimental sid trixie)
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/setup_rocm.XXXXXX")
+work=$(mktemp -d --suffix=.setup_rocm)
 trap 'rm -rf "$work"' EXIT
 tree=$work/tree
 
