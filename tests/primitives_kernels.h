@@ -1,0 +1,31 @@
+// Kernels that try the device primitives one by one.
+#ifndef OCTET_TESTS_PRIMITIVES_KERNELS_H_
+#define OCTET_TESTS_PRIMITIVES_KERNELS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "runtime/device/call_epoch.h"
+#include "runtime/device/launch_shape.h"
+
+namespace octet {
+
+// Each block writes the epoch that it got: epochs[block].
+hipError_t LaunchBeginCall(device::CallEpoch* call, uint64_t* epochs, const LaunchShape& shape,
+                           hipStream_t stream);
+
+// Each block adds its number + 1 to *sum, then the last block, and only it, writes to seen[block]
+// what it then sees.
+hipError_t LaunchLastBlock(uint32_t* counter, uint32_t* sum, uint32_t* seen,
+                           const LaunchShape& shape, hipStream_t stream);
+
+// values[0 .. n-1] scanned in place by one wave; *total.
+hipError_t LaunchScan(int32_t* values, int n, int32_t* total, int wave_size, hipStream_t stream);
+
+// hits[i] is how often vector i of a row of `row_vecs` belongs to one of its `parts` parts.
+hipError_t LaunchParts(int parts, int row_vecs, uint32_t* hits, int wave_size, hipStream_t stream);
+
+}  // namespace octet
+
+#endif  // OCTET_TESTS_PRIMITIVES_KERNELS_H_

@@ -1,0 +1,69 @@
+#include "tests/primitives_kernels.h"
+
+#include "device_ops.h"
+#include "kernels/device/row_copy.h"
+#include "kernels/device/wave_scan.h"
+#include "runtime/device/block_counter.h"
+#include "runtime/device/call_epoch_device.h"
+
+namespace octet {
+namespace {
+
+using device::FetchAddRelaxed;
+using device::Scope;
+
+__global__ void BeginCallKernel(device::CallEpoch* call, uint64_t* epochs) {
+  const uint64_t epoch = device::BeginCall(call, gridDim.x);
+  if (threadIdx.x == 0) epochs[blockIdx.x] = epoch;
+}
+
+__global__ void LastBlockKernel(uint32_t* counter, uint32_t* sum, uint32_t* seen) {
+  if (threadIdx.x == 0) FetchAddRelaxed<Scope::kDevice>(sum, blockIdx.x + 1);
+  if (device::LastBlock(counter, gridDim.x) && threadIdx.x == blockDim.x - 1) {
+    seen[blockIdx.x] = device::LoadRelaxed<Scope::kDevice>(sum);
+  }
+}
+
+__global__ void ScanKernel(int32_t* values, int n, int32_t* total) {
+  const int32_t sum = device::WaveExclusiveScan(values, n);
+  if (device::Lane() == 0) *total = sum;
+}
+
+__global__ void PartsKernel(int parts, int row_vecs, uint32_t* hits) {
+  for (int part = 0; part < parts; ++part) {
+    const device::RowPart range = device::PartOfRow(part, parts, row_vecs);
+    for (int i = range.begin + device::Lane(); i < range.end; i += device::kWaveSize) {
+      FetchAddRelaxed<Scope::kDevice>(&hits[i], 1U);
+    }
+  }
+}
+
+}  // namespace
+
+hipError_t LaunchBeginCall(device::CallEpoch* call, uint64_t* epochs, const LaunchShape& shape,
+                           hipStream_t stream) {
+  void* args[] = {&call, &epochs};
+  return hipLaunchKernel(BeginCallKernel, dim3(static_cast<unsigned>(shape.blocks)),
+                         dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
+}
+
+hipError_t LaunchLastBlock(uint32_t* counter, uint32_t* sum, uint32_t* seen,
+                           const LaunchShape& shape, hipStream_t stream) {
+  void* args[] = {&counter, &sum, &seen};
+  return hipLaunchKernel(LastBlockKernel, dim3(static_cast<unsigned>(shape.blocks)),
+                         dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
+}
+
+hipError_t LaunchScan(int32_t* values, int n, int32_t* total, int wave_size, hipStream_t stream) {
+  void* args[] = {&values, &n, &total};
+  return hipLaunchKernel(ScanKernel, dim3(1), dim3(static_cast<unsigned>(wave_size)), args, 0,
+                         stream);
+}
+
+hipError_t LaunchParts(int parts, int row_vecs, uint32_t* hits, int wave_size, hipStream_t stream) {
+  void* args[] = {&parts, &row_vecs, &hits};
+  return hipLaunchKernel(PartsKernel, dim3(1), dim3(static_cast<unsigned>(wave_size)), args, 0,
+                         stream);
+}
+
+}  // namespace octet

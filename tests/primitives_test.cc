@@ -1,0 +1,112 @@
+// The primitives that kernels are made of, one by one, on one GPU.
+#include "tests/primitives_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
+#include "runtime/topology.h"
+
+namespace octet {
+namespace {
+
+class PrimitivesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<Topology> topology = DiscoverTopology();
+    if (!topology.ok()) GTEST_SKIP() << topology.status();
+    wave_size_ = topology->gpus[0].wave_size;
+  }
+
+  // Memory of the GPU with these values.
+  template <typename T>
+  static DeviceMemory Upload(const std::vector<T>& values) {
+    absl::StatusOr<DeviceMemory> memory = DeviceMemory::Allocate(values.size() * sizeof(T));
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    EXPECT_EQ(hipMemcpy(memory->as<void>(), values.data(), memory->bytes(), hipMemcpyHostToDevice),
+              hipSuccess);
+    return *std::move(memory);
+  }
+
+  template <typename T>
+  static std::vector<T> Download(const DeviceMemory& memory) {
+    std::vector<T> values(memory.bytes() / sizeof(T));
+    EXPECT_EQ(hipMemcpy(values.data(), memory.as<void>(), memory.bytes(), hipMemcpyDeviceToHost),
+              hipSuccess);
+    return values;
+  }
+
+  int wave_size_ = 0;
+};
+
+// All blocks of a call get one epoch, and the next call, of whatever size, the next one.
+TEST_F(PrimitivesTest, BeginCallCountsCalls) {
+  const DeviceMemory call = Upload(std::vector<device::CallEpoch>{{1, 0}});
+  uint64_t epoch = 1;
+  for (const int blocks : {1, 2, 5, 3, 1, 8, 8, 2}) {
+    const DeviceMemory epochs = Upload(std::vector<uint64_t>(static_cast<size_t>(blocks)));
+    const LaunchShape shape = {.blocks = blocks, .threads = 2 * wave_size_};
+    ASSERT_EQ(LaunchBeginCall(call.as<device::CallEpoch>(), epochs.as<uint64_t>(), shape, nullptr),
+              hipSuccess);
+    for (const uint64_t seen : Download<uint64_t>(epochs)) EXPECT_EQ(seen, epoch);
+    ++epoch;
+    const std::vector<device::CallEpoch> state = Download<device::CallEpoch>(call);
+    EXPECT_EQ(state[0].epoch, epoch);
+    EXPECT_EQ(state[0].blocks_started, 0U);
+  }
+}
+
+// Just one block is last, it sees what all have done, and the counter is ready for the next call.
+TEST_F(PrimitivesTest, OneBlockIsLastAndSeesTheOthers) {
+  const DeviceMemory counter = Upload(std::vector<uint32_t>{0});
+  for (const uint32_t blocks : {1U, 2U, 7U, 8U, 3U}) {
+    const DeviceMemory sum = Upload(std::vector<uint32_t>{0});
+    const DeviceMemory seen = Upload(std::vector<uint32_t>(blocks));
+    const LaunchShape shape = {.blocks = static_cast<int>(blocks), .threads = 2 * wave_size_};
+    ASSERT_EQ(LaunchLastBlock(counter.as<uint32_t>(), sum.as<uint32_t>(), seen.as<uint32_t>(),
+                              shape, nullptr),
+              hipSuccess);
+    int last_blocks = 0;
+    for (const uint32_t value : Download<uint32_t>(seen)) {
+      if (value == 0) continue;
+      ++last_blocks;
+      EXPECT_EQ(value, blocks * (blocks + 1) / 2);
+    }
+    EXPECT_EQ(last_blocks, 1);
+    EXPECT_EQ(Download<uint32_t>(counter)[0], 0U);
+  }
+}
+
+TEST_F(PrimitivesTest, WaveExclusiveScanIsThePrefixSum) {
+  for (const int n : {0, 1, 31, 32, 33, 64, 65, 256, 1000}) {
+    std::vector<int32_t> values(static_cast<size_t>(n) + 1);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 7 % 13) - 3;
+    std::vector<int32_t> want(values);
+    std::exclusive_scan(values.begin(), values.end() - 1, want.begin(), 0);
+    const DeviceMemory memory = Upload(values);
+    const DeviceMemory total = Upload(std::vector<int32_t>{-1});
+    ASSERT_EQ(LaunchScan(memory.as<int32_t>(), n, total.as<int32_t>(), wave_size_, nullptr),
+              hipSuccess);
+    EXPECT_EQ(Download<int32_t>(memory), want) << n;  // the element behind the last is untouched
+    EXPECT_EQ(Download<int32_t>(total)[0], std::accumulate(values.begin(), values.end() - 1, 0));
+  }
+}
+
+TEST_F(PrimitivesTest, PartsOfARowCoverItOnce) {
+  for (const int row_vecs : {1, 3, 15, 64, 129, 896}) {
+    for (const int parts : {1, 2, 3, 4, 7, 8}) {
+      const DeviceMemory hits = Upload(std::vector<uint32_t>(static_cast<size_t>(row_vecs)));
+      ASSERT_EQ(LaunchParts(parts, row_vecs, hits.as<uint32_t>(), wave_size_, nullptr), hipSuccess);
+      for (const uint32_t count : Download<uint32_t>(hits)) {
+        EXPECT_EQ(count, 1U) << row_vecs << " vectors in " << parts << " parts";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet
