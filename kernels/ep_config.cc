@@ -59,6 +59,9 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
     return OutOfRange("topk", config.topk, 1, std::min(kMaxTopk, config.num_experts));
   }
   const Tuning& tuning = config.tuning;
+  if (tuning.row_parts > kMaxRowParts) {
+    return OutOfRange("row_parts", tuning.row_parts, 0, kMaxRowParts);
+  }
   if (tuning.blocks < 0 || tuning.send_blocks < 0 || tuning.waves_per_block < 0 ||
       tuning.row_parts < 0) {
     return absl::InvalidArgumentError(

@@ -54,6 +54,7 @@ inline constexpr int kMaxTopk = 32;
 inline constexpr int kMaxExperts = 2048;
 inline constexpr int kMaxHidden = 65536;
 inline constexpr int kMaxTokensPerRank = 65536;
+inline constexpr int kMaxRowParts = 32;
 
 // kInvalidArgument with the field, its value and what it must be; OK otherwise.
 absl::Status Validate(const EpConfig& config, int num_ranks);

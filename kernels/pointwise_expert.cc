@@ -14,6 +14,7 @@ absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received&
   params.sources = received.sources;
   params.total_rows = received.expert_offsets + config.num_local_experts(rank.num_ranks());
   params.expert_scale = expert_scale;
+  params.num_local_experts = config.num_local_experts(rank.num_ranks());
   params.row_vecs = static_cast<int>(received.row_bytes / 16);
   params.out = out;
   constexpr int kWavesPerBlock = 4;

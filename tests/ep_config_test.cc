@@ -61,6 +61,8 @@ TEST(EpConfigTest, EachFieldIsNamedWithItsValue) {
   config = Good();
   config.tuning.row_parts = -1;
   ExpectRefused(config, 8, "row_parts -1");
+  config.tuning.row_parts = 33;
+  ExpectRefused(config, 8, "row_parts is 33; it must be from 0 to 32");
 }
 
 TEST(EpConfigTest, StrategyNamesParseBack) {

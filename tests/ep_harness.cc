@@ -10,6 +10,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
@@ -230,6 +232,37 @@ absl::Status EpHarness::Check(const StepInput& input, int rank) const {
     if (!SameBits(config_.dtype, row, want_row)) return different("y of token ", t, " differs");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> EpHarness::CountsOfALateReceiver(int late) {
+  const auto num_local = static_cast<size_t>(config_.num_local_experts(node_->num_ranks()));
+  DeviceMemory counts;
+  const auto send_nothing = [](DispatchArgs args) {
+    args.num_tokens = 0;
+    return args;
+  };
+  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
+    if (rank.rank() != late) return absl::OkStatus();
+    OCTET_ASSIGN_OR_RETURN(counts, DeviceMemory::Allocate(num_local * sizeof(int32_t)));
+    return absl::OkStatus();
+  }));
+  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
+    const DispatchArgs args = dispatch_args(rank.rank());
+    if (rank.rank() != late) {
+      OCTET_RETURN_IF_ERROR(ep_->Dispatch(rank, args).status());
+      return ep_->Dispatch(rank, send_nothing(args)).status();
+    }
+    OCTET_ASSIGN_OR_RETURN(DispatchHandle handle, ep_->DispatchSend(rank, args));
+    OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(
+        rank.stream(), [](void*) { absl::SleepFor(absl::Milliseconds(50)); }, nullptr));
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep_->DispatchReceive(rank, handle));
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(counts.as<void>(), received.expert_counts,
+                                             counts.bytes(), hipMemcpyDeviceToDevice,
+                                             rank.stream()));
+    OCTET_ASSIGN_OR_RETURN(handle, ep_->DispatchSend(rank, send_nothing(args)));
+    return ep_->DispatchReceive(rank, handle).status();
+  }));
+  return ToHost<int32_t>(counts.as<void>(), num_local);
 }
 
 absl::Status EpHarness::Step(const StepInput& input, const std::vector<Form>& forms) {

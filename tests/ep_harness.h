@@ -54,6 +54,10 @@ class EpHarness {
   // says what differs from the reference.
   absl::Status Step(const StepInput& input, const std::vector<Form>& forms = {Form::kFused});
 
+  // Two dispatches of which only the first has tokens, and no combine. Rank `late` receives the
+  // first long after the others have sent the second; what it then counts.
+  absl::StatusOr<std::vector<int32_t>> CountsOfALateReceiver(int late);
+
   Node& node() { return *node_; }
   ExpertParallel& ep() { return *ep_; }
 

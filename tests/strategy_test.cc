@@ -275,6 +275,19 @@ TEST_P(StrategyTest, BackToBackWithoutSynchronizing) {
   EXPECT_OK(harness_->Step(input));
 }
 
+// A rank may be a call ahead of one that is still to receive, without a combine that would hold it
+// back: the counts of the call before must survive that.
+TEST_P(StrategyTest, CountsOutliveASenderThatIsACallAhead) {
+  Make(2, Config(4, 2, 64, 8));
+  if (HasFatalFailure() || IsSkipped()) return;
+  const StepInput input = Random({8, 3});
+  ASSERT_OK(harness_->Upload(input));
+  const absl::StatusOr<std::vector<int32_t>> counts = harness_->CountsOfALateReceiver(1);
+  ASSERT_OK(counts.status());
+  EXPECT_EQ(*counts, ReferenceDispatch(config_, input.views(), 1).expert_counts);
+  EXPECT_OK(harness_->Step(input));
+}
+
 // ---- wrong input, found on the device
 
 TEST_P(StrategyTest, ExpertOutOfRangeIsRefused) {
@@ -292,6 +305,20 @@ TEST_P(StrategyTest, ExpertOutOfRangeIsRefused) {
                 HasSubstr("rank 2: topk_idx of token 3, k 1 is " + std::to_string(bad)));
     EXPECT_OK(harness_->Step(Random(Tokens(6))));
   }
+}
+
+// So many rows are announced that there is no room for them, and an expert and a combine wait
+// behind.
+TEST_P(StrategyTest, MoreRowsThanThereIsRoomForAreRefused) {
+  Make(2, Config(2, 2, 64, 6));
+  if (HasFatalFailure() || IsSkipped()) return;
+  StepInput input = Random(Tokens(6));
+  for (StepInput::PerRank& rank : input.ranks) {
+    for (int32_t& id : rank.topk_idx) id = 0;
+  }
+  const absl::Status status = harness_->Step(input, {Form::kSeparateExpert, Form::kFused});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_OK(harness_->Step(Random(Tokens(6))));
 }
 
 TEST_P(StrategyTest, ExpertChosenTwiceIsRefused) {

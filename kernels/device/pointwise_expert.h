@@ -15,9 +15,10 @@ struct PointwiseExpertParams {
   const void* x;              // [rows][H]
   const RowSource* sources;   // [rows]
   const int32_t* total_rows;  // one word on this GPU
-  const float* expert_scale;  // [L]
-  int row_vecs;               // 16-byte vectors of a row
-  void* out;                  // [rows][H]
+  const float* expert_scale;  // [num_local_experts]
+  int num_local_experts;
+  int row_vecs;  // 16-byte vectors of a row
+  void* out;     // [rows][H]
 };
 
 hipError_t LaunchPointwiseExpert(const PointwiseExpertParams& params, bool fp16,

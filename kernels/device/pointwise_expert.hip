@@ -19,7 +19,10 @@ __global__ void __launch_bounds__(kMaxThreads) ScaleRows(const PointwiseExpertPa
   const int waves = blockDim.x / device::kWaveSize;
   const int rows = *p.total_rows;
   for (int row = blockIdx.x * waves + device::Wave(); row < rows; row += gridDim.x * waves) {
-    const float scale = p.expert_scale[p.sources[row].local_expert];
+    const int local_expert = p.sources[row].local_expert;
+    // After a dispatch that failed, rows that never came have no origin.
+    if (local_expert < 0 || local_expert >= p.num_local_experts) continue;
+    const float scale = p.expert_scale[local_expert];
     const size_t first = static_cast<size_t>(row) * p.row_vecs;
     device::WaveTransformRow(static_cast<Vec16*>(p.out) + first,
                              static_cast<const Vec16*>(p.x) + first, {0, p.row_vecs},

@@ -111,7 +111,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
     end = AlignUp(end + bytes, SymmetricHeap::kAlignment);
     return offset;
   };
-  layout.counts = place(static_cast<size_t>(layout.num_experts) * sizeof(uint64_t));
+  layout.counts = place(2 * static_cast<size_t>(layout.num_experts) * sizeof(uint64_t));
   layout.packets = place(ranks * slots * parts * sizeof(Packet));
   layout.source_flags = place(ranks * sizeof(Flag));
   layout.credits = place(ranks * sizeof(Flag));
@@ -464,11 +464,11 @@ Traffic Direct::CountTraffic(int rank, absl::Span<const int32_t> topk_idx, int64
 
 Traffic Direct::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
   // Of a packet the index, the origin and, unless sources have one for all, the flag are stored;
-  // to each peer go its counts, a credit and perhaps the source's flag.
+  // to each peer go its counts, two credits and perhaps the source's flag.
   const bool token_flags = config_.flags == Flags::kToken;
   const size_t part_bytes = sizeof(uint32_t) + sizeof(RowSource) + (token_flags ? kWordBytes : 0);
   const size_t peer_words =
-      static_cast<size_t>(layout_.num_local_experts) + 1 + (token_flags ? 0 : 1);
+      static_cast<size_t>(layout_.num_local_experts) + 2 + (token_flags ? 0 : 1);
   return CountTraffic(rank, topk_idx, static_cast<int64_t>(part_bytes),
                       static_cast<int64_t>(peer_words * kWordBytes));
 }
@@ -476,7 +476,7 @@ Traffic Direct::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) co
 Traffic Direct::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
   const bool token_flags = config_.flags == Flags::kToken;
   return CountTraffic(rank, topk_idx, static_cast<int64_t>(token_flags ? kWordBytes : 0),
-                      static_cast<int64_t>((token_flags ? 1 : 2) * kWordBytes));
+                      static_cast<int64_t>((token_flags ? 2 : 3) * kWordBytes));
 }
 
 absl::Span<const std::string> Direct::trace_tags() const {

@@ -64,11 +64,11 @@ struct SendShared {
 
 // A receiving block's.
 struct ReceiveShared {
-  int32_t* first_row;    // [L][R] first row of each (expert, source)
+  int32_t* first_row;    // [L][R] first row of each (expert, source), then their total
   int32_t* source_rows;  // [kMaxRanks]
 
   __device__ ReceiveShared(int32_t* shared, int num_experts)
-      : first_row(shared), source_rows(shared + num_experts) {}
+      : first_row(shared), source_rows(shared + num_experts + 1) {}
 };
 
 constexpr size_t SharedInts(int num_experts) {
@@ -115,14 +115,16 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
   for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
     const int rank = e / layout.num_local_experts;
     uint64_t* count =
-        layout.Count(peers.base[rank], peers.rank, e - rank * layout.num_local_experts);
-    StoreRelaxed<Scope::kSystem>(
-        count, device::PackEpochCount(epoch, static_cast<uint32_t>(s.expert_before[e])));
+        layout.Count(peers.base[rank], epoch, peers.rank, e - rank * layout.num_local_experts);
+    // More than one for each token only if experts were chosen twice.
+    const int32_t counted = s.expert_before[e];
+    const int32_t rows = counted < layout.max_tokens ? counted : layout.max_tokens;
+    StoreRelaxed<Scope::kSystem>(count, device::PackEpochCount(epoch, static_cast<uint32_t>(rows)));
   }
 }
 
 // Reports an id that cannot be right. False if it is not even an expert's: such a row is not sent.
-// A row of an expert chosen twice is, so that there are as many rows as were counted.
+// A row of an expert chosen twice is, where there is a slot for it, since it has been counted.
 __device__ bool CheckId(const DispatchParams& p, int flat, int32_t id) {
   const Layout& layout = p.common.layout;
   const bool in_range = id >= -1 && id < layout.num_experts;
@@ -293,7 +295,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
       const int source = i / layout.num_local_experts;
       const int local_expert = i - source * layout.num_local_experts;
       const uint64_t word =
-          device::LoadRelaxed<Scope::kSystem>(layout.Count(base, source, local_expert));
+          device::LoadRelaxed<Scope::kSystem>(layout.Count(base, epoch, source, local_expert));
       if (device::EpochOf(word) < epoch) StoreRelaxed<Scope::kBlock>(&missing, i);
       s.first_row[local_expert * layout.num_ranks + source] =
           static_cast<int32_t>(device::CountOf(word));
@@ -305,7 +307,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
       const int source = first_missing / layout.num_local_experts;
       const int local_expert = first_missing - source * layout.num_local_experts;
       const bool came = device::WaitUntil(
-          c.failure, layout.Count(base, source, local_expert),
+          c.failure, layout.Count(base, epoch, source, local_expert),
           MakeSite(Site::kDispatchCount, source, static_cast<uint32_t>(local_expert)),
           device::PackEpochCount(epoch, 0),
           [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
@@ -316,10 +318,10 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
   }
 }
 
-// Makes of the counts the first row of each (expert, source), and the rows of each source.
-__device__ void PlaceCounts(const DispatchParams& p, const ReceiveShared& s) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
+// Makes of the counts the first row of each (expert, source), and the rows of each source. False
+// if there are more rows than there is room for, which only refused ids can bring about.
+__device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s) {
+  const Layout& layout = p.common.layout;
   for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.source_rows[i] = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) {
@@ -328,24 +330,22 @@ __device__ void PlaceCounts(const DispatchParams& p, const ReceiveShared& s) {
   }
   __syncthreads();
   if (Wave() == 0) {
-    const int32_t total = device::WaveExclusiveScan(s.first_row, layout.num_experts);
-    if (Lane() == 0 && static_cast<int>(blockIdx.x) == c.send_blocks) {
-      p.expert_offsets[layout.num_local_experts] = total;
-    }
+    const int32_t sum = device::WaveExclusiveScan(s.first_row, layout.num_experts);
+    if (Lane() == 0) s.first_row[layout.num_experts] = sum;
   }
   __syncthreads();
+  return s.first_row[layout.num_experts] <= layout.max_rows();
 }
 
-// The first receiving block tells the caller what there is.
-__device__ void WriteOffsets(const DispatchParams& p, const ReceiveShared& s) {
+// The first receiving block tells the caller what there is: after a failure nothing, so that what
+// is enqueued behind this kernel finds no rows.
+__device__ void WriteOffsets(const DispatchParams& p, const ReceiveShared& s, bool ok) {
   const Layout& layout = p.common.layout;
-  for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
-    const int32_t first = s.first_row[e * layout.num_ranks];
-    const int32_t next = e + 1 < layout.num_local_experts
-                             ? s.first_row[(e + 1) * layout.num_ranks]
-                             : p.expert_offsets[layout.num_local_experts];
+  for (int e = threadIdx.x; e <= layout.num_local_experts; e += blockDim.x) {
+    const int32_t first = ok ? s.first_row[e * layout.num_ranks] : 0;
     p.expert_offsets[e] = first;
-    p.expert_counts[e] = next - first;
+    if (e == layout.num_local_experts) continue;
+    p.expert_counts[e] = ok ? s.first_row[(e + 1) * layout.num_ranks] - first : 0;
   }
 }
 
@@ -392,13 +392,13 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
 
   const uint64_t start = trace.Start();
   bool ok = ReceiveCounts(p, s, epoch);
-  if (ok) PlaceCounts(p, s);
+  ok = ok && PlaceCounts(p, s);
   if (ok && c.source_flags) {
     ok = AwaitSources(c, layout.source_flags, epoch, Site::kDispatchSource);
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kWaitCounts));
+  if (block == 0) WriteOffsets(p, s, ok);
   if (ok) {
-    if (block == 0) WriteOffsets(p, s);
     const int waves = blockDim.x / device::kWaveSize;
     int item = block * waves + Wave();
     int first = 0;
@@ -411,8 +411,6 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
       }
       first = end;
     }
-  } else if (block == 0 && threadIdx.x == 0) {
-    p.expert_offsets[layout.num_local_experts] = 0;  // a combine that follows must send nothing
   }
 }
 

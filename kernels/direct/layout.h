@@ -3,7 +3,8 @@
 // The symmetric heap of each rank holds what peers write. S = M·min(K, L) slots for each source:
 // a token has at most that many of its K choices on one rank.
 //
-//   control   counts          [R source][L]             epoch and rows, one word
+//   control   counts          [2][R source][L]          epoch and rows, one word; by parity of the
+//                                                       epoch, since no credit guards them
 //             packets         [R source][S][row_parts]  flag and origin of a part of a row
 //             source_flags    [R source]                "all my rows of this epoch are there"
 //             credits         [R destination]           "I have consumed what you sent me"
@@ -12,7 +13,7 @@
 //   payload   rows            [R source][S][H]          tokens on their way to experts
 //             combine_rows    [M·K][H]                  expert outputs on their way home
 //
-// Everything that is polled has a 128-byte line of its own.
+// What many waves poll has a 128-byte line of its own; of the counts one thread a block polls one.
 #ifndef OCTET_KERNELS_DIRECT_LAYOUT_H_
 #define OCTET_KERNELS_DIRECT_LAYOUT_H_
 
@@ -81,8 +82,13 @@ struct Layout {
   __host__ __device__ int max_rows() const { return num_ranks * slots_per_source; }
 
   // `base`: the heap of the rank that owns the object.
-  __host__ __device__ uint64_t* Count(char* base, int source, int local_expert) const {
-    return reinterpret_cast<uint64_t*>(base + counts) + source * num_local_experts + local_expert;
+  //
+  // A sender may be one call ahead of the receiver in its counts, never two: it has then received
+  // the counts of the call between, and a rank sends those after it has received the call before.
+  __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source,
+                                      int local_expert) const {
+    return reinterpret_cast<uint64_t*>(base + counts) + (epoch % 2) * num_experts +
+           source * num_local_experts + local_expert;
   }
   __host__ __device__ Packet* PacketOf(char* base, int source, int slot, int part) const {
     return reinterpret_cast<Packet*>(base + packets) +

@@ -1,7 +1,8 @@
 // What the phases of `direct` have in common: credits and the names of waits.
 //
-// A credit is given when the next kernel of the stream starts: then all kernels before it, and so
-// all readers of the buffers, are done, and no block has to find out whether it was the last.
+// A credit is given when the next sending kernel starts: then all kernels before it in the stream,
+// and so all readers of the buffers, are done, and no block has to find out whether it was the
+// last.
 #ifndef OCTET_KERNELS_DIRECT_PHASE_H_
 #define OCTET_KERNELS_DIRECT_PHASE_H_
 

@@ -15,6 +15,10 @@ namespace octet::device {
 // the next call.
 __device__ inline bool LastBlock(uint32_t* counter, uint32_t num_blocks) {
   __shared__ uint32_t last;
+  // Each wave for itself: where a block's barrier does not wait for stores to peers, a release by
+  // one wave does not cover those of the others.
+  SyncWave();
+  if (Lane() == 0) FenceRelease<Scope::kSystem>();
   __syncthreads();
   if (threadIdx.x == 0) {
     const uint32_t before = FetchAddAcqRel<Scope::kSystem>(counter, 1U);

@@ -78,6 +78,7 @@ using hipStream_t = cudaStream_t;
 #define hipEventDestroy cudaEventDestroy
 #define hipEventElapsedTime cudaEventElapsedTime
 #define hipEventQuery cudaEventQuery
+#define hipLaunchHostFunc cudaLaunchHostFunc
 #define hipEventRecord cudaEventRecord
 #define hipEventSynchronize cudaEventSynchronize
 #define hipFree cudaFree
