@@ -177,8 +177,16 @@ absl::Status TraceCollector::Impl::Read(Rank& rank, Recorded* recorded) const {
   OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(recorded->counts.data(), from.counts,
                                       num_blocks_ * sizeof(uint32_t), hipMemcpyDeviceToHost));
   recorded->events.resize(num_events());
-  return OCTET_GPU(hipMemcpy(recorded->events.data(), from.events,
-                             num_events() * sizeof(device::TraceEvent), hipMemcpyDeviceToHost));
+  // Only what was written: most blocks record few events.
+  for (int block = 0; block < num_blocks_; ++block) {
+    const size_t first = static_cast<size_t>(block) * capacity_;
+    const size_t kept = std::min<size_t>(recorded->counts[block], capacity_);
+    if (kept == 0) continue;
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(&recorded->events[first], from.events + first,
+                                             kept * sizeof(device::TraceEvent),
+                                             hipMemcpyDeviceToHost, rank.stream()));
+  }
+  return rank.Synchronize();
 }
 
 absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Impl::Collect() {
