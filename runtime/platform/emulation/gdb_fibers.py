@@ -1,11 +1,13 @@
-"""Suspended lanes of emulated GPUs in gdb.
+"""Lanes of emulated GPUs in gdb.
 
   (gdb) source runtime/platform/emulation/gdb_fibers.py
-  (gdb) octet-lanes [DEVICE]            what every lane of every running kernel waits for
+  (gdb) octet-lanes [DEVICE]            what the lanes of every running kernel wait for
   (gdb) octet-bt DEVICE GRID BLOCK WAVE LANE     backtrace of a suspended lane
+  (gdb) break combine.hip:126 if $octet("block") == 5 && $octet("lane") == 3
+                                        $octet(...): device, block, wave, lane or thread of the lane
+                                        that this thread runs, -1 if it runs none
 
-The numbers are those that octet-lanes prints. A lane that is running now is on the stack of its
-worker thread; `thread apply all bt` shows it. x86-64 only, live processes only (not core files).
+The numbers are those that octet-lanes prints. x86-64 only, live processes only (not core files).
 """
 
 import gdb
@@ -33,7 +35,11 @@ def unique(pointer):  # a std::unique_ptr is one pointer
 
 
 def machine():
-    pointer = gdb.parse_and_eval("'octet::emulation::(anonymous namespace)::machine_pointer'")
+    try:
+        pointer = gdb.parse_and_eval("'octet::emulation::(anonymous namespace)::machine_pointer'")
+        pointer["_M_b"]["_M_p"].dereference().fetch_lazy()
+    except gdb.error as error:
+        raise gdb.GdbError("no emulated machine is running: %s" % error)
     return pointer["_M_b"]["_M_p"].dereference()
 
 
@@ -77,20 +83,57 @@ class Lanes(gdb.Command):
         super().__init__("octet-lanes", gdb.COMMAND_STACK)
 
     def invoke(self, argument, from_tty):
-        devices = range(len(vector(machine()["devices"])))
-        for device in [int(argument)] if argument else devices:
+        count = len(vector(machine()["devices"]))
+        running = False
+        for device in [int(argument)] if argument else range(count):
             for grid_index, grid in enumerate(grids(device)):
+                running = True
                 kernel = str(grid["kernel"]).partition(" ")[2] or str(grid["kernel"])
                 print("device %d grid %d: %s" % (device, grid_index, kernel))
-                for block_index, pointer in enumerate(vector(grid["blocks"])):
-                    for wave in vector(unique(pointer)["waves"]):
-                        groups = {}
-                        for i in range(int(wave["num_lanes"])):
-                            text = describe(wave["lanes"][i], wave)
-                            groups.setdefault(text, []).append(i)
-                        for text, lanes in groups.items():
-                            print("  block %d wave %d lanes %s: %s" %
-                                  (block_index, int(wave["index"]), ranges(lanes), text))
+                self.print_grid(grid)
+        if not running:
+            print("no kernel is running")
+
+    def print_grid(self, grid):
+        # Blocks in which the same waves do the same share a line.
+        lines = {}
+        for index, pointer in enumerate(vector(grid["blocks"])):
+            waves = {}
+            for wave in vector(unique(pointer)["waves"]):
+                groups = {}
+                for i in range(int(wave["num_lanes"])):
+                    groups.setdefault(describe(wave["lanes"][i], wave), []).append(i)
+                for text, lanes in groups.items():
+                    waves.setdefault((ranges(lanes), text), []).append(int(wave["index"]))
+            for (lanes, text), indices in waves.items():
+                lines.setdefault((ranges(indices), lanes, text), []).append(index)
+        for (waves, lanes, text), blocks in lines.items():
+            print("  block %s wave %s lane %s: %s" % (ranges(blocks), waves, lanes, text))
+
+
+class CurrentLane(gdb.Function):
+    """$octet(WHAT): device, block, wave, lane or thread that the current thread runs, or -1."""
+
+    def __init__(self):
+        super().__init__("octet")
+
+    def invoke(self, what):
+        view = gdb.parse_and_eval("octet_emulation_lane")
+        if int(view) == 0:
+            return -1
+        lane = view.cast(gdb.lookup_type("octet::emulation::Lane").pointer())
+        block = lane["wave"]["block"]
+        found = {
+            "device": lambda: block["grid"]["device"]["id"],
+            "block": lambda: block["number"],
+            "wave": lambda: lane["wave_index"],
+            "lane": lambda: lane["lane"],
+            "thread": lambda: lane["thread"]["x"],
+        }
+        what = what.string()
+        if what not in found:
+            raise gdb.GdbError("$octet: one of " + ", ".join(found))
+        return int(found[what]())
 
 
 class Backtrace(gdb.Command):
@@ -100,7 +143,10 @@ class Backtrace(gdb.Command):
         super().__init__("octet-bt", gdb.COMMAND_STACK)
 
     def invoke(self, argument, from_tty):
-        device, grid, block, wave, lane_index = map(int, argument.split())
+        numbers = argument.split()
+        if len(numbers) != 5:
+            raise gdb.GdbError("octet-bt DEVICE GRID BLOCK WAVE LANE, as octet-lanes prints them")
+        device, grid, block, wave, lane_index = map(int, numbers)
         block = unique(vector(grids(device)[grid]["blocks"])[block])
         lane = vector(block["waves"])[wave]["lanes"][lane_index]
         stack_pointer = int(lane["context"]["stack_pointer"])
@@ -125,3 +171,4 @@ class Backtrace(gdb.Command):
 
 Lanes()
 Backtrace()
+CurrentLane()
