@@ -36,7 +36,7 @@ Command TestCommand() {
 class FlagsTest : public testing::Test {
  protected:
   static absl::StatusOr<CommandLine> Parse(const std::vector<std::string>& args) {
-    return ParseFlags(TestCommand(), args);
+    return ParseFlags(kFlags, args);
   }
   static std::string Refusal(const std::vector<std::string>& args) {
     const absl::StatusOr<CommandLine> line = Parse(args);

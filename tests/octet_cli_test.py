@@ -139,6 +139,9 @@ class UsageTest(CliTest):
             ("--trace=/", "cannot write /"),
         ]:
             self.assert_refused(["run", "--ranks=1", flag], words)
+        self.assert_refused(["run", "--soak=0"], "--soak=0 is not from 1")
+        self.assert_refused(["run", "--soak=1", "--hidden=8"], "--hidden does not go with --soak")
+        self.assert_refused(["run", "--soak=1", "--nocheck"], "--check does not go with --soak")
         self.assert_refused(
             ["run", "--workload=challenge", "--hidden=8"], "--hidden does not go with --workload"
         )
@@ -297,6 +300,34 @@ class RunTest(CliTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         config = json.loads((self.folder / "run.json").read_text())["runs"][0]["config"]
         self.assertEqual((config["tokens"], config["topk"], config["max_tokens"]), ([6], 4, 6))
+
+    def test_soak(self):
+        path = self.folder / "soak.json"
+        result = octet("run", "--soak=1", f"--ranks={self.ranks}", "--seed=8", f"--json={path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, "")
+        self.assertIn("equal the reference to the bit; 0 errors\n", result.stdout)
+        rows = [line.split() for line in result.stdout.splitlines() if not line.startswith("#")]
+        self.assertEqual(rows[-1][0], "all")
+        self.assertGreater(int(rows[-1][1]), 0)
+        soak = json.loads(path.read_text())["soak"]
+        self.assertEqual(soak["errors"], 0)
+        self.assertEqual(soak["total"]["shapes"], int(rows[-1][1]))
+        self.assertEqual(soak["total"]["rows"], sum(each["rows"] for each in soak["variants"]))
+
+    def test_soak_ends_with_the_first_error(self):
+        result = octet("run", "--soak=60", f"--ranks={self.ranks}", "--timeout_ms=1")
+        if result.returncode == 0:
+            return  # GPUs that are quick enough
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertIn("then 1 ERROR", result.stdout)
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 3, result.stderr)
+        self.assertIn("waited", lines[2])
+        words = lines[1].split()
+        self.assertEqual(words[:2], ["octet", "run"])
+        again = octet(*words[1:])
+        self.assertIn(again.returncode, [0, 4], again.stderr)
 
     def test_deadline(self):
         result = octet("run", f"--ranks={self.ranks}", "--iters=1", "--timeout_ms=1")

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/flags/reflection.h"
-#include "tools/run_command.h"
 #include "tools/run_options.h"
 
 namespace octet {
@@ -21,7 +20,7 @@ class RunOptionsTest : public testing::Test {
   static absl::StatusOr<std::vector<RunOptions>> Parse(const std::vector<std::string>& args,
                                                        int num_gpus = 8) {
     const absl::FlagSaver saver;
-    const absl::StatusOr<CommandLine> line = ParseFlags(RunCommand(), args);
+    const absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), args);
     if (!line.ok()) return line.status();
     return ParseRunOptions(*line, num_gpus);
   }

@@ -56,8 +56,8 @@ bool IsSwitch(absl::string_view flag) {
   return found != nullptr && found->IsOfType<bool>();
 }
 
-bool Knows(const Command& command, absl::string_view flag) {
-  return std::find(command.flags.begin(), command.flags.end(), flag) != command.flags.end();
+bool Knows(absl::Span<const absl::string_view> flags, absl::string_view flag) {
+  return std::find(flags.begin(), flags.end(), flag) != flags.end();
 }
 
 absl::Status SetFlag(absl::string_view name, absl::string_view value) {
@@ -77,7 +77,8 @@ absl::Status SetFlag(absl::string_view name, absl::string_view value) {
 
 }  // namespace
 
-absl::StatusOr<CommandLine> ParseFlags(const Command& command, absl::Span<const std::string> args) {
+absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags,
+                                       absl::Span<const std::string> args) {
   std::set<std::string> given;
   for (size_t i = 0; i < args.size(); ++i) {
     absl::string_view arg = args[i];
@@ -94,15 +95,15 @@ absl::StatusOr<CommandLine> ParseFlags(const Command& command, absl::Span<const 
       continue;
     }
     absl::string_view negated = name;
-    if (!Knows(command, name) && absl::ConsumePrefix(&negated, "no") && Knows(command, negated) &&
+    if (!Knows(flags, name) && absl::ConsumePrefix(&negated, "no") && Knows(flags, negated) &&
         IsSwitch(negated) && !has_value) {
       OCTET_RETURN_IF_ERROR(SetFlag(negated, "false"));
       given.emplace(negated);
       continue;
     }
-    if (!Knows(command, name)) {
+    if (!Knows(flags, name)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("unknown flag '--", name, "'", DidYouMean(name, command.flags, "--")));
+          absl::StrCat("unknown flag '--", name, "'", DidYouMean(name, flags, "--")));
     }
     absl::string_view value = has_value ? arg.substr(equals + 1) : "true";
     if (!has_value && !IsSwitch(name)) {
@@ -161,7 +162,7 @@ int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv) {
                        absl::StrCat("unknown command '", name, "'", DidYouMean(name, names, ""))));
     return kExitUsage;
   }
-  const absl::StatusOr<CommandLine> line = ParseFlags(*command, args);
+  const absl::StatusOr<CommandLine> line = ParseFlags(command->flags, args);
   if (!line.ok()) {
     PrintError(name, line.status());
     return kExitUsage;

@@ -35,9 +35,10 @@ struct Command {
   int (*run)(const CommandLine& line);        // gives the exit code
 };
 
-// Sets the flags of `command` from `args`: --name=value, --name value, and for switches --name and
+// Sets `flags` (names) from `args`: --name=value, --name value, and for switches --name and
 // --noname. "help" is always understood, and is only recorded. kInvalidArgument with one sentence.
-absl::StatusOr<CommandLine> ParseFlags(const Command& command, absl::Span<const std::string> args);
+absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags,
+                                       absl::Span<const std::string> args);
 
 // The help of one command: usage, details, and each flag with its default.
 std::string CommandHelp(const Command& command);

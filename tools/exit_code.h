@@ -15,10 +15,11 @@ enum ExitCode : int {
 };
 
 // The exit code for an error of something that ran on GPUs. Arguments that turn out to be wrong
-// there are still the user's.
+// there are still the user's; kDataLoss: the results are wrong.
 inline ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   if (absl::IsInvalidArgument(status)) return kExitUsage;
+  if (absl::IsDataLoss(status)) return kExitWrongResults;
   if (absl::IsDeadlineExceeded(status)) return kExitDeadline;
   return kExitDevice;
 }

@@ -14,7 +14,7 @@ namespace octet {
 // Writes only to a terminal; the line is gone with the object.
 class Progress {
  public:
-  Progress() : on_(isatty(STDERR_FILENO) == 1) {}
+  explicit Progress(bool wanted = true) : on_(wanted && isatty(STDERR_FILENO) == 1) {}
   ~Progress() {
     if (on_) absl::FPrintF(stderr, "\r\x1b[K");
   }

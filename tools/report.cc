@@ -1,13 +1,17 @@
 #include "tools/report.h"
 
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "kernels/dtype.h"
 
 namespace octet {
 namespace {
+
+constexpr double kBytesPerMegabyte = 1e6;
 
 std::string GpuName(const Topology& topology) {
   return topology.gpus.empty() ? "no GPU" : topology.gpus.front().name;
@@ -183,6 +187,43 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
     absl::StrAppendFormat(&table, "# geometric mean of the benchmarks' medians: %.1f us\n",
                           std::exp(log_sum / benchmarks));
   }
+  return table;
+}
+
+std::string SoakTable(const Topology& topology, const SoakResult& result) {
+  const SoakOptions& options = result.options;
+  std::string table = absl::StrFormat(
+      "# octet run --soak=%d: random shapes on %d ranks or fewer of %s (%s), seed %d\n#\n",
+      absl::ToInt64Seconds(options.duration), options.num_ranks, GpuName(topology),
+      topology.platform, options.seed);
+  absl::StrAppendFormat(&table, "#%9s%8s%7s%9s%12s%12s%14s%14s\n", "strategy", "slots", "flags",
+                        "shapes", "fused steps", "by phases", "rows", "wire MB");
+  const auto add = [&table](absl::string_view strategy, absl::string_view slots,
+                            absl::string_view flags, const SoakTally& tally) {
+    absl::StrAppendFormat(&table, "%10s%8s%7s%9d%12d%12d%14d%14.1f\n", strategy, slots, flags,
+                          tally.shapes, tally.fused_steps, tally.phased_steps, tally.rows,
+                          static_cast<double>(tally.wire_bytes) / kBytesPerMegabyte);
+  };
+  for (size_t i = 0; i < result.tallies.size(); ++i) {
+    const StrategyVariant& variant = StrategyVariants()[i];
+    add(StrategyName(variant.strategy), SlotsName(variant.slots), FlagsName(variant.flags),
+        result.tallies[i]);
+  }
+  add("all", "", "", result.total);
+  absl::StrAppend(&table, "#\n# MB in use         host (resident)        GPUs\n");
+  for (const auto& [when, memory] : {std::pair("after the first shape", result.start),
+                                     {"after half of the time", result.half},
+                                     {"at the end", result.end}}) {
+    if (memory.host == 0) continue;  // it failed before
+    absl::StrAppendFormat(&table, "# %-22s%12.1f%12.1f\n", when,
+                          static_cast<double>(memory.host) / kBytesPerMegabyte,
+                          static_cast<double>(memory.gpus) / kBytesPerMegabyte);
+  }
+  absl::StrAppendFormat(
+      &table, "# %d shapes, %d nodes, %.1f s: %d steps equal the reference to the bit; %s\n",
+      result.total.shapes, result.nodes, absl::ToDoubleSeconds(result.elapsed),
+      result.total.fused_steps + result.total.phased_steps,
+      result.status.ok() ? "0 errors" : "then 1 ERROR");
   return table;
 }
 

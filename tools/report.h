@@ -9,6 +9,7 @@
 #include "runtime/topology.h"
 #include "tools/ceilings.h"
 #include "tools/run.h"
+#include "tools/soak.h"
 
 namespace octet {
 
@@ -25,6 +26,10 @@ std::string CeilingsText(const Ceilings& ceilings);
 // `ceilings` may be nullptr.
 std::string RunJson(const Topology& topology, absl::Span<const RunResult> results,
                     const Ceilings* ceilings);
+
+// What a soak has run, by strategy, and the memory in use.
+std::string SoakTable(const Topology& topology, const SoakResult& result);
+std::string SoakJson(const Topology& topology, const SoakResult& result);
 
 // The first difference from the reference in any step, in words; empty if there is none.
 std::string FirstDifference(const RunResult& result);

@@ -35,6 +35,18 @@ Json ToJson(const Verification& verification) {
   return json;
 }
 
+Json ToJson(const SoakTally& tally) {
+  return {{"shapes", tally.shapes},
+          {"fused_steps", tally.fused_steps},
+          {"phased_steps", tally.phased_steps},
+          {"rows", tally.rows},
+          {"wire_bytes", tally.wire_bytes}};
+}
+
+Json ToJson(const SoakMemory& memory) {
+  return {{"host_bytes", memory.host}, {"gpu_bytes", memory.gpus}};
+}
+
 Json PhasesToJson(const std::array<double, kNumPhases>& us) {
   Json json = Json::object();
   for (size_t phase = 0; phase < kNumPhases; ++phase) json[kPhaseNames[phase]] = us[phase];
@@ -153,6 +165,38 @@ std::string RunJson(const Topology& topology, absl::Span<const RunResult> result
                         {"clock_round_trip_us", ceilings->clock_round_trip_us}};
   }
   json["runs"] = runs;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string SoakJson(const Topology& topology, const SoakResult& result) {
+  Json variants = Json::array();
+  for (size_t i = 0; i < result.tallies.size(); ++i) {
+    const StrategyVariant& variant = StrategyVariants()[i];
+    Json json = {{"strategy", Text(StrategyName(variant.strategy))},
+                 {"slots", Text(SlotsName(variant.slots))},
+                 {"flags", Text(FlagsName(variant.flags))}};
+    json.update(ToJson(result.tallies[i]));
+    variants.push_back(json);
+  }
+  Json soak = {{"ranks", result.options.num_ranks},
+               {"seed", result.options.seed},
+               {"seconds", absl::ToDoubleSeconds(result.elapsed)},
+               {"nodes", result.nodes},
+               {"total", ToJson(result.total)},
+               {"variants", variants},
+               {"memory",
+                {{"first_shape", ToJson(result.start)},
+                 {"half", ToJson(result.half)},
+                 {"end", ToJson(result.end)}}},
+               {"errors", result.status.ok() ? 0 : 1}};
+  if (!result.status.ok()) {
+    soak["error"] = Text(result.status.message());
+    soak["command"] = result.command;
+  }
+  const Json json = {{"schema", kSchema},
+                     {"program", "octet run --soak"},
+                     {"platform", ToJson(topology)},
+                     {"soak", soak}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -21,6 +21,7 @@
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/run_options.h"
+#include "tools/soak.h"
 
 namespace octet {
 namespace {
@@ -54,11 +55,37 @@ absl::Status Measure(Node& node, Ceilings& ceilings) {
   return absl::OkStatus();
 }
 
+int RunSoak(const CommandLine& line, const absl::StatusOr<Topology>& topology, int num_gpus) {
+  const absl::StatusOr<SoakOptions> options = ParseSoakOptions(line, num_gpus);
+  if (!options.ok()) return Fail(kExitUsage, options.status());
+  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  if (const absl::Status status = topology->CheckRanks(options->num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  const SoakResult result = Soak(
+      *topology, *options, [](Node& node, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+        const Progress quiet(false);
+        return ExecuteRun(node, shape, quiet);
+      });
+  absl::PrintF("%s", SoakTable(*topology, result));
+  std::fflush(stdout);
+  if (!options->json.empty()) {
+    const absl::Status written = WriteFileAtomically(options->json, {SoakJson(*topology, result)});
+    if (!written.ok()) return Fail(kExitUsage, written);
+  }
+  if (result.status.ok()) return kExitOk;
+  if (!result.command.empty()) {
+    absl::FPrintF(stderr, "# this shape by itself:\n%s\n", result.command);
+  }
+  return Fail(ExitCodeOf(result.status), result.status);
+}
+
 int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Mistakes on the command line come first, also where the GPUs cannot be counted.
-  const absl::StatusOr<std::vector<RunOptions>> shapes =
-      ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
+  if (line.Given("soak")) return RunSoak(line, topology, num_gpus);
+  const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(line, num_gpus);
   if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
   if (!topology.ok()) return Fail(kExitDevice, topology.status());
   const RunOptions& options = shapes->front();

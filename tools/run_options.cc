@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -22,6 +23,9 @@ ABSL_FLAG(int32_t, ranks, 0, "GPUs to use, one rank each; 0: all that there are"
 ABSL_FLAG(std::string, workload, "",
           "challenge: the nine test and five benchmark shapes of the AMD Distributed Challenge,\n"
           "instead of one shape given by flags");
+ABSL_FLAG(int32_t, soak, 0,
+          "SECONDS: instead of one shape given by flags, draw random shapes, routings and\n"
+          "strategies until the time is over, on all ranks or fewer; the first failure ends it");
 ABSL_FLAG(int32_t, experts, 256, "E: experts over all ranks; a multiple of the ranks");
 ABSL_FLAG(int32_t, topk, 8, "K: experts that a token chooses");
 ABSL_FLAG(int32_t, hidden, 7168, "H: elements of a token's row; a multiple of 8");
@@ -64,17 +68,21 @@ ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 30> kRunFlags = {
-    "ranks",       "workload", "experts",     "topk",    "hidden",    "max_tokens",
-    "tokens",      "dtype",    "strategy",    "routing", "drop",      "expert",
-    "fuse_expert", "seed",     "iters",       "warmup",  "check",     "slots",
-    "flags",       "blocks",   "send_blocks", "waves",   "row_parts", "heap_mb",
-    "timeout_ms",  "align",    "ceilings",    "dump",    "json",      "trace"};
+constexpr std::array<absl::string_view, 31> kRunFlags = {
+    "ranks",       "workload", "soak",      "experts", "topk",       "hidden", "max_tokens",
+    "tokens",      "dtype",    "strategy",  "routing", "drop",       "expert", "fuse_expert",
+    "seed",        "iters",    "warmup",    "check",   "slots",      "flags",  "blocks",
+    "send_blocks", "waves",    "row_parts", "heap_mb", "timeout_ms", "align",  "ceilings",
+    "dump",        "json",     "trace"};
 
 // What a workload of its own says, so that flags must not.
 constexpr std::array<absl::string_view, 12> kShapeFlags = {
     "experts", "topk", "hidden", "max_tokens", "tokens", "dtype",
     "routing", "drop", "expert", "seed",       "dump",   "trace"};
+
+// What goes with a soak, which draws everything else.
+constexpr std::array<absl::string_view, 5> kSoakFlags = {"soak", "ranks", "seed", "timeout_ms",
+                                                         "json"};
 
 struct ChallengeShape {
   int num_experts;
@@ -176,6 +184,22 @@ absl::Status ReadRecorded(const CommandLine& line, WorkloadSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int> ParseRanks(int num_gpus) {
+  const int ranks = absl::GetFlag(FLAGS_ranks);
+  if (ranks == 0) return std::min(num_gpus, kMaxRanks);
+  OCTET_RETURN_IF_ERROR(CheckRange("ranks", ranks, 1, kMaxRanks));
+  if (ranks <= num_gpus) return ranks;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--ranks=", ranks, " needs as many GPUs; there are ", num_gpus));
+}
+
+absl::StatusOr<absl::Duration> ParseTimeout() {
+  const int timeout_ms = absl::GetFlag(FLAGS_timeout_ms);
+  OCTET_RETURN_IF_ERROR(
+      CheckRange("timeout_ms", timeout_ms, 0, std::numeric_limits<int32_t>::max()));
+  return absl::Milliseconds(timeout_ms);
+}
+
 // All but the shape.
 absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   RunOptions options;
@@ -183,16 +207,13 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.iters = absl::GetFlag(FLAGS_iters);
   options.warmup = absl::GetFlag(FLAGS_warmup);
   const int heap_mb = absl::GetFlag(FLAGS_heap_mb);
-  const int timeout_ms = absl::GetFlag(FLAGS_timeout_ms);
   constexpr int kMost = 1'000'000;
   constexpr int kMostInt = std::numeric_limits<int32_t>::max();
-  OCTET_RETURN_IF_ERROR(CheckRange("ranks", num_ranks, 1, kMaxRanks));
   OCTET_RETURN_IF_ERROR(CheckRange("iters", options.iters, 1, kMost));
   OCTET_RETURN_IF_ERROR(CheckRange("warmup", options.warmup, 0, kMost));
   OCTET_RETURN_IF_ERROR(CheckRange("heap_mb", heap_mb, 0, kMostInt));
-  OCTET_RETURN_IF_ERROR(CheckRange("timeout_ms", timeout_ms, 0, kMostInt));
   options.heap_bytes = static_cast<size_t>(heap_mb) << 20;
-  options.timeout = absl::Milliseconds(timeout_ms);
+  OCTET_ASSIGN_OR_RETURN(options.timeout, ParseTimeout());
   options.fuse_expert = absl::GetFlag(FLAGS_fuse_expert);
   options.check = absl::GetFlag(FLAGS_check);
   options.ceilings = absl::GetFlag(FLAGS_ceilings);
@@ -271,13 +292,8 @@ absl::Status Complete(RunOptions& options) {
 absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }
 
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus) {
-  const int ranks = absl::GetFlag(FLAGS_ranks);
-  if (ranks > num_gpus && ranks <= kMaxRanks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--ranks=", ranks, " needs as many GPUs; there are ", num_gpus));
-  }
-  OCTET_ASSIGN_OR_RETURN(RunOptions common,
-                         ParseCommon(ranks != 0 ? ranks : std::min(num_gpus, kMaxRanks)));
+  OCTET_ASSIGN_OR_RETURN(const int num_ranks, ParseRanks(num_gpus));
+  OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(num_ranks));
   const std::string workload = absl::GetFlag(FLAGS_workload);
   std::vector<RunOptions> shapes;
   if (workload.empty()) {
@@ -299,6 +315,25 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
     if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
   }
   return shapes;
+}
+
+absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gpus) {
+  for (const absl::string_view flag : kRunFlags) {
+    if (line.Given(flag) && absl::c_find(kSoakFlags, flag) == kSoakFlags.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, " does not go with --soak, which draws the shapes itself"));
+    }
+  }
+  SoakOptions options;
+  const int seconds = absl::GetFlag(FLAGS_soak);
+  OCTET_RETURN_IF_ERROR(CheckRange("soak", seconds, 1, std::numeric_limits<int32_t>::max()));
+  options.duration = absl::Seconds(seconds);
+  OCTET_ASSIGN_OR_RETURN(options.num_ranks, ParseRanks(num_gpus));
+  OCTET_ASSIGN_OR_RETURN(options.timeout, ParseTimeout());
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.json = absl::GetFlag(FLAGS_json);
+  if (!options.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(options.json));
+  return options;
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {

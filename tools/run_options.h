@@ -3,6 +3,7 @@
 #define OCTET_TOOLS_RUN_OPTIONS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,15 @@ struct RunOptions {
   std::string trace;                              // file; empty: none
 };
 
+// Random shapes for a while: octet run --soak (tools/soak.h).
+struct SoakOptions {
+  int num_ranks = 0;  // at most
+  uint64_t seed = 0;
+  absl::Duration duration = absl::ZeroDuration();
+  absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
+  std::string json;                               // file; empty: none
+};
+
 // Names of the flags, in the order of --help.
 absl::Span<const absl::string_view> RunFlags();
 
@@ -55,6 +65,9 @@ absl::Span<const absl::string_view> RunFlags();
 // `num_gpus`: the most ranks, and their number unless --ranks says another. kInvalidArgument,
 // kNotFound or whatever the file system says, with one sentence; nothing is launched or written.
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus);
+
+// The soak that the flags ask for, which Given("soak"). Errors as above.
+absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gpus);
 
 // Factors of all experts, [E].
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);

@@ -98,6 +98,7 @@ using hipStream_t = cudaStream_t;
 #define hipLaunchCooperativeKernel cudaLaunchCooperativeKernel
 #define hipLaunchKernel cudaLaunchKernel
 #define hipMalloc cudaMalloc
+#define hipMemGetInfo cudaMemGetInfo
 #define hipMemcpy cudaMemcpy
 #define hipMemcpyAsync cudaMemcpyAsync
 #define hipMemset cudaMemset
