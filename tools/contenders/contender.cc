@@ -1,0 +1,51 @@
+#include "tools/contenders/contender.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace octet {
+namespace {
+
+class StrategyContender final : public Contender {
+ public:
+  StrategyContender(Node& node, Strategy strategy, absl::string_view summary)
+      : node_(node), strategy_(strategy), summary_(summary) {}
+
+  absl::string_view name() const override { return StrategyName(strategy_); }
+  absl::string_view summary() const override { return summary_; }
+  bool is_peer() const override { return false; }
+  absl::Status Available() const override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
+      const EpConfig& config, const ExpertParallelOptions& options) override {
+    EpConfig chosen = config;
+    chosen.strategy = strategy_;
+    return ExpertParallel::Create(node_, chosen, options);
+  }
+
+ private:
+  Node& node_;
+  const Strategy strategy_;
+  const absl::string_view summary_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Contender>> MakeContenders(Node& node) {
+  std::vector<std::unique_ptr<Contender>> contenders;
+  contenders.push_back(std::make_unique<StrategyContender>(
+      node, Strategy::kDirect, "every (token, k) by itself, straight to its expert and home"));
+  return contenders;
+}
+
+absl::StatusOr<Contender*> FindContender(const std::vector<std::unique_ptr<Contender>>& contenders,
+                                         absl::string_view name) {
+  std::string names;
+  for (const std::unique_ptr<Contender>& contender : contenders) {
+    if (contender->name() == name) return contender.get();
+    absl::StrAppend(&names, names.empty() ? "" : ", ", contender->name());
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not one of ", names));
+}
+
+}  // namespace octet
