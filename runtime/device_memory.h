@@ -27,6 +27,9 @@ class DeviceMemory {
   // kResourceExhausted, with the bytes, where there is no such memory.
   static absl::StatusOr<DeviceMemory> Allocate(size_t bytes);
 
+  // Gives the memory up without freeing it: for memory of a stuck node (Node::stuck).
+  void Abandon() { data_ = nullptr; }
+
   template <typename T>
   T* as() const {
     return static_cast<T*>(data_);

@@ -84,6 +84,8 @@ absl::Duration Node::timeout() const { return impl_->timeout(); }
 
 absl::Status Node::Run(absl::FunctionRef<absl::Status(Rank&)> body) { return impl_->Run(body); }
 
+bool Node::stuck() const { return impl_->stuck(); }
+
 uint32_t Node::AddClient(NodeClient* client) { return impl_->AddClient(client); }
 void Node::RemoveClient(uint32_t id) { impl_->RemoveClient(id); }
 

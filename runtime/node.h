@@ -117,6 +117,10 @@ class Node {
   // from which the node could not recover (a stream that does not drain, a failed Recover).
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
 
+  // True after a Run that has left a stream which does not drain. Freeing memory of the GPUs would
+  // wait for that stream, so the node and what was made with it keep theirs when they go.
+  bool stuck() const;
+
   // Registers a client; the id goes into its kernels' FailurePort. The client must outlive its
   // registration. Not during Run.
   uint32_t AddClient(NodeClient* client);

@@ -49,6 +49,7 @@ class Node::Impl {
   const Topology& topology() const { return topology_; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   absl::Duration timeout() const { return timeout_; }
+  bool stuck() const { return stuck_; }
 
  private:
   // Pinned host memory, shared with all GPUs. Records apart, so that ranks do not share lines.

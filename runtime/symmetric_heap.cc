@@ -40,11 +40,10 @@ absl::StatusOr<std::unique_ptr<SymmetricHeap>> SymmetricHeap::Create(Node& node,
 }
 
 SymmetricHeap::~SymmetricHeap() {
-  // A node that is broken does not run this; its memory may still be in use by a kernel.
-  (void)node_.Run([this](Rank& rank) -> absl::Status {
-    if (bases_[rank.rank()] == nullptr) return absl::OkStatus();
-    return OCTET_GPU(hipFree(bases_[rank.rank()]));
-  });
+  if (node_.stuck()) return;
+  for (char* base : bases_) {
+    if (base != nullptr) (void)hipFree(base);
+  }
 }
 
 absl::StatusOr<size_t> SymmetricHeap::AllocateBytes(size_t bytes, size_t alignment) {

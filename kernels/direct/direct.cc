@@ -142,7 +142,16 @@ Direct::Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& 
   client_ = node.AddClient(this);
 }
 
-Direct::~Direct() { node_.RemoveClient(client_); }
+Direct::~Direct() {
+  node_.RemoveClient(client_);
+  if (!node_.stuck()) return;
+  for (RankState& rank : ranks_) {
+    for (DeviceMemory* memory :
+         {&rank.state, &rank.recv_x, &rank.sources, &rank.expert_counts, &rank.expert_offsets}) {
+      memory->Abandon();
+    }
+  }
+}
 
 absl::Status Direct::Init() {
   if (config_.tuning.row_parts == 0) config_.tuning.row_parts = ChooseRowParts(config_);
@@ -221,27 +230,24 @@ absl::Status Direct::InitRank(Rank& rank) {
 
 // Flags as if call `epoch` - 1 had just been completed by everybody, and call `epoch` comes next.
 absl::Status Direct::ResetControl(Rank& rank, uint64_t epoch) {
-  const RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
+  RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
   char* base = peers_[static_cast<size_t>(rank.rank())].base[rank.rank()];
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, layout_.control_bytes, rank.stream()));
-  std::array<Flag, kMaxRanks> consumed = {};
-  consumed.fill(Flag{epoch - 1});
+  mine.reset_credits.assign(static_cast<size_t>(layout_.num_ranks), Flag{epoch - 1});
   for (const size_t credits : {layout_.credits, layout_.combine_credits}) {
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, consumed.data(),
-                                             sizeof(Flag) * static_cast<size_t>(layout_.num_ranks),
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, mine.reset_credits.data(),
+                                             sizeof(Flag) * mine.reset_credits.size(),
                                              hipMemcpyHostToDevice, rank.stream()));
   }
-  std::vector<char> bytes(mine.state.bytes());
   State state = {};
   for (device::CallEpoch* phase : {&state.dispatch_send, &state.dispatch_receive,
                                    &state.combine_send, &state.combine_receive}) {
     phase->epoch = epoch;
   }
-  std::memcpy(bytes.data(), &state, sizeof(state));
-  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(mine.state.as<void>(), bytes.data(), bytes.size(),
-                                           hipMemcpyHostToDevice, rank.stream()));
-  // The copies read this function's own memory.
-  return OCTET_GPU(hipStreamSynchronize(rank.stream()));
+  mine.reset_state.assign(mine.state.bytes(), 0);
+  std::memcpy(mine.reset_state.data(), &state, sizeof(state));
+  return OCTET_GPU(hipMemcpyAsync(mine.state.as<void>(), mine.reset_state.data(),
+                                  mine.reset_state.size(), hipMemcpyHostToDevice, rank.stream()));
 }
 
 absl::Status Direct::Recover(Rank& rank) {

@@ -61,6 +61,9 @@ class Direct final : public ExpertParallel, private NodeClient {
     DeviceMemory sources;
     DeviceMemory expert_counts;
     DeviceMemory expert_offsets;
+    // What ResetControl copies to the GPU, until the stream is drained.
+    std::vector<Flag> reset_credits;
+    std::vector<char> reset_state;
     uint64_t calls = 0;  // dispatches begun on this rank
     Stage stage = Stage::kNone;
   };

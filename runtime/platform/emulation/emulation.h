@@ -3,6 +3,9 @@
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_EMULATION_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_EMULATION_H_
 
+#include <hip/hip_runtime_api.h>
+
+#include <cstdint>
 #include <string>
 
 #include "config.h"
@@ -21,6 +24,21 @@ Config CurrentConfig();
 // A new machine instead of the present one: memory, streams and events are gone. Nothing may be
 // running and no other thread may use HIP meanwhile.
 void Reconfigure(const Config& config);
+
+// An error that one call of the HIP API returns instead of doing its work.
+struct Injection {
+  // Which call, counted from InjectError on. Polls that are told "not ready" and calls that cannot
+  // fail do not count, so that the same program makes the same calls each time.
+  uint64_t call = 1;
+  int device = -1;  // only calls of threads whose current device this is; -1: of all threads
+  hipError_t error = hipErrorUnknown;
+};
+
+// Takes the place of an injection that has not come yet.
+void InjectError(const Injection& injection);
+
+// Takes the injection back. The name of the call that it came to, empty if it did not.
+std::string EndInjection();
 
 }  // namespace octet::emulation
 

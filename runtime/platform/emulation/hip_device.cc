@@ -102,6 +102,7 @@ const char* hipGetErrorName(hipError_t error) { return octet::emulation::TextOf(
 const char* hipGetErrorString(hipError_t error) { return octet::emulation::TextOf(error).text; }
 
 hipError_t hipRuntimeGetVersion(int* version) {
+  OCTET_API_CALL();
   if (version == nullptr) return Return(hipErrorInvalidValue);
   *version = octet::emulation::kHipVersion;
   return hipSuccess;
@@ -109,24 +110,28 @@ hipError_t hipRuntimeGetVersion(int* version) {
 hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
 
 hipError_t hipGetDeviceCount(int* count) {
+  OCTET_API_CALL();
   if (count == nullptr) return Return(hipErrorInvalidValue);
   *count = static_cast<int>(Machine::Get().devices.size());
   return hipSuccess;
 }
 
 hipError_t hipSetDevice(int device) {
+  OCTET_API_CALL();
   if (!IsDevice(device)) return Return(hipErrorInvalidDevice);
   octet::emulation::current_device = device;
   return hipSuccess;
 }
 
 hipError_t hipGetDevice(int* device) {
+  OCTET_API_CALL();
   if (device == nullptr) return Return(hipErrorInvalidValue);
   *device = CurrentDevice().id;
   return hipSuccess;
 }
 
 hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
+  OCTET_API_CALL();
   if (properties == nullptr) return Return(hipErrorInvalidValue);
   if (!IsDevice(device)) return Return(hipErrorInvalidDevice);
   const auto& config = Machine::Get().config;
@@ -147,6 +152,7 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
 }
 
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
+  OCTET_API_CALL();
   if (value == nullptr) return Return(hipErrorInvalidValue);
   if (!IsDevice(device)) return Return(hipErrorInvalidDevice);
   const auto& config = Machine::Get().config;
@@ -179,6 +185,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
 }
 
 hipError_t hipDeviceGetPCIBusId(char* id, int length, int device) {
+  OCTET_API_CALL();
   if (!IsDevice(device)) return Return(hipErrorInvalidDevice);
   char text[16];
   const int needed = std::snprintf(text, sizeof(text), "0000:%02x:00.0", device + 1);
@@ -188,6 +195,7 @@ hipError_t hipDeviceGetPCIBusId(char* id, int length, int device) {
 }
 
 hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
+  OCTET_API_CALL();
   if (can == nullptr) return Return(hipErrorInvalidValue);
   if (!IsDevice(device) || !IsDevice(peer)) return Return(hipErrorInvalidDevice);
   *can = device != peer ? 1 : 0;
@@ -195,6 +203,7 @@ hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
+  OCTET_API_CALL();
   if (flags != 0) return Return(hipErrorInvalidValue);
   Device& device = CurrentDevice();
   if (!IsDevice(peer) || peer == device.id) return Return(hipErrorInvalidDevice);
@@ -204,6 +213,7 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
 }
 
 hipError_t hipDeviceDisablePeerAccess(int peer) {
+  OCTET_API_CALL();
   Device& device = CurrentDevice();
   if (!IsDevice(peer) || peer == device.id) return Return(hipErrorInvalidDevice);
   const uint32_t bit = 1U << peer;
@@ -212,4 +222,7 @@ hipError_t hipDeviceDisablePeerAccess(int peer) {
   return Return((before & bit) == 0 ? hipErrorPeerAccessNotEnabled : hipSuccess);
 }
 
-hipError_t hipDeviceSynchronize() { return Return(CurrentDevice().SynchronizeAll()); }
+hipError_t hipDeviceSynchronize() {
+  OCTET_API_CALL();
+  return Return(CurrentDevice().SynchronizeAll());
+}

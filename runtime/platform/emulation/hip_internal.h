@@ -11,6 +11,18 @@ namespace octet::emulation {
 // What an API function returns: remembers an error for hipGetLastError.
 hipError_t Return(hipError_t error);
 
+// Counts the call; not hipSuccess if an error was injected for it (InjectError).
+hipError_t EnterCall(const char* name);
+
+// The first line of every function of the API that can fail; where one calls another, of the other
+// only.
+#define OCTET_API_CALL()                                                   \
+  if (const hipError_t injected = ::octet::emulation::EnterCall(__func__); \
+      injected != hipSuccess) {                                            \
+    return ::octet::emulation::Return(injected);                           \
+  }                                                                        \
+  static_assert(true)
+
 // The calling thread's.
 Device& CurrentDevice();
 

@@ -23,6 +23,11 @@ uint64_t Volume(const dim3& d) { return uint64_t{d.x} * d.y * d.z; }
 
 hipError_t CheckLaunch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
                        hipStream_t stream_handle, bool cooperative) {
+  if (const hipError_t injected =
+          EnterCall(cooperative ? "hipLaunchCooperativeKernel" : "hipLaunchKernel");
+      injected != hipSuccess) {
+    return Return(injected);
+  }
   if (kernel == nullptr) return Return(hipErrorInvalidDeviceFunction);
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
@@ -75,6 +80,7 @@ using octet::emulation::Machine;
 using octet::emulation::Return;
 
 hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* function) {
+  OCTET_API_CALL();
   if (attributes == nullptr) return Return(hipErrorInvalidValue);
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
   *attributes = {};
@@ -86,6 +92,7 @@ hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* funct
 }
 
 hipError_t hipFuncSetAttribute(const void* function, hipFuncAttribute attribute, int value) {
+  OCTET_API_CALL();
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
   if (attribute != hipFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
       static_cast<size_t>(value) > octet::emulation::kSharedBytesPerBlock) {
@@ -96,6 +103,7 @@ hipError_t hipFuncSetAttribute(const void* function, hipFuncAttribute attribute,
 
 hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
                                                         int threads, size_t shared_bytes) {
+  OCTET_API_CALL();
   if (blocks == nullptr) return Return(hipErrorInvalidValue);
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
   *blocks = octet::emulation::BlocksPerUnit(Machine::Get().config, threads, shared_bytes);

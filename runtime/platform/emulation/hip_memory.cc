@@ -84,6 +84,7 @@ hipError_t hipMalloc(void** pointer, size_t bytes) {
 }
 
 hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned flags) {
+  OCTET_API_CALL();
   if (flags != hipDeviceMallocDefault && flags != hipDeviceMallocFinegrained &&
       flags != hipDeviceMallocUncached) {
     return Return(hipErrorInvalidValue);
@@ -92,6 +93,7 @@ hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned flags) {
 }
 
 hipError_t hipFree(void* pointer) {
+  OCTET_API_CALL();
   if (pointer == nullptr) return hipSuccess;
   Machine& machine = Machine::Get();
   const int arena = machine.memory.ArenaOf(pointer);
@@ -101,10 +103,12 @@ hipError_t hipFree(void* pointer) {
 }
 
 hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned flags) {
+  OCTET_API_CALL();
   return Return(octet::emulation::Allocate(kHostArena, pointer, bytes, flags));
 }
 
 hipError_t hipHostFree(void* pointer) {
+  OCTET_API_CALL();
   if (pointer == nullptr) return hipSuccess;
   Machine& machine = Machine::Get();
   if (machine.memory.ArenaOf(pointer) != kHostArena) return Return(hipErrorInvalidValue);
@@ -113,6 +117,7 @@ hipError_t hipHostFree(void* pointer) {
 }
 
 hipError_t hipHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned flags) {
+  OCTET_API_CALL();
   Allocation found;
   if (device_pointer == nullptr || flags != 0 ||
       !Machine::Get().memory.Find(host_pointer, &found) || found.arena != kHostArena) {
@@ -123,6 +128,7 @@ hipError_t hipHostGetDevicePointer(void** device_pointer, void* host_pointer, un
 }
 
 hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  OCTET_API_CALL();
   if (free_bytes == nullptr || total_bytes == nullptr) return Return(hipErrorInvalidValue);
   const auto& memory = Machine::Get().memory;
   *total_bytes = memory.capacity();
@@ -131,6 +137,7 @@ hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 }
 
 hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* pointer) {
+  OCTET_API_CALL();
   if (attributes == nullptr || pointer == nullptr) return Return(hipErrorInvalidValue);
   *attributes = {};
   Allocation found;
@@ -151,10 +158,12 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void
 }
 
 hipError_t hipMemsetAsync(void* pointer, int value, size_t bytes, hipStream_t stream) {
+  OCTET_API_CALL();
   return Return(octet::emulation::EnqueueFill(ResolveStream(stream), pointer, value, bytes));
 }
 
 hipError_t hipMemset(void* pointer, int value, size_t bytes) {
+  OCTET_API_CALL();
   Stream* stream = ResolveStream(nullptr);
   const hipError_t error = octet::emulation::EnqueueFill(stream, pointer, value, bytes);
   return Return(error != hipSuccess ? error : stream->device->Synchronize(stream));
@@ -162,10 +171,12 @@ hipError_t hipMemset(void* pointer, int value, size_t bytes) {
 
 hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
                           hipStream_t stream) {
+  OCTET_API_CALL();
   return Return(octet::emulation::EnqueueCopy(ResolveStream(stream), to, from, bytes, kind));
 }
 
 hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
+  OCTET_API_CALL();
   Stream* stream = ResolveStream(nullptr);
   const hipError_t error = octet::emulation::EnqueueCopy(stream, to, from, bytes, kind);
   return Return(error != hipSuccess ? error : stream->device->Synchronize(stream));

@@ -58,6 +58,7 @@ hipError_t hipStreamCreate(hipStream_t* stream) {
 }
 
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
+  OCTET_API_CALL();
   if (stream == nullptr || (flags != hipStreamDefault && flags != hipStreamNonBlocking)) {
     return Return(hipErrorInvalidValue);
   }
@@ -69,6 +70,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
 }
 
 hipError_t hipStreamDestroy(hipStream_t stream) {
+  OCTET_API_CALL();
   Machine& machine = Machine::Get();
   {
     std::lock_guard lock(machine.handle_mutex);
@@ -83,6 +85,7 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
 }
 
 hipError_t hipStreamSynchronize(hipStream_t stream_handle) {
+  OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   return Return(stream->device->Synchronize(stream));
@@ -96,11 +99,13 @@ hipError_t hipStreamQuery(hipStream_t stream_handle) {
   std::unique_lock lock(device->mutex);
   const auto idle = [&] { return device->IsIdleLocked(stream); };
   if (!idle() && !device->progressed.wait_for(lock, kQueryWait, idle)) return hipErrorNotReady;
+  OCTET_API_CALL();
   octet::emulation::TsanAcquire(&stream->tsan_sync);
   return Return(device->sticky_error());
 }
 
 hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event, unsigned flags) {
+  OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   std::shared_ptr<Completion> last;
   const hipError_t error = LastRecording(event, &last);
@@ -115,6 +120,7 @@ hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event, unsig
 }
 
 hipError_t hipLaunchHostFunc(hipStream_t stream_handle, hipHostFn_t function, void* argument) {
+  OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   if (function == nullptr) return Return(hipErrorInvalidValue);
@@ -131,6 +137,7 @@ hipError_t hipEventCreate(hipEvent_t* event) {
 }
 
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
+  OCTET_API_CALL();
   if (event == nullptr || (flags & ~(hipEventBlockingSync | hipEventDisableTiming)) != 0) {
     return Return(hipErrorInvalidValue);
   }
@@ -144,6 +151,7 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
 }
 
 hipError_t hipEventDestroy(hipEvent_t event) {
+  OCTET_API_CALL();
   Machine& machine = Machine::Get();
   std::lock_guard lock(machine.handle_mutex);
   if (machine.live_events.erase(event) == 0) return Return(hipErrorInvalidHandle);
@@ -152,6 +160,7 @@ hipError_t hipEventDestroy(hipEvent_t event) {
 }
 
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream_handle) {
+  OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   auto completion = std::make_shared<Completion>();
@@ -183,10 +192,12 @@ hipError_t hipEventQuery(hipEvent_t event) {
       return hipErrorNotReady;
     }
   }
+  OCTET_API_CALL();
   return Return(octet::emulation::Finished(last.get()));
 }
 
 hipError_t hipEventSynchronize(hipEvent_t event) {
+  OCTET_API_CALL();
   std::shared_ptr<Completion> last;
   const hipError_t error = LastRecording(event, &last);
   if (error != hipSuccess) return Return(error);
@@ -201,6 +212,7 @@ hipError_t hipEventSynchronize(hipEvent_t event) {
 }
 
 hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
+  OCTET_API_CALL();
   if (milliseconds == nullptr) return Return(hipErrorInvalidValue);
   std::shared_ptr<Completion> recordings[2];
   const hipEvent_t events[2] = {start, stop};
@@ -225,6 +237,7 @@ hipError_t hipStreamBeginCapture(hipStream_t, hipStreamCaptureMode) {
 }
 hipError_t hipStreamEndCapture(hipStream_t, hipGraph_t*) { return Return(hipErrorNotSupported); }
 hipError_t hipStreamIsCapturing(hipStream_t, hipStreamCaptureStatus* status) {
+  OCTET_API_CALL();
   if (status == nullptr) return Return(hipErrorInvalidValue);
   *status = hipStreamCaptureStatusNone;
   return hipSuccess;
