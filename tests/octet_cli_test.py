@@ -17,6 +17,7 @@ import unittest
 
 OCTET = ""
 GPUS = 0
+EMULATED = False
 SMALL = ["--experts=16", "--topk=4", "--hidden=128", "--max_tokens=24", "--iters=2", "--warmup=1"]
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -335,9 +336,36 @@ class RunTest(CliTest):
             self.assertEqual(result.returncode, 4, result.stderr)
             self.assertIn("waited", result.stderr)
 
+    def test_schedule(self):
+        if not EMULATED:
+            self.assert_refused(["run", "--schedule=7"], "only emulated GPUs")
+            return
+        for text in ["0", "late:7", "lap:", "lap:x"]:
+            self.assert_refused(["run", f"--schedule={text}"], f"'{text}' is no schedule")
+
+        def times(schedule):
+            path = self.folder / "run.json"
+            table = self.run_small(f"--schedule={schedule}", f"--json={path}").stdout
+            (run,) = json.loads(path.read_text())["runs"]
+            self.assertIn(f"# schedule {run['config']['schedule']};", table)
+            steps = run["steps"] + run["steps_by_phases"]
+            for step in steps:
+                del step["host_us"]  # the only real time
+            return run["config"]["schedule"], steps
+
+        for schedule in ["9", "delay_device:9"]:
+            with self.subTest(schedule=schedule):
+                name, steps = times(schedule)
+                self.assertEqual((name, steps), times(name))
+        self.assertNotEqual(times("9")[1], times("lap:8")[1])
+
+        failed = octet("run", "--hidden=64", "--timeout_ms=1", "--schedule=starve_wave:17")
+        self.assertEqual(failed.returncode, 4, failed.stderr)
+        self.assertIn("; replay: --schedule=starve_wave:17\n", failed.stderr)
+
 
 def main():
-    global OCTET, GPUS
+    global OCTET, GPUS, EMULATED
     if len(sys.argv) < 2:
         sys.exit("usage: octet_cli_test.py OCTET [unittest arguments]")
     OCTET = sys.argv.pop(1)
@@ -346,6 +374,7 @@ def main():
         rows = [line for line in topo.stdout.split("# peer access")[0].splitlines()
                 if not line.startswith("#")]
         GPUS = len(rows)
+        EMULATED = topo.stdout.startswith("# platform emulation")
     if GPUS == 0:
         RunTest.__unittest_skip__ = True
         RunTest.__unittest_skip_why__ = "no GPU"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
+#include "runtime/schedule.h"
 
 namespace octet {
 namespace {
@@ -15,6 +16,11 @@ constexpr double kBytesPerMegabyte = 1e6;
 
 std::string GpuName(const Topology& topology) {
   return topology.gpus.empty() ? "no GPU" : topology.gpus.front().name;
+}
+
+std::string ScheduleLine() {
+  const std::string schedule = CurrentSchedule();
+  return schedule.empty() ? "" : absl::StrCat("# schedule ", schedule, "; times are virtual\n");
 }
 
 std::string Head(const Topology& topology, const RunResult& result) {
@@ -36,7 +42,7 @@ std::string Head(const Topology& topology, const RunResult& result) {
       ExpertKindName(options.expert), options.fuse_expert ? "fused into combine" : "its own kernel",
       tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.row_parts, options.iters,
       options.warmup, options.align == Align::kHost ? "threads" : "GPUs");
-  return head;
+  return head + ScheduleLine();
 }
 
 std::string Bitwise(const RunResult& result, const Verification& verification) {
@@ -163,6 +169,7 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
                         results.front().options.workload.num_ranks, GpuName(topology),
                         topology.platform, StrategyName(results.front().config.strategy),
                         DTypeName(results.front().config.dtype));
+  table += ScheduleLine();
   absl::StrAppendFormat(&table, "#%19s%8s%7s%8s%10s%10s%10s%10s%8s%8s%10s%8s\n", "E/K/H/M", "seed",
                         "kind", "tokens", "median", "min", "p99", "host", "logical", "wire", "max",
                         "bitwise");

@@ -4,6 +4,7 @@
 
 #include "absl/strings/string_view.h"
 #include "kernels/dtype.h"
+#include "runtime/schedule.h"
 #include "tools/report.h"
 
 namespace octet {
@@ -99,6 +100,7 @@ Json ConfigToJson(const RunResult& result) {
           {"warmup", options.warmup},
           {"check", options.check},
           {"align", Text(AlignName(options.align))},
+          {"schedule", CurrentSchedule()},
           {"heap_bytes", result.heap_bytes}};
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/expert_parallel.h"
+#include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 #include "runtime/symmetric_heap.h"
 #include "runtime/trace.h"
@@ -51,9 +52,12 @@ class StepSeries {
   uint32_t next_step_ = 0;
 };
 
-// Steps that make up kHeatUs, by the time of the last warm-up step; none where that is longer.
+// Steps that make up kHeatUs, by the time of the last warm-up step; none where that is longer, and
+// under a schedule, where each run has to be the same.
 int HeatSteps(const std::vector<StepResult>& warmup) {
-  return warmup.empty() ? 0 : static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0));
+  return warmup.empty() || !CurrentSchedule().empty()
+             ? 0
+             : static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0));
 }
 
 // The heap that --heap_mb asks for; nothing if it does not.

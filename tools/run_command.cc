@@ -6,12 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"
+#include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 #include "runtime/topology.h"
 #include "tools/atomic_file.h"
@@ -23,13 +26,15 @@
 #include "tools/run_options.h"
 #include "tools/soak.h"
 
+ABSL_DECLARE_FLAG(std::string, schedule);
+
 namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "run";
 
 int Fail(int exit_code, const absl::Status& status) {
-  PrintError(kName, status);
+  PrintError(kName, exit_code == kExitUsage ? status : WithSchedule(status));
   return exit_code;
 }
 
@@ -81,6 +86,10 @@ int RunSoak(const CommandLine& line, const absl::StatusOr<Topology>& topology, i
 }
 
 int Run(const CommandLine& line) {
+  if (const std::string schedule = absl::GetFlag(FLAGS_schedule); !schedule.empty()) {
+    const absl::Status status = UseSchedule(schedule);
+    if (!status.ok()) return Fail(kExitUsage, status);
+  }
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Mistakes on the command line come first, also where the GPUs cannot be counted.
   const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;

@@ -60,6 +60,11 @@ ABSL_FLAG(int32_t, timeout_ms, 0,
           "how long a wait on a GPU takes at most; 0: OCTET_TIMEOUT_MS, else 10 s");
 ABSL_FLAG(std::string, align, "host",
           "where a step's time begins: host (barrier of the threads) or device (of the GPUs)");
+ABSL_FLAG(
+    std::string, schedule, "",
+    "emulated GPUs: SEED or KIND:SEED of an order in which somebody is late, the same in each\n"
+    "run. Kinds: random, starve_device, starve_block, starve_wave, delay_device (starts and\n"
+    "tells others late), lap (one is calls ahead); SEED alone picks one");
 ABSL_FLAG(bool, ceilings, false, "measure what links, launches and the host barrier can do");
 ABSL_FLAG(std::string, dump, "", "folder for the last step's data of each rank as .npy files");
 ABSL_FLAG(std::string, json, "", "file for everything in the table and more");
@@ -68,12 +73,12 @@ ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 31> kRunFlags = {
+constexpr std::array<absl::string_view, 32> kRunFlags = {
     "ranks",       "workload", "soak",      "experts", "topk",       "hidden", "max_tokens",
     "tokens",      "dtype",    "strategy",  "routing", "drop",       "expert", "fuse_expert",
     "seed",        "iters",    "warmup",    "check",   "slots",      "flags",  "blocks",
-    "send_blocks", "waves",    "row_parts", "heap_mb", "timeout_ms", "align",  "ceilings",
-    "dump",        "json",     "trace"};
+    "send_blocks", "waves",    "row_parts", "heap_mb", "timeout_ms", "align",  "schedule",
+    "ceilings",    "dump",     "json",      "trace"};
 
 // What a workload of its own says, so that flags must not.
 constexpr std::array<absl::string_view, 12> kShapeFlags = {
@@ -81,8 +86,8 @@ constexpr std::array<absl::string_view, 12> kShapeFlags = {
     "routing", "drop", "expert", "seed",       "dump",   "trace"};
 
 // What goes with a soak, which draws everything else.
-constexpr std::array<absl::string_view, 5> kSoakFlags = {"soak", "ranks", "seed", "timeout_ms",
-                                                         "json"};
+constexpr std::array<absl::string_view, 6> kSoakFlags = {"soak",       "ranks", "seed",
+                                                         "timeout_ms", "json",  "schedule"};
 
 struct ChallengeShape {
   int num_experts;

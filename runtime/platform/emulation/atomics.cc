@@ -201,7 +201,7 @@ void AtomicStore(void* address, int bytes, uint64_t value, MemoryOrder order, Me
   Lane* lane = ThisLane();
   CheckAtomic(lane, address, static_cast<size_t>(bytes), where);
   Worker* worker = Worker::Current();
-  worker->MaybePreempt(lane);
+  worker->MaybeDelayStore(lane, scope);
   TsanBeforeStore(lane, address, order, scope);
   Write(address, bytes, value);
   NoteChange(worker, lane);
@@ -211,7 +211,7 @@ void AtomicStore16(void* address, const void* value, Location where) {
   Lane* lane = ThisLane();
   CheckAtomic(lane, address, 16, where);
   Worker* worker = Worker::Current();
-  worker->MaybePreempt(lane);
+  worker->MaybeDelayStore(lane, MemoryScope::kSystem);
   TsanBeforeStore(lane, address, MemoryOrder::kRelaxed, MemoryScope::kSystem);
 #if defined(__x86_64__)
   asm volatile("movdqu %1, %%xmm0\n\tmovdqa %%xmm0, %0"

@@ -1,7 +1,10 @@
 #include "config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <iterator>
+#include <system_error>
 #include <thread>
 
 #include "kernel_interface.h"
@@ -19,7 +22,53 @@ void Read(const char* name, T* value, uint64_t unit = 1) {
   if (*end == '\0') *value = static_cast<T>(number * unit);
 }
 
+struct KindName {
+  ScheduleKind kind;
+  std::string_view name;
+};
+constexpr KindName kKinds[] = {
+    {ScheduleKind::kRandom, "random"},
+    {ScheduleKind::kStarveDevice, "starve_device"},
+    {ScheduleKind::kStarveBlock, "starve_block"},
+    {ScheduleKind::kStarveWave, "starve_wave"},
+    {ScheduleKind::kDelayDevice, "delay_device"},
+    {ScheduleKind::kLap, "lap"},
+};
+
 }  // namespace
+
+bool ParseSchedule(std::string_view text, Config* config) {
+  ScheduleKind kind = ScheduleKind::kAny;
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    const auto* named = std::ranges::find(kKinds, text.substr(0, colon), &KindName::name);
+    if (named == std::end(kKinds)) return false;
+    kind = named->kind;
+    text.remove_prefix(colon + 1);
+  }
+  uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, seed);
+  if (error != std::errc() || read != end || seed == 0) return false;
+  config->schedule = kind;
+  config->seed = seed;
+  return true;
+}
+
+std::string ScheduleText(const Config& config) {
+  const Config c = config.Normalized();
+  if (c.seed == 0) return {};
+  const auto* kind = std::ranges::find(kKinds, c.schedule, &KindName::kind);
+  return std::string(kind->name) + ":" + std::to_string(c.seed);
+}
+
+std::string ScheduleKinds() {
+  std::string names;
+  for (const KindName& kind : kKinds) {
+    if (!names.empty()) names += ", ";
+    names += kind.name;
+  }
+  return names;
+}
 
 Config Config::FromEnvironment() {
   Config c;
@@ -33,7 +82,9 @@ Config Config::FromEnvironment() {
   Read("OCTET_EMULATION_STACK_KB", &c.stack_bytes, 1024);
   Read("OCTET_EMULATION_RECHECK_US", &c.recheck_us);
   Read("OCTET_EMULATION_STUCK_TIMEOUT_MS", &c.stuck_timeout_ms);
-  Read("OCTET_EMULATION_SEED", &c.seed);
+  if (const char* schedule = std::getenv("OCTET_EMULATION_SCHEDULE"); schedule != nullptr) {
+    ParseSchedule(schedule, &c);
+  }
   return c.Normalized();
 }
 
@@ -44,6 +95,10 @@ Config Config::Normalized() const {
   c.compute_units = std::clamp(c.compute_units, 1, 1024);
   c.threads_per_unit = std::clamp(c.threads_per_unit, 64, 2048);
   c.memory_bytes = std::clamp<uint64_t>(c.memory_bytes, 1ULL << 20, 32ULL << 30);
+  if (c.seed != 0 && c.schedule == ScheduleKind::kAny) {
+    c.schedule = kKinds[c.seed % std::size(kKinds)].kind;
+  }
+  if (c.workers <= 0 && c.seed != 0) c.workers = 1;
   if (c.workers <= 0) c.workers = static_cast<int>(std::thread::hardware_concurrency());
   c.workers = std::clamp(c.workers, 1, c.devices);
   if (c.stack_bytes == 0) c.stack_bytes = kAsan || kTsan ? 64 << 10 : 16 << 10;

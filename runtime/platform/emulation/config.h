@@ -6,11 +6,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace octet::emulation {
 
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxWaveSize = 64;
+
+// Who is late. The rest is random under each of them: the order of lanes and waves, and where lanes
+// give way. Whoever is late runs when nobody else can do anything.
+enum class ScheduleKind {
+  kAny,           // one of the others, by the seed
+  kRandom,        // random devices, blocks and waves, most of the time or always, for a while
+  kStarveDevice,  // one device, for thousands of turns, then another
+  kStarveBlock,   // one block of one device
+  kStarveWave,    // one wave of one block
+  kDelayDevice,   // one device, at the start of its kernels and at its stores at system scope
+  kLap,           // all but one device, which gets as many calls ahead as it can
+};
 
 struct Config {
   // ---- the machine
@@ -23,7 +37,8 @@ struct Config {
                                           // new allocation is filled with 0xa5, not with zeros
 
   // ---- the CPU
-  int workers = 0;         // OCTET_EMULATION_WORKERS: threads; 0: as many as cores, at most devices
+  int workers = 0;  // OCTET_EMULATION_WORKERS: threads; 0: as many as cores, at most devices,
+                    // and one under a schedule
   size_t stack_bytes = 0;  // OCTET_EMULATION_STACK_KB: per lane; 0: 16 KB, 64 KB with a sanitizer
 
   // ---- time
@@ -33,14 +48,25 @@ struct Config {
                                   // for so long end with an error
 
   // ---- schedule
-  uint64_t seed = 0;  // OCTET_EMULATION_SEED: 0: as fast as possible; else an adversarial schedule
-                      // and virtual time; with one worker the seed means the same run each time
+  // OCTET_EMULATION_SCHEDULE=KIND:SEED or SEED: an adversarial schedule and virtual time. With one
+  // worker, which is then the default, it means the same run each time.
+  ScheduleKind schedule = ScheduleKind::kAny;
+  uint64_t seed = 0;  // 0: no schedule, as fast as possible
 
   static Config FromEnvironment();
 
   // Every member brought into its range, the zeros above replaced.
   Config Normalized() const;
 };
+
+// Takes kind and seed from KIND:SEED, or SEED alone, which means kAny. False if it is neither.
+bool ParseSchedule(std::string_view text, Config* config);
+
+// KIND:SEED; empty without a schedule.
+std::string ScheduleText(const Config& config);
+
+// The names of all kinds but kAny, with commas.
+std::string ScheduleKinds();
 
 }  // namespace octet::emulation
 

@@ -84,6 +84,8 @@ struct Wave : WaveView {
 
   int index = 0;
   int num_lanes = 0;
+  bool has_begun = false;    // under a schedule that delays it
+  uint32_t rounds_held = 0;  // that the wave is still passed over
   Block* block = nullptr;
   Lane* lanes = nullptr;
   void* tsan_context = nullptr;  // shared by the lanes where ThreadSanitizer has too few

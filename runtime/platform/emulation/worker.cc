@@ -41,7 +41,8 @@ Worker* Worker::Current() { return current_worker; }
 Worker::Worker(Machine* machine, int index)
     : machine_(machine),
       seed_(machine->config.seed),
-      random_((seed_ + 1) * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(index) * 77 + 1) {}
+      random_((seed_ + 1) * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(index) * 77 + 1),
+      starvation_(machine->config.schedule, &random_) {}
 
 void Worker::Adopt(Device* device) {
   device->worker = this;
@@ -53,13 +54,6 @@ void Worker::Start() {
 }
 
 void Worker::Join() { thread_.join(); }
-
-uint64_t Worker::Random() {
-  random_ ^= random_ << 13;
-  random_ ^= random_ >> 7;
-  random_ ^= random_ << 17;
-  return random_ >> 11;
-}
 
 // ---- lanes
 
@@ -90,7 +84,7 @@ void Worker::PrepareLane(Wave* wave, int index) {
 
 int Worker::PickLane(LaneMask runnable, int after) {
   if (seeded()) {
-    for (uint64_t skip = Random() % static_cast<uint64_t>(std::popcount(runnable)); skip > 0;
+    for (uint64_t skip = random_.Below(static_cast<uint64_t>(std::popcount(runnable))); skip > 0;
          --skip) {
       runnable &= runnable - 1;
     }
@@ -104,7 +98,7 @@ void Worker::Leave(Lane* lane) {
   Wave* wave = lane->wave;
   lane->idle_steps = 0;
   const LaneMask runnable = wave->runnable;
-  if (runnable != 0 && !(seeded() && Random() % 4 == 0)) {
+  if (runnable != 0 && wave->rounds_held == 0 && !(seeded() && random_.Below(4) == 0)) {
     const int next = PickLane(runnable, lane->lane);
     Lane* to = &wave->lanes[next];
     if (to == lane) return;
@@ -122,7 +116,15 @@ void Worker::Leave(Lane* lane) {
 }
 
 void Worker::MaybePreempt(Lane* lane) {
-  if (seeded() && Random() % 8 == 0) Leave(lane);
+  if (seeded() && random_.Below(8) == 0) Leave(lane);
+}
+
+void Worker::MaybeDelayStore(Lane* lane, MemoryScope scope) {
+  if (seeded() && scope == MemoryScope::kSystem && starvation_.DelaysStore(lane->wave)) {
+    Leave(lane);
+  } else {
+    MaybePreempt(lane);
+  }
 }
 
 void Worker::LeaveForGood(Lane* lane) {
@@ -178,7 +180,7 @@ void Worker::WakePolling(Wave* wave, bool recheck) {
       const Lane& lane = wave->lanes[i];
       if (lane.waiting == Waiting::kAnything || ValueHasChanged(lane)) wake |= LaneBit(i);
     }
-    if (seeded() && wave->polling != wake && Random() % 16 == 0) wake = wave->polling;
+    if (seeded() && wave->polling != wake && random_.Below(16) == 0) wake = wave->polling;
   }
   if (wake == 0) return;
   for (LaneMask rest = wake; rest != 0; rest &= rest - 1) {
@@ -204,23 +206,40 @@ void Worker::RunWave(Wave* wave) {
     if (failure_.lane != nullptr) HandleFailure();
     if (seeded()) {
       machine_->AdvanceVirtualTime(kStepNs);
-      if (Random() % 8 == 0) break;
+      if (wave->rounds_held != 0 || random_.Below(8) == 0) break;
     }
   }
   octet_emulation_wave = nullptr;
 }
 
+void Worker::RunIfReady(Wave* wave, bool recheck) {
+  if (wave->block->grid->failed) return;
+  if (wave->polling != 0) WakePolling(wave, recheck);
+  if (wave->runnable != 0) RunWave(wave);
+}
+
 void Worker::RunAll(bool recheck) {
   ForgetAddressesIfFreed();
-  if (seeded()) {
-    RollStarvation();
-    for (size_t i = waves_.size(); i > 1; --i) std::swap(waves_[i - 1], waves_[Random() % i]);
+  if (!seeded()) {
+    for (Wave* wave : waves_) RunIfReady(wave, recheck);
+    return;
   }
+  starvation_.BeginRound(waves_);
+  for (size_t i = waves_.size(); i > 1; --i) std::swap(waves_[i - 1], waves_[random_.Below(i)]);
+  const uint64_t before = progress();
+  passed_over_.clear();
   for (Wave* wave : waves_) {
     if (wave->polling == 0 && wave->runnable == 0) continue;
-    if (wave->block->grid->failed || (seeded() && IsStarved(*wave))) continue;
-    if (wave->polling != 0) WakePolling(wave, recheck);
-    if (wave->runnable != 0) RunWave(wave);
+    if (starvation_.PassesOver(wave)) {
+      passed_over_.push_back(wave);
+    } else {
+      RunIfReady(wave, recheck);
+    }
+  }
+  if (progress() != before) return;
+  for (Wave* wave : passed_over_) {
+    wave->rounds_held = 0;
+    RunIfReady(wave, recheck);
   }
 }
 
@@ -234,34 +253,6 @@ void Worker::ForgetAddressesIfFreed() {
       if (wave->block->grid->device == device) static_cast<WaveView&>(*wave) = WaveView{};
     }
   }
-}
-
-// Uniformly random orders find little: what finds bugs is that somebody is late by a lot. Some
-// devices, blocks and waves are passed over most of the time, for a random while.
-void Worker::RollStarvation() {
-  if (starvation_left_-- > 0) return;
-  starvation_left_ = 1 + static_cast<uint32_t>(Random() % 400);
-  static constexpr uint16_t kLevels[8] = {0, 0, 0, 64, 128, 240, 254, 256};
-  device_starvation_.fill(0);
-  block_starvation_.fill(0);
-  wave_starvation_.fill(0);
-  const uint64_t what = Random() % 4;
-  const auto roll = [this](auto& levels) {
-    for (uint16_t& level : levels) level = kLevels[Random() % 8];
-    levels[Random() % levels.size()] = 0;
-  };
-  if (what != 1) roll(device_starvation_);
-  if (what == 1 || what == 3) roll(block_starvation_);
-  if (what == 2) roll(wave_starvation_);
-}
-
-bool Worker::IsStarved(const Wave& wave) {
-  const size_t device = static_cast<size_t>(wave.block->grid->device->id);
-  const size_t block = wave.block->number % block_starvation_.size();
-  const size_t in_block = static_cast<size_t>(wave.index) % wave_starvation_.size();
-  const uint64_t roll = Random() % 256;
-  return roll < device_starvation_[device] || roll < block_starvation_[block] ||
-         roll < wave_starvation_[in_block];
 }
 
 // ---- the loop
@@ -382,7 +373,7 @@ void Worker::WatchForStuck() {
   if (machine_->stuck_epoch.compare_exchange_strong(epoch, epoch + 1, std::memory_order_acq_rel)) {
     machine_->AppendReport("Kernels are stuck: none has made progress for " +
                            std::to_string(machine_->config.stuck_timeout_ms) + " ms" +
-                           (seeded() ? ", seed " + std::to_string(seed_) : "") + "\n");
+                           (seeded() ? ", schedule " + ScheduleText(machine_->config) : "") + "\n");
     machine_->Kick();
   }
 }

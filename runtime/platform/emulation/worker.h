@@ -3,7 +3,6 @@
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_WORKER_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_WORKER_H_
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -12,6 +11,8 @@
 
 #include "grid.h"
 #include "machine.h"
+#include "random.h"
+#include "starvation.h"
 
 namespace octet::emulation {
 
@@ -43,6 +44,8 @@ class Worker {
   void Leave(Lane* lane);
   // With a seed: sometimes lets others run.
   void MaybePreempt(Lane* lane);
+  // The same before a store; one that is late must let others run.
+  void MaybeDelayStore(Lane* lane, MemoryScope scope);
   // Never returns.
   [[noreturn]] void LeaveForGood(Lane* lane);
   // Ends the grid with an error: its lanes do not run again, and the device keeps the error.
@@ -51,8 +54,6 @@ class Worker {
   // caller has said TsanIgnoreBegin().
   [[noreturn]] void FailFromLane(Lane* lane, hipError_t error, std::string&& what,
                                  bool describe_grid = false);
-
-  uint64_t Random();
 
  private:
   static constexpr uint32_t kIdleBeforeYield = 64;
@@ -76,6 +77,7 @@ class Worker {
 
   // Waves.
   void RunAll(bool recheck);
+  void RunIfReady(Wave* wave, bool recheck);
   void WakePolling(Wave* wave, bool recheck);
   void RunWave(Wave* wave);
   void PrepareLane(Wave* wave, int lane);
@@ -89,8 +91,6 @@ class Worker {
   void IdleRound(uint64_t kicks_seen);
   void WatchForStuck();
   void FailStuck();
-  void RollStarvation();
-  bool IsStarved(const Wave& wave);
 
   Machine* const machine_;
   const uint64_t seed_;
@@ -112,7 +112,9 @@ class Worker {
 
   std::atomic<uint64_t> progress_{0};
   std::atomic<bool> idle_{false};
-  uint64_t random_;
+  Random random_;
+  Starvation starvation_;
+  std::vector<Wave*> passed_over_;  // in this round
   uint64_t kicks_seen_ = 0;
   bool look_at_streams_ = true;
   bool has_finished_ = false;  // an operation, since streams were last looked at
@@ -123,12 +125,6 @@ class Worker {
   uint64_t watched_progress_ = 0;
   uint64_t watched_since_ns_ = 0;
   uint64_t stuck_epoch_seen_ = 0;
-
-  // How often, of 256, the waves of a device, a block or a place in their block are passed over.
-  std::array<uint16_t, kMaxDevices> device_starvation_{};
-  std::array<uint16_t, 16> block_starvation_{};
-  std::array<uint16_t, 16> wave_starvation_{};
-  uint32_t starvation_left_ = 0;
 };
 
 }  // namespace octet::emulation

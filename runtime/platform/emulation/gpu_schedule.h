@@ -1,0 +1,31 @@
+// The order in which emulated GPUs run everything. Each platform has this header; GPUs have no say
+// in theirs.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_GPU_SCHEDULE_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_GPU_SCHEDULE_H_
+
+#include <string>
+
+#include "emulation.h"
+
+namespace octet::platform {
+
+inline constexpr bool kHasSchedules = true;
+
+// "random, lap, ...".
+inline std::string ScheduleKinds() { return emulation::ScheduleKinds(); }
+
+// Starts the GPUs afresh under that schedule: nothing may be in use yet. False if the text is none.
+inline bool UseSchedule(const std::string& text) {
+  emulation::Config config = emulation::Config::FromEnvironment();
+  if (!emulation::ParseSchedule(text, &config)) return false;
+  config.workers = 1;  // more are not replayed exactly
+  emulation::Reconfigure(config);
+  return true;
+}
+
+// What UseSchedule needs to run the same again. Empty: as fast as possible.
+inline std::string CurrentSchedule() { return emulation::ScheduleText(emulation::CurrentConfig()); }
+
+}  // namespace octet::platform
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_GPU_SCHEDULE_H_

@@ -1,0 +1,16 @@
+// The order in which GPUs run everything is their own affair; only emulated ones can be told.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
+
+#include <string>
+
+namespace octet::platform {
+
+inline constexpr bool kHasSchedules = false;
+inline std::string ScheduleKinds() { return {}; }
+inline bool UseSchedule(const std::string& /*text*/) { return false; }
+inline std::string CurrentSchedule() { return {}; }
+
+}  // namespace octet::platform
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
