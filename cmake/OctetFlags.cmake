@@ -12,7 +12,7 @@ set(OCTET_HOST_ARCH "${host_arch}" CACHE STRING "-march of host code; empty: the
 # Results are compared to the bit between platforms, so nothing may contract a*b+c to one rounding.
 set(octet_cxx -ffp-contract=off)
 set(octet_hip -ffp-contract=off)
-set(octet_cuda --fmad=false -Xcompiler=-ffp-contract=off --expt-relaxed-constexpr -lineinfo)
+set(octet_cuda --fmad=false -Xcompiler=-ffp-contract=off -lineinfo)
 
 set(warnings -Wall -Wextra -Wnon-virtual-dtor -Woverloaded-virtual -Wundef)
 list(APPEND octet_cxx ${warnings})
@@ -51,6 +51,21 @@ if(OCTET_PLATFORM STREQUAL "emulation")
   endif()
 elseif(OCTET_SANITIZE)
   message(FATAL_ERROR "OCTET_SANITIZE needs OCTET_PLATFORM=emulation")
+endif()
+
+# What a file with kernels cannot do without, also in the projects of users: OctetKernels.cmake.
+set(OCTET_KERNEL_OPTIONS)
+if(OCTET_PLATFORM STREQUAL "emulation")
+  # Emulated TLS is what makes __shared__ one object per block. It must not reach other files:
+  # libstdc++'s std::call_once passes its callable in a thread_local of its own.
+  list(APPEND OCTET_KERNEL_OPTIONS -femulated-tls)
+  if(OCTET_SANITIZE MATCHES "thread")
+    # ThreadSanitizer keeps one call stack for all lanes of a wave; without it a report shows the
+    # place of the access and what is inlined around it, which is right.
+    list(APPEND OCTET_KERNEL_OPTIONS -mllvm -tsan-instrument-func-entry-exit=0)
+  endif()
+elseif(OCTET_PLATFORM STREQUAL "nvidia")
+  list(APPEND OCTET_KERNEL_OPTIONS --expt-relaxed-constexpr)
 endif()
 
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${octet_cxx}>"

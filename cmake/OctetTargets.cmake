@@ -1,26 +1,13 @@
 # How this project makes targets. Source lists are explicit; a .hip file among the sources is
 # compiled in the platform's kernel language.
 
-# Marks .hip files of the current folder for the platform's compiler.
-function(octet_mark_kernels)
-  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE ${OCTET_KERNEL_LANGUAGE})
-  if(OCTET_PLATFORM STREQUAL "emulation")
-    # Emulated TLS is what makes __shared__ one object per block. It must not reach other files:
-    # libstdc++'s std::call_once passes its callable in a thread_local of its own.
-    set(options -femulated-tls)
-    if(OCTET_SANITIZE MATCHES "thread")
-      # ThreadSanitizer keeps one call stack for all lanes of a wave; without it a report shows the
-      # place of the access and what is inlined around it, which is right.
-      list(APPEND options -mllvm -tsan-instrument-func-entry-exit=0)
-    endif()
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${options}")
-  endif()
-endfunction()
+include(OctetKernels)
 
-# octet_add_library(<name> SOURCES <file.cc|file.hip>... DEPS <target>...)
-# A static library; without sources an interface one, so that it can be linked already.
+# octet_add_library(<name> SOURCES <file.cc|file.hip>... [HEADERS <file.h>...] DEPS <target>...)
+# A static library; without sources an interface one, so that it can be linked already. HEADERS are
+# those that users may include: they are installed.
 function(octet_add_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DEPS")
   if(NOT arg_SOURCES)
     add_library(${name} INTERFACE)
     target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR})
@@ -28,7 +15,11 @@ function(octet_add_library name)
     return()
   endif()
   add_library(${name} STATIC ${arg_SOURCES})
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  if(arg_HEADERS)
+    target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+                   FILES ${arg_HEADERS})
+  endif()
   target_link_libraries(${name} PUBLIC ${arg_DEPS})
   set(kernels ${arg_SOURCES})
   list(FILTER kernels INCLUDE REGEX "\\.hip$")

@@ -12,7 +12,7 @@ for set in "$@"; do
     build)
       packages+=(clang-22 lld-22 llvm-22 libclang-rt-22-dev cmake ninja-build ccache libabsl-dev
         libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev python3 python3-numpy gdb git
-        ca-certificates)
+        ca-certificates pkgconf dpkg-dev)
       ;;
     amd) packages+=(clang-tools-22 gcc) ;;
     nvidia) packages+=(g++ cmake ninja-build ccache libabsl-dev nlohmann-json3-dev git) ;;
