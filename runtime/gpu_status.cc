@@ -2,6 +2,8 @@
 
 #include <hip/hip_runtime.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -35,12 +37,15 @@ absl::StatusCode CodeOf(hipError_t error) {
 
 absl::Status GpuStatus(hipError_t error, absl::string_view call) {
   if (error == hipSuccess) return absl::OkStatus();
-  const std::string what =
-      absl::StrCat(call, ": ", hipGetErrorName(error), ": ", hipGetErrorString(error));
+  // The sentence, and the lines below it that some platforms know.
+  const std::string text = hipGetErrorString(error);
+  const size_t end = std::min(text.find('\n'), text.size());
+  std::string what = absl::StrCat(call, ": ", hipGetErrorName(error), ": ",
+                                  absl::string_view(text).substr(0, end));
   int device = -1;
-  const bool known = hipGetDevice(&device) == hipSuccess;
+  if (hipGetDevice(&device) == hipSuccess) absl::StrAppend(&what, " (device ", device, ")");
   (void)hipGetLastError();
-  return absl::Status(CodeOf(error), known ? absl::StrCat(what, " (device ", device, ")") : what);
+  return absl::Status(CodeOf(error), absl::StrCat(what, absl::string_view(text).substr(end)));
 }
 
 }  // namespace octet

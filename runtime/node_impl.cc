@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
@@ -42,6 +43,10 @@ constexpr uint64_t kPollsPerClockCheck = 16;
 // A kernel stores its record before it raises the abort word, but the kernel that raised the word
 // need not be the one that is still writing the record.
 constexpr int kRecordPolls = 1000;
+
+absl::string_view FirstLine(const absl::Status& status) {
+  return status.message().substr(0, status.message().find('\n'));
+}
 
 }  // namespace
 
@@ -143,7 +148,7 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
     if (!status.ok()) {
       if (const absl::Status recovered = Recover(); !recovered.ok()) {
         broken_ = absl::FailedPreconditionError(absl::StrCat(
-            "the node has not recovered from '", status.message(), "': ", recovered.message()));
+            "the node has not recovered from '", FirstLine(status), "': ", FirstLine(recovered)));
       }
     }
   }

@@ -1,7 +1,11 @@
 // What the emulated GPUs refuse, and how they say so.
+#include <algorithm>
 #include <chrono>
 #include <string>
 
+#include "absl/status/status.h"
+#include "runtime/gpu_status.h"
+#include "runtime/node.h"
 #include "tests/emulation_fixture.h"
 
 namespace octet {
@@ -9,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr Touch kTouches[] = {Touch::kLoadStream, Touch::kStoreStream, Touch::kLoad,
                               Touch::kStore,      Touch::kAdd,         Touch::kLoadOnce,
@@ -153,6 +158,39 @@ TEST_F(EmulationErrorsTest, StuckKernelsEndWithAReport) {
   ASSERT_HIP_OK(LaunchStoreFlag(flag, 1, stream));
   EXPECT_HIP_OK(hipStreamSynchronize(stream));
   ASSERT_HIP_OK(hipStreamDestroy(stream));
+}
+
+// The report comes with the error, to whoever asks for its text, and so into a node's Status.
+TEST_F(EmulationErrorsTest, ANodeSaysWhoWaitsForWhat) {
+  auto node = Node::Create({.num_ranks = 3});
+  ASSERT_TRUE(node.ok()) << node.status();
+  auto* flags = Allocate(3, 1);
+  const absl::Status status = (*node)->Run([&](Rank& rank) -> absl::Status {
+    if (rank.rank() == 2) return absl::OkStatus();
+    return OCTET_GPU(LaunchWaitFor(flags + rank.rank(), nullptr, 5, rank.stream()));
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(
+      std::string(status.message()),
+      ::testing::MatchesRegex(
+          "rank [01]: work on the rank's stream: hipErrorLaunchTimeOut: the launch timed "
+          "out and was terminated \\(device [01]\\)\n"
+          "Kernels are stuck: none has made progress for 300 ms\n"
+          "(.|\n)*  device 1, kernel [^\n]*WaitFor[^\n]*, block 0, wave 0, lanes 0-31: waits "
+          "for the value 0 to change at [^\n]*\\(device 1, byte 4 of the 12 [^\n]*(.|\n)*"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\n  device 0, kernel "));
+  const absl::Status next = (*node)->Run([](Rank&) { return absl::OkStatus(); });
+  EXPECT_EQ(next.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(next.message()), Not(HasSubstr("\n")));
+}
+
+TEST_F(EmulationErrorsTest, LanesThatWaitForTheSameShareALine) {
+  auto* flags = Allocate(1);
+  ASSERT_HIP_OK(LaunchWaitFor(flags, nullptr, 1, nullptr, {.blocks = 3, .threads = 128}));
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorLaunchTimeOut);
+  const std::string report = emulation::LastReport();
+  EXPECT_THAT(report, HasSubstr(", blocks 0-2, waves 0-"));
+  EXPECT_EQ(std::count(report.begin(), report.end(), '\n'), 2) << report;
 }
 
 TEST_F(EmulationErrorsTest, KernelsThatWatchTheirDeadlineAreNotStuck) {

@@ -47,7 +47,7 @@ hipError_t LaunchHandshake(uint32_t* mine, uint32_t* theirs, uint32_t value, hip
 // Waits until `flag` is at least `value`; alternates between `flag` and `other` if that is not
 // nullptr.
 hipError_t LaunchWaitFor(const uint32_t* flag, const uint32_t* other, uint32_t value,
-                         hipStream_t stream);
+                         hipStream_t stream, LaunchShape shape = {.blocks = 1, .threads = 32});
 hipError_t LaunchStoreFlag(uint32_t* flag, uint32_t value, hipStream_t stream);
 
 // Waits until `flag` is not 0 or `ticks` have passed; writes the ticks waited, negative if the flag

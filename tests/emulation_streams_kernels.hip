@@ -63,9 +63,10 @@ hipError_t LaunchHandshake(uint32_t* mine, uint32_t* theirs, uint32_t value, hip
 }
 
 hipError_t LaunchWaitFor(const uint32_t* flag, const uint32_t* other, uint32_t value,
-                         hipStream_t stream) {
+                         hipStream_t stream, LaunchShape shape) {
   void* arguments[] = {&flag, &other, &value};
-  return hipLaunchKernel(WaitFor, dim3(1), dim3(32), arguments, 0, stream);
+  return hipLaunchKernel(WaitFor, dim3(static_cast<unsigned>(shape.blocks)),
+                         dim3(static_cast<unsigned>(shape.threads)), arguments, 0, stream);
 }
 
 hipError_t LaunchStoreFlag(uint32_t* flag, uint32_t value, hipStream_t stream) {

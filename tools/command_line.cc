@@ -132,9 +132,7 @@ std::string CommandHelp(const Command& command) {
 }
 
 void PrintError(absl::string_view command, const absl::Status& status) {
-  std::string message(status.message());
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  absl::FPrintF(stderr, "octet%s%s: %s\n", command.empty() ? "" : " ", command, message);
+  absl::FPrintF(stderr, "octet%s%s: %s\n", command.empty() ? "" : " ", command, status.message());
 }
 
 int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv) {

@@ -46,7 +46,7 @@ std::string CommandHelp(const Command& command);
 // The whole program.
 int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv);
 
-// "octet run: sentence" on stderr, in one line.
+// "octet run: sentence" on stderr, and below it what else the status has to say.
 void PrintError(absl::string_view command, const absl::Status& status);
 
 }  // namespace octet

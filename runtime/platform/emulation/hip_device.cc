@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <string>
 
 #include "emulation.h"
 #include "hip_internal.h"
@@ -99,7 +100,16 @@ hipError_t hipGetLastError() {
 }
 hipError_t hipPeekAtLastError() { return octet::emulation::last_error; }
 const char* hipGetErrorName(hipError_t error) { return octet::emulation::TextOf(error).name; }
-const char* hipGetErrorString(hipError_t error) { return octet::emulation::TextOf(error).text; }
+// The error that a kernel has left on the current device comes with all that is known about it, on
+// lines below the first.
+const char* hipGetErrorString(hipError_t error) {
+  const char* plain = octet::emulation::TextOf(error).text;
+  if (error == hipSuccess || error != CurrentDevice().sticky_error()) return plain;
+  static thread_local std::string text;
+  text = std::string(plain) + "\n" + Machine::Get().report();
+  while (text.ends_with('\n')) text.pop_back();
+  return text.c_str();
+}
 
 hipError_t hipRuntimeGetVersion(int* version) {
   OCTET_API_CALL();

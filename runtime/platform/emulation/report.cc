@@ -1,8 +1,11 @@
 #include "report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "machine.h"
 #include "symbols.h"
@@ -10,18 +13,22 @@
 namespace octet::emulation {
 namespace {
 
-// "0-3,7".
-std::string Ranges(LaneMask lanes) {
+// "block 3", "blocks 0-3,7".
+std::string Numbers(const char* noun, const std::vector<int>& sorted) {
   std::string text;
-  for (int i = 0; i < kMaxWaveSize; ++i) {
-    if ((lanes >> i & 1) == 0) continue;
-    const int first = i;
-    while (i + 1 < kMaxWaveSize && (lanes >> (i + 1) & 1) != 0) ++i;
-    if (!text.empty()) text += ',';
-    text += std::to_string(first);
-    if (i > first) text += '-' + std::to_string(i);
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const int first = sorted[i];
+    while (i + 1 < sorted.size() && sorted[i + 1] == sorted[i] + 1) ++i;
+    text += (text.empty() ? "" : ",") + std::to_string(first);
+    if (sorted[i] != first) text += '-' + std::to_string(sorted[i]);
   }
-  return text;
+  return std::string(noun) + (sorted.size() > 1 ? "s " : " ") + text;
+}
+
+std::vector<int> LanesIn(LaneMask mask) {
+  std::vector<int> lanes;
+  for (; mask != 0; mask &= mask - 1) lanes.push_back(LowestLane(mask));
+  return lanes;
 }
 
 std::string DescribeWait(const Lane& lane) {
@@ -58,9 +65,68 @@ std::string DescribeWait(const Lane& lane) {
   return "";
 }
 
-std::string DescribeBlock(const Block& block) {
-  return "device " + std::to_string(block.grid->device->id) + ", kernel " +
-         FunctionName(block.grid->kernel) + ", block " + std::to_string(block.number);
+std::string DescribeKernel(const Grid& grid) {
+  return "device " + std::to_string(grid.device->id) + ", kernel " + FunctionName(grid.kernel);
+}
+
+// Lanes that do the same.
+struct Group {
+  std::string text;
+  const char* file = nullptr;  // of what they wait for
+  unsigned line = 0;
+  LaneMask lanes = 0;
+  std::vector<int> waves;
+  std::vector<int> blocks;
+};
+
+// Of waits at one place for different values, so many are worth a line each.
+constexpr int kLinesOfAPlace = 4;
+
+// The lanes of each wave by what they do, then the waves and the blocks in which the same lanes do
+// the same.
+std::vector<Group> GroupLanes(const Grid& grid) {
+  std::vector<Group> groups;
+  for (const auto& block : grid.blocks) {
+    std::vector<Group> of_block;
+    for (const Wave& wave : block->waves) {
+      std::map<std::string, Group> of_wave;
+      for (int i = 0; i < wave.num_lanes; ++i) {
+        const Lane& lane = wave.lanes[i];
+        if (lane.waiting == Waiting::kGone) continue;
+        Group& group = of_wave[DescribeWait(lane)];
+        group.lanes |= LaneBit(i);
+        if (lane.waiting != Waiting::kNot) {
+          group.file = lane.where.file_name();
+          group.line = lane.where.line();
+        }
+      }
+      for (auto& [text, group] : of_wave) {
+        group.text = text;
+        const auto same = std::ranges::find_if(of_block, [&group = group](const Group& other) {
+          return other.text == group.text && other.lanes == group.lanes;
+        });
+        if (same == of_block.end()) {
+          of_block.push_back(group);
+          of_block.back().waves = {wave.index};
+        } else {
+          same->waves.push_back(wave.index);
+        }
+      }
+    }
+    for (Group& group : of_block) {
+      const auto same = std::ranges::find_if(groups, [&group](const Group& other) {
+        return other.text == group.text && other.lanes == group.lanes && other.waves == group.waves;
+      });
+      const auto number = static_cast<int>(block->number);
+      if (same == groups.end()) {
+        group.blocks = {number};
+        groups.push_back(std::move(group));
+      } else {
+        same->blocks.push_back(number);
+      }
+    }
+  }
+  return groups;
 }
 
 }  // namespace
@@ -74,25 +140,32 @@ std::string DescribeWhere(const Location& where) {
 }
 
 std::string DescribeLane(const Lane& lane) {
-  return DescribeBlock(*lane.wave->block) + ", wave " + std::to_string(lane.wave_index) +
-         ", lane " + std::to_string(lane.lane);
+  const Block& block = *lane.wave->block;
+  return DescribeKernel(*block.grid) + ", block " + std::to_string(block.number) + ", wave " +
+         std::to_string(lane.wave_index) + ", lane " + std::to_string(lane.lane);
 }
 
 std::string DescribeGrid(const Grid& grid) {
   std::string report;
-  for (const auto& block : grid.blocks) {
-    if (block->live == 0) continue;
-    for (const Wave& wave : block->waves) {
-      std::map<std::string, LaneMask> groups;
-      for (int i = 0; i < wave.num_lanes; ++i) {
-        if (wave.lanes[i].waiting == Waiting::kGone) continue;
-        groups[DescribeWait(wave.lanes[i])] |= LaneBit(i);
-      }
-      for (const auto& [text, lanes] : groups) {
-        report += "  " + DescribeBlock(*block) + ", wave " + std::to_string(wave.index) +
-                  ", lanes " + Ranges(lanes) + ": " + text + "\n";
-      }
+  std::map<std::pair<std::string, unsigned>, int> lines;    // of each place
+  std::map<std::pair<std::string, unsigned>, size_t> more;  // lanes
+  for (const Group& group : GroupLanes(grid)) {
+    const auto place =
+        std::make_pair(std::string(group.file != nullptr ? group.file : ""), group.line);
+    const std::vector<int> lanes = LanesIn(group.lanes);
+    if (++lines[place] > kLinesOfAPlace) {
+      more[place] += lanes.size() * group.waves.size() * group.blocks.size();
+      continue;
     }
+    report += "  " + DescribeKernel(grid) + ", " + Numbers("block", group.blocks) + ", " +
+              Numbers("wave", group.waves) + ", " + Numbers("lane", lanes) + ": " + group.text +
+              "\n";
+  }
+  for (const auto& [place, count] : more) {
+    const size_t slash = place.first.rfind('/');
+    report += "  " + DescribeKernel(grid) + ": " + std::to_string(count) + " lanes more at (" +
+              place.first.substr(slash == std::string::npos ? 0 : slash + 1) + ":" +
+              std::to_string(place.second) + ")\n";
   }
   return report;
 }

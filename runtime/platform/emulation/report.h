@@ -11,7 +11,8 @@ namespace octet::emulation {
 // "device 1, kernel Copy, block 2, wave 0, lane 5".
 std::string DescribeLane(const Lane& lane);
 std::string DescribeWhere(const Location& where);
-// A line for each set of lanes of a wave that wait for the same thing.
+// A line for all lanes that wait for the same thing; of waits at one place for many things, the
+// first few.
 std::string DescribeGrid(const Grid& grid);
 
 }  // namespace octet::emulation
