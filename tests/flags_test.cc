@@ -20,6 +20,7 @@ ABSL_FLAG(uint64_t, hidden_from_this_command, 0, "not ours");
 namespace octet {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -91,6 +92,23 @@ TEST_F(FlagsTest, MistakesAreOneSentence) {
   EXPECT_THAT(Refusal({"-count=3"}), HasSubstr("'-count=3' is no flag"));
   EXPECT_THAT(Refusal({"--"}), HasSubstr("'--' is no flag"));
   EXPECT_THAT(Refusal({""}), HasSubstr("'' is no flag"));
+}
+
+TEST_F(FlagsTest, LettersAreWrittenOut) {
+  constexpr std::array<ShortFlag, 2> kShort = {{{'n', "count"}, {'q', "name"}}};
+  const auto expand = [&](const std::vector<std::string>& args) {
+    return ExpandShortFlags(kShort, args);
+  };
+  EXPECT_THAT(expand({"-n", "4", "-q5", "-n=6", "--name=-n"}),
+              ElementsAre("--count", "4", "--name=5", "--count=6", "--name=-n"));
+  EXPECT_THAT(expand({"-h", "-x1", "-", "n", ""}), ElementsAre("-h", "-x1", "-", "n", ""));
+  ASSERT_TRUE(Parse(expand({"-n", "-4", "-qit"})).ok());
+  EXPECT_EQ(absl::GetFlag(FLAGS_count), -4);
+  EXPECT_EQ(Refusal(expand({"-n"})), "--count needs a value");
+  Command command = TestCommand();
+  command.short_flags = kShort;
+  EXPECT_THAT(CommandHelp(command), HasSubstr("  -n, --count=3\n"));
+  EXPECT_THAT(CommandHelp(command), HasSubstr("  --loud=true\n"));
 }
 
 TEST_F(FlagsTest, HelpNamesEveryFlagWithItsDefault) {

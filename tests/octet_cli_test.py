@@ -364,6 +364,73 @@ class RunTest(CliTest):
         self.assertIn("; replay: --schedule=starve_wave:17\n", failed.stderr)
 
 
+class PerfTest(CliTest):
+    SHAPE = ["--experts=16", "--topk=4", "--hidden=128", "-n2", "-w", "1"]
+
+    def perf(self, *args, code=0):
+        result = octet("perf", f"-g{self.ranks}", *self.SHAPE, *args)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_usage(self):
+        self.assertIn("  -b, --begin=128\n", octet("perf", "--help").stdout)
+        for flag, words in [
+            ("-b5x", "--begin=5x is not a number of tokens"),
+            ("-b-1", "--begin=-1 is not a number of tokens"),
+            ("-e65K", "--end=65K is more than the 65536 tokens"),
+            ("-e4", "--end=4 is less than --begin=128"),
+            ("-c-1", "--check_steps=-1 is not from 0"),
+            ("-T-1", "--timeout=-1 is not from 0"),
+            ("--strategy=direct,fast", "'fast' is not one of"),
+            ("--max_tokens=4", "unknown flag '--max_tokens'"),
+            ("-J/no/such/folder/file", "cannot write /no/such/folder/file"),
+        ]:
+            self.assert_refused(["perf", "-g1", flag], words)
+        self.assert_refused(["perf", "-i1", "-f2"], "exclude one another")
+
+    def test_table_and_json(self):
+        path = self.folder / "perf.json"
+        result = self.perf("-b", "1", "-e", "9", "-f3", "-c1", f"-J{path}")
+        self.assertEqual(result.stderr, "")
+        lines = result.stdout.splitlines()
+        data = [line.split() for line in lines if not line.startswith("#")]
+        self.assertEqual([row[0] for row in data], ["1", "3", "9"])
+        columns = next(line for line in lines if line.startswith("# tokens ")
+                       and "hidden" in line).split()[1:]
+        report = json.loads(path.read_text())
+        self.assertEqual((report["schema"], report["program"]), (1, "octet perf"))
+        self.assertEqual([row["tokens"] for row in report["rows"]], [1, 3, 9])
+        for row, figures in zip(data, report["rows"]):
+            self.assertEqual(len(row), len(columns))
+            self.assertEqual(row[1:6], ["128", "4", "16", "bf16", "direct"])
+            for place, kind in [(7, "dispatch"), (14, "combine"), (21, "both")]:
+                times = figures[kind]["steps_us"]
+                self.assertEqual(len(times), 2)
+                self.assertAlmostEqual(float(row[place]), sum(times) / 2, delta=0.06)
+                self.assertAlmostEqual(figures[kind]["us"]["max"], max(times))
+                self.assertEqual(row[place + 6], "0")
+                self.assertEqual(figures[kind]["wrong"], 0)
+        self.assertTrue(any(line.startswith("# Avg wire bandwidth") for line in lines))
+        self.assertTrue(any(line.endswith("0 OK, 6 steps verified") for line in lines))
+
+    def test_options(self):
+        for args in [
+            ["-b4", "-c0", "-dfp16", "--nofuse_expert", "--align=device"],
+            ["-b0", "-e4", "-i4", "--drop=0.5"],
+            ["-b4", "--strategy=direct,auto", "-c9"],
+        ]:
+            with self.subTest(args=args):
+                data = [line for line in self.perf(*args).stdout.splitlines()
+                        if not line.startswith("#")]
+                self.assertEqual(len(data), 1 if "-c0" in args else 2)
+                self.assertEqual(data[0].endswith("N/A"), "-c0" in args)
+
+    def test_deadline(self):
+        result = octet("perf", f"-g{self.ranks}", "-n1", "-T0.001")
+        if result.returncode != 0:  # a GPU may be quick enough
+            self.assertEqual(result.returncode, 4, result.stderr)
+
+
 def main():
     global OCTET, GPUS, EMULATED
     if len(sys.argv) < 2:
@@ -376,8 +443,9 @@ def main():
         GPUS = len(rows)
         EMULATED = topo.stdout.startswith("# platform emulation")
     if GPUS == 0:
-        RunTest.__unittest_skip__ = True
-        RunTest.__unittest_skip_why__ = "no GPU"
+        for tests in [RunTest, PerfTest]:
+            tests.__unittest_skip__ = True
+            tests.__unittest_skip_why__ = "no GPU"
     program = unittest.main(exit=False)
     if not program.result.wasSuccessful():
         sys.exit(1)

@@ -22,11 +22,14 @@ using ::testing::Not;
 TEST(Statistics, OfFewAndMany) {
   EXPECT_EQ(Summarize(std::vector<double>{}).median, 0);
   EXPECT_EQ(Summarize(std::vector<double>{5}).p99, 5);
+  EXPECT_EQ(Summarize(std::vector<double>{5}).cv, 0);
   const Statistics even = Summarize(std::vector<double>{4, 1, 3, 2});
   EXPECT_EQ(even.median, 2.5);
   EXPECT_EQ(even.min, 1);
   EXPECT_EQ(even.p99, 4);
   EXPECT_EQ(even.mean, 2.5);
+  EXPECT_EQ(even.max, 4);
+  EXPECT_DOUBLE_EQ(even.cv, std::sqrt(5.0 / 3) / 2.5);
   EXPECT_EQ(Summarize(std::vector<double>{3, 1, 2}).median, 2);
   std::vector<double> hundred;
   for (int i = 1; i <= 100; ++i) hundred.push_back(i);

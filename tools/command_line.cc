@@ -75,7 +75,34 @@ absl::Status SetFlag(absl::string_view name, absl::string_view value) {
                                               : "a value of this flag"));
 }
 
+// "-b, " where a letter stands for the flag.
+std::string LetterOf(const Command& command, absl::string_view flag) {
+  for (const ShortFlag& each : command.short_flags) {
+    if (each.flag == flag) return absl::StrFormat("-%c, ", each.letter);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flags,
+                                          absl::Span<const std::string> args) {
+  std::vector<std::string> expanded;
+  for (const std::string& arg : args) {
+    const auto flag =
+        std::find_if(short_flags.begin(), short_flags.end(), [&](const ShortFlag& each) {
+          return arg.size() >= 2 && arg[0] == '-' && arg[1] == each.letter;
+        });
+    if (flag == short_flags.end()) {
+      expanded.push_back(arg);
+      continue;
+    }
+    absl::string_view value = absl::string_view(arg).substr(2);
+    absl::ConsumePrefix(&value, "=");
+    expanded.push_back(absl::StrCat("--", flag->flag, arg.size() > 2 ? "=" : "", value));
+  }
+  return expanded;
+}
 
 absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags,
                                        absl::Span<const std::string> args) {
@@ -125,7 +152,8 @@ std::string CommandHelp(const Command& command) {
   absl::StrAppend(&help, "\nflags (with their defaults):\n");
   for (const absl::string_view name : command.flags) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    absl::StrAppendFormat(&help, "  --%s=%s\n", name, flag->DefaultValue());
+    absl::StrAppendFormat(&help, "  %s--%s=%s\n", LetterOf(command, name), name,
+                          flag->DefaultValue());
     absl::StrAppend(&help, "      ", absl::StrReplaceAll(flag->Help(), {{"\n", "\n      "}}), "\n");
   }
   return help;
@@ -160,7 +188,8 @@ int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv) {
                        absl::StrCat("unknown command '", name, "'", DidYouMean(name, names, ""))));
     return kExitUsage;
   }
-  const absl::StatusOr<CommandLine> line = ParseFlags(command->flags, args);
+  const absl::StatusOr<CommandLine> line =
+      ParseFlags(command->flags, ExpandShortFlags(command->short_flags, args));
   if (!line.ok()) {
     PrintError(name, line.status());
     return kExitUsage;

@@ -27,18 +27,29 @@ class CommandLine {
   std::set<std::string> given_;
 };
 
+// A flag that one letter stands for: -n 20, -n20 and -n=20 are --iters=20.
+struct ShortFlag {
+  char letter;
+  absl::string_view flag;
+};
+
 struct Command {
   absl::string_view name;
   absl::string_view summary;                  // a line
   absl::string_view details;                  // for the command's --help
   absl::Span<const absl::string_view> flags;  // names of ABSL_FLAGs, in the order of --help
   int (*run)(const CommandLine& line);        // gives the exit code
+  absl::Span<const ShortFlag> short_flags = {};
 };
 
 // Sets `flags` (names) from `args`: --name=value, --name value, and for switches --name and
 // --noname. "help" is always understood, and is only recorded. kInvalidArgument with one sentence.
 absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags,
                                        absl::Span<const std::string> args);
+
+// `args` with the letters written out; what is none of `short_flags` stays as it is.
+std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flags,
+                                          absl::Span<const std::string> args);
 
 // The help of one command: usage, details, and each flag with its default.
 std::string CommandHelp(const Command& command);

@@ -12,6 +12,7 @@ enum ExitCode : int {
   kExitUsage = 2,
   kExitDevice = 3,
   kExitDeadline = 4,
+  kExitSkipped = 77,  // nothing of what was asked for exists here
 };
 
 // The exit code for an error of something that ran on GPUs. Arguments that turn out to be wrong

@@ -2,12 +2,14 @@
 #include <array>
 
 #include "tools/command_line.h"
+#include "tools/perf_command.h"
 #include "tools/run_command.h"
 #include "tools/topo_command.h"
 
 int main(int argc, char** argv) {
   const std::array commands = {
       octet::RunCommand(),
+      octet::PerfCommand(),
       octet::TopoCommand(),
   };
   return octet::RunCommandLine(commands, argc, argv);

@@ -14,10 +14,6 @@ namespace {
 
 constexpr double kBytesPerMegabyte = 1e6;
 
-std::string GpuName(const Topology& topology) {
-  return topology.gpus.empty() ? "no GPU" : topology.gpus.front().name;
-}
-
 std::string ScheduleLine() {
   const std::string schedule = CurrentSchedule();
   return schedule.empty() ? "" : absl::StrCat("# schedule ", schedule, "; times are virtual\n");
@@ -58,11 +54,6 @@ std::string MaxError(const RunResult& result, const Verification& verification) 
 std::string Count(double count) {
   return count == std::floor(count) ? absl::StrFormat("%.0f", count)
                                     : absl::StrFormat("%.1f", count);
-}
-
-// Enough digits for links and for emulations of them.
-std::string Bandwidth(double gbps) {
-  return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
 }
 
 struct Column {
@@ -107,6 +98,14 @@ std::vector<std::string> Cells(const RunResult& result, const std::string& name,
 }
 
 }  // namespace
+
+std::string GpuName(const Topology& topology) {
+  return topology.gpus.empty() ? "no GPU" : topology.gpus.front().name;
+}
+
+std::string Bandwidth(double gbps) {
+  return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
+}
 
 std::string FirstDifference(const RunResult& result) {
   return Summarize(result).total.verification.first;

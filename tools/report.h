@@ -31,6 +31,12 @@ std::string RunJson(const Topology& topology, absl::Span<const RunResult> result
 std::string SoakTable(const Topology& topology, const SoakResult& result);
 std::string SoakJson(const Topology& topology, const SoakResult& result);
 
+// Of the first GPU.
+std::string GpuName(const Topology& topology);
+
+// GB/s with enough digits for links and for emulations of them.
+std::string Bandwidth(double gbps);
+
 // The first difference from the reference in any step, in words; empty if there is none.
 std::string FirstDifference(const RunResult& result);
 

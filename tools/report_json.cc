@@ -1,16 +1,14 @@
 // The JSON of a run. Members are named as in the table; times are µs, bandwidths GB/s.
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/string_view.h"
 #include "kernels/dtype.h"
 #include "runtime/schedule.h"
+#include "tools/json_parts.h"
 #include "tools/report.h"
 
 namespace octet {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 constexpr std::array<const char*, kNumPhases> kPhaseNames = {
@@ -18,13 +16,6 @@ constexpr std::array<const char*, kNumPhases> kPhaseNames = {
     "combine_receive_us"};
 
 std::string Text(absl::string_view text) { return std::string(text); }
-
-Json ToJson(const Statistics& statistics) {
-  return {{"median", statistics.median},
-          {"min", statistics.min},
-          {"p99", statistics.p99},
-          {"mean", statistics.mean}};
-}
 
 Json ToJson(const Verification& verification) {
   Json json = {{"bitwise", verification.bitwise},
@@ -52,23 +43,6 @@ Json PhasesToJson(const std::array<double, kNumPhases>& us) {
   Json json = Json::object();
   for (size_t phase = 0; phase < kNumPhases; ++phase) json[kPhaseNames[phase]] = us[phase];
   return json;
-}
-
-Json ToJson(const Topology& topology) {
-  Json gpus = Json::array();
-  for (const GpuInfo& gpu : topology.gpus) {
-    gpus.push_back({{"device", gpu.device},
-                    {"name", gpu.name},
-                    {"pci_bus_id", gpu.pci_bus_id},
-                    {"numa_node", gpu.numa_node},
-                    {"compute_units", gpu.num_compute_units},
-                    {"wave_size", gpu.wave_size},
-                    {"memory_bytes", gpu.memory_bytes}});
-  }
-  return {{"name", topology.platform},
-          {"driver_version", topology.driver_version},
-          {"runtime_version", topology.runtime_version},
-          {"gpus", gpus}};
 }
 
 Json ConfigToJson(const RunResult& result) {
@@ -159,15 +133,9 @@ std::string RunJson(const Topology& topology, absl::Span<const RunResult> result
   Json runs = Json::array();
   for (const RunResult& result : results) runs.push_back(RunToJson(result));
   Json json = {{"schema", kSchema}, {"program", "octet run"}, {"platform", ToJson(topology)}};
-  if (ceilings != nullptr) {
-    json["ceilings"] = {{"all_to_all_gbps", ceilings->all_to_all_gbps},
-                        {"empty_launch_us", ceilings->empty_launch_us},
-                        {"host_barrier_us", ceilings->host_barrier_us},
-                        {"launch_skew_us", ceilings->launch_skew_us},
-                        {"clock_round_trip_us", ceilings->clock_round_trip_us}};
-  }
+  if (ceilings != nullptr) json["ceilings"] = ToJson(*ceilings);
   json["runs"] = runs;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json);
 }
 
 std::string SoakJson(const Topology& topology, const SoakResult& result) {
@@ -199,7 +167,7 @@ std::string SoakJson(const Topology& topology, const SoakResult& result) {
                      {"program", "octet run --soak"},
                      {"platform", ToJson(topology)},
                      {"soak", soak}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json);
 }
 
 }  // namespace octet

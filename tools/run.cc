@@ -13,64 +13,20 @@
 #include "runtime/trace.h"
 #include "tools/atomic_file.h"
 #include "tools/dump.h"
+#include "tools/step_series.h"
 
 namespace octet {
 namespace {
 
 // The first traced step warms caches and clocks, the second is kept.
 constexpr int kTracedSteps = 2;
-constexpr double kHeatUs = 200e3;  // of load before each series of timed steps
 constexpr int kTraceEventsPerBlock = 8192;
-
-constexpr double kBytesPerMicroOfGbps = 1e3;  // 1 GB/s is 1000 bytes in a microsecond
-
-double Gbps(int64_t bytes, double us) {
-  return us > 0 ? static_cast<double>(bytes) / us / kBytesPerMicroOfGbps : 0;
-}
-
-// Steps of one ExpertParallel. Each has inputs that no other step of the run has.
-class StepSeries {
- public:
-  StepSeries(Workload& workload, const Progress& progress)
-      : workload_(workload), progress_(progress) {}
-
-  absl::StatusOr<std::vector<StepResult>> Run(StepRunner& runner, absl::string_view what, int steps,
-                                              StepForm form) {
-    std::vector<StepResult> results;
-    for (int i = 0; i < steps; ++i) {
-      progress_.Show(what, i + 1, steps);
-      workload_.Generate(next_step_++);
-      OCTET_ASSIGN_OR_RETURN(StepResult result, runner.Run(workload_, form));
-      results.push_back(std::move(result));
-    }
-    return results;
-  }
-
- private:
-  Workload& workload_;
-  const Progress& progress_;
-  uint32_t next_step_ = 0;
-};
-
-// Steps that make up kHeatUs, by the time of the last warm-up step; none where that is longer, and
-// under a schedule, where each run has to be the same.
-int HeatSteps(const std::vector<StepResult>& warmup) {
-  return warmup.empty() || !CurrentSchedule().empty()
-             ? 0
-             : static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0));
-}
-
-// The heap that --heap_mb asks for; nothing if it does not.
-absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeHeap(Node& node, const RunOptions& options) {
-  if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
-  return SymmetricHeap::Create(node, options.heap_bytes);
-}
 
 absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, RunResult& result) {
   OCTET_ASSIGN_OR_RETURN(
       const std::unique_ptr<TraceCollector> collector,
       TraceCollector::Create(node, result.config.tuning.blocks, kTraceEventsPerBlock));
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeHeap(node, options));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
   OCTET_ASSIGN_OR_RETURN(
       const std::unique_ptr<ExpertParallel> ep,
       ExpertParallel::Create(node, options.config, {.heap = heap.get(), .trace = collector.get()}));
@@ -101,7 +57,7 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                          Workload::Create(options.workload));
   StepSeries series(*workload, progress);
   {
-    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeHeap(node, options));
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
                            ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
     result.config = ep->config();
@@ -109,10 +65,10 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                            StepRunner::Create(node, *ep, options));
     OCTET_ASSIGN_OR_RETURN(result.warmup,
                            series.Run(*runner, "warm-up step", options.warmup, StepForm::kFused));
-    OCTET_RETURN_IF_ERROR(runner->Heat(*workload, HeatSteps(result.warmup)));
+    OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, result.warmup));
     OCTET_ASSIGN_OR_RETURN(result.steps,
                            series.Run(*runner, "timed step", options.iters, StepForm::kFused));
-    OCTET_RETURN_IF_ERROR(runner->Heat(*workload, HeatSteps(result.warmup)));
+    OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, result.warmup));
     OCTET_ASSIGN_OR_RETURN(result.by_phases,
                            series.Run(*runner, "step by phases", options.iters, StepForm::kPhases));
     if (!options.dump.empty()) {

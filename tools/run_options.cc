@@ -45,7 +45,7 @@ ABSL_FLAG(std::string, expert, "id",
 ABSL_FLAG(bool, fuse_expert, true,
           "the stand-in is applied inside combine; false: by a kernel of its own before it");
 ABSL_FLAG(uint64_t, seed, 4, "of all that is drawn; rank r draws with seed + r");
-ABSL_FLAG(int32_t, iters, 20, "timed steps; as many more are timed by phases");
+ABSL_FLAG(int32_t, iters, 20, "timed steps of each kind (run: in one piece and by phases)");
 ABSL_FLAG(int32_t, warmup, 2, "steps before the timed ones");
 ABSL_FLAG(bool, check, true, "verify every step, to the bit");
 ABSL_FLAG(std::string, slots, "prefix",
@@ -223,7 +223,6 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.check = absl::GetFlag(FLAGS_check);
   options.ceilings = absl::GetFlag(FLAGS_ceilings);
   OCTET_ASSIGN_OR_RETURN(options.align, Choose(kAligns, "align", absl::GetFlag(FLAGS_align)));
-  OCTET_ASSIGN_OR_RETURN(options.config.strategy, ParseStrategy(absl::GetFlag(FLAGS_strategy)));
   OCTET_ASSIGN_OR_RETURN(options.config.slots, Choose(kSlots, "slots", absl::GetFlag(FLAGS_slots)));
   OCTET_ASSIGN_OR_RETURN(options.config.flags, Choose(kFlags, "flags", absl::GetFlag(FLAGS_flags)));
   options.config.tuning = {
@@ -273,8 +272,9 @@ RunOptions WithShape(const RunOptions& common, const ChallengeShape& shape) {
   return options;
 }
 
-// The configuration that goes with the workload, and whether all fits together.
-absl::Status Complete(RunOptions& options) {
+}  // namespace
+
+absl::Status CompleteOptions(RunOptions& options) {
   const WorkloadSpec& spec = options.workload;
   EpConfig& config = options.config;
   config.num_experts = spec.num_experts;
@@ -292,13 +292,19 @@ absl::Status Complete(RunOptions& options) {
   return Workload::Check(spec);
 }
 
-}  // namespace
+absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gpus) {
+  OCTET_ASSIGN_OR_RETURN(const int ranks, ParseRanks(num_gpus));
+  OCTET_ASSIGN_OR_RETURN(RunOptions options, ParseCommon(ranks));
+  OCTET_RETURN_IF_ERROR(ParseShape(line, options));
+  return options;
+}
 
 absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }
 
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus) {
   OCTET_ASSIGN_OR_RETURN(const int num_ranks, ParseRanks(num_gpus));
   OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(num_ranks));
+  OCTET_ASSIGN_OR_RETURN(common.config.strategy, ParseStrategy(absl::GetFlag(FLAGS_strategy)));
   const std::string workload = absl::GetFlag(FLAGS_workload);
   std::vector<RunOptions> shapes;
   if (workload.empty()) {
@@ -315,7 +321,7 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
   } else {
     return absl::InvalidArgumentError(absl::StrCat("--workload=", workload, " is not challenge"));
   }
-  for (RunOptions& options : shapes) OCTET_RETURN_IF_ERROR(Complete(options));
+  for (RunOptions& options : shapes) OCTET_RETURN_IF_ERROR(CompleteOptions(options));
   for (const std::string& file : {common.json, common.trace}) {
     if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
   }

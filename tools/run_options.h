@@ -69,6 +69,13 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
 // The soak that the flags ask for, which Given("soak"). Errors as above.
 absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gpus);
 
+// For commands with more than one strategy or number of tokens: all else that the flags say about
+// one shape. It still needs both, and CompleteOptions. kInvalidArgument and the like as above.
+absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gpus);
+
+// The configuration that goes with options.workload, and whether all fits together.
+absl::Status CompleteOptions(RunOptions& options);
+
 // Factors of all experts, [E].
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);
 

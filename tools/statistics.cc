@@ -1,6 +1,7 @@
 #include "tools/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 
@@ -15,7 +16,20 @@ Statistics Summarize(std::vector<double> values) {
   statistics.min = values.front();
   statistics.p99 = values[(n * 99 + 99) / 100 - 1];
   statistics.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(n);
+  statistics.max = values.back();
+  double squares = 0;
+  for (const double value : values) {
+    squares += (value - statistics.mean) * (value - statistics.mean);
+  }
+  if (n > 1 && statistics.mean != 0) {
+    statistics.cv = std::sqrt(squares / static_cast<double>(n - 1)) / statistics.mean;
+  }
   return statistics;
+}
+
+double Gbps(int64_t bytes, double us) {
+  constexpr double kBytesPerMicroOfGbps = 1e3;  // 1 GB/s is 1000 bytes in a microsecond
+  return us > 0 ? static_cast<double>(bytes) / us / kBytesPerMicroOfGbps : 0;
 }
 
 }  // namespace octet

@@ -72,7 +72,8 @@ StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options
       options_(options),
       config_(ep.config()),
       expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
-      row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes) {
+      row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes),
+      check_(options.check) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
 }
 
@@ -133,6 +134,12 @@ absl::Status StepRunner::LaunchExpert(Rank& rank, const Received& received) {
                          mine.expert_out.as<void>());
 }
 
+absl::Status StepRunner::RecordStart(Rank& rank, size_t event) {
+  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
+  const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
+}
+
 absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const DispatchArgs dispatch = {.x = mine.x.as<void>(),
@@ -150,11 +157,16 @@ absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm for
   const auto record = [&](size_t event) {
     return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
   };
-  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
-  OCTET_RETURN_IF_ERROR(record(0));
-  if (form == StepForm::kFused) {
+  OCTET_RETURN_IF_ERROR(RecordStart(rank, 0));
+  if (form != StepForm::kPhases) {
     OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, dispatch));
+    if (form == StepForm::kCalls) OCTET_RETURN_IF_ERROR(record(1));
     OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
+    if (form == StepForm::kCalls) {
+      OCTET_RETURN_IF_ERROR(rank.Synchronize());
+      OCTET_RETURN_IF_ERROR(rank.Barrier());
+      OCTET_RETURN_IF_ERROR(RecordStart(rank, 2));
+    }
     OCTET_RETURN_IF_ERROR(ep_.Combine(rank, mine.received.handle, combine_of(mine.received)));
     return record(kNumPhases);
   }
@@ -173,14 +185,23 @@ absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm for
 
 absl::Status StepRunner::ReadTimes(Rank& rank, StepForm form, RankStepResult& result) {
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  float millis = 0;
-  OCTET_RETURN_IF_GPU_ERROR(hipEventElapsedTime(&millis, mine.events.front(), mine.events.back()));
-  result.all_us = millis * kMicrosPerMilli;
+  const auto read = [&](size_t from, size_t to, double& us) {
+    float millis = 0;
+    const absl::Status status =
+        OCTET_GPU(hipEventElapsedTime(&millis, mine.events[from], mine.events[to]));
+    us = millis * kMicrosPerMilli;
+    return status;
+  };
+  if (form == StepForm::kCalls) {
+    OCTET_RETURN_IF_ERROR(read(0, 1, result.call_us[static_cast<size_t>(Call::kDispatch)]));
+    OCTET_RETURN_IF_ERROR(read(2, kNumPhases, result.call_us[static_cast<size_t>(Call::kCombine)]));
+    result.all_us = result.call_us[0] + result.call_us[1];
+    return absl::OkStatus();
+  }
+  OCTET_RETURN_IF_ERROR(read(0, kNumPhases, result.all_us));
   if (form == StepForm::kFused) return absl::OkStatus();
   for (size_t phase = 0; phase < kNumPhases; ++phase) {
-    OCTET_RETURN_IF_GPU_ERROR(
-        hipEventElapsedTime(&millis, mine.events[phase], mine.events[phase + 1]));
-    result.phase_us[phase] = millis * kMicrosPerMilli;
+    OCTET_RETURN_IF_ERROR(read(phase, phase + 1, result.phase_us[phase]));
   }
   return absl::OkStatus();
 }
@@ -256,6 +277,7 @@ void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
     const Traffic dispatch = ep_.DispatchTraffic(rank, input.topk_idx);
     ranks[source].num_tokens = input.num_tokens;
     ranks[source].rows_sent = dispatch.rows;
+    ranks[source].dispatch_wire_bytes = dispatch.wire_bytes;
     ranks[source].wire_bytes =
         dispatch.wire_bytes + ep_.CombineTraffic(rank, input.topk_idx).wire_bytes;
     std::vector<size_t> last_token(inputs.size());  // of each destination, from 1
@@ -283,7 +305,7 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
   OCTET_RETURN_IF_ERROR(ReadTimes(rank, form, result));
   // Reading back and comparing takes cores and links from ranks that are still being timed.
   OCTET_RETURN_IF_ERROR(rank.Barrier());
-  return options_.check ? Verify(rank, workload, result.verification) : absl::OkStatus();
+  return check_ ? Verify(rank, workload, result.verification) : absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm form) {

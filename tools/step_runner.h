@@ -25,11 +25,15 @@ namespace octet {
 enum class StepForm {
   kFused,   // Dispatch, experts, Combine
   kPhases,  // DispatchSend, DispatchReceive, experts, CombineSend, CombineReceive
+  kCalls,   // Dispatch and experts; Combine: each timed from a barrier of its own
 };
 
 // In the order of a step.
 enum class Phase { kDispatchSend, kDispatchReceive, kExpert, kCombineSend, kCombineReceive };
 inline constexpr size_t kNumPhases = 5;
+
+enum class Call { kDispatch, kCombine };
+inline constexpr size_t kNumCalls = 2;
 
 // One rank's part of a step.
 struct RankStepResult {
@@ -41,8 +45,10 @@ struct RankStepResult {
   // into other GPUs in dispatch, and they into it in combine.
   int64_t logical_bytes = 0;
   int64_t wire_bytes = 0;
+  int64_t dispatch_wire_bytes = 0;               // of wire_bytes; the others are combine's
   double all_us = 0;                             // device events around all launches
   std::array<double, kNumPhases> phase_us = {};  // StepForm::kPhases only
+  std::array<double, kNumCalls> call_us = {};    // StepForm::kCalls only; all_us is their sum
   Verification verification;
 };
 
@@ -71,9 +77,12 @@ class StepRunner {
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  // One step of the workload's present inputs, verified if the options say so. What the GPUs
-  // receive and write is filled with NaNs before.
+  // One step of the workload's present inputs, verified if that is wanted. What the GPUs receive
+  // and write is filled with NaNs before.
   absl::StatusOr<StepResult> Run(const Workload& workload, StepForm form);
+
+  // Whether the next steps are to be verified; the options say whether the first ones are.
+  void set_check(bool check) { check_ = check; }
 
   // Repeats the step of the workload's present inputs, neither timed nor verified: the clocks of
   // GPUs that have been idle rise only under load.
@@ -91,6 +100,8 @@ class StepRunner {
   absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
   absl::Status Upload(Rank& rank, const RankInput& input, int64_t rows);
   absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
+  // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
+  absl::Status RecordStart(Rank& rank, size_t event);
   absl::Status LaunchExpert(Rank& rank, const Received& received);
   absl::Status ReadTimes(Rank& rank, StepForm form, RankStepResult& result);
   absl::Status Verify(Rank& rank, const Workload& workload, Verification& verification);
@@ -104,6 +115,7 @@ class StepRunner {
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
   const size_t row_bytes_;
+  bool check_;
   std::vector<std::unique_ptr<RankState>> ranks_;
 };
 

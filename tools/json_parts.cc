@@ -1,0 +1,39 @@
+#include "tools/json_parts.h"
+
+namespace octet {
+
+Json ToJson(const Topology& topology) {
+  Json gpus = Json::array();
+  for (const GpuInfo& gpu : topology.gpus) {
+    gpus.push_back({{"device", gpu.device},
+                    {"name", gpu.name},
+                    {"pci_bus_id", gpu.pci_bus_id},
+                    {"numa_node", gpu.numa_node},
+                    {"compute_units", gpu.num_compute_units},
+                    {"wave_size", gpu.wave_size},
+                    {"memory_bytes", gpu.memory_bytes}});
+  }
+  return {{"name", topology.platform},
+          {"driver_version", topology.driver_version},
+          {"runtime_version", topology.runtime_version},
+          {"gpus", gpus}};
+}
+
+Json ToJson(const Statistics& statistics) {
+  return {{"median", statistics.median}, {"min", statistics.min},   {"max", statistics.max},
+          {"p99", statistics.p99},       {"mean", statistics.mean}, {"cv", statistics.cv}};
+}
+
+Json ToJson(const Ceilings& ceilings) {
+  return {{"all_to_all_gbps", ceilings.all_to_all_gbps},
+          {"empty_launch_us", ceilings.empty_launch_us},
+          {"host_barrier_us", ceilings.host_barrier_us},
+          {"launch_skew_us", ceilings.launch_skew_us},
+          {"clock_round_trip_us", ceilings.clock_round_trip_us}};
+}
+
+std::string JsonText(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace octet

@@ -1,0 +1,25 @@
+// What the JSON files of several commands have in common. Times are µs, bandwidths GB/s.
+#ifndef OCTET_TOOLS_JSON_PARTS_H_
+#define OCTET_TOOLS_JSON_PARTS_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/topology.h"
+#include "tools/ceilings.h"
+#include "tools/statistics.h"
+
+namespace octet {
+
+using Json = nlohmann::ordered_json;
+
+Json ToJson(const Topology& topology);
+Json ToJson(const Statistics& statistics);
+Json ToJson(const Ceilings& ceilings);
+
+// Indented, and whatever bytes a name may have.
+std::string JsonText(const Json& json);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_JSON_PARTS_H_

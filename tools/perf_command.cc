@@ -1,0 +1,164 @@
+#include "tools/perf_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/device/peers.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+#include "runtime/topology.h"
+#include "tools/atomic_file.h"
+#include "tools/ceilings.h"
+#include "tools/contenders/contender.h"
+#include "tools/exit_code.h"
+#include "tools/perf.h"
+#include "tools/perf_options.h"
+#include "tools/perf_report.h"
+#include "tools/progress.h"
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "perf";
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+using Contenders = std::vector<std::unique_ptr<Contender>>;
+
+// Those that the names stand for; nullptr: ExpertParallel's choice. What this machine does not have
+// is said and left out.
+absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& contenders,
+                                                         const std::vector<std::string>& names) {
+  std::vector<Contender*> found;
+  for (const std::string& name : names) {
+    if (name == "auto") {
+      found.push_back(nullptr);
+    } else if (name == "all") {
+      for (const std::unique_ptr<Contender>& each : contenders) found.push_back(each.get());
+    } else {
+      OCTET_ASSIGN_OR_RETURN(Contender* const contender, FindContender(contenders, name));
+      found.push_back(contender);
+    }
+  }
+  std::vector<Contender*> chosen;
+  for (Contender* const contender : found) {
+    const absl::Status available = contender == nullptr ? absl::OkStatus() : contender->Available();
+    if (available.ok()) {
+      chosen.push_back(contender);
+    } else {
+      absl::PrintF("# %s is left out: %s\n", contender->name(), available.message());
+    }
+  }
+  return chosen;
+}
+
+// Measures and prints row after row. A row that does not fit into memory is said and left out;
+// anything else that goes wrong ends the table. The first error comes back.
+absl::Status MeasureRows(Node& node, const PerfOptions& perf,
+                         const std::vector<Contender*>& contenders, const Ceilings& ceilings,
+                         std::vector<PerfRow>& rows) {
+  absl::Status first_error;
+  for (const RunOptions& options : perf.shapes) {
+    for (Contender* const contender : contenders) {
+      std::optional<Progress> progress(std::in_place);
+      absl::StatusOr<PerfRow> row =
+          MeasurePerf(node, contender, options, perf.check_steps, *progress);
+      progress.reset();  // its line must not stand in the table
+      if (row.ok()) {
+        absl::PrintF("%s", PerfLine(*row, ceilings));
+        std::fflush(stdout);
+        rows.push_back(*std::move(row));
+        continue;
+      }
+      const absl::Status error(
+          row.status().code(),
+          absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
+                       options.workload.max_tokens, " tokens: ", row.status().message()));
+      if (first_error.ok()) first_error = error;
+      if (!absl::IsResourceExhausted(error)) return error;
+      absl::PrintF("# %s\n", error.message());
+      std::fflush(stdout);
+    }
+  }
+  return first_error;
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  const absl::StatusOr<PerfOptions> perf =
+      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  if (!perf.ok()) return Fail(kExitUsage, perf.status());
+  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  const RunOptions& options = perf->shapes.front();
+  const int num_ranks = options.workload.num_ranks;
+  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  const absl::StatusOr<std::unique_ptr<Node>> node =
+      Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  const Contenders contenders = MakeContenders(**node);
+  const absl::StatusOr<std::vector<Contender*>> chosen =
+      ChosenContenders(contenders, perf->strategies);
+  if (!chosen.ok()) return Fail(kExitUsage, chosen.status());
+  if (chosen->empty()) {
+    return Fail(kExitSkipped, absl::UnavailableError("none of the strategies exists here"));
+  }
+  const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(**node);
+  if (!ceilings.ok()) return Fail(ExitCodeOf(ceilings.status()), ceilings.status());
+
+  absl::PrintF("%s", PerfHead(*topology, *perf));
+  std::fflush(stdout);
+  std::vector<PerfRow> rows;
+  const absl::Status status = MeasureRows(**node, *perf, *chosen, *ceilings, rows);
+  absl::PrintF("%s", PerfFoot(rows, *ceilings));
+  std::fflush(stdout);
+  if (!perf->json.empty()) {
+    const absl::Status written =
+        WriteFileAtomically(perf->json, {PerfJson(*topology, rows, *ceilings)});
+    if (!written.ok()) return Fail(kExitUsage, written);
+  }
+  for (const PerfRow& row : rows) {
+    if (row.first_difference.empty()) continue;
+    return Fail(kExitWrongResults, absl::DataLossError(absl::StrCat(
+                                       row.strategy, ", ", row.tokens,
+                                       " tokens: wrong results: ", row.first_difference)));
+  }
+  if (!status.ok()) return Fail(ExitCodeOf(status), status);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command PerfCommand() {
+  return {
+      .name = kName,
+      .summary = "a table of times and bandwidths over numbers of tokens, as nccl-tests print it",
+      .details =
+          "Times dispatch, combine and both over numbers of tokens, verifies them against a "
+          "serial\n"
+          "reference in the same run, and holds them against what the links can do. Letters are\n"
+          "those of nccl-tests: octet perf -b 1 -e 128 -f 2 -n 50 -J perf.json\n"
+          "--strategy takes a list, peers (nccl, memcpy_peer) included: a row for each; all: what\n"
+          "this machine has. A size that does not fit into memory is named and left out (exit\n"
+          "code 3); the table goes on. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device\n"
+          "error, 4 deadline, 77 nothing of what was asked for exists here.",
+      .flags = PerfFlags(),
+      .run = Run,
+      .short_flags = PerfShortFlags(),
+  };
+}
+
+}  // namespace octet
