@@ -86,10 +86,6 @@ absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunO
                                     int check_steps, const Progress& progress) {
   PerfRow row;
   row.options = options;
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
-                         Workload::Create(options.workload));
-  row.tokens = workload->num_tokens(0);
-  StepSeries series(*workload, progress);
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
                          contender != nullptr ? contender->Create(options.config, {})
                                               : ExpertParallel::Create(node, options.config));
@@ -98,6 +94,10 @@ absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunO
       std::string(contender != nullptr ? contender->name() : StrategyName(row.config.strategy));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
                          StepRunner::Create(node, *ep, options));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
+                         Workload::Create(options.workload));
+  row.tokens = workload->num_tokens(0);
+  StepSeries series(*workload, progress);
   const std::string name = absl::StrCat(row.strategy, ", ", row.tokens, " tokens: ");
   // The last steps are verified: reading back between the others would let the GPUs cool down.
   const int checked = std::min(check_steps, options.iters);
