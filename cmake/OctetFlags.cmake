@@ -41,6 +41,9 @@ if(OCTET_PLATFORM STREQUAL "emulation")
     list(APPEND octet_cxx -fsanitize=${OCTET_SANITIZE} -fno-sanitize-recover=all
          -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
     add_link_options(-fsanitize=${OCTET_SANITIZE})
+    if(OCTET_SANITIZE MATCHES "address")
+      set(OCTET_FUZZ ON)  # tests/fuzz: without AddressSanitizer libFuzzer would find little
+    endif()
     # For octet_add_test(). Fibers and fake stacks do not go together.
     find_program(OCTET_SYMBOLIZER NAMES llvm-symbolizer-22 llvm-symbolizer)
     set(symbolizer external_symbolizer_path=${OCTET_SYMBOLIZER})

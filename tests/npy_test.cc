@@ -30,6 +30,8 @@ std::string File(const std::string& header, const std::string& data, char major 
   return file + header + data;
 }
 
+constexpr size_t kMostBytes = size_t{1} << 20;
+
 constexpr char kGood[] = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }\n";
 
 std::string Ints(int n) {
@@ -170,7 +172,7 @@ TEST(Npy, WritesWhatItReads) {
   for (const std::vector<int64_t>& shape :
        {std::vector<int64_t>{6}, std::vector<int64_t>{2, 3}, std::vector<int64_t>{3, 1, 2}}) {
     ASSERT_TRUE(WriteNpy(path, NpyType::kFloat32, shape, values.data()).ok());
-    const absl::StatusOr<NpyArray> array = ReadNpy(path);
+    const absl::StatusOr<NpyArray> array = ReadNpy(path, kMostBytes);
     ASSERT_TRUE(array.ok()) << array.status();
     EXPECT_EQ(array->shape, shape);
     EXPECT_EQ(std::memcmp(array->data.data(), values.data(), 24), 0);
@@ -179,12 +181,22 @@ TEST(Npy, WritesWhatItReads) {
 }
 
 TEST(Npy, NamesTheFile) {
-  const absl::StatusOr<NpyArray> missing = ReadNpy("/no/such/file.npy");
+  const absl::StatusOr<NpyArray> missing = ReadNpy("/no/such/file.npy", kMostBytes);
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("/no/such/file.npy"));
   const std::string path = absl::StrCat(testing::TempDir(), "/npy_test_text.npy");
   ASSERT_TRUE(WriteFileAtomically(path, {"hello"}).ok());
-  EXPECT_THAT(std::string(ReadNpy(path).status().message()), HasSubstr(path));
+  EXPECT_THAT(std::string(ReadNpy(path, kMostBytes).status().message()), HasSubstr(path));
+}
+
+TEST(AtomicFile, ReadsNoMoreThanItMay) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/atomic_file_test_bound");
+  ASSERT_TRUE(WriteFileAtomically(path, {"12345"}).ok());
+  EXPECT_EQ(*ReadFile(path, 5), "12345");
+  EXPECT_THAT(std::string(ReadFile(path, 4).status().message()),
+              HasSubstr("has more than the 4 bytes that it may have"));
+  // A file without an end.
+  EXPECT_EQ(ReadNpy("/dev/zero", kMostBytes).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(AtomicFile, LeavesNothingBehindWhenItFails) {
@@ -196,11 +208,11 @@ TEST(AtomicFile, LeavesNothingBehindWhenItFails) {
   EXPECT_FALSE(CheckCanWrite(folder).ok());
   EXPECT_TRUE(CheckCanWrite(folder + "/file").ok());
   ASSERT_TRUE(WriteFileAtomically(folder + "/file", {"one ", "two"}).ok());
-  EXPECT_EQ(*ReadFile(folder + "/file"), "one two");
+  EXPECT_EQ(*ReadFile(folder + "/file", kMostBytes), "one two");
   ASSERT_TRUE(WriteFileAtomically(folder + "/file", {"three"}).ok());
-  EXPECT_EQ(*ReadFile(folder + "/file"), "three");
+  EXPECT_EQ(*ReadFile(folder + "/file", kMostBytes), "three");
   EXPECT_FALSE(MakeFolder(folder + "/file").ok());
-  EXPECT_FALSE(ReadFile(folder).ok());
+  EXPECT_FALSE(ReadFile(folder, kMostBytes).ok());
 }
 
 }  // namespace

@@ -155,6 +155,7 @@ class UsageTest(CliTest):
         good = npy((2, 2), [0, 1, 2, 3])
         refuse("/no/such.npy", "cannot read /no/such.npy: No such file")
         refuse(self.folder, "cannot read")
+        refuse("/dev/zero", "cannot read /dev/zero: it has more than")
         refuse(self.file("text.npy", b"hello"), "not a .npy file")
         refuse(self.file("short.npy", good[:-1]), "cut short")
         refuse(self.file("header.npy", good[:20]), "malformed .npy header")

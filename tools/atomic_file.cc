@@ -82,7 +82,7 @@ absl::Status MakeFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return FileError(errno, "read", path);
   std::string bytes;
@@ -93,8 +93,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     const ssize_t got = read(file, &bytes[size], kChunk);
     const int error = errno;
     bytes.resize(size + static_cast<size_t>(got > 0 ? got : 0));
-    if (got > 0 || (got < 0 && error == EINTR)) continue;
+    if (bytes.size() <= most_bytes && (got > 0 || (got < 0 && error == EINTR))) continue;
     close(file);
+    if (bytes.size() > most_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "cannot read ", path, ": it has more than the ", most_bytes, " bytes that it may have"));
+    }
     if (got < 0) return FileError(error, "read", path);
     return bytes;
   }

@@ -2,6 +2,7 @@
 #ifndef OCTET_TOOLS_ATOMIC_FILE_H_
 #define OCTET_TOOLS_ATOMIC_FILE_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,8 +24,9 @@ absl::Status CheckCanWrite(const std::string& path);
 // Makes the folder and its parents where they are missing; OK if it is there and open to us.
 absl::Status MakeFolder(const std::string& path);
 
-// The whole file. kNotFound if there is none; other errors name the reason too.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
+// The whole file. kNotFound if there is none; kInvalidArgument if there are more than `most_bytes`
+// in it, which need not be known before (/dev/zero has no end); other errors name the reason too.
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes);
 
 }  // namespace octet
 

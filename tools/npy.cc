@@ -243,8 +243,8 @@ absl::StatusOr<NpyArray> ParseNpy(absl::string_view file) {
   return array;
 }
 
-absl::StatusOr<NpyArray> ReadNpy(const std::string& path) {
-  OCTET_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
+absl::StatusOr<NpyArray> ReadNpy(const std::string& path, size_t most_bytes) {
+  OCTET_ASSIGN_OR_RETURN(const std::string file, ReadFile(path, most_bytes));
   absl::StatusOr<NpyArray> array = ParseNpy(file);
   if (array.ok()) return array;
   return absl::Status(array.status().code(), absl::StrCat(path, ": ", array.status().message()));

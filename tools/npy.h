@@ -30,8 +30,8 @@ struct NpyArray {
 // dtype not in NpyType, a shape of too many bytes, data cut short, or bytes left over.
 absl::StatusOr<NpyArray> ParseNpy(absl::string_view file);
 
-// The same from a file; messages begin with its path.
-absl::StatusOr<NpyArray> ReadNpy(const std::string& path);
+// The same from a file of `most_bytes` at most; messages have its path.
+absl::StatusOr<NpyArray> ReadNpy(const std::string& path, size_t most_bytes);
 
 // The bytes before the data, format version 1.0, padded as the format wants it.
 std::string NpyHeader(NpyType type, absl::Span<const int64_t> shape);

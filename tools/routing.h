@@ -45,7 +45,7 @@ struct RecordedRouting {
   int topk = 0;
   std::vector<std::vector<int32_t>> topk_idx;  // by rank: [T][K]
   int num_tokens(size_t rank) const {
-    return topk == 0 ? 0 : static_cast<int>(topk_idx[rank].size()) / topk;
+    return topk == 0 ? 0 : static_cast<int>(topk_idx[rank].size() / static_cast<size_t>(topk));
   }
 };
 

@@ -85,6 +85,10 @@ constexpr std::array<absl::string_view, 12> kShapeFlags = {
     "experts", "topk", "hidden", "max_tokens", "tokens", "dtype",
     "routing", "drop", "expert", "seed",       "dump",   "trace"};
 
+// Of recorded routing: more choices than these cannot be run, and the header is small.
+constexpr size_t kMostRecordedBytes =
+    size_t{kMaxRanks} * kMaxTokensPerRank * kMaxTopk * sizeof(int64_t) + (size_t{1} << 20);
+
 // What goes with a soak, which draws everything else.
 constexpr std::array<absl::string_view, 6> kSoakFlags = {"soak",       "ranks", "seed",
                                                          "timeout_ms", "json",  "schedule"};
@@ -174,7 +178,7 @@ absl::Status ReadRecorded(const CommandLine& line, WorkloadSpec& spec) {
   if (line.Given("tokens")) {
     return absl::InvalidArgumentError("--tokens does not go with --routing=file, which has them");
   }
-  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(spec.routing.path));
+  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(spec.routing.path, kMostRecordedBytes));
   absl::StatusOr<RecordedRouting> recorded = RecordedFromNpy(array, spec.num_ranks);
   absl::Status status = recorded.status();
   if (status.ok()) {

@@ -1,0 +1,37 @@
+#!/bin/bash
+# Searches for input that breaks what reads input: .npy files and recorded routing, --routing, the
+# command line of `octet run`. With libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.
+#
+#   tools/fuzz.sh [SECONDS]     in all, shared by the targets; 60 unless said otherwise
+#
+# An input that fails is left in build/fuzz/<target>/, beside those that were found interesting and
+# that the next search begins with; the target runs it again when given its name. What is worth
+# keeping belongs into tests/fuzz/corpus/<target>/, which every test run replays.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1:-60} in
+  *[!0-9]* | 0*)
+    sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' tools/fuzz.sh >&2
+    exit 2
+    ;;
+esac
+targets=(npy routing command_line)
+seconds=$((${1:-60} / ${#targets[@]}))
+
+tools/install_packages.sh build
+cmake --preset emulation-asan >/dev/null
+cmake --build --preset emulation-asan -j "$(nproc)" --target octet_fuzzers
+
+for target in "${targets[@]}"; do
+  echo "== $target" >&2
+  mkdir -p "build/fuzz/$target"
+  dictionary=tests/fuzz/$target.dict
+  log=build/fuzz/$target.log
+  # Memory beyond the limit would mean that a number in the input was believed.
+  UBSAN_OPTIONS=print_stacktrace=1 "build/emulation-asan/tests/fuzz/${target}_fuzzer" \
+    -max_total_time="$((seconds > 0 ? seconds : 1))" -timeout=10 -malloc_limit_mb=64 -max_len=4096 \
+    -dict="$dictionary" -artifact_prefix="build/fuzz/$target/" -print_final_stats=1 \
+    "build/fuzz/$target" "tests/fuzz/corpus/$target" >"$log" 2>&1 || { tail -n 60 "$log"; exit 1; }
+  grep -E '^(Done|stat::number_of_executed_units|stat::peak_rss_mb)|DONE' "$log"
+done
