@@ -92,14 +92,33 @@ enum class Publish {
   kFence,          // relaxed after a release fence of system scope
   kRelaxed,        // orders nothing
   kReleaseDevice,  // too small a scope for a peer
-  kNoWaveSync,     // lane 0 publishes what other lanes have stored
+  kFenceDevice,
+  kNoWaveSync,  // lane 0 publishes what other lanes have stored
+  kOtherWave,   // a wave publishes what another one has stored, knowing of it by a relaxed flag
+};
+enum class Consume {
+  kFence,        // system scope, all is well
+  kAcquire,      // so is this
+  kFenceDevice,  // too small a scope for a peer
+  kRelaxed,      // orders nothing
+  kNoWaveSync,   // lanes read what lane 0 has waited for
 };
 // One wave of the sender stores a row and publishes it; one wave of the receiver waits and reads.
 hipError_t LaunchSendRow(Publish how, char* row, uint32_t* flag, uint32_t value,
                          hipStream_t stream);
-hipError_t LaunchReceiveRow(const char* row, const uint32_t* flag, uint32_t value, char* to,
-                            hipStream_t stream);
+hipError_t LaunchReceiveRow(Consume how, const char* row, const uint32_t* flag, uint32_t value,
+                            char* to, hipStream_t stream);
 inline constexpr int kRowBytes = 4096;
+
+// Waits for `in` with acquire at system scope, then releases `out` at device scope.
+hipError_t LaunchRelay(const uint32_t* in, uint32_t* out, uint32_t value, hipStream_t stream);
+
+enum class Meet { kBarrier, kReleaseDevice, kReleaseBlock, kRelaxed };
+// The waves of a block (one block) or the blocks of a grid (more) store their thread numbers + 1,
+// meet, and check what the next wave or block has stored: in shared memory for one block, in
+// `values` for more. `counter` starts at 0. Cooperative.
+hipError_t LaunchExchange(Meet meet, uint32_t* values, uint32_t* counter, uint32_t* errors,
+                          LaunchShape shape, hipStream_t stream);
 
 // Stores `value` at record[1..3], then publishes at record[0].
 hipError_t LaunchWriteRecord(Publish how, uint32_t* record, uint32_t value, hipStream_t stream);

@@ -37,7 +37,7 @@ class EmulationRaceTest : public EmulationTest {
     reports.store(0);
     for (uint32_t round = 1; round <= kRounds; ++round) {
       EXPECT_HIP_OK(hipSetDevice(receiver));
-      EXPECT_HIP_OK(LaunchReceiveRow(row, flag, round, to, stream));
+      EXPECT_HIP_OK(LaunchReceiveRow(Consume::kFence, row, flag, round, to, stream));
       EXPECT_HIP_OK(hipSetDevice(0));
       EXPECT_HIP_OK(LaunchSendRow(how, row, flag, round, nullptr));
       EXPECT_HIP_OK(hipDeviceSynchronize());

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds Octet for emulated GPUs and tests it; then the tests labelled `sanitize` again under
-# AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer.
+# AddressSanitizer with UndefinedBehaviorSanitizer, under ThreadSanitizer, and with weak memory.
 #
 #   tools/test.sh [--no-sanitizers]
 #
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 usage() { sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "tools/test.sh"; }
 
-presets=(emulation emulation-asan emulation-tsan)
+presets=(emulation emulation-asan emulation-tsan emulation-weak)
 case ${1:-} in
   "") ;;
   --no-sanitizers) presets=(emulation) ;;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "lane_operations.h"
-#include "tsan_order.h"
+#include "memory_order.h"
 #include "worker.h"
 
 namespace octet::emulation {
@@ -54,6 +54,13 @@ void Write(void* address, int bytes, uint64_t value) {
   }
 }
 
+Worker* BeginAccess(Lane* lane, const void* address, int bytes, const Location& where) {
+  CheckAtomic(lane, address, static_cast<size_t>(bytes), where);
+  Worker* worker = Worker::Current();
+  EndStaleView(worker->machine());
+  return worker;
+}
+
 // Lets others run; the lane goes on in the next round.
 void GiveWay(Worker* worker, Lane* lane, const Location& where) {
   Wave* wave = lane->wave;
@@ -79,8 +86,7 @@ void WaitForValue(Worker* worker, Lane* lane, const Location& where) {
 
 Value Look(const void* address, int bytes, const Location& where) {
   Lane* lane = ThisLane();
-  CheckAtomic(lane, address, static_cast<size_t>(bytes), where);
-  Worker* worker = Worker::Current();
+  Worker* worker = BeginAccess(lane, address, bytes, where);
   worker->MaybePreempt(lane);
   Value value = Read(address, bytes);
   const Value before{{lane->poll_value[0], lane->poll_value[1]}};
@@ -157,12 +163,11 @@ template <typename Change>
 uint64_t ReadModifyWrite(void* address, int bytes, MemoryOrder order, MemoryScope scope,
                          const Location& where, Change change) {
   Lane* lane = ThisLane();
-  CheckAtomic(lane, address, static_cast<size_t>(bytes), where);
-  Worker* worker = Worker::Current();
+  Worker* worker = BeginAccess(lane, address, bytes, where);
   worker->MaybePreempt(lane);
-  TsanBeforeStore(lane, address, order, scope);
+  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope);
   const auto [before, changed] = change();
-  TsanAfterLoad(lane, address, order, scope);
+  OrderAfterLoad(lane, address, order, scope);
   if (changed) {
     NoteChange(worker, lane);
   } else if (++lane->idle_steps > kLooksBeforeGivingWay) {
@@ -186,33 +191,31 @@ bool ValueHasChanged(const Lane& lane) {
 uint64_t AtomicLoad(const void* address, int bytes, MemoryOrder order, MemoryScope scope,
                     Location where) {
   const Value value = Look(address, bytes, where);
-  TsanAfterLoad(ThisLane(), address, order, scope);
+  OrderAfterLoad(ThisLane(), address, order, scope);
   return value.word[0];
 }
 
 void AtomicLoad16(const void* address, void* value, Location where) {
   const Value read = Look(address, 16, where);
-  TsanAfterLoad(ThisLane(), address, MemoryOrder::kRelaxed, MemoryScope::kSystem);
+  OrderAfterLoad(ThisLane(), address, MemoryOrder::kRelaxed, MemoryScope::kSystem);
   std::memcpy(value, &read, sizeof(read));
 }
 
 void AtomicStore(void* address, int bytes, uint64_t value, MemoryOrder order, MemoryScope scope,
                  Location where) {
   Lane* lane = ThisLane();
-  CheckAtomic(lane, address, static_cast<size_t>(bytes), where);
-  Worker* worker = Worker::Current();
+  Worker* worker = BeginAccess(lane, address, bytes, where);
   worker->MaybeDelayStore(lane, scope);
-  TsanBeforeStore(lane, address, order, scope);
+  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope);
   Write(address, bytes, value);
   NoteChange(worker, lane);
 }
 
 void AtomicStore16(void* address, const void* value, Location where) {
   Lane* lane = ThisLane();
-  CheckAtomic(lane, address, 16, where);
-  Worker* worker = Worker::Current();
+  Worker* worker = BeginAccess(lane, address, 16, where);
   worker->MaybeDelayStore(lane, MemoryScope::kSystem);
-  TsanBeforeStore(lane, address, MemoryOrder::kRelaxed, MemoryScope::kSystem);
+  OrderBeforeStore(lane, address, 16, MemoryOrder::kRelaxed, MemoryScope::kSystem);
 #if defined(__x86_64__)
   asm volatile("movdqu %1, %%xmm0\n\tmovdqa %%xmm0, %0"
                : "=m"(*static_cast<Value*>(address))
@@ -257,7 +260,7 @@ uint64_t AtomicCompareExchange(void* address, int bytes, uint64_t expected, uint
 void Fence(MemoryOrder order, MemoryScope scope) {
   Lane* lane = ThisLane();
   ForgetPoll(lane);
-  TsanFence(lane, order, scope);
+  OrderFence(lane, order, scope);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 

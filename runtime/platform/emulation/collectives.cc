@@ -3,6 +3,7 @@
 #include <string>
 
 #include "lane_operations.h"
+#include "memory_order.h"
 #include "report.h"
 #include "worker.h"
 
@@ -102,11 +103,12 @@ void LaneHasGone(Worker* worker, Wave* wave) {
 }
 
 void SyncWave(Location where) {
-  Wave* wave = ThisLane()->wave;
-  char* sync = &wave->tsan_sync[wave->generation & 1];
-  TsanRelease(sync);
+  Lane* lane = ThisLane();
+  Wave* wave = lane->wave;
+  SyncPoint* point = &wave->sync_point[wave->generation & 1];
+  OrderArrive(lane, point, Barrier::kWave);
   MeetWave(0, "SyncWave", where);
-  TsanAcquire(sync);
+  OrderLeave(lane, point, Barrier::kWave);
 }
 
 uint64_t ShuffleFrom(uint64_t value, int source, Location where) {
@@ -134,8 +136,8 @@ void SyncBlock(Location where) {
   Lane* lane = ThisLane();
   Wave* wave = lane->wave;
   Block* block = wave->block;
-  char* sync = &block->tsan_sync[block->barrier_generation & 1];
-  TsanRelease(sync);
+  SyncPoint* point = &block->sync_point[block->barrier_generation & 1];
+  OrderArrive(lane, point, Barrier::kBlock);
   if (block->at_barrier == 0) {
     block->barrier_where = where;
   } else if (!SamePlace(block->barrier_where, where)) {
@@ -151,7 +153,7 @@ void SyncBlock(Location where) {
     CheckWaveDivergence(lane, "__syncthreads", where);
     WaitForOthers(worker, lane);
   }
-  TsanAcquire(sync);
+  OrderLeave(lane, point, Barrier::kBlock);
 }
 
 void SyncGrid(Location where) {
@@ -166,8 +168,8 @@ void SyncGrid(Location where) {
                                 : ": the launch was not cooperative";
     worker->FailFromLane(lane, hipErrorLaunchFailure, std::move(report));
   }
-  char* sync = &grid->tsan_sync[grid->sync_generation & 1];
-  TsanRelease(sync);
+  SyncPoint* point = &grid->sync_point[grid->sync_generation & 1];
+  OrderArrive(lane, point, Barrier::kGrid);
   if (grid->at_sync == 0) {
     grid->sync_where = where;
   } else if (!SamePlace(grid->sync_where, where)) {
@@ -191,7 +193,7 @@ void SyncGrid(Location where) {
     CheckWaveDivergence(lane, "this_grid().sync()", where);
     WaitForOthers(worker, lane);
   }
-  TsanAcquire(sync);
+  OrderLeave(lane, point, Barrier::kGrid);
 }
 
 }  // namespace octet::emulation

@@ -100,8 +100,8 @@ Config Config::Normalized() const {
   }
   if (c.workers <= 0 && c.seed != 0) c.workers = 1;
   if (c.workers <= 0) c.workers = static_cast<int>(std::thread::hardware_concurrency());
-  c.workers = std::clamp(c.workers, 1, c.devices);
-  if (c.stack_bytes == 0) c.stack_bytes = kAsan || kTsan ? 64 << 10 : 16 << 10;
+  c.workers = kWeakMemory ? 1 : std::clamp(c.workers, 1, c.devices);
+  if (c.stack_bytes == 0) c.stack_bytes = kAsan || kTsan || kWeakMemory ? 64 << 10 : 16 << 10;
   c.stack_bytes = (std::clamp<size_t>(c.stack_bytes, 8 << 10, 8 << 20) + 4095) & ~size_t{4095};
   c.recheck_us = std::clamp(c.recheck_us, 10, 1'000'000);
   c.stuck_timeout_ms = std::max(c.stuck_timeout_ms, 1);

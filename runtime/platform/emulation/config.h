@@ -38,7 +38,7 @@ struct Config {
 
   // ---- the CPU
   int workers = 0;  // OCTET_EMULATION_WORKERS: threads; 0: as many as cores, at most devices,
-                    // and one under a schedule
+                    // and one under a schedule; one always in builds with weak memory
   size_t stack_bytes = 0;  // OCTET_EMULATION_STACK_KB: per lane; 0: 16 KB, 64 KB with a sanitizer
 
   // ---- time

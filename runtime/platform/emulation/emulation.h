@@ -19,6 +19,16 @@ std::string LastReport();
 // Makes the devices usable again after an error of a kernel. Nothing may be running.
 void ClearErrors();
 
+// Builds with weak memory (OCTET_SANITIZE=weak-memory): plain loads that were shown an old value,
+// because nothing ordered the store of the newer one before them. None by kernels that are correct.
+struct StaleReads {
+  uint64_t count = 0;
+  std::string text;  // who has read and who has stored what and where, for the first of them
+};
+
+// Those of all kernels that have finished since the last call.
+StaleReads TakeStaleReads();
+
 Config CurrentConfig();
 
 // A new machine instead of the present one: memory, streams and events are gone. Nothing may be

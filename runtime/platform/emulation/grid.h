@@ -17,6 +17,9 @@
 #include "fiber.h"
 #include "kernel_interface.h"
 #include "resource_pool.h"
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+#include "weak_memory.h"
+#endif
 
 namespace octet::emulation {
 
@@ -27,6 +30,13 @@ struct Grid;
 struct Wave;
 
 using LaneMask = uint64_t;
+
+// What a barrier hands from those who arrive to those who leave: for memory_order.h.
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+using SyncPoint = Known;
+#else
+using SyncPoint = char;
+#endif
 
 inline LaneMask LaneBit(int lane) { return LaneMask{1} << lane; }
 inline int LowestLane(LaneMask lanes) { return std::countr_zero(lanes); }
@@ -61,6 +71,8 @@ struct Lane : LaneView {
   const void* relaxed_loads[kRecentLoads] = {};  // since the last acquire fence
   uint32_t next_relaxed_load = 0;
   int released_scope = -1;  // of the last release fence, -1: none
+#elif defined(OCTET_EMULATION_WEAK_MEMORY)
+  StoreBuffer memory;
 #endif
 };
 
@@ -89,7 +101,11 @@ struct Wave : WaveView {
   Block* block = nullptr;
   Lane* lanes = nullptr;
   void* tsan_context = nullptr;  // shared by the lanes where ThreadSanitizer has too few
-  char tsan_sync[2] = {};
+  SyncPoint sync_point[2] = {};
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+  StoreBuffer memory;
+  uint32_t writer = 0;  // WeakMemory's number for it
+#endif
 };
 
 struct Block : BlockView {
@@ -108,7 +124,10 @@ struct Block : BlockView {
   size_t shared_bytes = 0;  // without
   std::vector<std::pair<const void*, void*>> statics;
 
-  char tsan_sync[2] = {};
+  SyncPoint sync_point[2] = {};
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+  StoreBuffer memory;
+#endif
 };
 
 struct Grid {
@@ -137,7 +156,7 @@ struct Grid {
   bool shares_tsan_contexts = false;
   char tsan_start = 0;
   char tsan_end = 0;
-  char tsan_sync[2] = {};
+  SyncPoint sync_point[2] = {};
 };
 
 }  // namespace octet::emulation

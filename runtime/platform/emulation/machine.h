@@ -19,6 +19,9 @@
 #include "config.h"
 #include "memory.h"
 #include "stream.h"
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+#include "weak_memory.h"
+#endif
 
 namespace octet::emulation {
 
@@ -108,6 +111,9 @@ class Machine {
 
   const Config config;
   Memory memory;
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+  WeakMemory weak_memory{&memory};
+#endif
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::unique_ptr<Worker>> workers;
   HostFunctionThread host_functions;

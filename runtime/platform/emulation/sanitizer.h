@@ -72,6 +72,12 @@ inline void TsanIgnoreBegin() {}
 inline void TsanIgnoreEnd() {}
 #endif
 
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+inline constexpr bool kWeakMemory = true;
+#else
+inline constexpr bool kWeakMemory = false;
+#endif
+
 // Runs a scope in another of ThreadSanitizer's contexts, on the same stack.
 class TsanContextScope {
  public:

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "lane_operations.h"
+#include "memory_order.h"
 #include "report.h"
 #include "worker.h"
 
@@ -32,6 +33,7 @@ void* TakeShared(Block* block, size_t bytes) {
   block->shared_used += RoundUp(bytes) + kSharedRedZone;
   block->shared_bytes += bytes;
   AsanUnpoison(memory, bytes);
+  OrderOverwrite(block->grid->device->machine, memory, bytes);
   std::memset(memory, kPattern, bytes);
   return memory;
 }

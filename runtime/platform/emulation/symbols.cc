@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -55,7 +56,8 @@ class MappedFile {
   size_t bytes_ = 0;
 };
 
-// The symbol of the function at `offset` from where the file was loaded; empty if there is none.
+// The symbol of the function that has the code at `offset` from where the file was loaded; empty if
+// there is none.
 std::string FindSymbol(const MappedFile& file, uint64_t offset) {
   const auto* header = file.At<ElfW(Ehdr)>(0);
   if (header == nullptr || header->e_ident[0] != ELFMAG0) return "";
@@ -69,7 +71,8 @@ std::string FindSymbol(const MappedFile& file, uint64_t offset) {
     const auto& strings = sections[section.sh_link];
     if (symbols == nullptr) continue;
     for (uint64_t s = 0; s < count; ++s) {
-      if (symbols[s].st_value != offset || (symbols[s].st_info & 0xf) != STT_FUNC) continue;
+      if ((symbols[s].st_info & 0xf) != STT_FUNC) continue;
+      if (offset - symbols[s].st_value >= std::max<uint64_t>(symbols[s].st_size, 1)) continue;
       const char* name = file.At<char>(strings.sh_offset + symbols[s].st_name);
       if (name != nullptr) return name;
     }
@@ -117,6 +120,19 @@ std::string FunctionName(const void* function) {
   std::string& name = names[function];
   if (name.empty()) name = Resolve(function);
   return name;
+}
+
+std::string CodePlace(const void* code) {
+  // Return addresses are just behind the code in question.
+  const auto address = reinterpret_cast<uintptr_t>(code) - 1;
+  std::string text = FunctionName(reinterpret_cast<const void*>(address));
+  Dl_info info;
+  if (dladdr(code, &info) == 0 || info.dli_fname == nullptr) return text;
+  const std::string path = info.dli_fname;
+  char offset[32];
+  std::snprintf(offset, sizeof(offset), "+0x%zx)",
+                static_cast<size_t>(address - reinterpret_cast<uintptr_t>(info.dli_fbase)));
+  return text + " (" + path.substr(path.rfind('/') + 1) + offset;
 }
 
 }  // namespace octet::emulation

@@ -10,6 +10,9 @@ namespace octet::emulation {
 // exported, so this reads the symbol table of the file that the function came from.
 std::string FunctionName(const void* function);
 
+// "name (program+0x1234)" for an address within a function: what llvm-symbolizer turns into a line.
+std::string CodePlace(const void* code);
+
 }  // namespace octet::emulation
 
 #endif  // OCTET_RUNTIME_PLATFORM_EMULATION_SYMBOLS_H_

@@ -1,4 +1,7 @@
-#include "tsan_order.h"
+// Tells ThreadSanitizer which scoped atomics order what. It has no scopes of its own, so each
+// (address, scope) is an object of its own to it: a release at device scope is not seen by an
+// acquire on another device, and the race shows.
+#include "memory_order.h"
 
 #if defined(OCTET_EMULATION_TSAN)
 
@@ -41,23 +44,16 @@ void ForScopes(const Lane& lane, const void* address, MemoryScope scope, F f) {
   if (scope == MemoryScope::kSystem) f(const_cast<void*>(address));
 }
 
-bool IsRelease(MemoryOrder order) {
-  return order == MemoryOrder::kRelease || order == MemoryOrder::kAcqRel;
-}
-bool IsAcquire(MemoryOrder order) {
-  return order == MemoryOrder::kAcquire || order == MemoryOrder::kAcqRel;
-}
-
 }  // namespace
 
-void TsanBeforeStore(Lane* lane, const void* address, MemoryOrder order, MemoryScope scope) {
+void OrderBeforeStore(Lane* lane, void* address, size_t, MemoryOrder order, MemoryScope scope) {
   int released = lane->released_scope;
   if (IsRelease(order)) released = std::max(released, static_cast<int>(scope));
   if (released < 0) return;
   ForScopes(*lane, address, std::min(static_cast<MemoryScope>(released), scope), TsanRelease);
 }
 
-void TsanAfterLoad(Lane* lane, const void* address, MemoryOrder order, MemoryScope scope) {
+void OrderAfterLoad(Lane* lane, const void* address, MemoryOrder order, MemoryScope scope) {
   if (IsAcquire(order)) {
     ForScopes(*lane, address, scope, TsanAcquire);
     return;
@@ -68,7 +64,7 @@ void TsanAfterLoad(Lane* lane, const void* address, MemoryOrder order, MemorySco
   lane->relaxed_loads[lane->next_relaxed_load++ % Lane::kRecentLoads] = address;
 }
 
-void TsanFence(Lane* lane, MemoryOrder order, MemoryScope scope) {
+void OrderFence(Lane* lane, MemoryOrder order, MemoryScope scope) {
   if (IsRelease(order))
     lane->released_scope = std::max(lane->released_scope, static_cast<int>(scope));
   if (!IsAcquire(order)) return;
@@ -77,6 +73,9 @@ void TsanFence(Lane* lane, MemoryOrder order, MemoryScope scope) {
     recent = nullptr;
   }
 }
+
+void OrderArrive(Lane*, SyncPoint* point, Barrier) { TsanRelease(point); }
+void OrderLeave(Lane*, SyncPoint* point, Barrier) { TsanAcquire(point); }
 
 }  // namespace octet::emulation
 

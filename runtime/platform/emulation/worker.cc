@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lane_operations.h"
+#include "memory_order.h"
 #include "report.h"
 
 extern "C" {
@@ -97,6 +98,7 @@ int Worker::PickLane(LaneMask runnable, int after) {
 void Worker::Leave(Lane* lane) {
   Wave* wave = lane->wave;
   lane->idle_steps = 0;
+  EndStaleView(machine_);
   const LaneMask runnable = wave->runnable;
   if (runnable != 0 && wave->rounds_held == 0 && !(seeded() && random_.Below(4) == 0)) {
     const int next = PickLane(runnable, lane->lane);
@@ -201,6 +203,7 @@ void Worker::RunWave(Wave* wave) {
     octet_emulation_lane = &wave->lanes[next];
     SwitchContext(&scheduler_, &wave->lanes[next].context);
     octet_emulation_lane = nullptr;
+    EndStaleView(machine_);
     last = next;
     if (gone_ != nullptr) Reclaim();
     if (failure_.lane != nullptr) HandleFailure();
@@ -249,6 +252,7 @@ void Worker::ForgetAddressesIfFreed() {
     if (device->memory_epoch == epoch) continue;
     device->memory_epoch = epoch;
     device->recent.fill({});
+    OrderFree(machine_);
     for (Wave* wave : waves_) {
       if (wave->block->grid->device == device) static_cast<WaveView&>(*wave) = WaveView{};
     }

@@ -26,6 +26,7 @@ class Worker {
 
   Machine* machine() const { return machine_; }
   bool seeded() const { return seed_ != 0; }
+  Random& random() { return random_; }
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   bool idle() const { return idle_.load(std::memory_order_acquire); }
 
@@ -74,6 +75,7 @@ class Worker {
   void DropBlock(Block* block);
   void DropFinishedBlocks(Grid* grid);
   void RetireFinished();
+  bool RunsNothing() const;
 
   // Waves.
   void RunAll(bool recheck);

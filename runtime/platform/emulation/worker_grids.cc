@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lane_operations.h"
+#include "memory_order.h"
 #include "report.h"
 #include "worker.h"
 
@@ -94,8 +95,10 @@ void Worker::StartOperation(Device* device, Stream* stream, Operation* operation
     TsanContextScope scope(stream->tsan_context);
     TsanAcquire(&stream->tsan_sync);
     if (operation->kind == Kind::kCopy && !skip) {
+      OrderOverwrite(machine_, operation->to, operation->bytes);
       std::memmove(operation->to, operation->from, operation->bytes);
     } else if (operation->kind == Kind::kFill && !skip) {
+      OrderOverwrite(machine_, operation->to, operation->bytes);
       std::memset(operation->to, operation->value, operation->bytes);
     } else if (operation->kind == Kind::kRecord) {
       TsanRelease(&operation->completion->tsan_sync);
@@ -182,6 +185,7 @@ void Worker::StartBlock(Grid* grid, uint32_t number) {
     }
     waves_.push_back(&wave);
   }
+  OrderBlockStart(block);
   block->shared = grid->resources->TakeShared();
   InitSharedMemory(block, grid->shared_bytes);
   grid->blocks.push_back(std::move(owned));
@@ -190,6 +194,7 @@ void Worker::StartBlock(Grid* grid, uint32_t number) {
 // Its lanes are gone, or will not run again.
 void Worker::DropBlock(Block* block) {
   Grid* grid = block->grid;
+  OrderBlockEnd(block);
   for (Wave& wave : block->waves) {
     for (int l = 0; l < wave.num_lanes; ++l) {
       Lane& lane = wave.lanes[l];
@@ -252,11 +257,16 @@ void Worker::RetireFinished() {
         TsanAcquire(&grid->tsan_end);
         TsanRelease(&stream->tsan_sync);
       }
+      OrderGridEnd(grid, /*last=*/RunsNothing());
       NoteProgress();
       look_at_streams_ = has_finished_ = true;
       FinishOperation(stream);
     }
   }
+}
+
+bool Worker::RunsNothing() const {
+  return std::ranges::all_of(devices_, [](const Device* device) { return device->grids.empty(); });
 }
 
 void Worker::FailGrid(Grid* grid, hipError_t error, const std::string& report) {
