@@ -4,6 +4,7 @@
 #   tools/install_packages.sh SET...
 #     build   emulated GPUs, tools and tests      amd    compiling for AMD GPUs without ROCm
 #     nvidia  host libraries for NVIDIA builds    lint   clang-format and clang-tidy
+#     plot    tools/plot.py and tools/compare.py
 set -euo pipefail
 
 packages=()
@@ -16,6 +17,7 @@ for set in "$@"; do
       ;;
     amd) packages+=(clang-tools-22 gcc) ;;
     nvidia) packages+=(g++ cmake ninja-build ccache libabsl-dev nlohmann-json3-dev git) ;;
+    plot) packages+=(python3 python3-matplotlib python3-scipy) ;;
     lint) packages+=(clang-format-22 clang-tidy-22) ;;
     *)
       sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" >&2

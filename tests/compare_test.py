@@ -1,0 +1,131 @@
+"""tools/compare.py: finds what became slower, and nothing else.
+
+    compare_test.py [unittest arguments]
+
+Exit code 77 where there is no SciPy.
+"""
+
+import copy
+import pathlib
+import random
+import sys
+import tempfile
+import unittest
+
+from need_modules import need_modules
+
+need_modules("scipy")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+
+import compare
+import sample_results
+
+
+class CompareTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="octet_compare_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def compare(self, before, after, *flags):
+        return sample_results.run(
+            compare.main, sample_results.write(self.folder / "before.json", before),
+            sample_results.write(self.folder / "after.json", after), *flags)
+
+    def scaled(self, factor, strategy="direct", tokens=16, kind="combine"):
+        data = sample_results.perf()
+        for row in data["rows"]:
+            if (row["strategy"], row["tokens"]) == (strategy, tokens):
+                row[kind]["steps_us"] = [us * factor for us in row[kind]["steps_us"]]
+        return data
+
+    def marked(self, done):
+        return [line.split() for line in done.stdout.splitlines()
+                if line.endswith(("SLOWER", "faster", "ERROR"))]
+
+    def test_same(self):
+        done = self.compare(sample_results.perf(), sample_results.perf())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.marked(done), [])
+        self.assertIn("0 of 18 rows slower", done.stdout)
+
+    def test_one_row_slower(self):
+        done = self.compare(sample_results.perf(), self.scaled(1.2))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        (line,) = self.marked(done)
+        self.assertEqual(line[:4] + line[5:6], ["direct", "tokens=16", "combine", "2.60", "+20.0"])
+        self.assertEqual(line[-1], "SLOWER")
+
+    def test_faster_is_no_regression(self):
+        done = self.compare(sample_results.perf(), self.scaled(0.8))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (line,) = self.marked(done)
+        self.assertEqual(line[-1], "faster")
+
+    def test_threshold(self):
+        after = self.scaled(1.04)
+        self.assertEqual(self.compare(sample_results.perf(), after).returncode, 0)
+        self.assertEqual(self.compare(sample_results.perf(), after, "--threshold=3").returncode, 1)
+
+    def test_noise_is_no_regression(self):
+        # The median is far off, but the samples are all over the place.
+        before, after = sample_results.perf(), sample_results.perf()
+        before["rows"][0]["both"]["steps_us"] = [10, 11, 12, 30, 40, 50, 60]
+        after["rows"][0]["both"]["steps_us"] = [10, 11, 12, 45, 40, 50, 60]
+        done = self.compare(before, after)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("+33.3", done.stdout)
+
+    def test_p(self):
+        # Five samples all above five others: 2 of the 252 orders are as extreme.
+        done = self.compare(sample_results.google_benchmark(),
+                            sample_results.google_benchmark(1.5))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual([line[-2:] for line in self.marked(done)], [["0.0079", "SLOWER"]] * 2)
+
+    def test_false_alarms_are_rare(self):
+        random.seed(1)
+        before = sample_results.perf()
+        after = copy.deepcopy(before)
+        alarms = 0
+        for _ in range(3):
+            for data in (before, after):
+                for row in data["rows"]:
+                    for kind in ("dispatch", "combine", "both"):
+                        row[kind]["steps_us"] = [random.gauss(100, 5) for _ in range(20)]
+            alarms += len(self.marked(self.compare(before, after, "--threshold=0")))
+        self.assertLess(alarms, 10)  # of 54 rows, 2.7 expected
+
+    def test_too_few_samples_are_said(self):
+        before, after = sample_results.perf(), self.scaled(2)
+        for data in (before, after):
+            for row in data["rows"]:
+                row["combine"]["steps_us"] = row["combine"]["steps_us"][:3]
+        done = self.compare(before, after)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stdout.count("too few samples"), 6)
+
+    def test_error_after(self):
+        after = sample_results.google_benchmark()
+        after["benchmarks"][0].update(error_occurred=True, error_message="it hung")
+        done = self.compare(sample_results.google_benchmark(), after)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ERROR: it hung", done.stdout)
+
+    def test_rows_of_one_side_are_counted(self):
+        after = sample_results.perf()
+        after["rows"] = after["rows"][2:]
+        done = self.compare(sample_results.perf(), after)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("6 rows are only in before", done.stdout)
+
+    def test_nothing_in_common(self):
+        done = self.compare(sample_results.perf(), sample_results.google_benchmark())
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no row in common", done.stderr)
+        done = self.compare({}, {})
+        self.assertEqual(done.returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,108 @@
+"""tools/plot.py: the picture has what the file has, and is the same every time.
+
+    plot_test.py [unittest arguments]
+
+Exit code 77 where there is no Matplotlib.
+"""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from need_modules import need_modules
+
+need_modules("matplotlib")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+
+import plot
+import results
+import sample_results
+
+
+class PlotTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="octet_plot_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, data):
+        return sample_results.write(self.folder / "perf.json", data)
+
+    def plot(self, data, name="out.svg"):
+        return sample_results.run(plot.main, self.file(data), self.folder / name)
+
+    def lines(self, data):
+        """{(row of axes, kind): {label: [(x, y), ...]}}"""
+        picture = plot.figure(results.read(self.file(data)))
+        columns = len(picture.axes) // 2
+        found = {}
+        for i, axes in enumerate(picture.axes):
+            kind = picture.axes[i % columns].get_title()
+            found[i // columns, kind] = {
+                line.get_label(): list(zip(*line.get_data())) for line in axes.get_lines()}
+        return found
+
+    def test_lines_are_the_figures_in_order_of_tokens(self):
+        lines = self.lines(sample_results.perf())
+        self.assertEqual(set(lines), {(row, kind) for row in (0, 1)
+                                      for kind in ("dispatch", "combine", "both")})
+        for kind in ("dispatch", "combine", "both"):
+            self.assertEqual(set(lines[0, kind]), {"direct", "peer", "ceiling"})
+            for strategy, slow in sample_results.STRATEGIES.items():
+                for (tokens, us), expected in zip(lines[0, kind][strategy], (1, 16, 256)):
+                    self.assertEqual(tokens, expected)
+                    self.assertAlmostEqual(us, slow * (1 + 0.1 * expected))
+                for (tokens, gbps), (_, us) in zip(lines[1, kind][strategy],
+                                                   lines[0, kind][strategy]):
+                    self.assertAlmostEqual(gbps, 2 * tokens / us)
+
+    def test_ceiling(self):
+        lines = self.lines(sample_results.perf())
+        self.assertEqual([gbps for _, gbps in lines[1, "both"]["ceiling"]],
+                         [sample_results.CEILING_GBPS] * 2)
+        for tokens, us in lines[0, "both"]["ceiling"]:
+            self.assertAlmostEqual(us, 2 * tokens / sample_results.CEILING_GBPS)
+
+    def test_no_ceiling_of_a_single_rank(self):
+        data = sample_results.perf()
+        data["ceilings"]["all_to_all_gbps"] = 0
+        self.assertEqual(set(self.lines(data)[0, "both"]), {"direct", "peer"})
+
+    def test_what_varies_tells_lines_apart(self):
+        data = sample_results.perf()
+        for row in list(data["rows"]):
+            data["rows"].append({**row, "hidden": 128})
+        self.assertEqual(set(self.lines(data)[0, "both"]),
+                         {"direct, hidden 64", "direct, hidden 128",
+                          "peer, hidden 64", "peer, hidden 128", "ceiling"})
+
+    def test_same_bytes_every_time(self):
+        self.assertEqual(self.plot(sample_results.perf(), "a.svg").returncode, 0)
+        self.assertEqual(self.plot(sample_results.perf(), "b.svg").returncode, 0)
+        a, b = ((self.folder / name).read_bytes() for name in ("a.svg", "b.svg"))
+        self.assertEqual(a, b)
+        text = "".join(xml.etree.ElementTree.fromstring(a).itertext())
+        for words in ("2 × made-up GPU (nowhere)", "experts 8", "direct", "peer", "ceiling"):
+            self.assertIn(words, text)
+        self.assertNotIn("date", text.lower())
+
+    def test_bad_files(self):
+        other = sample_results.perf()
+        other["schema"] = 99
+        twice = sample_results.perf()
+        twice["rows"].append(twice["rows"][0])
+        incomplete = sample_results.perf()
+        del incomplete["rows"][0]["combine"]
+        for data, words in [(other, "schema 99"), (twice, "twice"), (incomplete, "'combine'"),
+                            ({}, "neither"), (sample_results.google_benchmark(), "tokens")]:
+            with self.subTest(words):
+                done = self.plot(data)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(list(self.folder.glob("*.svg*")), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

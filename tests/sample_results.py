@@ -1,0 +1,64 @@
+"""Made-up results in the form of the programs that measure, for tests. Nothing was measured."""
+
+import contextlib
+import io
+import json
+import types
+
+STRATEGIES = {"direct": 1.0, "peer": 4.0}  # how slow each is
+CEILING_GBPS = 100.0
+
+
+def figures(median, wire_gbps):
+    steps = [median + 0.01 * i for i in (-3, -2, -1, 0, 1, 2, 3)]
+    return {"us": {"median": median}, "steps_us": steps, "logical_gbps": wire_gbps,
+            "wire_gbps": wire_gbps, "ceiling_ratio": wire_gbps / CEILING_GBPS, "wrong": 0}
+
+
+def perf():
+    """As `octet perf -J` writes: both strategies at 1, 16 and 256 tokens; 1 µs + 0.1 a token."""
+    rows = []
+    for tokens in (256, 1, 16):
+        for strategy, slow in STRATEGIES.items():
+            row = {"tokens": tokens, "hidden": 64, "topk": 2, "experts": 8, "dtype": "fp16",
+                   "strategy": strategy, "ranks": 2, "slots": "prefix", "flags": "token",
+                   "routing": "uniform", "drop": 0.0, "expert": "id", "fuse_expert": True,
+                   "align": "host"}
+            for kind in ("dispatch", "combine", "both"):
+                us = slow * (1 + 0.1 * tokens)
+                row[kind] = figures(us, 2 * tokens / us)  # 2000 bytes a token
+            rows.append(row)
+    return {"schema": 1, "program": "octet perf",
+            "platform": {"name": "nowhere", "gpus": [{"name": "made-up GPU"}] * 2},
+            "ceilings": {"all_to_all_gbps": CEILING_GBPS}, "rows": rows}
+
+
+def google_benchmark(scale=1.0):
+    """As Google Benchmark writes: five repetitions and an aggregate of two benchmarks."""
+    entries = []
+    for name, us in (("a/tokens:8", 10.0), ("b/tokens:8", 20.0)):
+        for i in range(5):
+            entries.append({"name": name, "run_name": name, "run_type": "iteration",
+                            "repetition_index": i, "real_time": scale * us * 1e3 + i,
+                            "time_unit": "ns"})
+        entries.append({"name": f"{name}_mean", "run_name": name, "run_type": "aggregate",
+                        "aggregate_name": "mean", "real_time": 1e9, "time_unit": "ns"})
+    return {"context": {"host_name": "nowhere"}, "benchmarks": entries}
+
+
+def run(main, *words):
+    """What subprocess.run would give for a program's main(), without another Python's start."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    returncode = 0
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        try:
+            main([str(word) for word in words])
+        except SystemExit as end:
+            returncode = end.code
+    return types.SimpleNamespace(returncode=returncode, stdout=stdout.getvalue(),
+                                 stderr=stderr.getvalue())
+
+
+def write(path, data):
+    path.write_text(json.dumps(data))
+    return path

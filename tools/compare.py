@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Compares two results of `octet perf -J` or of Google Benchmark, row by row.
+
+    tools/compare.py BEFORE.json AFTER.json [--threshold=PERCENT]
+
+A row is slower (or faster) when its median has changed by more than the threshold and the
+Mann-Whitney U test, two-sided, gives less than 0.05 that its samples are of one distribution with
+the samples before. The samples are the timed steps, or Google Benchmark's repetitions
+(--benchmark_repetitions=10). Steps of one run have more in common than two runs of one program
+have: run both twice where it matters.
+
+Exit code: 0, 1 when a row is slower or has an error, 2 when there is nothing to compare.
+"""
+
+import argparse
+import math
+import sys
+
+from scipy.stats import mannwhitneyu
+
+import results
+
+P_LIMIT = 0.05
+
+
+def verdict(before, after, threshold):
+    """(change in %, p, verdict) of two rows."""
+    if after.error or before.error:
+        return None, None, f"ERROR: {after.error}" if after.error else "error before"
+    change = (after.median / before.median - 1) * 100
+    n, m = len(before.us), len(after.us)
+    if 2 / math.comb(n + m, n) >= P_LIMIT:  # the p of samples that do not overlap at all
+        return change, None, "too few samples"
+    p = float(mannwhitneyu(before.us, after.us, alternative="two-sided").pvalue)
+    if p >= P_LIMIT or abs(change) <= threshold:
+        return change, p, ""
+    return change, p, "SLOWER" if change > 0 else "faster"
+
+
+def names(rows):
+    """Of each row: tokens, kind, and of its shape what not all rows have in common."""
+    varying = [name for name in rows[0].shape
+               if len({str(row.shape.get(name)) for row in rows}) > 1]
+    texts = []
+    for row in rows:
+        words = [str(row.shape[name]) if name in ("name", "strategy") else f"{name}={row.shape[name]}"
+                 for name in row.shape if name in varying or name in ("name", "strategy")]
+        if row.tokens is not None:
+            words.append(f"tokens={row.tokens}")
+            words.append(row.kind)
+        texts.append(" ".join(words))
+    return texts
+
+
+def compare(before, after, threshold):
+    """(lines of the table, whether there is a regression); None where no row is in both."""
+    old = {row.key: row for row in before.rows}
+    pairs = [(old.pop(row.key), row) for row in after.rows if row.key in old]
+    if not pairs:
+        return None
+    lines = [f"# before: {before.machine}", f"# after:  {after.machine}"]
+    if before.ceiling_gbps and after.ceiling_gbps:
+        lines.append(f"# ceiling before {before.ceiling_gbps:.1f}, after {after.ceiling_gbps:.1f} GB/s")
+    labels = names([row for _, row in pairs])
+    width = max(map(len, labels))
+    lines.append(f"#{'row':<{width - 1}} {'before us':>11} {'after us':>11} {'change %':>9} {'p':>8}")
+    worse = 0
+    for label, (was, now) in zip(labels, pairs):
+        change, p, word = verdict(was, now, threshold)
+        worse += word.startswith(("SLOWER", "ERROR"))
+        cells = [f"{row.median:.2f}" if row.us else "-" for row in (was, now)]
+        line = (f"{label:<{width}} {cells[0]:>11} {cells[1]:>11} "
+                f"{'-' if change is None else f'{change:+.1f}':>9} {'-' if p is None else f'{p:.4f}':>8}"
+                f"  {word}")
+        lines.append(line.rstrip())
+    for side, count in [("before", len(old)), ("after", len(after.rows) - len(pairs))]:
+        if count:
+            lines.append(f"# {count} rows are only in {side}")
+    lines.append(f"# {worse} of {len(pairs)} rows slower by more than {threshold:g} % "
+                 f"(p < {P_LIMIT}) or with an error")
+    return lines, worse > 0
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before")
+    parser.add_argument("after")
+    parser.add_argument("--threshold", type=float, default=5.0, metavar="PERCENT",
+                        help="changes of the median up to this are none (%(default)s)")
+    arguments = parser.parse_args(words)
+    try:
+        compared = compare(results.read(arguments.before), results.read(arguments.after),
+                           arguments.threshold)
+    except results.ResultsError as error:
+        parser.exit(2, f"{error}\n")
+    if compared is None:
+        parser.exit(2, f"{arguments.before} and {arguments.after} have no row in common\n")
+    lines, worse = compared
+    print("\n".join(lines))
+    sys.exit(1 if worse else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Draws what `octet perf -J` has measured: time and bandwidth against tokens.
+
+    tools/plot.py PERF.json OUT.svg
+
+A column for each of dispatch, combine and both; a line for each strategy and peer. The dashed line
+is what the links can do, measured in the same run: a bandwidth, and above it the time in which
+that moves the bytes of whoever sends the fewest. The same file gives the same picture to the byte.
+"""
+
+import argparse
+import os
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, ScalarFormatter
+
+import results
+
+matplotlib.rcParams.update({
+    "svg.hashsalt": "octet",  # ids by content instead of by chance
+    "svg.fonttype": "none",  # text stays text
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+})
+MARKERS = "osD^vP*X"
+MOST_TICKS = 9
+CEILING = {"color": "black", "linestyle": "--", "linewidth": 1, "label": "ceiling"}
+
+
+def series(rows):
+    """{label: rows by tokens}; labels name what is not the same everywhere."""
+    varying = [name for name in rows[0].shape
+               if name == "strategy" or len({str(row.shape[name]) for row in rows}) > 1]
+    lines = {}
+    for row in rows:
+        label = ", ".join(str(row.shape[name]) if name == "strategy" else f"{name} {row.shape[name]}"
+                          for name in varying)
+        lines.setdefault(label, []).append(row)
+    return {label: sorted(line, key=lambda row: row.tokens) for label, line in lines.items()}
+
+
+def ceiling_us(rows, ceiling_gbps):
+    """{tokens: time of the fewest wire bytes at the ceiling}."""
+    fewest = {}
+    for row in rows:
+        us = row.median * row.wire_gbps / ceiling_gbps
+        fewest[row.tokens] = min(us, fewest.get(row.tokens, us))
+    return dict(sorted(fewest.items()))
+
+
+def title(measured):
+    shape = measured.rows[0].shape
+    common = [f"{name} {value}" for name, value in shape.items()
+              if name in ("experts", "topk", "hidden", "dtype", "routing")
+              and all(row.shape[name] == value for row in measured.rows)]
+    return f"{measured.machine}: {', '.join(common)}"
+
+
+def figure(measured):
+    """The picture of Results of `octet perf`."""
+    kinds = [kind for kind in results.PERF_KINDS if any(row.kind == kind for row in measured.rows)]
+    picture = Figure(figsize=(3.4 * len(kinds), 5.6), layout="constrained")
+    axes = picture.subplots(2, len(kinds), squeeze=False, sharex=True, sharey="row")
+    for column, kind in enumerate(kinds):
+        rows = [row for row in measured.rows if row.kind == kind]
+        times, bandwidths = axes[0][column], axes[1][column]
+        for marker, (label, line) in zip(MARKERS * len(rows), series(rows).items()):
+            tokens = [row.tokens for row in line]
+            style = {"marker": marker, "markersize": 3.5, "linewidth": 1.2, "label": label}
+            times.plot(tokens, [row.median for row in line], **style)
+            bandwidths.plot(tokens, [row.wire_gbps for row in line], **style)
+        if measured.ceiling_gbps:
+            floor = ceiling_us(rows, measured.ceiling_gbps)
+            times.plot(list(floor), list(floor.values()), **CEILING)
+            bandwidths.axhline(measured.ceiling_gbps, **CEILING)
+        times.set_title(kind)
+        bandwidths.set_xlabel("tokens of each rank")
+    axes[0][0].set_ylabel("µs, median of the slowest rank")
+    axes[1][0].set_ylabel("GB/s on the wire, busiest rank")
+    axes[0][0].set_yscale("log")
+    axes[0][0].set_ylim(bottom=min(row.median for row in measured.rows) / 2)
+    axes[1][0].set_ylim(bottom=0)
+    ticks = sorted({row.tokens for row in measured.rows})
+    for each in axes.flat:
+        each.set_xscale("symlog" if ticks[0] == 0 else "log", base=2)
+        each.set_xticks(ticks if len(ticks) <= MOST_TICKS else ticks[::-2])
+        each.tick_params(axis="x", labelrotation=45)
+        each.xaxis.set_minor_locator(NullLocator())
+        each.xaxis.set_major_formatter(ScalarFormatter())
+        each.yaxis.set_major_formatter(ScalarFormatter())
+    axes[1][0].legend(loc="best")
+    picture.suptitle(title(measured), fontsize=10)
+    return picture
+
+
+def save(picture, path):
+    """Writes an SVG that says nothing of when and with what it was made, all of it or nothing."""
+    partial = f"{path}.tmp"
+    picture.savefig(partial, format="svg", metadata={"Date": None, "Creator": None})
+    os.replace(partial, path)
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("perf", help="of octet perf -J")
+    parser.add_argument("svg")
+    arguments = parser.parse_args(words)
+    try:
+        measured = results.read(arguments.perf)
+    except results.ResultsError as error:
+        parser.exit(2, f"{error}\n")
+    if not measured.rows or any(row.tokens is None for row in measured.rows):
+        parser.exit(2, f"{arguments.perf} has nothing that stands against tokens\n")
+    save(figure(measured), arguments.svg)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Reads what was measured: the JSON of `octet perf` and of Google Benchmark (`octet_bench`).
+
+For plot.py and compare.py.
+"""
+
+import dataclasses
+import json
+import statistics
+
+PERF_SCHEMA = 1
+PERF_KINDS = ["dispatch", "combine", "both"]
+# What makes a row of `octet perf` another experiment, rather than another result of the same.
+PERF_SHAPE = ["strategy", "ranks", "hidden", "topk", "experts", "dtype", "slots", "flags",
+              "routing", "drop", "expert", "fuse_expert", "align"]
+US_PER = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+class ResultsError(Exception):
+    """A file that cannot be read as results; the text says which and why."""
+
+
+@dataclasses.dataclass
+class Row:
+    """One thing that was measured a number of times."""
+
+    shape: dict  # name and value of what tells it from other rows, but for tokens and kind
+    tokens: int | None  # of every rank
+    kind: str  # "dispatch", "combine", "both"; of Google Benchmark "time"
+    us: list[float]  # the samples
+    wire_gbps: float | None = None
+    error: str | None = None  # instead of samples
+
+    @property
+    def key(self):
+        return (*self.shape.values(), self.tokens, self.kind)
+
+    @property
+    def median(self):
+        return statistics.median(self.us)
+
+
+@dataclasses.dataclass
+class Results:
+    machine: str  # in words
+    ceiling_gbps: float | None  # what the links can do, measured in the same run
+    rows: list[Row]
+
+
+def _perf(data):
+    platform = data["platform"]
+    gpus = platform["gpus"]
+    ranks = max(row["ranks"] for row in data["rows"])
+    rows = []
+    for row in data["rows"]:
+        shape = {name: row[name] for name in PERF_SHAPE}
+        for kind in PERF_KINDS:
+            figures = row[kind]
+            rows.append(Row(shape, row["tokens"], kind, figures["steps_us"],
+                            wire_gbps=figures["wire_gbps"]))
+    return Results(f"{ranks} × {gpus[0]['name']} ({platform['name']})",
+                   data["ceilings"]["all_to_all_gbps"] or None, rows)
+
+
+def _google_benchmark(data):
+    rows = {}
+    for entry in data["benchmarks"]:
+        if entry.get("run_type", "iteration") != "iteration":
+            continue  # aggregates of the repetitions that are in the file themselves
+        name = entry.get("run_name", entry["name"])
+        row = rows.setdefault(name, Row({"name": name}, None, "time", []))
+        if entry.get("error_occurred"):
+            row.error = entry.get("error_message", "error")
+        else:
+            row.us.append(entry["real_time"] * US_PER[entry["time_unit"]])
+    context = data["context"]
+    return Results(context.get("gpu", context.get("host_name", "?")), None, list(rows.values()))
+
+
+def read(path):
+    """The Results in a file; ResultsError if they are not there."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: {error}") from error
+    try:
+        if "benchmarks" in data:
+            results = _google_benchmark(data)
+        elif data.get("program") == "octet perf":
+            if data["schema"] != PERF_SCHEMA:
+                raise ResultsError(f"{path} has schema {data['schema']}; "
+                                   f"this program reads {PERF_SCHEMA}")
+            results = _perf(data)
+        else:
+            raise ResultsError(f"{path} is neither of `octet perf` nor of Google Benchmark")
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise ResultsError(f"{path} is not as expected: {error!r}") from error
+    keys = [row.key for row in results.rows]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ResultsError(f"{path} has twice {key}")
+    return results
