@@ -218,6 +218,7 @@ class RecoveryTest : public NodeTest {
     Judge(fault, status, EndInjection());
   }
 
+  // Names of errors begin with hip or cuda.
   static void Judge(const Fault& fault, const absl::Status& status, const std::string& injected) {
     using absl::StatusCode;
     const std::string culprit = absl::StrCat("rank ", fault.rank, ": ");
@@ -243,11 +244,11 @@ class RecoveryTest : public NodeTest {
       case Kind::kArguments:
         return is(StatusCode::kInvalidArgument, culprit, "num_tokens is ");
       case Kind::kLaunch:
-        return is(StatusCode::kInvalidArgument, culprit, "hipErrorCooperativeLaunchTooLarge");
+        return is(StatusCode::kInvalidArgument, culprit, "ErrorCooperativeLaunchTooLarge");
       case Kind::kDevice:
-        return is(StatusCode::kInvalidArgument, culprit, "hipErrorInvalidDevice");
+        return is(StatusCode::kInvalidArgument, culprit, "ErrorInvalidDevice");
       case Kind::kCopy:
-        return is(StatusCode::kInvalidArgument, culprit, "hipErrorInvalidValue");
+        return is(StatusCode::kInvalidArgument, culprit, "ErrorInvalidValue");
       case Kind::kMemory:
         return is(StatusCode::kResourceExhausted, culprit, "hipMalloc of ");
       case Kind::kInjected:
