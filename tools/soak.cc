@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "runtime/gpu_status.h"
+#include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 #include "tools/command_line.h"
 #include "tools/philox.h"
@@ -135,6 +136,9 @@ class Soaking {
         RandomShape(options.seed, shape, num_ranks, LimitsOf(topology_, num_ranks));
     if (options.timeout > absl::ZeroDuration()) {
       flags.push_back(absl::StrCat("--timeout_ms=", absl::ToInt64Milliseconds(options.timeout)));
+    }
+    if (const std::string schedule = CurrentSchedule(); !schedule.empty()) {
+      flags.push_back(absl::StrCat("--schedule=", schedule));
     }
     result_.command = absl::StrCat("octet run ", absl::StrJoin(flags, " "));
     OCTET_ASSIGN_OR_RETURN(const RunOptions run, OptionsOf(flags, options.num_ranks));

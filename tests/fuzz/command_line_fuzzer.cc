@@ -1,4 +1,4 @@
-// The input is what stands behind `octet run`, an argument a line.
+// The input is what stands behind `octet`, an argument a line: "run" or "perf", and its flags.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,6 +11,7 @@
 #include "kernels/ep_config.h"
 #include "tests/fuzz/check.h"
 #include "tools/command_line.h"
+#include "tools/perf_options.h"
 #include "tools/run_options.h"
 
 namespace octet::fuzz {
@@ -18,12 +19,29 @@ namespace {
 
 constexpr int kGpus = 8;
 
+struct Default {
+  absl::CommandLineFlag* flag;
+  std::string value;
+};
+std::vector<Default> DefaultsOf(absl::Span<const absl::string_view> names) {
+  std::vector<Default> defaults;
+  for (const absl::string_view name : names) {
+    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    Check(flag != nullptr);
+    defaults.push_back({flag, flag->DefaultValue()});
+  }
+  return defaults;
+}
+
 // Flags are the process's own: each input begins with their defaults.
 void ResetFlags() {
-  for (const absl::string_view name : RunFlags()) {
-    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    std::string error;
-    Check(flag != nullptr && flag->ParseFrom(flag->DefaultValue(), &error));
+  static const auto* const kRun = new std::vector<Default>(DefaultsOf(RunFlags()));
+  static const auto* const kPerf = new std::vector<Default>(DefaultsOf(PerfFlags()));
+  for (const std::vector<Default>* defaults : {kRun, kPerf}) {
+    for (const Default& each : *defaults) {
+      std::string error;
+      Check(each.flag->ParseFrom(each.value, &error));
+    }
   }
 }
 
@@ -40,9 +58,17 @@ void CheckShape(const RunOptions& options) {
   }
 }
 
-void Run(absl::string_view text) {
-  ResetFlags();
-  const std::vector<std::string> args = absl::StrSplit(text, '\n', absl::SkipEmpty());
+void RunPerf(const std::vector<std::string>& args) {
+  const absl::StatusOr<CommandLine> line =
+      ParseFlags(PerfFlags(), ExpandShortFlags(PerfShortFlags(), args));
+  if (!line.ok()) return CheckRefusal(line.status());
+  const absl::StatusOr<PerfOptions> options = ParsePerfOptions(*line, kGpus);
+  if (!options.ok()) return Check(!options.status().message().empty());
+  Check(!options->shapes.empty());
+  for (const RunOptions& shape : options->shapes) CheckShape(shape);
+}
+
+void RunRun(const std::vector<std::string>& args) {
   const absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), args);
   if (!line.ok()) return CheckRefusal(line.status());
   if (line->Given("soak")) {
@@ -55,6 +81,16 @@ void Run(absl::string_view text) {
   if (!shapes.ok()) return Check(!shapes.status().message().empty());
   Check(!shapes->empty());
   for (const RunOptions& options : *shapes) CheckShape(options);
+}
+
+void Run(absl::string_view text) {
+  ResetFlags();
+  std::vector<std::string> args = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  if (args.empty()) return;
+  const std::string command = args.front();
+  args.erase(args.begin());
+  if (command == "run") RunRun(args);
+  if (command == "perf") RunPerf(args);
 }
 
 }  // namespace
