@@ -112,6 +112,13 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("ERROR: it hung", done.stdout)
 
+    def test_wrong_results_after(self):
+        after = sample_results.perf()
+        after["rows"][0]["both"]["wrong"] = 7
+        done = self.compare(sample_results.perf(), after)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ERROR: 7 wrong rows", done.stdout)
+
     def test_rows_of_one_side_are_counted(self):
         after = sample_results.perf()
         after["rows"] = after["rows"][2:]

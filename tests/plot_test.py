@@ -1,11 +1,12 @@
 """tools/plot.py: the picture has what the file has, and is the same every time.
 
-    plot_test.py [unittest arguments]
+    plot_test.py OCTET [unittest arguments]
 
 Exit code 77 where there is no Matplotlib.
 """
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -19,6 +20,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools")
 import plot
 import results
 import sample_results
+
+OCTET = ""
 
 
 class PlotTest(unittest.TestCase):
@@ -78,6 +81,27 @@ class PlotTest(unittest.TestCase):
                          {"direct, hidden 64", "direct, hidden 128",
                           "peer, hidden 64", "peer, hidden 128", "ceiling"})
 
+    def test_what_octet_perf_writes(self):
+        if subprocess.run([OCTET, "topo"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no GPU")
+        path = self.folder / "perf.json"
+        subprocess.run([OCTET, "perf", "-b", "2", "-e", "8", "-f", "4", "-n", "5", "-w", "1", "-g",
+                        "1", "--experts=8", "--topk=2", "--hidden=64", "-J", path],
+                       capture_output=True, check=True)
+        measured = results.read(path)
+        self.assertEqual({(row.tokens, row.kind) for row in measured.rows},
+                         {(tokens, kind) for tokens in (2, 8) for kind in results.PERF_KINDS})
+        for row in measured.rows:
+            self.assertEqual(len(row.us), 5)
+        plot.save(plot.figure(measured), self.folder / "perf.svg")
+
+    def test_what_peers_do_not_have_tells_nothing(self):
+        data = sample_results.perf()
+        for row in data["rows"]:
+            if row["strategy"] == "peer":
+                row["slots"] = row["flags"] = None
+        self.assertEqual(set(self.lines(data)[0, "both"]), {"direct", "peer", "ceiling"})
+
     def test_same_bytes_every_time(self):
         self.assertEqual(self.plot(sample_results.perf(), "a.svg").returncode, 0)
         self.assertEqual(self.plot(sample_results.perf(), "b.svg").returncode, 0)
@@ -95,7 +119,9 @@ class PlotTest(unittest.TestCase):
         twice["rows"].append(twice["rows"][0])
         incomplete = sample_results.perf()
         del incomplete["rows"][0]["combine"]
-        for data, words in [(other, "schema 99"), (twice, "twice"), (incomplete, "'combine'"),
+        wrong = sample_results.perf()
+        wrong["rows"][0]["both"]["wrong"] = 7
+        for data, words in [(wrong, "direct, 256 tokens, both: 7 wrong"), (other, "schema 99"), (twice, "twice"), (incomplete, "'combine'"),
                             ({}, "neither"), (sample_results.google_benchmark(), "tokens")]:
             with self.subTest(words):
                 done = self.plot(data)
@@ -105,4 +131,7 @@ class PlotTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: plot_test.py OCTET [unittest arguments]")
+    OCTET = sys.argv.pop(1)
     unittest.main()

@@ -39,12 +39,12 @@ def verdict(before, after, threshold):
 
 def names(rows):
     """Of each row: tokens, kind, and of its shape what not all rows have in common."""
-    varying = [name for name in rows[0].shape
-               if len({str(row.shape.get(name)) for row in rows}) > 1]
+    differing = results.varying(rows)
     texts = []
     for row in rows:
-        words = [str(row.shape[name]) if name in ("name", "strategy") else f"{name}={row.shape[name]}"
-                 for name in row.shape if name in varying or name in ("name", "strategy")]
+        title, *_ = row.shape.values()  # the strategy, or Google Benchmark's name
+        words = [title, *(f"{name}={value}" for name, value in list(row.shape.items())[1:]
+                          if name in differing and value is not None)]
         if row.tokens is not None:
             words.append(f"tokens={row.tokens}")
             words.append(row.kind)

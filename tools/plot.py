@@ -35,12 +35,11 @@ CEILING = {"color": "black", "linestyle": "--", "linewidth": 1, "label": "ceilin
 
 def series(rows):
     """{label: rows by tokens}; labels name what is not the same everywhere."""
-    varying = [name for name in rows[0].shape
-               if name == "strategy" or len({str(row.shape[name]) for row in rows}) > 1]
+    differing = [name for name in results.varying(rows) if name != "strategy"]
     lines = {}
     for row in rows:
-        label = ", ".join(str(row.shape[name]) if name == "strategy" else f"{name} {row.shape[name]}"
-                          for name in varying)
+        label = ", ".join([row.shape["strategy"], *(f"{name} {row.shape[name]}" for name in differing
+                                                    if row.shape[name] is not None)])
         lines.setdefault(label, []).append(row)
     return {label: sorted(line, key=lambda row: row.tokens) for label, line in lines.items()}
 
@@ -55,10 +54,9 @@ def ceiling_us(rows, ceiling_gbps):
 
 
 def title(measured):
-    shape = measured.rows[0].shape
-    common = [f"{name} {value}" for name, value in shape.items()
-              if name in ("experts", "topk", "hidden", "dtype", "routing")
-              and all(row.shape[name] == value for row in measured.rows)]
+    differing = results.varying(measured.rows)
+    common = [f"{name} {measured.rows[0].shape[name]}"
+              for name in ("experts", "topk", "hidden", "dtype", "routing") if name not in differing]
     return f"{measured.machine}: {', '.join(common)}"
 
 
@@ -118,6 +116,11 @@ def main(words=None):
         parser.exit(2, f"{error}\n")
     if not measured.rows or any(row.tokens is None for row in measured.rows):
         parser.exit(2, f"{arguments.perf} has nothing that stands against tokens\n")
+    wrong = [row for row in measured.rows if row.error]
+    if wrong:
+        row = wrong[0]
+        parser.exit(2, f"{arguments.perf}: {row.shape['strategy']}, {row.tokens} tokens, {row.kind}: "
+                       f"{row.error}\n")
     save(figure(measured), arguments.svg)
 
 

@@ -28,7 +28,7 @@ class Row:
     kind: str  # "dispatch", "combine", "both"; of Google Benchmark "time"
     us: list[float]  # the samples
     wire_gbps: float | None = None
-    error: str | None = None  # instead of samples
+    error: str | None = None  # why the samples, if any, count for nothing
 
     @property
     def key(self):
@@ -46,6 +46,12 @@ class Results:
     rows: list[Row]
 
 
+def varying(rows):
+    """Names of what rows' shapes do not have in common; None is what a row has nothing of."""
+    return [name for name in rows[0].shape
+            if len({str(row.shape[name]) for row in rows if row.shape[name] is not None}) > 1]
+
+
 def _perf(data):
     platform = data["platform"]
     gpus = platform["gpus"]
@@ -55,8 +61,10 @@ def _perf(data):
         shape = {name: row[name] for name in PERF_SHAPE}
         for kind in PERF_KINDS:
             figures = row[kind]
+            wrong = figures["wrong"]  # None: not verified
             rows.append(Row(shape, row["tokens"], kind, figures["steps_us"],
-                            wire_gbps=figures["wire_gbps"]))
+                            wire_gbps=figures["wire_gbps"],
+                            error=f"{wrong} wrong rows" if wrong else None))
     return Results(f"{ranks} × {gpus[0]['name']} ({platform['name']})",
                    data["ceilings"]["all_to_all_gbps"] or None, rows)
 
