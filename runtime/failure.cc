@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
@@ -19,6 +20,13 @@ absl::Status DeadlineStatus(int rank, absl::string_view phase, absl::string_view
   return absl::DeadlineExceededError(absl::StrCat(
       "rank ", rank, ": ", phase, " waited ", WaitText(waited), " for ", owner, flag, " ",
       record.index, ": expected epoch ", record.expected, ", seen ", record.seen));
+}
+
+absl::Status WithMessage(const absl::Status& status, absl::string_view message) {
+  absl::Status with(status.code(), message);
+  status.ForEachPayload(
+      [&with](absl::string_view url, const absl::Cord& payload) { with.SetPayload(url, payload); });
+  return with;
 }
 
 std::string WaitText(absl::Duration waited) {

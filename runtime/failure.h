@@ -19,6 +19,9 @@ namespace octet {
 absl::Status DeadlineStatus(int rank, absl::string_view phase, absl::string_view flag,
                             const device::FailureRecord& record, absl::Duration waited);
 
+// The same code and payloads with another message.
+absl::Status WithMessage(const absl::Status& status, absl::string_view message);
+
 // "10.0 s", "250 ms".
 std::string WaitText(absl::Duration waited);
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "runtime/device/failure_record.h"
+#include "runtime/failure.h"
 #include "runtime/mutex.h"
 
 namespace octet {
@@ -51,11 +51,7 @@ absl::string_view WithoutRank(const absl::Status& status) {
 absl::Status WithRank(int rank, const absl::Status& status) {
   absl::string_view message = status.message();
   if (status.ok() || ConsumeRank(&message)) return status;
-  absl::Status named(status.code(), absl::StrCat("rank ", rank, ": ", message));
-  status.ForEachPayload([&named](absl::string_view url, const absl::Cord& payload) {
-    named.SetPayload(url, payload);
-  });
-  return named;
+  return WithMessage(status, absl::StrCat("rank ", rank, ": ", message));
 }
 
 void FailureLog::AddStatus(int rank, const absl::Status& status, bool abort_seen) {

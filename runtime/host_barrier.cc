@@ -9,10 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
@@ -112,11 +110,7 @@ absl::Status HostBarrier::AbortStatus() const {
   MutexLock lock(&mutex_);
   // A text of its own for each rank: copies of a Status share theirs by counting references, which
   // ThreadSanitizer cannot see in a distribution's Abseil.
-  absl::Status status(status_.code(), status_.message());
-  status_.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
-    status.SetPayload(url, payload);
-  });
-  return status;
+  return WithMessage(status_, status_.message());
 }
 
 }  // namespace octet

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -13,7 +14,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "runtime/device/failure_record.h"
 #include "runtime/device/peers.h"
+#include "runtime/flag_table.h"
 #include "runtime/node_impl.h"
 #include "runtime/status_macros.h"
 #include "runtime/topology.h"
@@ -57,6 +61,11 @@ device::FailurePort Rank::failure_port(uint32_t client) const {
 }
 
 absl::Status Rank::EnqueueNodeBarrier() { return node_->impl_->EnqueueNodeBarrier(*this); }
+
+absl::Status NodeClient::CopyFlags(Rank& /*rank*/) { return absl::OkStatus(); }
+std::vector<FlagTable> NodeClient::FlagTables(absl::Span<const device::FailureRecord> /*waits*/) {
+  return {};
+}
 
 absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeOptions& options) {
   OCTET_ASSIGN_OR_RETURN(const absl::Duration timeout, TimeoutOf(options));

@@ -14,8 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/peers.h"
+#include "runtime/flag_table.h"
 #include "runtime/topology.h"
 
 namespace octet {
@@ -82,6 +84,13 @@ class NodeClient {
   // The record as a sentence: which wait or check its `site` is. Called on any thread.
   virtual absl::Status Describe(int rank, const device::FailureRecord& record) const = 0;
 
+  // After a Run in which a wait has expired, when all streams are drained and before Recover, the
+  // node asks how far the flags have come, to put it into the Status: each rank's thread enqueues
+  // a copy of the rank's flags to the host, and when all are there, FlagTables makes tables of
+  // them. `waits`: what each rank waited for, among its flags of this client (kind kNone: nothing).
+  virtual absl::Status CopyFlags(Rank& rank);
+  virtual std::vector<FlagTable> FlagTables(absl::Span<const device::FailureRecord> waits);
+
   // Called on each rank's thread after a failed Run, when all streams are drained and before
   // anything else runs: bring back a state from which the next call is correct on all ranks.
   virtual absl::Status Recover(Rank& rank) = 0;
@@ -106,7 +115,8 @@ class Node {
   // enqueued. The first error, by cause rather than by time, comes back:
   //   - `body` returned it on some rank ("rank r: ..."): the others are released from barriers and
   //     device waits;
-  //   - a device wait expired: kDeadlineExceeded with who waited for what (NodeClient::Describe);
+  //   - a device wait expired: kDeadlineExceeded with who waited for what (NodeClient::Describe),
+  //     and on lines below it what the other ranks waited for and how far the flags had come;
   //   - a kernel refused its input: kInvalidArgument;
   //   - a HIP call or kernel failed.
   // After an error all streams are drained and all clients recovered: the next Run is correct.

@@ -21,6 +21,7 @@
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
+#include "runtime/flag_table.h"
 #include "runtime/gpu_status.h"
 #include "runtime/mutex.h"
 #include "runtime/status_macros.h"
@@ -146,7 +147,14 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
     CollectRecords();
     status = log_.Cause();
     if (!status.ok()) {
-      if (const absl::Status recovered = Recover(); !recovered.ok()) {
+      absl::Status recovered = DrainAll();
+      if (recovered.ok()) {
+        if (absl::IsDeadlineExceeded(status)) {
+          status = WithMessage(status, absl::StrCat(status.message(), DescribeWaits()));
+        }
+        recovered = Recover();
+      }
+      if (!recovered.ok()) {
         broken_ = absl::FailedPreconditionError(absl::StrCat(
             "the node has not recovered from '", FirstLine(status), "': ", FirstLine(recovered)));
       }
@@ -206,7 +214,9 @@ absl::Status Node::Impl::WhyStopped() const {
   for (int poll = 0; poll < kRecordPolls; ++poll) {
     for (int rank = 0; rank < num_ranks(); ++rank) {
       device::FailureRecord record;
-      if (ReadRecord(rank, &record)) return WithRank(rank, DescribeRecord(rank, record));
+      if (ReadRecord(rank, device::FailureKind::kDeadline, &record)) {
+        return WithRank(rank, DescribeRecord(rank, record));
+      }
     }
     if (host_failed_) return absl::CancelledError("released, since another rank has failed");
     std::this_thread::yield();
@@ -217,11 +227,13 @@ absl::Status Node::Impl::WhyStopped() const {
 void Node::Impl::CollectRecords() {
   for (int rank = 0; rank < num_ranks(); ++rank) {
     device::FailureRecord record;
-    if (ReadRecord(rank, &record)) log_.AddRecord(rank, record, DescribeRecord(rank, record));
+    if (ReadRecord(rank, device::FailureKind::kDeadline, &record)) {
+      log_.AddRecord(rank, record, DescribeRecord(rank, record));
+    }
   }
 }
 
-absl::Status Node::Impl::Recover() {
+absl::Status Node::Impl::DrainAll() {
   // A stream that does not drain after all waits were told to leave never will.
   std::vector<absl::Status> drained(num_ranks());
   threads_->Execute([&](int rank) { drained[rank] = Drain(ranks_[rank]); });
@@ -229,7 +241,10 @@ absl::Status Node::Impl::Recover() {
     if (absl::IsDeadlineExceeded(drained[rank])) stuck_ = true;
     OCTET_RETURN_IF_ERROR(WithRank(rank, drained[rank]));
   }
+  return absl::OkStatus();
+}
 
+absl::Status Node::Impl::Recover() {
   ResetHostControl();
   const auto clients = Clients();
   RunPhase([&](Rank& rank) -> absl::Status {
@@ -244,12 +259,63 @@ absl::Status Node::Impl::Recover() {
   return log_.Cause();
 }
 
+// ---- who waited for what
+
+std::string Node::Impl::DescribeWaits() {
+  std::vector<device::FailureRecord> waits(num_ranks());
+  bool expired = false;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (ReadRecord(rank, device::FailureKind::kDeadline, &waits[rank])) {
+      expired = expired || waits[rank].kind == device::FailureKind::kDeadline;
+    } else {
+      ReadRecord(rank, device::FailureKind::kReleased, &waits[rank]);
+    }
+  }
+  if (!expired) return "";
+
+  std::string text = "\nall ranks:";
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const bool waited = waits[rank].kind != device::FailureKind::kNone;
+    const absl::Status wait = waited ? WithRank(rank, DescribeRecord(rank, waits[rank]))
+                                     : absl::UnknownError(absl::StrCat("rank ", rank, ": no wait"));
+    absl::StrAppend(&text, "\n  ", FirstLine(wait));
+  }
+  for (const auto& [id, client] : Clients()) {
+    std::vector<device::FailureRecord> theirs = waits;
+    bool any = false;
+    for (device::FailureRecord& wait : theirs) {
+      if (wait.client != id || wait.kind == device::FailureKind::kInput) wait = {};
+      any = any || wait.kind != device::FailureKind::kNone;
+    }
+    if (any) absl::StrAppend(&text, TablesOf(*client, theirs));
+  }
+  return text;
+}
+
+std::string Node::Impl::TablesOf(NodeClient& client,
+                                 const std::vector<device::FailureRecord>& waits) {
+  std::vector<absl::Status> copied(num_ranks());
+  threads_->Execute([&](int rank) {
+    copied[rank] = client.CopyFlags(ranks_[rank]);
+    if (const absl::Status drained = Drain(ranks_[rank]); copied[rank].ok()) copied[rank] = drained;
+  });
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (copied[rank].ok()) continue;
+    return absl::StrCat("\nits flags cannot be read: ", FirstLine(WithRank(rank, copied[rank])));
+  }
+  std::string text;
+  for (const FlagTable& table : client.FlagTables(waits)) {
+    absl::StrAppend(&text, FlagTableText(table));
+  }
+  return text;
+}
+
 // ---- failure records
 
 device::FailurePort Node::Impl::failure_port(int rank, uint32_t client) const {
   return {.abort_word = &host_control_->abort_word,
-          .record = &host_control_->records[rank].record,
-          .claimed = &gpu_control_[rank]->claimed,
+          .records = host_control_->records[rank].record,
+          .claimed = gpu_control_[rank]->claimed,
           .deadline_ticks = static_cast<uint64_t>(absl::ToDoubleSeconds(timeout_) *
                                                   static_cast<double>(DeviceClockHz())),
           .client = client};
@@ -259,8 +325,9 @@ bool Node::Impl::AbortRaised() const {
   return std::atomic_ref<uint32_t>(host_control_->abort_word).load(std::memory_order_acquire) != 0;
 }
 
-bool Node::Impl::ReadRecord(int rank, device::FailureRecord* record) const {
-  device::FailureRecord& theirs = host_control_->records[rank].record;
+bool Node::Impl::ReadRecord(int rank, device::FailureKind kind,
+                            device::FailureRecord* record) const {
+  device::FailureRecord& theirs = host_control_->records[rank].record[device::RecordIndex(kind)];
   if (std::atomic_ref<uint32_t>(theirs.complete).load(std::memory_order_acquire) == 0) return false;
   *record = theirs;
   return true;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,14 +56,14 @@ class Node::Impl {
   // Pinned host memory, shared with all GPUs. Records apart, so that ranks do not share lines.
   struct HostControl {
     alignas(128) uint32_t abort_word;
-    struct alignas(128) Record {
-      device::FailureRecord record;
+    struct alignas(128) Records {
+      device::FailureRecord record[device::kRecordsOfARank];
     };
-    Record records[kMaxRanks];
+    Records records[kMaxRanks];
   };
   // In each GPU's memory.
   struct GpuControl {
-    alignas(128) uint32_t claimed;
+    alignas(128) uint32_t claimed[device::kRecordsOfARank];
     alignas(128) device::NodeBarrierState barrier;
   };
 
@@ -78,8 +79,16 @@ class Node::Impl {
   absl::Status Drain(Rank& rank);
   // All ranks are idle: the records that kernels have written go into log_.
   void CollectRecords();
-  // Brings node and clients back after a failure. An error leaves the node broken.
+  // After a failure: waits until all streams are idle, which all waits were told to leave. An error
+  // leaves the node broken.
+  absl::Status DrainAll();
+  // Then brings node and clients back. An error leaves the node broken.
   absl::Status Recover();
+
+  // What every rank waited for when the first wait expired, and how far the flags had come: lines
+  // to go below the sentence. Empty if no wait has expired.
+  std::string DescribeWaits();
+  std::string TablesOf(NodeClient& client, const std::vector<device::FailureRecord>& waits);
 
   // The meaning of a failure record, by the client that it belongs to.
   absl::Status DescribeRecord(int rank, const device::FailureRecord& record) const;
@@ -88,7 +97,8 @@ class Node::Impl {
   absl::Status WhyStopped() const;
 
   bool AbortRaised() const;
-  bool ReadRecord(int rank, device::FailureRecord* record) const;
+  // The rank's first failure, or its first wait that was told to leave. False if there is none.
+  bool ReadRecord(int rank, device::FailureKind kind, device::FailureRecord* record) const;
   void ResetHostControl();
 
   const Topology topology_;

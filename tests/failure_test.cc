@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/failure_log.h"
+#include "runtime/flag_table.h"
 #include "tests/node_fixture.h"
 
 namespace octet {
@@ -64,6 +65,17 @@ TEST(WithRank, KeepsPayloads) {
   absl::Status status = absl::InternalError("x");
   status.SetPayload("octet/test", absl::Cord("payload"));
   EXPECT_EQ(WithRank(0, status).GetPayload("octet/test"), absl::Cord("payload"));
+}
+
+TEST(FlagTable, IsAligned) {
+  FlagTable table = {.title = "flags of no kind", .rows = {}};
+  table.rows.push_back({.rank = 0, .expected = "7", .peers = {{"7", false}, {"6", true}}});
+  table.rows.push_back({.rank = 11, .expected = "1000", .peers = {{"0", true}, {"1000", false}}});
+  EXPECT_EQ(FlagTableText(table),
+            "\nflags of no kind, * behind"
+            "\n           expected  0      1"
+            "\n  rank 0          7  7      6*"
+            "\n  rank 11      1000  0*  1000");
 }
 
 TEST(FailureLog, IsOkWhenEmpty) {

@@ -232,8 +232,13 @@ class RecoveryTest : public NodeTest {
         return is(StatusCode::kDataLoss, culprit, "as planned");
       case Kind::kSilent:
         is(StatusCode::kDeadlineExceeded, "rank ", absl::StrCat("for rank ", fault.rank, "'s "));
+        is(StatusCode::kDeadlineExceeded, "rank ",
+           fault.point == Point::kStart ? "dispatch-" : "combine-");
+        // Below it, the rank that waits for nobody and the others' flags.
+        is(StatusCode::kDeadlineExceeded, "rank ",
+           absl::StrCat("\n  rank ", fault.rank, ": no wait\n"));
         return is(StatusCode::kDeadlineExceeded, "rank ",
-                  fault.point == Point::kStart ? "dispatch-" : "combine-");
+                  fault.point == Point::kStart ? "\nrow counts: " : "\ncombined rows: ");
       case Kind::kLeaves:
         return is(StatusCode::kAborted, "rank ",
                   absl::StrCat("rank ", fault.rank, " has left Run"));

@@ -355,6 +355,13 @@ TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("dispatch-receive waited"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("for rank 3's"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("expected epoch 1, seen 0"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\n  rank 3: no wait\n"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("\nrow counts: epoch seen from each rank, * behind\n"
+                        "          expected  0   1   2   3\n"
+                        "  rank 0         1  1   1   1   0*\n"
+                        "  rank 1         1  1   1   1   0*\n"
+                        "  rank 2         1  1   1   1   0*"));
   EXPECT_OK(harness_->Step(input));
 }
 
@@ -375,6 +382,17 @@ TEST_P(StrategyTest, SilentPeerInCombine) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("combine-receive waited"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("for rank 1's"));
+  EXPECT_THAT(std::string(status.message()),
+              GetParam().flags == Flags::kToken
+                  // Each token has two experts on each rank.
+                  ? HasSubstr("\ncombined rows: arrived / to come back from each rank, * behind\n"
+                              "            0     1     2\n"
+                              "  rank 0  8/8   0/8*  8/8\n"
+                              "  rank 2  8/8   0/8*  8/8")
+                  : HasSubstr("\ncombine source flags: epoch seen from each rank, * behind\n"
+                              "          expected  0   1   2\n"
+                              "  rank 0         1  1   0*  1\n"
+                              "  rank 2         1  1   0*  1"));
   EXPECT_OK(harness_->Step(input));
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +64,42 @@ SiteText TextOf(Site site) {
       return {"dispatch-send", "expert id"};
   }
   return {"direct", "flag"};
+}
+
+// The title of a table of such flags, and whether its cells are epochs; else they are rows.
+struct FlagWords {
+  absl::string_view title;
+  bool by_epoch;
+};
+FlagWords WordsOf(Site site) {
+  switch (site) {
+    case Site::kDispatchCredit:
+      return {"dispatch credits: epoch seen from each rank", true};
+    case Site::kDispatchCount:
+      return {"row counts: epoch seen from each rank", true};
+    case Site::kDispatchToken:
+      return {"dispatched rows: arrived / announced by each rank", false};
+    case Site::kDispatchSource:
+      return {"dispatch source flags: epoch seen from each rank", true};
+    case Site::kCombineCredit:
+      return {"combine credits: epoch seen from each rank", true};
+    case Site::kCombineToken:
+      return {"combined rows: arrived / to come back from each rank", false};
+    case Site::kCombineSource:
+      return {"combine source flags: epoch seen from each rank", true};
+    case Site::kExpertOutOfRange:
+    case Site::kExpertTwice:
+      break;
+  }
+  return {"flags", true};
+}
+
+// An epoch as people read it: the number of the call since the last recovery.
+uint64_t CallOf(uint64_t epoch) { return epoch & ((uint64_t{1} << kCallBits) - 1); }
+
+uint64_t ExpectedEpoch(const device::FailureRecord& wait) {
+  return static_cast<Site>(wait.site) == Site::kDispatchCount ? device::EpochOf(wait.expected)
+                                                              : wait.expected;
 }
 
 absl::Status RefusedInput(int rank, const device::FailureRecord& record, int topk) {
@@ -262,11 +299,117 @@ absl::Status Direct::Describe(int rank, const device::FailureRecord& record) con
   if (record.kind == device::FailureKind::kInput) return RefusedInput(rank, record, config_.topk);
   const SiteText text = TextOf(static_cast<Site>(record.site));
   device::FailureRecord plain = record;
-  if (static_cast<Site>(record.site) == Site::kDispatchCount) {
-    plain.expected = device::EpochOf(record.expected);
-    plain.seen = device::EpochOf(record.seen);
-  }
+  const bool count = static_cast<Site>(record.site) == Site::kDispatchCount;
+  plain.expected = CallOf(ExpectedEpoch(record));
+  plain.seen = CallOf(count ? device::EpochOf(record.seen) : record.seen);
   return DeadlineStatus(rank, text.phase, text.flag, plain, DeviceTicks(record.waited_ticks));
+}
+
+absl::Status Direct::CopyFlags(Rank& rank) {
+  RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
+  const char* base = peers_[static_cast<size_t>(rank.rank())].base[rank.rank()];
+  mine.flags.resize(layout_.control_bytes / sizeof(Flag));
+  return OCTET_GPU(hipMemcpyAsync(mine.flags.data(), base, layout_.control_bytes,
+                                  hipMemcpyDeviceToHost, rank.stream()));
+}
+
+std::vector<FlagTable> Direct::FlagTables(absl::Span<const device::FailureRecord> waits) {
+  std::map<Site, FlagTable> tables;
+  for (int rank = 0; rank < node_.num_ranks(); ++rank) {
+    const device::FailureRecord& wait = waits[static_cast<size_t>(rank)];
+    if (wait.kind == device::FailureKind::kNone) continue;
+    const auto site = static_cast<Site>(wait.site);
+    const FlagWords words = WordsOf(site);
+    FlagTable& table = tables[site];
+    table.title = std::string(words.title);
+    FlagTable::Row row;
+    row.rank = rank;
+    if (words.by_epoch) row.expected = absl::StrCat(CallOf(ExpectedEpoch(wait)));
+    for (int peer = 0; peer < node_.num_ranks(); ++peer) {
+      row.peers.push_back(FlagCell(rank, peer, wait));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  for (RankState& rank : ranks_) rank.flags = {};
+  std::vector<FlagTable> result;
+  for (auto& [site, table] : tables) result.push_back(std::move(table));
+  return result;
+}
+
+FlagTable::Cell Direct::FlagCell(int rank, int peer, const device::FailureRecord& wait) {
+  const auto base_of = [this](int of) {
+    return reinterpret_cast<char*>(ranks_[static_cast<size_t>(of)].flags.data());
+  };
+  char* mine = base_of(rank);
+  const uint64_t epoch = ExpectedEpoch(wait);
+  const auto by_epoch = [epoch](uint64_t seen) {
+    return FlagTable::Cell{absl::StrCat(CallOf(seen)), seen < epoch};
+  };
+  const auto by_rows = [](int arrived, int announced) {
+    return FlagTable::Cell{absl::StrCat(arrived, "/", announced), arrived < announced};
+  };
+  const auto has_come = [&](const auto& flag_of_part) {
+    for (int part = 0; part < layout_.row_parts; ++part) {
+      if (flag_of_part(part) < epoch) return false;
+    }
+    return true;
+  };
+
+  switch (static_cast<Site>(wait.site)) {
+    case Site::kDispatchCredit:
+      return by_epoch(*Layout::FlagOf(mine, layout_.credits, peer));
+    case Site::kCombineCredit:
+      return by_epoch(*Layout::FlagOf(mine, layout_.combine_credits, peer));
+    case Site::kDispatchSource:
+      return by_epoch(*Layout::FlagOf(mine, layout_.source_flags, peer));
+    case Site::kCombineSource:
+      return by_epoch(*Layout::FlagOf(mine, layout_.combine_source_flags, peer));
+    case Site::kDispatchCount: {
+      uint64_t seen = UINT64_MAX;
+      for (int expert = 0; expert < layout_.num_local_experts; ++expert) {
+        seen = std::min(seen, device::EpochOf(*layout_.Count(mine, epoch, peer, expert)));
+      }
+      return by_epoch(seen);
+    }
+    case Site::kDispatchToken: {
+      int announced = 0;
+      for (int expert = 0; expert < layout_.num_local_experts; ++expert) {
+        const uint64_t count = *layout_.Count(mine, epoch, peer, expert);
+        if (device::EpochOf(count) == epoch) announced += static_cast<int>(device::CountOf(count));
+      }
+      announced = std::min(announced, layout_.slots_per_source);
+      int arrived = 0;
+      for (int slot = 0; slot < announced; ++slot) {
+        arrived +=
+            has_come([&](int part) { return layout_.PacketOf(mine, peer, slot, part)->flag; }) ? 1
+                                                                                               : 0;
+      }
+      return by_rows(arrived, announced);
+    }
+    case Site::kCombineToken: {
+      // What the peer has received of this rank's last dispatch is what it has to send back.
+      char* theirs = base_of(peer);
+      uint64_t dispatch = 1;
+      for (int slot = 0; slot < layout_.slots_per_source; ++slot) {
+        dispatch = std::max(dispatch, layout_.PacketOf(theirs, rank, slot, 0)->flag);
+      }
+      int announced = 0;
+      int arrived = 0;
+      for (int slot = 0; slot < layout_.slots_per_source; ++slot) {
+        const Packet& packet = *layout_.PacketOf(theirs, rank, slot, 0);
+        if (packet.flag != dispatch) continue;
+        ++announced;
+        const int flat = packet.source.token * layout_.topk + packet.source.k;
+        arrived +=
+            has_come([&](int part) { return *layout_.CombineFlag(mine, flat, part); }) ? 1 : 0;
+      }
+      return by_rows(arrived, announced);
+    }
+    case Site::kExpertOutOfRange:
+    case Site::kExpertTwice:
+      break;
+  }
+  return {};
 }
 
 absl::Status Direct::CheckDispatch(Rank& rank, const DispatchArgs& args) const {

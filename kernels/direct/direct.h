@@ -21,6 +21,7 @@
 #include "kernels/direct/layout.h"
 #include "kernels/expert_parallel.h"
 #include "runtime/device_memory.h"
+#include "runtime/flag_table.h"
 #include "runtime/node.h"
 
 namespace octet::direct {
@@ -61,6 +62,7 @@ class Direct final : public ExpertParallel, private NodeClient {
     DeviceMemory sources;
     DeviceMemory expert_counts;
     DeviceMemory expert_offsets;
+    std::vector<Flag> flags;  // a copy of the control memory, from CopyFlags to FlagTables
     // What ResetControl copies to the GPU, until the stream is drained.
     std::vector<Flag> reset_credits;
     std::vector<char> reset_state;
@@ -77,7 +79,12 @@ class Direct final : public ExpertParallel, private NodeClient {
 
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
+  absl::Status CopyFlags(Rank& rank) override;
+  std::vector<FlagTable> FlagTables(absl::Span<const device::FailureRecord> waits) override;
   absl::Status Recover(Rank& rank) override;
+
+  // The words that `rank` waits for of `peer`, as CopyFlags found them.
+  FlagTable::Cell FlagCell(int rank, int peer, const device::FailureRecord& wait);
 
   absl::Status CheckDispatch(Rank& rank, const DispatchArgs& args) const;
   // That `handle` is the rank's last dispatch and has come just to `stage`.

@@ -11,10 +11,11 @@ enum class FailureKind : uint32_t {
   kNone = 0,
   kDeadline = 1,  // a wait expired
   kInput = 2,     // the caller's data was refused on the device
+  kReleased = 3,  // no failure: a wait was told to leave, since something had failed elsewhere
 };
 
-// One per rank, in pinned host memory. The first failure of a rank fills it; later ones are
-// dropped.
+// In pinned host memory, two for each rank: what failed first there, and the first wait that was
+// told to leave. Whatever comes later is dropped.
 struct FailureRecord {
   uint32_t complete;  // 1, stored last with release at system scope
   FailureKind kind;
@@ -27,12 +28,15 @@ struct FailureRecord {
   uint64_t waited_ticks;
 };
 
+inline constexpr int kRecordsOfARank = 2;
+constexpr int RecordIndex(FailureKind kind) { return kind == FailureKind::kReleased ? 1 : 0; }
+
 // How a kernel takes part in the node's failure protocol: a kernel parameter, made by
 // Rank::failure_port().
 struct FailurePort {
-  uint32_t* abort_word;   // pinned host memory, one for the node: not 0 tells every wait to leave
-  FailureRecord* record;  // this rank's
-  uint32_t* claimed;      // this GPU's memory: the first failure exchanges 0 for 1
+  uint32_t* abort_word;    // pinned host memory, one for the node: not 0 tells every wait to leave
+  FailureRecord* records;  // this rank's, by RecordIndex
+  uint32_t* claimed;       // this GPU's memory, one for each record: who comes first makes it 1
   uint64_t deadline_ticks;
   uint32_t client;
 };

@@ -20,11 +20,13 @@ namespace octet::device {
 inline constexpr uint32_t kPollsPerClockCheck = 256;
 inline constexpr uint64_t kTicksPerAbortCheck = kClockHz / 1000;
 
-// Tells the whole node to stop waiting. The first failure of this rank is written down.
+// Writes down what happened if it is the rank's first of its kind and, if it is a failure, tells
+// the whole node to stop waiting.
 __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Site& site,
                             uint64_t expected, uint64_t seen, uint64_t waited_ticks) {
-  if (ExchangeRelaxed<Scope::kDevice>(port.claimed, 1U) == 0) {
-    FailureRecord* record = port.record;
+  const int index = RecordIndex(kind);
+  if (ExchangeRelaxed<Scope::kDevice>(port.claimed + index, 1U) == 0) {
+    FailureRecord* record = port.records + index;
     record->kind = kind;
     record->client = port.client;
     record->site = site.site;
@@ -35,7 +37,7 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
     record->waited_ticks = waited_ticks;
     StoreRelease<Scope::kSystem>(&record->complete, 1U);
   }
-  StoreRelease<Scope::kSystem>(port.abort_word, 1U);
+  if (kind != FailureKind::kReleased) StoreRelease<Scope::kSystem>(port.abort_word, 1U);
 }
 
 // Polls `word` until `arrived(value)`. True with acquire semantics at system scope once it has;
@@ -54,13 +56,16 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
       if (++polls % kPollsPerClockCheck == 0) {
         const uint64_t now = Clock();
         if (start == 0) start = abort_checked = now;
-        if (now - start > port.deadline_ticks) {
-          Fail(port, FailureKind::kDeadline, site, expected, seen, now - start);
-          return false;
-        }
-        if (now - abort_checked > kTicksPerAbortCheck) {
+        const bool expired = now - start > port.deadline_ticks;
+        bool released = false;
+        if (!expired && now - abort_checked > kTicksPerAbortCheck) {
           abort_checked = now;
-          if (LoadRelaxed<Scope::kSystem>(port.abort_word) != 0) return false;
+          released = LoadRelaxed<Scope::kSystem>(port.abort_word) != 0;
+        }
+        if (expired || released) {
+          Fail(port, expired ? FailureKind::kDeadline : FailureKind::kReleased, site, expected,
+               seen, now - start);
+          return false;
         }
       }
       Pause(polls);
