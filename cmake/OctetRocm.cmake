@@ -18,7 +18,7 @@ if(EXISTS ${OCTET_ROCM_PATH}/include/hip/hip_runtime.h)
   find_program(CMAKE_HIP_COMPILER NAMES amdclang++ clang++
                HINTS ${OCTET_ROCM_PATH}/lib/llvm/bin ${OCTET_ROCM_PATH}/llvm/bin REQUIRED)
 else()
-  if(NOT EXISTS ${OCTET_ROCM_PATH}/flags)
+  if(NOT EXISTS ${OCTET_ROCM_PATH}/usr/include/rccl/rccl.h)  # unpacked, and by the present script
     message(STATUS "No ROCm in ${OCTET_ROCM_PATH}: unpacking HIP headers and device libraries there")
     execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup_rocm.sh ${OCTET_ROCM_PATH}
                     RESULT_VARIABLE rocm_setup)

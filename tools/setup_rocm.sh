@@ -1,10 +1,11 @@
 #!/bin/bash
 # Unpacks what compiling for AMD GPUs needs into a folder of its own, on a Debian machine without
-# ROCm: HIP headers and device libraries from a newer Debian suite, and a stub to link with.
+# ROCm: HIP, hipCUB and RCCL headers and device libraries from a newer Debian suite, and a stub to
+# link with.
 #
 #   tools/setup_rocm.sh DIR [SUITE...]       default suites: experimental sid trixie, first that has it
 #
-# About 1 MB is downloaded and nothing is installed: apt runs with a state of its own below DIR and
+# About 1.5 MB is downloaded and nothing is installed: apt runs with a state of its own below DIR and
 # takes the mirror from the machine's own sources. DIR is replaced as a whole, at the end. DIR/flags
 # receives the compiler flags that this version needs; CMake reads them (cmake/OctetRocm.cmake).
 #
@@ -51,7 +52,8 @@ unpack() {
   device_libraries=$(apt-cache "${options[@]}" pkgnames rocm-device-libs- | sort -V | tail -1)
   [ -n "$device_libraries" ] || return 1
   (cd "$apt/debs" &&
-    apt-get "${options[@]}" -qq download libamdhip64-dev "$device_libraries") || return 1
+    apt-get "${options[@]}" -qq download libamdhip64-dev "$device_libraries" \
+      libhipcub-dev librocprim-dev librccl-dev) || return 1
   for package in "$apt"/debs/*.deb; do dpkg-deb -x "$package" "$tree" || return 1; done
 }
 

@@ -1,8 +1,12 @@
 #include "tools/contenders/contender.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/contenders/memcpy_transport.h"
+#include "tools/contenders/nccl_contender.h"
+#include "tools/contenders/sorted_exchange.h"
 
 namespace octet {
 namespace {
@@ -29,12 +33,36 @@ class StrategyContender final : public Contender {
   const absl::string_view summary_;
 };
 
+class MemcpyContender final : public Contender {
+ public:
+  explicit MemcpyContender(Node& node) : node_(node) {}
+
+  absl::string_view name() const override { return "memcpy_peer"; }
+  absl::string_view summary() const override {
+    return "rows sorted by expert, carried by the copy engines (hipMemcpyPeerAsync)";
+  }
+  bool is_peer() const override { return true; }
+  absl::Status Available() const override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
+      const EpConfig& config, const ExpertParallelOptions& /*options*/) override {
+    return SortedExchange::Create(node_, config,
+                                  std::make_unique<MemcpyTransport>(node_.num_ranks()));
+  }
+
+ private:
+  Node& node_;
+};
+
 }  // namespace
 
 std::vector<std::unique_ptr<Contender>> MakeContenders(Node& node) {
   std::vector<std::unique_ptr<Contender>> contenders;
   contenders.push_back(std::make_unique<StrategyContender>(
       node, Strategy::kDirect, "every (token, k) by itself, straight to its expert and home"));
+  contenders.push_back(std::make_unique<MemcpyContender>(node));
+  if (std::unique_ptr<Contender> nccl = MakeNcclContender(node)) {
+    contenders.push_back(std::move(nccl));
+  }
   return contenders;
 }
 

@@ -101,6 +101,7 @@ using hipStream_t = cudaStream_t;
 #define hipMemGetInfo cudaMemGetInfo
 #define hipMemcpy cudaMemcpy
 #define hipMemcpyAsync cudaMemcpyAsync
+#define hipMemcpyPeerAsync cudaMemcpyPeerAsync
 #define hipMemset cudaMemset
 #define hipMemsetAsync cudaMemsetAsync
 #define hipOccupancyMaxActiveBlocksPerMultiprocessor cudaOccupancyMaxActiveBlocksPerMultiprocessor

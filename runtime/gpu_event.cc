@@ -1,0 +1,54 @@
+#include "runtime/gpu_event.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "runtime/backoff.h"
+#include "runtime/cpu_affinity.h"
+#include "runtime/gpu_status.h"
+
+namespace octet {
+
+GpuEvent::~GpuEvent() {
+  if (event_ != nullptr) static_cast<void>(hipEventDestroy(event_));
+}
+
+absl::StatusOr<GpuEvent> GpuEvent::Create() {
+  GpuEvent event;
+  OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event.event_));
+  return event;
+}
+
+absl::Status GpuEvent::Record(hipStream_t stream) {
+  return OCTET_GPU(hipEventRecord(event_, stream));
+}
+
+absl::Status GpuEvent::Hold(hipStream_t stream) const {
+  return OCTET_GPU(hipStreamWaitEvent(stream, event_, 0));
+}
+
+absl::Status GpuEvent::Wait(Rank& rank, absl::string_view what) const {
+  const absl::Time deadline = absl::Now() + rank.node().timeout();
+  Backoff backoff(static_cast<size_t>(rank.num_ranks()) <= AllowedCpus().size());
+  while (true) {
+    const hipError_t error = hipEventQuery(event_);
+    if (error == hipSuccess) return absl::OkStatus();
+    if (error != hipErrorNotReady) return GpuStatus(error, "hipEventQuery");
+    static_cast<void>(hipGetLastError());
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("rank ", rank.rank(), ": ", what,
+                                                      " did not come within ",
+                                                      absl::FormatDuration(rank.node().timeout())));
+    }
+    backoff.Wait();
+  }
+}
+
+absl::StatusOr<double> GpuEvent::MicrosecondsSince(const GpuEvent& start) const {
+  constexpr double kMicrosPerMilli = 1e3;
+  float millis = 0;
+  OCTET_RETURN_IF_GPU_ERROR(hipEventElapsedTime(&millis, start.event_, event_));
+  return static_cast<double>(millis) * kMicrosPerMilli;
+}
+
+}  // namespace octet

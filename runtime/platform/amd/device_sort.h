@@ -1,0 +1,23 @@
+// A stable sort of pairs in a GPU's memory, by hipCUB. The contract is described in
+// runtime/platform/nvidia/device_sort.h and is the same on every platform.
+#ifndef OCTET_RUNTIME_PLATFORM_AMD_DEVICE_SORT_H_
+#define OCTET_RUNTIME_PLATFORM_AMD_DEVICE_SORT_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <hipcub/device/device_radix_sort.hpp>
+
+namespace octet::device {
+
+inline hipError_t SortPairs(void* temp, size_t* temp_bytes, const uint32_t* keys,
+                            uint32_t* sorted_keys, const int32_t* values, int32_t* sorted_values,
+                            int n, int key_bits, hipStream_t stream) {
+  return hipcub::DeviceRadixSort::SortPairs(temp, *temp_bytes, keys, sorted_keys, values,
+                                            sorted_values, n, 0, key_bits, stream);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_AMD_DEVICE_SORT_H_

@@ -1,0 +1,31 @@
+// A stable sort of pairs in a GPU's memory, by the platform's own library.
+//
+// The three files runtime/platform/{amd,nvidia,emulation}/device_sort.h declare the same function
+// with the same contract. For .hip files only, and not for those of strategies: a sort is several
+// launches.
+//
+//   SortPairs   sorted_values is a permutation of values by ascending key, equal keys in the order
+//               that they had; sorted_keys are the keys in that order. Only the low `key_bits` bits
+//               of keys may be set. Inputs stay as they are. With temp = nullptr nothing is done
+//               but *temp_bytes set, to what a sort of `n` pairs or fewer needs.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_SORT_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_SORT_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cub/device/device_radix_sort.cuh>
+
+namespace octet::device {
+
+inline hipError_t SortPairs(void* temp, size_t* temp_bytes, const uint32_t* keys,
+                            uint32_t* sorted_keys, const int32_t* values, int32_t* sorted_values,
+                            int n, int key_bits, hipStream_t stream) {
+  return cub::DeviceRadixSort::SortPairs(temp, *temp_bytes, keys, sorted_keys, values,
+                                         sorted_values, n, 0, key_bits, stream);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_SORT_H_

@@ -1,0 +1,229 @@
+#include "tools/contenders/sorted_exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/gpu_status.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kVecBytes = 16;
+constexpr int kBlocksPerUnit = 4;
+constexpr int kThreads = 512;
+
+SortedRowsShape RowsShape(const EpConfig& config, int num_ranks) {
+  return {
+      .num_ranks = num_ranks,
+      .num_experts = config.num_experts,
+      .num_local_experts = config.num_local_experts(num_ranks),
+      .topk = config.topk,
+      .row_vecs = static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes)};
+}
+
+}  // namespace
+
+// One rank's memory, and the call that it is in.
+struct SortedExchange::RankState {
+  ExchangeBuffers buffers;
+  std::vector<DeviceMemory> owned;
+  DeviceMemory temp;
+  PinnedMemory pinned;
+  uint64_t calls = 0;
+};
+
+absl::StatusOr<std::unique_ptr<ExpertParallel>> SortedExchange::Create(
+    Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport) {
+  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
+  auto exchange = absl::WrapUnique(new SortedExchange(node, config, std::move(transport)));
+  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return exchange->InitRank(rank); }));
+  std::vector<ExchangeBuffers*> buffers;
+  for (const std::unique_ptr<RankState>& rank : exchange->ranks_) buffers.push_back(&rank->buffers);
+  OCTET_RETURN_IF_ERROR(
+      node.Run([&](Rank& rank) { return exchange->transport_->Prepare(rank, buffers); }));
+  return exchange;
+}
+
+SortedExchange::SortedExchange(Node& node, const EpConfig& config,
+                               std::unique_ptr<RowTransport> transport)
+    : node_(node),
+      config_(config),
+      shape_(RowsShape(config, node.num_ranks())),
+      launch_({.blocks = node.topology().gpus[0].num_compute_units * kBlocksPerUnit,
+               .threads = kThreads}),
+      max_rows_(node.num_ranks() * config.max_tokens_per_rank *
+                std::min(config.topk, shape_.num_local_experts)),
+      transport_(std::move(transport)) {
+  for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
+}
+
+SortedExchange::~SortedExchange() = default;
+
+absl::Status SortedExchange::InitRank(Rank& rank) {
+  RankState& mine = StateOf(rank);
+  ExchangeBuffers& buffers = mine.buffers;
+  const auto experts = static_cast<size_t>(config_.num_experts);
+  const auto flats =
+      static_cast<size_t>(config_.max_tokens_per_rank) * static_cast<size_t>(config_.topk);
+  const auto rows = static_cast<size_t>(max_rows_);
+  const auto num_local = static_cast<size_t>(shape_.num_local_experts);
+  const auto allocate = [&mine](auto** pointer, size_t bytes) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(bytes));
+    *pointer = memory.as<std::remove_pointer_t<std::remove_pointer_t<decltype(pointer)>>>();
+    mine.owned.push_back(std::move(memory));
+    return absl::OkStatus();
+  };
+  buffers.row_bytes = static_cast<size_t>(shape_.row_vecs) * kVecBytes;
+  buffers.num_ranks = shape_.num_ranks;
+  buffers.num_local_experts = shape_.num_local_experts;
+  SortedSide& sorted = buffers.sorted;
+  ArrivedSide& arrived = buffers.arrived;
+  for (uint32_t** keys : {&sorted.keys, &sorted.sorted_keys}) {
+    OCTET_RETURN_IF_ERROR(allocate(keys, flats * sizeof(uint32_t)));
+  }
+  for (int32_t** each : {&sorted.flats, &sorted.sorted_flats, &sorted.position}) {
+    OCTET_RETURN_IF_ERROR(allocate(each, flats * sizeof(int32_t)));
+  }
+  for (int32_t** counts : {&sorted.counts, &arrived.counts, &arrived.place}) {
+    OCTET_RETURN_IF_ERROR(allocate(counts, experts * sizeof(int32_t)));
+  }
+  OCTET_RETURN_IF_ERROR(allocate(&sorted.rows, flats * buffers.row_bytes));
+  OCTET_RETURN_IF_ERROR(allocate(&arrived.first, (experts + 1) * sizeof(int32_t)));
+  OCTET_RETURN_IF_ERROR(allocate(&arrived.flats, rows * sizeof(int32_t)));
+  OCTET_RETURN_IF_ERROR(allocate(&arrived.rows, rows * buffers.row_bytes));
+  OCTET_RETURN_IF_ERROR(allocate(&arrived.expert_counts, num_local * sizeof(int32_t)));
+  OCTET_RETURN_IF_ERROR(allocate(&arrived.expert_offsets, (num_local + 1) * sizeof(int32_t)));
+  OCTET_RETURN_IF_ERROR(allocate(&arrived.sources, rows * sizeof(RowSource)));
+  OCTET_RETURN_IF_ERROR(allocate(&arrived.x, rows * buffers.row_bytes));
+
+  size_t temp_bytes = 0;
+  OCTET_RETURN_IF_GPU_ERROR(
+      SortFlatsBytes(static_cast<int>(flats), config_.num_experts, &temp_bytes));
+  OCTET_ASSIGN_OR_RETURN(mine.temp, DeviceMemory::Allocate(temp_bytes));
+  OCTET_ASSIGN_OR_RETURN(mine.pinned, PinnedMemory::Allocate(2 * experts * sizeof(int32_t)));
+  buffers.sent_counts = mine.pinned.as<int32_t>();
+  buffers.arrived_counts = buffers.sent_counts + experts;
+  buffers.sent.resize(static_cast<size_t>(shape_.num_ranks));
+  buffers.received.resize(static_cast<size_t>(shape_.num_ranks));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DispatchHandle> SortedExchange::DispatchSend(Rank& rank, const DispatchArgs& args) {
+  if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
+    return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
+                                                   "; it must be from 0 to max_tokens_per_rank, ",
+                                                   config_.max_tokens_per_rank));
+  }
+  RankState& mine = StateOf(rank);
+  const SortedSide& sorted = mine.buffers.sorted;
+  const int flats = args.num_tokens * config_.topk;
+  OCTET_RETURN_IF_GPU_ERROR(LaunchSortFlats(shape_, sorted, args.topk_idx, flats,
+                                            mine.temp.as<void>(), mine.temp.bytes(), launch_,
+                                            rank.stream()));
+  OCTET_RETURN_IF_ERROR(transport_->StartCounts(rank));
+  // While the counts are on their way.
+  OCTET_RETURN_IF_GPU_ERROR(LaunchGather(shape_, sorted, args.x, flats, launch_, rank.stream()));
+  OCTET_RETURN_IF_ERROR(transport_->FinishCounts(rank));
+  OCTET_RETURN_IF_ERROR(transport_->Exchange(rank, Direction::kToExperts));
+  return DispatchHandle{++mine.calls, args.num_tokens, args.topk_idx, args.topk_weights};
+}
+
+absl::StatusOr<Received> SortedExchange::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
+  const ExchangeBuffers& buffers = StateOf(rank).buffers;
+  const ArrivedSide& arrived = buffers.arrived;
+  const int wave_size = node_.topology().gpus[0].wave_size;
+  OCTET_RETURN_IF_GPU_ERROR(LaunchPlan(shape_, arrived, wave_size, rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(LaunchPlace(shape_, arrived, launch_, rank.stream()));
+  Received received;
+  received.x = arrived.x;
+  received.expert_counts = arrived.expert_counts;
+  received.expert_offsets = arrived.expert_offsets;
+  received.sources = arrived.sources;
+  received.row_bytes = buffers.row_bytes;
+  received.max_rows = max_rows_;
+  received.handle = handle;
+  return received;
+}
+
+absl::Status SortedExchange::CombineSend(Rank& rank, const DispatchHandle& handle,
+                                         const CombineArgs& args) {
+  if (handle.call != StateOf(rank).calls) {
+    return absl::FailedPreconditionError(absl::StrCat("the handle is of dispatch ", handle.call,
+                                                      " of this rank, whose last is ",
+                                                      StateOf(rank).calls));
+  }
+  OCTET_RETURN_IF_GPU_ERROR(LaunchReturn(shape_, StateOf(rank).buffers.arrived, args.expert_out,
+                                         args.expert_scale, config_.dtype == DType::kFloat16,
+                                         launch_, rank.stream()));
+  return transport_->Exchange(rank, Direction::kHome);
+}
+
+absl::Status SortedExchange::CombineReceive(Rank& rank, const DispatchHandle& handle,
+                                            const CombineArgs& args) {
+  return OCTET_GPU(LaunchSum(shape_, StateOf(rank).buffers.sorted, handle.topk_weights,
+                             handle.num_tokens, config_.dtype == DType::kFloat16, args.y, launch_,
+                             rank.stream()));
+}
+
+absl::StatusOr<Received> SortedExchange::Dispatch(Rank& rank, const DispatchArgs& args) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, DispatchSend(rank, args));
+  return DispatchReceive(rank, handle);
+}
+
+absl::Status SortedExchange::Combine(Rank& rank, const DispatchHandle& handle,
+                                     const CombineArgs& args) {
+  OCTET_RETURN_IF_ERROR(CombineSend(rank, handle, args));
+  return CombineReceive(rank, handle, args);
+}
+
+absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {
+  const ExchangeBuffers& buffers = StateOf(rank).buffers;
+  const ArrivedSide& arrived = buffers.arrived;
+  if (num_rows < 0 || num_rows > max_rows_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", max_rows_));
+  }
+  const auto rows = static_cast<size_t>(num_rows);
+  const auto num_local = static_cast<size_t>(shape_.num_local_experts);
+  const std::array<std::pair<void*, size_t>, 5> fills = {{
+      {arrived.x, rows * buffers.row_bytes},
+      {arrived.rows, rows * buffers.row_bytes},
+      {arrived.sources, rows * sizeof(RowSource)},
+      {arrived.expert_counts, num_local * sizeof(int32_t)},
+      {arrived.expert_offsets, (num_local + 1) * sizeof(int32_t)},
+  }};
+  for (const auto& [memory, bytes] : fills) {
+    OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(memory, 0xff, bytes, rank.stream()));
+  }
+  return absl::OkStatus();
+}
+
+Traffic SortedExchange::CountTraffic(int rank, absl::Span<const int32_t> topk_idx,
+                                     int64_t beside_row) const {
+  const auto row_bytes = static_cast<int64_t>(static_cast<size_t>(shape_.row_vecs) * kVecBytes);
+  Traffic traffic;
+  int64_t remote = 0;
+  for (const int32_t id : topk_idx) {
+    if (id < 0) continue;
+    ++traffic.rows;
+    remote += id / shape_.num_local_experts != rank ? 1 : 0;
+  }
+  traffic.logical_bytes = traffic.rows * row_bytes;
+  traffic.wire_bytes = remote * (row_bytes + beside_row);
+  return traffic;
+}
+
+Traffic SortedExchange::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  Traffic traffic = CountTraffic(rank, topk_idx, sizeof(int32_t));
+  traffic.wire_bytes += transport_->CountBytes(shape_.num_ranks, shape_.num_local_experts);
+  return traffic;
+}
+
+Traffic SortedExchange::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  return CountTraffic(rank, topk_idx, 0);
+}
+
+}  // namespace octet

@@ -1,0 +1,114 @@
+// Dispatch and combine as they are written today on top of an all-to-all of somebody else's: tokens
+// sorted by expert with a library's radix sort, counts exchanged and brought to the host, rows
+// packed by destination, sent, and put in place; the mirror image and a weighted sum for combine.
+//
+// What carries the bytes is a RowTransport. All else is the same for all of them.
+#ifndef OCTET_TOOLS_CONTENDERS_SORTED_EXCHANGE_H_
+#define OCTET_TOOLS_CONTENDERS_SORTED_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_event.h"
+#include "runtime/node.h"
+#include "runtime/pinned_memory.h"
+#include "tools/contenders/sorted_rows.h"
+
+namespace octet {
+
+// Rows that follow each other in memory.
+struct RowSegment {
+  int64_t first = 0;
+  int64_t rows = 0;
+};
+
+// One rank's memory on both sides of an exchange, of the same sizes on all ranks.
+struct ExchangeBuffers {
+  SortedSide sorted;    // this rank's rows on their way to experts and home
+  ArrivedSide arrived;  // this rank's experts' rows
+  size_t row_bytes;
+  int num_ranks;
+  int num_local_experts;
+  // In pinned memory, [R][L]: sorted.counts, and arrived.counts.
+  int32_t* sent_counts;
+  int32_t* arrived_counts;
+  // By peer, after FinishCounts: where the rows of the two sides lie that are exchanged with it.
+  std::vector<RowSegment> sent;
+  std::vector<RowSegment> received;
+};
+
+enum class Direction {
+  kToExperts,  // sorted rows and flats become arrived rows and flats
+  kHome,       // arrived rows become sorted rows
+};
+
+// Carries bytes between GPUs. One for all ranks; each calls for itself, all in the same order.
+class RowTransport {
+ public:
+  virtual ~RowTransport() = default;
+  virtual absl::string_view name() const = 0;
+
+  // Once, before all else: the memory of all ranks.
+  virtual absl::Status Prepare(Rank& rank, const std::vector<ExchangeBuffers*>& buffers) = 0;
+
+  // Enqueues what brings sorted.counts of all ranks to arrived.counts and to the host.
+  virtual absl::Status StartCounts(Rank& rank) = 0;
+  // Waits on the host for that and fills sent and received; arrived.counts is right in stream
+  // order.
+  virtual absl::Status FinishCounts(Rank& rank) = 0;
+
+  // Enqueues the exchange of rows.
+  virtual absl::Status Exchange(Rank& rank, Direction direction) = 0;
+
+  // Bytes that one rank's exchange of counts stores into other GPUs.
+  virtual int64_t CountBytes(int num_ranks, int num_local_experts) const = 0;
+};
+
+class SortedExchange final : public ExpertParallel {
+ public:
+  // Not during Run. The node must outlive it.
+  static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
+      Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport);
+  ~SortedExchange() override;
+
+  const EpConfig& config() const override { return config_; }
+  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) override;
+  absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args) override;
+  absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) override;
+  absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
+  absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
+                           const CombineArgs& args) override;
+  absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
+                              const CombineArgs& args) override;
+  absl::Status Poison(Rank& rank, int num_rows) override;
+  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+  absl::Span<const std::string> trace_tags() const override { return {}; }
+
+ private:
+  struct RankState;
+
+  SortedExchange(Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport);
+  absl::Status InitRank(Rank& rank);
+  RankState& StateOf(const Rank& rank) { return *ranks_[static_cast<size_t>(rank.rank())]; }
+  Traffic CountTraffic(int rank, absl::Span<const int32_t> topk_idx, int64_t beside_row) const;
+
+  Node& node_;
+  const EpConfig config_;
+  const SortedRowsShape shape_;
+  const LaunchShape launch_;
+  const int max_rows_;
+  std::unique_ptr<RowTransport> transport_;
+  std::vector<std::unique_ptr<RankState>> ranks_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_CONTENDERS_SORTED_EXCHANGE_H_

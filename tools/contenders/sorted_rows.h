@@ -1,0 +1,80 @@
+// The kernels of the peers: rows sorted by expert, rows received put in place, and the way back.
+#ifndef OCTET_TOOLS_CONTENDERS_SORTED_ROWS_H_
+#define OCTET_TOOLS_CONTENDERS_SORTED_ROWS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/row_source.h"
+#include "runtime/device/launch_shape.h"
+
+namespace octet {
+
+struct SortedRowsShape {
+  int num_ranks;
+  int num_experts;  // E
+  int num_local_experts;
+  int topk;
+  int row_vecs;  // 16-byte vectors of a row
+};
+
+// What one rank sends, in the order of experts and so of destinations. flat = token · K + k.
+struct SortedSide {
+  uint32_t* keys;         // [M·K] expert of each flat token; E where it is dropped
+  int32_t* flats;         // [M·K] 0, 1, 2, ...
+  uint32_t* sorted_keys;  // [M·K]
+  int32_t* sorted_flats;  // [M·K]
+  int32_t* counts;        // [E] rows for each expert
+  int32_t* position;      // [M·K] place of a flat token in the order; -1: dropped
+  void* rows;             // [M·K][H]
+};
+
+// What one rank receives, source by source, within a source by expert, and where it belongs.
+struct ArrivedSide {
+  int32_t* counts;          // [R][L] rows of each (source, local expert)
+  int32_t* first;           // [E + 1] exclusive sums of counts
+  int32_t* place;           // [R][L] row of x where those rows begin
+  int32_t* flats;           // [max rows] at their sources
+  void* rows;               // [max rows][H]
+  int32_t* expert_counts;   // [L]
+  int32_t* expert_offsets;  // [L + 1]
+  RowSource* sources;       // [max rows], by place
+  void* x;                  // [max rows][H], by place
+};
+
+// Bytes of temporary memory that SortFlats needs for `n` flat tokens.
+hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes);
+
+// keys, flats, sorted_keys, sorted_flats and counts of `n` flat tokens.
+hipError_t LaunchSortFlats(const SortedRowsShape& rows, const SortedSide& side,
+                           const int32_t* topk_idx, int n, void* temp, size_t temp_bytes,
+                           const LaunchShape& shape, hipStream_t stream);
+
+// position, and the rows of `x` ([T][H]).
+hipError_t LaunchGather(const SortedRowsShape& rows, const SortedSide& side, const void* x, int n,
+                        const LaunchShape& shape, hipStream_t stream);
+
+// first, place, expert_counts and expert_offsets, from counts.
+hipError_t LaunchPlan(const SortedRowsShape& rows, const ArrivedSide& side, int wave_size,
+                      hipStream_t stream);
+
+// x and sources, from rows and flats.
+hipError_t LaunchPlace(const SortedRowsShape& rows, const ArrivedSide& side,
+                       const LaunchShape& shape, hipStream_t stream);
+
+// side.rows from `expert_out`, which is laid out as x, each times its expert's factor if
+// `expert_scale` ([L]) is not null.
+hipError_t LaunchReturn(const SortedRowsShape& rows, const ArrivedSide& side,
+                        const void* expert_out, const float* expert_scale, bool fp16,
+                        const LaunchShape& shape, hipStream_t stream);
+
+// y [T][H]: the weighted sums, in ascending k.
+hipError_t LaunchSum(const SortedRowsShape& rows, const SortedSide& side, const float* topk_weights,
+                     int num_tokens, bool fp16, void* y, const LaunchShape& shape,
+                     hipStream_t stream);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_CONTENDERS_SORTED_ROWS_H_
