@@ -81,7 +81,15 @@ class CompareTest(unittest.TestCase):
         done = self.compare(sample_results.google_benchmark(),
                             sample_results.google_benchmark(1.5))
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertEqual([line[-2:] for line in self.marked(done)], [["0.0079", "SLOWER"]] * 2)
+        self.assertEqual([line[-2:] for line in self.marked(done)], [["0.0079", "SLOWER"]] * 3)
+
+    def test_names_of_google_benchmark(self):
+        done = self.compare(sample_results.google_benchmark(),
+                            sample_results.google_benchmark(1.5))
+        self.assertEqual([line[:-5] for line in self.marked(done)],
+                         [["direct", "workload=decode", "tokens=8", "dispatch"],
+                          ["direct", "workload=challenge1", "dispatch"], ["host_barrier"]])
+        self.assertIn("2 × made-up GPU (nowhere)", done.stdout)
 
     def test_false_alarms_are_rare(self):
         random.seed(1)

@@ -37,7 +37,8 @@ def run(*command, cwd=None, env=None):
 
 
 def project_version():
-    return re.search(r"project\(octet VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+    text = (SOURCE / "CMakeLists.txt").read_text()
+    return re.search(r"project\(octet VERSION ([0-9.]+)", text)[1]
 
 
 class PackageTest(unittest.TestCase):
@@ -64,7 +65,8 @@ class PackageTest(unittest.TestCase):
                    f"-DWANTED_VERSION={version}")
 
     def build_and_run(self, prefix):
-        self.assertIn(f"Octet {project_version()} for emulation", self.configure(prefix, project_version()))
+        version = project_version()
+        self.assertIn(f"Octet {version} for emulation", self.configure(prefix, version))
         run("cmake", "--build", self.folder / "build")
         self.assertEqual(run(self.folder / "build" / "consumer"), "ok\n")
 

@@ -102,6 +102,15 @@ class PlotTest(unittest.TestCase):
                 row["slots"] = row["flags"] = None
         self.assertEqual(set(self.lines(data)[0, "both"]), {"direct", "peer", "ceiling"})
 
+    def test_google_benchmark(self):
+        self.assertEqual(self.plot(sample_results.google_benchmark()).returncode, 0)
+        measured = results.read(self.file(sample_results.google_benchmark()))
+        measured.rows = measured.rows[:1]
+        times, bandwidths = plot.figure(measured).axes
+        self.assertEqual([list(zip(*line.get_data())) for line in times.get_lines()],
+                         [[(8, 10.002)], [(8, 10.002 * 52 / sample_results.CEILING_GBPS)]])
+        self.assertEqual(list(bandwidths.get_lines()[0].get_ydata()), [52])
+
     def test_same_bytes_every_time(self):
         self.assertEqual(self.plot(sample_results.perf(), "a.svg").returncode, 0)
         self.assertEqual(self.plot(sample_results.perf(), "b.svg").returncode, 0)
@@ -119,10 +128,13 @@ class PlotTest(unittest.TestCase):
         twice["rows"].append(twice["rows"][0])
         incomplete = sample_results.perf()
         del incomplete["rows"][0]["combine"]
+        untold = sample_results.google_benchmark()
+        untold["benchmarks"] = [each for each in untold["benchmarks"] if "_T8" not in each["name"]]
         wrong = sample_results.perf()
         wrong["rows"][0]["both"]["wrong"] = 7
-        for data, words in [(wrong, "direct, 256 tokens, both: 7 wrong"), (other, "schema 99"), (twice, "twice"), (incomplete, "'combine'"),
-                            ({}, "neither"), (sample_results.google_benchmark(), "tokens")]:
+        for data, words in [(wrong, "direct, 256 tokens, both: 7 wrong"), (other, "schema 99"),
+                            (twice, "twice"), (incomplete, "'combine'"), ({}, "neither"),
+                            (untold, "against tokens")]:
             with self.subTest(words):
                 done = self.plot(data)
                 self.assertEqual(done.returncode, 2, done.stderr)

@@ -42,12 +42,11 @@ def names(rows):
     differing = results.varying(rows)
     texts = []
     for row in rows:
-        title, *_ = row.shape.values()  # the strategy, or Google Benchmark's name
-        words = [title, *(f"{name}={value}" for name, value in list(row.shape.items())[1:]
-                          if name in differing and value is not None)]
-        if row.tokens is not None:
-            words.append(f"tokens={row.tokens}")
-            words.append(row.kind)
+        words = [row.shape["strategy"]]
+        words += [f"{name}={value}" for name, value in row.shape.items()
+                  if name in differing and name != "strategy" and value is not None]
+        words += [] if row.tokens is None else [f"tokens={row.tokens}"]
+        words += [] if row.kind == "time" else [row.kind]
         texts.append(" ".join(words))
     return texts
 
@@ -60,19 +59,22 @@ def compare(before, after, threshold):
         return None
     lines = [f"# before: {before.machine}", f"# after:  {after.machine}"]
     if before.ceiling_gbps and after.ceiling_gbps:
-        lines.append(f"# ceiling before {before.ceiling_gbps:.1f}, after {after.ceiling_gbps:.1f} GB/s")
+        lines.append(f"# ceiling: before {before.ceiling_gbps:.1f}, "
+                     f"after {after.ceiling_gbps:.1f} GB/s")
     labels = names([row for _, row in pairs])
     width = max(map(len, labels))
-    lines.append(f"#{'row':<{width - 1}} {'before us':>11} {'after us':>11} {'change %':>9} {'p':>8}")
+    layout = f"{{:<{width}}} {{:>11}} {{:>11}} {{:>9}} {{:>8}}  {{}}"
+    lines.append(layout.format("#row", "before us", "after us", "change %", "p", "").rstrip())
     worse = 0
     for label, (was, now) in zip(labels, pairs):
         change, p, word = verdict(was, now, threshold)
         worse += word.startswith(("SLOWER", "ERROR"))
-        cells = [f"{row.median:.2f}" if row.us else "-" for row in (was, now)]
-        line = (f"{label:<{width}} {cells[0]:>11} {cells[1]:>11} "
-                f"{'-' if change is None else f'{change:+.1f}':>9} {'-' if p is None else f'{p:.4f}':>8}"
-                f"  {word}")
-        lines.append(line.rstrip())
+        lines.append(layout.format(
+            label,
+            *(f"{row.median:.2f}" if row.us else "-" for row in (was, now)),
+            "-" if change is None else f"{change:+.1f}",
+            "-" if p is None else f"{p:.4f}",
+            word).rstrip())
     for side, count in [("before", len(old)), ("after", len(after.rows) - len(pairs))]:
         if count:
             lines.append(f"# {count} rows are only in {side}")

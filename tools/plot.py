@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws what `octet perf -J` has measured: time and bandwidth against tokens.
+"""Draws what `octet perf -J` or octet_bench has measured: time and bandwidth against tokens.
 
-    tools/plot.py PERF.json OUT.svg
+    tools/plot.py RESULTS.json OUT.svg
 
 A column for each of dispatch, combine and both; a line for each strategy and peer. The dashed line
 is what the links can do, measured in the same run: a bandwidth, and above it the time in which
@@ -38,9 +38,8 @@ def series(rows):
     differing = [name for name in results.varying(rows) if name != "strategy"]
     lines = {}
     for row in rows:
-        label = ", ".join([row.shape["strategy"], *(f"{name} {row.shape[name]}" for name in differing
-                                                    if row.shape[name] is not None)])
-        lines.setdefault(label, []).append(row)
+        words = [f"{name} {row.shape[name]}" for name in differing if row.shape[name] is not None]
+        lines.setdefault(", ".join([row.shape["strategy"], *words]), []).append(row)
     return {label: sorted(line, key=lambda row: row.tokens) for label, line in lines.items()}
 
 
@@ -55,13 +54,15 @@ def ceiling_us(rows, ceiling_gbps):
 
 def title(measured):
     differing = results.varying(measured.rows)
-    common = [f"{name} {measured.rows[0].shape[name]}"
-              for name in ("experts", "topk", "hidden", "dtype", "routing") if name not in differing]
+    shape = measured.rows[0].shape
+    common = [f"{name} {shape[name]}"
+              for name in ("workload", "experts", "topk", "hidden", "dtype", "routing")
+              if name in shape and name not in differing]
     return f"{measured.machine}: {', '.join(common)}"
 
 
 def figure(measured):
-    """The picture of Results of `octet perf`."""
+    """The picture of Results whose rows all stand against tokens."""
     kinds = [kind for kind in results.PERF_KINDS if any(row.kind == kind for row in measured.rows)]
     picture = Figure(figsize=(3.4 * len(kinds), 5.6), layout="constrained")
     axes = picture.subplots(2, len(kinds), squeeze=False, sharex=True, sharey="row")
@@ -107,20 +108,21 @@ def save(picture, path):
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("perf", help="of octet perf -J")
+    parser.add_argument("json", help="of octet perf -J, or of octet_bench --benchmark_out")
     parser.add_argument("svg")
     arguments = parser.parse_args(words)
     try:
-        measured = results.read(arguments.perf)
+        measured = results.read(arguments.json)
     except results.ResultsError as error:
         parser.exit(2, f"{error}\n")
-    if not measured.rows or any(row.tokens is None for row in measured.rows):
-        parser.exit(2, f"{arguments.perf} has nothing that stands against tokens\n")
+    measured.rows = [row for row in measured.rows if row.tokens is not None]
+    if not measured.rows:
+        parser.exit(2, f"{arguments.json} has nothing that stands against tokens\n")
     wrong = [row for row in measured.rows if row.error]
     if wrong:
         row = wrong[0]
-        parser.exit(2, f"{arguments.perf}: {row.shape['strategy']}, {row.tokens} tokens, {row.kind}: "
-                       f"{row.error}\n")
+        parser.exit(2, f"{arguments.json}: {row.shape['strategy']}, {row.tokens} tokens, "
+                       f"{row.kind}: {row.error}\n")
     save(figure(measured), arguments.svg)
 
 

@@ -3,8 +3,10 @@
 For plot.py and compare.py.
 """
 
+import collections
 import dataclasses
 import json
+import re
 import statistics
 
 PERF_SCHEMA = 1
@@ -69,19 +71,42 @@ def _perf(data):
                    data["ceilings"]["all_to_all_gbps"] or None, rows)
 
 
+def _step_benchmark(name):
+    """Row of octet_bench's "dispatch/direct/decode_T128/...", None of another benchmark."""
+    kind, strategy, workload = (name.split("/") + ["", ""])[:3]
+    if kind not in PERF_KINDS or not workload:
+        return None
+    tokens = re.fullmatch(r"(.*)_T(\d+)", workload)
+    if tokens:
+        workload = tokens[1]
+    return Row({"strategy": strategy, "workload": workload}, int(tokens[2]) if tokens else None,
+               kind, [])
+
+
 def _google_benchmark(data):
     rows = {}
+    wire_gbps = collections.defaultdict(list)
     for entry in data["benchmarks"]:
         if entry.get("run_type", "iteration") != "iteration":
             continue  # aggregates of the repetitions that are in the file themselves
         name = entry.get("run_name", entry["name"])
-        row = rows.setdefault(name, Row({"name": name}, None, "time", []))
+        if name not in rows:
+            rows[name] = _step_benchmark(name) or Row({"strategy": name, "workload": None}, None,
+                                                      "time", [])
         if entry.get("error_occurred"):
-            row.error = entry.get("error_message", "error")
-        else:
-            row.us.append(entry["real_time"] * US_PER[entry["time_unit"]])
+            rows[name].error = entry.get("error_message", "error")
+            continue
+        rows[name].us.append(entry["real_time"] * US_PER[entry["time_unit"]])
+        if "wire_GBps" in entry:
+            wire_gbps[name].append(entry["wire_GBps"])
+    for name, gbps in wire_gbps.items():
+        rows[name].wire_gbps = statistics.median(gbps)
     context = data["context"]
-    return Results(context.get("gpu", context.get("host_name", "?")), None, list(rows.values()))
+    machine = context.get("host_name", "?")
+    if "gpu" in context:
+        machine = f"{context['ranks']} × {context['gpu']} ({context['platform']})"
+    return Results(machine, float(context.get("ceiling_all_to_all_GBps", 0)) or None,
+                   list(rows.values()))
 
 
 def read(path):
