@@ -132,8 +132,8 @@ class ExpertParallel {
   // What all ranks together send back to `rank` in the combine of that routing.
   virtual Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
 
-  // Names of the tags in traces of this strategy's kernels, in order.
-  virtual absl::Span<const std::string> trace_tags() const = 0;
+  // The tags in traces of this strategy's kernels, in order; none where it cannot be traced.
+  virtual absl::Span<const TraceTag> trace_tags() const = 0;
 };
 
 }  // namespace octet

@@ -9,11 +9,23 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "runtime/device/trace_event.h"
 #include "runtime/node.h"
 
 namespace octet {
+
+// The detail of an event is the number of a rank, or device::kNoPeer.
+inline constexpr absl::string_view kTracePeer = "peer";
+
+// What the events of one tag are. Strings must live as long as they are used.
+struct TraceTag {
+  absl::string_view name = {};
+  absl::string_view phase = {};         // what the tag is a part of; may be empty
+  absl::string_view detail = "detail";  // what the number is
+  bool waits = false;                   // the time is spent waiting: for the peer, if that is known
+};
 
 // One event on the common time line.
 struct TraceSlice {
@@ -64,10 +76,11 @@ class TraceCollector {
 };
 
 // The slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs with three
-// decimals, named by tag ("tag 7" where there is no name), with `detail` in args. Processes are
-// named "rank r (GPU)" and threads "block b", those that have slices. `gpu_names` by rank, may be
-// shorter. Perfetto does not need the slices in any order.
-std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const std::string> tag_names,
+// decimals, named by tag ("tag 7" where there is none), the phase as their category, with the
+// detail by its name in args, unless it is device::kNoPeer. Processes are named "rank r (GPU)" and
+// threads "block b", those that have slices. `gpu_names` by rank, may be shorter. Perfetto does not
+// need the slices in any order.
+std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                       absl::Span<const std::string> gpu_names = {});
 
 }  // namespace octet

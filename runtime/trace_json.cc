@@ -62,7 +62,7 @@ std::string Metadata(absl::string_view what, int pid, int tid, absl::string_view
 }  // namespace
 
 // Written piece by piece: a tree of a million events would take many times their memory.
-std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const std::string> tag_names,
+std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                       absl::Span<const std::string> gpu_names) {
   std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   auto separate = [&json, first = true]() mutable {
@@ -88,13 +88,18 @@ std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const std:
   }
 
   for (const TraceSlice& slice : slices) {
-    const std::string name =
-        slice.tag < tag_names.size() ? tag_names[slice.tag] : absl::StrCat("tag ", slice.tag);
+    const std::string number = absl::StrCat("tag ", slice.tag);
+    const TraceTag tag = slice.tag < tags.size() ? tags[slice.tag] : TraceTag{.name = number};
     separate();
-    absl::StrAppend(&json, "{\"ph\":\"X\",\"name\":", Quoted(name), ",\"pid\":", slice.rank,
+    absl::StrAppend(&json, "{\"ph\":\"X\",\"name\":", Quoted(tag.name), ",\"pid\":", slice.rank,
                     ",\"tid\":", slice.block);
-    absl::StrAppendFormat(&json, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"detail\":%u}}",
-                          slice.start_us, slice.duration_us, slice.detail);
+    if (!tag.phase.empty()) absl::StrAppend(&json, ",\"cat\":", Quoted(tag.phase));
+    absl::StrAppendFormat(&json, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{", slice.start_us,
+                          slice.duration_us);
+    if (tag.detail != kTracePeer || slice.detail != device::kNoPeer) {
+      absl::StrAppend(&json, Quoted(tag.detail), ":", slice.detail);
+    }
+    absl::StrAppend(&json, "}}");
   }
   absl::StrAppend(&json, "\n]}\n");
   return json;

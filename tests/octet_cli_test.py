@@ -432,6 +432,38 @@ class PerfTest(CliTest):
             self.assertEqual(result.returncode, 4, result.stderr)
 
 
+class TraceTest(CliTest):
+    def trace(self, *args, code=0):
+        result = octet("trace", f"--ranks={self.ranks}", *SMALL,
+                       f"--output={self.folder}/trace.json", *args)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_usage(self):
+        self.assert_refused(["trace", "--ranks=1", "--output=/no/such/folder/file"], "cannot write")
+        self.assert_refused(["trace", "--ranks=1", "--workload=challenge"], "unknown flag")
+
+    def test_summary_and_file(self):
+        for args in [["--tokens=9"], ["--flags=source", "--slots=atomic"], ["--tokens=0"]]:
+            with self.subTest(args=args):
+                lines = self.trace(*args).stdout.splitlines()
+                data = [line for line in lines if not line.startswith("#")]
+                if "--tokens=0" not in args:
+                    phases = [line for line in data if line[0].isalpha()]
+                    self.assertEqual([line[:18].strip() for line in phases],
+                                     ["dispatch send", "dispatch receive", "combine send",
+                                      "combine receive"])
+                table = [line.split() for line in data[-self.ranks:]]
+                self.assertEqual([row[0] for row in table], [str(r) for r in range(self.ranks)])
+                self.assertTrue(all(len(row) == self.ranks + 2 for row in table))
+                self.assertTrue(any(line.startswith("# tracing costs") for line in lines))
+                events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+                waits = [event for event in events if event["name"] == "wait counts"]
+                self.assertEqual({event["pid"] for event in waits}, set(range(self.ranks)))
+                for event in waits:
+                    self.assertIn(event["args"].get("peer", 0), range(self.ranks))
+
+
 def main():
     global OCTET, GPUS, EMULATED
     if len(sys.argv) < 2:
@@ -444,7 +476,7 @@ def main():
         GPUS = len(rows)
         EMULATED = topo.stdout.startswith("# platform emulation")
     if GPUS == 0:
-        for tests in [RunTest, PerfTest]:
+        for tests in [RunTest, PerfTest, TraceTest]:
             tests.__unittest_skip__ = True
             tests.__unittest_skip_why__ = "no GPU"
     program = unittest.main(exit=False)

@@ -44,8 +44,9 @@ TEST(TraceJson, HasWhatPerfettoReads) {
   const std::vector<TraceSlice> slices = {
       {.rank = 0, .block = 3, .tag = 1, .detail = 17, .start_us = 0, .duration_us = 2.5},
       {.rank = 2, .block = 0, .tag = 5, .detail = 4'000'000'000, .start_us = 1.001}};
-  const std::string text = TraceJson(slices, std::vector<std::string>{"send", "receive"},
-                                     std::vector<std::string>{"GPU A"});
+  const std::string text =
+      TraceJson(slices, std::vector<TraceTag>{{.name = "send"}, {.name = "receive"}},
+                std::vector<std::string>{"GPU A"});
 
   const std::vector<Json> complete = EventsOf(text, "X");
   ASSERT_THAT(complete, SizeIs(2));
@@ -70,6 +71,21 @@ TEST(TraceJson, HasWhatPerfettoReads) {
             (std::map<std::pair<int, int>, std::string>{{{0, 3}, "block 3"}, {{2, 0}, "block 0"}}));
 }
 
+TEST(TraceJson, SaysWhatTheDetailIs) {
+  const std::vector<TraceTag> tags = {
+      {.name = "wait", .phase = "receive", .detail = kTracePeer, .waits = true},
+      {.name = "copy", .detail = "row"}};
+  const std::vector<TraceSlice> slices = {
+      {.tag = 0, .detail = 3}, {.tag = 0, .detail = device::kNoPeer}, {.tag = 1, .detail = 5}};
+  const std::vector<Json> complete = EventsOf(TraceJson(slices, tags), "X");
+  ASSERT_THAT(complete, SizeIs(3));
+  EXPECT_EQ(complete[0].at("args"), Json::parse(R"({"peer": 3})"));
+  EXPECT_EQ(complete[0].at("cat"), "receive");
+  EXPECT_EQ(complete[1].at("args"), Json::object());
+  EXPECT_EQ(complete[2].at("args"), Json::parse(R"({"row": 5})"));
+  EXPECT_FALSE(complete[2].contains("cat"));
+}
+
 TEST(TraceJson, WithoutSlices) {
   const Json json = Json::parse(TraceJson({}, {}));
   EXPECT_THAT(json.at("traceEvents"), IsEmpty());
@@ -77,7 +93,8 @@ TEST(TraceJson, WithoutSlices) {
 
 TEST(TraceJson, NamesMayHoldAnything) {
   const auto name_of = [](const std::string& tag) {
-    const std::string text = TraceJson(std::vector<TraceSlice>{{}}, std::vector<std::string>{tag});
+    const std::string text =
+        TraceJson(std::vector<TraceSlice>{{}}, std::vector<TraceTag>{{.name = tag}});
     return EventsOf(text, "X").at(0).at("name").get<std::string>();
   };
   for (const std::string same :

@@ -5,11 +5,13 @@
 #include "tools/perf_command.h"
 #include "tools/run_command.h"
 #include "tools/topo_command.h"
+#include "tools/trace_command.h"
 
 int main(int argc, char** argv) {
   const std::array commands = {
       octet::RunCommand(),
       octet::PerfCommand(),
+      octet::TraceCommand(),
       octet::TopoCommand(),
   };
   return octet::RunCommandLine(commands, argc, argv);

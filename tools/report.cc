@@ -19,28 +19,6 @@ std::string ScheduleLine() {
   return schedule.empty() ? "" : absl::StrCat("# schedule ", schedule, "; times are virtual\n");
 }
 
-std::string Head(const Topology& topology, const RunResult& result) {
-  const RunOptions& options = result.options;
-  const WorkloadSpec& spec = options.workload;
-  const Tuning& tuning = result.config.tuning;
-  std::string head = absl::StrFormat(
-      "# octet run: %d ranks on %s (%s), strategy %s, slots %s, flags %s\n", spec.num_ranks,
-      GpuName(topology), topology.platform, StrategyName(result.config.strategy),
-      SlotsName(result.config.slots), FlagsName(result.config.flags));
-  absl::StrAppendFormat(
-      &head, "# experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d\n",
-      spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
-      spec.routing.text, spec.drop, spec.seed);
-  absl::StrAppendFormat(
-      &head,
-      "# expert %s (%s); %d blocks, %d of them send, %d waves each, rows in %d parts; "
-      "%d steps after %d of warm-up, from a barrier of the %s\n",
-      ExpertKindName(options.expert), options.fuse_expert ? "fused into combine" : "its own kernel",
-      tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.row_parts, options.iters,
-      options.warmup, options.align == Align::kHost ? "threads" : "GPUs");
-  return head + ScheduleLine();
-}
-
 std::string Bitwise(const RunResult& result, const Verification& verification) {
   if (!result.options.check) return "-";
   return verification.bitwise ? "yes" : "NO";
@@ -107,13 +85,35 @@ std::string Bandwidth(double gbps) {
   return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
 }
 
+std::string RunHead(absl::string_view command, const Topology& topology, const RunOptions& options,
+                    const EpConfig& config) {
+  const WorkloadSpec& spec = options.workload;
+  const Tuning& tuning = config.tuning;
+  std::string head = absl::StrFormat(
+      "# octet %s: %d ranks on %s (%s), strategy %s, slots %s, flags %s\n", command, spec.num_ranks,
+      GpuName(topology), topology.platform, StrategyName(config.strategy), SlotsName(config.slots),
+      FlagsName(config.flags));
+  absl::StrAppendFormat(
+      &head, "# experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d\n",
+      spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
+      spec.routing.text, spec.drop, spec.seed);
+  absl::StrAppendFormat(
+      &head,
+      "# expert %s (%s); %d blocks, %d of them send, %d waves each, rows in %d parts; "
+      "%d steps after %d of warm-up, from a barrier of the %s\n",
+      ExpertKindName(options.expert), options.fuse_expert ? "fused into combine" : "its own kernel",
+      tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.row_parts, options.iters,
+      options.warmup, options.align == Align::kHost ? "threads" : "GPUs");
+  return head + ScheduleLine();
+}
+
 std::string FirstDifference(const RunResult& result) {
   return Summarize(result).total.verification.first;
 }
 
 std::string RunTable(const Topology& topology, const RunResult& result) {
   const RunSummary summary = Summarize(result);
-  std::string table = Head(topology, result) + "#\n";
+  std::string table = RunHead("run", topology, result.options, result.config) + "#\n";
   std::vector<std::string> names;
   std::vector<std::string> units;
   for (const Column& column : Columns()) {

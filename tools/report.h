@@ -13,6 +13,10 @@
 
 namespace octet {
 
+// What is run, as lines that begin with '#'. `config`: with every choice made.
+std::string RunHead(absl::string_view command, const Topology& topology, const RunOptions& options,
+                    const EpConfig& config);
+
 // A line for each rank and one for all, under lines that begin with '#'.
 std::string RunTable(const Topology& topology, const RunResult& result);
 

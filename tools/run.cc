@@ -10,39 +10,28 @@
 #include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 #include "runtime/symmetric_heap.h"
-#include "runtime/trace.h"
-#include "tools/atomic_file.h"
 #include "tools/dump.h"
 #include "tools/step_series.h"
+#include "tools/traced_run.h"
 
 namespace octet {
 namespace {
 
 // The first traced step warms caches and clocks, the second is kept.
 constexpr int kTracedSteps = 2;
-constexpr int kTraceEventsPerBlock = 8192;
 
 absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, RunResult& result) {
-  OCTET_ASSIGN_OR_RETURN(
-      const std::unique_ptr<TraceCollector> collector,
-      TraceCollector::Create(node, result.config.tuning.blocks, kTraceEventsPerBlock));
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
-  OCTET_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ExpertParallel> ep,
-      ExpertParallel::Create(node, options.config, {.heap = heap.get(), .trace = collector.get()}));
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
-                         StepRunner::Create(node, *ep, options));
-  std::vector<std::string> gpu_names;
-  for (const GpuInfo& gpu : node.topology().gpus) gpu_names.push_back(gpu.name);
+  OCTET_ASSIGN_OR_RETURN(const TracedSteps traced,
+                         TracedSteps::Create(node, result.config, options));
   for (int i = 0; i < kTracedSteps; ++i) {
-    OCTET_RETURN_IF_ERROR(collector->Clear());
+    OCTET_RETURN_IF_ERROR(traced.collector->Clear());
     OCTET_ASSIGN_OR_RETURN(std::vector<StepResult> steps,
-                           series.Run(*runner, "traced step", 1, StepForm::kFused));
+                           series.Run(*traced.runner, "traced step", 1, StepForm::kFused));
     result.traced.push_back(std::move(steps[0]));
   }
-  OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, collector->Collect());
-  result.trace_events_dropped = collector->num_dropped();
-  return WriteFileAtomically(options.trace, {TraceJson(slices, ep->trace_tags(), gpu_names)});
+  OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, traced.collector->Collect());
+  result.trace_events_dropped = traced.collector->num_dropped();
+  return traced.Write(node, slices, options.trace);
 }
 
 }  // namespace

@@ -88,8 +88,10 @@ __device__ void Send(const CombineParams& p) {
   if (static_cast<int>(blockIdx.x) == c.send_blocks - 1) {
     ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
   }
+  const uint64_t credit_start = trace.Start();
   credits.Await(c, epoch, Site::kCombineCredit, &granted);
   __syncthreads();
+  trace.Stop(credit_start, static_cast<uint32_t>(Tag::kCombineCredit), device::kNoPeer);
   if (granted != 0) {
     while (item < items) {
       const int row = item / layout.row_parts;
@@ -110,9 +112,9 @@ __device__ void Send(const CombineParams& p) {
 }
 
 // Waits for one part of all of a token's rows. Bit k of `present` is set where choice k was not
-// dropped. False if some did not come.
+// dropped. False if some did not come. `last_k`: the choice that was missing last, -1 if none was.
 __device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int part,
-                          uint64_t* present) {
+                          uint64_t* present, int* last_k) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   char* base = c.peers.base[c.peers.rank];
@@ -124,7 +126,8 @@ __device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int
   const int peer = mine ? id / layout.num_local_experts : 0;
   const uint64_t* flag = mine ? layout.CombineFlag(base, flat, part) : nullptr;
   return device::WaveWaitEpochs(c.failure, flag, epoch,
-                                MakeSite(Site::kCombineToken, peer, static_cast<uint32_t>(flat)));
+                                MakeSite(Site::kCombineToken, peer, static_cast<uint32_t>(flat)),
+                                last_k);
 }
 
 // y of one token, vectors first, first + step, … < end for each lane.
@@ -177,8 +180,13 @@ __device__ void Receive(const CombineParams& p) {
   int shares = token_parts > 0 ? num_waves / token_parts : 1;
   shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
 
-  bool ok =
-      !c.source_flags || AwaitSources(c, layout.combine_source_flags, epoch, Site::kCombineSource);
+  bool ok = true;
+  if (c.source_flags) {
+    const uint64_t start = trace.Start();
+    uint32_t last = device::kNoPeer;
+    ok = AwaitSources(c, layout.combine_source_flags, epoch, Site::kCombineSource, &last);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
+  }
   for (int item = block * waves + Wave(); item < token_parts * shares && ok; item += num_waves) {
     const int token_part = item / shares;
     const int share = item - token_part * shares;
@@ -186,8 +194,15 @@ __device__ void Receive(const CombineParams& p) {
     const int part = token_part - token * parts;
     uint64_t start = trace.Start();
     uint64_t present = 0;
-    ok = WaitToken(p, epoch, token, part, &present);
-    trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), static_cast<uint32_t>(token));
+    int last_k = -1;
+    ok = WaitToken(p, epoch, token, part, &present, &last_k);
+    if constexpr (Trace::kRecords) {
+      const uint32_t last = last_k < 0
+                                ? device::kNoPeer
+                                : static_cast<uint32_t>(p.topk_idx[token * layout.topk + last_k] /
+                                                        layout.num_local_experts);
+      trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
+    }
     if (ok) {
       start = trace.Start();
       const device::RowPart range = device::PartOfRow(part, parts, layout.row_vecs);

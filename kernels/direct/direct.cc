@@ -631,11 +631,25 @@ Traffic Direct::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) con
                       static_cast<int64_t>((token_flags ? 2 : 3) * kWordBytes));
 }
 
-absl::Span<const std::string> Direct::trace_tags() const {
+absl::Span<const TraceTag> Direct::trace_tags() const {
+  constexpr absl::string_view kDispatchSend = "dispatch send";
+  constexpr absl::string_view kDispatchReceive = "dispatch receive";
+  constexpr absl::string_view kCombineSend = "combine send";
+  constexpr absl::string_view kCombineReceive = "combine receive";
   // In the order of Tag.
-  static const auto* const kTags = new std::vector<std::string>{
-      "route", "send", "wait counts", "wait", "copy", "combine send", "combine wait", "reduce"};
-  return *kTags;
+  static constexpr std::array<TraceTag, 10> kTags = {{
+      {.name = "route", .phase = kDispatchSend},
+      {.name = "wait credit", .phase = kDispatchSend, .detail = kTracePeer, .waits = true},
+      {.name = "send", .phase = kDispatchSend, .detail = kTracePeer},
+      {.name = "wait counts", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
+      {.name = "wait row", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
+      {.name = "copy", .phase = kDispatchReceive, .detail = "row"},
+      {.name = "wait combine credit", .phase = kCombineSend, .detail = kTracePeer, .waits = true},
+      {.name = "combine send", .phase = kCombineSend, .detail = kTracePeer},
+      {.name = "wait outputs", .phase = kCombineReceive, .detail = kTracePeer, .waits = true},
+      {.name = "reduce", .phase = kCombineReceive, .detail = "token"},
+  }};
+  return kTags;
 }
 
 }  // namespace octet::direct

@@ -50,7 +50,7 @@ class Direct final : public ExpertParallel, private NodeClient {
   absl::Status Poison(Rank& rank, int num_rows) override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  absl::Span<const std::string> trace_tags() const override;
+  absl::Span<const TraceTag> trace_tags() const override;
 
  private:
   // How far the last dispatch of a rank has come, by what has been enqueued.

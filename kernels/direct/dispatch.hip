@@ -220,11 +220,16 @@ __device__ void SendRows(const DispatchParams& p, const SendShared& s, const Cre
     counted = first;
     __syncthreads();
     PlaceTile(p, s, first, rows);
+    uint64_t credit_start = 0;
     if (first == begin) {
+      trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+      credit_start = trace.Start();
       credits.Await(p.common, epoch, Site::kDispatchCredit, &granted);
     }
     __syncthreads();
-    if (first == begin) trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+    if (first == begin) {
+      trace.Stop(credit_start, static_cast<uint32_t>(Tag::kCreditWait), device::kNoPeer);
+    }
     if (granted != 0) SendTile(p, s, epoch, first, rows, trace);
     __syncthreads();
   }
@@ -280,8 +285,9 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
 }
 
 // Looks at all counts until none is missing; between looks one thread waits for one that is. False
-// if that did not come.
-__device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch) {
+// if that did not come. `last`: the source that was missing last; as it was if none was.
+__device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
+                              uint32_t* last) {
   __shared__ int32_t missing;
   __shared__ int32_t failed;
   const CommonParams& c = p.common;
@@ -304,6 +310,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
     __syncthreads();
     const int first_missing = missing;
     if (first_missing < 0) return true;
+    *last = static_cast<uint32_t>(first_missing / layout.num_local_experts);
     if (threadIdx.x == 0) {
       const int source = first_missing / layout.num_local_experts;
       const int local_expert = first_missing - source * layout.num_local_experts;
@@ -365,7 +372,7 @@ __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint
       c.source_flags ||
       device::WaveWaitEpoch(c.failure, &packet->flag, epoch,
                             MakeSite(Site::kDispatchToken, source, static_cast<uint32_t>(slot)));
-  trace.Stop(start, static_cast<uint32_t>(Tag::kWait), static_cast<uint32_t>(source));
+  trace.Stop(start, static_cast<uint32_t>(Tag::kRowWait), static_cast<uint32_t>(source));
   if (!arrived) return false;
   start = trace.Start();
   const RowSource origin = packet->source;
@@ -392,12 +399,13 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
       device::BeginCall(&c.state->dispatch_receive, static_cast<uint32_t>(num_blocks));
 
   const uint64_t start = trace.Start();
-  bool ok = ReceiveCounts(p, s, epoch);
+  uint32_t last = device::kNoPeer;
+  bool ok = ReceiveCounts(p, s, epoch, &last);
   ok = ok && PlaceCounts(p, s);
   if (ok && c.source_flags) {
-    ok = AwaitSources(c, layout.source_flags, epoch, Site::kDispatchSource);
+    ok = AwaitSources(c, layout.source_flags, epoch, Site::kDispatchSource, &last);
   }
-  trace.Stop(start, static_cast<uint32_t>(Tag::kWaitCounts));
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
   if (block == 0) WriteOffsets(p, s, ok);
   if (ok) {
     const int waves = blockDim.x / device::kWaveSize;

@@ -34,14 +34,16 @@ enum class Site : uint32_t {
 
 // Tags in traces; direct.cc has their names.
 enum class Tag : uint32_t {
-  kRoute,        // routing read, counts and places known
-  kSend,         // a row part on its way; detail: destination
-  kWaitCounts,   // until all counts are there
-  kWait,         // for a row part; detail: source
-  kCopy,         // a row part to its place; detail: row
-  kCombineSend,  // a row part on its way home; detail: origin
-  kCombineWait,  // for all of a token's outputs; detail: token
-  kReduce,       // their sum; detail: token
+  kRoute,          // routing read, counts and places known
+  kCreditWait,     // until peers have consumed the call before
+  kSend,           // a row part on its way; detail: destination
+  kCountWait,      // until all counts are there; detail: the source that was missing last
+  kRowWait,        // for a row part; detail: source
+  kCopy,           // a row part to its place; detail: row
+  kCombineCredit,  // as kCreditWait
+  kCombineSend,    // a row part on its way home; detail: origin
+  kCombineWait,    // for all of a token's outputs; detail: the rank whose was missing last
+  kReduce,         // their sum; detail: token
 };
 
 // What every kernel of this strategy gets.

@@ -67,16 +67,20 @@ class Credits {
 
 // Flags::kSource: the block waits until every source has sent all its rows. `flags`: offset of this
 // rank's [R] source flags. One wave a block polls, since all wait for the same few words. False if
-// some did not come.
-__device__ inline bool AwaitSources(const CommonParams& c, size_t flags, uint64_t epoch,
-                                    Site site) {
+// some did not come. `last`: on the first wave, the source that was missing last; as it was
+// if none was.
+__device__ inline bool AwaitSources(const CommonParams& c, size_t flags, uint64_t epoch, Site site,
+                                    uint32_t* last) {
   __shared__ int32_t came;
   if (device::Wave() == 0) {
     const int source = device::Lane();
     const uint64_t* flag = source < c.layout.num_ranks
                                ? Layout::FlagOf(c.peers.base[c.peers.rank], flags, source)
                                : nullptr;
-    const bool all = device::WaveWaitEpochs(c.failure, flag, epoch, MakeSite(site, source, 0));
+    int last_lane = -1;
+    const bool all =
+        device::WaveWaitEpochs(c.failure, flag, epoch, MakeSite(site, source, 0), &last_lane);
+    if (last_lane >= 0) *last = static_cast<uint32_t>(last_lane);
     if (source == 0) came = all ? 1 : 0;
   }
   __syncthreads();

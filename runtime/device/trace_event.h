@@ -7,10 +7,13 @@
 
 namespace octet::device {
 
+// The detail of a wait that was for nobody in particular, or was over when it began.
+inline constexpr uint32_t kNoPeer = ~0U;
+
 struct TraceEvent {
   uint64_t start;  // ticks of this GPU's Clock()
   uint64_t stop;
-  uint32_t tag;     // index into the names that the host gives (TraceJson)
+  uint32_t tag;     // index into the tags that the host knows (TraceTag)
   uint32_t detail;  // one number for the reader: a peer, a row, a token
 };
 

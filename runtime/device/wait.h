@@ -92,14 +92,19 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
 }
 
 // The wave waits for the flags of all lanes that have one (`flag` not null). Only one lane polls at
-// a time: many pollers slow down those that they wait for.
+// a time: many pollers slow down those that they wait for. `last_lane`, if asked for: the lane
+// whose flag was waited for last, -1 if all were there at once.
 __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
-                                      const Site& site) {
+                                      const Site& site, int* last_lane = nullptr) {
+  if (last_lane != nullptr) *last_lane = -1;
   bool failed = false;
   uint64_t missing = 0;
   do {
     const bool arrived = flag == nullptr || LoadRelaxed<Scope::kSystem>(flag) >= epoch;
     missing = Ballot(!arrived);
+    if (missing != 0 && last_lane != nullptr) {
+      *last_lane = __ffsll(static_cast<long long>(missing)) - 1;
+    }
     if (missing != 0 && Lane() == __ffsll(static_cast<long long>(missing)) - 1) {
       failed = !WaitEpoch(port, flag, epoch, site);
     }

@@ -1,0 +1,100 @@
+// Where the time went and who waited for whom, from slices made up here.
+#include "tools/trace_summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "runtime/device/trace_event.h"
+
+namespace octet {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr uint32_t kWork = 0;
+constexpr uint32_t kWait = 1;
+constexpr uint32_t kReduce = 2;
+constexpr std::array<TraceTag, 4> kTags = {
+    {{.name = "work", .phase = "send"},
+     {.name = "wait row", .phase = "receive", .detail = kTracePeer, .waits = true},
+     {.name = "reduce", .phase = "receive", .detail = "row"},
+     {.name = "never", .phase = "unseen"}}};
+
+TraceSlice Slice(int rank, int block, uint32_t tag, uint32_t detail, double us) {
+  return {.rank = rank, .block = block, .tag = tag, .detail = detail, .duration_us = us};
+}
+
+// Two steps of two ranks: block 0 sends, blocks 1 and 2 receive.
+std::vector<TraceSlice> Slices() {
+  return {
+      Slice(0, 0, kWork, 0, 4),   Slice(0, 0, kWork, 0, 6),    Slice(1, 0, kWork, 0, 30),
+      Slice(0, 1, kWait, 1, 16),  Slice(0, 1, kReduce, 77, 4), Slice(0, 2, kWait, 1, 8),
+      Slice(0, 2, kWait, 0, 4),   Slice(1, 1, kWait, 0, 2),    Slice(1, 1, kReduce, 1, 24),
+      Slice(1, 2, kReduce, 1, 2), Slice(1, 1, kWait, ~0U, 12), Slice(0, 5, 99, 1, 1000),
+  };
+}
+
+TEST(TraceSummary, Phases) {
+  const TraceSummary summary = SummarizeTrace(Slices(), kTags, 2, 2);
+  ASSERT_THAT(summary.phases, SizeIs(2));
+  const TracePhaseSummary& send = summary.phases[0];
+  EXPECT_EQ(send.name, "send");
+  EXPECT_EQ(send.blocks, 2);
+  EXPECT_EQ(send.total_us, 40);
+  EXPECT_EQ(send.waiting, 0);
+  EXPECT_EQ(send.median_us, 10);  // blocks of 5 and 15 µs a step
+  EXPECT_EQ(send.slowest_rank, 1);
+  EXPECT_EQ(send.slowest_rank_us, 15);
+  ASSERT_THAT(send.tags, SizeIs(1));
+  EXPECT_EQ(send.tags[0].events, 3);
+  EXPECT_EQ(send.tags[0].median_us, 6);
+  EXPECT_EQ(send.tags[0].p99_us, 30);
+  EXPECT_DOUBLE_EQ(send.tags[0].total_us, 40);
+
+  const TracePhaseSummary& receive = summary.phases[1];
+  EXPECT_EQ(receive.total_us, 72);
+  EXPECT_DOUBLE_EQ(receive.waiting, 42.0 / 72);
+  EXPECT_EQ(receive.slowest_rank, 1);  // 38 and 2 of two steps: 10 a block; rank 0: 8
+  EXPECT_EQ(receive.slowest_rank_us, 10);
+  EXPECT_EQ(receive.slowest_block_rank, 1);
+  EXPECT_EQ(receive.slowest_block, 1);
+  EXPECT_EQ(receive.slowest_block_us, 19);
+  ASSERT_THAT(receive.tags, SizeIs(2));
+  EXPECT_TRUE(receive.tags[0].waits);
+  EXPECT_FALSE(receive.tags[1].waits);
+}
+
+TEST(TraceSummary, WhoWaitedForWhom) {
+  const TraceSummary summary = SummarizeTrace(Slices(), kTags, 2, 2);
+  // Of rank 0 two blocks waited, 24 µs for rank 1 and 4 for its own rows; of rank 1 one.
+  EXPECT_THAT(summary.waited_us, ElementsAre(ElementsAre(1, 6), ElementsAre(1, 0)));
+  EXPECT_THAT(summary.waited_for_nobody_us, ElementsAre(0, 6));
+}
+
+TEST(TraceSummary, OfNothing) {
+  const TraceSummary summary = SummarizeTrace({}, kTags, 2, 1);
+  EXPECT_THAT(summary.phases, IsEmpty());
+  EXPECT_THAT(summary.waited_us, ElementsAre(ElementsAre(0, 0), ElementsAre(0, 0)));
+}
+
+TEST(TraceSummary, AsText) {
+  const std::string text = TraceSummaryText(SummarizeTrace(Slices(), kTags, 2, 2));
+  EXPECT_THAT(
+      text,
+      HasSubstr("receive                          72.0      8.00               58.3"
+                "  1 (10.00)         rank 1 block 1 (19.00)\n"
+                "  wait row                      5        42.0      8.00     16.00     58.3\n"));
+  EXPECT_THAT(text, HasSubstr("#            0        1        -\n"
+                              "    0     1.00     6.00     0.00\n"
+                              "    1     1.00     0.00     6.00\n"));
+}
+
+}  // namespace
+}  // namespace octet

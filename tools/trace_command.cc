@@ -1,0 +1,135 @@
+#include "tools/trace_command.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/device/peers.h"
+#include "runtime/node.h"
+#include "runtime/topology.h"
+#include "tools/atomic_file.h"
+#include "tools/exit_code.h"
+#include "tools/progress.h"
+#include "tools/report.h"
+#include "tools/run_options.h"
+#include "tools/statistics.h"
+#include "tools/trace_summary.h"
+#include "tools/traced_run.h"
+
+ABSL_FLAG(std::string, output, "octet_trace.json", "file for the last step, for Perfetto");
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "trace";
+
+constexpr std::array<absl::string_view, 25> kTraceFlags = {
+    "output", "ranks",     "experts",    "topk",  "hidden", "max_tokens",  "tokens",
+    "dtype",  "strategy",  "routing",    "drop",  "expert", "fuse_expert", "seed",
+    "iters",  "warmup",    "check",      "slots", "flags",  "blocks",      "send_blocks",
+    "waves",  "row_parts", "timeout_ms", "align"};
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+double MedianUs(const std::vector<StepResult>& steps) {
+  std::vector<double> us;
+  for (const StepResult& step : steps) us.push_back(step.all_us);
+  return Summarize(std::move(us)).median;
+}
+
+// Everything but the tables of the summary.
+std::string Foot(const TraceResult& result) {
+  double round_trip_ns = 0;
+  for (const TraceCollector::ClockOffset& offset : result.clock_offsets) {
+    round_trip_ns = std::max(round_trip_ns, offset.round_trip_ns);
+  }
+  const double plain = MedianUs(result.plain);
+  const double traced = MedianUs(result.traced);
+  constexpr double kPercent = 100;
+  std::string foot = absl::StrFormat(
+      "#\n# tracing costs %+.1f%%: a step takes %.1f us with it and %.1f us without (medians of %d "
+      "each, in turns)\n",
+      (traced / plain - 1) * kPercent, traced, plain, result.plain.size());
+  absl::StrAppendFormat(
+      &foot,
+      "# The first wave of each block records. A wait for several is put down to who was missing "
+      "last.\n"
+      "# GPUs have clocks of their own: in %s they are brought to one to within %.2f us.\n",
+      result.options.trace, round_trip_ns / 2e3);
+  if (result.events_dropped > 0) {
+    absl::StrAppend(&foot, "# ", result.events_dropped, " events did not fit and are missing.\n");
+  }
+  return foot;
+}
+
+std::string FirstDifferenceOf(const TraceResult& result) {
+  for (const std::vector<StepResult>* steps : {&result.plain, &result.traced}) {
+    for (const StepResult& step : *steps) {
+      for (const RankStepResult& rank : step.ranks) {
+        if (!rank.verification.bitwise) return rank.verification.first;
+      }
+    }
+  }
+  return "";
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  const absl::StatusOr<std::vector<RunOptions>> shapes =
+      ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
+  RunOptions options = shapes->front();
+  options.trace = absl::GetFlag(FLAGS_output);
+  if (const absl::Status status = CheckCanWrite(options.trace); !status.ok()) {
+    return Fail(kExitUsage, status);
+  }
+  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  const int num_ranks = options.workload.num_ranks;
+  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  const absl::StatusOr<std::unique_ptr<Node>> node =
+      Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  std::optional<Progress> progress(std::in_place);
+  const absl::StatusOr<TraceResult> result = ExecuteTrace(**node, options, *progress);
+  progress.reset();
+  if (!result.ok()) return Fail(ExitCodeOf(result.status()), result.status());
+  absl::PrintF("%s#\n%s%s", RunHead(kName, *topology, result->options, result->config),
+               TraceSummaryText(result->summary), Foot(*result));
+  std::fflush(stdout);
+  const std::string difference = FirstDifferenceOf(*result);
+  if (difference.empty()) return kExitOk;
+  return Fail(kExitWrongResults, absl::DataLossError(absl::StrCat("wrong results: ", difference)));
+}
+
+}  // namespace
+
+Command TraceCommand() {
+  return {
+      .name = kName,
+      .summary = "what happens inside the kernels: a file for Perfetto, and who waits for whom",
+      .details =
+          "Runs steps with kernels that record what their blocks do, in turns with the same steps\n"
+          "without. Writes the last one for ui.perfetto.dev and prints where the time went, how\n"
+          "much of it was spent waiting, who waited for whom, and what the recording cost.\n"
+          "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
+      .flags = kTraceFlags,
+      .run = Run,
+  };
+}
+
+}  // namespace octet

@@ -1,0 +1,135 @@
+#include "tools/trace_summary.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/device/trace_event.h"
+#include "tools/statistics.h"
+
+namespace octet {
+namespace {
+
+using Block = std::pair<int, int>;  // rank, block
+
+TracePhaseSummary SummarizePhase(absl::string_view name, absl::Span<const TraceSlice> slices,
+                                 absl::Span<const TraceTag> tags, int num_ranks, int steps) {
+  TracePhaseSummary phase;
+  phase.name = name;
+  std::vector<std::vector<double>> durations(tags.size());
+  std::map<Block, double> blocks;
+  double waiting_us = 0;
+  for (const TraceSlice& slice : slices) {
+    if (slice.tag >= tags.size() || tags[slice.tag].phase != name) continue;
+    durations[slice.tag].push_back(slice.duration_us);
+    blocks[{slice.rank, slice.block}] += slice.duration_us / steps;
+    phase.total_us += slice.duration_us;
+    if (tags[slice.tag].waits) waiting_us += slice.duration_us;
+  }
+  for (size_t tag = 0; tag < tags.size(); ++tag) {
+    if (durations[tag].empty()) continue;
+    TraceTagSummary& line = phase.tags.emplace_back();
+    line.name = tags[tag].name;
+    line.waits = tags[tag].waits;
+    line.events = static_cast<int64_t>(durations[tag].size());
+    const Statistics statistics = Summarize(std::move(durations[tag]));
+    line.total_us = statistics.mean * static_cast<double>(line.events);
+    line.median_us = statistics.median;
+    line.p99_us = statistics.p99;
+  }
+  phase.blocks = static_cast<int>(blocks.size());
+  phase.waiting = phase.total_us > 0 ? waiting_us / phase.total_us : 0;
+  std::vector<std::vector<double>> of_ranks(static_cast<size_t>(num_ranks));
+  std::vector<double> of_blocks;
+  for (const auto& [block, us] : blocks) {
+    of_blocks.push_back(us);
+    of_ranks[static_cast<size_t>(block.first)].push_back(us);
+    if (us > phase.slowest_block_us) {
+      phase.slowest_block_us = us;
+      std::tie(phase.slowest_block_rank, phase.slowest_block) = block;
+    }
+  }
+  phase.median_us = Summarize(std::move(of_blocks)).median;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const double mean = Summarize(std::move(of_ranks[static_cast<size_t>(rank)])).mean;
+    if (mean > phase.slowest_rank_us) {
+      phase.slowest_rank_us = mean;
+      phase.slowest_rank = rank;
+    }
+  }
+  return phase;
+}
+
+}  // namespace
+
+TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
+                            int num_ranks, int steps) {
+  TraceSummary summary;
+  std::vector<absl::string_view> names;
+  for (const TraceTag& tag : tags) {
+    if (std::find(names.begin(), names.end(), tag.phase) == names.end()) names.push_back(tag.phase);
+  }
+  for (const absl::string_view name : names) {
+    TracePhaseSummary phase = SummarizePhase(name, slices, tags, num_ranks, steps);
+    if (!phase.tags.empty()) summary.phases.push_back(std::move(phase));
+  }
+  const auto ranks = static_cast<size_t>(num_ranks);
+  summary.waited_us.assign(ranks, std::vector<double>(ranks));
+  summary.waited_for_nobody_us.resize(ranks);
+  std::vector<std::set<int>> waiters(ranks);  // blocks
+  for (const TraceSlice& slice : slices) {
+    if (slice.tag >= tags.size() || !tags[slice.tag].waits) continue;
+    const auto rank = static_cast<size_t>(slice.rank);
+    waiters[rank].insert(slice.block);
+    const bool known = tags[slice.tag].detail == kTracePeer && slice.detail < ranks;
+    (known ? summary.waited_us[rank][slice.detail] : summary.waited_for_nobody_us[rank]) +=
+        slice.duration_us;
+  }
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const double shares = static_cast<double>(std::max<size_t>(waiters[rank].size(), 1)) * steps;
+    for (double& us : summary.waited_us[rank]) us /= shares;
+    summary.waited_for_nobody_us[rank] /= shares;
+  }
+  return summary;
+}
+
+std::string TraceSummaryText(const TraceSummary& summary) {
+  constexpr double kPercent = 100;
+  std::string text =
+      absl::StrFormat("#%-24s%8s%12s%10s%10s%9s  %-18s%s\n", " phase, tag", "events", "total",
+                      "median", "p99", "waiting", "slowest rank", "slowest block");
+  absl::StrAppendFormat(&text, "#%-24s%8s%12s%10s%10s%9s  %-18s%s\n", "", "", "(us)", "(us)",
+                        "(us)", "(%)", "(us a block)", "(us)");
+  for (const TracePhaseSummary& phase : summary.phases) {
+    absl::StrAppendFormat(&text, "%-25s%8s%12.1f%10.2f%10s%9.1f  %-18s%s\n", phase.name, "",
+                          phase.total_us, phase.median_us, "", phase.waiting * kPercent,
+                          absl::StrFormat("%d (%.2f)", phase.slowest_rank, phase.slowest_rank_us),
+                          absl::StrFormat("rank %d block %d (%.2f)", phase.slowest_block_rank,
+                                          phase.slowest_block, phase.slowest_block_us));
+    for (const TraceTagSummary& tag : phase.tags) {
+      absl::StrAppendFormat(
+          &text, "  %-23s%8d%12.1f%10.2f%10.2f%9.1f\n", tag.name, tag.events, tag.total_us,
+          tag.median_us, tag.p99_us,
+          phase.total_us > 0 && tag.waits ? tag.total_us / phase.total_us * kPercent : 0.0);
+    }
+  }
+  text +=
+      "#\n# who (row) waited for whom (column) in a step: us, mean of the rank's blocks; -: for "
+      "nobody in particular\n#    ";
+  for (size_t peer = 0; peer < summary.waited_us.size(); ++peer) {
+    absl::StrAppendFormat(&text, "%9d", peer);
+  }
+  absl::StrAppendFormat(&text, "%9s\n", "-");
+  for (size_t rank = 0; rank < summary.waited_us.size(); ++rank) {
+    absl::StrAppendFormat(&text, "%5d", rank);
+    for (const double us : summary.waited_us[rank]) absl::StrAppendFormat(&text, "%9.2f", us);
+    absl::StrAppendFormat(&text, "%9.2f\n", summary.waited_for_nobody_us[rank]);
+  }
+  return text;
+}
+
+}  // namespace octet

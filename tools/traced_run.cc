@@ -1,0 +1,82 @@
+#include "tools/traced_run.h"
+
+#include <utility>
+
+#include "runtime/status_macros.h"
+#include "tools/atomic_file.h"
+#include "tools/step_series.h"
+#include "tools/workload.h"
+
+namespace octet {
+namespace {
+
+constexpr int kEventsPerBlock = 8192;
+
+}  // namespace
+
+absl::StatusOr<TracedSteps> TracedSteps::Create(Node& node, const EpConfig& config,
+                                                const RunOptions& options) {
+  TracedSteps steps;
+  OCTET_ASSIGN_OR_RETURN(steps.collector,
+                         TraceCollector::Create(node, config.tuning.blocks, kEventsPerBlock));
+  OCTET_ASSIGN_OR_RETURN(steps.heap, MakeRunHeap(node, options));
+  OCTET_ASSIGN_OR_RETURN(
+      steps.ep, ExpertParallel::Create(node, config,
+                                       {.heap = steps.heap.get(), .trace = steps.collector.get()}));
+  OCTET_ASSIGN_OR_RETURN(steps.runner, StepRunner::Create(node, *steps.ep, options));
+  return steps;
+}
+
+absl::Status TracedSteps::Write(const Node& node, absl::Span<const TraceSlice> slices,
+                                const std::string& path) const {
+  std::vector<std::string> gpu_names;
+  for (const GpuInfo& gpu : node.topology().gpus) gpu_names.push_back(gpu.name);
+  return WriteFileAtomically(path, {TraceJson(slices, ep->trace_tags(), gpu_names)});
+}
+
+absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
+                                         const Progress& progress) {
+  TraceResult result;
+  result.options = options;
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
+                         ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
+  result.config = ep->config();
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> plain,
+                         StepRunner::Create(node, *ep, options));
+  OCTET_ASSIGN_OR_RETURN(const TracedSteps traced,
+                         TracedSteps::Create(node, result.config, options));
+  result.clock_offsets.assign(traced.collector->clock_offsets().begin(),
+                              traced.collector->clock_offsets().end());
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
+                         Workload::Create(options.workload));
+  StepSeries series(*workload, progress);
+  std::vector<StepResult> warmup;
+  const auto step = [&](StepRunner& runner, std::vector<StepResult>& results) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(std::vector<StepResult> steps,
+                           series.Run(runner, "traced step", 1, StepForm::kFused));
+    results.push_back(std::move(steps[0]));
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < options.warmup; ++i) {
+    OCTET_RETURN_IF_ERROR(step(*traced.runner, warmup));
+    OCTET_RETURN_IF_ERROR(step(*plain, warmup));
+  }
+  OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup));
+  std::vector<TraceSlice> all;
+  std::vector<TraceSlice> last;
+  for (int i = 0; i < options.iters; ++i) {
+    progress.Show("step with and without a trace", i + 1, options.iters);
+    OCTET_RETURN_IF_ERROR(step(*plain, result.plain));
+    OCTET_RETURN_IF_ERROR(traced.collector->Clear());
+    OCTET_RETURN_IF_ERROR(step(*traced.runner, result.traced));
+    OCTET_ASSIGN_OR_RETURN(last, traced.collector->Collect());
+    result.events_dropped += traced.collector->num_dropped();
+    all.insert(all.end(), last.begin(), last.end());
+  }
+  result.summary = SummarizeTrace(all, traced.ep->trace_tags(), node.num_ranks(), options.iters);
+  OCTET_RETURN_IF_ERROR(traced.Write(node, last, options.trace));
+  return result;
+}
+
+}  // namespace octet
