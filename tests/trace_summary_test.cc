@@ -86,11 +86,10 @@ TEST(TraceSummary, OfNothing) {
 
 TEST(TraceSummary, AsText) {
   const std::string text = TraceSummaryText(SummarizeTrace(Slices(), kTags, 2, 2));
-  EXPECT_THAT(
-      text,
-      HasSubstr("receive                          72.0      8.00               58.3"
-                "  1 (10.00)         rank 1 block 1 (19.00)\n"
-                "  wait row                      5        42.0      8.00     16.00     58.3\n"));
+  EXPECT_THAT(text, HasSubstr("72.0      8.00               58.3  1 (10.00)         "
+                              "rank 1 block 1 (19.00)\n"
+                              "  wait row                      5        42.0      8.00     16.00"
+                              "     58.3\n"));
   EXPECT_THAT(text, HasSubstr("#            0        1        -\n"
                               "    0     1.00     6.00     0.00\n"
                               "    1     1.00     0.00     6.00\n"));

@@ -90,7 +90,7 @@ class SortedExchange final : public ExpertParallel {
   absl::Status Poison(Rank& rank, int num_rows) override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  absl::Span<const std::string> trace_tags() const override { return {}; }
+  absl::Span<const TraceTag> trace_tags() const override { return {}; }
 
  private:
   struct RankState;
