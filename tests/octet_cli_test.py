@@ -174,6 +174,8 @@ class UsageTest(CliTest):
             self.file("twice.npy", npy((2, 2), [0, 1, 5, 5])),
             "rank 0, token 1, k 1: expert id 5 is there already",
         )
+        refuse(self.file("topk.npy", npy((1, 33), [-1] * 33)), "topk is 33; it must be from 1 to 8")
+        refuse(self.file("empty.npy", npy((0, 2**31 - 1), [])), "topk is 2147483647")
         path = self.file("good.npy", good)
         refuse(path, "--tokens does not go with", "--tokens=2")
         refuse(path, "has 2 choices for a token; topk is 4", "--topk=4")

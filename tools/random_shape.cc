@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/dtype.h"
+#include "runtime/schedule.h"
 #include "tools/philox.h"
 #include "tools/run_options.h"
 
@@ -24,6 +25,8 @@ constexpr int kMostThreads = 512;
 // a GPU as well; and what else a row, or an expert to choose from, costs in the time of such bytes.
 constexpr int64_t kStepBytesPerCore = int64_t{16} << 20;
 constexpr int kMostCoresPerRank = 4;
+// A schedule runs all on one core, and one that is busy with letting GPUs wait.
+constexpr int64_t kStepBytesUnderASchedule = int64_t{2} << 20;
 constexpr int64_t kBytesPerRow = 4096;
 constexpr int64_t kBytesPerExpert = 16;
 
@@ -127,7 +130,8 @@ ShapeLimits LimitsOf(const Topology& topology, int num_ranks) {
   return {.compute_units = gpu.num_compute_units,
           .wave_size = gpu.wave_size,
           .gpu_bytes = static_cast<int64_t>(gpu.memory_bytes / kGpuMemoryShare),
-          .step_bytes = cores * kStepBytesPerCore};
+          .step_bytes =
+              CurrentSchedule().empty() ? cores * kStepBytesPerCore : kStepBytesUnderASchedule};
 }
 
 absl::Span<const StrategyVariant> StrategyVariants() { return kVariants; }

@@ -22,7 +22,7 @@
 namespace octet {
 namespace {
 
-constexpr uint32_t kShapesPerNode = 16;
+constexpr uint32_t kShapesPerNode = 4;
 
 // Word 3 of the counters from which the ranks of a node are drawn.
 constexpr uint32_t kNodeStream = 0x6e6f6465;
