@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "runtime/device/call_epoch.h"
+#include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
 
 namespace octet {
@@ -25,6 +26,11 @@ hipError_t LaunchScan(int32_t* values, int n, int32_t* total, int wave_size, hip
 
 // hits[i] is how often vector i of a row of `row_vecs` belongs to one of its `parts` parts.
 hipError_t LaunchParts(int parts, int row_vecs, uint32_t* hits, int wave_size, hipStream_t stream);
+
+// One wave waits for two flags at once; another block sets the first of them to 1 after `ticks`,
+// and nobody sets the second.
+hipError_t LaunchWaitForTwo(const device::FailurePort& port, uint64_t* flags, uint64_t ticks,
+                            int wave_size, hipStream_t stream);
 
 }  // namespace octet
 

@@ -5,6 +5,7 @@
 #include "kernels/device/wave_scan.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/wait.h"
 
 namespace octet {
 namespace {
@@ -38,7 +39,27 @@ __global__ void PartsKernel(int parts, int row_vecs, uint32_t* hits) {
   }
 }
 
+__global__ void WaitForTwoKernel(const device::FailurePort port, uint64_t* flags, uint64_t ticks) {
+  if (blockIdx.x == 0) {
+    const int lane = device::Lane();
+    device::WaveWaitEpochs(port, lane < 2 ? flags + lane : nullptr, 1,
+                           device::Site{0, -1, static_cast<uint32_t>(lane)});
+  } else if (threadIdx.x == 0) {
+    const uint64_t start = device::Clock();
+    while (device::Clock() - start < ticks) device::Pause();
+    device::StoreRelease<Scope::kSystem>(flags, uint64_t{1});
+  }
+}
+
 }  // namespace
+
+hipError_t LaunchWaitForTwo(const device::FailurePort& port, uint64_t* flags, uint64_t ticks,
+                            int wave_size, hipStream_t stream) {
+  device::FailurePort p = port;
+  void* args[] = {&p, &flags, &ticks};
+  return hipLaunchCooperativeKernel(WaitForTwoKernel, dim3(2),
+                                    dim3(static_cast<unsigned>(wave_size)), args, 0, stream);
+}
 
 hipError_t LaunchBeginCall(device::CallEpoch* call, uint64_t* epochs, const LaunchShape& shape,
                            hipStream_t stream) {

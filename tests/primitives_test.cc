@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "runtime/device/failure_record.h"
 #include "runtime/device_memory.h"
+#include "runtime/failure.h"
 #include "runtime/gpu_status.h"
 #include "runtime/topology.h"
 
@@ -106,6 +111,37 @@ TEST_F(PrimitivesTest, PartsOfARowCoverItOnce) {
       }
     }
   }
+}
+
+// The flags that a wave waits for one after the other have one deadline together.
+TEST_F(PrimitivesTest, WaveWaitEpochsHasOneDeadline) {
+  const uint64_t deadline = DeviceClockHz();
+  void* pinned = nullptr;
+  constexpr size_t kRecordBytes = device::kRecordsOfARank * sizeof(device::FailureRecord);
+  ASSERT_EQ(hipHostMalloc(&pinned, kRecordBytes + sizeof(uint32_t),
+                          hipHostMallocPortable | hipHostMallocMapped),
+            hipSuccess);
+  std::memset(pinned, 0, kRecordBytes + sizeof(uint32_t));
+  auto* records = static_cast<device::FailureRecord*>(pinned);
+  const DeviceMemory claimed = Upload(std::vector<uint32_t>(device::kRecordsOfARank));
+  const DeviceMemory flags = Upload(std::vector<uint64_t>(2));
+  const device::FailurePort port = {
+      .abort_word = reinterpret_cast<uint32_t*>(records + device::kRecordsOfARank),
+      .records = records,
+      .claimed = claimed.as<uint32_t>(),
+      .deadline_ticks = deadline,
+      .client = 0};
+  const absl::Time start = absl::Now();
+  ASSERT_EQ(LaunchWaitForTwo(port, flags.as<uint64_t>(), deadline * 3 / 4, wave_size_, nullptr),
+            hipSuccess);
+  ASSERT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(Download<uint64_t>(flags)[0], 1U);
+  EXPECT_EQ(records[0].kind, device::FailureKind::kDeadline);
+  EXPECT_EQ(records[0].index, 1U);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(1.7));
+  EXPECT_EQ(*port.abort_word, 1U);
+  EXPECT_EQ(records[1].complete, 0U) << "nobody was told to leave";
+  EXPECT_EQ(hipHostFree(pinned), hipSuccess);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -32,9 +33,13 @@
 #include "tests/ep_harness.h"
 #include "tests/injection.h"
 #include "tests/node_fixture.h"
+#include "tests/node_kernels.h"
 
 namespace octet {
 namespace {
+
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 enum class Kind {
   kBody,       // the body returns a Status of its own
@@ -320,6 +325,44 @@ TEST_F(RecoveryTest, GoodAndFailingCallsInTurn) {
     absl::StrAppend(&text, ", ", failures[kind], " ", kKindNames[kind]);
   }
   std::printf("%s; host memory grew by %lld bytes\n", text.c_str(), static_cast<long long>(grown));
+}
+
+// A kernel that no deadline ends. The node says so, takes no more calls, and what was made on it
+// goes away without waiting.
+TEST_F(RecoveryTest, AStreamThatNeverDrains) {
+  MakeNode(2, absl::Milliseconds(10));
+  if (IsSkipped()) return;
+  config_.num_experts = 2;
+  config_.topk = 1;
+  config_.hidden = 64;
+  config_.max_tokens_per_rank = 1;
+  auto ep = ExpertParallel::Create(*node_, config_);
+  ASSERT_OK(ep.status());
+  void* memory = nullptr;
+  ASSERT_EQ(hipHostMalloc(&memory, sizeof(uint32_t), hipHostMallocPortable | hipHostMallocMapped),
+            hipSuccess);
+  auto* stop = static_cast<uint32_t*>(memory);
+  *stop = 0;
+  EXPECT_FALSE(node_->stuck());
+  EXPECT_THAT(node_->Run([&](Rank& rank) {
+    return rank.rank() == 1 ? OCTET_GPU(LaunchStubborn(stop, rank.stream())) : absl::OkStatus();
+  }),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       StartsWith("rank 1: the stream is not idle after 5.")));
+  EXPECT_TRUE(node_->stuck());
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(node_->Run([](Rank&) { return absl::OkStatus(); }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       MatchesRegex("the node has not recovered from 'rank 1: the stream is not "
+                                    "idle after .*': rank 1: the stream is not idle after .*")));
+  ep->reset();
+  node_.reset();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+  std::atomic_ref<uint32_t>(*stop).store(1);
+  EXPECT_EQ(hipSetDevice(1), hipSuccess);
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+  EXPECT_EQ(hipSetDevice(0), hipSuccess);
+  EXPECT_EQ(hipHostFree(memory), hipSuccess);
 }
 
 }  // namespace

@@ -293,6 +293,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   char* base = c.peers.base[c.peers.rank];
+  uint64_t start = 0;
   if (threadIdx.x == 0) failed = 0;
   for (;;) {
     if (threadIdx.x == 0) missing = -1;
@@ -317,7 +318,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
       const bool came = device::WaitUntil(
           c.failure, layout.Count(base, epoch, source, local_expert),
           MakeSite(Site::kDispatchCount, source, static_cast<uint32_t>(local_expert)),
-          device::PackEpochCount(epoch, 0),
+          device::PackEpochCount(epoch, 0), &start,
           [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
       if (!came) failed = 1;
     }

@@ -43,20 +43,21 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
 // Polls `word` until `arrived(value)`. True with acquire semantics at system scope once it has;
 // false when the deadline passed or the node was told to stop: the caller must then touch nothing
 // that the wait would have guarded. Each caller waits by itself: one lane of a wave should call
-// this and the wave should then agree (WaveWait below).
+// this and the wave should then agree (WaveWait below). `*start` is when the caller began to wait,
+// 0 if it has not yet: words waited for one after the other share one deadline.
 template <typename T, typename Arrived>
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
-                                 uint64_t expected, Arrived arrived) {
+                                 uint64_t expected, uint64_t* start, Arrived arrived) {
   T seen = LoadRelaxed<Scope::kSystem>(word);
   if (!arrived(seen)) {
-    uint64_t start = 0;
     uint64_t abort_checked = 0;
     uint32_t polls = 0;
     do {
       if (++polls % kPollsPerClockCheck == 0) {
         const uint64_t now = Clock();
-        if (start == 0) start = abort_checked = now;
-        const bool expired = now - start > port.deadline_ticks;
+        if (*start == 0) *start = now;
+        if (abort_checked == 0) abort_checked = now;
+        const bool expired = now - *start > port.deadline_ticks;
         bool released = false;
         if (!expired && now - abort_checked > kTicksPerAbortCheck) {
           abort_checked = now;
@@ -64,7 +65,7 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
         }
         if (expired || released) {
           Fail(port, expired ? FailureKind::kDeadline : FailureKind::kReleased, site, expected,
-               seen, now - start);
+               seen, now - *start);
           return false;
         }
       }
@@ -78,8 +79,14 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
 
 // Waits for a flag to reach an epoch.
 __device__ inline bool WaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
+                                 const Site& site, uint64_t* start) {
+  return WaitUntil(port, flag, site, epoch, start,
+                   [epoch](uint64_t seen) { return seen >= epoch; });
+}
+__device__ inline bool WaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                  const Site& site) {
-  return WaitUntil(port, flag, site, epoch, [epoch](uint64_t seen) { return seen >= epoch; });
+  uint64_t start = 0;
+  return WaitEpoch(port, flag, epoch, site, &start);
 }
 
 // All lanes of the wave wait for one flag: lane 0 polls, then all of them may read what it guards.
@@ -97,19 +104,18 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
 __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                       const Site& site, int* last_lane = nullptr) {
   if (last_lane != nullptr) *last_lane = -1;
-  bool failed = false;
-  uint64_t missing = 0;
-  do {
+  uint64_t start = 0;
+  for (;;) {
     const bool arrived = flag == nullptr || LoadRelaxed<Scope::kSystem>(flag) >= epoch;
-    missing = Ballot(!arrived);
-    if (missing != 0 && last_lane != nullptr) {
-      *last_lane = __ffsll(static_cast<long long>(missing)) - 1;
-    }
-    if (missing != 0 && Lane() == __ffsll(static_cast<long long>(missing)) - 1) {
-      failed = !WaitEpoch(port, flag, epoch, site);
-    }
+    const uint64_t missing = Ballot(!arrived);
+    if (missing == 0) break;
+    const int poller = __ffsll(static_cast<long long>(missing)) - 1;
+    if (last_lane != nullptr) *last_lane = poller;
+    bool failed = false;
+    if (Lane() == poller) failed = !WaitEpoch(port, flag, epoch, site, &start);
     if (Ballot(failed) != 0) return false;
-  } while (missing != 0);
+    start = Shuffle(start, poller);
+  }
   if (flag != nullptr) AcquirePolled<Scope::kSystem>(flag);
   SyncWave();
   return true;
