@@ -5,7 +5,7 @@ include(OctetKernels)
 
 # octet_add_library(<name> SOURCES <file.cc|file.hip>... [HEADERS <file.h>...] DEPS <target>...)
 # A static library; without sources an interface one, so that it can be linked already. HEADERS are
-# those that users may include: they are installed.
+# those that users may include, and what these include: they are installed (package_test).
 function(octet_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DEPS")
   if(NOT arg_SOURCES)

@@ -1,5 +1,6 @@
 #include "tools/contenders/nccl_contender.h"
 
+#include "runtime/status_macros.h"
 #include "tools/contenders/nccl_library.h"
 #include "tools/contenders/nccl_transport.h"
 #include "tools/contenders/sorted_exchange.h"
