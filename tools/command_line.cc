@@ -145,9 +145,9 @@ absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags
   return CommandLine(std::move(given));
 }
 
-std::string CommandHelp(const Command& command) {
-  std::string help =
-      absl::StrCat("usage: octet ", command.name, " [--flag=value ...]\n\n", command.details, "\n");
+std::string CommandHelp(const Command& command, absl::string_view program) {
+  std::string help = absl::StrCat("usage: ", program, program.empty() ? "" : " ", command.name,
+                                  " [--flag=value ...]\n\n", command.details, "\n");
   if (command.flags.empty()) return help;
   absl::StrAppend(&help, "\nflags (with their defaults):\n");
   for (const absl::string_view name : command.flags) {

@@ -51,8 +51,8 @@ absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags
 std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flags,
                                           absl::Span<const std::string> args);
 
-// The help of one command: usage, details, and each flag with its default.
-std::string CommandHelp(const Command& command);
+// The help of one command of `program`: usage, details, and each flag with its default.
+std::string CommandHelp(const Command& command, absl::string_view program = "octet");
 
 // The whole program.
 int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv);

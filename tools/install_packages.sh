@@ -16,7 +16,9 @@ for set in "$@"; do
         ca-certificates pkgconf dpkg-dev)
       ;;
     amd) packages+=(clang-tools-22 gcc) ;;
-    nvidia) packages+=(g++ cmake ninja-build ccache libabsl-dev nlohmann-json3-dev git) ;;
+    nvidia)
+      packages+=(g++ cmake ninja-build ccache libabsl-dev libbenchmark-dev nlohmann-json3-dev git)
+      ;;
     plot) packages+=(python3 python3-matplotlib python3-scipy) ;;
     lint) packages+=(clang-format-22 clang-tidy-22) ;;
     *)

@@ -278,6 +278,12 @@ RunOptions WithShape(const RunOptions& common, const ChallengeShape& shape) {
 
 }  // namespace
 
+std::vector<RunOptions> ChallengeShapes(const RunOptions& common) {
+  std::vector<RunOptions> shapes;
+  for (const ChallengeShape& shape : kChallenge) shapes.push_back(WithShape(common, shape));
+  return shapes;
+}
+
 absl::Status CompleteOptions(RunOptions& options) {
   const WorkloadSpec& spec = options.workload;
   EpConfig& config = options.config;
@@ -321,7 +327,7 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
             absl::StrCat("--", flag, " does not go with --workload=", workload));
       }
     }
-    for (const ChallengeShape& shape : kChallenge) shapes.push_back(WithShape(common, shape));
+    shapes = ChallengeShapes(common);
   } else {
     return absl::InvalidArgumentError(absl::StrCat("--workload=", workload, " is not challenge"));
   }

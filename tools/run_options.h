@@ -73,6 +73,9 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
 // one shape. It still needs both, and CompleteOptions. kInvalidArgument and the like as above.
 absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gpus);
 
+// `common` with each of the challenge's shapes, named; they still need CompleteOptions.
+std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
+
 // The configuration that goes with options.workload, and whether all fits together.
 absl::Status CompleteOptions(RunOptions& options);
 

@@ -1,0 +1,105 @@
+// Google Benchmark's program for Octet. Its own flags (--benchmark_filter, --benchmark_out,
+// --benchmark_repetitions, ...) and those below; bench/PERFORMANCE.md says what is measured.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/session.h"
+#include "bench/step_benchmarks.h"
+#include "runtime/topology.h"
+#include "tools/command_line.h"
+#include "tools/commit.h"
+#include "tools/exit_code.h"
+#include "tools/run_options.h"
+
+ABSL_FLAG(bool, all_shapes, false,
+          "on emulated GPUs, too, the shapes of the real ones; they take minutes");
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "octet_bench";
+constexpr std::array<absl::string_view, 12> kFlags = {
+    "ranks",  "check",       "align", "slots",     "flags",      "fuse_expert",
+    "blocks", "send_blocks", "waves", "row_parts", "timeout_ms", "all_shapes"};
+
+// Enough for a median and for comparing two runs by ranks of their steps.
+constexpr absl::string_view kDefaultRepetitions = "--benchmark_repetitions=20";
+
+int Fail(const absl::Status& status) {
+  absl::FPrintF(stderr, "octet_bench: %s\n", status.message());
+  return ExitCodeOf(status);
+}
+
+void AddContext(Session& session) {
+  const Topology& topology = session.node().topology();
+  benchmark::AddCustomContext("octet_commit", std::string(Commit()));
+  benchmark::AddCustomContext("platform", topology.platform);
+  benchmark::AddCustomContext("gpu", topology.gpus.front().name);
+  benchmark::AddCustomContext("ranks", absl::StrCat(session.node().num_ranks()));
+  benchmark::AddCustomContext("driver_version", absl::StrCat(topology.driver_version));
+  benchmark::AddCustomContext("runtime_version", absl::StrCat(topology.runtime_version));
+  benchmark::AddCustomContext("ceiling_all_to_all_GBps",
+                              absl::StrFormat("%.3f", session.ceilings().all_to_all_gbps));
+}
+
+int Main(int argc, char** argv) {
+  const Command command = {
+      .name = kName,
+      .summary = "",
+      .details =
+          "Times dispatch and combine of all strategies and peers, and what links and launches "
+          "can\n"
+          "do. The first step of each benchmark is verified to the bit. Exit codes: 0 ok, 1 wrong\n"
+          "results, 2 usage, 3 device error, 4 deadline.",
+      .flags = kFlags,
+      .run = nullptr};
+  // Google Benchmark takes its own flags out; the last of two equal ones counts.
+  std::vector<char*> all = {argv[0]};
+  std::string repetitions(kDefaultRepetitions);
+  std::string aggregates = "--benchmark_display_aggregates_only=true";
+  all.push_back(repetitions.data());
+  all.push_back(aggregates.data());
+  bool help = false;
+  for (int i = 1; i < argc; ++i) {
+    help = help || absl::string_view(argv[i]) == "--help";
+    all.push_back(argv[i]);
+  }
+  if (help) absl::PrintF("%s\n", CommandHelp(command, ""));
+  int count = static_cast<int>(all.size());
+  benchmark::Initialize(&count, all.data());  // --help ends here
+  const absl::StatusOr<CommandLine> line =
+      ParseFlags(kFlags, std::vector<std::string>(all.begin() + 1, all.begin() + count));
+  if (!line.ok()) return Fail(line.status());
+
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  if (!topology.ok()) return Fail(topology.status());
+  const absl::StatusOr<RunOptions> options =
+      ParseShapeOptions(*line, static_cast<int>(topology->gpus.size()));
+  if (!options.ok()) return Fail(options.status());
+  const absl::StatusOr<std::unique_ptr<Session>> session =
+      Session::Create(*options, absl::GetFlag(FLAGS_all_shapes));
+  if (!session.ok()) return Fail(session.status());
+
+  AddContext(**session);
+  RegisterStepBenchmarks(**session);
+  const size_t run = benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  benchmark::ClearRegisteredBenchmarks();  // and with them what they hold on the GPUs
+  if (!(*session)->status().ok()) return Fail((*session)->status());
+  return run == 0 ? kExitUsage : kExitOk;  // a filter that nothing matches has been said
+}
+
+}  // namespace
+}  // namespace octet
+
+int main(int argc, char** argv) { return octet::Main(argc, argv); }

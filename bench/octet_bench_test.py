@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Runs octet_bench on emulated GPUs: every benchmark, its JSON, and what happens when one fails.
+
+usage: octet_bench_test.py OCTET_BENCH
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+CONTENDERS = ["direct", "memcpy_peer"]
+KINDS = ["dispatch", "combine", "both"]
+WORKLOADS = ["small_T4", "small_drawn"]
+
+
+def run(*args, environment=None):
+    return subprocess.run([PROGRAM, "--ranks=2", *args], capture_output=True, text=True,
+                          env={**os.environ, **(environment or {})}, check=False)
+
+
+def names_of(result):
+    return {entry["name"].split("/iterations")[0] for entry in result["benchmarks"]}
+
+
+class OctetBenchTest(unittest.TestCase):
+
+    def test_every_benchmark_runs_and_says_what_it_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bench.json")
+            done = run("--benchmark_repetitions=2", f"--benchmark_out={path}",
+                       "--benchmark_out_format=json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path, encoding="utf-8") as file:
+                result = json.load(file)
+        for key in ["octet_commit", "platform", "gpu", "ranks", "driver_version"]:
+            self.assertIn(key, result["context"])
+        self.assertEqual(result["context"]["platform"], "emulation")
+        wanted = {f"{kind}/{contender}/{workload}"
+                  for kind in KINDS for contender in CONTENDERS for workload in WORKLOADS}
+        self.assertLessEqual(wanted, names_of(result))
+        for entry in result["benchmarks"]:
+            self.assertNotIn("error_occurred", entry)
+            if entry["run_type"] == "aggregate":
+                continue
+            self.assertGreater(entry["real_time"], 0, entry["name"])
+            if entry["name"].split("/")[0] in KINDS:
+                for counter in ["logical_GBps", "wire_GBps", "of_ceiling", "rows"]:
+                    self.assertGreater(entry[counter], 0, entry["name"])
+        aggregates = {entry["aggregate_name"] for entry in result["benchmarks"]
+                      if entry["run_type"] == "aggregate"}
+        self.assertLessEqual({"median", "min", "p99", "cv"}, aggregates)
+
+    def test_a_failure_is_in_the_json_and_in_the_exit_code(self):
+        done = run("--benchmark_filter=dispatch/direct/small_T4", "--benchmark_format=json",
+                   "--benchmark_repetitions=1", "--blocks=1")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("blocks is 1", done.stderr)
+        errors = [entry for entry in json.loads(done.stdout)["benchmarks"]
+                  if entry.get("error_occurred")]
+        self.assertEqual(len(errors), 1)
+        self.assertIn("blocks is 1", errors[0]["error_message"])
+
+    def test_usage(self):
+        self.assertEqual(run("--benchmark_filter=carrier_pigeon").returncode, 2)
+        unknown = run("--frobnicate=1")
+        self.assertEqual(unknown.returncode, 2)
+        self.assertIn("frobnicate", unknown.stderr)
+        help_text = run("--help")
+        self.assertEqual(help_text.returncode, 0)
+        self.assertIn("--all_shapes", help_text.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

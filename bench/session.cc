@@ -1,0 +1,35 @@
+#include "bench/session.h"
+
+#include <string>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_format.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(const RunOptions& options,
+                                                         bool all_shapes) {
+  auto session = absl::WrapUnique(new Session(options, all_shapes));
+  OCTET_ASSIGN_OR_RETURN(session->node_, Node::Create({.num_ranks = options.workload.num_ranks,
+                                                       .timeout = options.timeout}));
+  OCTET_ASSIGN_OR_RETURN(session->ceilings_, MeasureCeilings(*session->node_));
+  session->contenders_ = MakeContenders(*session->node_);
+  for (const std::unique_ptr<Contender>& contender : session->contenders_) {
+    const absl::Status available = contender->Available();
+    if (available.ok()) {
+      session->available_.push_back(contender.get());
+    } else {
+      absl::FPrintF(stderr, "octet_bench: %s is skipped: %s\n", contender->name(),
+                    available.message());
+    }
+  }
+  return session;
+}
+
+void Session::Fail(benchmark::State& state, const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+  state.SkipWithError(std::string(status.message()).c_str());
+}
+
+}  // namespace octet

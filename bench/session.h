@@ -1,0 +1,54 @@
+// What all benchmarks of one process share.
+#ifndef OCTET_BENCH_SESSION_H_
+#define OCTET_BENCH_SESSION_H_
+
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/node.h"
+#include "tools/ceilings.h"
+#include "tools/contenders/contender.h"
+#include "tools/run_options.h"
+
+namespace octet {
+
+class Session {
+ public:
+  // `options`: ranks, tuning and timing of all steps; their shapes come with each benchmark.
+  // `all_shapes`: also those that an emulated node would take minutes for.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(const RunOptions& options,
+                                                         bool all_shapes);
+
+  Node& node() { return *node_; }
+  const RunOptions& options() const { return options_; }
+  bool all_shapes() const { return all_shapes_; }
+  bool emulated() const { return node_->topology().platform == "emulation"; }
+  const Ceilings& ceilings() const { return ceilings_; }
+  // Those that are available.
+  const std::vector<Contender*>& contenders() const { return available_; }
+
+  // Ends the benchmark with an error, and the process, later, with an exit code that is not 0.
+  void Fail(benchmark::State& state, const absl::Status& status);
+  // The first failure.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  Session(const RunOptions& options, bool all_shapes)
+      : options_(options), all_shapes_(all_shapes) {}
+
+  const RunOptions options_;
+  const bool all_shapes_;
+  std::unique_ptr<Node> node_;
+  Ceilings ceilings_;
+  std::vector<std::unique_ptr<Contender>> contenders_;
+  std::vector<Contender*> available_;
+  absl::Status status_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_BENCH_SESSION_H_
