@@ -95,6 +95,7 @@ enum class Publish {
   kFenceDevice,
   kNoWaveSync,  // lane 0 publishes what other lanes have stored
   kOtherWave,   // a wave publishes what another one has stored, knowing of it by a relaxed flag
+  kPlainFlag,   // releases, but stores the flag itself plainly
 };
 enum class Consume {
   kFence,        // system scope, all is well

@@ -41,6 +41,10 @@ __global__ void SendRow(Publish how, char* row, uint32_t* flag, uint32_t value) 
       device::FenceRelease<Scope::kDevice>();
       device::StoreRelaxed<Scope::kSystem>(flag, value);
       break;
+    case Publish::kPlainFlag:
+      device::FenceRelease<Scope::kSystem>();
+      *flag = value;
+      break;
     case Publish::kOtherWave:
       if (device::Wave() == 0) {
         device::StoreRelaxed<Scope::kBlock>(&stored, value);

@@ -84,23 +84,31 @@ void WaitForValue(Worker* worker, Lane* lane, const Location& where) {
   lane->waiting = Waiting::kNot;
 }
 
+// As the lane may see it.
+Value ReadFor(Lane* lane, const void* address, int bytes, const Location& where) {
+  OrderBeforeLoad(lane, address, static_cast<size_t>(bytes), where);
+  const Value value = Read(address, bytes);
+  EndStaleView(Worker::Current()->machine());
+  return value;
+}
+
 Value Look(const void* address, int bytes, const Location& where) {
   Lane* lane = ThisLane();
   Worker* worker = BeginAccess(lane, address, bytes, where);
   worker->MaybePreempt(lane);
-  Value value = Read(address, bytes);
+  Value value = ReadFor(lane, address, bytes, where);
   const Value before{{lane->poll_value[0], lane->poll_value[1]}};
   if (lane->poll_address == address && lane->poll_bytes == bytes && value == before) {
     if (lane->recheck_left > 0) {
       --lane->recheck_left;
     } else if (lane->paused || ++lane->idle_steps > kLooksBeforeGivingWay) {
       WaitForValue(worker, lane, where);
-      value = Read(address, bytes);
+      value = ReadFor(lane, address, bytes, where);
       if (value != before) lane->recheck_left = 0;
     }
   } else if (++lane->idle_steps > 4 * kLooksBeforeGivingWay) {
     GiveWay(worker, lane, where);
-    value = Read(address, bytes);
+    value = ReadFor(lane, address, bytes, where);
   }
   lane->poll_address = address;
   lane->poll_bytes = static_cast<uint8_t>(bytes);
@@ -165,7 +173,7 @@ uint64_t ReadModifyWrite(void* address, int bytes, MemoryOrder order, MemoryScop
   Lane* lane = ThisLane();
   Worker* worker = BeginAccess(lane, address, bytes, where);
   worker->MaybePreempt(lane);
-  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope);
+  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope, where);
   const auto [before, changed] = change();
   OrderAfterLoad(lane, address, order, scope);
   if (changed) {
@@ -206,7 +214,7 @@ void AtomicStore(void* address, int bytes, uint64_t value, MemoryOrder order, Me
   Lane* lane = ThisLane();
   Worker* worker = BeginAccess(lane, address, bytes, where);
   worker->MaybeDelayStore(lane, scope);
-  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope);
+  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope, where);
   Write(address, bytes, value);
   NoteChange(worker, lane);
 }
@@ -215,7 +223,7 @@ void AtomicStore16(void* address, const void* value, Location where) {
   Lane* lane = ThisLane();
   Worker* worker = BeginAccess(lane, address, 16, where);
   worker->MaybeDelayStore(lane, MemoryScope::kSystem);
-  OrderBeforeStore(lane, address, 16, MemoryOrder::kRelaxed, MemoryScope::kSystem);
+  OrderBeforeStore(lane, address, 16, MemoryOrder::kRelaxed, MemoryScope::kSystem, where);
 #if defined(__x86_64__)
   asm volatile("movdqu %1, %%xmm0\n\tmovdqa %%xmm0, %0"
                : "=m"(*static_cast<Value*>(address))

@@ -26,7 +26,8 @@ struct StaleReads {
   std::string text;  // who has read and who has stored what and where, for the first of them
 };
 
-// Those of all kernels that have finished since the last call.
+// Those of all kernels that have finished since the last call. When the process ends, those that
+// nobody has asked for are printed to stderr.
 StaleReads TakeStaleReads();
 
 Config CurrentConfig();

@@ -3,8 +3,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
+#include "emulation.h"
 #include "worker.h"
 
 namespace octet::emulation {
@@ -16,7 +18,13 @@ std::atomic<Machine*> machine_pointer{nullptr};
 // Stops the machine when the process ends, whatever still runs on it.
 class MachineHolder {
  public:
-  ~MachineHolder() { Reset(); }
+  ~MachineHolder() {
+    Reset();
+    const StaleReads stale = TakeStaleReads();
+    if (stale.count == 0) return;
+    std::fprintf(stderr, "%llu stale reads\n%s", static_cast<unsigned long long>(stale.count),
+                 stale.text.c_str());
+  }
   void Reset() {
     TsanIgnoreScope ignore;  // lanes that never ended have released nothing
     machine_pointer.store(nullptr, std::memory_order_release);

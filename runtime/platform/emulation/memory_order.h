@@ -27,14 +27,14 @@ inline bool IsAcquire(MemoryOrder order) {
 
 // A read-modify-write is both, a store and a load.
 #if defined(OCTET_EMULATION_TSAN) || defined(OCTET_EMULATION_WEAK_MEMORY)
-void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order,
-                      MemoryScope scope);
+void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order, MemoryScope scope,
+                      const Location& where);
 void OrderAfterLoad(Lane* lane, const void* address, MemoryOrder order, MemoryScope scope);
 void OrderFence(Lane* lane, MemoryOrder order, MemoryScope scope);
 void OrderArrive(Lane* lane, SyncPoint* point, Barrier barrier);
 void OrderLeave(Lane* lane, SyncPoint* point, Barrier barrier);
 #else
-inline void OrderBeforeStore(Lane*, void*, size_t, MemoryOrder, MemoryScope) {}
+inline void OrderBeforeStore(Lane*, void*, size_t, MemoryOrder, MemoryScope, const Location&) {}
 inline void OrderAfterLoad(Lane*, const void*, MemoryOrder, MemoryScope) {}
 inline void OrderFence(Lane*, MemoryOrder, MemoryScope) {}
 inline void OrderArrive(Lane*, SyncPoint*, Barrier) {}
@@ -43,7 +43,9 @@ inline void OrderLeave(Lane*, SyncPoint*, Barrier) {}
 
 // What only weak memory needs to know.
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
-// Before anybody but the lane that ran last, or an atomic, looks at memory.
+// Before an atomic load. Until EndStaleView() memory looks as it may see it.
+void OrderBeforeLoad(Lane* lane, const void* address, size_t bytes, const Location& where);
+// Before anybody but the lane that ran last looks at memory.
 void EndStaleView(Machine* machine);
 void OrderBlockStart(Block* block);
 // Its lanes do not run any more, and the block will be gone.
@@ -55,6 +57,7 @@ void OrderOverwrite(Machine* machine, const void* begin, size_t bytes);
 // Memory has been freed.
 void OrderFree(Machine* machine);
 #else
+inline void OrderBeforeLoad(Lane*, const void*, size_t, const Location&) {}
 inline void EndStaleView(Machine*) {}
 inline void OrderBlockStart(Block*) {}
 inline void OrderBlockEnd(Block*) {}

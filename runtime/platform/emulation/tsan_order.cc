@@ -46,7 +46,8 @@ void ForScopes(const Lane& lane, const void* address, MemoryScope scope, F f) {
 
 }  // namespace
 
-void OrderBeforeStore(Lane* lane, void* address, size_t, MemoryOrder order, MemoryScope scope) {
+void OrderBeforeStore(Lane* lane, void* address, size_t, MemoryOrder order, MemoryScope scope,
+                      const Location&) {
   int released = lane->released_scope;
   if (IsRelease(order)) released = std::max(released, static_cast<int>(scope));
   if (released < 0) return;

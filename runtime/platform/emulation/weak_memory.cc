@@ -12,6 +12,7 @@
 #include "lane_operations.h"
 #include "machine.h"
 #include "memory_order.h"
+#include "report.h"
 #include "symbols.h"
 #include "weak_memory.h"
 #include "worker.h"
@@ -29,8 +30,8 @@ struct StaleReadLog {
   std::string text;
 };
 StaleReadLog& Log() {
-  static StaleReadLog log;
-  return log;
+  static auto* const log = new StaleReadLog;  // also when the process ends
+  return *log;
 }
 
 uint16_t MaskOf(size_t first, size_t bytes) {
@@ -40,6 +41,16 @@ uint16_t MaskOf(size_t first, size_t bytes) {
 void Append(std::vector<uint32_t>* to, std::vector<uint32_t>* from) {
   to->insert(to->end(), from->begin(), from->end());
   from->clear();
+}
+
+bool IsSamePlace(const Access& a, const Access& b) {
+  return a.code == b.code && a.where.line() == b.where.line() &&
+         a.where.file_name() == b.where.file_name();
+}
+
+std::string DescribePlace(const Access& access) {
+  return access.is_atomic() ? "by an atomic " + DescribeWhere(access.where)
+                            : "in " + CodePlace(access.code);
 }
 
 // Calls f(unit, mask) for the units that the bytes lie in.
@@ -98,21 +109,21 @@ bool WeakMemory::IsPrivate(const Lane* lane, const Store& store) const {
 
 // ---- plain accesses
 
-void WeakMemory::BeforeLoad(Lane* lane, const void* address, size_t bytes, const void* code) {
+void WeakMemory::BeforeLoad(Lane* lane, const void* address, size_t bytes, const Access& access) {
   EndView();
   if (!IsModelled(lane, address)) return;
   ForUnits(address, bytes, kUnit,
-           [&](uintptr_t unit, uint16_t mask) { LoadUnit(lane, unit, mask, code); });
+           [&](uintptr_t unit, uint16_t mask) { LoadUnit(lane, unit, mask, access); });
 }
 
-void WeakMemory::BeforeStore(Lane* lane, void* address, size_t bytes, const void* code) {
+void WeakMemory::BeforeStore(Lane* lane, void* address, size_t bytes, const Access& access) {
   EndView();
   if (!IsModelled(lane, address)) return;
   ForUnits(address, bytes, kUnit,
-           [&](uintptr_t unit, uint16_t mask) { StoreUnit(lane, unit, mask, code); });
+           [&](uintptr_t unit, uint16_t mask) { StoreUnit(lane, unit, mask, access); });
 }
 
-void WeakMemory::LoadUnit(Lane* lane, uintptr_t unit, uint16_t mask, const void* code) {
+void WeakMemory::LoadUnit(Lane* lane, uintptr_t unit, uint16_t mask, const Access& access) {
   const auto found = newest_.find(unit);
   if (found == newest_.end()) return;
   View view = {reinterpret_cast<uint8_t*>(unit), {}};
@@ -125,7 +136,7 @@ void WeakMemory::LoadUnit(Lane* lane, uintptr_t unit, uint16_t mask, const void*
   for (uint32_t i = found->second; i != kNone && mask != 0; i = stores_[i].older) {
     const Store& store = stores_[i];
     if ((store.mask & mask) == 0) continue;
-    if (IsVisible(lane, store)) {
+    if (IsVisible(lane, store) || (access.is_atomic() && store.access.is_atomic())) {
       mask = static_cast<uint16_t>(mask & ~store.mask);
       continue;
     }
@@ -139,7 +150,7 @@ void WeakMemory::LoadUnit(Lane* lane, uintptr_t unit, uint16_t mask, const void*
   if (Worker::Current()->random().Below(8) >= kStaleOf8) return;
   std::memcpy(view.unit, old, kUnit);
   views_.push_back(view);
-  Note(lane, *unseen, view.unit, code);
+  Note(lane, *unseen, view.unit, access);
 }
 
 void WeakMemory::EndView() {
@@ -147,10 +158,11 @@ void WeakMemory::EndView() {
   views_.clear();
 }
 
-void WeakMemory::StoreUnit(Lane* lane, uintptr_t unit, uint16_t mask, const void* code) {
+void WeakMemory::StoreUnit(Lane* lane, uintptr_t unit, uint16_t mask, const Access& access) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(unit);
   uint32_t& newest = newest_.try_emplace(unit, kNone).first->second;
-  if (newest == kNone || !IsPrivate(lane, stores_[newest])) {
+  if (newest == kNone || !IsPrivate(lane, stores_[newest]) ||
+      stores_[newest].access.is_atomic() != access.is_atomic()) {
     uint32_t index = static_cast<uint32_t>(stores_.size());
     if (free_.empty()) {
       stores_.emplace_back();
@@ -162,7 +174,7 @@ void WeakMemory::StoreUnit(Lane* lane, uintptr_t unit, uint16_t mask, const void
                       .wave = lane->wave->writer,
                       .time = now_,
                       .released = {kNever, kNever, kNever},
-                      .code = code,
+                      .access = access,
                       .mask = 0,
                       .lane = static_cast<uint8_t>(lane->lane),
                       .listed = true,
@@ -323,14 +335,15 @@ void WeakMemory::EndGrid(const Grid* grid, bool last) {
 // ---- reports
 
 // Only noted: lanes' stacks are too small to write reports on.
-void WeakMemory::Note(const Lane* lane, const Store& store, const void* address, const void* code) {
+void WeakMemory::Note(const Lane* lane, const Store& store, const void* address,
+                      const Access& access) {
   ++num_stale_;
   const auto is_same = [&](const StaleLoad& other) {
-    return other.code == code && other.store.code == store.code;
+    return IsSamePlace(other.access, access) && IsSamePlace(other.store.access, store.access);
   };
   if (stale_.size() >= kMaxReports || std::ranges::any_of(stale_, is_same)) return;
   const bool shared = memory_->ArenaOf(address) == kNoArena;
-  stale_.push_back({store, NearestWay(lane, store), lane->wave->writer, lane->lane, address, code,
+  stale_.push_back({store, NearestWay(lane, store), lane->wave->writer, lane->lane, address, access,
                     shared ? static_cast<const char*>(address) - lane->wave->block->shared : -1});
 }
 
@@ -342,28 +355,28 @@ std::string WeakMemory::DescribeLane(uint32_t wave, int lane) const {
 }
 
 std::string WeakMemory::Describe(const StaleLoad& load) const {
-  static constexpr const char* kMissing[kNumWays] = {
-      "no SyncWave since", "no __syncthreads since", "", "no this_grid().sync() since", "", "",
-  };
   static constexpr const char* kScopes[3] = {"block", "device", "system"};
-  // The least scope that has both lanes in it.
+  // The least scope that has both lanes in it, and the barrier that would do.
   const int scope = load.nearest <= kByBlockBarrier ? 0 : load.nearest < kBySystemRelease ? 1 : 2;
+  const char* barrier = load.nearest == kByWaveBarrier    ? "SyncWave"
+                        : load.nearest == kByBlockBarrier ? "__syncthreads"
+                        : load.nearest == kByGridBarrier  ? "this_grid().sync()"
+                                                          : nullptr;
   std::string text = DescribeLane(load.wave, load.lane) + ": old value read from ";
   text += load.shared_offset >= 0 ? "shared memory, byte " + std::to_string(load.shared_offset)
                                   : memory_->Describe(load.address);
-  text += " in " + CodePlace(load.code) + "\n  stored by " +
-          DescribeLane(load.store.wave, load.store.lane) + " in " + CodePlace(load.store.code) +
+  text += " " + DescribePlace(load.access) + "\n  stored by " +
+          DescribeLane(load.store.wave, load.store.lane) + " " + DescribePlace(load.store.access) +
           "\n  ";
   if (load.store.released[scope] != kNever) {
-    text +=
-        std::string("released; the reader has not acquired at ") + kScopes[scope] + " scope since";
+    text += std::string("released, but not acquired at ") + kScopes[scope] + " scope since";
   } else {
     text += std::string("not released at ") + kScopes[scope] + " scope";
     if (scope > 0 && load.store.released[scope - 1] != kNever) {
       text += std::string(", only at ") + kScopes[scope - 1] + " scope";
     }
   }
-  if (*kMissing[load.nearest] != '\0') text += std::string(", and ") + kMissing[load.nearest];
+  if (barrier != nullptr) text += std::string(", nor ordered by ") + barrier;
   return text + "\n";
 }
 
@@ -400,10 +413,14 @@ Way WayOf(Barrier barrier) {
 
 }  // namespace
 
-void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order,
-                      MemoryScope scope) {
+void OrderBeforeLoad(Lane* lane, const void* address, size_t bytes, const Location& where) {
+  MemoryOf(lane).BeforeLoad(lane, address, bytes, {.where = where});
+}
+
+void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order, MemoryScope scope,
+                      const Location& where) {
   // The value itself is released, too: who has acquired it may then read it plainly.
-  MemoryOf(lane).BeforeStore(lane, address, bytes, __builtin_return_address(0));
+  MemoryOf(lane).BeforeStore(lane, address, bytes, {.where = where});
   if (IsRelease(order)) MemoryOf(lane).Release(lane, scope);
 }
 

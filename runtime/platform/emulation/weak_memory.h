@@ -4,7 +4,8 @@
 //
 // Memory always holds the newest values. Beside it, each 16 bytes have a list of their last stores
 // with the bytes from before. A plain load by a lane to which some of these stores are not ordered
-// is usually shown the bytes from before, for just that load. Atomics see the newest values.
+// is usually shown the bytes from before, for just that load. Atomic loads see the newest that was
+// stored atomically, and plain stores like plain loads do; read-modify-writes see the newest.
 //
 // A store becomes visible
 //   to its wave                        by SyncWave
@@ -69,13 +70,20 @@ struct StoreBuffer {
   Known known;
 };
 
+// What a lane does to memory, and where.
+struct Access {
+  const void* code = nullptr;  // of a plain access
+  Location where = {};         // of an atomic
+  bool is_atomic() const { return code == nullptr; }
+};
+
 class WeakMemory {
  public:
   explicit WeakMemory(const Memory* memory) : memory_(memory) {}
 
-  // A plain access by the lane that runs is about to happen. A load: shows it what it may see.
-  void BeforeLoad(Lane* lane, const void* address, size_t bytes, const void* code);
-  void BeforeStore(Lane* lane, void* address, size_t bytes, const void* code);
+  // An access by the lane that runs is about to happen. A load: memory now looks as it may see it.
+  void BeforeLoad(Lane* lane, const void* address, size_t bytes, const Access& access);
+  void BeforeStore(Lane* lane, void* address, size_t bytes, const Access& access);
   void EndView();
 
   void Release(Lane* lane, MemoryScope scope);
@@ -110,7 +118,7 @@ class WeakMemory {
     uint32_t wave;   // index of the writer
     uint32_t time;
     std::array<uint32_t, 3> released;  // when, by scope
-    const void* code;
+    Access access;
     uint16_t mask;  // bytes of the unit
     uint8_t lane;
     bool listed;  // in its unit's list
@@ -123,7 +131,7 @@ class WeakMemory {
     uint32_t wave;
     int lane;
     const void* address;
-    const void* code;
+    Access access;
     ptrdiff_t shared_offset;  // in the block's shared memory, -1: elsewhere
   };
 
@@ -132,12 +140,12 @@ class WeakMemory {
   bool IsVisible(const Lane* lane, const Store& store) const;
   Way NearestWay(const Lane* lane, const Store& store) const;
   bool IsPrivate(const Lane* lane, const Store& store) const;
-  void LoadUnit(Lane* lane, uintptr_t unit, uint16_t mask, const void* code);
-  void StoreUnit(Lane* lane, uintptr_t unit, uint16_t mask, const void* code);
+  void LoadUnit(Lane* lane, uintptr_t unit, uint16_t mask, const Access& access);
+  void StoreUnit(Lane* lane, uintptr_t unit, uint16_t mask, const Access& access);
   void Publish(const Lane* lane, MemoryScope scope, std::vector<uint32_t>* from,
                std::vector<uint32_t>* to);
   void DropFrom(uint32_t index);
-  void Note(const Lane* lane, const Store& store, const void* address, const void* code);
+  void Note(const Lane* lane, const Store& store, const void* address, const Access& access);
   void WriteReports();
   std::string DescribeLane(uint32_t wave, int lane) const;
   std::string Describe(const StaleLoad& load) const;

@@ -29,12 +29,12 @@ WeakMemory* MemoryFor(Lane* lane) {
 
 void Load(void* address, size_t bytes, const void* code) {
   Lane* lane = ThisLane();
-  if (lane != nullptr) MemoryFor(lane)->BeforeLoad(lane, address, bytes, code);
+  if (lane != nullptr) MemoryFor(lane)->BeforeLoad(lane, address, bytes, {.code = code});
 }
 
 void Store(void* address, size_t bytes, const void* code) {
   Lane* lane = ThisLane();
-  if (lane != nullptr) MemoryFor(lane)->BeforeStore(lane, address, bytes, code);
+  if (lane != nullptr) MemoryFor(lane)->BeforeStore(lane, address, bytes, {.code = code});
 }
 
 void Copy(char* to, const char* from, size_t bytes, const void* code) {
@@ -50,9 +50,9 @@ void Copy(char* to, const char* from, size_t bytes, const void* code) {
     const size_t piece = std::min(kPiece, bytes - done);
     const size_t at = backwards ? bytes - done - piece : done;
     char value[kPiece];
-    memory->BeforeLoad(lane, from + at, piece, code);
+    memory->BeforeLoad(lane, from + at, piece, {.code = code});
     std::memcpy(value, from + at, piece);
-    memory->BeforeStore(lane, to + at, piece, code);
+    memory->BeforeStore(lane, to + at, piece, {.code = code});
     std::memcpy(to + at, value, piece);
     done += piece;
   }

@@ -248,11 +248,11 @@ void Worker::RunAll(bool recheck) {
 
 void Worker::ForgetAddressesIfFreed() {
   const uint64_t epoch = machine_->memory.epoch();
+  if (devices_.front()->memory_epoch != epoch) OrderFree(machine_);
   for (Device* device : devices_) {
     if (device->memory_epoch == epoch) continue;
     device->memory_epoch = epoch;
     device->recent.fill({});
-    OrderFree(machine_);
     for (Wave* wave : waves_) {
       if (wave->block->grid->device == device) static_cast<WaveView&>(*wave) = WaveView{};
     }
