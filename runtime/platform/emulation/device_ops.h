@@ -7,9 +7,10 @@
 // before the value changes (or some time has passed, so that it can look at the clock).
 // A lane that waits by plain loads, without any of these functions, is never interrupted.
 //
-// Built with OCTET_SANITIZE=weak-memory, plain loads and stores (row copies, too) are as weak as the
-// contract allows: a store is visible to other lanes only by what orders it, and a load that
-// nothing orders after it usually gets the old value (weak_memory.h). Atomics are as ever.
+// Built with OCTET_SANITIZE=weak-memory, plain loads and stores (row copies, too) are as weak as
+// the contract allows: a store is visible to other lanes only by what orders it, and a load that
+// nothing orders after it usually gets the old value (weak_memory.h). Atomics do not get old values
+// of what is stored by atomics.
 // The last parameter of each function is the place of the call, for reports; never pass it.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_OPS_H_
