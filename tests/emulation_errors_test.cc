@@ -166,8 +166,11 @@ TEST_F(EmulationErrorsTest, ANodeSaysWhoWaitsForWhat) {
   ASSERT_TRUE(node.ok()) << node.status();
   auto* flags = Allocate(3, 1);
   const absl::Status status = (*node)->Run([&](Rank& rank) -> absl::Status {
-    if (rank.rank() == 2) return absl::OkStatus();
-    return OCTET_GPU(LaunchWaitFor(flags + rank.rank(), nullptr, 5, rank.stream()));
+    return rank.CoordinatedLaunch([&] {
+      return rank.rank() == 2
+                 ? absl::OkStatus()
+                 : OCTET_GPU(LaunchWaitFor(flags + rank.rank(), nullptr, 5, rank.stream()));
+    });
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(

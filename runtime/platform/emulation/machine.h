@@ -129,8 +129,12 @@ class Machine {
   std::mutex kick_mutex;
   std::condition_variable kicked;
   std::atomic<int> sleepers{0};
-  std::atomic<uint64_t> stuck_epoch{0};  // grows when the machine is found to be stuck
-  std::atomic<int> busy_operations{0};   // host functions under way
+  // How often the machine has been found to be stuck: as the first worker sees it, once the report
+  // has begun, and how many workers have written their part of the reports.
+  std::atomic<uint64_t> stuck_claims{0};
+  std::atomic<uint64_t> stuck_epoch{0};
+  std::atomic<uint64_t> stuck_reports{0};
+  std::atomic<int> busy_operations{0};  // host functions under way
 
   std::mutex handle_mutex;
   std::set<hipStream_t> live_streams;

@@ -374,20 +374,31 @@ void Worker::WatchForStuck() {
   const auto timeout = static_cast<uint64_t>(machine_->config.stuck_timeout_ms) * kNsPerMs;
   if (now - watched_since_ns_ < timeout) return;
   uint64_t epoch = stuck_epoch_seen_;
-  if (machine_->stuck_epoch.compare_exchange_strong(epoch, epoch + 1, std::memory_order_acq_rel)) {
+  if (machine_->stuck_claims.compare_exchange_strong(epoch, epoch + 1, std::memory_order_acq_rel)) {
     machine_->AppendReport("Kernels are stuck: none has made progress for " +
                            std::to_string(machine_->config.stuck_timeout_ms) + " ms" +
                            (seeded() ? ", schedule " + ScheduleText(machine_->config) : "") + "\n");
+    machine_->stuck_epoch.fetch_add(1, std::memory_order_acq_rel);
     machine_->Kick();
   }
 }
 
 void Worker::FailStuck() {
   stuck_epoch_seen_ = machine_->stuck_epoch.load(std::memory_order_acquire);
-  for (Device* device : devices_) {
-    std::string report;
+  std::string report;
+  for (const Device* device : devices_) {
     for (const Grid* grid : device->grids) report += DescribeGrid(*grid);
-    if (!device->grids.empty()) FailGrid(device->grids.front(), hipErrorLaunchTimeOut, report);
+  }
+  machine_->AppendReport(report);
+  // Whoever sees the error of one device finds the report of all.
+  machine_->stuck_reports.fetch_add(1, std::memory_order_acq_rel);
+  while (machine_->stuck_reports.load(std::memory_order_acquire) <
+             stuck_epoch_seen_ * machine_->workers.size() &&
+         !machine_->stopping.load(std::memory_order_acquire)) {
+    sched_yield();
+  }
+  for (Device* device : devices_) {
+    if (!device->grids.empty()) FailGrid(device->grids.front(), hipErrorLaunchTimeOut, "");
   }
   idle_rounds_ = 0;
   NoteProgress();
