@@ -15,7 +15,7 @@ class StaleReadsListener : public ::testing::EmptyTestEventListener {
 };
 
 // Before main() so that gtest_main will do.
-[[maybe_unused]] const bool added = [] {
+[[maybe_unused]] const bool kAdded = [] {
   ::testing::UnitTest::GetInstance()->listeners().Append(new StaleReadsListener);
   return true;
 }();

@@ -30,8 +30,8 @@ struct StaleReadLog {
   std::string text;
 };
 StaleReadLog& Log() {
-  static auto* const log = new StaleReadLog;  // also when the process ends
-  return *log;
+  static auto* const kLog = new StaleReadLog;  // also when the process ends
+  return *kLog;
 }
 
 uint16_t MaskOf(size_t first, size_t bytes) {
