@@ -17,6 +17,10 @@
 // A release makes visible all that precedes it, and an acquire sees all that has been released by
 // then, at whatever address: as with caches that are written back and emptied. Hence no lane needs
 // more than a few times to tell what it is certain to see.
+//
+// Not modelled, and found by ThreadSanitizer (missing order) or a schedule (wrong results): loads
+// that take effect late, as from a buffer that is given back too early, and which of two stores to
+// the same bytes comes last. Nor is pinned host memory: what the host does there is not known.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_WEAK_MEMORY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_WEAK_MEMORY_H_
 
