@@ -88,7 +88,7 @@ class CompareTest(unittest.TestCase):
                             sample_results.google_benchmark(1.5))
         self.assertEqual([line[:-5] for line in self.marked(done)],
                          [["direct", "workload=decode", "tokens=8", "dispatch"],
-                          ["direct", "workload=challenge1", "dispatch"], ["host_barrier"]])
+                          ["direct", "workload=challenge1", "dispatch"], ["latency/host_barrier"]])
         self.assertIn("2 × made-up GPU (nowhere)", done.stdout)
 
     def test_false_alarms_are_rare(self):

@@ -38,7 +38,7 @@ def google_benchmark(scale=1.0):
     entries = []
     for name, us in (("dispatch/direct/decode_T8/iterations:1/manual_time", 10.0),
                      ("dispatch/direct/challenge1/iterations:1/manual_time", 20.0),
-                     ("host_barrier", 2.0)):
+                     ("latency/host_barrier/iterations:1/manual_time", 2.0)):
         for i in range(5):
             entries.append({"name": name, "run_name": name, "run_type": "iteration",
                             "repetition_index": i, "real_time": scale * us * 1e3 + i,

@@ -14,6 +14,8 @@ PERF_KINDS = ["dispatch", "combine", "both"]
 # What makes a row of `octet perf` another experiment, rather than another result of the same.
 PERF_SHAPE = ["strategy", "ranks", "hidden", "topk", "experts", "dtype", "slots", "flags",
               "routing", "drop", "expert", "fuse_expert", "align"]
+# What Google Benchmark adds to a benchmark's name.
+HOW_MEASURED = r"(/(iterations|repeats|min_time):[^/]+|/(manual|real|process)_time)+$"
 US_PER = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 
@@ -72,7 +74,7 @@ def _perf(data):
 
 
 def _step_benchmark(name):
-    """Row of octet_bench's "dispatch/direct/decode_T128/...", None of another benchmark."""
+    """Row of octet_bench's "dispatch/direct/decode_T128"; None of another benchmark."""
     kind, strategy, workload = (name.split("/") + ["", ""])[:3]
     if kind not in PERF_KINDS or not workload:
         return None
@@ -89,7 +91,7 @@ def _google_benchmark(data):
     for entry in data["benchmarks"]:
         if entry.get("run_type", "iteration") != "iteration":
             continue  # aggregates of the repetitions that are in the file themselves
-        name = entry.get("run_name", entry["name"])
+        name = re.sub(HOW_MEASURED, "", entry.get("run_name", entry["name"]))
         if name not in rows:
             rows[name] = _step_benchmark(name) or Row({"strategy": name, "workload": None}, None,
                                                       "time", [])
