@@ -38,8 +38,8 @@ std::string FlagTableText(const FlagTable& table) {
   for (const FlagTable::Row& row : table.rows) num_peers = std::max(num_peers, row.peers.size());
 
   std::vector<std::vector<std::string>> lines(1);
-  lines[0].push_back("");
-  if (expected) lines[0].push_back("expected");
+  lines[0].emplace_back();
+  if (expected) lines[0].emplace_back("expected");
   for (size_t peer = 0; peer < num_peers; ++peer) lines[0].push_back(absl::StrCat(peer, " "));
   for (const FlagTable::Row& row : table.rows) {
     std::vector<std::string>& line = lines.emplace_back();

@@ -136,8 +136,9 @@ TEST_F(InjectionTest, MakingANode) {
       -1,
       [&] {
         auto node = Node::Create({.num_ranks = kRanks, .timeout = kTimeout});
-        if (node.ok()) made = *std::move(node);
-        return node.status();
+        const absl::Status status = node.status();
+        if (status.ok()) made = *std::move(node);
+        return status;
       },
       [&](const absl::Status& status, const std::string& hit) {
         if (status.ok()) {
@@ -162,8 +163,9 @@ TEST_F(InjectionTest, MakingAnExpertParallel) {
       -1,
       [&] {
         auto ep = ExpertParallel::Create(*node_, SmallConfig());
-        if (ep.ok()) made = *std::move(ep);
-        return ep.status();
+        const absl::Status status = ep.status();
+        if (status.ok()) made = *std::move(ep);
+        return status;
       },
       [&](const absl::Status& status, const std::string&) {
         EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("hipErrorUnknown")));
