@@ -1,29 +1,71 @@
 #include "kernels/expert_parallel.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/direct/direct.h"
+#include "kernels/tuning.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
+namespace {
 
-absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
+// The strategy that `config` asks for, or the one that goes with its shape.
+Strategy ChooseStrategy(const EpConfig& config) {
+  return config.strategy == Strategy::kAuto ? Strategy::kDirect : config.strategy;
+}
+
+bool IsOpen(const Tuning& tuning) {
+  return tuning.blocks == 0 && tuning.send_blocks == 0 && tuning.waves_per_block == 0 &&
+         tuning.row_parts == 0;
+}
+
+absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
-  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
   switch (config.strategy) {
     case Strategy::kAuto:
+      break;
     case Strategy::kDirect:
       return direct::Direct::Create(node, config, options);
   }
   return absl::InvalidArgumentError("unknown strategy");
 }
 
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
+    Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
+  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
+  EpConfig chosen = config;
+  chosen.strategy = ChooseStrategy(config);
+  if (!options.use_measured_tuning || !IsOpen(config.tuning)) {
+    return CreateStrategy(node, chosen, options);
+  }
+  OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
+  const std::optional<Tuning> measured = table.Find(node.topology(), node.num_ranks(), chosen);
+  if (!measured.has_value()) return CreateStrategy(node, chosen, options);
+  chosen.tuning = *measured;
+  absl::StatusOr<std::unique_ptr<ExpertParallel>> ep = CreateStrategy(node, chosen, options);
+  if (!absl::IsInvalidArgument(ep.status())) return ep;
+  return absl::InvalidArgumentError(absl::StrCat(table.origin(), ": ", ep.status().message()));
+}
+
 absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
   EpConfig chosen = config;
-  if (chosen.tuning.row_parts == 0) chosen.tuning.row_parts = direct::ChooseRowParts(chosen);
+  chosen.strategy = ChooseStrategy(config);
+  if (IsOpen(config.tuning)) {
+    OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
+    chosen.tuning.row_parts = table.MostRowParts(num_ranks, chosen);
+  }
+  // More parts take more room.
+  if (config.tuning.row_parts == 0) {
+    chosen.tuning.row_parts = std::max(chosen.tuning.row_parts, direct::ChooseRowParts(chosen));
+  }
   return direct::MakeLayout(chosen, num_ranks).bytes;
 }
 

@@ -81,18 +81,23 @@ struct ExpertParallelOptions {
   SymmetricHeap* heap = nullptr;
   // Kernels record their events here; must outlive the ExpertParallel. nullptr: not traced.
   TraceCollector* trace = nullptr;
+  // Where config.tuning says nothing: what has been measured to be fast for such calls on this GPU
+  // (kernels/tuning.h), if anything has. false: the strategy's own choice in any case.
+  bool use_measured_tuning = true;
 };
 
 class ExpertParallel {
  public:
   // Allocates everything that the calls need. Not during Node::Run. The node must outlive it.
-  //   kInvalidArgument    Validate(config), or a grid that cannot be resident
+  //   kInvalidArgument    Validate(config), or a grid that cannot be resident, or the tuning that
+  //                       OCTET_TUNING names is malformed
   //   kResourceExhausted  with the bytes that are needed and that are left
   static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       Node& node, const EpConfig& config, const ExpertParallelOptions& options = {});
   virtual ~ExpertParallel() = default;
 
-  // Bytes of symmetric heap on every rank: a function of the configuration alone.
+  // Bytes of symmetric heap that suffice on every rank: a function of the configuration, and where
+  // that leaves the tuning open, of the measured ones.
   static absl::StatusOr<size_t> HeapBytes(const EpConfig& config, int num_ranks);
 
   // The configuration with every choice made (strategy, tuning).

@@ -466,6 +466,55 @@ class TraceTest(CliTest):
                     self.assertIn(event["args"].get("peer", 0), range(self.ranks))
 
 
+class TuneTest(CliTest):
+    SHAPE = ["-g1", "--experts=8", "--topk=2", "--hidden=64", "-b8", "-n2", "-w1", "--budget=1"]
+
+    def test_usage(self):
+        bad = self.file("bad.json", b'{"schema": 1, "entries": [{"blocks": 3}]}')
+        for flag, words in [
+            ("--budget=0", "--budget must be more than 0"),
+            ("--strategy=direct,auto", "--strategy takes one strategy"),
+            ("--strategy=fast", "strategy 'fast' is not one of"),
+            ("--blocks=4", "unknown flag '--blocks'"),
+            ("--output=/no/such/folder/file", "cannot write /no/such/folder/file"),
+            (f"--output={bad}", f"tuning {bad}: entries[0]: field 'platform' is missing"),
+        ]:
+            self.assert_refused(["tune", "-g1", flag], words)
+
+    def test_what_is_found_is_used(self):
+        path = self.folder / "tuning.json"
+        result = octet("tune", *self.SHAPE, f"--output={path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = json.loads(path.read_text())
+        self.assertEqual(table["schema"], 1)
+        taken = result.stdout.count(": taken")
+        self.assertEqual(len(table["entries"]), taken)
+        self.assertGreater(len([line for line in result.stdout.splitlines() if line[0] != "#"]), 1)
+
+        # What was found, or something else if nothing was.
+        entry = table["entries"][0] if taken else {
+            "strategy": "direct", "ranks": 1, "rows": [16, 31], "row_bytes": [128, 255],
+            "blocks": 2, "send_blocks": 1, "waves": 1, "row_parts": 3}
+        name = json.loads(self.json_of("topo.json", "--iters=1"))["platform"]
+        entry.update(platform=name["name"], gpu=name["gpus"][0]["name"], row_parts=3)
+        path.write_text(json.dumps({"schema": 1, "entries": [entry]}))
+        config = json.loads(self.json_of("run.json", env={"OCTET_TUNING": str(path)}))
+        config = config["runs"][0]["config"]
+        for field in ["blocks", "send_blocks", "waves", "row_parts"]:
+            self.assertEqual(config[field], entry[field])
+
+    def json_of(self, name, *args, env=None):
+        shape = ["--ranks=1", "--experts=8", "--topk=2", "--hidden=64", "--max_tokens=8"]
+        result = octet("run", *shape, "--iters=1", f"--json={self.folder / name}", *args, env=env)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return (self.folder / name).read_text()
+
+    def test_malformed_file(self):
+        path = self.file("tuning.json", b"{")
+        self.assert_refused(["run", "--ranks=1", *SMALL], f"tuning {path} is no JSON object",
+                            env={"OCTET_TUNING": str(path)})
+
+
 def main():
     global OCTET, GPUS, EMULATED
     if len(sys.argv) < 2:
@@ -478,7 +527,7 @@ def main():
         GPUS = len(rows)
         EMULATED = topo.stdout.startswith("# platform emulation")
     if GPUS == 0:
-        for tests in [RunTest, PerfTest, TraceTest]:
+        for tests in [RunTest, PerfTest, TraceTest, TuneTest]:
             tests.__unittest_skip__ = True
             tests.__unittest_skip_why__ = "no GPU"
     program = unittest.main(exit=False)

@@ -6,12 +6,14 @@
 #include "tools/run_command.h"
 #include "tools/topo_command.h"
 #include "tools/trace_command.h"
+#include "tools/tune_command.h"
 
 int main(int argc, char** argv) {
   const std::array commands = {
       octet::RunCommand(),
       octet::PerfCommand(),
       octet::TraceCommand(),
+      octet::TuneCommand(),
       octet::TopoCommand(),
   };
   return octet::RunCommandLine(commands, argc, argv);

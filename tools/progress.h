@@ -15,11 +15,14 @@ namespace octet {
 class Progress {
  public:
   explicit Progress(bool wanted = true) : on_(wanted && isatty(STDERR_FILENO) == 1) {}
-  ~Progress() {
-    if (on_) absl::FPrintF(stderr, "\r\x1b[K");
-  }
+  ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
+
+  // Makes room for something else on the terminal.
+  void Clear() const {
+    if (on_) absl::FPrintF(stderr, "\r\x1b[K");
+  }
 
   void Show(absl::string_view what, int step, int steps) const {
     if (on_) absl::FPrintF(stderr, "\r\x1b[K%s %d/%d", what, step, steps);

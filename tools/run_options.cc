@@ -68,6 +68,8 @@ ABSL_FLAG(
 ABSL_FLAG(bool, ceilings, false, "measure what links, launches and the host barrier can do");
 ABSL_FLAG(std::string, dump, "", "folder for the last step's data of each rank as .npy files");
 ABSL_FLAG(std::string, json, "", "file for everything in the table and more");
+ABSL_FLAG(std::string, output, "",
+          "file to write; empty: octet_trace.json or octet_tuning.json, by the command");
 ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for Perfetto");
 
 namespace octet {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,12 +26,13 @@
 #include "tools/trace_summary.h"
 #include "tools/traced_run.h"
 
-ABSL_FLAG(std::string, output, "octet_trace.json", "file for the last step, for Perfetto");
+ABSL_DECLARE_FLAG(std::string, output);
 
 namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "trace";
+constexpr absl::string_view kDefaultOutput = "octet_trace.json";
 
 constexpr std::array<absl::string_view, 25> kTraceFlags = {
     "output", "ranks",     "experts",    "topk",  "hidden", "max_tokens",  "tokens",
@@ -93,6 +95,7 @@ int Run(const CommandLine& line) {
   if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
   RunOptions options = shapes->front();
   options.trace = absl::GetFlag(FLAGS_output);
+  if (options.trace.empty()) options.trace = std::string(kDefaultOutput);
   if (const absl::Status status = CheckCanWrite(options.trace); !status.ok()) {
     return Fail(kExitUsage, status);
   }

@@ -1,0 +1,268 @@
+#include "kernels/tuning.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/shipped_tuning.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+constexpr size_t kMostFileBytes = size_t{16} << 20;
+
+constexpr std::array<absl::string_view, 11> kFields = {
+    "platform", "gpu",         "ranks", "strategy",  "rows", "row_bytes",
+    "blocks",   "send_blocks", "waves", "row_parts", "note"};
+
+// One object of the file, and what is wrong with it in words that lead there.
+class Reader {
+ public:
+  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
+
+  absl::Status CheckFields() const {
+    for (const auto& [name, value] : json_.items()) {
+      if (std::find(kFields.begin(), kFields.end(), name) == kFields.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(where_, ": unknown field '", name, "'"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> String(const char* field) const {
+    OCTET_ASSIGN_OR_RETURN(const Json* const value, Find(field));
+    if (!value->is_string()) return Wrong(field, *value, "a string");
+    return value->get<std::string>();
+  }
+
+  absl::StatusOr<int> Positive(const char* field) const {
+    OCTET_ASSIGN_OR_RETURN(const Json* const value, Find(field));
+    if (!IsNatural(*value, 1, std::numeric_limits<int>::max())) {
+      return Wrong(field, *value, "a whole number from 1 up");
+    }
+    return value->get<int>();
+  }
+
+  absl::StatusOr<TuningRange> Range(const char* field) const {
+    OCTET_ASSIGN_OR_RETURN(const Json* const value, Find(field));
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    if (!value->is_array() || value->size() != 2 || !IsNatural((*value)[0], 0, kMost) ||
+        !IsNatural((*value)[1], (*value)[0].get<int64_t>(), kMost)) {
+      return Wrong(field, *value, "[first, last], two whole numbers");
+    }
+    return TuningRange{(*value)[0].get<int64_t>(), (*value)[1].get<int64_t>()};
+  }
+
+ private:
+  static bool IsNatural(const Json& value, int64_t low, int64_t high) {
+    // What does not fit into 64 bits is a floating-point number to the parser, or unsigned.
+    if (!value.is_number_integer()) return false;
+    if (value.is_number_unsigned() &&
+        value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return false;
+    }
+    const auto number = value.get<int64_t>();
+    return low <= number && number <= high;
+  }
+  absl::StatusOr<const Json*> Find(const char* field) const {
+    const auto found = json_.find(field);
+    if (found == json_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(where_, ": field '", field, "' is missing"));
+    }
+    return &*found;
+  }
+  absl::Status Wrong(const char* field, const Json& value, absl::string_view wanted) const {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where_, ": ", field, " is ", value.dump(-1, ' ', false, Json::error_handler_t::replace),
+        "; it must be ", wanted));
+  }
+
+  const Json& json_;
+  const std::string where_;
+};
+
+absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& where) {
+  if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(where, " is no object"));
+  const Reader reader(json, where);
+  OCTET_RETURN_IF_ERROR(reader.CheckFields());
+  TuningEntry entry;
+  OCTET_ASSIGN_OR_RETURN(entry.key.platform, reader.String("platform"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.gpu, reader.String("gpu"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.num_ranks, reader.Positive("ranks"));
+  OCTET_ASSIGN_OR_RETURN(const std::string strategy, reader.String("strategy"));
+  const absl::StatusOr<Strategy> parsed = ParseStrategy(strategy);
+  if (!parsed.ok() || *parsed == Strategy::kAuto) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": strategy is '", strategy, "', which is no strategy"));
+  }
+  entry.key.strategy = *parsed;
+  OCTET_ASSIGN_OR_RETURN(entry.key.rows, reader.Range("rows"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.row_bytes, reader.Range("row_bytes"));
+  OCTET_ASSIGN_OR_RETURN(entry.tuning.blocks, reader.Positive("blocks"));
+  OCTET_ASSIGN_OR_RETURN(entry.tuning.send_blocks, reader.Positive("send_blocks"));
+  OCTET_ASSIGN_OR_RETURN(entry.tuning.waves_per_block, reader.Positive("waves"));
+  OCTET_ASSIGN_OR_RETURN(entry.tuning.row_parts, reader.Positive("row_parts"));
+  if (entry.tuning.row_parts > kMaxRowParts) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": row_parts is ", entry.tuning.row_parts,
+                                                   "; it must be ", kMaxRowParts, " at most"));
+  }
+  if (json.contains("note")) {
+    OCTET_ASSIGN_OR_RETURN(entry.note, reader.String("note"));
+  }
+  return entry;
+}
+
+// The numbers between the powers of two that `value` is between.
+TuningRange Octave(int64_t value) {
+  const auto first = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
+  return {first, std::max(first, 2 * first - 1)};
+}
+
+int64_t Rows(const EpConfig& config) {
+  return static_cast<int64_t>(config.max_tokens_per_rank) * config.topk;
+}
+
+int64_t RowBytes(const EpConfig& config) {
+  return static_cast<int64_t>(config.hidden) * static_cast<int64_t>(kElementBytes);
+}
+
+bool IsLike(const TuningKey& key, int num_ranks, const EpConfig& config) {
+  return key.num_ranks == num_ranks && key.strategy == config.strategy &&
+         key.rows.Contains(Rows(config)) && key.row_bytes.Contains(RowBytes(config));
+}
+
+}  // namespace
+
+TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config) {
+  return {.platform = topology.platform,
+          .gpu = topology.gpus.empty() ? "" : topology.gpus[0].name,
+          .num_ranks = num_ranks,
+          .strategy = config.strategy,
+          .rows = Octave(Rows(config)),
+          .row_bytes = Octave(RowBytes(config))};
+}
+
+absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::string_view origin) {
+  const Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded() || !parsed.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(origin, " is no JSON object"));
+  }
+  const auto schema = parsed.find("schema");
+  if (schema == parsed.end() || *schema != kSchema) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin, ": schema must be ", kSchema, ", the one that this library knows"));
+  }
+  const auto entries = parsed.find("entries");
+  if (entries == parsed.end() || !entries->is_array()) {
+    return absl::InvalidArgumentError(absl::StrCat(origin, ": entries must be an array"));
+  }
+  TuningTable table;
+  table.origin_ = std::string(origin);
+  for (size_t i = 0; i < entries->size(); ++i) {
+    OCTET_ASSIGN_OR_RETURN(TuningEntry entry,
+                           ParseEntry((*entries)[i], absl::StrCat(origin, ": entries[", i, "]")));
+    table.entries_.push_back(std::move(entry));
+  }
+  return table;
+}
+
+absl::StatusOr<TuningTable> TuningTable::Read(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  constexpr size_t kChunk = 1 << 16;
+  while (file && text.size() <= kMostFileBytes) {
+    const size_t size = text.size();
+    text.resize(size + kChunk);
+    file.read(text.data() + size, kChunk);
+    text.resize(size + static_cast<size_t>(file.gcount()));
+  }
+  if (!file.eof()) {
+    if (text.size() > kMostFileBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tuning ", path, " has more than ", kMostFileBytes, " bytes"));
+    }
+    const std::string what =
+        absl::StrCat("cannot read tuning ", path, ": ", std::strerror(errno != 0 ? errno : EIO));
+    return errno == ENOENT ? absl::NotFoundError(what) : absl::InvalidArgumentError(what);
+  }
+  return Parse(text, absl::StrCat("tuning ", path));
+}
+
+absl::StatusOr<TuningTable> TuningTable::Default() {
+  const char* const path = std::getenv("OCTET_TUNING");
+  if (path == nullptr || *path == '\0') return Parse(kShippedTuning, "the library's own tuning");
+  if (absl::string_view(path) == "none") return TuningTable();
+  return Read(path);
+}
+
+std::optional<Tuning> TuningTable::Find(const Topology& topology, int num_ranks,
+                                        const EpConfig& config) const {
+  for (const TuningEntry& entry : entries_) {
+    if (entry.key.platform == topology.platform && !topology.gpus.empty() &&
+        entry.key.gpu == topology.gpus[0].name && IsLike(entry.key, num_ranks, config)) {
+      return entry.tuning;
+    }
+  }
+  return std::nullopt;
+}
+
+int TuningTable::MostRowParts(int num_ranks, const EpConfig& config) const {
+  int most = 0;
+  for (const TuningEntry& entry : entries_) {
+    if (IsLike(entry.key, num_ranks, config)) most = std::max(most, entry.tuning.row_parts);
+  }
+  return most;
+}
+
+void TuningTable::Set(const TuningEntry& entry) {
+  for (TuningEntry& each : entries_) {
+    if (each.key == entry.key) {
+      each = entry;
+      return;
+    }
+  }
+  entries_.push_back(entry);
+}
+
+void TuningTable::Remove(const TuningKey& key) {
+  std::erase_if(entries_, [&](const TuningEntry& entry) { return entry.key == key; });
+}
+
+std::string TuningTable::ToJson() const {
+  const auto text = [](const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  // A line for each entry.
+  std::string lines;
+  for (const TuningEntry& entry : entries_) {
+    Json json = {{"platform", entry.key.platform},
+                 {"gpu", entry.key.gpu},
+                 {"ranks", entry.key.num_ranks},
+                 {"strategy", std::string(StrategyName(entry.key.strategy))},
+                 {"rows", {entry.key.rows.first, entry.key.rows.last}},
+                 {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}},
+                 {"blocks", entry.tuning.blocks},
+                 {"send_blocks", entry.tuning.send_blocks},
+                 {"waves", entry.tuning.waves_per_block},
+                 {"row_parts", entry.tuning.row_parts}};
+    if (!entry.note.empty()) json["note"] = entry.note;
+    absl::StrAppend(&lines, lines.empty() ? "\n" : ",\n", "    ", text(json));
+  }
+  return absl::StrCat("{\n  \"schema\": ", kSchema, ",\n  \"entries\": [", lines,
+                      lines.empty() ? "]" : "\n  ]", "\n}\n");
+}
+
+}  // namespace octet

@@ -1,0 +1,89 @@
+// Launch shapes that have been measured to be faster than the strategies' own choice, by GPU and by
+// what a call is like. `octet tune` measures and writes them:
+//
+//   {"schema": 1,
+//    "entries": [
+//      {"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
+//       "rows": [1024, 2047], "row_bytes": [8192, 16383],
+//       "blocks": 132, "send_blocks": 66, "waves": 8, "row_parts": 2,
+//       "note": "how it was measured; only for readers"}]}
+#ifndef OCTET_KERNELS_TUNING_H_
+#define OCTET_KERNELS_TUNING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/ep_config.h"
+#include "runtime/topology.h"
+
+namespace octet {
+
+// From first to last, both included.
+struct TuningRange {
+  int64_t first = 0;
+  int64_t last = 0;
+  bool Contains(int64_t value) const { return first <= value && value <= last; }
+  bool operator==(const TuningRange&) const = default;
+};
+
+// What a tuning is for: calls that are alike.
+struct TuningKey {
+  std::string platform;  // as in Topology
+  std::string gpu;       // GpuInfo::name of rank 0's
+  int num_ranks = 0;
+  Strategy strategy = Strategy::kDirect;  // not kAuto
+  TuningRange rows;                       // M · K
+  TuningRange row_bytes;                  // H elements of the dtype
+  bool operator==(const TuningKey&) const = default;
+};
+
+struct TuningEntry {
+  TuningKey key;
+  Tuning tuning;          // every field is said
+  std::string note = {};  // for readers
+};
+
+// The calls that are alike to `config`'s: M · K and the bytes of a row between the same powers of
+// two. config.strategy must not be kAuto.
+TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config);
+
+class TuningTable {
+ public:
+  TuningTable() = default;
+
+  // `origin` is what errors call the text. kInvalidArgument with the entry and the field that is
+  // missing, unknown, or not what it must be.
+  static absl::StatusOr<TuningTable> Parse(absl::string_view json, absl::string_view origin);
+  // The file at `path`. Errors name it.
+  static absl::StatusOr<TuningTable> Read(const std::string& path);
+  // That of the environment's OCTET_TUNING: a file, or "none" for an empty table. Without it the
+  // one that comes with the library.
+  static absl::StatusOr<TuningTable> Default();
+
+  // Where it is from, for messages.
+  const std::string& origin() const { return origin_; }
+  const std::vector<TuningEntry>& entries() const { return entries_; }
+
+  // For calls like `config`'s; the first entry that says something about them.
+  std::optional<Tuning> Find(const Topology& topology, int num_ranks, const EpConfig& config) const;
+  // The most row_parts of any GPU's entry for such calls; 0 if there is none.
+  int MostRowParts(int num_ranks, const EpConfig& config) const;
+
+  // In the place of what there is for the same key.
+  void Set(const TuningEntry& entry);
+  void Remove(const TuningKey& key);
+  std::string ToJson() const;
+
+ private:
+  std::string origin_ = "no tuning";
+  std::vector<TuningEntry> entries_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_TUNING_H_

@@ -1,0 +1,124 @@
+// The search of `octet tune`, on costs made up here.
+#include "tools/tune.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace octet {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr TuneLimits kLimits = {.compute_units = 132, .most_waves = 16};
+constexpr Tuning kStart = {
+    .blocks = 264, .send_blocks = 132, .waves_per_block = 16, .row_parts = 1};
+
+// Least at 132 blocks, 33 of which send, with 4 waves, in 2 parts.
+absl::StatusOr<double> Cost(const Tuning& tuning) {
+  if (tuning.blocks * tuning.waves_per_block > 264 * 16) {
+    return absl::InvalidArgumentError("not resident");
+  }
+  return 100 + std::abs(tuning.blocks - 132) + std::abs(tuning.send_blocks - 33) +
+         10 * std::abs(tuning.waves_per_block - 4) + 20 * std::abs(tuning.row_parts - 2);
+}
+
+absl::StatusOr<std::vector<TuneTrial>> Search(MeasureTuning measure,
+                                              absl::FunctionRef<bool()> in_time) {
+  return SearchTuning(kStart, kLimits, measure, in_time, [](const TuneTrial&) {});
+}
+
+TEST(SearchTuning, FindsTheLeast) {
+  const auto trials = Search(Cost, [] { return true; });
+  ASSERT_TRUE(trials.ok()) << trials.status();
+  const TuneTrial& best = Fastest(*trials);
+  EXPECT_EQ(best.us, 100);
+  EXPECT_EQ(best.tuning.blocks, 132);
+  EXPECT_EQ(best.tuning.send_blocks, 33);
+  EXPECT_EQ(best.tuning.waves_per_block, 4);
+  EXPECT_EQ(best.tuning.row_parts, 2);
+  EXPECT_EQ(trials->front().tuning.blocks, kStart.blocks);
+  EXPECT_LT(trials->size(), 60U);
+  bool some_do_not_fit = false;
+  for (size_t i = 0; i < trials->size(); ++i) {
+    const Tuning& a = (*trials)[i].tuning;
+    some_do_not_fit = some_do_not_fit || !(*trials)[i].fits;
+    EXPECT_GT(a.send_blocks, 0);
+    EXPECT_LT(a.send_blocks, a.blocks);
+    for (size_t j = 0; j < i; ++j) {
+      const Tuning& b = (*trials)[j].tuning;
+      EXPECT_FALSE(a.blocks == b.blocks && a.send_blocks == b.send_blocks &&
+                   a.waves_per_block == b.waves_per_block && a.row_parts == b.row_parts)
+          << "measured twice";
+    }
+  }
+  EXPECT_TRUE(some_do_not_fit);
+}
+
+TEST(SearchTuning, StopsInTimeAndAtErrors) {
+  int left = 3;
+  const auto few = Search(Cost, [&] { return left-- > 0; });
+  ASSERT_TRUE(few.ok());
+  EXPECT_EQ(few->size(), 4U);
+  const auto failed = Search(
+      [](const Tuning& tuning) -> absl::StatusOr<double> {
+        if (tuning.row_parts == 4) return absl::InternalError("broken");
+        return Cost(tuning);
+      },
+      [] { return true; });
+  EXPECT_EQ(failed.status().message(), "broken");
+  const auto misfit = Search(
+      [](const Tuning&) -> absl::StatusOr<double> { return absl::InvalidArgumentError("no"); },
+      [] { return true; });
+  EXPECT_THAT(std::string(misfit.status().message()), HasSubstr("built-in choice does not fit"));
+}
+
+TEST(SearchTuning, TinyGpus) {
+  const auto trials = SearchTuning(
+      {.blocks = 2, .send_blocks = 1, .waves_per_block = 1, .row_parts = 1},
+      {.compute_units = 1, .most_waves = 1}, Cost, [] { return true; }, [](const TuneTrial&) {});
+  ASSERT_TRUE(trials.ok()) << trials.status();
+  for (const TuneTrial& trial : *trials) EXPECT_LT(trial.tuning.send_blocks, trial.tuning.blocks);
+}
+
+TEST(CompareTuned, OnlyBeyondNoise) {
+  const std::vector<double> base = {100, 102, 98, 101, 99, 100, 103, 97};
+  const auto scaled = [&](double factor) {
+    std::vector<double> us = base;
+    for (double& each : us) each *= factor;
+    return us;
+  };
+  EXPECT_TRUE(CompareTuned(base, scaled(0.95)).faster);
+  EXPECT_FALSE(CompareTuned(base, base).faster);
+  EXPECT_FALSE(CompareTuned(base, scaled(0.995)).faster) << "less than 1%";
+  EXPECT_FALSE(CompareTuned(base, scaled(1.1)).faster);
+  // A lower median, but as many pairs lost as won.
+  const TuneComparison noisy =
+      CompareTuned({100, 100, 100, 100, 100, 100}, {90, 90, 90, 101, 101, 90.5});
+  EXPECT_LT(noisy.tuned_us, 99);
+  EXPECT_EQ(noisy.won, 4);
+  EXPECT_FALSE(noisy.faster);
+  EXPECT_FALSE(CompareTuned({}, {}).faster);
+}
+
+TEST(TuneTable, LinesAndVerdicts) {
+  EXPECT_EQ(TuneLine({.tuning = kStart, .us = 50}, 100),
+            "     264     132      16       1        50.0          50.0\n");
+  EXPECT_THAT(TuneLine({.tuning = kStart, .fits = false}, 100), HasSubstr("-  does not fit\n"));
+  TuneResult result;
+  result.built_in = kStart;
+  result.tuned = kStart;
+  result.tuned.blocks = 132;
+  EXPECT_THAT(TuneVerdict(result, 128), HasSubstr("128 tokens: nothing is faster"));
+  result.comparison = {.default_us = 50, .tuned_us = 40, .pairs = 20, .won = 19, .faster = true};
+  EXPECT_THAT(TuneVerdict(result, 128), HasSubstr("faster in 19 of 20 pairs): taken\n"));
+  result.comparison.faster = false;
+  result.out_of_time = true;
+  EXPECT_THAT(TuneVerdict(result, 128), HasSubstr("the built-in choice stays; out of time\n"));
+}
+
+}  // namespace
+}  // namespace octet

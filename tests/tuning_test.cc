@@ -1,0 +1,248 @@
+// Tuning tables: what may stand in them, what they are found by, and that Create uses them.
+#include "kernels/tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "kernels/expert_parallel.h"
+#include "tests/node_fixture.h"
+
+namespace octet {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr absl::string_view kEntry =
+    R"({"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
+        "rows": [1024, 2047], "row_bytes": [8192, 16383],
+        "blocks": 132, "send_blocks": 40, "waves": 8, "row_parts": 2, "note": "measured"})";
+
+std::string File(absl::string_view entries) {
+  return absl::StrCat(R"({"schema": 1, "entries": [)", entries, "]}");
+}
+
+EpConfig Config() {
+  EpConfig config;
+  config.num_experts = 256;
+  config.topk = 8;
+  config.hidden = 7168;
+  config.max_tokens_per_rank = 128;
+  config.strategy = Strategy::kDirect;
+  return config;
+}
+
+Topology H200s() {
+  Topology topology;
+  topology.platform = "nvidia";
+  topology.gpus.resize(8);
+  topology.gpus[0].name = "NVIDIA H200";
+  return topology;
+}
+
+TEST(TuningTable, IsFoundByCallsThatAreAlike) {
+  const absl::StatusOr<TuningTable> table = TuningTable::Parse(File(kEntry), "file");
+  ASSERT_TRUE(table.ok()) << table.status();
+  const auto blocks = [&](const Topology& topology, int ranks, const EpConfig& config) {
+    const std::optional<Tuning> tuning = table->Find(topology, ranks, config);
+    return tuning.has_value() ? tuning->blocks : 0;
+  };
+  EXPECT_EQ(blocks(H200s(), 8, Config()), 132);
+  EXPECT_EQ(table->Find(H200s(), 8, Config())->send_blocks, 40);
+  EXPECT_EQ(table->Find(H200s(), 8, Config())->waves_per_block, 8);
+  EXPECT_EQ(table->Find(H200s(), 8, Config())->row_parts, 2);
+  EXPECT_EQ(table->MostRowParts(8, Config()), 2);
+  EXPECT_EQ(blocks(H200s(), 4, Config()), 0);
+  EpConfig config = Config();
+  config.max_tokens_per_rank = 255;
+  EXPECT_EQ(blocks(H200s(), 8, config), 132);
+  config.max_tokens_per_rank = 256;
+  EXPECT_EQ(blocks(H200s(), 8, config), 0);
+  EXPECT_EQ(table->MostRowParts(8, config), 0);
+  config = Config();
+  config.hidden = 4088;
+  EXPECT_EQ(blocks(H200s(), 8, config), 0);
+  Topology other = H200s();
+  other.gpus[0].name = "NVIDIA H100";
+  EXPECT_EQ(blocks(other, 8, Config()), 0);
+  EXPECT_EQ(table->MostRowParts(8, Config()), 2);  // of whatever GPU
+  other = H200s();
+  other.platform = "amd";
+  EXPECT_EQ(blocks(other, 8, Config()), 0);
+}
+
+TEST(TuningTable, KeysHoldWhatTheyWereMadeOf) {
+  const TuningKey key = TuningKeyOf(H200s(), 8, Config());
+  EXPECT_EQ(key.rows, (TuningRange{1024, 2047}));
+  EXPECT_EQ(key.row_bytes, (TuningRange{8192, 16383}));
+  EpConfig one = Config();
+  one.max_tokens_per_rank = one.topk = 1;
+  EXPECT_EQ(TuningKeyOf(H200s(), 8, one).rows, (TuningRange{1, 1}));
+}
+
+TEST(TuningTable, ReadsWhatItWrites) {
+  absl::StatusOr<TuningTable> table = TuningTable::Parse(File(kEntry), "file");
+  ASSERT_TRUE(table.ok()) << table.status();
+  TuningEntry entry = table->entries()[0];
+  entry.tuning.blocks = 264;
+  table->Set(entry);
+  ASSERT_THAT(table->entries(), SizeIs(1));
+  entry.key.num_ranks = 4;
+  entry.note = "a \"quoted\" note";
+  table->Set(entry);
+  const absl::StatusOr<TuningTable> again = TuningTable::Parse(table->ToJson(), "again");
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_THAT(again->entries(), SizeIs(2));
+  EXPECT_EQ(again->entries()[0].tuning.blocks, 264);
+  EXPECT_EQ(again->entries()[0].note, "measured");
+  EXPECT_EQ(again->entries()[1].key, entry.key);
+  EXPECT_EQ(again->entries()[1].note, entry.note);
+  EXPECT_EQ(again->ToJson(), table->ToJson());
+  table->Remove(entry.key);
+  EXPECT_THAT(table->entries(), SizeIs(1));
+  EXPECT_TRUE(TuningTable::Parse(TuningTable().ToJson(), "empty").ok());
+}
+
+TEST(TuningTable, MistakesAreNamed) {
+  const auto refusal = [](absl::string_view json) {
+    const absl::Status status = TuningTable::Parse(json, "tuning f.json").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << json;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refusal(""), "tuning f.json is no JSON object");
+  EXPECT_EQ(refusal("[1]"), "tuning f.json is no JSON object");
+  EXPECT_THAT(refusal("{}"), HasSubstr("schema must be 1"));
+  EXPECT_THAT(refusal(R"({"schema": 2, "entries": []})"), HasSubstr("schema must be 1"));
+  EXPECT_THAT(refusal(R"({"schema": 1, "entries": {}})"), HasSubstr("entries must be an array"));
+  EXPECT_EQ(refusal(File("3")), "tuning f.json: entries[0] is no object");
+  const auto with = [&](absl::string_view from, absl::string_view to) {
+    const std::string changed = absl::StrReplaceAll(kEntry, {{from, to}});
+    EXPECT_NE(changed, kEntry) << from;
+    return refusal(File(absl::StrCat(kEntry, ",", changed)));
+  };
+  EXPECT_EQ(with("132", "0"),
+            "tuning f.json: entries[1]: blocks is 0; it must be a whole number from 1 up");
+  EXPECT_THAT(with("132", "1.5"), HasSubstr("entries[1]: blocks is 1.5"));
+  EXPECT_THAT(with("132", "\"132\""), HasSubstr("blocks is \"132\""));
+  EXPECT_THAT(with("132", "3000000000"), HasSubstr("blocks is 3000000000"));
+  EXPECT_THAT(with("132", "99999999999999999999"), HasSubstr("blocks is"));
+  EXPECT_THAT(with("\"waves\"", "\"wavs\""), HasSubstr("entries[1]: unknown field 'wavs'"));
+  EXPECT_THAT(with(", \"waves\": 8", ""), HasSubstr("entries[1]: field 'waves' is missing"));
+  EXPECT_THAT(with("[1024, 2047]", "[1024]"),
+              HasSubstr("rows is [1024]; it must be [first, last]"));
+  EXPECT_THAT(with("[1024, 2047]", "[2047, 1024]"), HasSubstr("rows is [2047,1024]"));
+  EXPECT_THAT(with("[1024, 2047]", "[-1, 1024]"), HasSubstr("rows is [-1,1024]"));
+  EXPECT_THAT(with("\"direct\"", "\"fast\""), HasSubstr("strategy is 'fast'"));
+  EXPECT_THAT(with("\"direct\"", "\"auto\""), HasSubstr("strategy is 'auto'"));
+  EXPECT_THAT(with("\"NVIDIA H200\"", "8"), HasSubstr("gpu is 8; it must be a string"));
+  EXPECT_THAT(with("\"row_parts\": 2", "\"row_parts\": 33"), HasSubstr("row_parts is 33"));
+  EXPECT_THAT(with("\"measured\"", "3"), HasSubstr("note is 3"));
+}
+
+TEST(TuningTable, TheOneThatComesWithTheLibraryIsRight) {
+  unsetenv("OCTET_TUNING");
+  const absl::StatusOr<TuningTable> table = TuningTable::Default();
+  EXPECT_TRUE(table.ok()) << table.status();
+}
+
+// ---- what Create makes of it
+
+class TunedTest : public NodeTest {
+ protected:
+  void TearDown() override {
+    unsetenv("OCTET_TUNING");
+    NodeTest::TearDown();
+  }
+  void Use(const std::string& text) {
+    path_ = testing::TempDir() + "octet_tuning_test.json";
+    std::ofstream(path_) << text;
+    setenv("OCTET_TUNING", path_.c_str(), 1);
+  }
+  // An entry for `config` on this node.
+  TuningEntry Entry(const EpConfig& config, const Tuning& tuning) {
+    return {.key = TuningKeyOf(node_->topology(), node_->num_ranks(), config), .tuning = tuning};
+  }
+  static EpConfig Small() {
+    EpConfig config = Config();
+    config.num_experts = 8;
+    config.topk = 2;
+    config.hidden = 64;
+    config.max_tokens_per_rank = 16;
+    return config;
+  }
+  absl::StatusOr<Tuning> Chosen(const EpConfig& config, const ExpertParallelOptions& options = {}) {
+    const auto ep = ExpertParallel::Create(*node_, config, options);
+    if (!ep.ok()) return ep.status();
+    return (*ep)->config().tuning;
+  }
+
+  std::string path_;
+};
+
+TEST_F(TunedTest, CreateTakesWhatWasMeasured) {
+  MakeNode(1);
+  if (IsSkipped()) return;
+  TuningTable table;
+  table.Set(Entry(Small(), {.blocks = 4, .send_blocks = 1, .waves_per_block = 2, .row_parts = 5}));
+  Use(table.ToJson());
+  for (const Strategy strategy : {Strategy::kDirect, Strategy::kAuto}) {
+    EpConfig config = Small();
+    config.strategy = strategy;
+    const absl::StatusOr<Tuning> tuning = Chosen(config);
+    ASSERT_OK(tuning.status());
+    EXPECT_EQ(tuning->blocks, 4);
+    EXPECT_EQ(tuning->send_blocks, 1);
+    EXPECT_EQ(tuning->waves_per_block, 2);
+    EXPECT_EQ(tuning->row_parts, 5);
+  }
+  // Room for what the table asks for, in a heap of the caller's.
+  const absl::StatusOr<size_t> bytes = ExpertParallel::HeapBytes(Small(), 1);
+  ASSERT_OK(bytes.status());
+  auto heap = SymmetricHeap::Create(*node_, *bytes);
+  ASSERT_OK(heap.status());
+  EXPECT_OK(Chosen(Small(), {.heap = heap->get()}).status());
+
+  // Whoever says something about the launch, or does not want it, does not get it.
+  EpConfig config = Small();
+  config.tuning.waves_per_block = 1;
+  EXPECT_NE(Chosen(config)->row_parts, 5);
+  EXPECT_NE(Chosen(Small(), {.use_measured_tuning = false})->row_parts, 5);
+  config = Small();
+  config.max_tokens_per_rank = 32;
+  EXPECT_NE(Chosen(config)->row_parts, 5);
+  setenv("OCTET_TUNING", "none", 1);
+  EXPECT_NE(Chosen(Small())->row_parts, 5);
+}
+
+TEST_F(TunedTest, ErrorsNameTheFile) {
+  MakeNode(1);
+  if (IsSkipped()) return;
+  Use("{");
+  EXPECT_EQ(Chosen(Small()).status().message(),
+            absl::StrCat("tuning ", path_, " is no JSON object"));
+  EXPECT_EQ(ExpertParallel::HeapBytes(Small(), 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  TuningTable table;
+  table.Set(
+      Entry(Small(), {.blocks = 100000, .send_blocks = 1, .waves_per_block = 2, .row_parts = 1}));
+  Use(table.ToJson());
+  EXPECT_THAT(std::string(Chosen(Small()).status().message()),
+              HasSubstr(absl::StrCat("tuning ", path_, ": ")));
+  setenv("OCTET_TUNING", "/no/such/file", 1);
+  EXPECT_EQ(Chosen(Small()).status().message(),
+            "cannot read tuning /no/such/file: No such file or directory");
+  setenv("OCTET_TUNING", "/tmp", 1);
+  EXPECT_THAT(std::string(Chosen(Small()).status().message()),
+              HasSubstr("cannot read tuning /tmp"));
+}
+
+}  // namespace
+}  // namespace octet

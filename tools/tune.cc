@@ -1,0 +1,323 @@
+#include "tools/tune.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/status_macros.h"
+#include "tools/statistics.h"
+#include "tools/step_runner.h"
+#include "tools/step_series.h"
+#include "tools/workload.h"
+
+namespace octet {
+namespace {
+
+// What is worth changing to, and what counts as faster.
+constexpr double kFaster = 0.99;
+constexpr double kPairsToWin = 0.75;
+constexpr double kPercent = 100;
+
+// The search looks again at all axes, so that what one of them gains can help the next.
+constexpr int kMostPasses = 3;
+
+// Pairs in the comparison at the end, at least.
+constexpr int kFewestPairs = 20;
+
+constexpr std::array<double, 6> kBlocksPerUnit = {0.25, 0.5, 1, 1.5, 2, 4};
+constexpr std::array<double, 5> kSendShares = {0.25, 0.375, 0.5, 0.625, 0.75};
+constexpr std::array<int, 4> kRowParts = {1, 2, 4, 8};
+
+using TuningFields = std::array<int, 4>;
+TuningFields Fields(const Tuning& tuning) {
+  return {tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.row_parts};
+}
+
+int Share(int blocks, double share) {
+  return std::clamp(static_cast<int>(blocks * share + 0.5), 1, std::max(1, blocks - 1));
+}
+
+// `tuning` with as many blocks, and the same share of them sending.
+Tuning WithBlocks(Tuning tuning, int blocks) {
+  const double share = static_cast<double>(tuning.send_blocks) / tuning.blocks;
+  tuning.blocks = std::max(2, blocks);
+  tuning.send_blocks = Share(tuning.blocks, share);
+  return tuning;
+}
+
+std::vector<Tuning> OtherBlocks(const Tuning& from, const TuneLimits& limits) {
+  std::vector<Tuning> others;
+  for (const double per_unit : kBlocksPerUnit) {
+    others.push_back(WithBlocks(from, static_cast<int>(limits.compute_units * per_unit)));
+  }
+  return others;
+}
+
+std::vector<Tuning> OtherSendBlocks(const Tuning& from, const TuneLimits& /*limits*/) {
+  std::vector<Tuning> others;
+  for (const double share : kSendShares) {
+    others.push_back(from);
+    others.back().send_blocks = Share(from.blocks, share);
+  }
+  return others;
+}
+
+// With as many blocks, and with as many threads on all blocks together.
+std::vector<Tuning> OtherWaves(const Tuning& from, const TuneLimits& limits) {
+  std::vector<Tuning> others;
+  for (int waves = limits.most_waves; waves >= std::max(1, limits.most_waves / 8); waves /= 2) {
+    others.push_back(from);
+    others.back().waves_per_block = waves;
+    others.push_back(WithBlocks(others.back(), from.blocks * from.waves_per_block / waves));
+  }
+  return others;
+}
+
+std::vector<Tuning> OtherRowParts(const Tuning& from, const TuneLimits& /*limits*/) {
+  std::vector<Tuning> others;
+  for (const int parts : kRowParts) {
+    others.push_back(from);
+    others.back().row_parts = parts;
+  }
+  return others;
+}
+
+constexpr std::array kAxes = {OtherBlocks, OtherSendBlocks, OtherWaves, OtherRowParts};
+
+std::string TuningText(const Tuning& tuning) {
+  return absl::StrFormat("%d blocks (%d send), %d waves, %d parts", tuning.blocks,
+                         tuning.send_blocks, tuning.waves_per_block, tuning.row_parts);
+}
+
+// A strategy with one tuning, ready to be measured.
+struct Tuned {
+  std::unique_ptr<ExpertParallel> ep;
+  std::unique_ptr<StepRunner> runner;
+
+  // `tuning` all 0: the strategy's own choice.
+  static absl::StatusOr<Tuned> Create(Node& node, const RunOptions& options, const Tuning& tuning) {
+    EpConfig config = options.config;
+    config.tuning = tuning;
+    Tuned tuned;
+    OCTET_ASSIGN_OR_RETURN(tuned.ep,
+                           ExpertParallel::Create(node, config, {.use_measured_tuning = false}));
+    OCTET_ASSIGN_OR_RETURN(tuned.runner, StepRunner::Create(node, *tuned.ep, options));
+    return tuned;
+  }
+
+  // A verified step.
+  absl::Status Check(const Workload& workload) const {
+    runner->set_check(true);
+    OCTET_ASSIGN_OR_RETURN(const StepResult step, runner->Run(workload, StepForm::kFused));
+    runner->set_check(false);
+    for (const RankStepResult& rank : step.ranks) {
+      if (rank.verification.bitwise) continue;
+      return absl::DataLossError(absl::StrCat(
+          "wrong results with ", TuningText(ep->config().tuning), ": ", rank.verification.first));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> TimeStep(const Workload& workload) const {
+    OCTET_ASSIGN_OR_RETURN(const StepResult step, runner->Run(workload, StepForm::kFused));
+    return step.all_us;
+  }
+
+  absl::Status WarmUp(const Workload& workload, int steps) const {
+    runner->set_check(false);
+    std::vector<StepResult> warmup;
+    for (int i = 0; i < steps; ++i) {
+      OCTET_ASSIGN_OR_RETURN(StepResult step, runner->Run(workload, StepForm::kFused));
+      warmup.push_back(std::move(step));
+    }
+    return Heat(*runner, workload, warmup);
+  }
+};
+
+// The winner against the strategy's own choice, both in memory at once.
+absl::StatusOr<TuneComparison> Compare(Node& node, const RunOptions& options, const Tuning& tuned,
+                                       Workload& workload, const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const Tuned ours, Tuned::Create(node, options, tuned));
+  OCTET_ASSIGN_OR_RETURN(const Tuned built_in, Tuned::Create(node, options, {}));
+  OCTET_RETURN_IF_ERROR(ours.Check(workload));
+  OCTET_RETURN_IF_ERROR(built_in.Check(workload));
+  OCTET_RETURN_IF_ERROR(built_in.WarmUp(workload, options.warmup));
+  OCTET_RETURN_IF_ERROR(ours.WarmUp(workload, options.warmup));
+  std::vector<double> default_us;
+  std::vector<double> tuned_us;
+  const int pairs = std::max(options.iters, kFewestPairs);
+  for (int i = 0; i < pairs; ++i) {
+    progress.Show("winner against the built-in choice", i + 1, pairs);
+    workload.Generate(static_cast<uint32_t>(i + 1));
+    // Neither always comes first.
+    for (int turn = 0; turn < 2; ++turn) {
+      const bool ours_now = (i + turn) % 2 == 0;
+      OCTET_ASSIGN_OR_RETURN(const double us, (ours_now ? ours : built_in).TimeStep(workload));
+      (ours_now ? tuned_us : default_us).push_back(us);
+    }
+  }
+  return CompareTuned(default_us, tuned_us);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TuneTrial>> SearchTuning(const Tuning& start, const TuneLimits& limits,
+                                                    MeasureTuning measure,
+                                                    absl::FunctionRef<bool()> in_time,
+                                                    ReportTrial report) {
+  std::vector<TuneTrial> trials;
+  const auto tried = [&](const Tuning& tuning) {
+    return std::any_of(trials.begin(), trials.end(), [&](const TuneTrial& trial) {
+      return Fields(trial.tuning) == Fields(tuning);
+    });
+  };
+  const auto attempt = [&](const Tuning& tuning) -> absl::Status {
+    const absl::StatusOr<double> us = measure(tuning);
+    if (!us.ok() && !absl::IsInvalidArgument(us.status())) return us.status();
+    trials.push_back({.tuning = tuning, .fits = us.ok(), .us = us.ok() ? *us : 0});
+    report(trials.back());
+    return absl::OkStatus();
+  };
+  OCTET_RETURN_IF_ERROR(attempt(start));
+  if (!trials.front().fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the built-in choice does not fit: ", TuningText(start)));
+  }
+  TuneTrial best = trials.front();
+  for (int pass = 0; pass < kMostPasses; ++pass) {
+    const double before = best.us;
+    for (const auto& axis : kAxes) {
+      const Tuning from = best.tuning;
+      for (const Tuning& candidate : axis(from, limits)) {
+        if (tried(candidate)) continue;
+        if (!in_time()) return trials;
+        OCTET_RETURN_IF_ERROR(attempt(candidate));
+        const TuneTrial& trial = trials.back();
+        if (trial.fits && trial.us < best.us * kFaster) best = trial;
+      }
+    }
+    if (best.us >= before) break;
+  }
+  return trials;
+}
+
+const TuneTrial& Fastest(absl::Span<const TuneTrial> trials) {
+  return *std::min_element(trials.begin(), trials.end(),
+                           [](const TuneTrial& a, const TuneTrial& b) {
+                             return a.fits != b.fits ? a.fits : a.us < b.us;
+                           });
+}
+
+TuneComparison CompareTuned(const std::vector<double>& default_us,
+                            const std::vector<double>& tuned_us) {
+  TuneComparison comparison;
+  comparison.default_us = Summarize(default_us).median;
+  comparison.tuned_us = Summarize(tuned_us).median;
+  comparison.pairs = static_cast<int>(std::min(default_us.size(), tuned_us.size()));
+  for (size_t i = 0; i < static_cast<size_t>(comparison.pairs); ++i) {
+    comparison.won += tuned_us[i] < default_us[i] ? 1 : 0;
+  }
+  comparison.faster = comparison.pairs > 0 &&
+                      comparison.tuned_us <= comparison.default_us * kFaster &&
+                      comparison.won >= kPairsToWin * comparison.pairs;
+  return comparison;
+}
+
+absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl::Duration budget,
+                                     ReportTrial report, const Progress& progress) {
+  const absl::Time end = absl::Now() + budget;
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
+                         Workload::Create(options.workload));
+  workload->Generate(0);
+  TuneResult result;
+  {
+    OCTET_ASSIGN_OR_RETURN(const Tuned built_in, Tuned::Create(node, options, {}));
+    const EpConfig& config = built_in.ep->config();
+    result.built_in = config.tuning;
+    result.key = TuningKeyOf(node.topology(), node.num_ranks(), config);
+  }
+  int candidates = 0;
+  const auto measure = [&](const Tuning& tuning) -> absl::StatusOr<double> {
+    ++candidates;
+    OCTET_ASSIGN_OR_RETURN(const Tuned tuned, Tuned::Create(node, options, tuning));
+    OCTET_RETURN_IF_ERROR(tuned.WarmUp(*workload, options.warmup));
+    std::vector<double> us;
+    for (int i = 0; i < options.iters; ++i) {
+      progress.Show(absl::StrCat("candidate ", candidates), i + 1, options.iters);
+      OCTET_ASSIGN_OR_RETURN(const double step_us, tuned.TimeStep(*workload));
+      us.push_back(step_us);
+    }
+    return Summarize(std::move(us)).median;
+  };
+  const auto in_time = [&] {
+    result.out_of_time = absl::Now() > end;
+    return !result.out_of_time;
+  };
+  const GpuInfo& gpu = node.topology().gpus[0];
+  // A launch has as many waves as it has in the built-in choice, which are the most there can be.
+  const TuneLimits limits = {.compute_units = gpu.num_compute_units,
+                             .most_waves = result.built_in.waves_per_block};
+  OCTET_ASSIGN_OR_RETURN(result.trials,
+                         SearchTuning(result.built_in, limits, measure, in_time, report));
+  result.tuned = Fastest(result.trials).tuning;
+  if (Fields(result.tuned) == Fields(result.built_in)) {
+    result.comparison.default_us = result.comparison.tuned_us = result.trials.front().us;
+    return result;
+  }
+  OCTET_ASSIGN_OR_RETURN(result.comparison,
+                         Compare(node, options, result.tuned, *workload, progress));
+  return result;
+}
+
+std::string TuneHead() {
+  return absl::StrFormat("#%7s%8s%8s%8s%12s%14s\n#%7s%8s%8s%8s%12s%14s\n", "blocks", "send",
+                         "waves", "parts", "time", "built-in", "", "", "", "", "(us)", "(%)");
+}
+
+std::string TuneLine(const TuneTrial& trial, double built_in_us) {
+  std::string time = "-";
+  std::string ratio = "does not fit";
+  if (trial.fits) {
+    time = absl::StrFormat("%.1f", trial.us);
+    ratio = built_in_us > 0 ? absl::StrFormat("%.1f", trial.us / built_in_us * kPercent) : "-";
+  }
+  return absl::StrFormat("%8d%8d%8d%8d%12s%14s\n", trial.tuning.blocks, trial.tuning.send_blocks,
+                         trial.tuning.waves_per_block, trial.tuning.row_parts, time, ratio);
+}
+
+std::string TuneVerdict(const TuneResult& result, int tokens) {
+  std::string text = absl::StrFormat("# %d tokens: ", tokens);
+  const TuneComparison& comparison = result.comparison;
+  if (comparison.pairs == 0) {
+    absl::StrAppendFormat(&text, "nothing is faster than the built-in choice, %s",
+                          TuningText(result.built_in));
+  } else {
+    absl::StrAppendFormat(
+        &text,
+        "%s takes %.1f us, the built-in choice, %s, %.1f us (medians; faster in %d of %d "
+        "pairs): %s",
+        TuningText(result.tuned), comparison.tuned_us, TuningText(result.built_in),
+        comparison.default_us, comparison.won, comparison.pairs,
+        comparison.faster ? "taken" : "not beyond noise, the built-in choice stays");
+  }
+  return absl::StrCat(text, result.out_of_time ? "; out of time" : "", "\n");
+}
+
+TuningEntry EntryOf(const TuneResult& result, const RunOptions& options) {
+  const WorkloadSpec& spec = options.workload;
+  const TuneComparison& comparison = result.comparison;
+  return {.key = result.key,
+          .tuning = result.tuned,
+          .note = absl::StrFormat(
+              "T %d H %d K %d E %d %s: dispatch, expert and combine %.1f us, built-in %.1f us; "
+              "faster in %d of %d pairs",
+              spec.max_tokens, spec.hidden, spec.topk, spec.num_experts, DTypeName(spec.dtype),
+              comparison.tuned_us, comparison.default_us, comparison.won, comparison.pairs)};
+}
+
+}  // namespace octet

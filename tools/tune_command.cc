@@ -1,0 +1,144 @@
+#include "tools/tune_command.h"
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "kernels/tuning.h"
+#include "runtime/device/peers.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+#include "runtime/topology.h"
+#include "tools/atomic_file.h"
+#include "tools/exit_code.h"
+#include "tools/perf_options.h"
+#include "tools/progress.h"
+#include "tools/report.h"
+#include "tools/tune.h"
+
+ABSL_FLAG(double, budget, 30.0, "seconds that the search for one number of tokens takes at most");
+ABSL_DECLARE_FLAG(std::string, output);
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "tune";
+constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
+
+constexpr std::array<absl::string_view, 23> kTuneFlags = {
+    "output",  "budget", "begin",       "end",      "step",    "factor", "iters",  "warmup",
+    "dtype",   "ranks",  "timeout",     "strategy", "experts", "topk",   "hidden", "drop",
+    "routing", "expert", "fuse_expert", "seed",     "slots",   "flags",  "align"};
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+// What the file has already, to which the results are added; an empty table if there is no file.
+absl::StatusOr<TuningTable> ReadOutput(const std::string& path) {
+  OCTET_RETURN_IF_ERROR(CheckCanWrite(path));
+  absl::StatusOr<TuningTable> table = TuningTable::Read(path);
+  if (absl::IsNotFound(table.status())) return TuningTable();
+  return table;
+}
+
+// All shapes; results go into `table` and, after each shape, into the file.
+absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Duration budget,
+                     const std::string& path, TuningTable& table) {
+  for (const RunOptions& options : shapes) {
+    const int tokens = options.workload.max_tokens;
+    absl::PrintF("# %d tokens on every rank: candidates\n", tokens);
+    absl::PrintF("%s", TuneHead());
+    const Progress progress;
+    double built_in_us = 0;
+    const auto report = [&](const TuneTrial& trial) {
+      if (built_in_us == 0) built_in_us = trial.us;
+      progress.Clear();
+      absl::PrintF("%s", TuneLine(trial, built_in_us));
+      std::fflush(stdout);
+    };
+    OCTET_ASSIGN_OR_RETURN(const TuneResult result,
+                           TuneShape(node, options, budget, report, progress));
+    progress.Clear();
+    absl::PrintF("%s#\n", TuneVerdict(result, tokens));
+    std::fflush(stdout);
+    if (result.comparison.faster) {
+      table.Set(EntryOf(result, options));
+    } else {
+      table.Remove(result.key);
+    }
+    OCTET_RETURN_IF_ERROR(WriteFileAtomically(path, {table.ToJson()}));
+  }
+  return absl::OkStatus();
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  const absl::StatusOr<PerfOptions> options =
+      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  if (!options.ok()) return Fail(kExitUsage, options.status());
+  std::vector<RunOptions> shapes = options->shapes;
+  const absl::StatusOr<Strategy> strategy =
+      options->strategies.size() == 1 ? ParseStrategy(options->strategies[0])
+                                      : absl::InvalidArgumentError("--strategy takes one strategy");
+  if (!strategy.ok()) return Fail(kExitUsage, strategy.status());
+  for (RunOptions& shape : shapes) shape.config.strategy = *strategy;
+  const absl::Duration budget = absl::Seconds(absl::GetFlag(FLAGS_budget));
+  if (budget <= absl::ZeroDuration()) {
+    return Fail(kExitUsage, absl::InvalidArgumentError("--budget must be more than 0"));
+  }
+  std::string path = absl::GetFlag(FLAGS_output);
+  if (path.empty()) path = std::string(kDefaultOutput);
+  absl::StatusOr<TuningTable> table = ReadOutput(path);
+  if (!table.ok()) return Fail(kExitUsage, table.status());
+  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  const int num_ranks = shapes.front().workload.num_ranks;
+  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  const absl::StatusOr<std::unique_ptr<Node>> node =
+      Node::Create({.num_ranks = num_ranks, .timeout = shapes.front().timeout});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  absl::PrintF("# octet tune: %d ranks on %s (%s)\n#\n", num_ranks, GpuName(*topology),
+               topology->platform);
+  if (const absl::Status status = TuneAll(**node, shapes, budget, path, *table); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  absl::PrintF("# %s has %d entries; OCTET_TUNING=%s makes octet and the library use them\n", path,
+               table->entries().size(), path);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command TuneCommand() {
+  return {
+      .name = kName,
+      .summary = "looks for faster launch shapes than the built-in ones, and writes them to a file",
+      .details =
+          "For each number of tokens, changes blocks, sending blocks, waves and parts of rows one "
+          "at\n"
+          "a time and keeps what is faster. The winner is measured again in turns with the\n"
+          "built-in choice, and written only if it is faster beyond noise. With OCTET_TUNING=FILE\n"
+          "octet and the library use what was found for calls that are alike on such GPUs: M * K\n"
+          "and the bytes of a row between the same powers of two. What the file has already for\n"
+          "other calls stays. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4\n"
+          "deadline.",
+      .flags = kTuneFlags,
+      .run = Run,
+      .short_flags = PerfShortFlags(),
+  };
+}
+
+}  // namespace octet
