@@ -18,7 +18,6 @@ namespace octet {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr absl::string_view kEntry =
@@ -56,9 +55,10 @@ TEST(TuningTable, IsFoundByCallsThatAreAlike) {
     return tuning.has_value() ? tuning->blocks : 0;
   };
   EXPECT_EQ(blocks(H200s(), 8, Config()), 132);
-  EXPECT_EQ(table->Find(H200s(), 8, Config())->send_blocks, 40);
-  EXPECT_EQ(table->Find(H200s(), 8, Config())->waves_per_block, 8);
-  EXPECT_EQ(table->Find(H200s(), 8, Config())->row_parts, 2);
+  const Tuning tuning = table->Find(H200s(), 8, Config()).value_or(Tuning());
+  EXPECT_EQ(tuning.send_blocks, 40);
+  EXPECT_EQ(tuning.waves_per_block, 8);
+  EXPECT_EQ(tuning.row_parts, 2);
   EXPECT_EQ(table->MostRowParts(8, Config()), 2);
   EXPECT_EQ(blocks(H200s(), 4, Config()), 0);
   EpConfig config = Config();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -39,7 +40,7 @@ TuningFields Fields(const Tuning& tuning) {
 }
 
 int Share(int blocks, double share) {
-  return std::clamp(static_cast<int>(blocks * share + 0.5), 1, std::max(1, blocks - 1));
+  return std::clamp(static_cast<int>(std::lround(blocks * share)), 1, std::max(1, blocks - 1));
 }
 
 // `tuning` with as many blocks, and the same share of them sending.
