@@ -3,7 +3,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "gpu_schedule.h"
 
 namespace octet {
@@ -31,8 +33,9 @@ std::string CurrentSchedule() { return platform::CurrentSchedule(); }
 absl::Status WithSchedule(const absl::Status& status) {
   const std::string schedule = CurrentSchedule();
   if (status.ok() || schedule.empty()) return status;
+  const absl::string_view separator = absl::StrContains(status.message(), '\n') ? "\n" : "; ";
   return absl::Status(status.code(),
-                      absl::StrCat(status.message(), "; replay: --schedule=", schedule));
+                      absl::StrCat(status.message(), separator, "replay: --schedule=", schedule));
 }
 
 }  // namespace octet

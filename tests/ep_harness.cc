@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
+#include "runtime/schedule.h"
 
 namespace octet {
 namespace {
@@ -52,6 +53,11 @@ std::vector<int> RowOrder(const std::vector<RowSource>& sources, bool sort) {
     });
   }
   return order;
+}
+
+template <typename... Args>
+absl::Status Different(int rank, const Args&... what) {
+  return absl::DataLossError(absl::StrCat("rank ", rank, ": ", what...));
 }
 
 }  // namespace
@@ -113,17 +119,20 @@ absl::StatusOr<std::unique_ptr<EpHarness>> EpHarness::Create(int num_ranks, cons
   auto harness = absl::WrapUnique(new EpHarness());
   options.num_ranks = num_ranks;
   OCTET_ASSIGN_OR_RETURN(harness->node_, Node::Create(options));
-  OCTET_ASSIGN_OR_RETURN(harness->ep_, ExpertParallel::Create(*harness->node_, config));
+  OCTET_ASSIGN_OR_RETURN(const size_t heap_bytes, ExpertParallel::HeapBytes(config, num_ranks));
+  OCTET_ASSIGN_OR_RETURN(harness->heap_, SymmetricHeap::Create(*harness->node_, heap_bytes));
+  OCTET_ASSIGN_OR_RETURN(harness->ep_, ExpertParallel::Create(*harness->node_, config,
+                                                              {.heap = harness->heap_.get()}));
   harness->config_ = config;
   harness->buffers_.resize(static_cast<size_t>(num_ranks));
   harness->received_.resize(static_cast<size_t>(num_ranks));
-  OCTET_RETURN_IF_ERROR(
-      harness->node_->Run([&](Rank& rank) -> absl::Status { return harness->Allocate(rank); }));
+  OCTET_RETURN_IF_ERROR(harness->node_->Run([&](Rank& rank) -> absl::Status {
+    return harness->Allocate(rank, harness->buffers_[static_cast<size_t>(rank.rank())]);
+  }));
   return harness;
 }
 
-absl::Status EpHarness::Allocate(Rank& rank) {
-  Buffers& b = buffers_[static_cast<size_t>(rank.rank())];
+absl::Status EpHarness::Allocate(Rank& rank, Buffers& b) const {
   const auto tokens = static_cast<size_t>(config_.max_tokens_per_rank);
   const auto flat = tokens * static_cast<size_t>(config_.topk);
   const size_t row_bytes = static_cast<size_t>(config_.hidden) * kElementBytes;
@@ -139,50 +148,57 @@ absl::Status EpHarness::Allocate(Rank& rank) {
   return absl::OkStatus();
 }
 
+absl::Status EpHarness::Upload(const StepInput& input, int rank, Buffers& b) const {
+  const StepInput::PerRank& mine = input.ranks[static_cast<size_t>(rank)];
+  const auto num_local = static_cast<ptrdiff_t>(config_.num_local_experts(node_->num_ranks()));
+  const auto first = input.expert_scale.begin() + num_local * rank;
+  b.num_tokens = mine.num_tokens;
+  OCTET_RETURN_IF_ERROR(ToDevice(b.x, mine.x));
+  OCTET_RETURN_IF_ERROR(ToDevice(b.topk_idx, mine.topk_idx));
+  OCTET_RETURN_IF_ERROR(ToDevice(b.topk_weights, mine.topk_weights));
+  return ToDevice(b.expert_scale, std::vector<float>(first, first + num_local));
+}
+
 absl::Status EpHarness::Upload(const StepInput& input) {
-  return node_->Run([&](Rank& rank) -> absl::Status {
-    const auto r = static_cast<size_t>(rank.rank());
-    Buffers& b = buffers_[r];
-    const StepInput::PerRank& mine = input.ranks[r];
-    const auto num_local = static_cast<ptrdiff_t>(config_.num_local_experts(rank.num_ranks()));
-    const auto first = input.expert_scale.begin() + num_local * rank.rank();
-    b.num_tokens = mine.num_tokens;
-    OCTET_RETURN_IF_ERROR(ToDevice(b.x, mine.x));
-    OCTET_RETURN_IF_ERROR(ToDevice(b.topk_idx, mine.topk_idx));
-    OCTET_RETURN_IF_ERROR(ToDevice(b.topk_weights, mine.topk_weights));
-    return ToDevice(b.expert_scale, std::vector<float>(first, first + num_local));
+  return node_->Run([&](Rank& rank) {
+    return Upload(input, rank.rank(), buffers_[static_cast<size_t>(rank.rank())]);
   });
 }
 
 DispatchArgs EpHarness::dispatch_args(int rank) const {
-  const Buffers& b = buffers_[static_cast<size_t>(rank)];
+  return DispatchArgsOf(buffers_[static_cast<size_t>(rank)]);
+}
+
+CombineArgs EpHarness::combine_args(int rank) const {
+  return CombineArgsOf(buffers_[static_cast<size_t>(rank)], rank);
+}
+
+DispatchArgs EpHarness::DispatchArgsOf(const Buffers& b) const {
   return {.x = b.x.as<void>(),
           .topk_idx = b.topk_idx.as<int32_t>(),
           .topk_weights = b.topk_weights.as<float>(),
           .num_tokens = b.num_tokens};
 }
 
-CombineArgs EpHarness::combine_args(int rank) const {
-  const Buffers& b = buffers_[static_cast<size_t>(rank)];
+CombineArgs EpHarness::CombineArgsOf(const Buffers& b, int rank) const {
   return {.expert_out = received_[static_cast<size_t>(rank)].x,
           .y = b.y.as<void>(),
           .expert_scale = b.expert_scale.as<float>()};
 }
 
-absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows) {
+absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffers& b) {
   const auto r = static_cast<size_t>(rank.rank());
-  const Buffers& b = buffers_[r];
   OCTET_RETURN_IF_ERROR(ep_->Poison(rank, num_rows));
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(b.y.as<void>(), 0xff, b.y.bytes(), rank.stream()));
-  const DispatchArgs args = dispatch_args(rank.rank());
+  const DispatchArgs args = DispatchArgsOf(b);
   if (form == Form::kSplit) {
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_->DispatchSend(rank, args));
     OCTET_ASSIGN_OR_RETURN(received_[r], ep_->DispatchReceive(rank, handle));
-    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handle, combine_args(rank.rank())));
-    return ep_->CombineReceive(rank, handle, combine_args(rank.rank()));
+    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handle, CombineArgsOf(b, rank.rank())));
+    return ep_->CombineReceive(rank, handle, CombineArgsOf(b, rank.rank()));
   }
   OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
-  CombineArgs combine = combine_args(rank.rank());
+  CombineArgs combine = CombineArgsOf(b, rank.rank());
   if (form == Form::kSeparateExpert) {
     OCTET_RETURN_IF_ERROR(PointwiseExpert(rank, config_, received_[r], combine.expert_scale,
                                           b.expert_out.as<void>()));
@@ -192,21 +208,17 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows) {
   return ep_->Combine(rank, received_[r].handle, combine);
 }
 
-absl::Status EpHarness::Check(const StepInput& input, int rank) const {
+absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
   const auto r = static_cast<size_t>(rank);
   const std::vector<RankInput> views = input.views();
   const ReferenceReceived want = ReferenceDispatch(config_, views, rank);
   const Received& got = received_[r];
   const auto num_local = want.expert_counts.size();
   const auto hidden = static_cast<size_t>(config_.hidden);
-  const auto different = [rank](const auto&... what) {
-    return absl::DataLossError(absl::StrCat("rank ", rank, ": ", what...));
-  };
-
   OCTET_ASSIGN_OR_RETURN(const auto counts, ToHost<int32_t>(got.expert_counts, num_local));
-  if (counts != want.expert_counts) return different("expert_counts differ");
+  if (counts != want.expert_counts) return Different(rank, "expert_counts differ");
   OCTET_ASSIGN_OR_RETURN(const auto offsets, ToHost<int32_t>(got.expert_offsets, num_local + 1));
-  if (offsets != want.expert_offsets) return different("expert_offsets differ");
+  if (offsets != want.expert_offsets) return Different(rank, "expert_offsets differ");
   OCTET_ASSIGN_OR_RETURN(const auto sources, ToHost<RowSource>(got.sources, want.sources.size()));
   OCTET_ASSIGN_OR_RETURN(const auto rows, ToHost<uint16_t>(got.x, want.sources.size() * hidden));
   const std::vector<int> order = RowOrder(sources, config_.slots == Slots::kAtomic);
@@ -214,22 +226,29 @@ absl::Status EpHarness::Check(const StepInput& input, int rank) const {
     const auto row = static_cast<size_t>(order[i]);
     const RowSource& source = want.sources[i];
     if (Key(sources[row]) != Key(source)) {
-      return different("row ", row, " comes from ", Text(sources[row]), ", not from ",
+      return Different(rank, "row ", row, " comes from ", Text(sources[row]), ", not from ",
                        Text(source));
     }
     const auto x = views[static_cast<size_t>(source.rank)].x.subspan(
         static_cast<size_t>(source.token) * hidden, hidden);
     if (!std::equal(x.begin(), x.end(), rows.begin() + static_cast<ptrdiff_t>(row * hidden))) {
-      return different("row ", row, " is not the x of ", Text(source));
+      return Different(rank, "row ", row, " is not the x of ", Text(source));
     }
   }
+  return absl::OkStatus();
+}
 
+absl::Status EpHarness::CheckY(const StepInput& input, int rank, const Buffers& b) const {
+  const auto r = static_cast<size_t>(rank);
+  const std::vector<RankInput> views = input.views();
+  const auto hidden = static_cast<size_t>(config_.hidden);
   const std::vector<uint16_t> want_y = ReferenceCombine(config_, views[r], input.expert_scale);
-  OCTET_ASSIGN_OR_RETURN(const auto y, ToHost<uint16_t>(buffers_[r].y.as<void>(), want_y.size()));
+  OCTET_ASSIGN_OR_RETURN(const auto y, ToHost<uint16_t>(b.y.as<void>(), want_y.size()));
   for (size_t t = 0; t * hidden < want_y.size(); ++t) {
     const absl::Span<const uint16_t> want_row(want_y.data() + t * hidden, hidden);
     const absl::Span<const uint16_t> row(y.data() + t * hidden, hidden);
-    if (!SameBits(config_.dtype, row, want_row)) return different("y of token ", t, " differs");
+    if (!SameBits(config_.dtype, row, want_row))
+      return Different(rank, "y of token ", t, " differs");
   }
   return absl::OkStatus();
 }
@@ -267,16 +286,62 @@ absl::StatusOr<std::vector<int32_t>> EpHarness::CountsOfALateReceiver(int late) 
 
 absl::Status EpHarness::Step(const StepInput& input, const std::vector<Form>& forms) {
   OCTET_RETURN_IF_ERROR(Upload(input));
+  const std::vector<int> rows = NumRows(input);
+  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) {
+    const auto r = static_cast<size_t>(rank.rank());
+    return RunRank(rank, forms[r % forms.size()], rows[r], buffers_[r]);
+  }));
+  return node_->Run([&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_ERROR(CheckReceived(input, rank.rank()));
+    return CheckY(input, rank.rank(), buffers_[static_cast<size_t>(rank.rank())]);
+  });
+}
+
+absl::Status EpHarness::Steps(const std::vector<StepInput>& inputs,
+                              const std::vector<Form>& forms) {
+  std::vector<std::vector<Buffers>> buffers(inputs.size());
+  std::vector<std::vector<int>> rows;
+  for (const StepInput& input : inputs) {
+    buffers[rows.size()].resize(buffers_.size());
+    rows.push_back(NumRows(input));
+  }
+  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
+    const auto r = static_cast<size_t>(rank.rank());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      OCTET_RETURN_IF_ERROR(Allocate(rank, buffers[i][r]));
+      OCTET_RETURN_IF_ERROR(Upload(inputs[i], rank.rank(), buffers[i][r]));
+    }
+    return absl::OkStatus();
+  }));
+  OCTET_RETURN_IF_ERROR(WithSchedule(node_->Run([&](Rank& rank) -> absl::Status {
+    const auto r = static_cast<size_t>(rank.rank());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      OCTET_RETURN_IF_ERROR(
+          RunRank(rank, forms[(r + i) % forms.size()], rows[i][r], buffers[i][r]));
+    }
+    return absl::OkStatus();
+  })));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (int r = 0; r < node_->num_ranks(); ++r) {
+      const absl::Status status = CheckY(inputs[i], r, buffers[i][static_cast<size_t>(r)]);
+      if (!status.ok()) {
+        return WithSchedule(absl::DataLossError(absl::StrCat("step ", i, ", ", status.message())));
+      }
+    }
+  }
+  for (int r = 0; r < node_->num_ranks(); ++r) {
+    OCTET_RETURN_IF_ERROR(WithSchedule(CheckReceived(inputs.back(), r)));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int> EpHarness::NumRows(const StepInput& input) const {
   const std::vector<RankInput> views = input.views();
   std::vector<int> rows;
   for (int r = 0; r < node_->num_ranks(); ++r) {
     rows.push_back(ReferenceDispatch(config_, views, r).expert_offsets.back());
   }
-  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) {
-    const auto r = static_cast<size_t>(rank.rank());
-    return RunRank(rank, forms[r % forms.size()], rows[r]);
-  }));
-  return node_->Run([&](Rank& rank) { return Check(input, rank.rank()); });
+  return rows;
 }
 
 }  // namespace octet

@@ -14,6 +14,7 @@
 #include "kernels/reference.h"
 #include "runtime/device_memory.h"
 #include "runtime/node.h"
+#include "runtime/symmetric_heap.h"
 
 namespace octet {
 
@@ -54,12 +55,19 @@ class EpHarness {
   // says what differs from the reference.
   absl::Status Step(const StepInput& input, const std::vector<Form>& forms = {Form::kFused});
 
+  // All steps in one Run and with nothing on the host between them, so that ranks may be calls
+  // apart. Of the steps y is compared, of the last one also what was received.
+  absl::Status Steps(const std::vector<StepInput>& inputs,
+                     const std::vector<Form>& forms = {Form::kFused});
+
   // Two dispatches of which only the first has tokens, and no combine. Rank `late` receives the
   // first long after the others have sent the second; what it then counts.
   absl::StatusOr<std::vector<int32_t>> CountsOfALateReceiver(int late);
 
   Node& node() { return *node_; }
   ExpertParallel& ep() { return *ep_; }
+  // What peers write into.
+  const SymmetricHeap& heap() const { return *heap_; }
 
   // Copies the step's input to the GPUs. Step does it by itself.
   absl::Status Upload(const StepInput& input);
@@ -71,12 +79,18 @@ class EpHarness {
     DeviceMemory x, topk_idx, topk_weights, y, expert_scale, expert_out;
     int num_tokens = 0;
   };
-  absl::Status Allocate(Rank& rank);
-  absl::Status RunRank(Rank& rank, Form form, int num_rows);
-  absl::Status Check(const StepInput& input, int rank) const;
+  DispatchArgs DispatchArgsOf(const Buffers& b) const;
+  CombineArgs CombineArgsOf(const Buffers& b, int rank) const;
+  absl::Status Allocate(Rank& rank, Buffers& b) const;
+  absl::Status Upload(const StepInput& input, int rank, Buffers& b) const;
+  absl::Status RunRank(Rank& rank, Form form, int num_rows, const Buffers& b);
+  std::vector<int> NumRows(const StepInput& input) const;
+  absl::Status CheckReceived(const StepInput& input, int rank) const;
+  absl::Status CheckY(const StepInput& input, int rank, const Buffers& b) const;
 
   EpConfig config_;
   std::unique_ptr<Node> node_;
+  std::unique_ptr<SymmetricHeap> heap_;
   std::unique_ptr<ExpertParallel> ep_;
   std::vector<Buffers> buffers_;
   std::vector<Received> received_;

@@ -48,6 +48,23 @@ uint64_t WallNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+EnqueuingHost& EnqueuingHost::OfThread() {
+  thread_local EnqueuingHost host;
+  return host;
+}
+
+void EnqueuingHost::Start(const Machine& machine) {
+  if (counted_in_ == machine.hosts_enqueuing) return;
+  Stop();
+  counted_in_ = machine.hosts_enqueuing;
+  counted_in_->fetch_add(1, std::memory_order_acq_rel);
+}
+
+void EnqueuingHost::Stop() {
+  if (counted_in_ != nullptr) counted_in_->fetch_sub(1, std::memory_order_acq_rel);
+  counted_in_.reset();
+}
+
 int BlocksPerUnit(const Config& config, int threads, size_t shared_bytes) {
   if (threads <= 0 || threads > kMaxThreadsPerBlock || shared_bytes > kSharedBytesPerBlock) {
     return 0;
@@ -92,6 +109,7 @@ Stream* Device::NewStream(bool is_null, bool blocking) {
 }
 
 void Device::Enqueue(Stream* stream, Operation operation) {
+  EnqueuingHost::OfThread().Start(*machine);
   {
     std::lock_guard lock(mutex);
     machine->last_enqueue_ns.store(WallNs(), std::memory_order_relaxed);

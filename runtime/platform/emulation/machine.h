@@ -118,8 +118,10 @@ class Machine {
   std::vector<std::unique_ptr<Worker>> workers;
   HostFunctionThread host_functions;
 
-  // Host threads that wait for a device, so that a seeded run starts when all is enqueued.
+  // Under a schedule nothing starts before all is enqueued: whether host threads wait for a device,
+  // and how many have enqueued something and not waited since.
   std::atomic<int> host_waiters{0};
+  const std::shared_ptr<std::atomic<int>> hosts_enqueuing = std::make_shared<std::atomic<int>>(0);
   std::atomic<uint64_t> last_host_wait_ns{0};
   std::atomic<uint64_t> last_enqueue_ns{0};
   std::atomic<uint64_t> last_sequence{0};  // of all operations
@@ -150,10 +152,23 @@ class Machine {
 
 uint64_t WallNs();
 
+// Counts the calling host thread in Machine::hosts_enqueuing. It may outlive the machine.
+class EnqueuingHost {
+ public:
+  static EnqueuingHost& OfThread();
+  ~EnqueuingHost() { Stop(); }
+  void Start(const Machine& machine);
+  void Stop();
+
+ private:
+  std::shared_ptr<std::atomic<int>> counted_in_;
+};
+
 // While it lives, the calling host thread waits for devices.
 class HostWait {
  public:
   explicit HostWait(Machine* machine) : machine_(machine) {
+    EnqueuingHost::OfThread().Stop();
     machine_->last_host_wait_ns.store(WallNs(), std::memory_order_relaxed);
     machine_->host_waiters.fetch_add(1, std::memory_order_acq_rel);
   }

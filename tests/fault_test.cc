@@ -1,0 +1,383 @@
+// Faults in the kernels of `direct`, and which tool catches them. Also what correct kernels do
+// under a thousand schedules. tests/faults/seam.h says how faults get in.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "runtime/schedule.h"
+#include "runtime/status_macros.h"
+#include "tests/emulation_fixture.h"
+#include "tests/ep_harness.h"
+#include "tests/faults/fault.h"
+
+#if __has_feature(thread_sanitizer)
+// A program that is told of races goes on, so that all are told, and ends with this code.
+extern "C" const char* __tsan_default_options() { return "exitcode=66"; }
+#endif
+
+namespace octet {
+namespace {
+
+using faults::Fault;
+
+constexpr bool kTsan = __has_feature(thread_sanitizer);
+constexpr bool kAsan = __has_feature(address_sanitizer);
+constexpr bool kWeak = OCTET_TEST_WEAK_MEMORY;
+constexpr int kSanitizerExitCode = kTsan ? 66 : 1;
+
+// Of each kind of schedule, until a fault must have shown itself.
+constexpr uint64_t kSeeds = 10;
+// What takes a quarter of a minute; sanitizers make it slower.
+constexpr uint64_t kCleanSchedules = kTsan ? 50 : kAsan ? 100 : 1000;
+
+// ---- what runs
+
+constexpr int kWaveSize = 32;
+constexpr uint64_t kMemoryBytes = 64ULL << 20;
+
+struct CallSetup {
+  int num_ranks = 2;
+  EpConfig config;
+  int num_steps = 4;
+  std::vector<Form> forms = {Form::kFused};
+  double drop = 0.0;
+};
+
+// Few lanes: ThreadSanitizer has contexts for about 200.
+CallSetup SmallSetup(Flags flags) {
+  CallSetup setup;
+  setup.config.num_experts = 4;
+  setup.config.topk = 2;
+  setup.config.hidden = 64;
+  setup.config.max_tokens_per_rank = 6;
+  setup.config.flags = flags;
+  setup.config.tuning = {.blocks = 3, .send_blocks = 2, .waves_per_block = 1, .row_parts = 1};
+  return setup;
+}
+
+CallSetup RandomSetup(std::mt19937_64& rng) {
+  const auto draw = [&rng](int low, int high) {
+    return low + static_cast<int>(rng() % static_cast<uint64_t>(high - low + 1));
+  };
+  CallSetup setup;
+  setup.num_ranks = draw(2, 4);
+  setup.config.num_experts = setup.num_ranks * draw(1, 3);
+  setup.config.topk = draw(1, std::min(setup.config.num_experts, 4));
+  setup.config.hidden = 8 * draw(1, 24);
+  setup.config.max_tokens_per_rank = draw(1, 6);
+  setup.config.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
+  setup.config.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
+  const int blocks = draw(2, 4);
+  setup.config.tuning = {.blocks = blocks,
+                         .send_blocks = draw(1, blocks - 1),
+                         .waves_per_block = draw(1, 2),
+                         .row_parts = draw(1, 2)};
+  setup.num_steps = draw(1, 4);
+  static constexpr Form kForms[] = {Form::kFused, Form::kSplit, Form::kSeparateExpert};
+  setup.forms = {kForms[draw(0, 2)], kForms[draw(0, 2)], kForms[draw(0, 2)]};
+  setup.drop = draw(0, 2) * 0.25;
+  return setup;
+}
+
+void UseMachine(int devices, const std::string& schedule) {
+  emulation::Config config;
+  config.devices = devices;
+  config.wave_size = kWaveSize;
+  config.workers = 1;
+  config.memory_bytes = kMemoryBytes;
+  ASSERT_TRUE(emulation::ParseSchedule(schedule, &config)) << schedule;
+  emulation::Reconfigure(config);
+}
+
+// Every step of the setup on a new machine. kAborted says that loads were shown old values.
+absl::Status RunSteps(Fault fault, const CallSetup& setup, const std::string& schedule,
+                      std::mt19937_64& rng) {
+  UseMachine(setup.num_ranks, schedule);
+  OCTET_ASSIGN_OR_RETURN(const auto harness, EpHarness::Create(setup.num_ranks, setup.config));
+  std::vector<StepInput> inputs;
+  for (int i = 0; i < setup.num_steps; ++i) {
+    inputs.push_back(RandomStep(rng, setup.config, RandomTokens(rng, setup.config, setup.num_ranks),
+                                setup.drop));
+  }
+  faults::planted = {.fault = fault,
+                     .heaps = harness->heap().peers(0),
+                     .heap_bytes = harness->heap().bytes(),
+                     .row_vecs = setup.config.hidden / 8,
+                     .send_blocks = setup.config.tuning.send_blocks};
+  const absl::Status status = harness->Steps(inputs, setup.forms);
+  faults::planted = {};
+  const emulation::StaleReads stale = emulation::TakeStaleReads();
+  return stale.count != 0 ? WithSchedule(absl::AbortedError(stale.text)) : status;
+}
+
+// Two blocks count up between grid barriers: tests/emulation_kernels.h.
+absl::Status RunGridRounds(Fault fault, const std::string& schedule) {
+  constexpr int kRounds = 8;
+  UseMachine(1, schedule);
+  uint32_t* words = nullptr;
+  if (hipMalloc(&words, 2 * sizeof(uint32_t)) != hipSuccess)
+    return absl::InternalError("hipMalloc");
+  (void)hipMemset(words, 0, 2 * sizeof(uint32_t));
+  faults::planted.fault = fault;
+  (void)LaunchGridRounds(words, words + 1, kRounds, {.blocks = 2, .threads = 2 * kWaveSize}, true,
+                         nullptr);
+  uint32_t errors = 0;
+  (void)hipMemcpy(&errors, words + 1, sizeof(errors), hipMemcpyDeviceToHost);
+  faults::planted = {};
+  (void)hipFree(words);
+  return errors == 0 ? absl::OkStatus()
+                     : absl::DataLossError(absl::StrCat("a block was ahead ", errors, " times"));
+}
+
+// ---- the table
+
+// What a tool must say of a fault: all of these words. Empty: it does not see the fault, or has
+// nothing to do with it.
+using Words = std::vector<std::string>;
+
+struct Row {
+  Fault fault;
+  std::string name;
+  Flags flags = Flags::kToken;
+  // In every build, under some schedule:
+  Words comparison = {};  // a result that differs from the reference
+  Words access = {};      // the emulation refuses an access
+  Words deadline = {};    // a wait expires
+  // In the builds that have them:
+  Words weak = {};  // weak memory: a load is shown an old value
+  Words tsan = {};
+  Words asan = {};
+};
+
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
+std::vector<Row> Table() {
+  const Words send_to_receive = {"data race", "SendTile", "ReceiveRow"};
+  return {
+      {.fault = Fault::kMissingRelease,
+       .name = "MissingRelease",
+       .weak = {"Dispatch", "old value read", "\n  not released at system scope\n"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kMissingAcquire,
+       .name = "MissingAcquire",
+       .weak = {"old value read", "released; the reader has not acquired at system scope since"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kDeviceScope,
+       .name = "DeviceScope",
+       .weak = {"old value read", "not released at system scope, only at device scope"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kFlagBeforePayload,
+       .name = "FlagBeforePayload",
+       .comparison = {"y of token"},
+       .weak = {"old value read", "SeamWavePublish"},
+       .tsan = {"data race", "SeamWavePublish", "ReceiveRow"}},
+      {.fault = Fault::kMissingGridSync,
+       .name = "MissingGridSync",
+       .comparison = {"a block was ahead"}},
+      {.fault = Fault::kNotLastBlock,
+       .name = "NotLastBlock",
+       .flags = Flags::kSource,
+       .comparison = {"y of token"},
+       .weak = {"old value read"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kBitInsteadOfEpoch,
+       .name = "BitInsteadOfEpoch",
+       .comparison = {"y of token"},
+       .weak = {"old value read", "the reader has not acquired"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kCounterNotCleared,
+       .name = "CounterNotCleared",
+       .deadline = {"waited", "expected epoch"},
+       .weak = {"old value read"},
+       .tsan = {"data race", "SendTile"}},
+      {.fault = Fault::kOffByOneSlot, .name = "OffByOneSlot", .comparison = {"y of token"}},
+      {.fault = Fault::kRowPastTheEnd,
+       .name = "RowPastTheEnd",
+       .access = {"Dispatch", "write to 0x", "(device 1, not allocated: 0 bytes past the",
+                  "(row_copy.h:", "out of bounds"}},
+      {.fault = Fault::kPacketPastTheEnd,
+       .name = "PacketPastTheEnd",
+       .access = {"atomic access to 0x", "bytes past the", "out of bounds"},
+       .asan = {"AddressSanitizer", "WRITE of size 4", "SendTile", "dispatch.hip"}},
+      {.fault = Fault::kFlagNobodySets,
+       .name = "FlagNobodySets",
+       .deadline = {"dispatch-receive waited 10.0 s for rank ",
+                    "'s token flag of slot 0: expected epoch 1, seen 0"}},
+  };
+}
+
+constexpr std::array<const char*, 6> kKinds = {"random",      "starve_device", "starve_block",
+                                               "starve_wave", "delay_device",  "lap"};
+
+absl::Status RunFault(const Row& row, const std::string& kind, uint64_t seed) {
+  const std::string schedule = absl::StrCat(kind, ":", seed);
+  std::mt19937_64 rng(seed);
+  if (row.fault == Fault::kMissingGridSync) return RunGridRounds(row.fault, schedule);
+  return RunSteps(row.fault, SmallSetup(row.flags), schedule, rng);
+}
+
+bool Has(const std::string& text, const Words& words) {
+  return !words.empty() &&
+         absl::c_all_of(words, [&](const auto& word) { return absl::StrContains(text, word); });
+}
+
+// Whether the run has ended as the tool of these words ends it.
+bool Compared(const Row& row, const absl::Status& status) {
+  return absl::IsDataLoss(status) && Has(status.ToString(), row.comparison);
+}
+bool Refused(const Row& row, const absl::Status& status) {
+  return absl::IsInternal(status) && Has(status.ToString(), row.access);
+}
+bool Expired(const Row& row, const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) && Has(status.ToString(), row.deadline);
+}
+
+bool Stale(const Row& row, const absl::Status& status) {
+  return absl::IsAborted(status) && Has(status.ToString(), row.weak);
+}
+
+class FaultTest : public ::testing::TestWithParam<Row> {};
+
+// By what all builds have, and weak memory.
+TEST_P(FaultTest, SomeScheduleShowsIt) {
+  const Row& row = GetParam();
+  std::vector<std::pair<const Words*, decltype(&Compared)>> tools = {
+      {&row.comparison, Compared}, {&row.access, Refused}, {&row.deadline, Expired}};
+  if (kWeak && !row.weak.empty()) tools = {{&row.weak, Stale}};
+  for (const auto& [words, shows] : tools) {
+    if (words->empty()) continue;
+    std::string seen;
+    bool shown = false;
+    for (uint64_t seed = 1; seed <= kSeeds && !shown; ++seed) {
+      for (const char* kind : kKinds) {
+        const absl::Status status = RunFault(row, kind, seed);
+        absl::StrAppend(&seen, kind, ":", seed, " ", status.ToString(), "\n");
+        shown = shows(row, status);
+        if (shown) break;
+      }
+    }
+    EXPECT_TRUE(shown) << seen;
+  }
+}
+
+// In a process of its own, which the sanitizer ends.
+[[noreturn]] void RunAndExit(const Row& row) {
+  for (const char* kind : kKinds) std::cerr << RunFault(row, kind, 1) << "\n";
+  std::exit(0);
+}
+
+// What a run ends with is the same each time: every failure can be looked at again.
+TEST(FaultReplayTest, AScheduleMeansTheSameFailure) {
+  if (kTsan || kWeak) GTEST_SKIP() << "its tool speaks first, and of addresses";
+  const Row row = {.fault = Fault::kNotLastBlock, .name = "NotLastBlock", .flags = Flags::kSource};
+  int failed = 0;
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    for (const char* kind : kKinds) {
+      const absl::Status status = RunFault(row, kind, seed);
+      EXPECT_EQ(status, RunFault(row, kind, seed)) << kind << ":" << seed;
+      failed += status.ok() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(failed, 0);
+}
+
+// ---- sanitizers
+
+const Words& SanitizerWords(const Row& row) { return kTsan ? row.tsan : row.asan; }
+
+class SanitizerFaultTest : public FaultTest {};
+
+TEST_P(SanitizerFaultTest, TheSanitizerShowsIt) {
+  const Row& row = GetParam();
+  const Words& words = SanitizerWords(row);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto by_sanitizer = [](int status) {
+    return WIFEXITED(status) ? WEXITSTATUS(status) == kSanitizerExitCode : WIFSIGNALED(status);
+  };
+  EXPECT_EXIT(RunAndExit(row), by_sanitizer,
+              ::testing::ResultOf([&](const std::string& text) { return Has(text, words); }, true))
+      << absl::StrJoin(words, ", ");
+}
+
+// Rows that a tool sees.
+template <typename Sees>
+std::vector<Row> RowsWhere(Sees sees) {
+  std::vector<Row> rows = Table();
+  std::erase_if(rows, [&](const Row& row) { return !sees(row); });
+  return rows;
+}
+std::string NameOf(const ::testing::TestParamInfo<Row>& info) { return info.param.name; }
+
+// What the sanitizer of the build sees is for it: it would end this process.
+bool ForSanitizer(const Row& row) { return (kTsan || kAsan) && !SanitizerWords(row).empty(); }
+
+INSTANTIATE_TEST_SUITE_P(All, FaultTest, ::testing::ValuesIn(RowsWhere([](const Row& row) {
+                           const bool shown = !row.comparison.empty() || !row.access.empty() ||
+                                              !row.deadline.empty();
+                           return (shown || (kWeak && !row.weak.empty())) && !ForSanitizer(row);
+                         })),
+                         NameOf);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SanitizerFaultTest);
+INSTANTIATE_TEST_SUITE_P(All, SanitizerFaultTest, ::testing::ValuesIn(RowsWhere(ForSanitizer)),
+                         NameOf);
+
+// A line of Markdown for each fault: by what it shows, under how many of ten seeds of each kind of
+// schedule.
+TEST(FaultTable, DISABLED_Print) {
+  std::cout << "| fault | shown by |";
+  for (const char* kind : kKinds) std::cout << " " << kind << " |";
+  std::cout << "\n|---|---|" << std::string(kKinds.size(), ' ') << "\n";
+  for (const Row& row : Table()) {
+    std::map<std::string, int> shown;
+    std::string counts;
+    std::string first;
+    for (const char* kind : kKinds) {
+      int found = 0;
+      for (uint64_t seed = 1; seed <= 10; ++seed) {
+        const absl::Status status = RunFault(row, kind, seed);
+        if (status.ok()) continue;
+        ++found;
+        if (first.empty()) first = status.ToString();
+        ++shown[absl::IsDataLoss(status)           ? "comparison"
+                : absl::IsAborted(status)          ? "weak memory"
+                : absl::IsDeadlineExceeded(status) ? "deadline"
+                                                   : "access check"];
+      }
+      absl::StrAppend(&counts, " ", found, " |");
+    }
+    const std::string by = absl::StrJoin(shown, ", ", absl::PairFormatter(" "));
+    std::cout << "| " << row.name << " | " << by << " |" << counts << std::endl;
+    std::cerr << first << "\n";
+  }
+}
+
+// ---- correct kernels
+
+TEST(CorrectKernelsTest, PassAThousandSchedules) {
+  const absl::Time start = absl::Now();
+  uint64_t seed = 1;
+  for (; seed <= kCleanSchedules; ++seed) {
+    std::mt19937_64 rng(seed);
+    const CallSetup setup = RandomSetup(rng);
+    ASSERT_EQ(RunSteps(Fault::kNone, setup, std::to_string(seed), rng), absl::OkStatus())
+        << "schedule " << emulation::ScheduleText(emulation::CurrentConfig());
+  }
+  std::cout << seed - 1 << " schedules in " << absl::Now() - start << "\n";
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,41 @@
+// What is wrong with the kernels of a test program, chosen at run time. tests/faults/seam.h says
+// how it gets into them.
+#ifndef OCTET_TESTS_FAULTS_FAULT_H_
+#define OCTET_TESTS_FAULTS_FAULT_H_
+
+#include <cstddef>
+
+#include "runtime/device/peers.h"
+
+namespace octet::faults {
+
+enum class Fault {
+  kNone,
+  kMissingRelease,     // flags are stored relaxed, fences before them left out
+  kMissingAcquire,     // nothing after a poll
+  kDeviceScope,        // releases at the scope of the GPU instead of the node's
+  kFlagBeforePayload,  // rows are stored after the flag that announces them
+  kMissingGridSync,    // this_grid().sync() does nothing
+  kNotLastBlock,       // every block takes itself for the last, which a grid barrier would prevent
+  kBitInsteadOfEpoch,  // flags alternate between 0 and 1
+  kCounterNotCleared,  // nobody sets counters back to zero
+  kOffByOneSlot,       // rows go one slot too far
+  kRowPastTheEnd,      // rows go past the end of the peer's heap
+  kPacketPastTheEnd,   // so do a row's origin and index, by plain stores
+  kFlagNobodySets,     // flags of tokens are waited for, but not stored
+};
+
+// Set by the host while no kernel runs; read by the kernels of all ranks.
+struct Plant {
+  Fault fault = Fault::kNone;
+  // Where kernels write into peers' memory, and what the shape of the call is.
+  device::PeerBases heaps = {};
+  size_t heap_bytes = 0;
+  int row_vecs = 0;
+  int send_blocks = 0;
+};
+inline Plant planted;
+
+}  // namespace octet::faults
+
+#endif  // OCTET_TESTS_FAULTS_FAULT_H_

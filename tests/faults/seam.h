@@ -1,0 +1,208 @@
+// The seam through which faults get into kernels. Every kernel file of the test program is compiled
+// with `-include tests/faults/seam.h`: the real headers come first, then their functions are
+// replaced by name, so that the kernels' own text calls the versions below. With Fault::kNone these
+// are the functions that they replace. Kernels know nothing of it.
+//
+// Emulation only. A replaced function passes on the place that it was called from, so that reports
+// name the kernel's own line.
+#ifndef OCTET_TESTS_FAULTS_SEAM_H_
+#define OCTET_TESTS_FAULTS_SEAM_H_
+
+#include <hip/hip_cooperative_groups.h>
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "kernels/direct/layout.h"
+#include "tests/faults/fault.h"
+
+// ---- primitives
+
+namespace octet::device {
+
+using Where = internal::Location;
+
+inline bool Planted(faults::Fault fault) { return faults::planted.fault == fault; }
+
+template <Scope scope, typename T>
+__device__ inline void SeamStoreRelease(T* p, T v, Where where = Where::current()) {
+  if (scope == Scope::kSystem && Planted(faults::Fault::kMissingRelease)) {
+    StoreRelaxed<scope>(p, v, where);
+  } else if (scope == Scope::kSystem && Planted(faults::Fault::kDeviceScope)) {
+    StoreRelease<Scope::kDevice>(p, v, where);
+  } else {
+    StoreRelease<scope>(p, v, where);
+  }
+}
+
+template <Scope scope>
+__device__ inline void SeamFenceRelease() {
+  if (scope == Scope::kSystem && Planted(faults::Fault::kMissingRelease)) return;
+  if (scope == Scope::kSystem && Planted(faults::Fault::kDeviceScope)) {
+    FenceRelease<Scope::kDevice>();
+  } else {
+    FenceRelease<scope>();
+  }
+}
+
+template <Scope scope, typename T>
+__device__ inline void SeamAcquirePolled(const T* p) {
+  if (!Planted(faults::Fault::kMissingAcquire)) AcquirePolled<scope>(p);
+}
+
+template <Scope scope>
+__device__ inline void SeamFenceAcquire() {
+  if (!Planted(faults::Fault::kMissingAcquire)) FenceAcquire<scope>();
+}
+
+template <Scope scope, typename T>
+__device__ inline T SeamLoadAcquire(const T* p, Where where = Where::current()) {
+  return Planted(faults::Fault::kMissingAcquire) ? LoadRelaxed<scope>(p, where)
+                                                 : LoadAcquire<scope>(p, where);
+}
+
+template <Scope scope, typename T>
+__device__ inline void SeamStoreRelaxed(T* p, T v, Where where = Where::current()) {
+  if (scope == Scope::kDevice && v == T{} && Planted(faults::Fault::kCounterNotCleared)) return;
+  StoreRelaxed<scope>(p, v, where);
+}
+
+// The heap that the address lies in; nullptr: none.
+__device__ inline char* HeapOf(const void* address) {
+  const faults::Plant& plant = faults::planted;
+  for (int rank = 0; rank < plant.heaps.num_ranks; ++rank) {
+    char* base = plant.heaps.base[rank];
+    if (static_cast<size_t>(static_cast<const char*>(address) - base) < plant.heap_bytes) {
+      return base;
+    }
+  }
+  return nullptr;
+}
+
+// Vectors that are to be stored after the flag: a lane's last ones.
+struct LateVectors {
+  static constexpr int kMost = 2;
+  int count;
+  Vec16* to[kMost];
+  Vec16 value[kMost];
+};
+__device__ inline LateVectors& LateVectorsOfLane() {
+  __shared__ LateVectors late[256];
+  return late[threadIdx.x];
+}
+
+__device__ inline void SeamStoreStream(Vec16* p, const Vec16& v, Where where = Where::current()) {
+  char* heap = Planted(faults::Fault::kNone) ? nullptr : HeapOf(p);
+  if (heap != nullptr && Planted(faults::Fault::kFlagBeforePayload)) {
+    LateVectors& late = LateVectorsOfLane();
+    if (late.count < LateVectors::kMost) {
+      late.to[late.count] = p;
+      late.value[late.count++] = v;
+      return;
+    }
+  }
+  if (heap != nullptr && Planted(faults::Fault::kOffByOneSlot)) p += faults::planted.row_vecs;
+  if (heap != nullptr && Planted(faults::Fault::kRowPastTheEnd)) {
+    p = reinterpret_cast<Vec16*>(heap + faults::planted.heap_bytes);
+  }
+  StoreStream(p, v, where);
+}
+
+}  // namespace octet::device
+
+namespace cooperative_groups {
+
+struct SeamGrid {
+  __device__ void sync(octet::device::Where where = octet::device::Where::current()) const {
+    if (!octet::device::Planted(octet::faults::Fault::kMissingGridSync)) this_grid().sync(where);
+  }
+};
+__device__ inline SeamGrid SeamThisGrid() { return {}; }
+
+}  // namespace cooperative_groups
+
+#define StoreRelease SeamStoreRelease
+#define FenceRelease SeamFenceRelease
+#define AcquirePolled SeamAcquirePolled
+#define FenceAcquire SeamFenceAcquire
+#define LoadAcquire SeamLoadAcquire
+#define StoreRelaxed SeamStoreRelaxed
+#define StoreStream SeamStoreStream
+#define this_grid SeamThisGrid
+
+// ---- what is made of them
+
+#include "runtime/device/block_counter.h"
+#include "runtime/device/call_epoch_device.h"
+#include "runtime/device/wait.h"
+
+namespace octet::device {
+
+__device__ inline uint64_t SeamBeginCall(CallEpoch* call, uint32_t num_blocks) {
+  if (Planted(faults::Fault::kFlagBeforePayload)) LateVectorsOfLane().count = 0;
+  return BeginCall(call, num_blocks);
+}
+
+__device__ inline bool SeamLastBlock(uint32_t* counter, uint32_t num_blocks) {
+  const bool last = LastBlock(counter, num_blocks);
+  return last || Planted(faults::Fault::kNotLastBlock);
+}
+
+__device__ inline void SeamWavePublish(uint64_t* flag, uint64_t epoch) {
+  if (Planted(faults::Fault::kFlagNobodySets)) return;
+  WavePublish(flag, Planted(faults::Fault::kBitInsteadOfEpoch) ? epoch % 2 : epoch);
+  if (!Planted(faults::Fault::kFlagBeforePayload)) return;
+  LateVectors& late = LateVectorsOfLane();
+  for (int i = 0; i < late.count; ++i) *late.to[i] = late.value[i];
+  late.count = 0;
+}
+
+// For a flag that is 0 or 1.
+__device__ inline bool WaitBit(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
+                               const Site& site) {
+  const uint64_t bit = epoch % 2;
+  uint64_t start = 0;
+  return WaitUntil(port, flag, site, bit, &start, [bit](uint64_t seen) { return seen == bit; });
+}
+
+__device__ inline bool SeamWaveWaitEpoch(const FailurePort& port, const uint64_t* flag,
+                                         uint64_t epoch, const Site& site) {
+  if (!Planted(faults::Fault::kBitInsteadOfEpoch)) return WaveWaitEpoch(port, flag, epoch, site);
+  return Ballot(Lane() == 0 && !WaitBit(port, flag, epoch, site)) == 0;
+}
+
+__device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_t* flag,
+                                          uint64_t epoch, const Site& site,
+                                          int* last_lane = nullptr) {
+  if (!Planted(faults::Fault::kBitInsteadOfEpoch)) {
+    return WaveWaitEpochs(port, flag, epoch, site, last_lane);
+  }
+  if (last_lane != nullptr) *last_lane = -1;
+  return Ballot(flag != nullptr && !WaitBit(port, flag, epoch, site)) == 0;
+}
+
+}  // namespace octet::device
+
+namespace octet::direct {
+
+// A sender's slot.
+__device__ inline int SeamSlot(int slot) {
+  if (!device::Planted(faults::Fault::kPacketPastTheEnd) ||
+      static_cast<int>(blockIdx.x) >= faults::planted.send_blocks) {
+    return slot;
+  }
+  return static_cast<int>(faults::planted.heap_bytes / sizeof(Packet));
+}
+
+}  // namespace octet::direct
+
+#define BeginCall SeamBeginCall
+#define LastBlock SeamLastBlock
+#define WavePublish SeamWavePublish
+#define WaveWaitEpoch SeamWaveWaitEpoch
+#define WaveWaitEpochs SeamWaveWaitEpochs
+#define PacketOf(base, source, slot, part) \
+  PacketOf(base, source, ::octet::direct::SeamSlot(slot), part)
+
+#endif  // OCTET_TESTS_FAULTS_SEAM_H_
