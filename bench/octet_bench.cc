@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/ceiling_benchmarks.h"
 #include "bench/session.h"
 #include "bench/step_benchmarks.h"
 #include "runtime/topology.h"
@@ -91,6 +92,7 @@ int Main(int argc, char** argv) {
   if (!session.ok()) return Fail(session.status());
 
   AddContext(**session);
+  RegisterCeilingBenchmarks(**session);
   RegisterStepBenchmarks(**session);
   const size_t run = benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "bench/measured.h"
 #include "bench/step_workloads.h"
 #include "runtime/status_macros.h"
 #include "tools/perf.h"
 #include "tools/progress.h"
-#include "tools/statistics.h"
 #include "tools/step_runner.h"
 #include "tools/step_series.h"
 #include "tools/workload.h"
@@ -18,7 +18,6 @@
 namespace octet {
 namespace {
 
-constexpr double kSecondsPerMicro = 1e-6;
 constexpr int kWarmupSteps = 2;
 
 // One contender with one workload, ready to step.
@@ -77,27 +76,15 @@ PerfFigures FiguresOf(const StepResult& step, PerfKind kind) {
       both ? std::vector<StepResult>() : std::vector{step})[static_cast<size_t>(kind)];
 }
 
-double Least(const std::vector<double>& values) { return Summarize(values).min; }
-double Percentile99(const std::vector<double>& values) { return Summarize(values).p99; }
-
 // The benchmarks of one contender and workload come one after another; what they share is made by
 // the first, and goes when another contender or workload comes.
 class StepBenchmarks {
  public:
   explicit StepBenchmarks(Session& session) : session_(session) {}
 
-  void Run(benchmark::State& state, Contender& contender, const RunOptions& options,
-           PerfKind kind) {
-    const absl::Status status = RunOrFail(state, contender, options, kind);
-    if (!status.ok()) {
-      current_.clear();
-      session_.Fail(state, status);
-    }
-  }
-
- private:
-  absl::Status RunOrFail(benchmark::State& state, Contender& contender, const RunOptions& options,
-                         PerfKind kind) {
+  // One step, in microseconds.
+  absl::StatusOr<double> Run(benchmark::State& state, Contender& contender,
+                             const RunOptions& options, PerfKind kind) {
     const std::string pair = absl::StrCat(contender.name(), "/", options.name);
     const std::string name = absl::StrCat(kPerfKindNames[static_cast<size_t>(kind)], "/", pair);
     if (current_pair_ != pair) {
@@ -111,16 +98,12 @@ class StepBenchmarks {
       OCTET_RETURN_IF_ERROR(steps_->WarmUp(kind));
       current_ = name;
     }
-    StepResult step;
-    for ([[maybe_unused]] auto _ : state) {
-      OCTET_ASSIGN_OR_RETURN(step, steps_->Run(kind));
-      state.SetIterationTime(FiguresOf(step, kind).us.front() * kSecondsPerMicro);
-    }
-    Count(state, step, kind);
-    return absl::OkStatus();
+    OCTET_ASSIGN_OR_RETURN(const StepResult step, steps_->Run(kind));
+    return Count(state, step, kind);
   }
 
-  void Count(benchmark::State& state, const StepResult& step, PerfKind kind) {
+ private:
+  double Count(benchmark::State& state, const StepResult& step, PerfKind kind) {
     const PerfFigures figures = FiguresOf(step, kind);
     int64_t rows = 0;
     for (const RankStepResult& rank : step.ranks) rows = std::max(rows, rank.rows_received);
@@ -133,6 +116,7 @@ class StepBenchmarks {
     const int blocks = steps_->config().tuning.blocks;  // peers do not say
     if (blocks > 0) state.counters["blocks"] = blocks;
     if (kind == PerfKind::kBoth) state.counters["host_us"] = step.wall_us;
+    return figures.us.front();
   }
 
   Session& session_;
@@ -150,16 +134,11 @@ void RegisterStepBenchmarks(Session& session) {
        small ? SmallStepWorkloads(session.options()) : StepWorkloads(session.options())) {
     for (Contender* const contender : session.contenders()) {
       for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
-        benchmark::RegisterBenchmark(
-            absl::StrCat(kPerfKindNames[kind], "/", contender->name(), "/", options.name).c_str(),
+        RegisterMeasured(
+            session, absl::StrCat(kPerfKindNames[kind], "/", contender->name(), "/", options.name),
             [benchmarks, contender, options, kind](benchmark::State& state) {
-              benchmarks->Run(state, *contender, options, static_cast<PerfKind>(kind));
-            })
-            ->UseManualTime()
-            ->ComputeStatistics("min", Least)
-            ->ComputeStatistics("p99", Percentile99)
-            ->Iterations(1)
-            ->Unit(benchmark::kMicrosecond);
+              return benchmarks->Run(state, *contender, options, static_cast<PerfKind>(kind));
+            });
       }
     }
   }

@@ -70,16 +70,16 @@ template <int slots>
 hipError_t Launch(const BulkCopyParams& params, int blocks, int waves, int wave_size,
                   hipStream_t stream) {
   BulkCopyParams p = params;
-  const size_t shared = BulkRing<slots>::SharedBytes(waves, p.row_bytes);
-  if (shared > device::kMaxBulkSharedBytes) return hipErrorInvalidValue;
-  const hipError_t error =
-      hipFuncSetAttribute(reinterpret_cast<const void*>(CopyRows<slots>),
-                          hipFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  const size_t shared_bytes = BulkRing<slots>::SharedBytes(waves, p.row_bytes);
+  if (shared_bytes > device::kMaxBulkSharedBytes) return hipErrorInvalidValue;
+  const hipError_t error = hipFuncSetAttribute(reinterpret_cast<const void*>(CopyRows<slots>),
+                                               hipFuncAttributeMaxDynamicSharedMemorySize,
+                                               static_cast<int>(shared_bytes));
   if (error != hipSuccess) return error;
   void* args[] = {&p, &waves};
   return hipLaunchKernel(CopyRows<slots>, dim3(static_cast<unsigned>(blocks)),
                          dim3(static_cast<unsigned>(waves * wave_size)), args,
-                         static_cast<unsigned>(shared), stream);
+                         static_cast<unsigned>(shared_bytes), stream);
 }
 
 }  // namespace

@@ -1,48 +1,134 @@
-// The least that the links and launches cost: stores and nothing else, a clock and nothing else.
+// The least that links, flags, barriers and launches cost: that and nothing else.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
 #include "kernels/device/row_copy.h"
+#include "runtime/device/bulk_ring.h"
+#include "runtime/device/node_barrier_device.h"
+#include "runtime/device/wait.h"
 #include "tools/ceilings_kernels.h"
 
 namespace octet {
 namespace {
 
+using device::Scope;
 using device::Vec16;
 
-// Some platforms have no use for launch bounds.
-[[maybe_unused]] constexpr int kMaxThreads = 512;
+constexpr int kMaxThreads = 512;
 
-__global__ void __launch_bounds__(kMaxThreads, 2) AllToAll(const AllToAllParams p) {
+// A ring of three: a row is loaded while one is stored and one may still be read.
+constexpr int kSlots = 3;
+using Ring = device::BulkRing<kSlots>;
+constexpr int kMaxBulkWaves = 8;
+
+struct Row {
+  const char* from;
+  char* to;
+};
+__device__ Row RowOf(const MoveRowsParams& p, int i) {
+  const int row = i / p.num_pairs;
+  const int pair = i - row * p.num_pairs;
+  const size_t offset = static_cast<size_t>(row) * p.row_bytes;
+  return {p.from[pair] + offset, p.to[pair] + offset};
+}
+
+__global__ void __launch_bounds__(kMaxThreads, 2) MoveRows(const MoveRowsParams p) {
   const int waves = blockDim.x / device::kWaveSize;
-  const int others = p.peers.num_ranks - 1;
-  for (int i = blockIdx.x * waves + device::Wave(); i < p.rows_per_peer * others;
+  const int vecs = p.row_bytes / static_cast<int>(sizeof(Vec16));
+  for (int i = blockIdx.x * waves + device::Wave(); i < p.rows_per_pair * p.num_pairs;
        i += gridDim.x * waves) {
-    const int row = i / others;
-    const int peer = (p.peers.rank + 1 + i - row * others) % p.peers.num_ranks;
-    const size_t place = static_cast<size_t>(p.peers.rank) * p.rows_per_peer + row;
-    device::WaveCopyRow(reinterpret_cast<Vec16*>(p.peers.base[peer]) + place * p.row_vecs,
-                        static_cast<const Vec16*>(p.source) + static_cast<size_t>(row) * p.row_vecs,
-                        {0, p.row_vecs});
+    const Row row = RowOf(p, i);
+    device::WaveCopyRow(reinterpret_cast<Vec16*>(row.to), reinterpret_cast<const Vec16*>(row.from),
+                        {0, vecs});
   }
+}
+
+__global__ void __launch_bounds__(kMaxThreads) MoveRowsInBulk(const MoveRowsParams p) {
+  HIP_DYNAMIC_SHARED(Vec16, shared)
+  const int waves = blockDim.x / device::kWaveSize;
+  const int first = blockIdx.x * waves + device::Wave();
+  const int step = gridDim.x * waves;
+  const auto bytes = static_cast<uint32_t>(p.row_bytes);
+  const int total = p.rows_per_pair * p.num_pairs;
+  const int mine = first < total ? (total - first + step - 1) / step : 0;
+  Ring ring(shared, device::Wave(), waves, bytes);
+  if (mine > 0) ring.Load(0, RowOf(p, first).from, bytes);
+  for (int i = 0; i < mine; ++i) {
+    if (i + 1 < mine) {
+      ring.Load(static_cast<uint32_t>(i) + 1, RowOf(p, first + (i + 1) * step).from, bytes);
+    }
+    device::BulkStore(RowOf(p, first + i * step).to, ring.Await(static_cast<uint32_t>(i)), bytes);
+    device::BulkCommit();
+  }
+  device::BulkWaitWritten<0>();
 }
 
 __global__ void ReadClock(uint64_t* clock) { *clock = device::Clock(); }
 
+__global__ void PingPong(const PingPongParams p) {
+  if (threadIdx.x != 0) return;
+  for (uint64_t round = p.first; round < p.first + p.rounds; ++round) {
+    const device::Site site = {p.site, p.peer, static_cast<uint32_t>(round)};
+    if (p.call) device::StoreRelease<Scope::kSystem>(p.theirs, round);
+    if (!device::WaitEpoch(p.port, p.mine, round, site)) return;
+    if (!p.call) device::StoreRelease<Scope::kSystem>(p.theirs, round);
+  }
+}
+
+__global__ void NodeBarriers(const device::NodeBarrierParams p, uint32_t rounds) {
+  for (uint32_t round = 0; round < rounds; ++round) {
+    if (!device::NodeBarrier(p)) return;
+  }
+}
+
 }  // namespace
 
-hipError_t LaunchAllToAll(const AllToAllParams& params, const LaunchShape& shape,
+hipError_t LaunchMoveRows(const MoveRowsParams& params, int blocks, int wave_size,
                           hipStream_t stream) {
-  AllToAllParams p = params;
+  constexpr int kWaves = 16;
+  const int threads = wave_size * kWaves < kMaxThreads ? wave_size * kWaves : kMaxThreads;
+  MoveRowsParams p = params;
   void* args[] = {&p};
-  return hipLaunchKernel(AllToAll, dim3(static_cast<unsigned>(shape.blocks)),
-                         dim3(static_cast<unsigned>(shape.threads)), args,
-                         static_cast<unsigned>(shape.shared_bytes), stream);
+  return hipLaunchKernel(MoveRows, dim3(static_cast<unsigned>(blocks)),
+                         dim3(static_cast<unsigned>(threads)), args, 0, stream);
+}
+
+hipError_t LaunchMoveRowsInBulk(const MoveRowsParams& params, int blocks, int wave_size,
+                                hipStream_t stream) {
+  const auto row_bytes = static_cast<uint32_t>(params.row_bytes);
+  int waves = kMaxBulkWaves;
+  while (waves > 0 && Ring::SharedBytes(waves, row_bytes) > device::kMaxBulkSharedBytes) --waves;
+  if (waves == 0) return hipErrorInvalidValue;
+  const size_t shared_bytes = Ring::SharedBytes(waves, row_bytes);
+  const hipError_t error = hipFuncSetAttribute(reinterpret_cast<const void*>(MoveRowsInBulk),
+                                               hipFuncAttributeMaxDynamicSharedMemorySize,
+                                               static_cast<int>(shared_bytes));
+  if (error != hipSuccess) return error;
+  MoveRowsParams p = params;
+  void* args[] = {&p};
+  return hipLaunchKernel(MoveRowsInBulk, dim3(static_cast<unsigned>(blocks)),
+                         dim3(static_cast<unsigned>(waves * wave_size)), args,
+                         static_cast<unsigned>(shared_bytes), stream);
 }
 
 hipError_t LaunchReadClock(uint64_t* clock, hipStream_t stream) {
   void* args[] = {&clock};
   return hipLaunchKernel(ReadClock, dim3(1), dim3(1), args, 0, stream);
+}
+
+hipError_t LaunchPingPong(const PingPongParams& params, hipStream_t stream) {
+  PingPongParams p = params;
+  void* args[] = {&p};
+  return hipLaunchCooperativeKernel(PingPong, dim3(1), dim3(device::kWaveSize), args, 0, stream);
+}
+
+hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t rounds,
+                              hipStream_t stream) {
+  constexpr int kThreads = 64;  // whole waves of 32 or 64, and at least kMaxRanks
+  static_assert(kThreads >= kMaxRanks);
+  device::NodeBarrierParams p = params;
+  void* args[] = {&p, &rounds};
+  return hipLaunchCooperativeKernel(NodeBarriers, dim3(1), dim3(kThreads), args, 0, stream);
 }
 
 }  // namespace octet

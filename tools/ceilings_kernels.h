@@ -1,4 +1,4 @@
-// The kernels behind tools/ceilings.h.
+// The kernels behind tools/link_test.h and tools/latency_test.h.
 #ifndef OCTET_TOOLS_CEILINGS_KERNELS_H_
 #define OCTET_TOOLS_CEILINGS_KERNELS_H_
 
@@ -6,24 +6,49 @@
 
 #include <cstdint>
 
+#include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
+#include "runtime/device/node_barrier.h"
 #include "runtime/device/peers.h"
 
 namespace octet {
 
-// Every wave stores rows of `row_vecs` vectors to the peers in turn: to the region of this rank in
-// the peer's heap, `rows_per_peer` rows each.
-struct AllToAllParams {
-  device::PeerBases peers;
-  const void* source;  // [rows_per_peer][row_vecs] vectors
-  int row_vecs;
-  int rows_per_peer;
+// Rows that this rank moves: row i of each pair in turn.
+struct MoveRowsParams {
+  const char* from[kMaxRanks];  // rows that follow each other
+  char* to[kMaxRanks];
+  int num_pairs;
+  int rows_per_pair;
+  int row_bytes;
 };
-hipError_t LaunchAllToAll(const AllToAllParams& params, const LaunchShape& shape,
+
+// By loads and stores of whole waves.
+hipError_t LaunchMoveRows(const MoveRowsParams& params, int blocks, int wave_size,
                           hipStream_t stream);
+
+// By bulk copies through shared memory. hipErrorInvalidValue for rows that are too long for it.
+hipError_t LaunchMoveRowsInBulk(const MoveRowsParams& params, int blocks, int wave_size,
+                                hipStream_t stream);
 
 // Writes the GPU's clock when it starts.
 hipError_t LaunchReadClock(uint64_t* clock, hipStream_t stream);
+
+// Two GPUs send a word to and fro, `rounds` times from `first` on; `call` says who begins.
+struct PingPongParams {
+  uint64_t* mine;
+  uint64_t* theirs;
+  uint64_t first;
+  uint32_t rounds;
+  bool call;
+  int peer;
+  device::FailurePort port;
+  uint32_t site;
+};
+hipError_t LaunchPingPong(const PingPongParams& params, hipStream_t stream);
+
+// `rounds` barriers of the GPUs in one kernel of one block on each.
+hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t rounds,
+                              hipStream_t stream);
 
 }  // namespace octet
 

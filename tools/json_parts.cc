@@ -26,8 +26,14 @@ Json ToJson(const Statistics& statistics) {
 
 Json ToJson(const Ceilings& ceilings) {
   return {{"all_to_all_gbps", ceilings.all_to_all_gbps},
+          {"loads_gbps", ceilings.loads_gbps},
+          {"bulk_gbps", ceilings.bulk_gbps},
+          {"copy_engine_gbps", ceilings.copy_engine_gbps},
+          {"pair_gbps", ceilings.pair_gbps},
           {"empty_launch_us", ceilings.empty_launch_us},
           {"host_barrier_us", ceilings.host_barrier_us},
+          {"node_barrier_us", ceilings.node_barrier_us},
+          {"flag_round_trip_us", ceilings.flag_round_trip_us},
           {"launch_skew_us", ceilings.launch_skew_us},
           {"clock_round_trip_us", ceilings.clock_round_trip_us}};
 }

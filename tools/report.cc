@@ -155,11 +155,19 @@ std::string RunTable(const Topology& topology, const RunResult& result) {
 }
 
 std::string CeilingsText(const Ceilings& ceilings) {
-  return absl::StrFormat(
-      "# ceilings of this run: all-to-all stores %.1f GB/s per GPU; empty launch %.1f us; host "
-      "barrier %.2f us; launch skew %.1f us (clocks to within %.1f us)\n",
-      ceilings.all_to_all_gbps, ceilings.empty_launch_us, ceilings.host_barrier_us,
-      ceilings.launch_skew_us, ceilings.clock_round_trip_us / 2);
+  std::string text = absl::StrFormat(
+      "# ceilings of this run: all-to-all stores %s GB/s per GPU; loads %s, bulk copies %s, copy "
+      "engines %s; one pair, stores %s\n",
+      Bandwidth(ceilings.all_to_all_gbps), Bandwidth(ceilings.loads_gbps),
+      Bandwidth(ceilings.bulk_gbps), Bandwidth(ceilings.copy_engine_gbps),
+      Bandwidth(ceilings.pair_gbps));
+  absl::StrAppendFormat(
+      &text,
+      "# flag round trip %.2f us; barrier of the GPUs %.2f us, of the host threads %.2f us; empty "
+      "launch %.1f us; launch skew %.1f us (clocks to within %.1f us)\n",
+      ceilings.flag_round_trip_us, ceilings.node_barrier_us, ceilings.host_barrier_us,
+      ceilings.empty_launch_us, ceilings.launch_skew_us, ceilings.clock_round_trip_us / 2);
+  return text;
 }
 
 std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results) {
