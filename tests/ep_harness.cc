@@ -247,8 +247,9 @@ absl::Status EpHarness::CheckY(const StepInput& input, int rank, const Buffers& 
   for (size_t t = 0; t * hidden < want_y.size(); ++t) {
     const absl::Span<const uint16_t> want_row(want_y.data() + t * hidden, hidden);
     const absl::Span<const uint16_t> row(y.data() + t * hidden, hidden);
-    if (!SameBits(config_.dtype, row, want_row))
+    if (!SameBits(config_.dtype, row, want_row)) {
       return Different(rank, "y of token ", t, " differs");
+    }
   }
   return absl::OkStatus();
 }

@@ -46,8 +46,9 @@ bool ParseSchedule(std::string_view text, Config* config) {
     text.remove_prefix(colon + 1);
   }
   uint64_t seed = 0;
-  const char* const end = text.data() + text.size();
-  const auto [read, error] = std::from_chars(text.data(), end, seed);
+  const std::string digits(text);
+  const char* const end = digits.data() + digits.size();
+  const auto [read, error] = std::from_chars(digits.data(), end, seed);
   if (error != std::errc() || read != end || seed == 0) return false;
   config->schedule = kind;
   config->seed = seed;
