@@ -364,7 +364,7 @@ class RunTest(CliTest):
 
         failed = octet("run", "--hidden=64", "--timeout_ms=1", "--schedule=starve_wave:17")
         self.assertEqual(failed.returncode, 4, failed.stderr)
-        self.assertIn("; replay: --schedule=starve_wave:17\n", failed.stderr)
+        self.assertIn("replay: --schedule=starve_wave:17\n", failed.stderr)
 
 
 class PerfTest(CliTest):
