@@ -101,6 +101,7 @@ void RegisterLatencies(Session& session) {
   add("empty_launch", [](LatencyTest& test) { return test.EmptyLaunch(); });
   add("host_barrier", [](LatencyTest& test) { return test.HostBarrier(); });
   add("node_barrier", [](LatencyTest& test) { return test.NodeBarrier(); });
+  add("coordinated_launch", [](LatencyTest& test) { return test.CoordinatedLaunch(); });
   add("launch_skew", [](LatencyTest& test) { return test.LaunchSkew(); });
   for (int to = 1; to < session.node().num_ranks(); ++to) {
     add(absl::StrCat("flag_round_trip/0-", to),

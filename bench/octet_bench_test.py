@@ -42,7 +42,7 @@ class OctetBenchTest(unittest.TestCase):
         wanted = {f"{kind}/{contender}/{workload}"
                   for kind in KINDS for contender in CONTENDERS for workload in WORKLOADS}
         wanted |= {f"latency/{name}" for name in
-                   ["empty_launch", "host_barrier", "node_barrier", "launch_skew",
+                   ["empty_launch", "host_barrier", "node_barrier", "coordinated_launch", "launch_skew",
                     "flag_round_trip/0-1"]}
         wanted |= {f"links/{pattern}/{mover}/blocks:4/row:14336"
                    for pattern in ["all_to_all", "pair:0-1", "pair:1-0"]

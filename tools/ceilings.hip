@@ -131,4 +131,12 @@ hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t 
   return hipLaunchCooperativeKernel(NodeBarriers, dim3(1), dim3(kThreads), args, 0, stream);
 }
 
+hipError_t LoadLatencyKernels() {
+  hipFuncAttributes attributes;
+  const hipError_t error =
+      hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(PingPong));
+  if (error != hipSuccess) return error;
+  return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(NodeBarriers));
+}
+
 }  // namespace octet

@@ -50,6 +50,10 @@ hipError_t LaunchPingPong(const PingPongParams& params, hipStream_t stream);
 hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t rounds,
                               hipStream_t stream);
 
+// Loads those two on the current device, so that the first launch does not: loading can wait for
+// kernels that wait for peers.
+hipError_t LoadLatencyKernels();
+
 }  // namespace octet
 
 #endif  // OCTET_TOOLS_CEILINGS_KERNELS_H_

@@ -17,6 +17,7 @@ namespace octet {
 namespace {
 
 constexpr int kHostBarriers = 2000;
+constexpr int kLaunches = 50;
 // In one kernel, so that its launch does not count. Each takes long in emulation.
 constexpr uint32_t kRounds = 1000;
 constexpr uint32_t kEmulatedRounds = 20;
@@ -49,7 +50,7 @@ absl::Status LatencyTest::Init() {
   OCTET_ASSIGN_OR_RETURN(barrier_, heap_->Allocate<device::NodeBarrierState>(1));
   OCTET_ASSIGN_OR_RETURN(flag_, heap_->Allocate<uint64_t>(1));
   OCTET_ASSIGN_OR_RETURN(clock_, heap_->Allocate<uint64_t>(1));
-  return absl::OkStatus();
+  return node_.Run([](Rank&) { return OCTET_GPU(LoadLatencyKernels()); });
 }
 
 absl::Status LatencyTest::Describe(int rank, const device::FailureRecord& record) const {
@@ -78,6 +79,25 @@ absl::StatusOr<double> LatencyTest::HostBarrier() {
     for (int i = 0; i < kHostBarriers; ++i) OCTET_RETURN_IF_ERROR(rank.Barrier());
     us[static_cast<size_t>(rank.rank())] =
         absl::ToDoubleMicroseconds(absl::Now() - start) / kHostBarriers;
+    return absl::OkStatus();
+  }));
+  return *std::max_element(us.begin(), us.end());
+}
+
+absl::StatusOr<double> LatencyTest::CoordinatedLaunch() {
+  std::vector<double> us(static_cast<size_t>(node_.num_ranks()));
+  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) -> absl::Status {
+    uint64_t* const clock = clock_.Mine(heap_->peers(rank.rank()));
+    absl::Duration total;
+    for (int i = 0; i < kLaunches; ++i) {
+      OCTET_RETURN_IF_ERROR(rank.Barrier());
+      const absl::Time start = absl::Now();
+      OCTET_RETURN_IF_ERROR(
+          rank.CoordinatedLaunch([&] { return OCTET_GPU(LaunchReadClock(clock, rank.stream())); }));
+      total += absl::Now() - start;
+      OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    }
+    us[static_cast<size_t>(rank.rank())] = absl::ToDoubleMicroseconds(total) / kLaunches;
     return absl::OkStatus();
   }));
   return *std::max_element(us.begin(), us.end());

@@ -27,6 +27,9 @@ class LatencyTest final : private NodeClient {
   absl::StatusOr<double> EmptyLaunch();
   // Rank::Barrier, all ranks arriving together: the mean of many.
   absl::StatusOr<double> HostBarrier();
+  // On the host, from ranks that are all there to the return of Rank::CoordinatedLaunch of a kernel
+  // of one thread: the mean of some, of the slowest rank.
+  absl::StatusOr<double> CoordinatedLaunch();
   // The last rank's kernel start minus the first's, after Rank::CoordinatedLaunch, on clocks
   // brought to one by ping-pong; the error is at most half of clock_round_trip().
   absl::StatusOr<double> LaunchSkew();

@@ -20,25 +20,6 @@ constexpr double kMicrosPerMilli = 1e3;
 
 }  // namespace
 
-// Host memory that GPUs copy to at full speed.
-class StepRunner::PinnedMemory {
- public:
-  ~PinnedMemory() {
-    if (data_ != nullptr) (void)hipHostFree(data_);
-  }
-  absl::Status Allocate(size_t bytes) {
-    OCTET_RETURN_IF_GPU_ERROR(hipHostMalloc(&data_, bytes, hipHostMallocDefault));
-    bytes_ = bytes;
-    return absl::OkStatus();
-  }
-  void* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-};
-
 struct StepRunner::RankState {
   ~RankState() {
     for (hipEvent_t event : events) {
@@ -95,7 +76,7 @@ absl::Status StepRunner::InitRank(Rank& rank) {
                              static_cast<size_t>(std::min(config_.topk, num_local));
     OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(most_rows * row_bytes_));
   }
-  OCTET_RETURN_IF_ERROR(mine.staging.Allocate(std::max(kStagingBytes, row_bytes_)));
+  OCTET_ASSIGN_OR_RETURN(mine.staging, PinnedMemory::Allocate(std::max(kStagingBytes, row_bytes_)));
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
   OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(
       mine.expert_scale.as<void>(), &expert_scale_[static_cast<size_t>(rank.rank() * num_local)],
@@ -210,10 +191,11 @@ absl::Status StepRunner::Fetch(Rank& rank, const void* from, size_t bytes, void*
   const PinnedMemory& staging = ranks_[static_cast<size_t>(rank.rank())]->staging;
   for (size_t done = 0; done < bytes;) {
     const size_t size = std::min(bytes - done, staging.bytes());
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(staging.data(), static_cast<const char*>(from) + done,
-                                             size, hipMemcpyDeviceToHost, rank.stream()));
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(staging.as<void>(),
+                                             static_cast<const char*>(from) + done, size,
+                                             hipMemcpyDeviceToHost, rank.stream()));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    std::memcpy(static_cast<char*>(to) + done, staging.data(), size);
+    std::memcpy(static_cast<char*>(to) + done, staging.as<void>(), size);
     done += size;
   }
   return absl::OkStatus();
@@ -237,14 +219,14 @@ absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verificati
 
   // Rows are compared where the GPU's copies put them.
   const auto hidden = static_cast<size_t>(config_.hidden);
-  const auto* staged = static_cast<const uint16_t*>(mine.staging.data());
+  const auto* staged = static_cast<const uint16_t*>(mine.staging.as<void>());
   const size_t at_once = mine.staging.bytes() / row_bytes_;
   const auto for_rows = [&](const void* from, size_t rows, auto&& check) -> absl::Status {
     for (size_t first = 0; first < rows; first += at_once) {
       const size_t size = std::min(at_once, rows - first);
-      OCTET_RETURN_IF_GPU_ERROR(
-          hipMemcpyAsync(mine.staging.data(), static_cast<const char*>(from) + first * row_bytes_,
-                         size * row_bytes_, hipMemcpyDeviceToHost, rank.stream()));
+      OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(
+          mine.staging.as<void>(), static_cast<const char*>(from) + first * row_bytes_,
+          size * row_bytes_, hipMemcpyDeviceToHost, rank.stream()));
       OCTET_RETURN_IF_ERROR(rank.Synchronize());
       check(first, absl::MakeConstSpan(staged, size * hidden));
     }

@@ -16,6 +16,7 @@
 #include "kernels/expert_parallel.h"
 #include "runtime/device_memory.h"
 #include "runtime/node.h"
+#include "runtime/pinned_memory.h"
 #include "tools/run_options.h"
 #include "tools/verify.h"
 #include "tools/workload.h"
@@ -92,7 +93,6 @@ class StepRunner {
   absl::StatusOr<std::vector<RankOutput>> Download(const Workload& workload);
 
  private:
-  class PinnedMemory;
   struct RankState;
 
   StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options);
