@@ -336,6 +336,21 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SanitizerFaultTest);
 INSTANTIATE_TEST_SUITE_P(All, SanitizerFaultTest, ::testing::ValuesIn(RowsWhere(ForSanitizer)),
                          NameOf);
 
+// One fault to look at, until something shows it:
+//   fault_test --gtest_also_run_disabled_tests --gtest_filter='*Show/MissingRelease'
+using FaultReport = FaultTest;
+
+TEST_P(FaultReport, DISABLED_Show) {
+  for (const char* kind : kKinds) {
+    const absl::Status status = RunFault(GetParam(), kind, 1);
+    if (status.ok()) continue;
+    std::cout << kind << ":1  " << status << "\n";
+    return;
+  }
+  std::cout << "nothing shows it here\n";
+}
+INSTANTIATE_TEST_SUITE_P(All, FaultReport, ::testing::ValuesIn(Table()), NameOf);
+
 // A line of Markdown for each fault: by what it shows, under how many of ten seeds of each kind of
 // schedule.
 TEST(FaultTable, DISABLED_Print) {

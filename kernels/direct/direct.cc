@@ -375,6 +375,8 @@ FlagTable::Cell Direct::FlagCell(int rank, int peer, const device::FailureRecord
       int announced = 0;
       for (int expert = 0; expert < layout_.num_local_experts; ++expert) {
         const uint64_t count = *layout_.Count(mine, epoch, peer, expert);
+        // A sender with more calls in its stream goes on after a failure.
+        if (device::EpochOf(count) > epoch) return {"gone on", false};
         if (device::EpochOf(count) == epoch) announced += static_cast<int>(device::CountOf(count));
       }
       announced = std::min(announced, layout_.slots_per_source);
