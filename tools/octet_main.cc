@@ -10,11 +10,8 @@
 
 int main(int argc, char** argv) {
   const std::array commands = {
-      octet::RunCommand(),
-      octet::PerfCommand(),
-      octet::TraceCommand(),
-      octet::TuneCommand(),
-      octet::TopoCommand(),
+      octet::RunCommand(),  octet::PerfCommand(), octet::TraceCommand(),
+      octet::TuneCommand(), octet::TopoCommand(),
   };
   return octet::RunCommandLine(commands, argc, argv);
 }
