@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/topology.h"
 #include "tools/run_options.h"
 #include "tools/step_runner.h"
@@ -21,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Shape {
-  const char* what;
+  const char* name;
   int ranks;
   int experts;
   int topk;
@@ -35,12 +34,12 @@ struct Shape {
 
 const std::vector<Shape>& Shapes() {
   static const auto* const kShapes = new std::vector<Shape>{
-      {"one rank", 1, 8, 3, 64, {5}},
-      {"two ranks, ragged rows", 2, 6, 2, 1000, {7, 3}, 0.2, true, DType::kFloat16},
-      {"three ranks, one without tokens", 3, 9, 4, 128, {4, 0, 9}, 0.3, false},
-      {"all to one expert", 4, 8, 2, 256, {6, 6, 6, 6}, 0, true, DType::kBFloat16, "one_expert"},
-      {"all dropped", 2, 4, 2, 64, {3, 3}, 1.0},
-      {"eight ranks", 8, 64, 6, 512, {8, 1, 16, 3, 0, 9, 12, 5}, 0.1, false, DType::kFloat16},
+      {"OneRank", 1, 8, 3, 64, {5}},
+      {"TwoRanksRaggedRows", 2, 6, 2, 1000, {7, 3}, 0.2, true, DType::kFloat16},
+      {"ThreeRanksOneWithoutTokens", 3, 9, 4, 128, {4, 0, 9}, 0.3, false},
+      {"AllToOneExpert", 4, 8, 2, 256, {6, 6, 6, 6}, 0, true, DType::kBFloat16, "one_expert"},
+      {"AllDropped", 2, 4, 2, 64, {3, 3}, 1.0},
+      {"EightRanks", 8, 64, 6, 512, {8, 1, 16, 3, 0, 9, 12, 5}, 0.1, false, DType::kFloat16},
   };
   return *kShapes;
 }
@@ -89,20 +88,26 @@ void RunSteps(Node& node, Contender& contender, const RunOptions& options) {
   }
 }
 
-TEST(ContendersTest, DeliverWhatTheReferenceDoes) {
-  auto topology = DiscoverTopology();
+class ContendersShapeTest : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(ContendersShapeTest, DeliverWhatTheReferenceDoes) {
+  const Shape& shape = GetParam();
+  const auto topology = DiscoverTopology();
   if (!topology.ok()) GTEST_SKIP() << topology.status();
-  for (const Shape& shape : Shapes()) {
-    if (!topology->CheckRanks(shape.ranks).ok()) continue;
-    auto node = Node::Create({.num_ranks = shape.ranks});
-    ASSERT_TRUE(node.ok()) << node.status();
-    for (const std::unique_ptr<Contender>& contender : MakeContenders(**node)) {
-      SCOPED_TRACE(absl::StrCat(contender->name(), ", ", shape.what));
-      if (!contender->Available().ok()) continue;
-      RunSteps(**node, *contender, OptionsFor(shape));
-    }
+  if (const absl::Status status = topology->CheckRanks(shape.ranks); !status.ok()) {
+    GTEST_SKIP() << status;
+  }
+  auto node = Node::Create({.num_ranks = shape.ranks});
+  ASSERT_TRUE(node.ok()) << node.status();
+  for (const std::unique_ptr<Contender>& contender : MakeContenders(**node)) {
+    SCOPED_TRACE(contender->name());
+    if (!contender->Available().ok()) continue;
+    RunSteps(**node, *contender, OptionsFor(shape));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ContendersShapeTest, ::testing::ValuesIn(Shapes()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ContendersTest, BytesOfAPeerAreThoseOfItsRows) {
   auto node = Node::Create({.num_ranks = 2});
