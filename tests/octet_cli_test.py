@@ -326,8 +326,7 @@ class RunTest(CliTest):
         self.assertEqual(result.returncode, 4, result.stderr)
         self.assertIn("then 1 ERROR", result.stdout)
         lines = result.stderr.splitlines()
-        self.assertEqual(len(lines), 3, result.stderr)
-        self.assertIn("waited", lines[2])
+        self.assertIn("waited", lines[2])  # below it, perhaps, what all ranks waited for
         words = lines[1].split()
         self.assertEqual(words[:2], ["octet", "run"])
         again = octet(*words[1:])
