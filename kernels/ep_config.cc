@@ -18,7 +18,99 @@ absl::Status CheckRange(absl::string_view field, int value, int low, int high) {
   return value < low || value > high ? OutOfRange(field, value, low, high) : absl::OkStatus();
 }
 
+// What only high_throughput can do, and what that cannot.
+absl::Status ValidateHighThroughput(const EpConfig& config) {
+  for (const absl::Status& status :
+       {CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
+        CheckRange("expert_alignment", config.expert_alignment, 1, kMaxExpertAlignment),
+        CheckRange("kept_layouts", config.kept_layouts, 1, kMaxKeptLayouts)}) {
+    if (!status.ok()) return status;
+  }
+  if (config.dispatch_format == DispatchFormat::kBytes) {
+    const absl::Status status = CheckRange("row_bytes", config.row_bytes, 16, kMaxRowBytes);
+    if (!status.ok()) return status;
+  }
+  if (config.dispatch_row_bytes() % 16 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a row of dispatch has ",
+                                                   config.dispatch_row_bytes(),
+                                                   " bytes; they must be a multiple of 16"));
+  }
+  if (config.slots != Slots::kPrefix || config.flags != Flags::kToken) {
+    return absl::InvalidArgumentError(
+        "high_throughput has slots by prefix sums and flags for tokens only");
+  }
+  if (config.output == Output::kDeduplicated) {
+    if (config.combine_order == CombineOrder::kFlat) {
+      return absl::InvalidArgumentError(
+          "deduplicated rows are summed on the experts' rank: combine_order must be per_rank");
+    }
+    if (config.duplicates != Duplicates::kFill || config.expert_alignment != 1) {
+      return absl::InvalidArgumentError(
+          "deduplicated rows have neither duplicates nor an expert_alignment");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateDirect(const EpConfig& config) {
+  const EpConfig plain;
+  if (config.combine_order == CombineOrder::kPerRank ||
+      config.combine_method == CombineMethod::kPull) {
+    return absl::InvalidArgumentError("direct combines in the order flat and by push only");
+  }
+  if (config.dispatch_format != plain.dispatch_format || config.output != plain.output ||
+      config.duplicates != plain.duplicates || config.expert_alignment != plain.expert_alignment ||
+      config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
+    return absl::InvalidArgumentError(
+        "dispatch_format, output, duplicates, expert_alignment, kept_layouts and host_totals need "
+        "the strategy high_throughput");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+size_t EpConfig::dispatch_row_bytes() const {
+  switch (dispatch_format) {
+    case DispatchFormat::kSame:
+      return static_cast<size_t>(hidden) * kElementBytes;
+    case DispatchFormat::kFp8:
+      return static_cast<size_t>(hidden);
+    case DispatchFormat::kBytes:
+      return static_cast<size_t>(row_bytes);
+  }
+  return 0;
+}
+
+int EpConfig::scale_words() const {
+  if (dispatch_format != DispatchFormat::kFp8) return 0;
+  const int scales = (hidden + scale_group - 1) / scale_group;
+  constexpr int kScalesPerWord = 4;
+  return scale_format == ScaleFormat::kFloat32 ? scales
+                                               : (scales + kScalesPerWord - 1) / kScalesPerWord;
+}
+
+EpConfig WithAutoChosen(const EpConfig& config, int num_ranks) {
+  EpConfig chosen = config;
+  if (chosen.strategy == Strategy::kAuto) chosen.strategy = Strategy::kDirect;
+  if (chosen.combine_order == CombineOrder::kAuto) {
+    chosen.combine_order =
+        chosen.strategy == Strategy::kHighThroughput ? CombineOrder::kPerRank : CombineOrder::kFlat;
+  }
+  if (chosen.combine_method == CombineMethod::kAuto) {
+    const int rows_home = chosen.combine_order == CombineOrder::kFlat
+                              ? chosen.topk
+                              : std::min(chosen.topk, num_ranks);
+    const int rows_received =
+        num_ranks * (chosen.output == Output::kDeduplicated
+                         ? 1
+                         : std::min(chosen.topk, chosen.num_local_experts(num_ranks)));
+    const bool push =
+        chosen.strategy != Strategy::kHighThroughput || 2 * rows_home <= rows_received;
+    chosen.combine_method = push ? CombineMethod::kPush : CombineMethod::kPull;
+  }
+  return chosen;
+}
 
 absl::string_view StrategyName(Strategy strategy) {
   switch (strategy) {
@@ -26,16 +118,18 @@ absl::string_view StrategyName(Strategy strategy) {
       return "auto";
     case Strategy::kDirect:
       return "direct";
+    case Strategy::kHighThroughput:
+      return "high_throughput";
   }
   return "unknown";
 }
 
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name) {
-  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect}) {
+  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput}) {
     if (name == StrategyName(strategy)) return strategy;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("strategy '", name, "' is not one of auto, direct"));
+      absl::StrCat("strategy '", name, "' is not one of auto, direct, high_throughput"));
 }
 
 absl::Status Validate(const EpConfig& config, int num_ranks) {
@@ -63,13 +157,21 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
     return OutOfRange("row_parts", tuning.row_parts, 0, kMaxRowParts);
   }
   if (tuning.blocks < 0 || tuning.send_blocks < 0 || tuning.waves_per_block < 0 ||
-      tuning.row_parts < 0) {
+      tuning.row_parts < 0 || tuning.send_waves < 0 || tuning.combine_send_waves < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("tuning is blocks ", tuning.blocks, ", send_blocks ", tuning.send_blocks,
                      ", waves_per_block ", tuning.waves_per_block, ", row_parts ", tuning.row_parts,
-                     "; none may be negative"));
+                     ", send_waves ", tuning.send_waves, ", combine_send_waves ",
+                     tuning.combine_send_waves, "; none may be negative"));
   }
-  return absl::OkStatus();
+  if (config.max_blocks < 0 || (config.max_blocks > 0 && tuning.blocks > config.max_blocks)) {
+    return absl::InvalidArgumentError(absl::StrCat("max_blocks is ", config.max_blocks,
+                                                   ", with blocks ", tuning.blocks,
+                                                   "; it must be 0 or at least as many"));
+  }
+  const EpConfig chosen = WithAutoChosen(config, num_ranks);
+  return chosen.strategy == Strategy::kHighThroughput ? ValidateHighThroughput(chosen)
+                                                      : ValidateDirect(chosen);
 }
 
 }  // namespace octet

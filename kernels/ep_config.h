@@ -2,6 +2,8 @@
 #ifndef OCTET_KERNELS_EP_CONFIG_H_
 #define OCTET_KERNELS_EP_CONFIG_H_
 
+#include <cstddef>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -10,11 +12,12 @@
 namespace octet {
 
 enum class Strategy {
-  kAuto,    // picks by shape
-  kDirect,  // every (token, k) is sent by itself: kernels/direct
+  kAuto,            // picks by shape
+  kDirect,          // every (token, k) is sent by itself: kernels/direct
+  kHighThroughput,  // a token once to each rank, its places computed first: kernels/high_throughput
 };
 absl::string_view StrategyName(Strategy strategy);
-absl::StatusOr<Strategy> ParseStrategy(absl::string_view name);  // "auto", "direct"
+absl::StatusOr<Strategy> ParseStrategy(absl::string_view name);  // the same names
 
 // How a sender finds the place of a row in the receiver's buffer.
 enum class Slots {
@@ -28,12 +31,59 @@ enum class Flags {
   kSource,  // one flag for each source rank, set when all its rows have been sent
 };
 
-// The shape of the launches; 0 leaves the choice to the strategy.
+// In which order the outputs of a token's experts are added up (kernels/reference.h has it
+// exactly).
+enum class CombineOrder {
+  kAuto,     // the strategy's own: direct kFlat, high_throughput kPerRank
+  kFlat,     // by k; every output crosses the link by itself
+  kPerRank,  // first those of one rank, there, rounded to the dtype; then by rank
+};
+
+// What travels to the experts. Combine always takes rows of EpConfig::dtype.
+enum class DispatchFormat {
+  kSame,   // [H] of the dtype
+  kFp8,    // [H] of 8-bit floats that the caller has quantised, and the scales of their groups
+  kBytes,  // EpConfig::row_bytes bytes
+};
+
+// The scales of DispatchFormat::kFp8: one for each EpConfig::scale_group columns. They are moved as
+// they are; a row of them is ceil(H / scale_group) scales, padded to whole 4-byte words.
+enum class ScaleFormat {
+  kFloat32,
+  kUe8m0,  // 8-bit exponents
+};
+
+// How received rows are laid out.
+enum class Output {
+  kPackedExperts,  // a row for each choice: expert by expert, therein by (source rank, token)
+  kDeduplicated,   // a row for each token: by (source rank, token), with its choices beside it
+};
+
+// What becomes of a token that has chosen several experts of one rank, in kPackedExperts.
+enum class Duplicates {
+  kFill,   // its row is copied to the place of each choice
+  kIndex,  // rows are received once, as in kDeduplicated, and an index says which row is whose
+};
+
+// How rows come home.
+enum class CombineMethod {
+  kAuto,  // kPush where its memory is at most half of what is received, else kPull
+  kPush,  // the experts' rank stores them at the origin
+  kPull,  // the origin loads them. Until then they lie in the memory of Received::x, which Combine
+          // overwrites
+};
+
+// The shape of the launches; 0 leaves the choice to the strategy, which says in its config() what
+// it has chosen. What a strategy has no use for it ignores.
 struct Tuning {
   int blocks = 0;       // of a kernel that sends and receives
-  int send_blocks = 0;  // of those, how many send; the others receive
+  int send_blocks = 0;  // direct: of those, how many send; the others receive
   int waves_per_block = 0;
-  int row_parts = 0;  // pieces that a row is cut into, each sent by a wave of its own
+  int row_parts = 0;  // direct: pieces that a row is cut into, each sent by a wave of its own
+  // high_throughput: of a block's waves, how many send; the others receive. All: first they send,
+  // then they receive.
+  int send_waves = 0;
+  int combine_send_waves = 0;
 };
 
 struct EpConfig {
@@ -43,11 +93,35 @@ struct EpConfig {
   int max_tokens_per_rank = 0;  // M, the most tokens that any rank ever passes to Dispatch
   DType dtype = DType::kBFloat16;
   Strategy strategy = Strategy::kAuto;
+  // direct only; the others have prefix sums and flags for tokens.
   Slots slots = Slots::kPrefix;
   Flags flags = Flags::kToken;
+  CombineOrder combine_order = CombineOrder::kAuto;
+  // Blocks that a launch may take at most, so that the rest of the GPU can compute; 0: all.
+  int max_blocks = 0;
+
+  // high_throughput only, from here to tuning.
+  DispatchFormat dispatch_format = DispatchFormat::kSame;
+  ScaleFormat scale_format = ScaleFormat::kFloat32;
+  CombineMethod combine_method = CombineMethod::kAuto;
+  int scale_group = 128;  // columns that share a scale
+  int row_bytes = 0;      // of DispatchFormat::kBytes; a multiple of 16
+  Output output = Output::kPackedExperts;
+  Duplicates duplicates = Duplicates::kFill;
+  // Each expert's first row is a multiple of this; rows between are zero. kPackedExperts only.
+  int expert_alignment = 1;
+  // Layouts that are kept on every rank: how many dispatches with a layout of their own a handle
+  // stays usable, its own included. Each takes about 128 · R · M bytes at K up to 9.
+  int kept_layouts = 1;
+  // Dispatch waits on the host until it is known how much this rank receives (but not for the rows)
+  // and says so in Received. Otherwise nothing waits, and the caller knows Received::max_rows.
+  bool host_totals = false;
+
   Tuning tuning = {};
 
   int num_local_experts(int num_ranks) const { return num_experts / num_ranks; }
+  size_t dispatch_row_bytes() const;  // of a row of x
+  int scale_words() const;            // 4-byte words of a row of scales; 0 if there are none
 };
 
 inline constexpr int kMaxTopk = 32;
@@ -55,6 +129,12 @@ inline constexpr int kMaxExperts = 2048;
 inline constexpr int kMaxHidden = 65536;
 inline constexpr int kMaxTokensPerRank = 65536;
 inline constexpr int kMaxRowParts = 32;
+inline constexpr int kMaxRowBytes = 2 * kMaxHidden;
+inline constexpr int kMaxExpertAlignment = 1024;
+inline constexpr int kMaxKeptLayouts = 1024;
+
+// `config` with what kAuto stands for. The rest of it must be valid.
+EpConfig WithAutoChosen(const EpConfig& config, int num_ranks);
 
 // kInvalidArgument with the field, its value and what it must be; OK otherwise.
 absl::Status Validate(const EpConfig& config, int num_ranks);

@@ -8,20 +8,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/direct/direct.h"
+#include "kernels/high_throughput/high_throughput.h"
 #include "kernels/tuning.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
 namespace {
 
-// The strategy that `config` asks for, or the one that goes with its shape.
-Strategy ChooseStrategy(const EpConfig& config) {
-  return config.strategy == Strategy::kAuto ? Strategy::kDirect : config.strategy;
-}
-
 bool IsOpen(const Tuning& tuning) {
   return tuning.blocks == 0 && tuning.send_blocks == 0 && tuning.waves_per_block == 0 &&
-         tuning.row_parts == 0;
+         tuning.row_parts == 0 && tuning.send_waves == 0 && tuning.combine_send_waves == 0;
 }
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
@@ -31,6 +27,8 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
       break;
     case Strategy::kDirect:
       return direct::Direct::Create(node, config, options);
+    case Strategy::kHighThroughput:
+      return high_throughput::HighThroughput::Create(node, config, options);
   }
   return absl::InvalidArgumentError("unknown strategy");
 }
@@ -40,9 +38,8 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
   OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
-  EpConfig chosen = config;
-  chosen.strategy = ChooseStrategy(config);
-  if (!options.use_measured_tuning || !IsOpen(config.tuning)) {
+  EpConfig chosen = WithAutoChosen(config, node.num_ranks());
+  if (!options.use_measured_tuning || !IsOpen(config.tuning) || config.max_blocks > 0) {
     return CreateStrategy(node, chosen, options);
   }
   OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
@@ -56,8 +53,10 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
 
 absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
-  EpConfig chosen = config;
-  chosen.strategy = ChooseStrategy(config);
+  EpConfig chosen = WithAutoChosen(config, num_ranks);
+  if (chosen.strategy == Strategy::kHighThroughput) {
+    return high_throughput::MakeLayout(chosen, num_ranks).bytes;
+  }
   if (IsOpen(config.tuning)) {
     OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
     chosen.tuning.row_parts = table.MostRowParts(num_ranks, chosen);

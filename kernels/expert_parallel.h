@@ -29,13 +29,30 @@
 
 namespace octet {
 
+struct DispatchHandle;
+
 // All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
 struct DispatchArgs {
-  const void* x = nullptr;              // [T][H] of config.dtype
+  const void* x = nullptr;              // [T] rows: [H] of config.dtype, unless
+                                        // config.dispatch_format says otherwise
   const int32_t* topk_idx = nullptr;    // [T][K], experts 0 .. E-1, distinct within a token; -1:
                                         // dropped, is not sent and adds nothing
   const float* topk_weights = nullptr;  // [T][K]; not looked at where the id is -1
   int num_tokens = 0;                   // T, 0 .. M; may differ from rank to rank
+
+  // ---- high_throughput only; topk_weights may then be null as well: all are 1.
+
+  // DispatchFormat::kFp8: [T][scale_words] 4-byte words, moved along with the rows.
+  const void* x_scales = nullptr;
+  // [T][K] or null: the position of each choice among the rows that this rank sends to that expert,
+  // 0 .. their number - 1, all different; not looked at where the id is -1. Null: in the order of
+  // the tokens. An index out of range comes back as an error from the device; equal ones lose rows.
+  const int32_t* scatter_idx = nullptr;
+  // The handle of an earlier dispatch, whose layout is used again: nothing is counted or exchanged,
+  // rows go where that dispatch's went. All ranks give the handle of the same call. num_tokens must
+  // be that dispatch's; topk_idx and scatter_idx are not looked at. The handle must be among the
+  // last config.kept_layouts dispatches that made a layout.
+  const DispatchHandle* cached = nullptr;
 };
 
 // What combine must know of a dispatch. x may be overwritten once Dispatch is done in stream
@@ -45,27 +62,56 @@ struct DispatchHandle {
   int num_tokens = 0;
   const int32_t* topk_idx = nullptr;
   const float* topk_weights = nullptr;
+  uint64_t layout = 0;  // high_throughput: which of the layouts that were made, from 1
 };
 
 // What arrived on this rank, valid in stream order. All memory belongs to the ExpertParallel and is
-// overwritten by the rank's next Dispatch.
+// overwritten by the rank's next Dispatch. "Rows in expert order" are those of all choices of this
+// rank's experts: expert by expert, within an expert by (source rank, token).
 struct Received {
-  const void* x = nullptr;                  // [rows][H] of config.dtype, packed, expert by expert;
-                                            // within an expert by (source rank, token)
-  const int32_t* expert_counts = nullptr;   // [L] rows of each local expert
-  const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each; the last is the total
-  const RowSource* sources = nullptr;       // [rows]
+  const void* x = nullptr;                  // the rows, packed. kPackedExperts: in expert order;
+                                            // with Duplicates::kIndex, and in kDeduplicated, one
+                                            // for each token, by (source rank, token)
+  const int32_t* expert_counts = nullptr;   // [L] rows in expert order of each local expert
+  const int32_t* expert_offsets = nullptr;  // [L + 1] first of each; the last is the total, padding
+                                            // included
+  const RowSource* sources = nullptr;       // of rows in expert order, {-1, -1, -1, -1}: padding;
+                                            // kDeduplicated: of each row of x, its first choice
   size_t row_bytes = 0;                     // stride of x
-  int max_rows = 0;                         // rows that x has room for: R·M·min(K, L)
+  int max_rows = 0;                         // rows in expert order at most: R·M·min(K, L), and the
+                                            // padding
   DispatchHandle handle;
+
+  // ---- high_throughput only.
+
+  const void* scales = nullptr;              // kFp8: for each row of x, [scale_words]
+  const int32_t* source_offsets = nullptr;   // [R + 1] first token of each source rank; the last is
+                                             // the number of tokens that were received
+  const int32_t* row_index = nullptr;        // Duplicates::kIndex: for each row in expert order the
+                                             // row of x; -1: padding
+  const int32_t* recv_topk_idx = nullptr;    // kDeduplicated: for each row [K] local experts, -1:
+                                             // another rank's, or dropped
+  const float* recv_topk_weights = nullptr;  // beside them, 0 where the expert is -1
+  // With config.host_totals; else -1 and empty. Host memory, valid until the next Dispatch.
+  int num_rows = -1;                             // expert_offsets[L]
+  int num_tokens = -1;                           // source_offsets[R]
+  absl::Span<const int32_t> host_expert_counts;  // expert_counts
 };
 
 struct CombineArgs {
-  const void* expert_out = nullptr;  // laid out as Received::x; may be Received::x itself
-  void* y = nullptr;                 // [T][H] of config.dtype, all rows are written
+  // Rows of config.dtype in expert order, laid out as Received::x with kPackedExperts; may be
+  // Received::x itself where that has just such rows. kDeduplicated: one for each row of
+  // Received::x, which the caller has weighted and summed over this rank's experts; it is moved
+  // and added as it is.
+  const void* expert_out = nullptr;
+  void* y = nullptr;  // [T][H] of config.dtype, all rows are written
   // A stand-in for experts, applied on the way: [L] factors; each row of expert_out is multiplied
-  // by its expert's and rounded to the dtype. nullptr: rows are taken as they are.
+  // by its expert's and rounded to the dtype. nullptr: rows are taken as they are. Not with
+  // kDeduplicated.
   const float* expert_scale = nullptr;
+  // high_throughput only: [H] of config.dtype, added to every token's sum in float32, last, before
+  // it is rounded; 16-byte aligned. nullptr: none.
+  const void* bias = nullptr;
 };
 
 // Bytes of one rank's call, by the strategy's own protocol.
@@ -107,12 +153,17 @@ class ExpertParallel {
   // Enqueue on rank.stream() and return; no wait for the device. kInvalidArgument for arguments
   // that cannot be right; what a kernel finds (an id out of range, twice the same id in a token, a
   // wait that expires) comes back from Rank::Synchronize or Node::Run.
-  // One dispatch may be outstanding: its combine (if any) comes before the next dispatch.
+  // One dispatch may be outstanding: its combine (if any) comes before the next dispatch. With
+  // high_throughput, a combine takes any handle whose layout is kept, as often as one likes: the
+  // backward pass of combine is a dispatch with that handle and without weights, that of dispatch
+  // a combine after it.
 
   // Sends this rank's rows and receives its experts' rows, in one kernel.
   virtual absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) = 0;
   // Sends expert outputs back and sums them: y[t] = Σ_k topk_weights[t][k] · out(t, k), in float32,
-  // in ascending k, each product and each sum rounded, then once to the dtype. In one kernel.
+  // each product and each sum rounded, then once to the dtype; in the order that
+  // config().combine_order says (kernels/reference.h). In one kernel. CombineOrder::kPerRank takes
+  // the weights that came with the last dispatch of the handle's layout.
   virtual absl::Status Combine(Rank& rank, const DispatchHandle& handle,
                                const CombineArgs& args) = 0;
 

@@ -36,26 +36,50 @@ void ScaleRow(const uint16_t* row, float scale, size_t n, uint16_t* out) {
   for (size_t i = 0; i < n; ++i) out[i] = FromFloat<dtype>(ToFloat<dtype>(row[i]) * scale);
 }
 
+// sum[h] += Σ w · y over the choices k with chosen(expert), ascending; how many there were.
+template <DType dtype, typename Chosen>
+int AddChoices(const EpConfig& config, const RankInput& input, absl::Span<const float> expert_scale,
+               size_t token, Chosen chosen, std::vector<float>& sum) {
+  const uint16_t* x = input.x.data() + token * sum.size();
+  int added = 0;
+  for (size_t k = 0; k < static_cast<size_t>(config.topk); ++k) {
+    const size_t flat = token * static_cast<size_t>(config.topk) + k;
+    const int32_t expert = input.topk_idx[flat];
+    if (expert < 0 || !chosen(expert)) continue;
+    const float scale = expert_scale[static_cast<size_t>(expert)];
+    const float weight = input.topk_weights.empty() ? 1.0F : input.topk_weights[flat];
+    for (size_t h = 0; h < sum.size(); ++h) {
+      const float out = ToFloat<dtype>(FromFloat<dtype>(ToFloat<dtype>(x[h]) * scale));
+      sum[h] += weight * out;
+    }
+    ++added;
+  }
+  return added;
+}
+
 template <DType dtype>
-std::vector<uint16_t> Combine(const EpConfig& config, const RankInput& input,
-                              absl::Span<const float> expert_scale) {
+std::vector<uint16_t> Combine(const EpConfig& config, int num_ranks, const RankInput& input,
+                              absl::Span<const float> expert_scale,
+                              absl::Span<const uint16_t> bias) {
   const auto hidden = static_cast<size_t>(config.hidden);
+  const int num_local = config.num_local_experts(num_ranks);
+  const bool per_rank = WithAutoChosen(config, num_ranks).combine_order == CombineOrder::kPerRank;
   std::vector<uint16_t> y(hidden * static_cast<size_t>(input.num_tokens));
   std::vector<float> sum(hidden);
+  std::vector<float> part(hidden);
   for (size_t t = 0; t < static_cast<size_t>(input.num_tokens); ++t) {
-    const uint16_t* x = input.x.data() + t * hidden;
     std::fill(sum.begin(), sum.end(), 0.0F);
-    for (size_t k = 0; k < static_cast<size_t>(config.topk); ++k) {
-      const size_t flat = t * static_cast<size_t>(config.topk) + k;
-      const int32_t expert = input.topk_idx[flat];
-      if (expert < 0) continue;
-      const float scale = expert_scale[static_cast<size_t>(expert)];
-      const float weight = input.topk_weights[flat];
-      for (size_t h = 0; h < hidden; ++h) {
-        const float out = ToFloat<dtype>(FromFloat<dtype>(ToFloat<dtype>(x[h]) * scale));
-        sum[h] += weight * out;
+    if (per_rank) {
+      for (int rank = 0; rank < num_ranks; ++rank) {
+        std::fill(part.begin(), part.end(), 0.0F);
+        const auto on_rank = [&](int32_t expert) { return expert / num_local == rank; };
+        if (AddChoices<dtype>(config, input, expert_scale, t, on_rank, part) == 0) continue;
+        for (size_t h = 0; h < hidden; ++h) sum[h] += ToFloat<dtype>(FromFloat<dtype>(part[h]));
       }
+    } else {
+      AddChoices<dtype>(config, input, expert_scale, t, [](int32_t) { return true; }, sum);
     }
+    for (size_t h = 0; h < bias.size(); ++h) sum[h] += ToFloat<dtype>(bias[h]);
     for (size_t h = 0; h < hidden; ++h) y[t * hidden + h] = FromFloat<dtype>(sum[h]);
   }
   return y;
@@ -112,10 +136,12 @@ void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
   }
 }
 
-std::vector<uint16_t> ReferenceCombine(const EpConfig& config, const RankInput& input,
-                                       absl::Span<const float> expert_scale) {
-  return config.dtype == DType::kFloat16 ? Combine<DType::kFloat16>(config, input, expert_scale)
-                                         : Combine<DType::kBFloat16>(config, input, expert_scale);
+std::vector<uint16_t> ReferenceCombine(const EpConfig& config, int num_ranks,
+                                       const RankInput& input, absl::Span<const float> expert_scale,
+                                       absl::Span<const uint16_t> bias) {
+  return config.dtype == DType::kFloat16
+             ? Combine<DType::kFloat16>(config, num_ranks, input, expert_scale, bias)
+             : Combine<DType::kBFloat16>(config, num_ranks, input, expert_scale, bias);
 }
 
 bool SameBits(DType dtype, absl::Span<const uint16_t> a, absl::Span<const uint16_t> b) {

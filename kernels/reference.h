@@ -34,11 +34,16 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
 void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
                      absl::Span<uint16_t> out);
 
-// y [T][H] of one rank, when expert e is the stand-in with factor expert_scale[e] ([E]). Order
-// `flat`: acc = +0; for k ascending acc = acc + (w · y_k), float32, two roundings; rounded to the
-// dtype at the end. A dropped choice adds nothing; a token with none left is +0.
-std::vector<uint16_t> ReferenceCombine(const EpConfig& config, const RankInput& input,
-                                       absl::Span<const float> expert_scale);
+// y [T][H] of one rank of `num_ranks`, when expert e is the stand-in with factor expert_scale[e]
+// ([E]), in float32, each product and each sum rounded, in the order that config.combine_order says
+// (kAuto: the strategy's own). A dropped choice adds nothing; a token with none left is +0.
+//   kFlat     acc = +0; for k ascending acc = acc + (w · y_k); rounded to the dtype at the end.
+//   kPerRank  p = kFlat over the choices of one rank, rounded to the dtype; acc = +0; for ranks
+//             with such choices ascending acc = acc + p; rounded to the dtype at the end.
+// `bias` ([H] of the dtype, or empty) is added to acc before the last rounding.
+std::vector<uint16_t> ReferenceCombine(const EpConfig& config, int num_ranks,
+                                       const RankInput& input, absl::Span<const float> expert_scale,
+                                       absl::Span<const uint16_t> bias = {});
 
 // Whether two rows are the same to the bit, where any NaN equals any other.
 bool SameBits(DType dtype, absl::Span<const uint16_t> a, absl::Span<const uint16_t> b);

@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<EpHarness>> EpHarness::Create(int num_ranks, cons
   OCTET_ASSIGN_OR_RETURN(harness->heap_, SymmetricHeap::Create(*harness->node_, heap_bytes));
   OCTET_ASSIGN_OR_RETURN(harness->ep_, ExpertParallel::Create(*harness->node_, config,
                                                               {.heap = harness->heap_.get()}));
-  harness->config_ = config;
+  harness->config_ = harness->ep_->config();
   harness->buffers_.resize(static_cast<size_t>(num_ranks));
   harness->received_.resize(static_cast<size_t>(num_ranks));
   OCTET_RETURN_IF_ERROR(harness->node_->Run([&](Rank& rank) -> absl::Status {
@@ -242,7 +242,7 @@ absl::Status EpHarness::CheckY(const StepInput& input, int rank, const Buffers& 
   const auto r = static_cast<size_t>(rank);
   const std::vector<RankInput> views = input.views();
   const auto hidden = static_cast<size_t>(config_.hidden);
-  const std::vector<uint16_t> want_y = ReferenceCombine(config_, views[r], input.expert_scale);
+  const std::vector<uint16_t> want_y = ReferenceCombine(config_, node_->num_ranks(), views[r], input.expert_scale);
   OCTET_ASSIGN_OR_RETURN(const auto y, ToHost<uint16_t>(b.y.as<void>(), want_y.size()));
   for (size_t t = 0; t * hidden < want_y.size(); ++t) {
     const absl::Span<const uint16_t> want_row(want_y.data() + t * hidden, hidden);

@@ -90,7 +90,7 @@ TEST_F(ReferenceTest, RowsAreOrderedByExpertThenSourceThenToken) {
 
 TEST_F(ReferenceTest, CombineWeighsTheExpertsOutputs) {
   const std::vector<float> scale = {1.0F, 1.25F, 1.5F, 2.0F};
-  const std::vector<uint16_t> y = ReferenceCombine(config_, inputs_[0], scale);
+  const std::vector<uint16_t> y = ReferenceCombine(config_, 2, inputs_[0], scale);
   for (int h = 0; h < 8; ++h) {
     const auto i = static_cast<size_t>(h);
     // Token 0: 0.5 · (x · 2) + 2 · (x · 1) = 3x. Token 1: x, its second choice is dropped.
@@ -102,7 +102,7 @@ TEST_F(ReferenceTest, CombineWeighsTheExpertsOutputs) {
 TEST_F(ReferenceTest, AllDroppedGivesPositiveZero) {
   const std::vector<int32_t> dropped = {-1, -1, -1, -1};
   inputs_[0].topk_idx = dropped;
-  for (const uint16_t bits : ReferenceCombine(config_, inputs_[0], {1.0F, 1.0F, 1.0F, 1.0F})) {
+  for (const uint16_t bits : ReferenceCombine(config_, 2, inputs_[0], {1.0F, 1.0F, 1.0F, 1.0F})) {
     EXPECT_EQ(bits, 0);
   }
 }
@@ -116,7 +116,7 @@ TEST_F(ReferenceTest, ProductAndSumAreRoundedSeparately) {
   const std::vector<float> weights = {-product, w};
   const std::vector<int32_t> idx = {0, 1};
   const RankInput input{1, x, idx, weights};
-  EXPECT_EQ(ReferenceCombine(config_, input, {1.0F, y1, 1.0F, 1.0F})[0], 0);
+  EXPECT_EQ(ReferenceCombine(config_, 2, input, {1.0F, y1, 1.0F, 1.0F})[0], 0);
 }
 
 TEST(SameBitsTest, AnyNanEqualsAnyOther) {

@@ -24,6 +24,8 @@ struct Variant {
   Strategy strategy;
   Slots slots = Slots::kPrefix;
   Flags flags = Flags::kToken;
+  CombineOrder combine_order = CombineOrder::kAuto;
+  CombineMethod combine_method = CombineMethod::kAuto;
 };
 
 constexpr Variant kVariants[] = {
@@ -31,6 +33,13 @@ constexpr Variant kVariants[] = {
     {"DirectSourceFlags", Strategy::kDirect, Slots::kPrefix, Flags::kSource},
     {"DirectAtomicSlots", Strategy::kDirect, Slots::kAtomic, Flags::kToken},
     {"DirectAtomicSlotsSourceFlags", Strategy::kDirect, Slots::kAtomic, Flags::kSource},
+    {"HighThroughput", Strategy::kHighThroughput},
+    {"HighThroughputFlat", Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken,
+     CombineOrder::kFlat},
+    {"HighThroughputPull", Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken,
+     CombineOrder::kPerRank, CombineMethod::kPull},
+    {"HighThroughputFlatPull", Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken,
+     CombineOrder::kFlat, CombineMethod::kPull},
 };
 
 #define EXPECT_OK(expr)                                      \
@@ -57,6 +66,8 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
     config.strategy = GetParam().strategy;
     config.slots = GetParam().slots;
     config.flags = GetParam().flags;
+    config.combine_order = GetParam().combine_order;
+    config.combine_method = GetParam().combine_method;
     return config;
   }
 

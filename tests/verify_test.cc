@@ -42,7 +42,7 @@ class VerifyTest : public testing::Test {
           static_cast<size_t>(source.token) * kHidden, kHidden);
       rows_.insert(rows_.end(), row.begin(), row.end());
     }
-    y_ = ReferenceCombine(config_, workload_->inputs()[0], scale_);
+    y_ = ReferenceCombine(config_, 2, workload_->inputs()[0], scale_);
   }
 
   Verification Dispatch() {
@@ -55,7 +55,7 @@ class VerifyTest : public testing::Test {
     return verifier.result();
   }
   Verification Combine() {
-    return VerifyCombine(config_, workload_->inputs()[0], 0, 0, scale_, y_);
+    return VerifyCombine(config_, 2, workload_->inputs()[0], 0, 0, scale_, y_);
   }
   // Exchanges rows i and j with all that is said about them.
   void SwapRows(size_t i, size_t j) {

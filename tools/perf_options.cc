@@ -31,11 +31,13 @@ ABSL_DECLARE_FLAG(std::string, strategy);
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 27> kPerfFlags = {
-    "begin",  "end",   "step",    "factor", "iters",       "warmup",   "check_steps",
-    "dtype",  "ranks", "timeout", "json",   "strategy",    "experts",  "topk",
-    "hidden", "drop",  "routing", "expert", "fuse_expert", "seed",     "slots",
-    "flags",  "align", "blocks",  "waves",  "send_blocks", "row_parts"};
+constexpr std::array<absl::string_view, 31> kPerfFlags = {
+    "begin",        "end",         "step",      "factor",     "iters",      "warmup",
+    "check_steps",  "dtype",       "ranks",     "timeout",    "json",       "strategy",
+    "experts",      "topk",        "hidden",    "drop",       "routing",    "expert",
+    "fuse_expert",  "seed",        "slots",     "flags",      "align",      "blocks",
+    "waves",        "send_blocks", "row_parts", "max_blocks", "send_waves", "combine_send_waves",
+    "combine_order"};
 
 constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
                                                         {'e', "end"},

@@ -33,7 +33,7 @@ ABSL_FLAG(int32_t, max_tokens, 256, "M: the most tokens of a rank");
 ABSL_FLAG(std::string, tokens, "",
           "N: tokens of every rank, or N,N,...: of each; empty: drawn from 1 to M-1 for each rank");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp16");
-ABSL_FLAG(std::string, strategy, "auto", "direct, or auto: chosen by shape");
+ABSL_FLAG(std::string, strategy, "auto", "direct, high_throughput, or auto: chosen by shape");
 ABSL_FLAG(
     std::string, routing, "uniform",
     "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"
@@ -54,6 +54,12 @@ ABSL_FLAG(std::string, flags, "token", "what a receiver waits for: token (each r
 ABSL_FLAG(int32_t, blocks, 0, "blocks of a launch; 0: the strategy's choice");
 ABSL_FLAG(int32_t, send_blocks, 0, "of those, how many send; 0: the strategy's choice");
 ABSL_FLAG(int32_t, waves, 0, "waves of a block; 0: the strategy's choice");
+ABSL_FLAG(int32_t, max_blocks, 0, "blocks that a launch may take at most; 0: all");
+ABSL_FLAG(int32_t, send_waves, 0,
+          "of a block's waves, how many send in dispatch; 0: the strategy's choice");
+ABSL_FLAG(int32_t, combine_send_waves, 0, "the same in combine");
+ABSL_FLAG(std::string, combine_order, "auto",
+          "how a token's outputs are added: flat (by k), per_rank, or auto: the strategy's own");
 ABSL_FLAG(int32_t, row_parts, 0, "pieces that a row is sent in; 0: the strategy's choice");
 ABSL_FLAG(int32_t, heap_mb, 0, "MiB of symmetric heap on every GPU; 0: as many as are needed");
 ABSL_FLAG(int32_t, timeout_ms, 0,
@@ -75,12 +81,15 @@ ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 32> kRunFlags = {
-    "ranks",       "workload", "soak",      "experts", "topk",       "hidden", "max_tokens",
-    "tokens",      "dtype",    "strategy",  "routing", "drop",       "expert", "fuse_expert",
-    "seed",        "iters",    "warmup",    "check",   "slots",      "flags",  "blocks",
-    "send_blocks", "waves",    "row_parts", "heap_mb", "timeout_ms", "align",  "schedule",
-    "ceilings",    "dump",     "json",      "trace"};
+constexpr std::array<absl::string_view, 36> kRunFlags = {
+    "ranks",        "workload",    "soak",       "experts",     "topk",
+    "hidden",       "max_tokens",  "tokens",     "dtype",       "strategy",
+    "routing",      "drop",        "expert",     "fuse_expert", "seed",
+    "iters",        "warmup",      "check",      "slots",       "flags",
+    "blocks",       "send_blocks", "waves",      "row_parts",   "heap_mb",
+    "timeout_ms",   "align",       "schedule",   "ceilings",    "dump",
+    "json",         "trace",       "max_blocks", "send_waves",  "combine_send_waves",
+    "combine_order"};
 
 // What a workload of its own says, so that flags must not.
 constexpr std::array<absl::string_view, 12> kShapeFlags = {
@@ -131,6 +140,10 @@ constexpr std::array<Choice<Align>, 2> kAligns = {
     {{"host", Align::kHost}, {"device", Align::kDevice}}};
 constexpr std::array<Choice<Slots>, 2> kSlots = {
     {{"prefix", Slots::kPrefix}, {"atomic", Slots::kAtomic}}};
+constexpr std::array<Choice<CombineOrder>, 3> kCombineOrders = {
+    {{"auto", CombineOrder::kAuto},
+     {"flat", CombineOrder::kFlat},
+     {"per_rank", CombineOrder::kPerRank}}};
 constexpr std::array<Choice<Flags>, 2> kFlags = {
     {{"token", Flags::kToken}, {"source", Flags::kSource}}};
 
@@ -236,7 +249,12 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
       .send_blocks = absl::GetFlag(FLAGS_send_blocks),
       .waves_per_block = absl::GetFlag(FLAGS_waves),
       .row_parts = absl::GetFlag(FLAGS_row_parts),
+      .send_waves = absl::GetFlag(FLAGS_send_waves),
+      .combine_send_waves = absl::GetFlag(FLAGS_combine_send_waves),
   };
+  options.config.max_blocks = absl::GetFlag(FLAGS_max_blocks);
+  OCTET_ASSIGN_OR_RETURN(options.config.combine_order, Choose(kCombineOrders, "combine_order",
+                                                              absl::GetFlag(FLAGS_combine_order)));
   options.dump = absl::GetFlag(FLAGS_dump);
   options.json = absl::GetFlag(FLAGS_json);
   options.trace = absl::GetFlag(FLAGS_trace);
@@ -375,5 +393,6 @@ absl::string_view ExpertKindName(ExpertKind kind) { return NameOf(kExpertKinds, 
 absl::string_view AlignName(Align align) { return NameOf(kAligns, align); }
 absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
 absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
+absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
 
 }  // namespace octet

@@ -86,6 +86,7 @@ absl::string_view ExpertKindName(ExpertKind kind);
 absl::string_view AlignName(Align align);
 absl::string_view SlotsName(Slots slots);
 absl::string_view FlagsName(Flags flags);
+absl::string_view CombineOrderName(CombineOrder order);
 
 }  // namespace octet
 

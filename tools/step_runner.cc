@@ -244,7 +244,7 @@ absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verificati
                                             input.x.subspan(first * hidden, rows.size()),
                                             input.topk_idx.subspan(first * topk, size * topk),
                                             input.topk_weights.subspan(first * topk, size * topk)};
-                    verification.Add(VerifyCombine(config_, part, rank.rank(),
+                    verification.Add(VerifyCombine(config_, rank.num_ranks(), part, rank.rank(),
                                                    static_cast<int>(first), expert_scale_, rows));
                   });
 }

@@ -127,11 +127,11 @@ void DispatchVerifier::CheckRows(size_t first_row, absl::Span<const uint16_t> ro
   }
 }
 
-Verification VerifyCombine(const EpConfig& config, const RankInput& input, int rank,
+Verification VerifyCombine(const EpConfig& config, int num_ranks, const RankInput& input, int rank,
                            int first_token, absl::Span<const float> expert_scale,
                            absl::Span<const uint16_t> y) {
   Verification result;
-  const std::vector<uint16_t> reference = ReferenceCombine(config, input, expert_scale);
+  const std::vector<uint16_t> reference = ReferenceCombine(config, num_ranks, input, expert_scale);
   const auto hidden = static_cast<size_t>(config.hidden);
   for (size_t t = 0; t < static_cast<size_t>(input.num_tokens); ++t) {
     const auto got = y.subspan(t * hidden, hidden);

@@ -56,7 +56,7 @@ class DispatchVerifier {
 
 // Checks rows of y of one rank: those of its tokens first_token .., which `input` has. `y` is
 // [T][H], expert_scale [E].
-Verification VerifyCombine(const EpConfig& config, const RankInput& input, int rank,
+Verification VerifyCombine(const EpConfig& config, int num_ranks, const RankInput& input, int rank,
                            int first_token, absl::Span<const float> expert_scale,
                            absl::Span<const uint16_t> y);
 

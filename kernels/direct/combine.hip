@@ -19,6 +19,7 @@
 #include "device_ops.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
+#include "kernels/device/row_sum.h"
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/phase.h"
 #include "runtime/device/block_counter.h"
@@ -130,34 +131,19 @@ __device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int
                                 last_k);
 }
 
-// y of one token, vectors first, first + step, … < end for each lane.
+// y of one token: vectors begin + lane, and on by `step`, below `end`.
 template <typename Codec>
-__device__ void SumToken(const CombineParams& p, int token, uint64_t present, int first, int end,
+__device__ void SumToken(const CombineParams& p, int token, uint64_t present, int begin, int end,
                          int step) {
   const Layout& layout = p.common.layout;
   const int flat = token * layout.topk;
   const auto* rows = reinterpret_cast<const Vec16*>(
       layout.CombineRow(p.common.peers.base[p.common.peers.rank], flat));
-  Vec16* y = static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.row_vecs;
-  for (int i = first; i < end; i += step) {
-    float sum[device::kElementsPerVec] = {};
-    for (int k = 0; k < layout.topk; k += kRowsInFlight) {
-      Vec16 v[kRowsInFlight];
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        if (((present >> (k + u)) & 1) != 0) {
-          v[u] = device::LoadStream(rows + static_cast<size_t>(k + u) * layout.row_vecs + i);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        if (((present >> (k + u)) & 1) != 0) {
-          device::Accumulate<Codec>(sum, v[u], p.topk_weights[flat + k + u]);
-        }
-      }
-    }
-    device::StoreStream(y + i, device::Round<Codec>(sum));
-  }
+  device::SumRows<Codec, kRowsInFlight>(
+      static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.row_vecs, layout.topk,
+      static_cast<uint32_t>(present),
+      [&](int k) { return rows + static_cast<size_t>(k) * layout.row_vecs; },
+      [&](int k) { return p.topk_weights[flat + k]; }, nullptr, begin, end, step);
 }
 
 template <typename Codec, typename Trace>
@@ -206,8 +192,8 @@ __device__ void Receive(const CombineParams& p) {
     if (ok) {
       start = trace.Start();
       const device::RowPart range = device::PartOfRow(part, parts, layout.row_vecs);
-      SumToken<Codec>(p, token, present, range.begin + share * device::kWaveSize + Lane(),
-                      range.end, shares * device::kWaveSize);
+      SumToken<Codec>(p, token, present, range.begin + share * device::kWaveSize, range.end,
+                      shares * device::kWaveSize);
       trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
     }
   }

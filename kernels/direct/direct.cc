@@ -175,7 +175,6 @@ Direct::Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& 
       options_(options),
       ranks_(static_cast<size_t>(node.num_ranks())),
       recoveries_(static_cast<size_t>(node.num_ranks())) {
-  config_.strategy = Strategy::kDirect;
   client_ = node.AddClient(this);
 }
 
@@ -230,7 +229,10 @@ absl::Status Direct::ChooseShape() {
   OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(traced, shape_, &dispatch_blocks));
   OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(fp16, traced, shape_, &combine_blocks));
   const int per_unit = std::min(dispatch_blocks, combine_blocks);
-  if (tuning.blocks == 0) tuning.blocks = per_unit * gpu.num_compute_units;
+  if (tuning.blocks == 0) {
+    tuning.blocks = per_unit * gpu.num_compute_units;
+    if (config_.max_blocks > 0) tuning.blocks = std::min(tuning.blocks, config_.max_blocks);
+  }
   shape_.blocks = tuning.blocks;
   OCTET_RETURN_IF_ERROR(CheckResident("direct", shape_, per_unit, gpu.num_compute_units));
   if (tuning.blocks < 2) {
@@ -433,6 +435,10 @@ absl::Status Direct::CheckDispatch(Rank& rank, const DispatchArgs& args) const {
   if (reinterpret_cast<uintptr_t>(args.x) % kVecBytes != 0) {
     return absl::InvalidArgumentError("x must be 16-byte aligned");
   }
+  if (args.x_scales != nullptr || args.scatter_idx != nullptr || args.cached != nullptr) {
+    return absl::InvalidArgumentError(
+        "direct has no x_scales, scatter_idx or cached layouts; high_throughput has");
+  }
   return absl::OkStatus();
 }
 
@@ -498,6 +504,9 @@ absl::Status Direct::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
                                     const CombineArgs& args, Phases phases) {
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
     return absl::InvalidArgumentError("expert_out and y must not be null");
+  }
+  if (args.bias != nullptr) {
+    return absl::InvalidArgumentError("direct adds no bias; high_throughput does");
   }
   for (const void* rows : {args.expert_out, static_cast<const void*>(args.y)}) {
     if (reinterpret_cast<uintptr_t>(rows) % kVecBytes != 0) {

@@ -59,6 +59,9 @@ std::vector<std::unique_ptr<Contender>> MakeContenders(Node& node) {
   std::vector<std::unique_ptr<Contender>> contenders;
   contenders.push_back(std::make_unique<StrategyContender>(
       node, Strategy::kDirect, "every (token, k) by itself, straight to its expert and home"));
+  contenders.push_back(std::make_unique<StrategyContender>(
+      node, Strategy::kHighThroughput,
+      "a token once to each rank, straight to its place; for thousands of tokens"));
   contenders.push_back(std::make_unique<MemcpyContender>(node));
   if (std::unique_ptr<Contender> nccl = MakeNcclContender(node)) {
     contenders.push_back(std::move(nccl));

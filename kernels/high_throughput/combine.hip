@@ -1,0 +1,274 @@
+// high_throughput combine: what the experts of one rank made of a token crosses the link once.
+//
+//   this rank                                            origin o of a token
+//   ---------                                            -------------------
+//   expert_out, packets ── a wave for each token ──────► combine_rows[token][slot][H]
+//     p = Σ weight · y over the token's experts here     combine_flags[token][slot]
+//
+//   combine_rows, combine_flags ── other waves, ───────► y [T][H] = Σ p over ranks (+ bias)
+//                                  side by side
+//
+// Order `per_rank`: Σ in float32 over k ascending, rounded to the dtype; the origin adds the ranks'
+// sums in float32, ascending, then the bias, and rounds. The weights have come with the dispatch.
+// Order `flat`: each choice's row crosses as it is, to the slot of its k, and the origin weighs and
+// adds them in ascending k. A caller that works on rows of tokens (Output::kTokenMajor) has done
+// the first sum by itself.
+//
+// With CombineMethod::kPull the rows stay on the experts' rank, in the memory of received rows, and
+// the origin loads them from there when their flags have come.
+//
+// Packets are taken source by source in turn, so that the links to all origins carry the same, and
+// by ascending token, which is the order in which the origins sum.
+#include <hip/hip_runtime.h>
+
+#include "device_ops.h"
+#include "kernels/device/interleaved_walk.h"
+#include "kernels/device/row_codec.h"
+#include "kernels/device/row_copy.h"
+#include "kernels/device/row_sum.h"
+#include "kernels/high_throughput/kernels.h"
+#include "kernels/high_throughput/phase.h"
+#include "runtime/device/call_epoch_device.h"
+#include "runtime/device/tracer.h"
+#include "runtime/device/wait.h"
+
+namespace octet::high_throughput {
+namespace {
+
+using device::Lane;
+using device::Scope;
+using device::Shuffle;
+using device::Vec16;
+
+// Vectors of a row that a lane sums at a time, and rows of a token that it has in flight: as many
+// as the registers of a thread hold when there are kMaxThreads.
+constexpr int kSumUnroll = 2;
+constexpr int kRowsInFlight = 4;
+
+__device__ __forceinline__ const Vec16* OutputRow(const CombineParams& p, int row) {
+  return static_cast<const Vec16*>(p.expert_out) +
+         static_cast<size_t>(row) * p.common.layout.combine_vecs;
+}
+
+// One choice's row as it crosses the link.
+template <typename Codec>
+__device__ void SendRow(const CombineParams& p, Vec16* dst, int row, int local_expert) {
+  const device::RowPart all = {0, p.common.layout.combine_vecs};
+  if (p.expert_scale == nullptr && OutputRow(p, row) == dst) return;
+  if (p.expert_scale != nullptr) {
+    const float scale = p.expert_scale[local_expert];
+    device::WaveTransformRow(dst, OutputRow(p, row), all,
+                             [scale](const Vec16& v) { return device::Scale<Codec>(v, scale); });
+  } else {
+    device::WaveCopyRow(dst, OutputRow(p, row), all);
+  }
+}
+
+// The weighted sum of a token's rows on this rank; `mine` is this lane's choice of `choices`.
+template <typename Codec>
+__device__ void SendSum(const CombineParams& p, Vec16* dst, const Choice& mine, int choices) {
+  const int vecs = p.common.layout.combine_vecs;
+  const int step = device::kWaveSize;
+  for (int chunk = 0; chunk < vecs; chunk += kSumUnroll * step) {
+    const int first = chunk + Lane();
+    float sum[kSumUnroll][device::kElementsPerVec] = {};
+    for (int i = 0; i < choices; ++i) {
+      const Vec16* row = OutputRow(p, Shuffle(mine.row, i));
+      const float weight = Shuffle(mine.weight, i);
+      const int local_expert = LocalExpertOf(Shuffle(mine.origin, i));
+      Vec16 v[kSumUnroll];
+#pragma unroll
+      for (int u = 0; u < kSumUnroll; ++u) {
+        if (first + u * step < vecs) v[u] = device::LoadStream(row + first + u * step);
+      }
+      if (p.expert_scale != nullptr) {
+        const float scale = p.expert_scale[local_expert];
+#pragma unroll
+        for (int u = 0; u < kSumUnroll; ++u) {
+          if (first + u * step < vecs) v[u] = device::Scale<Codec>(v[u], scale);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kSumUnroll; ++u) {
+        if (first + u * step < vecs) device::Accumulate<Codec>(sum[u], v[u], weight);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kSumUnroll; ++u) {
+      if (first + u * step < vecs) {
+        device::StoreStream(dst + first + u * step, device::Round<Codec>(sum[u]));
+      }
+    }
+  }
+}
+
+// All of a packet's rows to the token's origin.
+template <typename Codec, typename Trace>
+__device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, int slot,
+                          const Trace& trace) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const Packet* packet = layout.PacketOf(c.kept.packets, source, slot);
+  const int choices = static_cast<int>(device::CountOf(packet->flag));
+  if (choices == 0) return;  // after a dispatch that failed
+  const uint64_t start = trace.Start();
+  const Choice mine = Lane() < choices ? packet->choices()[Lane()] : Choice{};
+  char* base = c.peers.base[source];
+  const int token = TokenOf(Shuffle(mine.origin, 0));
+  const int token_row = c.kept.source_offsets[source] + slot;
+  // Where a row is to be: at its origin, or here until it is pulled.
+  const auto place = [&](int choice_row, int combine_slot) {
+    return reinterpret_cast<Vec16*>(
+        layout.pull
+            ? layout.PulledRow(c.peers.base[c.peers.rank], p.per_rank, choice_row, token_row)
+            : layout.CombineRow(base, token, combine_slot));
+  };
+  if (!p.per_rank) {
+    for (int i = 0; i < choices; ++i) {
+      const uint32_t origin = Shuffle(mine.origin, i);
+      const int row = Shuffle(mine.row, i);
+      SendRow<Codec>(p, place(row, TopkOf(origin)), row, LocalExpertOf(origin));
+    }
+    device::SyncWave();
+    if (Lane() == 0) device::FenceRelease<Scope::kSystem>();
+    for (int i = 0; i < choices; ++i) {
+      const int k = TopkOf(Shuffle(mine.origin, i));
+      if (Lane() == 0) {
+        device::StoreRelaxed<Scope::kSystem>(layout.CombineFlag(base, token, k), epoch);
+      }
+    }
+  } else {
+    Vec16* dst = place(Shuffle(mine.row, 0), packet->combine_slot);
+    if (p.reduced) {
+      SendRow<Codec>(p, dst, token_row, 0);
+    } else {
+      SendSum<Codec>(p, dst, mine, choices);
+    }
+    device::WavePublish(layout.CombineFlag(base, token, packet->combine_slot), epoch);
+  }
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(source));
+}
+
+// The address of the row for the calling lane's slot, on the rank where it waits.
+__device__ uint64_t PulledFrom(const CombineParams& p, const Route& route,
+                               const Destinations& from) {
+  const CommonParams& c = p.common;
+  uint64_t mine = 0;
+  if (from.rank >= 0) {
+    mine = reinterpret_cast<uint64_t>(
+        c.layout.PulledRow(c.peers.base[from.rank], p.per_rank, route.row,
+                           c.kept.first_slots[from.rank] + route.slot));
+  }
+  if (!p.per_rank) return mine;
+  // Of each rank the first choice, in the order of the ranks.
+  int lane = 0;
+  const int slots = __popc(from.ranks);
+  for (int slot = 0; slot < slots; ++slot) {
+    const uint64_t choices = device::Ballot(from.rank == NthBit(from.ranks, slot));
+    if (slot == Lane()) lane = __ffsll(static_cast<long long>(choices)) - 1;
+  }
+  return Shuffle(mine, lane);
+}
+
+// Waits for all rows of a token and sums them. False if some did not come.
+template <typename Codec, bool kPull, typename Trace>
+__device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token,
+                             const Trace& trace) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  char* base = c.peers.base[c.peers.rank];
+  uint64_t start = trace.Start();
+  const int flat = token * layout.topk;
+  Route route = {-1, 0, 0, 0};
+  if (Lane() < layout.topk) route = c.kept.routes[flat + Lane()];
+  const Destinations from(layout, route.expert);
+  const uint32_t present = p.per_rank ? BitsBelow(__popc(from.ranks))
+                                      : static_cast<uint32_t>(device::Ballot(route.expert >= 0));
+  const bool waits = Lane() < 32 && ((present >> Lane()) & 1) != 0;
+  const int peer = p.per_rank && waits ? NthBit(from.ranks, Lane()) : from.rank;
+  const bool came = device::WaveWaitEpochs(
+      c.failure, waits ? layout.CombineFlag(base, token, Lane()) : nullptr, epoch,
+      MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)));
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), static_cast<uint32_t>(token));
+  if (!came) return false;
+  start = trace.Start();
+  const float* weights = p.per_rank ? nullptr : p.topk_weights;
+  const auto sum = [&](auto row) {
+    device::SumRows<Codec, kRowsInFlight>(
+        static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.combine_vecs,
+        layout.combine_slots, present, row,
+        [&](int slot) { return weights != nullptr ? weights[flat + slot] : 1.0F; },
+        static_cast<const Vec16*>(p.bias), 0, layout.combine_vecs, device::kWaveSize);
+  };
+  if constexpr (kPull) {
+    const uint64_t mine = PulledFrom(p, route, from);
+    sum([&](int slot) { return reinterpret_cast<const Vec16*>(Shuffle(mine, slot)); });
+  } else {
+    const auto* rows = reinterpret_cast<const Vec16*>(layout.CombineRow(base, token, 0));
+    sum([&](int slot) { return rows + static_cast<size_t>(slot) * layout.combine_vecs; });
+  }
+  trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
+  return true;
+}
+
+template <typename Codec, typename Trace>
+__global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p) {
+  __shared__ device::InterleavedWalk walk;
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const Trace trace(c.trace);
+  uint64_t epoch = 0;
+  if (c.send_waves > 0) {
+    walk.Init(c.kept.packet_counts, layout.num_ranks);
+    epoch = device::BeginCall(&c.state->combine, gridDim.x);
+    GiveCredits(c, layout.combine_credits, epoch - 1);
+    if (!AwaitCredits(c, layout.combine_credits, epoch - 1, Site::kCombineCredit)) return;
+  } else {
+    epoch = c.state->combine.epoch - 1;
+  }
+  const Share send = SendShare(c);
+  if (send.first >= 0) {
+    const int packets = walk.Total(layout.num_ranks);
+    for (int i = send.first; i < packets; i += send.step) {
+      const auto item = walk.At(i, layout.num_ranks, c.peers.rank);
+      SendToken<Codec>(p, epoch, item.source, item.index, trace);
+    }
+  }
+  const Share receive = ReceiveShare(c);
+  if (receive.first >= 0) {
+    bool ok = true;
+    for (int token = receive.first; token < p.num_tokens && ok; token += receive.step) {
+      ok = layout.pull ? ReceiveToken<Codec, true>(p, epoch, token, trace)
+                       : ReceiveToken<Codec, false>(p, epoch, token, trace);
+    }
+  }
+}
+
+using Kernel = void (*)(CombineParams);
+
+Kernel PickKernel(bool fp16, bool traced) {
+  if (fp16) {
+    return traced ? Combine<device::Fp16Codec, device::Tracer>
+                  : Combine<device::Fp16Codec, device::NoTracer>;
+  }
+  return traced ? Combine<device::Bf16Codec, device::Tracer>
+                : Combine<device::Bf16Codec, device::NoTracer>;
+}
+
+}  // namespace
+
+hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
+                         const LaunchShape& shape, hipStream_t stream) {
+  CombineParams p = params;
+  void* args[] = {&p};
+  return hipLaunchCooperativeKernel(PickKernel(fp16, traced),
+                                    dim3(static_cast<unsigned>(shape.blocks)),
+                                    dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
+}
+
+hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(fp16, traced),
+                                                      shape.threads, 0);
+}
+
+}  // namespace octet::high_throughput

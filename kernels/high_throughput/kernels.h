@@ -1,0 +1,117 @@
+// The kernels of `high_throughput` and their parameters. Shared by the host class and the .hip
+// files.
+#ifndef OCTET_KERNELS_HIGH_THROUGHPUT_KERNELS_H_
+#define OCTET_KERNELS_HIGH_THROUGHPUT_KERNELS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/row_source.h"
+#include "kernels/high_throughput/layout.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/device/launch_shape.h"
+#include "runtime/device/peers.h"
+#include "runtime/device/trace_event.h"
+
+namespace octet::high_throughput {
+
+// Threads of a block at most; one such block on each compute unit.
+inline constexpr int kMaxThreads = 1024;
+
+// Where a wait or a check of these kernels stands (device::Site::site).
+enum class Site : uint32_t {
+  kGridBarrier,
+  kDispatchCount,  // index: column of the counts
+  kDispatchCredit,
+  kDispatchPacket,  // index: slot
+  kCombineCredit,
+  kCombineRow,             // index: token
+  kExpertOutOfRange,       // index: flat index, seen: the id
+  kExpertTwice,            // likewise
+  kScatterIndexOutOfRange  // index: flat index, seen: the index, expected: rows of that expert
+};
+
+// Tags in traces; high_throughput.cc has their names.
+enum class Tag : uint32_t {
+  kCount,        // this block's share of the routing
+  kExchange,     // until all ranks' counts are here and places known
+  kSend,         // a token to all its ranks; detail: token
+  kWait,         // for a packet; detail: source
+  kFill,         // its rows; detail: their number
+  kCombineSend,  // a token's rows on their way home; detail: origin
+  kCombineWait,  // for all of a token's rows; detail: token
+  kReduce,       // their sum; detail: token
+};
+
+// What every kernel of this strategy gets.
+struct CommonParams {
+  device::PeerBases peers;
+  device::FailurePort failure;
+  device::TraceBuffer trace;
+  Layout layout;
+  State* state;
+  Kept kept;
+  // Waves [0, send_waves) of each block send, waves [first_receive_wave, all) receive; a block of
+  // one wave does one after the other.
+  int send_waves;
+  int first_receive_wave;
+};
+
+// Totals for the host, in pinned memory; expert_counts has L elements.
+struct HostTotals {
+  uint64_t epoch;  // stored last
+  int32_t rows;
+  int32_t tokens;
+  int32_t expert_counts[1];
+};
+
+struct DispatchParams {
+  CommonParams common;
+  bool fresh;  // no layout is kept: count and exchange first
+  // Read by the senders.
+  const void* x;               // [T] rows
+  const uint32_t* x_scales;    // [T][scale_words]
+  const int32_t* topk_idx;     // [T][K]
+  const float* topk_weights;   // [T][K] or nullptr: all 1
+  const int32_t* scatter_idx;  // [T][K] or nullptr
+  int num_tokens;
+  int32_t* before;     // [C][blocks] counts of each block, then their sums over the blocks before
+  HostTotals* totals;  // or nullptr
+  // Written by the receivers; some may be null.
+  RowSource* sources;        // [max_rows], or of each token if those are all that there are
+  int32_t* row_index;        // [max_rows] the row in x
+  int32_t* recv_topk_idx;    // [R·M][K]
+  float* recv_topk_weights;  // [R·M][K]
+};
+
+struct CombineParams {
+  CommonParams common;
+  bool per_rank;  // CombineOrder::kPerRank
+  bool reduced;   // expert_out has one row for each token, weighted and summed by the caller
+  // Read by the senders.
+  const void* expert_out;     // [rows][H]
+  const float* expert_scale;  // [L] or nullptr
+  // Read and written by the receivers.
+  const float* topk_weights;  // [T][K] or nullptr: all 1
+  const void* bias;           // [H] or nullptr
+  int num_tokens;
+  void* y;  // [T][H]
+};
+
+// Dynamic shared memory of a block of the dispatch kernel.
+size_t DispatchSharedBytes(const Layout& layout);
+
+// `traced` picks the variant that records into common.trace. Cooperative: all blocks are resident.
+hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
+                          hipStream_t stream);
+hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
+
+hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
+                         const LaunchShape& shape, hipStream_t stream);
+hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks);
+
+}  // namespace octet::high_throughput
+
+#endif  // OCTET_KERNELS_HIGH_THROUGHPUT_KERNELS_H_

@@ -1,0 +1,190 @@
+// Every buffer of the `high_throughput` strategy and where it lies. Shared by host and device.
+//
+// The symmetric heap of each rank holds what peers write. C = E + R counts for each source: rows to
+// each expert, tokens to each rank.
+//
+//   control   counts            [2][R source][C]    epoch and count, one word; by parity of the
+//                                                   epoch. They say as well that the source has
+//                                                   started this dispatch, and so has no use any
+//                                                   more for what it received in the one before
+//             dispatch_credits  [R peer]            the same for dispatches without counts
+//             combine_credits   [R peer]            "I have consumed all combines before this"
+//             packets           [R source][M]       where a token goes here, and its flag
+//             combine_flags     [M][S]              for each row of a token on its way home
+//   payload   rows              [capacity]          what the caller receives, in place
+//             scales            [capacity]
+//             combine_rows      [M][S][H]           S = K (flat) or min(R, K) (per rank); kPush.
+//                                                   With kPull rows wait in `rows` for their origin
+//
+// A source's tokens for one rank are numbered in the order of the tokens: slots.
+#ifndef OCTET_KERNELS_HIGH_THROUGHPUT_LAYOUT_H_
+#define OCTET_KERNELS_HIGH_THROUGHPUT_LAYOUT_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/device/call_epoch.h"
+#include "runtime/device/grid_barrier.h"
+#include "runtime/device/peers.h"
+
+namespace octet::high_throughput {
+
+inline constexpr size_t kLineBytes = 128;
+inline constexpr size_t kVecBytes = 16;
+
+// One choice of a token on the rank that receives it.
+struct Choice {
+  int32_t row;      // in expert order
+  float weight;     // 1 if the sender has none
+  uint32_t origin;  // token, k and local expert: PackOrigin
+};
+
+// A token's way to one rank: a flag that is released last, then its choices there by ascending k.
+// Takes Layout::packet_bytes.
+struct alignas(kVecBytes) Packet {
+  uint64_t flag;         // epoch and number of choices
+  int32_t combine_slot;  // of the token's rows on their way home, with CombineOrder::kPerRank
+  uint32_t unused;
+
+  __host__ __device__ Choice* choices() { return reinterpret_cast<Choice*>(this + 1); }
+  __host__ __device__ const Choice* choices() const {
+    return reinterpret_cast<const Choice*>(this + 1);
+  }
+};
+
+inline constexpr int kTokenBits = 16;
+inline constexpr int kTopkBits = 5;
+inline constexpr int kLocalExpertBits = 11;
+
+__host__ __device__ inline uint32_t PackOrigin(int token, int k, int local_expert) {
+  return static_cast<uint32_t>(token) | static_cast<uint32_t>(k) << kTokenBits |
+         static_cast<uint32_t>(local_expert) << (kTokenBits + kTopkBits);
+}
+__host__ __device__ inline int TokenOf(uint32_t origin) {
+  return static_cast<int>(origin & ((1U << kTokenBits) - 1));
+}
+__host__ __device__ inline int TopkOf(uint32_t origin) {
+  return static_cast<int>((origin >> kTokenBits) & ((1U << kTopkBits) - 1));
+}
+__host__ __device__ inline int LocalExpertOf(uint32_t origin) {
+  return static_cast<int>(origin >> (kTokenBits + kTopkBits));
+}
+
+struct alignas(kLineBytes) Flag {
+  uint64_t epoch;
+};
+
+// Where one of this rank's choices goes.
+struct alignas(kVecBytes) Route {
+  int32_t expert;  // -1: dropped
+  int32_t row;     // on the expert's rank, in expert order
+  int32_t slot;    // of the token there
+  int32_t unused;
+};
+
+// The layout of one dispatch, in the rank's own memory: what later dispatches and combines of the
+// same routing need.
+struct Kept {
+  Route* routes;            // [M][K]
+  char* packets;            // [R source][M], as they came
+  int32_t* packet_counts;   // [R source] tokens received
+  int32_t* source_offsets;  // [R + 1] the first of each source, if all are laid side by side
+  int32_t* first_slots;     // [R destination] that number for this rank's tokens
+  int32_t* expert_counts;   // [L]
+  int32_t* expert_offsets;  // [L + 1]
+};
+
+// The rank's own memory, not seen by peers.
+struct State {
+  device::CallEpoch dispatch;
+  device::CallEpoch combine;
+  device::GridBarrierState barrier;
+};
+
+struct Layout {
+  int num_ranks;
+  int num_experts;
+  int num_local_experts;
+  int topk;
+  int max_tokens;
+  int max_choices;    // min(K, L): of a token on one rank
+  int row_vecs;       // 16-byte vectors of a row in dispatch
+  int scale_words;    // 4-byte words of its scales; 0: it has none
+  int combine_vecs;   // 16-byte vectors of a row in combine
+  int combine_slots;  // S
+  int packet_bytes;
+  int expert_alignment;  // rows
+  bool pull;             // CombineMethod::kPull
+  bool in_place;         // a row to be pulled has the place of the received row of its choice
+  bool token_major;      // rows lie by (source, token), each once; else by (expert, source, token)
+
+  size_t counts;
+  size_t dispatch_credits;
+  size_t combine_credits;
+  size_t packets;
+  size_t combine_flags;
+  size_t control_bytes;  // everything above; zero before the first call
+  size_t rows;
+  size_t scales;
+  size_t combine_rows;
+  size_t bytes;
+
+  __host__ __device__ int num_counts() const { return num_experts + num_ranks; }
+  // Rows in expert order at most, padding included.
+  __host__ __device__ int max_rows() const {
+    return num_ranks * max_tokens * max_choices + num_local_experts * (expert_alignment - 1);
+  }
+  // Rows that there is memory for.
+  __host__ __device__ int capacity() const {
+    return token_major ? num_ranks * max_tokens : max_rows();
+  }
+  __host__ __device__ int flags_per_token() const {
+    constexpr int kFlagsPerLine = static_cast<int>(kLineBytes / sizeof(uint64_t));
+    return (combine_slots + kFlagsPerLine - 1) / kFlagsPerLine * kFlagsPerLine;
+  }
+
+  // `base`: the heap of the rank that owns the object.
+  //
+  // A source may be one call ahead of this rank in its counts, never two: for the call between it
+  // has needed this rank's counts, which a rank sends when it is done with the call before.
+  __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source, int column) const {
+    return reinterpret_cast<uint64_t*>(base + counts) +
+           (static_cast<size_t>(epoch % 2) * num_ranks + source) * num_counts() + column;
+  }
+  // Of the arrays with one flag for each rank: dispatch_credits and combine_credits.
+  static __host__ __device__ uint64_t* FlagOf(char* base, size_t array, int rank) {
+    return &reinterpret_cast<Flag*>(base + array)[rank].epoch;
+  }
+  // `packets`: base + Layout::packets, or Kept::packets.
+  __host__ __device__ Packet* PacketOf(char* packets_base, int source, int slot) const {
+    return reinterpret_cast<Packet*>(
+        packets_base + (static_cast<size_t>(source) * max_tokens + slot) * packet_bytes);
+  }
+  __host__ __device__ uint64_t* CombineFlag(char* base, int token, int slot) const {
+    return reinterpret_cast<uint64_t*>(base + combine_flags) +
+           static_cast<size_t>(token) * flags_per_token() + slot;
+  }
+  __host__ __device__ char* Row(char* base, int row) const {
+    return base + rows + static_cast<size_t>(row) * row_vecs * kVecBytes;
+  }
+  __host__ __device__ uint32_t* Scales(char* base, int row) const {
+    return reinterpret_cast<uint32_t*>(base + scales) + static_cast<size_t>(row) * scale_words;
+  }
+  // Of kPull. `choice_row`: of the first of the choices that the row is of, `token_row`: first slot
+  // of the source + slot.
+  __host__ __device__ char* PulledRow(char* base, bool per_rank, int choice_row,
+                                      int token_row) const {
+    const int row = per_rank && !in_place ? token_row : choice_row;
+    return base + rows + static_cast<size_t>(row) * combine_vecs * kVecBytes;
+  }
+  __host__ __device__ char* CombineRow(char* base, int token, int slot) const {
+    return base + combine_rows +
+           (static_cast<size_t>(token) * combine_slots + slot) * combine_vecs * kVecBytes;
+  }
+};
+
+}  // namespace octet::high_throughput
+
+#endif  // OCTET_KERNELS_HIGH_THROUGHPUT_LAYOUT_H_
