@@ -126,8 +126,13 @@ absl::StatusOr<std::unique_ptr<EpHarness>> EpHarness::Create(int num_ranks, cons
   harness->config_ = harness->ep_->config();
   harness->buffers_.resize(static_cast<size_t>(num_ranks));
   harness->received_.resize(static_cast<size_t>(num_ranks));
+  harness->received_rows_.resize(static_cast<size_t>(num_ranks));
   OCTET_RETURN_IF_ERROR(harness->node_->Run([&](Rank& rank) -> absl::Status {
-    return harness->Allocate(rank, harness->buffers_[static_cast<size_t>(rank.rank())]);
+    const auto r = static_cast<size_t>(rank.rank());
+    OCTET_RETURN_IF_ERROR(harness->Allocate(rank, harness->buffers_[r]));
+    OCTET_ASSIGN_OR_RETURN(harness->received_rows_[r],
+                           DeviceMemory::Allocate(harness->buffers_[r].expert_out.bytes()));
+    return absl::OkStatus();
   }));
   return harness;
 }
@@ -194,10 +199,12 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
   if (form == Form::kSplit) {
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_->DispatchSend(rank, args));
     OCTET_ASSIGN_OR_RETURN(received_[r], ep_->DispatchReceive(rank, handle));
+    OCTET_RETURN_IF_ERROR(KeepReceived(rank, num_rows));
     OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handle, CombineArgsOf(b, rank.rank())));
     return ep_->CombineReceive(rank, handle, CombineArgsOf(b, rank.rank()));
   }
   OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
+  OCTET_RETURN_IF_ERROR(KeepReceived(rank, num_rows));
   CombineArgs combine = CombineArgsOf(b, rank.rank());
   if (form == Form::kSeparateExpert) {
     OCTET_RETURN_IF_ERROR(PointwiseExpert(rank, config_, received_[r], combine.expert_scale,
@@ -206,6 +213,15 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
     combine.expert_scale = nullptr;
   }
   return ep_->Combine(rank, received_[r].handle, combine);
+}
+
+// Combine may overwrite what was received: a copy, in stream order, for CheckReceived.
+absl::Status EpHarness::KeepReceived(Rank& rank, int num_rows) {
+  const auto r = static_cast<size_t>(rank.rank());
+  if (num_rows == 0) return absl::OkStatus();
+  return OCTET_GPU(hipMemcpyAsync(received_rows_[r].as<void>(), received_[r].x,
+                                  static_cast<size_t>(num_rows) * received_[r].row_bytes,
+                                  hipMemcpyDeviceToDevice, rank.stream()));
 }
 
 absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
@@ -220,7 +236,8 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
   OCTET_ASSIGN_OR_RETURN(const auto offsets, ToHost<int32_t>(got.expert_offsets, num_local + 1));
   if (offsets != want.expert_offsets) return Different(rank, "expert_offsets differ");
   OCTET_ASSIGN_OR_RETURN(const auto sources, ToHost<RowSource>(got.sources, want.sources.size()));
-  OCTET_ASSIGN_OR_RETURN(const auto rows, ToHost<uint16_t>(got.x, want.sources.size() * hidden));
+  OCTET_ASSIGN_OR_RETURN(const auto rows, ToHost<uint16_t>(received_rows_[r].as<void>(),
+                                                           want.sources.size() * hidden));
   const std::vector<int> order = RowOrder(sources, config_.slots == Slots::kAtomic);
   for (size_t i = 0; i < order.size(); ++i) {
     const auto row = static_cast<size_t>(order[i]);
@@ -242,7 +259,8 @@ absl::Status EpHarness::CheckY(const StepInput& input, int rank, const Buffers& 
   const auto r = static_cast<size_t>(rank);
   const std::vector<RankInput> views = input.views();
   const auto hidden = static_cast<size_t>(config_.hidden);
-  const std::vector<uint16_t> want_y = ReferenceCombine(config_, node_->num_ranks(), views[r], input.expert_scale);
+  const std::vector<uint16_t> want_y =
+      ReferenceCombine(config_, node_->num_ranks(), views[r], input.expert_scale);
   OCTET_ASSIGN_OR_RETURN(const auto y, ToHost<uint16_t>(b.y.as<void>(), want_y.size()));
   for (size_t t = 0; t * hidden < want_y.size(); ++t) {
     const absl::Span<const uint16_t> want_row(want_y.data() + t * hidden, hidden);

@@ -85,6 +85,7 @@ class EpHarness {
   absl::Status Upload(const StepInput& input, int rank, Buffers& b) const;
   absl::Status RunRank(Rank& rank, Form form, int num_rows, const Buffers& b);
   std::vector<int> NumRows(const StepInput& input) const;
+  absl::Status KeepReceived(Rank& rank, int num_rows);
   absl::Status CheckReceived(const StepInput& input, int rank) const;
   absl::Status CheckY(const StepInput& input, int rank, const Buffers& b) const;
 
@@ -94,6 +95,7 @@ class EpHarness {
   std::unique_ptr<ExpertParallel> ep_;
   std::vector<Buffers> buffers_;
   std::vector<Received> received_;
+  std::vector<DeviceMemory> received_rows_;  // of each rank's last dispatch
 };
 
 }  // namespace octet

@@ -535,9 +535,8 @@ TEST_F(HighThroughputTest, ScatterIndexOutOfRangeIsRefused) {
   step.payloads[0].scatter = {0, 1, 0, 1};
   step.payloads[1].scatter = {0, 2, 0, 1};
   EXPECT_OK(Upload(step));
-  const absl::Status status = node_->Run([&](Rank& rank) {
-    return ep_->Dispatch(rank, Args(step, rank.rank())).status();
-  });
+  const absl::Status status =
+      node_->Run([&](Rank& rank) { return ep_->Dispatch(rank, Args(step, rank.rank())).status(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("rank 1: scatter_idx of token 1, k 0 is 2; it must be from 0 to 1"));

@@ -90,20 +90,22 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
   const WorkloadSpec& spec = options.workload;
   const Tuning& tuning = config.tuning;
   std::string head = absl::StrFormat(
-      "# octet %s: %d ranks on %s (%s), strategy %s, slots %s, flags %s\n", command, spec.num_ranks,
-      GpuName(topology), topology.platform, StrategyName(config.strategy), SlotsName(config.slots),
-      FlagsName(config.flags));
+      "# octet %s: %d ranks on %s (%s), strategy %s, slots %s, flags %s, combine %s\n", command,
+      spec.num_ranks, GpuName(topology), topology.platform, StrategyName(config.strategy),
+      SlotsName(config.slots), FlagsName(config.flags), CombineOrderName(config.combine_order));
   absl::StrAppendFormat(
       &head, "# experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d\n",
       spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
       spec.routing.text, spec.drop, spec.seed);
   absl::StrAppendFormat(
       &head,
-      "# expert %s (%s); %d blocks, %d of them send, %d waves each, rows in %d parts; "
+      "# expert %s (%s); %d blocks, %d of them send, %d waves each (%d send, %d in combine), rows "
+      "in %d parts; "
       "%d steps after %d of warm-up, from a barrier of the %s\n",
       ExpertKindName(options.expert), options.fuse_expert ? "fused into combine" : "its own kernel",
-      tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.row_parts, options.iters,
-      options.warmup, options.align == Align::kHost ? "threads" : "GPUs");
+      tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.send_waves,
+      tuning.combine_send_waves, tuning.row_parts, options.iters, options.warmup,
+      options.align == Align::kHost ? "threads" : "GPUs");
   return head + ScheduleLine();
 }
 

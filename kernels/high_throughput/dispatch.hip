@@ -217,6 +217,7 @@ __device__ bool AwaitCounts(const CommonParams& c, uint64_t epoch) {
   const Layout& layout = c.layout;
   const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
   const int num_words = layout.num_ranks * layout.num_counts();
+  uint64_t start = 0;
   if (threadIdx.x == 0) failed = 0;
   for (;;) {
     if (threadIdx.x == 0) missing = -1;
@@ -236,7 +237,7 @@ __device__ bool AwaitCounts(const CommonParams& c, uint64_t epoch) {
           c.failure, words + first_missing,
           MakeSite(Site::kDispatchCount, source,
                    static_cast<uint32_t>(first_missing - source * layout.num_counts())),
-          device::PackEpochCount(epoch, 0),
+          device::PackEpochCount(epoch, 0), &start,
           [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
       if (!came) failed = 1;
     }
@@ -502,10 +503,11 @@ __device__ int AwaitPacket(const CommonParams& c, uint64_t epoch, const Packet* 
                            int slot) {
   int choices = 0;
   if (Lane() == 0) {
+    uint64_t start = 0;
     const bool came =
         device::WaitUntil(c.failure, &packet->flag,
                           MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)),
-                          device::PackEpochCount(epoch, 0),
+                          device::PackEpochCount(epoch, 0), &start,
                           [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
     if (came) {
       choices = static_cast<int>(device::CountOf(LoadRelaxed<Scope::kSystem>(&packet->flag)));

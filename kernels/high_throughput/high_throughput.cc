@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,42 @@ SiteText TextOf(Site site) {
       return {"dispatch-send", "scatter index"};
   }
   return {"high_throughput", "flag"};
+}
+
+// The title of a table of such flags, and whether its cells are epochs; else they are rows. No
+// title: no table.
+struct FlagWords {
+  absl::string_view title;
+  bool by_epoch;
+};
+FlagWords WordsOf(Site site) {
+  switch (site) {
+    case Site::kDispatchCount:
+      return {"row counts: epoch seen from each rank", true};
+    case Site::kDispatchCredit:
+      return {"dispatch credits: epoch seen from each rank", true};
+    case Site::kDispatchPacket:
+      return {"dispatched tokens: arrived / announced by each rank", false};
+    case Site::kCombineCredit:
+      return {"combine credits: epoch seen from each rank", true};
+    case Site::kCombineRow:
+      return {"combined rows: arrived / to come back from each rank", false};
+    case Site::kGridBarrier:
+    case Site::kExpertOutOfRange:
+    case Site::kExpertTwice:
+    case Site::kScatterIndexOutOfRange:
+      break;
+  }
+  return {"", true};
+}
+
+// An epoch as people read it: the number of the call since the last recovery.
+uint64_t CallOf(uint64_t epoch) { return epoch & ((uint64_t{1} << kCallBits) - 1); }
+
+// The epoch in a word of that kind.
+uint64_t EpochIn(Site site, uint64_t word) {
+  const bool with_count = site == Site::kDispatchCount || site == Site::kDispatchPacket;
+  return with_count ? device::EpochOf(word) : word;
 }
 
 absl::Status RefusedInput(int rank, const device::FailureRecord& record, int topk) {
@@ -302,23 +339,20 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
 
 // Flags as if call `epoch` - 1 had just been completed by everybody, and call `epoch` comes next.
 absl::Status HighThroughput::ResetControl(Rank& rank, uint64_t epoch) {
-  const RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
+  RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
   char* base = peers_[static_cast<size_t>(rank.rank())].base[rank.rank()];
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, layout_.control_bytes, rank.stream()));
-  std::array<Flag, kMaxRanks> consumed = {};
-  consumed.fill(Flag{epoch - 1});
+  mine.reset_credits.assign(static_cast<size_t>(layout_.num_ranks), Flag{epoch - 1});
   for (const size_t credits : {layout_.dispatch_credits, layout_.combine_credits}) {
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, consumed.data(),
-                                             sizeof(Flag) * static_cast<size_t>(layout_.num_ranks),
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, mine.reset_credits.data(),
+                                             sizeof(Flag) * mine.reset_credits.size(),
                                              hipMemcpyHostToDevice, rank.stream()));
   }
-  State state = {};
-  state.dispatch.epoch = epoch;
-  state.combine.epoch = epoch;
-  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(mine.state.as<void>(), &state, sizeof(state),
-                                           hipMemcpyHostToDevice, rank.stream()));
-  // The copies read this function's own memory.
-  return OCTET_GPU(hipStreamSynchronize(rank.stream()));
+  mine.reset_state = {};
+  mine.reset_state.dispatch.epoch = epoch;
+  mine.reset_state.combine.epoch = epoch;
+  return OCTET_GPU(hipMemcpyAsync(mine.state.as<void>(), &mine.reset_state,
+                                  sizeof(mine.reset_state), hipMemcpyHostToDevice, rank.stream()));
 }
 
 absl::Status HighThroughput::Recover(Rank& rank) {
@@ -336,11 +370,111 @@ absl::Status HighThroughput::Describe(int rank, const device::FailureRecord& rec
   const auto site = static_cast<Site>(record.site);
   const SiteText text = TextOf(site);
   device::FailureRecord plain = record;
-  if (site == Site::kDispatchCount || site == Site::kDispatchPacket) {
-    plain.expected = device::EpochOf(record.expected);
-    plain.seen = device::EpochOf(record.seen);
-  }
+  plain.expected = CallOf(EpochIn(site, record.expected));
+  plain.seen = CallOf(EpochIn(site, record.seen));
   return DeadlineStatus(rank, text.phase, text.flag, plain, DeviceTicks(record.waited_ticks));
+}
+
+absl::Status HighThroughput::CopyFlags(Rank& rank) {
+  RankState& mine = ranks_[static_cast<size_t>(rank.rank())];
+  const char* base = peers_[static_cast<size_t>(rank.rank())].base[rank.rank()];
+  mine.flags.resize(layout_.control_bytes / sizeof(Flag));
+  return OCTET_GPU(hipMemcpyAsync(mine.flags.data(), base, layout_.control_bytes,
+                                  hipMemcpyDeviceToHost, rank.stream()));
+}
+
+std::vector<FlagTable> HighThroughput::FlagTables(absl::Span<const device::FailureRecord> waits) {
+  std::map<Site, FlagTable> tables;
+  for (int rank = 0; rank < node_.num_ranks(); ++rank) {
+    const device::FailureRecord& wait = waits[static_cast<size_t>(rank)];
+    const auto site = static_cast<Site>(wait.site);
+    const FlagWords words = WordsOf(site);
+    if (wait.kind == device::FailureKind::kNone || words.title.empty()) continue;
+    FlagTable& table = tables[site];
+    table.title = std::string(words.title);
+    FlagTable::Row row;
+    row.rank = rank;
+    if (words.by_epoch) row.expected = absl::StrCat(CallOf(EpochIn(site, wait.expected)));
+    for (int peer = 0; peer < node_.num_ranks(); ++peer) {
+      row.peers.push_back(FlagCell(rank, peer, wait));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  for (RankState& rank : ranks_) rank.flags = {};
+  std::vector<FlagTable> result;
+  for (auto& [site, table] : tables) result.push_back(std::move(table));
+  return result;
+}
+
+FlagTable::Cell HighThroughput::FlagCell(int rank, int peer, const device::FailureRecord& wait) {
+  const auto base_of = [this](int of) {
+    return reinterpret_cast<char*>(ranks_[static_cast<size_t>(of)].flags.data());
+  };
+  const auto site = static_cast<Site>(wait.site);
+  char* mine = base_of(rank);
+  const uint64_t epoch = EpochIn(site, wait.expected);
+  const auto by_epoch = [epoch](uint64_t seen) {
+    return FlagTable::Cell{absl::StrCat(CallOf(seen)), seen < epoch};
+  };
+  const auto by_rows = [](int arrived, int announced) {
+    return FlagTable::Cell{absl::StrCat(arrived, "/", announced), arrived < announced};
+  };
+
+  switch (site) {
+    case Site::kDispatchCredit:
+      return by_epoch(*Layout::FlagOf(mine, layout_.dispatch_credits, peer));
+    case Site::kCombineCredit:
+      return by_epoch(*Layout::FlagOf(mine, layout_.combine_credits, peer));
+    case Site::kDispatchCount: {
+      uint64_t seen = UINT64_MAX;
+      for (int column = 0; column < layout_.num_counts(); ++column) {
+        seen = std::min(seen, device::EpochOf(*layout_.Count(mine, epoch, peer, column)));
+      }
+      return by_epoch(seen);
+    }
+    case Site::kDispatchPacket: {
+      const uint64_t count = *layout_.Count(mine, epoch, peer, layout_.num_experts + rank);
+      int arrived = 0;
+      for (int slot = 0; slot < layout_.max_tokens; ++slot) {
+        const Packet& packet = *layout_.PacketOf(mine + layout_.packets, peer, slot);
+        arrived += device::EpochOf(packet.flag) == epoch ? 1 : 0;
+      }
+      // With a cached layout nothing is announced.
+      const int announced =
+          device::EpochOf(count) == epoch ? static_cast<int>(device::CountOf(count)) : arrived;
+      return by_rows(arrived, announced);
+    }
+    case Site::kCombineRow: {
+      // What the peer has received in this rank's last dispatch is what it has to send back.
+      char* packets = base_of(peer) + layout_.packets;
+      uint64_t dispatch = 1;
+      for (int slot = 0; slot < layout_.max_tokens; ++slot) {
+        dispatch = std::max(dispatch, device::EpochOf(layout_.PacketOf(packets, rank, slot)->flag));
+      }
+      const bool per_rank = config_.combine_order == CombineOrder::kPerRank;
+      int announced = 0;
+      int arrived = 0;
+      for (int slot = 0; slot < layout_.max_tokens; ++slot) {
+        const Packet& packet = *layout_.PacketOf(packets, rank, slot);
+        if (device::EpochOf(packet.flag) != dispatch) continue;
+        const int rows = per_rank ? 1 : static_cast<int>(device::CountOf(packet.flag));
+        announced += rows;
+        for (int i = 0; i < rows; ++i) {
+          const uint32_t origin = packet.choices()[i].origin;
+          const int combine_slot = per_rank ? packet.combine_slot : TopkOf(origin);
+          const bool came = *layout_.CombineFlag(mine, TokenOf(origin), combine_slot) >= epoch;
+          arrived += came ? 1 : 0;
+        }
+      }
+      return by_rows(arrived, announced);
+    }
+    case Site::kGridBarrier:
+    case Site::kExpertOutOfRange:
+    case Site::kExpertTwice:
+    case Site::kScatterIndexOutOfRange:
+      break;
+  }
+  return {};
 }
 
 absl::Status HighThroughput::CheckDispatch(const RankState& mine, const DispatchArgs& args) const {
@@ -608,7 +742,9 @@ absl::Status HighThroughput::Poison(Rank& rank, int num_rows) {
   }
   char* base = peers_[r].base[rank.rank()];
   // Where rows come once, fewer of them hold `num_rows` choices.
-  const auto rows = static_cast<size_t>(std::min(num_rows, layout_.capacity()));
+  // Where they are pulled from, peers may not be done with those of the last combine.
+  const auto rows =
+      layout_.pull ? size_t{0} : static_cast<size_t>(std::min(num_rows, layout_.capacity()));
   const std::array<std::pair<void*, size_t>, 6> fills = {{
       {layout_.Row(base, 0), rows * static_cast<size_t>(layout_.row_vecs) * kVecBytes},
       {layout_.Scales(base, 0), rows * static_cast<size_t>(layout_.scale_words) * sizeof(uint32_t)},
@@ -678,11 +814,24 @@ Traffic HighThroughput::CombineTraffic(int rank, absl::Span<const int32_t> topk_
   return traffic;
 }
 
-absl::Span<const std::string> HighThroughput::trace_tags() const {
+absl::Span<const TraceTag> HighThroughput::trace_tags() const {
+  constexpr absl::string_view kLayout = "layout";
+  constexpr absl::string_view kDispatchSend = "dispatch send";
+  constexpr absl::string_view kDispatchReceive = "dispatch receive";
+  constexpr absl::string_view kCombineSend = "combine send";
+  constexpr absl::string_view kCombineReceive = "combine receive";
   // In the order of Tag.
-  static const auto* const kTags = new std::vector<std::string>{
-      "count", "exchange", "send", "wait", "fill", "combine send", "combine wait", "reduce"};
-  return *kTags;
+  static constexpr std::array<TraceTag, 8> kTags = {{
+      {.name = "count", .phase = kLayout},
+      {.name = "exchange", .phase = kLayout},
+      {.name = "send", .phase = kDispatchSend, .detail = "token"},
+      {.name = "wait packet", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
+      {.name = "fill", .phase = kDispatchReceive, .detail = "choices"},
+      {.name = "combine send", .phase = kCombineSend, .detail = kTracePeer},
+      {.name = "wait rows", .phase = kCombineReceive, .detail = "token", .waits = true},
+      {.name = "reduce", .phase = kCombineReceive, .detail = "token"},
+  }};
+  return kTags;
 }
 
 }  // namespace octet::high_throughput

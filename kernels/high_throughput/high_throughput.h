@@ -45,7 +45,7 @@ class HighThroughput final : public ExpertParallel, private NodeClient {
   absl::Status Poison(Rank& rank, int num_rows) override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  absl::Span<const std::string> trace_tags() const override;
+  absl::Span<const TraceTag> trace_tags() const override;
 
  private:
   // What of a rank has been sent and waits for its receiving half.
@@ -63,10 +63,13 @@ class HighThroughput final : public ExpertParallel, private NodeClient {
     DeviceMemory row_index;
     DeviceMemory recv_topk_idx;
     DeviceMemory recv_topk_weights;
-    HostTotals* totals = nullptr;  // pinned
-    uint64_t calls = 0;            // dispatches begun
-    uint64_t layouts = 0;          // of those, with a layout of their own
-    uint64_t void_layouts = 0;     // the last that a failure has made void
+    HostTotals* totals = nullptr;     // pinned
+    std::vector<Flag> reset_credits;  // what Recover copies from
+    State reset_state = {};
+    std::vector<Flag> flags;    // a copy of the control memory, from CopyFlags to FlagTables
+    uint64_t calls = 0;         // dispatches begun
+    uint64_t layouts = 0;       // of those, with a layout of their own
+    uint64_t void_layouts = 0;  // the last that a failure has made void
     Stage stage = Stage::kIdle;
   };
 
@@ -79,7 +82,11 @@ class HighThroughput final : public ExpertParallel, private NodeClient {
 
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
+  absl::Status CopyFlags(Rank& rank) override;
+  std::vector<FlagTable> FlagTables(absl::Span<const device::FailureRecord> waits) override;
   absl::Status Recover(Rank& rank) override;
+  // How far `peer` has come with the flags that `rank` waits for.
+  FlagTable::Cell FlagCell(int rank, int peer, const device::FailureRecord& wait);
 
   absl::Status CheckDispatch(const RankState& mine, const DispatchArgs& args) const;
   // That the handle's layout is kept and the rank stands at `stage`.
