@@ -45,6 +45,9 @@ using device::Vec16;
 constexpr int kSumUnroll = 2;
 constexpr int kRowsInFlight = 4;
 
+template <CombineRows kRows>
+constexpr bool kPerRank = kRows != CombineRows::kChoices;
+
 __device__ __forceinline__ const Vec16* OutputRow(const CombineParams& p, int row) {
   return static_cast<const Vec16*>(p.expert_out) +
          static_cast<size_t>(row) * p.common.layout.combine_vecs;
@@ -103,7 +106,7 @@ __device__ void SendSum(const CombineParams& p, Vec16* dst, const Choice& mine, 
 }
 
 // All of a packet's rows to the token's origin.
-template <typename Codec, typename Trace>
+template <typename Codec, CombineRows kRows, typename Trace>
 __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, int slot,
                           const Trace& trace) {
   const CommonParams& c = p.common;
@@ -119,11 +122,10 @@ __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, in
   // Where a row is to be: at its origin, or here until it is pulled.
   const auto place = [&](int choice_row, int combine_slot) {
     return reinterpret_cast<Vec16*>(
-        layout.pull
-            ? layout.PulledRow(c.peers.base[c.peers.rank], p.per_rank, choice_row, token_row)
-            : layout.CombineRow(base, token, combine_slot));
+        layout.pull ? layout.PulledRow(c.peers.base[c.peers.rank], choice_row, token_row)
+                    : layout.CombineRow(base, token, combine_slot));
   };
-  if (!p.per_rank) {
+  if constexpr (kRows == CombineRows::kChoices) {
     for (int i = 0; i < choices; ++i) {
       const uint32_t origin = Shuffle(mine.origin, i);
       const int row = Shuffle(mine.row, i);
@@ -139,7 +141,7 @@ __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, in
     }
   } else {
     Vec16* dst = place(Shuffle(mine.row, 0), packet->combine_slot);
-    if (p.reduced) {
+    if constexpr (kRows == CombineRows::kReduced) {
       SendRow<Codec>(p, dst, token_row, 0);
     } else {
       SendSum<Codec>(p, dst, mine, choices);
@@ -150,16 +152,16 @@ __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, in
 }
 
 // The address of the row for the calling lane's slot, on the rank where it waits.
+template <CombineRows kRows>
 __device__ uint64_t PulledFrom(const CombineParams& p, const Route& route,
                                const Destinations& from) {
   const CommonParams& c = p.common;
   uint64_t mine = 0;
   if (from.rank >= 0) {
-    mine = reinterpret_cast<uint64_t>(
-        c.layout.PulledRow(c.peers.base[from.rank], p.per_rank, route.row,
-                           c.kept.first_slots[from.rank] + route.slot));
+    mine = reinterpret_cast<uint64_t>(c.layout.PulledRow(
+        c.peers.base[from.rank], route.row, c.kept.first_slots[from.rank] + route.slot));
   }
-  if (!p.per_rank) return mine;
+  if constexpr (!kPerRank<kRows>) return mine;
   // Of each rank the first choice, in the order of the ranks.
   int lane = 0;
   const int slots = __popc(from.ranks);
@@ -171,7 +173,7 @@ __device__ uint64_t PulledFrom(const CombineParams& p, const Route& route,
 }
 
 // Waits for all rows of a token and sums them. False if some did not come.
-template <typename Codec, bool kPull, typename Trace>
+template <typename Codec, CombineRows kRows, bool kPull, typename Trace>
 __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token,
                              const Trace& trace) {
   const CommonParams& c = p.common;
@@ -182,17 +184,18 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token,
   Route route = {-1, 0, 0, 0};
   if (Lane() < layout.topk) route = c.kept.routes[flat + Lane()];
   const Destinations from(layout, route.expert);
-  const uint32_t present = p.per_rank ? BitsBelow(__popc(from.ranks))
-                                      : static_cast<uint32_t>(device::Ballot(route.expert >= 0));
+  const uint32_t present = kPerRank<kRows>
+                               ? BitsBelow(__popc(from.ranks))
+                               : static_cast<uint32_t>(device::Ballot(route.expert >= 0));
   const bool waits = Lane() < 32 && ((present >> Lane()) & 1) != 0;
-  const int peer = p.per_rank && waits ? NthBit(from.ranks, Lane()) : from.rank;
+  const int peer = kPerRank<kRows> && waits ? NthBit(from.ranks, Lane()) : from.rank;
   const bool came = device::WaveWaitEpochs(
       c.failure, waits ? layout.CombineFlag(base, token, Lane()) : nullptr, epoch,
       MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)));
   trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), static_cast<uint32_t>(token));
   if (!came) return false;
   start = trace.Start();
-  const float* weights = p.per_rank ? nullptr : p.topk_weights;
+  const float* weights = kPerRank<kRows> ? nullptr : p.topk_weights;
   const auto sum = [&](auto row) {
     device::SumRows<Codec, kRowsInFlight>(
         static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.combine_vecs,
@@ -201,7 +204,7 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token,
         static_cast<const Vec16*>(p.bias), 0, layout.combine_vecs, device::kWaveSize);
   };
   if constexpr (kPull) {
-    const uint64_t mine = PulledFrom(p, route, from);
+    const uint64_t mine = PulledFrom<kRows>(p, route, from);
     sum([&](int slot) { return reinterpret_cast<const Vec16*>(Shuffle(mine, slot)); });
   } else {
     const auto* rows = reinterpret_cast<const Vec16*>(layout.CombineRow(base, token, 0));
@@ -211,7 +214,7 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token,
   return true;
 }
 
-template <typename Codec, typename Trace>
+template <typename Codec, CombineRows kRows, typename Trace>
 __global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p) {
   __shared__ device::InterleavedWalk walk;
   const CommonParams& c = p.common;
@@ -231,44 +234,57 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p)
     const int packets = walk.Total(layout.num_ranks);
     for (int i = send.first; i < packets; i += send.step) {
       const auto item = walk.At(i, layout.num_ranks, c.peers.rank);
-      SendToken<Codec>(p, epoch, item.source, item.index, trace);
+      SendToken<Codec, kRows>(p, epoch, item.source, item.index, trace);
     }
   }
   const Share receive = ReceiveShare(c);
   if (receive.first >= 0) {
     bool ok = true;
     for (int token = receive.first; token < p.num_tokens && ok; token += receive.step) {
-      ok = layout.pull ? ReceiveToken<Codec, true>(p, epoch, token, trace)
-                       : ReceiveToken<Codec, false>(p, epoch, token, trace);
+      ok = layout.pull ? ReceiveToken<Codec, kRows, true>(p, epoch, token, trace)
+                       : ReceiveToken<Codec, kRows, false>(p, epoch, token, trace);
     }
   }
 }
 
 using Kernel = void (*)(CombineParams);
 
-Kernel PickKernel(bool fp16, bool traced) {
-  if (fp16) {
-    return traced ? Combine<device::Fp16Codec, device::Tracer>
-                  : Combine<device::Fp16Codec, device::NoTracer>;
+template <typename Codec, typename Trace>
+Kernel PickRows(CombineRows rows) {
+  switch (rows) {
+    case CombineRows::kChoices:
+      return Combine<Codec, CombineRows::kChoices, Trace>;
+    case CombineRows::kSums:
+      return Combine<Codec, CombineRows::kSums, Trace>;
+    case CombineRows::kReduced:
+      break;
   }
-  return traced ? Combine<device::Bf16Codec, device::Tracer>
-                : Combine<device::Bf16Codec, device::NoTracer>;
+  return Combine<Codec, CombineRows::kReduced, Trace>;
+}
+
+Kernel PickKernel(const CombineVariant& variant) {
+  if (variant.fp16) {
+    return variant.traced ? PickRows<device::Fp16Codec, device::Tracer>(variant.rows)
+                          : PickRows<device::Fp16Codec, device::NoTracer>(variant.rows);
+  }
+  return variant.traced ? PickRows<device::Bf16Codec, device::Tracer>(variant.rows)
+                        : PickRows<device::Bf16Codec, device::NoTracer>(variant.rows);
 }
 
 }  // namespace
 
-hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
+hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream) {
   CombineParams p = params;
   void* args[] = {&p};
-  return hipLaunchCooperativeKernel(PickKernel(fp16, traced),
-                                    dim3(static_cast<unsigned>(shape.blocks)),
+  return hipLaunchCooperativeKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
                                     dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
 }
 
-hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(fp16, traced),
-                                                      shape.threads, 0);
+hipError_t CombineBlocksPerUnit(const CombineVariant& variant, const LaunchShape& shape,
+                                int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(variant), shape.threads,
+                                                      0);
 }
 
 }  // namespace octet::high_throughput

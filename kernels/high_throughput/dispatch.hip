@@ -49,6 +49,10 @@ using device::StoreRelaxed;
 using device::Vec16;
 using device::Wave;
 
+// Vectors of a row that a lane has in flight, beside all that it must know of a token's places: more
+// do not fit into the registers of kMaxThreads threads.
+constexpr int kRowUnroll = 4;
+
 // Choices whose places within the block's share are worked out at a time.
 constexpr int kTileChoices = 256;
 
@@ -422,17 +426,17 @@ __device__ Route FinishRoute(const DispatchParams& p, const PlaceShared& s, uint
 template <typename To>
 __device__ __forceinline__ void WaveCopyRowToMany(const Vec16* src, int vecs, int n, To to) {
   const int step = device::kWaveSize;
-  for (int chunk = 0; chunk < vecs; chunk += device::kCopyUnroll * step) {
+  for (int chunk = 0; chunk < vecs; chunk += kRowUnroll * step) {
     const int first = chunk + Lane();
-    Vec16 v[device::kCopyUnroll];
+    Vec16 v[kRowUnroll];
 #pragma unroll
-    for (int u = 0; u < device::kCopyUnroll; ++u) {
+    for (int u = 0; u < kRowUnroll; ++u) {
       if (first + u * step < vecs) v[u] = device::LoadStream(src + first + u * step);
     }
     for (int i = 0; i < n; ++i) {
       Vec16* dst = to(i);
 #pragma unroll
-      for (int u = 0; u < device::kCopyUnroll; ++u) {
+      for (int u = 0; u < kRowUnroll; ++u) {
         if (first + u * step < vecs) device::StoreStream(dst + first + u * step, v[u]);
       }
     }

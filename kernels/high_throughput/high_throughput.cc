@@ -164,7 +164,9 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.token_major =
       config.output == Output::kDeduplicated || config.duplicates == Duplicates::kIndex;
   layout.pull = config.combine_method == CombineMethod::kPull;
-  layout.in_place = !layout.token_major && config.dispatch_format == DispatchFormat::kSame;
+  // Where rows of both ways have the same places, experts may work in place.
+  layout.pull_by_token =
+      per_rank && (layout.token_major || config.dispatch_format != DispatchFormat::kSame);
 
   const auto ranks = static_cast<size_t>(num_ranks);
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
@@ -180,10 +182,9 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.control_bytes = heap.end();
   const size_t combine_row_bytes = static_cast<size_t>(layout.combine_vecs) * kVecBytes;
   const size_t received_bytes = capacity * static_cast<size_t>(layout.row_vecs) * kVecBytes;
-  const size_t pulled_rows = !layout.pull ? 0
-                             : per_rank && !layout.in_place
-                                 ? ranks * tokens
-                                 : static_cast<size_t>(layout.max_rows());
+  const size_t pulled_rows = !layout.pull           ? 0
+                             : layout.pull_by_token ? ranks * tokens
+                                                    : static_cast<size_t>(layout.max_rows());
   layout.rows = heap.Place(std::max(received_bytes, pulled_rows * combine_row_bytes));
   layout.scales = heap.Place(capacity * static_cast<size_t>(layout.scale_words) * sizeof(uint32_t));
   layout.combine_rows = heap.Place(
@@ -262,8 +263,7 @@ absl::Status HighThroughput::ChooseShape() {
   int dispatch_blocks = 0;
   int combine_blocks = 0;
   OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(traced, shape_, &dispatch_blocks));
-  OCTET_RETURN_IF_GPU_ERROR(
-      CombineBlocksPerUnit(config_.dtype == DType::kFloat16, traced, shape_, &combine_blocks));
+  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(Variant(), shape_, &combine_blocks));
   if (tuning.blocks == 0) {
     tuning.blocks = gpu.num_compute_units;
     if (config_.max_blocks > 0) tuning.blocks = std::min(tuning.blocks, config_.max_blocks);
@@ -271,6 +271,15 @@ absl::Status HighThroughput::ChooseShape() {
   shape_.blocks = tuning.blocks;
   return CheckResident("high_throughput", shape_, std::min(dispatch_blocks, combine_blocks),
                        gpu.num_compute_units);
+}
+
+CombineVariant HighThroughput::Variant() const {
+  const bool per_rank = config_.combine_order == CombineOrder::kPerRank;
+  return {.fp16 = config_.dtype == DType::kFloat16,
+          .traced = options_.trace != nullptr,
+          .rows = config_.output == Output::kDeduplicated ? CombineRows::kReduced
+                  : per_rank                              ? CombineRows::kSums
+                                                          : CombineRows::kChoices};
 }
 
 absl::Status HighThroughput::AllocateKept(Rank& rank, RankState& mine) const {
@@ -611,8 +620,6 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
   }
   CombineParams params = {};
   params.common = Common(rank, handle.layout, phases, config_.tuning.combine_send_waves);
-  params.per_rank = config_.combine_order == CombineOrder::kPerRank;
-  params.reduced = reduced;
   params.expert_out = args.expert_out;
   params.expert_scale = args.expert_scale;
   params.topk_weights = handle.topk_weights;
@@ -620,8 +627,7 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
   params.num_tokens = handle.num_tokens;
   params.y = args.y;
   const auto launch = [&] {
-    return OCTET_GPU(LaunchCombine(params, config_.dtype == DType::kFloat16,
-                                   options_.trace != nullptr, shape_, rank.stream()));
+    return OCTET_GPU(LaunchCombine(params, Variant(), shape_, rank.stream()));
   };
   return phases == Phases::kReceive ? launch() : rank.CoordinatedLaunch(launch);
 }

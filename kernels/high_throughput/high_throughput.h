@@ -77,6 +77,7 @@ class HighThroughput final : public ExpertParallel, private NodeClient {
   absl::Status Init();
   absl::Status ChooseShape();
   absl::Status InitRank(Rank& rank);
+  CombineVariant Variant() const;
   absl::Status AllocateKept(Rank& rank, RankState& mine) const;
   absl::Status ResetControl(Rank& rank, uint64_t epoch);
 

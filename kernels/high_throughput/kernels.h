@@ -86,10 +86,15 @@ struct DispatchParams {
   float* recv_topk_weights;  // [R·M][K]
 };
 
+// Which rows go home.
+enum class CombineRows {
+  kChoices,  // one for each choice: CombineOrder::kFlat
+  kSums,     // one for each token and rank, summed on the way: CombineOrder::kPerRank
+  kReduced,  // the same, where expert_out has those sums already
+};
+
 struct CombineParams {
   CommonParams common;
-  bool per_rank;  // CombineOrder::kPerRank
-  bool reduced;   // expert_out has one row for each token, weighted and summed by the caller
   // Read by the senders.
   const void* expert_out;     // [rows][H]
   const float* expert_scale;  // [L] or nullptr
@@ -108,9 +113,16 @@ hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const Launc
                           hipStream_t stream);
 hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
 
-hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
+// One kernel for each: together they would not fit into the registers.
+struct CombineVariant {
+  bool fp16;
+  bool traced;
+  CombineRows rows;
+};
+hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream);
-hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks);
+hipError_t CombineBlocksPerUnit(const CombineVariant& variant, const LaunchShape& shape,
+                                int* blocks);
 
 }  // namespace octet::high_throughput
 

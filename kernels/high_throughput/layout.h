@@ -117,7 +117,7 @@ struct Layout {
   int packet_bytes;
   int expert_alignment;  // rows
   bool pull;             // CombineMethod::kPull
-  bool in_place;         // a row to be pulled has the place of the received row of its choice
+  bool pull_by_token;    // which row waits where: PulledRow
   bool token_major;      // rows lie by (source, token), each once; else by (expert, source, token)
 
   size_t counts;
@@ -172,12 +172,11 @@ struct Layout {
   __host__ __device__ uint32_t* Scales(char* base, int row) const {
     return reinterpret_cast<uint32_t*>(base + scales) + static_cast<size_t>(row) * scale_words;
   }
-  // Of kPull. `choice_row`: of the first of the choices that the row is of, `token_row`: first slot
-  // of the source + slot.
-  __host__ __device__ char* PulledRow(char* base, bool per_rank, int choice_row,
-                                      int token_row) const {
-    const int row = per_rank && !in_place ? token_row : choice_row;
-    return base + rows + static_cast<size_t>(row) * combine_vecs * kVecBytes;
+  // Of kPull. `choice_row`: of the first of the choices that the row is of; `token_row`: the slot,
+  // counted over all sources.
+  __host__ __device__ char* PulledRow(char* base, int choice_row, int token_row) const {
+    return base + rows +
+           static_cast<size_t>(pull_by_token ? token_row : choice_row) * combine_vecs * kVecBytes;
   }
   __host__ __device__ char* CombineRow(char* base, int token, int slot) const {
     return base + combine_rows +
