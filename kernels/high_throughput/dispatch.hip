@@ -433,6 +433,7 @@ __device__ __forceinline__ void WaveCopyRowToMany(const Vec16* src, int vecs, in
     for (int u = 0; u < kRowUnroll; ++u) {
       if (first + u * step < vecs) v[u] = device::LoadStream(src + first + u * step);
     }
+#pragma unroll 1
     for (int i = 0; i < n; ++i) {
       Vec16* dst = to(i);
 #pragma unroll
