@@ -120,6 +120,7 @@ std::vector<StepResult> Steps(double us, int64_t wrong) {
     for (int r = 0; r < 2; ++r) {
       RankStepResult rank;
       rank.logical_bytes = 4'000'000;
+      rank.dispatch_logical_bytes = 2'000'000;
       rank.dispatch_wire_bytes = r == 0 ? 1'000'000 : 3'000'000;
       rank.wire_bytes = rank.dispatch_wire_bytes + 1'000'000;
       rank.all_us = us * factor / (r + 1);

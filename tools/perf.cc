@@ -26,12 +26,12 @@ Sample SampleOf(const RankStepResult& rank, PerfKind kind) {
   switch (kind) {
     case PerfKind::kDispatch:
       return {.us = rank.call_us[static_cast<size_t>(Call::kDispatch)],
-              .logical_bytes = rank.logical_bytes / 2,
+              .logical_bytes = rank.dispatch_logical_bytes,
               .wire_bytes = rank.dispatch_wire_bytes,
               .wrong = verification.wrong_rows};
     case PerfKind::kCombine:
       return {.us = rank.call_us[static_cast<size_t>(Call::kCombine)],
-              .logical_bytes = rank.logical_bytes / 2,
+              .logical_bytes = rank.logical_bytes - rank.dispatch_logical_bytes,
               .wire_bytes = rank.wire_bytes - rank.dispatch_wire_bytes,
               .wrong = verification.wrong_tokens};
     case PerfKind::kBoth:

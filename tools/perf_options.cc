@@ -31,13 +31,45 @@ ABSL_DECLARE_FLAG(std::string, strategy);
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 31> kPerfFlags = {
-    "begin",        "end",         "step",      "factor",     "iters",      "warmup",
-    "check_steps",  "dtype",       "ranks",     "timeout",    "json",       "strategy",
-    "experts",      "topk",        "hidden",    "drop",       "routing",    "expert",
-    "fuse_expert",  "seed",        "slots",     "flags",      "align",      "blocks",
-    "waves",        "send_blocks", "row_parts", "max_blocks", "send_waves", "combine_send_waves",
-    "combine_order"};
+constexpr std::array<absl::string_view, 39> kPerfFlags = {"begin",
+                                                          "end",
+                                                          "step",
+                                                          "factor",
+                                                          "iters",
+                                                          "warmup",
+                                                          "check_steps",
+                                                          "dtype",
+                                                          "ranks",
+                                                          "timeout",
+                                                          "json",
+                                                          "strategy",
+                                                          "experts",
+                                                          "topk",
+                                                          "hidden",
+                                                          "drop",
+                                                          "routing",
+                                                          "expert",
+                                                          "fuse_expert",
+                                                          "seed",
+                                                          "slots",
+                                                          "flags",
+                                                          "align",
+                                                          "blocks",
+                                                          "waves",
+                                                          "send_blocks",
+                                                          "row_parts",
+                                                          "max_blocks",
+                                                          "send_waves",
+                                                          "combine_send_waves",
+                                                          "combine_order",
+                                                          "combine_method",
+                                                          "format",
+                                                          "scales",
+                                                          "received",
+                                                          "duplicates",
+                                                          "expert_alignment",
+                                                          "host_totals",
+                                                          "cached"};
 
 constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
                                                         {'e', "end"},
@@ -141,6 +173,11 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
   common.timeout = absl::Seconds(timeout);
   OCTET_ASSIGN_OR_RETURN(const std::vector<int> sizes, ParseSizes(line, common));
   perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
+  // What only one strategy can do is checked against that one.
+  if (const absl::StatusOr<Strategy> only = ParseStrategy(absl::GetFlag(FLAGS_strategy));
+      only.ok()) {
+    common.config.strategy = *only;
+  }
   for (const int tokens : sizes) {
     RunOptions& options = perf.shapes.emplace_back(common);
     WorkloadSpec& spec = options.workload;
@@ -149,6 +186,7 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
       spec.tokens.assign(static_cast<size_t>(spec.num_ranks), tokens);
     }
     OCTET_RETURN_IF_ERROR(CompleteOptions(options));
+    if (perf.check_steps > 0) OCTET_RETURN_IF_ERROR(CheckVerifiable(options.config));
   }
   if (!perf.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(perf.json));
   return perf;

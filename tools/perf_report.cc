@@ -22,7 +22,7 @@ constexpr double kPercent = 100;
 // What comes before the three groups of columns: tokens, hidden, topk, experts, type, strategy,
 // blocks.
 std::string Left(const std::array<std::string, 7>& cells) {
-  return absl::StrFormat("%8s%7s%6s%8s%6s%13s%7s", cells[0], cells[1], cells[2], cells[3], cells[4],
+  return absl::StrFormat("%8s%7s%6s%8s%6s%17s%7s", cells[0], cells[1], cells[2], cells[3], cells[4],
                          cells[5], cells[6]);
 }
 
@@ -31,7 +31,7 @@ std::string Group(const std::array<std::string, 7>& cells) {
   return absl::StrFormat("%10s%9s%6s%8s%8s%6s%7s", cells[0], cells[1], cells[2], cells[3], cells[4],
                          cells[5], cells[6]);
 }
-constexpr int kLeftWidth = 55;
+constexpr int kLeftWidth = 59;
 constexpr int kGroupWidth = 54;
 
 std::string Centered(absl::string_view text, int width) {

@@ -60,6 +60,18 @@ ABSL_FLAG(int32_t, send_waves, 0,
 ABSL_FLAG(int32_t, combine_send_waves, 0, "the same in combine");
 ABSL_FLAG(std::string, combine_order, "auto",
           "how a token's outputs are added: flat (by k), per_rank, or auto: the strategy's own");
+ABSL_FLAG(std::string, combine_method, "auto", "how rows come home: push, pull or auto");
+ABSL_FLAG(
+    std::string, format, "same",
+    "what travels in dispatch: same (rows of the dtype) or fp8 (with scales of 128 columns);\n"
+    "with fp8, rows once, or deduplicated rows experts do nothing: needs --check=false");
+ABSL_FLAG(std::string, scales, "float32", "of fp8: float32 or ue8m0");
+ABSL_FLAG(std::string, received, "packed", "rows by expert (packed) or by token (deduplicated)");
+ABSL_FLAG(std::string, duplicates, "fill",
+          "of a token's several experts on a rank: rows are copied (fill) or indexed (index)");
+ABSL_FLAG(int32_t, expert_alignment, 1, "rows that each expert's first row is a multiple of");
+ABSL_FLAG(bool, host_totals, false, "dispatch tells the host how much is received");
+ABSL_FLAG(bool, cached, false, "dispatch uses a layout made before: high_throughput");
 ABSL_FLAG(int32_t, row_parts, 0, "pieces that a row is sent in; 0: the strategy's choice");
 ABSL_FLAG(int32_t, heap_mb, 0, "MiB of symmetric heap on every GPU; 0: as many as are needed");
 ABSL_FLAG(int32_t, timeout_ms, 0,
@@ -81,15 +93,50 @@ ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 36> kRunFlags = {
-    "ranks",        "workload",    "soak",       "experts",     "topk",
-    "hidden",       "max_tokens",  "tokens",     "dtype",       "strategy",
-    "routing",      "drop",        "expert",     "fuse_expert", "seed",
-    "iters",        "warmup",      "check",      "slots",       "flags",
-    "blocks",       "send_blocks", "waves",      "row_parts",   "heap_mb",
-    "timeout_ms",   "align",       "schedule",   "ceilings",    "dump",
-    "json",         "trace",       "max_blocks", "send_waves",  "combine_send_waves",
-    "combine_order"};
+constexpr std::array<absl::string_view, 44> kRunFlags = {"ranks",
+                                                         "workload",
+                                                         "soak",
+                                                         "experts",
+                                                         "topk",
+                                                         "hidden",
+                                                         "max_tokens",
+                                                         "tokens",
+                                                         "dtype",
+                                                         "strategy",
+                                                         "routing",
+                                                         "drop",
+                                                         "expert",
+                                                         "fuse_expert",
+                                                         "seed",
+                                                         "iters",
+                                                         "warmup",
+                                                         "check",
+                                                         "slots",
+                                                         "flags",
+                                                         "blocks",
+                                                         "send_blocks",
+                                                         "waves",
+                                                         "row_parts",
+                                                         "heap_mb",
+                                                         "timeout_ms",
+                                                         "align",
+                                                         "schedule",
+                                                         "ceilings",
+                                                         "dump",
+                                                         "json",
+                                                         "trace",
+                                                         "max_blocks",
+                                                         "send_waves",
+                                                         "combine_send_waves",
+                                                         "combine_order",
+                                                         "combine_method",
+                                                         "format",
+                                                         "scales",
+                                                         "received",
+                                                         "duplicates",
+                                                         "expert_alignment",
+                                                         "host_totals",
+                                                         "cached"};
 
 // What a workload of its own says, so that flags must not.
 constexpr std::array<absl::string_view, 12> kShapeFlags = {
@@ -144,6 +191,17 @@ constexpr std::array<Choice<CombineOrder>, 3> kCombineOrders = {
     {{"auto", CombineOrder::kAuto},
      {"flat", CombineOrder::kFlat},
      {"per_rank", CombineOrder::kPerRank}}};
+constexpr std::array<Choice<CombineMethod>, 3> kCombineMethods = {{{"auto", CombineMethod::kAuto},
+                                                                   {"push", CombineMethod::kPush},
+                                                                   {"pull", CombineMethod::kPull}}};
+constexpr std::array<Choice<DispatchFormat>, 2> kFormats = {
+    {{"same", DispatchFormat::kSame}, {"fp8", DispatchFormat::kFp8}}};
+constexpr std::array<Choice<ScaleFormat>, 2> kScales = {
+    {{"float32", ScaleFormat::kFloat32}, {"ue8m0", ScaleFormat::kUe8m0}}};
+constexpr std::array<Choice<Output>, 2> kOutputs = {
+    {{"packed", Output::kPackedExperts}, {"deduplicated", Output::kDeduplicated}}};
+constexpr std::array<Choice<Duplicates>, 2> kDuplicates = {
+    {{"fill", Duplicates::kFill}, {"index", Duplicates::kIndex}}};
 constexpr std::array<Choice<Flags>, 2> kFlags = {
     {{"token", Flags::kToken}, {"source", Flags::kSource}}};
 
@@ -255,6 +313,20 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.config.max_blocks = absl::GetFlag(FLAGS_max_blocks);
   OCTET_ASSIGN_OR_RETURN(options.config.combine_order, Choose(kCombineOrders, "combine_order",
                                                               absl::GetFlag(FLAGS_combine_order)));
+  EpConfig& config = options.config;
+  OCTET_ASSIGN_OR_RETURN(config.combine_method, Choose(kCombineMethods, "combine_method",
+                                                       absl::GetFlag(FLAGS_combine_method)));
+  OCTET_ASSIGN_OR_RETURN(config.dispatch_format,
+                         Choose(kFormats, "format", absl::GetFlag(FLAGS_format)));
+  OCTET_ASSIGN_OR_RETURN(config.scale_format,
+                         Choose(kScales, "scales", absl::GetFlag(FLAGS_scales)));
+  OCTET_ASSIGN_OR_RETURN(config.output,
+                         Choose(kOutputs, "received", absl::GetFlag(FLAGS_received)));
+  OCTET_ASSIGN_OR_RETURN(config.duplicates,
+                         Choose(kDuplicates, "duplicates", absl::GetFlag(FLAGS_duplicates)));
+  config.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
+  config.host_totals = absl::GetFlag(FLAGS_host_totals);
+  options.cached = absl::GetFlag(FLAGS_cached);
   options.dump = absl::GetFlag(FLAGS_dump);
   options.json = absl::GetFlag(FLAGS_json);
   options.trace = absl::GetFlag(FLAGS_trace);
@@ -351,7 +423,10 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
   } else {
     return absl::InvalidArgumentError(absl::StrCat("--workload=", workload, " is not challenge"));
   }
-  for (RunOptions& options : shapes) OCTET_RETURN_IF_ERROR(CompleteOptions(options));
+  for (RunOptions& options : shapes) {
+    OCTET_RETURN_IF_ERROR(CompleteOptions(options));
+    if (options.check) OCTET_RETURN_IF_ERROR(CheckVerifiable(options.config));
+  }
   for (const std::string& file : {common.json, common.trace}) {
     if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
   }
@@ -375,6 +450,19 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
   options.json = absl::GetFlag(FLAGS_json);
   if (!options.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(options.json));
   return options;
+}
+
+bool HasExperts(const EpConfig& config) {
+  return config.dispatch_format == DispatchFormat::kSame &&
+         config.output == Output::kPackedExperts && config.duplicates == Duplicates::kFill;
+}
+
+absl::Status CheckVerifiable(const EpConfig& config) {
+  if (HasExperts(config) && config.expert_alignment == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "steps with --format=fp8, --duplicates=index, --received=deduplicated or --expert_alignment "
+      "are "
+      "timed but not verified: --check=false (run) or --check_steps=0 (perf) is needed");
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {

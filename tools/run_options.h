@@ -40,6 +40,7 @@ struct RunOptions {
   int iters = 0;
   int warmup = 0;
   bool check = true;
+  bool cached = false;  // steps use a layout that was made before they are timed
   Align align = Align::kHost;
   absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
   bool ceilings = false;                          // measure them beside the run
@@ -78,6 +79,13 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
 
 // The configuration that goes with options.workload, and whether all fits together.
 absl::Status CompleteOptions(RunOptions& options);
+
+// Whether the stand-in for experts can work on what is received: rows of the dtype, one for each
+// choice.
+bool HasExperts(const EpConfig& config);
+
+// kInvalidArgument if steps of this configuration cannot be held against the reference.
+absl::Status CheckVerifiable(const EpConfig& config);
 
 // Factors of all experts, [E].
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);

@@ -28,6 +28,7 @@ struct StepRunner::RankState {
   }
 
   DeviceMemory x;             // [M][H]
+  DeviceMemory x_scales;      // [M][scale words]
   DeviceMemory topk_idx;      // [M][K]
   DeviceMemory topk_weights;  // [M][K]
   DeviceMemory y;             // [M][H]
@@ -36,6 +37,7 @@ struct StepRunner::RankState {
   PinnedMemory staging;
   std::array<hipEvent_t, kNumPhases + 1> events = {};  // the start, and the end of each phase
   Received received;                                   // of the last step
+  DispatchHandle cached;                               // with RunOptions::cached
   std::chrono::steady_clock::time_point start;
   std::chrono::steady_clock::time_point stop;
 };
@@ -54,6 +56,7 @@ StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options
       config_(ep.config()),
       expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
       row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes),
+      has_experts_(HasExperts(config_)),
       check_(options.check) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
 }
@@ -71,12 +74,22 @@ absl::Status StepRunner::InitRank(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(mine.topk_weights, DeviceMemory::Allocate(choices * sizeof(float)));
   const size_t scale_bytes = static_cast<size_t>(num_local) * sizeof(float);
   OCTET_ASSIGN_OR_RETURN(mine.expert_scale, DeviceMemory::Allocate(scale_bytes));
-  if (!options_.fuse_expert) {
-    const size_t most_rows = static_cast<size_t>(rank.num_ranks()) * tokens *
-                             static_cast<size_t>(std::min(config_.topk, num_local));
+  OCTET_ASSIGN_OR_RETURN(
+      mine.x_scales, DeviceMemory::Allocate(tokens * static_cast<size_t>(config_.scale_words()) *
+                                            sizeof(uint32_t)));
+  if (!options_.fuse_expert || !has_experts_) {
+    const size_t most_rows =
+        static_cast<size_t>(rank.num_ranks()) * tokens *
+            static_cast<size_t>(std::min(config_.topk, num_local)) +
+        static_cast<size_t>(num_local) * static_cast<size_t>(config_.expert_alignment);
     OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(most_rows * row_bytes_));
   }
   OCTET_ASSIGN_OR_RETURN(mine.staging, PinnedMemory::Allocate(std::max(kStagingBytes, row_bytes_)));
+  for (const DeviceMemory* memory : {&mine.x_scales, &mine.expert_out}) {
+    if (memory->bytes() == 0) continue;
+    OCTET_RETURN_IF_GPU_ERROR(
+        hipMemsetAsync(memory->as<void>(), 0, memory->bytes(), rank.stream()));
+  }
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
   OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(
       mine.expert_scale.as<void>(), &expert_scale_[static_cast<size_t>(rank.rank() * num_local)],
@@ -102,14 +115,14 @@ absl::Status StepRunner::Upload(Rank& rank, const RankInput& input, int64_t rows
                                input.topk_weights.size() * sizeof(float)));
   OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * kElementBytes));
   OCTET_RETURN_IF_ERROR(ep_.Poison(rank, static_cast<int>(rows)));
-  if (!options_.fuse_expert) {
+  if (!options_.fuse_expert && has_experts_) {
     OCTET_RETURN_IF_ERROR(poison(mine.expert_out, static_cast<size_t>(rows) * row_bytes_));
   }
   return rank.Synchronize();
 }
 
 absl::Status StepRunner::LaunchExpert(Rank& rank, const Received& received) {
-  if (options_.fuse_expert) return absl::OkStatus();
+  if (options_.fuse_expert || !has_experts_) return absl::OkStatus();
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   return PointwiseExpert(rank, config_, received, mine.expert_scale.as<float>(),
                          mine.expert_out.as<void>());
@@ -121,15 +134,21 @@ absl::Status StepRunner::RecordStart(Rank& rank, size_t event) {
   return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
 }
 
+DispatchArgs StepRunner::DispatchArgsOf(const RankState& mine, const RankInput& input) const {
+  return {.x = mine.x.as<void>(),
+          .topk_idx = mine.topk_idx.as<int32_t>(),
+          .topk_weights = mine.topk_weights.as<float>(),
+          .num_tokens = input.num_tokens,
+          .x_scales = config_.scale_words() > 0 ? mine.x_scales.as<void>() : nullptr};
+}
+
 absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const DispatchArgs dispatch = {.x = mine.x.as<void>(),
-                                 .topk_idx = mine.topk_idx.as<int32_t>(),
-                                 .topk_weights = mine.topk_weights.as<float>(),
-                                 .num_tokens = input.num_tokens};
+  DispatchArgs dispatch = DispatchArgsOf(mine, input);
+  if (options_.cached) dispatch.cached = &mine.cached;
   const auto combine_of = [&](const Received& received) {
     CombineArgs combine = {.expert_out = mine.expert_out.as<void>(), .y = mine.y.as<void>()};
-    if (options_.fuse_expert) {
+    if (options_.fuse_expert && has_experts_) {
       combine.expert_out = received.x;
       combine.expert_scale = mine.expert_scale.as<float>();
     }
@@ -232,9 +251,12 @@ absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verificati
     }
     return absl::OkStatus();
   };
-  OCTET_RETURN_IF_ERROR(for_rows(
-      mine.received.x, dispatch.num_rows(),
-      [&](size_t first, absl::Span<const uint16_t> rows) { dispatch.CheckRows(first, rows); }));
+  // Those that are pulled from the memory they came to are gone.
+  if (config_.combine_method != CombineMethod::kPull) {
+    OCTET_RETURN_IF_ERROR(for_rows(
+        mine.received.x, dispatch.num_rows(),
+        [&](size_t first, absl::Span<const uint16_t> rows) { dispatch.CheckRows(first, rows); }));
+  }
   verification.Add(dispatch.result());
   const auto topk = static_cast<size_t>(config_.topk);
   return for_rows(mine.y.as<void>(), static_cast<size_t>(input.num_tokens),
@@ -269,7 +291,10 @@ void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
       ++ranks[destination].rows_received;
       const size_t token = i / topk + 1;
       if (std::exchange(last_token[destination], token) == token) continue;
-      ranks[destination].logical_bytes += 2 * static_cast<int64_t>(row_bytes_);
+      const size_t there = config_.dispatch_row_bytes() +
+                           static_cast<size_t>(config_.scale_words()) * sizeof(uint32_t);
+      ranks[destination].dispatch_logical_bytes += static_cast<int64_t>(there);
+      ranks[destination].logical_bytes += static_cast<int64_t>(there + row_bytes_);
     }
   }
 }
@@ -279,6 +304,12 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
   OCTET_RETURN_IF_ERROR(Upload(rank, input, result.rows_received));
+  if (options_.cached) {
+    OCTET_ASSIGN_OR_RETURN(const Received received,
+                           ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
+    mine.cached = received.handle;
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  }
   OCTET_RETURN_IF_ERROR(rank.Barrier());
   mine.start = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(Launch(rank, input, form));

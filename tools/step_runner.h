@@ -45,6 +45,7 @@ struct RankStepResult {
   // each token once, its own included, and the same again on the way back. Wire: what it stores
   // into other GPUs in dispatch, and they into it in combine.
   int64_t logical_bytes = 0;
+  int64_t dispatch_logical_bytes = 0;
   int64_t wire_bytes = 0;
   int64_t dispatch_wire_bytes = 0;               // of wire_bytes; the others are combine's
   double all_us = 0;                             // device events around all launches
@@ -99,6 +100,7 @@ class StepRunner {
   absl::Status InitRank(Rank& rank);
   absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
   absl::Status Upload(Rank& rank, const RankInput& input, int64_t rows);
+  DispatchArgs DispatchArgsOf(const RankState& mine, const RankInput& input) const;
   absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
   // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
   absl::Status RecordStart(Rank& rank, size_t event);
@@ -114,7 +116,10 @@ class StepRunner {
   const RunOptions options_;
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
-  const size_t row_bytes_;
+  const size_t row_bytes_;                 // of x, y and expert outputs
+  // Whether the stand-in can work on what is received: rows of the dtype, one for each choice. If
+  // not, experts do nothing, outputs are zeros, and nothing but times is to be learned.
+  const bool has_experts_;
   bool check_;
   std::vector<std::unique_ptr<RankState>> ranks_;
 };
