@@ -66,12 +66,75 @@ TEST(EpConfigTest, EachFieldIsNamedWithItsValue) {
 }
 
 TEST(EpConfigTest, StrategyNamesParseBack) {
-  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect}) {
+  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput}) {
     const absl::StatusOr<Strategy> parsed = ParseStrategy(StrategyName(strategy));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, strategy);
   }
   EXPECT_FALSE(ParseStrategy("Direct").ok());
+}
+
+TEST(EpConfigTest, WhatOnlyHighThroughputCanDo) {
+  EpConfig config = Good();
+  config.strategy = Strategy::kHighThroughput;
+  config.dispatch_format = DispatchFormat::kFp8;
+  config.expert_alignment = 128;
+  config.combine_order = CombineOrder::kFlat;
+  config.combine_method = CombineMethod::kPull;
+  config.host_totals = true;
+  EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
+  config.strategy = Strategy::kDirect;
+  ExpectRefused(config, 8, "by push only");
+  config.combine_method = CombineMethod::kAuto;
+  ExpectRefused(config, 8, "need the strategy high_throughput");
+  config = Good();
+  config.combine_order = CombineOrder::kPerRank;
+  ExpectRefused(config, 8, "order flat");
+}
+
+TEST(EpConfigTest, WhatHighThroughputCannotDo) {
+  EpConfig good = Good();
+  good.strategy = Strategy::kHighThroughput;
+  EpConfig config = good;
+  config.slots = Slots::kAtomic;
+  ExpectRefused(config, 8, "slots by prefix sums");
+  config = good;
+  config.dispatch_format = DispatchFormat::kBytes;
+  ExpectRefused(config, 8, "row_bytes is 0; it must be from 16");
+  config.row_bytes = 24;
+  ExpectRefused(config, 8, "24 bytes; they must be a multiple of 16");
+  config = good;
+  config.dispatch_format = DispatchFormat::kFp8;
+  config.hidden = 1032;
+  ExpectRefused(config, 8, "1032 bytes; they must be a multiple of 16");
+  config = good;
+  config.output = Output::kDeduplicated;
+  config.combine_order = CombineOrder::kFlat;
+  ExpectRefused(config, 8, "must be per_rank");
+  config.combine_order = CombineOrder::kAuto;
+  config.expert_alignment = 8;
+  ExpectRefused(config, 8, "neither duplicates nor an expert_alignment");
+  config = good;
+  config.expert_alignment = 0;
+  ExpectRefused(config, 8, "expert_alignment is 0");
+  config = good;
+  config.kept_layouts = 0;
+  ExpectRefused(config, 8, "kept_layouts is 0");
+  config = good;
+  config.max_blocks = 8;
+  config.tuning.blocks = 9;
+  ExpectRefused(config, 8, "max_blocks is 8, with blocks 9");
+}
+
+TEST(EpConfigTest, AutomaticChoices) {
+  EpConfig config = Good();
+  EXPECT_EQ(WithAutoChosen(config, 8).strategy, Strategy::kDirect);
+  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kFlat);
+  config.strategy = Strategy::kHighThroughput;
+  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kPerRank);
+  EXPECT_EQ(WithAutoChosen(config, 8).combine_method, CombineMethod::kPush);
+  config.output = Output::kDeduplicated;  // as much again as is received would be too much
+  EXPECT_EQ(WithAutoChosen(config, 8).combine_method, CombineMethod::kPull);
 }
 
 }  // namespace

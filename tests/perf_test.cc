@@ -180,7 +180,7 @@ TEST(PerfTable, LinesUpWithItsHead) {
   const Ceilings ceilings = {.all_to_all_gbps = 400};
   const std::string line = PerfLine(Row(128, 0), ceilings);
   EXPECT_EQ(line,
-            "     128   7168     8     256  bf16       direct    264"
+            "     128   7168     8     256  bf16           direct    264"
             "      20.0     30.0  70.7   133.3   200.0  50.0      0"
             "      40.0     60.0  70.7    66.7    33.3   8.3      0"
             "     200.0    300.0  70.7    26.7    26.7   6.7      0\n");

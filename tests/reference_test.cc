@@ -119,6 +119,26 @@ TEST_F(ReferenceTest, ProductAndSumAreRoundedSeparately) {
   EXPECT_EQ(ReferenceCombine(config_, 2, input, {1.0F, y1, 1.0F, 1.0F})[0], 0);
 }
 
+// Per rank: 1 + 2^-8 does not survive the rounding of its rank's sum to bf16, which the flat order
+// does not have.
+TEST_F(ReferenceTest, PerRankSumsAreRoundedBeforeTheyAreAdded) {
+  config_.topk = 3;
+  config_.num_experts = 4;
+  const std::vector<uint16_t> x(8, BitsFromFloat(config_.dtype, 1.0F));
+  const std::vector<float> weights = {1.0F, -1.0F, std::ldexp(1.0F, -8)};
+  const std::vector<int32_t> idx = {0, 2, 1};  // ranks 0, 1, 0
+  const RankInput input{1, x, idx, weights};
+  const std::vector<float> scale(4, 1.0F);
+  config_.combine_order = CombineOrder::kFlat;
+  EXPECT_EQ(FloatFromBits(config_.dtype, ReferenceCombine(config_, 2, input, scale)[0]),
+            std::ldexp(1.0F, -8));
+  config_.combine_order = CombineOrder::kPerRank;
+  EXPECT_EQ(FloatFromBits(config_.dtype, ReferenceCombine(config_, 2, input, scale)[0]), 0.0F);
+  const std::vector<uint16_t> bias(8, BitsFromFloat(config_.dtype, 3.0F));
+  EXPECT_EQ(FloatFromBits(config_.dtype, ReferenceCombine(config_, 2, input, scale, bias)[0]),
+            3.0F);
+}
+
 TEST(SameBitsTest, AnyNanEqualsAnyOther) {
   const std::vector<uint16_t> a = {0x7fff, 0x0000};
   const std::vector<uint16_t> b = {0xff81, 0x0000};

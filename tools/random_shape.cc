@@ -32,12 +32,13 @@ constexpr int64_t kBytesPerExpert = 16;
 
 constexpr size_t kGpuMemoryShare = 16;
 
-constexpr std::array<StrategyVariant, 5> kVariants = {{
+constexpr std::array<StrategyVariant, 6> kVariants = {{
     {Strategy::kAuto, Slots::kPrefix, Flags::kToken},
     {Strategy::kDirect, Slots::kPrefix, Flags::kToken},
     {Strategy::kDirect, Slots::kPrefix, Flags::kSource},
     {Strategy::kDirect, Slots::kAtomic, Flags::kToken},
     {Strategy::kDirect, Slots::kAtomic, Flags::kSource},
+    {Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken},
 }};
 
 // Draws of one shape.

@@ -34,11 +34,15 @@ namespace {
 constexpr absl::string_view kName = "trace";
 constexpr absl::string_view kDefaultOutput = "octet_trace.json";
 
-constexpr std::array<absl::string_view, 25> kTraceFlags = {
-    "output", "ranks",     "experts",    "topk",  "hidden", "max_tokens",  "tokens",
-    "dtype",  "strategy",  "routing",    "drop",  "expert", "fuse_expert", "seed",
-    "iters",  "warmup",    "check",      "slots", "flags",  "blocks",      "send_blocks",
-    "waves",  "row_parts", "timeout_ms", "align"};
+constexpr std::array<absl::string_view, 30> kTraceFlags = {
+    "output",        "ranks",         "experts",    "topk",
+    "hidden",        "max_tokens",    "tokens",     "dtype",
+    "strategy",      "routing",       "drop",       "expert",
+    "fuse_expert",   "seed",          "iters",      "warmup",
+    "check",         "slots",         "flags",      "blocks",
+    "send_blocks",   "waves",         "row_parts",  "timeout_ms",
+    "align",         "max_blocks",    "send_waves", "combine_send_waves",
+    "combine_order", "combine_method"};
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
