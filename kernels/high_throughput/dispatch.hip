@@ -49,8 +49,8 @@ using device::StoreRelaxed;
 using device::Vec16;
 using device::Wave;
 
-// Vectors of a row that a lane has in flight, beside all that it must know of a token's places: more
-// do not fit into the registers of kMaxThreads threads.
+// Vectors of a row that a lane has in flight, beside all that it must know of a token's places:
+// more do not fit into the registers of kMaxThreads threads.
 constexpr int kRowUnroll = 4;
 
 // Choices whose places within the block's share are worked out at a time.

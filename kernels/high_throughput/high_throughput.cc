@@ -193,10 +193,6 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   return layout;
 }
 
-HighThroughput::RankState::~RankState() {
-  if (totals != nullptr) (void)hipHostFree(totals);
-}
-
 absl::StatusOr<std::unique_ptr<ExpertParallel>> HighThroughput::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
   auto created = absl::WrapUnique(new HighThroughput(node, config, options));
@@ -336,12 +332,11 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
     OCTET_ASSIGN_OR_RETURN(mine.row_index, DeviceMemory::Allocate(rows * sizeof(int32_t)));
   }
   if (config_.host_totals) {
-    void* totals = nullptr;
-    const size_t bytes =
-        sizeof(HostTotals) + static_cast<size_t>(layout_.num_local_experts) * sizeof(int32_t);
-    OCTET_RETURN_IF_GPU_ERROR(hipHostMalloc(&totals, bytes, hipHostMallocDefault));
-    mine.totals = static_cast<HostTotals*>(totals);
-    mine.totals->epoch = 0;
+    OCTET_ASSIGN_OR_RETURN(
+        mine.totals,
+        PinnedMemory::Allocate(sizeof(HostTotals) +
+                               static_cast<size_t>(layout_.num_local_experts) * sizeof(int32_t)));
+    mine.totals.as<HostTotals>()->epoch = 0;
   }
   return ResetControl(rank, 1);
 }
@@ -593,7 +588,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchHandle& h
   params.scatter_idx = args.scatter_idx;
   params.num_tokens = args.num_tokens;
   params.before = mine.before.as<int32_t>();
-  params.totals = mine.totals;
+  params.totals = mine.totals.as<HostTotals>();
   params.sources = mine.sources.as<RowSource>();
   params.row_index = mine.row_index.as<int32_t>();
   params.recv_topk_idx = mine.recv_topk_idx.as<int32_t>();
@@ -644,16 +639,17 @@ absl::StatusOr<DispatchHandle> HighThroughput::BeginDispatch(Rank& rank, const D
       .topk_weights = args.topk_weights,
       .layout = fresh ? mine.layouts + 1 : args.cached->layout,
   };
-  const uint64_t totals_before = mine.totals != nullptr ? mine.totals->epoch : 0;
+  const uint64_t totals_before =
+      config_.host_totals ? mine.totals.as<HostTotals>()->epoch : uint64_t{0};
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, handle, args, phases));
   mine.calls = handle.call;
   if (fresh) mine.layouts = handle.layout;
-  if (mine.totals != nullptr) OCTET_RETURN_IF_ERROR(AwaitTotals(rank, totals_before));
+  if (config_.host_totals) OCTET_RETURN_IF_ERROR(AwaitTotals(rank, totals_before));
   return handle;
 }
 
 absl::Status HighThroughput::AwaitTotals(Rank& rank, uint64_t epoch_before) {
-  HostTotals* totals = ranks_[static_cast<size_t>(rank.rank())].totals;
+  auto* totals = ranks_[static_cast<size_t>(rank.rank())].totals.as<HostTotals>();
   Backoff backoff(true);
   while (std::atomic_ref(totals->epoch).load(std::memory_order_acquire) == epoch_before) {
     // A kernel that has ended without them has failed, and says why.
@@ -686,11 +682,12 @@ absl::StatusOr<Received> HighThroughput::ReceivedOn(Rank& rank, const DispatchHa
   received.row_index = mine.row_index.as<int32_t>();
   received.recv_topk_idx = mine.recv_topk_idx.as<int32_t>();
   received.recv_topk_weights = mine.recv_topk_weights.as<float>();
-  if (mine.totals != nullptr) {
-    received.num_rows = mine.totals->rows;
-    received.num_tokens = mine.totals->tokens;
-    received.host_expert_counts = absl::MakeConstSpan(
-        mine.totals->expert_counts, static_cast<size_t>(layout_.num_local_experts));
+  if (config_.host_totals) {
+    const auto* totals = mine.totals.as<HostTotals>();
+    received.num_rows = totals->rows;
+    received.num_tokens = totals->tokens;
+    received.host_expert_counts =
+        absl::MakeConstSpan(totals->expert_counts, static_cast<size_t>(layout_.num_local_experts));
   }
   return received;
 }

@@ -21,6 +21,7 @@
 #include "kernels/high_throughput/layout.h"
 #include "runtime/device_memory.h"
 #include "runtime/node.h"
+#include "runtime/pinned_memory.h"
 
 namespace octet::high_throughput {
 
@@ -53,8 +54,6 @@ class HighThroughput final : public ExpertParallel, private NodeClient {
   enum class Phases { kSend, kReceive, kBoth };
   // One rank's memory and where it stands.
   struct RankState {
-    ~RankState();
-
     DeviceMemory state;                     // State
     std::vector<DeviceMemory> kept_memory;  // of each layout that is kept
     std::vector<Kept> kept;
@@ -63,7 +62,7 @@ class HighThroughput final : public ExpertParallel, private NodeClient {
     DeviceMemory row_index;
     DeviceMemory recv_topk_idx;
     DeviceMemory recv_topk_weights;
-    HostTotals* totals = nullptr;     // pinned
+    PinnedMemory totals;              // HostTotals, with config.host_totals
     std::vector<Flag> reset_credits;  // what Recover copies from
     State reset_state = {};
     std::vector<Flag> flags;    // a copy of the control memory, from CopyFlags to FlagTables
