@@ -96,9 +96,11 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
   }
   DrawAndCheck(1000, kLittleMemory);
   // Every flag is drawn each time, or never: nothing is left of the shape before.
-  const std::set<std::string> not_drawn = {"--workload", "--soak",       "--check", "--heap_mb",
-                                           "--ceilings", "--timeout_ms", "--dump",  "--json",
-                                           "--trace",    "--schedule"};
+  const std::set<std::string> not_drawn = {
+      "--workload", "--soak", "--check", "--heap_mb", "--ceilings", "--timeout_ms", "--dump",
+      "--json", "--trace", "--schedule",
+      // Times without checks.
+      "--format", "--scales", "--received", "--duplicates", "--expert_alignment"};
   for (const absl::string_view flag : RunFlags()) {
     const std::string name = absl::StrCat("--", flag);
     EXPECT_EQ(drawn.count(name) + not_drawn.count(name), 1U) << name;

@@ -176,7 +176,20 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   const int blocks =
       add("blocks", dice.OneIn(2) ? 0 : dice.LogUniform(2, std::max(2, limits.compute_units)));
   add("send_blocks", blocks == 0 || dice.OneIn(2) ? 0 : dice.Uniform(1, blocks - 1));
-  add("waves", dice.OneIn(2) ? 0 : dice.Uniform(1, kMostThreads / limits.wave_size));
+  const int waves =
+      add("waves", dice.OneIn(2) ? 0 : dice.Uniform(1, kMostThreads / limits.wave_size));
+  const int most_waves = waves > 0 ? waves : kMostThreads / limits.wave_size;
+  add("send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
+  add("combine_send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
+  add("max_blocks", dice.OneIn(2) ? 0 : dice.LogUniform(std::max(2, blocks), 1024));
+  // direct adds in one order and pushes.
+  const bool choice = variant.strategy == Strategy::kHighThroughput;
+  add("combine_order",
+      CombineOrderName(static_cast<CombineOrder>(dice.Uniform(0, choice ? 2 : 1))));
+  add("combine_method",
+      CombineMethodName(static_cast<CombineMethod>(dice.Uniform(0, choice ? 2 : 1))));
+  add_switch("host_totals", choice && dice.OneIn(4));
+  add_switch("cached", choice && dice.OneIn(4));
   add("row_parts", dice.OneIn(2) ? 0 : dice.LogUniform(1, kMaxRowParts));
   add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
   // A warm-up step calls for many more right behind each other, which are not verified, before each

@@ -482,5 +482,8 @@ absl::string_view AlignName(Align align) { return NameOf(kAligns, align); }
 absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
 absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
 absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
+absl::string_view CombineMethodName(CombineMethod method) {
+  return NameOf(kCombineMethods, method);
+}
 
 }  // namespace octet

@@ -95,6 +95,7 @@ absl::string_view AlignName(Align align);
 absl::string_view SlotsName(Slots slots);
 absl::string_view FlagsName(Flags flags);
 absl::string_view CombineOrderName(CombineOrder order);
+absl::string_view CombineMethodName(CombineMethod method);
 
 }  // namespace octet
 
