@@ -566,11 +566,12 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   if (choices == 0) return false;
   start = trace.Start();
   const Choice mine = Lane() < choices ? packet->choices()[Lane()] : Choice{};
-  const auto* from = reinterpret_cast<const Vec16*>(packet);
-  auto* kept = reinterpret_cast<Vec16*>(layout.PacketOf(c.kept.packets, source, slot));
-  for (int i = Lane(); i * static_cast<int>(kVecBytes) < layout.packet_bytes;
-       i += device::kWaveSize) {
-    device::StoreStream(kept + i, device::LoadStream(from + i));
+  // The flag itself is not among what it guards: what it said is kept, not read again.
+  Packet* kept = layout.PacketOf(c.kept.packets, source, slot);
+  if (Lane() < choices) kept->choices()[Lane()] = mine;
+  if (Lane() == 0) {
+    kept->flag = device::PackEpochCount(epoch, static_cast<uint32_t>(choices));
+    kept->combine_slot = packet->combine_slot;
   }
   const int place = layout.token_major ? s.sources()[source] + slot : Shuffle(mine.row, 0);
   if (!layout.token_major && choices > 1) {
