@@ -212,11 +212,11 @@ std::string SoakTable(const Topology& topology, const SoakResult& result) {
       "# octet run --soak=%d: random shapes on %d ranks or fewer of %s (%s), seed %d\n#\n",
       absl::ToInt64Seconds(options.duration), options.num_ranks, GpuName(topology),
       topology.platform, options.seed);
-  absl::StrAppendFormat(&table, "#%9s%8s%7s%9s%12s%12s%14s%14s\n", "strategy", "slots", "flags",
+  absl::StrAppendFormat(&table, "#%15s%8s%7s%9s%12s%12s%14s%14s\n", "strategy", "slots", "flags",
                         "shapes", "fused steps", "by phases", "rows", "wire MB");
   const auto add = [&table](absl::string_view strategy, absl::string_view slots,
                             absl::string_view flags, const SoakTally& tally) {
-    absl::StrAppendFormat(&table, "%10s%8s%7s%9d%12d%12d%14d%14.1f\n", strategy, slots, flags,
+    absl::StrAppendFormat(&table, "%16s%8s%7s%9d%12d%12d%14d%14.1f\n", strategy, slots, flags,
                           tally.shapes, tally.fused_steps, tally.phased_steps, tally.rows,
                           static_cast<double>(tally.wire_bytes) / kBytesPerMegabyte);
   };
