@@ -136,7 +136,8 @@ TEST(ContendersTest, UnknownNamesAreAnsweredWithTheKnown) {
   if (!node.ok()) GTEST_SKIP() << node.status();
   const auto found = FindContender(MakeContenders(**node), "carrier pigeons");
   EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(found.status().message()), HasSubstr("direct, high_throughput, memcpy_peer"));
+  EXPECT_THAT(std::string(found.status().message()),
+              HasSubstr("direct, high_throughput, memcpy_peer"));
 }
 
 }  // namespace
