@@ -201,7 +201,8 @@ class HighThroughputTest : public ::testing::Test {
     for (size_t source = 0; source < views.size(); ++source) {
       for (int t = 0; t < views[source].num_tokens; ++t) {
         for (int k = 0; k < config_.topk; ++k) {
-          const int32_t id = views[source].topk_idx[static_cast<size_t>(t * config_.topk + k)];
+          const int flat = t * config_.topk + k;
+          const int32_t id = views[source].topk_idx[static_cast<size_t>(flat)];
           if (id < 0 || id / num_local != rank) continue;
           expected.tokens.push_back(
               RowSource{static_cast<int32_t>(source), t, k, id - rank * num_local});
@@ -317,7 +318,8 @@ class HighThroughputTest : public ::testing::Test {
       while (end < rows.size() && rows[end].rank == static_cast<int32_t>(source)) ++end;
       const std::vector<int32_t>& scatter = step.payloads[source].scatter;
       for (size_t i = first; i < end && !scatter.empty(); ++i) {
-        const auto flat = static_cast<size_t>(rows[i].token * config_.topk + rows[i].k);
+        const int flat_token = rows[i].token * config_.topk + rows[i].k;
+        const auto flat = static_cast<size_t>(flat_token);
         placed[first + static_cast<size_t>(scatter[flat])] = rows[i];
       }
       first = end;
@@ -333,7 +335,8 @@ class HighThroughputTest : public ::testing::Test {
     const auto hidden = static_cast<size_t>(config_.hidden);
     std::vector<float> sum(hidden);
     for (int k = 0; k < config_.topk; ++k) {
-      const auto flat = static_cast<size_t>(token.token * config_.topk + k);
+      const int flat_token = token.token * config_.topk + k;
+      const auto flat = static_cast<size_t>(flat_token);
       const int32_t id = source.topk_idx[flat];
       if (id < 0 || id / num_local != rank) continue;
       const std::vector<uint16_t> row =
@@ -354,7 +357,8 @@ class HighThroughputTest : public ::testing::Test {
     ReferenceExpert(
         config_.dtype,
         absl::MakeConstSpan(source.x).subspan(static_cast<size_t>(row.token) * hidden, hidden),
-        step.input.expert_scale[static_cast<size_t>(rank * num_local + row.local_expert)],
+        step.input.expert_scale[static_cast<size_t>(rank) * static_cast<size_t>(num_local) +
+                                static_cast<size_t>(row.local_expert)],
         absl::MakeSpan(out));
     return out;
   }
@@ -443,7 +447,8 @@ class HighThroughputTest : public ::testing::Test {
     for (const RowSource& token : want.tokens) {
       const StepInput::PerRank& source = step.input.ranks[static_cast<size_t>(token.rank)];
       for (int k = 0; k < config_.topk; ++k) {
-        const auto flat = static_cast<size_t>(token.token * config_.topk + k);
+        const int flat_token = token.token * config_.topk + k;
+        const auto flat = static_cast<size_t>(flat_token);
         const int32_t id = source.topk_idx[flat];
         const bool here = id >= 0 && id / num_local == rank;
         idx.push_back(here ? id - rank * num_local : -1);
