@@ -354,7 +354,7 @@ TEST_P(StrategyTest, ExpertChosenTwiceIsRefused) {
 // ---- a peer that does not come
 
 TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
-  Make(4, Config(8, 2, 64, 6), {.timeout = absl::Milliseconds(300)});
+  Make(4, Config(8, 2, 64, 6), {.timeout = absl::Seconds(1)});
   if (HasFatalFailure() || IsSkipped()) return;
   const StepInput input = Random(Tokens(6));
   ASSERT_OK(harness_->Upload(input));
@@ -378,7 +378,7 @@ TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
 }
 
 TEST_P(StrategyTest, SilentPeerInCombine) {
-  Make(3, Config(6, 6, 64, 4), {.timeout = absl::Milliseconds(300)});
+  Make(3, Config(6, 6, 64, 4), {.timeout = absl::Seconds(1)});
   if (HasFatalFailure() || IsSkipped()) return;
   const StepInput input = Random(Tokens(4));
   ASSERT_OK(harness_->Upload(input));
