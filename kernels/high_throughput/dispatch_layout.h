@@ -1,0 +1,374 @@
+// Where everything goes in a dispatch of `high_throughput`: the routing counted, the counts
+// exchanged, places made of them, and kept for later calls with the same routing.
+//
+//   topk_idx [T][K] ── a block for each share ──► before[C][blocks], routes (within the share)
+//                              grid barrier
+//   before ── a wave for each column, summed ────► counts[me][C]     (epoch and count in one word)
+//   counts [R][C] ── every block ────────────────► first row of each (expert, source), first slots
+//
+// A block counts a run of neighbouring tokens, so that a choice's place is the sum of what the
+// ranks before, the blocks before and the tokens before have for that expert: (expert, source,
+// token) in order, the same in every run. The word that brings this rank its own count also says
+// that the sums of that column are there, which spares a second grid barrier.
+//
+// With a layout that is kept from an earlier call all of this is skipped; then a credit says that
+// the peer has no use any more for what it received before.
+#ifndef OCTET_KERNELS_HIGH_THROUGHPUT_DISPATCH_LAYOUT_H_
+#define OCTET_KERNELS_HIGH_THROUGHPUT_DISPATCH_LAYOUT_H_
+
+#include <hip/hip_runtime.h>
+
+#include "device_ops.h"
+#include "kernels/device/interleaved_walk.h"
+#include "kernels/device/wave_scan.h"
+#include "kernels/high_throughput/kernels.h"
+#include "kernels/high_throughput/phase.h"
+#include "runtime/device/epoch.h"
+#include "runtime/device/wait.h"
+
+namespace octet::high_throughput {
+
+// Choices whose places within the block's share are worked out at a time.
+inline constexpr int kTileChoices = 256;
+
+// A block's dynamic shared memory while it counts, ...
+struct CountShared {
+  int32_t* expert_before;  // [E] choices of each expert before the tile
+  int32_t* rank_before;    // [kMaxRanks] tokens for each rank before the tile
+  int32_t* id;             // [kTileChoices]
+  int32_t* expert;         // [kTileChoices] -1: not sent
+  int32_t* rank;           // [kTileChoices] -1: not the token's first choice there
+
+  __device__ CountShared(int32_t* shared, int num_experts)
+      : expert_before(shared),
+        rank_before(expert_before + num_experts),
+        id(rank_before + kMaxRanks),
+        expert(id + kTileChoices),
+        rank(expert + kTileChoices) {}
+};
+
+// ... and afterwards.
+class PlaceShared {
+ public:
+  __device__ PlaceShared(int32_t* shared, const Layout& layout)
+      : shared_(shared), layout_(layout) {}
+
+  // [E] first row of this rank's choices of each expert, on the expert's rank.
+  __device__ int32_t* base() const { return shared_; }
+  // [E] first row of each expert, on its rank.
+  __device__ int32_t* first_row() const { return base() + layout_.num_experts; }
+  // [L] rows of this rank's experts.
+  __device__ int32_t* counts() const { return first_row() + layout_.num_experts; }
+  // [1] of this rank's rows.
+  __device__ int32_t* end_row() const { return counts() + layout_.num_local_experts; }
+  // [kMaxRanks] tokens from each source.
+  __device__ int32_t* packets() const { return end_row() + 1; }
+  // [kMaxRanks + 1] first token of each, if all are laid side by side.
+  __device__ int32_t* sources() const { return packets() + kMaxRanks; }
+  // [kMaxRanks] that number for this rank's tokens, by destination.
+  __device__ int32_t* first_slots() const { return sources() + kMaxRanks + 1; }
+  // Over packets().
+  __device__ device::InterleavedWalk& walk() const {
+    return *reinterpret_cast<device::InterleavedWalk*>(first_slots() + kMaxRanks);
+  }
+
+ private:
+  int32_t* shared_;
+  const Layout& layout_;
+};
+
+constexpr size_t SharedInts(int num_experts, int num_local_experts) {
+  const size_t experts = static_cast<size_t>(num_experts);
+  const size_t count = experts + kMaxRanks + 3 * kTileChoices;
+  const size_t place = 2 * experts + static_cast<size_t>(num_local_experts) + 2 + 3 * kMaxRanks +
+                       sizeof(device::InterleavedWalk) / sizeof(int32_t);
+  return count > place ? count : place;
+}
+
+// Tokens of a block's share of the count.
+__device__ __forceinline__ int ShareTokens(const DispatchParams& p) {
+  const int blocks = static_cast<int>(gridDim.x);
+  return (p.num_tokens + blocks - 1) / blocks;
+}
+
+__device__ inline void Refuse(const DispatchParams& p, Site site, int flat, int expected,
+                              int32_t seen) {
+  device::Fail(p.common.failure, device::FailureKind::kInput,
+               MakeSite(site, -1, static_cast<uint32_t>(flat)), static_cast<uint64_t>(expected),
+               static_cast<uint64_t>(static_cast<int64_t>(seen)), 0);
+}
+
+// Of the tile's choice i: the expert (-1 if it is not sent), and the rank if the token has no
+// choice there before this one. An id that cannot be right is reported and not sent.
+__device__ inline void CheckChoice(const DispatchParams& p, const CountShared& s, int first,
+                                   int i) {
+  const Layout& layout = p.common.layout;
+  const int32_t id = s.id[i];
+  const int expert = id >= 0 && id < layout.num_experts ? id : -1;
+  const int rank = expert >= 0 ? expert / layout.num_local_experts : -1;
+  bool twice = false;
+  bool first_there = expert >= 0;
+  for (int before = i - i % layout.topk; before < i; ++before) {
+    const int32_t other = s.id[before];
+    if (other < 0 || other >= layout.num_experts) continue;
+    twice = twice || other == expert;
+    first_there = first_there && other / layout.num_local_experts != rank;
+  }
+  if (id < -1 || id >= layout.num_experts) {
+    Refuse(p, Site::kExpertOutOfRange, first + i, layout.num_experts, id);
+  }
+  if (twice) Refuse(p, Site::kExpertTwice, first + i, layout.num_experts, id);
+  s.expert[i] = twice ? -1 : expert;
+  s.rank[i] = first_there ? rank : -1;
+}
+
+// The route of the tile's choice i, row and slot counted from the beginning of the block's share.
+__device__ inline void PlaceChoice(const DispatchParams& p, const CountShared& s, int first,
+                                   int i) {
+  const Layout& layout = p.common.layout;
+  Route route = {s.expert[i], 0, 0, 0};
+  if (route.expert >= 0) {
+    const int rank = route.expert / layout.num_local_experts;
+    int row = s.expert_before[route.expert];
+    int slot = s.rank_before[rank] - (s.rank[i] < 0 ? 1 : 0);
+    for (int j = 0; j < i; ++j) {
+      row += s.expert[j] == route.expert ? 1 : 0;
+      slot += s.rank[j] == rank ? 1 : 0;
+    }
+    route.row = p.scatter_idx != nullptr ? p.scatter_idx[first + i] : row;
+    route.slot = slot;
+  }
+  p.common.kept.routes[first + i] = route;
+}
+
+// Counts this block's share of the routing and places its choices within the share.
+__device__ inline void CountShare(const DispatchParams& p, const CountShared& s) {
+  const Layout& layout = p.common.layout;
+  const int threads = static_cast<int>(blockDim.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int share = ShareTokens(p);
+  const int block = static_cast<int>(blockIdx.x);
+  const int begin = block * share < p.num_tokens ? block * share : p.num_tokens;
+  const int end = begin + share < p.num_tokens ? begin + share : p.num_tokens;
+  const int tile_tokens = kTileChoices / layout.topk;
+  for (int i = thread; i < layout.num_experts + kMaxRanks; i += threads) s.expert_before[i] = 0;
+  for (int token = begin; token < end; token += tile_tokens) {
+    const int first = token * layout.topk;
+    const int n = (end - token < tile_tokens ? end - token : tile_tokens) * layout.topk;
+    for (int i = thread; i < n; i += threads) s.id[i] = p.topk_idx[first + i];
+    __syncthreads();
+    for (int i = thread; i < n; i += threads) CheckChoice(p, s, first, i);
+    __syncthreads();
+    for (int i = thread; i < n; i += threads) PlaceChoice(p, s, first, i);
+    __syncthreads();
+    for (int i = thread; i < n; i += threads) {
+      if (s.expert[i] >= 0)
+        device::FetchAddRelaxed<device::Scope::kBlock>(&s.expert_before[s.expert[i]], 1);
+      if (s.rank[i] >= 0)
+        device::FetchAddRelaxed<device::Scope::kBlock>(&s.rank_before[s.rank[i]], 1);
+    }
+    __syncthreads();
+  }
+  __syncthreads();
+  for (int c = thread; c < layout.num_counts(); c += threads) {
+    p.before[static_cast<size_t>(c) * gridDim.x + blockIdx.x] = s.expert_before[c];
+  }
+}
+
+// Sums each column over the blocks before, and tells every rank the whole.
+__device__ inline void SumColumns(const DispatchParams& p, uint64_t epoch) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const int blocks = static_cast<int>(gridDim.x);
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  for (int column = device::Wave() * blocks + static_cast<int>(blockIdx.x);
+       column < layout.num_counts(); column += waves * blocks) {
+    const int32_t total =
+        device::WaveExclusiveScan(p.before + static_cast<size_t>(column) * blocks, blocks);
+    if (device::Lane() < layout.num_ranks) {
+      device::FenceRelease<device::Scope::kSystem>();
+      device::StoreRelaxed<device::Scope::kSystem>(
+          layout.Count(c.peers.base[device::Lane()], epoch, c.peers.rank, column),
+          device::PackEpochCount(epoch, static_cast<uint32_t>(total)));
+    }
+  }
+}
+
+// Looks at all counts until none is missing; between looks one thread waits for one that is. False
+// if that did not come.
+__device__ inline bool AwaitCounts(const CommonParams& c, uint64_t epoch) {
+  __shared__ int32_t missing;
+  __shared__ int32_t failed;
+  const Layout& layout = c.layout;
+  const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
+  const int num_words = layout.num_ranks * layout.num_counts();
+  uint64_t start = 0;
+  if (threadIdx.x == 0) failed = 0;
+  for (;;) {
+    if (threadIdx.x == 0) missing = -1;
+    __syncthreads();
+    for (int i = threadIdx.x; i < num_words; i += blockDim.x) {
+      // An exchange, since checkers of shared memory take two stores for a race.
+      if (device::EpochOf(device::LoadRelaxed<device::Scope::kSystem>(words + i)) < epoch) {
+        device::ExchangeRelaxed<device::Scope::kBlock>(&missing, i);
+      }
+    }
+    __syncthreads();
+    const int first_missing = missing;
+    if (first_missing < 0) break;
+    if (threadIdx.x == 0) {
+      const int source = first_missing / layout.num_counts();
+      const bool came = device::WaitUntil(
+          c.failure, words + first_missing,
+          MakeSite(Site::kDispatchCount, source,
+                   static_cast<uint32_t>(first_missing - source * layout.num_counts())),
+          device::PackEpochCount(epoch, 0), &start,
+          [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
+      if (!came) failed = 1;
+    }
+    __syncthreads();
+    if (failed != 0) return false;
+  }
+  // Behind this rank's own words are the sums of its columns; behind the others' the end of what
+  // they did with the rows of the call before.
+  for (int i = threadIdx.x; i < num_words; i += blockDim.x) {
+    device::AcquirePolled<device::Scope::kSystem>(words + i);
+  }
+  __syncthreads();
+  return true;
+}
+
+// Makes places of the counts.
+__device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s, uint64_t epoch) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const int me = c.peers.rank;
+  const int num_local = layout.num_local_experts;
+  char* base = c.peers.base[me];
+  const auto count = [&](int source, int column) {
+    return static_cast<int32_t>(device::CountOf(
+        device::LoadRelaxed<device::Scope::kSystem>(layout.Count(base, epoch, source, column))));
+  };
+  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
+    int32_t total = 0;
+    int32_t before = 0;
+    for (int source = 0; source < layout.num_ranks; ++source) {
+      const int32_t rows = count(source, e);
+      total += rows;
+      if (source < me) before += rows;
+    }
+    const int padded = total + layout.expert_alignment - 1;
+    s.base()[e] = before;
+    s.first_row()[e] = padded - padded % layout.expert_alignment;
+    if (e / num_local == me) s.counts()[e - me * num_local] = total;
+  }
+  if (static_cast<int>(threadIdx.x) < layout.num_ranks) {
+    const int rank = static_cast<int>(threadIdx.x);
+    int32_t before = 0;
+    for (int source = 0; source < me; ++source) before += count(source, layout.num_experts + rank);
+    s.first_slots()[rank] = before;
+    s.packets()[rank] = count(rank, layout.num_experts + me);
+  }
+  __syncthreads();
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  for (int rank = device::Wave(); rank < layout.num_ranks; rank += waves) {
+    const int32_t rows = device::WaveExclusiveScan(s.first_row() + rank * num_local, num_local);
+    if (rank == me && device::Lane() == 0) *s.end_row() = rows;
+  }
+  if (threadIdx.x == 0) {
+    s.sources()[0] = 0;
+    for (int r = 0; r < layout.num_ranks; ++r) s.sources()[r + 1] = s.sources()[r] + s.packets()[r];
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x)
+    s.base()[e] += s.first_row()[e];
+  s.walk().Init(s.packets(), layout.num_ranks);
+  __syncthreads();
+}
+
+// Places of a layout that is kept.
+__device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
+  const Layout& layout = c.layout;
+  int32_t* first_row = s.first_row() + c.peers.rank * layout.num_local_experts;
+  for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
+    first_row[e] = c.kept.expert_offsets[e];
+    s.counts()[e] = c.kept.expert_counts[e];
+  }
+  if (threadIdx.x == 0) *s.end_row() = c.kept.expert_offsets[layout.num_local_experts];
+  for (int r = threadIdx.x; r <= layout.num_ranks; r += blockDim.x) {
+    s.sources()[r] = c.kept.source_offsets[r];
+    if (r == layout.num_ranks) continue;
+    s.packets()[r] = c.kept.packet_counts[r];
+    s.first_slots()[r] = c.kept.first_slots[r];
+  }
+  __syncthreads();
+  s.walk().Init(s.packets(), layout.num_ranks);
+  __syncthreads();
+}
+
+// The first block keeps the layout; after a failure an empty one, so that what is enqueued behind
+// this kernel finds nothing.
+__device__ inline void KeepPlaces(const CommonParams& c, const PlaceShared& s, bool ok) {
+  const Layout& layout = c.layout;
+  const int32_t* first_row = s.first_row() + c.peers.rank * layout.num_local_experts;
+  for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
+    c.kept.expert_offsets[e] = ok ? first_row[e] : 0;
+    c.kept.expert_counts[e] = ok ? s.counts()[e] : 0;
+  }
+  if (threadIdx.x == 0) {
+    c.kept.expert_offsets[layout.num_local_experts] = ok ? *s.end_row() : 0;
+  }
+  for (int r = threadIdx.x; r <= layout.num_ranks; r += blockDim.x) {
+    c.kept.source_offsets[r] = ok ? s.sources()[r] : 0;
+    if (r == layout.num_ranks) continue;
+    c.kept.packet_counts[r] = ok ? s.packets()[r] : 0;
+    c.kept.first_slots[r] = ok ? s.first_slots()[r] : 0;
+  }
+}
+
+// One wave tells the host.
+__device__ inline void WriteTotals(const DispatchParams& p, const PlaceShared& s, uint64_t epoch) {
+  const Layout& layout = p.common.layout;
+  if (p.totals == nullptr || device::Wave() != 0) return;
+  for (int e = device::Lane(); e < layout.num_local_experts; e += device::kWaveSize) {
+    p.totals->expert_counts[e] = s.counts()[e];
+  }
+  if (device::Lane() == 0) {
+    p.totals->rows = *s.end_row();
+    p.totals->tokens = s.sources()[layout.num_ranks];
+  }
+  device::WavePublish(&p.totals->epoch, epoch);
+}
+
+// This lane's choice of the token, with its final place; expert -1 where there is none.
+__device__ inline Route FinishRoute(const DispatchParams& p, const PlaceShared& s, uint64_t epoch,
+                                    int token) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  Route route = {-1, 0, 0, 0};
+  if (device::Lane() >= layout.topk) return route;
+  const int flat = token * layout.topk + device::Lane();
+  route = c.kept.routes[flat];
+  if (!p.fresh || route.expert < 0) return route;
+  const size_t blocks = gridDim.x;
+  const int share = token / ShareTokens(p);
+  const int rank = route.expert / layout.num_local_experts;
+  route.slot += p.before[static_cast<size_t>(layout.num_experts + rank) * blocks + share];
+  if (p.scatter_idx == nullptr) {
+    route.row += p.before[static_cast<size_t>(route.expert) * blocks + share];
+  } else {
+    const auto rows = static_cast<int>(device::CountOf(device::LoadRelaxed<device::Scope::kSystem>(
+        layout.Count(c.peers.base[c.peers.rank], epoch, c.peers.rank, route.expert))));
+    if (route.row < 0 || route.row >= rows) {
+      Refuse(p, Site::kScatterIndexOutOfRange, flat, rows, route.row);
+      route.expert = -1;
+    }
+  }
+  if (route.expert >= 0) route.row += s.base()[route.expert];
+  c.kept.routes[flat] = route;
+  return route;
+}
+
+}  // namespace octet::high_throughput
+
+#endif  // OCTET_KERNELS_HIGH_THROUGHPUT_DISPATCH_LAYOUT_H_
