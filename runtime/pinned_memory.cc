@@ -2,22 +2,16 @@
 
 #include <hip/hip_runtime.h>
 
-#include <algorithm>
-
 #include "runtime/gpu_status.h"
 
 namespace octet {
 
-absl::StatusOr<PinnedMemory> PinnedMemory::Allocate(size_t bytes) {
-  PinnedMemory memory;
-  OCTET_RETURN_IF_GPU_ERROR(
-      hipHostMalloc(&memory.data_, std::max<size_t>(bytes, 1), hipHostMallocPortable));
-  memory.bytes_ = bytes;
-  return memory;
+absl::StatusOr<void*> PinnedMemoryKind::Allocate(size_t bytes) {
+  void* data = nullptr;
+  OCTET_RETURN_IF_GPU_ERROR(hipHostMalloc(&data, bytes, hipHostMallocPortable));
+  return data;
 }
 
-PinnedMemory::~PinnedMemory() {
-  if (data_ != nullptr) static_cast<void>(hipHostFree(data_));
-}
+void PinnedMemoryKind::Free(void* data) { static_cast<void>(hipHostFree(data)); }
 
 }  // namespace octet

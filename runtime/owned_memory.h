@@ -1,0 +1,57 @@
+// Memory with an owner: what DeviceMemory and PinnedMemory have in common.
+#ifndef OCTET_RUNTIME_OWNED_MEMORY_H_
+#define OCTET_RUNTIME_OWNED_MEMORY_H_
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace octet {
+
+// Move-only. Freed with its owner, from any thread, whatever device is current there; not while a
+// kernel uses it, and not inside Node::Run (freeing can wait for a device). `Kind` has
+//   static absl::StatusOr<void*> Allocate(size_t bytes);  // bytes > 0
+//   static void Free(void* data);
+template <typename Kind>
+class OwnedMemory {
+ public:
+  OwnedMemory() = default;
+  OwnedMemory(OwnedMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  OwnedMemory& operator=(OwnedMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~OwnedMemory() {
+    if (data_ != nullptr) Kind::Free(data_);
+  }
+
+  // `bytes` (at least 1 is taken), not initialised. The error is Kind::Allocate's.
+  static absl::StatusOr<OwnedMemory> Allocate(size_t bytes) {
+    absl::StatusOr<void*> data = Kind::Allocate(bytes > 0 ? bytes : 1);
+    if (!data.ok()) return data.status();
+    OwnedMemory memory;
+    memory.data_ = *data;
+    memory.bytes_ = bytes;
+    return memory;
+  }
+
+  // Gives the memory up without freeing it: for memory of a stuck node (Node::stuck).
+  void Abandon() { data_ = nullptr; }
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_OWNED_MEMORY_H_
