@@ -5,6 +5,9 @@
 #ifndef OCTET_TOOLS_COMMAND_LINE_H_
 #define OCTET_TOOLS_COMMAND_LINE_H_
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +18,15 @@
 #include "absl/types/span.h"
 
 namespace octet {
+
+// Lists of flags, one after the other.
+template <size_t... kSizes>
+constexpr auto JoinFlags(const std::array<absl::string_view, kSizes>&... lists) {
+  std::array<absl::string_view, (kSizes + ...)> joined;
+  auto end = joined.begin();
+  ((end = std::copy(lists.begin(), lists.end(), end)), ...);
+  return joined;
+}
 
 // What was on the command line. Values are in the flags themselves (absl::GetFlag).
 class CommandLine {

@@ -31,45 +31,10 @@ ABSL_DECLARE_FLAG(std::string, strategy);
 namespace octet {
 namespace {
 
-constexpr std::array<absl::string_view, 39> kPerfFlags = {"begin",
-                                                          "end",
-                                                          "step",
-                                                          "factor",
-                                                          "iters",
-                                                          "warmup",
-                                                          "check_steps",
-                                                          "dtype",
-                                                          "ranks",
-                                                          "timeout",
-                                                          "json",
-                                                          "strategy",
-                                                          "experts",
-                                                          "topk",
-                                                          "hidden",
-                                                          "drop",
-                                                          "routing",
-                                                          "expert",
-                                                          "fuse_expert",
-                                                          "seed",
-                                                          "slots",
-                                                          "flags",
-                                                          "align",
-                                                          "blocks",
-                                                          "waves",
-                                                          "send_blocks",
-                                                          "row_parts",
-                                                          "max_blocks",
-                                                          "send_waves",
-                                                          "combine_send_waves",
-                                                          "combine_order",
-                                                          "combine_method",
-                                                          "format",
-                                                          "scales",
-                                                          "received",
-                                                          "duplicates",
-                                                          "expert_alignment",
-                                                          "host_totals",
-                                                          "cached"};
+constexpr auto kSizeFlags = std::to_array<absl::string_view>({"begin", "end", "step", "factor"});
+constexpr auto kPerfFlags =
+    JoinFlags(kSizeFlags, std::to_array<absl::string_view>({"check_steps", "timeout", "json"}),
+              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
 
 constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
                                                         {'e', "end"},
@@ -107,7 +72,6 @@ absl::StatusOr<int> ParseSize(absl::string_view flag, absl::string_view text) {
 
 // The tokens of the rows. A recorded routing has them.
 absl::StatusOr<std::vector<int>> ParseSizes(const CommandLine& line, const RunOptions& common) {
-  constexpr std::array<absl::string_view, 4> kSizeFlags = {"begin", "end", "step", "factor"};
   if (common.workload.recorded != nullptr) {
     for (const absl::string_view flag : kSizeFlags) {
       if (line.Given(flag)) {

@@ -2,6 +2,7 @@
 #ifndef OCTET_TOOLS_RUN_OPTIONS_H_
 #define OCTET_TOOLS_RUN_OPTIONS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,6 +17,21 @@
 #include "tools/workload.h"
 
 namespace octet {
+
+// Flags that several commands know, each of which adds its own: what a step is,
+inline constexpr auto kStepFlags = std::to_array<absl::string_view>(
+    {"ranks", "experts", "topk", "hidden", "dtype", "routing", "drop", "expert", "fuse_expert",
+     "seed", "iters", "warmup", "align"});
+// who does it, and how,
+inline constexpr auto kStrategyFlags = std::to_array<absl::string_view>(
+    {"strategy", "slots", "flags", "combine_order", "combine_method"});
+// with which launches,
+inline constexpr auto kLaunchFlags =
+    std::to_array<absl::string_view>({"blocks", "send_blocks", "waves", "row_parts", "max_blocks",
+                                      "send_waves", "combine_send_waves"});
+// and what is sent and received.
+inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
+    {"format", "scales", "received", "duplicates", "expert_alignment", "host_totals", "cached"});
 
 // The factor of the pointwise stand-in for expert e of E, on rank r.
 enum class ExpertKind {

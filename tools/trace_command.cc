@@ -34,15 +34,9 @@ namespace {
 constexpr absl::string_view kName = "trace";
 constexpr absl::string_view kDefaultOutput = "octet_trace.json";
 
-constexpr std::array<absl::string_view, 30> kTraceFlags = {
-    "output",        "ranks",         "experts",    "topk",
-    "hidden",        "max_tokens",    "tokens",     "dtype",
-    "strategy",      "routing",       "drop",       "expert",
-    "fuse_expert",   "seed",          "iters",      "warmup",
-    "check",         "slots",         "flags",      "blocks",
-    "send_blocks",   "waves",         "row_parts",  "timeout_ms",
-    "align",         "max_blocks",    "send_waves", "combine_send_waves",
-    "combine_order", "combine_method"};
+constexpr auto kTraceFlags = JoinFlags(
+    std::to_array<absl::string_view>({"output", "max_tokens", "tokens", "check", "timeout_ms"}),
+    kStepFlags, kStrategyFlags, kLaunchFlags);
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);

@@ -34,10 +34,10 @@ namespace {
 constexpr absl::string_view kName = "tune";
 constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
 
-constexpr std::array<absl::string_view, 23> kTuneFlags = {
-    "output",  "budget", "begin",       "end",      "step",    "factor", "iters",  "warmup",
-    "dtype",   "ranks",  "timeout",     "strategy", "experts", "topk",   "hidden", "drop",
-    "routing", "expert", "fuse_expert", "seed",     "slots",   "flags",  "align"};
+constexpr auto kTuneFlags =
+    JoinFlags(std::to_array<absl::string_view>(
+                  {"output", "budget", "begin", "end", "step", "factor", "timeout"}),
+              kStepFlags, kStrategyFlags);
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
