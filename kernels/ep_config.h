@@ -120,6 +120,10 @@ struct EpConfig {
   Tuning tuning = {};
 
   int num_local_experts(int num_ranks) const { return num_experts / num_ranks; }
+  // Whether a token is received once by each rank, whatever it has chosen there.
+  bool rows_once() const {
+    return output == Output::kDeduplicated || duplicates == Duplicates::kIndex;
+  }
   size_t dispatch_row_bytes() const;  // of a row of x
   int scale_words() const;            // 4-byte words of a row of scales; 0 if there are none
 };

@@ -99,31 +99,66 @@ bool SameRow(absl::Span<const uint16_t> a, absl::Span<const uint16_t> b) {
   return true;
 }
 
+// What each received token has chosen of the experts from `first` on.
+void AddChoicesOfTokens(const EpConfig& config, absl::Span<const RankInput> inputs, int first,
+                        ReferenceReceived& received) {
+  const int num_local = config.num_local_experts(static_cast<int>(inputs.size()));
+  for (const RowSource& token : received.tokens) {
+    const RankInput& source = inputs[static_cast<size_t>(token.rank)];
+    for (int k = 0; k < config.topk; ++k) {
+      const int flat_index = token.token * config.topk + k;
+      const auto flat = static_cast<size_t>(flat_index);
+      const int local = source.topk_idx[flat] - first;
+      const bool here = local >= 0 && local < num_local;
+      const float weight = source.topk_weights.empty() ? 1.0F : source.topk_weights[flat];
+      received.recv_topk_idx.push_back(here ? local : -1);
+      received.recv_topk_weights.push_back(here ? weight : 0.0F);
+    }
+  }
+}
+
 }  // namespace
 
 ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
                                     int rank) {
   const int num_local = config.num_local_experts(static_cast<int>(inputs.size()));
   const int first = rank * num_local;
-  std::vector<std::vector<RowSource>> rows(static_cast<size_t>(num_local));
+  struct Row {
+    RowSource source;
+    int32_t token;  // among received.tokens
+  };
+  std::vector<std::vector<Row>> rows(static_cast<size_t>(num_local));
+  ReferenceReceived received;
+  received.source_offsets.push_back(0);
   for (size_t source = 0; source < inputs.size(); ++source) {
     const int32_t* id = inputs[source].topk_idx.data();
     for (int t = 0; t < inputs[source].num_tokens; ++t) {
+      int choices = 0;
       for (int k = 0; k < config.topk; ++k, ++id) {
         const int local = *id - first;
         if (local < 0 || local >= num_local) continue;
-        rows[static_cast<size_t>(local)].push_back(
-            RowSource{static_cast<int32_t>(source), t, k, local});
+        const RowSource origin = {static_cast<int32_t>(source), t, k, local};
+        if (choices++ == 0) received.tokens.push_back(origin);
+        const auto token = static_cast<int32_t>(received.tokens.size() - 1);
+        rows[static_cast<size_t>(local)].push_back({origin, token});
       }
     }
+    received.source_offsets.push_back(static_cast<int32_t>(received.tokens.size()));
   }
-  ReferenceReceived received;
   received.expert_offsets.push_back(0);
-  for (const std::vector<RowSource>& expert : rows) {
+  for (const std::vector<Row>& expert : rows) {
     received.expert_counts.push_back(static_cast<int32_t>(expert.size()));
-    received.sources.insert(received.sources.end(), expert.begin(), expert.end());
+    for (const Row& row : expert) {
+      received.sources.push_back(row.source);
+      received.row_index.push_back(row.token);
+    }
+    while (received.sources.size() % static_cast<size_t>(config.expert_alignment) != 0) {
+      received.sources.push_back({-1, -1, -1, -1});
+      received.row_index.push_back(-1);
+    }
     received.expert_offsets.push_back(static_cast<int32_t>(received.sources.size()));
   }
+  if (config.output == Output::kDeduplicated) AddChoicesOfTokens(config, inputs, first, received);
   return received;
 }
 

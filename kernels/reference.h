@@ -16,13 +16,26 @@ struct RankInput {
   int num_tokens = 0;
   absl::Span<const uint16_t> x;          // [T][H], bits of config.dtype
   absl::Span<const int32_t> topk_idx;    // [T][K], -1: dropped
-  absl::Span<const float> topk_weights;  // [T][K]
+  absl::Span<const float> topk_weights;  // [T][K]; empty: all 1
 };
 
+// As Received, which says what each of them is.
 struct ReferenceReceived {
-  std::vector<int32_t> expert_counts;   // [L]
-  std::vector<int32_t> expert_offsets;  // [L + 1]
-  std::vector<RowSource> sources;       // [rows], by (expert, source rank, token)
+  std::vector<int32_t> expert_counts;
+  std::vector<int32_t> expert_offsets;
+  std::vector<RowSource> sources;  // of rows in expert order, padding included
+  // The rows that are received where tokens come once.
+  std::vector<RowSource> tokens;  // by (source rank, token), each with its first choice
+  std::vector<int32_t> source_offsets;
+  std::vector<int32_t> row_index;
+  // kDeduplicated only.
+  std::vector<int32_t> recv_topk_idx;
+  std::vector<float> recv_topk_weights;
+
+  // What the rows of Received::x are.
+  const std::vector<RowSource>& rows(const EpConfig& config) const {
+    return config.rows_once() ? tokens : sources;
+  }
 };
 
 // The layout of what `rank` receives when every rank dispatches inputs[its rank]. The rows

@@ -16,24 +16,10 @@
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
 #include "runtime/schedule.h"
+#include "tests/host_copy.h"
 
 namespace octet {
 namespace {
-
-template <typename T>
-absl::StatusOr<std::vector<T>> ToHost(const void* device, size_t count) {
-  std::vector<T> host(count);
-  OCTET_RETURN_IF_GPU_ERROR(
-      hipMemcpy(host.data(), device, count * sizeof(T), hipMemcpyDeviceToHost));
-  return host;
-}
-
-template <typename T>
-absl::Status ToDevice(const DeviceMemory& memory, const std::vector<T>& host) {
-  if (host.empty()) return absl::OkStatus();
-  return OCTET_GPU(
-      hipMemcpy(memory.as<void>(), host.data(), host.size() * sizeof(T), hipMemcpyHostToDevice));
-}
 
 auto Key(const RowSource& s) { return std::make_tuple(s.local_expert, s.rank, s.token, s.k); }
 

@@ -88,6 +88,26 @@ TEST_F(ReferenceTest, RowsAreOrderedByExpertThenSourceThenToken) {
   EXPECT_EQ(rank1.expert_counts, (std::vector<int32_t>{0, 1}));
 }
 
+TEST_F(ReferenceTest, TokensComeOnceAndExpertsStartAligned) {
+  config_.expert_alignment = 4;
+  const ReferenceReceived packed = ReferenceDispatch(config_, inputs_, 0);
+  EXPECT_EQ(packed.expert_counts, (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(packed.expert_offsets, (std::vector<int32_t>{0, 4, 8}));
+  ASSERT_EQ(packed.sources.size(), 8U);
+  EXPECT_EQ(packed.sources[3].rank, -1);
+  EXPECT_EQ(packed.sources[4].rank, 1);
+  EXPECT_EQ(packed.sources[7].local_expert, -1);
+  EXPECT_EQ(packed.row_index, (std::vector<int32_t>{0, 1, 2, -1, 2, -1, -1, -1}));
+  EXPECT_EQ(packed.source_offsets, (std::vector<int32_t>{0, 2, 3}));
+  config_.expert_alignment = 1;
+  config_.output = Output::kDeduplicated;
+  const ReferenceReceived once = ReferenceDispatch(config_, inputs_, 0);
+  ASSERT_EQ(once.rows(config_).size(), 3U);
+  EXPECT_EQ(once.rows(config_)[0].k, 1);
+  EXPECT_EQ(once.recv_topk_idx, (std::vector<int32_t>{-1, 0, 0, -1, 0, 1}));
+  EXPECT_EQ(once.recv_topk_weights, (std::vector<float>{0, 2, 1, 0, 1, 1}));
+}
+
 TEST_F(ReferenceTest, CombineWeighsTheExpertsOutputs) {
   const std::vector<float> scale = {1.0F, 1.25F, 1.5F, 2.0F};
   const std::vector<uint16_t> y = ReferenceCombine(config_, 2, inputs_[0], scale);

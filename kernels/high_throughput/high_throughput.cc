@@ -161,8 +161,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.packet_bytes = static_cast<int>(AlignUp(
       sizeof(Packet) + static_cast<size_t>(layout.max_choices) * sizeof(Choice), kLineBytes));
   layout.expert_alignment = config.expert_alignment;
-  layout.token_major =
-      config.output == Output::kDeduplicated || config.duplicates == Duplicates::kIndex;
+  layout.token_major = config.rows_once();
   layout.pull = config.combine_method == CombineMethod::kPull;
   // Where rows of both ways have the same places, experts may work in place.
   layout.pull_by_token =
