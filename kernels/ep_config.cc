@@ -18,10 +18,32 @@ absl::Status CheckRange(absl::string_view field, int value, int low, int high) {
   return value < low || value > high ? OutOfRange(field, value, low, high) : absl::OkStatus();
 }
 
+// What any strategy that quantises has to offer.
+absl::Status ValidateQuantized(const EpConfig& config) {
+  if (config.scale_group != 64 && config.scale_group != 128 && config.scale_group != 256) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scale_group is ", config.scale_group,
+                     "; rows that dispatch quantises have groups of 64, 128 or 256 columns"));
+  }
+  if (WithNativeFp8(config.fp8_form) != WithNativeFp8(Fp8Form::kNative)) {
+    return absl::InvalidArgumentError(absl::StrCat("fp8_form is ", Fp8FormName(config.fp8_form),
+                                                   "; this platform quantises to ",
+                                                   Fp8FormName(WithNativeFp8(Fp8Form::kNative))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RefuseQuantized(const EpConfig& config) {
+  if (config.dispatch_format != DispatchFormat::kQuantizedFp8) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("dispatch_format is quantized_fp8, but ",
+                                                 StrategyName(config.strategy),
+                                                 " moves rows as they are"));
+}
+
 // What only high_throughput can do, and what that cannot.
 absl::Status ValidateHighThroughput(const EpConfig& config) {
   for (const absl::Status& status :
-       {CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
+       {RefuseQuantized(config), CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
         CheckRange("expert_alignment", config.expert_alignment, 1, kMaxExpertAlignment),
         CheckRange("kept_layouts", config.kept_layouts, 1, kMaxKeptLayouts)}) {
     if (!status.ok()) return status;
@@ -54,6 +76,8 @@ absl::Status ValidateHighThroughput(const EpConfig& config) {
 
 absl::Status ValidateDirect(const EpConfig& config) {
   const EpConfig plain;
+  const absl::Status status = RefuseQuantized(config);
+  if (!status.ok()) return status;
   if (config.combine_order == CombineOrder::kPerRank ||
       config.combine_method == CombineMethod::kPull) {
     return absl::InvalidArgumentError("direct combines in the order flat and by push only");
@@ -73,6 +97,7 @@ absl::Status ValidateDirect(const EpConfig& config) {
 size_t EpConfig::dispatch_row_bytes() const {
   switch (dispatch_format) {
     case DispatchFormat::kSame:
+    case DispatchFormat::kQuantizedFp8:
       return static_cast<size_t>(hidden) * kElementBytes;
     case DispatchFormat::kFp8:
       return static_cast<size_t>(hidden);
@@ -82,17 +107,25 @@ size_t EpConfig::dispatch_row_bytes() const {
   return 0;
 }
 
+size_t EpConfig::received_row_bytes() const {
+  return dispatch_format == DispatchFormat::kQuantizedFp8 ? static_cast<size_t>(hidden)
+                                                          : dispatch_row_bytes();
+}
+
 int EpConfig::scale_words() const {
-  if (dispatch_format != DispatchFormat::kFp8) return 0;
+  if (dispatch_format != DispatchFormat::kFp8 && dispatch_format != DispatchFormat::kQuantizedFp8) {
+    return 0;
+  }
   const int scales = (hidden + scale_group - 1) / scale_group;
   constexpr int kScalesPerWord = 4;
-  return scale_format == ScaleFormat::kFloat32 ? scales
-                                               : (scales + kScalesPerWord - 1) / kScalesPerWord;
+  return scale_format == ScaleFormat::kUe8m0 ? (scales + kScalesPerWord - 1) / kScalesPerWord
+                                             : scales;
 }
 
 EpConfig WithAutoChosen(const EpConfig& config, int num_ranks) {
   EpConfig chosen = config;
   if (chosen.strategy == Strategy::kAuto) chosen.strategy = Strategy::kDirect;
+  chosen.fp8_form = WithNativeFp8(chosen.fp8_form);
   if (chosen.combine_order == CombineOrder::kAuto) {
     chosen.combine_order =
         chosen.strategy == Strategy::kHighThroughput ? CombineOrder::kPerRank : CombineOrder::kFlat;
@@ -170,6 +203,10 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
                                                    "; it must be 0 or at least as many"));
   }
   const EpConfig chosen = WithAutoChosen(config, num_ranks);
+  if (chosen.dispatch_format == DispatchFormat::kQuantizedFp8) {
+    const absl::Status status = ValidateQuantized(chosen);
+    if (!status.ok()) return status;
+  }
   return chosen.strategy == Strategy::kHighThroughput ? ValidateHighThroughput(chosen)
                                                       : ValidateDirect(chosen);
 }

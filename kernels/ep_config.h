@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/dtype.h"
+#include "kernels/fp8.h"
 
 namespace octet {
 
@@ -44,13 +45,17 @@ enum class DispatchFormat {
   kSame,   // [H] of the dtype
   kFp8,    // [H] of 8-bit floats that the caller has quantised, and the scales of their groups
   kBytes,  // EpConfig::row_bytes bytes
+  // [H] of the dtype, quantised on the way: what is received is as with kFp8, in
+  // EpConfig::fp8_form. kernels/fp8_rows.h says what becomes of which row, to the bit.
+  kQuantizedFp8,
 };
 
-// The scales of DispatchFormat::kFp8: one for each EpConfig::scale_group columns. They are moved as
-// they are; a row of them is ceil(H / scale_group) scales, padded to whole 4-byte words.
+// The scales of rows of 8-bit floats: one for each EpConfig::scale_group columns. A row of them is
+// ceil(H / scale_group) scales, padded to whole 4-byte words. Those of kFp8 are moved as they are.
 enum class ScaleFormat {
   kFloat32,
-  kUe8m0,  // 8-bit exponents
+  kPowerOfTwo,  // float32 too, rounded up to a power of two
+  kUe8m0,       // 8-bit exponents of the same
 };
 
 // How received rows are laid out.
@@ -104,8 +109,9 @@ struct EpConfig {
   DispatchFormat dispatch_format = DispatchFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;
   CombineMethod combine_method = CombineMethod::kAuto;
-  int scale_group = 128;  // columns that share a scale
-  int row_bytes = 0;      // of DispatchFormat::kBytes; a multiple of 16
+  int scale_group = 128;  // columns that share a scale; of kQuantizedFp8: 64, 128 or 256
+  Fp8Form fp8_form = Fp8Form::kNative;  // of kQuantizedFp8; must be the platform's
+  int row_bytes = 0;                    // of DispatchFormat::kBytes; a multiple of 16
   Output output = Output::kPackedExperts;
   Duplicates duplicates = Duplicates::kFill;
   // Each expert's first row is a multiple of this; rows between are zero. kPackedExperts only.
@@ -125,7 +131,8 @@ struct EpConfig {
     return output == Output::kDeduplicated || duplicates == Duplicates::kIndex;
   }
   size_t dispatch_row_bytes() const;  // of a row of x
-  int scale_words() const;            // 4-byte words of a row of scales; 0 if there are none
+  size_t received_row_bytes() const;  // of a row of Received::x
+  int scale_words() const;            // 4-byte words of a received row of scales; 0: none
 };
 
 inline constexpr int kMaxTopk = 32;

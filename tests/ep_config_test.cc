@@ -126,6 +126,29 @@ TEST(EpConfigTest, WhatHighThroughputCannotDo) {
   ExpectRefused(config, 8, "max_blocks is 8, with blocks 9");
 }
 
+TEST(EpConfigTest, QuantisedRows) {
+  EpConfig config = Good();
+  config.dispatch_format = DispatchFormat::kQuantizedFp8;
+  EXPECT_EQ(config.dispatch_row_bytes(), 14336U);
+  EXPECT_EQ(config.received_row_bytes(), 7168U);
+  EXPECT_EQ(config.scale_words(), 56);
+  config.scale_format = ScaleFormat::kPowerOfTwo;
+  EXPECT_EQ(config.scale_words(), 56);
+  config.scale_format = ScaleFormat::kUe8m0;
+  config.hidden = 7176;
+  EXPECT_EQ(config.scale_words(), 15);
+  ExpectRefused(config, 8, "dispatch_format is quantized_fp8, but direct moves rows as they are");
+  config.strategy = Strategy::kHighThroughput;
+  ExpectRefused(config, 8, "but high_throughput moves rows as they are");
+  config.scale_group = 32;
+  ExpectRefused(config, 8, "scale_group is 32");
+  config.scale_group = 256;
+  config.fp8_form =
+      WithNativeFp8(Fp8Form::kNative) == Fp8Form::kE4m3Fn ? Fp8Form::kE4m3Fnuz : Fp8Form::kE4m3Fn;
+  ExpectRefused(config, 8, "this platform quantises to e4m3fn");
+  EXPECT_EQ(WithAutoChosen(Good(), 8).fp8_form, WithNativeFp8(Fp8Form::kNative));
+}
+
 TEST(EpConfigTest, AutomaticChoices) {
   EpConfig config = Good();
   EXPECT_EQ(WithAutoChosen(config, 8).strategy, Strategy::kDirect);

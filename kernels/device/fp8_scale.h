@@ -1,0 +1,45 @@
+// The scale of a group of columns that is quantised to 8-bit floats: value = scale · fp8. Shared by
+// host and device.
+#ifndef OCTET_KERNELS_DEVICE_FP8_SCALE_H_
+#define OCTET_KERNELS_DEVICE_FP8_SCALE_H_
+
+#include <bit>
+#include <cstdint>
+
+namespace octet {
+
+// No scale is smaller. The numbers of a group whose largest is below kLargest · 2^-90 come out with
+// less precision, in the end as zero. From here on up, what a division leaves over is exact in
+// float32, which lets a kernel divide exactly without dividing (kernels/device/fp8_quantize.h).
+inline constexpr float kMinFp8Scale = std::bit_cast<float>((127U - 90U) << 23);
+
+// The scale of a group whose largest magnitude is `amax`:
+//   amax / Fp8::kLargest, a division rounded to float32, but at least kMinFp8Scale; with
+//   `power_of_two`, rounded up to the next power of two.
+//   1 where amax is 0.
+//   NaN (0x7fc00000) where amax is not finite: one infinity or NaN makes NaN of the whole group.
+template <typename Fp8>
+constexpr float Fp8Scale(float amax, bool power_of_two) {
+  if (std::bit_cast<uint32_t>(amax) >= 0x7f800000U) return std::bit_cast<float>(0x7fc00000U);
+  if (amax == 0.0F) return 1.0F;
+  float scale = amax / Fp8::kLargest;
+  if (scale < kMinFp8Scale) scale = kMinFp8Scale;
+  if (!power_of_two) return scale;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 0x7fffffU) & 0x7f800000U);
+}
+
+// A power of two as UE8M0: its exponent + 127, in 8 bits; 0xff is NaN. Of what Fp8Scale() gives
+// (2^-90 .. 2^121, NaN), exact.
+constexpr uint8_t Ue8m0FromScale(float scale) {
+  return static_cast<uint8_t>(std::bit_cast<uint32_t>(scale) >> 23);
+}
+// Exact for all bytes; 0 is 2^-127.
+constexpr float ScaleFromUe8m0(uint8_t exponent) {
+  if (exponent == 0xff) return std::bit_cast<float>(0x7fc00000U);
+  if (exponent == 0) return std::bit_cast<float>(0x00400000U);
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent) << 23);
+}
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_DEVICE_FP8_SCALE_H_

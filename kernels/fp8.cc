@@ -1,0 +1,37 @@
+#include "kernels/fp8.h"
+
+#include <type_traits>
+
+#include "native_fp8.h"
+#include "runtime/platform/fp8_format.h"
+
+namespace octet {
+
+absl::string_view Fp8FormName(Fp8Form form) {
+  switch (form) {
+    case Fp8Form::kNative:
+      return "native";
+    case Fp8Form::kE4m3Fn:
+      return "e4m3fn";
+    case Fp8Form::kE4m3Fnuz:
+      return "e4m3fnuz";
+  }
+  return "unknown";
+}
+
+Fp8Form WithNativeFp8(Fp8Form form) {
+  if (form != Fp8Form::kNative) return form;
+  return std::is_same_v<NativeFp8, E4m3Fn> ? Fp8Form::kE4m3Fn : Fp8Form::kE4m3Fnuz;
+}
+
+float FloatFromFp8Bits(Fp8Form form, uint8_t bits) {
+  return WithNativeFp8(form) == Fp8Form::kE4m3Fn ? FloatFromFp8(E4m3Fn{bits})
+                                                 : FloatFromFp8(E4m3Fnuz{bits});
+}
+
+uint8_t Fp8BitsFromFloat(Fp8Form form, float value) {
+  return WithNativeFp8(form) == Fp8Form::kE4m3Fn ? Fp8FromFloat<E4m3Fn>(value).bits
+                                                 : Fp8FromFloat<E4m3Fnuz>(value).bits;
+}
+
+}  // namespace octet

@@ -1,0 +1,80 @@
+// The two 8-bit floating-point formats with four exponent and three mantissa bits, as types, and
+// their conversions in software. The same bits on host and device, on every platform.
+//
+//              largest finite    smallest normal    smallest     zeros    NaN
+//   E4m3Fn     448               2^-6               2^-9         +0, -0   0x7f, 0xff
+//   E4m3Fnuz   240               2^-7               2^-10        +0       0x80
+//
+// Neither has infinities. E4m3Fn is the one of the OCP specification, of NVIDIA GPUs and of gfx950;
+// E4m3Fnuz that of gfx942. The same byte means values a factor of two apart, hence two types.
+#ifndef OCTET_RUNTIME_PLATFORM_FP8_FORMAT_H_
+#define OCTET_RUNTIME_PLATFORM_FP8_FORMAT_H_
+
+#include <bit>
+#include <cstdint>
+
+namespace octet {
+
+struct E4m3Fn {
+  static constexpr int kBias = 7;
+  static constexpr uint8_t kLargestBits = 0x7e;
+  static constexpr float kLargest = 448.0F;
+  static constexpr uint8_t kNanBits = 0x7f;  // which of its NaNs is made
+  static constexpr bool kHasNegativeZero = true;
+  static constexpr bool IsNan(uint8_t bits) { return (bits & 0x7f) == 0x7f; }
+
+  uint8_t bits;
+};
+
+struct E4m3Fnuz {
+  static constexpr int kBias = 8;
+  static constexpr uint8_t kLargestBits = 0x7f;
+  static constexpr float kLargest = 240.0F;
+  static constexpr uint8_t kNanBits = 0x80;
+  static constexpr bool kHasNegativeZero = false;
+  static constexpr bool IsNan(uint8_t bits) { return bits == 0x80; }
+
+  uint8_t bits;
+};
+
+// Exact; NaN becomes the quiet NaN 0x7fc00000.
+template <typename Fp8>
+constexpr float FloatFromFp8(Fp8 value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x80U) << 24;
+  const uint32_t exponent = (value.bits >> 3) & 0xfU;
+  const uint32_t mantissa = value.bits & 7U;
+  if (Fp8::IsNan(value.bits)) return std::bit_cast<float>(0x7fc00000U);
+  if (exponent == 0) {
+    constexpr auto kStep = std::bit_cast<float>(static_cast<uint32_t>(127 - 2 - Fp8::kBias) << 23);
+    const float magnitude = static_cast<float>(mantissa) * kStep;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  return std::bit_cast<float>(sign | (exponent + 127U - Fp8::kBias) << 23 | mantissa << 20);
+}
+
+// Rounds to nearest, ties to even, and saturates: what lies beyond the largest finite value, the
+// infinities too, becomes that value with its sign. NaN becomes kNanBits.
+template <typename Fp8>
+constexpr Fp8 Fp8FromFloat(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) return {Fp8::kNanBits};
+  constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(127 + 1 - Fp8::kBias) << 23;
+  uint32_t rounded = 0;
+  if (magnitude < kSmallestNormal) {
+    // The float32 numbers from this one on up are as far apart as the subnormal numbers are.
+    constexpr uint32_t kAligned = static_cast<uint32_t>(127 + 21 - Fp8::kBias) << 23;
+    const float sum = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kAligned);
+    rounded = std::bit_cast<uint32_t>(sum) - kAligned;
+  } else {
+    constexpr uint32_t kExponents = static_cast<uint32_t>(127 - Fp8::kBias) << 3;
+    rounded = ((magnitude + 0x7ffffU + ((magnitude >> 20) & 1U)) >> 20) - kExponents;
+  }
+  if (rounded > Fp8::kLargestBits) rounded = Fp8::kLargestBits;
+  if (rounded == 0 && !Fp8::kHasNegativeZero) return {0};
+  return {static_cast<uint8_t>(rounded | (bits >> 24 & 0x80U))};
+}
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_PLATFORM_FP8_FORMAT_H_

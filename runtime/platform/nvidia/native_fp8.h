@@ -1,0 +1,14 @@
+// The FP8 format that this platform converts to, known to the host as well. NVIDIA GPUs (sm_90 and
+// later) have the one of OCP.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_NATIVE_FP8_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_NATIVE_FP8_H_
+
+#include "runtime/platform/fp8_format.h"
+
+namespace octet {
+
+using NativeFp8 = E4m3Fn;
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_NATIVE_FP8_H_
