@@ -89,6 +89,8 @@ struct Tuning {
   // then they receive.
   int send_waves = 0;
   int combine_send_waves = 0;
+
+  bool operator==(const Tuning&) const = default;
 };
 
 struct EpConfig {

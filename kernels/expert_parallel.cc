@@ -15,11 +15,6 @@
 namespace octet {
 namespace {
 
-bool IsOpen(const Tuning& tuning) {
-  return tuning.blocks == 0 && tuning.send_blocks == 0 && tuning.waves_per_block == 0 &&
-         tuning.row_parts == 0 && tuning.send_waves == 0 && tuning.combine_send_waves == 0;
-}
-
 absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
   switch (config.strategy) {
@@ -39,7 +34,7 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
   OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
   EpConfig chosen = WithAutoChosen(config, node.num_ranks());
-  if (!options.use_measured_tuning || !IsOpen(config.tuning) || config.max_blocks > 0) {
+  if (!options.use_measured_tuning || config.tuning != Tuning() || config.max_blocks > 0) {
     return CreateStrategy(node, chosen, options);
   }
   OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
@@ -57,7 +52,7 @@ absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num
   if (chosen.strategy == Strategy::kHighThroughput) {
     return high_throughput::MakeLayout(chosen, num_ranks).bytes;
   }
-  if (IsOpen(config.tuning)) {
+  if (config.tuning == Tuning()) {
     OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
     chosen.tuning.row_parts = table.MostRowParts(num_ranks, chosen);
   }

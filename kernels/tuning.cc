@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/shipped_tuning.h"
 #include "runtime/status_macros.h"
@@ -23,31 +24,44 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 
-constexpr std::array<absl::string_view, 11> kFields = {
-    "platform", "gpu",         "ranks", "strategy",  "rows", "row_bytes",
-    "blocks",   "send_blocks", "waves", "row_parts", "note"};
+// Of an entry, beside the fields of its strategy's tuning.
+constexpr std::array<absl::string_view, 7> kFields = {"platform", "gpu",       "ranks", "strategy",
+                                                      "rows",     "row_bytes", "note"};
+
+constexpr std::array<TuningField, 4> kDirectFields = {{{"blocks", &Tuning::blocks},
+                                                       {"send_blocks", &Tuning::send_blocks},
+                                                       {"waves", &Tuning::waves_per_block},
+                                                       {"row_parts", &Tuning::row_parts}}};
+constexpr std::array<TuningField, 4> kHighThroughputFields = {
+    {{"blocks", &Tuning::blocks},
+     {"waves", &Tuning::waves_per_block},
+     {"send_waves", &Tuning::send_waves},
+     {"combine_send_waves", &Tuning::combine_send_waves}}};
 
 // One object of the file, and what is wrong with it in words that lead there.
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
 
-  absl::Status CheckFields() const {
+  absl::Status CheckFields(absl::Span<const TuningField> tuning) const {
     for (const auto& [name, value] : json_.items()) {
-      if (std::find(kFields.begin(), kFields.end(), name) == kFields.end()) {
+      const bool known =
+          absl::c_linear_search(kFields, name) ||
+          absl::c_any_of(tuning, [&](const TuningField& field) { return field.name == name; });
+      if (!known) {
         return absl::InvalidArgumentError(absl::StrCat(where_, ": unknown field '", name, "'"));
       }
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> String(const char* field) const {
+  absl::StatusOr<std::string> String(absl::string_view field) const {
     OCTET_ASSIGN_OR_RETURN(const Json* const value, Find(field));
     if (!value->is_string()) return Wrong(field, *value, "a string");
     return value->get<std::string>();
   }
 
-  absl::StatusOr<int> Positive(const char* field) const {
+  absl::StatusOr<int> Positive(absl::string_view field) const {
     OCTET_ASSIGN_OR_RETURN(const Json* const value, Find(field));
     if (!IsNatural(*value, 1, std::numeric_limits<int>::max())) {
       return Wrong(field, *value, "a whole number from 1 up");
@@ -55,7 +69,7 @@ class Reader {
     return value->get<int>();
   }
 
-  absl::StatusOr<TuningRange> Range(const char* field) const {
+  absl::StatusOr<TuningRange> Range(absl::string_view field) const {
     OCTET_ASSIGN_OR_RETURN(const Json* const value, Find(field));
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
     if (!value->is_array() || value->size() != 2 || !IsNatural((*value)[0], 0, kMost) ||
@@ -76,14 +90,14 @@ class Reader {
     const auto number = value.get<int64_t>();
     return low <= number && number <= high;
   }
-  absl::StatusOr<const Json*> Find(const char* field) const {
+  absl::StatusOr<const Json*> Find(absl::string_view field) const {
     const auto found = json_.find(field);
     if (found == json_.end()) {
       return absl::InvalidArgumentError(absl::StrCat(where_, ": field '", field, "' is missing"));
     }
     return &*found;
   }
-  absl::Status Wrong(const char* field, const Json& value, absl::string_view wanted) const {
+  absl::Status Wrong(absl::string_view field, const Json& value, absl::string_view wanted) const {
     return absl::InvalidArgumentError(absl::StrCat(
         where_, ": ", field, " is ", value.dump(-1, ' ', false, Json::error_handler_t::replace),
         "; it must be ", wanted));
@@ -96,7 +110,6 @@ class Reader {
 absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& where) {
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(where, " is no object"));
   const Reader reader(json, where);
-  OCTET_RETURN_IF_ERROR(reader.CheckFields());
   TuningEntry entry;
   OCTET_ASSIGN_OR_RETURN(entry.key.platform, reader.String("platform"));
   OCTET_ASSIGN_OR_RETURN(entry.key.gpu, reader.String("gpu"));
@@ -110,10 +123,11 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
   entry.key.strategy = *parsed;
   OCTET_ASSIGN_OR_RETURN(entry.key.rows, reader.Range("rows"));
   OCTET_ASSIGN_OR_RETURN(entry.key.row_bytes, reader.Range("row_bytes"));
-  OCTET_ASSIGN_OR_RETURN(entry.tuning.blocks, reader.Positive("blocks"));
-  OCTET_ASSIGN_OR_RETURN(entry.tuning.send_blocks, reader.Positive("send_blocks"));
-  OCTET_ASSIGN_OR_RETURN(entry.tuning.waves_per_block, reader.Positive("waves"));
-  OCTET_ASSIGN_OR_RETURN(entry.tuning.row_parts, reader.Positive("row_parts"));
+  const absl::Span<const TuningField> fields = TuningFieldsOf(*parsed);
+  OCTET_RETURN_IF_ERROR(reader.CheckFields(fields));
+  for (const TuningField& field : fields) {
+    OCTET_ASSIGN_OR_RETURN(entry.tuning.*field.value, reader.Positive(field.name));
+  }
   if (entry.tuning.row_parts > kMaxRowParts) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": row_parts is ", entry.tuning.row_parts,
                                                    "; it must be ", kMaxRowParts, " at most"));
@@ -144,6 +158,18 @@ bool IsLike(const TuningKey& key, int num_ranks, const EpConfig& config) {
 }
 
 }  // namespace
+
+absl::Span<const TuningField> TuningFieldsOf(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kAuto:
+      break;
+    case Strategy::kDirect:
+      return kDirectFields;
+    case Strategy::kHighThroughput:
+      return kHighThroughputFields;
+  }
+  return {};
+}
 
 TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config) {
   return {.platform = topology.platform,
@@ -253,11 +279,10 @@ std::string TuningTable::ToJson() const {
                  {"ranks", entry.key.num_ranks},
                  {"strategy", std::string(StrategyName(entry.key.strategy))},
                  {"rows", {entry.key.rows.first, entry.key.rows.last}},
-                 {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}},
-                 {"blocks", entry.tuning.blocks},
-                 {"send_blocks", entry.tuning.send_blocks},
-                 {"waves", entry.tuning.waves_per_block},
-                 {"row_parts", entry.tuning.row_parts}};
+                 {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}}};
+    for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
+      json[std::string(field.name)] = entry.tuning.*field.value;
+    }
     if (!entry.note.empty()) json["note"] = entry.note;
     absl::StrAppend(&lines, lines.empty() ? "\n" : ",\n", "    ", text(json));
   }

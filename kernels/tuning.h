@@ -6,7 +6,9 @@
 //      {"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
 //       "rows": [1024, 2047], "row_bytes": [8192, 16383],
 //       "blocks": 132, "send_blocks": 66, "waves": 8, "row_parts": 2,
-//       "note": "how it was measured; only for readers"}]}
+//       "note": "how it was measured; only for readers"},
+//      {..., "strategy": "high_throughput", ...,
+//       "blocks": 132, "waves": 16, "send_waves": 4, "combine_send_waves": 12}]}
 #ifndef OCTET_KERNELS_TUNING_H_
 #define OCTET_KERNELS_TUNING_H_
 
@@ -18,10 +20,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kernels/ep_config.h"
 #include "runtime/topology.h"
 
 namespace octet {
+
+// A field of Tuning, by its name in files and flags.
+struct TuningField {
+  absl::string_view name;
+  int Tuning::* value;
+};
+
+// Those that `strategy` has a use for.
+absl::Span<const TuningField> TuningFieldsOf(Strategy strategy);
 
 // From first to last, both included.
 struct TuningRange {
@@ -44,7 +56,7 @@ struct TuningKey {
 
 struct TuningEntry {
   TuningKey key;
-  Tuning tuning;          // every field is said
+  Tuning tuning;          // every field that the strategy has a use for
   std::string note = {};  // for readers
 };
 

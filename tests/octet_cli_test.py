@@ -481,26 +481,37 @@ class TuneTest(CliTest):
             self.assert_refused(["tune", "-g1", flag], words)
 
     def test_what_is_found_is_used(self):
-        path = self.folder / "tuning.json"
-        result = octet("tune", *self.SHAPE, f"--output={path}")
+        for strategy, tuning in [
+            ("direct", {"blocks": 2, "send_blocks": 1, "waves": 1, "row_parts": 3}),
+            ("high_throughput",
+             {"blocks": 3, "waves": 4, "send_waves": 1, "combine_send_waves": 3}),
+        ]:
+            with self.subTest(strategy=strategy):
+                self.check_tuning(strategy, tuning)
+
+    def check_tuning(self, strategy, tuning):
+        path = self.folder / f"{strategy}.json"
+        strategy = f"--strategy={strategy}"
+        result = octet("tune", *self.SHAPE, strategy, f"--output={path}")
         self.assertEqual(result.returncode, 0, result.stderr)
         table = json.loads(path.read_text())
         self.assertEqual(table["schema"], 1)
         taken = result.stdout.count(": taken")
         self.assertEqual(len(table["entries"]), taken)
-        self.assertGreater(len([line for line in result.stdout.splitlines() if line[0] != "#"]), 1)
+        lines = [line.split() for line in result.stdout.splitlines()]
+        self.assertIn(["#", *tuning, "time", "built-in"], lines)
+        self.assertGreater(len([line for line in lines if line[0] != "#"]), 1)
 
         # What was found, or something else if nothing was.
         entry = table["entries"][0] if taken else {
-            "strategy": "direct", "ranks": 1, "rows": [16, 31], "row_bytes": [128, 255],
-            "blocks": 2, "send_blocks": 1, "waves": 1, "row_parts": 3}
+            "strategy": path.stem, "ranks": 1, "rows": [16, 31], "row_bytes": [128, 255]}
         name = json.loads(self.json_of("topo.json", "--iters=1"))["platform"]
-        entry.update(platform=name["name"], gpu=name["gpus"][0]["name"], row_parts=3)
+        entry.update(platform=name["name"], gpu=name["gpus"][0]["name"], **tuning)
         path.write_text(json.dumps({"schema": 1, "entries": [entry]}))
-        config = json.loads(self.json_of("run.json", env={"OCTET_TUNING": str(path)}))
+        config = json.loads(self.json_of("run.json", strategy, env={"OCTET_TUNING": str(path)}))
         config = config["runs"][0]["config"]
-        for field in ["blocks", "send_blocks", "waves", "row_parts"]:
-            self.assertEqual(config[field], entry[field])
+        for field, value in tuning.items():
+            self.assertEqual(config[field], value)
 
     def json_of(self, name, *args, env=None):
         shape = ["--ranks=1", "--experts=8", "--topk=2", "--hidden=64", "--max_tokens=8"]

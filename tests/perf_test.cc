@@ -191,6 +191,15 @@ TEST(PerfTable, LinesUpWithItsHead) {
   EXPECT_THAT(head, HasSubstr("the last 1 verified to the bit"));
 }
 
+TEST(PerfTable, WideCellsDoNotRunTogether) {
+  PerfRow row = Row(123456789, 123456789);
+  row.strategy = "a_strategy_with_a_long_name";
+  row.options.workload.num_experts = 123456789;
+  const std::vector<std::string> cells =
+      absl::StrSplit(PerfLine(row, Ceilings()), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  EXPECT_THAT(cells, SizeIs(28));
+}
+
 TEST(PerfTable, WithoutChecksAndWithoutLinks) {
   PerfRow row = Row(1, 0);
   row.verified_steps = 0;

@@ -49,13 +49,30 @@ TEST(SearchTuning, FindsTheLeast) {
     EXPECT_GT(a.send_blocks, 0);
     EXPECT_LT(a.send_blocks, a.blocks);
     for (size_t j = 0; j < i; ++j) {
-      const Tuning& b = (*trials)[j].tuning;
-      EXPECT_FALSE(a.blocks == b.blocks && a.send_blocks == b.send_blocks &&
-                   a.waves_per_block == b.waves_per_block && a.row_parts == b.row_parts)
-          << "measured twice";
+      EXPECT_FALSE(a == (*trials)[j].tuning) << "measured twice";
     }
   }
   EXPECT_TRUE(some_do_not_fit);
+}
+
+TEST(SearchTuning, ChangesWhatTheStrategyHas) {
+  // Least at 66 blocks of 8 waves, of which 3 send in dispatch and 5 in combine.
+  const auto cost = [](const Tuning& tuning) -> absl::StatusOr<double> {
+    EXPECT_EQ(tuning.send_blocks, 0);
+    EXPECT_EQ(tuning.row_parts, 0);
+    EXPECT_LE(tuning.send_waves, tuning.waves_per_block);
+    EXPECT_LE(tuning.combine_send_waves, tuning.waves_per_block);
+    return 100 + std::abs(tuning.blocks - 66) + 50 * std::abs(tuning.waves_per_block - 8) +
+           10 * std::abs(tuning.send_waves - 3) + 10 * std::abs(tuning.combine_send_waves - 5);
+  };
+  const auto trials = SearchTuning(
+      {.blocks = 132, .waves_per_block = 16, .send_waves = 8, .combine_send_waves = 6},
+      {.strategy = Strategy::kHighThroughput, .compute_units = 132, .most_waves = 16}, cost,
+      [] { return true; }, [](const TuneTrial&) {});
+  ASSERT_TRUE(trials.ok()) << trials.status();
+  EXPECT_EQ(Fastest(*trials).us, 100);
+  EXPECT_EQ(Fastest(*trials).tuning.send_waves, 3);
+  EXPECT_EQ(Fastest(*trials).tuning.combine_send_waves, 5);
 }
 
 TEST(SearchTuning, StopsInTimeAndAtErrors) {
@@ -105,14 +122,22 @@ TEST(CompareTuned, OnlyBeyondNoise) {
 }
 
 TEST(TuneTable, LinesAndVerdicts) {
-  EXPECT_EQ(TuneLine({.tuning = kStart, .us = 50}, 100),
-            "     264     132      16       1        50.0          50.0\n");
-  EXPECT_THAT(TuneLine({.tuning = kStart, .fits = false}, 100), HasSubstr("-  does not fit\n"));
+  const TuneTrial trial = {.tuning = kStart, .us = 50};
+  EXPECT_EQ(TuneHead(Strategy::kDirect),
+            "# blocks  send_blocks   waves  row_parts        time      built-in\n"
+            "#                                               (us)           (%)\n");
+  EXPECT_EQ(TuneLine(Strategy::kDirect, trial, 100),
+            "     264          132      16          1        50.0          50.0\n");
+  EXPECT_THAT(TuneLine(Strategy::kDirect, {.tuning = kStart, .fits = false}, 100),
+              HasSubstr("-  does not fit\n"));
+  EXPECT_THAT(TuneHead(Strategy::kHighThroughput), HasSubstr("send_waves  combine_send_waves"));
   TuneResult result;
   result.built_in = kStart;
   result.tuned = kStart;
   result.tuned.blocks = 132;
-  EXPECT_THAT(TuneVerdict(result, 128), HasSubstr("128 tokens: nothing is faster"));
+  EXPECT_THAT(TuneVerdict(result, 128),
+              HasSubstr("128 tokens: nothing is faster than the built-in choice (blocks 264, "
+                        "send_blocks 132, waves 16, row_parts 1)"));
   result.comparison = {.default_us = 50, .tuned_us = 40, .pairs = 20, .won = 19, .faster = true};
   EXPECT_THAT(TuneVerdict(result, 128), HasSubstr("faster in 19 of 20 pairs): taken\n"));
   result.comparison.faster = false;

@@ -111,6 +111,25 @@ TEST(TuningTable, ReadsWhatItWrites) {
   EXPECT_TRUE(TuningTable::Parse(TuningTable().ToJson(), "empty").ok());
 }
 
+TEST(TuningTable, HasTheFieldsOfTheStrategy) {
+  const std::string entry =
+      absl::StrReplaceAll(kEntry, {{"\"direct\"", "\"high_throughput\""},
+                                   {"\"send_blocks\": 40", "\"send_waves\": 3"},
+                                   {"\"row_parts\": 2", "\"combine_send_waves\": 5"}});
+  absl::StatusOr<TuningTable> table = TuningTable::Parse(File(entry), "file");
+  ASSERT_TRUE(table.ok()) << table.status();
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(
+        table->entries()[0].tuning,
+        (Tuning{.blocks = 132, .waves_per_block = 8, .send_waves = 3, .combine_send_waves = 5}));
+    table = TuningTable::Parse(table->ToJson(), "again");
+    ASSERT_TRUE(table.ok()) << table.status();
+  }
+  const std::string mixed = absl::StrReplaceAll(kEntry, {{"direct", "high_throughput"}});
+  EXPECT_THAT(std::string(TuningTable::Parse(File(mixed), "file").status().message()),
+              HasSubstr("unknown field 'send_blocks'"));
+}
+
 TEST(TuningTable, MistakesAreNamed) {
   const auto refusal = [](absl::string_view json) {
     const absl::Status status = TuningTable::Parse(json, "tuning f.json").status();
@@ -220,6 +239,21 @@ TEST_F(TunedTest, CreateTakesWhatWasMeasured) {
   EXPECT_NE(Chosen(config)->row_parts, 5);
   setenv("OCTET_TUNING", "none", 1);
   EXPECT_NE(Chosen(Small())->row_parts, 5);
+}
+
+TEST_F(TunedTest, CreateTakesWhatWasMeasuredForHighThroughput) {
+  MakeNode(1);
+  if (IsSkipped()) return;
+  EpConfig config = Small();
+  config.strategy = Strategy::kHighThroughput;
+  const Tuning tuning = {
+      .blocks = 3, .waves_per_block = 4, .send_waves = 1, .combine_send_waves = 3};
+  TuningTable table;
+  table.Set(Entry(config, tuning));
+  Use(table.ToJson());
+  const absl::StatusOr<Tuning> chosen = Chosen(config);
+  ASSERT_OK(chosen.status());
+  EXPECT_EQ(*chosen, tuning);
 }
 
 TEST_F(TunedTest, ErrorsNameTheFile) {

@@ -20,16 +20,16 @@ constexpr int kSchema = 1;
 constexpr double kPercent = 100;
 
 // What comes before the three groups of columns: tokens, hidden, topk, experts, type, strategy,
-// blocks.
+// blocks. A blank parts what is wider than its column from its neighbour.
 std::string Left(const std::array<std::string, 7>& cells) {
-  return absl::StrFormat("%8s%7s%6s%8s%6s%17s%7s", cells[0], cells[1], cells[2], cells[3], cells[4],
-                         cells[5], cells[6]);
+  return absl::StrFormat("%8s %6s %5s %7s %5s %16s %6s", cells[0], cells[1], cells[2], cells[3],
+                         cells[4], cells[5], cells[6]);
 }
 
 // One group: time, p99, cv, logical, wire, share of the ceiling, wrong rows.
 std::string Group(const std::array<std::string, 7>& cells) {
-  return absl::StrFormat("%10s%9s%6s%8s%8s%6s%7s", cells[0], cells[1], cells[2], cells[3], cells[4],
-                         cells[5], cells[6]);
+  return absl::StrFormat(" %9s %8s %5s %7s %7s %5s %6s", cells[0], cells[1], cells[2], cells[3],
+                         cells[4], cells[5], cells[6]);
 }
 constexpr int kLeftWidth = 59;
 constexpr int kGroupWidth = 54;

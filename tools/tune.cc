@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/expert_parallel.h"
 #include "runtime/status_macros.h"
@@ -31,23 +32,26 @@ constexpr int kMostPasses = 3;
 constexpr int kFewestPairs = 20;
 
 constexpr std::array<double, 6> kBlocksPerUnit = {0.25, 0.5, 1, 1.5, 2, 4};
-constexpr std::array<double, 5> kSendShares = {0.25, 0.375, 0.5, 0.625, 0.75};
+constexpr std::array<double, 5> kSendShares = {0.25, 0.375, 0.5, 0.625, 0.75};  // blocks, waves
 constexpr std::array<int, 4> kRowParts = {1, 2, 4, 8};
-
-using TuningFields = std::array<int, 4>;
-TuningFields Fields(const Tuning& tuning) {
-  return {tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.row_parts};
-}
 
 int Share(int blocks, double share) {
   return std::clamp(static_cast<int>(std::lround(blocks * share)), 1, std::max(1, blocks - 1));
 }
 
-// `tuning` with as many blocks, and the same share of them sending.
+// `tuning` with as many blocks or waves, and the same share of them sending.
 Tuning WithBlocks(Tuning tuning, int blocks) {
   const double share = static_cast<double>(tuning.send_blocks) / tuning.blocks;
   tuning.blocks = std::max(2, blocks);
-  tuning.send_blocks = Share(tuning.blocks, share);
+  if (tuning.send_blocks > 0) tuning.send_blocks = Share(tuning.blocks, share);
+  return tuning;
+}
+Tuning WithWaves(Tuning tuning, int waves) {
+  for (int Tuning::* const send : {&Tuning::send_waves, &Tuning::combine_send_waves}) {
+    const double share = static_cast<double>(tuning.*send) / tuning.waves_per_block;
+    if (tuning.*send > 0) tuning.*send = Share(waves, share);
+  }
+  tuning.waves_per_block = waves;
   return tuning;
 }
 
@@ -59,22 +63,23 @@ std::vector<Tuning> OtherBlocks(const Tuning& from, const TuneLimits& limits) {
   return others;
 }
 
-std::vector<Tuning> OtherSendBlocks(const Tuning& from, const TuneLimits& /*limits*/) {
-  std::vector<Tuning> others;
-  for (const double share : kSendShares) {
-    others.push_back(from);
-    others.back().send_blocks = Share(from.blocks, share);
-  }
-  return others;
-}
-
 // With as many blocks, and with as many threads on all blocks together.
 std::vector<Tuning> OtherWaves(const Tuning& from, const TuneLimits& limits) {
   std::vector<Tuning> others;
   for (int waves = limits.most_waves; waves >= std::max(1, limits.most_waves / 8); waves /= 2) {
-    others.push_back(from);
-    others.back().waves_per_block = waves;
+    others.push_back(WithWaves(from, waves));
     others.push_back(WithBlocks(others.back(), from.blocks * from.waves_per_block / waves));
+  }
+  return others;
+}
+
+// Other shares of `all` for `part`.
+template <int Tuning::* part, int Tuning::* all>
+std::vector<Tuning> OtherShares(const Tuning& from, const TuneLimits& /*limits*/) {
+  std::vector<Tuning> others;
+  for (const double share : kSendShares) {
+    others.push_back(from);
+    others.back().*part = Share(from.*all, share);
   }
   return others;
 }
@@ -88,11 +93,35 @@ std::vector<Tuning> OtherRowParts(const Tuning& from, const TuneLimits& /*limits
   return others;
 }
 
-constexpr std::array kAxes = {OtherBlocks, OtherSendBlocks, OtherWaves, OtherRowParts};
+using Axis = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
+constexpr std::array<Axis, 4> kDirectAxes = {
+    OtherBlocks, OtherShares<&Tuning::send_blocks, &Tuning::blocks>, OtherWaves, OtherRowParts};
+constexpr std::array<Axis, 4> kHighThroughputAxes = {
+    OtherBlocks, OtherWaves, OtherShares<&Tuning::send_waves, &Tuning::waves_per_block>,
+    OtherShares<&Tuning::combine_send_waves, &Tuning::waves_per_block>};
 
-std::string TuningText(const Tuning& tuning) {
-  return absl::StrFormat("%d blocks (%d send), %d waves, %d parts", tuning.blocks,
-                         tuning.send_blocks, tuning.waves_per_block, tuning.row_parts);
+absl::Span<const Axis> AxesOf(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kAuto:
+      break;
+    case Strategy::kDirect:
+      return kDirectAxes;
+    case Strategy::kHighThroughput:
+      return kHighThroughputAxes;
+  }
+  return {};
+}
+
+std::string TuningText(Strategy strategy, const Tuning& tuning) {
+  return absl::StrJoin(TuningFieldsOf(strategy), ", ",
+                       [&](std::string* out, const TuningField& field) {
+                         absl::StrAppend(out, field.name, " ", tuning.*field.value);
+                       });
+}
+
+// Columns are as wide as their names, and eight at least.
+std::string Cell(const TuningField& field, absl::string_view text) {
+  return absl::StrFormat("%*s", std::max(8, static_cast<int>(field.name.size()) + 2), text);
 }
 
 // A strategy with one tuning, ready to be measured.
@@ -119,7 +148,8 @@ struct Tuned {
     for (const RankStepResult& rank : step.ranks) {
       if (rank.verification.bitwise) continue;
       return absl::DataLossError(absl::StrCat(
-          "wrong results with ", TuningText(ep->config().tuning), ": ", rank.verification.first));
+          "wrong results with ", TuningText(ep->config().strategy, ep->config().tuning), ": ",
+          rank.verification.first));
     }
     return absl::OkStatus();
   }
@@ -173,9 +203,8 @@ absl::StatusOr<std::vector<TuneTrial>> SearchTuning(const Tuning& start, const T
                                                     ReportTrial report) {
   std::vector<TuneTrial> trials;
   const auto tried = [&](const Tuning& tuning) {
-    return std::any_of(trials.begin(), trials.end(), [&](const TuneTrial& trial) {
-      return Fields(trial.tuning) == Fields(tuning);
-    });
+    return std::any_of(trials.begin(), trials.end(),
+                       [&](const TuneTrial& trial) { return trial.tuning == tuning; });
   };
   const auto attempt = [&](const Tuning& tuning) -> absl::Status {
     const absl::StatusOr<double> us = measure(tuning);
@@ -187,12 +216,12 @@ absl::StatusOr<std::vector<TuneTrial>> SearchTuning(const Tuning& start, const T
   OCTET_RETURN_IF_ERROR(attempt(start));
   if (!trials.front().fits) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the built-in choice does not fit: ", TuningText(start)));
+        absl::StrCat("the built-in choice does not fit: ", TuningText(limits.strategy, start)));
   }
   TuneTrial best = trials.front();
   for (int pass = 0; pass < kMostPasses; ++pass) {
     const double before = best.us;
-    for (const auto& axis : kAxes) {
+    for (const Axis axis : AxesOf(limits.strategy)) {
       const Tuning from = best.tuning;
       for (const Tuning& candidate : axis(from, limits)) {
         if (tried(candidate)) continue;
@@ -261,12 +290,13 @@ absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl
   };
   const GpuInfo& gpu = node.topology().gpus[0];
   // A launch has as many waves as it has in the built-in choice, which are the most there can be.
-  const TuneLimits limits = {.compute_units = gpu.num_compute_units,
+  const TuneLimits limits = {.strategy = result.key.strategy,
+                             .compute_units = gpu.num_compute_units,
                              .most_waves = result.built_in.waves_per_block};
   OCTET_ASSIGN_OR_RETURN(result.trials,
                          SearchTuning(result.built_in, limits, measure, in_time, report));
   result.tuned = Fastest(result.trials).tuning;
-  if (Fields(result.tuned) == Fields(result.built_in)) {
+  if (result.tuned == result.built_in) {
     result.comparison.default_us = result.comparison.tuned_us = result.trials.front().us;
     return result;
   }
@@ -275,35 +305,48 @@ absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl
   return result;
 }
 
-std::string TuneHead() {
-  return absl::StrFormat("#%7s%8s%8s%8s%12s%14s\n#%7s%8s%8s%8s%12s%14s\n", "blocks", "send",
-                         "waves", "parts", "time", "built-in", "", "", "", "", "(us)", "(%)");
+std::string TuneHead(Strategy strategy) {
+  std::string names;
+  std::string units;
+  for (const TuningField& field : TuningFieldsOf(strategy)) {
+    absl::StrAppend(&names, Cell(field, field.name));
+    absl::StrAppend(&units, Cell(field, ""));
+  }
+  absl::StrAppendFormat(&names, "%12s%14s\n", "time", "built-in");
+  absl::StrAppendFormat(&units, "%12s%14s\n", "(us)", "(%)");
+  names[0] = units[0] = '#';
+  return names + units;
 }
 
-std::string TuneLine(const TuneTrial& trial, double built_in_us) {
+std::string TuneLine(Strategy strategy, const TuneTrial& trial, double built_in_us) {
+  std::string line;
+  for (const TuningField& field : TuningFieldsOf(strategy)) {
+    absl::StrAppend(&line, Cell(field, absl::StrCat(trial.tuning.*field.value)));
+  }
   std::string time = "-";
   std::string ratio = "does not fit";
   if (trial.fits) {
     time = absl::StrFormat("%.1f", trial.us);
     ratio = built_in_us > 0 ? absl::StrFormat("%.1f", trial.us / built_in_us * kPercent) : "-";
   }
-  return absl::StrFormat("%8d%8d%8d%8d%12s%14s\n", trial.tuning.blocks, trial.tuning.send_blocks,
-                         trial.tuning.waves_per_block, trial.tuning.row_parts, time, ratio);
+  absl::StrAppendFormat(&line, "%12s%14s\n", time, ratio);
+  return line;
 }
 
 std::string TuneVerdict(const TuneResult& result, int tokens) {
   std::string text = absl::StrFormat("# %d tokens: ", tokens);
   const TuneComparison& comparison = result.comparison;
   if (comparison.pairs == 0) {
-    absl::StrAppendFormat(&text, "nothing is faster than the built-in choice, %s",
-                          TuningText(result.built_in));
+    absl::StrAppendFormat(&text, "nothing is faster than the built-in choice (%s)",
+                          TuningText(result.key.strategy, result.built_in));
   } else {
     absl::StrAppendFormat(
         &text,
-        "%s takes %.1f us, the built-in choice, %s, %.1f us (medians; faster in %d of %d "
+        "(%s) takes %.1f us, the built-in choice (%s) %.1f us (medians; faster in %d of %d "
         "pairs): %s",
-        TuningText(result.tuned), comparison.tuned_us, TuningText(result.built_in),
-        comparison.default_us, comparison.won, comparison.pairs,
+        TuningText(result.key.strategy, result.tuned), comparison.tuned_us,
+        TuningText(result.key.strategy, result.built_in), comparison.default_us, comparison.won,
+        comparison.pairs,
         comparison.faster ? "taken" : "not beyond noise, the built-in choice stays");
   }
   return absl::StrCat(text, result.out_of_time ? "; out of time" : "", "\n");

@@ -20,6 +20,7 @@ namespace octet {
 
 // What can be chosen from.
 struct TuneLimits {
+  Strategy strategy = Strategy::kDirect;  // whose fields are changed
   int compute_units = 0;
   int most_waves = 0;  // of a block
 };
@@ -34,10 +35,10 @@ struct TuneTrial {
 using MeasureTuning = absl::FunctionRef<absl::StatusOr<double>(const Tuning&)>;
 using ReportTrial = absl::FunctionRef<void(const TuneTrial&)>;
 
-// Coordinate descent: from `start` (every field said) on, one of blocks, send_blocks, waves and
-// row_parts is changed at a time, and the fastest kept, until nothing gets faster or `in_time` says
-// no. kInvalidArgument from `measure`: the candidate does not fit; other errors end the search.
-// The first trial is `start`; the fastest is not certain to be faster than it (ConfirmFaster).
+// Coordinate descent: from `start` (every field of the strategy said) on, one of them is changed at
+// a time, and the fastest kept, until nothing gets faster or `in_time` says no. kInvalidArgument
+// from `measure`: the candidate does not fit; other errors end the search. The first trial is
+// `start`; the fastest is not certain to be faster than it (ConfirmFaster).
 absl::StatusOr<std::vector<TuneTrial>> SearchTuning(const Tuning& start, const TuneLimits& limits,
                                                     MeasureTuning measure,
                                                     absl::FunctionRef<bool()> in_time,
@@ -72,8 +73,8 @@ absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl
                                      ReportTrial report, const Progress& progress);
 
 // As lines of a table; `built_in` is what the ratio is to, and may be 0.
-std::string TuneHead();
-std::string TuneLine(const TuneTrial& trial, double built_in_us);
+std::string TuneHead(Strategy strategy);
+std::string TuneLine(Strategy strategy, const TuneTrial& trial, double built_in_us);
 std::string TuneVerdict(const TuneResult& result, int tokens);
 
 // The entry for the result. The note says how it was measured.

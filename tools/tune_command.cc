@@ -57,14 +57,15 @@ absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Du
                      const std::string& path, TuningTable& table) {
   for (const RunOptions& options : shapes) {
     const int tokens = options.workload.max_tokens;
+    const Strategy strategy = WithAutoChosen(options.config, node.num_ranks()).strategy;
     absl::PrintF("# %d tokens on every rank: candidates\n", tokens);
-    absl::PrintF("%s", TuneHead());
+    absl::PrintF("%s", TuneHead(strategy));
     const Progress progress;
     double built_in_us = 0;
     const auto report = [&](const TuneTrial& trial) {
       if (built_in_us == 0) built_in_us = trial.us;
       progress.Clear();
-      absl::PrintF("%s", TuneLine(trial, built_in_us));
+      absl::PrintF("%s", TuneLine(strategy, trial, built_in_us));
       std::fflush(stdout);
     };
     OCTET_ASSIGN_OR_RETURN(const TuneResult result,
@@ -127,14 +128,13 @@ Command TuneCommand() {
       .name = kName,
       .summary = "looks for faster launch shapes than the built-in ones, and writes them to a file",
       .details =
-          "For each number of tokens, changes blocks, sending blocks, waves and parts of rows one "
-          "at\n"
-          "a time and keeps what is faster. The winner is measured again in turns with the\n"
-          "built-in choice, and written only if it is faster beyond noise. With OCTET_TUNING=FILE\n"
-          "octet and the library use what was found for calls that are alike on such GPUs: M * K\n"
-          "and the bytes of a row between the same powers of two. What the file has already for\n"
-          "other calls stays. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4\n"
-          "deadline.",
+          "For each number of tokens, changes blocks, waves, which of them send, and parts of\n"
+          "rows (what the strategy has of these) one at a time and keeps what is faster. The\n"
+          "winner is measured again in turns with the built-in choice, and written only if it is\n"
+          "faster beyond noise. With OCTET_TUNING=FILE octet and the library use what was found\n"
+          "for calls that are alike on such GPUs: M * K and the bytes of a row between the same\n"
+          "powers of two. What the file has already for other calls stays. Exit codes: 0 ok,\n"
+          "1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTuneFlags,
       .run = Run,
       .short_flags = PerfShortFlags(),
