@@ -24,7 +24,6 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
   OCTET_ASSIGN_OR_RETURN(const TracedSteps traced,
                          TracedSteps::Create(node, result.config, options));
   for (int i = 0; i < kTracedSteps; ++i) {
-    OCTET_RETURN_IF_ERROR(traced.collector->Clear());
     OCTET_ASSIGN_OR_RETURN(std::vector<StepResult> steps,
                            series.Run(*traced.runner, "traced step", 1, StepForm::kFused));
     result.traced.push_back(std::move(steps[0]));

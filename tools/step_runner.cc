@@ -43,20 +43,24 @@ struct StepRunner::RankState {
 };
 
 absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Node& node, ExpertParallel& ep,
-                                                               const RunOptions& options) {
-  auto runner = absl::WrapUnique(new StepRunner(node, ep, options));
+                                                               const RunOptions& options,
+                                                               TraceCollector* trace) {
+  auto runner = absl::WrapUnique(new StepRunner(node, ep, options, trace));
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return runner->InitRank(rank); }));
   return runner;
 }
 
-StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options)
+StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options,
+                       TraceCollector* trace)
     : node_(node),
       ep_(ep),
+      trace_(trace),
       options_(options),
       config_(ep.config()),
       expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
       row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes),
       has_experts_(HasExperts(config_)),
+      wakes_(node.topology().platform != "emulation"),
       check_(options.check) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
 }
@@ -97,22 +101,28 @@ absl::Status StepRunner::InitRank(Rank& rank) {
   return rank.Synchronize();
 }
 
-absl::Status StepRunner::Upload(Rank& rank, const RankInput& input, int64_t rows) {
+absl::Status StepRunner::Upload(Rank& rank, const RankInput& input) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const auto upload = [&](const DeviceMemory& to, const void* from, size_t bytes) {
     if (bytes == 0) return absl::OkStatus();
     return OCTET_GPU(
         hipMemcpyAsync(to.as<void>(), from, bytes, hipMemcpyHostToDevice, rank.stream()));
   };
-  const auto poison = [&](const DeviceMemory& memory, size_t bytes) {
-    if (bytes == 0) return absl::OkStatus();
-    return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, bytes, rank.stream()));
-  };
   OCTET_RETURN_IF_ERROR(upload(mine.x, input.x.data(), input.x.size() * kElementBytes));
   OCTET_RETURN_IF_ERROR(
       upload(mine.topk_idx, input.topk_idx.data(), input.topk_idx.size() * sizeof(int32_t)));
   OCTET_RETURN_IF_ERROR(upload(mine.topk_weights, input.topk_weights.data(),
                                input.topk_weights.size() * sizeof(float)));
+  return rank.Synchronize();
+}
+
+// What the step is to write, so that nothing of an earlier one is left; more than the caches hold.
+absl::Status StepRunner::Poison(Rank& rank, const RankInput& input, int64_t rows) {
+  const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const auto poison = [&](const DeviceMemory& memory, size_t bytes) {
+    if (bytes == 0) return absl::OkStatus();
+    return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, bytes, rank.stream()));
+  };
   OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * kElementBytes));
   OCTET_RETURN_IF_ERROR(ep_.Poison(rank, static_cast<int>(rows)));
   if (!options_.fuse_expert && has_experts_) {
@@ -299,17 +309,26 @@ void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
   }
 }
 
-absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm form,
-                                 RankStepResult& result) {
+absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(Upload(rank, input, result.rows_received));
+  OCTET_RETURN_IF_ERROR(Upload(rank, input));
   if (options_.cached) {
     OCTET_ASSIGN_OR_RETURN(const Received received,
                            ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
     mine.cached = received.handle;
-    OCTET_RETURN_IF_ERROR(rank.Synchronize());
   }
+  if (wakes_) {
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(Launch(rank, input, StepForm::kFused));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm form,
+                                 RankStepResult& result) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
+  OCTET_RETURN_IF_ERROR(Poison(rank, input, result.rows_received));
   OCTET_RETURN_IF_ERROR(rank.Barrier());
   mine.start = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(Launch(rank, input, form));
@@ -325,6 +344,10 @@ absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm fo
   StepResult step;
   step.ranks.resize(ranks_.size());
   CountTraffic(workload.inputs(), step.ranks);
+  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) {
+    return Prepare(rank, workload.inputs()[static_cast<size_t>(rank.rank())]);
+  }));
+  if (trace_ != nullptr) OCTET_RETURN_IF_ERROR(trace_->Clear());
   OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) {
     return RunRank(rank, workload, form, step.ranks[static_cast<size_t>(rank.rank())]);
   }));

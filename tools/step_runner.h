@@ -17,6 +17,7 @@
 #include "runtime/device_memory.h"
 #include "runtime/node.h"
 #include "runtime/pinned_memory.h"
+#include "runtime/trace.h"
 #include "tools/run_options.h"
 #include "tools/verify.h"
 #include "tools/workload.h"
@@ -73,8 +74,10 @@ struct RankOutput {
 class StepRunner {
  public:
   // `ep` is of `node` and made for `options`; both must outlive the runner. Not during Run.
+  // `trace`: where `ep` records; after Run it holds just the timed step.
   static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Node& node, ExpertParallel& ep,
-                                                            const RunOptions& options);
+                                                            const RunOptions& options,
+                                                            TraceCollector* trace = nullptr);
   ~StepRunner();
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
@@ -96,10 +99,13 @@ class StepRunner {
  private:
   struct RankState;
 
-  StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options);
+  StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options, TraceCollector* trace);
   absl::Status InitRank(Rank& rank);
+  // Everything before the step that counts.
+  absl::Status Prepare(Rank& rank, const RankInput& input);
   absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
-  absl::Status Upload(Rank& rank, const RankInput& input, int64_t rows);
+  absl::Status Upload(Rank& rank, const RankInput& input);
+  absl::Status Poison(Rank& rank, const RankInput& input, int64_t rows);
   DispatchArgs DispatchArgsOf(const RankState& mine, const RankInput& input) const;
   absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
   // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
@@ -113,6 +119,7 @@ class StepRunner {
 
   Node& node_;
   ExpertParallel& ep_;
+  TraceCollector* const trace_;
   const RunOptions options_;
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
@@ -120,6 +127,9 @@ class StepRunner {
   // Whether the stand-in can work on what is received: rows of the dtype, one for each choice. If
   // not, experts do nothing, outputs are zeros, and nothing but times is to be learned.
   const bool has_experts_;
+  // GPUs that have done nothing for some 30 ms, while the host made a step's inputs, take up to
+  // 300 us longer for the next transfers; so each timed step follows one that is not timed.
+  const bool wakes_;
   bool check_;
   std::vector<std::unique_ptr<RankState>> ranks_;
 };

@@ -23,7 +23,8 @@ absl::StatusOr<TracedSteps> TracedSteps::Create(Node& node, const EpConfig& conf
   OCTET_ASSIGN_OR_RETURN(
       steps.ep, ExpertParallel::Create(node, config,
                                        {.heap = steps.heap.get(), .trace = steps.collector.get()}));
-  OCTET_ASSIGN_OR_RETURN(steps.runner, StepRunner::Create(node, *steps.ep, options));
+  OCTET_ASSIGN_OR_RETURN(steps.runner,
+                         StepRunner::Create(node, *steps.ep, options, steps.collector.get()));
   return steps;
 }
 
@@ -72,7 +73,6 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
     progress.Show("step with and without a trace", i + 1, options.iters);
     OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup, kLoadUs));
     OCTET_RETURN_IF_ERROR(step(*plain, result.plain));
-    OCTET_RETURN_IF_ERROR(traced.collector->Clear());
     OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup, kLoadUs));
     OCTET_RETURN_IF_ERROR(step(*traced.runner, result.traced));
     OCTET_ASSIGN_OR_RETURN(last, traced.collector->Collect());
