@@ -76,7 +76,7 @@ absl::Status ValidateHighThroughput(const EpConfig& config) {
 
 absl::Status ValidateDirect(const EpConfig& config) {
   const EpConfig plain;
-  const absl::Status status = RefuseQuantized(config);
+  absl::Status status = RefuseQuantized(config);
   if (!status.ok()) return status;
   if (config.combine_order == CombineOrder::kPerRank ||
       config.combine_method == CombineMethod::kPull) {
@@ -204,7 +204,7 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
   }
   const EpConfig chosen = WithAutoChosen(config, num_ranks);
   if (chosen.dispatch_format == DispatchFormat::kQuantizedFp8) {
-    const absl::Status status = ValidateQuantized(chosen);
+    absl::Status status = ValidateQuantized(chosen);
     if (!status.ok()) return status;
   }
   return chosen.strategy == Strategy::kHighThroughput ? ValidateHighThroughput(chosen)

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/device/fp8_scale.h"
 #include "kernels/dtype.h"
 #include "kernels/fp8.h"
 
@@ -48,14 +49,6 @@ enum class DispatchFormat {
   // [H] of the dtype, quantised on the way: what is received is as with kFp8, in
   // EpConfig::fp8_form. kernels/fp8_rows.h says what becomes of which row, to the bit.
   kQuantizedFp8,
-};
-
-// The scales of rows of 8-bit floats: one for each EpConfig::scale_group columns. A row of them is
-// ceil(H / scale_group) scales, padded to whole 4-byte words. Those of kFp8 are moved as they are.
-enum class ScaleFormat {
-  kFloat32,
-  kPowerOfTwo,  // float32 too, rounded up to a power of two
-  kUe8m0,       // 8-bit exponents of the same
 };
 
 // How received rows are laid out.
@@ -109,7 +102,7 @@ struct EpConfig {
 
   // high_throughput only, from here to tuning.
   DispatchFormat dispatch_format = DispatchFormat::kSame;
-  ScaleFormat scale_format = ScaleFormat::kFloat32;
+  ScaleFormat scale_format = ScaleFormat::kFloat32;  // kernels/device/fp8_scale.h
   CombineMethod combine_method = CombineMethod::kAuto;
   int scale_group = 128;  // columns that share a scale; of kQuantizedFp8: 64, 128 or 256
   Fp8Form fp8_form = Fp8Form::kNative;  // of kQuantizedFp8; must be the platform's

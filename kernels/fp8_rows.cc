@@ -25,7 +25,6 @@ template <typename Fp8>
 void QuantizeAs(const EpConfig& config, absl::Span<const uint16_t> row, absl::Span<uint8_t> fp8,
                 absl::Span<uint32_t> scales) {
   const auto width = static_cast<size_t>(config.scale_group);
-  const bool power_of_two = config.scale_format != ScaleFormat::kFloat32;
   std::ranges::fill(scales, 0U);
   for (size_t first = 0; first < row.size(); first += width) {
     const absl::Span<const uint16_t> group = row.subspan(first, width);
@@ -33,7 +32,7 @@ void QuantizeAs(const EpConfig& config, absl::Span<const uint16_t> row, absl::Sp
     for (const uint16_t bits : group) {
       largest = std::max(largest, static_cast<uint16_t>(bits & 0x7fffU));
     }
-    const float scale = Fp8Scale<Fp8>(FloatFromBits(config.dtype, largest), power_of_two);
+    const float scale = Fp8Scale<Fp8>(FloatFromBits(config.dtype, largest), config.scale_format);
     StoreScale(config.scale_format, scale, first / width, scales);
     for (size_t i = 0; i < group.size(); ++i) {
       fp8[first + i] = Fp8FromFloat<Fp8>(FloatFromBits(config.dtype, group[i]) / scale).bits;

@@ -1,5 +1,5 @@
-// The scale of a group of columns that is quantised to 8-bit floats: value = scale · fp8. Shared by
-// host and device.
+// The scales of groups of columns that are quantised to 8-bit floats: value = scale · fp8. Shared
+// by host and device.
 #ifndef OCTET_KERNELS_DEVICE_FP8_SCALE_H_
 #define OCTET_KERNELS_DEVICE_FP8_SCALE_H_
 
@@ -8,23 +8,31 @@
 
 namespace octet {
 
+// The scales of rows of 8-bit floats: one for each EpConfig::scale_group columns. A row of them is
+// ceil(H / scale_group) scales, padded to whole 4-byte words. Those of kFp8 are moved as they are.
+enum class ScaleFormat {
+  kFloat32,
+  kPowerOfTwo,  // float32 too, rounded up to a power of two
+  kUe8m0,       // 8-bit exponents of the same
+};
+
 // No scale is smaller. The numbers of a group whose largest is below kLargest · 2^-90 come out with
 // less precision, in the end as zero. From here on up, what a division leaves over is exact in
 // float32, which lets a kernel divide exactly without dividing (kernels/device/fp8_quantize.h).
 inline constexpr float kMinFp8Scale = std::bit_cast<float>((127U - 90U) << 23);
 
 // The scale of a group whose largest magnitude is `amax`:
-//   amax / Fp8::kLargest, a division rounded to float32, but at least kMinFp8Scale; with
-//   `power_of_two`, rounded up to the next power of two.
+//   amax / Fp8::kLargest, a division rounded to float32, but at least kMinFp8Scale; unless `format`
+//   is kFloat32, rounded up to a power of two.
 //   1 where amax is 0.
 //   NaN (0x7fc00000) where amax is not finite: one infinity or NaN makes NaN of the whole group.
 template <typename Fp8>
-constexpr float Fp8Scale(float amax, bool power_of_two) {
+constexpr float Fp8Scale(float amax, ScaleFormat format) {
   if (std::bit_cast<uint32_t>(amax) >= 0x7f800000U) return std::bit_cast<float>(0x7fc00000U);
   if (amax == 0.0F) return 1.0F;
   float scale = amax / Fp8::kLargest;
   if (scale < kMinFp8Scale) scale = kMinFp8Scale;
-  if (!power_of_two) return scale;
+  if (format == ScaleFormat::kFloat32) return scale;
   return std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 0x7fffffU) & 0x7f800000U);
 }
 

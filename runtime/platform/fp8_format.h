@@ -75,6 +75,15 @@ constexpr Fp8 Fp8FromFloat(float value) {
   return {static_cast<uint8_t>(rounded | (bits >> 24 & 0x80U))};
 }
 
+// Four of them, the first in the lowest byte.
+template <typename Fp8>
+constexpr uint32_t PackFp8InSoftware(float a, float b, float c, float d) {
+  const auto byte = [](float value) {
+    return static_cast<uint32_t>(Fp8FromFloat<Fp8>(value).bits);
+  };
+  return byte(a) | byte(b) << 8 | byte(c) << 16 | byte(d) << 24;
+}
+
 }  // namespace octet
 
 #endif  // OCTET_RUNTIME_PLATFORM_FP8_FORMAT_H_

@@ -1,0 +1,89 @@
+// Rows quantised to 8-bit floats while they are in registers: the same bits as ReferenceQuantize()
+// of kernels/fp8_rows.h.
+#ifndef OCTET_KERNELS_DEVICE_FP8_QUANTIZE_H_
+#define OCTET_KERNELS_DEVICE_FP8_QUANTIZE_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "device_ops.h"
+#include "fp8_ops.h"
+#include "kernels/device/fp8_scale.h"
+#include "kernels/device/row_codec.h"
+
+namespace octet::device {
+
+// A lane's part of a quantised row, and the scale of the group that it belongs to.
+template <typename Fp8>
+struct QuantizedVec {
+  uint32_t w[2];  // eight bytes of Fp8, in the order of the columns
+  float scale;
+};
+
+namespace internal {
+
+// x / scale, rounded once, given the rounded reciprocal of `scale`: the product may be off by
+// almost two units in the last place, and what it leaves over of x, which is exact, corrects it.
+// That is the division's result for all x of up to eleven bits (bf16, fp16) and all scales of
+// Fp8Scale(); fp8_quantize_test tries each of them. Where the quotient is a zero it has the
+// division's sign, for which the remainder is taken with a minus.
+__device__ __forceinline__ float Quotient(float x, float scale, float reciprocal) {
+  const float near = x * reciprocal;
+  return fmaf(-fmaf(near, scale, -x), reciprocal, near);
+}
+
+}  // namespace internal
+
+// Quantises the eight columns `v` that each lane holds. `group_lanes` lanes in a row hold a group:
+// 8, 16 or 32 for 64, 128 or 256 columns, from a lane on whose number is a multiple of it. Called
+// by all lanes of a wave, with the same `group_lanes` and `format`; lanes beyond the end of the row
+// pass zeros.
+template <typename Codec, typename Fp8>
+__device__ __forceinline__ QuantizedVec<Fp8> Quantize(const Vec16& v, int group_lanes,
+                                                      ScaleFormat format) {
+  // Without their sign, bits are ordered as their values are, NaN last. The upper halves of words
+  // decide which word is larger.
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t upper = v.w[i] & 0x7fff7fffU;
+    const uint32_t lower = upper << 16;
+    largest = upper > largest ? upper : largest;
+    largest = lower > largest ? lower : largest;
+  }
+  for (int mask = 1; mask < group_lanes; mask *= 2) {
+    const uint32_t other = ShuffleXor(largest, mask);
+    largest = other > largest ? other : largest;
+  }
+  QuantizedVec<Fp8> out;
+  out.scale = Fp8Scale<Fp8>(Codec::Unpack(largest).y, format);
+  const float reciprocal = 1.0F / out.scale;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float2 ab = Codec::Unpack(v.w[2 * i]);
+    const float2 cd = Codec::Unpack(v.w[2 * i + 1]);
+    out.w[i] = PackFp8<Fp8>(internal::Quotient(ab.x, out.scale, reciprocal),
+                            internal::Quotient(ab.y, out.scale, reciprocal),
+                            internal::Quotient(cd.x, out.scale, reciprocal),
+                            internal::Quotient(cd.y, out.scale, reciprocal));
+  }
+  return out;
+}
+
+// Puts the scale of group `group` of `groups` into a row of scales, by plain stores of one lane.
+// The last group's also clears the padding.
+__device__ __forceinline__ void StoreScale(uint32_t* scales, int groups, int group,
+                                           ScaleFormat format, float scale) {
+  if (format != ScaleFormat::kUe8m0) {
+    reinterpret_cast<float*>(scales)[group] = scale;
+    return;
+  }
+  auto* const bytes = reinterpret_cast<uint8_t*>(scales);
+  bytes[group] = Ue8m0FromScale(scale);
+  if (group != groups - 1) return;
+  for (int padding = groups; padding % 4 != 0; ++padding) bytes[padding] = 0;
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_KERNELS_DEVICE_FP8_QUANTIZE_H_

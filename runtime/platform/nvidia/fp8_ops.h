@@ -1,0 +1,44 @@
+// Conversion to 8-bit floats, on NVIDIA GPUs (sm_90 and later).
+//
+// The three files runtime/platform/{amd,nvidia,emulation}/fp8_ops.h declare the same function with
+// the same contract.
+//
+//   PackFp8<Fp8>(a, b, c, d)   four bytes, the first in the lowest: Fp8FromFloat<Fp8>() of each, to
+//                              the bit (fp8_format.h). By the GPU's instructions where it has some
+//                              for this format, as it usually has for NativeFp8, else by a dozen
+//                              others for each number.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_FP8_OPS_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_FP8_OPS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "native_fp8.h"
+#include "runtime/platform/fp8_format.h"
+
+namespace octet::device {
+
+namespace internal {
+
+__device__ __forceinline__ uint32_t PackE4m3Pair(float first, float second) {
+  uint16_t pair = 0;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(pair) : "f"(first), "f"(second));
+  return pair;
+}
+
+}  // namespace internal
+
+template <typename Fp8>
+__device__ __forceinline__ uint32_t PackFp8(float a, float b, float c, float d) {
+  if constexpr (std::is_same_v<Fp8, E4m3Fn>) {
+    return internal::PackE4m3Pair(a, b) | internal::PackE4m3Pair(c, d) << 16;
+  } else {
+    return PackFp8InSoftware<Fp8>(a, b, c, d);
+  }
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_FP8_OPS_H_
