@@ -84,7 +84,8 @@ struct Received {
 
   // ---- high_throughput only.
 
-  const void* scales = nullptr;              // kFp8: for each row of x, [scale_words]
+  const void* scales = nullptr;              // kFp8, kQuantizedFp8: for each row of x,
+                                             // [scale_words]
   const int32_t* source_offsets = nullptr;   // [R + 1] first token of each source rank; the last is
                                              // the number of tokens that were received
   const int32_t* row_index = nullptr;        // Duplicates::kIndex: for each row in expert order the

@@ -63,9 +63,10 @@ ABSL_FLAG(std::string, combine_order, "auto",
 ABSL_FLAG(std::string, combine_method, "auto", "how rows come home: push, pull or auto");
 ABSL_FLAG(
     std::string, format, "same",
-    "what travels in dispatch: same (rows of the dtype) or fp8 (with scales of 128 columns);\n"
+    "what travels in dispatch: same (rows of the dtype), fp8 (with scales of 128 columns), or\n"
+    "quantized_fp8 (rows of the dtype that dispatch makes fp8 of);\n"
     "with fp8, rows once, or deduplicated rows experts do nothing: needs --check=false");
-ABSL_FLAG(std::string, scales, "float32", "of fp8: float32 or ue8m0");
+ABSL_FLAG(std::string, scales, "float32", "of fp8: float32, power_of_two (in float32) or ue8m0");
 ABSL_FLAG(std::string, received, "packed", "rows by expert (packed) or by token (deduplicated)");
 ABSL_FLAG(std::string, duplicates, "fill",
           "of a token's several experts on a rank: rows are copied (fill) or indexed (index)");
@@ -155,10 +156,13 @@ constexpr std::array<Choice<CombineOrder>, 3> kCombineOrders = {
 constexpr std::array<Choice<CombineMethod>, 3> kCombineMethods = {{{"auto", CombineMethod::kAuto},
                                                                    {"push", CombineMethod::kPush},
                                                                    {"pull", CombineMethod::kPull}}};
-constexpr std::array<Choice<DispatchFormat>, 2> kFormats = {
-    {{"same", DispatchFormat::kSame}, {"fp8", DispatchFormat::kFp8}}};
-constexpr std::array<Choice<ScaleFormat>, 2> kScales = {
-    {{"float32", ScaleFormat::kFloat32}, {"ue8m0", ScaleFormat::kUe8m0}}};
+constexpr std::array<Choice<DispatchFormat>, 3> kFormats = {
+    {{"same", DispatchFormat::kSame},
+     {"fp8", DispatchFormat::kFp8},
+     {"quantized_fp8", DispatchFormat::kQuantizedFp8}}};
+constexpr std::array<Choice<ScaleFormat>, 3> kScales = {{{"float32", ScaleFormat::kFloat32},
+                                                         {"power_of_two", ScaleFormat::kPowerOfTwo},
+                                                         {"ue8m0", ScaleFormat::kUe8m0}}};
 constexpr std::array<Choice<Output>, 2> kOutputs = {
     {{"packed", Output::kPackedExperts}, {"deduplicated", Output::kDeduplicated}}};
 constexpr std::array<Choice<Duplicates>, 2> kDuplicates = {

@@ -149,7 +149,8 @@ DispatchArgs StepRunner::DispatchArgsOf(const RankState& mine, const RankInput& 
           .topk_idx = mine.topk_idx.as<int32_t>(),
           .topk_weights = mine.topk_weights.as<float>(),
           .num_tokens = input.num_tokens,
-          .x_scales = config_.scale_words() > 0 ? mine.x_scales.as<void>() : nullptr};
+          .x_scales =
+              config_.dispatch_format == DispatchFormat::kFp8 ? mine.x_scales.as<void>() : nullptr};
 }
 
 absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
@@ -301,7 +302,7 @@ void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
       ++ranks[destination].rows_received;
       const size_t token = i / topk + 1;
       if (std::exchange(last_token[destination], token) == token) continue;
-      const size_t there = config_.dispatch_row_bytes() +
+      const size_t there = config_.received_row_bytes() +
                            static_cast<size_t>(config_.scale_words()) * sizeof(uint32_t);
       ranks[destination].dispatch_logical_bytes += static_cast<int64_t>(there);
       ranks[destination].logical_bytes += static_cast<int64_t>(there + row_bytes_);
