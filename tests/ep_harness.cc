@@ -181,7 +181,9 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
   const auto r = static_cast<size_t>(rank.rank());
   OCTET_RETURN_IF_ERROR(ep_->Poison(rank, num_rows));
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(b.y.as<void>(), 0xff, b.y.bytes(), rank.stream()));
-  const DispatchArgs args = DispatchArgsOf(b);
+  DispatchArgs args = DispatchArgsOf(b);
+  const DispatchHandle before = received_[r].handle;
+  if (form == Form::kCached && before.layout != 0) args.cached = &before;
   if (form == Form::kSplit) {
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_->DispatchSend(rank, args));
     OCTET_ASSIGN_OR_RETURN(received_[r], ep_->DispatchReceive(rank, handle));

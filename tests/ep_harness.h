@@ -44,6 +44,7 @@ enum class Form {
   kFused,           // Dispatch, Combine with the expert applied on the way
   kSplit,           // the four phases one by one
   kSeparateExpert,  // Dispatch, a pointwise kernel, Combine
+  kCached,          // as kFused, with the layout of the dispatch before, if there was one
 };
 
 class EpHarness {

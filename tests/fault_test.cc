@@ -1,5 +1,5 @@
-// Faults in the kernels of `direct`, and which tool catches them. Also what correct kernels do
-// under a thousand schedules. tests/faults/seam.h says how faults get in.
+// Faults in the kernels of the strategies, and which tool catches them. Also what correct kernels
+// do under a thousand schedules. tests/faults/seam.h says how faults get in.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -60,14 +60,21 @@ struct CallSetup {
 };
 
 // Few lanes: ThreadSanitizer has contexts for about 200.
-CallSetup SmallSetup(Flags flags) {
+CallSetup SmallSetup(Strategy strategy, Flags flags, Form form, double drop) {
   CallSetup setup;
+  setup.forms = {form};
+  setup.drop = drop;
+  setup.config.strategy = strategy;
   setup.config.num_experts = 4;
   setup.config.topk = 2;
   setup.config.hidden = 64;
   setup.config.max_tokens_per_rank = 6;
   setup.config.flags = flags;
   setup.config.tuning = {.blocks = 3, .send_blocks = 2, .waves_per_block = 1, .row_parts = 1};
+  if (strategy == Strategy::kHighThroughput) {
+    setup.config.combine_method = CombineMethod::kPush;
+    setup.config.tuning.send_blocks = 0;
+  }
   return setup;
 }
 
@@ -81,16 +88,24 @@ CallSetup RandomSetup(std::mt19937_64& rng) {
   setup.config.topk = draw(1, std::min(setup.config.num_experts, 4));
   setup.config.hidden = 8 * draw(1, 24);
   setup.config.max_tokens_per_rank = draw(1, 6);
-  setup.config.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
-  setup.config.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
+  static constexpr Form kForms[] = {Form::kFused, Form::kSplit, Form::kSeparateExpert};
+  setup.forms = {kForms[draw(0, 2)], kForms[draw(0, 2)], kForms[draw(0, 2)]};
+  if (draw(0, 1) == 0) {
+    setup.config.strategy = Strategy::kDirect;
+    setup.config.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
+    setup.config.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
+  } else {
+    setup.config.strategy = Strategy::kHighThroughput;
+    setup.config.combine_order = static_cast<CombineOrder>(draw(0, 2));
+    setup.config.combine_method = static_cast<CombineMethod>(draw(0, 2));
+    if (draw(0, 2) == 0) setup.forms = {Form::kCached};
+  }
   const int blocks = draw(2, 4);
   setup.config.tuning = {.blocks = blocks,
                          .send_blocks = draw(1, blocks - 1),
                          .waves_per_block = draw(1, 2),
                          .row_parts = draw(1, 2)};
   setup.num_steps = draw(1, 4);
-  static constexpr Form kForms[] = {Form::kFused, Form::kSplit, Form::kSeparateExpert};
-  setup.forms = {kForms[draw(0, 2)], kForms[draw(0, 2)], kForms[draw(0, 2)]};
   setup.drop = draw(0, 2) * 0.25;
   return setup;
 }
@@ -110,10 +125,16 @@ absl::Status RunSteps(Fault fault, const CallSetup& setup, const std::string& sc
                       std::mt19937_64& rng) {
   UseMachine(setup.num_ranks, schedule);
   OCTET_ASSIGN_OR_RETURN(const auto harness, EpHarness::Create(setup.num_ranks, setup.config));
+  // A layout that is used again is for the same routing.
+  const bool cached = absl::c_linear_search(setup.forms, Form::kCached);
   std::vector<StepInput> inputs;
+  std::vector<int> tokens;
   for (int i = 0; i < setup.num_steps; ++i) {
-    inputs.push_back(RandomStep(rng, setup.config, RandomTokens(rng, setup.config, setup.num_ranks),
-                                setup.drop));
+    if (i == 0 || !cached) tokens = RandomTokens(rng, setup.config, setup.num_ranks);
+    inputs.push_back(RandomStep(rng, setup.config, tokens, setup.drop));
+    for (size_t r = 0; r < tokens.size() && cached; ++r) {
+      inputs.back().ranks[r].topk_idx = inputs.front().ranks[r].topk_idx;
+    }
   }
   faults::planted = {.fault = fault,
                      .heaps = harness->heap().peers(0),
@@ -153,7 +174,10 @@ using Words = std::vector<std::string>;
 struct Row {
   Fault fault;
   std::string name;
+  Strategy strategy = Strategy::kDirect;
   Flags flags = Flags::kToken;
+  Form form = Form::kFused;
+  double drop = 0;
   // In every build, under some schedule:
   Words comparison = {};  // a result that differs from the reference
   Words access = {};      // the emulation refuses an access
@@ -166,7 +190,59 @@ struct Row {
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
-std::vector<Row> Table() {
+std::vector<Row> HighThroughputTable() {
+  const Words send_to_receive = {"data race", "SendToken", "ReceiveToken"};
+  std::vector<Row> rows = {
+      {.fault = Fault::kMissingRelease,
+       .name = "MissingRelease",
+       .weak = {"Dispatch", "old value read", "\n  not released at "},
+       .tsan = send_to_receive},
+      // With weak memory an old packet sends the receiver's plain stores anywhere.
+      {.fault = Fault::kMissingAcquire, .name = "MissingAcquire", .tsan = send_to_receive},
+      {.fault = Fault::kDeviceScope,
+       .name = "DeviceScope",
+       .weak = {"old value read", "not released at system scope, only at device scope"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kFlagBeforePayload,
+       .name = "FlagBeforePayload",
+       .comparison = {"y of token"},
+       .weak = {"old value read"},
+       .tsan = {"data race", "StoreLateVectors", "ReceiveToken"}},
+      {.fault = Fault::kMissingGridSync,
+       .name = "MissingGridSync",
+       .access = {"Dispatch", "write to 0x", "(dispatch.hip:", "out of bounds"},
+       .weak = {"old value read"},
+       .tsan = {"data race", "CountShare", "WaveExclusiveScan"}},
+      {.fault = Fault::kCounterNotCleared,
+       .name = "CounterNotCleared",
+       .deadline = {"dispatch-send waited", "grid barrier of block"}},
+      {.fault = Fault::kOffByOneSlot, .name = "OffByOneSlot", .comparison = {"y of token"}},
+      {.fault = Fault::kRowPastTheEnd,
+       .name = "RowPastTheEnd",
+       .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the",
+                  "(dispatch.hip:", "out of bounds"}},
+      {.fault = Fault::kFlagNobodySets,
+       .name = "FlagNobodySets",
+       .deadline = {"combine-receive waited 10.0 s for rank ",
+                    "'s row flag of token 0: expected epoch 1, seen 0"}},
+      {.fault = Fault::kCreditIgnored,
+       .name = "CreditIgnored",
+       .form = Form::kCached,
+       .comparison = {"y of token"},
+       .tsan = {"data race", "SendToken"}},
+      {.fault = Fault::kOneParity,
+       .name = "OneParity",
+       .drop = 0.7,
+       .deadline = {"dispatch-receive waited 10.0 s for rank ", "packet flag of slot "}},
+  };
+  for (Row& row : rows) {
+    row.name = "HighThroughput" + row.name;
+    row.strategy = Strategy::kHighThroughput;
+  }
+  return rows;
+}
+
+std::vector<Row> DirectTable() {
   const Words send_to_receive = {"data race", "SendTile", "ReceiveRow"};
   return {
       {.fault = Fault::kMissingRelease,
@@ -221,14 +297,23 @@ std::vector<Row> Table() {
   };
 }
 
+std::vector<Row> Table() {
+  std::vector<Row> rows = DirectTable();
+  for (Row& row : HighThroughputTable()) rows.push_back(std::move(row));
+  return rows;
+}
+
 constexpr std::array<const char*, 6> kKinds = {"random",      "starve_device", "starve_block",
                                                "starve_wave", "delay_device",  "lap"};
 
 absl::Status RunFault(const Row& row, const std::string& kind, uint64_t seed) {
   const std::string schedule = absl::StrCat(kind, ":", seed);
   std::mt19937_64 rng(seed);
-  if (row.fault == Fault::kMissingGridSync) return RunGridRounds(row.fault, schedule);
-  return RunSteps(row.fault, SmallSetup(row.flags), schedule, rng);
+  if (row.fault == Fault::kMissingGridSync && row.strategy == Strategy::kDirect) {
+    return RunGridRounds(row.fault, schedule);
+  }
+  return RunSteps(row.fault, SmallSetup(row.strategy, row.flags, row.form, row.drop), schedule,
+                  rng);
 }
 
 bool Has(const std::string& text, const Words& words) {

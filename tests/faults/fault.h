@@ -15,7 +15,7 @@ enum class Fault {
   kMissingAcquire,     // nothing after a poll
   kDeviceScope,        // releases at the scope of the GPU instead of the node's
   kFlagBeforePayload,  // rows are stored after the flag that announces them
-  kMissingGridSync,    // this_grid().sync() does nothing
+  kMissingGridSync,    // this_grid().sync() and GridBarrier() do nothing
   kNotLastBlock,       // every block takes itself for the last, which a grid barrier would prevent
   kBitInsteadOfEpoch,  // flags alternate between 0 and 1
   kCounterNotCleared,  // nobody sets counters back to zero
@@ -23,6 +23,8 @@ enum class Fault {
   kRowPastTheEnd,      // rows go past the end of the peer's heap
   kPacketPastTheEnd,   // so do a row's origin and index, by plain stores
   kFlagNobodySets,     // flags of tokens are waited for, but not stored
+  kCreditIgnored,      // nobody waits until peers have consumed what they received before
+  kOneParity,          // counts of all calls go to the same words
 };
 
 // Set by the host while no kernel runs; read by the kernels of all ranks.

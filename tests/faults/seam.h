@@ -84,6 +84,7 @@ __device__ inline char* HeapOf(const void* address) {
 struct LateVectors {
   static constexpr int kMost = 2;
   int count;
+  int syncs;  // of the wave since the first of them
   Vec16* to[kMost];
   Vec16 value[kMost];
 };
@@ -97,6 +98,7 @@ __device__ inline void SeamStoreStream(Vec16* p, const Vec16& v, Where where = W
   if (heap != nullptr && Planted(faults::Fault::kFlagBeforePayload)) {
     LateVectors& late = LateVectorsOfLane();
     if (late.count < LateVectors::kMost) {
+      if (late.count == 0) late.syncs = 0;
       late.to[late.count] = p;
       late.value[late.count++] = v;
       return;
@@ -135,6 +137,7 @@ __device__ inline SeamGrid SeamThisGrid() { return {}; }
 
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/grid_barrier_device.h"
 #include "runtime/device/wait.h"
 
 namespace octet::device {
@@ -149,13 +152,30 @@ __device__ inline bool SeamLastBlock(uint32_t* counter, uint32_t num_blocks) {
   return last || Planted(faults::Fault::kNotLastBlock);
 }
 
-__device__ inline void SeamWavePublish(uint64_t* flag, uint64_t epoch) {
-  if (Planted(faults::Fault::kFlagNobodySets)) return;
-  WavePublish(flag, Planted(faults::Fault::kBitInsteadOfEpoch) ? epoch % 2 : epoch);
-  if (!Planted(faults::Fault::kFlagBeforePayload)) return;
+__device__ inline bool SeamGridBarrier(const FailurePort& port, GridBarrierState* state,
+                                       uint32_t num_blocks, uint64_t round, const Site& site) {
+  return Planted(faults::Fault::kMissingGridSync) ||
+         GridBarrier(port, state, num_blocks, round, site);
+}
+
+__device__ inline void StoreLateVectors() {
   LateVectors& late = LateVectorsOfLane();
   for (int i = 0; i < late.count; ++i) *late.to[i] = late.value[i];
   late.count = 0;
+}
+
+// Flags that are not stored by WavePublish come between a wave's barrier and its next one.
+__device__ inline void SeamSyncWave(Where where = Where::current()) {
+  SyncWave(where);
+  if (!Planted(faults::Fault::kFlagBeforePayload)) return;
+  LateVectors& late = LateVectorsOfLane();
+  if (late.count > 0 && late.syncs++ > 0) StoreLateVectors();
+}
+
+__device__ inline void SeamWavePublish(uint64_t* flag, uint64_t epoch) {
+  if (Planted(faults::Fault::kFlagNobodySets)) return;
+  WavePublish(flag, Planted(faults::Fault::kBitInsteadOfEpoch) ? epoch % 2 : epoch);
+  if (Planted(faults::Fault::kFlagBeforePayload)) StoreLateVectors();
 }
 
 // For a flag that is 0 or 1.
@@ -198,11 +218,34 @@ __device__ inline int SeamSlot(int slot) {
 }  // namespace octet::direct
 
 #define BeginCall SeamBeginCall
+#define GridBarrier SeamGridBarrier
 #define LastBlock SeamLastBlock
+#define SyncWave SeamSyncWave
 #define WavePublish SeamWavePublish
 #define WaveWaitEpoch SeamWaveWaitEpoch
 #define WaveWaitEpochs SeamWaveWaitEpochs
-#define PacketOf(base, source, slot, part) \
-  PacketOf(base, source, ::octet::direct::SeamSlot(slot), part)
+
+// ---- high_throughput's own
+
+#include "kernels/high_throughput/phase.h"
+
+namespace octet::high_throughput {
+
+__device__ inline bool SeamAwaitCredits(const CommonParams& c, size_t credits, uint64_t epoch,
+                                        Site site) {
+  return device::Planted(faults::Fault::kCreditIgnored) || AwaitCredits(c, credits, epoch, site);
+}
+
+__device__ inline uint64_t SeamParity(uint64_t epoch) {
+  return device::Planted(faults::Fault::kOneParity) ? epoch - epoch % 2 : epoch;
+}
+
+}  // namespace octet::high_throughput
+
+#define PacketOf(base, source, slot, ...) \
+  PacketOf(base, source, ::octet::direct::SeamSlot(slot) __VA_OPT__(, ) __VA_ARGS__)
+#define AwaitCredits SeamAwaitCredits
+#define Count(base, epoch, source, column) \
+  Count(base, ::octet::high_throughput::SeamParity(epoch), source, column)
 
 #endif  // OCTET_TESTS_FAULTS_SEAM_H_
