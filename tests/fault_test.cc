@@ -212,7 +212,8 @@ std::vector<Row> HighThroughputTable() {
        .name = "MissingGridSync",
        .access = {"Dispatch", "write to 0x", "(dispatch.hip:", "out of bounds"},
        .weak = {"old value read"},
-       .tsan = {"data race", "CountShare", "WaveExclusiveScan"}},
+       .tsan = {"data race", "CountShare", "WaveExclusiveScan"},
+       .asan = {"signed integer overflow", "wave_scan.h"}},  // sums of what was never written
       {.fault = Fault::kCounterNotCleared,
        .name = "CounterNotCleared",
        .deadline = {"dispatch-send waited", "grid barrier of block"}},
