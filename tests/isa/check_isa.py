@@ -19,13 +19,14 @@ and for each function as a whole:
 
   - what has system scope and is in no site: an error, except the indivisible 16-byte accesses
     (global dwordx4 with sc0 sc1), counted as "packet_load" and "packet_store"
+  - what converts to FP8, of the form E4m3Fnuz here, is counted as "fnuz"
   - what is nontemporal: only global_load_dwordx4 and global_store_dwordx4, counted as "row"
   - flat instructions with system scope: an error
   - a kernel that polls and neither consumes nor reads packets, or that stores flags and publishes
     nothing: an error
 
-FILE lists kernels and the sites that they must have, a line each: "<regular expression> <site>...",
-'#' begins a comment. A line that matches no kernel is an error.
+FILE lists kernels and the sites that they must have, or with a '!' before it must not have, a line
+each: "<regular expression> <site>...", '#' begins a comment. A line that matches no kernel is an error.
 
 Prints the kernels with their sites; exit code 1 and a line per error when something is wrong.
 """
@@ -214,6 +215,8 @@ def check_function(function):
     for instruction in [i for site in function.sites for i in site.body] + function.outside:
         if instruction.name.startswith("flat_") and instruction.system:
             function.error(instruction.line, f"{instruction.name} with system scope: not global")
+        if instruction.name == "v_cvt_pk_fp8_f32":
+            function.counts["fnuz"] += 1
         if instruction.has("nt"):
             function.counts["row"] += 1
             if not instruction.row_access:
@@ -264,7 +267,10 @@ def check_required(path, kernels):
                 errors.append(f"{path}:{number}: no kernel matches {words[0]}")
             for kernel, counts in matching:
                 for site in words[1:]:
-                    if not counts[site]:
+                    if site.startswith("!") and counts[site[1:]]:
+                        errors.append(f"{kernel.file}:{kernel.line}: {kernel.name}: a '{site[1:]}' "
+                                      f"site, which {path}:{number} forbids")
+                    elif not site.startswith("!") and not counts[site]:
                         errors.append(f"{kernel.file}:{kernel.line}: {kernel.name}: no '{site}' "
                                       f"site, which {path}:{number} requires")
     return errors

@@ -120,6 +120,7 @@ class CheckIsaTest(unittest.TestCase):
     def test_required_sites(self):
         self.assertEqual(self.errors(self.good, "Messages publish acquire row # comment\n"), [])
         self.assertIn("no 'row' site", self.errors(self.good, "Atomics row\n")[0])
+        self.assertIn("a 'row' site", self.errors(self.good, "Messages !row\n")[0])
         self.assertIn("no kernel matches", self.errors(self.good, "Nowhere row\n")[0])
 
     def test_no_kernels(self):
