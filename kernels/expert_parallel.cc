@@ -8,7 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/direct/direct.h"
+#include "kernels/direct/layout.h"
 #include "kernels/high_throughput/high_throughput.h"
+#include "kernels/high_throughput/layout.h"
 #include "kernels/tuning.h"
 #include "runtime/status_macros.h"
 

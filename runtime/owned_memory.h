@@ -38,9 +38,6 @@ class OwnedMemory {
     return memory;
   }
 
-  // Gives the memory up without freeing it: for memory of a stuck node (Node::stuck).
-  void Abandon() { data_ = nullptr; }
-
   template <typename T>
   T* as() const {
     return static_cast<T*>(data_);

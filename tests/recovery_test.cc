@@ -336,8 +336,13 @@ TEST_F(RecoveryTest, AStreamThatNeverDrains) {
   config_.topk = 1;
   config_.hidden = 64;
   config_.max_tokens_per_rank = 1;
-  auto ep = ExpertParallel::Create(*node_, config_);
-  ASSERT_OK(ep.status());
+  std::vector<std::unique_ptr<ExpertParallel>> strategies;
+  for (const Strategy strategy : {Strategy::kDirect, Strategy::kHighThroughput}) {
+    config_.strategy = strategy;
+    auto ep = ExpertParallel::Create(*node_, config_);
+    ASSERT_OK(ep.status());
+    strategies.push_back(*std::move(ep));
+  }
   void* memory = nullptr;
   ASSERT_EQ(hipHostMalloc(&memory, sizeof(uint32_t), hipHostMallocPortable | hipHostMallocMapped),
             hipSuccess);
@@ -355,7 +360,7 @@ TEST_F(RecoveryTest, AStreamThatNeverDrains) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        MatchesRegex("the node has not recovered from 'rank 1: the stream is not "
                                     "idle after .*': rank 1: the stream is not idle after .*")));
-  ep->reset();
+  strategies.clear();
   node_.reset();
   EXPECT_LT(absl::Now() - start, absl::Seconds(2));
   std::atomic_ref<uint32_t>(*stop).store(1);

@@ -75,7 +75,7 @@ __device__ void Send(const CombineParams& p) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Trace trace(c.trace);
-  const Credits credits(c, layout.combine_credits);
+  const device::Credits credits(c, layout.combine_credits);
   const int waves = blockDim.x / device::kWaveSize;
   const int step = c.send_blocks * waves;
   int item = blockIdx.x * waves + Wave();
@@ -107,8 +107,7 @@ __device__ void Send(const CombineParams& p) {
       device::LastBlock(&c.state->combine_senders_done, static_cast<uint32_t>(c.send_blocks)) &&
       static_cast<int>(threadIdx.x) < layout.num_ranks) {
     StoreRelease<Scope::kSystem>(
-        Layout::FlagOf(c.peers.base[threadIdx.x], layout.combine_source_flags, c.peers.rank),
-        epoch);
+        FlagOf(c.peers.base[threadIdx.x], layout.combine_source_flags, c.peers.rank), epoch);
   }
 }
 
@@ -170,7 +169,7 @@ __device__ void Receive(const CombineParams& p) {
   if (c.source_flags) {
     const uint64_t start = trace.Start();
     uint32_t last = device::kNoPeer;
-    ok = AwaitSources(c, layout.combine_source_flags, epoch, Site::kCombineSource, &last);
+    ok = device::AwaitFlags(c, layout.combine_source_flags, epoch, Site::kCombineSource, &last);
     trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
   }
   for (int item = block * waves + Wave(); item < token_parts * shares && ok; item += num_waves) {

@@ -23,6 +23,7 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
+#include "kernels/device/counts.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/direct/kernels.h"
@@ -209,8 +210,9 @@ __device__ void SendTile(const DispatchParams& p, const SendShared& s, uint64_t 
 
 // A block's share of the rows, tile by tile.
 template <typename Trace>
-__device__ void SendRows(const DispatchParams& p, const SendShared& s, const Credits& credits,
-                         uint64_t epoch, int begin, int end, const Trace& trace) {
+__device__ void SendRows(const DispatchParams& p, const SendShared& s,
+                         const device::Credits& credits, uint64_t epoch, int begin, int end,
+                         const Trace& trace) {
   __shared__ int32_t granted;
   const uint64_t start = trace.Start();
   int counted = p.atomic_slots ? begin : 0;
@@ -241,7 +243,7 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   const Layout& layout = c.layout;
   const SendShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
-  const Credits credits(c, layout.credits);
+  const device::Credits credits(c, layout.credits);
   for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
   const uint64_t epoch =
       device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(c.send_blocks));
@@ -273,7 +275,7 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
       device::LastBlock(&c.state->dispatch_senders_done, static_cast<uint32_t>(c.send_blocks))) {
     if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks) {
       StoreRelease<Scope::kSystem>(
-          Layout::FlagOf(c.peers.base[threadIdx.x], layout.source_flags, c.peers.rank), epoch);
+          FlagOf(c.peers.base[threadIdx.x], layout.source_flags, c.peers.rank), epoch);
     }
     if (p.atomic_slots) {
       for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) c.state->rank_slots[i] = 0;
@@ -284,47 +286,20 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   }
 }
 
-// Looks at all counts until none is missing; between looks one thread waits for one that is. False
-// if that did not come. `last`: the source that was missing last; as it was if none was.
+// Takes the counts of all sources. False if one did not come. `last`: the source that was missing
+// last; as it was if none was.
 __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
                               uint32_t* last) {
-  __shared__ int32_t missing;
-  __shared__ int32_t failed;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  char* base = c.peers.base[c.peers.rank];
-  uint64_t start = 0;
-  if (threadIdx.x == 0) failed = 0;
-  for (;;) {
-    if (threadIdx.x == 0) missing = -1;
-    __syncthreads();
-    for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) {
-      const int source = i / layout.num_local_experts;
-      const int local_expert = i - source * layout.num_local_experts;
-      const uint64_t word =
-          device::LoadRelaxed<Scope::kSystem>(layout.Count(base, epoch, source, local_expert));
-      // An exchange, since checkers of shared memory take two stores for a race.
-      if (device::EpochOf(word) < epoch) device::ExchangeRelaxed<Scope::kBlock>(&missing, i);
-      s.first_row[local_expert * layout.num_ranks + source] =
-          static_cast<int32_t>(device::CountOf(word));
-    }
-    __syncthreads();
-    const int first_missing = missing;
-    if (first_missing < 0) return true;
-    *last = static_cast<uint32_t>(first_missing / layout.num_local_experts);
-    if (threadIdx.x == 0) {
-      const int source = first_missing / layout.num_local_experts;
-      const int local_expert = first_missing - source * layout.num_local_experts;
-      const bool came = device::WaitUntil(
-          c.failure, layout.Count(base, epoch, source, local_expert),
-          MakeSite(Site::kDispatchCount, source, static_cast<uint32_t>(local_expert)),
-          device::PackEpochCount(epoch, 0), &start,
-          [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
-      if (!came) failed = 1;
-    }
-    __syncthreads();
-    if (failed != 0) return false;
-  }
+  const auto take = [&](int i, uint32_t count) {
+    const int source = i / layout.num_local_experts;
+    const int local_expert = i - source * layout.num_local_experts;
+    s.first_row[local_expert * layout.num_ranks + source] = static_cast<int32_t>(count);
+  };
+  return device::AwaitCounts(c, layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0),
+                             layout.num_ranks, layout.num_local_experts, epoch,
+                             Site::kDispatchCount, take, last);
 }
 
 // Makes of the counts the first row of each (expert, source), and the rows of each source. False
@@ -404,7 +379,7 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   bool ok = ReceiveCounts(p, s, epoch, &last);
   ok = ok && PlaceCounts(p, s);
   if (ok && c.source_flags) {
-    ok = AwaitSources(c, layout.source_flags, epoch, Site::kDispatchSource, &last);
+    ok = device::AwaitFlags(c, layout.source_flags, epoch, Site::kDispatchSource, &last);
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
   if (block == 0) WriteOffsets(p, s, ok);

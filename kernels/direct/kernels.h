@@ -7,12 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/call_params.h"
 #include "kernels/device/row_source.h"
 #include "kernels/direct/layout.h"
-#include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
-#include "runtime/device/peers.h"
-#include "runtime/device/trace_event.h"
 
 namespace octet::direct {
 
@@ -47,10 +45,7 @@ enum class Tag : uint32_t {
 };
 
 // What every kernel of this strategy gets.
-struct CommonParams {
-  device::PeerBases peers;
-  device::FailurePort failure;
-  device::TraceBuffer trace;
+struct CommonParams : CallParams {
   Layout layout;
   State* state;
   int send_blocks;    // blocks [0, send_blocks) send, the others receive

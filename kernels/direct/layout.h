@@ -22,14 +22,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/rank_flags.h"
 #include "kernels/device/row_source.h"
 #include "runtime/device/call_epoch.h"
 #include "runtime/device/peers.h"
 
-namespace octet::direct {
+namespace octet {
+struct EpConfig;
+}
 
-inline constexpr size_t kLineBytes = 128;
-inline constexpr size_t kVecBytes = 16;
+namespace octet::direct {
 
 // One part of one row, from a sender to a receiver. The flag is released last.
 struct alignas(kLineBytes) Packet {
@@ -37,10 +39,6 @@ struct alignas(kLineBytes) Packet {
   uint32_t index;  // position among the rows of this (expert, source)
   uint32_t unused;
   RowSource source;
-};
-
-struct alignas(kLineBytes) Flag {
-  uint64_t epoch;
 };
 
 // The rank's own memory, not seen by peers.
@@ -94,11 +92,6 @@ struct Layout {
     return reinterpret_cast<Packet*>(base + packets) +
            (static_cast<size_t>(source) * slots_per_source + slot) * row_parts + part;
   }
-  // Of the arrays with one flag for each rank: source_flags, credits, combine_source_flags,
-  // combine_credits.
-  static __host__ __device__ uint64_t* FlagOf(char* base, size_t array, int rank) {
-    return &reinterpret_cast<Flag*>(base + array)[rank].epoch;
-  }
   __host__ __device__ uint64_t* CombineFlag(char* base, int flat, int part) const {
     return &reinterpret_cast<Flag*>(base +
                                     combine_flags)[static_cast<size_t>(flat) * row_parts + part]
@@ -112,6 +105,12 @@ struct Layout {
     return base + combine_rows + static_cast<size_t>(flat) * row_vecs * kVecBytes;
   }
 };
+
+// Host only. `config` must be valid for `num_ranks` and its row_parts chosen.
+Layout MakeLayout(const EpConfig& config, int num_ranks);
+
+// The parts that a row is cut into when the caller leaves it open.
+int ChooseRowParts(const EpConfig& config);
 
 }  // namespace octet::direct
 

@@ -224,8 +224,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p)
   if (c.send_waves > 0) {
     walk.Init(c.kept.packet_counts, layout.num_ranks);
     epoch = device::BeginCall(&c.state->combine, gridDim.x);
-    GiveCredits(c, layout.combine_credits, epoch - 1);
-    if (!AwaitCredits(c, layout.combine_credits, epoch - 1, Site::kCombineCredit)) return;
+    if (blockIdx.x == 0) device::GiveCredits(c, layout.combine_credits, epoch - 1);
+    if (!device::AwaitFlags(c, layout.combine_credits, epoch - 1, Site::kCombineCredit)) return;
   } else {
     epoch = c.state->combine.epoch - 1;
   }

@@ -48,11 +48,13 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
   const CommonParams& c = p.common;
   // All kernels before this one in the stream, and so all that this rank read, are done.
   const uint64_t combines = c.state->combine.epoch - 1;
-  GiveCredits(c, c.layout.combine_credits, combines);
+  if (blockIdx.x == 0) device::GiveCredits(c, c.layout.combine_credits, combines);
   // What peers are to write, they may still be pulling from.
-  bool ok =
-      !c.layout.pull || AwaitCredits(c, c.layout.combine_credits, combines, Site::kCombineCredit);
-  if (ok) GiveCredits(c, c.layout.dispatch_credits, epoch, /*fence=*/c.layout.pull);
+  bool ok = !c.layout.pull ||
+            device::AwaitFlags(c, c.layout.combine_credits, combines, Site::kCombineCredit);
+  if (ok && blockIdx.x == 0) {
+    device::GiveCredits(c, c.layout.dispatch_credits, epoch, /*fence=*/c.layout.pull);
+  }
   if (p.fresh) {
     uint64_t start = trace.Start();
     CountShare(p, CountShared(shared, c.layout.num_experts));
@@ -67,7 +69,7 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
     if (blockIdx.x == 0) KeepPlaces(c, s, ok);
     trace.Stop(start, static_cast<uint32_t>(Tag::kExchange));
   } else {
-    ok = ok && AwaitCredits(c, c.layout.dispatch_credits, epoch, Site::kDispatchCredit);
+    ok = ok && device::AwaitFlags(c, c.layout.dispatch_credits, epoch, Site::kDispatchCredit);
     if (ok) LoadPlaces(c, s);
   }
   if (ok && blockIdx.x == 0) WriteTotals(p, s, epoch);

@@ -19,6 +19,7 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
+#include "kernels/device/counts.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/high_throughput/kernels.h"
@@ -194,40 +195,14 @@ __device__ inline void SumColumns(const DispatchParams& p, uint64_t epoch) {
   }
 }
 
-// Looks at all counts until none is missing; between looks one thread waits for one that is. False
-// if that did not come.
+// Waits for all counts. False if some did not come.
 __device__ inline bool AwaitCounts(const CommonParams& c, uint64_t epoch) {
-  __shared__ int32_t missing;
-  __shared__ int32_t failed;
   const Layout& layout = c.layout;
   const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
   const int num_words = layout.num_ranks * layout.num_counts();
-  uint64_t start = 0;
-  if (threadIdx.x == 0) failed = 0;
-  for (;;) {
-    if (threadIdx.x == 0) missing = -1;
-    __syncthreads();
-    for (int i = threadIdx.x; i < num_words; i += blockDim.x) {
-      // An exchange, since checkers of shared memory take two stores for a race.
-      if (device::EpochOf(device::LoadRelaxed<device::Scope::kSystem>(words + i)) < epoch) {
-        device::ExchangeRelaxed<device::Scope::kBlock>(&missing, i);
-      }
-    }
-    __syncthreads();
-    const int first_missing = missing;
-    if (first_missing < 0) break;
-    if (threadIdx.x == 0) {
-      const int source = first_missing / layout.num_counts();
-      const bool came = device::WaitUntil(
-          c.failure, words + first_missing,
-          MakeSite(Site::kDispatchCount, source,
-                   static_cast<uint32_t>(first_missing - source * layout.num_counts())),
-          device::PackEpochCount(epoch, 0), &start,
-          [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
-      if (!came) failed = 1;
-    }
-    __syncthreads();
-    if (failed != 0) return false;
+  if (!device::AwaitCounts(c, words, layout.num_ranks, layout.num_counts(), epoch,
+                           Site::kDispatchCount, [](int, uint32_t) {})) {
+    return false;
   }
   // Behind this rank's own words are the sums of its columns; behind the others' the end of what
   // they did with the rows of the call before.

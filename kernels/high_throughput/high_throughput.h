@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,100 +19,66 @@
 #include "kernels/expert_parallel.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
-#include "runtime/device_memory.h"
+#include "kernels/strategy_base.h"
+#include "runtime/flag_table.h"
 #include "runtime/node.h"
-#include "runtime/pinned_memory.h"
 
 namespace octet::high_throughput {
 
-// `config` must be valid for `num_ranks` and have its automatic choices made.
-Layout MakeLayout(const EpConfig& config, int num_ranks);
-
-class HighThroughput final : public ExpertParallel, private NodeClient {
+class HighThroughput final : public StrategyBase {
  public:
   static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       Node& node, const EpConfig& config, const ExpertParallelOptions& options);
-  ~HighThroughput() override;
 
-  const EpConfig& config() const override { return config_; }
-  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) override;
-  absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args) override;
-  absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) override;
-  absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
-  absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
-                           const CombineArgs& args) override;
-  absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
-                              const CombineArgs& args) override;
-  absl::Status Poison(Rank& rank, int num_rows) override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::Span<const TraceTag> trace_tags() const override;
 
  private:
-  // What of a rank has been sent and waits for its receiving half.
-  enum class Stage { kIdle, kDispatchSent, kCombineSent };
-  enum class Phases { kSend, kReceive, kBoth };
-  // One rank's memory and where it stands.
+  // One rank's memory and its layouts.
   struct RankState {
-    DeviceMemory state;                     // State
-    std::vector<DeviceMemory> kept_memory;  // of each layout that is kept
     std::vector<Kept> kept;
-    DeviceMemory before;
-    DeviceMemory sources;
-    DeviceMemory row_index;
-    DeviceMemory recv_topk_idx;
-    DeviceMemory recv_topk_weights;
-    PinnedMemory totals;              // HostTotals, with config.host_totals
-    std::vector<Flag> reset_credits;  // what Recover copies from
-    State reset_state = {};
-    std::vector<Flag> flags;    // a copy of the control memory, from CopyFlags to FlagTables
-    uint64_t calls = 0;         // dispatches begun
-    uint64_t layouts = 0;       // of those, with a layout of their own
-    uint64_t void_layouts = 0;  // the last that a failure has made void
-    Stage stage = Stage::kIdle;
+    absl::Span<int32_t> before;
+    absl::Span<RowSource> sources;
+    absl::Span<int32_t> row_index;
+    absl::Span<int32_t> recv_topk_idx;
+    absl::Span<float> recv_topk_weights;
+    HostTotals* totals = nullptr;  // with config.host_totals
+    uint64_t layouts = 0;          // dispatches with a layout of their own
+    uint64_t void_layouts = 0;     // the last that a failure has made void
   };
 
   HighThroughput(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
-  absl::Status Init();
+  absl::Status Prepare();
   absl::Status ChooseShape();
-  absl::Status InitRank(Rank& rank);
   CombineVariant Variant() const;
-  absl::Status AllocateKept(Rank& rank, RankState& mine) const;
-  absl::Status ResetControl(Rank& rank, uint64_t epoch);
+  absl::Status AllocateKept(Rank& rank, RankState& mine);
 
-  // NodeClient.
-  absl::Status Describe(int rank, const device::FailureRecord& record) const override;
-  absl::Status CopyFlags(Rank& rank) override;
-  std::vector<FlagTable> FlagTables(absl::Span<const device::FailureRecord> waits) override;
-  absl::Status Recover(Rank& rank) override;
-  // How far `peer` has come with the flags that `rank` waits for.
-  FlagTable::Cell FlagCell(int rank, int peer, const device::FailureRecord& wait);
-
-  absl::Status CheckDispatch(const RankState& mine, const DispatchArgs& args) const;
-  // That the handle's layout is kept and the rank stands at `stage`.
-  absl::Status CheckHandle(const RankState& mine, const DispatchHandle& handle, Stage stage) const;
-  absl::Status CheckLayout(const RankState& mine, const DispatchHandle& handle) const;
-  CommonParams Common(Rank& rank, uint64_t layout, Phases phases, int send_waves) const;
-  // Checks, enqueues and counts a dispatch.
-  absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
-  absl::Status EnqueueDispatch(Rank& rank, const DispatchHandle& handle, const DispatchArgs& args,
-                               Phases phases);
+  absl::Status InitRank(Rank& rank) override;
+  std::vector<char> StateAt(uint64_t epoch) const override;
+  void VoidCalls(int rank) override;
+  absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+                               DispatchHandle& handle) override;
+  Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                              Phases phases);
-  // What the dispatch has delivered; waits for the totals if they are asked for.
-  absl::StatusOr<Received> ReceivedOn(Rank& rank, const DispatchHandle& handle);
+                              Phases phases) override;
+  // That the handle's layout is kept.
+  absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const override;
+  int max_rows() const override { return layout_.max_rows(); }
+  std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
+  FlagTable::Cell FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) override;
+  // Of the tokens that `peer` has sent, or the rows that it has to send back, how many are there.
+  // `mine` and `theirs`: copies of control memory, `theirs` the peer's.
+  FlagTable::Cell DispatchedTokens(char* mine, int rank, int peer, uint64_t epoch) const;
+  FlagTable::Cell CombinedRows(char* mine, char* theirs, int rank, uint64_t epoch) const;
+
+  absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
+  CommonParams Common(Rank& rank, uint64_t layout, Phases phases, int send_waves) const;
+  const Kept& KeptOf(int rank, uint64_t layout) const;
   absl::Status AwaitTotals(Rank& rank, uint64_t epoch_before);
 
-  Node& node_;
-  EpConfig config_;
-  const ExpertParallelOptions options_;
   Layout layout_ = {};
-  LaunchShape shape_;
-  uint32_t client_ = 0;
-  std::unique_ptr<SymmetricHeap> own_heap_;
-  std::vector<device::PeerBases> peers_;  // of each rank, moved to this strategy's part of the heap
   std::vector<RankState> ranks_;
-  std::vector<uint64_t> recoveries_;  // of each rank
 };
 
 }  // namespace octet::high_throughput

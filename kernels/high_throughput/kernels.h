@@ -8,12 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/call_params.h"
 #include "kernels/device/row_source.h"
 #include "kernels/high_throughput/layout.h"
-#include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
-#include "runtime/device/peers.h"
-#include "runtime/device/trace_event.h"
 
 namespace octet::high_throughput {
 
@@ -46,10 +44,7 @@ enum class Tag : uint32_t {
 };
 
 // What every kernel of this strategy gets.
-struct CommonParams {
-  device::PeerBases peers;
-  device::FailurePort failure;
-  device::TraceBuffer trace;
+struct CommonParams : CallParams {
   Layout layout;
   State* state;
   Kept kept;

@@ -25,14 +25,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/rank_flags.h"
 #include "runtime/device/call_epoch.h"
 #include "runtime/device/grid_barrier.h"
 #include "runtime/device/peers.h"
 
-namespace octet::high_throughput {
+namespace octet {
+struct EpConfig;
+}
 
-inline constexpr size_t kLineBytes = 128;
-inline constexpr size_t kVecBytes = 16;
+namespace octet::high_throughput {
 
 // One choice of a token on the rank that receives it.
 struct Choice {
@@ -71,10 +73,6 @@ __host__ __device__ inline int TopkOf(uint32_t origin) {
 __host__ __device__ inline int LocalExpertOf(uint32_t origin) {
   return static_cast<int>(origin >> (kTokenBits + kTopkBits));
 }
-
-struct alignas(kLineBytes) Flag {
-  uint64_t epoch;
-};
 
 // Where one of this rank's choices goes.
 struct alignas(kVecBytes) Route {
@@ -153,10 +151,6 @@ struct Layout {
     return reinterpret_cast<uint64_t*>(base + counts) +
            (static_cast<size_t>(epoch % 2) * num_ranks + source) * num_counts() + column;
   }
-  // Of the arrays with one flag for each rank: dispatch_credits and combine_credits.
-  static __host__ __device__ uint64_t* FlagOf(char* base, size_t array, int rank) {
-    return &reinterpret_cast<Flag*>(base + array)[rank].epoch;
-  }
   // `packets`: base + Layout::packets, or Kept::packets.
   __host__ __device__ Packet* PacketOf(char* packets_base, int source, int slot) const {
     return reinterpret_cast<Packet*>(
@@ -183,6 +177,9 @@ struct Layout {
            (static_cast<size_t>(token) * combine_slots + slot) * combine_vecs * kVecBytes;
   }
 };
+
+// Host only. `config` must be valid for `num_ranks` and have its automatic choices made.
+Layout MakeLayout(const EpConfig& config, int num_ranks);
 
 }  // namespace octet::high_throughput
 

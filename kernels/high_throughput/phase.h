@@ -1,17 +1,16 @@
-// What the kernels of `high_throughput` have in common: who sends and who receives, credits, and
-// the names of waits.
+// What the kernels of `high_throughput` have in common: who sends and who receives, and
+// where a token goes.
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_PHASE_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_PHASE_H_
 
 #include "device_ops.h"
+#include "kernels/device/credits.h"
 #include "kernels/high_throughput/kernels.h"
 #include "runtime/device/wait.h"
 
 namespace octet::high_throughput {
 
-__device__ __forceinline__ device::Site MakeSite(Site site, int peer, uint32_t index) {
-  return device::Site{static_cast<uint32_t>(site), peer, index};
-}
+using device::MakeSite;
 
 // The position of this wave among all waves of the grid that send, or that receive. Neighbouring
 // positions lie in different blocks, so that work in order is spread over all of them.
@@ -30,36 +29,6 @@ __device__ __forceinline__ Share ReceiveShare(const CommonParams& c) {
   const int wave = device::Wave() - c.first_receive_wave;
   if (wave < 0 || waves <= 0) return Share{-1, 1};
   return Share{wave * blocks + static_cast<int>(blockIdx.x), waves * blocks};
-}
-
-// One block tells every peer how far this rank has come. `credits`: offset of the [R] words.
-// `fence`: false right after another credit, since a second fence would wait until that has come to
-// the peer.
-__device__ inline void GiveCredits(const CommonParams& c, size_t credits, uint64_t epoch,
-                                   bool fence = true) {
-  using device::Scope;
-  const int peer = static_cast<int>(threadIdx.x);
-  if (blockIdx.x != 0 || peer >= c.layout.num_ranks) return;
-  if (fence) device::FenceRelease<Scope::kSystem>();
-  device::StoreRelaxed<Scope::kSystem>(Layout::FlagOf(c.peers.base[peer], credits, c.peers.rank),
-                                       epoch);
-}
-
-// The block waits until every peer's credit has come to `epoch`. `credits`: offset of this rank's
-// [R] words. False if some did not come.
-__device__ inline bool AwaitCredits(const CommonParams& c, size_t credits, uint64_t epoch,
-                                    Site site) {
-  __shared__ int32_t came;
-  if (device::Wave() == 0) {
-    const int peer = device::Lane();
-    const uint64_t* credit = peer < c.layout.num_ranks
-                                 ? Layout::FlagOf(c.peers.base[c.peers.rank], credits, peer)
-                                 : nullptr;
-    const bool all = device::WaveWaitEpochs(c.failure, credit, epoch, MakeSite(site, peer, 0));
-    if (peer == 0) came = all ? 1 : 0;
-  }
-  __syncthreads();
-  return came != 0;
 }
 
 // Bits below bit n.

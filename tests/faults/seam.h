@@ -229,12 +229,18 @@ __device__ inline int SeamSlot(int slot) {
 
 #include "kernels/high_throughput/phase.h"
 
-namespace octet::high_throughput {
+namespace octet::device {
 
-__device__ inline bool SeamAwaitCredits(const CommonParams& c, size_t credits, uint64_t epoch,
-                                        Site site) {
-  return device::Planted(faults::Fault::kCreditIgnored) || AwaitCredits(c, credits, epoch, site);
+// Of high_throughput all such waits are for credits.
+template <typename Enum>
+__device__ bool SeamAwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
+                               uint32_t* last = nullptr) {
+  return Planted(faults::Fault::kCreditIgnored) || AwaitFlags(c, flags, epoch, where, last);
 }
+
+}  // namespace octet::device
+
+namespace octet::high_throughput {
 
 __device__ inline uint64_t SeamParity(uint64_t epoch) {
   return device::Planted(faults::Fault::kOneParity) ? epoch - epoch % 2 : epoch;
@@ -244,7 +250,7 @@ __device__ inline uint64_t SeamParity(uint64_t epoch) {
 
 #define PacketOf(base, source, slot, ...) \
   PacketOf(base, source, ::octet::direct::SeamSlot(slot) __VA_OPT__(, ) __VA_ARGS__)
-#define AwaitCredits SeamAwaitCredits
+#define AwaitFlags SeamAwaitFlags
 #define Count(base, epoch, source, column) \
   Count(base, ::octet::high_throughput::SeamParity(epoch), source, column)
 

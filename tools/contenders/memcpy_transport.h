@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/device/peers.h"
+#include "runtime/gpu_event.h"
 #include "tools/contenders/sorted_exchange.h"
 
 namespace octet {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/gpu_event.h"
 #include "tools/contenders/nccl_library.h"
 #include "tools/contenders/sorted_exchange.h"
 

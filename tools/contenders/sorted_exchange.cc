@@ -6,12 +6,13 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/device/rank_flags.h"
+#include "kernels/routed_rows.h"
 #include "runtime/gpu_status.h"
 
 namespace octet {
 namespace {
 
-constexpr size_t kVecBytes = 16;
 constexpr int kBlocksPerUnit = 4;
 constexpr int kThreads = 512;
 
@@ -29,9 +30,7 @@ SortedRowsShape RowsShape(const EpConfig& config, int num_ranks) {
 // One rank's memory, and the call that it is in.
 struct SortedExchange::RankState {
   ExchangeBuffers buffers;
-  std::vector<DeviceMemory> owned;
-  DeviceMemory temp;
-  PinnedMemory pinned;
+  absl::Span<char> temp;
   uint64_t calls = 0;
 };
 
@@ -56,6 +55,7 @@ SortedExchange::SortedExchange(Node& node, const EpConfig& config,
                .threads = kThreads}),
       max_rows_(node.num_ranks() * config.max_tokens_per_rank *
                 std::min(config.topk, shape_.num_local_experts)),
+      memory_(node),
       transport_(std::move(transport)) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
 }
@@ -70,10 +70,9 @@ absl::Status SortedExchange::InitRank(Rank& rank) {
       static_cast<size_t>(config_.max_tokens_per_rank) * static_cast<size_t>(config_.topk);
   const auto rows = static_cast<size_t>(max_rows_);
   const auto num_local = static_cast<size_t>(shape_.num_local_experts);
-  const auto allocate = [&mine](auto** pointer, size_t bytes) -> absl::Status {
-    OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(bytes));
-    *pointer = memory.as<std::remove_pointer_t<std::remove_pointer_t<decltype(pointer)>>>();
-    mine.owned.push_back(std::move(memory));
+  const auto allocate = [this](auto** pointer, size_t bytes) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const absl::Span<char> memory, memory_.Device<char>(bytes));
+    *pointer = reinterpret_cast<std::remove_pointer_t<decltype(pointer)>>(memory.data());
     return absl::OkStatus();
   };
   buffers.row_bytes = static_cast<size_t>(shape_.row_vecs) * kVecBytes;
@@ -102,9 +101,9 @@ absl::Status SortedExchange::InitRank(Rank& rank) {
   size_t temp_bytes = 0;
   OCTET_RETURN_IF_GPU_ERROR(
       SortFlatsBytes(static_cast<int>(flats), config_.num_experts, &temp_bytes));
-  OCTET_ASSIGN_OR_RETURN(mine.temp, DeviceMemory::Allocate(temp_bytes));
-  OCTET_ASSIGN_OR_RETURN(mine.pinned, PinnedMemory::Allocate(2 * experts * sizeof(int32_t)));
-  buffers.sent_counts = mine.pinned.as<int32_t>();
+  OCTET_ASSIGN_OR_RETURN(mine.temp, memory_.Device<char>(temp_bytes));
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> counts, memory_.Pinned<int32_t>(2 * experts));
+  buffers.sent_counts = counts.data();
   buffers.arrived_counts = buffers.sent_counts + experts;
   buffers.sent.resize(static_cast<size_t>(shape_.num_ranks));
   buffers.received.resize(static_cast<size_t>(shape_.num_ranks));
@@ -120,9 +119,8 @@ absl::StatusOr<DispatchHandle> SortedExchange::DispatchSend(Rank& rank, const Di
   RankState& mine = StateOf(rank);
   const SortedSide& sorted = mine.buffers.sorted;
   const int flats = args.num_tokens * config_.topk;
-  OCTET_RETURN_IF_GPU_ERROR(LaunchSortFlats(shape_, sorted, args.topk_idx, flats,
-                                            mine.temp.as<void>(), mine.temp.bytes(), launch_,
-                                            rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(LaunchSortFlats(shape_, sorted, args.topk_idx, flats, mine.temp.data(),
+                                            mine.temp.size(), launch_, rank.stream()));
   OCTET_RETURN_IF_ERROR(transport_->StartCounts(rank));
   // While the counts are on their way.
   OCTET_RETURN_IF_GPU_ERROR(LaunchGather(shape_, sorted, args.x, flats, launch_, rank.stream()));
@@ -204,16 +202,10 @@ absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {
 Traffic SortedExchange::CountTraffic(int rank, absl::Span<const int32_t> topk_idx,
                                      int64_t beside_row) const {
   const auto row_bytes = static_cast<int64_t>(static_cast<size_t>(shape_.row_vecs) * kVecBytes);
-  Traffic traffic;
-  int64_t remote = 0;
-  for (const int32_t id : topk_idx) {
-    if (id < 0) continue;
-    ++traffic.rows;
-    remote += id / shape_.num_local_experts != rank ? 1 : 0;
-  }
-  traffic.logical_bytes = traffic.rows * row_bytes;
-  traffic.wire_bytes = remote * (row_bytes + beside_row);
-  return traffic;
+  const RoutedRows rows = CountChoices(topk_idx, shape_.num_local_experts, rank);
+  return {.rows = rows.all,
+          .logical_bytes = rows.all * row_bytes,
+          .wire_bytes = rows.remote * (row_bytes + beside_row)};
 }
 
 Traffic SortedExchange::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {

@@ -15,10 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/expert_parallel.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_event.h"
 #include "runtime/node.h"
-#include "runtime/pinned_memory.h"
+#include "runtime/node_memory.h"
 #include "tools/contenders/sorted_rows.h"
 
 namespace octet {
@@ -105,6 +103,7 @@ class SortedExchange final : public ExpertParallel {
   const SortedRowsShape shape_;
   const LaunchShape launch_;
   const int max_rows_;
+  NodeMemory memory_;
   std::unique_ptr<RowTransport> transport_;
   std::vector<std::unique_ptr<RankState>> ranks_;
 };

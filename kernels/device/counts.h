@@ -1,0 +1,54 @@
+// Counts that ranks announce to one another, each in a word with its epoch.
+#ifndef OCTET_KERNELS_DEVICE_COUNTS_H_
+#define OCTET_KERNELS_DEVICE_COUNTS_H_
+
+#include "device_ops.h"
+#include "kernels/device/credits.h"
+#include "runtime/device/epoch.h"
+#include "runtime/device/wait.h"
+
+namespace octet::device {
+
+// The block looks at all of `words` ([num_sources][columns]) until none is missing; between looks
+// one thread waits for one that is. `take(i, count)`: called for each word at every look. False if
+// that did not come. `last`, if asked for: the source that was missing last; as it was if none was.
+//
+// The words are read relaxed. Who goes on to read what they announce polls or acquires for himself.
+template <typename Enum, typename Take>
+__device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_sources,
+                            int columns, uint64_t epoch, Enum where, Take take,
+                            uint32_t* last = nullptr) {
+  __shared__ int32_t missing;
+  __shared__ int32_t failed;
+  uint64_t start = 0;
+  if (threadIdx.x == 0) failed = 0;
+  for (;;) {
+    if (threadIdx.x == 0) missing = -1;
+    __syncthreads();
+    for (int i = threadIdx.x; i < num_sources * columns; i += blockDim.x) {
+      const uint64_t word = LoadRelaxed<Scope::kSystem>(words + i);
+      // An exchange, since checkers of shared memory take two stores for a race.
+      if (EpochOf(word) < epoch) ExchangeRelaxed<Scope::kBlock>(&missing, i);
+      take(i, CountOf(word));
+    }
+    __syncthreads();
+    const int first_missing = missing;
+    if (first_missing < 0) return true;
+    const int source = first_missing / columns;
+    if (last != nullptr) *last = static_cast<uint32_t>(source);
+    if (threadIdx.x == 0) {
+      const bool came = WaitUntil(
+          c.failure, words + first_missing,
+          MakeSite(where, source, static_cast<uint32_t>(first_missing - source * columns)),
+          PackEpochCount(epoch, 0), &start,
+          [epoch](uint64_t word) { return EpochOf(word) >= epoch; });
+      if (!came) failed = 1;
+    }
+    __syncthreads();
+    if (failed != 0) return false;
+  }
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_KERNELS_DEVICE_COUNTS_H_

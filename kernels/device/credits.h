@@ -1,0 +1,93 @@
+// Flags that each rank has for each other: credits ("I have consumed what you sent me"), and
+// whatever else one word for each peer says.
+//
+// A credit is given when the next sending kernel starts: then all kernels before it in the stream,
+// and so all readers of the buffers, are done, and no block has to find out whether it was the
+// last.
+#ifndef OCTET_KERNELS_DEVICE_CREDITS_H_
+#define OCTET_KERNELS_DEVICE_CREDITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device_ops.h"
+#include "kernels/device/call_params.h"
+#include "kernels/device/rank_flags.h"
+#include "runtime/device/wait.h"
+
+namespace octet::device {
+
+// `where`: one of a strategy's sites.
+template <typename Enum>
+__device__ __forceinline__ Site MakeSite(Enum where, int peer, uint32_t index) {
+  return Site{static_cast<uint32_t>(where), peer, index};
+}
+
+// One block tells every peer how far this rank has come. `credits`: offset of the [R] words.
+// `fence`: false right after another credit, since a second fence would wait until that has come to
+// the peer.
+__device__ inline void GiveCredits(const CallParams& c, size_t credits, uint64_t epoch,
+                                   bool fence = true) {
+  const int peer = static_cast<int>(threadIdx.x);
+  if (peer >= c.peers.num_ranks) return;
+  if (fence) FenceRelease<Scope::kSystem>();
+  StoreRelaxed<Scope::kSystem>(FlagOf(c.peers.base[peer], credits, c.peers.rank), epoch);
+}
+
+// The block waits until every peer's flag has come to `epoch`. `flags`: offset of this rank's [R]
+// words. One wave polls, since all wait for the same few words. False if some did not come. `last`,
+// if asked for: on the first wave, the peer that was missing last; as it was if none was.
+template <typename Enum>
+__device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
+                           uint32_t* last = nullptr) {
+  __shared__ int32_t came;
+  if (Wave() == 0) {
+    const int peer = Lane();
+    const uint64_t* flag =
+        peer < c.peers.num_ranks ? FlagOf(c.peers.base[c.peers.rank], flags, peer) : nullptr;
+    int last_lane = -1;
+    const bool all = WaveWaitEpochs(c.failure, flag, epoch, MakeSite(where, peer, 0), &last_lane);
+    if (last != nullptr && last_lane >= 0) *last = static_cast<uint32_t>(last_lane);
+    if (peer == 0) came = all ? 1 : 0;
+  }
+  __syncthreads();
+  return came != 0;
+}
+
+// Whether the buffers of the call before may be written again: every peer has given its credit.
+// One lane of the block's last wave looks at each peer's, as early as possible (the constructor);
+// the others go on meanwhile.
+class Credits {
+ public:
+  // `credits`: offset of this rank's [R] credits.
+  __device__ Credits(const CallParams& c, size_t credits)
+      : mine_(threadIdx.x >= blockDim.x - static_cast<unsigned>(kWaveSize)),
+        peer_(Lane() < c.peers.num_ranks ? Lane() : 0),
+        credit_(FlagOf(c.peers.base[c.peers.rank], credits, peer_)),
+        seen_(mine_ ? LoadRelaxed<Scope::kSystem>(credit_) : 0) {}
+
+  // Waits for those of call `epoch` - 1. Whether all came is known to the block in `*granted`
+  // (shared memory) after its next barrier.
+  template <typename Enum>
+  __device__ void Await(const CallParams& c, uint64_t epoch, Enum where, int32_t* granted) const {
+    if (!mine_) return;
+    bool given = true;
+    if (seen_ >= epoch - 1) {
+      AcquirePolled<Scope::kSystem>(credit_);
+    } else {
+      given = WaitEpoch(c.failure, credit_, epoch - 1, MakeSite(where, peer_, 0));
+    }
+    const bool all = Ballot(!given) == 0;
+    if (Lane() == 0) *granted = all ? 1 : 0;
+  }
+
+ private:
+  bool mine_;
+  int peer_;
+  const uint64_t* credit_;
+  uint64_t seen_;
+};
+
+}  // namespace octet::device
+
+#endif  // OCTET_KERNELS_DEVICE_CREDITS_H_

@@ -1,0 +1,60 @@
+#include "kernels/direct/layout.h"
+
+#include <algorithm>
+
+#include "kernels/dtype.h"
+#include "kernels/ep_config.h"
+#include "kernels/heap_pieces.h"
+
+namespace octet::direct {
+namespace {
+
+// The smallest piece worth a wave of its own, and how many pieces a call should have: measured on
+// H200s over the challenge's shapes; more pieces mean more flags than they save time.
+constexpr int kSmallestPartVecs = 64;
+constexpr int kWantedParts = 1024;
+constexpr int kMostRowParts = 4;
+
+}  // namespace
+
+int ChooseRowParts(const EpConfig& config) {
+  const int row_vecs = config.hidden / 8;
+  const int rows = config.max_tokens_per_rank * config.topk;
+  const int wanted = std::max(1, kWantedParts / rows);
+  return std::clamp(std::min(wanted, row_vecs / kSmallestPartVecs), 1, kMostRowParts);
+}
+
+Layout MakeLayout(const EpConfig& config, int num_ranks) {
+  Layout layout = {};
+  layout.num_ranks = num_ranks;
+  layout.num_experts = config.num_experts;
+  layout.num_local_experts = config.num_local_experts(num_ranks);
+  layout.topk = config.topk;
+  layout.max_tokens = config.max_tokens_per_rank;
+  layout.slots_per_source =
+      config.max_tokens_per_rank * std::min(config.topk, layout.num_local_experts);
+  layout.row_vecs = static_cast<int>(config.hidden * kElementBytes / kVecBytes);
+  layout.row_parts = config.tuning.row_parts;
+
+  const auto ranks = static_cast<size_t>(num_ranks);
+  const auto slots = static_cast<size_t>(layout.slots_per_source);
+  const auto parts = static_cast<size_t>(layout.row_parts);
+  const auto flat_tokens =
+      static_cast<size_t>(config.max_tokens_per_rank) * static_cast<size_t>(config.topk);
+  const size_t row_bytes = static_cast<size_t>(layout.row_vecs) * kVecBytes;
+  HeapPieces heap;
+  layout.counts = heap.Place(2 * static_cast<size_t>(layout.num_experts) * sizeof(uint64_t));
+  layout.packets = heap.Place(ranks * slots * parts * sizeof(Packet));
+  layout.source_flags = heap.Place(ranks * sizeof(Flag));
+  layout.credits = heap.Place(ranks * sizeof(Flag));
+  layout.combine_flags = heap.Place(flat_tokens * parts * sizeof(Flag));
+  layout.combine_source_flags = heap.Place(ranks * sizeof(Flag));
+  layout.combine_credits = heap.Place(ranks * sizeof(Flag));
+  layout.control_bytes = heap.end();
+  layout.rows = heap.Place(ranks * slots * row_bytes);
+  layout.combine_rows = heap.Place(flat_tokens * row_bytes);
+  layout.bytes = heap.end();
+  return layout;
+}
+
+}  // namespace octet::direct

@@ -1,0 +1,31 @@
+// Places the pieces of a layout one behind the other.
+#ifndef OCTET_KERNELS_HEAP_PIECES_H_
+#define OCTET_KERNELS_HEAP_PIECES_H_
+
+#include <cstddef>
+
+#include "runtime/symmetric_heap.h"
+
+namespace octet {
+
+constexpr size_t AlignUp(size_t value, size_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+class HeapPieces {
+ public:
+  // The offset of a piece of `bytes` behind all that have been placed.
+  size_t Place(size_t bytes) {
+    const size_t offset = end_;
+    end_ = AlignUp(end_ + bytes, SymmetricHeap::kAlignment);
+    return offset;
+  }
+  size_t end() const { return end_; }
+
+ private:
+  size_t end_ = 0;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_HEAP_PIECES_H_

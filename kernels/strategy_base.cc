@@ -1,0 +1,337 @@
+#include "kernels/strategy_base.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/device/epoch.h"
+#include "runtime/failure.h"
+#include "runtime/gpu_status.h"
+#include "runtime/launch.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+// Calls between two recoveries. Epochs have 44 bits (runtime/device/epoch.h).
+constexpr int kCallBits = 28;
+
+// An epoch as people read it: the number of the call since the last recovery.
+uint64_t CallOf(uint64_t epoch) { return epoch & ((uint64_t{1} << kCallBits) - 1); }
+
+// The epoch in a word of that site.
+uint64_t EpochIn(const SiteText& site, uint64_t word) {
+  return site.kind == SiteText::Kind::kEpochAndCount ? device::EpochOf(word) : word;
+}
+
+bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kVecBytes == 0; }
+
+absl::Status RefusedInput(int rank, const device::FailureRecord& record, SiteText::Kind check,
+                          int topk) {
+  const auto value = static_cast<int64_t>(record.seen);
+  const auto flat = static_cast<int>(record.index);
+  const bool scatter = check == SiteText::Kind::kScatterIndexOutOfRange;
+  const std::string where =
+      absl::StrCat("rank ", rank, ": ", scatter ? "scatter_idx" : "topk_idx", " of token ",
+                   flat / topk, ", k ", flat % topk, " is ", value);
+  if (check == SiteText::Kind::kExpertTwice) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ", which the token has chosen before; a token's experts must differ"));
+  }
+  if (scatter) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "; it must be from 0 to ", record.expected - 1,
+                     ", since this rank sends that expert ", record.expected, " rows"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, "; it must be -1 (dropped) or from 0 to ", record.expected - 1));
+}
+
+absl::Status CheckCombine(const DispatchHandle& handle, const CombineArgs& args) {
+  if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
+    return absl::InvalidArgumentError("expert_out and y must not be null");
+  }
+  if (!Aligned(args.expert_out) || !Aligned(args.y) || !Aligned(args.bias)) {
+    return absl::InvalidArgumentError("expert_out, y and bias must be 16-byte aligned");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
+                           absl::Span<const SiteText> sites, int batches)
+    : node_(node),
+      config_(config),
+      options_(options),
+      sites_(sites),
+      batches_(static_cast<uint64_t>(batches)),
+      memory_(node),
+      ranks_(Index(node.num_ranks())) {
+  for (RankState& rank : ranks_) rank.stages.resize(batches_, Stage::kIdle);
+  client_ = node.AddClient(this);
+}
+
+StrategyBase::~StrategyBase() { node_.RemoveClient(client_); }
+
+absl::Status StrategyBase::Init(HeapUse heap) {
+  heap_ = std::move(heap);
+  SymmetricHeap* whole = options_.heap;
+  if (whole == nullptr) {
+    OCTET_ASSIGN_OR_RETURN(own_heap_, SymmetricHeap::Create(node_, heap_.bytes));
+    whole = own_heap_.get();
+  }
+  OCTET_ASSIGN_OR_RETURN(const size_t offset,
+                         whole->AllocateBytes(heap_.bytes, SymmetricHeap::kAlignment));
+  for (int r = 0; r < node_.num_ranks(); ++r) {
+    device::PeerBases peers = whole->peers(r);
+    for (int peer = 0; peer < peers.num_ranks; ++peer) peers.base[peer] += offset;
+    peers_.push_back(peers);
+  }
+  return node_.Run([this](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(ranks_[Index(rank.rank())].state,
+                           memory_.Device<char>(StateAt(1).size()));
+    OCTET_RETURN_IF_ERROR(InitRank(rank));
+    return ResetControl(rank, 1);
+  });
+}
+
+absl::Status StrategyBase::ChooseBlock(int most_threads, size_t shared_bytes) {
+  Tuning& tuning = config_.tuning;
+  const int wave_size = node_.topology().gpus[0].wave_size;
+  const int most_waves = most_threads / wave_size;
+  if (tuning.waves_per_block == 0) tuning.waves_per_block = most_waves;
+  if (tuning.waves_per_block > most_waves) {
+    return absl::InvalidArgumentError(absl::StrCat("waves_per_block is ", tuning.waves_per_block,
+                                                   "; with waves of ", wave_size,
+                                                   " lanes it can be ", most_waves, " at most"));
+  }
+  shape_.threads = tuning.waves_per_block * wave_size;
+  shape_.shared_bytes = shared_bytes;
+  return absl::OkStatus();
+}
+
+absl::Status StrategyBase::ChooseBlocks(int per_unit, int resident_per_unit) {
+  Tuning& tuning = config_.tuning;
+  const int units = node_.topology().gpus[0].num_compute_units;
+  if (tuning.blocks == 0) {
+    tuning.blocks = per_unit * units;
+    if (config_.max_blocks > 0) tuning.blocks = std::min(tuning.blocks, config_.max_blocks);
+  }
+  shape_.blocks = tuning.blocks;
+  return CheckResident(StrategyName(config_.strategy), shape_, resident_per_unit, units);
+}
+
+CallParams StrategyBase::ParamsOf(Rank& rank) const {
+  CallParams params = {};
+  params.peers = peers_[Index(rank.rank())];
+  params.failure = rank.failure_port(client_);
+  if (traced()) params.trace = options_.trace->buffer(rank.rank());
+  return params;
+}
+
+absl::Status StrategyBase::Launch(Rank& rank, Phases phases,
+                                  absl::FunctionRef<absl::Status()> launch) {
+  return phases == Phases::kReceive ? launch() : rank.CoordinatedLaunch(launch);
+}
+
+// ---- Calls.
+
+absl::Status StrategyBase::CheckDispatch(Stage stage, const DispatchArgs& args) const {
+  if (stage != Stage::kIdle) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the last ", stage == Stage::kDispatchSent ? "dispatch" : "combine",
+                     " of this rank has been sent but not received"));
+  }
+  if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
+    return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
+                                                   "; it must be from 0 to max_tokens_per_rank, ",
+                                                   config_.max_tokens_per_rank));
+  }
+  if (args.num_tokens > 0 &&
+      (args.x == nullptr || (args.topk_idx == nullptr && args.cached == nullptr))) {
+    return absl::InvalidArgumentError("x and topk_idx must not be null");
+  }
+  if (!Aligned(args.x) || !Aligned(args.x_scales)) {
+    return absl::InvalidArgumentError("x and x_scales must be 16-byte aligned");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StrategyBase::CheckHandle(const Rank& rank, const DispatchHandle& handle) const {
+  const RankState& mine = ranks_[Index(rank.rank())];
+  if (handle.call == 0 || handle.call > mine.calls || handle.call + batches_ <= mine.calls) {
+    return absl::FailedPreconditionError(absl::StrCat("the handle is of dispatch ", handle.call,
+                                                      " of this rank, whose last is ", mine.calls));
+  }
+  if (handle.call <= mine.void_calls) {
+    return absl::FailedPreconditionError("the node has failed since this dispatch; it is void");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StrategyBase::CheckStage(const Rank& rank, const DispatchHandle& handle, Stage stage) {
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
+  const Stage now = StageOf(rank, handle.call);
+  if (now == stage) return absl::OkStatus();
+  switch (now) {
+    case Stage::kIdle:
+      return absl::FailedPreconditionError("nothing has been sent that could be received");
+    case Stage::kDispatchSent:
+      return absl::FailedPreconditionError("this dispatch has been sent but not received");
+    case Stage::kCombineSent:
+      return absl::FailedPreconditionError("a combine has been sent but not received");
+  }
+  return absl::InternalError("unknown stage");
+}
+
+absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const DispatchArgs& args,
+                                                           Phases phases) {
+  RankState& mine = ranks_[Index(rank.rank())];
+  DispatchHandle handle = {.call = mine.calls + 1,
+                           .num_tokens = args.num_tokens,
+                           .topk_idx = args.topk_idx,
+                           .topk_weights = args.topk_weights};
+  OCTET_RETURN_IF_ERROR(CheckDispatch(StageOf(rank, handle.call), args));
+  OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, args, phases, handle));
+  mine.calls = handle.call;
+  if (phases == Phases::kSend) StageOf(rank, handle.call) = Stage::kDispatchSent;
+  return handle;
+}
+
+absl::StatusOr<DispatchHandle> StrategyBase::DispatchSend(Rank& rank, const DispatchArgs& args) {
+  return BeginDispatch(rank, args, Phases::kSend);
+}
+
+absl::StatusOr<Received> StrategyBase::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
+  OCTET_RETURN_IF_ERROR(CheckStage(rank, handle, Stage::kDispatchSent));
+  DispatchHandle sent = handle;
+  OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, {}, Phases::kReceive, sent));
+  StageOf(rank, handle.call) = Stage::kIdle;
+  return ReceivedOn(rank, handle);
+}
+
+absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchArgs& args) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, BeginDispatch(rank, args, Phases::kBoth));
+  return ReceivedOn(rank, handle);
+}
+
+absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
+                                        const CombineArgs& args, Phases phases) {
+  OCTET_RETURN_IF_ERROR(
+      CheckStage(rank, handle, phases == Phases::kReceive ? Stage::kCombineSent : Stage::kIdle));
+  OCTET_RETURN_IF_ERROR(CheckCombine(handle, args));
+  OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, phases));
+  StageOf(rank, handle.call) = phases == Phases::kSend ? Stage::kCombineSent : Stage::kIdle;
+  return absl::OkStatus();
+}
+
+absl::Status StrategyBase::CombineSend(Rank& rank, const DispatchHandle& handle,
+                                       const CombineArgs& args) {
+  return BeginCombine(rank, handle, args, Phases::kSend);
+}
+
+absl::Status StrategyBase::CombineReceive(Rank& rank, const DispatchHandle& handle,
+                                          const CombineArgs& args) {
+  return BeginCombine(rank, handle, args, Phases::kReceive);
+}
+
+absl::Status StrategyBase::Combine(Rank& rank, const DispatchHandle& handle,
+                                   const CombineArgs& args) {
+  return BeginCombine(rank, handle, args, Phases::kBoth);
+}
+
+absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
+  if (num_rows < 0 || num_rows > max_rows()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", max_rows()));
+  }
+  for (const auto& [memory, bytes] : Delivered(rank, static_cast<size_t>(num_rows))) {
+    if (bytes == 0) continue;
+    OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(memory, 0xff, bytes, rank.stream()));
+  }
+  return absl::OkStatus();
+}
+
+// ---- Failures.
+
+absl::Status StrategyBase::ResetControl(Rank& rank, uint64_t epoch) {
+  RankState& mine = ranks_[Index(rank.rank())];
+  char* base = HeapOn(rank.rank());
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, heap_.control_bytes, rank.stream()));
+  mine.reset_credits.assign(Index(node_.num_ranks()), Flag{epoch - 1});
+  for (const size_t credits : heap_.credits) {
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, mine.reset_credits.data(),
+                                             sizeof(Flag) * mine.reset_credits.size(),
+                                             hipMemcpyHostToDevice, rank.stream()));
+  }
+  mine.reset_state = StateAt(epoch);
+  return OCTET_GPU(hipMemcpyAsync(mine.state.data(), mine.reset_state.data(),
+                                  mine.reset_state.size(), hipMemcpyHostToDevice, rank.stream()));
+}
+
+void StrategyBase::VoidCalls(int /*rank*/) {}
+
+absl::Status StrategyBase::Recover(Rank& rank) {
+  RankState& mine = ranks_[Index(rank.rank())];
+  if (mine.state.empty()) return absl::OkStatus();  // failed before it was made
+  std::fill(mine.stages.begin(), mine.stages.end(), Stage::kIdle);
+  mine.void_calls = mine.calls;
+  VoidCalls(rank.rank());
+  // Beyond any epoch of before, the same on all ranks.
+  return ResetControl(rank, (++mine.recoveries << kCallBits) + 1);
+}
+
+absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& record) const {
+  const SiteText& site = sites_[record.site];
+  if (record.kind == device::FailureKind::kInput) {
+    return RefusedInput(rank, record, site.kind, config_.topk);
+  }
+  device::FailureRecord plain = record;
+  plain.expected = CallOf(EpochIn(site, record.expected));
+  plain.seen = CallOf(EpochIn(site, record.seen));
+  return DeadlineStatus(rank, site.phase, site.flag, plain, DeviceTicks(record.waited_ticks));
+}
+
+absl::Status StrategyBase::CopyFlags(Rank& rank) {
+  RankState& mine = ranks_[Index(rank.rank())];
+  mine.copied_control.resize(heap_.control_bytes / sizeof(Flag));
+  return OCTET_GPU(hipMemcpyAsync(mine.copied_control.data(), HeapOn(rank.rank()),
+                                  heap_.control_bytes, hipMemcpyDeviceToHost, rank.stream()));
+}
+
+std::vector<FlagTable> StrategyBase::FlagTables(absl::Span<const device::FailureRecord> waits) {
+  std::map<uint32_t, FlagTable> tables;
+  for (int rank = 0; rank < node_.num_ranks(); ++rank) {
+    const device::FailureRecord& wait = waits[Index(rank)];
+    const SiteText& site = sites_[wait.site];
+    if (wait.kind == device::FailureKind::kNone || site.table.empty()) continue;
+    const uint64_t epoch = EpochIn(site, wait.expected);
+    FlagTable& table = tables[wait.site];
+    table.title = std::string(site.table);
+    FlagTable::Row row;
+    row.rank = rank;
+    if (!site.by_rows) row.expected = absl::StrCat(CallOf(epoch));
+    for (int peer = 0; peer < node_.num_ranks(); ++peer) {
+      row.peers.push_back(FlagCell(rank, peer, wait.site, epoch));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  for (RankState& rank : ranks_) rank.copied_control = {};
+  std::vector<FlagTable> result;
+  for (auto& [site, table] : tables) result.push_back(std::move(table));
+  return result;
+}
+
+FlagTable::Cell StrategyBase::EpochCell(uint64_t seen, uint64_t epoch) {
+  return {absl::StrCat(CallOf(seen)), seen < epoch};
+}
+
+FlagTable::Cell StrategyBase::RowsCell(int arrived, int announced) {
+  return {absl::StrCat(arrived, "/", announced), arrived < announced};
+}
+
+}  // namespace octet

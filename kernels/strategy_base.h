@@ -1,0 +1,200 @@
+// What the host classes of all strategies have in common. A strategy adds its own protocol: its
+// layout and memory, the parameters of its kernels, and the words for its waits.
+//
+// The base owns the strategy's part of the symmetric heap and its memory on each GPU, keeps the
+// order of the calls, checks what all calls have in common, and is the node's client: after a
+// failure it says who waited for what, sets all control memory back and jumps to epochs beyond any
+// of before.
+#ifndef OCTET_KERNELS_STRATEGY_BASE_H_
+#define OCTET_KERNELS_STRATEGY_BASE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/device/call_params.h"
+#include "kernels/device/rank_flags.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/device/launch_shape.h"
+#include "runtime/device/peers.h"
+#include "runtime/flag_table.h"
+#include "runtime/node.h"
+#include "runtime/node_memory.h"
+#include "runtime/symmetric_heap.h"
+
+namespace octet {
+
+// A wait or a check of a strategy's kernels (device::Site::site), for people.
+struct SiteText {
+  enum class Kind {
+    kEpoch,                   // a wait for a word that is an epoch
+    kEpochAndCount,           // or has a count beside it (runtime/device/epoch.h)
+    kExpertOutOfRange,        // index: flat index, seen: the id, expected: E
+    kExpertTwice,             // likewise
+    kScatterIndexOutOfRange,  // index: flat index, seen: the index, expected: rows of that expert
+  };
+  absl::string_view phase;       // who waits: "dispatch-send"
+  absl::string_view flag;        // for what: "dispatch credit"
+  absl::string_view table = {};  // title of a table of such flags; empty: there is none
+  Kind kind = Kind::kEpoch;
+  bool by_rows = false;  // cells of the table are rows that have come; else epochs
+};
+
+class StrategyBase : public ExpertParallel, protected NodeClient {
+ public:
+  ~StrategyBase() override;
+
+  const EpConfig& config() const override { return config_; }
+  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) override;
+  absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args) override;
+  absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) override;
+  absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
+  absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
+                           const CombineArgs& args) override;
+  absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
+                              const CombineArgs& args) override;
+  absl::Status Poison(Rank& rank, int num_rows) override;
+
+ protected:
+  enum class Phases { kSend, kReceive, kBoth };
+
+  // The strategy's part of the symmetric heap.
+  struct HeapUse {
+    size_t bytes;
+    size_t control_bytes;         // flags, counts and credits, which come first
+    std::vector<size_t> credits;  // offsets therein of the arrays with a credit for each rank
+  };
+
+  // `sites`: by device::Site::site; must outlive the strategy. `batches`: dispatches that may be on
+  // their way at the same time, each to be received and combined before its batch, call % batches,
+  // comes round again.
+  StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
+               absl::Span<const SiteText> sites, int batches = 1);
+
+  // Takes the heap and the state of each rank, and calls InitRank. Once, at the end of creation.
+  absl::Status Init(HeapUse heap);
+
+  // ---- What makes a strategy.
+
+  // Allocates what it has on the rank beside its heap and state.
+  virtual absl::Status InitRank(Rank& rank) = 0;
+  // The rank's own control memory (StateOn) as if call `epoch` - 1 had just been completed by
+  // everybody and call `epoch` came next.
+  virtual std::vector<char> StateAt(uint64_t epoch) const = 0;
+  // After a failure: nothing that was dispatched on the rank before is valid any more.
+  virtual void VoidCalls(int rank);
+
+  // Enqueues a dispatch, or the receiving half of one (`args` is then empty). What is wrong with
+  // `args` for this strategy beyond CheckDispatch is an error here. A dispatch that is not only a
+  // receiving half may change `handle`, which is filled with what `args` have.
+  virtual absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+                                       DispatchHandle& handle) = 0;
+  // What such a dispatch delivers.
+  virtual Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const = 0;
+  virtual absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle,
+                                      const CombineArgs& args, Phases phases) = 0;
+  // That `handle` can still be received and combined. As it is here: it is of the
+  // rank's last dispatches, as many as there are batches.
+  virtual absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const;
+
+  // Rows that a rank can receive, and where `rows` of them come to, for Poison.
+  virtual int max_rows() const = 0;
+  virtual std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const = 0;
+
+  // The flags at `site` that `rank` waits for of `peer`, as CopyFlags found them
+  // (CopiedControl): how far they have come, `epoch` being waited for.
+  virtual FlagTable::Cell FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) = 0;
+
+  // ---- What a strategy is made with.
+
+  Node& node() const { return node_; }
+  Tuning& tuning() { return config_.tuning; }
+  bool traced() const { return options_.trace != nullptr; }
+  const LaunchShape& shape() const { return shape_; }
+  NodeMemory& memory() { return memory_; }
+
+  // Threads of a block: tuning().waves_per_block if the caller has said it, `most_threads` if not.
+  absl::Status ChooseBlock(int most_threads, size_t shared_bytes);
+  // Blocks: tuning().blocks, or `per_unit` on each compute unit, at most config().max_blocks.
+  // `resident_per_unit`: how many can be resident.
+  absl::Status ChooseBlocks(int per_unit, int resident_per_unit);
+
+  // This rank's part of the heap, as the rank sees it, and its State.
+  char* HeapOn(int rank) const { return peers_[Index(rank)].base[rank]; }
+  template <typename State>
+  State* StateOn(int rank) const {
+    return reinterpret_cast<State*>(ranks_[Index(rank)].state.data());
+  }
+  // The copy of the rank's control memory.
+  char* CopiedControl(int rank) {
+    return reinterpret_cast<char*>(ranks_[Index(rank)].copied_control.data());
+  }
+
+  CallParams ParamsOf(Rank& rank) const;
+  // Calls `launch`, together with all ranks unless it only receives: then it waits for nobody who
+  // is yet to come.
+  static absl::Status Launch(Rank& rank, Phases phases, absl::FunctionRef<absl::Status()> launch);
+
+  // For FlagCell.
+  static FlagTable::Cell EpochCell(uint64_t seen, uint64_t epoch);
+  static FlagTable::Cell RowsCell(int arrived, int announced);
+
+  static size_t Index(int rank) { return static_cast<size_t>(rank); }
+
+ private:
+  // What of a batch has been sent and waits for its receiving half.
+  enum class Stage { kIdle, kDispatchSent, kCombineSent };
+  struct RankState {
+    absl::Span<char> state;
+    // What ResetControl copies to the GPU, until the stream is drained.
+    std::vector<Flag> reset_credits;
+    std::vector<char> reset_state;
+    std::vector<Flag> copied_control;  // from CopyFlags to FlagTables
+    uint64_t calls = 0;                // dispatches begun
+    uint64_t void_calls = 0;           // the last that a failure has made void
+    uint64_t recoveries = 0;
+    std::vector<Stage> stages;  // by batch
+  };
+
+  absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
+  absl::Status CheckDispatch(Stage stage, const DispatchArgs& args) const;
+  // That `handle` is valid and the rank stands at `stage`.
+  absl::Status CheckStage(const Rank& rank, const DispatchHandle& handle, Stage stage);
+  Stage& StageOf(const Rank& rank, uint64_t call) {
+    return ranks_[Index(rank.rank())].stages[call % batches_];
+  }
+  absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                            Phases phases);
+  absl::Status ResetControl(Rank& rank, uint64_t epoch);
+
+  // NodeClient.
+  absl::Status Describe(int rank, const device::FailureRecord& record) const override;
+  absl::Status CopyFlags(Rank& rank) override;
+  std::vector<FlagTable> FlagTables(absl::Span<const device::FailureRecord> waits) override;
+  absl::Status Recover(Rank& rank) override;
+
+  Node& node_;
+  EpConfig config_;
+  const ExpertParallelOptions options_;
+  const absl::Span<const SiteText> sites_;
+  const uint64_t batches_;
+  HeapUse heap_ = {};
+  LaunchShape shape_;
+  uint32_t client_ = 0;
+  std::unique_ptr<SymmetricHeap> own_heap_;
+  std::vector<device::PeerBases> peers_;  // of each rank, moved to this strategy's part of the heap
+  NodeMemory memory_;
+  std::vector<RankState> ranks_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_STRATEGY_BASE_H_

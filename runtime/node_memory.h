@@ -1,0 +1,62 @@
+// The memory that something made on a node keeps for as long as it lives.
+#ifndef OCTET_RUNTIME_NODE_MEMORY_H_
+#define OCTET_RUNTIME_NODE_MEMORY_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/device_memory.h"
+#include "runtime/mutex.h"
+#include "runtime/node.h"
+#include "runtime/pinned_memory.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+
+// Freed as a whole; of a stuck node (Node::stuck) nothing is, since that would wait for the stream
+// that does not drain. The node must outlive it. Any thread may allocate.
+class NodeMemory {
+ public:
+  explicit NodeMemory(Node& node) : node_(node) {}
+  ~NodeMemory();
+  NodeMemory(const NodeMemory&) = delete;
+  NodeMemory& operator=(const NodeMemory&) = delete;
+
+  // `count` objects of T, not initialised, on the calling thread's current device.
+  // kResourceExhausted, with the bytes, where there is no such memory.
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> Device(size_t count) {
+    return Keep<DeviceMemoryKind, T>(count);
+  }
+  // The same in pinned host memory, for all devices.
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> Pinned(size_t count) {
+    return Keep<PinnedMemoryKind, T>(count);
+  }
+
+ private:
+  struct Piece {
+    void* data;
+    void (*free)(void*);
+  };
+
+  template <typename Kind, typename T>
+  absl::StatusOr<absl::Span<T>> Keep(size_t count) {
+    OCTET_ASSIGN_OR_RETURN(void* data, Kind::Allocate(std::max<size_t>(count * sizeof(T), 1)));
+    MutexLock lock(&mutex_);
+    pieces_.push_back({data, Kind::Free});
+    return absl::MakeSpan(static_cast<T*>(data), count);
+  }
+
+  Node& node_;
+  Mutex mutex_;
+  std::vector<Piece> pieces_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_NODE_MEMORY_H_
