@@ -77,7 +77,8 @@ struct Tuning {
   int blocks = 0;       // of a kernel that sends and receives
   int send_blocks = 0;  // direct: of those, how many send; the others receive
   int waves_per_block = 0;
-  int row_parts = 0;  // direct: pieces that a row is cut into, each sent by a wave of its own
+  // Pieces that a row is cut into, each sent by a wave of its own; high_throughput: in combine.
+  int row_parts = 0;
   // high_throughput: of a block's waves, how many send; the others receive. All: first they send,
   // then they receive.
   int send_waves = 0;

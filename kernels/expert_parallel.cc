@@ -51,18 +51,19 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
 absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
   EpConfig chosen = WithAutoChosen(config, num_ranks);
-  if (chosen.strategy == Strategy::kHighThroughput) {
-    return high_throughput::MakeLayout(chosen, num_ranks).bytes;
-  }
   if (config.tuning == Tuning()) {
     OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
     chosen.tuning.row_parts = table.MostRowParts(num_ranks, chosen);
   }
   // More parts take more room.
+  const bool direct = chosen.strategy == Strategy::kDirect;
   if (config.tuning.row_parts == 0) {
-    chosen.tuning.row_parts = std::max(chosen.tuning.row_parts, direct::ChooseRowParts(chosen));
+    chosen.tuning.row_parts =
+        std::max(chosen.tuning.row_parts,
+                 direct ? direct::ChooseRowParts(chosen) : high_throughput::ChooseRowParts(chosen));
   }
-  return direct::MakeLayout(chosen, num_ranks).bytes;
+  return direct ? direct::MakeLayout(chosen, num_ranks).bytes
+                : high_throughput::MakeLayout(chosen, num_ranks).bytes;
 }
 
 }  // namespace octet

@@ -138,7 +138,7 @@ __device__ void SumToken(const CombineParams& p, int token, uint64_t present, in
   const int flat = token * layout.topk;
   const auto* rows = reinterpret_cast<const Vec16*>(
       layout.CombineRow(p.common.peers.base[p.common.peers.rank], flat));
-  device::SumRows<Codec, kRowsInFlight>(
+  device::SumRows<Codec, 1, kRowsInFlight>(
       static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.row_vecs, layout.topk,
       static_cast<uint32_t>(present),
       [&](int k) { return rows + static_cast<size_t>(k) * layout.row_vecs; },

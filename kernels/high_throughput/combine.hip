@@ -17,6 +17,9 @@
 // With CombineMethod::kPull the rows stay on the experts' rank, in the memory of received rows, and
 // the origin loads them from there when their flags have come.
 //
+// Rows are cut into parts, each with a flag and a wave of its own, so that little is left to do
+// when the last part has come.
+//
 // Packets are taken source by source in turn, so that the links to all origins carry the same, and
 // by ascending token, which is the order in which the origins sum.
 #include <hip/hip_runtime.h>
@@ -40,10 +43,12 @@ using device::Scope;
 using device::Shuffle;
 using device::Vec16;
 
-// Vectors of a row that a lane sums at a time, and rows of a token that it has in flight: as many
-// as the registers of a thread hold when there are kMaxThreads.
-constexpr int kSumUnroll = 2;
-constexpr int kRowsInFlight = 4;
+// What a lane has in flight while it sums: as much as the registers of a thread hold when there are
+// kMaxThreads.
+constexpr int kSendVecs = 2;
+constexpr int kSendRows = 2;
+constexpr int kReceiveVecs = 1;
+constexpr int kReceiveRows = 4;
 
 template <CombineRows kRows>
 constexpr bool kPerRank = kRows != CombineRows::kChoices;
@@ -55,59 +60,32 @@ __device__ __forceinline__ const Vec16* OutputRow(const CombineParams& p, int ro
 
 // One choice's row as it crosses the link.
 template <typename Codec>
-__device__ void SendRow(const CombineParams& p, Vec16* dst, int row, int local_expert) {
-  const device::RowPart all = {0, p.common.layout.combine_vecs};
+__device__ void SendRow(const CombineParams& p, Vec16* dst, int row, int local_expert,
+                        device::RowPart part) {
   if (p.expert_scale == nullptr && OutputRow(p, row) == dst) return;
   if (p.expert_scale != nullptr) {
     const float scale = p.expert_scale[local_expert];
-    device::WaveTransformRow(dst, OutputRow(p, row), all,
+    device::WaveTransformRow(dst, OutputRow(p, row), part,
                              [scale](const Vec16& v) { return device::Scale<Codec>(v, scale); });
   } else {
-    device::WaveCopyRow(dst, OutputRow(p, row), all);
+    device::WaveCopyRow(dst, OutputRow(p, row), part);
   }
 }
 
 // The weighted sum of a token's rows on this rank; `mine` is this lane's choice of `choices`.
 template <typename Codec>
-__device__ void SendSum(const CombineParams& p, Vec16* dst, const Choice& mine, int choices) {
-  const int vecs = p.common.layout.combine_vecs;
-  const int step = device::kWaveSize;
-  for (int chunk = 0; chunk < vecs; chunk += kSumUnroll * step) {
-    const int first = chunk + Lane();
-    float sum[kSumUnroll][device::kElementsPerVec] = {};
-    for (int i = 0; i < choices; ++i) {
-      const Vec16* row = OutputRow(p, Shuffle(mine.row, i));
-      const float weight = Shuffle(mine.weight, i);
-      const int local_expert = LocalExpertOf(Shuffle(mine.origin, i));
-      Vec16 v[kSumUnroll];
-#pragma unroll
-      for (int u = 0; u < kSumUnroll; ++u) {
-        if (first + u * step < vecs) v[u] = device::LoadStream(row + first + u * step);
-      }
-      if (p.expert_scale != nullptr) {
-        const float scale = p.expert_scale[local_expert];
-#pragma unroll
-        for (int u = 0; u < kSumUnroll; ++u) {
-          if (first + u * step < vecs) v[u] = device::Scale<Codec>(v[u], scale);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kSumUnroll; ++u) {
-        if (first + u * step < vecs) device::Accumulate<Codec>(sum[u], v[u], weight);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < kSumUnroll; ++u) {
-      if (first + u * step < vecs) {
-        device::StoreStream(dst + first + u * step, device::Round<Codec>(sum[u]));
-      }
-    }
-  }
+__device__ void SendSum(const CombineParams& p, Vec16* dst, const Choice& mine, int choices,
+                        device::RowPart part) {
+  device::SumScaledRows<Codec, kSendVecs, kSendRows>(
+      dst, choices, BitsBelow(choices), [&](int i) { return OutputRow(p, Shuffle(mine.row, i)); },
+      [&](int i) { return Shuffle(mine.weight, i); }, p.expert_scale != nullptr,
+      [&](int i) { return p.expert_scale[LocalExpertOf(Shuffle(mine.origin, i))]; }, nullptr,
+      part.begin, part.end, device::kWaveSize);
 }
 
-// All of a packet's rows to the token's origin.
+// A part of all of a packet's rows to the token's origin.
 template <typename Codec, CombineRows kRows, typename Trace>
-__device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, int slot,
+__device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, int slot, int part,
                           const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -119,6 +97,8 @@ __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, in
   char* base = c.peers.base[source];
   const int token = TokenOf(Shuffle(mine.origin, 0));
   const int token_row = c.kept.source_offsets[source] + slot;
+  const device::RowPart columns =
+      device::PartOfRow(part, layout.combine_parts, layout.combine_vecs);
   // Where a row is to be: at its origin, or here until it is pulled.
   const auto place = [&](int choice_row, int combine_slot) {
     return reinterpret_cast<Vec16*>(
@@ -129,24 +109,24 @@ __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, in
     for (int i = 0; i < choices; ++i) {
       const uint32_t origin = Shuffle(mine.origin, i);
       const int row = Shuffle(mine.row, i);
-      SendRow<Codec>(p, place(row, TopkOf(origin)), row, LocalExpertOf(origin));
+      SendRow<Codec>(p, place(row, TopkOf(origin)), row, LocalExpertOf(origin), columns);
     }
     device::SyncWave();
     if (Lane() == 0) device::FenceRelease<Scope::kSystem>();
     for (int i = 0; i < choices; ++i) {
       const int k = TopkOf(Shuffle(mine.origin, i));
       if (Lane() == 0) {
-        device::StoreRelaxed<Scope::kSystem>(layout.CombineFlag(base, token, k), epoch);
+        device::StoreRelaxed<Scope::kSystem>(layout.CombineFlag(base, token, k, part), epoch);
       }
     }
   } else {
     Vec16* dst = place(Shuffle(mine.row, 0), packet->combine_slot);
     if constexpr (kRows == CombineRows::kReduced) {
-      SendRow<Codec>(p, dst, token_row, 0);
+      SendRow<Codec>(p, dst, token_row, 0, columns);
     } else {
-      SendSum<Codec>(p, dst, mine, choices);
+      SendSum<Codec>(p, dst, mine, choices, columns);
     }
-    device::WavePublish(layout.CombineFlag(base, token, packet->combine_slot), epoch);
+    device::WavePublish(layout.CombineFlag(base, token, packet->combine_slot, part), epoch);
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(source));
 }
@@ -172,9 +152,9 @@ __device__ uint64_t PulledFrom(const CombineParams& p, const Route& route,
   return Shuffle(mine, lane);
 }
 
-// Waits for all rows of a token and sums them. False if some did not come.
+// Waits for a part of all rows of a token and sums it. False if some did not come.
 template <typename Codec, CombineRows kRows, bool kPull, typename Trace>
-__device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token,
+__device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token, int part,
                              const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -190,18 +170,20 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token,
   const bool waits = Lane() < 32 && ((present >> Lane()) & 1) != 0;
   const int peer = kPerRank<kRows> && waits ? NthBit(from.ranks, Lane()) : from.rank;
   const bool came = device::WaveWaitEpochs(
-      c.failure, waits ? layout.CombineFlag(base, token, Lane()) : nullptr, epoch,
+      c.failure, waits ? layout.CombineFlag(base, token, Lane(), part) : nullptr, epoch,
       MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)));
   trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), static_cast<uint32_t>(token));
   if (!came) return false;
   start = trace.Start();
   const float* weights = kPerRank<kRows> ? nullptr : p.topk_weights;
+  const device::RowPart columns =
+      device::PartOfRow(part, layout.combine_parts, layout.combine_vecs);
   const auto sum = [&](auto row) {
-    device::SumRows<Codec, kRowsInFlight>(
+    device::SumRows<Codec, kReceiveVecs, kReceiveRows>(
         static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.combine_vecs,
         layout.combine_slots, present, row,
         [&](int slot) { return weights != nullptr ? weights[flat + slot] : 1.0F; },
-        static_cast<const Vec16*>(p.bias), 0, layout.combine_vecs, device::kWaveSize);
+        static_cast<const Vec16*>(p.bias), columns.begin, columns.end, device::kWaveSize);
   };
   if constexpr (kPull) {
     const uint64_t mine = PulledFrom<kRows>(p, route, from);
@@ -229,20 +211,24 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p)
   } else {
     epoch = c.state->combine.epoch - 1;
   }
+  const int parts = layout.combine_parts;
   const Share send = SendShare(c);
   if (send.first >= 0) {
-    const int packets = walk.Total(layout.num_ranks);
-    for (int i = send.first; i < packets; i += send.step) {
-      const auto item = walk.At(i, layout.num_ranks, c.peers.rank);
-      SendToken<Codec, kRows>(p, epoch, item.source, item.index, trace);
+    const int items = walk.Total(layout.num_ranks) * parts;
+    for (int i = send.first; i < items; i += send.step) {
+      const int packet = i / parts;
+      const auto item = walk.At(packet, layout.num_ranks, c.peers.rank);
+      SendToken<Codec, kRows>(p, epoch, item.source, item.index, i - packet * parts, trace);
     }
   }
   const Share receive = ReceiveShare(c);
   if (receive.first >= 0) {
     bool ok = true;
-    for (int token = receive.first; token < p.num_tokens && ok; token += receive.step) {
-      ok = layout.pull ? ReceiveToken<Codec, kRows, true>(p, epoch, token, trace)
-                       : ReceiveToken<Codec, kRows, false>(p, epoch, token, trace);
+    for (int i = receive.first; i < p.num_tokens * parts && ok; i += receive.step) {
+      const int token = i / parts;
+      ok = layout.pull
+               ? ReceiveToken<Codec, kRows, true>(p, epoch, token, i - token * parts, trace)
+               : ReceiveToken<Codec, kRows, false>(p, epoch, token, i - token * parts, trace);
     }
   }
 }

@@ -31,6 +31,8 @@ namespace octet::high_throughput {
 
 // Choices whose places within the block's share are worked out at a time.
 inline constexpr int kTileChoices = 256;
+// Lanes that work out one of them together: as many as occupy a block of kMaxThreads.
+inline constexpr int kLanesPerChoice = 4;
 
 // A block's dynamic shared memory while it counts, ...
 struct CountShared {
@@ -124,20 +126,30 @@ __device__ inline void CheckChoice(const DispatchParams& p, const CountShared& s
 }
 
 // The route of the tile's choice i, row and slot counted from the beginning of the block's share.
-__device__ inline void PlaceChoice(const DispatchParams& p, const CountShared& s, int first,
-                                   int i) {
+// By kLanesPerChoice neighbouring lanes, which share the choices before it; by all lanes of a wave.
+__device__ inline void PlaceChoice(const DispatchParams& p, const CountShared& s, int first, int i,
+                                   bool in_tile) {
   const Layout& layout = p.common.layout;
-  Route route = {s.expert[i], 0, 0, 0};
-  if (route.expert >= 0) {
-    const int rank = route.expert / layout.num_local_experts;
-    int row = s.expert_before[route.expert];
-    int slot = s.rank_before[rank] - (s.rank[i] < 0 ? 1 : 0);
-    for (int j = 0; j < i; ++j) {
-      row += s.expert[j] == route.expert ? 1 : 0;
+  const int share = device::Lane() % kLanesPerChoice;
+  const int expert = in_tile ? s.expert[i] : -1;
+  const int rank = expert >= 0 ? expert / layout.num_local_experts : -1;
+  int row = 0;
+  int slot = 0;
+  if (expert >= 0) {
+    for (int j = share; j < i; j += kLanesPerChoice) {
+      row += s.expert[j] == expert ? 1 : 0;
       slot += s.rank[j] == rank ? 1 : 0;
     }
-    route.row = p.scatter_idx != nullptr ? p.scatter_idx[first + i] : row;
-    route.slot = slot;
+  }
+  for (int other = 1; other < kLanesPerChoice; other *= 2) {
+    row += device::ShuffleXor(row, other);
+    slot += device::ShuffleXor(slot, other);
+  }
+  if (!in_tile || share != 0) return;
+  Route route = {expert, 0, 0, 0};
+  if (expert >= 0) {
+    route.row = p.scatter_idx != nullptr ? p.scatter_idx[first + i] : s.expert_before[expert] + row;
+    route.slot = s.rank_before[rank] + slot - (s.rank[i] < 0 ? 1 : 0);
   }
   p.common.kept.routes[first + i] = route;
 }
@@ -160,7 +172,10 @@ __device__ inline void CountShare(const DispatchParams& p, const CountShared& s)
     __syncthreads();
     for (int i = thread; i < n; i += threads) CheckChoice(p, s, first, i);
     __syncthreads();
-    for (int i = thread; i < n; i += threads) PlaceChoice(p, s, first, i);
+    for (int i = 0; i < n; i += threads / kLanesPerChoice) {
+      const int mine = i + thread / kLanesPerChoice;
+      PlaceChoice(p, s, first, mine, mine < n);
+    }
     __syncthreads();
     for (int i = thread; i < n; i += threads) {
       if (s.expert[i] >= 0)

@@ -62,6 +62,7 @@ HighThroughput::HighThroughput(Node& node, const EpConfig& config,
     : StrategyBase(node, config, options, kSites), ranks_(Index(node.num_ranks())) {}
 
 absl::Status HighThroughput::Prepare() {
+  if (tuning().row_parts == 0) tuning().row_parts = ChooseRowParts(config());
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
   return Init({.bytes = layout_.bytes,
@@ -75,7 +76,7 @@ absl::Status HighThroughput::ChooseShape() {
   Tuning& tuning = this->tuning();
   const int waves = tuning.waves_per_block;
   // Measured on H200s: a combine's sums read what its sends write, and more of it.
-  if (tuning.send_waves == 0) tuning.send_waves = (waves + 1) / 2;
+  if (tuning.send_waves == 0) tuning.send_waves = (waves + 3) / 4;
   if (tuning.combine_send_waves == 0) tuning.combine_send_waves = (waves * 3 + 7) / 8;
   for (const int send_waves : {tuning.send_waves, tuning.combine_send_waves}) {
     if (send_waves > waves) {
@@ -231,7 +232,10 @@ FlagTable::Cell HighThroughput::CombinedRows(char* mine, char* theirs, int rank,
     for (int i = 0; i < rows; ++i) {
       const uint32_t origin = packet.choices()[i].origin;
       const int combine_slot = per_rank ? packet.combine_slot : TopkOf(origin);
-      const bool came = *layout_.CombineFlag(mine, TokenOf(origin), combine_slot) >= epoch;
+      bool came = true;
+      for (int part = 0; part < layout_.combine_parts; ++part) {
+        came = came && *layout_.CombineFlag(mine, TokenOf(origin), combine_slot, part) >= epoch;
+      }
       arrived += came ? 1 : 0;
     }
   }
@@ -438,8 +442,8 @@ Traffic HighThroughput::CombineTraffic(int rank, absl::Span<const int32_t> topk_
           : CountChoices(topk_idx, layout_.num_local_experts, rank);
   return {.rows = rows.all,
           .logical_bytes = rows.all * row_bytes,
-          .wire_bytes =
-              rows.remote * (row_bytes + kWordBytes) + (layout_.num_ranks - 1) * 2 * kWordBytes};
+          .wire_bytes = rows.remote * (row_bytes + layout_.combine_parts * kWordBytes) +
+                        (layout_.num_ranks - 1) * 2 * kWordBytes};
 }
 
 absl::Span<const TraceTag> HighThroughput::trace_tags() const {

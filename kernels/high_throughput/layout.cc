@@ -7,6 +7,19 @@
 #include "kernels/heap_pieces.h"
 
 namespace octet::high_throughput {
+namespace {
+
+// The smallest piece of a row worth a wave of its own in combine, and how many it is cut into at
+// most.
+constexpr int kSmallestPartVecs = 192;
+constexpr int kMostRowParts = 4;
+
+}  // namespace
+
+int ChooseRowParts(const EpConfig& config) {
+  const int row_vecs = config.hidden / 8;
+  return std::clamp(row_vecs / kSmallestPartVecs, 1, kMostRowParts);
+}
 
 Layout MakeLayout(const EpConfig& config, int num_ranks) {
   Layout layout = {};
@@ -22,6 +35,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
       static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
   const bool per_rank = config.combine_order == CombineOrder::kPerRank;
   layout.combine_slots = per_rank ? std::min(config.topk, num_ranks) : config.topk;
+  layout.combine_parts = config.tuning.row_parts;
   layout.packet_bytes = static_cast<int>(AlignUp(
       sizeof(Packet) + static_cast<size_t>(layout.max_choices) * sizeof(Choice), kLineBytes));
   layout.expert_alignment = config.expert_alignment;

@@ -10,7 +10,8 @@
 //             dispatch_credits  [R peer]            the same for dispatches without counts
 //             combine_credits   [R peer]            "I have consumed all combines before this"
 //             packets           [R source][M]       where a token goes here, and its flag
-//             combine_flags     [M][S]              for each row of a token on its way home
+//             combine_flags     [M][P][S]           for each part of each row of a token on its way
+//             home
 //   payload   rows              [capacity]          what the caller receives, in place
 //             scales            [capacity]
 //             combine_rows      [M][S][H]           S = K (flat) or min(R, K) (per rank); kPush.
@@ -112,6 +113,7 @@ struct Layout {
   int scale_words;    // 4-byte words of its scales; 0: it has none
   int combine_vecs;   // 16-byte vectors of a row in combine
   int combine_slots;  // S
+  int combine_parts;  // P: pieces that a row is cut into on its way home
   int packet_bytes;
   int expert_alignment;  // rows
   bool pull;             // CombineMethod::kPull
@@ -140,7 +142,7 @@ struct Layout {
   }
   __host__ __device__ int flags_per_token() const {
     constexpr int kFlagsPerLine = static_cast<int>(kLineBytes / sizeof(uint64_t));
-    return (combine_slots + kFlagsPerLine - 1) / kFlagsPerLine * kFlagsPerLine;
+    return (combine_parts * combine_slots + kFlagsPerLine - 1) / kFlagsPerLine * kFlagsPerLine;
   }
 
   // `base`: the heap of the rank that owns the object.
@@ -156,9 +158,9 @@ struct Layout {
     return reinterpret_cast<Packet*>(
         packets_base + (static_cast<size_t>(source) * max_tokens + slot) * packet_bytes);
   }
-  __host__ __device__ uint64_t* CombineFlag(char* base, int token, int slot) const {
+  __host__ __device__ uint64_t* CombineFlag(char* base, int token, int slot, int part) const {
     return reinterpret_cast<uint64_t*>(base + combine_flags) +
-           static_cast<size_t>(token) * flags_per_token() + slot;
+           static_cast<size_t>(token) * flags_per_token() + part * combine_slots + slot;
   }
   __host__ __device__ char* Row(char* base, int row) const {
     return base + rows + static_cast<size_t>(row) * row_vecs * kVecBytes;
@@ -180,6 +182,9 @@ struct Layout {
 
 // Host only. `config` must be valid for `num_ranks` and have its automatic choices made.
 Layout MakeLayout(const EpConfig& config, int num_ranks);
+
+// The parts that a row of combine is cut into when the caller leaves it open.
+int ChooseRowParts(const EpConfig& config);
 
 }  // namespace octet::high_throughput
 
