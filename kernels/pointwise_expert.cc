@@ -1,28 +1,59 @@
 #include "kernels/pointwise_expert.h"
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/device/pointwise_expert.h"
+#include "kernels/fp8.h"
 #include "runtime/gpu_status.h"
 #include "runtime/topology.h"
 
 namespace octet {
+namespace {
+
+constexpr int kElementsPerVec = 8;
+
+ExpertInput InputOf(const EpConfig& config) {
+  if (config.scale_words() == 0) return ExpertInput::kDtype;
+  return WithNativeFp8(config.fp8_form) == Fp8Form::kE4m3Fn ? ExpertInput::kE4m3Fn
+                                                            : ExpertInput::kE4m3Fnuz;
+}
+
+}  // namespace
 
 absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received& received,
                              const float* expert_scale, void* out) {
+  if (config.dispatch_format == DispatchFormat::kBytes ||
+      (config.scale_words() > 0 && config.scale_group % kElementsPerVec != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the experts' stand-in knows neither raw bytes nor a scale for ",
+                     config.scale_group, " columns"));
+  }
   const GpuInfo& gpu = rank.node().topology().gpus[static_cast<size_t>(rank.device())];
+  const bool tokens = config.output == Output::kDeduplicated;
   PointwiseExpertParams params = {};
   params.x = received.x;
-  params.sources = received.sources;
-  params.total_rows = received.expert_offsets + config.num_local_experts(rank.num_ranks());
-  params.expert_scale = expert_scale;
+  params.scales = static_cast<const uint32_t*>(received.scales);
   params.num_local_experts = config.num_local_experts(rank.num_ranks());
-  params.row_vecs = static_cast<int>(received.row_bytes / 16);
+  params.num_rows = tokens ? received.source_offsets + rank.num_ranks()
+                           : received.expert_offsets + params.num_local_experts;
+  params.sources = received.sources;
+  params.row_index = received.row_index;
+  params.topk_idx = received.recv_topk_idx;
+  params.topk_weights = received.recv_topk_weights;
+  params.expert_scale = expert_scale;
+  params.topk = config.topk;
+  params.row_vecs = config.hidden / kElementsPerVec;
+  params.group_vecs = config.scale_group / kElementsPerVec;
+  params.scale_words = config.scale_words();
+  params.scale_format = config.scale_format;
   params.out = out;
   constexpr int kWavesPerBlock = 4;
   constexpr int kBlocksPerUnit = 4;
   const LaunchShape shape = {.blocks = gpu.num_compute_units * kBlocksPerUnit,
                              .threads = gpu.wave_size * kWavesPerBlock};
-  return OCTET_GPU(
-      LaunchPointwiseExpert(params, config.dtype == DType::kFloat16, shape, rank.stream()));
+  return OCTET_GPU(LaunchPointwiseExpert(
+      params, {.fp16 = config.dtype == DType::kFloat16, .input = InputOf(config)}, shape,
+      rank.stream()));
 }
 
 }  // namespace octet

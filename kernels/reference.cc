@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/dtype.h"
+#include "kernels/fp8_rows.h"
 
 namespace octet {
 namespace {
@@ -36,11 +37,23 @@ void ScaleRow(const uint16_t* row, float scale, size_t n, uint16_t* out) {
   for (size_t i = 0; i < n; ++i) out[i] = FromFloat<dtype>(ToFloat<dtype>(row[i]) * scale);
 }
 
-// sum[h] += Σ w · y over the choices k with chosen(expert), ascending; how many there were.
+// What experts see of a token.
+template <DType dtype>
+void LoadRow(const EpConfig& config, const RankInput& input, size_t token, std::vector<float>& x) {
+  if (input.fp8.empty()) {
+    const uint16_t* row = input.x.data() + token * x.size();
+    for (size_t h = 0; h < x.size(); ++h) x[h] = ToFloat<dtype>(row[h]);
+    return;
+  }
+  const RankInput row = input.Tokens(config, token, 1);
+  Dequantize(config, row.fp8, row.scales, absl::MakeSpan(x));
+}
+
+// sum[h] += Σ w · y over the choices k of a token with chosen(expert), ascending; how many there
+// were. `x`: what the experts see of it.
 template <DType dtype, typename Chosen>
 int AddChoices(const EpConfig& config, const RankInput& input, absl::Span<const float> expert_scale,
-               size_t token, Chosen chosen, std::vector<float>& sum) {
-  const uint16_t* x = input.x.data() + token * sum.size();
+               size_t token, const std::vector<float>& x, Chosen chosen, std::vector<float>& sum) {
   int added = 0;
   for (size_t k = 0; k < static_cast<size_t>(config.topk); ++k) {
     const size_t flat = token * static_cast<size_t>(config.topk) + k;
@@ -49,8 +62,7 @@ int AddChoices(const EpConfig& config, const RankInput& input, absl::Span<const 
     const float scale = expert_scale[static_cast<size_t>(expert)];
     const float weight = input.topk_weights.empty() ? 1.0F : input.topk_weights[flat];
     for (size_t h = 0; h < sum.size(); ++h) {
-      const float out = ToFloat<dtype>(FromFloat<dtype>(ToFloat<dtype>(x[h]) * scale));
-      sum[h] += weight * out;
+      sum[h] += weight * ToFloat<dtype>(FromFloat<dtype>(x[h] * scale));
     }
     ++added;
   }
@@ -65,19 +77,23 @@ std::vector<uint16_t> Combine(const EpConfig& config, int num_ranks, const RankI
   const int num_local = config.num_local_experts(num_ranks);
   const bool per_rank = WithAutoChosen(config, num_ranks).combine_order == CombineOrder::kPerRank;
   std::vector<uint16_t> y(hidden * static_cast<size_t>(input.num_tokens));
+  std::vector<float> x(hidden);
   std::vector<float> sum(hidden);
   std::vector<float> part(hidden);
   for (size_t t = 0; t < static_cast<size_t>(input.num_tokens); ++t) {
-    std::fill(sum.begin(), sum.end(), 0.0F);
+    LoadRow<dtype>(config, input, t, x);
+    const auto add = [&](auto chosen, std::vector<float>& to) {
+      std::fill(to.begin(), to.end(), 0.0F);
+      return AddChoices<dtype>(config, input, expert_scale, t, x, chosen, to);
+    };
     if (per_rank) {
+      std::fill(sum.begin(), sum.end(), 0.0F);
       for (int rank = 0; rank < num_ranks; ++rank) {
-        std::fill(part.begin(), part.end(), 0.0F);
-        const auto on_rank = [&](int32_t expert) { return expert / num_local == rank; };
-        if (AddChoices<dtype>(config, input, expert_scale, t, on_rank, part) == 0) continue;
+        if (add([&](int32_t expert) { return expert / num_local == rank; }, part) == 0) continue;
         for (size_t h = 0; h < hidden; ++h) sum[h] += ToFloat<dtype>(FromFloat<dtype>(part[h]));
       }
     } else {
-      AddChoices<dtype>(config, input, expert_scale, t, [](int32_t) { return true; }, sum);
+      add([](int32_t) { return true; }, sum);
     }
     for (size_t h = 0; h < bias.size(); ++h) sum[h] += ToFloat<dtype>(bias[h]);
     for (size_t h = 0; h < hidden; ++h) y[t * hidden + h] = FromFloat<dtype>(sum[h]);
@@ -118,6 +134,19 @@ void AddChoicesOfTokens(const EpConfig& config, absl::Span<const RankInput> inpu
 }
 
 }  // namespace
+
+RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) const {
+  const auto part = [&](auto span, int width) {
+    const auto each = static_cast<size_t>(width);
+    return span.empty() ? span : span.subspan(first * each, count * each);
+  };
+  return {.num_tokens = static_cast<int>(count),
+          .x = part(x, config.hidden),
+          .topk_idx = part(topk_idx, config.topk),
+          .topk_weights = part(topk_weights, config.topk),
+          .fp8 = part(fp8, config.hidden),
+          .scales = part(scales, config.scale_words())};
+}
 
 ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
                                     int rank) {

@@ -17,6 +17,13 @@ struct RankInput {
   absl::Span<const uint16_t> x;          // [T][H], bits of config.dtype
   absl::Span<const int32_t> topk_idx;    // [T][K], -1: dropped
   absl::Span<const float> topk_weights;  // [T][K]; empty: all 1
+  // What experts receive of x as 8-bit floats, [T][H], and its scales, [T][config.scale_words()]
+  // (kernels/fp8_rows.h). Empty: they receive x.
+  absl::Span<const uint8_t> fp8 = {};
+  absl::Span<const uint32_t> scales = {};
+
+  // Of `count` tokens from `first` on.
+  RankInput Tokens(const EpConfig& config, size_t first, size_t count) const;
 };
 
 // As Received, which says what each of them is.
@@ -43,7 +50,8 @@ struct ReferenceReceived {
 ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
                                     int rank);
 
-// The pointwise stand-in for an expert: each element times `scale`, rounded to the dtype.
+// The pointwise stand-in for an expert: each element times `scale`, rounded to the dtype. (Of 8-bit
+// floats, what Dequantize makes of them takes the place of the element.)
 void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
                      absl::Span<uint16_t> out);
 

@@ -245,6 +245,30 @@ class RunTest(CliTest):
             with self.subTest(args=args):
                 self.run_small(*args)
 
+    def test_everything_that_can_be_received_is_verified(self):
+        for args in [
+            ["--format=fp8"],
+            ["--format=fp8", "--scales=ue8m0", "--dtype=fp16", "--combine_order=flat"],
+            ["--format=fp8", "--received=deduplicated", "--scales=power_of_two", "--drop=0.3"],
+            ["--received=deduplicated", "--combine_method=pull"],
+            ["--duplicates=index", "--expert_alignment=8", "--cached"],
+            ["--expert_alignment=8", "--combine_method=push", "--drop=0.5"],
+            ["--cached", "--combine_method=pull", "--host_totals"],
+        ]:
+            with self.subTest(args=args):
+                lines = self.run_small("--strategy=high_throughput", *args).stdout
+                self.assertIn("# All of 5 steps equal the reference to the bit", lines)
+        result = octet("perf", f"--ranks={self.ranks}", "--experts=16", "--hidden=64", "-b8", "-n2",
+                       "-w1", "-c2", "--topk=4", "--strategy=high_throughput", "--format=fp8",
+                       "--duplicates=index")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("# Wrong rows          : 0 OK, 4 steps verified", result.stdout)
+        self.assertIn("its own kernel", result.stdout)
+        self.assert_refused(
+            ["run", "--ranks=1", "--strategy=high_throughput", "--format=fp8", "--dump=d"],
+            "it goes with neither fp8 nor",
+        )
+
     def test_json(self):
         path = self.folder / "run.json"
         self.run_small("--tokens=5", "--drop=0.5", f"--json={path}")

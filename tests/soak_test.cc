@@ -96,11 +96,9 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
   }
   DrawAndCheck(1000, kLittleMemory);
   // Every flag is drawn each time, or never: nothing is left of the shape before.
-  const std::set<std::string> not_drawn = {
-      "--workload", "--soak", "--check", "--heap_mb", "--ceilings", "--timeout_ms", "--dump",
-      "--json", "--trace", "--schedule",
-      // Times without checks.
-      "--format", "--scales", "--received", "--duplicates", "--expert_alignment"};
+  const std::set<std::string> not_drawn = {"--workload", "--soak",       "--check", "--heap_mb",
+                                           "--ceilings", "--timeout_ms", "--dump",  "--json",
+                                           "--trace",    "--schedule"};
   for (const absl::string_view flag : RunFlags()) {
     const std::string name = absl::StrCat("--", flag);
     EXPECT_EQ(drawn.count(name) + not_drawn.count(name), 1U) << name;
@@ -114,6 +112,12 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
   EXPECT_THAT(drawn["--dtype"], IsSupersetOf({"bf16", "fp16"}));
   EXPECT_THAT(drawn["--expert"], IsSupersetOf({"id", "rank"}));
   EXPECT_THAT(drawn["--fuse_expert"], IsSupersetOf({"true", "false"}));
+  EXPECT_THAT(drawn["--format"], IsSupersetOf({"same", "fp8"}));
+  EXPECT_THAT(drawn["--scales"], IsSupersetOf({"float32", "power_of_two", "ue8m0"}));
+  EXPECT_THAT(drawn["--received"], IsSupersetOf({"packed", "deduplicated"}));
+  EXPECT_THAT(drawn["--duplicates"], IsSupersetOf({"fill", "index"}));
+  EXPECT_THAT(drawn["--expert_alignment"], IsSupersetOf({"1", "2", "8", "64"}));
+  EXPECT_THAT(drawn["--combine_order"], IsSupersetOf({"auto", "flat", "per_rank"}));
   EXPECT_THAT(drawn["--align"], IsSupersetOf({"host", "device"}));
   EXPECT_THAT(drawn["--drop"], IsSupersetOf({"0", "0.01", "0.1", "0.5", "0.9", "1"}));
   EXPECT_THAT(drawn["--warmup"], IsSupersetOf({"0", "1"}));

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,10 +21,20 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kHidden = 16;
+constexpr size_t kRowBytes = kHidden * sizeof(uint16_t);
 
 class VerifyTest : public testing::Test {
  protected:
   void SetUp() override {
+    config_.num_experts = 8;
+    config_.topk = 3;
+    config_.hidden = kHidden;
+    config_.max_tokens_per_rank = 20;
+    Make();
+  }
+
+  // What rank 1 receives and rank 0 gets back, all of it right.
+  void Make() {
     WorkloadSpec spec;
     spec.num_ranks = 2;
     spec.num_experts = 8;
@@ -30,28 +42,48 @@ class VerifyTest : public testing::Test {
     spec.hidden = kHidden;
     spec.max_tokens = 20;
     spec.tokens = {20, 11};
+    if (config_.scale_words() > 0) spec.fp8 = config_;
     workload_ = *Workload::Create(spec);
     workload_->Generate(0);
-    config_.num_experts = 8;
-    config_.topk = 3;
-    config_.hidden = kHidden;
-    config_.max_tokens_per_rank = 20;
-    received_ = ReferenceDispatch(config_, workload_->inputs(), 1);
-    for (const RowSource& source : received_.sources) {
-      const auto row = workload_->inputs()[static_cast<size_t>(source.rank)].x.subspan(
-          static_cast<size_t>(source.token) * kHidden, kHidden);
-      rows_.insert(rows_.end(), row.begin(), row.end());
-    }
+    reference_ = ReferenceDispatch(config_, workload_->inputs(), 1);
+    const bool deduplicated = config_.output == Output::kDeduplicated;
+    received_ = {.expert_counts = reference_.expert_counts,
+                 .expert_offsets = reference_.expert_offsets,
+                 .sources = deduplicated ? reference_.tokens : reference_.sources,
+                 .source_offsets = reference_.source_offsets,
+                 .row_index = reference_.row_index,
+                 .recv_topk_idx = reference_.recv_topk_idx,
+                 .recv_topk_weights = reference_.recv_topk_weights};
+    rows_.clear();
+    scales_.clear();
+    for (const RowSource& source : reference_.rows(config_)) AddRow(source);
     y_ = ReferenceCombine(config_, 2, workload_->inputs()[0], scale_);
+  }
+
+  void AddRow(const RowSource& source) {
+    const size_t begin = rows_.size();
+    const auto words = static_cast<size_t>(config_.scale_words());
+    rows_.resize(begin + config_.received_row_bytes());
+    scales_.resize(scales_.size() + words);
+    if (source.rank < 0) return;
+    const RankInput token = workload_->inputs()[static_cast<size_t>(source.rank)].Tokens(
+        config_, static_cast<size_t>(source.token), 1);
+    const void* from = token.x.data();
+    if (words > 0) from = token.fp8.data();
+    std::memcpy(&rows_[begin], from, config_.received_row_bytes());
+    std::copy(token.scales.begin(), token.scales.end(),
+              scales_.end() - static_cast<ptrdiff_t>(words));
   }
 
   Verification Dispatch() {
     DispatchVerifier verifier(config_, workload_->inputs(), 1);
-    EXPECT_EQ(verifier.num_rows(), received_.sources.size());
-    verifier.CheckLayout(received_.expert_counts, received_.expert_offsets, received_.sources);
-    const size_t half = received_.sources.size() / 2 * kHidden;
-    verifier.CheckRows(0, absl::MakeConstSpan(rows_).subspan(0, half));
-    verifier.CheckRows(half / kHidden, absl::MakeConstSpan(rows_).subspan(half));
+    EXPECT_EQ(verifier.num_sources(), received_.sources.size());
+    verifier.CheckLayout(received_);
+    const size_t half = verifier.num_rows() / 2;
+    const size_t row_bytes = config_.received_row_bytes();
+    verifier.CheckRows(0, absl::MakeConstSpan(rows_).subspan(0, half * row_bytes));
+    verifier.CheckRows(half, absl::MakeConstSpan(rows_).subspan(half * row_bytes));
+    if (config_.scale_words() > 0) verifier.CheckScales(0, scales_);
     return verifier.result();
   }
   Verification Combine() {
@@ -60,13 +92,16 @@ class VerifyTest : public testing::Test {
   // Exchanges rows i and j with all that is said about them.
   void SwapRows(size_t i, size_t j) {
     std::swap(received_.sources[i], received_.sources[j]);
-    std::swap_ranges(&rows_[i * kHidden], &rows_[i * kHidden] + kHidden, &rows_[j * kHidden]);
+    std::swap_ranges(&rows_[i * kRowBytes], &rows_[i * kRowBytes] + kRowBytes,
+                     &rows_[j * kRowBytes]);
   }
 
   EpConfig config_;
   std::unique_ptr<Workload> workload_;
-  ReferenceReceived received_;
-  std::vector<uint16_t> rows_;
+  ReferenceReceived reference_;
+  ReceivedLayout received_;
+  std::vector<uint8_t> rows_;
+  std::vector<uint32_t> scales_;
   std::vector<uint16_t> y_;
   const std::vector<float> scale_ = {1.0F, 1.1F, 1.2F, 1.3F, 1.4F, 1.5F, 1.6F, 1.7F};
 };
@@ -90,7 +125,7 @@ TEST_F(VerifyTest, SeesWrongCountsAndOffsets) {
 }
 
 TEST_F(VerifyTest, SeesWrongRows) {
-  rows_[5 * kHidden + 3] ^= 1;
+  rows_[5 * kRowBytes + 2 * 3] ^= 1;
   const Verification result = Dispatch();
   EXPECT_FALSE(result.bitwise);
   EXPECT_EQ(result.wrong_rows, 1);
@@ -98,7 +133,7 @@ TEST_F(VerifyTest, SeesWrongRows) {
 }
 
 TEST_F(VerifyTest, SeesRowsThatWereNeverWritten) {
-  std::fill_n(&rows_[0], kHidden, uint16_t{0xffff});
+  std::fill_n(&rows_[0], kRowBytes, uint8_t{0xff});
   received_.sources[1] = RowSource{-1, -1, -1, -1};
   EXPECT_EQ(Dispatch().wrong_rows, 2);
 }
@@ -123,11 +158,82 @@ TEST_F(VerifyTest, OrderWithinASourceIsFreeOnlyWithAtomicSlots) {
   // The same row twice is wrong in any order.
   received_.sources[same] = received_.sources[same + 1];
   EXPECT_FALSE(Dispatch().bitwise);
-  received_ = ReferenceDispatch(config_, workload_->inputs(), 1);
+  received_.sources = reference_.sources;
   size_t other = 0;
   while (received_.sources[other].rank == received_.sources[other + 1].rank) ++other;
   SwapRows(other, other + 1);
   EXPECT_FALSE(Dispatch().bitwise);
+}
+
+TEST_F(VerifyTest, SeesPaddingThatIsNotZero) {
+  config_.expert_alignment = 8;
+  Make();
+  EXPECT_TRUE(Dispatch().bitwise);
+  const auto padding = static_cast<size_t>(received_.expert_counts[0]);
+  ASSERT_EQ(received_.sources[padding].rank, -1);
+  rows_[padding * kRowBytes + 2 * 5] = 1;
+  EXPECT_THAT(Dispatch().first, HasSubstr("differs from zero at element 5: 0x1 instead of 0x0"));
+  rows_[padding * kRowBytes + 2 * 5] = 0;
+  received_.sources[padding] = received_.sources[0];
+  EXPECT_THAT(Dispatch().first, HasSubstr("it should be rank -1"));
+  received_.sources[padding] = reference_.sources[padding];
+  received_.sources[0] = received_.sources[padding];
+  EXPECT_EQ(Dispatch().wrong_rows, 1) << "a row that says it is padding";
+}
+
+TEST_F(VerifyTest, SeesAWrongIndex) {
+  config_.duplicates = Duplicates::kIndex;
+  config_.expert_alignment = 4;
+  Make();
+  EXPECT_TRUE(Dispatch().bitwise);
+  ++received_.row_index[3];
+  EXPECT_THAT(Dispatch().first, HasSubstr("row_index[3] is"));
+  --received_.row_index[3];
+  ++received_.source_offsets[1];
+  EXPECT_THAT(Dispatch().first, HasSubstr("source_offsets[1] is"));
+  --received_.source_offsets[1];
+  rows_.back() ^= 1;
+  EXPECT_THAT(Dispatch().first, HasSubstr("differs from x at element 15"));
+}
+
+TEST_F(VerifyTest, SeesWrongChoicesOfTokens) {
+  config_.output = Output::kDeduplicated;
+  config_.strategy = Strategy::kHighThroughput;
+  Make();
+  EXPECT_TRUE(Dispatch().bitwise);
+  received_.recv_topk_idx[2] = 7;
+  EXPECT_THAT(Dispatch().first, HasSubstr("recv_topk_idx[2] is 7, not"));
+  received_.recv_topk_idx = reference_.recv_topk_idx;
+  received_.recv_topk_weights[4] = 2;
+  EXPECT_THAT(Dispatch().first, HasSubstr("recv_topk_weights[4] is 2, not"));
+}
+
+TEST_F(VerifyTest, SeesWrongFp8AndScales) {
+  for (const ScaleFormat format : {ScaleFormat::kFloat32, ScaleFormat::kUe8m0}) {
+    config_.dispatch_format = DispatchFormat::kFp8;
+    config_.scale_format = format;
+    config_.scale_group = 8;
+    Make();
+    EXPECT_TRUE(Dispatch().bitwise);
+    rows_[5 * kHidden + 3] ^= 1;
+    EXPECT_THAT(Dispatch().first, HasSubstr("differs from x in fp8 at element 3"));
+    rows_[5 * kHidden + 3] ^= 1;
+    scales_[static_cast<size_t>(config_.scale_words())] ^= 1;
+    EXPECT_THAT(Dispatch().first, HasSubstr("differs from the scales at element 0"));
+    EXPECT_EQ(Dispatch().wrong_rows, 1);
+  }
+}
+
+// What experts make of 8-bit floats is close to what they make of x, but not the same.
+TEST_F(VerifyTest, SumsAreOfWhatExpertsReceive) {
+  const std::vector<uint16_t> of_x = y_;
+  config_.dispatch_format = DispatchFormat::kFp8;
+  Make();
+  EXPECT_TRUE(Combine().bitwise);
+  EXPECT_NE(y_, of_x);
+  for (size_t i = 0; i < y_.size(); ++i) {
+    EXPECT_NEAR(FloatFromBits(config_.dtype, y_[i]), FloatFromBits(config_.dtype, of_x[i]), 1);
+  }
 }
 
 TEST_F(VerifyTest, SeesWrongSums) {

@@ -150,7 +150,6 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
       spec.tokens.assign(static_cast<size_t>(spec.num_ranks), tokens);
     }
     OCTET_RETURN_IF_ERROR(CompleteOptions(options));
-    if (perf.check_steps > 0) OCTET_RETURN_IF_ERROR(CheckVerifiable(options.config));
   }
   if (!perf.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(perf.json));
   return perf;

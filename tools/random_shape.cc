@@ -122,6 +122,33 @@ int MostTokens(const ShapeLimits& limits, int num_ranks, int num_experts, int to
                           1, kMaxTokensPerRank));
 }
 
+// What is sent and received, and in which order it is added, for a strategy that has the choice.
+void AddFormats(Dice& dice, int hidden, int most_alignment, std::vector<std::string>& flags) {
+  constexpr std::array<absl::string_view, 3> kScales = {"float32", "power_of_two", "ue8m0"};
+  const bool fp8 = hidden % 16 == 0 && dice.OneIn(3);
+  const bool tokens = dice.OneIn(4);
+  const int alignment = !tokens && dice.OneIn(3) ? dice.OneOf({2, 8, 64}) : 1;
+  // Rows of tokens have been added up in one order already.
+  const auto order = static_cast<CombineOrder>(tokens ? dice.OneOf({0, 2}) : dice.Uniform(0, 2));
+  flags.insert(flags.end(),
+               {absl::StrCat("--format=", fp8 ? "fp8" : "same"),
+                absl::StrCat("--scales=", dice.OneOf(absl::MakeConstSpan(kScales))),
+                absl::StrCat("--received=", tokens ? "deduplicated" : "packed"),
+                absl::StrCat("--duplicates=", !tokens && dice.OneIn(4) ? "index" : "fill"),
+                absl::StrCat("--expert_alignment=", std::min(alignment, most_alignment)),
+                absl::StrCat("--combine_order=", CombineOrderName(order)),
+                absl::StrCat("--combine_method=",
+                             CombineMethodName(static_cast<CombineMethod>(dice.Uniform(0, 2)))),
+                absl::StrCat("--host_totals=", dice.OneIn(4) ? "true" : "false"),
+                absl::StrCat("--cached=", dice.OneIn(4) ? "true" : "false")});
+}
+
+// What a strategy without it takes.
+constexpr std::array<absl::string_view, 9> kPlainFormats = {
+    "--format=same",         "--scales=float32",     "--received=packed",
+    "--duplicates=fill",     "--expert_alignment=1", "--combine_order=flat",
+    "--combine_method=push", "--host_totals=false",  "--cached=false"};
+
 }  // namespace
 
 ShapeLimits LimitsOf(const Topology& topology, int num_ranks) {
@@ -182,14 +209,14 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   add("send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
   add("combine_send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
   add("max_blocks", dice.OneIn(2) ? 0 : dice.LogUniform(std::max(2, blocks), 1024));
-  // direct adds in one order and pushes.
-  const bool choice = variant.strategy == Strategy::kHighThroughput;
-  add("combine_order",
-      CombineOrderName(static_cast<CombineOrder>(dice.Uniform(0, choice ? 2 : 1))));
-  add("combine_method",
-      CombineMethodName(static_cast<CombineMethod>(dice.Uniform(0, choice ? 2 : 1))));
-  add_switch("host_totals", choice && dice.OneIn(4));
-  add_switch("cached", choice && dice.OneIn(4));
+  if (variant.strategy == Strategy::kHighThroughput) {
+    const int64_t most_alignment = limits.gpu_bytes / (6 * int64_t{hidden} * num_experts);
+    AddFormats(dice, hidden,
+               static_cast<int>(std::clamp<int64_t>(most_alignment, 1, kMaxExpertAlignment)),
+               flags);
+  } else {
+    for (const absl::string_view flag : kPlainFormats) flags.emplace_back(flag);
+  }
   add("row_parts", dice.OneIn(2) ? 0 : dice.LogUniform(1, kMaxRowParts));
   add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
   // A warm-up step calls for many more right behind each other, which are not verified, before each

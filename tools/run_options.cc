@@ -43,7 +43,8 @@ ABSL_FLAG(double, drop, 0.0, "probability that a choice of a token is dropped");
 ABSL_FLAG(std::string, expert, "id",
           "the factor of an expert's stand-in: id (1 + expert / E) or rank (1 + its rank)");
 ABSL_FLAG(bool, fuse_expert, true,
-          "the stand-in is applied inside combine; false: by a kernel of its own before it");
+          "the stand-in is applied inside combine; false: by a kernel of its own before it, as it\n"
+          "always is where rows are received once or in fp8");
 ABSL_FLAG(uint64_t, seed, 4, "of all that is drawn; rank r draws with seed + r");
 ABSL_FLAG(int32_t, iters, 20, "timed steps of each kind (run: in one piece and by phases)");
 ABSL_FLAG(int32_t, warmup, 2, "steps before the timed ones");
@@ -64,8 +65,7 @@ ABSL_FLAG(std::string, combine_method, "auto", "how rows come home: push, pull o
 ABSL_FLAG(
     std::string, format, "same",
     "what travels in dispatch: same (rows of the dtype), fp8 (with scales of 128 columns), or\n"
-    "quantized_fp8 (rows of the dtype that dispatch makes fp8 of);\n"
-    "with fp8, rows once, or deduplicated rows experts do nothing: needs --check=false");
+    "quantized_fp8 (rows of the dtype that dispatch makes fp8 of)");
 ABSL_FLAG(std::string, scales, "float32", "of fp8: float32, power_of_two (in float32) or ue8m0");
 ABSL_FLAG(std::string, received, "packed", "rows by expert (packed) or by token (deduplicated)");
 ABSL_FLAG(std::string, duplicates, "fill",
@@ -342,7 +342,7 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common) {
 }
 
 absl::Status CompleteOptions(RunOptions& options) {
-  const WorkloadSpec& spec = options.workload;
+  WorkloadSpec& spec = options.workload;
   EpConfig& config = options.config;
   config.num_experts = spec.num_experts;
   config.topk = spec.topk;
@@ -350,6 +350,8 @@ absl::Status CompleteOptions(RunOptions& options) {
   config.max_tokens_per_rank = spec.max_tokens;
   config.dtype = spec.dtype;
   OCTET_RETURN_IF_ERROR(Validate(config, spec.num_ranks));
+  options.fuse_expert = options.fuse_expert && CanFuseExpert(config);
+  if (config.scale_words() > 0) spec.fp8 = config;
   OCTET_ASSIGN_OR_RETURN(const size_t needed, ExpertParallel::HeapBytes(config, spec.num_ranks));
   if (options.heap_bytes > 0 && needed > options.heap_bytes) {
     return absl::InvalidArgumentError(
@@ -390,7 +392,11 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
   }
   for (RunOptions& options : shapes) {
     OCTET_RETURN_IF_ERROR(CompleteOptions(options));
-    if (options.check) OCTET_RETURN_IF_ERROR(CheckVerifiable(options.config));
+    if (!options.dump.empty() && !CanFuseExpert(options.config)) {
+      return absl::InvalidArgumentError(
+          "--dump is of rows of the dtype, one for each choice: it goes with neither fp8 nor "
+          "--duplicates=index nor --received=deduplicated");
+    }
   }
   for (const std::string& file : {common.json, common.trace}) {
     if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
@@ -417,17 +423,9 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
   return options;
 }
 
-bool HasExperts(const EpConfig& config) {
+bool CanFuseExpert(const EpConfig& config) {
   return config.dispatch_format == DispatchFormat::kSame &&
          config.output == Output::kPackedExperts && config.duplicates == Duplicates::kFill;
-}
-
-absl::Status CheckVerifiable(const EpConfig& config) {
-  if (HasExperts(config) && config.expert_alignment == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "steps with --format=fp8, --duplicates=index, --received=deduplicated or --expert_alignment "
-      "are "
-      "timed but not verified: --check=false (run) or --check_steps=0 (perf) is needed");
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {

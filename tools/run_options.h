@@ -96,12 +96,9 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
 // The configuration that goes with options.workload, and whether all fits together.
 absl::Status CompleteOptions(RunOptions& options);
 
-// Whether the stand-in for experts can work on what is received: rows of the dtype, one for each
-// choice.
-bool HasExperts(const EpConfig& config);
-
-// kInvalidArgument if steps of this configuration cannot be held against the reference.
-absl::Status CheckVerifiable(const EpConfig& config);
+// Whether Combine itself can apply the experts' stand-in: what is received are rows of the dtype,
+// one for each choice.
+bool CanFuseExpert(const EpConfig& config);
 
 // Factors of all experts, [E].
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);

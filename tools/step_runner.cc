@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
+#include "tools/host_reader.h"
+#include "tools/verify_step.h"
 
 namespace octet {
 namespace {
@@ -37,7 +38,8 @@ struct StepRunner::RankState {
   PinnedMemory staging;
   std::array<hipEvent_t, kNumPhases + 1> events = {};  // the start, and the end of each phase
   Received received;                                   // of the last step
-  DispatchHandle cached;                               // with RunOptions::cached
+  DispatchHandle cached;                               // with RunOptions::cached, once there is one
+  int64_t rows = 0;  // of the step, in expert order, padding included
   std::chrono::steady_clock::time_point start;
   std::chrono::steady_clock::time_point stop;
 };
@@ -59,7 +61,7 @@ StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options
       config_(ep.config()),
       expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
       row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes),
-      has_experts_(HasExperts(config_)),
+      fuse_expert_(options.fuse_expert && CanFuseExpert(config_)),
       wakes_(node.topology().platform != "emulation"),
       check_(options.check) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
@@ -72,28 +74,26 @@ absl::Status StepRunner::InitRank(Rank& rank) {
   const auto tokens = static_cast<size_t>(config_.max_tokens_per_rank);
   const auto choices = tokens * static_cast<size_t>(config_.topk);
   const int num_local = config_.num_local_experts(rank.num_ranks());
-  OCTET_ASSIGN_OR_RETURN(mine.x, DeviceMemory::Allocate(tokens * row_bytes_));
+  OCTET_ASSIGN_OR_RETURN(mine.x, DeviceMemory::Allocate(tokens * config_.dispatch_row_bytes()));
   OCTET_ASSIGN_OR_RETURN(mine.y, DeviceMemory::Allocate(tokens * row_bytes_));
   OCTET_ASSIGN_OR_RETURN(mine.topk_idx, DeviceMemory::Allocate(choices * sizeof(int32_t)));
   OCTET_ASSIGN_OR_RETURN(mine.topk_weights, DeviceMemory::Allocate(choices * sizeof(float)));
   const size_t scale_bytes = static_cast<size_t>(num_local) * sizeof(float);
   OCTET_ASSIGN_OR_RETURN(mine.expert_scale, DeviceMemory::Allocate(scale_bytes));
-  OCTET_ASSIGN_OR_RETURN(
-      mine.x_scales, DeviceMemory::Allocate(tokens * static_cast<size_t>(config_.scale_words()) *
-                                            sizeof(uint32_t)));
-  if (!options_.fuse_expert || !has_experts_) {
+  if (config_.dispatch_format == DispatchFormat::kFp8) {
+    const size_t words = tokens * static_cast<size_t>(config_.scale_words());
+    OCTET_ASSIGN_OR_RETURN(mine.x_scales, DeviceMemory::Allocate(words * sizeof(uint32_t)));
+  }
+  if (!fuse_expert_) {
+    const auto ranks = static_cast<size_t>(rank.num_ranks());
     const size_t most_rows =
-        static_cast<size_t>(rank.num_ranks()) * tokens *
-            static_cast<size_t>(std::min(config_.topk, num_local)) +
-        static_cast<size_t>(num_local) * static_cast<size_t>(config_.expert_alignment);
+        config_.output == Output::kDeduplicated
+            ? ranks * tokens
+            : ranks * tokens * static_cast<size_t>(std::min(config_.topk, num_local)) +
+                  static_cast<size_t>(num_local) * static_cast<size_t>(config_.expert_alignment);
     OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(most_rows * row_bytes_));
   }
   OCTET_ASSIGN_OR_RETURN(mine.staging, PinnedMemory::Allocate(std::max(kStagingBytes, row_bytes_)));
-  for (const DeviceMemory* memory : {&mine.x_scales, &mine.expert_out}) {
-    if (memory->bytes() == 0) continue;
-    OCTET_RETURN_IF_GPU_ERROR(
-        hipMemsetAsync(memory->as<void>(), 0, memory->bytes(), rank.stream()));
-  }
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
   OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(
       mine.expert_scale.as<void>(), &expert_scale_[static_cast<size_t>(rank.rank() * num_local)],
@@ -108,7 +108,13 @@ absl::Status StepRunner::Upload(Rank& rank, const RankInput& input) {
     return OCTET_GPU(
         hipMemcpyAsync(to.as<void>(), from, bytes, hipMemcpyHostToDevice, rank.stream()));
   };
-  OCTET_RETURN_IF_ERROR(upload(mine.x, input.x.data(), input.x.size() * kElementBytes));
+  if (config_.dispatch_format == DispatchFormat::kFp8) {
+    OCTET_RETURN_IF_ERROR(upload(mine.x, input.fp8.data(), input.fp8.size()));
+    OCTET_RETURN_IF_ERROR(
+        upload(mine.x_scales, input.scales.data(), input.scales.size() * sizeof(uint32_t)));
+  } else {
+    OCTET_RETURN_IF_ERROR(upload(mine.x, input.x.data(), input.x.size() * kElementBytes));
+  }
   OCTET_RETURN_IF_ERROR(
       upload(mine.topk_idx, input.topk_idx.data(), input.topk_idx.size() * sizeof(int32_t)));
   OCTET_RETURN_IF_ERROR(upload(mine.topk_weights, input.topk_weights.data(),
@@ -117,22 +123,21 @@ absl::Status StepRunner::Upload(Rank& rank, const RankInput& input) {
 }
 
 // What the step is to write, so that nothing of an earlier one is left; more than the caches hold.
-absl::Status StepRunner::Poison(Rank& rank, const RankInput& input, int64_t rows) {
+absl::Status StepRunner::Poison(Rank& rank, const RankInput& input) {
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const auto poison = [&](const DeviceMemory& memory, size_t bytes) {
     if (bytes == 0) return absl::OkStatus();
     return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, bytes, rank.stream()));
   };
   OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * kElementBytes));
-  OCTET_RETURN_IF_ERROR(ep_.Poison(rank, static_cast<int>(rows)));
-  if (!options_.fuse_expert && has_experts_) {
-    OCTET_RETURN_IF_ERROR(poison(mine.expert_out, static_cast<size_t>(rows) * row_bytes_));
-  }
+  OCTET_RETURN_IF_ERROR(ep_.Poison(rank, static_cast<int>(mine.rows)));
+  const size_t outputs = static_cast<size_t>(mine.rows) * row_bytes_;
+  OCTET_RETURN_IF_ERROR(poison(mine.expert_out, std::min(outputs, mine.expert_out.bytes())));
   return rank.Synchronize();
 }
 
 absl::Status StepRunner::LaunchExpert(Rank& rank, const Received& received) {
-  if (options_.fuse_expert || !has_experts_) return absl::OkStatus();
+  if (fuse_expert_) return absl::OkStatus();
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   return PointwiseExpert(rank, config_, received, mine.expert_scale.as<float>(),
                          mine.expert_out.as<void>());
@@ -155,11 +160,10 @@ DispatchArgs StepRunner::DispatchArgsOf(const RankState& mine, const RankInput& 
 
 absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  DispatchArgs dispatch = DispatchArgsOf(mine, input);
-  if (options_.cached) dispatch.cached = &mine.cached;
+  const DispatchArgs dispatch = DispatchArgsOf(mine, input);
   const auto combine_of = [&](const Received& received) {
     CombineArgs combine = {.expert_out = mine.expert_out.as<void>(), .y = mine.y.as<void>()};
-    if (options_.fuse_expert && has_experts_) {
+    if (fuse_expert_) {
       combine.expert_out = received.x;
       combine.expert_scale = mine.expert_scale.as<float>();
     }
@@ -217,69 +221,48 @@ absl::Status StepRunner::ReadTimes(Rank& rank, StepForm form, RankStepResult& re
   return absl::OkStatus();
 }
 
-absl::Status StepRunner::Fetch(Rank& rank, const void* from, size_t bytes, void* to) {
-  const PinnedMemory& staging = ranks_[static_cast<size_t>(rank.rank())]->staging;
-  for (size_t done = 0; done < bytes;) {
-    const size_t size = std::min(bytes - done, staging.bytes());
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(staging.as<void>(),
-                                             static_cast<const char*>(from) + done, size,
-                                             hipMemcpyDeviceToHost, rank.stream()));
-    OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    std::memcpy(static_cast<char*>(to) + done, staging.as<void>(), size);
-    done += size;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verification& verification) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
-  DispatchVerifier dispatch(config_, workload.inputs(), rank.rank());
-  const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
-  std::vector<int32_t> counts(num_local);
-  std::vector<int32_t> offsets(num_local + 1);
-  std::vector<RowSource> sources(dispatch.num_rows());
-  OCTET_RETURN_IF_ERROR(
-      Fetch(rank, mine.received.expert_counts, num_local * sizeof(int32_t), counts.data()));
-  OCTET_RETURN_IF_ERROR(
-      Fetch(rank, mine.received.expert_offsets, offsets.size() * sizeof(int32_t), offsets.data()));
-  OCTET_RETURN_IF_ERROR(
-      Fetch(rank, mine.received.sources, sources.size() * sizeof(RowSource), sources.data()));
-  dispatch.CheckLayout(counts, offsets, sources);
-
-  // Rows are compared where the GPU's copies put them.
-  const auto hidden = static_cast<size_t>(config_.hidden);
-  const auto* staged = static_cast<const uint16_t*>(mine.staging.as<void>());
-  const size_t at_once = mine.staging.bytes() / row_bytes_;
-  const auto for_rows = [&](const void* from, size_t rows, auto&& check) -> absl::Status {
-    for (size_t first = 0; first < rows; first += at_once) {
-      const size_t size = std::min(at_once, rows - first);
-      OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(
-          mine.staging.as<void>(), static_cast<const char*>(from) + first * row_bytes_,
-          size * row_bytes_, hipMemcpyDeviceToHost, rank.stream()));
-      OCTET_RETURN_IF_ERROR(rank.Synchronize());
-      check(first, absl::MakeConstSpan(staged, size * hidden));
-    }
-    return absl::OkStatus();
-  };
-  // Those that are pulled from the memory they came to are gone.
-  if (config_.combine_method != CombineMethod::kPull) {
-    OCTET_RETURN_IF_ERROR(for_rows(
-        mine.received.x, dispatch.num_rows(),
-        [&](size_t first, absl::Span<const uint16_t> rows) { dispatch.CheckRows(first, rows); }));
+  const absl::Span<const RankInput> inputs = workload.inputs();
+  HostReader reader(rank, mine.staging);
+  OCTET_RETURN_IF_ERROR(VerifyY(reader, config_, inputs, rank.rank(), mine.y.as<void>(),
+                                expert_scale_, verification));
+  if (config_.combine_method == CombineMethod::kPull) {
+    if (trace_ != nullptr) return absl::OkStatus();
+    OCTET_RETURN_IF_ERROR(DispatchAgain(rank, inputs));
   }
-  verification.Add(dispatch.result());
-  const auto topk = static_cast<size_t>(config_.topk);
-  return for_rows(mine.y.as<void>(), static_cast<size_t>(input.num_tokens),
-                  [&](size_t first, absl::Span<const uint16_t> rows) {
-                    const size_t size = rows.size() / hidden;
-                    const RankInput part = {static_cast<int>(size),
-                                            input.x.subspan(first * hidden, rows.size()),
-                                            input.topk_idx.subspan(first * topk, size * topk),
-                                            input.topk_weights.subspan(first * topk, size * topk)};
-                    verification.Add(VerifyCombine(config_, rank.num_ranks(), part, rank.rank(),
-                                                   static_cast<int>(first), expert_scale_, rows));
-                  });
+  return VerifyReceived(reader, config_, inputs, rank.rank(), mine.received, verification);
+}
+
+// Rows that are pulled from the memory that they came to are gone: once more, as in the step.
+absl::Status StepRunner::DispatchAgain(Rank& rank, absl::Span<const RankInput> inputs) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  OCTET_RETURN_IF_ERROR(rank.Barrier());  // nobody reads from them any more
+  const ReferenceReceived reference = ReferenceDispatch(config_, inputs, rank.rank());
+  const size_t bytes = reference.rows(config_).size() * mine.received.row_bytes;
+  if (bytes > 0) {
+    OCTET_RETURN_IF_GPU_ERROR(
+        hipMemsetAsync(const_cast<void*>(mine.received.x), 0xff, bytes, rank.stream()));
+  }
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  const RankInput& input = inputs[static_cast<size_t>(rank.rank())];
+  OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
+  return rank.Synchronize();
+}
+
+void StepRunner::CountRows(absl::Span<const RankInput> inputs) {
+  std::vector<int64_t> rows(static_cast<size_t>(config_.num_experts));
+  for (const RankInput& input : inputs) {
+    for (const int32_t id : input.topk_idx) {
+      if (id >= 0) ++rows[static_cast<size_t>(id)];
+    }
+  }
+  for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = 0;
+  for (size_t e = 0; e < rows.size(); ++e) {
+    const int64_t padded = rows[e] + config_.expert_alignment - 1;
+    ranks_[e * ranks_.size() / rows.size()]->rows += padded - padded % config_.expert_alignment;
+  }
 }
 
 void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
@@ -314,6 +297,7 @@ absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   OCTET_RETURN_IF_ERROR(Upload(rank, input));
   if (options_.cached) {
+    mine.cached = {};
     OCTET_ASSIGN_OR_RETURN(const Received received,
                            ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
     mine.cached = received.handle;
@@ -329,7 +313,7 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
                                  RankStepResult& result) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(Poison(rank, input, result.rows_received));
+  OCTET_RETURN_IF_ERROR(Poison(rank, input));
   OCTET_RETURN_IF_ERROR(rank.Barrier());
   mine.start = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(Launch(rank, input, form));
@@ -344,6 +328,7 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
 absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm form) {
   StepResult step;
   step.ranks.resize(ranks_.size());
+  CountRows(workload.inputs());
   CountTraffic(workload.inputs(), step.ranks);
   OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) {
     return Prepare(rank, workload.inputs()[static_cast<size_t>(rank.rank())]);
@@ -380,23 +365,18 @@ absl::StatusOr<std::vector<RankOutput>> StepRunner::Download(const Workload& wor
     const auto r = static_cast<size_t>(rank.rank());
     const Received& received = ranks_[r]->received;
     RankOutput& output = outputs[r];
+    HostReader reader(rank, ranks_[r]->staging);
     const auto hidden = static_cast<size_t>(config_.hidden);
     const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
-    output.expert_counts.resize(num_local);
-    output.expert_offsets.resize(num_local + 1);
-    OCTET_RETURN_IF_ERROR(Fetch(rank, received.expert_counts, num_local * sizeof(int32_t),
-                                output.expert_counts.data()));
-    OCTET_RETURN_IF_ERROR(Fetch(rank, received.expert_offsets, (num_local + 1) * sizeof(int32_t),
-                                output.expert_offsets.data()));
+    OCTET_RETURN_IF_ERROR(reader.Read(received.expert_counts, num_local, output.expert_counts));
+    OCTET_RETURN_IF_ERROR(
+        reader.Read(received.expert_offsets, num_local + 1, output.expert_offsets));
     const auto rows =
         static_cast<size_t>(std::clamp(output.expert_offsets.back(), 0, received.max_rows));
-    output.sources.resize(rows);
-    output.recv_x.resize(rows * hidden);
-    output.y.resize(static_cast<size_t>(workload.num_tokens(rank.rank())) * hidden);
-    OCTET_RETURN_IF_ERROR(
-        Fetch(rank, received.sources, rows * sizeof(RowSource), output.sources.data()));
-    OCTET_RETURN_IF_ERROR(Fetch(rank, received.x, rows * row_bytes_, output.recv_x.data()));
-    return Fetch(rank, ranks_[r]->y.as<void>(), output.y.size() * kElementBytes, output.y.data());
+    const auto tokens = static_cast<size_t>(workload.num_tokens(rank.rank()));
+    OCTET_RETURN_IF_ERROR(reader.Read(received.sources, rows, output.sources));
+    OCTET_RETURN_IF_ERROR(reader.Read(received.x, rows * hidden, output.recv_x));
+    return reader.Read(ranks_[r]->y.as<void>(), tokens * hidden, output.y);
   }));
   return outputs;
 }

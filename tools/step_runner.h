@@ -105,7 +105,7 @@ class StepRunner {
   absl::Status Prepare(Rank& rank, const RankInput& input);
   absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
   absl::Status Upload(Rank& rank, const RankInput& input);
-  absl::Status Poison(Rank& rank, const RankInput& input, int64_t rows);
+  absl::Status Poison(Rank& rank, const RankInput& input);
   DispatchArgs DispatchArgsOf(const RankState& mine, const RankInput& input) const;
   absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
   // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
@@ -113,8 +113,8 @@ class StepRunner {
   absl::Status LaunchExpert(Rank& rank, const Received& received);
   absl::Status ReadTimes(Rank& rank, StepForm form, RankStepResult& result);
   absl::Status Verify(Rank& rank, const Workload& workload, Verification& verification);
-  // To host memory, with Synchronize.
-  absl::Status Fetch(Rank& rank, const void* from, size_t bytes, void* to);
+  absl::Status DispatchAgain(Rank& rank, absl::Span<const RankInput> inputs);
+  void CountRows(absl::Span<const RankInput> inputs);
   void CountTraffic(absl::Span<const RankInput> inputs, std::vector<RankStepResult>& ranks) const;
 
   Node& node_;
@@ -124,9 +124,7 @@ class StepRunner {
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
   const size_t row_bytes_;                 // of x, y and expert outputs
-  // Whether the stand-in can work on what is received: rows of the dtype, one for each choice. If
-  // not, experts do nothing, outputs are zeros, and nothing but times is to be learned.
-  const bool has_experts_;
+  const bool fuse_expert_;                 // the stand-in is applied by Combine
   // GPUs that have done nothing for some 30 ms, while the host made a step's inputs, take up to
   // 300 us longer for the next transfers; so each timed step follows one that is not timed.
   const bool wakes_;

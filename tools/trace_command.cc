@@ -36,7 +36,7 @@ constexpr absl::string_view kDefaultOutput = "octet_trace.json";
 
 constexpr auto kTraceFlags = JoinFlags(
     std::to_array<absl::string_view>({"output", "max_tokens", "tokens", "check", "timeout_ms"}),
-    kStepFlags, kStrategyFlags, kLaunchFlags);
+    kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);

@@ -18,6 +18,10 @@ namespace {
 constexpr double kAbsoluteTolerance = 5e-3;
 constexpr double kRelativeTolerance = 1e-2;
 
+// In the place of a source rank.
+constexpr int32_t kPadding = -1;
+constexpr int32_t kUnknown = -2;
+
 auto AsTuple(const RowSource& source) {
   return std::make_tuple(source.rank, source.token, source.k, source.local_expert);
 }
@@ -79,51 +83,100 @@ void DispatchVerifier::Wrong(absl::string_view what) {
   if (result_.first.empty()) result_.first = absl::StrCat("rank ", rank_, ": ", what);
 }
 
-void DispatchVerifier::CheckLayout(absl::Span<const int32_t> expert_counts,
-                                   absl::Span<const int32_t> expert_offsets,
-                                   absl::Span<const RowSource> sources) {
-  for (size_t e = 0; e < reference_.expert_counts.size(); ++e) {
-    if (expert_counts[e] != reference_.expert_counts[e]) {
-      Wrong(absl::StrCat("expert_counts[", e, "] is ", expert_counts[e], ", not ",
-                         reference_.expert_counts[e]));
-    }
-  }
-  for (size_t e = 0; e < reference_.expert_offsets.size(); ++e) {
-    if (expert_offsets[e] != reference_.expert_offsets[e]) {
-      Wrong(absl::StrCat("expert_offsets[", e, "] is ", expert_offsets[e], ", not ",
-                         reference_.expert_offsets[e]));
-    }
-  }
-  sources_.assign(sources.begin(), sources.end());
-  std::vector<RowSource> sorted = sources_;
-  if (config_.slots == Slots::kAtomic) SortWithinSources(reference_.sources, sorted);
-  for (size_t i = 0; i < sorted.size(); ++i) {
-    if (AsTuple(sorted[i]) != AsTuple(reference_.sources[i])) {
-      Wrong(absl::StrCat("row ", i, " says that it is from ", Text(sorted[i]), "; it should be ",
-                         Text(reference_.sources[i])));
-    }
-  }
-  const auto num_ranks = static_cast<int>(inputs_.size());
-  for (RowSource& source : sources_) {
-    const bool known = source.rank >= 0 && source.rank < num_ranks && source.token >= 0 &&
-                       source.token < inputs_[static_cast<size_t>(source.rank)].num_tokens;
-    if (!known) source.rank = -1;
+size_t DispatchVerifier::num_sources() const {
+  return config_.output == Output::kDeduplicated ? reference_.tokens.size()
+                                                 : reference_.sources.size();
+}
+
+template <typename T>
+void DispatchVerifier::CheckArray(absl::string_view name, const std::vector<T>& got,
+                                  const std::vector<T>& want) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == want[i]) continue;
+    Wrong(absl::StrCat(name, "[", i, "] is ", got[i], ", not ", want[i]));
   }
 }
 
-void DispatchVerifier::CheckRows(size_t first_row, absl::Span<const uint16_t> rows) {
+void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
+  CheckArray("expert_counts", layout.expert_counts, reference_.expert_counts);
+  CheckArray("expert_offsets", layout.expert_offsets, reference_.expert_offsets);
+  CheckArray("source_offsets", layout.source_offsets, reference_.source_offsets);
+  CheckArray("row_index", layout.row_index, reference_.row_index);
+  CheckArray("recv_topk_idx", layout.recv_topk_idx, reference_.recv_topk_idx);
+  CheckArray("recv_topk_weights", layout.recv_topk_weights, reference_.recv_topk_weights);
+  const std::vector<RowSource>& want =
+      config_.output == Output::kDeduplicated ? reference_.tokens : reference_.sources;
+  std::vector<RowSource> sorted = layout.sources;
+  if (config_.slots == Slots::kAtomic) SortWithinSources(want, sorted);
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (AsTuple(sorted[i]) != AsTuple(want[i])) {
+      Wrong(absl::StrCat("row ", i, " says that it is from ", Text(sorted[i]), "; it should be ",
+                         Text(want[i])));
+    }
+  }
+  row_sources_ = config_.rows_once() ? reference_.tokens : layout.sources;
+  const auto num_ranks = static_cast<int>(inputs_.size());
+  for (size_t i = 0; i < row_sources_.size(); ++i) {
+    RowSource& source = row_sources_[i];
+    const bool known = source.rank >= 0 && source.rank < num_ranks && source.token >= 0 &&
+                       source.token < inputs_[static_cast<size_t>(source.rank)].num_tokens;
+    const bool padding = source.rank == kPadding && reference_.rows(config_)[i].rank == kPadding;
+    if (!known && !padding) source.rank = kUnknown;
+  }
+}
+
+template <typename T>
+void DispatchVerifier::CheckRow(size_t row, absl::string_view what, absl::Span<const T> got,
+                                absl::Span<const T> want) {
+  const auto differs = std::mismatch(got.begin(), got.end(), want.begin());
+  if (differs.first == got.end()) return;
+  Wrong(absl::StrCat("row ", row, " (", Text(row_sources_[row]), ") differs from ", what,
+                     " at element ", differs.first - got.begin(), ": 0x", absl::Hex(*differs.first),
+                     " instead of 0x", absl::Hex(*differs.second)));
+}
+
+void DispatchVerifier::CheckRows(size_t first_row, absl::Span<const uint8_t> rows) {
+  const size_t row_bytes = config_.received_row_bytes();
   const auto hidden = static_cast<size_t>(config_.hidden);
-  for (size_t i = 0; i * hidden < rows.size(); ++i) {
-    const RowSource& source = sources_[first_row + i];
-    if (source.rank < 0) continue;  // CheckLayout has said so
-    const auto x = inputs_[static_cast<size_t>(source.rank)].x.subspan(
-        static_cast<size_t>(source.token) * hidden, hidden);
-    const auto row = rows.subspan(i * hidden, hidden);
-    if (Same(config_.dtype, row, x)) continue;
-    const auto differs = std::mismatch(row.begin(), row.end(), x.begin());
-    Wrong(absl::StrCat("row ", first_row + i, " (", Text(source), ") differs from x at element ",
-                       differs.first - row.begin(), ": 0x", absl::Hex(*differs.first),
-                       " instead of 0x", absl::Hex(*differs.second)));
+  const std::vector<uint16_t> zeros(hidden);
+  for (size_t i = 0; i * row_bytes < rows.size(); ++i) {
+    const RowSource& source = row_sources_[first_row + i];
+    if (source.rank == kUnknown) continue;  // CheckLayout has said so
+    const bool padding = source.rank == kPadding;
+    const auto row = rows.subspan(i * row_bytes, row_bytes);
+    RankInput want;
+    if (!padding) {
+      want = inputs_[static_cast<size_t>(source.rank)].Tokens(config_,
+                                                              static_cast<size_t>(source.token), 1);
+    }
+    if (config_.scale_words() > 0) {
+      const auto* none = reinterpret_cast<const uint8_t*>(zeros.data());
+      CheckRow(first_row + i, padding ? "zero" : "x in fp8", row,
+               padding ? absl::MakeConstSpan(none, hidden) : want.fp8);
+      continue;
+    }
+    const auto elements =
+        absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(row.data()), hidden);
+    const auto x = padding ? absl::MakeConstSpan(zeros) : want.x;
+    if (!Same(config_.dtype, elements, x)) {
+      CheckRow(first_row + i, padding ? "zero" : "x", elements, x);
+    }
+  }
+}
+
+void DispatchVerifier::CheckScales(size_t first_row, absl::Span<const uint32_t> scales) {
+  const auto words = static_cast<size_t>(config_.scale_words());
+  const std::vector<uint32_t> zeros(words);
+  for (size_t i = 0; i * words < scales.size(); ++i) {
+    const RowSource& source = row_sources_[first_row + i];
+    if (source.rank == kUnknown) continue;
+    absl::Span<const uint32_t> want = zeros;
+    if (source.rank != kPadding) {
+      want = inputs_[static_cast<size_t>(source.rank)]
+                 .Tokens(config_, static_cast<size_t>(source.token), 1)
+                 .scales;
+    }
+    CheckRow(first_row + i, "the scales", scales.subspan(i * words, words), want);
   }
 }
 

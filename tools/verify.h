@@ -26,31 +26,53 @@ struct Verification {
   void Add(const Verification& other);
 };
 
+// What is said about received rows, in host memory: as in Received. Empty: the configuration has no
+// such thing, or the strategy does not say it.
+struct ReceivedLayout {
+  std::vector<int32_t> expert_counts;
+  std::vector<int32_t> expert_offsets;
+  std::vector<RowSource> sources;
+  std::vector<int32_t> source_offsets;
+  std::vector<int32_t> row_index;
+  std::vector<int32_t> recv_topk_idx;
+  std::vector<float> recv_topk_weights;
+};
+
 // Checks what one rank received, piece by piece. The inputs must outlive it.
 class DispatchVerifier {
  public:
   DispatchVerifier(const EpConfig& config, absl::Span<const RankInput> inputs, int rank);
 
-  size_t num_rows() const { return reference_.sources.size(); }
+  // Elements of Received::sources, and rows of Received::x.
+  size_t num_sources() const;
+  size_t num_rows() const { return reference_.rows(config_).size(); }
+  const ReferenceReceived& reference() const { return reference_; }
 
-  // expert_counts [L], expert_offsets [L + 1] and sources [num_rows()]. With Slots::kAtomic the
-  // rows of one (expert, source) may come in any order.
-  void CheckLayout(absl::Span<const int32_t> expert_counts,
-                   absl::Span<const int32_t> expert_offsets, absl::Span<const RowSource> sources);
+  // With Slots::kAtomic the rows of one (expert, source) may come in any order.
+  void CheckLayout(const ReceivedLayout& layout);
 
-  // Rows first_row .. of the received x, whole rows, after CheckLayout.
-  void CheckRows(size_t first_row, absl::Span<const uint16_t> rows);
+  // Rows first_row .. of the received x, whole rows, and their scales; after CheckLayout.
+  void CheckRows(size_t first_row, absl::Span<const uint8_t> rows);
+  void CheckScales(size_t first_row, absl::Span<const uint32_t> scales);
 
   const Verification& result() const { return result_; }
 
  private:
   void Wrong(absl::string_view what);
+  template <typename T>
+  void CheckArray(absl::string_view name, const std::vector<T>& got, const std::vector<T>& want);
+  // Row `row`, which came from `source`, has come as `got`; it should be `want`.
+  template <typename T>
+  void CheckRow(size_t row, absl::string_view what, absl::Span<const T> got,
+                absl::Span<const T> want);
 
   const EpConfig& config_;
   const absl::Span<const RankInput> inputs_;
   const int rank_;
   const ReferenceReceived reference_;
-  std::vector<RowSource> sources_;  // as delivered; rank is -1 where it makes no sense
+  // Of rows of x, as delivered where rows have no place of their own; rank is kPadding for zeros,
+  // kUnknown where it makes no sense.
+  std::vector<RowSource> row_sources_;
   Verification result_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/fp8_rows.h"
 #include "runtime/status_macros.h"
 #include "tools/normal.h"
 #include "tools/parallel_for.h"
@@ -121,10 +122,14 @@ Workload::Workload(const WorkloadSpec& spec, std::vector<int> num_tokens)
     rank.x.resize(tokens * static_cast<size_t>(spec.hidden));
     rank.topk_idx.resize(choices);
     rank.topk_weights.resize(choices);
+    if (!spec.fp8.has_value()) continue;
+    rank.fp8.resize(rank.x.size());
+    rank.scales.resize(tokens * static_cast<size_t>(spec.fp8->scale_words()));
   }
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const RankStep& rank = ranks_[r];
-    inputs_.push_back({num_tokens_[r], rank.x, rank.topk_idx, rank.topk_weights});
+    inputs_.push_back(
+        {num_tokens_[r], rank.x, rank.topk_idx, rank.topk_weights, rank.fp8, rank.scales});
   }
 }
 
@@ -148,7 +153,12 @@ void Workload::GenerateTokens(uint32_t step, size_t rank, size_t begin, size_t e
       mine.topk_weights[token * topk + k] = weights.UniformFloat();
       if (drops.UniformDouble() < spec_.drop) ids[k] = -1;
     }
-    FillRow(seed, step, token, spec_.dtype, hidden, &mine.x[token * hidden]);
+    const absl::Span<uint16_t> x(&mine.x[token * hidden], hidden);
+    FillRow(seed, step, token, spec_.dtype, hidden, x.data());
+    if (!spec_.fp8.has_value()) continue;
+    const auto words = static_cast<size_t>(spec_.fp8->scale_words());
+    ReferenceQuantize(*spec_.fp8, x, absl::MakeSpan(&mine.fp8[token * hidden], hidden),
+                      absl::MakeSpan(&mine.scales[token * words], words));
   }
 }
 

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
+#include "kernels/ep_config.h"
 #include "kernels/reference.h"
 #include "tools/routing.h"
 
@@ -29,6 +31,8 @@ struct WorkloadSpec {
   std::shared_ptr<const RecordedRouting> recorded;  // with RoutingKind::kFile
   double drop = 0;                                  // probability that a (token, k) is dropped
   uint64_t seed = 0;                                // rank r draws with seed + r
+  // Rows are quantised as this configuration's experts receive them, too (kernels/fp8_rows.h).
+  std::optional<EpConfig> fp8;
 };
 
 // One rank's input of one step.
@@ -37,6 +41,8 @@ struct RankStep {
                                     // and then to the dtype
   std::vector<int32_t> topk_idx;    // [T][K]
   std::vector<float> topk_weights;  // [T][K], uniform in [0, 1)
+  std::vector<uint8_t> fp8;         // [T][H] and [T][scale words], with WorkloadSpec::fp8
+  std::vector<uint32_t> scales;
 };
 
 // Not thread-safe.

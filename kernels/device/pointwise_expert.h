@@ -6,23 +6,42 @@
 
 #include <cstdint>
 
+#include "kernels/device/fp8_scale.h"
 #include "kernels/device/row_source.h"
 #include "runtime/device/launch_shape.h"
 
 namespace octet {
 
 struct PointwiseExpertParams {
-  const void* x;              // [rows][H]
-  const RowSource* sources;   // [rows]
-  const int32_t* total_rows;  // one word on this GPU
+  const void* x;             // rows as they were received
+  const uint32_t* scales;    // [scale_words] of each, where they are 8-bit floats
+  const int32_t* num_rows;   // of out; one word on this GPU
+  const RowSource* sources;  // of each row of out, but not with topk_idx
+  const int32_t* row_index;  // the row of x for each of out; nullptr: the same
+  // Where each row of out is a sum over its token's local experts, [rows][topk]; else nullptr.
+  const int32_t* topk_idx;
+  const float* topk_weights;
   const float* expert_scale;  // [num_local_experts]
   int num_local_experts;
-  int row_vecs;  // 16-byte vectors of a row
-  void* out;     // [rows][H]
+  int topk;
+  int row_vecs;    // 16-byte vectors of a row of out
+  int group_vecs;  // those that share a scale
+  int scale_words;
+  ScaleFormat scale_format;
+  void* out;  // [rows][H]
 };
 
-hipError_t LaunchPointwiseExpert(const PointwiseExpertParams& params, bool fp16,
-                                 const LaunchShape& shape, hipStream_t stream);
+// What rows of x are.
+enum class ExpertInput { kDtype, kE4m3Fn, kE4m3Fnuz };
+
+struct PointwiseExpertVariant {
+  bool fp16;
+  ExpertInput input;
+};
+
+hipError_t LaunchPointwiseExpert(const PointwiseExpertParams& params,
+                                 const PointwiseExpertVariant& variant, const LaunchShape& shape,
+                                 hipStream_t stream);
 
 }  // namespace octet
 

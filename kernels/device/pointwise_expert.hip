@@ -1,42 +1,167 @@
-// A wave for each row, walked over the packed rows.
+// A wave for each row of the output: that of one expert, or the weighted sum of those that its
+// token has chosen on this rank.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
 #include "kernels/device/pointwise_expert.h"
 #include "kernels/device/row_codec.h"
-#include "kernels/device/row_copy.h"
+#include "runtime/platform/fp8_format.h"
 
 namespace octet {
 namespace {
 
+using device::kElementsPerVec;
 using device::Vec16;
 
 // Some platforms have no use for launch bounds.
 [[maybe_unused]] constexpr int kMaxThreads = 512;
 
+// Vectors that a lane has in flight.
+constexpr int kUnroll = 4;
+
+// A row of the dtype, eight elements at a time.
 template <typename Codec>
-__global__ void __launch_bounds__(kMaxThreads) ScaleRows(const PointwiseExpertParams p) {
+class DtypeRow {
+ public:
+  using Piece = Vec16;
+
+  __device__ DtypeRow(const PointwiseExpertParams& p, int row)
+      : vecs_(static_cast<const Vec16*>(p.x) + static_cast<size_t>(row) * p.row_vecs) {}
+
+  __device__ Piece Load(int i) const { return device::LoadStream(vecs_ + i); }
+  static __device__ void Unpack(const Piece& piece, float (&x)[kElementsPerVec]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2 pair = Codec::Unpack(piece.w[j]);
+      x[2 * j] = pair.x;
+      x[2 * j + 1] = pair.y;
+    }
+  }
+
+ private:
+  const Vec16* vecs_;
+};
+
+// The same of 8-bit floats and their scales.
+template <typename Fp8>
+class Fp8Row {
+ public:
+  struct Piece {
+    uint32_t w[2];
+    float scale;
+  };
+
+  __device__ Fp8Row(const PointwiseExpertParams& p, int row)
+      : words_(static_cast<const uint32_t*>(p.x) + static_cast<size_t>(row) * 2 * p.row_vecs),
+        scales_(p.scales + static_cast<size_t>(row) * p.scale_words),
+        group_vecs_(p.group_vecs),
+        format_(p.scale_format) {}
+
+  __device__ Piece Load(int i) const {
+    return {{words_[2 * i], words_[2 * i + 1]}, ScaleOf(i / group_vecs_)};
+  }
+  static __device__ void Unpack(const Piece& piece, float (&x)[kElementsPerVec]) {
+#pragma unroll
+    for (int j = 0; j < kElementsPerVec; ++j) {
+      const auto bits = static_cast<uint8_t>(piece.w[j / 4] >> (8 * (j % 4)));
+      x[j] = FloatFromFp8(Fp8{bits}) * piece.scale;
+    }
+  }
+
+ private:
+  __device__ float ScaleOf(int group) const {
+    if (format_ != ScaleFormat::kUe8m0) return reinterpret_cast<const float*>(scales_)[group];
+    return ScaleFromUe8m0(reinterpret_cast<const uint8_t*>(scales_)[group]);
+  }
+
+  const uint32_t* words_;
+  const uint32_t* scales_;
+  int group_vecs_;
+  ScaleFormat format_;
+};
+
+// out[i] = transform(eight elements of row i), by all lanes of the calling wave.
+template <typename Row, typename Transform>
+__device__ __forceinline__ void TransformRow(const Row& row, Vec16* out, int vecs,
+                                             Transform transform) {
+  const int step = device::kWaveSize;
+  for (int first = device::Lane(); first < vecs; first += kUnroll * step) {
+    typename Row::Piece pieces[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * step < vecs) pieces[u] = row.Load(first + u * step);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * step >= vecs) continue;
+      float x[kElementsPerVec];
+      Row::Unpack(pieces[u], x);
+      device::StoreStream(out + first + u * step, transform(x));
+    }
+  }
+}
+
+// An expert's output.
+template <typename Codec>
+__device__ __forceinline__ Vec16 Expert(const float (&x)[kElementsPerVec], float scale) {
+  float y[kElementsPerVec];
+#pragma unroll
+  for (int j = 0; j < kElementsPerVec; ++j) y[j] = x[j] * scale;
+  return device::Round<Codec>(y);
+}
+
+template <typename Codec, typename Row>
+__global__ void __launch_bounds__(kMaxThreads) ApplyExperts(const PointwiseExpertParams p) {
   const int waves = blockDim.x / device::kWaveSize;
-  const int rows = *p.total_rows;
+  const int rows = *p.num_rows;
   for (int row = blockIdx.x * waves + device::Wave(); row < rows; row += gridDim.x * waves) {
+    Vec16* out = static_cast<Vec16*>(p.out) + static_cast<size_t>(row) * p.row_vecs;
+    if (p.topk_idx != nullptr) {
+      const int32_t* experts = p.topk_idx + static_cast<size_t>(row) * p.topk;
+      const float* weights = p.topk_weights + static_cast<size_t>(row) * p.topk;
+      TransformRow(Row(p, row), out, p.row_vecs, [&](const float (&x)[kElementsPerVec]) {
+        float sum[kElementsPerVec] = {};
+        for (int k = 0; k < p.topk; ++k) {
+          if (experts[k] < 0 || experts[k] >= p.num_local_experts) continue;
+          device::Accumulate<Codec>(sum, Expert<Codec>(x, p.expert_scale[experts[k]]), weights[k]);
+        }
+        return device::Round<Codec>(sum);
+      });
+      continue;
+    }
     const int local_expert = p.sources[row].local_expert;
-    // After a dispatch that failed, rows that never came have no origin.
+    // Padding; and after a dispatch that failed, rows that never came have no origin.
     if (local_expert < 0 || local_expert >= p.num_local_experts) continue;
     const float scale = p.expert_scale[local_expert];
-    const size_t first = static_cast<size_t>(row) * p.row_vecs;
-    device::WaveTransformRow(static_cast<Vec16*>(p.out) + first,
-                             static_cast<const Vec16*>(p.x) + first, {0, p.row_vecs},
-                             [scale](const Vec16& v) { return device::Scale<Codec>(v, scale); });
+    TransformRow(Row(p, p.row_index != nullptr ? p.row_index[row] : row), out, p.row_vecs,
+                 [scale](const float (&x)[kElementsPerVec]) { return Expert<Codec>(x, scale); });
   }
+}
+
+using Kernel = void (*)(PointwiseExpertParams);
+
+template <typename Codec>
+Kernel PickInput(ExpertInput input) {
+  switch (input) {
+    case ExpertInput::kDtype:
+      return ApplyExperts<Codec, DtypeRow<Codec>>;
+    case ExpertInput::kE4m3Fn:
+      return ApplyExperts<Codec, Fp8Row<E4m3Fn>>;
+    case ExpertInput::kE4m3Fnuz:
+      break;
+  }
+  return ApplyExperts<Codec, Fp8Row<E4m3Fnuz>>;
 }
 
 }  // namespace
 
-hipError_t LaunchPointwiseExpert(const PointwiseExpertParams& params, bool fp16,
-                                 const LaunchShape& shape, hipStream_t stream) {
+hipError_t LaunchPointwiseExpert(const PointwiseExpertParams& params,
+                                 const PointwiseExpertVariant& variant, const LaunchShape& shape,
+                                 hipStream_t stream) {
   PointwiseExpertParams p = params;
   void* args[] = {&p};
-  return hipLaunchKernel(fp16 ? ScaleRows<device::Fp16Codec> : ScaleRows<device::Bf16Codec>,
+  return hipLaunchKernel(variant.fp16 ? PickInput<device::Fp16Codec>(variant.input)
+                                      : PickInput<device::Bf16Codec>(variant.input),
                          dim3(static_cast<unsigned>(shape.blocks)),
                          dim3(static_cast<unsigned>(shape.threads)), args,
                          static_cast<unsigned>(shape.shared_bytes), stream);

@@ -1,0 +1,78 @@
+#include "tools/verify_step.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/dtype.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+// What is said about the rows.
+absl::Status ReadLayout(HostReader& reader, const EpConfig& config,
+                        const DispatchVerifier& verifier, const Received& received,
+                        ReceivedLayout& layout) {
+  const ReferenceReceived& want = verifier.reference();
+  const auto read = [&](const auto* from, size_t count, auto& to) {
+    return from == nullptr ? absl::OkStatus() : reader.Read(from, count, to);
+  };
+  OCTET_RETURN_IF_ERROR(
+      read(received.expert_counts, want.expert_counts.size(), layout.expert_counts));
+  OCTET_RETURN_IF_ERROR(
+      read(received.expert_offsets, want.expert_offsets.size(), layout.expert_offsets));
+  OCTET_RETURN_IF_ERROR(read(received.sources, verifier.num_sources(), layout.sources));
+  OCTET_RETURN_IF_ERROR(
+      read(received.source_offsets, want.source_offsets.size(), layout.source_offsets));
+  if (config.duplicates == Duplicates::kIndex) {
+    OCTET_RETURN_IF_ERROR(read(received.row_index, want.row_index.size(), layout.row_index));
+  }
+  OCTET_RETURN_IF_ERROR(
+      read(received.recv_topk_idx, want.recv_topk_idx.size(), layout.recv_topk_idx));
+  return read(received.recv_topk_weights, want.recv_topk_weights.size(), layout.recv_topk_weights);
+}
+
+}  // namespace
+
+absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
+                            absl::Span<const RankInput> inputs, int rank, const Received& received,
+                            Verification& verification) {
+  DispatchVerifier verifier(config, inputs, rank);
+  ReceivedLayout layout;
+  OCTET_RETURN_IF_ERROR(ReadLayout(reader, config, verifier, received, layout));
+  verifier.CheckLayout(layout);
+  OCTET_RETURN_IF_ERROR(reader.ForRows(
+      received.x, verifier.num_rows(), received.row_bytes,
+      [&](size_t first, absl::Span<const uint8_t> rows) { verifier.CheckRows(first, rows); }));
+  if (config.scale_words() > 0) {
+    const size_t bytes = static_cast<size_t>(config.scale_words()) * sizeof(uint32_t);
+    OCTET_RETURN_IF_ERROR(reader.ForRows(
+        received.scales, verifier.num_rows(), bytes,
+        [&](size_t first, absl::Span<const uint8_t> rows) {
+          verifier.CheckScales(first,
+                               absl::MakeConstSpan(reinterpret_cast<const uint32_t*>(rows.data()),
+                                                   rows.size() / sizeof(uint32_t)));
+        }));
+  }
+  verification.Add(verifier.result());
+  return absl::OkStatus();
+}
+
+absl::Status VerifyY(HostReader& reader, const EpConfig& config, absl::Span<const RankInput> inputs,
+                     int rank, const void* y, absl::Span<const float> expert_scale,
+                     Verification& verification) {
+  const RankInput& input = inputs[static_cast<size_t>(rank)];
+  const size_t row_bytes = static_cast<size_t>(config.hidden) * kElementBytes;
+  return reader.ForRows(y, static_cast<size_t>(input.num_tokens), row_bytes,
+                        [&](size_t first, absl::Span<const uint8_t> rows) {
+                          const RankInput part =
+                              input.Tokens(config, first, rows.size() / row_bytes);
+                          verification.Add(VerifyCombine(
+                              config, static_cast<int>(inputs.size()), part, rank,
+                              static_cast<int>(first), expert_scale,
+                              absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(rows.data()),
+                                                  rows.size() / kElementBytes)));
+                        });
+}
+
+}  // namespace octet

@@ -1,0 +1,28 @@
+// What one rank's GPU holds after a step, against the reference.
+#ifndef OCTET_TOOLS_VERIFY_STEP_H_
+#define OCTET_TOOLS_VERIFY_STEP_H_
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/ep_config.h"
+#include "kernels/expert_parallel.h"
+#include "kernels/reference.h"
+#include "tools/host_reader.h"
+#include "tools/verify.h"
+
+namespace octet {
+
+// What `rank` has received when every rank has dispatched inputs[its rank]: everything that
+// Received says, the rows and their scales. Adds to `verification`.
+absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
+                            absl::Span<const RankInput> inputs, int rank, const Received& received,
+                            Verification& verification);
+
+// The rank's y, [T][H] on its GPU.
+absl::Status VerifyY(HostReader& reader, const EpConfig& config, absl::Span<const RankInput> inputs,
+                     int rank, const void* y, absl::Span<const float> expert_scale,
+                     Verification& verification);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_VERIFY_STEP_H_
