@@ -40,10 +40,18 @@ absl::Status RefuseQuantized(const EpConfig& config) {
                                                  " moves rows as they are"));
 }
 
+absl::Status RefuseRoomForAll(const EpConfig& config) {
+  if (config.output != Output::kExpertMajor && config.output != Output::kRankMajor) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("expert_major and rank_major need the strategy low_latency");
+}
+
 // What only high_throughput can do, and what that cannot.
 absl::Status ValidateHighThroughput(const EpConfig& config) {
   for (const absl::Status& status :
-       {RefuseQuantized(config), CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
+       {RefuseQuantized(config), RefuseRoomForAll(config),
+        CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
         CheckRange("expert_alignment", config.expert_alignment, 1, kMaxExpertAlignment),
         CheckRange("kept_layouts", config.kept_layouts, 1, kMaxKeptLayouts)}) {
     if (!status.ok()) return status;
@@ -74,10 +82,37 @@ absl::Status ValidateHighThroughput(const EpConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateLowLatency(const EpConfig& config) {
+  const EpConfig plain;
+  for (const absl::Status& status :
+       {RefuseQuantized(config),
+        CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, kMaxLowLatencyTokens),
+        CheckRange("num_experts", config.num_experts, 1, kMaxLowLatencyExperts),
+        CheckRange("hidden", config.hidden, 8, kMaxLowLatencyHidden)}) {
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("low_latency: ", status.message()));
+    }
+  }
+  if (config.slots != plain.slots || config.flags != plain.flags ||
+      config.combine_method == CombineMethod::kPull) {
+    return absl::InvalidArgumentError(
+        "low_latency has slots by prefix sums, flags for tokens and combine by push only");
+  }
+  if (config.dispatch_format != plain.dispatch_format || config.output == Output::kDeduplicated ||
+      config.duplicates != plain.duplicates || config.expert_alignment != plain.expert_alignment ||
+      config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
+    return absl::InvalidArgumentError(
+        "dispatch_format, deduplicated output, duplicates, expert_alignment, kept_layouts and "
+        "host_totals need the strategy high_throughput");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateDirect(const EpConfig& config) {
   const EpConfig plain;
-  absl::Status status = RefuseQuantized(config);
-  if (!status.ok()) return status;
+  for (const absl::Status& status : {RefuseQuantized(config), RefuseRoomForAll(config)}) {
+    if (!status.ok()) return status;
+  }
   if (config.combine_order == CombineOrder::kPerRank ||
       config.combine_method == CombineMethod::kPull) {
     return absl::InvalidArgumentError("direct combines in the order flat and by push only");
@@ -128,7 +163,7 @@ EpConfig WithAutoChosen(const EpConfig& config, int num_ranks) {
   chosen.fp8_form = WithNativeFp8(chosen.fp8_form);
   if (chosen.combine_order == CombineOrder::kAuto) {
     chosen.combine_order =
-        chosen.strategy == Strategy::kHighThroughput ? CombineOrder::kPerRank : CombineOrder::kFlat;
+        chosen.strategy == Strategy::kDirect ? CombineOrder::kFlat : CombineOrder::kPerRank;
   }
   if (chosen.combine_method == CombineMethod::kAuto) {
     const int rows_home = chosen.combine_order == CombineOrder::kFlat
@@ -153,16 +188,19 @@ absl::string_view StrategyName(Strategy strategy) {
       return "direct";
     case Strategy::kHighThroughput:
       return "high_throughput";
+    case Strategy::kLowLatency:
+      return "low_latency";
   }
   return "unknown";
 }
 
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name) {
-  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput}) {
+  for (const Strategy strategy :
+       {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
     if (name == StrategyName(strategy)) return strategy;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("strategy '", name, "' is not one of auto, direct, high_throughput"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "strategy '", name, "' is not one of auto, direct, high_throughput, low_latency"));
 }
 
 absl::Status Validate(const EpConfig& config, int num_ranks) {
@@ -207,8 +245,16 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
     absl::Status status = ValidateQuantized(chosen);
     if (!status.ok()) return status;
   }
-  return chosen.strategy == Strategy::kHighThroughput ? ValidateHighThroughput(chosen)
-                                                      : ValidateDirect(chosen);
+  switch (chosen.strategy) {
+    case Strategy::kHighThroughput:
+      return ValidateHighThroughput(chosen);
+    case Strategy::kLowLatency:
+      return ValidateLowLatency(chosen);
+    case Strategy::kAuto:
+    case Strategy::kDirect:
+      break;
+  }
+  return ValidateDirect(chosen);
 }
 
 }  // namespace octet

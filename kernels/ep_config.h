@@ -17,6 +17,7 @@ enum class Strategy {
   kAuto,            // picks by shape
   kDirect,          // every (token, k) is sent by itself: kernels/direct
   kHighThroughput,  // a token once to each rank, its places computed first: kernels/high_throughput
+  kLowLatency,      // a token once to each rank, through a staging buffer: kernels/low_latency
 };
 absl::string_view StrategyName(Strategy strategy);
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name);  // the same names
@@ -36,7 +37,7 @@ enum class Flags {
 // In which order the outputs of a token's experts are added up (kernels/reference.h has it
 // exactly).
 enum class CombineOrder {
-  kAuto,     // the strategy's own: direct kFlat, high_throughput kPerRank
+  kAuto,     // the strategy's own: direct kFlat, the others kPerRank
   kFlat,     // by k; every output crosses the link by itself
   kPerRank,  // first those of one rank, there, rounded to the dtype; then by rank
 };
@@ -54,7 +55,14 @@ enum class DispatchFormat {
 // How received rows are laid out.
 enum class Output {
   kPackedExperts,  // a row for each choice: expert by expert, therein by (source rank, token)
-  kDeduplicated,   // a row for each token: by (source rank, token), with its choices beside it
+  kDeduplicated,   // a row for each token: by (source rank, token), with its choices beside it;
+                   // high_throughput only
+  // As kPackedExperts, but each expert's rows begin where there is room for all that it can get:
+  // [L][R·M][H]; low_latency only.
+  kExpertMajor,
+  // A row for each choice: source rank by source rank, each with room for all that it can send,
+  // [R][M·min(K, L)][H], therein by (expert, token); low_latency only.
+  kRankMajor,
 };
 
 // What becomes of a token that has chosen several experts of one rank, in kPackedExperts.
@@ -75,9 +83,10 @@ enum class CombineMethod {
 // it has chosen. What a strategy has no use for it ignores.
 struct Tuning {
   int blocks = 0;       // of a kernel that sends and receives
-  int send_blocks = 0;  // direct: of those, how many send; the others receive
+  int send_blocks = 0;  // direct, low_latency: of those, how many send; the others receive
   int waves_per_block = 0;
   // Pieces that a row is cut into, each sent by a wave of its own; high_throughput: in combine.
+  // low_latency: waves that take a received row to its places together.
   int row_parts = 0;
   // high_throughput: of a block's waves, how many send; the others receive. All: first they send,
   // then they receive.
@@ -101,7 +110,7 @@ struct EpConfig {
   // Blocks that a launch may take at most, so that the rest of the GPU can compute; 0: all.
   int max_blocks = 0;
 
-  // high_throughput only, from here to tuning.
+  // high_throughput only, from here to tuning; low_latency has dispatch_format kSame, and output.
   DispatchFormat dispatch_format = DispatchFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // kernels/device/fp8_scale.h
   CombineMethod combine_method = CombineMethod::kAuto;
@@ -139,6 +148,10 @@ inline constexpr int kMaxRowParts = 32;
 inline constexpr int kMaxRowBytes = 2 * kMaxHidden;
 inline constexpr int kMaxExpertAlignment = 1024;
 inline constexpr int kMaxKeptLayouts = 1024;
+// Of low_latency, which is made for up to half as many tokens.
+inline constexpr int kMaxLowLatencyTokens = 1024;
+inline constexpr int kMaxLowLatencyExperts = 1024;
+inline constexpr int kMaxLowLatencyHidden = 16384;
 
 // `config` with what kAuto stands for. The rest of it must be valid.
 EpConfig WithAutoChosen(const EpConfig& config, int num_ranks);

@@ -11,6 +11,8 @@
 #include "kernels/direct/layout.h"
 #include "kernels/high_throughput/high_throughput.h"
 #include "kernels/high_throughput/layout.h"
+#include "kernels/low_latency/layout.h"
+#include "kernels/low_latency/low_latency.h"
 #include "kernels/tuning.h"
 #include "runtime/status_macros.h"
 
@@ -26,6 +28,8 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
       return direct::Direct::Create(node, config, options);
     case Strategy::kHighThroughput:
       return high_throughput::HighThroughput::Create(node, config, options);
+    case Strategy::kLowLatency:
+      return low_latency::LowLatency::Create(node, config, options);
   }
   return absl::InvalidArgumentError("unknown strategy");
 }
@@ -51,6 +55,9 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
 absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
   EpConfig chosen = WithAutoChosen(config, num_ranks);
+  if (chosen.strategy == Strategy::kLowLatency) {
+    return low_latency::MakeLayout(chosen, num_ranks).bytes;
+  }
   if (config.tuning == Tuning()) {
     OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
     chosen.tuning.row_parts = table.MostRowParts(num_ranks, chosen);

@@ -37,10 +37,11 @@ struct DispatchArgs {
                                         // config.dispatch_format says otherwise
   const int32_t* topk_idx = nullptr;    // [T][K], experts 0 .. E-1, distinct within a token; -1:
                                         // dropped, is not sent and adds nothing
-  const float* topk_weights = nullptr;  // [T][K]; not looked at where the id is -1
+  const float* topk_weights = nullptr;  // [T][K]; not looked at where the id is -1. Null, not with
+                                        // direct: all are 1
   int num_tokens = 0;                   // T, 0 .. M; may differ from rank to rank
 
-  // ---- high_throughput only; topk_weights may then be null as well: all are 1.
+  // ---- high_throughput only.
 
   // DispatchFormat::kFp8: [T][scale_words] 4-byte words, moved along with the rows.
   const void* x_scales = nullptr;
@@ -66,15 +67,18 @@ struct DispatchHandle {
 };
 
 // What arrived on this rank, valid in stream order. All memory belongs to the ExpertParallel and is
-// overwritten by the rank's next Dispatch. "Rows in expert order" are those of all choices of this
-// rank's experts: expert by expert, within an expert by (source rank, token).
+// overwritten by the rank's next Dispatch, with low_latency by the second next. "Rows in expert
+// order" are those of all choices of this rank's experts: expert by expert, within an expert by
+// (source rank, token). With kExpertMajor and kRankMajor rows lie apart (Output), and whatever is
+// said of rows in expert order holds for all rows there is memory for; between those that `ranges`
+// names they have no meaning.
 struct Received {
   const void* x = nullptr;                  // the rows, packed. kPackedExperts: in expert order;
                                             // with Duplicates::kIndex, and in kDeduplicated, one
                                             // for each token, by (source rank, token)
   const int32_t* expert_counts = nullptr;   // [L] rows in expert order of each local expert
   const int32_t* expert_offsets = nullptr;  // [L + 1] first of each; the last is the total, padding
-                                            // included
+                                            // included. Null with kRankMajor
   const RowSource* sources = nullptr;       // of rows in expert order, {-1, -1, -1, -1}: padding;
                                             // kDeduplicated: of each row of x, its first choice
   size_t row_bytes = 0;                     // stride of x
@@ -97,6 +101,11 @@ struct Received {
   int num_rows = -1;                             // expert_offsets[L]
   int num_tokens = -1;                           // source_offsets[R]
   absl::Span<const int32_t> host_expert_counts;  // expert_counts
+
+  // ---- low_latency only.
+
+  const RowRange* ranges = nullptr;       // [L][R] the rows of each (expert, source rank)
+  const int32_t* split_counts = nullptr;  // kRankMajor: [R][L] the numbers of the same rows
 };
 
 struct CombineArgs {
@@ -110,7 +119,7 @@ struct CombineArgs {
   // by its expert's and rounded to the dtype. nullptr: rows are taken as they are. Not with
   // kDeduplicated.
   const float* expert_scale = nullptr;
-  // high_throughput only: [H] of config.dtype, added to every token's sum in float32, last, before
+  // Not with direct: [H] of config.dtype, added to every token's sum in float32, last, before
   // it is rounded; 16-byte aligned. nullptr: none.
   const void* bias = nullptr;
 };
@@ -155,9 +164,10 @@ class ExpertParallel {
   // that cannot be right; what a kernel finds (an id out of range, twice the same id in a token, a
   // wait that expires) comes back from Rank::Synchronize or Node::Run.
   // One dispatch may be outstanding: its combine (if any) comes before the next dispatch. With
-  // high_throughput, a combine takes any handle whose layout is kept, as often as one likes: the
-  // backward pass of combine is a dispatch with that handle and without weights, that of dispatch
-  // a combine after it.
+  // low_latency two may be: a handle can be combined until the second dispatch after its own is
+  // sent. With high_throughput, a combine takes any handle whose layout is kept, as often as one
+  // likes: the backward pass of combine is a dispatch with that handle and without weights, that of
+  // dispatch a combine after it.
 
   // Sends this rank's rows and receives its experts' rows, in one kernel.
   virtual absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) = 0;
@@ -170,7 +180,9 @@ class ExpertParallel {
 
   // The same in two launches, between which the caller may enqueue work of its own. Any rank may
   // choose either form; results are the same to the bit. kFailedPrecondition for steps in an order
-  // that cannot be (a receive without its send, a second send before the receive).
+  // that cannot be (a receive without its send, a second send before the receive). With low_latency
+  // two dispatches and two combines may have been sent and not received; they are received in the
+  // order in which they were sent, before the next one that is both.
   virtual absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) = 0;
   virtual absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) = 0;
   virtual absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,

@@ -133,6 +133,46 @@ void AddChoicesOfTokens(const EpConfig& config, absl::Span<const RankInput> inpu
   }
 }
 
+// Where rows in expert order lie.
+void AddPlaces(const EpConfig& config, size_t num_ranks, ReferenceReceived& received) {
+  const size_t num_local = received.expert_counts.size();
+  const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
+  const size_t most_choices = std::min(static_cast<size_t>(config.topk), num_local);
+  received.ranges.resize(num_local * num_ranks);
+  received.split_counts.resize(num_ranks * num_local);
+  for (const RowSource& source : received.sources) {
+    if (source.rank < 0) continue;
+    const auto expert = static_cast<size_t>(source.local_expert);
+    const auto rank = static_cast<size_t>(source.rank);
+    ++received.ranges[expert * num_ranks + rank].count;
+    ++received.split_counts[rank * num_local + expert];
+  }
+  std::vector<size_t> next_of_rank(num_ranks);
+  for (size_t rank = 0; rank < num_ranks; ++rank) next_of_rank[rank] = rank * tokens * most_choices;
+  for (size_t expert = 0; expert < num_local; ++expert) {
+    size_t next = config.output == Output::kExpertMajor
+                      ? expert * num_ranks * tokens
+                      : static_cast<size_t>(received.expert_offsets[expert]);
+    for (size_t rank = 0; rank < num_ranks; ++rank) {
+      RowRange& range = received.ranges[expert * num_ranks + rank];
+      size_t& first = config.output == Output::kRankMajor ? next_of_rank[rank] : next;
+      range.first = static_cast<int32_t>(first);
+      first += static_cast<size_t>(range.count);
+    }
+  }
+  std::vector<int32_t> taken(received.ranges.size());
+  for (size_t i = 0; i < received.sources.size(); ++i) {
+    const RowSource& source = received.sources[i];
+    if (source.rank < 0) {
+      received.places.push_back(static_cast<int32_t>(i));
+      continue;
+    }
+    const size_t pair =
+        static_cast<size_t>(source.local_expert) * num_ranks + static_cast<size_t>(source.rank);
+    received.places.push_back(received.ranges[pair].first + taken[pair]++);
+  }
+}
+
 }  // namespace
 
 RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) const {
@@ -187,6 +227,7 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
     }
     received.expert_offsets.push_back(static_cast<int32_t>(received.sources.size()));
   }
+  AddPlaces(config, inputs.size(), received);
   if (config.output == Output::kDeduplicated) AddChoicesOfTokens(config, inputs, first, received);
   return received;
 }

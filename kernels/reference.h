@@ -35,6 +35,10 @@ struct ReferenceReceived {
   std::vector<RowSource> tokens;  // by (source rank, token), each with its first choice
   std::vector<int32_t> source_offsets;
   std::vector<int32_t> row_index;
+  // Where rows do not come once.
+  std::vector<int32_t> places;  // of each of `sources`: its row in Received::x
+  std::vector<RowRange> ranges;
+  std::vector<int32_t> split_counts;  // [R][L], whatever the output
   // kDeduplicated only.
   std::vector<int32_t> recv_topk_idx;
   std::vector<float> recv_topk_weights;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/device/epoch.h"
 #include "runtime/failure.h"
@@ -71,7 +73,6 @@ StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParal
       batches_(static_cast<uint64_t>(batches)),
       memory_(node),
       ranks_(Index(node.num_ranks())) {
-  for (RankState& rank : ranks_) rank.stages.resize(batches_, Stage::kIdle);
   client_ = node.AddClient(this);
 }
 
@@ -125,6 +126,27 @@ absl::Status StrategyBase::ChooseBlocks(int per_unit, int resident_per_unit) {
   return CheckResident(StrategyName(config_.strategy), shape_, resident_per_unit, units);
 }
 
+absl::Status StrategyBase::ChooseSendBlocks() {
+  Tuning& tuning = config_.tuning;
+  if (tuning.blocks < 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "blocks is ", tuning.blocks, "; it must be at least 2: one that sends, one that receives"));
+  }
+  if (tuning.send_blocks == 0) tuning.send_blocks = tuning.blocks / 2;
+  if (tuning.send_blocks >= tuning.blocks) {
+    return absl::InvalidArgumentError(absl::StrCat("send_blocks is ", tuning.send_blocks,
+                                                   "; it must be less than blocks, which is ",
+                                                   tuning.blocks));
+  }
+  return absl::OkStatus();
+}
+
+int StrategyBase::SendBlocks(Phases phases) const {
+  return phases == Phases::kBoth   ? config_.tuning.send_blocks
+         : phases == Phases::kSend ? shape_.blocks
+                                   : 0;
+}
+
 CallParams StrategyBase::ParamsOf(Rank& rank) const {
   CallParams params = {};
   params.peers = peers_[Index(rank.rank())];
@@ -140,12 +162,7 @@ absl::Status StrategyBase::Launch(Rank& rank, Phases phases,
 
 // ---- Calls.
 
-absl::Status StrategyBase::CheckDispatch(Stage stage, const DispatchArgs& args) const {
-  if (stage != Stage::kIdle) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the last ", stage == Stage::kDispatchSent ? "dispatch" : "combine",
-                     " of this rank has been sent but not received"));
-  }
+absl::Status StrategyBase::CheckDispatch(const DispatchArgs& args) const {
   if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
     return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
                                                    "; it must be from 0 to max_tokens_per_rank, ",
@@ -173,19 +190,35 @@ absl::Status StrategyBase::CheckHandle(const Rank& rank, const DispatchHandle& h
   return absl::OkStatus();
 }
 
-absl::Status StrategyBase::CheckStage(const Rank& rank, const DispatchHandle& handle, Stage stage) {
-  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
-  const Stage now = StageOf(rank, handle.call);
-  if (now == stage) return absl::OkStatus();
-  switch (now) {
-    case Stage::kIdle:
-      return absl::FailedPreconditionError("nothing has been sent that could be received");
-    case Stage::kDispatchSent:
-      return absl::FailedPreconditionError("this dispatch has been sent but not received");
-    case Stage::kCombineSent:
-      return absl::FailedPreconditionError("a combine has been sent but not received");
+bool StrategyBase::HasBatchOf(absl::Span<const uint64_t> calls, uint64_t call) const {
+  return absl::c_any_of(calls, [&](uint64_t other) { return other % batches_ == call % batches_; });
+}
+
+absl::Status StrategyBase::CheckSend(const RankState& mine, uint64_t call, Phases phases,
+                                     absl::Span<const uint64_t> sent) const {
+  for (const auto& [calls, what] :
+       {std::pair(&mine.dispatches_sent, "dispatch"), std::pair(&mine.combines_sent, "combine")}) {
+    if (!HasBatchOf(*calls, call)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the ", what, " of call ", calls->back(), " of this rank has been sent but not received"));
   }
-  return absl::InternalError("unknown stage");
+  if (phases == Phases::kBoth && !sent.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("what has been sent in call ", sent.front(),
+                     " of this rank is to be received before a call that sends and receives"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StrategyBase::CheckReceive(const RankState& mine, uint64_t call,
+                                        absl::Span<const uint64_t> sent) const {
+  if (!sent.empty() && HasBatchOf(sent.first(1), call)) return absl::OkStatus();
+  if (HasBatchOf(sent, call)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "call ", sent.front(), " of this rank has been sent before, and is to be received first"));
+  }
+  OCTET_RETURN_IF_ERROR(CheckSend(mine, call, Phases::kSend, sent));
+  return absl::FailedPreconditionError("nothing has been sent that could be received");
 }
 
 absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const DispatchArgs& args,
@@ -195,10 +228,11 @@ absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const Dis
                            .num_tokens = args.num_tokens,
                            .topk_idx = args.topk_idx,
                            .topk_weights = args.topk_weights};
-  OCTET_RETURN_IF_ERROR(CheckDispatch(StageOf(rank, handle.call), args));
+  OCTET_RETURN_IF_ERROR(CheckSend(mine, handle.call, phases, mine.dispatches_sent));
+  OCTET_RETURN_IF_ERROR(CheckDispatch(args));
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, args, phases, handle));
   mine.calls = handle.call;
-  if (phases == Phases::kSend) StageOf(rank, handle.call) = Stage::kDispatchSent;
+  if (phases == Phases::kSend) mine.dispatches_sent.push_back(handle.call);
   return handle;
 }
 
@@ -207,10 +241,12 @@ absl::StatusOr<DispatchHandle> StrategyBase::DispatchSend(Rank& rank, const Disp
 }
 
 absl::StatusOr<Received> StrategyBase::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
-  OCTET_RETURN_IF_ERROR(CheckStage(rank, handle, Stage::kDispatchSent));
+  RankState& mine = ranks_[Index(rank.rank())];
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
+  OCTET_RETURN_IF_ERROR(CheckReceive(mine, handle.call, mine.dispatches_sent));
   DispatchHandle sent = handle;
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, {}, Phases::kReceive, sent));
-  StageOf(rank, handle.call) = Stage::kIdle;
+  mine.dispatches_sent.erase(mine.dispatches_sent.begin());
   return ReceivedOn(rank, handle);
 }
 
@@ -221,11 +257,15 @@ absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchArgs& 
 
 absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
                                         const CombineArgs& args, Phases phases) {
-  OCTET_RETURN_IF_ERROR(
-      CheckStage(rank, handle, phases == Phases::kReceive ? Stage::kCombineSent : Stage::kIdle));
+  RankState& mine = ranks_[Index(rank.rank())];
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
+  OCTET_RETURN_IF_ERROR(phases == Phases::kReceive
+                            ? CheckReceive(mine, handle.call, mine.combines_sent)
+                            : CheckSend(mine, handle.call, phases, mine.combines_sent));
   OCTET_RETURN_IF_ERROR(CheckCombine(handle, args));
   OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, phases));
-  StageOf(rank, handle.call) = phases == Phases::kSend ? Stage::kCombineSent : Stage::kIdle;
+  if (phases == Phases::kSend) mine.combines_sent.push_back(handle.call);
+  if (phases == Phases::kReceive) mine.combines_sent.erase(mine.combines_sent.begin());
   return absl::OkStatus();
 }
 
@@ -278,7 +318,8 @@ void StrategyBase::VoidCalls(int /*rank*/) {}
 absl::Status StrategyBase::Recover(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
   if (mine.state.empty()) return absl::OkStatus();  // failed before it was made
-  std::fill(mine.stages.begin(), mine.stages.end(), Stage::kIdle);
+  mine.dispatches_sent.clear();
+  mine.combines_sent.clear();
   mine.void_calls = mine.calls;
   VoidCalls(rank.rank());
   // Beyond any epoch of before, the same on all ranks.

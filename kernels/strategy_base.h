@@ -75,7 +75,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
 
   // `sites`: by device::Site::site; must outlive the strategy. `batches`: dispatches that may be on
   // their way at the same time, each to be received and combined before its batch, call % batches,
-  // comes round again.
+  // comes round again. What has been sent is received in the order of sending, dispatches and
+  // combines each by themselves.
   StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
                absl::Span<const SiteText> sites, int batches = 1);
 
@@ -115,6 +116,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
 
   // ---- What a strategy is made with.
 
+  // The number of the rank's next dispatch.
+  uint64_t NextCall(const Rank& rank) const { return ranks_[Index(rank.rank())].calls + 1; }
   Node& node() const { return node_; }
   Tuning& tuning() { return config_.tuning; }
   bool traced() const { return options_.trace != nullptr; }
@@ -126,6 +129,11 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // Blocks: tuning().blocks, or `per_unit` on each compute unit, at most config().max_blocks.
   // `resident_per_unit`: how many can be resident.
   absl::Status ChooseBlocks(int per_unit, int resident_per_unit);
+
+  // Where some of tuning().blocks send and the others receive: tuning().send_blocks, or half.
+  absl::Status ChooseSendBlocks();
+  // Of the grid of a launch.
+  int SendBlocks(Phases phases) const;
 
   // This rank's part of the heap, as the rank sees it, and its State.
   char* HeapOn(int rank) const { return peers_[Index(rank)].base[rank]; }
@@ -150,8 +158,6 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   static size_t Index(int rank) { return static_cast<size_t>(rank); }
 
  private:
-  // What of a batch has been sent and waits for its receiving half.
-  enum class Stage { kIdle, kDispatchSent, kCombineSent };
   struct RankState {
     absl::Span<char> state;
     // What ResetControl copies to the GPU, until the stream is drained.
@@ -161,16 +167,20 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
     uint64_t calls = 0;                // dispatches begun
     uint64_t void_calls = 0;           // the last that a failure has made void
     uint64_t recoveries = 0;
-    std::vector<Stage> stages;  // by batch
+    // Calls whose dispatch, or combine, has been sent and not received, in the order of sending.
+    std::vector<uint64_t> dispatches_sent;
+    std::vector<uint64_t> combines_sent;
   };
 
   absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
-  absl::Status CheckDispatch(Stage stage, const DispatchArgs& args) const;
-  // That `handle` is valid and the rank stands at `stage`.
-  absl::Status CheckStage(const Rank& rank, const DispatchHandle& handle, Stage stage);
-  Stage& StageOf(const Rank& rank, uint64_t call) {
-    return ranks_[Index(rank.rank())].stages[call % batches_];
-  }
+  absl::Status CheckDispatch(const DispatchArgs& args) const;
+  bool HasBatchOf(absl::Span<const uint64_t> calls, uint64_t call) const;
+  // That nothing of the call's batch waits to be received and, for `kBoth`, nothing of `sent`.
+  absl::Status CheckSend(const RankState& mine, uint64_t call, Phases phases,
+                         absl::Span<const uint64_t> sent) const;
+  // That the call is what is to be received next of `sent`.
+  absl::Status CheckReceive(const RankState& mine, uint64_t call,
+                            absl::Span<const uint64_t> sent) const;
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);
   absl::Status ResetControl(Rank& rank, uint64_t epoch);

@@ -28,10 +28,11 @@ constexpr size_t kMostFileBytes = size_t{16} << 20;
 constexpr std::array<absl::string_view, 7> kFields = {"platform", "gpu",       "ranks", "strategy",
                                                       "rows",     "row_bytes", "note"};
 
-constexpr std::array<TuningField, 4> kDirectFields = {{{"blocks", &Tuning::blocks},
-                                                       {"send_blocks", &Tuning::send_blocks},
-                                                       {"waves", &Tuning::waves_per_block},
-                                                       {"row_parts", &Tuning::row_parts}}};
+// Of strategies with blocks that send and blocks that receive.
+constexpr std::array<TuningField, 4> kSidesFields = {{{"blocks", &Tuning::blocks},
+                                                      {"send_blocks", &Tuning::send_blocks},
+                                                      {"waves", &Tuning::waves_per_block},
+                                                      {"row_parts", &Tuning::row_parts}}};
 constexpr std::array<TuningField, 4> kHighThroughputFields = {
     {{"blocks", &Tuning::blocks},
      {"waves", &Tuning::waves_per_block},
@@ -164,7 +165,8 @@ absl::Span<const TuningField> TuningFieldsOf(Strategy strategy) {
     case Strategy::kAuto:
       break;
     case Strategy::kDirect:
-      return kDirectFields;
+    case Strategy::kLowLatency:
+      return kSidesFields;
     case Strategy::kHighThroughput:
       return kHighThroughputFields;
   }

@@ -137,7 +137,7 @@ TEST(ContendersTest, UnknownNamesAreAnsweredWithTheKnown) {
   const auto found = FindContender(MakeContenders(**node), "carrier pigeons");
   EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(found.status().message()),
-              HasSubstr("direct, high_throughput, memcpy_peer"));
+              HasSubstr("direct, high_throughput, low_latency, memcpy_peer"));
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ TEST(EpConfigTest, EachFieldIsNamedWithItsValue) {
 }
 
 TEST(EpConfigTest, StrategyNamesParseBack) {
-  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput}) {
+  for (const Strategy strategy :
+       {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
     const absl::StatusOr<Strategy> parsed = ParseStrategy(StrategyName(strategy));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, strategy);
@@ -90,6 +91,39 @@ TEST(EpConfigTest, WhatOnlyHighThroughputCanDo) {
   config = Good();
   config.combine_order = CombineOrder::kPerRank;
   ExpectRefused(config, 8, "order flat");
+}
+
+TEST(EpConfigTest, WhatOnlyLowLatencyCanDo) {
+  for (const Output output : {Output::kExpertMajor, Output::kRankMajor}) {
+    EpConfig config = Good();
+    config.strategy = Strategy::kLowLatency;
+    config.output = output;
+    EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
+    config.strategy = Strategy::kDirect;
+    ExpectRefused(config, 8, "need the strategy low_latency");
+    config.strategy = Strategy::kHighThroughput;
+    ExpectRefused(config, 8, "need the strategy low_latency");
+  }
+}
+
+TEST(EpConfigTest, WhatLowLatencyCannotDo) {
+  EpConfig good = Good();
+  good.strategy = Strategy::kLowLatency;
+  EpConfig config = good;
+  config.max_tokens_per_rank = 1025;
+  ExpectRefused(config, 8, "low_latency: max_tokens_per_rank is 1025; it must be from 1 to 1024");
+  config = good;
+  config.num_experts = 1032;
+  ExpectRefused(config, 8, "low_latency: num_experts is 1032");
+  config = good;
+  config.hidden = 16392;
+  ExpectRefused(config, 8, "low_latency: hidden is 16392");
+  config = good;
+  config.flags = Flags::kSource;
+  ExpectRefused(config, 8, "flags for tokens and combine by push only");
+  config = good;
+  config.output = Output::kDeduplicated;
+  ExpectRefused(config, 8, "need the strategy high_throughput");
 }
 
 TEST(EpConfigTest, WhatHighThroughputCannotDo) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -28,16 +29,14 @@ std::string Text(const RowSource& s) {
                       s.local_expert, ")");
 }
 
-// The received rows in reference order; racing slots may have permuted those of one (expert,
+// The received rows in reference order, where racing slots may have permuted those of one (expert,
 // source).
-std::vector<int> RowOrder(const std::vector<RowSource>& sources, bool sort) {
+std::vector<int> SortedRows(const std::vector<RowSource>& sources) {
   std::vector<int> order(sources.size());
   std::iota(order.begin(), order.end(), 0);
-  if (sort) {
-    std::sort(order.begin(), order.end(), [&](int a, int b) {
-      return Key(sources[static_cast<size_t>(a)]) < Key(sources[static_cast<size_t>(b)]);
-    });
-  }
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return Key(sources[static_cast<size_t>(a)]) < Key(sources[static_cast<size_t>(b)]);
+  });
   return order;
 }
 
@@ -128,8 +127,10 @@ absl::Status EpHarness::Allocate(Rank& rank, Buffers& b) const {
   const auto flat = tokens * static_cast<size_t>(config_.topk);
   const size_t row_bytes = static_cast<size_t>(config_.hidden) * kElementBytes;
   const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
-  const size_t rows = static_cast<size_t>(rank.num_ranks()) * tokens *
-                      std::min(static_cast<size_t>(config_.topk), num_local);
+  const size_t choices = config_.output == Output::kExpertMajor
+                             ? num_local
+                             : std::min(static_cast<size_t>(config_.topk), num_local);
+  const size_t rows = static_cast<size_t>(rank.num_ranks()) * tokens * choices;
   OCTET_ASSIGN_OR_RETURN(b.x, DeviceMemory::Allocate(tokens * row_bytes));
   OCTET_ASSIGN_OR_RETURN(b.y, DeviceMemory::Allocate(tokens * row_bytes));
   OCTET_ASSIGN_OR_RETURN(b.topk_idx, DeviceMemory::Allocate(flat * sizeof(int32_t)));
@@ -194,7 +195,8 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
   OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
   OCTET_RETURN_IF_ERROR(KeepReceived(rank, num_rows));
   CombineArgs combine = CombineArgsOf(b, rank.rank());
-  if (form == Form::kSeparateExpert) {
+  // That works on rows in expert order.
+  if (form == Form::kSeparateExpert && received_[r].expert_offsets != nullptr) {
     OCTET_RETURN_IF_ERROR(PointwiseExpert(rank, config_, received_[r], combine.expert_scale,
                                           b.expert_out.as<void>()));
     combine.expert_out = b.expert_out.as<void>();
@@ -221,12 +223,17 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
   const auto hidden = static_cast<size_t>(config_.hidden);
   OCTET_ASSIGN_OR_RETURN(const auto counts, ToHost<int32_t>(got.expert_counts, num_local));
   if (counts != want.expert_counts) return Different(rank, "expert_counts differ");
-  OCTET_ASSIGN_OR_RETURN(const auto offsets, ToHost<int32_t>(got.expert_offsets, num_local + 1));
-  if (offsets != want.expert_offsets) return Different(rank, "expert_offsets differ");
-  OCTET_ASSIGN_OR_RETURN(const auto sources, ToHost<RowSource>(got.sources, want.sources.size()));
-  OCTET_ASSIGN_OR_RETURN(const auto rows, ToHost<uint16_t>(received_rows_[r].as<void>(),
-                                                           want.sources.size() * hidden));
-  const std::vector<int> order = RowOrder(sources, config_.slots == Slots::kAtomic);
+  if (config_.output == Output::kPackedExperts) {
+    OCTET_ASSIGN_OR_RETURN(const auto offsets, ToHost<int32_t>(got.expert_offsets, num_local + 1));
+    if (offsets != want.expert_offsets) return Different(rank, "expert_offsets differ");
+  }
+  const auto num_rows = static_cast<size_t>(RowsToCompare(want));
+  OCTET_ASSIGN_OR_RETURN(const auto sources, ToHost<RowSource>(got.sources, num_rows));
+  OCTET_ASSIGN_OR_RETURN(const auto rows,
+                         ToHost<uint16_t>(received_rows_[r].as<void>(), num_rows * hidden));
+  OCTET_RETURN_IF_ERROR(CheckRanges(want, got, rank));
+  const std::vector<int> order =
+      config_.slots == Slots::kAtomic ? SortedRows(sources) : want.places;
   for (size_t i = 0; i < order.size(); ++i) {
     const auto row = static_cast<size_t>(order[i]);
     const RowSource& source = want.sources[i];
@@ -243,12 +250,44 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
   return absl::OkStatus();
 }
 
-absl::Status EpHarness::CheckY(const StepInput& input, int rank, const Buffers& b) const {
+// What only some strategies say about the rows.
+absl::Status EpHarness::CheckRanges(const ReferenceReceived& want, const Received& got,
+                                    int rank) const {
+  if (got.ranges != nullptr) {
+    OCTET_ASSIGN_OR_RETURN(const auto ranges, ToHost<RowRange>(got.ranges, want.ranges.size()));
+    const auto same = [](const RowRange& a, const RowRange& b) {
+      return a.count == b.count && a.first == b.first;
+    };
+    if (!absl::c_equal(ranges, want.ranges, same)) return Different(rank, "ranges differ");
+  }
+  if (config_.output == Output::kRankMajor) {
+    OCTET_ASSIGN_OR_RETURN(const auto counts,
+                           ToHost<int32_t>(got.split_counts, want.split_counts.size()));
+    if (counts != want.split_counts) return Different(rank, "split_counts differ");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EpHarness::CheckY(const StepInput& input, absl::Span<const uint16_t> bias) {
+  for (int r = 0; r < node_->num_ranks(); ++r) {
+    OCTET_RETURN_IF_ERROR(CheckY(input, r, buffers_[static_cast<size_t>(r)], bias));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<uint16_t>> EpHarness::Y(int rank) const {
+  const Buffers& b = buffers_[static_cast<size_t>(rank)];
+  return ToHost<uint16_t>(b.y.as<void>(),
+                          static_cast<size_t>(b.num_tokens) * static_cast<size_t>(config_.hidden));
+}
+
+absl::Status EpHarness::CheckY(const StepInput& input, int rank, const Buffers& b,
+                               absl::Span<const uint16_t> bias) const {
   const auto r = static_cast<size_t>(rank);
   const std::vector<RankInput> views = input.views();
   const auto hidden = static_cast<size_t>(config_.hidden);
   const std::vector<uint16_t> want_y =
-      ReferenceCombine(config_, node_->num_ranks(), views[r], input.expert_scale);
+      ReferenceCombine(config_, node_->num_ranks(), views[r], input.expert_scale, bias);
   OCTET_ASSIGN_OR_RETURN(const auto y, ToHost<uint16_t>(b.y.as<void>(), want_y.size()));
   for (size_t t = 0; t * hidden < want_y.size(); ++t) {
     const absl::Span<const uint16_t> want_row(want_y.data() + t * hidden, hidden);
@@ -304,49 +343,110 @@ absl::Status EpHarness::Step(const StepInput& input, const std::vector<Form>& fo
   });
 }
 
-absl::Status EpHarness::Steps(const std::vector<StepInput>& inputs,
-                              const std::vector<Form>& forms) {
-  std::vector<std::vector<Buffers>> buffers(inputs.size());
-  std::vector<std::vector<int>> rows;
-  for (const StepInput& input : inputs) {
-    buffers[rows.size()].resize(buffers_.size());
-    rows.push_back(NumRows(input));
-  }
+absl::Status EpHarness::InOneRun(
+    const std::vector<StepInput>& inputs,
+    const std::function<absl::Status(Rank&, const std::vector<const Buffers*>&)>& body) {
+  std::vector<std::vector<Buffers>> buffers(buffers_.size());  // of each rank, by step
   OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
-    const auto r = static_cast<size_t>(rank.rank());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      OCTET_RETURN_IF_ERROR(Allocate(rank, buffers[i][r]));
-      OCTET_RETURN_IF_ERROR(Upload(inputs[i], rank.rank(), buffers[i][r]));
+    std::vector<Buffers>& mine = buffers[static_cast<size_t>(rank.rank())];
+    for (const StepInput& input : inputs) {
+      OCTET_RETURN_IF_ERROR(Allocate(rank, mine.emplace_back()));
+      OCTET_RETURN_IF_ERROR(Upload(input, rank.rank(), mine.back()));
     }
     return absl::OkStatus();
   }));
   OCTET_RETURN_IF_ERROR(WithSchedule(node_->Run([&](Rank& rank) -> absl::Status {
-    const auto r = static_cast<size_t>(rank.rank());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      OCTET_RETURN_IF_ERROR(
-          RunRank(rank, forms[(r + i) % forms.size()], rows[i][r], buffers[i][r]));
-    }
-    return absl::OkStatus();
+    std::vector<const Buffers*> mine;
+    for (const Buffers& b : buffers[static_cast<size_t>(rank.rank())]) mine.push_back(&b);
+    return body(rank, mine);
   })));
   for (size_t i = 0; i < inputs.size(); ++i) {
     for (int r = 0; r < node_->num_ranks(); ++r) {
-      const absl::Status status = CheckY(inputs[i], r, buffers[i][static_cast<size_t>(r)]);
+      const absl::Status status = CheckY(inputs[i], r, buffers[static_cast<size_t>(r)][i]);
       if (!status.ok()) {
         return WithSchedule(absl::DataLossError(absl::StrCat("step ", i, ", ", status.message())));
       }
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status EpHarness::Steps(const std::vector<StepInput>& inputs,
+                              const std::vector<Form>& forms) {
+  std::vector<std::vector<int>> rows;
+  for (const StepInput& input : inputs) rows.push_back(NumRows(input));
+  OCTET_RETURN_IF_ERROR(
+      InOneRun(inputs, [&](Rank& rank, const std::vector<const Buffers*>& b) -> absl::Status {
+        const auto r = static_cast<size_t>(rank.rank());
+        for (size_t i = 0; i < inputs.size(); ++i) {
+          OCTET_RETURN_IF_ERROR(RunRank(rank, forms[(r + i) % forms.size()], rows[i][r], *b[i]));
+        }
+        return absl::OkStatus();
+      }));
   for (int r = 0; r < node_->num_ranks(); ++r) {
     OCTET_RETURN_IF_ERROR(WithSchedule(CheckReceived(inputs.back(), r)));
   }
   return absl::OkStatus();
 }
 
+absl::Status EpHarness::StepsInPairs(const std::vector<StepInput>& inputs,
+                                     const std::vector<Form>& forms) {
+  return InOneRun(inputs, [&](Rank& rank, const std::vector<const Buffers*>& b) -> absl::Status {
+    for (size_t i = 0; i + 1 < inputs.size(); i += 2) {
+      const size_t form = static_cast<size_t>(rank.rank()) + i / 2;
+      OCTET_RETURN_IF_ERROR(RunPair(rank, forms[form % forms.size()], {b[i], b[i + 1]}));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status EpHarness::RunPair(Rank& rank, Form form, std::array<const Buffers*, 2> b) {
+  std::array<Received, 2> received;
+  const auto combine_args = [&](size_t i) {
+    CombineArgs args = CombineArgsOf(*b[i], rank.rank());
+    args.expert_out = received[i].x;
+    return args;
+  };
+  for (const Buffers* step : b) {
+    OCTET_RETURN_IF_GPU_ERROR(
+        hipMemsetAsync(step->y.as<void>(), 0xff, step->y.bytes(), rank.stream()));
+  }
+  if (form != Form::kSplit) {
+    for (size_t i : {0, 1}) {
+      OCTET_ASSIGN_OR_RETURN(received[i], ep_->Dispatch(rank, DispatchArgsOf(*b[i])));
+    }
+    for (size_t i : {0, 1}) {
+      OCTET_RETURN_IF_ERROR(ep_->Combine(rank, received[i].handle, combine_args(i)));
+    }
+    return absl::OkStatus();
+  }
+  std::array<DispatchHandle, 2> handles;
+  for (size_t i : {0, 1}) {
+    OCTET_ASSIGN_OR_RETURN(handles[i], ep_->DispatchSend(rank, DispatchArgsOf(*b[i])));
+  }
+  for (size_t i : {0, 1}) {
+    OCTET_ASSIGN_OR_RETURN(received[i], ep_->DispatchReceive(rank, handles[i]));
+  }
+  for (size_t i : {0, 1}) {
+    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handles[i], combine_args(i)));
+  }
+  for (size_t i : {0, 1}) {
+    OCTET_RETURN_IF_ERROR(ep_->CombineReceive(rank, handles[i], combine_args(i)));
+  }
+  return absl::OkStatus();
+}
+
+int EpHarness::RowsToCompare(const ReferenceReceived& want) const {
+  return config_.output == Output::kPackedExperts
+             ? want.expert_offsets.back()
+             : static_cast<int>(received_rows_[0].bytes() / RowBytes());
+}
+
 std::vector<int> EpHarness::NumRows(const StepInput& input) const {
   const std::vector<RankInput> views = input.views();
   std::vector<int> rows;
   for (int r = 0; r < node_->num_ranks(); ++r) {
-    rows.push_back(ReferenceDispatch(config_, views, r).expert_offsets.back());
+    rows.push_back(RowsToCompare(ReferenceDispatch(config_, views, r)));
   }
   return rows;
 }

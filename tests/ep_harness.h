@@ -2,7 +2,9 @@
 #ifndef OCTET_TESTS_EP_HARNESS_H_
 #define OCTET_TESTS_EP_HARNESS_H_
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/expert_parallel.h"
 #include "kernels/reference.h"
 #include "runtime/device_memory.h"
@@ -61,6 +64,11 @@ class EpHarness {
   absl::Status Steps(const std::vector<StepInput>& inputs,
                      const std::vector<Form>& forms = {Form::kFused});
 
+  // The same with an even number of steps, two of which are on their way at the same time: with
+  // kSplit, both are dispatched before the first is received, and so with their combines; otherwise
+  // both are dispatched before they are combined. Of all of them y is compared.
+  absl::Status StepsInPairs(const std::vector<StepInput>& inputs, const std::vector<Form>& forms);
+
   // Two dispatches of which only the first has tokens, and no combine. Rank `late` receives the
   // first long after the others have sent the second; what it then counts.
   absl::StatusOr<std::vector<int32_t>> CountsOfALateReceiver(int late);
@@ -69,6 +77,11 @@ class EpHarness {
   ExpertParallel& ep() { return *ep_; }
   // What peers write into.
   const SymmetricHeap& heap() const { return *heap_; }
+
+  // Compares y of what was last uploaded.
+  absl::Status CheckY(const StepInput& input, absl::Span<const uint16_t> bias = {});
+  // As it is on the GPU, [T][H].
+  absl::StatusOr<std::vector<uint16_t>> Y(int rank) const;
 
   // Copies the step's input to the GPUs. Step does it by itself.
   absl::Status Upload(const StepInput& input);
@@ -86,9 +99,19 @@ class EpHarness {
   absl::Status Upload(const StepInput& input, int rank, Buffers& b) const;
   absl::Status RunRank(Rank& rank, Form form, int num_rows, const Buffers& b);
   std::vector<int> NumRows(const StepInput& input) const;
+  // All steps in one Run, by body(rank, the rank's buffers of each step). Compares all y.
+  absl::Status InOneRun(
+      const std::vector<StepInput>& inputs,
+      const std::function<absl::Status(Rank&, const std::vector<const Buffers*>&)>& body);
+  absl::Status RunPair(Rank& rank, Form form, std::array<const Buffers*, 2> b);
   absl::Status KeepReceived(Rank& rank, int num_rows);
   absl::Status CheckReceived(const StepInput& input, int rank) const;
-  absl::Status CheckY(const StepInput& input, int rank, const Buffers& b) const;
+  absl::Status CheckRanges(const ReferenceReceived& want, const Received& got, int rank) const;
+  // Rows that there are; where they lie apart, all that there is memory for.
+  int RowsToCompare(const ReferenceReceived& want) const;
+  size_t RowBytes() const { return static_cast<size_t>(config_.hidden) * kElementBytes; }
+  absl::Status CheckY(const StepInput& input, int rank, const Buffers& b,
+                      absl::Span<const uint16_t> bias = {}) const;
 
   EpConfig config_;
   std::unique_ptr<Node> node_;

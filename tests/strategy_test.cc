@@ -27,6 +27,7 @@ struct Variant {
   Flags flags = Flags::kToken;
   CombineOrder combine_order = CombineOrder::kAuto;
   CombineMethod combine_method = CombineMethod::kAuto;
+  Output output = Output::kPackedExperts;
 };
 
 constexpr Variant kVariants[] = {
@@ -41,6 +42,11 @@ constexpr Variant kVariants[] = {
      CombineOrder::kPerRank, CombineMethod::kPull},
     {"HighThroughputFlatPull", Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken,
      CombineOrder::kFlat, CombineMethod::kPull},
+    {"LowLatency", Strategy::kLowLatency},
+    {"LowLatencyExpertMajor", Strategy::kLowLatency, Slots::kPrefix, Flags::kToken,
+     CombineOrder::kPerRank, CombineMethod::kPush, Output::kExpertMajor},
+    {"LowLatencyRankMajor", Strategy::kLowLatency, Slots::kPrefix, Flags::kToken,
+     CombineOrder::kFlat, CombineMethod::kPush, Output::kRankMajor},
 };
 
 #define EXPECT_OK(expr)                                      \
@@ -69,6 +75,7 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
     config.flags = GetParam().flags;
     config.combine_order = GetParam().combine_order;
     config.combine_method = GetParam().combine_method;
+    config.output = GetParam().output;
     return config;
   }
 

@@ -63,12 +63,14 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
   return chosen;
 }
 
-// Measures and prints row after row. A row that does not fit into memory is said and left out;
-// anything else that goes wrong ends the table. The first error comes back.
+// Measures and prints row after row. A row that does not fit into memory is said and left out, and
+// so is one that its strategy is not made for, among others; anything else that goes wrong ends the
+// table. The first error comes back; that a strategy is left out is one only if all are.
 absl::Status MeasureRows(Node& node, const PerfOptions& perf,
                          const std::vector<Contender*>& contenders, const Ceilings& ceilings,
                          std::vector<PerfRow>& rows) {
   absl::Status first_error;
+  absl::Status first_refusal;
   for (const RunOptions& options : perf.shapes) {
     for (Contender* const contender : contenders) {
       std::optional<Progress> progress(std::in_place);
@@ -85,13 +87,15 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
           row.status().code(),
           absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
                        options.workload.max_tokens, " tokens: ", row.status().message()));
-      if (first_error.ok()) first_error = error;
-      if (!absl::IsResourceExhausted(error)) return error;
+      const bool refused = absl::IsInvalidArgument(error) && contenders.size() > 1;
+      absl::Status& first = refused ? first_refusal : first_error;
+      if (first.ok()) first = error;
+      if (!refused && !absl::IsResourceExhausted(error)) return error;
       absl::PrintF("# %s\n", error.message());
       std::fflush(stdout);
     }
   }
-  return first_error;
+  return rows.empty() && first_error.ok() ? first_refusal : first_error;
 }
 
 int Run(const CommandLine& line) {

@@ -32,13 +32,14 @@ constexpr int64_t kBytesPerExpert = 16;
 
 constexpr size_t kGpuMemoryShare = 16;
 
-constexpr std::array<StrategyVariant, 6> kVariants = {{
+constexpr std::array<StrategyVariant, 7> kVariants = {{
     {Strategy::kAuto, Slots::kPrefix, Flags::kToken},
     {Strategy::kDirect, Slots::kPrefix, Flags::kToken},
     {Strategy::kDirect, Slots::kPrefix, Flags::kSource},
     {Strategy::kDirect, Slots::kAtomic, Flags::kToken},
     {Strategy::kDirect, Slots::kAtomic, Flags::kSource},
     {Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken},
+    {Strategy::kLowLatency, Slots::kPrefix, Flags::kToken},
 }};
 
 // Draws of one shape.
@@ -144,10 +145,9 @@ void AddFormats(Dice& dice, int hidden, int most_alignment, std::vector<std::str
 }
 
 // What a strategy without it takes.
-constexpr std::array<absl::string_view, 9> kPlainFormats = {
-    "--format=same",         "--scales=float32",     "--received=packed",
-    "--duplicates=fill",     "--expert_alignment=1", "--combine_order=flat",
-    "--combine_method=push", "--host_totals=false",  "--cached=false"};
+constexpr std::array<absl::string_view, 8> kPlainFormats = {
+    "--format=same",        "--scales=float32",      "--received=packed",   "--duplicates=fill",
+    "--expert_alignment=1", "--combine_method=push", "--host_totals=false", "--cached=false"};
 
 }  // namespace
 
@@ -176,17 +176,23 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
     add(name, value ? "true" : "false");
   };
 
+  const StrategyVariant& variant = dice.OneOf(StrategyVariants());
+  const bool low_latency = variant.strategy == Strategy::kLowLatency;
+
   add("ranks", num_ranks);
-  const int most_local = kMaxExperts / num_ranks;
+  const int most_local = (low_latency ? kMaxLowLatencyExperts : kMaxExperts) / num_ranks;
   const int num_local = dice.OneIn(2) ? dice.OneOf({1, 2, 8, 32}) : dice.LogUniform(1, most_local);
   const int num_experts = add("experts", num_ranks * std::min(num_local, most_local));
   const int most_topk = std::min(kMaxTopk, num_experts);
   const int topk = add("topk", std::min(most_topk, dice.OneIn(2) ? dice.OneOf({1, 2, 4, 6, 8})
                                                                  : dice.Uniform(1, most_topk)));
+  const int most_hidden = low_latency ? kMaxLowLatencyHidden : kMaxHidden;
   const int hidden = add("hidden", dice.OneIn(4) ? dice.OneOf({2048, 2880, 4096, 6144, 7168})
-                                                 : 8 * dice.LogUniform(1, kMaxHidden / 8));
-  const int max_tokens = add(
-      "max_tokens", dice.LogUniform(1, MostTokens(limits, num_ranks, num_experts, topk, hidden)));
+                                                 : 8 * dice.LogUniform(1, most_hidden / 8));
+  const int max_tokens =
+      add("max_tokens",
+          dice.LogUniform(1, std::min(MostTokens(limits, num_ranks, num_experts, topk, hidden),
+                                      low_latency ? kMaxLowLatencyTokens : kMaxTokensPerRank)));
   // Without numbers they are drawn from the shape's seed, from 1 to one less than the most.
   const std::string tokens = absl::StrJoin(DrawTokens(dice, num_ranks, max_tokens), ",");
   add("tokens", max_tokens > 1 && dice.OneIn(8) ? "" : tokens);
@@ -196,7 +202,6 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   add("expert", ExpertKindName(dice.OneIn(2) ? ExpertKind::kId : ExpertKind::kRank));
   add_switch("fuse_expert", dice.OneIn(2));
 
-  const StrategyVariant& variant = dice.OneOf(StrategyVariants());
   add("strategy", StrategyName(variant.strategy));
   add("slots", SlotsName(variant.slots));
   add("flags", FlagsName(variant.flags));
@@ -216,6 +221,10 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
                flags);
   } else {
     for (const absl::string_view flag : kPlainFormats) flags.emplace_back(flag);
+    // direct adds in one order.
+    add("combine_order",
+        CombineOrderName(low_latency ? static_cast<CombineOrder>(dice.Uniform(0, 2))
+                                     : CombineOrder::kFlat));
   }
   add("row_parts", dice.OneIn(2) ? 0 : dice.LogUniform(1, kMaxRowParts));
   add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));

@@ -33,7 +33,8 @@ ABSL_FLAG(int32_t, max_tokens, 256, "M: the most tokens of a rank");
 ABSL_FLAG(std::string, tokens, "",
           "N: tokens of every rank, or N,N,...: of each; empty: drawn from 1 to M-1 for each rank");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp16");
-ABSL_FLAG(std::string, strategy, "auto", "direct, high_throughput, or auto: chosen by shape");
+ABSL_FLAG(std::string, strategy, "auto",
+          "direct, high_throughput, low_latency, or auto: chosen\nby shape");
 ABSL_FLAG(
     std::string, routing, "uniform",
     "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"

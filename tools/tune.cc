@@ -94,7 +94,7 @@ std::vector<Tuning> OtherRowParts(const Tuning& from, const TuneLimits& /*limits
 }
 
 using Axis = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
-constexpr std::array<Axis, 4> kDirectAxes = {
+constexpr std::array<Axis, 4> kSidesAxes = {
     OtherBlocks, OtherShares<&Tuning::send_blocks, &Tuning::blocks>, OtherWaves, OtherRowParts};
 constexpr std::array<Axis, 4> kHighThroughputAxes = {
     OtherBlocks, OtherWaves, OtherShares<&Tuning::send_waves, &Tuning::waves_per_block>,
@@ -105,7 +105,8 @@ absl::Span<const Axis> AxesOf(Strategy strategy) {
     case Strategy::kAuto:
       break;
     case Strategy::kDirect:
-      return kDirectAxes;
+    case Strategy::kLowLatency:
+      return kSidesAxes;
     case Strategy::kHighThroughput:
       return kHighThroughputAxes;
   }

@@ -54,7 +54,7 @@ __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, En
   return came != 0;
 }
 
-// Whether the buffers of the call before may be written again: every peer has given its credit.
+// Whether the buffers of an earlier call may be written again: every peer has given its credit.
 // One lane of the block's last wave looks at each peer's, as early as possible (the constructor);
 // the others go on meanwhile.
 class Credits {
@@ -66,16 +66,16 @@ class Credits {
         credit_(FlagOf(c.peers.base[c.peers.rank], credits, peer_)),
         seen_(mine_ ? LoadRelaxed<Scope::kSystem>(credit_) : 0) {}
 
-  // Waits for those of call `epoch` - 1. Whether all came is known to the block in `*granted`
+  // Waits for those of call `epoch`. Whether all came is known to the block in `*granted`
   // (shared memory) after its next barrier.
   template <typename Enum>
   __device__ void Await(const CallParams& c, uint64_t epoch, Enum where, int32_t* granted) const {
     if (!mine_) return;
     bool given = true;
-    if (seen_ >= epoch - 1) {
+    if (seen_ >= epoch) {
       AcquirePolled<Scope::kSystem>(credit_);
     } else {
-      given = WaitEpoch(c.failure, credit_, epoch - 1, MakeSite(where, peer_, 0));
+      given = WaitEpoch(c.failure, credit_, epoch, MakeSite(where, peer_, 0));
     }
     const bool all = Ballot(!given) == 0;
     if (Lane() == 0) *granted = all ? 1 : 0;

@@ -44,6 +44,29 @@ __device__ __forceinline__ void WaveCopyRow(Vec16* dst, const Vec16* src, RowPar
   WaveTransformRow(dst, src, part, [](const Vec16& v) { return v; });
 }
 
+// Copies the part of one row to several places, `to(i)` for i of [0, n). Called by all lanes of a
+// wave with the same arguments; `to` may shuffle. kUnroll: loads that a lane has in flight.
+template <int kUnroll, typename To>
+__device__ __forceinline__ void WaveCopyRowToMany(const Vec16* src, RowPart part, int n, To to) {
+  const int step = kWaveSize;
+  for (int chunk = part.begin; chunk < part.end; chunk += kUnroll * step) {
+    const int first = chunk + Lane();
+    Vec16 v[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * step < part.end) v[u] = LoadStream(src + first + u * step);
+    }
+#pragma unroll 1
+    for (int i = 0; i < n; ++i) {
+      Vec16* dst = to(i);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        if (first + u * step < part.end) StoreStream(dst + first + u * step, v[u]);
+      }
+    }
+  }
+}
+
 }  // namespace octet::device
 
 #endif  // OCTET_KERNELS_DEVICE_ROW_COPY_H_

@@ -1,4 +1,4 @@
-// Prefix sums by one wave.
+// Prefix sums by one wave, and by a block.
 #ifndef OCTET_KERNELS_DEVICE_WAVE_SCAN_H_
 #define OCTET_KERNELS_DEVICE_WAVE_SCAN_H_
 
@@ -8,6 +8,18 @@
 
 namespace octet::device {
 
+// Of a block, on any platform.
+inline constexpr int kMaxWaves = 1024 / kMinWaveSize;
+
+// The sum of the values of this lane and those below.
+__device__ __forceinline__ int32_t WaveInclusiveSum(int32_t value) {
+  for (int delta = 1; delta < kWaveSize; delta *= 2) {
+    const int32_t below = ShuffleUp(value, delta);
+    if (Lane() >= delta) value += below;
+  }
+  return value;
+}
+
 // values[i] = sum of values[0 .. i-1], in place, by all lanes of one wave; returns the total to all
 // of them. `values` is shared or global memory that only this wave touches meanwhile.
 __device__ inline int32_t WaveExclusiveScan(int32_t* values, int n) {
@@ -15,15 +27,34 @@ __device__ inline int32_t WaveExclusiveScan(int32_t* values, int n) {
   for (int first = 0; first < n; first += kWaveSize) {
     const int i = first + Lane();
     const int32_t own = i < n ? values[i] : 0;
-    int32_t inclusive = own;
-    for (int delta = 1; delta < kWaveSize; delta *= 2) {
-      const int32_t below = ShuffleUp(inclusive, delta);
-      if (Lane() >= delta) inclusive += below;
-    }
+    const int32_t inclusive = WaveInclusiveSum(own);
     if (i < n) values[i] = carry + inclusive - own;
     carry += Shuffle(inclusive, kWaveSize - 1);
   }
   SyncWave();
+  return carry;
+}
+
+// The same by a block, of shared memory; returns the total to all threads. A barrier of the block
+// must come before it, and is its last step.
+__device__ inline int32_t BlockExclusiveScan(int32_t* values, int n) {
+  __shared__ int32_t wave_sum[kMaxWaves];
+  const int waves = static_cast<int>(blockDim.x) / kWaveSize;
+  int32_t carry = 0;
+  for (int first = 0; first < n; first += static_cast<int>(blockDim.x)) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    const int32_t own = i < n ? values[i] : 0;
+    const int32_t inclusive = WaveInclusiveSum(own);
+    if (Lane() == kWaveSize - 1) wave_sum[Wave()] = inclusive;
+    __syncthreads();
+    int32_t before = carry;
+    for (int w = 0; w < waves; ++w) {
+      if (w < Wave()) before += wave_sum[w];
+      carry += wave_sum[w];
+    }
+    if (i < n) values[i] = before + inclusive - own;
+    __syncthreads();
+  }
   return carry;
 }
 

@@ -90,7 +90,7 @@ __device__ void Send(const CombineParams& p) {
     ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
   }
   const uint64_t credit_start = trace.Start();
-  credits.Await(c, epoch, Site::kCombineCredit, &granted);
+  credits.Await(c, epoch - 1, Site::kCombineCredit, &granted);
   __syncthreads();
   trace.Stop(credit_start, static_cast<uint32_t>(Tag::kCombineCredit), device::kNoPeer);
   if (granted != 0) {

@@ -77,18 +77,7 @@ absl::Status Direct::ChooseShape() {
   OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(fp16, traced(), shape(), &combine_blocks));
   const int per_unit = std::min(dispatch_blocks, combine_blocks);
   OCTET_RETURN_IF_ERROR(ChooseBlocks(per_unit, per_unit));
-  Tuning& tuning = this->tuning();
-  if (tuning.blocks < 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "blocks is ", tuning.blocks, "; it must be at least 2: one that sends, one that receives"));
-  }
-  if (tuning.send_blocks == 0) tuning.send_blocks = tuning.blocks / 2;
-  if (tuning.send_blocks >= tuning.blocks) {
-    return absl::InvalidArgumentError(absl::StrCat("send_blocks is ", tuning.send_blocks,
-                                                   "; it must be less than blocks, which is ",
-                                                   tuning.blocks));
-  }
-  return absl::OkStatus();
+  return ChooseSendBlocks();
 }
 
 absl::Status Direct::InitRank(Rank& rank) {
@@ -193,9 +182,7 @@ CommonParams Direct::Common(Rank& rank, Phases phases) const {
   static_cast<CallParams&>(common) = ParamsOf(rank);
   common.layout = layout_;
   common.state = StateOn<State>(rank.rank());
-  common.send_blocks = phases == Phases::kBoth   ? config().tuning.send_blocks
-                       : phases == Phases::kSend ? shape().blocks
-                                                 : 0;
+  common.send_blocks = SendBlocks(phases);
   common.source_flags = config().flags == Flags::kSource;
   return common;
 }

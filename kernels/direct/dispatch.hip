@@ -226,7 +226,7 @@ __device__ void SendRows(const DispatchParams& p, const SendShared& s,
     if (first == begin) {
       trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
       credit_start = trace.Start();
-      credits.Await(p.common, epoch, Site::kDispatchCredit, &granted);
+      credits.Await(p.common, epoch - 1, Site::kDispatchCredit, &granted);
     }
     __syncthreads();
     if (first == begin) {

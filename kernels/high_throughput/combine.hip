@@ -38,7 +38,10 @@
 namespace octet::high_throughput {
 namespace {
 
+using device::BitsBelow;
+using device::Destinations;
 using device::Lane;
+using device::NthBit;
 using device::Scope;
 using device::Shuffle;
 using device::Vec16;
@@ -163,7 +166,7 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token, 
   const int flat = token * layout.topk;
   Route route = {-1, 0, 0, 0};
   if (Lane() < layout.topk) route = c.kept.routes[flat + Lane()];
-  const Destinations from(layout, route.expert);
+  const Destinations from = DestinationsOf(layout, route.expert);
   const uint32_t present = kPerRank<kRows>
                                ? BitsBelow(__popc(from.ranks))
                                : static_cast<uint32_t>(device::Ballot(route.expert >= 0));

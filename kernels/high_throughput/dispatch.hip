@@ -30,8 +30,10 @@
 namespace octet::high_throughput {
 namespace {
 
+using device::Destinations;
 using device::Lane;
 using device::LoadRelaxed;
+using device::NthBit;
 using device::Scope;
 using device::Shuffle;
 using device::StoreRelaxed;
@@ -76,30 +78,7 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
   return ok;
 }
 
-// Copies one row to several places, `to(i)` for i of [0, n). Called by all lanes of a wave with the
-// same arguments; `to` may shuffle.
-template <typename To>
-__device__ __forceinline__ void WaveCopyRowToMany(const Vec16* src, int vecs, int n, To to) {
-  const int step = device::kWaveSize;
-  for (int chunk = 0; chunk < vecs; chunk += kRowUnroll * step) {
-    const int first = chunk + Lane();
-    Vec16 v[kRowUnroll];
-#pragma unroll
-    for (int u = 0; u < kRowUnroll; ++u) {
-      if (first + u * step < vecs) v[u] = device::LoadStream(src + first + u * step);
-    }
-#pragma unroll 1
-    for (int i = 0; i < n; ++i) {
-      Vec16* dst = to(i);
-#pragma unroll
-      for (int u = 0; u < kRowUnroll; ++u) {
-        if (first + u * step < vecs) device::StoreStream(dst + first + u * step, v[u]);
-      }
-    }
-  }
-}
-
-// The same for the 4-byte words of scales.
+// 4-byte words of scales to several places, as device::WaveCopyRowToMany.
 template <typename To>
 __device__ __forceinline__ void WaveCopyWordsToMany(const uint32_t* src, int words, int n, To to) {
   for (int i = 0; i < n; ++i) {
@@ -115,7 +94,7 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
   const Layout& layout = c.layout;
   const uint64_t start = trace.Start();
   const Route route = FinishRoute(p, s, epoch, token);
-  const Destinations to(layout, route.expert);
+  const Destinations to = DestinationsOf(layout, route.expert);
   int place = route.row;
   if (to.rank >= 0) {
     if (layout.token_major) place = s.first_slots()[to.rank] + route.slot;
@@ -128,12 +107,13 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
     if (to.index() == 0) packet->combine_slot = to.slot();
   }
   const int copies = __popc(to.firsts);
-  WaveCopyRowToMany(static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs,
-                    layout.row_vecs, copies, [&](int i) {
-                      const int lane = NthBit(to.firsts, i);
-                      char* base = c.peers.base[Shuffle(to.rank, lane)];
-                      return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(place, lane)));
-                    });
+  device::WaveCopyRowToMany<kRowUnroll>(
+      static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs,
+      {0, layout.row_vecs}, copies, [&](int i) {
+        const int lane = NthBit(to.firsts, i);
+        char* base = c.peers.base[Shuffle(to.rank, lane)];
+        return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(place, lane)));
+      });
   if (layout.scale_words > 0) {
     WaveCopyWordsToMany(p.x_scales + static_cast<size_t>(token) * layout.scale_words,
                         layout.scale_words, copies, [&](int i) {
@@ -156,25 +136,6 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
                                  device::PackEpochCount(epoch, static_cast<uint32_t>(n)));
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
-}
-
-// Waits for a packet; the number of its choices, 0 if it did not come.
-__device__ int AwaitPacket(const CommonParams& c, uint64_t epoch, const Packet* packet, int source,
-                           int slot) {
-  int choices = 0;
-  if (Lane() == 0) {
-    uint64_t start = 0;
-    const bool came =
-        device::WaitUntil(c.failure, &packet->flag,
-                          MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)),
-                          device::PackEpochCount(epoch, 0), &start,
-                          [epoch](uint64_t word) { return device::EpochOf(word) >= epoch; });
-    if (came) {
-      choices = static_cast<int>(device::CountOf(LoadRelaxed<Scope::kSystem>(&packet->flag)));
-    }
-  }
-  device::SyncWave();
-  return Shuffle(choices, 0);
 }
 
 // What the caller learns about a token's rows: `mine` is this lane's choice of `choices`, `place`
@@ -216,7 +177,9 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   char* base = c.peers.base[c.peers.rank];
   const Packet* packet = layout.PacketOf(base + layout.packets, source, slot);
   uint64_t start = trace.Start();
-  const int choices = AwaitPacket(c, epoch, packet, source, slot);
+  const int choices =
+      device::WaveAwaitPacket(c.failure, packet, epoch,
+                              MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)));
   trace.Stop(start, static_cast<uint32_t>(Tag::kWait), static_cast<uint32_t>(source));
   if (choices == 0) return false;
   start = trace.Start();
@@ -230,10 +193,11 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   }
   const int place = layout.token_major ? s.sources()[source] + slot : Shuffle(mine.row, 0);
   if (!layout.token_major && choices > 1) {
-    WaveCopyRowToMany(reinterpret_cast<const Vec16*>(layout.Row(base, place)), layout.row_vecs,
-                      choices - 1, [&](int i) {
-                        return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(mine.row, i + 1)));
-                      });
+    device::WaveCopyRowToMany<kRowUnroll>(
+        reinterpret_cast<const Vec16*>(layout.Row(base, place)), {0, layout.row_vecs}, choices - 1,
+        [&](int i) {
+          return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(mine.row, i + 1)));
+        });
     if (layout.scale_words > 0) {
       WaveCopyWordsToMany(layout.Scales(base, place), layout.scale_words, choices - 1,
                           [&](int i) { return layout.Scales(base, Shuffle(mine.row, i + 1)); });

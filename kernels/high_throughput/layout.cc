@@ -36,8 +36,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   const bool per_rank = config.combine_order == CombineOrder::kPerRank;
   layout.combine_slots = per_rank ? std::min(config.topk, num_ranks) : config.topk;
   layout.combine_parts = config.tuning.row_parts;
-  layout.packet_bytes = static_cast<int>(AlignUp(
-      sizeof(Packet) + static_cast<size_t>(layout.max_choices) * sizeof(Choice), kLineBytes));
+  layout.packet_bytes = device::PacketBytes(layout.max_choices);
   layout.expert_alignment = config.expert_alignment;
   layout.token_major = config.rows_once();
   layout.pull = config.combine_method == CombineMethod::kPull;

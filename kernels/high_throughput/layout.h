@@ -27,6 +27,7 @@
 #include <cstdint>
 
 #include "kernels/device/rank_flags.h"
+#include "kernels/device/token_packet.h"
 #include "runtime/device/call_epoch.h"
 #include "runtime/device/grid_barrier.h"
 #include "runtime/device/peers.h"
@@ -37,43 +38,12 @@ struct EpConfig;
 
 namespace octet::high_throughput {
 
-// One choice of a token on the rank that receives it.
-struct Choice {
-  int32_t row;      // in expert order
-  float weight;     // 1 if the sender has none
-  uint32_t origin;  // token, k and local expert: PackOrigin
-};
-
-// A token's way to one rank: a flag that is released last, then its choices there by ascending k.
-// Takes Layout::packet_bytes.
-struct alignas(kVecBytes) Packet {
-  uint64_t flag;         // epoch and number of choices
-  int32_t combine_slot;  // of the token's rows on their way home, with CombineOrder::kPerRank
-  uint32_t unused;
-
-  __host__ __device__ Choice* choices() { return reinterpret_cast<Choice*>(this + 1); }
-  __host__ __device__ const Choice* choices() const {
-    return reinterpret_cast<const Choice*>(this + 1);
-  }
-};
-
-inline constexpr int kTokenBits = 16;
-inline constexpr int kTopkBits = 5;
-inline constexpr int kLocalExpertBits = 11;
-
-__host__ __device__ inline uint32_t PackOrigin(int token, int k, int local_expert) {
-  return static_cast<uint32_t>(token) | static_cast<uint32_t>(k) << kTokenBits |
-         static_cast<uint32_t>(local_expert) << (kTokenBits + kTopkBits);
-}
-__host__ __device__ inline int TokenOf(uint32_t origin) {
-  return static_cast<int>(origin & ((1U << kTokenBits) - 1));
-}
-__host__ __device__ inline int TopkOf(uint32_t origin) {
-  return static_cast<int>((origin >> kTokenBits) & ((1U << kTopkBits) - 1));
-}
-__host__ __device__ inline int LocalExpertOf(uint32_t origin) {
-  return static_cast<int>(origin >> (kTokenBits + kTopkBits));
-}
+using device::Choice;
+using device::LocalExpertOf;
+using device::Packet;
+using device::PackOrigin;
+using device::TokenOf;
+using device::TopkOf;
 
 // Where one of this rank's choices goes.
 struct alignas(kVecBytes) Route {

@@ -62,6 +62,9 @@ std::vector<std::unique_ptr<Contender>> MakeContenders(Node& node) {
   contenders.push_back(std::make_unique<StrategyContender>(
       node, Strategy::kHighThroughput,
       "a token once to each rank, straight to its place; for thousands of tokens"));
+  contenders.push_back(std::make_unique<StrategyContender>(
+      node, Strategy::kLowLatency,
+      "a token once to each rank, nothing worked out before; for up to hundreds of tokens"));
   contenders.push_back(std::make_unique<MemcpyContender>(node));
   if (std::unique_ptr<Contender> nccl = MakeNcclContender(node)) {
     contenders.push_back(std::move(nccl));

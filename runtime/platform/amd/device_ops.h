@@ -201,6 +201,12 @@ __device__ __forceinline__ void SyncWave() {
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
+// A barrier of the block does not wait for its waves' stores, and a release waits for those of its
+// own wave only.
+__device__ __forceinline__ void SyncBlockStores() {
+  asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+  __syncthreads();
+}
 template <typename T>
 __device__ __forceinline__ T Shuffle(T v, int lane) {
   return internal::Permute(v, lane);

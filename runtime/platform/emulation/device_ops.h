@@ -131,6 +131,9 @@ __device__ inline void AcquirePolled(const T* /*p*/) {
 __device__ inline void SyncWave(internal::Location where = internal::Location::current()) {
   emulation::SyncWave(where);
 }
+__device__ inline void SyncBlockStores(internal::Location where = internal::Location::current()) {
+  __syncthreads(where);
+}
 template <typename T>
 __device__ inline T Shuffle(T v, int lane,
                             internal::Location where = internal::Location::current()) {

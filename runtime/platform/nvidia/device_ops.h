@@ -21,6 +21,8 @@
 //                        here, by a fence or by an acquiring load of the flag.
 //
 //   SyncWave()           all lanes of the wave arrive; orders their memory accesses among them.
+//   SyncBlockStores()    __syncthreads() after which a release by one thread covers what all threads
+//                        of the block have stored, to peers, too.
 //   Shuffle*, Ballot     all lanes of the wave take part. Values of 4 or 8 bytes.
 //
 //   Vec16                16 bytes, the unit of every row copy; rows are 16-byte aligned.
@@ -131,6 +133,7 @@ __device__ __forceinline__ void AcquirePolled(const T* p) {
 // ---- waves
 
 __device__ __forceinline__ void SyncWave() { __syncwarp(); }
+__device__ __forceinline__ void SyncBlockStores() { __syncthreads(); }
 template <typename T>
 __device__ __forceinline__ T Shuffle(T v, int lane) {
   return __shfl_sync(internal::kAllLanes, v, lane);

@@ -1,0 +1,288 @@
+// low_latency combine: what the experts of one rank made of a token crosses the link once.
+//
+//   this rank                                             origin o of a token
+//   ---------                                             -------------------
+//   expert_out, kept packets ── a block for a batch of ─► combine_rows[token][slot][H]
+//     tokens: p = Σ weight · y over the experts here      combine_flags[token][slot]
+//
+//   combine_rows, combine_flags ── waves that share ────► y [T][H] = Σ p over ranks (+ bias)
+//                                  a token
+//
+// Order `per_rank`: Σ in float32 over k ascending, rounded to the dtype; the origin adds the ranks'
+// sums in float32, ascending, then the bias, and rounds. The weights have come with the dispatch.
+// Order `flat`: each choice's row crosses as it is, to the slot of its k, and the origin weighs and
+// adds them in ascending k.
+//
+// Send. A thread has a column of 16 bytes and runs through all rows of the batch, the next ones
+// loaded ahead; nothing stops it between tokens. Then one release by the block, and all flags of
+// the batch. Tokens are dealt to the blocks one by one, source by source in turn, so that all links
+// are in use at all times.
+// Receive. Waves share a token according to how many there are of both, wait for the token's flags
+// and sum.
+//
+// Both run side by side in one grid, in blocks of their own, or in two launches one after the
+// other, between which another combine may be sent.
+#include <hip/hip_runtime.h>
+
+#include "device_ops.h"
+#include "kernels/device/interleaved_walk.h"
+#include "kernels/device/row_codec.h"
+#include "kernels/device/row_sum.h"
+#include "kernels/device/token_packet_device.h"
+#include "kernels/device/wave_scan.h"
+#include "kernels/low_latency/kernels.h"
+#include "kernels/low_latency/phase.h"
+#include "runtime/device/call_epoch_device.h"
+#include "runtime/device/tracer.h"
+#include "runtime/device/wait.h"
+
+namespace octet::low_latency {
+namespace {
+
+using device::Destinations;
+using device::Lane;
+using device::Scope;
+using device::Shuffle;
+using device::StoreRelaxed;
+using device::Vec16;
+using device::Wave;
+
+// Tokens whose rows a block sends before it sets their flags, and rows that this may be.
+constexpr int kBatchTokens = 8;
+constexpr int kMaxChoices = 32;
+constexpr int kBatchRows = kBatchTokens * kMaxChoices;
+
+// Rows that a sending thread has in flight, and a receiving one for each token.
+constexpr int kRowsAhead = 4;
+constexpr int kRowsInFlight = 8;
+
+// The rows of a batch, in the order in which they are added up. In shared memory.
+struct Batch {
+  const Vec16* from[kBatchRows];
+  Vec16* to[kBatchRows];       // where the sum goes to of which this is the last row, or nullptr
+  uint64_t* flag[kBatchRows];  // beside it
+  float weight[kBatchRows];
+  float scale[kBatchRows];  // expert_scale; only if there is one
+};
+
+// Lists the rows of items first, first + step, ... of the walk, at most kBatchTokens. Returns their
+// number to all threads; a barrier of the block must follow.
+template <bool kPerRank>
+__device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& walk, int items,
+                         uint64_t epoch, int first, int step, Batch& batch) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  // Every wave looks at all tokens of the batch, a lane at each, and lists the rows of some.
+  device::InterleavedWalk::Item mine = {0, 0};
+  int choices = 0;
+  const int item = first + Lane() * step;
+  if (Lane() < kBatchTokens && item < items) {
+    mine = walk.At(item, layout.num_ranks, c.peers.rank);
+    choices =
+        static_cast<int>(device::CountOf(layout.KeptPacket(c.kept, mine.source, mine.index)->flag));
+  }
+  const int end = device::WaveInclusiveSum(choices);
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  for (int t = Wave(); t < kBatchTokens; t += waves) {
+    const int source = Shuffle(mine.source, t);
+    const int packet_slot = Shuffle(mine.index, t);
+    const int n = Shuffle(choices, t);
+    const int row = Shuffle(end, t) - n + Lane();
+    if (Lane() >= n) continue;
+    const Packet* packet = layout.KeptPacket(c.kept, source, packet_slot);
+    const Choice choice = packet->choices()[Lane()];
+    const int token = TokenOf(choice.origin);
+    const int slot = kPerRank ? packet->combine_slot : TopkOf(choice.origin);
+    char* base = c.peers.base[source];
+    const bool last = !kPerRank || Lane() == n - 1;
+    batch.from[row] = static_cast<const Vec16*>(p.expert_out) +
+                      static_cast<size_t>(choice.row) * layout.combine_vecs;
+    batch.to[row] =
+        last ? reinterpret_cast<Vec16*>(layout.CombineRow(base, epoch, token, slot)) : nullptr;
+    batch.flag[row] = layout.CombineFlag(base, epoch, token, slot);
+    batch.weight[row] = choice.weight;
+    if (p.expert_scale != nullptr) {
+      batch.scale[row] = p.expert_scale[LocalExpertOf(choice.origin)];
+    }
+  }
+  return Shuffle(end, device::kWaveSize - 1);
+}
+
+// Each thread runs through all rows of the batch with its columns.
+template <typename Codec, bool kPerRank>
+__device__ void SendRows(const CombineParams& p, const Batch& batch, int rows) {
+  const bool scaled = p.expert_scale != nullptr;
+  const int vecs = p.common.layout.combine_vecs;
+  for (int column = threadIdx.x; column < vecs; column += blockDim.x) {
+    float sum[device::kElementsPerVec] = {};
+    Vec16 ahead[kRowsAhead];
+#pragma unroll
+    for (int u = 0; u < kRowsAhead; ++u) {
+      if (u < rows) ahead[u] = device::LoadStream(batch.from[u] + column);
+    }
+#pragma unroll 1
+    for (int row = 0; row < rows; row += kRowsAhead) {
+#pragma unroll
+      for (int u = 0; u < kRowsAhead; ++u) {
+        const int i = row + u;
+        if (i >= rows) break;
+        Vec16 v = ahead[u];
+        if (i + kRowsAhead < rows) {
+          ahead[u] = device::LoadStream(batch.from[i + kRowsAhead] + column);
+        }
+        if (scaled) v = device::Scale<Codec>(v, batch.scale[i]);
+        Vec16* to = batch.to[i];
+        if constexpr (kPerRank) {
+          device::Accumulate<Codec>(sum, v, batch.weight[i]);
+          if (to == nullptr) continue;
+          v = device::Round<Codec>(sum);
+#pragma unroll
+          for (float& element : sum) element = 0.0F;
+        }
+        device::StoreStream(to + column, v);
+      }
+    }
+  }
+}
+
+template <typename Codec, bool kPerRank, typename Trace>
+__device__ void Send(const CombineParams& p, const Role& role) {
+  __shared__ Batch batch;
+  __shared__ device::InterleavedWalk walk;
+  __shared__ int32_t granted;
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const Trace trace(c.trace);
+  const device::Credits credits(c, layout.combine_credits);
+  walk.Init(c.kept.received, layout.num_ranks);
+  const uint64_t epoch =
+      device::BeginCall(&c.state->combine_send, static_cast<uint32_t>(role.count));
+  // By the block with the fewest tokens.
+  if (role.index == role.count - 1) {
+    device::GiveCredits(c, layout.combine_credits, Received(c, epoch, c.state->combine_receive));
+  }
+  credits.Await(c, CallBefore(epoch), Site::kCombineCredit, &granted);
+  const int items = walk.Total(layout.num_ranks);
+  for (int first = role.index; first < items; first += kBatchTokens * role.count) {
+    const uint64_t start = trace.Start();
+    const int rows = ListBatch<kPerRank>(p, walk, items, epoch, first, role.count, batch);
+    __syncthreads();
+    if (granted == 0) return;
+    SendRows<Codec, kPerRank>(p, batch, rows);
+    device::SyncBlockStores();
+    for (int row = threadIdx.x; row < rows; row += blockDim.x) {
+      if (batch.to[row] == nullptr) continue;
+      device::FenceRelease<Scope::kSystem>();
+      StoreRelaxed<Scope::kSystem>(batch.flag[row], epoch);
+    }
+    trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(rows));
+    __syncthreads();
+  }
+}
+
+// Waits for all rows of a token, of which there are those in `present`. False if some did not come.
+// `last`: the rank whose row was missing last; as it was if none was.
+template <bool kPerRank>
+__device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token, uint32_t* present,
+                          uint32_t* last) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const int32_t id = Lane() < layout.topk ? p.topk_idx[token * layout.topk + Lane()] : -1;
+  const Destinations from(layout.IsExpert(id) ? layout.RankOf(id) : -1, layout.num_ranks);
+  *present = kPerRank ? device::BitsBelow(__popc(from.ranks))
+                      : static_cast<uint32_t>(device::Ballot(from.rank >= 0));
+  const bool waits = Lane() < kMaxChoices && ((*present >> Lane()) & 1) != 0;
+  const int peer = kPerRank && waits ? device::NthBit(from.ranks, Lane()) : from.rank;
+  const uint64_t* flag =
+      waits ? layout.CombineFlag(c.peers.base[c.peers.rank], epoch, token, Lane()) : nullptr;
+  int last_lane = -1;
+  const bool came = device::WaveWaitEpochs(
+      c.failure, flag, epoch, MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)),
+      &last_lane);
+  if (last_lane >= 0) *last = static_cast<uint32_t>(Shuffle(peer, last_lane));
+  return came;
+}
+
+template <typename Codec, bool kPerRank, typename Trace>
+__device__ void Receive(const CombineParams& p, const Role& role) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const Trace trace(c.trace);
+  const uint64_t epoch =
+      device::BeginCall(&c.state->combine_receive, static_cast<uint32_t>(role.count));
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  const int num_waves = role.count * waves;
+  // With more waves than tokens, several waves share one: `shares` of them.
+  const int most_shares = (layout.combine_vecs + device::kWaveSize - 1) / device::kWaveSize;
+  int shares = p.num_tokens > 0 ? num_waves / p.num_tokens : 1;
+  shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
+  // Those of a token are neighbours, in one block if that has so many.
+  const int first = role.index * waves + Wave();
+  for (int i = first; i < p.num_tokens * shares; i += num_waves) {
+    const int token = i / shares;
+    const int share = i - token * shares;
+    uint64_t start = trace.Start();
+    uint32_t present = 0;
+    uint32_t last = device::kNoPeer;
+    const bool came = AwaitRows<kPerRank>(p, epoch, token, &present, &last);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
+    if (!came) return;
+    start = trace.Start();
+    const auto* rows = reinterpret_cast<const Vec16*>(
+        layout.CombineRow(c.peers.base[c.peers.rank], epoch, token, 0));
+    const float* weights =
+        kPerRank || p.topk_weights == nullptr ? nullptr : p.topk_weights + token * layout.topk;
+    device::SumRows<Codec, 1, kRowsInFlight>(
+        static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.combine_vecs,
+        layout.combine_slots, present,
+        [&](int slot) { return rows + static_cast<size_t>(slot) * layout.combine_vecs; },
+        [&](int slot) { return weights != nullptr ? weights[slot] : 1.0F; },
+        static_cast<const Vec16*>(p.bias), share * device::kWaveSize, layout.combine_vecs,
+        shares * device::kWaveSize);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
+  }
+}
+
+template <typename Codec, bool kPerRank, typename Trace>
+__global__ void __launch_bounds__(kMaxThreads, 2) Combine(const CombineParams p) {
+  const Role role = RoleOf(p.common);
+  if (role.sends) {
+    Send<Codec, kPerRank, Trace>(p, role);
+  } else {
+    Receive<Codec, kPerRank, Trace>(p, role);
+  }
+}
+
+using Kernel = void (*)(CombineParams);
+
+template <typename Codec, typename Trace>
+Kernel PickOrder(bool per_rank) {
+  return per_rank ? Combine<Codec, true, Trace> : Combine<Codec, false, Trace>;
+}
+
+Kernel PickKernel(const CombineVariant& variant) {
+  if (variant.fp16) {
+    return variant.traced ? PickOrder<device::Fp16Codec, device::Tracer>(variant.per_rank)
+                          : PickOrder<device::Fp16Codec, device::NoTracer>(variant.per_rank);
+  }
+  return variant.traced ? PickOrder<device::Bf16Codec, device::Tracer>(variant.per_rank)
+                        : PickOrder<device::Bf16Codec, device::NoTracer>(variant.per_rank);
+}
+
+}  // namespace
+
+hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
+                         const LaunchShape& shape, hipStream_t stream) {
+  CombineParams p = params;
+  void* args[] = {&p};
+  return hipLaunchCooperativeKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
+                                    dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
+}
+
+hipError_t CombineBlocksPerUnit(const CombineVariant& variant, const LaunchShape& shape,
+                                int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(variant), shape.threads,
+                                                      0);
+}
+
+}  // namespace octet::low_latency

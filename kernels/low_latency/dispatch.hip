@@ -1,0 +1,465 @@
+// low_latency dispatch: a token goes once to each of its ranks, as soon as possible; everything
+// that has to be known beforehand is worked out while its row is on its way from memory.
+//
+//   this rank                                         destination d
+//   ---------                                         -------------
+//   topk_idx [T][K] ── counted by one block ────────► counts[me][L + 1]  (epoch and count, one
+//   word) x [T] ── a block for each token: row loaded once, rows[me][slot]     16-byte stores
+//            stored to each of its ranks ───────────► packets[me][slot]  choices, then the flag
+//
+//   counts[R][L + 1] ── every receiving block ──────► first row of each (expert, source)
+//   packets, rows ── some waves for each token ─────► recv_x[row] of each of its choices, sources,
+//                                                     kept packets
+//
+// Send. A token's slot on a rank is the number of this rank's tokens before it that go there; the
+// row of a choice is the number of such choices of the same expert. Each block counts both by
+// itself, from its last token to its next one: that costs less than a grid barrier, and the row is
+// loaded meanwhile. The flags of a token follow one release by the whole block.
+// Counts. The first block counts everything, checks every id and tells all ranks how much to
+// expect, long before the rows are there. If an id cannot be right, this rank announces nothing,
+// and what it sends is not looked at.
+// Receive. All counts give the place of each (expert, source) in the layout that is wanted; the
+// packet gives the place therein. Tokens are taken in the order in which the sources send them. A
+// row is loaded once, too, and stored to the place of each of its choices.
+//
+// Both run side by side in one grid, in blocks of their own, or in two launches one after the
+// other, between which another dispatch may be sent.
+#include <hip/hip_runtime.h>
+
+#include "device_ops.h"
+#include "kernels/device/counts.h"
+#include "kernels/device/interleaved_walk.h"
+#include "kernels/device/row_copy.h"
+#include "kernels/device/token_packet_device.h"
+#include "kernels/device/wave_scan.h"
+#include "kernels/low_latency/kernels.h"
+#include "kernels/low_latency/phase.h"
+#include "runtime/device/call_epoch_device.h"
+#include "runtime/device/tracer.h"
+#include "runtime/device/wait.h"
+
+namespace octet::low_latency {
+namespace {
+
+using device::Destinations;
+using device::FetchAddRelaxed;
+using device::Lane;
+using device::Scope;
+using device::Shuffle;
+using device::StoreRelaxed;
+using device::Vec16;
+using device::Wave;
+
+// Vectors of a row that a sending thread holds while its places are worked out: with 512 threads
+// two of them make a row of 8192 16-bit elements.
+constexpr int kRowUnroll = 2;
+
+// Ids of the routing that a thread has in flight.
+constexpr int kIdsInFlight = 4;
+
+// A sending block's shared memory: what this rank's tokens before a certain one have chosen.
+struct SendShared {
+  int32_t* experts;  // [E] choices of each
+  int32_t* ranks;    // [kMaxRanks] tokens to each
+
+  __device__ SendShared(int32_t* shared, int num_experts)
+      : experts(shared), ranks(shared + num_experts) {}
+};
+
+// A receiving block's.
+struct ReceiveShared {
+  int32_t* sums;  // [L][R], by Places::Index: rows of all (expert, source) before; then their total
+  int32_t* tokens;  // [kMaxRanks] from each source
+
+  __device__ ReceiveShared(int32_t* shared, int num_experts)
+      : sums(shared), tokens(shared + num_experts + 1) {}
+};
+
+constexpr size_t SharedInts(int num_experts) {
+  return static_cast<size_t>(num_experts) + 1 + kMaxRanks;
+}
+
+// What a choice says beside its own id.
+struct ChoiceCheck {
+  bool twice;        // the token has chosen the expert before
+  bool first_there;  // it has chosen no other expert of that rank before
+};
+__device__ __forceinline__ ChoiceCheck LookAtToken(const DispatchParams& p, int flat, int32_t id,
+                                                   int rank) {
+  const Layout& layout = p.common.layout;
+  ChoiceCheck check = {false, true};
+  for (int before = flat - layout.by_topk.Remainder(flat); before < flat; ++before) {
+    const int32_t other = p.topk_idx[before];
+    if (!layout.IsExpert(other)) continue;
+    check.twice = check.twice || other == id;
+    check.first_there = check.first_there && layout.RankOf(other) != rank;
+  }
+  return check;
+}
+
+// Adds what tokens [from, to) have chosen. kRefuse: reports ids that cannot be right, and then is
+// true in some threads of the block.
+template <bool kRefuse>
+__device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int from, int to) {
+  const Layout& layout = p.common.layout;
+  const int end = to * layout.topk;
+  const int step = static_cast<int>(blockDim.x);
+  bool refused = false;
+  for (int wave = from * layout.topk + Wave() * device::kWaveSize; wave < end;
+       wave += kIdsInFlight * step) {
+    const int first = wave + Lane();
+    int32_t ids[kIdsInFlight];
+#pragma unroll
+    for (int u = 0; u < kIdsInFlight; ++u) {
+      ids[u] = first + u * step < end ? p.topk_idx[first + u * step] : -1;
+    }
+#pragma unroll
+    for (int u = 0; u < kIdsInFlight; ++u) {
+      if (wave + u * step >= end) break;
+      const int flat = first + u * step;
+      const int32_t id = ids[u];
+      const int rank = layout.IsExpert(id) ? layout.RankOf(id) : -1;
+      ChoiceCheck check = {false, false};
+      if (rank >= 0) {
+        check = LookAtToken(p, flat, id, rank);
+        FetchAddRelaxed<Scope::kBlock>(&s.experts[id], 1);
+      }
+      // One addition for the wave: there are few ranks.
+      for (int r = 0; r < layout.num_ranks; ++r) {
+        const int tokens = __popcll(device::Ballot(check.first_there && rank == r));
+        if (Lane() == r && tokens > 0) FetchAddRelaxed<Scope::kBlock>(&s.ranks[r], tokens);
+      }
+      if constexpr (kRefuse) {
+        if ((rank < 0 && id != -1) || check.twice) {
+          device::Fail(p.common.failure, device::FailureKind::kInput,
+                       MakeSite(check.twice ? Site::kExpertTwice : Site::kExpertOutOfRange, -1,
+                                static_cast<uint32_t>(flat)),
+                       static_cast<uint64_t>(layout.num_experts),
+                       static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
+          refused = true;
+        }
+      }
+    }
+  }
+  return refused;
+}
+
+// The first block's part: how much every rank gets from this one.
+__device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_t epoch,
+                           const device::Credits& credits) {
+  __shared__ int32_t granted;
+  __shared__ int32_t refused;
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  if (threadIdx.x == 0) refused = 0;
+  device::GiveCredits(c, layout.dispatch_credits, Received(c, epoch, c.state->dispatch_receive));
+  credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
+  __syncthreads();
+  if (CountTokens<true>(p, s, 0, p.num_tokens)) {
+    device::ExchangeRelaxed<Scope::kBlock>(&refused, 1);
+  }
+  __syncthreads();
+  if (granted == 0) return;
+  const auto send = [&](int rank, int column, int32_t count) {
+    StoreRelaxed<Scope::kSystem>(
+        layout.Count(c.peers.base[rank], epoch, c.peers.rank, column),
+        device::PackEpochCount(epoch, refused != 0 ? 0 : static_cast<uint32_t>(count)));
+  };
+  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
+    const int rank = layout.RankOf(e);
+    send(rank, e - rank * layout.num_local_experts, s.experts[e]);
+  }
+  const int rank = static_cast<int>(threadIdx.x);
+  if (rank < layout.num_ranks) send(rank, layout.num_local_experts, s.ranks[rank]);
+}
+
+// A thread's vectors of a row: chunk + threadIdx.x, and on by blockDim.x.
+__device__ __forceinline__ void LoadChunk(const DispatchParams& p, int token, int chunk,
+                                          Vec16 (&v)[kRowUnroll]) {
+  const int vecs = p.common.layout.row_vecs;
+  const Vec16* row = static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * vecs;
+  const int first = chunk + static_cast<int>(threadIdx.x);
+  const int step = static_cast<int>(blockDim.x);
+#pragma unroll
+  for (int u = 0; u < kRowUnroll; ++u) {
+    if (first + u * step < vecs) v[u] = device::LoadStream(row + first + u * step);
+  }
+}
+
+__device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token) {
+  const int topk = p.common.layout.topk;
+  return Lane() < topk ? p.topk_idx[token * topk + Lane()] : -1;
+}
+
+// Stores a token's row and packets to all its ranks. All threads of the block hold the first chunk
+// of the row in `v`, and each wave the ids in its lanes. The flags are still to follow.
+__device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, int32_t expert,
+                          int index, int slot, const Destinations& to, Vec16 (&v)[kRowUnroll]) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const int copies = __popc(to.firsts);
+  const int step = static_cast<int>(blockDim.x);
+  for (int chunk = 0; chunk < layout.row_vecs; chunk += kRowUnroll * step) {
+    if (chunk > 0) LoadChunk(p, token, chunk, v);
+    const int first = chunk + static_cast<int>(threadIdx.x);
+#pragma unroll 1
+    for (int i = 0; i < copies; ++i) {
+      const int lane = device::NthBit(to.firsts, i);
+      auto* dst = reinterpret_cast<Vec16*>(layout.Row(c.peers.base[Shuffle(to.rank, lane)], epoch,
+                                                      c.peers.rank, Shuffle(slot, lane)));
+#pragma unroll
+      for (int u = 0; u < kRowUnroll; ++u) {
+        if (first + u * step < layout.row_vecs) device::StoreStream(dst + first + u * step, v[u]);
+      }
+    }
+  }
+  // More than there is room for are only of an expert that is chosen twice.
+  if (Wave() != 0 || to.rank < 0 || to.index() >= layout.max_choices) return;
+  Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
+  const float weight =
+      p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
+  const int local = expert - to.rank * layout.num_local_experts;
+  packet->choices()[to.index()] = Choice{index, weight, device::PackOrigin(token, Lane(), local)};
+  if (to.index() == 0) packet->combine_slot = to.slot();
+}
+
+// The tokens of one sending block: `first`, and on by `step`.
+template <typename Trace>
+__device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_t epoch,
+                           const device::Credits& credits, int first, int step,
+                           Vec16 (&v)[kRowUnroll], int32_t id, const Trace& trace) {
+  __shared__ int32_t granted;
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  uint64_t start = trace.Start();
+  int counted = 0;
+  for (int token = first; token < p.num_tokens; token += step) {
+    CountTokens<false>(p, s, counted, token);
+    counted = token;
+    if (token == first) credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
+    __syncthreads();
+    if (granted == 0) return;
+    trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+    start = trace.Start();
+    const int32_t expert = layout.IsExpert(id) ? id : -1;
+    const Destinations to(expert >= 0 ? layout.RankOf(expert) : -1, layout.num_ranks);
+    const int index = expert >= 0 ? s.experts[expert] : 0;
+    const int slot = to.rank >= 0 ? s.ranks[to.rank] : 0;
+    SendToken(p, epoch, token, expert, index, slot, to, v);
+    if (token + step < p.num_tokens) {
+      LoadChunk(p, token + step, 0, v);
+      id = LoadId(p, token + step);
+    }
+    device::SyncBlockStores();
+    if (Wave() == 0 && to.rank >= 0 && to.index() == 0) {
+      Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
+      device::FenceRelease<Scope::kSystem>();
+      StoreRelaxed<Scope::kSystem>(
+          &packet->flag, device::PackEpochCount(epoch, static_cast<uint32_t>(__popc(to.choices))));
+    }
+    trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
+    start = trace.Start();
+  }
+}
+
+template <typename Trace>
+__device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const SendShared s(shared, layout.num_experts);
+  const Trace trace(c.trace);
+  const device::Credits credits(c, layout.dispatch_credits);
+  // With more than one block the first one sends no tokens, so that the counts are early.
+  const int token_blocks = role.count > 1 ? role.count - 1 : 1;
+  const int first = role.count > 1 ? role.index - 1 : 0;
+  Vec16 v[kRowUnroll];
+  int32_t id = -1;
+  if (first >= 0 && first < p.num_tokens) {
+    LoadChunk(p, first, 0, v);
+    id = LoadId(p, first);
+  }
+  const auto clear = [&] {
+    for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
+  };
+  clear();
+  const uint64_t epoch =
+      device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(role.count));
+  if (role.index == 0) {
+    const uint64_t start = trace.Start();
+    SendCounts(p, s, epoch, credits);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+    if (role.count == 1) {
+      __syncthreads();
+      clear();
+      __syncthreads();
+    }
+  }
+  if (first >= 0) SendTokens(p, s, epoch, credits, first, token_blocks, v, id, trace);
+}
+
+// Waits for all counts, and makes of them the places of all rows. False if one did not come.
+// `last`: the source that was missing last; as it was if none was.
+__device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
+                              device::InterleavedWalk& walk, uint64_t epoch, uint32_t* last) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
+  const int columns = layout.num_counts();
+  const bool came = device::AwaitCounts(
+      c, words, layout.num_ranks, columns, epoch, Site::kDispatchCount,
+      [&](int i, uint32_t count) {
+        const int source = i / columns;
+        const int column = i - source * columns;
+        int32_t& rows = column < layout.num_local_experts
+                            ? s.sums[layout.places.Index(column, source)]
+                            : s.tokens[source];
+        rows = static_cast<int32_t>(count);
+      },
+      last);
+  if (!came) return false;
+  walk.Init(s.tokens, layout.num_ranks);
+  const int32_t rows = device::BlockExclusiveScan(s.sums, layout.num_experts);
+  if (threadIdx.x == 0) s.sums[layout.num_experts] = rows;
+  __syncthreads();
+  return true;
+}
+
+// The first receiving block tells the caller what there is: after a failure nothing, so that what
+// is enqueued behind this kernel finds no rows.
+__device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bool ok) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const int num_ranks = layout.num_ranks;
+  const int num_local = layout.num_local_experts;
+  const auto rows_of = [&](int expert, int source) {
+    const int i = layout.places.Index(expert, source);
+    return ok ? s.sums[i + 1] - s.sums[i] : 0;
+  };
+  for (int i = threadIdx.x; i < num_local * num_ranks; i += blockDim.x) {
+    const int source = layout.by_local_experts.Quotient(i);
+    const int expert = i - source * num_local;
+    const int32_t count = rows_of(expert, source);
+    const int32_t first = ok ? layout.places.FirstRow(s.sums, expert, source) : 0;
+    p.ranges[expert * num_ranks + source] = RowRange{first, count};
+    if (p.split_counts != nullptr) p.split_counts[i] = count;
+  }
+  for (int e = threadIdx.x; e < num_local; e += blockDim.x) {
+    int32_t count = 0;
+    for (int source = 0; source < num_ranks; ++source) count += rows_of(e, source);
+    p.expert_counts[e] = count;
+    if (p.expert_offsets != nullptr) {
+      p.expert_offsets[e] = ok ? layout.places.FirstRow(s.sums, e, 0) : 0;
+    }
+  }
+  if (threadIdx.x == 0 && p.expert_offsets != nullptr) {
+    const int rows = layout.places.group_rows == 0 ? s.sums[layout.num_experts] : layout.max_rows;
+    p.expert_offsets[num_local] = ok ? rows : 0;
+  }
+  const int source = static_cast<int>(threadIdx.x);
+  if (source < num_ranks) c.kept.received[source] = ok ? s.tokens[source] : 0;
+}
+
+// Takes one part of a token's row to the places of its choices. False if it did not come.
+template <typename Trace>
+__device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
+                             int source, int slot, int part, const Trace& trace) {
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  char* base = c.peers.base[c.peers.rank];
+  const Packet* packet = layout.PacketOf(base, epoch, source, slot);
+  uint64_t start = trace.Start();
+  const int choices =
+      device::WaveAwaitPacket(c.failure, packet, epoch,
+                              MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)));
+  trace.Stop(start, static_cast<uint32_t>(Tag::kPacketWait), static_cast<uint32_t>(source));
+  if (choices == 0) return false;
+  start = trace.Start();
+  Choice mine = {};
+  if (Lane() < choices) {
+    mine = packet->choices()[Lane()];
+    mine.row += layout.places.FirstRow(s.sums, LocalExpertOf(mine.origin), source);
+  }
+  device::WaveCopyRowToMany<device::kCopyUnroll>(
+      reinterpret_cast<const Vec16*>(layout.Row(base, epoch, source, slot)),
+      device::PartOfRow(part, p.row_waves, layout.row_vecs), choices, [&](int i) {
+        return static_cast<Vec16*>(p.recv_x) +
+               static_cast<size_t>(Shuffle(mine.row, i)) * layout.row_vecs;
+      });
+  if (part == 0) {
+    Packet* kept = layout.KeptPacket(c.kept, source, slot);
+    if (Lane() < choices) {
+      kept->choices()[Lane()] = mine;
+      p.sources[mine.row] =
+          RowSource{source, TokenOf(mine.origin), TopkOf(mine.origin), LocalExpertOf(mine.origin)};
+    }
+    if (Lane() == 0) {
+      // The flag itself is not among what it guards: what it said is kept, not read again.
+      kept->flag = device::PackEpochCount(epoch, static_cast<uint32_t>(choices));
+      kept->combine_slot = packet->combine_slot;
+    }
+  }
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCopy), static_cast<uint32_t>(choices));
+  return true;
+}
+
+template <typename Trace>
+__device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shared) {
+  __shared__ device::InterleavedWalk walk;
+  const CommonParams& c = p.common;
+  const Layout& layout = c.layout;
+  const ReceiveShared s(shared, layout.num_experts);
+  const Trace trace(c.trace);
+  const uint64_t epoch =
+      device::BeginCall(&c.state->dispatch_receive, static_cast<uint32_t>(role.count));
+  const uint64_t start = trace.Start();
+  uint32_t last = device::kNoPeer;
+  bool ok = ReceiveCounts(p, s, walk, epoch, &last);
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
+  if (role.index == 0) DescribeRows(p, s, ok);
+  if (!ok) return;
+  // Neighbouring tokens are taken by different blocks.
+  const int groups = static_cast<int>(blockDim.x) / device::kWaveSize / p.row_waves;
+  const int group = Wave() / p.row_waves;
+  const int part = Wave() - group * p.row_waves;
+  if (group >= groups) return;
+  const int tokens = walk.Total(layout.num_ranks);
+  for (int i = group * role.count + role.index; i < tokens && ok; i += groups * role.count) {
+    const auto item = walk.At(i, layout.num_ranks, c.peers.rank);
+    ok = ReceiveToken(p, s, epoch, item.source, item.index, part, trace);
+  }
+}
+
+template <typename Trace>
+__global__ void __launch_bounds__(kMaxThreads, 2) Dispatch(const DispatchParams p) {
+  HIP_DYNAMIC_SHARED(int32_t, shared);
+  const Role role = RoleOf(p.common);
+  if (role.sends) {
+    Send<Trace>(p, role, shared);
+  } else {
+    Receive<Trace>(p, role, shared);
+  }
+}
+
+}  // namespace
+
+size_t DispatchSharedBytes(const Layout& layout) {
+  return SharedInts(layout.num_experts) * sizeof(int32_t);
+}
+
+hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
+                          hipStream_t stream) {
+  DispatchParams p = params;
+  void* args[] = {&p};
+  return hipLaunchCooperativeKernel(traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>,
+                                    dim3(static_cast<unsigned>(shape.blocks)),
+                                    dim3(static_cast<unsigned>(shape.threads)), args,
+                                    static_cast<unsigned>(shape.shared_bytes), stream);
+}
+
+hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(
+      blocks, traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>, shape.threads,
+      shape.shared_bytes);
+}
+
+}  // namespace octet::low_latency

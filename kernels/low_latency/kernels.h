@@ -1,0 +1,101 @@
+// The kernels of `low_latency` and their parameters. Shared by the host class and the .hip files.
+#ifndef OCTET_KERNELS_LOW_LATENCY_KERNELS_H_
+#define OCTET_KERNELS_LOW_LATENCY_KERNELS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/call_params.h"
+#include "kernels/device/row_source.h"
+#include "kernels/low_latency/layout.h"
+#include "runtime/device/launch_shape.h"
+
+namespace octet::low_latency {
+
+// Threads of a block at most; the kernels are compiled so that two such blocks fit on an H200 SM.
+inline constexpr int kMaxThreads = 512;
+
+// Where a wait or a check of these kernels stands (device::Site::site).
+enum class Site : uint32_t {
+  kDispatchCredit,
+  kDispatchCount,   // index: column of the counts
+  kDispatchPacket,  // index: slot
+  kCombineCredit,
+  kCombineRow,        // index: token
+  kExpertOutOfRange,  // index: flat index, seen: the id
+  kExpertTwice,       // likewise
+};
+
+// Tags in traces; low_latency.cc has their names.
+enum class Tag : uint32_t {
+  kRoute,        // routing read, places known, credits there
+  kSend,         // a token to all its ranks; detail: token
+  kCountWait,    // until all counts are there; detail: the source that was missing last
+  kPacketWait,   // for a token; detail: source
+  kCopy,         // its row to the places of its choices; detail: their number
+  kCombineSend,  // a batch of rows on their way home; detail: their number
+  kCombineWait,  // for all of a token's rows; detail: the rank whose was missing last
+  kReduce,       // their sum; detail: token
+};
+
+// What every kernel of this strategy gets.
+struct CommonParams : CallParams {
+  Layout layout;
+  State* state;
+  Kept kept;        // of the dispatch that the kernel is of, or combines
+  int send_blocks;  // of the grid's: phase.h says which
+};
+
+struct DispatchParams {
+  CommonParams common;
+  // Read by the senders.
+  const void* x;              // [T] rows
+  const int32_t* topk_idx;    // [T][K]
+  const float* topk_weights;  // [T][K] or nullptr: all 1
+  int num_tokens;
+  // Written by the receivers; what may be null is not asked for.
+  int row_waves;            // that take a row together
+  void* recv_x;             // [max_rows]
+  RowSource* sources;       // [max_rows]
+  RowRange* ranges;         // [L][R]
+  int32_t* expert_counts;   // [L]
+  int32_t* expert_offsets;  // [L + 1] or nullptr
+  int32_t* split_counts;    // [R][L] or nullptr
+};
+
+struct CombineParams {
+  CommonParams common;
+  // Read by the senders.
+  const void* expert_out;     // [max_rows][H]
+  const float* expert_scale;  // [L] or nullptr
+  // Read and written by the receivers.
+  const int32_t* topk_idx;    // [T][K]
+  const float* topk_weights;  // [T][K] or nullptr: all 1
+  const void* bias;           // [H] or nullptr
+  int num_tokens;
+  void* y;  // [T][H]
+};
+
+// Dynamic shared memory of a block of the dispatch kernel.
+size_t DispatchSharedBytes(const Layout& layout);
+
+// `traced` picks the variant that records into common.trace. Cooperative: all blocks are resident.
+hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
+                          hipStream_t stream);
+hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
+
+struct CombineVariant {
+  bool fp16;
+  bool traced;
+  bool per_rank;  // CombineOrder::kPerRank
+};
+hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
+                         const LaunchShape& shape, hipStream_t stream);
+hipError_t CombineBlocksPerUnit(const CombineVariant& variant, const LaunchShape& shape,
+                                int* blocks);
+
+}  // namespace octet::low_latency
+
+#endif  // OCTET_KERNELS_LOW_LATENCY_KERNELS_H_

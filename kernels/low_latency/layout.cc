@@ -1,0 +1,75 @@
+#include "kernels/low_latency/layout.h"
+
+#include <algorithm>
+
+#include "kernels/device/divisor.h"
+#include "kernels/dtype.h"
+#include "kernels/ep_config.h"
+#include "kernels/heap_pieces.h"
+
+namespace octet::low_latency {
+namespace {
+
+Places MakePlaces(const EpConfig& config, const Layout& layout) {
+  switch (config.output) {
+    case Output::kExpertMajor:
+      return {.by_source = false,
+              .group_size = layout.num_ranks,
+              .group_rows = layout.num_ranks * layout.max_tokens};
+    case Output::kRankMajor:
+      return {.by_source = true,
+              .group_size = layout.num_local_experts,
+              .group_rows = layout.max_tokens * layout.max_choices};
+    case Output::kPackedExperts:
+    case Output::kDeduplicated:
+      break;
+  }
+  return {.by_source = false, .group_size = layout.num_ranks, .group_rows = 0};
+}
+
+}  // namespace
+
+Layout MakeLayout(const EpConfig& config, int num_ranks) {
+  Layout layout = {};
+  layout.num_ranks = num_ranks;
+  layout.num_experts = config.num_experts;
+  layout.num_local_experts = config.num_local_experts(num_ranks);
+  layout.topk = config.topk;
+  layout.max_tokens = config.max_tokens_per_rank;
+  layout.max_choices = std::min(config.topk, layout.num_local_experts);
+  layout.row_vecs = static_cast<int>(config.received_row_bytes() / kVecBytes);
+  layout.combine_vecs =
+      static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
+  layout.combine_slots = config.combine_order == CombineOrder::kPerRank
+                             ? std::min(config.topk, num_ranks)
+                             : config.topk;
+  layout.packet_bytes = device::PacketBytes(layout.max_choices);
+  layout.by_local_experts = device::MakeDivisor(layout.num_local_experts);
+  layout.by_topk = device::MakeDivisor(layout.topk);
+  layout.places = MakePlaces(config, layout);
+  layout.max_rows = layout.places.group_rows == 0
+                        ? num_ranks * layout.max_tokens * layout.max_choices
+                        : layout.places.group_rows *
+                              (layout.places.by_source ? num_ranks : layout.num_local_experts);
+
+  constexpr size_t kHalves = kCallsInFlight;
+  const auto ranks = static_cast<size_t>(num_ranks);
+  const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
+  const size_t home = tokens * static_cast<size_t>(layout.combine_slots);
+  HeapPieces heap;
+  layout.counts =
+      heap.Place(kHalves * ranks * static_cast<size_t>(layout.num_counts()) * sizeof(uint64_t));
+  layout.dispatch_credits = heap.Place(ranks * sizeof(Flag));
+  layout.combine_credits = heap.Place(ranks * sizeof(Flag));
+  layout.packets = heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.packet_bytes));
+  layout.combine_flags = heap.Place(kHalves * home * sizeof(Flag));
+  layout.control_bytes = heap.end();
+  layout.rows =
+      heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.row_vecs) * kVecBytes);
+  layout.combine_rows =
+      heap.Place(kHalves * home * static_cast<size_t>(layout.combine_vecs) * kVecBytes);
+  layout.bytes = heap.end();
+  return layout;
+}
+
+}  // namespace octet::low_latency

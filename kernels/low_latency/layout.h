@@ -1,0 +1,159 @@
+// Every buffer of the `low_latency` strategy and where it lies. Shared by host and device.
+//
+// The symmetric heap of each rank holds what peers write. All of it but the credits exists twice,
+// by parity of the call's epoch, so that two calls can be in flight: a call overwrites what the
+// second call before it has sent, and each peer's credit says when it may. S rows of a token come
+// home: K (flat) or min(R, K) (per rank).
+//
+//   control   counts            [2][R source][L + 1]   epoch and count, one word: rows to each
+//                                                      local expert, and tokens
+//             dispatch_credits  [R peer]               "I have consumed all dispatches up to this"
+//             combine_credits   [R peer]               the same for combines
+//             packets           [2][R source][M]       which experts a token goes to here; its flag
+//             combine_flags     [2][M][S]              for each row of a token on its way home
+//   payload   rows              [2][R source][M]       tokens on their way to experts, once each
+//             combine_rows      [2][M][S][H]           what experts made of them, on its way home
+//
+// A source's tokens for one rank are numbered in the order of the tokens: slots. What many waves
+// poll has a 128-byte line of its own; of the counts one thread a block polls one. In bytes, with
+// rows of B bytes in dispatch and packets of P = 16 + 12·min(K, L) bytes in whole lines, about
+//
+//   2·R·M·(B + P) + 2·M·S·(2·H + 128)
+//
+// for each rank. What is received lies in the rank's own memory, twice as well, by the dispatch's
+// number: Received.
+#ifndef OCTET_KERNELS_LOW_LATENCY_LAYOUT_H_
+#define OCTET_KERNELS_LOW_LATENCY_LAYOUT_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/divisor.h"
+#include "kernels/device/rank_flags.h"
+#include "kernels/device/token_packet.h"
+#include "runtime/device/call_epoch.h"
+#include "runtime/device/peers.h"
+
+namespace octet {
+struct EpConfig;
+}
+
+namespace octet::low_latency {
+
+// Calls of a kind that can be in flight on a rank: sent, and not received.
+inline constexpr int kCallsInFlight = 2;
+
+using device::Choice;
+using device::LocalExpertOf;
+using device::Packet;
+using device::PackOrigin;
+using device::TokenOf;
+using device::TopkOf;
+
+// The tokens that one dispatch has brought, in the rank's own memory: what its combines need.
+struct Kept {
+  char* packets;      // [R source][M], with rows as they are received
+  int32_t* received;  // [R source] tokens
+};
+
+// The rank's own memory, not seen by peers.
+struct State {
+  device::CallEpoch dispatch_send;
+  device::CallEpoch dispatch_receive;
+  device::CallEpoch combine_send;
+  device::CallEpoch combine_receive;
+};
+
+// Where the rows of each (expert, source) begin. Packed: rows of all experts lie side by side.
+// Otherwise each expert, or each source, has room for all that it can get.
+struct Places {
+  bool by_source;  // Output::kRankMajor: source by source, therein by expert; else the reverse
+  int group_size;  // sources of an expert, or experts of a source
+  int group_rows;  // rows that each of them has room for; 0: packed
+
+  // The order of the pairs.
+  __host__ __device__ int Index(int local_expert, int source) const {
+    return by_source ? source * group_size + local_expert : local_expert * group_size + source;
+  }
+  // `sums`: by Index, the rows of all pairs before.
+  __host__ __device__ int FirstRow(const int32_t* sums, int local_expert, int source) const {
+    const int i = Index(local_expert, source);
+    if (group_rows == 0) return sums[i];
+    const int group = by_source ? source : local_expert;
+    return group * group_rows + sums[i] - sums[group * group_size];
+  }
+};
+
+struct Layout {
+  int num_ranks;
+  int num_experts;
+  int num_local_experts;
+  int topk;
+  int max_tokens;
+  int max_choices;    // min(K, L): of a token on one rank
+  int max_rows;       // that there is memory for
+  int row_vecs;       // 16-byte vectors of a row in dispatch
+  int combine_vecs;   // 16-byte vectors of a row in combine
+  int combine_slots;  // S
+  int packet_bytes;
+  device::Divisor by_local_experts;
+  device::Divisor by_topk;
+  Places places;
+
+  size_t counts;
+  size_t dispatch_credits;
+  size_t combine_credits;
+  size_t packets;
+  size_t combine_flags;
+  size_t control_bytes;  // everything above; zero before the first call
+  size_t rows;
+  size_t combine_rows;
+  size_t bytes;
+
+  __host__ __device__ bool IsExpert(int32_t id) const { return id >= 0 && id < num_experts; }
+  __host__ __device__ int RankOf(int expert) const { return by_local_experts.Quotient(expert); }
+  // Words of the counts from each source.
+  __host__ __device__ int num_counts() const { return num_local_experts + 1; }
+
+  // `base`: the heap of the rank that owns the object.
+  __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source, int column) const {
+    return reinterpret_cast<uint64_t*>(base + counts) +
+           (Half(epoch) * num_ranks + source) * num_counts() + column;
+  }
+  __host__ __device__ Packet* PacketOf(char* base, uint64_t epoch, int source, int slot) const {
+    return PacketAt(base + packets, Half(epoch) * num_ranks + source, slot);
+  }
+  __host__ __device__ Packet* KeptPacket(const Kept& kept, int source, int slot) const {
+    return PacketAt(kept.packets, source, slot);
+  }
+  __host__ __device__ char* Row(char* base, uint64_t epoch, int source, int slot) const {
+    return base + rows +
+           ((Half(epoch) * num_ranks + source) * static_cast<size_t>(max_tokens) + slot) *
+               row_vecs * kVecBytes;
+  }
+  __host__ __device__ uint64_t* CombineFlag(char* base, uint64_t epoch, int token, int slot) const {
+    return &reinterpret_cast<Flag*>(base + combine_flags)[CombineIndex(epoch, token, slot)].epoch;
+  }
+  __host__ __device__ char* CombineRow(char* base, uint64_t epoch, int token, int slot) const {
+    return base + combine_rows + CombineIndex(epoch, token, slot) * combine_vecs * kVecBytes;
+  }
+
+ private:
+  static __host__ __device__ size_t Half(uint64_t epoch) { return epoch % kCallsInFlight; }
+  __host__ __device__ Packet* PacketAt(char* first, size_t source, int slot) const {
+    return reinterpret_cast<Packet*>(first + (source * static_cast<size_t>(max_tokens) + slot) *
+                                                 packet_bytes);
+  }
+  __host__ __device__ size_t CombineIndex(uint64_t epoch, int token, int slot) const {
+    return (Half(epoch) * max_tokens + token) * combine_slots + slot;
+  }
+};
+
+// Host only. `config` must be valid for `num_ranks` and have its automatic choices made.
+Layout MakeLayout(const EpConfig& config, int num_ranks);
+
+}  // namespace octet::low_latency
+
+#endif  // OCTET_KERNELS_LOW_LATENCY_LAYOUT_H_

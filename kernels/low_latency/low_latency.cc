@@ -1,0 +1,322 @@
+#include "kernels/low_latency/low_latency.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/routed_rows.h"
+#include "runtime/device/epoch.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
+
+namespace octet::low_latency {
+namespace {
+
+// Waves that take a received row together when the caller leaves it open: a row of 7168 16-bit
+// elements is then one load of each lane, kCopyUnroll deep.
+constexpr int kRowWaves = 4;
+
+// In the order of Site.
+constexpr std::array<SiteText, 7> kSites = {{
+    {.phase = "dispatch-send",
+     .flag = "dispatch credit",
+     .table = "dispatch credits: epoch seen from each rank"},
+    {.phase = "dispatch-receive",
+     .flag = "count of local expert or tokens",
+     .table = "row counts: epoch seen from each rank",
+     .kind = SiteText::Kind::kEpochAndCount},
+    {.phase = "dispatch-receive",
+     .flag = "packet flag of slot",
+     .table = "dispatched tokens: arrived / announced by each rank",
+     .kind = SiteText::Kind::kEpochAndCount,
+     .by_rows = true},
+    {.phase = "combine-send",
+     .flag = "combine credit",
+     .table = "combine credits: epoch seen from each rank"},
+    {.phase = "combine-receive",
+     .flag = "row flag of token",
+     .table = "combined rows: arrived / to come back from each rank",
+     .by_rows = true},
+    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertOutOfRange},
+    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertTwice},
+}};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ExpertParallel>> LowLatency::Create(
+    Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
+  auto created = absl::WrapUnique(new LowLatency(node, config, options));
+  OCTET_RETURN_IF_ERROR(created->Prepare());
+  return created;
+}
+
+LowLatency::LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
+    : StrategyBase(node, config, options, kSites, kCallsInFlight),
+      batches_(Index(node.num_ranks())) {}
+
+absl::Status LowLatency::Prepare() {
+  layout_ = MakeLayout(config(), node().num_ranks());
+  OCTET_RETURN_IF_ERROR(ChooseShape());
+  return Init({.bytes = layout_.bytes,
+               .control_bytes = layout_.control_bytes,
+               .credits = {layout_.dispatch_credits, layout_.combine_credits}});
+}
+
+// As many blocks as fit, half of them for sending, unless the caller has said otherwise.
+absl::Status LowLatency::ChooseShape() {
+  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, DispatchSharedBytes(layout_)));
+  int dispatch_blocks = 0;
+  int combine_blocks = 0;
+  OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(traced(), shape(), &dispatch_blocks));
+  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(Variant(), shape(), &combine_blocks));
+  const int per_unit = std::min(dispatch_blocks, combine_blocks);
+  OCTET_RETURN_IF_ERROR(ChooseBlocks(per_unit, per_unit));
+  OCTET_RETURN_IF_ERROR(ChooseSendBlocks());
+  if (tuning().row_parts == 0) tuning().row_parts = kRowWaves;
+  const int wave_size = node().topology().gpus[0].wave_size;
+  tuning().row_parts = std::min({tuning().row_parts, tuning().waves_per_block,
+                                 (layout_.row_vecs + wave_size - 1) / wave_size});
+  return absl::OkStatus();
+}
+
+CombineVariant LowLatency::Variant() const {
+  return {.fp16 = config().dtype == DType::kFloat16, .traced = traced(), .per_rank = per_rank()};
+}
+
+absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
+  const auto rows = static_cast<size_t>(layout_.max_rows);
+  const auto ranks = static_cast<size_t>(layout_.num_ranks);
+  const auto num_local = static_cast<size_t>(layout_.num_local_experts);
+  const size_t packets = ranks * static_cast<size_t>(layout_.max_tokens);
+  OCTET_ASSIGN_OR_RETURN(batch.x, memory().Device<char>(rows * row_bytes()));
+  OCTET_ASSIGN_OR_RETURN(batch.sources, memory().Device<RowSource>(rows));
+  OCTET_ASSIGN_OR_RETURN(batch.ranges, memory().Device<RowRange>(num_local * ranks));
+  OCTET_ASSIGN_OR_RETURN(batch.expert_counts, memory().Device<int32_t>(num_local));
+  if (config().output == Output::kRankMajor) {
+    OCTET_ASSIGN_OR_RETURN(batch.split_counts, memory().Device<int32_t>(ranks * num_local));
+  } else {
+    OCTET_ASSIGN_OR_RETURN(batch.expert_offsets, memory().Device<int32_t>(num_local + 1));
+  }
+  OCTET_ASSIGN_OR_RETURN(
+      batch.packets, memory().Device<char>(packets * static_cast<size_t>(layout_.packet_bytes)));
+  OCTET_ASSIGN_OR_RETURN(batch.packet_counts, memory().Device<int32_t>(ranks));
+  // No packets, and no choices in those that a failed dispatch leaves as they are.
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemsetAsync(batch.packets.data(), 0, batch.packets.size(), rank.stream()));
+  return OCTET_GPU(
+      hipMemsetAsync(batch.packet_counts.data(), 0, ranks * sizeof(int32_t), rank.stream()));
+}
+
+absl::Status LowLatency::InitRank(Rank& rank) {
+  for (Batch& batch : batches_[Index(rank.rank())]) {
+    OCTET_RETURN_IF_ERROR(AllocateBatch(rank, batch));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<char> LowLatency::StateAt(uint64_t epoch) const {
+  State state = {};
+  for (device::CallEpoch* phase : {&state.dispatch_send, &state.dispatch_receive,
+                                   &state.combine_send, &state.combine_receive}) {
+    phase->epoch = epoch;
+  }
+  std::vector<char> bytes(sizeof(State));
+  std::memcpy(bytes.data(), &state, sizeof(state));
+  return bytes;
+}
+
+template <typename Visit>
+void LowLatency::VisitLastPackets(int rank, int peer, Visit visit) {
+  char* theirs = CopiedControl(peer);
+  uint64_t last = 1;
+  for (uint64_t half = 0; half < kCallsInFlight; ++half) {
+    for (int slot = 0; slot < layout_.max_tokens; ++slot) {
+      last = std::max(last, device::EpochOf(layout_.PacketOf(theirs, half, rank, slot)->flag));
+    }
+  }
+  for (int slot = 0; slot < layout_.max_tokens; ++slot) {
+    const Packet& packet = *layout_.PacketOf(theirs, last, rank, slot);
+    if (device::EpochOf(packet.flag) == last) visit(packet);
+  }
+}
+
+FlagTable::Cell LowLatency::FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) {
+  char* mine = CopiedControl(rank);
+  switch (static_cast<Site>(site)) {
+    case Site::kDispatchCredit:
+      return EpochCell(*FlagOf(mine, layout_.dispatch_credits, peer), epoch);
+    case Site::kCombineCredit:
+      return EpochCell(*FlagOf(mine, layout_.combine_credits, peer), epoch);
+    case Site::kDispatchCount: {
+      uint64_t seen = UINT64_MAX;
+      for (int column = 0; column < layout_.num_counts(); ++column) {
+        seen = std::min(seen, device::EpochOf(*layout_.Count(mine, epoch, peer, column)));
+      }
+      return EpochCell(seen, epoch);
+    }
+    case Site::kDispatchPacket: {
+      const uint64_t count = *layout_.Count(mine, epoch, peer, layout_.num_local_experts);
+      int arrived = 0;
+      for (int slot = 0; slot < layout_.max_tokens; ++slot) {
+        const Packet& packet = *layout_.PacketOf(mine, epoch, peer, slot);
+        arrived += device::EpochOf(packet.flag) == epoch ? 1 : 0;
+      }
+      return RowsCell(arrived, static_cast<int>(device::CountOf(count)));
+    }
+    case Site::kCombineRow: {
+      // What the peer has received of this rank's last dispatch is taken for what it has to send
+      // back.
+      int announced = 0;
+      int arrived = 0;
+      VisitLastPackets(rank, peer, [&](const Packet& packet) {
+        const int rows = per_rank() ? 1 : static_cast<int>(device::CountOf(packet.flag));
+        announced += rows;
+        for (int i = 0; i < rows; ++i) {
+          const uint32_t origin = packet.choices()[i].origin;
+          const int slot = per_rank() ? packet.combine_slot : TopkOf(origin);
+          const bool came = *layout_.CombineFlag(mine, epoch, TokenOf(origin), slot) >= epoch;
+          arrived += came ? 1 : 0;
+        }
+      });
+      return RowsCell(arrived, announced);
+    }
+    case Site::kExpertOutOfRange:
+    case Site::kExpertTwice:
+      break;
+  }
+  return {};
+}
+
+CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases) const {
+  CommonParams common = {};
+  static_cast<CallParams&>(common) = ParamsOf(rank);
+  common.layout = layout_;
+  common.state = StateOn<State>(rank.rank());
+  common.kept = {.packets = batch.packets.data(), .received = batch.packet_counts.data()};
+  common.send_blocks = SendBlocks(phases);
+  return common;
+}
+
+absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+                                         DispatchHandle& handle) {
+  if (args.x_scales != nullptr || args.scatter_idx != nullptr || args.cached != nullptr) {
+    return absl::InvalidArgumentError(
+        "low_latency has no x_scales, scatter_idx or cached layouts; high_throughput has");
+  }
+  const Batch& batch = BatchOf(rank, handle.call);
+  DispatchParams params = {};
+  params.common = Common(rank, batch, phases);
+  params.x = args.x;
+  params.topk_idx = args.topk_idx;
+  params.topk_weights = args.topk_weights;
+  params.num_tokens = args.num_tokens;
+  params.row_waves = config().tuning.row_parts;
+  params.recv_x = batch.x.data();
+  params.sources = batch.sources.data();
+  params.ranges = batch.ranges.data();
+  params.expert_counts = batch.expert_counts.data();
+  params.expert_offsets = batch.expert_offsets.data();
+  params.split_counts = batch.split_counts.data();
+  return Launch(rank, phases, [&] {
+    return OCTET_GPU(LaunchDispatch(params, traced(), shape(), rank.stream()));
+  });
+}
+
+absl::Status LowLatency::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
+                                        const CombineArgs& args, Phases phases) {
+  CombineParams params = {};
+  params.common = Common(rank, BatchOf(rank, handle.call), phases);
+  params.expert_out = args.expert_out;
+  params.expert_scale = args.expert_scale;
+  params.topk_idx = handle.topk_idx;
+  params.topk_weights = handle.topk_weights;
+  params.bias = args.bias;
+  params.num_tokens = handle.num_tokens;
+  params.y = args.y;
+  return Launch(rank, phases, [&] {
+    return OCTET_GPU(LaunchCombine(params, Variant(), shape(), rank.stream()));
+  });
+}
+
+Received LowLatency::ReceivedOn(const Rank& rank, const DispatchHandle& handle) const {
+  const Batch& batch = BatchOf(rank, handle.call);
+  Received received;
+  received.x = batch.x.data();
+  received.expert_counts = batch.expert_counts.data();
+  received.expert_offsets = batch.expert_offsets.data();
+  received.sources = batch.sources.data();
+  received.ranges = batch.ranges.data();
+  received.split_counts = batch.split_counts.data();
+  received.row_bytes = row_bytes();
+  received.max_rows = layout_.max_rows;
+  received.handle = handle;
+  return received;
+}
+
+std::vector<std::pair<void*, size_t>> LowLatency::Delivered(const Rank& rank, size_t rows) const {
+  const Batch& batch = BatchOf(rank, NextCall(rank));
+  const auto bytes = [](const auto& span) {
+    return std::make_pair(static_cast<void*>(span.data()), span.size() * sizeof(*span.data()));
+  };
+  return {
+      {batch.x.data(), rows * row_bytes()},
+      {batch.sources.data(), rows * sizeof(RowSource)},
+      bytes(batch.ranges),
+      bytes(batch.expert_counts),
+      bytes(batch.expert_offsets),
+      bytes(batch.split_counts),
+  };
+}
+
+Traffic LowLatency::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  // Of a packet the flag, the combine's slot and the choices are stored; to each peer go its counts
+  // and a credit.
+  constexpr auto kPacketBytes =
+      static_cast<int64_t>(sizeof(Packet::flag) + sizeof(Packet::combine_slot));
+  const int num_local = layout_.num_local_experts;
+  const auto row = static_cast<int64_t>(row_bytes());
+  const RoutedRows tokens = CountOncePerRank(topk_idx, layout_.topk, num_local, rank);
+  const RoutedRows choices = CountChoices(topk_idx, num_local, rank);
+  return {.rows = tokens.all,
+          .logical_bytes = tokens.all * row,
+          .wire_bytes = tokens.remote * (row + kPacketBytes) +
+                        choices.remote * static_cast<int64_t>(sizeof(Choice)) +
+                        (layout_.num_ranks - 1) * (layout_.num_counts() + 1) * kWordBytes};
+}
+
+Traffic LowLatency::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  const int num_local = layout_.num_local_experts;
+  const int64_t row = int64_t{layout_.combine_vecs} * static_cast<int64_t>(kVecBytes);
+  const RoutedRows rows = per_rank() ? CountOncePerRank(topk_idx, layout_.topk, num_local, rank)
+                                     : CountChoices(topk_idx, num_local, rank);
+  return {.rows = rows.all,
+          .logical_bytes = rows.all * row,
+          .wire_bytes = rows.remote * (row + kWordBytes) + (layout_.num_ranks - 1) * kWordBytes};
+}
+
+absl::Span<const TraceTag> LowLatency::trace_tags() const {
+  constexpr absl::string_view kDispatchSend = "dispatch send";
+  constexpr absl::string_view kDispatchReceive = "dispatch receive";
+  constexpr absl::string_view kCombineSend = "combine send";
+  constexpr absl::string_view kCombineReceive = "combine receive";
+  // In the order of Tag.
+  static constexpr std::array<TraceTag, 8> kTags = {{
+      {.name = "route", .phase = kDispatchSend},
+      {.name = "send", .phase = kDispatchSend, .detail = "token"},
+      {.name = "wait counts", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
+      {.name = "wait row", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
+      {.name = "copy", .phase = kDispatchReceive, .detail = "choices"},
+      {.name = "combine send", .phase = kCombineSend, .detail = "rows"},
+      {.name = "wait rows", .phase = kCombineReceive, .detail = kTracePeer, .waits = true},
+      {.name = "reduce", .phase = kCombineReceive, .detail = "token"},
+  }};
+  return kTags;
+}
+
+}  // namespace octet::low_latency

@@ -1,0 +1,83 @@
+// The `low_latency` strategy: for up to a few hundred tokens a rank, as in decoding. A token
+// crosses the link once for each rank that it has chosen, into a staging buffer, and comes home the
+// same way; nothing is exchanged before. Two calls may be in flight.
+//
+// Arithmetic order of combine: per_rank or flat (kernels/reference.h), bitwise the same in every
+// run.
+#ifndef OCTET_KERNELS_LOW_LATENCY_LOW_LATENCY_H_
+#define OCTET_KERNELS_LOW_LATENCY_LOW_LATENCY_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/expert_parallel.h"
+#include "kernels/low_latency/kernels.h"
+#include "kernels/low_latency/layout.h"
+#include "kernels/strategy_base.h"
+
+namespace octet::low_latency {
+
+class LowLatency final : public StrategyBase {
+ public:
+  static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
+      Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+
+  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+  absl::Span<const TraceTag> trace_tags() const override;
+
+ private:
+  // What one dispatch has delivered to a rank, until the second one after it.
+  struct Batch {
+    absl::Span<char> x;
+    absl::Span<RowSource> sources;
+    absl::Span<RowRange> ranges;
+    absl::Span<int32_t> expert_counts;
+    absl::Span<int32_t> expert_offsets;  // none with Output::kRankMajor
+    absl::Span<int32_t> split_counts;    // with Output::kRankMajor only
+    absl::Span<char> packets;
+    absl::Span<int32_t> packet_counts;
+  };
+
+  LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+  absl::Status Prepare();
+  absl::Status ChooseShape();
+  absl::Status AllocateBatch(Rank& rank, Batch& batch);
+
+  absl::Status InitRank(Rank& rank) override;
+  std::vector<char> StateAt(uint64_t epoch) const override;
+  absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+                               DispatchHandle& handle) override;
+  Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
+  absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                              Phases phases) override;
+  int max_rows() const override { return layout_.max_rows; }
+  std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
+  FlagTable::Cell FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) override;
+
+  bool per_rank() const { return config().combine_order == CombineOrder::kPerRank; }
+  size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }
+  CombineVariant Variant() const;
+  CommonParams Common(Rank& rank, const Batch& batch, Phases phases) const;
+  const Batch& BatchOf(const Rank& rank, uint64_t call) const {
+    return batches_[Index(rank.rank())][call % kCallsInFlight];
+  }
+  // Of the packets that `peer` has had from `rank`, those of its last dispatch, one after the
+  // other.
+  template <typename Visit>
+  void VisitLastPackets(int rank, int peer, Visit visit);
+
+  Layout layout_ = {};
+  std::vector<std::array<Batch, kCallsInFlight>> batches_;  // of each rank
+};
+
+}  // namespace octet::low_latency
+
+#endif  // OCTET_KERNELS_LOW_LATENCY_LOW_LATENCY_H_

@@ -1,0 +1,46 @@
+// What the kernels of `low_latency` have in common: which blocks send and which receive, and how
+// far calls may be apart. Call n overwrites what call n - 2 has sent, whose credits have normally
+// come long before.
+#ifndef OCTET_KERNELS_LOW_LATENCY_PHASE_H_
+#define OCTET_KERNELS_LOW_LATENCY_PHASE_H_
+
+#include "device_ops.h"
+#include "kernels/device/credits.h"
+#include "kernels/low_latency/kernels.h"
+
+namespace octet::low_latency {
+
+using device::MakeSite;
+
+// What this block is for. Senders and receivers take turns in the order of the blocks, so that
+// neighbours, which share a compute unit, do both.
+struct Role {
+  bool sends;
+  int index;  // among those that do the same
+  int count;  // of them
+};
+__device__ __forceinline__ Role RoleOf(const CommonParams& c) {
+  const int block = static_cast<int>(blockIdx.x);
+  const int blocks = static_cast<int>(gridDim.x);
+  const int senders_before = block * c.send_blocks / blocks;
+  const bool sends = (block + 1) * c.send_blocks / blocks > senders_before;
+  return sends ? Role{true, senders_before, c.send_blocks}
+               : Role{false, block - senders_before, blocks - c.send_blocks};
+}
+
+// How many calls of a kind this rank has received when a kernel starts that sends call `epoch`. One
+// that receives as well advances `receive` itself, but then nothing is in flight before it.
+__device__ __forceinline__ uint64_t Received(const CommonParams& c, uint64_t epoch,
+                                             const device::CallEpoch& receive) {
+  const bool receives = c.send_blocks < static_cast<int>(gridDim.x);
+  return (receives ? epoch : receive.epoch) - 1;
+}
+
+// The last call whose buffers call `epoch` writes again.
+__device__ __forceinline__ uint64_t CallBefore(uint64_t epoch) {
+  return epoch > kCallsInFlight ? epoch - kCallsInFlight : 0;
+}
+
+}  // namespace octet::low_latency
+
+#endif  // OCTET_KERNELS_LOW_LATENCY_PHASE_H_
