@@ -79,6 +79,13 @@ enum class CombineMethod {
           // overwrites
 };
 
+// How dispatch moves rows (kernels/device/row_mover.h).
+enum class RowCopies {
+  kAuto,     // kVectors: faster on H200s, with few blocks and with many
+  kVectors,  // the lanes of a wave load and store 16 bytes each
+  kBulk,     // the GPU's copy unit, where it has one, piece by piece through shared memory
+};
+
 // The shape of the launches; 0 leaves the choice to the strategy, which says in its config() what
 // it has chosen. What a strategy has no use for it ignores.
 struct Tuning {
@@ -92,6 +99,7 @@ struct Tuning {
   // then they receive.
   int send_waves = 0;
   int combine_send_waves = 0;
+  RowCopies row_copies = RowCopies::kAuto;  // high_throughput
 
   bool operator==(const Tuning&) const = default;
 };

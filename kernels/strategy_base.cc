@@ -100,7 +100,8 @@ absl::Status StrategyBase::Init(HeapUse heap) {
   });
 }
 
-absl::Status StrategyBase::ChooseBlock(int most_threads, size_t shared_bytes) {
+absl::Status StrategyBase::ChooseBlock(int most_threads,
+                                       absl::FunctionRef<size_t(int waves)> shared_bytes) {
   Tuning& tuning = config_.tuning;
   const int wave_size = node_.topology().gpus[0].wave_size;
   const int most_waves = most_threads / wave_size;
@@ -111,7 +112,7 @@ absl::Status StrategyBase::ChooseBlock(int most_threads, size_t shared_bytes) {
                                                    " lanes it can be ", most_waves, " at most"));
   }
   shape_.threads = tuning.waves_per_block * wave_size;
-  shape_.shared_bytes = shared_bytes;
+  shape_.shared_bytes = shared_bytes(tuning.waves_per_block);
   return absl::OkStatus();
 }
 

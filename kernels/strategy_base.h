@@ -125,7 +125,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   NodeMemory& memory() { return memory_; }
 
   // Threads of a block: tuning().waves_per_block if the caller has said it, `most_threads` if not.
-  absl::Status ChooseBlock(int most_threads, size_t shared_bytes);
+  absl::Status ChooseBlock(int most_threads, absl::FunctionRef<size_t(int waves)> shared_bytes);
   // Blocks: tuning().blocks, or `per_unit` on each compute unit, at most config().max_blocks.
   // `resident_per_unit`: how many can be resident.
   absl::Status ChooseBlocks(int per_unit, int resident_per_unit);

@@ -33,11 +33,12 @@ constexpr std::array<TuningField, 4> kSidesFields = {{{"blocks", &Tuning::blocks
                                                       {"send_blocks", &Tuning::send_blocks},
                                                       {"waves", &Tuning::waves_per_block},
                                                       {"row_parts", &Tuning::row_parts}}};
-constexpr std::array<TuningField, 4> kHighThroughputFields = {
+constexpr std::array<TuningField, 5> kHighThroughputFields = {
     {{"blocks", &Tuning::blocks},
      {"waves", &Tuning::waves_per_block},
      {"send_waves", &Tuning::send_waves},
-     {"combine_send_waves", &Tuning::combine_send_waves}}};
+     {"combine_send_waves", &Tuning::combine_send_waves},
+     {"row_parts", &Tuning::row_parts}}};
 
 // One object of the file, and what is wrong with it in words that lead there.
 class Reader {

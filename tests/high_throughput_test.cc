@@ -280,6 +280,8 @@ TEST_F(HighThroughputTest, RandomShapes) {
     }
     config.max_blocks = one_of({0, 2, 3});
     config.tuning.waves_per_block = one_of({0, 1, 2, 3});
+    config.tuning.row_parts = one_of({0, 1, 3});
+    config.tuning.row_copies = static_cast<RowCopies>(one_of({0, 2}));
     config.tuning.send_waves = one_of({0, 1});
     MAKE_OR_SKIP(ranks, config);
     SCOPED_TRACE(absl::StrCat("round ", round));

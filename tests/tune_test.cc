@@ -59,7 +59,6 @@ TEST(SearchTuning, ChangesWhatTheStrategyHas) {
   // Least at 66 blocks of 8 waves, of which 3 send in dispatch and 5 in combine.
   const auto cost = [](const Tuning& tuning) -> absl::StatusOr<double> {
     EXPECT_EQ(tuning.send_blocks, 0);
-    EXPECT_EQ(tuning.row_parts, 0);
     EXPECT_LE(tuning.send_waves, tuning.waves_per_block);
     EXPECT_LE(tuning.combine_send_waves, tuning.waves_per_block);
     return 100 + std::abs(tuning.blocks - 66) + 50 * std::abs(tuning.waves_per_block - 8) +

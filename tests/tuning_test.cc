@@ -112,16 +112,18 @@ TEST(TuningTable, ReadsWhatItWrites) {
 }
 
 TEST(TuningTable, HasTheFieldsOfTheStrategy) {
-  const std::string entry =
-      absl::StrReplaceAll(kEntry, {{"\"direct\"", "\"high_throughput\""},
-                                   {"\"send_blocks\": 40", "\"send_waves\": 3"},
-                                   {"\"row_parts\": 2", "\"combine_send_waves\": 5"}});
+  const std::string entry = absl::StrReplaceAll(
+      kEntry, {{"\"direct\"", "\"high_throughput\""},
+               {"\"send_blocks\": 40", "\"send_waves\": 3"},
+               {"\"row_parts\": 2", "\"combine_send_waves\": 5, \"row_parts\": 2"}});
   absl::StatusOr<TuningTable> table = TuningTable::Parse(File(entry), "file");
   ASSERT_TRUE(table.ok()) << table.status();
   for (int pass = 0; pass < 2; ++pass) {
-    EXPECT_EQ(
-        table->entries()[0].tuning,
-        (Tuning{.blocks = 132, .waves_per_block = 8, .send_waves = 3, .combine_send_waves = 5}));
+    EXPECT_EQ(table->entries()[0].tuning, (Tuning{.blocks = 132,
+                                                  .waves_per_block = 8,
+                                                  .row_parts = 2,
+                                                  .send_waves = 3,
+                                                  .combine_send_waves = 5}));
     table = TuningTable::Parse(table->ToJson(), "again");
     ASSERT_TRUE(table.ok()) << table.status();
   }
@@ -246,8 +248,12 @@ TEST_F(TunedTest, CreateTakesWhatWasMeasuredForHighThroughput) {
   if (IsSkipped()) return;
   EpConfig config = Small();
   config.strategy = Strategy::kHighThroughput;
-  const Tuning tuning = {
-      .blocks = 3, .waves_per_block = 4, .send_waves = 1, .combine_send_waves = 3};
+  const Tuning tuning = {.blocks = 3,
+                         .waves_per_block = 4,
+                         .row_parts = 3,
+                         .send_waves = 1,
+                         .combine_send_waves = 3,
+                         .row_copies = RowCopies::kVectors};
   TuningTable table;
   table.Set(Entry(config, tuning));
   Use(table.ToJson());

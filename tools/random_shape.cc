@@ -140,6 +140,7 @@ void AddFormats(Dice& dice, int hidden, int most_alignment, std::vector<std::str
                 absl::StrCat("--combine_order=", CombineOrderName(order)),
                 absl::StrCat("--combine_method=",
                              CombineMethodName(static_cast<CombineMethod>(dice.Uniform(0, 2)))),
+                absl::StrCat("--row_copies=", dice.OneIn(4) ? "bulk" : "auto"),
                 absl::StrCat("--host_totals=", dice.OneIn(4) ? "true" : "false"),
                 absl::StrCat("--cached=", dice.OneIn(4) ? "true" : "false")});
 }

@@ -63,6 +63,9 @@ ABSL_FLAG(int32_t, combine_send_waves, 0, "the same in combine");
 ABSL_FLAG(std::string, combine_order, "auto",
           "how a token's outputs are added: flat (by k), per_rank, or auto: the strategy's own");
 ABSL_FLAG(std::string, combine_method, "auto", "how rows come home: push, pull or auto");
+ABSL_FLAG(std::string, row_copies, "auto",
+          "how dispatch moves rows: vectors (lanes, 16 bytes each), bulk (the GPU's copy unit) or\n"
+          "auto: high_throughput");
 ABSL_FLAG(
     std::string, format, "same",
     "what travels in dispatch: same (rows of the dtype), fp8 (with scales of 128 columns), or\n"
@@ -154,6 +157,8 @@ constexpr std::array<Choice<CombineOrder>, 3> kCombineOrders = {
     {{"auto", CombineOrder::kAuto},
      {"flat", CombineOrder::kFlat},
      {"per_rank", CombineOrder::kPerRank}}};
+constexpr std::array<Choice<RowCopies>, 3> kRowCopies = {
+    {{"auto", RowCopies::kAuto}, {"vectors", RowCopies::kVectors}, {"bulk", RowCopies::kBulk}}};
 constexpr std::array<Choice<CombineMethod>, 3> kCombineMethods = {{{"auto", CombineMethod::kAuto},
                                                                    {"push", CombineMethod::kPush},
                                                                    {"pull", CombineMethod::kPull}}};
@@ -280,6 +285,8 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   OCTET_ASSIGN_OR_RETURN(options.config.combine_order, Choose(kCombineOrders, "combine_order",
                                                               absl::GetFlag(FLAGS_combine_order)));
   EpConfig& config = options.config;
+  OCTET_ASSIGN_OR_RETURN(config.tuning.row_copies,
+                         Choose(kRowCopies, "row_copies", absl::GetFlag(FLAGS_row_copies)));
   OCTET_ASSIGN_OR_RETURN(config.combine_method, Choose(kCombineMethods, "combine_method",
                                                        absl::GetFlag(FLAGS_combine_method)));
   OCTET_ASSIGN_OR_RETURN(config.dispatch_format,
@@ -446,6 +453,7 @@ absl::string_view AlignName(Align align) { return NameOf(kAligns, align); }
 absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
 absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
 absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
+absl::string_view RowCopiesName(RowCopies copies) { return NameOf(kRowCopies, copies); }
 absl::string_view CombineMethodName(CombineMethod method) {
   return NameOf(kCombineMethods, method);
 }

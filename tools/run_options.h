@@ -24,7 +24,7 @@ inline constexpr auto kStepFlags = std::to_array<absl::string_view>(
      "seed", "iters", "warmup", "align"});
 // who does it, and how,
 inline constexpr auto kStrategyFlags = std::to_array<absl::string_view>(
-    {"strategy", "slots", "flags", "combine_order", "combine_method"});
+    {"strategy", "slots", "flags", "combine_order", "combine_method", "row_copies"});
 // with which launches,
 inline constexpr auto kLaunchFlags =
     std::to_array<absl::string_view>({"blocks", "send_blocks", "waves", "row_parts", "max_blocks",
@@ -109,6 +109,7 @@ absl::string_view SlotsName(Slots slots);
 absl::string_view FlagsName(Flags flags);
 absl::string_view CombineOrderName(CombineOrder order);
 absl::string_view CombineMethodName(CombineMethod method);
+absl::string_view RowCopiesName(RowCopies copies);
 
 }  // namespace octet
 

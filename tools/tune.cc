@@ -96,9 +96,9 @@ std::vector<Tuning> OtherRowParts(const Tuning& from, const TuneLimits& /*limits
 using Axis = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
 constexpr std::array<Axis, 4> kSidesAxes = {
     OtherBlocks, OtherShares<&Tuning::send_blocks, &Tuning::blocks>, OtherWaves, OtherRowParts};
-constexpr std::array<Axis, 4> kHighThroughputAxes = {
+constexpr std::array<Axis, 5> kHighThroughputAxes = {
     OtherBlocks, OtherWaves, OtherShares<&Tuning::send_waves, &Tuning::waves_per_block>,
-    OtherShares<&Tuning::combine_send_waves, &Tuning::waves_per_block>};
+    OtherShares<&Tuning::combine_send_waves, &Tuning::waves_per_block>, OtherRowParts};
 
 absl::Span<const Axis> AxesOf(Strategy strategy) {
   switch (strategy) {

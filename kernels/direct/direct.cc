@@ -69,7 +69,7 @@ absl::Status Direct::Prepare() {
 
 // As many blocks as fit, half of them for sending, unless the caller has said otherwise.
 absl::Status Direct::ChooseShape() {
-  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, SharedBytes(layout_)));
+  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, [this](int) { return SharedBytes(layout_); }));
   const bool fp16 = config().dtype == DType::kFloat16;
   int dispatch_blocks = 0;
   int combine_blocks = 0;

@@ -18,7 +18,7 @@
 
 #include "device_ops.h"
 #include "kernels/device/interleaved_walk.h"
-#include "kernels/device/row_copy.h"
+#include "kernels/device/row_mover.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
@@ -38,10 +38,6 @@ using device::Scope;
 using device::Shuffle;
 using device::StoreRelaxed;
 using device::Vec16;
-
-// Vectors of a row that a lane has in flight, beside all that it must know of a token's places:
-// more do not fit into the registers of kMaxThreads threads.
-constexpr int kRowUnroll = 4;
 
 // Everything up to the rows. False if a peer did not come.
 template <typename Trace>
@@ -87,9 +83,9 @@ __device__ __forceinline__ void WaveCopyWordsToMany(const uint32_t* src, int wor
   }
 }
 
-template <typename Trace>
+template <typename Mover, typename Trace>
 __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_t epoch, int token,
-                          const Trace& trace) {
+                          Mover& mover, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const uint64_t start = trace.Start();
@@ -107,13 +103,12 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
     if (to.index() == 0) packet->combine_slot = to.slot();
   }
   const int copies = __popc(to.firsts);
-  device::WaveCopyRowToMany<kRowUnroll>(
-      static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs,
-      {0, layout.row_vecs}, copies, [&](int i) {
-        const int lane = NthBit(to.firsts, i);
-        char* base = c.peers.base[Shuffle(to.rank, lane)];
-        return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(place, lane)));
-      });
+  mover.CopyToMany(static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs,
+                   layout.row_vecs, copies, [&](int i) {
+                     const int lane = NthBit(to.firsts, i);
+                     char* base = c.peers.base[Shuffle(to.rank, lane)];
+                     return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(place, lane)));
+                   });
   if (layout.scale_words > 0) {
     WaveCopyWordsToMany(p.x_scales + static_cast<size_t>(token) * layout.scale_words,
                         layout.scale_words, copies, [&](int i) {
@@ -122,6 +117,7 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
                           return layout.Scales(base, Shuffle(place, lane));
                         });
   }
+  mover.Finish();
   device::SyncWave();
   if (Lane() == 0) device::FenceRelease<Scope::kSystem>();
   const int choices = __popc(to.choices);
@@ -169,9 +165,9 @@ __device__ void Describe(const DispatchParams& p, const Choice& mine, int choice
 }
 
 // Takes one token to all its places. False if it did not come.
-template <typename Trace>
+template <typename Mover, typename Trace>
 __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint64_t epoch,
-                             int source, int slot, const Trace& trace) {
+                             int source, int slot, Mover& mover, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   char* base = c.peers.base[c.peers.rank];
@@ -193,11 +189,11 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   }
   const int place = layout.token_major ? s.sources()[source] + slot : Shuffle(mine.row, 0);
   if (!layout.token_major && choices > 1) {
-    device::WaveCopyRowToMany<kRowUnroll>(
-        reinterpret_cast<const Vec16*>(layout.Row(base, place)), {0, layout.row_vecs}, choices - 1,
-        [&](int i) {
-          return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(mine.row, i + 1)));
-        });
+    mover.Acquired();
+    mover.CopyToMany(reinterpret_cast<const Vec16*>(layout.Row(base, place)), layout.row_vecs,
+                     choices - 1, [&](int i) {
+                       return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(mine.row, i + 1)));
+                     });
     if (layout.scale_words > 0) {
       WaveCopyWordsToMany(layout.Scales(base, place), layout.scale_words, choices - 1,
                           [&](int i) { return layout.Scales(base, Shuffle(mine.row, i + 1)); });
@@ -232,7 +228,7 @@ __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s, const
   }
 }
 
-template <typename Trace>
+template <typename Mover, typename Trace>
 __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams p) {
   HIP_DYNAMIC_SHARED(int32_t, shared);
   const CommonParams& c = p.common;
@@ -249,10 +245,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams 
     LoadPlaces(c, s);
   }
   if (!ok) return;
+  Mover mover({shared + p.shared.mover_offset, static_cast<int>(blockDim.x) / device::kWaveSize,
+               p.shared.piece_bytes});
   const Share send = SendShare(c);
   if (send.first >= 0) {
     for (int token = send.first; token < p.num_tokens; token += send.step) {
-      SendToken(p, s, epoch, token, trace);
+      SendToken(p, s, epoch, token, mover, trace);
     }
   }
   const Share receive = ReceiveShare(c);
@@ -261,31 +259,60 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams 
     const int packets = s.walk().Total(layout.num_ranks);
     for (int i = receive.first; i < packets && ok; i += receive.step) {
       const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
-      ok = ReceiveToken(p, s, epoch, item.source, item.index, trace);
+      ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
     }
   }
+  mover.Finish();
+}
+
+using Kernel = void (*)(DispatchParams);
+
+template <typename Mover>
+Kernel PickTrace(bool traced) {
+  return traced ? Dispatch<Mover, device::Tracer> : Dispatch<Mover, device::NoTracer>;
+}
+
+Kernel PickKernel(const DispatchVariant& variant) {
+  return variant.bulk ? PickTrace<device::BulkMover>(variant.traced)
+                      : PickTrace<device::VectorMover>(variant.traced);
 }
 
 }  // namespace
 
-size_t DispatchSharedBytes(const Layout& layout) {
-  return SharedInts(layout.num_experts, layout.num_local_experts) * sizeof(int32_t);
+DispatchShared SharedOfDispatch(const Layout& layout, bool bulk, int waves) {
+  constexpr size_t kAlignment = 128;
+  DispatchShared shared = {};
+  shared.bytes = SharedInts(layout.num_experts, layout.num_local_experts) * sizeof(int32_t);
+  if (!bulk) return shared;
+  const size_t movers = (shared.bytes + kAlignment - 1) / kAlignment * kAlignment;
+  shared.piece_bytes =
+      device::MoverMemory::PieceBytes(static_cast<size_t>(layout.row_vecs) * kVecBytes, waves,
+                                      device::kMaxBulkSharedBytes - movers);
+  shared.mover_offset = static_cast<int32_t>(movers / sizeof(int32_t));
+  shared.bytes = movers + device::MoverMemory::SharedBytes(waves, shared.piece_bytes);
+  return shared;
 }
 
-hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
-                          hipStream_t stream) {
+hipError_t PrepareDispatch(const DispatchVariant& variant, const LaunchShape& shape) {
+  if (!variant.bulk) return hipSuccess;
+  return hipFuncSetAttribute(reinterpret_cast<const void*>(PickKernel(variant)),
+                             hipFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shape.shared_bytes));
+}
+
+hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
+                          const LaunchShape& shape, hipStream_t stream) {
   DispatchParams p = params;
   void* args[] = {&p};
-  return hipLaunchCooperativeKernel(traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>,
-                                    dim3(static_cast<unsigned>(shape.blocks)),
+  return hipLaunchCooperativeKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
                                     dim3(static_cast<unsigned>(shape.threads)), args,
                                     static_cast<unsigned>(shape.shared_bytes), stream);
 }
 
-hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(
-      blocks, traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>, shape.threads,
-      shape.shared_bytes);
+hipError_t DispatchBlocksPerUnit(const DispatchVariant& variant, const LaunchShape& shape,
+                                 int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(variant), shape.threads,
+                                                      shape.shared_bytes);
 }
 
 }  // namespace octet::high_throughput

@@ -72,12 +72,16 @@ absl::Status HighThroughput::Prepare() {
 
 // A block on each compute unit, as large as can be, unless the caller has said otherwise.
 absl::Status HighThroughput::ChooseShape() {
-  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, DispatchSharedBytes(layout_)));
   Tuning& tuning = this->tuning();
+  if (tuning.row_copies == RowCopies::kAuto) tuning.row_copies = RowCopies::kVectors;
+  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, [this](int waves) {
+    dispatch_shared_ = SharedOfDispatch(layout_, DispatchKernel().bulk, waves);
+    return dispatch_shared_.bytes;
+  }));
   const int waves = tuning.waves_per_block;
-  // Measured on H200s: a combine's sums read what its sends write, and more of it.
+  // Measured on H200s (bench/PERFORMANCE.md).
   if (tuning.send_waves == 0) tuning.send_waves = (waves + 3) / 4;
-  if (tuning.combine_send_waves == 0) tuning.combine_send_waves = (waves * 3 + 7) / 8;
+  if (tuning.combine_send_waves == 0) tuning.combine_send_waves = (waves * 5 + 7) / 8;
   for (const int send_waves : {tuning.send_waves, tuning.combine_send_waves}) {
     if (send_waves > waves) {
       return absl::InvalidArgumentError(
@@ -87,12 +91,17 @@ absl::Status HighThroughput::ChooseShape() {
   }
   int dispatch_blocks = 0;
   int combine_blocks = 0;
-  OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(traced(), shape(), &dispatch_blocks));
-  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(Variant(), shape(), &combine_blocks));
+  OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
+  OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(DispatchKernel(), shape(), &dispatch_blocks));
+  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(CombineKernel(), shape(), &combine_blocks));
   return ChooseBlocks(1, std::min(dispatch_blocks, combine_blocks));
 }
 
-CombineVariant HighThroughput::Variant() const {
+DispatchVariant HighThroughput::DispatchKernel() const {
+  return {.traced = traced(), .bulk = config().tuning.row_copies == RowCopies::kBulk};
+}
+
+CombineVariant HighThroughput::CombineKernel() const {
   const bool per_rank = config().combine_order == CombineOrder::kPerRank;
   return {.fp16 = config().dtype == DType::kFloat16,
           .traced = traced(),
@@ -137,6 +146,7 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
   const size_t tokens = Index(layout_.num_ranks) * static_cast<size_t>(layout_.max_tokens);
   const auto topk = static_cast<size_t>(layout_.topk);
   const bool deduplicated = config().output == Output::kDeduplicated;
+  OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
   OCTET_RETURN_IF_ERROR(AllocateKept(rank, mine));
   OCTET_ASSIGN_OR_RETURN(mine.before,
                          memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts()) *
@@ -321,6 +331,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   params.topk_weights = args.topk_weights;
   params.scatter_idx = args.scatter_idx;
   params.num_tokens = args.num_tokens;
+  params.shared = dispatch_shared_;
   params.before = mine.before.data();
   params.totals = mine.totals;
   params.sources = mine.sources.data();
@@ -329,7 +340,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   params.recv_topk_weights = mine.recv_topk_weights.data();
   const uint64_t totals_before = mine.totals != nullptr ? mine.totals->epoch : 0;
   OCTET_RETURN_IF_ERROR(Launch(rank, phases, [&] {
-    return OCTET_GPU(LaunchDispatch(params, traced(), shape(), rank.stream()));
+    return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
   }));
   if (!sends) return absl::OkStatus();
   if (fresh) mine.layouts = handle.layout;
@@ -352,7 +363,7 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
   params.num_tokens = handle.num_tokens;
   params.y = args.y;
   return Launch(rank, phases, [&] {
-    return OCTET_GPU(LaunchCombine(params, Variant(), shape(), rank.stream()));
+    return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));
   });
 }
 

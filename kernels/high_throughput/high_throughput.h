@@ -51,7 +51,8 @@ class HighThroughput final : public StrategyBase {
   HighThroughput(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
   absl::Status Prepare();
   absl::Status ChooseShape();
-  CombineVariant Variant() const;
+  DispatchVariant DispatchKernel() const;
+  CombineVariant CombineKernel() const;
   absl::Status AllocateKept(Rank& rank, RankState& mine);
 
   absl::Status InitRank(Rank& rank) override;
@@ -78,6 +79,7 @@ class HighThroughput final : public StrategyBase {
   absl::Status AwaitTotals(Rank& rank, uint64_t epoch_before);
 
   Layout layout_ = {};
+  DispatchShared dispatch_shared_ = {};
   std::vector<RankState> ranks_;
 };
 

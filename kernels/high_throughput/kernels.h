@@ -62,6 +62,13 @@ struct HostTotals {
   int32_t expert_counts[1];
 };
 
+// Dynamic shared memory of a block of the dispatch kernel.
+struct DispatchShared {
+  size_t bytes;
+  int32_t mover_offset;  // device::MoverMemory behind the rest, in 4-byte words
+  uint32_t piece_bytes;
+};
+
 struct DispatchParams {
   CommonParams common;
   bool fresh;  // no layout is kept: count and exchange first
@@ -79,6 +86,7 @@ struct DispatchParams {
   int32_t* row_index;        // [max_rows] the row in x
   int32_t* recv_topk_idx;    // [R·M][K]
   float* recv_topk_weights;  // [R·M][K]
+  DispatchShared shared;
 };
 
 // Which rows go home.
@@ -100,13 +108,20 @@ struct CombineParams {
   void* y;  // [T][H]
 };
 
-// Dynamic shared memory of a block of the dispatch kernel.
-size_t DispatchSharedBytes(const Layout& layout);
-
-// `traced` picks the variant that records into common.trace. Cooperative: all blocks are resident.
-hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
-                          hipStream_t stream);
-hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
+// One kernel for each.
+struct DispatchVariant {
+  bool traced;  // records into common.trace
+  bool bulk;    // rows are moved by device::BulkMover, else by device::VectorMover
+};
+DispatchShared SharedOfDispatch(const Layout& layout, bool bulk, int waves);
+// On each device before the first launch there.
+hipError_t PrepareDispatch(const DispatchVariant& variant, const LaunchShape& shape);
+// Cooperative: all blocks are resident.
+hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
+                          const LaunchShape& shape, hipStream_t stream);
+// On a device that is prepared.
+hipError_t DispatchBlocksPerUnit(const DispatchVariant& variant, const LaunchShape& shape,
+                                 int* blocks);
 
 // One kernel for each: together they would not fit into the registers.
 struct CombineVariant {

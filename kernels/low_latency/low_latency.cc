@@ -70,7 +70,8 @@ absl::Status LowLatency::Prepare() {
 
 // As many blocks as fit, half of them for sending, unless the caller has said otherwise.
 absl::Status LowLatency::ChooseShape() {
-  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, DispatchSharedBytes(layout_)));
+  OCTET_RETURN_IF_ERROR(
+      ChooseBlock(kMaxThreads, [this](int) { return DispatchSharedBytes(layout_); }));
   int dispatch_blocks = 0;
   int combine_blocks = 0;
   OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(traced(), shape(), &dispatch_blocks));
