@@ -85,8 +85,7 @@ absl::Status ValidateHighThroughput(const EpConfig& config) {
 absl::Status ValidateLowLatency(const EpConfig& config) {
   const EpConfig plain;
   for (const absl::Status& status :
-       {RefuseQuantized(config),
-        CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, kMaxLowLatencyTokens),
+       {CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, kMaxLowLatencyTokens),
         CheckRange("num_experts", config.num_experts, 1, kMaxLowLatencyExperts),
         CheckRange("hidden", config.hidden, 8, kMaxLowLatencyHidden)}) {
     if (!status.ok()) {
@@ -98,11 +97,18 @@ absl::Status ValidateLowLatency(const EpConfig& config) {
     return absl::InvalidArgumentError(
         "low_latency has slots by prefix sums, flags for tokens and combine by push only");
   }
-  if (config.dispatch_format != plain.dispatch_format || config.output == Output::kDeduplicated ||
-      config.duplicates != plain.duplicates || config.expert_alignment != plain.expert_alignment ||
+  const bool quantized = config.dispatch_format == DispatchFormat::kQuantizedFp8;
+  if (quantized && config.hidden % 16 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "hidden is ", config.hidden, "; with quantized_fp8 it must be a multiple of 16"));
+  }
+  if ((!quantized && config.dispatch_format != plain.dispatch_format) ||
+      config.output == Output::kDeduplicated || config.duplicates != plain.duplicates ||
+      config.expert_alignment != plain.expert_alignment ||
       config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
     return absl::InvalidArgumentError(
-        "dispatch_format, deduplicated output, duplicates, expert_alignment, kept_layouts and "
+        "dispatch_format fp8 and bytes, deduplicated output, duplicates, expert_alignment, "
+        "kept_layouts and "
         "host_totals need the strategy high_throughput");
   }
   return absl::OkStatus();

@@ -118,7 +118,8 @@ struct EpConfig {
   // Blocks that a launch may take at most, so that the rest of the GPU can compute; 0: all.
   int max_blocks = 0;
 
-  // high_throughput only, from here to tuning; low_latency has dispatch_format kSame, and output.
+  // high_throughput only, from here to tuning; low_latency has output, and of the
+  // formats kSame and kQuantizedFp8.
   DispatchFormat dispatch_format = DispatchFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // kernels/device/fp8_scale.h
   CombineMethod combine_method = CombineMethod::kAuto;

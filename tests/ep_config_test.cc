@@ -124,6 +124,11 @@ TEST(EpConfigTest, WhatLowLatencyCannotDo) {
   config = good;
   config.output = Output::kDeduplicated;
   ExpectRefused(config, 8, "need the strategy high_throughput");
+  config = good;
+  config.dispatch_format = DispatchFormat::kQuantizedFp8;
+  EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
+  config.hidden = 1032;
+  ExpectRefused(config, 8, "hidden is 1032; with quantized_fp8 it must be a multiple of 16");
 }
 
 TEST(EpConfigTest, WhatHighThroughputCannotDo) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/fp8_rows.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
 #include "runtime/schedule.h"
@@ -40,6 +42,18 @@ std::vector<int> SortedRows(const std::vector<RowSource>& sources) {
   return order;
 }
 
+void Quantize(const EpConfig& config, StepInput::PerRank& rank) {
+  const auto hidden = static_cast<size_t>(config.hidden);
+  const auto words = static_cast<size_t>(config.scale_words());
+  rank.fp8.resize(rank.x.size());
+  rank.scales.resize(rank.x.size() / hidden * words);
+  for (size_t t = 0; t * hidden < rank.x.size(); ++t) {
+    ReferenceQuantize(config, absl::MakeConstSpan(rank.x).subspan(t * hidden, hidden),
+                      absl::MakeSpan(rank.fp8).subspan(t * hidden, hidden),
+                      absl::MakeSpan(rank.scales).subspan(t * words, words));
+  }
+}
+
 template <typename... Args>
 absl::Status Different(int rank, const Args&... what) {
   return absl::DataLossError(absl::StrCat("rank ", rank, ": ", what...));
@@ -50,7 +64,8 @@ absl::Status Different(int rank, const Args&... what) {
 std::vector<RankInput> StepInput::views() const {
   std::vector<RankInput> views;
   for (const PerRank& rank : ranks) {
-    views.push_back(RankInput{rank.num_tokens, rank.x, rank.topk_idx, rank.topk_weights});
+    views.push_back(RankInput{rank.num_tokens, rank.x, rank.topk_idx, rank.topk_weights, rank.fp8,
+                              rank.scales});
   }
   return views;
 }
@@ -72,8 +87,9 @@ StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
     rank.x.resize(count * hidden);
     for (uint16_t& bits : rank.x) {
       const uint64_t draw = rng();
-      bits = draw % 64 == 0 ? kSpecial[(draw >> 8) % kSpecial.size()]
-                            : BitsFromFloat(config.dtype, uniform(rng) * 4.0F - 2.0F);
+      bits = draw % (config.scale_words() > 0 ? 2048 : 64) == 0
+                 ? kSpecial[(draw >> 8) % kSpecial.size()]
+                 : BitsFromFloat(config.dtype, uniform(rng) * 4.0F - 2.0F);
     }
     for (size_t t = 0; t < count; ++t) {
       for (size_t k = 0; k < topk; ++k) {
@@ -82,6 +98,7 @@ StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
         rank.topk_weights.push_back(uniform(rng));
       }
     }
+    if (config.dispatch_format == DispatchFormat::kQuantizedFp8) Quantize(config, rank);
     input.ranks.push_back(std::move(rank));
   }
   for (int e = 0; e < config.num_experts; ++e) {
@@ -188,21 +205,22 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
   if (form == Form::kSplit) {
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_->DispatchSend(rank, args));
     OCTET_ASSIGN_OR_RETURN(received_[r], ep_->DispatchReceive(rank, handle));
-    OCTET_RETURN_IF_ERROR(KeepReceived(rank, num_rows));
-    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handle, CombineArgsOf(b, rank.rank())));
-    return ep_->CombineReceive(rank, handle, CombineArgsOf(b, rank.rank()));
+  } else {
+    OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
   }
-  OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
   OCTET_RETURN_IF_ERROR(KeepReceived(rank, num_rows));
   CombineArgs combine = CombineArgsOf(b, rank.rank());
-  // That works on rows in expert order.
-  if (form == Form::kSeparateExpert && received_[r].expert_offsets != nullptr) {
+  // The kernel works on rows in expert order; combine does not take rows of fp8.
+  if ((form == Form::kSeparateExpert || config_.scale_words() > 0) &&
+      received_[r].expert_offsets != nullptr) {
     OCTET_RETURN_IF_ERROR(PointwiseExpert(rank, config_, received_[r], combine.expert_scale,
                                           b.expert_out.as<void>()));
     combine.expert_out = b.expert_out.as<void>();
     combine.expert_scale = nullptr;
   }
-  return ep_->Combine(rank, received_[r].handle, combine);
+  if (form != Form::kSplit) return ep_->Combine(rank, received_[r].handle, combine);
+  OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, received_[r].handle, combine));
+  return ep_->CombineReceive(rank, received_[r].handle, combine);
 }
 
 // Combine may overwrite what was received: a copy, in stream order, for CheckReceived.
@@ -220,7 +238,6 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
   const ReferenceReceived want = ReferenceDispatch(config_, views, rank);
   const Received& got = received_[r];
   const auto num_local = want.expert_counts.size();
-  const auto hidden = static_cast<size_t>(config_.hidden);
   OCTET_ASSIGN_OR_RETURN(const auto counts, ToHost<int32_t>(got.expert_counts, num_local));
   if (counts != want.expert_counts) return Different(rank, "expert_counts differ");
   if (config_.output == Output::kPackedExperts) {
@@ -230,7 +247,9 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
   const auto num_rows = static_cast<size_t>(RowsToCompare(want));
   OCTET_ASSIGN_OR_RETURN(const auto sources, ToHost<RowSource>(got.sources, num_rows));
   OCTET_ASSIGN_OR_RETURN(const auto rows,
-                         ToHost<uint16_t>(received_rows_[r].as<void>(), num_rows * hidden));
+                         ToHost<uint8_t>(received_rows_[r].as<void>(), num_rows * got.row_bytes));
+  const auto scale_words = static_cast<size_t>(config_.scale_words());
+  OCTET_ASSIGN_OR_RETURN(const auto scales, ToHost<uint32_t>(got.scales, num_rows * scale_words));
   OCTET_RETURN_IF_ERROR(CheckRanges(want, got, rank));
   const std::vector<int> order =
       config_.slots == Slots::kAtomic ? SortedRows(sources) : want.places;
@@ -241,10 +260,15 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
       return Different(rank, "row ", row, " comes from ", Text(sources[row]), ", not from ",
                        Text(source));
     }
-    const auto x = views[static_cast<size_t>(source.rank)].x.subspan(
-        static_cast<size_t>(source.token) * hidden, hidden);
-    if (!std::equal(x.begin(), x.end(), rows.begin() + static_cast<ptrdiff_t>(row * hidden))) {
+    const RankInput token = views[static_cast<size_t>(source.rank)].Tokens(
+        config_, static_cast<size_t>(source.token), 1);
+    const void* x = scale_words > 0 ? static_cast<const void*>(token.fp8.data()) : token.x.data();
+    if (std::memcmp(&rows[row * got.row_bytes], x, got.row_bytes) != 0) {
       return Different(rank, "row ", row, " is not the x of ", Text(source));
+    }
+    if (!absl::c_equal(token.scales,
+                       absl::MakeConstSpan(scales).subspan(row * scale_words, scale_words))) {
+      return Different(rank, "row ", row, " has not the scales of ", Text(source));
     }
   }
   return absl::OkStatus();

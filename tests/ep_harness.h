@@ -28,6 +28,9 @@ struct StepInput {
     std::vector<uint16_t> x;
     std::vector<int32_t> topk_idx;
     std::vector<float> topk_weights;
+    // What dispatch makes of x with DispatchFormat::kQuantizedFp8.
+    std::vector<uint8_t> fp8;
+    std::vector<uint32_t> scales;
   };
   std::vector<PerRank> ranks;
   std::vector<float> expert_scale;  // [E]
@@ -35,8 +38,9 @@ struct StepInput {
   std::vector<RankInput> views() const;
 };
 
-// Random x (with NaNs, infinities, zeros of both signs and subnormals strewn in), weights and
-// routing; each (token, k) is dropped with probability `drop`.
+// Random x (with NaNs, infinities, zeros of both signs and subnormals strewn in; so few that most
+// groups of quantised rows have none), weights and routing; each (token, k) is dropped with
+// probability `drop`.
 StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
                      const std::vector<int>& num_tokens, double drop = 0.0);
 // num_tokens of each rank drawn from 0 .. M.

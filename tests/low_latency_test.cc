@@ -220,6 +220,36 @@ TEST_F(LowLatencyTest, BiasIsAddedLastAndWeightsMayBeLeftOut) {
   }
 }
 
+// ---- rows that are quantised on the way
+
+TEST_F(LowLatencyTest, QuantisedRowsAreTheReferencesToTheBit) {
+  for (const Output output : {Output::kPackedExperts, Output::kExpertMajor}) {
+    for (const ScaleFormat scales :
+         {ScaleFormat::kFloat32, ScaleFormat::kPowerOfTwo, ScaleFormat::kUe8m0}) {
+      for (const int group : {64, 128, 256}) {
+        const DType dtype = group == 128 ? DType::kBFloat16 : DType::kFloat16;
+        // One row is shorter than what a block has in flight, one ends within a group.
+        EpConfig config = Config(9, 4, group == 256 ? 7168 : 1104, 5, output);
+        config.dtype = dtype;
+        config.dispatch_format = DispatchFormat::kQuantizedFp8;
+        config.scale_format = scales;
+        config.scale_group = group;
+        MAKE_OR_SKIP(3, config);
+        EXPECT_OK(harness_->Step(Random({5, 2, 5}, 0.1), {Form::kFused, Form::kSplit}));
+      }
+    }
+  }
+}
+
+TEST_F(LowLatencyTest, QuantisedRowsOfEveryHidden) {
+  for (const int hidden : {16, 48, 128, 240, 2064, 16384}) {
+    EpConfig config = Config(4, 2, hidden, 3);
+    config.dispatch_format = DispatchFormat::kQuantizedFp8;
+    MAKE_OR_SKIP(2, config);
+    EXPECT_OK(harness_->Step(Random({3, 2})));
+  }
+}
+
 // ---- the corners of the space of shapes
 
 TEST_F(LowLatencyTest, LargestAndSmallestShapes) {

@@ -2,6 +2,8 @@
 #ifndef OCTET_KERNELS_DEVICE_ROW_COPY_H_
 #define OCTET_KERNELS_DEVICE_ROW_COPY_H_
 
+#include <cstdint>
+
 #include "device_ops.h"
 
 namespace octet::device {
@@ -64,6 +66,15 @@ __device__ __forceinline__ void WaveCopyRowToMany(const Vec16* src, RowPart part
         if (first + u * step < part.end) StoreStream(dst + first + u * step, v[u]);
       }
     }
+  }
+}
+
+// The same for a row of 4-byte words, by plain stores.
+template <typename To>
+__device__ __forceinline__ void WaveCopyWordsToMany(const uint32_t* src, int words, int n, To to) {
+  for (int i = 0; i < n; ++i) {
+    uint32_t* dst = to(i);
+    for (int w = Lane(); w < words; w += kWaveSize) dst[w] = src[w];
   }
 }
 

@@ -19,6 +19,7 @@ template <typename Codec, int kVecs, int kRows, typename RowOf, typename WeightO
 __device__ __forceinline__ void SumScaledRows(Vec16* y, int n, uint32_t present, RowOf row,
                                               WeightOf weight, bool scaled, ScaleOf scale,
                                               const Vec16* bias, int begin, int end, int step) {
+  static_assert(32 % kRows == 0, "bits of `present`");
   for (int chunk = begin; chunk < end; chunk += kVecs * step) {
     const int first = chunk + Lane();
     float sum[kVecs][kElementsPerVec] = {};

@@ -74,15 +74,6 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
   return ok;
 }
 
-// 4-byte words of scales to several places, as device::WaveCopyRowToMany.
-template <typename To>
-__device__ __forceinline__ void WaveCopyWordsToMany(const uint32_t* src, int words, int n, To to) {
-  for (int i = 0; i < n; ++i) {
-    uint32_t* dst = to(i);
-    for (int w = Lane(); w < words; w += device::kWaveSize) dst[w] = src[w];
-  }
-}
-
 template <typename Mover, typename Trace>
 __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_t epoch, int token,
                           Mover& mover, const Trace& trace) {
@@ -110,12 +101,12 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
                      return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(place, lane)));
                    });
   if (layout.scale_words > 0) {
-    WaveCopyWordsToMany(p.x_scales + static_cast<size_t>(token) * layout.scale_words,
-                        layout.scale_words, copies, [&](int i) {
-                          const int lane = NthBit(to.firsts, i);
-                          char* base = c.peers.base[Shuffle(to.rank, lane)];
-                          return layout.Scales(base, Shuffle(place, lane));
-                        });
+    device::WaveCopyWordsToMany(p.x_scales + static_cast<size_t>(token) * layout.scale_words,
+                                layout.scale_words, copies, [&](int i) {
+                                  const int lane = NthBit(to.firsts, i);
+                                  char* base = c.peers.base[Shuffle(to.rank, lane)];
+                                  return layout.Scales(base, Shuffle(place, lane));
+                                });
   }
   mover.Finish();
   device::SyncWave();
@@ -195,8 +186,9 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
                        return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(mine.row, i + 1)));
                      });
     if (layout.scale_words > 0) {
-      WaveCopyWordsToMany(layout.Scales(base, place), layout.scale_words, choices - 1,
-                          [&](int i) { return layout.Scales(base, Shuffle(mine.row, i + 1)); });
+      device::WaveCopyWordsToMany(
+          layout.Scales(base, place), layout.scale_words, choices - 1,
+          [&](int i) { return layout.Scales(base, Shuffle(mine.row, i + 1)); });
     }
   }
   Describe(p, mine, choices, source, place);

@@ -52,9 +52,10 @@ constexpr int kBatchTokens = 8;
 constexpr int kMaxChoices = 32;
 constexpr int kBatchRows = kBatchTokens * kMaxChoices;
 
-// Rows that a sending thread has in flight, and a receiving one for each token.
+// Rows that a sending thread has in flight, and a receiving one of a token: as many as registers
+// hold with two blocks on a compute unit.
 constexpr int kRowsAhead = 4;
-constexpr int kRowsInFlight = 8;
+constexpr int kRowsInFlight = 4;
 
 // The rows of a batch, in the order in which they are added up. In shared memory.
 struct Batch {
@@ -96,7 +97,7 @@ __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& 
     char* base = c.peers.base[source];
     const bool last = !kPerRank || Lane() == n - 1;
     batch.from[row] = static_cast<const Vec16*>(p.expert_out) +
-                      static_cast<size_t>(choice.row) * layout.combine_vecs;
+                      static_cast<size_t>(choice.row) * layout.dtype_vecs;
     batch.to[row] =
         last ? reinterpret_cast<Vec16*>(layout.CombineRow(base, epoch, token, slot)) : nullptr;
     batch.flag[row] = layout.CombineFlag(base, epoch, token, slot);
@@ -112,7 +113,7 @@ __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& 
 template <typename Codec, bool kPerRank>
 __device__ void SendRows(const CombineParams& p, const Batch& batch, int rows) {
   const bool scaled = p.expert_scale != nullptr;
-  const int vecs = p.common.layout.combine_vecs;
+  const int vecs = p.common.layout.dtype_vecs;
   for (int column = threadIdx.x; column < vecs; column += blockDim.x) {
     float sum[device::kElementsPerVec] = {};
     Vec16 ahead[kRowsAhead];
@@ -213,7 +214,7 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   const int num_waves = role.count * waves;
   // With more waves than tokens, several waves share one: `shares` of them.
-  const int most_shares = (layout.combine_vecs + device::kWaveSize - 1) / device::kWaveSize;
+  const int most_shares = (layout.dtype_vecs + device::kWaveSize - 1) / device::kWaveSize;
   int shares = p.num_tokens > 0 ? num_waves / p.num_tokens : 1;
   shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
   // Those of a token are neighbours, in one block if that has so many.
@@ -233,11 +234,11 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
     const float* weights =
         kPerRank || p.topk_weights == nullptr ? nullptr : p.topk_weights + token * layout.topk;
     device::SumRows<Codec, 1, kRowsInFlight>(
-        static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.combine_vecs,
+        static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.dtype_vecs,
         layout.combine_slots, present,
-        [&](int slot) { return rows + static_cast<size_t>(slot) * layout.combine_vecs; },
+        [&](int slot) { return rows + static_cast<size_t>(slot) * layout.dtype_vecs; },
         [&](int slot) { return weights != nullptr ? weights[slot] : 1.0F; },
-        static_cast<const Vec16*>(p.bias), share * device::kWaveSize, layout.combine_vecs,
+        static_cast<const Vec16*>(p.bias), share * device::kWaveSize, layout.dtype_vecs,
         shares * device::kWaveSize);
     trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
   }

@@ -1,11 +1,12 @@
 // low_latency dispatch: a token goes once to each of its ranks, as soon as possible; everything
 // that has to be known beforehand is worked out while its row is on its way from memory.
 //
-//   this rank                                         destination d
-//   ---------                                         -------------
-//   topk_idx [T][K] ── counted by one block ────────► counts[me][L + 1]  (epoch and count, one
-//   word) x [T] ── a block for each token: row loaded once, rows[me][slot]     16-byte stores
-//            stored to each of its ranks ───────────► packets[me][slot]  choices, then the flag
+//   this rank                                       destination d
+//   ---------                                       -------------
+//   topk_idx [T][K] ── counted by one block ──────► counts[me][L + 1]  epoch and count in one word
+//   x [T] ── a block for each token: row loaded ──► rows[me][slot]     16-byte stores
+//            once, quantised if asked for, stored   packets[me][slot]  choices, then the flag
+//            to each of the token's ranks
 //
 //   counts[R][L + 1] ── every receiving block ──────► first row of each (expert, source)
 //   packets, rows ── some waves for each token ─────► recv_x[row] of each of its choices, sources,
@@ -28,12 +29,15 @@
 
 #include "device_ops.h"
 #include "kernels/device/counts.h"
+#include "kernels/device/fp8_quantize.h"
 #include "kernels/device/interleaved_walk.h"
+#include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/token_packet_device.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/phase.h"
+#include "native_fp8.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
@@ -55,7 +59,7 @@ using device::Wave;
 constexpr int kRowUnroll = 2;
 
 // Ids of the routing that a thread has in flight.
-constexpr int kIdsInFlight = 4;
+constexpr int kIdsInFlight = 2;
 
 // A sending block's shared memory: what this rank's tokens before a certain one have chosen.
 struct SendShared {
@@ -173,18 +177,91 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
   if (rank < layout.num_ranks) send(rank, layout.num_local_experts, s.ranks[rank]);
 }
 
-// A thread's vectors of a row: chunk + threadIdx.x, and on by blockDim.x.
+// A thread's vectors of a row of x: chunk + threadIdx.x, and on by blockDim.x; zeros beyond its
+// end.
 __device__ __forceinline__ void LoadChunk(const DispatchParams& p, int token, int chunk,
                                           Vec16 (&v)[kRowUnroll]) {
-  const int vecs = p.common.layout.row_vecs;
+  const int vecs = p.common.layout.dtype_vecs;
   const Vec16* row = static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * vecs;
   const int first = chunk + static_cast<int>(threadIdx.x);
   const int step = static_cast<int>(blockDim.x);
 #pragma unroll
   for (int u = 0; u < kRowUnroll; ++u) {
-    if (first + u * step < vecs) v[u] = device::LoadStream(row + first + u * step);
+    v[u] = first + u * step < vecs ? device::LoadStream(row + first + u * step) : Vec16{};
   }
 }
+
+// A thread's part of a chunk as it crosses the link: as it is, ...
+class PlainRow {
+ public:
+  __device__ PlainRow(const Layout& layout, int chunk, const Vec16 (&v)[kRowUnroll])
+      : vecs_(layout.row_vecs), first_(chunk + static_cast<int>(threadIdx.x)) {
+#pragma unroll
+    for (int u = 0; u < kRowUnroll; ++u) v_[u] = v[u];
+  }
+
+  // `slot`: Layout::Row.
+  __device__ void Store(const Layout&, char* slot) const {
+    auto* row = reinterpret_cast<Vec16*>(slot);
+    const int step = static_cast<int>(blockDim.x);
+#pragma unroll
+    for (int u = 0; u < kRowUnroll; ++u) {
+      if (first_ + u * step < vecs_) device::StoreStream(row + first_ + u * step, v_[u]);
+    }
+  }
+
+ private:
+  int vecs_;
+  int first_;
+  Vec16 v_[kRowUnroll];
+};
+
+// ... or quantised. Of its two vectors and its neighbour's a lane has the neighbouring halves of
+// one: even lanes of the first, odd ones of the second.
+template <typename Codec>
+class Fp8Row {
+ public:
+  static_assert(kRowUnroll == 2);
+
+  // Called by all lanes of a wave.
+  __device__ Fp8Row(const Layout& layout, int chunk, const Vec16 (&v)[kRowUnroll])
+      : first_(chunk + static_cast<int>(threadIdx.x)) {
+    using device::ShuffleXor;
+    const int step = static_cast<int>(blockDim.x);
+    const auto a =
+        device::Quantize<Codec, NativeFp8>(v[0], layout.group_lanes, layout.scale_format);
+    const auto b =
+        device::Quantize<Codec, NativeFp8>(v[1], layout.group_lanes, layout.scale_format);
+    scales_[0] = a.scale;
+    scales_[1] = b.scale;
+    const bool odd = (Lane() & 1) != 0;
+    const uint32_t low = ShuffleXor(odd ? a.w[0] : b.w[0], 1);
+    const uint32_t high = ShuffleXor(odd ? a.w[1] : b.w[1], 1);
+    packed_ = odd ? Vec16{{low, high, b.w[0], b.w[1]}} : Vec16{{a.w[0], a.w[1], low, high}};
+    vec_ = odd ? (first_ + step) / 2 : first_ / 2;
+  }
+
+  __device__ void Store(const Layout& layout, char* slot) const {
+    if (vec_ < layout.row_vecs) {
+      device::StoreStream(reinterpret_cast<Vec16*>(slot) + vec_, packed_);
+    }
+    if ((Lane() & (layout.group_lanes - 1)) != 0) return;
+#pragma unroll
+    for (int u = 0; u < kRowUnroll; ++u) {
+      const int first = first_ + u * static_cast<int>(blockDim.x);
+      if (first < layout.dtype_vecs) {
+        device::StoreScale(layout.Scales(slot), layout.scale_groups, first / layout.group_lanes,
+                           layout.scale_format, scales_[u]);
+      }
+    }
+  }
+
+ private:
+  int first_;
+  int vec_;
+  Vec16 packed_;
+  float scales_[kRowUnroll];
+};
 
 __device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token) {
   const int topk = p.common.layout.topk;
@@ -193,24 +270,21 @@ __device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token) {
 
 // Stores a token's row and packets to all its ranks. All threads of the block hold the first chunk
 // of the row in `v`, and each wave the ids in its lanes. The flags are still to follow.
+template <typename Row>
 __device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, int32_t expert,
                           int index, int slot, const Destinations& to, Vec16 (&v)[kRowUnroll]) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int copies = __popc(to.firsts);
   const int step = static_cast<int>(blockDim.x);
-  for (int chunk = 0; chunk < layout.row_vecs; chunk += kRowUnroll * step) {
+  for (int chunk = 0; chunk < layout.dtype_vecs; chunk += kRowUnroll * step) {
     if (chunk > 0) LoadChunk(p, token, chunk, v);
-    const int first = chunk + static_cast<int>(threadIdx.x);
+    const Row row(layout, chunk, v);
 #pragma unroll 1
     for (int i = 0; i < copies; ++i) {
       const int lane = device::NthBit(to.firsts, i);
-      auto* dst = reinterpret_cast<Vec16*>(layout.Row(c.peers.base[Shuffle(to.rank, lane)], epoch,
-                                                      c.peers.rank, Shuffle(slot, lane)));
-#pragma unroll
-      for (int u = 0; u < kRowUnroll; ++u) {
-        if (first + u * step < layout.row_vecs) device::StoreStream(dst + first + u * step, v[u]);
-      }
+      char* base = c.peers.base[Shuffle(to.rank, lane)];
+      row.Store(layout, layout.Row(base, epoch, c.peers.rank, Shuffle(slot, lane)));
     }
   }
   // More than there is room for are only of an expert that is chosen twice.
@@ -224,7 +298,7 @@ __device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, in
 }
 
 // The tokens of one sending block: `first`, and on by `step`.
-template <typename Trace>
+template <typename Row, typename Trace>
 __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_t epoch,
                            const device::Credits& credits, int first, int step,
                            Vec16 (&v)[kRowUnroll], int32_t id, const Trace& trace) {
@@ -245,7 +319,7 @@ __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_
     const Destinations to(expert >= 0 ? layout.RankOf(expert) : -1, layout.num_ranks);
     const int index = expert >= 0 ? s.experts[expert] : 0;
     const int slot = to.rank >= 0 ? s.ranks[to.rank] : 0;
-    SendToken(p, epoch, token, expert, index, slot, to, v);
+    SendToken<Row>(p, epoch, token, expert, index, slot, to, v);
     if (token + step < p.num_tokens) {
       LoadChunk(p, token + step, 0, v);
       id = LoadId(p, token + step);
@@ -262,7 +336,7 @@ __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_
   }
 }
 
-template <typename Trace>
+template <typename Row, typename Trace>
 __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -294,7 +368,7 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
       __syncthreads();
     }
   }
-  if (first >= 0) SendTokens(p, s, epoch, credits, first, token_blocks, v, id, trace);
+  if (first >= 0) SendTokens<Row>(p, s, epoch, credits, first, token_blocks, v, id, trace);
 }
 
 // Waits for all counts, and makes of them the places of all rows. False if one did not come.
@@ -379,13 +453,19 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, ui
     mine = packet->choices()[Lane()];
     mine.row += layout.places.FirstRow(s.sums, LocalExpertOf(mine.origin), source);
   }
+  char* staged = layout.Row(base, epoch, source, slot);
   device::WaveCopyRowToMany<device::kCopyUnroll>(
-      reinterpret_cast<const Vec16*>(layout.Row(base, epoch, source, slot)),
-      device::PartOfRow(part, p.row_waves, layout.row_vecs), choices, [&](int i) {
+      reinterpret_cast<const Vec16*>(staged), device::PartOfRow(part, p.row_waves, layout.row_vecs),
+      choices, [&](int i) {
         return static_cast<Vec16*>(p.recv_x) +
                static_cast<size_t>(Shuffle(mine.row, i)) * layout.row_vecs;
       });
   if (part == 0) {
+    if (layout.scale_words > 0) {
+      device::WaveCopyWordsToMany(layout.Scales(staged), layout.scale_words, choices, [&](int i) {
+        return p.recv_scales + static_cast<size_t>(Shuffle(mine.row, i)) * layout.scale_words;
+      });
+    }
     Packet* kept = layout.KeptPacket(c.kept, source, slot);
     if (Lane() < choices) {
       kept->choices()[Lane()] = mine;
@@ -429,15 +509,28 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
   }
 }
 
-template <typename Trace>
+template <typename Row, typename Trace>
 __global__ void __launch_bounds__(kMaxThreads, 2) Dispatch(const DispatchParams p) {
   HIP_DYNAMIC_SHARED(int32_t, shared);
   const Role role = RoleOf(p.common);
   if (role.sends) {
-    Send<Trace>(p, role, shared);
+    Send<Row, Trace>(p, role, shared);
   } else {
     Receive<Trace>(p, role, shared);
   }
+}
+
+using Kernel = void (*)(DispatchParams);
+
+template <typename Row>
+Kernel PickTrace(bool traced) {
+  return traced ? Dispatch<Row, device::Tracer> : Dispatch<Row, device::NoTracer>;
+}
+
+Kernel PickKernel(const DispatchVariant& variant) {
+  if (!variant.quantized) return PickTrace<PlainRow>(variant.traced);
+  return variant.fp16 ? PickTrace<Fp8Row<device::Fp16Codec>>(variant.traced)
+                      : PickTrace<Fp8Row<device::Bf16Codec>>(variant.traced);
 }
 
 }  // namespace
@@ -446,20 +539,19 @@ size_t DispatchSharedBytes(const Layout& layout) {
   return SharedInts(layout.num_experts) * sizeof(int32_t);
 }
 
-hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
-                          hipStream_t stream) {
+hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
+                          const LaunchShape& shape, hipStream_t stream) {
   DispatchParams p = params;
   void* args[] = {&p};
-  return hipLaunchCooperativeKernel(traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>,
-                                    dim3(static_cast<unsigned>(shape.blocks)),
+  return hipLaunchCooperativeKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
                                     dim3(static_cast<unsigned>(shape.threads)), args,
                                     static_cast<unsigned>(shape.shared_bytes), stream);
 }
 
-hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(
-      blocks, traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>, shape.threads,
-      shape.shared_bytes);
+hipError_t DispatchBlocksPerUnit(const DispatchVariant& variant, const LaunchShape& shape,
+                                 int* blocks) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(variant), shape.threads,
+                                                      shape.shared_bytes);
 }
 
 }  // namespace octet::low_latency

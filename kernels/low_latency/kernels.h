@@ -58,6 +58,7 @@ struct DispatchParams {
   // Written by the receivers; what may be null is not asked for.
   int row_waves;            // that take a row together
   void* recv_x;             // [max_rows]
+  uint32_t* recv_scales;    // [max_rows][scale_words] or nullptr
   RowSource* sources;       // [max_rows]
   RowRange* ranges;         // [L][R]
   int32_t* expert_counts;   // [L]
@@ -81,10 +82,16 @@ struct CombineParams {
 // Dynamic shared memory of a block of the dispatch kernel.
 size_t DispatchSharedBytes(const Layout& layout);
 
-// `traced` picks the variant that records into common.trace. Cooperative: all blocks are resident.
-hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
-                          hipStream_t stream);
-hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
+// One kernel for each. `traced`: records into common.trace. Cooperative: all blocks are resident.
+struct DispatchVariant {
+  bool quantized;  // DispatchFormat::kQuantizedFp8, from
+  bool fp16;       // rows of fp16; else bf16
+  bool traced;
+};
+hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
+                          const LaunchShape& shape, hipStream_t stream);
+hipError_t DispatchBlocksPerUnit(const DispatchVariant& variant, const LaunchShape& shape,
+                                 int* blocks);
 
 struct CombineVariant {
   bool fp16;

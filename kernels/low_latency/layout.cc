@@ -37,9 +37,18 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.topk = config.topk;
   layout.max_tokens = config.max_tokens_per_rank;
   layout.max_choices = std::min(config.topk, layout.num_local_experts);
-  layout.row_vecs = static_cast<int>(config.received_row_bytes() / kVecBytes);
-  layout.combine_vecs =
+  layout.dtype_vecs =
       static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
+  layout.row_vecs = static_cast<int>(config.received_row_bytes() / kVecBytes);
+  layout.scale_words = config.scale_words();
+  layout.slot_vecs =
+      layout.row_vecs +
+      static_cast<int>(
+          AlignUp(static_cast<size_t>(layout.scale_words) * sizeof(uint32_t), kVecBytes) /
+          kVecBytes);
+  layout.scale_groups = (config.hidden + config.scale_group - 1) / config.scale_group;
+  layout.group_lanes = config.scale_group / 8;
+  layout.scale_format = config.scale_format;
   layout.combine_slots = config.combine_order == CombineOrder::kPerRank
                              ? std::min(config.topk, num_ranks)
                              : config.topk;
@@ -65,9 +74,9 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.combine_flags = heap.Place(kHalves * home * sizeof(Flag));
   layout.control_bytes = heap.end();
   layout.rows =
-      heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.row_vecs) * kVecBytes);
+      heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.slot_vecs) * kVecBytes);
   layout.combine_rows =
-      heap.Place(kHalves * home * static_cast<size_t>(layout.combine_vecs) * kVecBytes);
+      heap.Place(kHalves * home * static_cast<size_t>(layout.dtype_vecs) * kVecBytes);
   layout.bytes = heap.end();
   return layout;
 }

@@ -11,12 +11,13 @@
 //             combine_credits   [R peer]               the same for combines
 //             packets           [2][R source][M]       which experts a token goes to here; its flag
 //             combine_flags     [2][M][S]              for each row of a token on its way home
-//   payload   rows              [2][R source][M]       tokens on their way to experts, once each
+//   payload   rows              [2][R source][M]       tokens on their way to experts, once each:
+//                                                      the row, and its scales if it is quantised
 //             combine_rows      [2][M][S][H]           what experts made of them, on its way home
 //
 // A source's tokens for one rank are numbered in the order of the tokens: slots. What many waves
 // poll has a 128-byte line of its own; of the counts one thread a block polls one. In bytes, with
-// rows of B bytes in dispatch and packets of P = 16 + 12·min(K, L) bytes in whole lines, about
+// B bytes of a row in dispatch and packets of P = 16 + 12·min(K, L) bytes in whole lines, about
 //
 //   2·R·M·(B + P) + 2·M·S·(2·H + 128)
 //
@@ -31,6 +32,7 @@
 #include <cstdint>
 
 #include "kernels/device/divisor.h"
+#include "kernels/device/fp8_scale.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/token_packet.h"
 #include "runtime/device/call_epoch.h"
@@ -92,10 +94,15 @@ struct Layout {
   int num_local_experts;
   int topk;
   int max_tokens;
-  int max_choices;    // min(K, L): of a token on one rank
-  int max_rows;       // that there is memory for
-  int row_vecs;       // 16-byte vectors of a row in dispatch
-  int combine_vecs;   // 16-byte vectors of a row in combine
+  int max_choices;   // min(K, L): of a token on one rank
+  int max_rows;      // that there is memory for
+  int dtype_vecs;    // 16-byte vectors of a row of the dtype: of x, and all rows in combine
+  int row_vecs;      // of a row as it is received
+  int slot_vecs;     // of a row with its scales on its way
+  int scale_words;   // 4-byte words of the scales of a row; 0: it is not quantised
+  int scale_groups;  // groups of columns with a scale each
+  int group_lanes;   // vectors of a row of the dtype that share a scale
+  ScaleFormat scale_format;
   int combine_slots;  // S
   int packet_bytes;
   device::Divisor by_local_experts;
@@ -131,13 +138,17 @@ struct Layout {
   __host__ __device__ char* Row(char* base, uint64_t epoch, int source, int slot) const {
     return base + rows +
            ((Half(epoch) * num_ranks + source) * static_cast<size_t>(max_tokens) + slot) *
-               row_vecs * kVecBytes;
+               slot_vecs * kVecBytes;
+  }
+  // Of a row that Row() gives.
+  __host__ __device__ uint32_t* Scales(char* row) const {
+    return reinterpret_cast<uint32_t*>(row + static_cast<size_t>(row_vecs) * kVecBytes);
   }
   __host__ __device__ uint64_t* CombineFlag(char* base, uint64_t epoch, int token, int slot) const {
     return &reinterpret_cast<Flag*>(base + combine_flags)[CombineIndex(epoch, token, slot)].epoch;
   }
   __host__ __device__ char* CombineRow(char* base, uint64_t epoch, int token, int slot) const {
-    return base + combine_rows + CombineIndex(epoch, token, slot) * combine_vecs * kVecBytes;
+    return base + combine_rows + CombineIndex(epoch, token, slot) * dtype_vecs * kVecBytes;
   }
 
  private:

@@ -74,8 +74,8 @@ absl::Status LowLatency::ChooseShape() {
       ChooseBlock(kMaxThreads, [this](int) { return DispatchSharedBytes(layout_); }));
   int dispatch_blocks = 0;
   int combine_blocks = 0;
-  OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(traced(), shape(), &dispatch_blocks));
-  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(Variant(), shape(), &combine_blocks));
+  OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(DispatchKernel(), shape(), &dispatch_blocks));
+  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(CombineKernel(), shape(), &combine_blocks));
   const int per_unit = std::min(dispatch_blocks, combine_blocks);
   OCTET_RETURN_IF_ERROR(ChooseBlocks(per_unit, per_unit));
   OCTET_RETURN_IF_ERROR(ChooseSendBlocks());
@@ -86,7 +86,13 @@ absl::Status LowLatency::ChooseShape() {
   return absl::OkStatus();
 }
 
-CombineVariant LowLatency::Variant() const {
+DispatchVariant LowLatency::DispatchKernel() const {
+  return {.quantized = layout_.scale_words > 0,
+          .fp16 = config().dtype == DType::kFloat16,
+          .traced = traced()};
+}
+
+CombineVariant LowLatency::CombineKernel() const {
   return {.fp16 = config().dtype == DType::kFloat16, .traced = traced(), .per_rank = per_rank()};
 }
 
@@ -96,6 +102,8 @@ absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
   const auto num_local = static_cast<size_t>(layout_.num_local_experts);
   const size_t packets = ranks * static_cast<size_t>(layout_.max_tokens);
   OCTET_ASSIGN_OR_RETURN(batch.x, memory().Device<char>(rows * row_bytes()));
+  OCTET_ASSIGN_OR_RETURN(
+      batch.scales, memory().Device<uint32_t>(rows * static_cast<size_t>(layout_.scale_words)));
   OCTET_ASSIGN_OR_RETURN(batch.sources, memory().Device<RowSource>(rows));
   OCTET_ASSIGN_OR_RETURN(batch.ranges, memory().Device<RowRange>(num_local * ranks));
   OCTET_ASSIGN_OR_RETURN(batch.expert_counts, memory().Device<int32_t>(num_local));
@@ -219,13 +227,14 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
   params.num_tokens = args.num_tokens;
   params.row_waves = config().tuning.row_parts;
   params.recv_x = batch.x.data();
+  params.recv_scales = batch.scales.data();
   params.sources = batch.sources.data();
   params.ranges = batch.ranges.data();
   params.expert_counts = batch.expert_counts.data();
   params.expert_offsets = batch.expert_offsets.data();
   params.split_counts = batch.split_counts.data();
   return Launch(rank, phases, [&] {
-    return OCTET_GPU(LaunchDispatch(params, traced(), shape(), rank.stream()));
+    return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
   });
 }
 
@@ -241,7 +250,7 @@ absl::Status LowLatency::EnqueueCombine(Rank& rank, const DispatchHandle& handle
   params.num_tokens = handle.num_tokens;
   params.y = args.y;
   return Launch(rank, phases, [&] {
-    return OCTET_GPU(LaunchCombine(params, Variant(), shape(), rank.stream()));
+    return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));
   });
 }
 
@@ -249,6 +258,7 @@ Received LowLatency::ReceivedOn(const Rank& rank, const DispatchHandle& handle) 
   const Batch& batch = BatchOf(rank, handle.call);
   Received received;
   received.x = batch.x.data();
+  if (layout_.scale_words > 0) received.scales = batch.scales.data();
   received.expert_counts = batch.expert_counts.data();
   received.expert_offsets = batch.expert_offsets.data();
   received.sources = batch.sources.data();
@@ -267,6 +277,7 @@ std::vector<std::pair<void*, size_t>> LowLatency::Delivered(const Rank& rank, si
   };
   return {
       {batch.x.data(), rows * row_bytes()},
+      {batch.scales.data(), rows * static_cast<size_t>(layout_.scale_words) * sizeof(uint32_t)},
       {batch.sources.data(), rows * sizeof(RowSource)},
       bytes(batch.ranges),
       bytes(batch.expert_counts),
@@ -281,7 +292,8 @@ Traffic LowLatency::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx
   constexpr auto kPacketBytes =
       static_cast<int64_t>(sizeof(Packet::flag) + sizeof(Packet::combine_slot));
   const int num_local = layout_.num_local_experts;
-  const auto row = static_cast<int64_t>(row_bytes());
+  const int64_t row = static_cast<int64_t>(row_bytes()) +
+                      layout_.scale_words * static_cast<int64_t>(sizeof(uint32_t));
   const RoutedRows tokens = CountOncePerRank(topk_idx, layout_.topk, num_local, rank);
   const RoutedRows choices = CountChoices(topk_idx, num_local, rank);
   return {.rows = tokens.all,
@@ -293,7 +305,7 @@ Traffic LowLatency::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx
 
 Traffic LowLatency::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
   const int num_local = layout_.num_local_experts;
-  const int64_t row = int64_t{layout_.combine_vecs} * static_cast<int64_t>(kVecBytes);
+  const int64_t row = int64_t{layout_.dtype_vecs} * static_cast<int64_t>(kVecBytes);
   const RoutedRows rows = per_rank() ? CountOncePerRank(topk_idx, layout_.topk, num_local, rank)
                                      : CountChoices(topk_idx, num_local, rank);
   return {.rows = rows.all,

@@ -37,6 +37,7 @@ class LowLatency final : public StrategyBase {
   // What one dispatch has delivered to a rank, until the second one after it.
   struct Batch {
     absl::Span<char> x;
+    absl::Span<uint32_t> scales;  // of quantised rows
     absl::Span<RowSource> sources;
     absl::Span<RowRange> ranges;
     absl::Span<int32_t> expert_counts;
@@ -64,7 +65,8 @@ class LowLatency final : public StrategyBase {
 
   bool per_rank() const { return config().combine_order == CombineOrder::kPerRank; }
   size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }
-  CombineVariant Variant() const;
+  DispatchVariant DispatchKernel() const;
+  CombineVariant CombineKernel() const;
   CommonParams Common(Rank& rank, const Batch& batch, Phases phases) const;
   const Batch& BatchOf(const Rank& rank, uint64_t call) const {
     return batches_[Index(rank.rank())][call % kCallsInFlight];

@@ -21,8 +21,8 @@
 //                        here, by a fence or by an acquiring load of the flag.
 //
 //   SyncWave()           all lanes of the wave arrive; orders their memory accesses among them.
-//   SyncBlockStores()    __syncthreads() after which a release by one thread covers what all threads
-//                        of the block have stored, to peers, too.
+//   SyncBlockStores()    __syncthreads() after which one thread's release covers what all of the
+//                        block have stored, to peers, too.
 //   Shuffle*, Ballot     all lanes of the wave take part. Values of 4 or 8 bytes.
 //
 //   Vec16                16 bytes, the unit of every row copy; rows are 16-byte aligned.
