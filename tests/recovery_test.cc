@@ -281,6 +281,9 @@ class RecoveryTest : public NodeTest {
     return free_bytes;
   }
 
+  // A `fraction`th of the plan's calls.
+  void TakeTurns(Strategy strategy, int fraction);
+
   int num_ranks_ = 0;
   Plan plan_;
   EpConfig config_;
@@ -288,9 +291,11 @@ class RecoveryTest : public NodeTest {
   std::mt19937_64 rng_{20'260'101};
 };
 
-TEST_F(RecoveryTest, GoodAndFailingCallsInTurn) {
+void RecoveryTest::TakeTurns(Strategy strategy, int fraction) {
+  config_.strategy = strategy;
   Make();
   if (IsSkipped()) return;
+  plan_.calls /= fraction;
   // By then every kind of failure has happened, and what grows once has grown.
   const int warm = plan_.calls / 4;
   std::vector<size_t> free_bytes;
@@ -327,6 +332,10 @@ TEST_F(RecoveryTest, GoodAndFailingCallsInTurn) {
   std::printf("%s; host memory grew by %lld bytes\n", text.c_str(), static_cast<long long>(grown));
 }
 
+TEST_F(RecoveryTest, GoodAndFailingCallsInTurn) { TakeTurns(Strategy::kDirect, 1); }
+
+TEST_F(RecoveryTest, GoodAndFailingCallsOfLowLatency) { TakeTurns(Strategy::kLowLatency, 10); }
+
 // A kernel that no deadline ends. The node says so, takes no more calls, and what was made on it
 // goes away without waiting.
 TEST_F(RecoveryTest, AStreamThatNeverDrains) {
@@ -337,7 +346,8 @@ TEST_F(RecoveryTest, AStreamThatNeverDrains) {
   config_.hidden = 64;
   config_.max_tokens_per_rank = 1;
   std::vector<std::unique_ptr<ExpertParallel>> strategies;
-  for (const Strategy strategy : {Strategy::kDirect, Strategy::kHighThroughput}) {
+  for (const Strategy strategy :
+       {Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
     config_.strategy = strategy;
     auto ep = ExpertParallel::Create(*node_, config_);
     ASSERT_OK(ep.status());
