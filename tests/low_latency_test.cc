@@ -91,9 +91,9 @@ class LowLatencyTest : public ::testing::Test {
 TEST_F(LowLatencyTest, TwoStepsAreOnTheirWayAtTheSameTime) {
   for (const Output output : {Output::kPackedExperts, Output::kExpertMajor, Output::kRankMajor}) {
     MAKE_OR_SKIP(4, Config(12, 4, 264, 9, output));
-    EXPECT_OK(harness_->StepsInPairs(RandomSteps(8, 4), {Form::kSplit}));
-    EXPECT_OK(harness_->StepsInPairs(RandomSteps(8, 4), {Form::kFused}));
-    EXPECT_OK(harness_->StepsInPairs(RandomSteps(12, 4), {Form::kSplit, Form::kFused}));
+    EXPECT_OK(harness_->StepsInPairs(RandomSteps(4, 4), {Form::kSplit}));
+    EXPECT_OK(harness_->StepsInPairs(RandomSteps(4, 4), {Form::kFused}));
+    EXPECT_OK(harness_->StepsInPairs(RandomSteps(6, 4), {Form::kSplit, Form::kFused}));
     EXPECT_OK(harness_->Steps(RandomSteps(3, 4), {Form::kSplit, Form::kFused}));
   }
 }
@@ -102,7 +102,7 @@ TEST_F(LowLatencyTest, TwoStepsAreOnTheirWayInTheOrderFlat) {
   EpConfig config = Config(10, 5, 72, 7);
   config.combine_order = CombineOrder::kFlat;
   MAKE_OR_SKIP(5, config);
-  EXPECT_OK(harness_->StepsInPairs(RandomSteps(12, 5), {Form::kSplit, Form::kFused}));
+  EXPECT_OK(harness_->StepsInPairs(RandomSteps(8, 5), {Form::kSplit, Form::kFused}));
 }
 
 // What was received stays as it is until the second next dispatch; it is combined as often as one
