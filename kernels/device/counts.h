@@ -37,7 +37,7 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
     const int source = first_missing / columns;
     if (last != nullptr) *last = static_cast<uint32_t>(source);
     if (threadIdx.x == 0) {
-      const bool came = WaitUntil(
+      const bool came = PollUntil(
           c.failure, words + first_missing,
           MakeSite(where, source, static_cast<uint32_t>(first_missing - source * columns)),
           PackEpochCount(epoch, 0), &start,

@@ -156,7 +156,6 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   if (threadIdx.x == 0) refused = 0;
-  device::GiveCredits(c, layout.dispatch_credits, Received(c, epoch, c.state->dispatch_receive));
   credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
   __syncthreads();
   if (CountTokens<true>(p, s, 0, p.num_tokens)) {
@@ -358,6 +357,10 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
   clear();
   const uint64_t epoch =
       device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(role.count));
+  // By the block with the fewest tokens: the fence would hold up the counts.
+  if (role.index == role.count - 1) {
+    device::GiveCredits(c, layout.dispatch_credits, Received(c, epoch, c.state->dispatch_receive));
+  }
   if (role.index == 0) {
     const uint64_t start = trace.Start();
     SendCounts(p, s, epoch, credits);

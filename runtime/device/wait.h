@@ -40,13 +40,10 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
   if (kind != FailureKind::kReleased) StoreRelease<Scope::kSystem>(port.abort_word, 1U);
 }
 
-// Polls `word` until `arrived(value)`. True with acquire semantics at system scope once it has;
-// false when the deadline passed or the node was told to stop: the caller must then touch nothing
-// that the wait would have guarded. Each caller waits by itself: one lane of a wave should call
-// this and the wave should then agree (WaveWait below). `*start` is when the caller began to wait,
-// 0 if it has not yet: words waited for one after the other share one deadline.
+// Polls `word` until `arrived(value)`. True once it has, with nothing acquired: for words that say
+// everything themselves. The rest is as in WaitUntil.
 template <typename T, typename Arrived>
-__device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
+__device__ inline bool PollUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
   T seen = LoadRelaxed<Scope::kSystem>(word);
   if (!arrived(seen)) {
@@ -73,6 +70,18 @@ __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const S
       seen = LoadRelaxed<Scope::kSystem>(word);
     } while (!arrived(seen));
   }
+  return true;
+}
+
+// Polls `word` until `arrived(value)`. True with acquire semantics at system scope once it has;
+// false when the deadline passed or the node was told to stop: the caller must then touch nothing
+// that the wait would have guarded. Each caller waits by itself: one lane of a wave should call
+// this and the wave should then agree (WaveWait below). `*start` is when the caller began to wait,
+// 0 if it has not yet: words waited for one after the other share one deadline.
+template <typename T, typename Arrived>
+__device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
+                                 uint64_t expected, uint64_t* start, Arrived arrived) {
+  if (!PollUntil(port, word, site, expected, start, arrived)) return false;
   AcquirePolled<Scope::kSystem>(word);
   return true;
 }
