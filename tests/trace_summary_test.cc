@@ -78,6 +78,22 @@ TEST(TraceSummary, WhoWaitedForWhom) {
   EXPECT_THAT(summary.waited_for_nobody_us, ElementsAre(0, 6));
 }
 
+TEST(TraceSummary, KernelsOfTheSlowestRank) {
+  constexpr std::array<TraceTag, 2> kCalls = {
+      {{.name = "send", .phase = "dispatch send"}, {.name = "sum", .phase = "combine receive"}}};
+  const std::vector<TraceSlice> slices = {
+      {.rank = 0, .block = 0, .tag = 0, .start_us = 3, .duration_us = 2},
+      {.rank = 0, .block = 1, .tag = 0, .start_us = 1, .duration_us = 1},    // 1 .. 5
+      {.rank = 1, .block = 0, .tag = 0, .start_us = 10, .duration_us = 3},   // 10 .. 13
+      {.rank = 1, .block = 0, .tag = 1, .start_us = 20, .duration_us = 7},   // 20 .. 27
+      {.rank = 0, .block = 0, .tag = 9, .start_us = 0, .duration_us = 100},  // nobody's
+  };
+  const KernelTimes times = TimeKernels(slices, kCalls, 2);
+  EXPECT_DOUBLE_EQ(times.dispatch_us, 4);
+  EXPECT_DOUBLE_EQ(times.combine_us, 7);
+  EXPECT_LE(TimeKernels({}, kCalls, 2).dispatch_us, 0);
+}
+
 TEST(TraceSummary, OfNothing) {
   const TraceSummary summary = SummarizeTrace({}, kTags, 2, 1);
   EXPECT_THAT(summary.phases, IsEmpty());

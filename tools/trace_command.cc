@@ -49,6 +49,12 @@ double MedianUs(const std::vector<StepResult>& steps) {
   return Summarize(std::move(us)).median;
 }
 
+double MedianUs(const std::vector<KernelTimes>& steps, double KernelTimes::* call) {
+  std::vector<double> us;
+  for (const KernelTimes& step : steps) us.push_back(step.*call);
+  return Summarize(std::move(us)).median;
+}
+
 // Everything but the tables of the summary.
 std::string Foot(const TraceResult& result) {
   double round_trip_ns = 0;
@@ -62,6 +68,11 @@ std::string Foot(const TraceResult& result) {
       "#\n# tracing costs %+.1f%%: a step takes %.1f us with it and %.1f us without (medians of %d "
       "each, in turns)\n",
       (traced / plain - 1) * kPercent, traced, plain, result.plain.size());
+  absl::StrAppendFormat(&foot,
+                        "# kernels, from the first event of the slowest rank to its last: dispatch "
+                        "%.1f us, combine %.1f us (medians)\n",
+                        MedianUs(result.kernels, &KernelTimes::dispatch_us),
+                        MedianUs(result.kernels, &KernelTimes::combine_us));
   absl::StrAppendFormat(
       &foot,
       "# The first wave of each block records. A wait for several is put down to who was missing "

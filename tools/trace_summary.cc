@@ -1,11 +1,14 @@
 #include "tools/trace_summary.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/device/trace_event.h"
@@ -95,6 +98,28 @@ TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<cons
     summary.waited_for_nobody_us[rank] /= shares;
   }
   return summary;
+}
+
+KernelTimes TimeKernels(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
+                        int num_ranks) {
+  struct Span {
+    double start = std::numeric_limits<double>::infinity();
+    double end = -std::numeric_limits<double>::infinity();
+  };
+  std::vector<std::array<Span, 2>> spans(static_cast<size_t>(num_ranks));
+  for (const TraceSlice& slice : slices) {
+    if (slice.tag >= tags.size()) continue;
+    const bool combine = absl::StartsWith(tags[slice.tag].phase, "combine");
+    Span& span = spans[static_cast<size_t>(slice.rank)][combine ? 1 : 0];
+    span.start = std::min(span.start, slice.start_us);
+    span.end = std::max(span.end, slice.start_us + slice.duration_us);
+  }
+  KernelTimes times;
+  for (const std::array<Span, 2>& rank : spans) {
+    times.dispatch_us = std::max(times.dispatch_us, rank[0].end - rank[0].start);
+    times.combine_us = std::max(times.combine_us, rank[1].end - rank[1].start);
+  }
+  return times;
 }
 
 std::string TraceSummaryText(const TraceSummary& summary) {

@@ -51,6 +51,16 @@ struct TraceSummary {
 TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                             int num_ranks, int steps);
 
+// How long the kernels of one step took, from the first event of a rank's dispatch, or combine, to
+// its last: of the slowest rank. What a launch costs is not in it, nor what comes before a block's
+// first event and after its last. 0: there are no events.
+struct KernelTimes {
+  double dispatch_us = 0;
+  double combine_us = 0;
+};
+KernelTimes TimeKernels(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
+                        int num_ranks);
+
 // As tables, under lines that begin with '#'.
 std::string TraceSummaryText(const TraceSummary& summary);
 

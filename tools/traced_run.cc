@@ -76,6 +76,7 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
     OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup, kLoadUs));
     OCTET_RETURN_IF_ERROR(step(*traced.runner, result.traced));
     OCTET_ASSIGN_OR_RETURN(last, traced.collector->Collect());
+    result.kernels.push_back(TimeKernels(last, traced.ep->trace_tags(), node.num_ranks()));
     result.events_dropped += traced.collector->num_dropped();
     all.insert(all.end(), last.begin(), last.end());
   }

@@ -43,7 +43,8 @@ struct TraceResult {
   std::vector<StepResult> plain;  // as many as traced ones, in turns with them
   std::vector<StepResult> traced;
   TraceSummary summary;                                    // of all traced steps
-  uint64_t events_dropped = 0;                             // likewise
+  std::vector<KernelTimes> kernels;                        // of each traced step
+  uint64_t events_dropped = 0;                             // of all traced steps
   std::vector<TraceCollector::ClockOffset> clock_offsets;  // by rank
 };
 
