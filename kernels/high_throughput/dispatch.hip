@@ -55,7 +55,7 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
   }
   if (p.fresh) {
     uint64_t start = trace.Start();
-    CountShare(p, CountShared(shared, c.layout.num_experts));
+    CountShare(p, shared);
     ok = device::GridBarrier(c.failure, &c.state->barrier, gridDim.x, epoch,
                              MakeSite(Site::kGridBarrier, -1, blockIdx.x)) &&
          ok;
@@ -274,7 +274,7 @@ Kernel PickKernel(const DispatchVariant& variant) {
 DispatchShared SharedOfDispatch(const Layout& layout, bool bulk, int waves) {
   constexpr size_t kAlignment = 128;
   DispatchShared shared = {};
-  shared.bytes = SharedInts(layout.num_experts, layout.num_local_experts) * sizeof(int32_t);
+  shared.bytes = SharedInts(layout, waves) * sizeof(int32_t);
   if (!bulk) return shared;
   const size_t movers = (shared.bytes + kAlignment - 1) / kAlignment * kAlignment;
   shared.piece_bytes =

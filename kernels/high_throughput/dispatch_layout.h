@@ -29,28 +29,16 @@
 
 namespace octet::high_throughput {
 
-// Choices whose places within the block's share are worked out at a time.
-inline constexpr int kTileChoices = 256;
-// Lanes that work out one of them together: as many as occupy a block of kMaxThreads.
-inline constexpr int kLanesPerChoice = 4;
+// Shared memory that a block counts in, in 4-byte words.
+inline constexpr int kCountInts = 9 * 1024;
 
-// A block's dynamic shared memory while it counts, ...
-struct CountShared {
-  int32_t* expert_before;  // [E] choices of each expert before the tile
-  int32_t* rank_before;    // [kMaxRanks] tokens for each rank before the tile
-  int32_t* id;             // [kTileChoices]
-  int32_t* expert;         // [kTileChoices] -1: not sent
-  int32_t* rank;           // [kTileChoices] -1: not the token's first choice there
+// Waves of a block that count: each has counts of its own.
+__host__ __device__ inline int CountWaves(const Layout& layout, int waves) {
+  const int most = kCountInts / layout.num_counts();
+  return waves < most ? waves : most;
+}
 
-  __device__ CountShared(int32_t* shared, int num_experts)
-      : expert_before(shared),
-        rank_before(expert_before + num_experts),
-        id(rank_before + kMaxRanks),
-        expert(id + kTileChoices),
-        rank(expert + kTileChoices) {}
-};
-
-// ... and afterwards.
+// A block's dynamic shared memory after it has counted.
 class PlaceShared {
  public:
   __device__ PlaceShared(int32_t* shared, const Layout& layout)
@@ -80,11 +68,11 @@ class PlaceShared {
   const Layout& layout_;
 };
 
-constexpr size_t SharedInts(int num_experts, int num_local_experts) {
-  const size_t experts = static_cast<size_t>(num_experts);
-  const size_t count = experts + kMaxRanks + 3 * kTileChoices;
-  const size_t place = 2 * experts + static_cast<size_t>(num_local_experts) + 2 + 3 * kMaxRanks +
-                       sizeof(device::InterleavedWalk) / sizeof(int32_t);
+inline size_t SharedInts(const Layout& layout, int waves) {
+  const auto experts = static_cast<size_t>(layout.num_experts);
+  const size_t count = static_cast<size_t>(CountWaves(layout, waves) * layout.num_counts());
+  const size_t place = 2 * experts + static_cast<size_t>(layout.num_local_experts) + 2 +
+                       3 * kMaxRanks + sizeof(device::InterleavedWalk) / sizeof(int32_t);
   return count > place ? count : place;
 }
 
@@ -101,94 +89,123 @@ __device__ inline void Refuse(const DispatchParams& p, Site site, int flat, int 
                static_cast<uint64_t>(static_cast<int64_t>(seen)), 0);
 }
 
-// Of the tile's choice i: the expert (-1 if it is not sent), and the rank if the token has no
-// choice there before this one. An id that cannot be right is reported and not sent.
-__device__ inline void CheckChoice(const DispatchParams& p, const CountShared& s, int first,
-                                   int i) {
+// A lane's choice, among those of the tokens that its wave looks at together.
+struct LaneChoice {
+  int expert;  // -1: not sent
+  int rank;    // of the expert; -1: none
+  bool first;  // the token has no choice there before this one
+};
+
+// The choice of lane `lane` = token · K + k. An id that cannot be right is reported and not sent.
+__device__ inline LaneChoice CheckChoice(const DispatchParams& p, int flat, int k, int32_t id) {
   const Layout& layout = p.common.layout;
-  const int32_t id = s.id[i];
   const int expert = id >= 0 && id < layout.num_experts ? id : -1;
   const int rank = expert >= 0 ? expert / layout.num_local_experts : -1;
   bool twice = false;
-  bool first_there = expert >= 0;
-  for (int before = i - i % layout.topk; before < i; ++before) {
-    const int32_t other = s.id[before];
-    if (other < 0 || other >= layout.num_experts) continue;
+  bool first = expert >= 0;
+  for (int d = 1; d < layout.topk; ++d) {
+    const int other = device::ShuffleUp(expert, d);
+    const int other_rank = device::ShuffleUp(rank, d);
+    if (d > k || other < 0) continue;
     twice = twice || other == expert;
-    first_there = first_there && other / layout.num_local_experts != rank;
+    first = first && other_rank != rank;
   }
   if (id < -1 || id >= layout.num_experts) {
-    Refuse(p, Site::kExpertOutOfRange, first + i, layout.num_experts, id);
+    Refuse(p, Site::kExpertOutOfRange, flat, layout.num_experts, id);
   }
-  if (twice) Refuse(p, Site::kExpertTwice, first + i, layout.num_experts, id);
-  s.expert[i] = twice ? -1 : expert;
-  s.rank[i] = first_there ? rank : -1;
+  if (twice) Refuse(p, Site::kExpertTwice, flat, layout.num_experts, id);
+  return {twice ? -1 : expert, rank, first};
 }
 
-// The route of the tile's choice i, row and slot counted from the beginning of the block's share.
-// By kLanesPerChoice neighbouring lanes, which share the choices before it; by all lanes of a wave.
-__device__ inline void PlaceChoice(const DispatchParams& p, const CountShared& s, int first, int i,
-                                   bool in_tile) {
+// Adds tokens [token, token + n) to the wave's counts ([E] choices of each expert, [R] tokens to
+// each rank), and places their choices among all that the wave has counted. Called by all lanes;
+// n · K is not more than there are.
+__device__ inline void CountTokens(const DispatchParams& p, int32_t* counts, int token, int n) {
   const Layout& layout = p.common.layout;
-  const int share = device::Lane() % kLanesPerChoice;
-  const int expert = in_tile ? s.expert[i] : -1;
-  const int rank = expert >= 0 ? expert / layout.num_local_experts : -1;
+  const int lanes = n * layout.topk;
+  const int lane = device::Lane();
+  const int flat = token * layout.topk + lane;
+  const bool has_choice = lane < lanes;
+  const LaneChoice mine =
+      CheckChoice(p, flat, lane % layout.topk, has_choice ? p.topk_idx[flat] : -1);
+  // Both in one word, so that one exchange of the wave shows both.
+  constexpr int kNoRank = kMaxRanks;
+  constexpr int kRankBits = 5;
+  static_assert(kNoRank < 1 << kRankBits);
+  const int key = mine.expert << kRankBits | (mine.first ? mine.rank : kNoRank);
   int row = 0;
-  int slot = 0;
-  if (expert >= 0) {
-    for (int j = share; j < i; j += kLanesPerChoice) {
-      row += s.expert[j] == expert ? 1 : 0;
-      slot += s.rank[j] == rank ? 1 : 0;
+  int slot = mine.first ? 0 : -1;  // its token has been counted with its first choice there
+  for (int d = 1; d < lanes; ++d) {
+    const int other = device::ShuffleUp(key, d);
+    if (d > lane) continue;
+    row += other >> kRankBits == mine.expert ? 1 : 0;
+    slot += (other & ((1 << kRankBits) - 1)) == mine.rank ? 1 : 0;
+  }
+  int32_t* of_expert = mine.expert >= 0 ? counts + mine.expert : nullptr;
+  int32_t* of_rank = mine.rank >= 0 ? counts + layout.num_experts + mine.rank : nullptr;
+  if (of_expert != nullptr) row += *of_expert;
+  if (of_rank != nullptr) slot += *of_rank;
+  device::SyncWave();
+  if (of_expert != nullptr) device::FetchAddRelaxed<device::Scope::kBlock>(of_expert, 1);
+  if (mine.first) device::FetchAddRelaxed<device::Scope::kBlock>(of_rank, 1);
+  device::SyncWave();
+  if (!has_choice) return;
+  Route route = {mine.expert, 0, 0, 0};
+  if (mine.expert >= 0) {
+    route.row = p.scatter_idx != nullptr ? p.scatter_idx[flat] : row;
+    route.slot = slot;
+  }
+  p.common.kept.routes[flat] = route;
+}
+
+// Of each column the sums over the waves before, and the block's own for the others to add up.
+__device__ inline void SumWaves(const DispatchParams& p, int32_t* shared, int waves) {
+  const int columns = p.common.layout.num_counts();
+  for (int c = threadIdx.x; c < columns; c += blockDim.x) {
+    int32_t before = 0;
+    for (int w = 0; w < waves; ++w) {
+      const int32_t count = shared[w * columns + c];
+      shared[w * columns + c] = before;
+      before += count;
     }
+    p.before[static_cast<size_t>(c) * gridDim.x + blockIdx.x] = before;
   }
-  for (int other = 1; other < kLanesPerChoice; other *= 2) {
-    row += device::ShuffleXor(row, other);
-    slot += device::ShuffleXor(slot, other);
-  }
-  if (!in_tile || share != 0) return;
-  Route route = {expert, 0, 0, 0};
-  if (expert >= 0) {
-    route.row = p.scatter_idx != nullptr ? p.scatter_idx[first + i] : s.expert_before[expert] + row;
-    route.slot = s.rank_before[rank] + slot - (s.rank[i] < 0 ? 1 : 0);
-  }
-  p.common.kept.routes[first + i] = route;
 }
 
 // Counts this block's share of the routing and places its choices within the share.
-__device__ inline void CountShare(const DispatchParams& p, const CountShared& s) {
+__device__ inline void CountShare(const DispatchParams& p, int32_t* shared) {
   const Layout& layout = p.common.layout;
-  const int threads = static_cast<int>(blockDim.x);
-  const int thread = static_cast<int>(threadIdx.x);
+  const int columns = layout.num_counts();
+  const int waves = CountWaves(layout, static_cast<int>(blockDim.x) / device::kWaveSize);
   const int share = ShareTokens(p);
   const int block = static_cast<int>(blockIdx.x);
   const int begin = block * share < p.num_tokens ? block * share : p.num_tokens;
   const int end = begin + share < p.num_tokens ? begin + share : p.num_tokens;
-  const int tile_tokens = kTileChoices / layout.topk;
-  for (int i = thread; i < layout.num_experts + kMaxRanks; i += threads) s.expert_before[i] = 0;
-  for (int token = begin; token < end; token += tile_tokens) {
-    const int first = token * layout.topk;
-    const int n = (end - token < tile_tokens ? end - token : tile_tokens) * layout.topk;
-    for (int i = thread; i < n; i += threads) s.id[i] = p.topk_idx[first + i];
-    __syncthreads();
-    for (int i = thread; i < n; i += threads) CheckChoice(p, s, first, i);
-    __syncthreads();
-    for (int i = 0; i < n; i += threads / kLanesPerChoice) {
-      const int mine = i + thread / kLanesPerChoice;
-      PlaceChoice(p, s, first, mine, mine < n);
-    }
-    __syncthreads();
-    for (int i = thread; i < n; i += threads) {
-      if (s.expert[i] >= 0)
-        device::FetchAddRelaxed<device::Scope::kBlock>(&s.expert_before[s.expert[i]], 1);
-      if (s.rank[i] >= 0)
-        device::FetchAddRelaxed<device::Scope::kBlock>(&s.rank_before[s.rank[i]], 1);
-    }
-    __syncthreads();
+  // A run of neighbouring tokens for each wave.
+  const int run = (end - begin + waves - 1) / waves;
+  const bool counts = device::Wave() < waves;
+  const int first =
+      !counts || begin + device::Wave() * run > end ? end : begin + device::Wave() * run;
+  const int last = first + run < end ? first + run : end;
+  int32_t* mine = shared + (counts ? device::Wave() : 0) * columns;
+  for (int i = threadIdx.x; i < waves * columns; i += blockDim.x) shared[i] = 0;
+  __syncthreads();
+  const int at_once = device::kWaveSize / layout.topk;
+  for (int token = first; token < last; token += at_once) {
+    CountTokens(p, mine, token, last - token < at_once ? last - token : at_once);
   }
   __syncthreads();
-  for (int c = thread; c < layout.num_counts(); c += threads) {
-    p.before[static_cast<size_t>(c) * gridDim.x + blockIdx.x] = s.expert_before[c];
+  SumWaves(p, shared, waves);
+  __syncthreads();
+  for (int i = first * layout.topk + device::Lane(); i < last * layout.topk;
+       i += device::kWaveSize) {
+    Route route = p.common.kept.routes[i];
+    if (route.expert < 0) continue;
+    if (p.scatter_idx == nullptr) route.row += mine[route.expert];
+    route.slot += mine[layout.num_experts + route.expert / layout.num_local_experts];
+    p.common.kept.routes[i] = route;
   }
+  __syncthreads();  // the memory is used for something else now
 }
 
 // Sums each column over the blocks before, and tells every rank the whole.

@@ -79,8 +79,10 @@ absl::Status HighThroughput::ChooseShape() {
     return dispatch_shared_.bytes;
   }));
   const int waves = tuning.waves_per_block;
-  // Measured on H200s (bench/PERFORMANCE.md).
-  if (tuning.send_waves == 0) tuning.send_waves = (waves + 3) / 4;
+  // Measured on H200s (bench/PERFORMANCE.md). Where rows are received once, receivers do little.
+  if (tuning.send_waves == 0) {
+    tuning.send_waves = config().rows_once() ? (waves + 1) / 2 : (waves + 3) / 4;
+  }
   if (tuning.combine_send_waves == 0) tuning.combine_send_waves = (waves * 5 + 7) / 8;
   for (const int send_waves : {tuning.send_waves, tuning.combine_send_waves}) {
     if (send_waves > waves) {
