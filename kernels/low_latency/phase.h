@@ -12,8 +12,8 @@ namespace octet::low_latency {
 
 using device::MakeSite;
 
-// What this block is for. Senders and receivers take turns in the order of the blocks, so that
-// neighbours, which share a compute unit, do both.
+// What this block is for. Senders come first: GPUs give every compute unit a block before they give
+// it a second one, so that each does both.
 struct Role {
   bool sends;
   int index;  // among those that do the same
@@ -21,11 +21,8 @@ struct Role {
 };
 __device__ __forceinline__ Role RoleOf(const CommonParams& c) {
   const int block = static_cast<int>(blockIdx.x);
-  const int blocks = static_cast<int>(gridDim.x);
-  const int senders_before = block * c.send_blocks / blocks;
-  const bool sends = (block + 1) * c.send_blocks / blocks > senders_before;
-  return sends ? Role{true, senders_before, c.send_blocks}
-               : Role{false, block - senders_before, blocks - c.send_blocks};
+  if (block < c.send_blocks) return Role{true, block, c.send_blocks};
+  return Role{false, block - c.send_blocks, static_cast<int>(gridDim.x) - c.send_blocks};
 }
 
 // How many calls of a kind this rank has received when a kernel starts that sends call `epoch`. One
