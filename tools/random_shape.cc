@@ -146,9 +146,10 @@ void AddFormats(Dice& dice, int hidden, int most_alignment, std::vector<std::str
 }
 
 // What a strategy without it takes.
-constexpr std::array<absl::string_view, 8> kPlainFormats = {
-    "--format=same",        "--scales=float32",      "--received=packed",   "--duplicates=fill",
-    "--expert_alignment=1", "--combine_method=push", "--host_totals=false", "--cached=false"};
+constexpr std::array<absl::string_view, 9> kPlainFormats = {
+    "--format=same",     "--scales=float32",     "--received=packed",
+    "--duplicates=fill", "--expert_alignment=1", "--combine_method=push",
+    "--row_copies=auto", "--host_totals=false",  "--cached=false"};
 
 }  // namespace
 
