@@ -509,7 +509,7 @@ class TuneTest(CliTest):
             ("direct", {"blocks": 2, "send_blocks": 1, "waves": 1, "row_parts": 3}),
             ("high_throughput",
              {"blocks": 3, "waves": 4, "send_waves": 1, "combine_send_waves": 3, "row_parts": 2}),
-            ("low_latency", {"blocks": 2, "send_blocks": 1, "waves": 2, "row_parts": 2}),
+            ("low_latency", {"blocks": 2, "send_blocks": 1, "waves": 2, "row_parts": 1}),
         ]:
             with self.subTest(strategy=strategy):
                 self.check_tuning(strategy, tuning)
