@@ -302,10 +302,84 @@ TEST_F(EmulationStreamsTest, DevicesAndPeers) {
   EXPECT_HIP_OK(hipDeviceDisablePeerAccess(1));
   EXPECT_EQ(hipDeviceDisablePeerAccess(1), hipErrorPeerAccessNotEnabled);
   EXPECT_STREQ(hipGetErrorName(hipErrorPeerAccessNotEnabled), "hipErrorPeerAccessNotEnabled");
-  hipStreamCaptureStatus status = hipStreamCaptureStatusActive;
-  EXPECT_HIP_OK(hipStreamIsCapturing(nullptr, &status));
-  EXPECT_EQ(status, hipStreamCaptureStatusNone);
-  EXPECT_EQ(hipStreamBeginCapture(nullptr, hipStreamCaptureModeGlobal), hipErrorNotSupported);
+}
+
+hipStreamCaptureStatus StatusOfCapture(hipStream_t stream) {
+  hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+  EXPECT_HIP_OK(hipStreamIsCapturing(stream, &status));
+  return status;
+}
+
+TEST_F(EmulationStreamsTest, AGraphRepeatsWhatAStreamWasGiven) {
+  constexpr int kCount = 100;
+  auto* a = Allocate(kCount);
+  auto* b = Allocate(kCount);
+  hipStream_t stream = NewStream();
+  hipStream_t other = NewStream();
+  std::vector<uint32_t> host(kCount, 40);
+  std::vector<int> calls;
+  hipGraph_t graph = nullptr;
+  hipGraphExec_t executable = nullptr;
+  ASSERT_HIP_OK(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
+  EXPECT_EQ(StatusOfCapture(stream), hipStreamCaptureStatusActive);
+  EXPECT_EQ(StatusOfCapture(other), hipStreamCaptureStatusNone);
+  ASSERT_HIP_OK(hipMemcpyAsync(a, host.data(), kCount * 4, hipMemcpyHostToDevice, stream));
+  ASSERT_HIP_OK(hipMemsetAsync(a, 0, 4, stream));
+  ASSERT_HIP_OK(LaunchIncrement(a, b, kCount, stream));
+  ASSERT_HIP_OK(LaunchIncrement(b, a, kCount, stream));
+  ASSERT_HIP_OK(hipLaunchHostFunc(
+      stream, [](void* argument) { static_cast<std::vector<int>*>(argument)->push_back(1); },
+      &calls));
+  ASSERT_HIP_OK(hipStreamEndCapture(stream, &graph));
+  ASSERT_HIP_OK(hipGraphInstantiate(&executable, graph, nullptr, nullptr, 0));
+  ASSERT_HIP_OK(hipGraphDestroy(graph));
+  ASSERT_HIP_OK(hipStreamSynchronize(stream));
+  EXPECT_THAT(Read(a, kCount), Each(0U));  // nothing was executed
+
+  for (uint32_t i = 1; i <= 3; ++i) {
+    host.assign(kCount, 40 * i);
+    ASSERT_HIP_OK(hipGraphLaunch(executable, i == 2 ? other : stream));
+    ASSERT_HIP_OK(hipStreamSynchronize(i == 2 ? other : stream));
+    const std::vector<uint32_t> values = Read(a, kCount);
+    EXPECT_EQ(values[0], 2U);
+    EXPECT_EQ(values[1], 40 * i + 2);
+    EXPECT_EQ(calls.size(), i);
+  }
+
+  ASSERT_HIP_OK(hipSetDevice(1));
+  hipStream_t elsewhere = NewStream();
+  EXPECT_EQ(hipGraphLaunch(executable, elsewhere), hipErrorInvalidValue);
+  ASSERT_HIP_OK(hipStreamDestroy(elsewhere));
+  FreeAll();
+  EXPECT_EQ(hipGraphLaunch(executable, stream), hipErrorInvalidValue);
+  ASSERT_HIP_OK(hipGraphExecDestroy(executable));
+  ASSERT_HIP_OK(hipStreamDestroy(stream));
+  ASSERT_HIP_OK(hipStreamDestroy(other));
+}
+
+TEST_F(EmulationStreamsTest, WhatCannotBeCapturedIsRefused) {
+  hipStream_t stream = NewStream();
+  hipEvent_t event = nullptr;
+  hipGraph_t graph = nullptr;
+  ASSERT_HIP_OK(hipEventCreate(&event));
+  EXPECT_EQ(hipStreamBeginCapture(nullptr, hipStreamCaptureModeGlobal),
+            hipErrorStreamCaptureUnsupported);
+  EXPECT_EQ(hipStreamEndCapture(stream, &graph), hipErrorIllegalState);
+  const auto captured_with = [&](auto call) {
+    EXPECT_HIP_OK(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal));
+    EXPECT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipErrorIllegalState);
+    EXPECT_EQ(call(), hipErrorStreamCaptureUnsupported);
+    EXPECT_EQ(StatusOfCapture(stream), hipStreamCaptureStatusInvalidated);
+    EXPECT_EQ(hipStreamEndCapture(stream, &graph), hipErrorStreamCaptureInvalidated);
+    EXPECT_EQ(graph, nullptr);
+    EXPECT_EQ(StatusOfCapture(stream), hipStreamCaptureStatusNone);
+  };
+  captured_with([&] { return hipStreamSynchronize(stream); });
+  captured_with([&] { return hipStreamQuery(stream); });
+  captured_with([&] { return hipEventRecord(event, stream); });
+  captured_with([&] { return hipStreamWaitEvent(stream, event, 0); });
+  ASSERT_HIP_OK(hipEventDestroy(event));
+  ASSERT_HIP_OK(hipStreamDestroy(stream));
 }
 
 }  // namespace

@@ -130,22 +130,25 @@ struct Block : BlockView {
 #endif
 };
 
-struct Grid {
-  Device* device = nullptr;
-  Stream* stream = nullptr;
-  ResourcePool* resources = nullptr;
+// What is launched. A grid is made of it when it starts; a graph may launch it again.
+struct GridLaunch {
   const void* kernel = nullptr;
-  std::unique_ptr<KernelCall> call;
+  std::shared_ptr<const KernelCall> call;
   dim3 grid_dim;
   dim3 block_dim;
   size_t shared_bytes = 0;
   bool cooperative = false;
-
   uint32_t num_blocks = 0;
-  uint32_t next_block = 0;                     // the first that has not started
-  uint32_t max_resident = 0;                   // blocks
-  std::vector<std::unique_ptr<Block>> blocks;  // resident
   uint64_t num_lanes = 0;
+  uint32_t max_resident = 0;  // blocks
+};
+
+struct Grid : GridLaunch {
+  Device* device = nullptr;
+  Stream* stream = nullptr;
+  ResourcePool* resources = nullptr;
+  uint32_t next_block = 0;                     // the first that has not started
+  std::vector<std::unique_ptr<Block>> blocks;  // resident
   uint64_t lanes_gone = 0;
   uint64_t at_sync = 0;  // lanes in this_grid().sync()
   uint32_t sync_generation = 0;

@@ -43,6 +43,8 @@ constexpr ErrorText kErrors[] = {
     {hipErrorInvalidDevice, "hipErrorInvalidDevice", "invalid device ordinal"},
     {hipErrorPeerAccessUnsupported, "hipErrorPeerAccessUnsupported",
      "peer access is not supported between these two devices"},
+    {hipErrorIllegalState, "hipErrorIllegalState",
+     "the operation cannot be performed in the present state"},
     {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid resource handle"},
     {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
     {hipErrorIllegalAddress, "hipErrorIllegalAddress", "an illegal memory access was encountered"},
@@ -59,6 +61,8 @@ constexpr ErrorText kErrors[] = {
     {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
     {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
+    {hipErrorStreamCaptureInvalidated, "hipErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
     {hipErrorUnknown, "hipErrorUnknown", "unknown error"},
 };
 

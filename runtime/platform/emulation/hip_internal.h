@@ -29,6 +29,10 @@ Device& CurrentDevice();
 // The device's null stream for nullptr; nullptr for a stream that does not exist.
 Stream* ResolveStream(hipStream_t stream);
 
+// What cannot be captured begins with it: an error, and an invalid capture, while the stream is
+// captured.
+hipError_t RefuseCapture(Stream* stream);
+
 }  // namespace octet::emulation
 
 #endif  // OCTET_RUNTIME_PLATFORM_EMULATION_HIP_INTERNAL_H_

@@ -53,23 +53,21 @@ hipError_t EnqueueKernel(const void* kernel, std::unique_ptr<KernelCall> call, d
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   Machine& machine = *stream->device->machine;
   const int threads = static_cast<int>(Volume(block_dim));
-  auto grid = std::make_unique<Grid>();
-  grid->device = stream->device;
-  grid->stream = stream;
-  grid->kernel = kernel;
-  grid->call = std::move(call);
-  grid->grid_dim = grid_dim;
-  grid->block_dim = block_dim;
-  grid->shared_bytes = shared_bytes;
-  grid->cooperative = cooperative;
-  grid->num_blocks = static_cast<uint32_t>(Volume(grid_dim));
-  grid->num_lanes = Volume(grid_dim) * static_cast<uint64_t>(threads);
-  grid->max_resident =
+  auto launch = std::make_shared<GridLaunch>();
+  launch->kernel = kernel;
+  launch->call = std::move(call);
+  launch->grid_dim = grid_dim;
+  launch->block_dim = block_dim;
+  launch->shared_bytes = shared_bytes;
+  launch->cooperative = cooperative;
+  launch->num_blocks = static_cast<uint32_t>(Volume(grid_dim));
+  launch->num_lanes = Volume(grid_dim) * static_cast<uint64_t>(threads);
+  launch->max_resident =
       static_cast<uint32_t>(std::max(1, BlocksPerUnit(machine.config, threads, shared_bytes)) *
                             machine.config.compute_units);
   Operation operation;
   operation.kind = Operation::Kind::kKernel;
-  operation.grid = std::move(grid);
+  operation.launch = std::move(launch);
   stream->device->Enqueue(stream, std::move(operation));
   return hipSuccess;
 }

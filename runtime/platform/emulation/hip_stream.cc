@@ -1,4 +1,4 @@
-// HIP: streams, events and capture.
+// HIP: streams and events.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -49,6 +49,7 @@ using octet::emulation::kQueryWait;
 using octet::emulation::LastRecording;
 using octet::emulation::Machine;
 using octet::emulation::Operation;
+using octet::emulation::RefuseCapture;
 using octet::emulation::ResolveStream;
 using octet::emulation::Return;
 using octet::emulation::Stream;
@@ -88,12 +89,16 @@ hipError_t hipStreamSynchronize(hipStream_t stream_handle) {
   OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+    return Return(refused);
   return Return(stream->device->Synchronize(stream));
 }
 
 hipError_t hipStreamQuery(hipStream_t stream_handle) {
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+    return Return(refused);
   Device* device = stream->device;
   HostWait wait(device->machine);
   std::unique_lock lock(device->mutex);
@@ -110,6 +115,8 @@ hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event, unsig
   std::shared_ptr<Completion> last;
   const hipError_t error = LastRecording(event, &last);
   if (stream == nullptr || error != hipSuccess) return Return(hipErrorInvalidHandle);
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+    return Return(refused);
   if (flags != 0) return Return(hipErrorInvalidValue);
   if (last == nullptr) return hipSuccess;
   Operation operation;
@@ -163,6 +170,8 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream_handle) {
   OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+    return Return(refused);
   auto completion = std::make_shared<Completion>();
   completion->device = stream->device;
   {
@@ -231,20 +240,3 @@ hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t
   *milliseconds = static_cast<float>(static_cast<double>(ns) / 1e6);
   return hipSuccess;
 }
-
-hipError_t hipStreamBeginCapture(hipStream_t, hipStreamCaptureMode) {
-  return Return(hipErrorNotSupported);
-}
-hipError_t hipStreamEndCapture(hipStream_t, hipGraph_t*) { return Return(hipErrorNotSupported); }
-hipError_t hipStreamIsCapturing(hipStream_t, hipStreamCaptureStatus* status) {
-  OCTET_API_CALL();
-  if (status == nullptr) return Return(hipErrorInvalidValue);
-  *status = hipStreamCaptureStatusNone;
-  return hipSuccess;
-}
-hipError_t hipGraphInstantiate(hipGraphExec_t*, hipGraph_t, hipGraph_t*, char*, size_t) {
-  return Return(hipErrorNotSupported);
-}
-hipError_t hipGraphLaunch(hipGraphExec_t, hipStream_t) { return Return(hipErrorNotSupported); }
-hipError_t hipGraphDestroy(hipGraph_t) { return Return(hipErrorNotSupported); }
-hipError_t hipGraphExecDestroy(hipGraphExec_t) { return Return(hipErrorNotSupported); }

@@ -109,9 +109,13 @@ Stream* Device::NewStream(bool is_null, bool blocking) {
 }
 
 void Device::Enqueue(Stream* stream, Operation operation) {
-  EnqueuingHost::OfThread().Start(*machine);
   {
     std::lock_guard lock(mutex);
+    if (stream->capture != nullptr) {
+      stream->capture->operations.push_back(std::move(operation));
+      return;
+    }
+    EnqueuingHost::OfThread().Start(*machine);
     machine->last_enqueue_ns.store(WallNs(), std::memory_order_relaxed);
     operation.sequence = machine->last_sequence.fetch_add(1, std::memory_order_acq_rel) + 1;
     TsanRelease(&stream->tsan_sync);

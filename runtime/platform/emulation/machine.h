@@ -36,6 +36,7 @@ class Device {
   // Any thread.
   Stream* null_stream() const { return null_stream_; }
   Stream* NewStream(bool is_null, bool blocking);
+  // Into the graph, while the stream is captured.
   void Enqueue(Stream* stream, Operation operation);
   bool IsIdleLocked(const Stream* stream) const { return stream->finished == stream->enqueued; }
   // Blocks until all that was enqueued before has finished; the device's error if it has one.
@@ -55,7 +56,7 @@ class Device {
 
   // The worker only.
   ResourcePool resources;
-  std::vector<Grid*> grids;  // running; each is owned by its operation
+  std::vector<Grid*> grids;  // running; each is owned by its stream
   std::array<Allocation, kNumArenas> recent;
   uint64_t memory_epoch = 0;
 

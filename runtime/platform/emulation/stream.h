@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "grid.h"
 #include "resource_pool.h"
@@ -26,15 +27,21 @@ struct Completion {
 struct Operation {
   enum class Kind { kKernel, kCopy, kFill, kRecord, kWait, kHostFunction };
   Kind kind = Kind::kKernel;
-  uint64_t sequence = 0;                   // in order of enqueuing, of all devices
-  std::unique_ptr<Grid> grid;              // kKernel
-  void* to = nullptr;                      // kCopy, kFill
-  const void* from = nullptr;              // kCopy
-  size_t bytes = 0;                        // kCopy, kFill
-  int value = 0;                           // kFill
-  std::shared_ptr<Completion> completion;  // kRecord: is done then; kWait: is waited for
-  hipHostFn_t function = nullptr;          // kHostFunction
+  uint64_t sequence = 0;                     // in order of enqueuing, of all devices
+  std::shared_ptr<const GridLaunch> launch;  // kKernel
+  void* to = nullptr;                        // kCopy, kFill
+  const void* from = nullptr;                // kCopy
+  size_t bytes = 0;                          // kCopy, kFill
+  int value = 0;                             // kFill
+  std::shared_ptr<Completion> completion;    // kRecord: is done then; kWait: is waited for
+  hipHostFn_t function = nullptr;            // kHostFunction
   void* argument = nullptr;
+};
+
+// What a stream has been given since hipStreamBeginCapture.
+struct Capture {
+  std::vector<Operation> operations;
+  bool invalid = false;  // something was asked for that cannot be captured
 };
 
 }  // namespace octet::emulation
@@ -49,6 +56,8 @@ struct ihipStream_t {
   std::deque<octet::emulation::Operation> queue;
   uint64_t enqueued = 0;  // operations, ever
   uint64_t finished = 0;
+  std::unique_ptr<octet::emulation::Grid> grid;        // of the first of `queue`; the worker only
+  std::unique_ptr<octet::emulation::Capture> capture;  // while operations go into a graph
 
   // ThreadSanitizer: operations of a stream are ordered among themselves and with nothing else, so
   // each stream has a context and stacks of its own.

@@ -85,7 +85,10 @@ void Worker::StartOperation(Device* device, Stream* stream, Operation* operation
   const bool skip = device->sticky_error() != hipSuccess;
   using Kind = Operation::Kind;
   if (operation->kind == Kind::kKernel && !skip) {
-    StartGrid(operation->grid.get());
+    stream->grid = std::make_unique<Grid>(*operation->launch);
+    stream->grid->device = device;
+    stream->grid->stream = stream;
+    StartGrid(stream->grid.get());
     return;
   }
   if (operation->kind == Kind::kHostFunction) {
@@ -119,10 +122,12 @@ void Worker::StartOperation(Device* device, Stream* stream, Operation* operation
 void Worker::FinishOperation(Stream* stream) {
   Device* device = stream->device;
   Operation finished;
+  std::unique_ptr<Grid> grid;
   {
     std::lock_guard lock(device->mutex);
     finished = std::move(stream->queue.front());
     stream->queue.pop_front();
+    grid = std::move(stream->grid);
     stream->running = false;
     ++stream->finished;
     device->progressed.notify_all();

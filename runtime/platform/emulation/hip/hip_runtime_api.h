@@ -2,7 +2,9 @@
 // and errors as in HIP; hip_*.cc implement it. What differs from a real GPU:
 //   - Errors of kernels (a refused access, a stuck or divergent grid) are sticky per device, as in
 //     HIP; octet::emulation::ClearErrors() in emulation.h clears them. LastReport() explains them.
-//   - Streams cannot be captured.
+//   - Of a stream under capture, kernels, copies, fills, host functions and launches of graphs go
+//     into the graph. Waits for the stream, events and hipStreamWaitEvent are refused, and so a
+//     graph is of one stream. hipMalloc and whatever else a capture may forbid on a GPU is not.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_API_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_API_H_
 
@@ -25,6 +27,7 @@ enum hipError_t {
   hipErrorNoDevice = 100,
   hipErrorInvalidDevice = 101,
   hipErrorInvalidHandle = 400,
+  hipErrorIllegalState = 401,
   hipErrorNotReady = 600,
   hipErrorIllegalAddress = 700,
   hipErrorLaunchOutOfResources = 701,
@@ -35,6 +38,7 @@ enum hipError_t {
   hipErrorCooperativeLaunchTooLarge = 720,
   hipErrorNotSupported = 801,
   hipErrorStreamCaptureUnsupported = 900,
+  hipErrorStreamCaptureInvalidated = 901,
   hipErrorPeerAccessUnsupported = 217,
   hipErrorUnknown = 999,
 };
@@ -72,7 +76,11 @@ enum hipStreamCaptureMode {
   hipStreamCaptureModeThreadLocal,
   hipStreamCaptureModeRelaxed,
 };
-enum hipStreamCaptureStatus { hipStreamCaptureStatusNone, hipStreamCaptureStatusActive };
+enum hipStreamCaptureStatus {
+  hipStreamCaptureStatusNone,
+  hipStreamCaptureStatusActive,
+  hipStreamCaptureStatusInvalidated,
+};
 
 using hipStream_t = struct ihipStream_t*;
 using hipEvent_t = struct ihipEvent_t*;
@@ -210,13 +218,14 @@ hipError_t hipEventQuery(hipEvent_t event);
 hipError_t hipEventSynchronize(hipEvent_t event);
 hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop);
 
-// ---- capture: all answer hipErrorNotSupported, but for hipStreamIsCapturing
+// ---- capture and graphs. A graph is launched on streams of its device only.
 
 hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode);
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph);
 hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status);
 hipError_t hipGraphInstantiate(hipGraphExec_t* executable, hipGraph_t graph, hipGraph_t* error_node,
                                char* log, size_t log_bytes);
+hipError_t hipGraphUpload(hipGraphExec_t executable, hipStream_t stream);
 hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream);
 hipError_t hipGraphDestroy(hipGraph_t graph);
 hipError_t hipGraphExecDestroy(hipGraphExec_t executable);

@@ -93,6 +93,7 @@ using hipStream_t = cudaStream_t;
 #define hipGraphDestroy cudaGraphDestroy
 #define hipGraphExecDestroy cudaGraphExecDestroy
 #define hipGraphLaunch cudaGraphLaunch
+#define hipGraphUpload cudaGraphUpload
 #define hipHostFree cudaFreeHost
 #define hipHostGetDevicePointer cudaHostGetDevicePointer
 #define hipLaunchCooperativeKernel cudaLaunchCooperativeKernel
