@@ -169,6 +169,27 @@ class ExpertParallel {
   // likes: the backward pass of combine is a dispatch with that handle and without weights, that of
   // dispatch a combine after it.
 
+  // All of these may be captured into a graph (runtime/graph.h) and replayed, one launch after the
+  // other, with no wait between them:
+  //
+  //   OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, [&]() -> absl::Status {
+  //     OCTET_ASSIGN_OR_RETURN(Received received, (*ep)->Dispatch(rank, args));
+  //     ...
+  //   }));
+  //   for (...) OCTET_RETURN_IF_ERROR(graph.Launch(rank));
+  //
+  // or with the HIP calls themselves, on rank.stream(), where Rank::CoordinatedLaunch is to be
+  // around a launch. What there is to know:
+  //   - All ranks capture the same calls, each in either of its forms, and launch their graphs
+  //     together.
+  //   - Arguments are what they were: num_tokens and all pointers, among them those of Received.
+  //     What they point to may change from launch to launch.
+  //   - A graph receives and combines whatever it sends, and combines no dispatch of another; one
+  //     step is enough, with two memories to receive into as well. A replay counts as all of its
+  //     calls: what was received before it, and its handles, are of no use after it.
+  //   - config.host_totals: kFailedPrecondition, the host would wait for what is not executed.
+  //   - After a failure of the node, graphs can be launched again.
+
   // Sends this rank's rows and receives its experts' rows, in one kernel.
   virtual absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) = 0;
   // Sends expert outputs back and sums them: y[t] = Σ_k topk_weights[t][k] · out(t, k), in float32,

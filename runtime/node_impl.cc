@@ -23,6 +23,7 @@
 #include "runtime/failure.h"
 #include "runtime/flag_table.h"
 #include "runtime/gpu_status.h"
+#include "runtime/graph.h"
 #include "runtime/mutex.h"
 #include "runtime/status_macros.h"
 
@@ -170,12 +171,20 @@ void Node::Impl::RunPhase(absl::FunctionRef<absl::Status(Rank&)> body) {
   host_failed_ = false;
   threads_->Execute([&](int r) {
     Rank& rank = ranks_[r];
-    if (const absl::Status status = body(rank); !status.ok()) Fail(r, status);
+    if (const absl::Status status = RunBody(rank, body); !status.ok()) Fail(r, status);
     barrier_.Leave(r);
     if (const absl::Status status = Drain(rank); !status.ok()) {
       Fail(r, status);
     }
   });
+}
+
+absl::Status Node::Impl::RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank&)> body) {
+  absl::Status status = body(rank);
+  if (!IsCapturing(rank.stream_)) return status;
+  AbandonCapture(rank.stream_);
+  if (!status.ok()) return status;
+  return absl::FailedPreconditionError("the body has not ended the capture of the rank's stream");
 }
 
 void Node::Impl::Fail(int rank, const absl::Status& status) {
@@ -206,6 +215,10 @@ absl::Status Node::Impl::Drain(Rank& rank) {
 }
 
 absl::Status Node::Impl::Synchronize(Rank& rank) {
+  if (IsCapturing(rank.stream_)) {
+    return absl::FailedPreconditionError(
+        "Synchronize while the rank's stream is captured: nothing is executed before the graph is");
+  }
   OCTET_RETURN_IF_ERROR(Drain(rank));
   return AbortRaised() ? WhyStopped() : absl::OkStatus();
 }

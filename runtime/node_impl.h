@@ -73,6 +73,8 @@ class Node::Impl {
 
   // Runs `body` and then drains the stream, on all ranks. What fails goes into log_.
   void RunPhase(absl::FunctionRef<absl::Status(Rank&)> body);
+  // Ends a capture that `body` has left behind.
+  absl::Status RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank&)> body);
   // A rank has failed: releases everybody who waits on the host or on a GPU.
   void Fail(int rank, const absl::Status& status);
   // Polls until the stream is idle.

@@ -15,6 +15,7 @@
 #include "runtime/backoff.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
+#include "runtime/graph.h"
 
 namespace octet::high_throughput {
 namespace {
@@ -319,6 +320,11 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   RankState& mine = ranks_[Index(rank.rank())];
   const bool sends = phases != Phases::kReceive;
   const bool fresh = args.cached == nullptr;
+  if (mine.totals != nullptr && IsCapturing(rank.stream())) {
+    return absl::FailedPreconditionError(
+        "a dispatch with host_totals cannot be captured: the host would wait for totals, and "
+        "nothing is executed before the graph is; set host_totals to false");
+  }
   if (sends) {
     OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
     if (!fresh) handle.topk_idx = args.cached->topk_idx;

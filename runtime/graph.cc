@@ -1,0 +1,57 @@
+#include "runtime/graph.h"
+
+#include <hip/hip_runtime.h>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/gpu_status.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+
+bool IsCapturing(hipStream_t stream) {
+  hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
+  return OCTET_GPU(hipStreamIsCapturing(stream, &capture)).ok() &&
+         capture != hipStreamCaptureStatusNone;
+}
+
+void AbandonCapture(hipStream_t stream) {
+  if (!IsCapturing(stream)) return;
+  hipGraph_t graph = nullptr;
+  // An error says that the capture was invalid. It has ended all the same.
+  (void)OCTET_GPU(hipStreamEndCapture(stream, &graph));
+  if (graph != nullptr) (void)hipGraphDestroy(graph);
+}
+
+absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status()> enqueue) {
+  const hipStream_t stream = rank.stream();
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  // Of this thread only: the other ranks' may do what they like.
+  OCTET_RETURN_IF_GPU_ERROR(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
+  if (absl::Status enqueued = enqueue(); !enqueued.ok()) {
+    AbandonCapture(stream);
+    return enqueued;
+  }
+  hipGraph_t captured = nullptr;
+  OCTET_RETURN_IF_GPU_ERROR(hipStreamEndCapture(stream, &captured));
+  hipGraphExec_t executable = nullptr;
+  const hipError_t error = hipGraphInstantiate(&executable, captured, nullptr, nullptr, 0);
+  (void)hipGraphDestroy(captured);
+  OCTET_RETURN_IF_ERROR(GpuStatus(error, "hipGraphInstantiate"));
+  Graph graph(executable);
+  // Now rather than in the first launch: it may allocate.
+  OCTET_RETURN_IF_GPU_ERROR(hipGraphUpload(executable, stream));
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  return graph;
+}
+
+absl::Status Graph::Launch(Rank& rank) const {
+  return rank.CoordinatedLaunch(
+      [&] { return OCTET_GPU(hipGraphLaunch(executable_.get(), rank.stream())); });
+}
+
+}  // namespace octet
