@@ -14,7 +14,7 @@
 namespace octet {
 
 enum class Strategy {
-  kAuto,            // picks by shape
+  kAuto,            // kDirect
   kDirect,          // every (token, k) is sent by itself: kernels/direct
   kHighThroughput,  // a token once to each rank, its places computed first: kernels/high_throughput
   kLowLatency,      // a token once to each rank, through a staging buffer: kernels/low_latency
@@ -118,8 +118,8 @@ struct EpConfig {
   // Blocks that a launch may take at most, so that the rest of the GPU can compute; 0: all.
   int max_blocks = 0;
 
-  // high_throughput only, from here to tuning; low_latency has output, and of the
-  // formats kSame and kQuantizedFp8.
+  // high_throughput only, from here to tuning; low_latency has output, of the formats kSame and
+  // kQuantizedFp8, and what belongs to the latter: scale_format, scale_group and fp8_form.
   DispatchFormat dispatch_format = DispatchFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // kernels/device/fp8_scale.h
   CombineMethod combine_method = CombineMethod::kAuto;

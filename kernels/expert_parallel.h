@@ -86,7 +86,7 @@ struct Received {
                                             // padding
   DispatchHandle handle;
 
-  // ---- high_throughput only.
+  // ---- high_throughput only; scales low_latency as well.
 
   const void* scales = nullptr;              // kFp8, kQuantizedFp8: for each row of x,
                                              // [scale_words]

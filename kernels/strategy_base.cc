@@ -199,9 +199,11 @@ absl::Status StrategyBase::CheckSend(const RankState& mine, uint64_t call, Phase
                                      absl::Span<const uint64_t> sent) const {
   for (const auto& [calls, what] :
        {std::pair(&mine.dispatches_sent, "dispatch"), std::pair(&mine.combines_sent, "combine")}) {
-    if (!HasBatchOf(*calls, call)) continue;
+    const auto other = absl::c_find_if(
+        *calls, [&](uint64_t sent_call) { return sent_call % batches_ == call % batches_; });
+    if (other == calls->end()) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "the ", what, " of call ", calls->back(), " of this rank has been sent but not received"));
+        "the ", what, " of call ", *other, " of this rank has been sent but not received"));
   }
   if (phases == Phases::kBoth && !sent.empty()) {
     return absl::FailedPreconditionError(

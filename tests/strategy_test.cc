@@ -238,6 +238,12 @@ TEST_P(StrategyTest, TopkOfThirtyTwo) {
   EXPECT_OK(harness_->Step(Random(Tokens(9), 0.2)));
 }
 
+TEST_P(StrategyTest, ThirtyTwoChoicesOfOneRank) {
+  Make(1, Config(32, 32, 64, 5));
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_OK(harness_->Step(Random(Tokens(5))));
+}
+
 TEST_P(StrategyTest, OneTokenAtMost) {
   Make(4, Config(8, 2, 64, 1));
   if (HasFatalFailure() || IsSkipped()) return;

@@ -51,7 +51,9 @@ __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, En
     if (peer == 0) came = all ? 1 : 0;
   }
   __syncthreads();
-  return came != 0;
+  const bool all_came = came != 0;
+  __syncthreads();  // the word may be used again
+  return all_came;
 }
 
 // Whether the buffers of an earlier call may be written again: every peer has given its credit.

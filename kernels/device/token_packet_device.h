@@ -11,8 +11,8 @@
 
 namespace octet::device {
 
-// Bits below bit n.
-__device__ __forceinline__ uint32_t BitsBelow(int n) { return (1U << n) - 1; }
+// Bits below bit n, which may be 32.
+__device__ __forceinline__ uint32_t BitsBelow(int n) { return n < 32 ? (1U << n) - 1 : ~0U; }
 
 // Position of the n-th bit that is set.
 __device__ __forceinline__ int NthBit(uint32_t bits, int n) {

@@ -2,8 +2,8 @@
 //
 //   this rank                                            origin o of a token
 //   ---------                                            -------------------
-//   expert_out, packets ── a wave for each token ──────► combine_rows[token][slot][H]
-//     p = Σ weight · y over the token's experts here     combine_flags[token][slot]
+//   expert_out, packets ── a wave for each part of ────► combine_rows[token][slot][H]
+//     a token: p = Σ weight · y over its experts here    combine_flags[token][part][slot]
 //
 //   combine_rows, combine_flags ── other waves, ───────► y [T][H] = Σ p over ranks (+ bias)
 //                                  side by side
@@ -11,7 +11,7 @@
 // Order `per_rank`: Σ in float32 over k ascending, rounded to the dtype; the origin adds the ranks'
 // sums in float32, ascending, then the bias, and rounds. The weights have come with the dispatch.
 // Order `flat`: each choice's row crosses as it is, to the slot of its k, and the origin weighs and
-// adds them in ascending k. A caller that works on rows of tokens (Output::kTokenMajor) has done
+// adds them in ascending k. A caller that works on rows of tokens (Output::kDeduplicated) has done
 // the first sum by itself.
 //
 // With CombineMethod::kPull the rows stay on the experts' rank, in the memory of received rows, and

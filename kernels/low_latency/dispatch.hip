@@ -327,8 +327,10 @@ __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_
     if (Wave() == 0 && to.rank >= 0 && to.index() == 0) {
       Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
       device::FenceRelease<Scope::kSystem>();
-      StoreRelaxed<Scope::kSystem>(
-          &packet->flag, device::PackEpochCount(epoch, static_cast<uint32_t>(__popc(to.choices))));
+      const int choices = __popc(to.choices);
+      const int stored = choices < layout.max_choices ? choices : layout.max_choices;
+      StoreRelaxed<Scope::kSystem>(&packet->flag,
+                                   device::PackEpochCount(epoch, static_cast<uint32_t>(stored)));
     }
     trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
     start = trace.Start();

@@ -1,5 +1,5 @@
-// Every wait of every kernel. A wait polls at system scope, ends with acquire semantics, and has a
-// deadline: it ends in a FailureRecord, never in a hang.
+// Every wait of every kernel. A wait polls at system scope, ends with acquire semantics (but for
+// PollUntil), and has a deadline: it ends in a FailureRecord, never in a hang.
 //
 // Epochs are call numbers that only grow; 64 bits never wrap. "Arrived" means at least as far along
 // as expected, so that a writer which is already a call ahead is not missed.

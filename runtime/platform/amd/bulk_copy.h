@@ -14,7 +14,7 @@
 namespace octet::device {
 
 inline constexpr bool kBulkIsAsync = false;
-inline constexpr size_t kMaxBulkSharedBytes = 64 * 1024;
+inline constexpr size_t kMaxBulkSharedBytes = 63 * 1024;
 
 struct alignas(8) BulkBarrier {
   uint64_t unused;

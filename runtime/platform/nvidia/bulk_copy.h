@@ -12,7 +12,8 @@
 //
 //   kBulkIsAsync           whether a copy goes on while the wave does something else.
 //   kMaxBulkSharedBytes    dynamic shared memory that a block may ask for
-//                          (hipFuncAttributeMaxDynamicSharedMemorySize).
+//                          (hipFuncAttributeMaxDynamicSharedMemorySize): what there is, less 1 KiB
+//                          for what the kernel declares itself.
 //
 //   BulkBarrier            tells when loads have come; in shared memory, one for each buffer.
 //   BulkInit(b)            before its first load.
@@ -45,7 +46,7 @@
 namespace octet::device {
 
 inline constexpr bool kBulkIsAsync = true;
-inline constexpr size_t kMaxBulkSharedBytes = 227 * 1024;
+inline constexpr size_t kMaxBulkSharedBytes = 226 * 1024;
 
 // An mbarrier that one arrival and the bytes of one load complete.
 struct alignas(8) BulkBarrier {
