@@ -249,9 +249,11 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams 
   if (receive.first >= 0) {
     if (layout.expert_alignment > 1) ZeroPadding(p, s, receive);
     const int packets = s.walk().Total(layout.num_ranks);
-    for (int i = receive.first; i < packets && ok; i += receive.step) {
+    for (int i = receive.first; i < packets; i += receive.step) {
       const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
-      ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
+      ok = ok && ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
+      // What is enqueued behind this kernel is not to read rows that may still be on their way.
+      if (!ok && Lane() == 0) layout.PacketOf(c.kept.packets, item.source, item.index)->flag = 0;
     }
   }
   mover.Finish();
