@@ -89,16 +89,18 @@ hipError_t hipStreamSynchronize(hipStream_t stream_handle) {
   OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
-  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess) {
     return Return(refused);
+  }
   return Return(stream->device->Synchronize(stream));
 }
 
 hipError_t hipStreamQuery(hipStream_t stream_handle) {
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
-  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess) {
     return Return(refused);
+  }
   Device* device = stream->device;
   HostWait wait(device->machine);
   std::unique_lock lock(device->mutex);
@@ -115,8 +117,9 @@ hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event, unsig
   std::shared_ptr<Completion> last;
   const hipError_t error = LastRecording(event, &last);
   if (stream == nullptr || error != hipSuccess) return Return(hipErrorInvalidHandle);
-  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess) {
     return Return(refused);
+  }
   if (flags != 0) return Return(hipErrorInvalidValue);
   if (last == nullptr) return hipSuccess;
   Operation operation;
@@ -170,8 +173,9 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream_handle) {
   OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
-  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess)
+  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess) {
     return Return(refused);
+  }
   auto completion = std::make_shared<Completion>();
   completion->device = stream->device;
   {
