@@ -191,19 +191,20 @@ absl::Status StrategyBase::CheckHandle(const Rank& rank, const DispatchHandle& h
   return absl::OkStatus();
 }
 
-bool StrategyBase::HasBatchOf(absl::Span<const uint64_t> calls, uint64_t call) const {
-  return absl::c_any_of(calls, [&](uint64_t other) { return other % batches_ == call % batches_; });
+uint64_t StrategyBase::CallOfBatch(absl::Span<const uint64_t> calls, uint64_t call) const {
+  const auto found =
+      absl::c_find_if(calls, [&](uint64_t other) { return other % batches_ == call % batches_; });
+  return found != calls.end() ? *found : 0;
 }
 
 absl::Status StrategyBase::CheckSend(const RankState& mine, uint64_t call, Phases phases,
                                      absl::Span<const uint64_t> sent) const {
   for (const auto& [calls, what] :
        {std::pair(&mine.dispatches_sent, "dispatch"), std::pair(&mine.combines_sent, "combine")}) {
-    const auto other = absl::c_find_if(
-        *calls, [&](uint64_t sent_call) { return sent_call % batches_ == call % batches_; });
-    if (other == calls->end()) continue;
+    const uint64_t other = CallOfBatch(*calls, call);
+    if (other == 0) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "the ", what, " of call ", *other, " of this rank has been sent but not received"));
+        "the ", what, " of call ", other, " of this rank has been sent but not received"));
   }
   if (phases == Phases::kBoth && !sent.empty()) {
     return absl::FailedPreconditionError(
@@ -215,8 +216,8 @@ absl::Status StrategyBase::CheckSend(const RankState& mine, uint64_t call, Phase
 
 absl::Status StrategyBase::CheckReceive(const RankState& mine, uint64_t call,
                                         absl::Span<const uint64_t> sent) const {
-  if (!sent.empty() && HasBatchOf(sent.first(1), call)) return absl::OkStatus();
-  if (HasBatchOf(sent, call)) {
+  if (!sent.empty() && CallOfBatch(sent.first(1), call) != 0) return absl::OkStatus();
+  if (CallOfBatch(sent, call) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "call ", sent.front(), " of this rank has been sent before, and is to be received first"));
   }

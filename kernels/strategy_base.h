@@ -174,7 +174,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
 
   absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
   absl::Status CheckDispatch(const DispatchArgs& args) const;
-  bool HasBatchOf(absl::Span<const uint64_t> calls, uint64_t call) const;
+  // The first of `calls` that is of the same batch as `call`, 0 if none is: calls count from 1.
+  uint64_t CallOfBatch(absl::Span<const uint64_t> calls, uint64_t call) const;
   // That nothing of the call's batch waits to be received and, for `kBoth`, nothing of `sent`.
   absl::Status CheckSend(const RankState& mine, uint64_t call, Phases phases,
                          absl::Span<const uint64_t> sent) const;
