@@ -3,12 +3,14 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "runtime/device/epoch.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
@@ -24,22 +26,71 @@ constexpr int kCallBits = 28;
 // An epoch as people read it: the number of the call since the last recovery.
 uint64_t CallOf(uint64_t epoch) { return epoch & ((uint64_t{1} << kCallBits) - 1); }
 
+// A wait or a check, for people.
+struct SiteText {
+  absl::string_view phase;       // who waits: "dispatch-send"
+  absl::string_view flag;        // for what: "dispatch credit"
+  absl::string_view table = {};  // title of a table of such flags; empty: there is none
+  bool by_rows = false;          // its cells are rows that have come; else epochs
+  bool counted = false;          // the epoch has a count beside it (runtime/device/epoch.h)
+};
+
+const SiteText& TextOf(Site site) {
+  // In the order of Site.
+  static constexpr std::array<SiteText, 12> kTexts = {{
+      {.phase = "dispatch-send", .flag = "grid barrier of block"},
+      {.phase = "dispatch-send",
+       .flag = "dispatch credit",
+       .table = "dispatch credits: epoch seen from each rank"},
+      {.phase = "dispatch-receive",
+       .flag = "row count",
+       .table = "row counts: epoch seen from each rank",
+       .counted = true},
+      {.phase = "dispatch-receive",
+       .flag = "packet flag of slot",
+       .table = "dispatched tokens: arrived / announced by each rank",
+       .by_rows = true,
+       .counted = true},
+      {.phase = "dispatch-receive",
+       .flag = "row flag of slot",
+       .table = "dispatched rows: arrived / announced by each rank",
+       .by_rows = true},
+      {.phase = "dispatch-receive",
+       .flag = "source flag",
+       .table = "dispatch source flags: epoch seen from each rank"},
+      {.phase = "combine-send",
+       .flag = "combine credit",
+       .table = "combine credits: epoch seen from each rank"},
+      {.phase = "combine-receive",
+       .flag = "row flag of token",
+       .table = "combined rows: arrived / to come back from each rank",
+       .by_rows = true},
+      {.phase = "combine-receive",
+       .flag = "source flag",
+       .table = "combine source flags: epoch seen from each rank"},
+      {.phase = "dispatch-send", .flag = "expert id"},
+      {.phase = "dispatch-send", .flag = "expert id"},
+      {.phase = "dispatch-send", .flag = "scatter index"},
+  }};
+  return kTexts[static_cast<size_t>(site)];
+}
+
 // The epoch in a word of that site.
 uint64_t EpochIn(const SiteText& site, uint64_t word) {
-  return site.kind == SiteText::Kind::kEpochAndCount ? device::EpochOf(word) : word;
+  return site.counted ? device::EpochOf(word) : word;
 }
 
 bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kVecBytes == 0; }
 
-absl::Status RefusedInput(int rank, const device::FailureRecord& record, SiteText::Kind check,
-                          int topk) {
+absl::Status RefusedInput(int rank, const device::FailureRecord& record, int topk) {
+  const auto check = static_cast<Site>(record.site);
   const auto value = static_cast<int64_t>(record.seen);
   const auto flat = static_cast<int>(record.index);
-  const bool scatter = check == SiteText::Kind::kScatterIndexOutOfRange;
+  const bool scatter = check == Site::kScatterIndexOutOfRange;
   const std::string where =
       absl::StrCat("rank ", rank, ": ", scatter ? "scatter_idx" : "topk_idx", " of token ",
                    flat / topk, ", k ", flat % topk, " is ", value);
-  if (check == SiteText::Kind::kExpertTwice) {
+  if (check == Site::kExpertTwice) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, ", which the token has chosen before; a token's experts must differ"));
   }
@@ -65,11 +116,10 @@ absl::Status CheckCombine(const DispatchHandle& handle, const CombineArgs& args)
 }  // namespace
 
 StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
-                           absl::Span<const SiteText> sites, int batches)
+                           int batches)
     : node_(node),
       config_(config),
       options_(options),
-      sites_(sites),
       batches_(static_cast<uint64_t>(batches)),
       memory_(node),
       ranks_(Index(node.num_ranks())) {
@@ -78,15 +128,15 @@ StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParal
 
 StrategyBase::~StrategyBase() { node_.RemoveClient(client_); }
 
-absl::Status StrategyBase::Init(HeapUse heap) {
-  heap_ = std::move(heap);
+absl::Status StrategyBase::Init(const CallLayout& layout) {
+  layout_ = layout;
   SymmetricHeap* whole = options_.heap;
   if (whole == nullptr) {
-    OCTET_ASSIGN_OR_RETURN(own_heap_, SymmetricHeap::Create(node_, heap_.bytes));
+    OCTET_ASSIGN_OR_RETURN(own_heap_, SymmetricHeap::Create(node_, layout_.bytes));
     whole = own_heap_.get();
   }
   OCTET_ASSIGN_OR_RETURN(const size_t offset,
-                         whole->AllocateBytes(heap_.bytes, SymmetricHeap::kAlignment));
+                         whole->AllocateBytes(layout_.bytes, SymmetricHeap::kAlignment));
   for (int r = 0; r < node_.num_ranks(); ++r) {
     device::PeerBases peers = whole->peers(r);
     for (int peer = 0; peer < peers.num_ranks; ++peer) peers.base[peer] += offset;
@@ -289,9 +339,9 @@ absl::Status StrategyBase::Combine(Rank& rank, const DispatchHandle& handle,
 }
 
 absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
-  if (num_rows < 0 || num_rows > max_rows()) {
+  if (num_rows < 0 || num_rows > layout_.max_rows) {
     return absl::InvalidArgumentError(
-        absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", max_rows()));
+        absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", layout_.max_rows));
   }
   for (const auto& [memory, bytes] : Delivered(rank, static_cast<size_t>(num_rows))) {
     if (bytes == 0) continue;
@@ -305,9 +355,9 @@ absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
 absl::Status StrategyBase::ResetControl(Rank& rank, uint64_t epoch) {
   RankState& mine = ranks_[Index(rank.rank())];
   char* base = HeapOn(rank.rank());
-  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, heap_.control_bytes, rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, layout_.control_bytes, rank.stream()));
   mine.reset_credits.assign(Index(node_.num_ranks()), Flag{epoch - 1});
-  for (const size_t credits : heap_.credits) {
+  for (const size_t credits : {layout_.dispatch_credits, layout_.combine_credits}) {
     OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, mine.reset_credits.data(),
                                              sizeof(Flag) * mine.reset_credits.size(),
                                              hipMemcpyHostToDevice, rank.stream()));
@@ -331,10 +381,8 @@ absl::Status StrategyBase::Recover(Rank& rank) {
 }
 
 absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& record) const {
-  const SiteText& site = sites_[record.site];
-  if (record.kind == device::FailureKind::kInput) {
-    return RefusedInput(rank, record, site.kind, config_.topk);
-  }
+  if (record.kind == device::FailureKind::kInput) return RefusedInput(rank, record, config_.topk);
+  const SiteText& site = TextOf(static_cast<Site>(record.site));
   device::FailureRecord plain = record;
   plain.expected = CallOf(EpochIn(site, record.expected));
   plain.seen = CallOf(EpochIn(site, record.seen));
@@ -343,16 +391,17 @@ absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& recor
 
 absl::Status StrategyBase::CopyFlags(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
-  mine.copied_control.resize(heap_.control_bytes / sizeof(Flag));
+  mine.copied_control.resize(layout_.control_bytes / sizeof(Flag));
   return OCTET_GPU(hipMemcpyAsync(mine.copied_control.data(), HeapOn(rank.rank()),
-                                  heap_.control_bytes, hipMemcpyDeviceToHost, rank.stream()));
+                                  layout_.control_bytes, hipMemcpyDeviceToHost, rank.stream()));
 }
 
 std::vector<FlagTable> StrategyBase::FlagTables(absl::Span<const device::FailureRecord> waits) {
   std::map<uint32_t, FlagTable> tables;
   for (int rank = 0; rank < node_.num_ranks(); ++rank) {
     const device::FailureRecord& wait = waits[Index(rank)];
-    const SiteText& site = sites_[wait.site];
+    const auto where = static_cast<Site>(wait.site);
+    const SiteText& site = TextOf(where);
     if (wait.kind == device::FailureKind::kNone || site.table.empty()) continue;
     const uint64_t epoch = EpochIn(site, wait.expected);
     FlagTable& table = tables[wait.site];
@@ -361,7 +410,7 @@ std::vector<FlagTable> StrategyBase::FlagTables(absl::Span<const device::Failure
     row.rank = rank;
     if (!site.by_rows) row.expected = absl::StrCat(CallOf(epoch));
     for (int peer = 0; peer < node_.num_ranks(); ++peer) {
-      row.peers.push_back(FlagCell(rank, peer, wait.site, epoch));
+      row.peers.push_back(FlagCell(rank, peer, where, epoch));
     }
     table.rows.push_back(std::move(row));
   }
@@ -371,12 +420,30 @@ std::vector<FlagTable> StrategyBase::FlagTables(absl::Span<const device::Failure
   return result;
 }
 
-FlagTable::Cell StrategyBase::EpochCell(uint64_t seen, uint64_t epoch) {
-  return {absl::StrCat(CallOf(seen)), seen < epoch};
-}
-
-FlagTable::Cell StrategyBase::RowsCell(int arrived, int announced) {
-  return {absl::StrCat(arrived, "/", announced), arrived < announced};
+FlagTable::Cell StrategyBase::FlagCell(int rank, int peer, Site site, uint64_t epoch) {
+  char* mine = CopiedControl(rank);
+  std::vector<uint64_t> epochs;
+  switch (site) {
+    case Site::kDispatchCredit:
+      epochs = {*FlagOf(mine, layout_.dispatch_credits, peer)};
+      break;
+    case Site::kCombineCredit:
+      epochs = {*FlagOf(mine, layout_.combine_credits, peer)};
+      break;
+    case Site::kDispatchCount:
+      for (int column = 0; column < layout_.num_counts; ++column) {
+        epochs.push_back(device::EpochOf(*layout_.Count(mine, epoch, peer, column)));
+      }
+      break;
+    default:
+      epochs = EpochsAt(rank, peer, site, epoch);
+  }
+  if (!TextOf(site).by_rows) {
+    const uint64_t seen = *absl::c_min_element(epochs);
+    return {absl::StrCat(CallOf(seen)), seen < epoch};
+  }
+  const auto arrived = absl::c_count_if(epochs, [epoch](uint64_t seen) { return seen >= epoch; });
+  return {absl::StrCat(arrived, "/", epochs.size()), static_cast<size_t>(arrived) < epochs.size()};
 }
 
 }  // namespace octet

@@ -1,5 +1,5 @@
 // What the host classes of all strategies have in common. A strategy adds its own protocol: its
-// layout and memory, the parameters of its kernels, and the words for its waits.
+// layout and memory, and the parameters of its kernels.
 //
 // The base owns the strategy's part of the symmetric heap and its memory on each GPU, keeps the
 // order of the calls, checks what all calls have in common, and is the node's client: after a
@@ -17,10 +17,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/device/call_layout.h"
 #include "kernels/device/call_params.h"
 #include "kernels/device/rank_flags.h"
+#include "kernels/device/site.h"
 #include "kernels/expert_parallel.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
@@ -31,22 +32,6 @@
 #include "runtime/symmetric_heap.h"
 
 namespace octet {
-
-// A wait or a check of a strategy's kernels (device::Site::site), for people.
-struct SiteText {
-  enum class Kind {
-    kEpoch,                   // a wait for a word that is an epoch
-    kEpochAndCount,           // or has a count beside it (runtime/device/epoch.h)
-    kExpertOutOfRange,        // index: flat index, seen: the id, expected: E
-    kExpertTwice,             // likewise
-    kScatterIndexOutOfRange,  // index: flat index, seen: the index, expected: rows of that expert
-  };
-  absl::string_view phase;       // who waits: "dispatch-send"
-  absl::string_view flag;        // for what: "dispatch credit"
-  absl::string_view table = {};  // title of a table of such flags; empty: there is none
-  Kind kind = Kind::kEpoch;
-  bool by_rows = false;  // cells of the table are rows that have come; else epochs
-};
 
 class StrategyBase : public ExpertParallel, protected NodeClient {
  public:
@@ -66,22 +51,14 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
  protected:
   enum class Phases { kSend, kReceive, kBoth };
 
-  // The strategy's part of the symmetric heap.
-  struct HeapUse {
-    size_t bytes;
-    size_t control_bytes;         // flags, counts and credits, which come first
-    std::vector<size_t> credits;  // offsets therein of the arrays with a credit for each rank
-  };
-
-  // `sites`: by device::Site::site; must outlive the strategy. `batches`: dispatches that may be on
-  // their way at the same time, each to be received and combined before its batch, call % batches,
-  // comes round again. What has been sent is received in the order of sending, dispatches and
-  // combines each by themselves.
+  // `batches`: dispatches that may be on their way at the same time, each to be received and
+  // combined before its batch, call % batches, comes round again. What has been sent is received in
+  // the order of sending, dispatches and combines each by themselves.
   StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
-               absl::Span<const SiteText> sites, int batches = 1);
+               int batches = 1);
 
   // Takes the heap and the state of each rank, and calls InitRank. Once, at the end of creation.
-  absl::Status Init(HeapUse heap);
+  absl::Status Init(const CallLayout& layout);
 
   // ---- What makes a strategy.
 
@@ -106,13 +83,13 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // rank's last dispatches, as many as there are batches.
   virtual absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const;
 
-  // Rows that a rank can receive, and where `rows` of them come to, for Poison.
-  virtual int max_rows() const = 0;
+  // Where `rows` received rows come to, for Poison.
   virtual std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const = 0;
 
-  // The flags at `site` that `rank` waits for of `peer`, as CopyFlags found them
-  // (CopiedControl): how far they have come, `epoch` being waited for.
-  virtual FlagTable::Cell FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) = 0;
+  // The flags at `site`, neither counts nor credits, that `rank` waits for of `peer` in call
+  // `epoch`, as CopyFlags found them (CopiedControl): the epochs that they have come to, of rows
+  // one for each row.
+  virtual std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) = 0;
 
   // ---- What a strategy is made with.
 
@@ -151,10 +128,6 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // is yet to come.
   static absl::Status Launch(Rank& rank, Phases phases, absl::FunctionRef<absl::Status()> launch);
 
-  // For FlagCell.
-  static FlagTable::Cell EpochCell(uint64_t seen, uint64_t epoch);
-  static FlagTable::Cell RowsCell(int arrived, int announced);
-
   static size_t Index(int rank) { return static_cast<size_t>(rank); }
 
  private:
@@ -185,6 +158,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);
   absl::Status ResetControl(Rank& rank, uint64_t epoch);
+  FlagTable::Cell FlagCell(int rank, int peer, Site site, uint64_t epoch);
 
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
@@ -195,9 +169,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   Node& node_;
   EpConfig config_;
   const ExpertParallelOptions options_;
-  const absl::Span<const SiteText> sites_;
   const uint64_t batches_;
-  HeapUse heap_ = {};
+  CallLayout layout_ = {};
   LaunchShape shape_;
   uint32_t client_ = 0;
   std::unique_ptr<SymmetricHeap> own_heap_;

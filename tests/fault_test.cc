@@ -299,7 +299,7 @@ std::vector<Row> DirectTable() {
       {.fault = Fault::kFlagNobodySets,
        .name = "FlagNobodySets",
        .deadline = {"dispatch-receive waited 10.0 s for rank ",
-                    "'s token flag of slot 0: expected epoch 1, seen 0"}},
+                    "'s row flag of slot 0: expected epoch 1, seen 0"}},
   };
 }
 

@@ -81,7 +81,7 @@ __device__ void Send(const CombineParams& p) {
   int item = blockIdx.x * waves + Wave();
   // The first row's origin is on its way before it is known whether there is such a row.
   const int first_row = item / layout.row_parts;
-  RowSource origin = p.sources[first_row < layout.max_rows() ? first_row : 0];
+  RowSource origin = p.sources[first_row < layout.max_rows ? first_row : 0];
   const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
   const uint64_t epoch =
       device::BeginCall(&c.state->combine_send, static_cast<uint32_t>(c.send_blocks));
@@ -126,7 +126,7 @@ __device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int
   const int peer = mine ? id / layout.num_local_experts : 0;
   const uint64_t* flag = mine ? layout.CombineFlag(base, flat, part) : nullptr;
   return device::WaveWaitEpochs(c.failure, flag, epoch,
-                                MakeSite(Site::kCombineToken, peer, static_cast<uint32_t>(flat)),
+                                MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)),
                                 last_k);
 }
 

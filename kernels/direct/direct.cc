@@ -14,39 +14,6 @@
 #include "runtime/gpu_status.h"
 
 namespace octet::direct {
-namespace {
-
-// In the order of Site.
-constexpr std::array<SiteText, 9> kSites = {{
-    {.phase = "dispatch-send",
-     .flag = "dispatch credit",
-     .table = "dispatch credits: epoch seen from each rank"},
-    {.phase = "dispatch-receive",
-     .flag = "row count for local expert",
-     .table = "row counts: epoch seen from each rank",
-     .kind = SiteText::Kind::kEpochAndCount},
-    {.phase = "dispatch-receive",
-     .flag = "token flag of slot",
-     .table = "dispatched rows: arrived / announced by each rank",
-     .by_rows = true},
-    {.phase = "dispatch-receive",
-     .flag = "source flag",
-     .table = "dispatch source flags: epoch seen from each rank"},
-    {.phase = "combine-send",
-     .flag = "combine credit",
-     .table = "combine credits: epoch seen from each rank"},
-    {.phase = "combine-receive",
-     .flag = "token flag of (token, k)",
-     .table = "combined rows: arrived / to come back from each rank",
-     .by_rows = true},
-    {.phase = "combine-receive",
-     .flag = "source flag",
-     .table = "combine source flags: epoch seen from each rank"},
-    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertOutOfRange},
-    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertTwice},
-}};
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> Direct::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
@@ -56,15 +23,13 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> Direct::Create(
 }
 
 Direct::Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
-    : StrategyBase(node, config, options, kSites), ranks_(Index(node.num_ranks())) {}
+    : StrategyBase(node, config, options), ranks_(Index(node.num_ranks())) {}
 
 absl::Status Direct::Prepare() {
   if (tuning().row_parts == 0) tuning().row_parts = ChooseRowParts(config());
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Init({.bytes = layout_.bytes,
-               .control_bytes = layout_.control_bytes,
-               .credits = {layout_.credits, layout_.combine_credits}});
+  return Init(layout_);
 }
 
 // As many blocks as fit, half of them for sending, unless the caller has said otherwise.
@@ -82,7 +47,7 @@ absl::Status Direct::ChooseShape() {
 
 absl::Status Direct::InitRank(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
-  const auto rows = static_cast<size_t>(layout_.max_rows());
+  const auto rows = static_cast<size_t>(layout_.max_rows);
   const auto num_local = static_cast<size_t>(layout_.num_local_experts);
   OCTET_ASSIGN_OR_RETURN(mine.recv_x, memory().Device<char>(rows * row_bytes()));
   OCTET_ASSIGN_OR_RETURN(mine.sources, memory().Device<RowSource>(rows));
@@ -106,75 +71,57 @@ std::vector<char> Direct::StateAt(uint64_t epoch) const {
   return bytes;
 }
 
-FlagTable::Cell Direct::FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) {
+std::vector<uint64_t> Direct::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
   char* mine = CopiedControl(rank);
-  switch (static_cast<Site>(site)) {
-    case Site::kDispatchCredit:
-      return EpochCell(*FlagOf(mine, layout_.credits, peer), epoch);
-    case Site::kCombineCredit:
-      return EpochCell(*FlagOf(mine, layout_.combine_credits, peer), epoch);
+  switch (site) {
     case Site::kDispatchSource:
-      return EpochCell(*FlagOf(mine, layout_.source_flags, peer), epoch);
+      return {*FlagOf(mine, layout_.source_flags, peer)};
     case Site::kCombineSource:
-      return EpochCell(*FlagOf(mine, layout_.combine_source_flags, peer), epoch);
-    case Site::kDispatchCount: {
-      uint64_t seen = UINT64_MAX;
-      for (int expert = 0; expert < layout_.num_local_experts; ++expert) {
-        seen = std::min(seen, device::EpochOf(*layout_.Count(mine, epoch, peer, expert)));
-      }
-      return EpochCell(seen, epoch);
-    }
-    case Site::kDispatchToken:
+      return {*FlagOf(mine, layout_.combine_source_flags, peer)};
+    case Site::kDispatchRow:
       return DispatchedRows(mine, peer, epoch);
-    case Site::kCombineToken:
-      return CombinedRows(mine, CopiedControl(peer), rank, epoch);
-    case Site::kExpertOutOfRange:
-    case Site::kExpertTwice:
-      break;
+    case Site::kCombineRow:
+      return CombinedRows(mine, CopiedControl(peer), rank);
+    default:
+      return {};
   }
-  return {};
 }
 
-FlagTable::Cell Direct::DispatchedRows(char* mine, int peer, uint64_t epoch) const {
+std::vector<uint64_t> Direct::DispatchedRows(char* mine, int peer, uint64_t epoch) const {
   int announced = 0;
   for (int expert = 0; expert < layout_.num_local_experts; ++expert) {
     const uint64_t count = *layout_.Count(mine, epoch, peer, expert);
-    // A sender with more calls in its stream goes on after a failure.
-    if (device::EpochOf(count) > epoch) return {"gone on", false};
     if (device::EpochOf(count) == epoch) announced += static_cast<int>(device::CountOf(count));
   }
-  announced = std::min(announced, layout_.slots_per_source);
-  int arrived = 0;
-  for (int slot = 0; slot < announced; ++slot) {
-    bool came = true;
+  std::vector<uint64_t> epochs;
+  for (int slot = 0; slot < layout_.slots_per_source; ++slot) {
+    uint64_t seen = UINT64_MAX;
     for (int part = 0; part < layout_.row_parts; ++part) {
-      came = came && layout_.PacketOf(mine, peer, slot, part)->flag >= epoch;
+      seen = std::min(seen, layout_.PacketOf(mine, peer, slot, part)->flag);
     }
-    arrived += came ? 1 : 0;
+    // After a failure a sender with more calls in its stream goes on, and announces those.
+    if (slot < announced || seen >= epoch) epochs.push_back(seen);
   }
-  return RowsCell(arrived, announced);
+  return epochs;
 }
 
-FlagTable::Cell Direct::CombinedRows(char* mine, char* theirs, int rank, uint64_t epoch) const {
+std::vector<uint64_t> Direct::CombinedRows(char* mine, char* theirs, int rank) const {
   // What the peer has received of this rank's last dispatch is what it has to send back.
   uint64_t dispatch = 1;
   for (int slot = 0; slot < layout_.slots_per_source; ++slot) {
     dispatch = std::max(dispatch, layout_.PacketOf(theirs, rank, slot, 0)->flag);
   }
-  int announced = 0;
-  int arrived = 0;
+  std::vector<uint64_t> epochs;
   for (int slot = 0; slot < layout_.slots_per_source; ++slot) {
     const Packet& packet = *layout_.PacketOf(theirs, rank, slot, 0);
     if (packet.flag != dispatch) continue;
-    ++announced;
     const int flat = packet.source.token * layout_.topk + packet.source.k;
-    bool came = true;
+    epochs.push_back(UINT64_MAX);
     for (int part = 0; part < layout_.row_parts; ++part) {
-      came = came && *layout_.CombineFlag(mine, flat, part) >= epoch;
+      epochs.back() = std::min(epochs.back(), *layout_.CombineFlag(mine, flat, part));
     }
-    arrived += came ? 1 : 0;
   }
-  return RowsCell(arrived, announced);
+  return epochs;
 }
 
 CommonParams Direct::Common(Rank& rank, Phases phases) const {
@@ -242,7 +189,7 @@ Received Direct::ReceivedOn(const Rank& rank, const DispatchHandle& handle) cons
   received.expert_offsets = mine.expert_offsets.data();
   received.sources = mine.sources.data();
   received.row_bytes = row_bytes();
-  received.max_rows = layout_.max_rows();
+  received.max_rows = layout_.max_rows;
   received.handle = handle;
   return received;
 }

@@ -22,7 +22,6 @@
 #include "kernels/direct/layout.h"
 #include "kernels/expert_parallel.h"
 #include "kernels/strategy_base.h"
-#include "runtime/flag_table.h"
 #include "runtime/node.h"
 
 namespace octet::direct {
@@ -56,14 +55,11 @@ class Direct final : public StrategyBase {
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                               Phases phases) override;
-  int max_rows() const override { return layout_.max_rows(); }
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
-  FlagTable::Cell FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) override;
-
-  // Of the rows that `peer` has sent, or has to send back, how many are there. `mine` and `theirs`:
-  // copies of control memory, `theirs` the peer's.
-  FlagTable::Cell DispatchedRows(char* mine, int peer, uint64_t epoch) const;
-  FlagTable::Cell CombinedRows(char* mine, char* theirs, int rank, uint64_t epoch) const;
+  std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
+  // `mine` and `theirs`: copies of control memory, `theirs` the peer's.
+  std::vector<uint64_t> DispatchedRows(char* mine, int peer, uint64_t epoch) const;
+  std::vector<uint64_t> CombinedRows(char* mine, char* theirs, int rank) const;
 
   CommonParams Common(Rank& rank, Phases phases) const;
   size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }

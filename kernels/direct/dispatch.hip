@@ -243,7 +243,7 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   const Layout& layout = c.layout;
   const SendShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
-  const device::Credits credits(c, layout.credits);
+  const device::Credits credits(c, layout.dispatch_credits);
   for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
   const uint64_t epoch =
       device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(c.send_blocks));
@@ -318,7 +318,7 @@ __device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s) {
     if (Lane() == 0) s.first_row[layout.num_experts] = sum;
   }
   __syncthreads();
-  return s.first_row[layout.num_experts] <= layout.max_rows();
+  return s.first_row[layout.num_experts] <= layout.max_rows;
 }
 
 // The first receiving block tells the caller what there is: after a failure nothing, so that what
@@ -347,14 +347,14 @@ __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint
   const bool arrived =
       c.source_flags ||
       device::WaveWaitEpoch(c.failure, &packet->flag, epoch,
-                            MakeSite(Site::kDispatchToken, source, static_cast<uint32_t>(slot)));
+                            MakeSite(Site::kDispatchRow, source, static_cast<uint32_t>(slot)));
   trace.Stop(start, static_cast<uint32_t>(Tag::kRowWait), static_cast<uint32_t>(source));
   if (!arrived) return false;
   start = trace.Start();
   const RowSource origin = packet->source;
   const int row = s.first_row[origin.local_expert * layout.num_ranks + source] +
                   static_cast<int>(packet->index);
-  if (row >= layout.max_rows()) return false;
+  if (row >= layout.max_rows) return false;
   device::WaveCopyRow(static_cast<Vec16*>(p.recv_x) + static_cast<size_t>(row) * layout.row_vecs,
                       reinterpret_cast<const Vec16*>(layout.Row(base, source, slot)),
                       device::PartOfRow(part, layout.row_parts, layout.row_vecs));

@@ -5,6 +5,7 @@
 #include "kernels/dtype.h"
 #include "kernels/ep_config.h"
 #include "kernels/heap_pieces.h"
+#include "kernels/make_layout.h"
 
 namespace octet::direct {
 namespace {
@@ -26,13 +27,11 @@ int ChooseRowParts(const EpConfig& config) {
 
 Layout MakeLayout(const EpConfig& config, int num_ranks) {
   Layout layout = {};
-  layout.num_ranks = num_ranks;
-  layout.num_experts = config.num_experts;
-  layout.num_local_experts = config.num_local_experts(num_ranks);
-  layout.topk = config.topk;
-  layout.max_tokens = config.max_tokens_per_rank;
+  SetShape(config, num_ranks, layout);
   layout.slots_per_source =
       config.max_tokens_per_rank * std::min(config.topk, layout.num_local_experts);
+  layout.num_counts = layout.num_local_experts;
+  layout.max_rows = num_ranks * layout.slots_per_source;
   layout.row_vecs = static_cast<int>(config.hidden * kElementBytes / kVecBytes);
   layout.row_parts = config.tuning.row_parts;
 
@@ -43,13 +42,11 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
       static_cast<size_t>(config.max_tokens_per_rank) * static_cast<size_t>(config.topk);
   const size_t row_bytes = static_cast<size_t>(layout.row_vecs) * kVecBytes;
   HeapPieces heap;
-  layout.counts = heap.Place(2 * static_cast<size_t>(layout.num_experts) * sizeof(uint64_t));
+  PlaceCounts(heap, layout);
   layout.packets = heap.Place(ranks * slots * parts * sizeof(Packet));
   layout.source_flags = heap.Place(ranks * sizeof(Flag));
-  layout.credits = heap.Place(ranks * sizeof(Flag));
   layout.combine_flags = heap.Place(flat_tokens * parts * sizeof(Flag));
   layout.combine_source_flags = heap.Place(ranks * sizeof(Flag));
-  layout.combine_credits = heap.Place(ranks * sizeof(Flag));
   layout.control_bytes = heap.end();
   layout.rows = heap.Place(ranks * slots * row_bytes);
   layout.combine_rows = heap.Place(flat_tokens * row_bytes);

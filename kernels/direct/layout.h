@@ -3,16 +3,18 @@
 // The symmetric heap of each rank holds what peers write. S = M·min(K, L) slots for each source:
 // a token has at most that many of its K choices on one rank.
 //
-//   control   counts          [2][R source][L]          epoch and rows, one word; by parity of the
-//                                                       epoch, since no credit guards them
-//             packets         [R source][S][row_parts]  flag and origin of a part of a row
-//             source_flags    [R source]                "all my rows of this epoch are there"
-//             credits         [R destination]           "I have consumed what you sent me"
-//             combine_flags   [M·K][row_parts]          for each (token, k) of this rank
-//             combine_source_flags, combine_credits     as above, for combine
-//   payload   rows            [R source][S][H]          tokens on their way to experts
-//             combine_rows    [M·K][H]                  expert outputs on their way home
+//   control   counts            [2][R source][L]          rows to each local expert; by parity of
+//                                                         the epoch, since no credit guards them
+//             dispatch_credits  [R destination]           "I have consumed what you sent me"
+//             packets           [R source][S][row_parts]  flag and origin of a part of a row
+//             source_flags      [R source]                "all my rows of this epoch are there"
+//             combine_flags     [M·K][row_parts]          for each (token, k) of this rank
+//             combine_source_flags, combine_credits       as above, for combine
+//   payload   rows              [R source][S][H]          tokens on their way to experts
+//             combine_rows      [M·K][H]                  expert outputs on their way home
 //
+// A sender may be one call ahead of the receiver in its counts, never two: it has then received the
+// counts of the call between, and a rank sends those after it has received the call before.
 // What many waves poll has a 128-byte line of its own; of the counts one thread a block polls one.
 #ifndef OCTET_KERNELS_DIRECT_LAYOUT_H_
 #define OCTET_KERNELS_DIRECT_LAYOUT_H_
@@ -22,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/call_layout.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/row_source.h"
 #include "runtime/device/call_epoch.h"
@@ -55,39 +58,19 @@ struct State {
   int32_t expert_slots[1];  // [E]: the allocation is longer
 };
 
-struct Layout {
-  int num_ranks;
-  int num_experts;
-  int num_local_experts;
-  int topk;
-  int max_tokens;
+struct Layout : CallLayout {
   int slots_per_source;  // S
   int row_vecs;          // 16-byte vectors of a row
   int row_parts;
 
-  size_t counts;
   size_t packets;
   size_t source_flags;
-  size_t credits;
   size_t combine_flags;
   size_t combine_source_flags;
-  size_t combine_credits;
-  size_t control_bytes;  // everything above; zero before the first call
   size_t rows;
   size_t combine_rows;
-  size_t bytes;
-
-  __host__ __device__ int max_rows() const { return num_ranks * slots_per_source; }
 
   // `base`: the heap of the rank that owns the object.
-  //
-  // A sender may be one call ahead of the receiver in its counts, never two: it has then received
-  // the counts of the call between, and a rank sends those after it has received the call before.
-  __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source,
-                                      int local_expert) const {
-    return reinterpret_cast<uint64_t*>(base + counts) + (epoch % 2) * num_experts +
-           source * num_local_experts + local_expert;
-  }
   __host__ __device__ Packet* PacketOf(char* base, int source, int slot, int part) const {
     return reinterpret_cast<Packet*>(base + packets) +
            (static_cast<size_t>(source) * slots_per_source + slot) * row_parts + part;

@@ -13,7 +13,7 @@ using device::MakeSite;
 // combines up to these.
 __device__ inline void ReturnCredits(const CommonParams& c, uint64_t dispatches,
                                      uint64_t combines) {
-  device::GiveCredits(c, c.layout.credits, dispatches);
+  device::GiveCredits(c, c.layout.dispatch_credits, dispatches);
   device::GiveCredits(c, c.layout.combine_credits, combines, /*fence=*/false);
 }
 

@@ -34,7 +34,7 @@ inline constexpr int kCountInts = 9 * 1024;
 
 // Waves of a block that count: each has counts of its own.
 __host__ __device__ inline int CountWaves(const Layout& layout, int waves) {
-  const int most = kCountInts / layout.num_counts();
+  const int most = kCountInts / layout.num_counts;
   return waves < most ? waves : most;
 }
 
@@ -70,7 +70,7 @@ class PlaceShared {
 
 inline size_t SharedInts(const Layout& layout, int waves) {
   const auto experts = static_cast<size_t>(layout.num_experts);
-  const size_t count = static_cast<size_t>(CountWaves(layout, waves) * layout.num_counts());
+  const size_t count = static_cast<size_t>(CountWaves(layout, waves) * layout.num_counts);
   const size_t place = 2 * experts + static_cast<size_t>(layout.num_local_experts) + 2 +
                        3 * kMaxRanks + sizeof(device::InterleavedWalk) / sizeof(int32_t);
   return count > place ? count : place;
@@ -160,7 +160,7 @@ __device__ inline void CountTokens(const DispatchParams& p, int32_t* counts, int
 
 // Of each column the sums over the waves before, and the block's own for the others to add up.
 __device__ inline void SumWaves(const DispatchParams& p, int32_t* shared, int waves) {
-  const int columns = p.common.layout.num_counts();
+  const int columns = p.common.layout.num_counts;
   for (int c = threadIdx.x; c < columns; c += blockDim.x) {
     int32_t before = 0;
     for (int w = 0; w < waves; ++w) {
@@ -175,7 +175,7 @@ __device__ inline void SumWaves(const DispatchParams& p, int32_t* shared, int wa
 // Counts this block's share of the routing and places its choices within the share.
 __device__ inline void CountShare(const DispatchParams& p, int32_t* shared) {
   const Layout& layout = p.common.layout;
-  const int columns = layout.num_counts();
+  const int columns = layout.num_counts;
   const int waves = CountWaves(layout, static_cast<int>(blockDim.x) / device::kWaveSize);
   const int share = ShareTokens(p);
   const int block = static_cast<int>(blockIdx.x);
@@ -215,7 +215,7 @@ __device__ inline void SumColumns(const DispatchParams& p, uint64_t epoch) {
   const int blocks = static_cast<int>(gridDim.x);
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   for (int column = device::Wave() * blocks + static_cast<int>(blockIdx.x);
-       column < layout.num_counts(); column += waves * blocks) {
+       column < layout.num_counts; column += waves * blocks) {
     const int32_t total =
         device::WaveExclusiveScan(p.before + static_cast<size_t>(column) * blocks, blocks);
     if (device::Lane() < layout.num_ranks) {
@@ -231,8 +231,8 @@ __device__ inline void SumColumns(const DispatchParams& p, uint64_t epoch) {
 __device__ inline bool AwaitCounts(const CommonParams& c, uint64_t epoch) {
   const Layout& layout = c.layout;
   const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
-  const int num_words = layout.num_ranks * layout.num_counts();
-  if (!device::AwaitCounts(c, words, layout.num_ranks, layout.num_counts(), epoch,
+  const int num_words = layout.num_ranks * layout.num_counts;
+  if (!device::AwaitCounts(c, words, layout.num_ranks, layout.num_counts, epoch,
                            Site::kDispatchCount, [](int, uint32_t) {})) {
     return false;
   }

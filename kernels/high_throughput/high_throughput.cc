@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/heap_pieces.h"
+#include "kernels/packet_flags.h"
 #include "kernels/routed_rows.h"
 #include "runtime/backoff.h"
 #include "runtime/device/epoch.h"
@@ -18,38 +19,6 @@
 #include "runtime/graph.h"
 
 namespace octet::high_throughput {
-namespace {
-
-// In the order of Site.
-constexpr std::array<SiteText, 9> kSites = {{
-    {.phase = "dispatch-send", .flag = "grid barrier of block"},
-    {.phase = "dispatch-receive",
-     .flag = "count of expert or rank",
-     .table = "row counts: epoch seen from each rank",
-     .kind = SiteText::Kind::kEpochAndCount},
-    {.phase = "dispatch-send",
-     .flag = "dispatch credit",
-     .table = "dispatch credits: epoch seen from each rank"},
-    {.phase = "dispatch-receive",
-     .flag = "packet flag of slot",
-     .table = "dispatched tokens: arrived / announced by each rank",
-     .kind = SiteText::Kind::kEpochAndCount,
-     .by_rows = true},
-    {.phase = "combine-send",
-     .flag = "combine credit",
-     .table = "combine credits: epoch seen from each rank"},
-    {.phase = "combine-receive",
-     .flag = "row flag of token",
-     .table = "combined rows: arrived / to come back from each rank",
-     .by_rows = true},
-    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertOutOfRange},
-    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertTwice},
-    {.phase = "dispatch-send",
-     .flag = "scatter index",
-     .kind = SiteText::Kind::kScatterIndexOutOfRange},
-}};
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> HighThroughput::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
@@ -60,15 +29,13 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> HighThroughput::Create(
 
 HighThroughput::HighThroughput(Node& node, const EpConfig& config,
                                const ExpertParallelOptions& options)
-    : StrategyBase(node, config, options, kSites), ranks_(Index(node.num_ranks())) {}
+    : StrategyBase(node, config, options), ranks_(Index(node.num_ranks())) {}
 
 absl::Status HighThroughput::Prepare() {
   if (tuning().row_parts == 0) tuning().row_parts = ChooseRowParts(config());
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Init({.bytes = layout_.bytes,
-               .control_bytes = layout_.control_bytes,
-               .credits = {layout_.dispatch_credits, layout_.combine_credits}});
+  return Init(layout_);
 }
 
 // A block on each compute unit, as large as can be, unless the caller has said otherwise.
@@ -145,14 +112,14 @@ absl::Status HighThroughput::AllocateKept(Rank& rank, RankState& mine) {
 
 absl::Status HighThroughput::InitRank(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
-  const auto rows = static_cast<size_t>(layout_.max_rows());
+  const auto rows = static_cast<size_t>(layout_.max_rows);
   const size_t tokens = Index(layout_.num_ranks) * static_cast<size_t>(layout_.max_tokens);
   const auto topk = static_cast<size_t>(layout_.topk);
   const bool deduplicated = config().output == Output::kDeduplicated;
   OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
   OCTET_RETURN_IF_ERROR(AllocateKept(rank, mine));
   OCTET_ASSIGN_OR_RETURN(mine.before,
-                         memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts()) *
+                         memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts) *
                                                   static_cast<size_t>(shape().blocks)));
   OCTET_ASSIGN_OR_RETURN(mine.sources, memory().Device<RowSource>(deduplicated ? tokens : rows));
   if (deduplicated) {
@@ -185,74 +152,24 @@ void HighThroughput::VoidCalls(int rank) {
   ranks_[Index(rank)].void_layouts = ranks_[Index(rank)].layouts;
 }
 
-FlagTable::Cell HighThroughput::FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) {
+std::vector<uint64_t> HighThroughput::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
   char* mine = CopiedControl(rank);
-  switch (static_cast<Site>(site)) {
-    case Site::kDispatchCredit:
-      return EpochCell(*FlagOf(mine, layout_.dispatch_credits, peer), epoch);
-    case Site::kCombineCredit:
-      return EpochCell(*FlagOf(mine, layout_.combine_credits, peer), epoch);
-    case Site::kDispatchCount: {
-      uint64_t seen = UINT64_MAX;
-      for (int column = 0; column < layout_.num_counts(); ++column) {
-        seen = std::min(seen, device::EpochOf(*layout_.Count(mine, epoch, peer, column)));
-      }
-      return EpochCell(seen, epoch);
-    }
-    case Site::kDispatchPacket:
-      return DispatchedTokens(mine, rank, peer, epoch);
-    case Site::kCombineRow:
-      return CombinedRows(mine, CopiedControl(peer), rank, epoch);
-    case Site::kGridBarrier:
-    case Site::kExpertOutOfRange:
-    case Site::kExpertTwice:
-    case Site::kScatterIndexOutOfRange:
-      break;
+  const auto packets = [this](char* control, int source) {
+    return layout_.PacketOf(control + layout_.packets, source, 0);
+  };
+  if (site == Site::kDispatchPacket) {
+    return PacketEpochs(layout_, packets(mine, peer),
+                        *layout_.Count(mine, epoch, peer, layout_.num_experts + rank), epoch);
   }
-  return {};
-}
-
-FlagTable::Cell HighThroughput::DispatchedTokens(char* mine, int rank, int peer,
-                                                 uint64_t epoch) const {
-  const uint64_t count = *layout_.Count(mine, epoch, peer, layout_.num_experts + rank);
-  int arrived = 0;
-  for (int slot = 0; slot < layout_.max_tokens; ++slot) {
-    const Packet& packet = *layout_.PacketOf(mine + layout_.packets, peer, slot);
-    arrived += device::EpochOf(packet.flag) == epoch ? 1 : 0;
-  }
-  // With a cached layout nothing is announced.
-  const int announced =
-      device::EpochOf(count) == epoch ? static_cast<int>(device::CountOf(count)) : arrived;
-  return RowsCell(arrived, announced);
-}
-
-FlagTable::Cell HighThroughput::CombinedRows(char* mine, char* theirs, int rank,
-                                             uint64_t epoch) const {
-  // What the peer has received in this rank's last dispatch is what it has to send back.
-  char* packets = theirs + layout_.packets;
-  uint64_t dispatch = 1;
-  for (int slot = 0; slot < layout_.max_tokens; ++slot) {
-    dispatch = std::max(dispatch, device::EpochOf(layout_.PacketOf(packets, rank, slot)->flag));
-  }
-  const bool per_rank = config().combine_order == CombineOrder::kPerRank;
-  int announced = 0;
-  int arrived = 0;
-  for (int slot = 0; slot < layout_.max_tokens; ++slot) {
-    const Packet& packet = *layout_.PacketOf(packets, rank, slot);
-    if (device::EpochOf(packet.flag) != dispatch) continue;
-    const int rows = per_rank ? 1 : static_cast<int>(device::CountOf(packet.flag));
-    announced += rows;
-    for (int i = 0; i < rows; ++i) {
-      const uint32_t origin = packet.choices()[i].origin;
-      const int combine_slot = per_rank ? packet.combine_slot : TopkOf(origin);
-      bool came = true;
-      for (int part = 0; part < layout_.combine_parts; ++part) {
-        came = came && *layout_.CombineFlag(mine, TokenOf(origin), combine_slot, part) >= epoch;
-      }
-      arrived += came ? 1 : 0;
+  std::vector<uint64_t> epochs;
+  for (const RowHome& row : RowsHome(layout_, {packets(CopiedControl(peer), rank)})) {
+    epochs.push_back(UINT64_MAX);
+    for (int part = 0; part < layout_.combine_parts; ++part) {
+      epochs.back() =
+          std::min(epochs.back(), *layout_.CombineFlag(mine, row.token, row.slot, part));
     }
   }
-  return RowsCell(arrived, announced);
+  return epochs;
 }
 
 absl::Status HighThroughput::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
@@ -402,7 +319,7 @@ Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& hand
   received.expert_offsets = kept.expert_offsets;
   received.sources = mine.sources.data();
   received.row_bytes = static_cast<size_t>(layout_.row_vecs) * kVecBytes;
-  received.max_rows = layout_.max_rows();
+  received.max_rows = layout_.max_rows;
   received.handle = handle;
   if (layout_.scale_words > 0) received.scales = layout_.Scales(base, 0);
   received.source_offsets = kept.source_offsets;
@@ -450,7 +367,7 @@ Traffic HighThroughput::DispatchTraffic(int rank, absl::Span<const int32_t> topk
           .logical_bytes = tokens.all * row_bytes,
           .wire_bytes = tokens.remote * (row_bytes + kWordBytes + kSlotBytes) +
                         choices.remote * static_cast<int64_t>(sizeof(Choice)) +
-                        (layout_.num_ranks - 1) * (layout_.num_counts() + 2) * kWordBytes};
+                        (layout_.num_ranks - 1) * (layout_.num_counts + 2) * kWordBytes};
 }
 
 Traffic HighThroughput::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {

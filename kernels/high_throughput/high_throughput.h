@@ -20,7 +20,6 @@
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/strategy_base.h"
-#include "runtime/flag_table.h"
 #include "runtime/node.h"
 
 namespace octet::high_throughput {
@@ -65,13 +64,8 @@ class HighThroughput final : public StrategyBase {
                               Phases phases) override;
   // That the handle's layout is kept.
   absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const override;
-  int max_rows() const override { return layout_.max_rows(); }
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
-  FlagTable::Cell FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) override;
-  // Of the tokens that `peer` has sent, or the rows that it has to send back, how many are there.
-  // `mine` and `theirs`: copies of control memory, `theirs` the peer's.
-  FlagTable::Cell DispatchedTokens(char* mine, int rank, int peer, uint64_t epoch) const;
-  FlagTable::Cell CombinedRows(char* mine, char* theirs, int rank, uint64_t epoch) const;
+  std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
 
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
   CommonParams Common(Rank& rank, uint64_t layout, Phases phases, int send_waves) const;

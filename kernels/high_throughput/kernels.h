@@ -10,6 +10,7 @@
 
 #include "kernels/device/call_params.h"
 #include "kernels/device/row_source.h"
+#include "kernels/device/site.h"
 #include "kernels/high_throughput/layout.h"
 #include "runtime/device/launch_shape.h"
 
@@ -17,19 +18,6 @@ namespace octet::high_throughput {
 
 // Threads of a block at most; one such block on each compute unit.
 inline constexpr int kMaxThreads = 1024;
-
-// Where a wait or a check of these kernels stands (device::Site::site).
-enum class Site : uint32_t {
-  kGridBarrier,
-  kDispatchCount,  // index: column of the counts
-  kDispatchCredit,
-  kDispatchPacket,  // index: slot
-  kCombineCredit,
-  kCombineRow,             // index: token
-  kExpertOutOfRange,       // index: flat index, seen: the id
-  kExpertTwice,            // likewise
-  kScatterIndexOutOfRange  // index: flat index, seen: the index, expected: rows of that expert
-};
 
 // Tags in traces; high_throughput.cc has their names.
 enum class Tag : uint32_t {

@@ -5,6 +5,7 @@
 #include "kernels/dtype.h"
 #include "kernels/ep_config.h"
 #include "kernels/heap_pieces.h"
+#include "kernels/make_layout.h"
 
 namespace octet::high_throughput {
 namespace {
@@ -23,35 +24,27 @@ int ChooseRowParts(const EpConfig& config) {
 
 Layout MakeLayout(const EpConfig& config, int num_ranks) {
   Layout layout = {};
-  layout.num_ranks = num_ranks;
-  layout.num_experts = config.num_experts;
-  layout.num_local_experts = config.num_local_experts(num_ranks);
-  layout.topk = config.topk;
-  layout.max_tokens = config.max_tokens_per_rank;
-  layout.max_choices = std::min(config.topk, layout.num_local_experts);
+  SetShape(config, num_ranks, layout);
+  layout.num_counts = config.num_experts + num_ranks;
+  layout.max_rows = num_ranks * layout.max_tokens * layout.max_choices +
+                    layout.num_local_experts * (config.expert_alignment - 1);
   layout.row_vecs = static_cast<int>(config.dispatch_row_bytes() / kVecBytes);
   layout.scale_words = config.scale_words();
   layout.combine_vecs =
       static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
-  const bool per_rank = config.combine_order == CombineOrder::kPerRank;
-  layout.combine_slots = per_rank ? std::min(config.topk, num_ranks) : config.topk;
   layout.combine_parts = config.tuning.row_parts;
-  layout.packet_bytes = device::PacketBytes(layout.max_choices);
   layout.expert_alignment = config.expert_alignment;
   layout.token_major = config.rows_once();
   layout.pull = config.combine_method == CombineMethod::kPull;
   // Where rows of both ways have the same places, experts may work in place.
   layout.pull_by_token =
-      per_rank && (layout.token_major || config.dispatch_format != DispatchFormat::kSame);
+      layout.per_rank && (layout.token_major || config.dispatch_format != DispatchFormat::kSame);
 
   const auto ranks = static_cast<size_t>(num_ranks);
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
   const auto capacity = static_cast<size_t>(layout.capacity());
   HeapPieces heap;
-  layout.counts =
-      heap.Place(2 * ranks * static_cast<size_t>(layout.num_counts()) * sizeof(uint64_t));
-  layout.dispatch_credits = heap.Place(ranks * sizeof(Flag));
-  layout.combine_credits = heap.Place(ranks * sizeof(Flag));
+  PlaceCounts(heap, layout);
   layout.packets = heap.Place(ranks * tokens * static_cast<size_t>(layout.packet_bytes));
   layout.combine_flags =
       heap.Place(tokens * static_cast<size_t>(layout.flags_per_token()) * sizeof(uint64_t));
@@ -60,7 +53,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   const size_t received_bytes = capacity * static_cast<size_t>(layout.row_vecs) * kVecBytes;
   const size_t pulled_rows = !layout.pull           ? 0
                              : layout.pull_by_token ? ranks * tokens
-                                                    : static_cast<size_t>(layout.max_rows());
+                                                    : static_cast<size_t>(layout.max_rows);
   layout.rows = heap.Place(std::max(received_bytes, pulled_rows * combine_row_bytes));
   layout.scales = heap.Place(capacity * static_cast<size_t>(layout.scale_words) * sizeof(uint32_t));
   layout.combine_rows = heap.Place(

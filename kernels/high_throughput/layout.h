@@ -17,6 +17,9 @@
 //             combine_rows      [M][S][H]           S = K (flat) or min(R, K) (per rank); kPush.
 //                                                   With kPull rows wait in `rows` for their origin
 //
+// A source may be one call ahead of this rank in its counts, never two: for the call between it has
+// needed this rank's counts, which a rank sends when it is done with the call before.
+//
 // A source's tokens for one rank are numbered in the order of the tokens: slots.
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_LAYOUT_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_LAYOUT_H_
@@ -26,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/call_layout.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/token_packet.h"
 #include "runtime/device/call_epoch.h"
@@ -72,62 +76,36 @@ struct State {
   device::GridBarrierState barrier;
 };
 
-struct Layout {
-  int num_ranks;
-  int num_experts;
-  int num_local_experts;
-  int topk;
-  int max_tokens;
-  int max_choices;    // min(K, L): of a token on one rank
-  int row_vecs;       // 16-byte vectors of a row in dispatch
-  int scale_words;    // 4-byte words of its scales; 0: it has none
-  int combine_vecs;   // 16-byte vectors of a row in combine
-  int combine_slots;  // S
-  int combine_parts;  // P: pieces that a row is cut into on its way home
-  int packet_bytes;
+struct Layout : PacketLayout {
+  int row_vecs;          // 16-byte vectors of a row in dispatch
+  int scale_words;       // 4-byte words of its scales; 0: it has none
+  int combine_vecs;      // 16-byte vectors of a row in combine
+  int combine_parts;     // P: pieces that a row is cut into on its way home
   int expert_alignment;  // rows
   bool pull;             // CombineMethod::kPull
   bool pull_by_token;    // which row waits where: PulledRow
   bool token_major;      // rows lie by (source, token), each once; else by (expert, source, token)
 
-  size_t counts;
-  size_t dispatch_credits;
-  size_t combine_credits;
   size_t packets;
   size_t combine_flags;
-  size_t control_bytes;  // everything above; zero before the first call
   size_t rows;
   size_t scales;
   size_t combine_rows;
-  size_t bytes;
 
-  __host__ __device__ int num_counts() const { return num_experts + num_ranks; }
-  // Rows in expert order at most, padding included.
-  __host__ __device__ int max_rows() const {
-    return num_ranks * max_tokens * max_choices + num_local_experts * (expert_alignment - 1);
-  }
   // Rows that there is memory for.
   __host__ __device__ int capacity() const {
-    return token_major ? num_ranks * max_tokens : max_rows();
+    return token_major ? num_ranks * max_tokens : max_rows;
   }
   __host__ __device__ int flags_per_token() const {
     constexpr int kFlagsPerLine = static_cast<int>(kLineBytes / sizeof(uint64_t));
     return (combine_parts * combine_slots + kFlagsPerLine - 1) / kFlagsPerLine * kFlagsPerLine;
   }
 
-  // `base`: the heap of the rank that owns the object.
-  //
-  // A source may be one call ahead of this rank in its counts, never two: for the call between it
-  // has needed this rank's counts, which a rank sends when it is done with the call before.
-  __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source, int column) const {
-    return reinterpret_cast<uint64_t*>(base + counts) +
-           (static_cast<size_t>(epoch % 2) * num_ranks + source) * num_counts() + column;
-  }
   // `packets`: base + Layout::packets, or Kept::packets.
   __host__ __device__ Packet* PacketOf(char* packets_base, int source, int slot) const {
-    return reinterpret_cast<Packet*>(
-        packets_base + (static_cast<size_t>(source) * max_tokens + slot) * packet_bytes);
+    return PacketAt(packets_base, static_cast<size_t>(source), slot);
   }
+  // `base`: the heap of the rank that owns the object.
   __host__ __device__ uint64_t* CombineFlag(char* base, int token, int slot, int part) const {
     return reinterpret_cast<uint64_t*>(base + combine_flags) +
            static_cast<size_t>(token) * flags_per_token() + part * combine_slots + slot;

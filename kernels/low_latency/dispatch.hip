@@ -383,7 +383,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
-  const int columns = layout.num_counts();
+  const int columns = layout.num_counts;
   const bool came = device::AwaitCounts(
       c, words, layout.num_ranks, columns, epoch, Site::kDispatchCount,
       [&](int i, uint32_t count) {

@@ -9,6 +9,7 @@
 
 #include "kernels/device/call_params.h"
 #include "kernels/device/row_source.h"
+#include "kernels/device/site.h"
 #include "kernels/low_latency/layout.h"
 #include "runtime/device/launch_shape.h"
 
@@ -16,17 +17,6 @@ namespace octet::low_latency {
 
 // Threads of a block at most; the kernels are compiled so that two such blocks fit on an H200 SM.
 inline constexpr int kMaxThreads = 512;
-
-// Where a wait or a check of these kernels stands (device::Site::site).
-enum class Site : uint32_t {
-  kDispatchCredit,
-  kDispatchCount,   // index: column of the counts
-  kDispatchPacket,  // index: slot
-  kCombineCredit,
-  kCombineRow,        // index: token
-  kExpertOutOfRange,  // index: flat index, seen: the id
-  kExpertTwice,       // likewise
-};
 
 // Tags in traces; low_latency.cc has their names.
 enum class Tag : uint32_t {

@@ -6,6 +6,7 @@
 #include "kernels/dtype.h"
 #include "kernels/ep_config.h"
 #include "kernels/heap_pieces.h"
+#include "kernels/make_layout.h"
 
 namespace octet::low_latency {
 namespace {
@@ -31,12 +32,8 @@ Places MakePlaces(const EpConfig& config, const Layout& layout) {
 
 Layout MakeLayout(const EpConfig& config, int num_ranks) {
   Layout layout = {};
-  layout.num_ranks = num_ranks;
-  layout.num_experts = config.num_experts;
-  layout.num_local_experts = config.num_local_experts(num_ranks);
-  layout.topk = config.topk;
-  layout.max_tokens = config.max_tokens_per_rank;
-  layout.max_choices = std::min(config.topk, layout.num_local_experts);
+  SetShape(config, num_ranks, layout);
+  layout.num_counts = layout.num_local_experts + 1;
   layout.dtype_vecs =
       static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
   layout.row_vecs = static_cast<int>(config.received_row_bytes() / kVecBytes);
@@ -49,10 +46,6 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.scale_groups = (config.hidden + config.scale_group - 1) / config.scale_group;
   layout.group_lanes = config.scale_group / 8;
   layout.scale_format = config.scale_format;
-  layout.combine_slots = config.combine_order == CombineOrder::kPerRank
-                             ? std::min(config.topk, num_ranks)
-                             : config.topk;
-  layout.packet_bytes = device::PacketBytes(layout.max_choices);
   layout.by_local_experts = device::MakeDivisor(layout.num_local_experts);
   layout.by_topk = device::MakeDivisor(layout.topk);
   layout.places = MakePlaces(config, layout);
@@ -66,10 +59,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
   const size_t home = tokens * static_cast<size_t>(layout.combine_slots);
   HeapPieces heap;
-  layout.counts =
-      heap.Place(kHalves * ranks * static_cast<size_t>(layout.num_counts()) * sizeof(uint64_t));
-  layout.dispatch_credits = heap.Place(ranks * sizeof(Flag));
-  layout.combine_credits = heap.Place(ranks * sizeof(Flag));
+  PlaceCounts(heap, layout);
   layout.packets = heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.packet_bytes));
   layout.combine_flags = heap.Place(kHalves * home * sizeof(Flag));
   layout.control_bytes = heap.end();

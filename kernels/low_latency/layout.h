@@ -31,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/call_layout.h"
 #include "kernels/device/divisor.h"
 #include "kernels/device/fp8_scale.h"
 #include "kernels/device/rank_flags.h"
@@ -88,14 +89,7 @@ struct Places {
   }
 };
 
-struct Layout {
-  int num_ranks;
-  int num_experts;
-  int num_local_experts;
-  int topk;
-  int max_tokens;
-  int max_choices;   // min(K, L): of a token on one rank
-  int max_rows;      // that there is memory for
+struct Layout : PacketLayout {
   int dtype_vecs;    // 16-byte vectors of a row of the dtype: of x, and all rows in combine
   int row_vecs;      // of a row as it is received
   int slot_vecs;     // of a row with its scales on its way
@@ -103,37 +97,24 @@ struct Layout {
   int scale_groups;  // groups of columns with a scale each
   int group_lanes;   // vectors of a row of the dtype that share a scale
   ScaleFormat scale_format;
-  int combine_slots;  // S
-  int packet_bytes;
   device::Divisor by_local_experts;
   device::Divisor by_topk;
   Places places;
 
-  size_t counts;
-  size_t dispatch_credits;
-  size_t combine_credits;
   size_t packets;
   size_t combine_flags;
-  size_t control_bytes;  // everything above; zero before the first call
   size_t rows;
   size_t combine_rows;
-  size_t bytes;
 
   __host__ __device__ bool IsExpert(int32_t id) const { return id >= 0 && id < num_experts; }
   __host__ __device__ int RankOf(int expert) const { return by_local_experts.Quotient(expert); }
-  // Words of the counts from each source.
-  __host__ __device__ int num_counts() const { return num_local_experts + 1; }
 
   // `base`: the heap of the rank that owns the object.
-  __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source, int column) const {
-    return reinterpret_cast<uint64_t*>(base + counts) +
-           (Half(epoch) * num_ranks + source) * num_counts() + column;
-  }
   __host__ __device__ Packet* PacketOf(char* base, uint64_t epoch, int source, int slot) const {
     return PacketAt(base + packets, Half(epoch) * num_ranks + source, slot);
   }
   __host__ __device__ Packet* KeptPacket(const Kept& kept, int source, int slot) const {
-    return PacketAt(kept.packets, source, slot);
+    return PacketAt(kept.packets, static_cast<size_t>(source), slot);
   }
   __host__ __device__ char* Row(char* base, uint64_t epoch, int source, int slot) const {
     return base + rows +
@@ -153,10 +134,6 @@ struct Layout {
 
  private:
   static __host__ __device__ size_t Half(uint64_t epoch) { return epoch % kCallsInFlight; }
-  __host__ __device__ Packet* PacketAt(char* first, size_t source, int slot) const {
-    return reinterpret_cast<Packet*>(first + (source * static_cast<size_t>(max_tokens) + slot) *
-                                                 packet_bytes);
-  }
   __host__ __device__ size_t CombineIndex(uint64_t epoch, int token, int slot) const {
     return (Half(epoch) * max_tokens + token) * combine_slots + slot;
   }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/packet_flags.h"
 #include "kernels/routed_rows.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
@@ -22,31 +23,6 @@ namespace {
 // elements is then one load of each lane, kCopyUnroll deep.
 constexpr int kRowWaves = 4;
 
-// In the order of Site.
-constexpr std::array<SiteText, 7> kSites = {{
-    {.phase = "dispatch-send",
-     .flag = "dispatch credit",
-     .table = "dispatch credits: epoch seen from each rank"},
-    {.phase = "dispatch-receive",
-     .flag = "count of local expert or tokens",
-     .table = "row counts: epoch seen from each rank",
-     .kind = SiteText::Kind::kEpochAndCount},
-    {.phase = "dispatch-receive",
-     .flag = "packet flag of slot",
-     .table = "dispatched tokens: arrived / announced by each rank",
-     .kind = SiteText::Kind::kEpochAndCount,
-     .by_rows = true},
-    {.phase = "combine-send",
-     .flag = "combine credit",
-     .table = "combine credits: epoch seen from each rank"},
-    {.phase = "combine-receive",
-     .flag = "row flag of token",
-     .table = "combined rows: arrived / to come back from each rank",
-     .by_rows = true},
-    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertOutOfRange},
-    {.phase = "dispatch-send", .flag = "expert id", .kind = SiteText::Kind::kExpertTwice},
-}};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> LowLatency::Create(
@@ -57,15 +33,12 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> LowLatency::Create(
 }
 
 LowLatency::LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
-    : StrategyBase(node, config, options, kSites, kCallsInFlight),
-      batches_(Index(node.num_ranks())) {}
+    : StrategyBase(node, config, options, kCallsInFlight), batches_(Index(node.num_ranks())) {}
 
 absl::Status LowLatency::Prepare() {
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Init({.bytes = layout_.bytes,
-               .control_bytes = layout_.control_bytes,
-               .credits = {layout_.dispatch_credits, layout_.combine_credits}});
+  return Init(layout_);
 }
 
 // As many blocks as fit, half of them for sending, unless the caller has said otherwise.
@@ -140,66 +113,19 @@ std::vector<char> LowLatency::StateAt(uint64_t epoch) const {
   return bytes;
 }
 
-template <typename Visit>
-void LowLatency::VisitLastPackets(int rank, int peer, Visit visit) {
-  char* theirs = CopiedControl(peer);
-  uint64_t last = 1;
-  for (uint64_t half = 0; half < kCallsInFlight; ++half) {
-    for (int slot = 0; slot < layout_.max_tokens; ++slot) {
-      last = std::max(last, device::EpochOf(layout_.PacketOf(theirs, half, rank, slot)->flag));
-    }
-  }
-  for (int slot = 0; slot < layout_.max_tokens; ++slot) {
-    const Packet& packet = *layout_.PacketOf(theirs, last, rank, slot);
-    if (device::EpochOf(packet.flag) == last) visit(packet);
-  }
-}
-
-FlagTable::Cell LowLatency::FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) {
+std::vector<uint64_t> LowLatency::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
   char* mine = CopiedControl(rank);
-  switch (static_cast<Site>(site)) {
-    case Site::kDispatchCredit:
-      return EpochCell(*FlagOf(mine, layout_.dispatch_credits, peer), epoch);
-    case Site::kCombineCredit:
-      return EpochCell(*FlagOf(mine, layout_.combine_credits, peer), epoch);
-    case Site::kDispatchCount: {
-      uint64_t seen = UINT64_MAX;
-      for (int column = 0; column < layout_.num_counts(); ++column) {
-        seen = std::min(seen, device::EpochOf(*layout_.Count(mine, epoch, peer, column)));
-      }
-      return EpochCell(seen, epoch);
-    }
-    case Site::kDispatchPacket: {
-      const uint64_t count = *layout_.Count(mine, epoch, peer, layout_.num_local_experts);
-      int arrived = 0;
-      for (int slot = 0; slot < layout_.max_tokens; ++slot) {
-        const Packet& packet = *layout_.PacketOf(mine, epoch, peer, slot);
-        arrived += device::EpochOf(packet.flag) == epoch ? 1 : 0;
-      }
-      return RowsCell(arrived, static_cast<int>(device::CountOf(count)));
-    }
-    case Site::kCombineRow: {
-      // What the peer has received of this rank's last dispatch is taken for what it has to send
-      // back.
-      int announced = 0;
-      int arrived = 0;
-      VisitLastPackets(rank, peer, [&](const Packet& packet) {
-        const int rows = per_rank() ? 1 : static_cast<int>(device::CountOf(packet.flag));
-        announced += rows;
-        for (int i = 0; i < rows; ++i) {
-          const uint32_t origin = packet.choices()[i].origin;
-          const int slot = per_rank() ? packet.combine_slot : TopkOf(origin);
-          const bool came = *layout_.CombineFlag(mine, epoch, TokenOf(origin), slot) >= epoch;
-          arrived += came ? 1 : 0;
-        }
-      });
-      return RowsCell(arrived, announced);
-    }
-    case Site::kExpertOutOfRange:
-    case Site::kExpertTwice:
-      break;
+  if (site == Site::kDispatchPacket) {
+    return PacketEpochs(layout_, layout_.PacketOf(mine, epoch, peer, 0),
+                        *layout_.Count(mine, epoch, peer, layout_.num_local_experts), epoch);
   }
-  return {};
+  char* theirs = CopiedControl(peer);
+  std::vector<uint64_t> epochs;
+  for (const RowHome& row : RowsHome(
+           layout_, {layout_.PacketOf(theirs, 0, rank, 0), layout_.PacketOf(theirs, 1, rank, 0)})) {
+    epochs.push_back(*layout_.CombineFlag(mine, epoch, row.token, row.slot));
+  }
+  return epochs;
 }
 
 CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases) const {
@@ -300,7 +226,7 @@ Traffic LowLatency::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx
           .logical_bytes = tokens.all * row,
           .wire_bytes = tokens.remote * (row + kPacketBytes) +
                         choices.remote * static_cast<int64_t>(sizeof(Choice)) +
-                        (layout_.num_ranks - 1) * (layout_.num_counts() + 1) * kWordBytes};
+                        (layout_.num_ranks - 1) * (layout_.num_counts + 1) * kWordBytes};
 }
 
 Traffic LowLatency::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {

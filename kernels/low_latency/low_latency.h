@@ -59,9 +59,8 @@ class LowLatency final : public StrategyBase {
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                               Phases phases) override;
-  int max_rows() const override { return layout_.max_rows; }
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
-  FlagTable::Cell FlagCell(int rank, int peer, uint32_t site, uint64_t epoch) override;
+  std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
 
   bool per_rank() const { return config().combine_order == CombineOrder::kPerRank; }
   size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }
@@ -71,11 +70,6 @@ class LowLatency final : public StrategyBase {
   const Batch& BatchOf(const Rank& rank, uint64_t call) const {
     return batches_[Index(rank.rank())][call % kCallsInFlight];
   }
-  // Of the packets that `peer` has had from `rank`, those of its last dispatch, one after the
-  // other.
-  template <typename Visit>
-  void VisitLastPackets(int rank, int peer, Visit visit);
-
   Layout layout_ = {};
   std::vector<std::array<Batch, kCallsInFlight>> batches_;  // of each rank
 };

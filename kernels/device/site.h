@@ -1,0 +1,28 @@
+// Where a wait or a check of a strategy's kernels stands (device::Site::site). StrategyBase has the
+// words for people. Shared by host and device.
+#ifndef OCTET_KERNELS_DEVICE_SITE_H_
+#define OCTET_KERNELS_DEVICE_SITE_H_
+
+#include <cstdint>
+
+namespace octet {
+
+enum class Site : uint32_t {
+  kGridBarrier,  // index: block
+  kDispatchCredit,
+  kDispatchCount,   // index: column of the counts
+  kDispatchPacket,  // index: slot
+  kDispatchRow,     // likewise
+  kDispatchSource,  // a flag for all of a source's rows
+  kCombineCredit,
+  kCombineRow,     // index: token
+  kCombineSource,  // as kDispatchSource
+  // Checks of the caller's input, not waits.
+  kExpertOutOfRange,        // index: flat index, seen: the id, expected: E
+  kExpertTwice,             // likewise
+  kScatterIndexOutOfRange,  // index: flat index, seen: the index, expected: rows of that expert
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_DEVICE_SITE_H_

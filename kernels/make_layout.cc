@@ -1,0 +1,35 @@
+#include "kernels/make_layout.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/rank_flags.h"
+#include "kernels/device/token_packet.h"
+
+namespace octet {
+
+void SetShape(const EpConfig& config, int num_ranks, CallLayout& layout) {
+  layout.num_ranks = num_ranks;
+  layout.num_experts = config.num_experts;
+  layout.num_local_experts = config.num_local_experts(num_ranks);
+  layout.topk = config.topk;
+  layout.max_tokens = config.max_tokens_per_rank;
+}
+
+void SetShape(const EpConfig& config, int num_ranks, PacketLayout& layout) {
+  SetShape(config, num_ranks, static_cast<CallLayout&>(layout));
+  layout.max_choices = std::min(config.topk, layout.num_local_experts);
+  layout.packet_bytes = device::PacketBytes(layout.max_choices);
+  layout.per_rank = config.combine_order == CombineOrder::kPerRank;
+  layout.combine_slots = layout.per_rank ? std::min(config.topk, num_ranks) : config.topk;
+}
+
+void PlaceCounts(HeapPieces& heap, CallLayout& layout) {
+  const auto ranks = static_cast<size_t>(layout.num_ranks);
+  layout.counts = heap.Place(2 * ranks * static_cast<size_t>(layout.num_counts) * sizeof(uint64_t));
+  layout.dispatch_credits = heap.Place(ranks * sizeof(Flag));
+  layout.combine_credits = heap.Place(ranks * sizeof(Flag));
+}
+
+}  // namespace octet

@@ -1,0 +1,20 @@
+// Fills what the layouts of strategies have in common. Host only.
+#ifndef OCTET_KERNELS_MAKE_LAYOUT_H_
+#define OCTET_KERNELS_MAKE_LAYOUT_H_
+
+#include "kernels/device/call_layout.h"
+#include "kernels/ep_config.h"
+#include "kernels/heap_pieces.h"
+
+namespace octet {
+
+// All but num_counts, max_rows and the offsets. `config` must be valid for `num_ranks`.
+void SetShape(const EpConfig& config, int num_ranks, CallLayout& layout);
+void SetShape(const EpConfig& config, int num_ranks, PacketLayout& layout);
+
+// Counts and credits.
+void PlaceCounts(HeapPieces& heap, CallLayout& layout);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_MAKE_LAYOUT_H_
