@@ -162,7 +162,8 @@ class ExpertParallel {
   // ---- On a rank's thread inside Node::Run, by every rank, in the same order.
   // Enqueue on rank.stream() and return; no wait for the device. kInvalidArgument for arguments
   // that cannot be right; what a kernel finds (an id out of range, twice the same id in a token, a
-  // wait that expires) comes back from Rank::Synchronize or Node::Run.
+  // wait that expires) comes back from Rank::Synchronize or Node::Run. Until that Run has ended, what
+  // is enqueued behind it on the rank does nothing, and peers may still write what Received names.
   // One dispatch may be outstanding: its combine (if any) comes before the next dispatch. With
   // low_latency two may be: a handle can be combined until the second dispatch after its own is
   // sent. With high_throughput, a combine takes any handle whose layout is kept, as often as one

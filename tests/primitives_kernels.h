@@ -12,9 +12,11 @@
 
 namespace octet {
 
-// Each block writes the epoch that it got: epochs[block].
-hipError_t LaunchBeginCall(device::CallEpoch* call, uint64_t* epochs, const LaunchShape& shape,
-                           hipStream_t stream);
+// Each block writes the epoch that it got: epochs[block]. Of the port only `claimed` is looked at.
+hipError_t LaunchBeginCall(const device::FailurePort& port, device::CallEpoch* call,
+                           uint64_t* epochs, const LaunchShape& shape, hipStream_t stream);
+hipError_t LaunchBegunCall(const device::FailurePort& port, device::CallEpoch* call,
+                           uint64_t* epochs, const LaunchShape& shape, hipStream_t stream);
 
 // Each block adds its number + 1 to *sum, then the last block, and only it, writes to seen[block]
 // what it then sees.

@@ -13,9 +13,16 @@ namespace {
 using device::FetchAddRelaxed;
 using device::Scope;
 
-__global__ void BeginCallKernel(device::CallEpoch* call, uint64_t* epochs) {
-  const uint64_t epoch = device::BeginCall(call, gridDim.x);
+__global__ void BeginCallKernel(const device::FailurePort port, device::CallEpoch* call,
+                                uint64_t* epochs) {
+  const uint64_t epoch = device::BeginCall(port, call, gridDim.x);
   if (threadIdx.x == 0) epochs[blockIdx.x] = epoch;
+}
+
+__global__ void BegunCallKernel(const device::FailurePort port, device::CallEpoch* call,
+                                uint64_t* epochs) {
+  const uint64_t epoch = device::BegunCall(port, call);
+  if (threadIdx.x == blockDim.x - 1) epochs[blockIdx.x] = epoch;
 }
 
 __global__ void LastBlockKernel(uint32_t* counter, uint32_t* sum, uint32_t* seen) {
@@ -61,10 +68,19 @@ hipError_t LaunchWaitForTwo(const device::FailurePort& port, uint64_t* flags, ui
                                     dim3(static_cast<unsigned>(wave_size)), args, 0, stream);
 }
 
-hipError_t LaunchBeginCall(device::CallEpoch* call, uint64_t* epochs, const LaunchShape& shape,
-                           hipStream_t stream) {
-  void* args[] = {&call, &epochs};
+hipError_t LaunchBeginCall(const device::FailurePort& port, device::CallEpoch* call,
+                           uint64_t* epochs, const LaunchShape& shape, hipStream_t stream) {
+  device::FailurePort p = port;
+  void* args[] = {&p, &call, &epochs};
   return hipLaunchKernel(BeginCallKernel, dim3(static_cast<unsigned>(shape.blocks)),
+                         dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
+}
+
+hipError_t LaunchBegunCall(const device::FailurePort& port, device::CallEpoch* call,
+                           uint64_t* epochs, const LaunchShape& shape, hipStream_t stream) {
+  device::FailurePort p = port;
+  void* args[] = {&p, &call, &epochs};
+  return hipLaunchKernel(BegunCallKernel, dim3(static_cast<unsigned>(shape.blocks)),
                          dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
 }
 

@@ -45,22 +45,56 @@ class PrimitivesTest : public ::testing::Test {
     return values;
   }
 
+  static device::FailurePort PortWith(const DeviceMemory& claimed) {
+    device::FailurePort port = {};
+    port.claimed = claimed.as<uint32_t>();
+    return port;
+  }
+
   int wave_size_ = 0;
 };
 
 // All blocks of a call get one epoch, and the next call, of whatever size, the next one.
 TEST_F(PrimitivesTest, BeginCallCountsCalls) {
   const DeviceMemory call = Upload(std::vector<device::CallEpoch>{{1, 0}});
+  const DeviceMemory claimed = Upload(std::vector<uint32_t>(device::kRecordsOfARank));
+  const device::FailurePort port = PortWith(claimed);
   uint64_t epoch = 1;
   for (const int blocks : {1, 2, 5, 3, 1, 8, 8, 2}) {
     const DeviceMemory epochs = Upload(std::vector<uint64_t>(static_cast<size_t>(blocks)));
     const LaunchShape shape = {.blocks = blocks, .threads = 2 * wave_size_};
-    ASSERT_EQ(LaunchBeginCall(call.as<device::CallEpoch>(), epochs.as<uint64_t>(), shape, nullptr),
+    auto* state_of_call = call.as<device::CallEpoch>();
+    ASSERT_EQ(LaunchBeginCall(port, state_of_call, epochs.as<uint64_t>(), shape, nullptr),
+              hipSuccess);
+    for (const uint64_t seen : Download<uint64_t>(epochs)) EXPECT_EQ(seen, epoch);
+    ASSERT_EQ(LaunchBegunCall(port, state_of_call, epochs.as<uint64_t>(), shape, nullptr),
               hipSuccess);
     for (const uint64_t seen : Download<uint64_t>(epochs)) EXPECT_EQ(seen, epoch);
     ++epoch;
     const std::vector<device::CallEpoch> state = Download<device::CallEpoch>(call);
     EXPECT_EQ(state[0].epoch, epoch);
+    EXPECT_EQ(state[0].blocks_started, 0U);
+  }
+}
+
+// Whatever has failed on the rank, no block gets an epoch, and calls are counted as before.
+TEST_F(PrimitivesTest, NoCallBeginsAfterAFailure) {
+  constexpr int kBlocks = 3;
+  const LaunchShape shape = {.blocks = kBlocks, .threads = 2 * wave_size_};
+  const DeviceMemory call = Upload(std::vector<device::CallEpoch>{{7, 0}});
+  auto* state_of_call = call.as<device::CallEpoch>();
+  for (size_t record = 0; record < device::kRecordsOfARank; ++record) {
+    std::vector<uint32_t> claims(device::kRecordsOfARank);
+    claims[record] = 1;
+    const DeviceMemory claimed = Upload(claims);
+    const device::FailurePort port = PortWith(claimed);
+    const DeviceMemory epochs = Upload(std::vector<uint64_t>(kBlocks, 99));
+    for (const auto launch : {LaunchBeginCall, LaunchBegunCall}) {
+      ASSERT_EQ(launch(port, state_of_call, epochs.as<uint64_t>(), shape, nullptr), hipSuccess);
+      EXPECT_EQ(Download<uint64_t>(epochs), std::vector<uint64_t>(kBlocks));
+    }
+    const std::vector<device::CallEpoch> state = Download<device::CallEpoch>(call);
+    EXPECT_EQ(state[0].epoch, 8 + record);
     EXPECT_EQ(state[0].blocks_started, 0U);
   }
 }

@@ -39,13 +39,6 @@ using device::Wave;
 // Rows of a token that a lane has in flight.
 constexpr int kRowsInFlight = 8;
 
-// After a dispatch that failed, rows that never came have no origin.
-__device__ __forceinline__ bool IsOrigin(const RowSource& origin, const Layout& layout) {
-  return origin.rank >= 0 && origin.rank < layout.num_ranks && origin.token >= 0 &&
-         origin.token < layout.max_tokens && origin.k >= 0 && origin.k < layout.topk &&
-         origin.local_expert >= 0 && origin.local_expert < layout.num_local_experts;
-}
-
 template <typename Codec, typename Trace>
 __device__ void SendRow(const CombineParams& p, uint64_t epoch, const RowSource& origin, int row,
                         int part, const Trace& trace) {
@@ -84,7 +77,8 @@ __device__ void Send(const CombineParams& p) {
   RowSource origin = p.sources[first_row < layout.max_rows ? first_row : 0];
   const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
   const uint64_t epoch =
-      device::BeginCall(&c.state->combine_send, static_cast<uint32_t>(c.send_blocks));
+      device::BeginCall(c.failure, &c.state->combine_send, static_cast<uint32_t>(c.send_blocks));
+  if (epoch == 0) return;
   // By the block with the fewest rows.
   if (static_cast<int>(blockIdx.x) == c.send_blocks - 1) {
     ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
@@ -96,16 +90,14 @@ __device__ void Send(const CombineParams& p) {
   if (granted != 0) {
     while (item < items) {
       const int row = item / layout.row_parts;
-      if (IsOrigin(origin, layout)) {
-        SendRow<Codec>(p, epoch, origin, row, item - row * layout.row_parts, trace);
-      }
+      SendRow<Codec>(p, epoch, origin, row, item - row * layout.row_parts, trace);
       item += step;
       if (item < items) origin = p.sources[item / layout.row_parts];
     }
   }
   if (c.source_flags &&
       device::LastBlock(&c.state->combine_senders_done, static_cast<uint32_t>(c.send_blocks)) &&
-      static_cast<int>(threadIdx.x) < layout.num_ranks) {
+      static_cast<int>(threadIdx.x) < layout.num_ranks && !device::HasFailed(c.failure)) {
     StoreRelease<Scope::kSystem>(
         FlagOf(c.peers.base[threadIdx.x], layout.combine_source_flags, c.peers.rank), epoch);
   }
@@ -153,7 +145,8 @@ __device__ void Receive(const CombineParams& p) {
   const int block = static_cast<int>(blockIdx.x) - c.send_blocks;
   const int num_blocks = static_cast<int>(gridDim.x) - c.send_blocks;
   const uint64_t epoch =
-      device::BeginCall(&c.state->combine_receive, static_cast<uint32_t>(num_blocks));
+      device::BeginCall(c.failure, &c.state->combine_receive, static_cast<uint32_t>(num_blocks));
+  if (epoch == 0) return;
   const int waves = blockDim.x / device::kWaveSize;
   const int num_waves = num_blocks * waves;
   const int parts = layout.row_parts;

@@ -246,7 +246,8 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   const device::Credits credits(c, layout.dispatch_credits);
   for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
   const uint64_t epoch =
-      device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(c.send_blocks));
+      device::BeginCall(c.failure, &c.state->dispatch_send, static_cast<uint32_t>(c.send_blocks));
+  if (epoch == 0) return;
   const int num_rows = p.num_tokens * layout.topk;
 
   // With more than one block the first one only counts, so that counts leave before most rows.
@@ -273,7 +274,9 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
 
   if ((c.source_flags || p.atomic_slots) &&
       device::LastBlock(&c.state->dispatch_senders_done, static_cast<uint32_t>(c.send_blocks))) {
-    if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks) {
+    // Not if some block had no credits.
+    if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks &&
+        !device::HasFailed(c.failure)) {
       StoreRelease<Scope::kSystem>(
           FlagOf(c.peers.base[threadIdx.x], layout.source_flags, c.peers.rank), epoch);
     }
@@ -302,9 +305,16 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, u
                              Site::kDispatchCount, take, last);
 }
 
+// A source has announced what there is no room for, since its ids were refused. Called by one
+// thread.
+__device__ void GiveUp(const DispatchParams& p, uint64_t epoch, int source, int slot) {
+  device::Fail(p.common.failure, device::FailureKind::kReleased,
+               MakeSite(Site::kDispatchRow, source, static_cast<uint32_t>(slot)), epoch, 0, 0);
+}
+
 // Makes of the counts the first row of each (expert, source), and the rows of each source. False
-// if there are more rows than there is room for, which only refused ids can bring about.
-__device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s) {
+// if there are more rows than there is room for.
+__device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch) {
   const Layout& layout = p.common.layout;
   for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.source_rows[i] = 0;
   __syncthreads();
@@ -318,7 +328,9 @@ __device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s) {
     if (Lane() == 0) s.first_row[layout.num_experts] = sum;
   }
   __syncthreads();
-  return s.first_row[layout.num_experts] <= layout.max_rows;
+  if (s.first_row[layout.num_experts] <= layout.max_rows) return true;
+  if (threadIdx.x == 0) GiveUp(p, epoch, -1, 0);
+  return false;
 }
 
 // The first receiving block tells the caller what there is: after a failure nothing, so that what
@@ -333,14 +345,16 @@ __device__ void WriteOffsets(const DispatchParams& p, const ReceiveShared& s, bo
   }
 }
 
-// Takes one part of one row to its place. False if it did not come, or cannot: a source whose ids
-// were refused may announce more rows than there is room for.
+// Takes one part of one row to its place. False if it did not come, or there is no room for it.
 template <typename Trace>
 __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
                            int source, int slot, int part, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  if (slot >= layout.slots_per_source) return false;
+  if (slot >= layout.slots_per_source) {
+    if (Lane() == 0) GiveUp(p, epoch, source, slot);
+    return false;
+  }
   char* base = c.peers.base[c.peers.rank];
   const Packet* packet = layout.PacketOf(base, source, slot, part);
   uint64_t start = trace.Start();
@@ -354,7 +368,10 @@ __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint
   const RowSource origin = packet->source;
   const int row = s.first_row[origin.local_expert * layout.num_ranks + source] +
                   static_cast<int>(packet->index);
-  if (row >= layout.max_rows) return false;
+  if (row >= layout.max_rows) {
+    if (Lane() == 0) GiveUp(p, epoch, source, slot);
+    return false;
+  }
   device::WaveCopyRow(static_cast<Vec16*>(p.recv_x) + static_cast<size_t>(row) * layout.row_vecs,
                       reinterpret_cast<const Vec16*>(layout.Row(base, source, slot)),
                       device::PartOfRow(part, layout.row_parts, layout.row_vecs));
@@ -372,12 +389,12 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   const int block = static_cast<int>(blockIdx.x) - c.send_blocks;
   const int num_blocks = static_cast<int>(gridDim.x) - c.send_blocks;
   const uint64_t epoch =
-      device::BeginCall(&c.state->dispatch_receive, static_cast<uint32_t>(num_blocks));
+      device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(num_blocks));
 
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;
-  bool ok = ReceiveCounts(p, s, epoch, &last);
-  ok = ok && PlaceCounts(p, s);
+  bool ok = epoch != 0 && ReceiveCounts(p, s, epoch, &last);
+  ok = ok && PlaceCounts(p, s, epoch);
   if (ok && c.source_flags) {
     ok = device::AwaitFlags(c, layout.source_flags, epoch, Site::kDispatchSource, &last);
   }

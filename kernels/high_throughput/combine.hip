@@ -94,7 +94,6 @@ __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, in
   const Layout& layout = c.layout;
   const Packet* packet = layout.PacketOf(c.kept.packets, source, slot);
   const int choices = static_cast<int>(device::CountOf(packet->flag));
-  if (choices == 0) return;  // after a dispatch that failed
   const uint64_t start = trace.Start();
   const Choice mine = Lane() < choices ? packet->choices()[Lane()] : Choice{};
   char* base = c.peers.base[source];
@@ -208,11 +207,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p)
   uint64_t epoch = 0;
   if (c.send_waves > 0) {
     walk.Init(c.kept.packet_counts, layout.num_ranks);
-    epoch = device::BeginCall(&c.state->combine, gridDim.x);
+    epoch = device::BeginCall(c.failure, &c.state->combine, gridDim.x);
+    if (epoch == 0) return;
     if (blockIdx.x == 0) device::GiveCredits(c, layout.combine_credits, epoch - 1);
     if (!device::AwaitFlags(c, layout.combine_credits, epoch - 1, Site::kCombineCredit)) return;
   } else {
-    epoch = c.state->combine.epoch - 1;
+    epoch = device::BegunCall(c.failure, &c.state->combine);
+    if (epoch == 0) return;
   }
   const int parts = layout.combine_parts;
   const Share send = SendShare(c);

@@ -64,7 +64,6 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
     if (ok) SumColumns(p, epoch);
     ok = ok && AwaitCounts(c, epoch);
     if (ok) MakePlaces(p, s, epoch);
-    if (blockIdx.x == 0) KeepPlaces(c, s, ok);
     trace.Stop(start, static_cast<uint32_t>(Tag::kExchange));
   } else {
     ok = ok && device::AwaitFlags(c, c.layout.dispatch_credits, epoch, Site::kDispatchCredit);
@@ -230,11 +229,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams 
   uint64_t epoch = 0;
   bool ok = true;
   if (c.send_waves > 0) {
-    epoch = device::BeginCall(&c.state->dispatch, gridDim.x);
-    ok = MakeLayoutKnown(p, shared, s, epoch, trace);
+    epoch = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x);
+    ok = epoch != 0 && MakeLayoutKnown(p, shared, s, epoch, trace);
+    if (p.fresh && blockIdx.x == 0) KeepPlaces(c, s, ok);
   } else {
-    epoch = c.state->dispatch.epoch - 1;
-    LoadPlaces(c, s);
+    epoch = device::BegunCall(c.failure, &c.state->dispatch);
+    ok = epoch != 0;
+    if (ok) LoadPlaces(c, s);
   }
   if (!ok) return;
   Mover mover({shared + p.shared.mover_offset, static_cast<int>(blockDim.x) / device::kWaveSize,
@@ -249,11 +250,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams 
   if (receive.first >= 0) {
     if (layout.expert_alignment > 1) ZeroPadding(p, s, receive);
     const int packets = s.walk().Total(layout.num_ranks);
-    for (int i = receive.first; i < packets; i += receive.step) {
+    for (int i = receive.first; i < packets && ok; i += receive.step) {
       const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
-      ok = ok && ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
-      // What is enqueued behind this kernel is not to read rows that may still be on their way.
-      if (!ok && Lane() == 0) layout.PacketOf(c.kept.packets, item.source, item.index)->flag = 0;
+      ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
     }
   }
   mover.Finish();

@@ -157,7 +157,8 @@ __device__ void Send(const CombineParams& p, const Role& role) {
   const device::Credits credits(c, layout.combine_credits);
   walk.Init(c.kept.received, layout.num_ranks);
   const uint64_t epoch =
-      device::BeginCall(&c.state->combine_send, static_cast<uint32_t>(role.count));
+      device::BeginCall(c.failure, &c.state->combine_send, static_cast<uint32_t>(role.count));
+  if (epoch == 0) return;
   // By the block with the fewest tokens.
   if (role.index == role.count - 1) {
     device::GiveCredits(c, layout.combine_credits, Received(c, epoch, c.state->combine_receive));
@@ -210,7 +211,8 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
   const Layout& layout = c.layout;
   const Trace trace(c.trace);
   const uint64_t epoch =
-      device::BeginCall(&c.state->combine_receive, static_cast<uint32_t>(role.count));
+      device::BeginCall(c.failure, &c.state->combine_receive, static_cast<uint32_t>(role.count));
+  if (epoch == 0) return;
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   const int num_waves = role.count * waves;
   // With more waves than tokens, several waves share one: `shares` of them.

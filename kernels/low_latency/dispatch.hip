@@ -358,7 +358,8 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
   };
   clear();
   const uint64_t epoch =
-      device::BeginCall(&c.state->dispatch_send, static_cast<uint32_t>(role.count));
+      device::BeginCall(c.failure, &c.state->dispatch_send, static_cast<uint32_t>(role.count));
+  if (epoch == 0) return;
   // By the block with the fewest tokens: the fence would hold up the counts.
   if (role.index == role.count - 1) {
     device::GiveCredits(c, layout.dispatch_credits, Received(c, epoch, c.state->dispatch_receive));
@@ -495,10 +496,10 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
   const ReceiveShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
   const uint64_t epoch =
-      device::BeginCall(&c.state->dispatch_receive, static_cast<uint32_t>(role.count));
+      device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(role.count));
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;
-  bool ok = ReceiveCounts(p, s, walk, epoch, &last);
+  bool ok = epoch != 0 && ReceiveCounts(p, s, walk, epoch, &last);
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
   if (role.index == 0) DescribeRows(p, s, ok);
   if (!ok) return;

@@ -6,24 +6,39 @@
 
 #include "device_ops.h"
 #include "runtime/device/call_epoch.h"
+#include "runtime/device/wait.h"
 
 namespace octet::device {
 
 // Called once by all threads of each of the `num_blocks` blocks that share `call`: this call's
-// epoch. The last block that has read it advances it, so that nothing is left to do at the end of
-// the kernel. A barrier of the block, too.
-__device__ inline uint64_t BeginCall(CallEpoch* call, uint32_t num_blocks) {
+// epoch, or 0 if the rank has failed: then there is nothing that the block could work on. The last
+// block that has read it advances it, so that nothing is left to do at the end of the kernel. A
+// barrier of the block, too.
+__device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call,
+                                     uint32_t num_blocks) {
   __shared__ uint64_t shared;
   // One thread of the last wave: the others need not wait for its atomic.
   const bool reader = threadIdx.x == blockDim.x - static_cast<unsigned>(kWaveSize);
-  if (reader) shared = LoadRelaxed<Scope::kDevice>(&call->epoch);
+  uint64_t next = 0;
+  if (reader) {
+    next = LoadRelaxed<Scope::kDevice>(&call->epoch);
+    shared = HasFailed(port) ? 0 : next;
+  }
   __syncthreads();
   const uint64_t epoch = shared;
   if (reader && FetchAddAcqRel<Scope::kDevice>(&call->blocks_started, 1U) + 1 == num_blocks) {
     StoreRelaxed<Scope::kDevice>(&call->blocks_started, 0U);
-    StoreRelaxed<Scope::kDevice>(&call->epoch, epoch + 1);
+    StoreRelaxed<Scope::kDevice>(&call->epoch, next + 1);
   }
   return epoch;
+}
+
+// The same for a kernel that goes on with the call that the kernel before it has begun.
+__device__ inline uint64_t BegunCall(const FailurePort& port, const CallEpoch* call) {
+  __shared__ uint64_t shared;
+  if (threadIdx.x == 0) shared = HasFailed(port) ? 0 : call->epoch - 1;
+  __syncthreads();
+  return shared;
 }
 
 }  // namespace octet::device

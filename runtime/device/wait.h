@@ -40,6 +40,18 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
   if (kind != FailureKind::kReleased) StoreRelease<Scope::kSystem>(port.abort_word, 1U);
 }
 
+// Whether a wait or a check of this rank has called Fail since the node last recovered. The GPU's
+// own memory, so that kernels can look when they start: for those enqueued behind the one that
+// failed, what they were to work on has not come. Callers may see different answers while a kernel
+// of the rank is running.
+__device__ inline bool HasFailed(const FailurePort& port) {
+  uint32_t claimed = 0;
+  for (int i = 0; i < kRecordsOfARank; ++i) {
+    claimed |= LoadRelaxed<Scope::kDevice>(port.claimed + i);
+  }
+  return claimed != 0;
+}
+
 // Polls `word` until `arrived(value)`. True once it has, with nothing acquired: for words that say
 // everything themselves. The rest is as in WaitUntil.
 template <typename T, typename Arrived>
