@@ -1,6 +1,7 @@
 #include "kernels/ep_config.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -133,6 +134,37 @@ absl::Status ValidateDirect(const EpConfig& config) {
   return absl::OkStatus();
 }
 
+// What has to do with the strategy, which is not kAuto.
+absl::Status ValidateStrategy(const EpConfig& config) {
+  if (config.dispatch_format == DispatchFormat::kQuantizedFp8) {
+    absl::Status status = ValidateQuantized(config);
+    if (!status.ok()) return status;
+  }
+  switch (config.strategy) {
+    case Strategy::kHighThroughput:
+      return ValidateHighThroughput(config);
+    case Strategy::kLowLatency:
+      return ValidateLowLatency(config);
+    case Strategy::kAuto:
+    case Strategy::kDirect:
+      break;
+  }
+  return ValidateDirect(config);
+}
+
+// That there is a strategy for all of it; else why each of them is none.
+absl::Status ValidateAuto(const EpConfig& config) {
+  std::string reasons;
+  for (const Strategy strategy : kStrategies) {
+    EpConfig named = config;
+    named.strategy = strategy;
+    const absl::Status status = ValidateStrategy(named);
+    if (status.ok()) return status;
+    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", status.message());
+  }
+  return absl::InvalidArgumentError(absl::StrCat("no strategy can do all of it: ", reasons));
+}
+
 }  // namespace
 
 size_t EpConfig::dispatch_row_bytes() const {
@@ -163,29 +195,6 @@ int EpConfig::scale_words() const {
                                              : scales;
 }
 
-EpConfig WithAutoChosen(const EpConfig& config, int num_ranks) {
-  EpConfig chosen = config;
-  if (chosen.strategy == Strategy::kAuto) chosen.strategy = Strategy::kDirect;
-  chosen.fp8_form = WithNativeFp8(chosen.fp8_form);
-  if (chosen.combine_order == CombineOrder::kAuto) {
-    chosen.combine_order =
-        chosen.strategy == Strategy::kDirect ? CombineOrder::kFlat : CombineOrder::kPerRank;
-  }
-  if (chosen.combine_method == CombineMethod::kAuto) {
-    const int rows_home = chosen.combine_order == CombineOrder::kFlat
-                              ? chosen.topk
-                              : std::min(chosen.topk, num_ranks);
-    const int rows_received =
-        num_ranks * (chosen.output == Output::kDeduplicated
-                         ? 1
-                         : std::min(chosen.topk, chosen.num_local_experts(num_ranks)));
-    const bool push =
-        chosen.strategy != Strategy::kHighThroughput || 2 * rows_home <= rows_received;
-    chosen.combine_method = push ? CombineMethod::kPush : CombineMethod::kPull;
-  }
-  return chosen;
-}
-
 absl::string_view StrategyName(Strategy strategy) {
   switch (strategy) {
     case Strategy::kAuto:
@@ -201,8 +210,8 @@ absl::string_view StrategyName(Strategy strategy) {
 }
 
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name) {
-  for (const Strategy strategy :
-       {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
+  if (name == StrategyName(Strategy::kAuto)) return Strategy::kAuto;
+  for (const Strategy strategy : kStrategies) {
     if (name == StrategyName(strategy)) return strategy;
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -246,21 +255,7 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
                                                    ", with blocks ", tuning.blocks,
                                                    "; it must be 0 or at least as many"));
   }
-  const EpConfig chosen = WithAutoChosen(config, num_ranks);
-  if (chosen.dispatch_format == DispatchFormat::kQuantizedFp8) {
-    absl::Status status = ValidateQuantized(chosen);
-    if (!status.ok()) return status;
-  }
-  switch (chosen.strategy) {
-    case Strategy::kHighThroughput:
-      return ValidateHighThroughput(chosen);
-    case Strategy::kLowLatency:
-      return ValidateLowLatency(chosen);
-    case Strategy::kAuto:
-    case Strategy::kDirect:
-      break;
-  }
-  return ValidateDirect(chosen);
+  return config.strategy == Strategy::kAuto ? ValidateAuto(config) : ValidateStrategy(config);
 }
 
 }  // namespace octet

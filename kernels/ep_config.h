@@ -2,6 +2,7 @@
 #ifndef OCTET_KERNELS_EP_CONFIG_H_
 #define OCTET_KERNELS_EP_CONFIG_H_
 
+#include <array>
 #include <cstddef>
 
 #include "absl/status/status.h"
@@ -14,11 +15,14 @@
 namespace octet {
 
 enum class Strategy {
-  kAuto,            // kDirect
+  kAuto,            // the fastest of the others for such calls: kernels/auto_choice.h
   kDirect,          // every (token, k) is sent by itself: kernels/direct
   kHighThroughput,  // a token once to each rank, its places computed first: kernels/high_throughput
   kLowLatency,      // a token once to each rank, through a staging buffer: kernels/low_latency
 };
+// All but kAuto.
+inline constexpr std::array<Strategy, 3> kStrategies = {
+    Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency};
 absl::string_view StrategyName(Strategy strategy);
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name);  // the same names
 
@@ -37,7 +41,9 @@ enum class Flags {
 // In which order the outputs of a token's experts are added up (kernels/reference.h has it
 // exactly).
 enum class CombineOrder {
-  kAuto,     // the strategy's own: direct kFlat, the others kPerRank
+  // The strategy's own: direct kFlat, the others kPerRank. With Strategy::kAuto say which, if bits
+  // must not depend on what is chosen.
+  kAuto,
   kFlat,     // by k; every output crosses the link by itself
   kPerRank,  // first those of one rank, there, rounded to the dtype; then by rank
 };
@@ -162,10 +168,8 @@ inline constexpr int kMaxLowLatencyTokens = 1024;
 inline constexpr int kMaxLowLatencyExperts = 1024;
 inline constexpr int kMaxLowLatencyHidden = 16384;
 
-// `config` with what kAuto stands for. The rest of it must be valid.
-EpConfig WithAutoChosen(const EpConfig& config, int num_ranks);
-
-// kInvalidArgument with the field, its value and what it must be; OK otherwise.
+// kInvalidArgument with the field, its value and what it must be; OK otherwise. With
+// Strategy::kAuto: if no strategy can do it, why each of them cannot.
 absl::Status Validate(const EpConfig& config, int num_ranks);
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/auto_choice.h"
 #include "kernels/direct/direct.h"
 #include "kernels/direct/layout.h"
 #include "kernels/high_throughput/high_throughput.h"
@@ -34,17 +35,41 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
   return absl::InvalidArgumentError("unknown strategy");
 }
 
+// Whether a measured launch shape may take the place of the strategy's own.
+bool LeavesTuningOpen(const EpConfig& config) {
+  return config.tuning == Tuning() && config.max_blocks == 0;
+}
+
+// `config`: with all choices made but the tuning.
+size_t HeapBytesOf(EpConfig config, int num_ranks, const TuningTable& table) {
+  if (config.strategy == Strategy::kLowLatency) {
+    return low_latency::MakeLayout(config, num_ranks).bytes;
+  }
+  // More parts take more room.
+  const bool direct = config.strategy == Strategy::kDirect;
+  if (config.tuning.row_parts == 0) {
+    const int measured = LeavesTuningOpen(config) ? table.MostRowParts(num_ranks, config) : 0;
+    config.tuning.row_parts = std::max(measured, direct ? direct::ChooseRowParts(config)
+                                                        : high_throughput::ChooseRowParts(config));
+  }
+  return direct ? direct::MakeLayout(config, num_ranks).bytes
+                : high_throughput::MakeLayout(config, num_ranks).bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
   OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
-  EpConfig chosen = WithAutoChosen(config, node.num_ranks());
-  if (!options.use_measured_tuning || config.tuning != Tuning() || config.max_blocks > 0) {
-    return CreateStrategy(node, chosen, options);
+  TuningTable table;
+  if (options.use_measured_tuning) {
+    OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
   }
-  OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
-  const std::optional<Tuning> measured = table.Find(node.topology(), node.num_ranks(), chosen);
+  EpConfig chosen = WithAutoChosen(config, node.num_ranks(), node.topology(), table);
+  std::optional<Tuning> measured;
+  if (LeavesTuningOpen(config)) {
+    measured = table.Find(node.topology(), node.num_ranks(), chosen);
+  }
   if (!measured.has_value()) return CreateStrategy(node, chosen, options);
   chosen.tuning = *measured;
   absl::StatusOr<std::unique_ptr<ExpertParallel>> ep = CreateStrategy(node, chosen, options);
@@ -54,23 +79,14 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
 
 absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
-  EpConfig chosen = WithAutoChosen(config, num_ranks);
-  if (chosen.strategy == Strategy::kLowLatency) {
-    return low_latency::MakeLayout(chosen, num_ranks).bytes;
+  OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
+  size_t most = 0;
+  EpConfig named = config;
+  for (const Strategy strategy : PossibleStrategies(config, num_ranks, table)) {
+    named.strategy = strategy;
+    most = std::max(most, HeapBytesOf(WithAutoChosen(named, num_ranks), num_ranks, table));
   }
-  if (config.tuning == Tuning()) {
-    OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
-    chosen.tuning.row_parts = table.MostRowParts(num_ranks, chosen);
-  }
-  // More parts take more room.
-  const bool direct = chosen.strategy == Strategy::kDirect;
-  if (config.tuning.row_parts == 0) {
-    chosen.tuning.row_parts =
-        std::max(chosen.tuning.row_parts,
-                 direct ? direct::ChooseRowParts(chosen) : high_throughput::ChooseRowParts(chosen));
-  }
-  return direct ? direct::MakeLayout(chosen, num_ranks).bytes
-                : high_throughput::MakeLayout(chosen, num_ranks).bytes;
+  return most;
 }
 
 }  // namespace octet

@@ -41,7 +41,8 @@ struct DispatchArgs {
                                         // direct: all are 1
   int num_tokens = 0;                   // T, 0 .. M; may differ from rank to rank
 
-  // ---- high_throughput only.
+  // ---- high_throughput only. Strategy::kAuto knows the configuration, but not the calls: name the
+  // strategy in order to give a scatter_idx or use a layout again.
 
   // DispatchFormat::kFp8: [T][scale_words] 4-byte words, moved along with the rows.
   const void* x_scales = nullptr;
@@ -138,7 +139,8 @@ struct ExpertParallelOptions {
   // Kernels record their events here; must outlive the ExpertParallel. nullptr: not traced.
   TraceCollector* trace = nullptr;
   // Where config.tuning says nothing: what has been measured to be fast for such calls on this GPU
-  // (kernels/tuning.h), if anything has. false: the strategy's own choice in any case.
+  // (kernels/tuning.h), if anything has; likewise for Strategy::kAuto. false: the strategy's own
+  // choice, and the built-in rules (kernels/auto_choice.h).
   bool use_measured_tuning = true;
 };
 
@@ -153,7 +155,7 @@ class ExpertParallel {
   virtual ~ExpertParallel() = default;
 
   // Bytes of symmetric heap that suffice on every rank: a function of the configuration, and where
-  // that leaves the tuning open, of the measured ones.
+  // that leaves the strategy or the tuning open, of the measured ones.
   static absl::StatusOr<size_t> HeapBytes(const EpConfig& config, int num_ranks);
 
   // The configuration with every choice made (strategy, tuning).

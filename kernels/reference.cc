@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 
+#include "kernels/auto_choice.h"
 #include "kernels/dtype.h"
 #include "kernels/fp8_rows.h"
 

@@ -61,7 +61,9 @@ void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
 
 // y [T][H] of one rank of `num_ranks`, when expert e is the stand-in with factor expert_scale[e]
 // ([E]), in float32, each product and each sum rounded, in the order that config.combine_order says
-// (kAuto: the strategy's own). A dropped choice adds nothing; a token with none left is +0.
+// (kAuto: the strategy's own; of
+// Strategy::kAuto as the built-in rules choose, so pass ExpertParallel::config()). A dropped choice
+// adds nothing; a token with none left is +0.
 //   kFlat     acc = +0; for k ascending acc = acc + (w · y_k); rounded to the dtype at the end.
 //   kPerRank  p = kFlat over the choices of one rank, rounded to the dtype; acc = +0; for ranks
 //             with such choices ascending acc = acc + p; rounded to the dtype at the end.

@@ -24,6 +24,9 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 
+// Of an entry for kAuto, beside those of any.
+constexpr absl::string_view kChosen = "chosen";
+
 // Of an entry, beside the fields of its strategy's tuning.
 constexpr std::array<absl::string_view, 7> kFields = {"platform", "gpu",       "ranks", "strategy",
                                                       "rows",     "row_bytes", "note"};
@@ -45,10 +48,12 @@ class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
 
-  absl::Status CheckFields(absl::Span<const TuningField> tuning) const {
+  absl::Status CheckFields(Strategy strategy) const {
+    const absl::Span<const TuningField> tuning = TuningFieldsOf(strategy);
     for (const auto& [name, value] : json_.items()) {
       const bool known =
           absl::c_linear_search(kFields, name) ||
+          (strategy == Strategy::kAuto && name == kChosen) ||
           absl::c_any_of(tuning, [&](const TuningField& field) { return field.name == name; });
       if (!known) {
         return absl::InvalidArgumentError(absl::StrCat(where_, ": unknown field '", name, "'"));
@@ -61,6 +66,14 @@ class Reader {
     OCTET_ASSIGN_OR_RETURN(const Json* const value, Find(field));
     if (!value->is_string()) return Wrong(field, *value, "a string");
     return value->get<std::string>();
+  }
+
+  absl::StatusOr<Strategy> ParseStrategy(absl::string_view field) const {
+    OCTET_ASSIGN_OR_RETURN(const std::string name, String(field));
+    const absl::StatusOr<Strategy> strategy = octet::ParseStrategy(name);
+    if (strategy.ok()) return strategy;
+    return absl::InvalidArgumentError(
+        absl::StrCat(where_, ": ", field, ": ", strategy.status().message()));
   }
 
   absl::StatusOr<int> Positive(absl::string_view field) const {
@@ -116,18 +129,17 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
   OCTET_ASSIGN_OR_RETURN(entry.key.platform, reader.String("platform"));
   OCTET_ASSIGN_OR_RETURN(entry.key.gpu, reader.String("gpu"));
   OCTET_ASSIGN_OR_RETURN(entry.key.num_ranks, reader.Positive("ranks"));
-  OCTET_ASSIGN_OR_RETURN(const std::string strategy, reader.String("strategy"));
-  const absl::StatusOr<Strategy> parsed = ParseStrategy(strategy);
-  if (!parsed.ok() || *parsed == Strategy::kAuto) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": strategy is '", strategy, "', which is no strategy"));
-  }
-  entry.key.strategy = *parsed;
+  OCTET_ASSIGN_OR_RETURN(entry.key.strategy, reader.ParseStrategy("strategy"));
   OCTET_ASSIGN_OR_RETURN(entry.key.rows, reader.Range("rows"));
   OCTET_ASSIGN_OR_RETURN(entry.key.row_bytes, reader.Range("row_bytes"));
-  const absl::Span<const TuningField> fields = TuningFieldsOf(*parsed);
-  OCTET_RETURN_IF_ERROR(reader.CheckFields(fields));
-  for (const TuningField& field : fields) {
+  OCTET_RETURN_IF_ERROR(reader.CheckFields(entry.key.strategy));
+  if (entry.key.strategy == Strategy::kAuto) {
+    OCTET_ASSIGN_OR_RETURN(entry.chosen, reader.ParseStrategy(kChosen));
+    if (entry.chosen == Strategy::kAuto) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": auto is chosen for auto"));
+    }
+  }
+  for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
     OCTET_ASSIGN_OR_RETURN(entry.tuning.*field.value, reader.Positive(field.name));
   }
   if (entry.tuning.row_parts > kMaxRowParts) {
@@ -237,15 +249,35 @@ absl::StatusOr<TuningTable> TuningTable::Default() {
   return Read(path);
 }
 
-std::optional<Tuning> TuningTable::Find(const Topology& topology, int num_ranks,
-                                        const EpConfig& config) const {
+const TuningEntry* TuningTable::FindEntry(const Topology& topology, int num_ranks,
+                                          const EpConfig& config) const {
   for (const TuningEntry& entry : entries_) {
     if (entry.key.platform == topology.platform && !topology.gpus.empty() &&
         entry.key.gpu == topology.gpus[0].name && IsLike(entry.key, num_ranks, config)) {
-      return entry.tuning;
+      return &entry;
     }
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+std::optional<Tuning> TuningTable::Find(const Topology& topology, int num_ranks,
+                                        const EpConfig& config) const {
+  const TuningEntry* const entry = FindEntry(topology, num_ranks, config);
+  return entry != nullptr ? std::optional(entry->tuning) : std::nullopt;
+}
+
+std::optional<Strategy> TuningTable::FindStrategy(const Topology& topology, int num_ranks,
+                                                  const EpConfig& config) const {
+  const TuningEntry* const entry = FindEntry(topology, num_ranks, config);
+  return entry != nullptr ? std::optional(entry->chosen) : std::nullopt;
+}
+
+std::vector<Strategy> TuningTable::StrategiesFor(int num_ranks, const EpConfig& config) const {
+  std::vector<Strategy> strategies;
+  for (const TuningEntry& entry : entries_) {
+    if (IsLike(entry.key, num_ranks, config)) strategies.push_back(entry.chosen);
+  }
+  return strategies;
 }
 
 int TuningTable::MostRowParts(int num_ranks, const EpConfig& config) const {
@@ -285,6 +317,9 @@ std::string TuningTable::ToJson() const {
                  {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}}};
     for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
       json[std::string(field.name)] = entry.tuning.*field.value;
+    }
+    if (entry.key.strategy == Strategy::kAuto) {
+      json[std::string(kChosen)] = std::string(StrategyName(entry.chosen));
     }
     if (!entry.note.empty()) json["note"] = entry.note;
     absl::StrAppend(&lines, lines.empty() ? "\n" : ",\n", "    ", text(json));

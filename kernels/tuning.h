@@ -1,5 +1,6 @@
-// Launch shapes that have been measured to be faster than the strategies' own choice, by GPU and by
-// what a call is like. `octet tune` measures and writes them:
+// What has been measured to be faster than the built-in choices, by GPU and by what a call is like:
+// launch shapes of a strategy, and which strategy Strategy::kAuto should be. `octet tune` measures
+// and writes them:
 //
 //   {"schema": 1,
 //    "entries": [
@@ -8,7 +9,10 @@
 //       "blocks": 132, "send_blocks": 66, "waves": 8, "row_parts": 2,
 //       "note": "how it was measured; only for readers"},
 //      {..., "strategy": "high_throughput", ...,
-//       "blocks": 132, "waves": 16, "send_waves": 4, "combine_send_waves": 12}]}
+//       "blocks": 132, "waves": 16, "send_waves": 4, "combine_send_waves": 12},
+//      {..., "strategy": "auto", ..., "chosen": "low_latency"}]}
+//
+// The launch shape of an entry is used for calls of its strategy, whether it was named or chosen.
 #ifndef OCTET_KERNELS_TUNING_H_
 #define OCTET_KERNELS_TUNING_H_
 
@@ -48,20 +52,21 @@ struct TuningKey {
   std::string platform;  // as in Topology
   std::string gpu;       // GpuInfo::name of rank 0's
   int num_ranks = 0;
-  Strategy strategy = Strategy::kDirect;  // not kAuto
-  TuningRange rows;                       // M · K
-  TuningRange row_bytes;                  // H elements of the dtype
+  Strategy strategy = Strategy::kDirect;
+  TuningRange rows;       // M · K
+  TuningRange row_bytes;  // H elements of the dtype
   bool operator==(const TuningKey&) const = default;
 };
 
 struct TuningEntry {
   TuningKey key;
-  Tuning tuning;          // every field that the strategy has a use for
-  std::string note = {};  // for readers
+  Tuning tuning = {};                 // every field that the strategy has a use for
+  Strategy chosen = Strategy::kAuto;  // for the strategy kAuto: what that is
+  std::string note = {};              // for readers
 };
 
 // The calls that are alike to `config`'s: M · K and the bytes of a row between the same powers of
-// two. config.strategy must not be kAuto.
+// two.
 TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config);
 
 class TuningTable {
@@ -83,6 +88,11 @@ class TuningTable {
 
   // For calls like `config`'s; the first entry that says something about them.
   std::optional<Tuning> Find(const Topology& topology, int num_ranks, const EpConfig& config) const;
+  // Likewise for `config` with the strategy kAuto: which one to take.
+  std::optional<Strategy> FindStrategy(const Topology& topology, int num_ranks,
+                                       const EpConfig& config) const;
+  // All that there are for it, of any GPU.
+  std::vector<Strategy> StrategiesFor(int num_ranks, const EpConfig& config) const;
   // The most row_parts of any GPU's entry for such calls; 0 if there is none.
   int MostRowParts(int num_ranks, const EpConfig& config) const;
 
@@ -92,6 +102,10 @@ class TuningTable {
   std::string ToJson() const;
 
  private:
+  // nullptr: none.
+  const TuningEntry* FindEntry(const Topology& topology, int num_ranks,
+                               const EpConfig& config) const;
+
   std::string origin_ = "no tuning";
   std::vector<TuningEntry> entries_;
 };

@@ -1,10 +1,11 @@
 """Checks what `octet run --dump=DIR` has written, with NumPy and nothing of Octet's.
 
-    check_dump.py DIR --ranks=R --experts=E [--expert=id|rank] [--any_order]
+    check_dump.py DIR --ranks=R --experts=E [--expert=id|rank] [--combine_order=per_rank|flat]
+                  [--any_order]
 
 For each rank: that every row that somebody sent to its experts is there, once, where
 expert_offsets say, and equal to the sender's x; and that y is the weighted sum of its tokens'
-experts' outputs, to the bit. Prints one line and exits 0, or says what is wrong and exits 1.
+experts' outputs, to the bit, in the order that `octet run` says (combine ...). Prints one line and exits 0, or says what is wrong and exits 1.
 """
 
 import argparse
@@ -38,6 +39,7 @@ def main():
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--experts", type=int, required=True)
     parser.add_argument("--expert", choices=["id", "rank"], default="id")
+    parser.add_argument("--combine_order", choices=["per_rank", "flat"], default="per_rank")
     parser.add_argument("--any_order", action="store_true", help="written with --slots=atomic")
     args = parser.parse_args()
     local = args.experts // args.ranks
@@ -90,12 +92,25 @@ def main():
         y = load(rank, "y").view(np.uint16)
         weights = load(rank, "topk_weights")
         values = to_float(x[rank], bf16)
+
+        def add(total, home):
+            """The outputs of experts that live on one rank, or on any, by k."""
+            for k in range(topk_idx[rank].shape[1]):
+                ids = topk_idx[rank][:, k]
+                chosen = (ids >= 0) & ((ids // local == home) if home is not None else True)
+                factor = scale[ids[chosen]][:, None]
+                output = to_float(round_to(values[chosen] * factor, bf16), bf16)
+                total[chosen] += weights[chosen, k][:, None] * output
+            return total
+
         total = np.zeros(values.shape, np.float32)
-        for k in range(topk_idx[rank].shape[1]):
-            chosen = topk_idx[rank][:, k] >= 0
-            factor = scale[topk_idx[rank][chosen, k]][:, None]
-            output = to_float(round_to(values[chosen] * factor, bf16), bf16)
-            total[chosen] += weights[chosen, k][:, None] * output
+        if args.combine_order == "flat":
+            add(total, None)
+        else:
+            for home in range(args.ranks):
+                there = ((topk_idx[rank] >= 0) & (topk_idx[rank] // local == home)).any(axis=1)
+                part = add(np.zeros(values.shape, np.float32), home)
+                total[there] += to_float(round_to(part[there], bf16), bf16)
         if not np.array_equal(y, round_to(total, bf16)):
             wrong = np.nonzero((y != round_to(total, bf16)).any(axis=1))[0]
             fail(f"rank {rank}: y differs in tokens {wrong.tolist()}")

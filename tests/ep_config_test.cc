@@ -89,6 +89,7 @@ TEST(EpConfigTest, WhatOnlyHighThroughputCanDo) {
   config.combine_method = CombineMethod::kAuto;
   ExpectRefused(config, 8, "need the strategy high_throughput");
   config = Good();
+  config.strategy = Strategy::kDirect;
   config.combine_order = CombineOrder::kPerRank;
   ExpectRefused(config, 8, "order flat");
 }
@@ -176,6 +177,7 @@ TEST(EpConfigTest, QuantisedRows) {
   config.scale_format = ScaleFormat::kUe8m0;
   config.hidden = 7176;
   EXPECT_EQ(config.scale_words(), 15);
+  config.strategy = Strategy::kDirect;
   ExpectRefused(config, 8, "dispatch_format is quantized_fp8, but direct moves rows as they are");
   config.strategy = Strategy::kHighThroughput;
   ExpectRefused(config, 8, "but high_throughput moves rows as they are");
@@ -185,18 +187,21 @@ TEST(EpConfigTest, QuantisedRows) {
   config.fp8_form =
       WithNativeFp8(Fp8Form::kNative) == Fp8Form::kE4m3Fn ? Fp8Form::kE4m3Fnuz : Fp8Form::kE4m3Fn;
   ExpectRefused(config, 8, "this platform quantises to e4m3fn");
-  EXPECT_EQ(WithAutoChosen(Good(), 8).fp8_form, WithNativeFp8(Fp8Form::kNative));
 }
 
-TEST(EpConfigTest, AutomaticChoices) {
+TEST(EpConfigTest, AutoNeedsOneStrategyForAllOfIt) {
   EpConfig config = Good();
-  EXPECT_EQ(WithAutoChosen(config, 8).strategy, Strategy::kDirect);
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kFlat);
-  config.strategy = Strategy::kHighThroughput;
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kPerRank);
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_method, CombineMethod::kPush);
-  config.output = Output::kDeduplicated;  // as much again as is received would be too much
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_method, CombineMethod::kPull);
+  config.output = Output::kExpertMajor;
+  EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
+  config.max_tokens_per_rank = 2000;
+  ExpectRefused(config, 8,
+                "no strategy can do all of it: expert_major and rank_major need the strategy "
+                "low_latency; expert_major and rank_major need the strategy low_latency; "
+                "low_latency: max_tokens_per_rank is 2000");
+  config = Good();
+  config.dispatch_format = DispatchFormat::kQuantizedFp8;
+  config.host_totals = true;
+  ExpectRefused(config, 8, "no strategy can do all of it: dispatch_format is quantized_fp8, but");
 }
 
 }  // namespace

@@ -245,6 +245,28 @@ class RunTest(CliTest):
             with self.subTest(args=args):
                 self.run_small(*args)
 
+    def test_auto_says_what_was_chosen(self):
+        path = self.folder / "run.json"
+        for args, strategy in [
+            ([], "low_latency"),
+            (["--slots=atomic"], "direct"),
+            (["--format=fp8"], "high_throughput"),
+            (["--format=quantized_fp8", "--combine_order=flat"], "low_latency"),
+        ]:
+            with self.subTest(args=args):
+                table = self.run_small(*args, f"--json={path}").stdout
+                self.assertIn(f", strategy {strategy} (auto), ", table)
+                self.assertIn("# All of 5 steps equal the reference to the bit", table)
+                config = json.loads(path.read_text())["runs"][0]["config"]
+                self.assertEqual((config["strategy"], config["auto_strategy"]), (strategy, True))
+        # Layouts that are used again are nothing that a configuration asks for.
+        self.assertIn(", strategy high_throughput, ", self.run_small("--cached").stdout)
+        self.run_small("--strategy=direct", f"--json={path}")
+        config = json.loads(path.read_text())["runs"][0]["config"]
+        self.assertEqual((config["strategy"], config["auto_strategy"]), ("direct", False))
+        self.assert_refused(["run", "--ranks=1", "--slots=atomic", "--host_totals"],
+                            "no strategy can do all of it: ")
+
     def test_everything_that_can_be_received_is_verified(self):
         for args in [
             ["--format=fp8"],
@@ -271,7 +293,7 @@ class RunTest(CliTest):
 
     def test_json(self):
         path = self.folder / "run.json"
-        self.run_small("--tokens=5", "--drop=0.5", f"--json={path}")
+        self.run_small("--tokens=5", "--drop=0.5", "--strategy=direct", f"--json={path}")
         report = json.loads(path.read_text())
         self.assertEqual(report["schema"], 1)
         self.assertEqual(len(report["platform"]["gpus"]), GPUS)
@@ -308,7 +330,8 @@ class RunTest(CliTest):
         for flags, check in [
             (["--drop=0.2"], []),
             (["--dtype=fp16", "--expert=rank", "--nofuse_expert"], ["--expert=rank"]),
-            (["--slots=atomic", "--routing=zipf:1"], ["--any_order"]),
+            (["--combine_order=flat"], ["--combine_order=flat"]),
+            (["--slots=atomic", "--routing=zipf:1"], ["--any_order", "--combine_order=flat"]),
             (["--tokens=0"], []),
         ]:
             with self.subTest(flags=flags):
@@ -428,7 +451,7 @@ class PerfTest(CliTest):
         self.assertEqual([row["tokens"] for row in report["rows"]], [1, 3, 9])
         for row, figures in zip(data, report["rows"]):
             self.assertEqual(len(row), len(columns))
-            self.assertEqual(row[1:6], ["128", "4", "16", "bf16", "direct"])
+            self.assertEqual(row[1:6], ["128", "4", "16", "bf16", "low_latency"])
             for place, kind in [(7, "dispatch"), (14, "combine"), (21, "both")]:
                 times = figures[kind]["steps_us"]
                 self.assertEqual(len(times), 2)

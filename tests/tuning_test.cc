@@ -17,13 +17,19 @@
 namespace octet {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr absl::string_view kEntry =
     R"({"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
         "rows": [1024, 2047], "row_bytes": [8192, 16383],
         "blocks": 132, "send_blocks": 40, "waves": 8, "row_parts": 2, "note": "measured"})";
+
+constexpr absl::string_view kChoice =
+    R"({"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "auto",
+        "rows": [1024, 2047], "row_bytes": [8192, 16383], "chosen": "low_latency"})";
 
 std::string File(absl::string_view entries) {
   return absl::StrCat(R"({"schema": 1, "entries": [)", entries, "]}");
@@ -132,6 +138,31 @@ TEST(TuningTable, HasTheFieldsOfTheStrategy) {
               HasSubstr("unknown field 'send_blocks'"));
 }
 
+TEST(TuningTable, SaysWhichStrategyToTake) {
+  absl::StatusOr<TuningTable> table =
+      TuningTable::Parse(File(absl::StrCat(kEntry, ",", kChoice)), "file");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EpConfig config = Config();
+  config.strategy = Strategy::kAuto;
+  for (int pass = 0; pass < 2; ++pass) {
+    ASSERT_THAT(table->entries(), SizeIs(2));
+    EXPECT_EQ(table->FindStrategy(H200s(), 8, config), Strategy::kLowLatency);
+    EXPECT_EQ(table->FindStrategy(H200s(), 4, config), std::nullopt);
+    EXPECT_THAT(table->StrategiesFor(8, config), ElementsAre(Strategy::kLowLatency));
+    EXPECT_THAT(table->StrategiesFor(4, config), IsEmpty());
+    EXPECT_EQ(table->Find(H200s(), 8, Config())->blocks, 132);  // direct's
+    table = TuningTable::Parse(table->ToJson(), "again");
+    ASSERT_TRUE(table.ok()) << table.status();
+  }
+  TuningEntry entry = table->entries()[1];
+  entry.chosen = Strategy::kDirect;
+  table->Set(entry);
+  EXPECT_EQ(table->FindStrategy(H200s(), 8, config), Strategy::kDirect);
+  table->Remove(entry.key);
+  EXPECT_THAT(table->entries(), SizeIs(1));
+  EXPECT_EQ(table->FindStrategy(H200s(), 8, config), std::nullopt);
+}
+
 TEST(TuningTable, MistakesAreNamed) {
   const auto refusal = [](absl::string_view json) {
     const absl::Status status = TuningTable::Parse(json, "tuning f.json").status();
@@ -161,8 +192,16 @@ TEST(TuningTable, MistakesAreNamed) {
               HasSubstr("rows is [1024]; it must be [first, last]"));
   EXPECT_THAT(with("[1024, 2047]", "[2047, 1024]"), HasSubstr("rows is [2047,1024]"));
   EXPECT_THAT(with("[1024, 2047]", "[-1, 1024]"), HasSubstr("rows is [-1,1024]"));
-  EXPECT_THAT(with("\"direct\"", "\"fast\""), HasSubstr("strategy is 'fast'"));
-  EXPECT_THAT(with("\"direct\"", "\"auto\""), HasSubstr("strategy is 'auto'"));
+  EXPECT_THAT(with("\"direct\"", "\"fast\""),
+              HasSubstr("entries[1]: strategy: strategy 'fast' is not one of"));
+  EXPECT_THAT(with("\"direct\"", "\"auto\""), HasSubstr("unknown field 'blocks'"));
+  EXPECT_THAT(with("\"blocks\"", "\"chosen\""), HasSubstr("unknown field 'chosen'"));
+  const auto choice = [&](absl::string_view chosen) {
+    return refusal(File(absl::StrReplaceAll(kChoice, {{"\"chosen\": \"low_latency\"", chosen}})));
+  };
+  EXPECT_THAT(choice("\"note\": \"\""), HasSubstr("entries[0]: field 'chosen' is missing"));
+  EXPECT_THAT(choice("\"chosen\": \"fast\""), HasSubstr("chosen: strategy 'fast' is not one of"));
+  EXPECT_THAT(choice("\"chosen\": \"auto\""), HasSubstr("auto is chosen for auto"));
   EXPECT_THAT(with("\"NVIDIA H200\"", "8"), HasSubstr("gpu is 8; it must be a string"));
   EXPECT_THAT(with("\"row_parts\": 2", "\"row_parts\": 33"), HasSubstr("row_parts is 33"));
   EXPECT_THAT(with("\"measured\"", "3"), HasSubstr("note is 3"));
@@ -214,16 +253,12 @@ TEST_F(TunedTest, CreateTakesWhatWasMeasured) {
   TuningTable table;
   table.Set(Entry(Small(), {.blocks = 4, .send_blocks = 1, .waves_per_block = 2, .row_parts = 5}));
   Use(table.ToJson());
-  for (const Strategy strategy : {Strategy::kDirect, Strategy::kAuto}) {
-    EpConfig config = Small();
-    config.strategy = strategy;
-    const absl::StatusOr<Tuning> tuning = Chosen(config);
-    ASSERT_OK(tuning.status());
-    EXPECT_EQ(tuning->blocks, 4);
-    EXPECT_EQ(tuning->send_blocks, 1);
-    EXPECT_EQ(tuning->waves_per_block, 2);
-    EXPECT_EQ(tuning->row_parts, 5);
-  }
+  const absl::StatusOr<Tuning> tuning = Chosen(Small());
+  ASSERT_OK(tuning.status());
+  EXPECT_EQ(tuning->blocks, 4);
+  EXPECT_EQ(tuning->send_blocks, 1);
+  EXPECT_EQ(tuning->waves_per_block, 2);
+  EXPECT_EQ(tuning->row_parts, 5);
   // Room for what the table asks for, in a heap of the caller's.
   const absl::StatusOr<size_t> bytes = ExpertParallel::HeapBytes(Small(), 1);
   ASSERT_OK(bytes.status());

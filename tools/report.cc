@@ -1,10 +1,12 @@
 #include "tools/report.h"
 
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "runtime/schedule.h"
@@ -17,6 +19,11 @@ constexpr double kBytesPerMegabyte = 1e6;
 std::string ScheduleLine() {
   const std::string schedule = CurrentSchedule();
   return schedule.empty() ? "" : absl::StrCat("# schedule ", schedule, "; times are virtual\n");
+}
+
+std::string ChosenStrategy(const RunOptions& options, const EpConfig& config) {
+  return absl::StrCat(StrategyName(config.strategy),
+                      options.config.strategy == Strategy::kAuto ? " (auto)" : "");
 }
 
 std::string Bitwise(const RunResult& result, const Verification& verification) {
@@ -51,10 +58,11 @@ const std::vector<Column>& Columns() {
   return *kColumns;
 }
 
+// A blank parts what is wider than its column from its neighbour.
 std::string Row(const std::vector<std::string>& cells) {
   std::string row;
   for (size_t i = 0; i < cells.size(); ++i) {
-    absl::StrAppendFormat(&row, "%*s", Columns()[i].width, cells[i]);
+    absl::StrAppendFormat(&row, " %*s", Columns()[i].width - 1, cells[i]);
   }
   return row + "\n";
 }
@@ -91,7 +99,7 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
   const Tuning& tuning = config.tuning;
   std::string head = absl::StrFormat(
       "# octet %s: %d ranks on %s (%s), strategy %s, slots %s, flags %s, combine %s\n", command,
-      spec.num_ranks, GpuName(topology), topology.platform, StrategyName(config.strategy),
+      spec.num_ranks, GpuName(topology), topology.platform, ChosenStrategy(options, config),
       SlotsName(config.slots), FlagsName(config.flags), CombineOrderName(config.combine_order));
   absl::StrAppendFormat(
       &head, "# experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d\n",
@@ -174,9 +182,13 @@ std::string CeilingsText(const Ceilings& ceilings) {
 
 std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results) {
   std::string table;
+  std::set<std::string> strategies;
+  for (const RunResult& result : results) {
+    strategies.insert(ChosenStrategy(result.options, result.config));
+  }
   absl::StrAppendFormat(&table, "# octet run: %d ranks on %s (%s), strategy %s, %s\n",
                         results.front().options.workload.num_ranks, GpuName(topology),
-                        topology.platform, StrategyName(results.front().config.strategy),
+                        topology.platform, absl::StrJoin(strategies, ", "),
                         DTypeName(results.front().config.dtype));
   table += ScheduleLine();
   absl::StrAppendFormat(&table, "#%19s%8s%7s%8s%10s%10s%10s%10s%8s%8s%10s%8s\n", "E/K/H/M", "seed",

@@ -59,6 +59,7 @@ Json ConfigToJson(const RunResult& result) {
           {"tokens", tokens},
           {"dtype", Text(DTypeName(spec.dtype))},
           {"strategy", Text(StrategyName(config.strategy))},
+          {"auto_strategy", options.config.strategy == Strategy::kAuto},
           {"slots", Text(SlotsName(config.slots))},
           {"flags", Text(FlagsName(config.flags))},
           {"blocks", config.tuning.blocks},

@@ -34,7 +34,7 @@ ABSL_FLAG(std::string, tokens, "",
           "N: tokens of every rank, or N,N,...: of each; empty: drawn from 1 to M-1 for each rank");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp16");
 ABSL_FLAG(std::string, strategy, "auto",
-          "direct, high_throughput, low_latency, or auto: chosen\nby shape");
+          "direct, high_throughput, low_latency, or auto: the fastest for such calls");
 ABSL_FLAG(
     std::string, routing, "uniform",
     "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"
@@ -357,6 +357,10 @@ absl::Status CompleteOptions(RunOptions& options) {
   config.hidden = spec.hidden;
   config.max_tokens_per_rank = spec.max_tokens;
   config.dtype = spec.dtype;
+  // The only one that keeps layouts, which is nothing that a configuration asks for.
+  if (options.cached && config.strategy == Strategy::kAuto) {
+    config.strategy = Strategy::kHighThroughput;
+  }
   OCTET_RETURN_IF_ERROR(Validate(config, spec.num_ranks));
   options.fuse_expert = options.fuse_expert && CanFuseExpert(config);
   if (config.scale_words() > 0) spec.fp8 = config;

@@ -151,8 +151,8 @@ std::string TraceSummaryText(const TraceSummary& summary) {
   absl::StrAppendFormat(&text, "%9s\n", "-");
   for (size_t rank = 0; rank < summary.waited_us.size(); ++rank) {
     absl::StrAppendFormat(&text, "%5d", rank);
-    for (const double us : summary.waited_us[rank]) absl::StrAppendFormat(&text, "%9.2f", us);
-    absl::StrAppendFormat(&text, "%9.2f\n", summary.waited_for_nobody_us[rank]);
+    for (const double us : summary.waited_us[rank]) absl::StrAppendFormat(&text, " %8.2f", us);
+    absl::StrAppendFormat(&text, " %8.2f\n", summary.waited_for_nobody_us[rank]);
   }
   return text;
 }

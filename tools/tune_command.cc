@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "kernels/auto_choice.h"
 #include "kernels/tuning.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"

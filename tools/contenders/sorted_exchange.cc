@@ -6,6 +6,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/auto_choice.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/routed_rows.h"
 #include "runtime/gpu_status.h"
@@ -36,8 +37,12 @@ struct SortedExchange::RankState {
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> SortedExchange::Create(
     Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport) {
-  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
-  auto exchange = absl::WrapUnique(new SortedExchange(node, config, std::move(transport)));
+  // What direct can do it can do, and adds in the same order.
+  EpConfig as_direct = config;
+  as_direct.strategy = Strategy::kDirect;
+  OCTET_RETURN_IF_ERROR(Validate(as_direct, node.num_ranks()));
+  auto exchange = absl::WrapUnique(
+      new SortedExchange(node, WithAutoChosen(as_direct, node.num_ranks()), std::move(transport)));
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return exchange->InitRank(rank); }));
   std::vector<ExchangeBuffers*> buffers;
   for (const std::unique_ptr<RankState>& rank : exchange->ranks_) buffers.push_back(&rank->buffers);

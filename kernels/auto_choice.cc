@@ -1,0 +1,106 @@
+#include "kernels/auto_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/fp8.h"
+
+namespace octet {
+namespace {
+
+// The first strategy that can do it, for as many tokens of a rank.
+//
+// Dispatch and combine enqueued together on four H200s, µs (bf16, H 7168, K 8, E 256); on two of
+// them the order is the same:
+//
+//   tokens               1     16     64    128    256    512   4096
+//   low_latency       25.5   31.9   42.8   62.7  102.7  174.1
+//   direct            26.5   36.3   64.6  101.1  173.3  315.7   2410
+//   high_throughput                        87.8  123.2  194.0   1057
+struct Rule {
+  Strategy strategy;
+  int most_tokens;
+};
+constexpr std::array<Rule, 3> kRules = {{{Strategy::kLowLatency, 512},
+                                         {Strategy::kDirect, 64},
+                                         {Strategy::kHighThroughput, kMaxTokensPerRank}}};
+
+// low_latency has room for all rows that could come, twice, where high_throughput has it once: not
+// beyond as much as is little on any GPU that this is for.
+constexpr int64_t kMostLowLatencyBytes = int64_t{8} << 30;
+
+bool CanDo(const EpConfig& config, int num_ranks, Strategy strategy) {
+  // The others have blocks that send and blocks that receive.
+  const bool one_block = config.tuning.blocks == 1 || config.max_blocks == 1;
+  if (one_block && strategy != Strategy::kHighThroughput) return false;
+  EpConfig named = config;
+  named.strategy = strategy;
+  return Validate(named, num_ranks).ok();
+}
+
+int64_t LowLatencyBytes(const EpConfig& config, int num_ranks) {
+  const int64_t rows = int64_t{num_ranks} * config.max_tokens_per_rank *
+                       std::min(config.topk, config.num_local_experts(num_ranks));
+  return 2 * rows * static_cast<int64_t>(config.received_row_bytes());
+}
+
+Strategy ByRules(const EpConfig& config, int num_ranks) {
+  Strategy last_resort = Strategy::kDirect;
+  for (const Rule& rule : kRules) {
+    if (!CanDo(config, num_ranks, rule.strategy)) continue;
+    const bool small = rule.strategy != Strategy::kLowLatency ||
+                       LowLatencyBytes(config, num_ranks) <= kMostLowLatencyBytes;
+    if (config.max_tokens_per_rank <= rule.most_tokens && small) return rule.strategy;
+    last_resort = rule.strategy;
+  }
+  return last_resort;
+}
+
+}  // namespace
+
+EpConfig WithAutoChosen(const EpConfig& config, int num_ranks) {
+  EpConfig chosen = config;
+  if (chosen.strategy == Strategy::kAuto) chosen.strategy = ByRules(config, num_ranks);
+  chosen.fp8_form = WithNativeFp8(chosen.fp8_form);
+  if (chosen.combine_order == CombineOrder::kAuto) {
+    chosen.combine_order =
+        chosen.strategy == Strategy::kDirect ? CombineOrder::kFlat : CombineOrder::kPerRank;
+  }
+  if (chosen.combine_method == CombineMethod::kAuto) {
+    const int rows_home = chosen.combine_order == CombineOrder::kFlat
+                              ? chosen.topk
+                              : std::min(chosen.topk, num_ranks);
+    const int rows_received =
+        num_ranks * (chosen.output == Output::kDeduplicated
+                         ? 1
+                         : std::min(chosen.topk, chosen.num_local_experts(num_ranks)));
+    const bool push =
+        chosen.strategy != Strategy::kHighThroughput || 2 * rows_home <= rows_received;
+    chosen.combine_method = push ? CombineMethod::kPush : CombineMethod::kPull;
+  }
+  return chosen;
+}
+
+EpConfig WithAutoChosen(const EpConfig& config, int num_ranks, const Topology& topology,
+                        const TuningTable& table) {
+  EpConfig named = config;
+  if (config.strategy == Strategy::kAuto) {
+    const std::optional<Strategy> measured = table.FindStrategy(topology, num_ranks, config);
+    if (measured.has_value() && CanDo(config, num_ranks, *measured)) named.strategy = *measured;
+  }
+  return WithAutoChosen(named, num_ranks);
+}
+
+std::vector<Strategy> PossibleStrategies(const EpConfig& config, int num_ranks,
+                                         const TuningTable& table) {
+  if (config.strategy != Strategy::kAuto) return {config.strategy};
+  std::vector<Strategy> possible = {ByRules(config, num_ranks)};
+  for (const Strategy measured : table.StrategiesFor(num_ranks, config)) {
+    if (CanDo(config, num_ranks, measured)) possible.push_back(measured);
+  }
+  return possible;
+}
+
+}  // namespace octet
