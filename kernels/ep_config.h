@@ -58,6 +58,20 @@ enum class DispatchFormat {
   kQuantizedFp8,
 };
 
+constexpr absl::string_view DispatchFormatName(DispatchFormat format) {
+  switch (format) {
+    case DispatchFormat::kSame:
+      return "same";
+    case DispatchFormat::kFp8:
+      return "fp8";
+    case DispatchFormat::kBytes:
+      return "bytes";
+    case DispatchFormat::kQuantizedFp8:
+      return "quantized_fp8";
+  }
+  return "unknown";
+}
+
 // How received rows are laid out.
 enum class Output {
   kPackedExperts,  // a row for each choice: expert by expert, therein by (source rank, token)
@@ -91,6 +105,18 @@ enum class RowCopies {
   kVectors,  // the lanes of a wave load and store 16 bytes each
   kBulk,     // the GPU's copy unit, where it has one, piece by piece through shared memory
 };
+
+constexpr absl::string_view RowCopiesName(RowCopies copies) {
+  switch (copies) {
+    case RowCopies::kAuto:
+      return "auto";
+    case RowCopies::kVectors:
+      return "vectors";
+    case RowCopies::kBulk:
+      return "bulk";
+  }
+  return "unknown";
+}
 
 // The shape of the launches; 0 leaves the choice to the strategy, which says in its config() what
 // it has chosen. What a strategy has no use for it ignores.

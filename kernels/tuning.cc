@@ -28,20 +28,27 @@ constexpr size_t kMostFileBytes = size_t{16} << 20;
 constexpr absl::string_view kChosen = "chosen";
 
 // Of an entry, beside the fields of its strategy's tuning.
-constexpr std::array<absl::string_view, 7> kFields = {"platform", "gpu",       "ranks", "strategy",
-                                                      "rows",     "row_bytes", "note"};
+constexpr auto kFields = std::to_array<absl::string_view>(
+    {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "note"});
 
 // Of strategies with blocks that send and blocks that receive.
 constexpr std::array<TuningField, 4> kSidesFields = {{{"blocks", &Tuning::blocks},
                                                       {"send_blocks", &Tuning::send_blocks},
                                                       {"waves", &Tuning::waves_per_block},
                                                       {"row_parts", &Tuning::row_parts}}};
-constexpr std::array<TuningField, 5> kHighThroughputFields = {
+constexpr std::array<TuningField, 6> kHighThroughputFields = {
     {{"blocks", &Tuning::blocks},
      {"waves", &Tuning::waves_per_block},
      {"send_waves", &Tuning::send_waves},
      {"combine_send_waves", &Tuning::combine_send_waves},
-     {"row_parts", &Tuning::row_parts}}};
+     {"row_parts", &Tuning::row_parts},
+     {"row_copies"}}};
+
+constexpr std::array<RowCopies, 3> kRowCopies = {RowCopies::kAuto, RowCopies::kVectors,
+                                                 RowCopies::kBulk};
+constexpr std::array<DispatchFormat, 4> kFormats = {DispatchFormat::kSame, DispatchFormat::kFp8,
+                                                    DispatchFormat::kBytes,
+                                                    DispatchFormat::kQuantizedFp8};
 
 // One object of the file, and what is wrong with it in words that lead there.
 class Reader {
@@ -74,6 +81,20 @@ class Reader {
     if (strategy.ok()) return strategy;
     return absl::InvalidArgumentError(
         absl::StrCat(where_, ": ", field, ": ", strategy.status().message()));
+  }
+
+  // The value of that name; `absent` if there is no such field.
+  template <typename T, size_t n>
+  absl::StatusOr<T> OneOf(absl::string_view field, const std::array<T, n>& values,
+                          absl::string_view (*name_of)(T), T absent) const {
+    if (!json_.contains(field)) return absent;
+    OCTET_ASSIGN_OR_RETURN(const std::string name, String(field));
+    std::string names;
+    for (const T value : values) {
+      if (name_of(value) == name) return value;
+      absl::StrAppend(&names, names.empty() ? "" : ", ", name_of(value));
+    }
+    return Wrong(field, name, absl::StrCat("one of ", names));
   }
 
   absl::StatusOr<int> Positive(absl::string_view field) const {
@@ -132,6 +153,8 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
   OCTET_ASSIGN_OR_RETURN(entry.key.strategy, reader.ParseStrategy("strategy"));
   OCTET_ASSIGN_OR_RETURN(entry.key.rows, reader.Range("rows"));
   OCTET_ASSIGN_OR_RETURN(entry.key.row_bytes, reader.Range("row_bytes"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.format, reader.OneOf("format", kFormats, DispatchFormatName,
+                                                        DispatchFormat::kSame));
   OCTET_RETURN_IF_ERROR(reader.CheckFields(entry.key.strategy));
   if (entry.key.strategy == Strategy::kAuto) {
     OCTET_ASSIGN_OR_RETURN(entry.chosen, reader.ParseStrategy(kChosen));
@@ -140,7 +163,12 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
     }
   }
   for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
-    OCTET_ASSIGN_OR_RETURN(entry.tuning.*field.value, reader.Positive(field.name));
+    if (field.number != nullptr) {
+      OCTET_ASSIGN_OR_RETURN(entry.tuning.*field.number, reader.Positive(field.name));
+    } else {
+      OCTET_ASSIGN_OR_RETURN(entry.tuning.row_copies,
+                             reader.OneOf(field.name, kRowCopies, RowCopiesName, RowCopies::kAuto));
+    }
   }
   if (entry.tuning.row_parts > kMaxRowParts) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": row_parts is ", entry.tuning.row_parts,
@@ -168,10 +196,16 @@ int64_t RowBytes(const EpConfig& config) {
 
 bool IsLike(const TuningKey& key, int num_ranks, const EpConfig& config) {
   return key.num_ranks == num_ranks && key.strategy == config.strategy &&
-         key.rows.Contains(Rows(config)) && key.row_bytes.Contains(RowBytes(config));
+         key.format == config.dispatch_format && key.rows.Contains(Rows(config)) &&
+         key.row_bytes.Contains(RowBytes(config));
 }
 
 }  // namespace
+
+std::string TuningField::Text(const Tuning& tuning) const {
+  return number != nullptr ? absl::StrCat(tuning.*number)
+                           : std::string(RowCopiesName(tuning.row_copies));
+}
 
 absl::Span<const TuningField> TuningFieldsOf(Strategy strategy) {
   switch (strategy) {
@@ -192,7 +226,8 @@ TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& c
           .num_ranks = num_ranks,
           .strategy = config.strategy,
           .rows = Octave(Rows(config)),
-          .row_bytes = Octave(RowBytes(config))};
+          .row_bytes = Octave(RowBytes(config)),
+          .format = config.dispatch_format};
 }
 
 absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::string_view origin) {
@@ -314,9 +349,15 @@ std::string TuningTable::ToJson() const {
                  {"ranks", entry.key.num_ranks},
                  {"strategy", std::string(StrategyName(entry.key.strategy))},
                  {"rows", {entry.key.rows.first, entry.key.rows.last}},
-                 {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}}};
+                 {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}},
+                 {"format", std::string(DispatchFormatName(entry.key.format))}};
     for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
-      json[std::string(field.name)] = entry.tuning.*field.value;
+      Json& value = json[std::string(field.name)];
+      if (field.number != nullptr) {
+        value = entry.tuning.*field.number;
+      } else {
+        value = field.Text(entry.tuning);
+      }
     }
     if (entry.key.strategy == Strategy::kAuto) {
       json[std::string(kChosen)] = std::string(StrategyName(entry.chosen));

@@ -5,13 +5,15 @@
 //   {"schema": 1,
 //    "entries": [
 //      {"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
-//       "rows": [1024, 2047], "row_bytes": [8192, 16383],
+//       "rows": [1024, 2047], "row_bytes": [8192, 16383], "format": "same",
 //       "blocks": 132, "send_blocks": 66, "waves": 8, "row_parts": 2,
 //       "note": "how it was measured; only for readers"},
 //      {..., "strategy": "high_throughput", ...,
-//       "blocks": 132, "waves": 16, "send_waves": 4, "combine_send_waves": 12},
+//       "blocks": 132, "waves": 16, "send_waves": 4, "combine_send_waves": 12, "row_parts": 1,
+//       "row_copies": "vectors"},
 //      {..., "strategy": "auto", ..., "chosen": "low_latency"}]}
 //
+// "format" and "row_copies" may be left out: "same", and "auto".
 // The launch shape of an entry is used for calls of its strategy, whether it was named or chosen.
 #ifndef OCTET_KERNELS_TUNING_H_
 #define OCTET_KERNELS_TUNING_H_
@@ -33,7 +35,9 @@ namespace octet {
 // A field of Tuning, by its name in files and flags.
 struct TuningField {
   absl::string_view name;
-  int Tuning::* value;
+  int Tuning::* number = nullptr;  // nullptr: it is Tuning::row_copies
+
+  std::string Text(const Tuning& tuning) const;
 };
 
 // Those that `strategy` has a use for.
@@ -55,6 +59,7 @@ struct TuningKey {
   Strategy strategy = Strategy::kDirect;
   TuningRange rows;       // M · K
   TuningRange row_bytes;  // H elements of the dtype
+  DispatchFormat format = DispatchFormat::kSame;
   bool operator==(const TuningKey&) const = default;
 };
 
@@ -66,7 +71,7 @@ struct TuningEntry {
 };
 
 // The calls that are alike to `config`'s: M · K and the bytes of a row between the same powers of
-// two.
+// two, and the same travels.
 TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config);
 
 class TuningTable {

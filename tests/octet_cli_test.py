@@ -531,7 +531,8 @@ class TuneTest(CliTest):
         for strategy, tuning in [
             ("direct", {"blocks": 2, "send_blocks": 1, "waves": 1, "row_parts": 3}),
             ("high_throughput",
-             {"blocks": 3, "waves": 4, "send_waves": 1, "combine_send_waves": 3, "row_parts": 2}),
+             {"blocks": 3, "waves": 4, "send_waves": 1, "combine_send_waves": 3, "row_parts": 2,
+              "row_copies": "bulk"}),
             ("low_latency", {"blocks": 2, "send_blocks": 1, "waves": 2, "row_parts": 1}),
         ]:
             with self.subTest(strategy=strategy):
@@ -560,6 +561,30 @@ class TuneTest(CliTest):
         config = config["runs"][0]["config"]
         for field, value in tuning.items():
             self.assertEqual(config[field], value)
+
+    def test_the_strategy_that_is_found_is_used(self):
+        path = self.folder / "auto.json"
+        result = octet("tune", *self.SHAPE, f"--output={path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for strategy in ["direct", "high_throughput", "low_latency"]:
+            self.assertIn(f"# 8 tokens on every rank, {strategy}: candidates\n", result.stdout)
+        choices = [entry for entry in json.loads(path.read_text())["entries"]
+                   if entry["strategy"] == "auto"]
+        # Of the rules, and of what is found: either may be the faster one here.
+        if "auto stays" in result.stdout:
+            self.assertEqual(choices, [])
+            found = "low_latency"
+        else:
+            found = choices[0]["chosen"]
+            self.assertIn(f"# 8 tokens: {found} takes", result.stdout)
+        config = json.loads(self.json_of("run.json", env={"OCTET_TUNING": str(path)}))
+        self.assertEqual(config["runs"][0]["config"]["strategy"], found)
+
+        one = ["tune", *self.SHAPE, "--format=fp8", f"--output={path}"]
+        result = octet(*one)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("# direct is left out: dispatch_format", result.stdout)
+        self.assertIn("auto stays high_throughput, which is the fastest", result.stdout)
 
     def json_of(self, name, *args, env=None):
         shape = ["--ranks=1", "--experts=8", "--topk=2", "--hidden=64", "--max_tokens=8"]

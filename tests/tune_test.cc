@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace octet {
@@ -142,6 +144,66 @@ TEST(TuneTable, LinesAndVerdicts) {
   result.comparison.faster = false;
   result.out_of_time = true;
   EXPECT_THAT(TuneVerdict(result, 128), HasSubstr("the built-in choice stays; out of time\n"));
+}
+
+TEST(TuneTable, WhichStrategyAutoShouldBe) {
+  StrategyResult result;
+  result.built_in = result.fastest = Strategy::kLowLatency;
+  EXPECT_EQ(StrategyVerdict(result, 8),
+            "# 8 tokens: auto stays low_latency, which is the fastest\n");
+  result.fastest = Strategy::kDirect;
+  result.comparison = {.default_us = 50, .tuned_us = 40, .pairs = 20, .won = 19, .faster = true};
+  EXPECT_THAT(StrategyVerdict(result, 8),
+              HasSubstr("direct takes 40.0 us, low_latency, which auto is by itself, 50.0 us"));
+  EXPECT_THAT(StrategyVerdict(result, 8), HasSubstr("in 19 of 20 pairs): taken\n"));
+  RunOptions options;
+  options.workload.max_tokens = 8;
+  result.key.strategy = Strategy::kAuto;
+  const TuningEntry entry = EntryOf(result, options);
+  EXPECT_EQ(entry.chosen, Strategy::kDirect);
+  EXPECT_THAT(entry.note, HasSubstr("40.0 us, low_latency 50.0 us; faster in 19 of 20 pairs"));
+  result.comparison.faster = false;
+  EXPECT_THAT(StrategyVerdict(result, 8), HasSubstr("not beyond noise, auto stays\n"));
+}
+
+// On a node: each strategy, and the choice among them.
+TEST(TuneShape, StrategiesAgainstEachOther) {
+  const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
+  if (!node.ok()) GTEST_SKIP() << node.status();
+  RunOptions options;
+  WorkloadSpec& spec = options.workload;
+  spec.num_ranks = 1;
+  spec.num_experts = 8;
+  spec.topk = 2;
+  spec.hidden = 64;
+  spec.max_tokens = 8;
+  spec.tokens = {8};
+  options.iters = 2;
+  options.warmup = 1;
+  ASSERT_TRUE(CompleteOptions(options).ok());
+  const Progress quiet(false);
+  std::vector<TuneResult> results;
+  for (const Strategy strategy : kStrategies) {
+    RunOptions named = options;
+    named.config.strategy = strategy;
+    absl::StatusOr<TuneResult> result =
+        TuneShape(**node, named, absl::Milliseconds(200), [](const TuneTrial&) {}, quiet);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->key.strategy, strategy);
+    EXPECT_GT(result->best_us(), 0);
+    results.push_back(*std::move(result));
+  }
+  // Whatever is the fastest here: each of them in its turn.
+  for (TuneResult& fastest : results) {
+    for (TuneResult& each : results) each.comparison = {.default_us = 100};
+    fastest.comparison.default_us = 1;
+    const absl::StatusOr<StrategyResult> best = CompareStrategies(**node, options, results, quiet);
+    ASSERT_TRUE(best.ok()) << best.status();
+    EXPECT_EQ(best->key.strategy, Strategy::kAuto);
+    EXPECT_EQ(best->built_in, Strategy::kLowLatency);
+    EXPECT_EQ(best->fastest, fastest.key.strategy);
+    EXPECT_EQ(best->comparison.pairs, best->fastest == best->built_in ? 0 : 20);
+  }
 }
 
 }  // namespace

@@ -85,6 +85,22 @@ TEST(TuningTable, IsFoundByCallsThatAreAlike) {
   EXPECT_EQ(blocks(other, 8, Config()), 0);
 }
 
+TEST(TuningTable, OneFormatIsNotLikeAnother) {
+  EpConfig config = Config();
+  config.strategy = Strategy::kLowLatency;
+  config.dispatch_format = DispatchFormat::kQuantizedFp8;
+  TuningTable table;
+  table.Set({.key = TuningKeyOf(H200s(), 8, config), .tuning = {.blocks = 7}});
+  EXPECT_EQ(table.entries()[0].key.format, DispatchFormat::kQuantizedFp8);
+  EXPECT_TRUE(table.Find(H200s(), 8, config).has_value());
+  config.dispatch_format = DispatchFormat::kSame;
+  EXPECT_FALSE(table.Find(H200s(), 8, config).has_value());
+  EXPECT_EQ(table.MostRowParts(8, config), 0);
+  table.Set({.key = TuningKeyOf(H200s(), 8, config), .tuning = {.blocks = 9}});
+  ASSERT_THAT(table.entries(), SizeIs(2));
+  EXPECT_EQ(table.Find(H200s(), 8, config)->blocks, 9);
+}
+
 TEST(TuningTable, KeysHoldWhatTheyWereMadeOf) {
   const TuningKey key = TuningKeyOf(H200s(), 8, Config());
   EXPECT_EQ(key.rows, (TuningRange{1024, 2047}));
@@ -118,10 +134,12 @@ TEST(TuningTable, ReadsWhatItWrites) {
 }
 
 TEST(TuningTable, HasTheFieldsOfTheStrategy) {
-  const std::string entry = absl::StrReplaceAll(
-      kEntry, {{"\"direct\"", "\"high_throughput\""},
-               {"\"send_blocks\": 40", "\"send_waves\": 3"},
-               {"\"row_parts\": 2", "\"combine_send_waves\": 5, \"row_parts\": 2"}});
+  const std::string entry =
+      absl::StrReplaceAll(kEntry, {{"\"direct\"", "\"high_throughput\""},
+                                   {"\"send_blocks\": 40", "\"send_waves\": 3"},
+                                   {"\"row_parts\": 2",
+                                    "\"combine_send_waves\": 5, \"row_parts\": 2, \"row_copies\": "
+                                    "\"bulk\", \"format\": \"fp8\""}});
   absl::StatusOr<TuningTable> table = TuningTable::Parse(File(entry), "file");
   ASSERT_TRUE(table.ok()) << table.status();
   for (int pass = 0; pass < 2; ++pass) {
@@ -129,10 +147,27 @@ TEST(TuningTable, HasTheFieldsOfTheStrategy) {
                                                   .waves_per_block = 8,
                                                   .row_parts = 2,
                                                   .send_waves = 3,
-                                                  .combine_send_waves = 5}));
+                                                  .combine_send_waves = 5,
+                                                  .row_copies = RowCopies::kBulk}));
+    EXPECT_EQ(table->entries()[0].key.format, DispatchFormat::kFp8);
     table = TuningTable::Parse(table->ToJson(), "again");
     ASSERT_TRUE(table.ok()) << table.status();
   }
+  // Files from before these fields.
+  const std::string old = absl::StrReplaceAll(
+      entry, {{", \"row_copies\": \"bulk\"", ""}, {", \"format\": \"fp8\"", ""}});
+  table = TuningTable::Parse(File(old), "file");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->entries()[0].tuning.row_copies, RowCopies::kAuto);
+  EXPECT_EQ(table->entries()[0].key.format, DispatchFormat::kSame);
+  const auto refusal = [&](absl::string_view from, absl::string_view to) {
+    return std::string(
+        TuningTable::Parse(File(absl::StrReplaceAll(entry, {{from, to}})), "f").status().message());
+  };
+  EXPECT_EQ(refusal("bulk", "slow"),
+            "f: entries[0]: row_copies is \"slow\"; it must be one of auto, vectors, bulk");
+  EXPECT_THAT(refusal("fp8", "fp9"), HasSubstr("one of same, fp8, bytes, quantized_fp8"));
+  EXPECT_THAT(refusal("\"fp8\"", "8"), HasSubstr("format is 8; it must be a string"));
   const std::string mixed = absl::StrReplaceAll(kEntry, {{"direct", "high_throughput"}});
   EXPECT_THAT(std::string(TuningTable::Parse(File(mixed), "file").status().message()),
               HasSubstr("unknown field 'send_blocks'"));

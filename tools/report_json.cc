@@ -69,6 +69,7 @@ Json ConfigToJson(const RunResult& result) {
           {"max_blocks", config.max_blocks},
           {"send_waves", config.tuning.send_waves},
           {"combine_send_waves", config.tuning.combine_send_waves},
+          {"row_copies", Text(RowCopiesName(config.tuning.row_copies))},
           {"combine_order", Text(CombineOrderName(config.combine_order))},
           {"routing", spec.routing.text},
           {"drop", spec.drop},

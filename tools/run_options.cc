@@ -158,14 +158,16 @@ constexpr std::array<Choice<CombineOrder>, 3> kCombineOrders = {
      {"flat", CombineOrder::kFlat},
      {"per_rank", CombineOrder::kPerRank}}};
 constexpr std::array<Choice<RowCopies>, 3> kRowCopies = {
-    {{"auto", RowCopies::kAuto}, {"vectors", RowCopies::kVectors}, {"bulk", RowCopies::kBulk}}};
+    {{RowCopiesName(RowCopies::kAuto), RowCopies::kAuto},
+     {RowCopiesName(RowCopies::kVectors), RowCopies::kVectors},
+     {RowCopiesName(RowCopies::kBulk), RowCopies::kBulk}}};
 constexpr std::array<Choice<CombineMethod>, 3> kCombineMethods = {{{"auto", CombineMethod::kAuto},
                                                                    {"push", CombineMethod::kPush},
                                                                    {"pull", CombineMethod::kPull}}};
 constexpr std::array<Choice<DispatchFormat>, 3> kFormats = {
-    {{"same", DispatchFormat::kSame},
-     {"fp8", DispatchFormat::kFp8},
-     {"quantized_fp8", DispatchFormat::kQuantizedFp8}}};
+    {{DispatchFormatName(DispatchFormat::kSame), DispatchFormat::kSame},
+     {DispatchFormatName(DispatchFormat::kFp8), DispatchFormat::kFp8},
+     {DispatchFormatName(DispatchFormat::kQuantizedFp8), DispatchFormat::kQuantizedFp8}}};
 constexpr std::array<Choice<ScaleFormat>, 3> kScales = {{{"float32", ScaleFormat::kFloat32},
                                                          {"power_of_two", ScaleFormat::kPowerOfTwo},
                                                          {"ue8m0", ScaleFormat::kUe8m0}}};
@@ -457,7 +459,6 @@ absl::string_view AlignName(Align align) { return NameOf(kAligns, align); }
 absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
 absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
 absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
-absl::string_view RowCopiesName(RowCopies copies) { return NameOf(kRowCopies, copies); }
 absl::string_view CombineMethodName(CombineMethod method) {
   return NameOf(kCombineMethods, method);
 }

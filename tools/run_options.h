@@ -109,7 +109,6 @@ absl::string_view SlotsName(Slots slots);
 absl::string_view FlagsName(Flags flags);
 absl::string_view CombineOrderName(CombineOrder order);
 absl::string_view CombineMethodName(CombineMethod method);
-absl::string_view RowCopiesName(RowCopies copies);
 
 }  // namespace octet
 

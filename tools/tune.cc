@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "kernels/auto_choice.h"
 #include "kernels/expert_parallel.h"
 #include "runtime/status_macros.h"
 #include "tools/statistics.h"
@@ -93,12 +94,25 @@ std::vector<Tuning> OtherRowParts(const Tuning& from, const TuneLimits& /*limits
   return others;
 }
 
+std::vector<Tuning> OtherRowCopies(const Tuning& from, const TuneLimits& /*limits*/) {
+  std::vector<Tuning> others;
+  for (const RowCopies copies : {RowCopies::kVectors, RowCopies::kBulk}) {
+    others.push_back(from);
+    others.back().row_copies = copies;
+  }
+  return others;
+}
+
 using Axis = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
 constexpr std::array<Axis, 4> kSidesAxes = {
     OtherBlocks, OtherShares<&Tuning::send_blocks, &Tuning::blocks>, OtherWaves, OtherRowParts};
-constexpr std::array<Axis, 5> kHighThroughputAxes = {
-    OtherBlocks, OtherWaves, OtherShares<&Tuning::send_waves, &Tuning::waves_per_block>,
-    OtherShares<&Tuning::combine_send_waves, &Tuning::waves_per_block>, OtherRowParts};
+constexpr std::array<Axis, 6> kHighThroughputAxes = {
+    OtherBlocks,
+    OtherWaves,
+    OtherShares<&Tuning::send_waves, &Tuning::waves_per_block>,
+    OtherShares<&Tuning::combine_send_waves, &Tuning::waves_per_block>,
+    OtherRowParts,
+    OtherRowCopies};
 
 absl::Span<const Axis> AxesOf(Strategy strategy) {
   switch (strategy) {
@@ -116,8 +130,19 @@ absl::Span<const Axis> AxesOf(Strategy strategy) {
 std::string TuningText(Strategy strategy, const Tuning& tuning) {
   return absl::StrJoin(TuningFieldsOf(strategy), ", ",
                        [&](std::string* out, const TuningField& field) {
-                         absl::StrAppend(out, field.name, " ", tuning.*field.value);
+                         absl::StrAppend(out, field.name, " ", field.Text(tuning));
                        });
+}
+
+// For an entry: how it was measured.
+std::string Note(const TuneComparison& comparison, const RunOptions& options,
+                 absl::string_view other) {
+  const WorkloadSpec& spec = options.workload;
+  return absl::StrFormat(
+      "T %d H %d K %d E %d %s: dispatch, expert and combine %.1f us, %s %.1f us; faster in %d of "
+      "%d pairs",
+      spec.max_tokens, spec.hidden, spec.topk, spec.num_experts, DTypeName(spec.dtype),
+      comparison.tuned_us, other, comparison.default_us, comparison.won, comparison.pairs);
 }
 
 // Columns are as wide as their names, and eight at least.
@@ -171,11 +196,24 @@ struct Tuned {
   }
 };
 
-// The winner against the strategy's own choice, both in memory at once.
-absl::StatusOr<TuneComparison> Compare(Node& node, const RunOptions& options, const Tuning& tuned,
-                                       Workload& workload, const Progress& progress) {
-  OCTET_ASSIGN_OR_RETURN(const Tuned ours, Tuned::Create(node, options, tuned));
-  OCTET_ASSIGN_OR_RETURN(const Tuned built_in, Tuned::Create(node, options, {}));
+// A strategy with a tuning; all 0: its own choice.
+struct Entrant {
+  Strategy strategy;
+  Tuning tuning;
+};
+
+absl::StatusOr<Tuned> Enter(Node& node, const RunOptions& options, const Entrant& entrant) {
+  RunOptions named = options;
+  named.config.strategy = entrant.strategy;
+  return Tuned::Create(node, named, entrant.tuning);
+}
+
+// `tuned` against what would be taken without it, both in memory at once, on fresh inputs.
+absl::StatusOr<TuneComparison> Compare(Node& node, const RunOptions& options, const Entrant& tuned,
+                                       const Entrant& by_default, Workload& workload,
+                                       const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const Tuned ours, Enter(node, options, tuned));
+  OCTET_ASSIGN_OR_RETURN(const Tuned built_in, Enter(node, options, by_default));
   OCTET_RETURN_IF_ERROR(ours.Check(workload));
   OCTET_RETURN_IF_ERROR(built_in.Check(workload));
   OCTET_RETURN_IF_ERROR(built_in.WarmUp(workload, options.warmup));
@@ -302,8 +340,32 @@ absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl
     return result;
   }
   OCTET_ASSIGN_OR_RETURN(result.comparison,
-                         Compare(node, options, result.tuned, *workload, progress));
+                         Compare(node, options, {result.key.strategy, result.tuned},
+                                 {result.key.strategy, {}}, *workload, progress));
   return result;
+}
+
+absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& options,
+                                                 absl::Span<const TuneResult> results,
+                                                 const Progress& progress) {
+  StrategyResult best;
+  best.key = TuningKeyOf(node.topology(), node.num_ranks(), options.config);
+  best.built_in = WithAutoChosen(options.config, node.num_ranks()).strategy;
+  const TuneResult* fastest = &results.front();
+  const TuneResult* built_in = nullptr;
+  for (const TuneResult& result : results) {
+    if (result.best_us() < fastest->best_us()) fastest = &result;
+    if (result.key.strategy == best.built_in) built_in = &result;
+  }
+  best.fastest = fastest->key.strategy;
+  if (fastest == built_in || built_in == nullptr) return best;
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
+                         Workload::Create(options.workload));
+  workload->Generate(0);
+  OCTET_ASSIGN_OR_RETURN(best.comparison,
+                         Compare(node, options, {best.fastest, fastest->best()},
+                                 {best.built_in, built_in->best()}, *workload, progress));
+  return best;
 }
 
 std::string TuneHead(Strategy strategy) {
@@ -322,7 +384,7 @@ std::string TuneHead(Strategy strategy) {
 std::string TuneLine(Strategy strategy, const TuneTrial& trial, double built_in_us) {
   std::string line;
   for (const TuningField& field : TuningFieldsOf(strategy)) {
-    absl::StrAppend(&line, Cell(field, absl::StrCat(trial.tuning.*field.value)));
+    absl::StrAppend(&line, Cell(field, field.Text(trial.tuning)));
   }
   std::string time = "-";
   std::string ratio = "does not fit";
@@ -353,16 +415,30 @@ std::string TuneVerdict(const TuneResult& result, int tokens) {
   return absl::StrCat(text, result.out_of_time ? "; out of time" : "", "\n");
 }
 
-TuningEntry EntryOf(const TuneResult& result, const RunOptions& options) {
-  const WorkloadSpec& spec = options.workload;
+std::string StrategyVerdict(const StrategyResult& result, int tokens) {
   const TuneComparison& comparison = result.comparison;
+  if (comparison.pairs == 0) {
+    return absl::StrFormat("# %d tokens: auto stays %s, which is the fastest\n", tokens,
+                           StrategyName(result.built_in));
+  }
+  return absl::StrFormat(
+      "# %d tokens: %s takes %.1f us, %s, which auto is by itself, %.1f us (medians; faster in %d "
+      "of %d pairs): %s\n",
+      tokens, StrategyName(result.fastest), comparison.tuned_us, StrategyName(result.built_in),
+      comparison.default_us, comparison.won, comparison.pairs,
+      comparison.faster ? "taken" : "not beyond noise, auto stays");
+}
+
+TuningEntry EntryOf(const TuneResult& result, const RunOptions& options) {
   return {.key = result.key,
           .tuning = result.tuned,
-          .note = absl::StrFormat(
-              "T %d H %d K %d E %d %s: dispatch, expert and combine %.1f us, built-in %.1f us; "
-              "faster in %d of %d pairs",
-              spec.max_tokens, spec.hidden, spec.topk, spec.num_experts, DTypeName(spec.dtype),
-              comparison.tuned_us, comparison.default_us, comparison.won, comparison.pairs)};
+          .note = Note(result.comparison, options, "built-in")};
+}
+
+TuningEntry EntryOf(const StrategyResult& result, const RunOptions& options) {
+  return {.key = result.key,
+          .chosen = result.fastest,
+          .note = Note(result.comparison, options, StrategyName(result.built_in))};
 }
 
 }  // namespace octet

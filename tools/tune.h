@@ -1,4 +1,4 @@
-// Looks for the launch shape that is fastest for one shape of calls.
+// Looks for the launch shape, and the strategy, that are fastest for one shape of calls.
 #ifndef OCTET_TOOLS_TUNE_H_
 #define OCTET_TOOLS_TUNE_H_
 
@@ -65,20 +65,41 @@ struct TuneResult {
   TuneComparison comparison;
   std::vector<TuneTrial> trials;
   bool out_of_time = false;
+
+  // The launch shape to take; all 0: the strategy's own. And its median.
+  Tuning best() const { return comparison.faster ? tuned : Tuning(); }
+  double best_us() const { return comparison.faster ? comparison.tuned_us : comparison.default_us; }
 };
 
-// For one shape: the search, for as long as `budget`, and then the winner against the built-in
-// choice on fresh inputs, both verified first. kDataLoss: wrong results.
+// What Strategy::kAuto should be.
+struct StrategyResult {
+  TuningKey key;
+  Strategy built_in = Strategy::kAuto;  // what it is without an entry
+  Strategy fastest = Strategy::kAuto;
+  TuneComparison comparison;  // of the fastest with the built-in one; no pairs where they are one
+};
+
+// For one shape and the strategy of the options, which is not kAuto: the search, for as long as
+// `budget`, and then the winner against the built-in choice on fresh inputs, both verified first.
+// kDataLoss: wrong results.
 absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl::Duration budget,
                                      ReportTrial report, const Progress& progress);
+
+// The fastest of the strategies, each as it came out of TuneShape, against the one that kAuto,
+// which the options say, would be without an entry.
+absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& options,
+                                                 absl::Span<const TuneResult> results,
+                                                 const Progress& progress);
 
 // As lines of a table; `built_in` is what the ratio is to, and may be 0.
 std::string TuneHead(Strategy strategy);
 std::string TuneLine(Strategy strategy, const TuneTrial& trial, double built_in_us);
 std::string TuneVerdict(const TuneResult& result, int tokens);
+std::string StrategyVerdict(const StrategyResult& result, int tokens);
 
 // The entry for the result. The note says how it was measured.
 TuningEntry EntryOf(const TuneResult& result, const RunOptions& options);
+TuningEntry EntryOf(const StrategyResult& result, const RunOptions& options);
 
 }  // namespace octet
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/declare.h"
@@ -13,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "kernels/auto_choice.h"
 #include "kernels/tuning.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"
@@ -26,7 +26,8 @@
 #include "tools/report.h"
 #include "tools/tune.h"
 
-ABSL_FLAG(double, budget, 30.0, "seconds that the search for one number of tokens takes at most");
+ABSL_FLAG(double, budget, 30.0,
+          "seconds that the search for one number of tokens and one strategy takes at most");
 ABSL_DECLARE_FLAG(std::string, output);
 
 namespace octet {
@@ -38,7 +39,10 @@ constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
 constexpr auto kTuneFlags =
     JoinFlags(std::to_array<absl::string_view>(
                   {"output", "budget", "begin", "end", "step", "factor", "timeout"}),
-              kStepFlags, kStrategyFlags);
+              kStepFlags,
+              std::to_array<absl::string_view>(
+                  {"strategy", "slots", "flags", "combine_order", "combine_method"}),
+              kFormatFlags);
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
@@ -53,31 +57,76 @@ absl::StatusOr<TuningTable> ReadOutput(const std::string& path) {
   return table;
 }
 
+void Say(const Progress& progress, const std::string& text) {
+  progress.Clear();
+  absl::PrintF("%s", text);
+  std::fflush(stdout);
+}
+
+// One shape with one strategy; the result goes into `table`.
+absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
+                                        absl::Duration budget, TuningTable& table) {
+  const int tokens = options.workload.max_tokens;
+  const Strategy strategy = options.config.strategy;
+  absl::PrintF("# %d tokens on every rank, %s: candidates\n%s", tokens, StrategyName(strategy),
+               TuneHead(strategy));
+  const Progress progress;
+  double built_in_us = 0;
+  const auto report = [&](const TuneTrial& trial) {
+    if (built_in_us == 0) built_in_us = trial.us;
+    Say(progress, TuneLine(strategy, trial, built_in_us));
+  };
+  OCTET_ASSIGN_OR_RETURN(TuneResult result, TuneShape(node, options, budget, report, progress));
+  Say(progress, absl::StrCat(TuneVerdict(result, tokens), "#\n"));
+  if (result.comparison.faster) {
+    table.Set(EntryOf(result, options));
+  } else {
+    table.Remove(result.key);
+  }
+  return result;
+}
+
+// One shape with each strategy that can do it, and which of them to take. What does not fit into
+// memory is left out.
+absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budget,
+                      TuningTable& table) {
+  std::vector<TuneResult> results;
+  RunOptions named = options;
+  for (const Strategy strategy : kStrategies) {
+    named.config.strategy = strategy;
+    absl::Status status = Validate(named.config, node.num_ranks());
+    if (status.ok()) {
+      absl::StatusOr<TuneResult> result = TuneStrategy(node, named, budget, table);
+      status = result.status();
+      if (result.ok()) results.push_back(*std::move(result));
+    }
+    if (status.ok()) continue;
+    if (!absl::IsInvalidArgument(status) && !absl::IsResourceExhausted(status)) return status;
+    absl::PrintF("# %s is left out: %s\n#\n", StrategyName(strategy), status.message());
+  }
+  if (results.empty()) {
+    return absl::ResourceExhaustedError("none of the strategies can be measured here");
+  }
+  const Progress progress;
+  OCTET_ASSIGN_OR_RETURN(const StrategyResult best,
+                         CompareStrategies(node, options, results, progress));
+  Say(progress, absl::StrCat(StrategyVerdict(best, options.workload.max_tokens), "#\n"));
+  if (best.comparison.faster) {
+    table.Set(EntryOf(best, options));
+  } else {
+    table.Remove(best.key);
+  }
+  return absl::OkStatus();
+}
+
 // All shapes; results go into `table` and, after each shape, into the file.
 absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Duration budget,
                      const std::string& path, TuningTable& table) {
   for (const RunOptions& options : shapes) {
-    const int tokens = options.workload.max_tokens;
-    const Strategy strategy = WithAutoChosen(options.config, node.num_ranks()).strategy;
-    absl::PrintF("# %d tokens on every rank: candidates\n", tokens);
-    absl::PrintF("%s", TuneHead(strategy));
-    const Progress progress;
-    double built_in_us = 0;
-    const auto report = [&](const TuneTrial& trial) {
-      if (built_in_us == 0) built_in_us = trial.us;
-      progress.Clear();
-      absl::PrintF("%s", TuneLine(strategy, trial, built_in_us));
-      std::fflush(stdout);
-    };
-    OCTET_ASSIGN_OR_RETURN(const TuneResult result,
-                           TuneShape(node, options, budget, report, progress));
-    progress.Clear();
-    absl::PrintF("%s#\n", TuneVerdict(result, tokens));
-    std::fflush(stdout);
-    if (result.comparison.faster) {
-      table.Set(EntryOf(result, options));
+    if (options.config.strategy == Strategy::kAuto) {
+      OCTET_RETURN_IF_ERROR(TuneAuto(node, options, budget, table));
     } else {
-      table.Remove(result.key);
+      OCTET_RETURN_IF_ERROR(TuneStrategy(node, options, budget, table).status());
     }
     OCTET_RETURN_IF_ERROR(WriteFileAtomically(path, {table.ToJson()}));
   }
@@ -127,15 +176,18 @@ int Run(const CommandLine& line) {
 Command TuneCommand() {
   return {
       .name = kName,
-      .summary = "looks for faster launch shapes than the built-in ones, and writes them to a file",
+      .summary = "looks for faster launch shapes and strategies, and writes them to a file",
       .details =
-          "For each number of tokens, changes blocks, waves, which of them send, and parts of\n"
-          "rows (what the strategy has of these) one at a time and keeps what is faster. The\n"
-          "winner is measured again in turns with the built-in choice, and written only if it is\n"
-          "faster beyond noise. With OCTET_TUNING=FILE octet and the library use what was found\n"
-          "for calls that are alike on such GPUs: M * K and the bytes of a row between the same\n"
-          "powers of two. What the file has already for other calls stays. Exit codes: 0 ok,\n"
-          "1 wrong results, 2 usage, 3 device error, 4 deadline.",
+          "For each number of tokens, changes blocks, waves, which of them send, parts of rows "
+          "and\n"
+          "how they are copied (what the strategy has of these) one at a time and keeps what is\n"
+          "faster. The winner is measured again in turns with the built-in choice, and written\n"
+          "only if it is faster beyond noise. --strategy=auto does so with each strategy, and\n"
+          "finds out in the same way which of them auto should be. With OCTET_TUNING=FILE octet\n"
+          "and the library use what was found for calls that are alike on such GPUs: M * K and\n"
+          "the bytes of a row between the same powers of two, and the same --format. What the\n"
+          "file has already for other calls stays. Exit codes: 0 ok, 1 wrong results, 2 usage,\n"
+          "3 device error, 4 deadline.",
       .flags = kTuneFlags,
       .run = Run,
       .short_flags = PerfShortFlags(),
