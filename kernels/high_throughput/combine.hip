@@ -29,6 +29,7 @@
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/row_sum.h"
+#include "kernels/device/work_queue_device.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "runtime/device/call_epoch_device.h"
@@ -42,8 +43,10 @@ using device::BitsBelow;
 using device::Destinations;
 using device::Lane;
 using device::NthBit;
+using device::RenewWork;
 using device::Scope;
 using device::Shuffle;
+using device::TakeWork;
 using device::Vec16;
 
 // What a lane has in flight while it sums: as much as the registers of a thread hold when there are
@@ -209,6 +212,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p)
     walk.Init(c.kept.packet_counts, layout.num_ranks);
     epoch = device::BeginCall(c.failure, &c.state->combine, gridDim.x);
     if (epoch == 0) return;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+      RenewWork(&c.state->combine_sends, epoch);
+      RenewWork(&c.state->combine_receives, epoch);
+    }
     if (blockIdx.x == 0) device::GiveCredits(c, layout.combine_credits, epoch - 1);
     if (!device::AwaitFlags(c, layout.combine_credits, epoch - 1, Site::kCombineCredit)) return;
   } else {
@@ -216,24 +223,22 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p)
     if (epoch == 0) return;
   }
   const int parts = layout.combine_parts;
-  const Share send = SendShare(c);
-  if (send.first >= 0) {
+  if (device::Wave() < c.send_waves) {
     const int items = walk.Total(layout.num_ranks) * parts;
-    for (int i = send.first; i < items; i += send.step) {
+    for (int i = TakeWork(&c.state->combine_sends, epoch); i < items;
+         i = TakeWork(&c.state->combine_sends, epoch)) {
       const int packet = i / parts;
       const auto item = walk.At(packet, layout.num_ranks, c.peers.rank);
       SendToken<Codec, kRows>(p, epoch, item.source, item.index, i - packet * parts, trace);
     }
   }
-  const Share receive = ReceiveShare(c);
-  if (receive.first >= 0) {
-    bool ok = true;
-    for (int i = receive.first; i < p.num_tokens * parts && ok; i += receive.step) {
-      const int token = i / parts;
-      ok = layout.pull
-               ? ReceiveToken<Codec, kRows, true>(p, epoch, token, i - token * parts, trace)
-               : ReceiveToken<Codec, kRows, false>(p, epoch, token, i - token * parts, trace);
-    }
+  if (!c.receives) return;
+  bool ok = true;
+  for (int i = TakeWork(&c.state->combine_receives, epoch); i < p.num_tokens * parts && ok;
+       i = TakeWork(&c.state->combine_receives, epoch)) {
+    const int token = i / parts;
+    ok = layout.pull ? ReceiveToken<Codec, kRows, true>(p, epoch, token, i - token * parts, trace)
+                     : ReceiveToken<Codec, kRows, false>(p, epoch, token, i - token * parts, trace);
   }
 }
 

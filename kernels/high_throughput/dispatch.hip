@@ -19,6 +19,7 @@
 #include "device_ops.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_mover.h"
+#include "kernels/device/work_queue_device.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
@@ -34,9 +35,11 @@ using device::Destinations;
 using device::Lane;
 using device::LoadRelaxed;
 using device::NthBit;
+using device::RenewWork;
 using device::Scope;
 using device::Shuffle;
 using device::StoreRelaxed;
+using device::TakeWork;
 using device::Vec16;
 
 // Everything up to the rows. False if a peer did not come.
@@ -195,27 +198,26 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   return true;
 }
 
-// Zeros between the last row of an expert and the first of the next.
-__device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s, const Share& share) {
+// Zeros for row i of each expert's padding, of expert_alignment that there may be between its last
+// row and the first of the next.
+__device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s, int i) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   char* base = c.peers.base[c.peers.rank];
-  const int32_t* first_row = s.first_row() + c.peers.rank * layout.num_local_experts;
   const int num_local = layout.num_local_experts;
-  for (int i = share.first; i < num_local * layout.expert_alignment; i += share.step) {
-    const int expert = i / layout.expert_alignment;
-    const int row = first_row[expert] + s.counts()[expert] + i - expert * layout.expert_alignment;
-    if (row >= (expert + 1 < num_local ? first_row[expert + 1] : *s.end_row())) continue;
-    if (Lane() == 0 && p.recv_topk_idx == nullptr) p.sources[row] = RowSource{-1, -1, -1, -1};
-    if (Lane() == 0 && p.row_index != nullptr) p.row_index[row] = -1;
-    if (layout.token_major) continue;
-    auto* vecs = reinterpret_cast<Vec16*>(layout.Row(base, row));
-    for (int v = Lane(); v < layout.row_vecs; v += device::kWaveSize) {
-      device::StoreStream(vecs + v, Vec16{});
-    }
-    for (int w = Lane(); w < layout.scale_words; w += device::kWaveSize) {
-      layout.Scales(base, row)[w] = 0;
-    }
+  const int32_t* first_row = s.first_row() + c.peers.rank * num_local;
+  const int expert = i / layout.expert_alignment;
+  const int row = first_row[expert] + s.counts()[expert] + i - expert * layout.expert_alignment;
+  if (row >= (expert + 1 < num_local ? first_row[expert + 1] : *s.end_row())) return;
+  if (Lane() == 0 && p.recv_topk_idx == nullptr) p.sources[row] = RowSource{-1, -1, -1, -1};
+  if (Lane() == 0 && p.row_index != nullptr) p.row_index[row] = -1;
+  if (layout.token_major) return;
+  auto* vecs = reinterpret_cast<Vec16*>(layout.Row(base, row));
+  for (int v = Lane(); v < layout.row_vecs; v += device::kWaveSize) {
+    device::StoreStream(vecs + v, Vec16{});
+  }
+  for (int w = Lane(); w < layout.scale_words; w += device::kWaveSize) {
+    layout.Scales(base, row)[w] = 0;
   }
 }
 
@@ -230,6 +232,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams 
   bool ok = true;
   if (c.send_waves > 0) {
     epoch = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+      RenewWork(&c.state->dispatch_sends, epoch);
+      RenewWork(&c.state->dispatch_receives, epoch);
+    }
     ok = epoch != 0 && MakeLayoutKnown(p, shared, s, epoch, trace);
     if (p.fresh && blockIdx.x == 0) KeepPlaces(c, s, ok);
   } else {
@@ -240,18 +246,23 @@ __global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams 
   if (!ok) return;
   Mover mover({shared + p.shared.mover_offset, static_cast<int>(blockDim.x) / device::kWaveSize,
                p.shared.piece_bytes});
-  const Share send = SendShare(c);
-  if (send.first >= 0) {
-    for (int token = send.first; token < p.num_tokens; token += send.step) {
+  if (device::Wave() < c.send_waves) {
+    for (int token = TakeWork(&c.state->dispatch_sends, epoch); token < p.num_tokens;
+         token = TakeWork(&c.state->dispatch_sends, epoch)) {
       SendToken(p, s, epoch, token, mover, trace);
     }
   }
-  const Share receive = ReceiveShare(c);
-  if (receive.first >= 0) {
-    if (layout.expert_alignment > 1) ZeroPadding(p, s, receive);
-    const int packets = s.walk().Total(layout.num_ranks);
-    for (int i = receive.first; i < packets && ok; i += receive.step) {
-      const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
+  if (c.receives) {
+    const int padding =
+        layout.expert_alignment > 1 ? layout.num_local_experts * layout.expert_alignment : 0;
+    const int items = padding + s.walk().Total(layout.num_ranks);
+    for (int i = TakeWork(&c.state->dispatch_receives, epoch); i < items && ok;
+         i = TakeWork(&c.state->dispatch_receives, epoch)) {
+      if (i < padding) {
+        ZeroPadding(p, s, i);
+        continue;
+      }
+      const auto item = s.walk().At(i - padding, layout.num_ranks, c.peers.rank);
       ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
     }
   }

@@ -218,15 +218,15 @@ CommonParams HighThroughput::Common(Rank& rank, uint64_t layout, Phases phases,
   switch (phases) {
     case Phases::kSend:
       common.send_waves = waves;
-      common.first_receive_wave = waves;
+      common.receives = false;
       break;
     case Phases::kReceive:
       common.send_waves = 0;
-      common.first_receive_wave = 0;
+      common.receives = true;
       break;
     case Phases::kBoth:
       common.send_waves = send_waves;
-      common.first_receive_wave = send_waves < waves ? send_waves : 0;
+      common.receives = true;
       break;
   }
   return common;

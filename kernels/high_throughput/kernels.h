@@ -36,10 +36,10 @@ struct CommonParams : CallParams {
   Layout layout;
   State* state;
   Kept kept;
-  // Waves [0, send_waves) of each block send, waves [first_receive_wave, all) receive; a block of
-  // one wave does one after the other.
+  // Waves [0, send_waves) of each block begin by sending; all waves receive once they have nothing
+  // to send, if this kernel is one that receives.
   int send_waves;
-  int first_receive_wave;
+  bool receives;
 };
 
 // Totals for the host, in pinned memory; expert_counts has L elements.

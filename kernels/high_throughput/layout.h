@@ -32,6 +32,7 @@
 #include "kernels/device/call_layout.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/token_packet.h"
+#include "kernels/device/work_queue.h"
 #include "runtime/device/call_epoch.h"
 #include "runtime/device/grid_barrier.h"
 #include "runtime/device/peers.h"
@@ -73,6 +74,10 @@ struct Kept {
 struct State {
   device::CallEpoch dispatch;
   device::CallEpoch combine;
+  device::WorkQueue dispatch_sends;
+  device::WorkQueue dispatch_receives;
+  device::WorkQueue combine_sends;
+  device::WorkQueue combine_receives;
   device::GridBarrierState barrier;
 };
 
