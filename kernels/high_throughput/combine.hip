@@ -18,7 +18,8 @@
 // the origin loads them from there when their flags have come.
 //
 // Rows are cut into parts, each with a flag and a wave of its own, so that little is left to do
-// when the last part has come.
+// when the last part has come. Waves take the parts from queues, in order: sums of one row and of
+// eight take very different times. Those that find nothing left to send receive.
 //
 // Packets are taken source by source in turn, so that the links to all origins carry the same, and
 // by ascending token, which is the order in which the origins sum.
@@ -50,10 +51,10 @@ using device::TakeWork;
 using device::Vec16;
 
 // What a lane has in flight while it sums: as much as the registers of a thread hold when there are
-// kMaxThreads.
-constexpr int kSendVecs = 2;
-constexpr int kSendRows = 2;
-constexpr int kReceiveVecs = 1;
+// kCombineMaxThreads.
+constexpr int kSendVecs = 7;
+constexpr int kSendRows = 1;
+constexpr int kReceiveVecs = 4;
 constexpr int kReceiveRows = 4;
 
 template <CombineRows kRows>
@@ -202,7 +203,7 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token, 
 }
 
 template <typename Codec, CombineRows kRows, typename Trace>
-__global__ void __launch_bounds__(kMaxThreads, 1) Combine(const CombineParams p) {
+__global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombineParams p) {
   __shared__ device::InterleavedWalk walk;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;

@@ -14,6 +14,7 @@
 // the first flag's way to the peer.
 // Receive. Packets are taken in the order in which the sources send them. The row of a token with
 // several choices here is copied to the other places while it is likely still in the cache.
+// Waves take both from queues, and those that find nothing left to send receive.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -222,7 +223,7 @@ __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s, int i
 }
 
 template <typename Mover, typename Trace>
-__global__ void __launch_bounds__(kMaxThreads, 1) Dispatch(const DispatchParams p) {
+__global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const DispatchParams p) {
   HIP_DYNAMIC_SHARED(int32_t, shared);
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;

@@ -42,29 +42,36 @@ absl::Status HighThroughput::Prepare() {
 absl::Status HighThroughput::ChooseShape() {
   Tuning& tuning = this->tuning();
   if (tuning.row_copies == RowCopies::kAuto) tuning.row_copies = RowCopies::kVectors;
-  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, [this](int waves) {
+  OCTET_RETURN_IF_ERROR(ChooseBlock(kDispatchMaxThreads, [this](int waves) {
     dispatch_shared_ = SharedOfDispatch(layout_, DispatchKernel().bulk, waves);
     return dispatch_shared_.bytes;
   }));
   const int waves = tuning.waves_per_block;
-  // Measured on H200s (bench/PERFORMANCE.md). Where rows are received once, receivers do little.
-  if (tuning.send_waves == 0) {
-    tuning.send_waves = config().rows_once() ? (waves + 1) / 2 : (waves + 3) / 4;
+  const int wave_size = shape().threads / waves;
+  const int combine_waves = std::min(waves, kCombineMaxThreads / wave_size);
+  combine_shape_.threads = combine_waves * wave_size;
+  // Measured on H200s (bench/PERFORMANCE.md). Where rows are received once, receivers of a dispatch
+  // do little, and senders of a combine no more than to copy.
+  const bool once = config().rows_once();
+  if (tuning.send_waves == 0) tuning.send_waves = once ? (waves * 5 + 7) / 8 : (waves + 3) / 4;
+  if (tuning.combine_send_waves == 0) {
+    tuning.combine_send_waves = config().output == Output::kDeduplicated
+                                    ? (combine_waves * 9 + 15) / 16
+                                    : (combine_waves * 13 + 15) / 16;
   }
-  if (tuning.combine_send_waves == 0) tuning.combine_send_waves = (waves * 5 + 7) / 8;
-  for (const int send_waves : {tuning.send_waves, tuning.combine_send_waves}) {
-    if (send_waves > waves) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("send_waves and combine_send_waves are ", tuning.send_waves, " and ",
-                       tuning.combine_send_waves, "; a block has ", waves, " waves"));
-    }
+  if (tuning.send_waves > waves || tuning.combine_send_waves > combine_waves) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "send_waves and combine_send_waves are ", tuning.send_waves, " and ",
+        tuning.combine_send_waves, "; a block has ", waves, " and ", combine_waves, " waves"));
   }
   int dispatch_blocks = 0;
   int combine_blocks = 0;
   OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
   OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(DispatchKernel(), shape(), &dispatch_blocks));
-  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(CombineKernel(), shape(), &combine_blocks));
-  return ChooseBlocks(1, std::min(dispatch_blocks, combine_blocks));
+  OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(CombineKernel(), combine_shape_, &combine_blocks));
+  OCTET_RETURN_IF_ERROR(ChooseBlocks(1, std::min(dispatch_blocks, combine_blocks)));
+  combine_shape_.blocks = shape().blocks;
+  return absl::OkStatus();
 }
 
 DispatchVariant HighThroughput::DispatchKernel() const {
@@ -288,7 +295,7 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
   params.num_tokens = handle.num_tokens;
   params.y = args.y;
   return Launch(rank, phases, [&] {
-    return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));
+    return OCTET_GPU(LaunchCombine(params, CombineKernel(), combine_shape_, rank.stream()));
   });
 }
 

@@ -74,6 +74,7 @@ class HighThroughput final : public StrategyBase {
 
   Layout layout_ = {};
   DispatchShared dispatch_shared_ = {};
+  LaunchShape combine_shape_;  // dispatch has shape()
   std::vector<RankState> ranks_;
 };
 
