@@ -75,8 +75,8 @@ std::string Foot(const TraceResult& result) {
                         MedianUs(result.kernels, &KernelTimes::combine_us));
   absl::StrAppendFormat(
       &foot,
-      "# The first wave of each block records. A wait for several is put down to who was missing "
-      "last.\n"
+      "# One wave of each block records: the first; with high_throughput, in odd blocks, the first\n"
+      "# that only receives. A wait for several is put down to who was missing last.\n"
       "# GPUs have clocks of their own: in %s they are brought to one to within %.2f us.\n",
       result.options.trace, round_trip_ns / 2e3);
   if (result.events_dropped > 0) {

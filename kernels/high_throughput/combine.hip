@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
   __shared__ device::InterleavedWalk walk;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  const Trace trace(c.trace);
+  const Trace trace(c.trace, TracedWave(c));
   uint64_t epoch = 0;
   if (c.send_waves > 0) {
     walk.Init(c.kept.packet_counts, layout.num_ranks);

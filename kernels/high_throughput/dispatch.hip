@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const PlaceShared s(shared, layout);
-  const Trace trace(c.trace);
+  const Trace trace(c.trace, TracedWave(c));
   uint64_t epoch = 0;
   bool ok = true;
   if (c.send_waves > 0) {

@@ -12,6 +12,13 @@ namespace octet::high_throughput {
 
 using device::MakeSite;
 
+// The wave that records a trace of its block: the first, which sends; in every other block the first
+// of those that only receive.
+__device__ __forceinline__ int TracedWave(const CommonParams& c) {
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  return blockIdx.x % 2 == 1 && c.send_waves < waves ? c.send_waves : 0;
+}
+
 // Where a wave's token goes, of the experts that its lanes hold, -1 in lanes that have none.
 __device__ __forceinline__ device::Destinations DestinationsOf(const Layout& layout, int expert) {
   return device::Destinations(expert >= 0 ? expert / layout.num_local_experts : -1,

@@ -1,6 +1,6 @@
 // Recording events inside kernels. A kernel that can be traced is a template on its tracer: Tracer
-// records, NoTracer compiles to nothing. The first wave of each block records, so that the slices
-// of one block nest.
+// records, NoTracer compiles to nothing. One wave of each block records, the first unless the
+// kernel names another, so that the slices of one block nest.
 #ifndef OCTET_RUNTIME_DEVICE_TRACER_H_
 #define OCTET_RUNTIME_DEVICE_TRACER_H_
 
@@ -14,7 +14,7 @@ namespace octet::device {
 class NoTracer {
  public:
   static constexpr bool kRecords = false;
-  __device__ explicit NoTracer(const TraceBuffer&) {}
+  __device__ explicit NoTracer(const TraceBuffer&, int = 0) {}
   __device__ uint64_t Start() const { return 0; }
   __device__ void Stop(uint64_t, uint32_t, uint32_t = 0) const {}
 };
@@ -24,9 +24,9 @@ class NoTracer {
 class Tracer {
  public:
   static constexpr bool kRecords = true;
-  __device__ explicit Tracer(const TraceBuffer& buffer)
+  __device__ explicit Tracer(const TraceBuffer& buffer, int wave = 0)
       : buffer_(buffer),
-        on_(threadIdx.x == 0 && blockIdx.x < buffer.num_blocks),
+        on_(Wave() == wave && Lane() == 0 && blockIdx.x < buffer.num_blocks),
         count_(on_ ? buffer.counts[blockIdx.x] : 0) {}
   __device__ uint64_t Start() const { return on_ ? Clock() : 0; }
   __device__ void Stop(uint64_t start, uint32_t tag, uint32_t detail = 0) const {
