@@ -175,10 +175,15 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token, 
                                : static_cast<uint32_t>(device::Ballot(route.expert >= 0));
   const bool waits = Lane() < 32 && ((present >> Lane()) & 1) != 0;
   const int peer = kPerRank<kRows> && waits ? NthBit(from.ranks, Lane()) : from.rank;
+  int last_lane = -1;
   const bool came = device::WaveWaitEpochs(
       c.failure, waits ? layout.CombineFlag(base, token, Lane(), part) : nullptr, epoch,
-      MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)));
-  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), static_cast<uint32_t>(token));
+      MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)), &last_lane);
+  uint32_t last = device::kNoPeer;
+  if constexpr (Trace::kRecords) {
+    if (last_lane >= 0) last = static_cast<uint32_t>(Shuffle(peer, last_lane));
+  }
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
   if (!came) return false;
   start = trace.Start();
   const float* weights = kPerRank<kRows> ? nullptr : p.topk_weights;

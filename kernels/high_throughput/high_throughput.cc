@@ -403,7 +403,7 @@ absl::Span<const TraceTag> HighThroughput::trace_tags() const {
       {.name = "wait packet", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
       {.name = "fill", .phase = kDispatchReceive, .detail = "choices"},
       {.name = "combine send", .phase = kCombineSend, .detail = kTracePeer},
-      {.name = "wait rows", .phase = kCombineReceive, .detail = "token", .waits = true},
+      {.name = "wait rows", .phase = kCombineReceive, .detail = kTracePeer, .waits = true},
       {.name = "reduce", .phase = kCombineReceive, .detail = "token"},
   }};
   return kTags;

@@ -29,7 +29,7 @@ enum class Tag : uint32_t {
   kWait,         // for a packet; detail: source
   kFill,         // its rows; detail: their number
   kCombineSend,  // a token's rows on their way home; detail: origin
-  kCombineWait,  // for all of a token's rows; detail: token
+  kCombineWait,  // for all of a token's rows; detail: who was missing last
   kReduce,       // their sum; detail: token
 };
 
