@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "gpu_schedule.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
@@ -68,13 +69,19 @@ absl::Status HostBarrier::Arrive(int rank) {
         absl::StrCat("rank ", rank, " comes to a barrier after it has left"));
   }
 
+  const auto has_come = [this, word](int other) {
+    return Passed(slots_[other].word.load(std::memory_order_acquire), word);
+  };
+  const platform::HostWait wait([&] {
+    bool all_here = true;
+    for (int other = 0; other < num_ranks_; ++other) all_here = all_here && has_come(other);
+    return all_here || aborted_.load(std::memory_order_acquire);
+  });
   std::optional<std::chrono::steady_clock::time_point> start;
   Backoff backoff(spin_);
   int next = 0;  // all ranks before this one have come
   while (true) {
-    while (next < num_ranks_ && Passed(slots_[next].word.load(std::memory_order_acquire), word)) {
-      ++next;
-    }
+    while (next < num_ranks_ && has_come(next)) ++next;
     if (next == num_ranks_) return absl::OkStatus();
     if (aborted_.load(std::memory_order_acquire)) return AbortStatus();
     backoff.Wait();

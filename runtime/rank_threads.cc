@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "gpu_schedule.h"
 #include "runtime/mutex.h"
 
 namespace octet {
@@ -49,6 +50,7 @@ void RankThreads::Execute(absl::FunctionRef<void(int)> task) {
   running_ = static_cast<int>(threads_.size());
   ++generation_;
   work_.SignalAll();
+  const platform::HostWait wait([this] { return running_ == 0; });
   while (running_ > 0) done_.Wait(&mutex_);
   task_ = nullptr;
 }
@@ -60,8 +62,10 @@ void RankThreads::Loop(int rank) {
   while (true) {
     const absl::FunctionRef<void(int)>* task;
     {
+      const auto is_next = [this, seen] { return stop_ || generation_ != seen; };
+      const platform::HostWait wait(is_next);
       MutexLock lock(&mutex_);
-      while (!stop_ && generation_ == seen) work_.Wait(&mutex_);
+      while (!is_next()) work_.Wait(&mutex_);
       if (stop_) return;
       seen = generation_;
       task = task_;

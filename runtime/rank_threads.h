@@ -2,6 +2,7 @@
 #ifndef OCTET_RUNTIME_RANK_THREADS_H_
 #define OCTET_RUNTIME_RANK_THREADS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -38,9 +39,10 @@ class RankThreads {
   CondVar work_;
   CondVar done_;
   const absl::FunctionRef<void(int)>* task_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  // Changed with mutex_ held, and looked at by schedules of the GPUs without it.
+  std::atomic<uint64_t> generation_ = 0;
+  std::atomic<int> running_ = 0;
+  std::atomic<bool> stop_ = false;
 };
 
 }  // namespace octet

@@ -1,11 +1,14 @@
 // Seeded schedules of the emulated GPUs.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <tuple>
 
+#include "gpu_schedule.h"
 #include "tests/emulation_fixture.h"
 
 namespace octet {
@@ -215,6 +218,48 @@ TEST_F(EmulationScheduleTest, LappedConsumersAreFound) {
     }
     EXPECT_GE(found, 5);  // the producer is the one that is early in half of them
   }
+}
+
+// What one host enqueues does not start before another one, whom it has released, has had its say.
+TEST_F(EmulationScheduleTest, HostsThatWereReleasedAreWaitedFor) {
+  UseSeed(3);
+  hipEvent_t starts[2];
+  uint32_t* words[2];
+  for (int device = 0; device < 2; ++device) {
+    words[device] = Allocate(1 + 64, device);
+    EXPECT_HIP_OK(hipEventCreate(&starts[device]));
+  }
+  const auto enqueue = [&](int device) {
+    EXPECT_HIP_OK(hipSetDevice(device));
+    EXPECT_HIP_OK(hipEventRecord(starts[device], nullptr));
+    EXPECT_HIP_OK(
+        LaunchTickets(words[device], words[device] + 1, {.blocks = 1, .threads = 64}, nullptr));
+  };
+  std::atomic<bool> waits{false};
+  std::atomic<bool> released{false};
+  std::atomic<bool> has_ended{false};
+  std::thread late([&] {
+    {
+      const platform::HostWait wait([&] { return released.load(); });
+      waits = true;
+      while (!released) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    enqueue(1);
+    EXPECT_HIP_OK(hipDeviceSynchronize());
+    has_ended = true;
+  });
+  while (!waits) std::this_thread::yield();
+  enqueue(0);
+  released = true;
+  EXPECT_HIP_OK(hipDeviceSynchronize());
+  {
+    const platform::HostWait wait([&] { return has_ended.load(); });
+    late.join();
+  }
+  float apart = -1;
+  EXPECT_HIP_OK(hipEventElapsedTime(&apart, starts[0], starts[1]));
+  EXPECT_EQ(apart, 0) << "ms of virtual time";
 }
 
 // Ten seconds of deadline pass in much less, as nobody can do anything but wait.

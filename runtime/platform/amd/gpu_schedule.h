@@ -11,6 +11,12 @@ inline std::string ScheduleKinds() { return {}; }
 inline bool UseSchedule(const std::string& /*text*/) { return false; }
 inline std::string CurrentSchedule() { return {}; }
 
+class HostWait {
+ public:
+  template <typename Over>
+  explicit HostWait(const Over& /*over*/) {}
+};
+
 }  // namespace octet::platform
 
 #endif  // OCTET_RUNTIME_PLATFORM_AMD_GPU_SCHEDULE_H_

@@ -6,6 +6,7 @@
 #include <hip/hip_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "config.h"
@@ -35,6 +36,11 @@ Config CurrentConfig();
 // A new machine instead of the present one: memory, streams and events are gone. Nothing may be
 // running and no other thread may use HIP meanwhile.
 void Reconfigure(const Config& config);
+
+// The calling host thread waits for others, in a way that the machine cannot see: HostWait in
+// gpu_schedule.h.
+void BeginHostWait(std::function<bool()> over);
+void EndHostWait();
 
 // An error that one call of the HIP API returns instead of doing its work.
 struct Injection {

@@ -26,6 +26,19 @@ inline bool UseSchedule(const std::string& text) {
 // What UseSchedule needs to run the same again. Empty: as fast as possible.
 inline std::string CurrentSchedule() { return emulation::ScheduleText(emulation::CurrentConfig()); }
 
+// While it lives, the calling thread waits for other host threads, unless `over`(), which any
+// thread may call and which takes no lock: under a schedule the GPUs go on when all hosts wait.
+class HostWait {
+ public:
+  template <typename Over>
+  explicit HostWait(const Over& over) {
+    emulation::BeginHostWait([&over] { return over(); });
+  }
+  ~HostWait() { emulation::EndHostWait(); }
+  HostWait(const HostWait&) = delete;
+  HostWait& operator=(const HostWait&) = delete;
+};
+
 }  // namespace octet::platform
 
 #endif  // OCTET_RUNTIME_PLATFORM_EMULATION_GPU_SCHEDULE_H_

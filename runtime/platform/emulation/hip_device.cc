@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "emulation.h"
 #include "hip_internal.h"
@@ -88,6 +89,13 @@ std::string LastReport() { return Machine::Get().report(); }
 void ClearErrors() { Machine::Get().ClearErrors(); }
 Config CurrentConfig() { return Machine::Get().config; }
 void Reconfigure(const Config& config) { Machine::Replace(config); }
+
+void BeginHostWait(std::function<bool()> over) {
+  if (const Machine* machine = Machine::IfStarted()) machine->HostWaits(std::move(over));
+}
+void EndHostWait() {
+  if (const Machine* machine = Machine::IfStarted()) machine->HostGoesOn();
+}
 
 }  // namespace octet::emulation
 

@@ -1,5 +1,4 @@
 // HIP: streams and events.
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -7,10 +6,6 @@
 
 namespace octet::emulation {
 namespace {
-
-// How long a query that would answer "not ready" waits first. Host threads that poll would
-// otherwise take the cores away from the workers.
-constexpr std::chrono::microseconds kQueryWait{100};
 
 bool IsEvent(Machine& machine, hipEvent_t event) { return machine.live_events.contains(event); }
 
@@ -44,8 +39,6 @@ Stream* ResolveStream(hipStream_t stream) {
 using octet::emulation::Completion;
 using octet::emulation::CurrentDevice;
 using octet::emulation::Device;
-using octet::emulation::HostWait;
-using octet::emulation::kQueryWait;
 using octet::emulation::LastRecording;
 using octet::emulation::Machine;
 using octet::emulation::Operation;
@@ -73,6 +66,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
 hipError_t hipStreamDestroy(hipStream_t stream) {
   OCTET_API_CALL();
   Machine& machine = Machine::Get();
+  machine.HostGoesOn();  // it may have polled the stream
   {
     std::lock_guard lock(machine.handle_mutex);
     if (machine.live_streams.erase(stream) == 0) return Return(hipErrorInvalidHandle);
@@ -102,10 +96,9 @@ hipError_t hipStreamQuery(hipStream_t stream_handle) {
     return Return(refused);
   }
   Device* device = stream->device;
-  HostWait wait(device->machine);
-  std::unique_lock lock(device->mutex);
-  const auto idle = [&] { return device->IsIdleLocked(stream); };
-  if (!idle() && !device->progressed.wait_for(lock, kQueryWait, idle)) return hipErrorNotReady;
+  if (!device->Poll([device, stream] { return device->IsIdleLocked(stream); })) {
+    return hipErrorNotReady;
+  }
   OCTET_API_CALL();
   octet::emulation::TsanAcquire(&stream->tsan_sync);
   return Return(device->sticky_error());
@@ -196,14 +189,8 @@ hipError_t hipEventQuery(hipEvent_t event) {
   const hipError_t error = LastRecording(event, &last);
   if (error != hipSuccess) return Return(error);
   if (last == nullptr) return hipSuccess;
-  Device* device = last->device;
-  if (!last->done.load(std::memory_order_acquire)) {
-    HostWait wait(device->machine);
-    std::unique_lock lock(device->mutex);
-    if (!device->progressed.wait_for(lock, kQueryWait,
-                                     [&] { return last->done.load(std::memory_order_acquire); })) {
-      return hipErrorNotReady;
-    }
+  if (!last->device->Poll([last] { return last->done.load(std::memory_order_acquire); })) {
+    return hipErrorNotReady;
   }
   OCTET_API_CALL();
   return Return(octet::emulation::Finished(last.get()));
@@ -215,12 +202,7 @@ hipError_t hipEventSynchronize(hipEvent_t event) {
   const hipError_t error = LastRecording(event, &last);
   if (error != hipSuccess) return Return(error);
   if (last == nullptr) return hipSuccess;
-  Device* device = last->device;
-  {
-    HostWait wait(device->machine);
-    std::unique_lock lock(device->mutex);
-    device->progressed.wait(lock, [&] { return last->done.load(std::memory_order_acquire); });
-  }
+  last->device->WaitUntil([&] { return last->done.load(std::memory_order_acquire); });
   return Return(octet::emulation::Finished(last.get()));
 }
 

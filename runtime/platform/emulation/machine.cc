@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -11,6 +12,10 @@
 
 namespace octet::emulation {
 namespace {
+
+// How long a query that would answer "not ready" waits first. Host threads that poll would
+// otherwise take the cores away from the workers.
+constexpr std::chrono::microseconds kQueryWait{100};
 
 std::mutex machine_mutex;
 std::atomic<Machine*> machine_pointer{nullptr};
@@ -46,23 +51,6 @@ uint64_t WallNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-EnqueuingHost& EnqueuingHost::OfThread() {
-  thread_local EnqueuingHost host;
-  return host;
-}
-
-void EnqueuingHost::Start(const Machine& machine) {
-  if (counted_in_ == machine.hosts_enqueuing) return;
-  Stop();
-  counted_in_ = machine.hosts_enqueuing;
-  counted_in_->fetch_add(1, std::memory_order_acq_rel);
-}
-
-void EnqueuingHost::Stop() {
-  if (counted_in_ != nullptr) counted_in_->fetch_sub(1, std::memory_order_acq_rel);
-  counted_in_.reset();
 }
 
 int BlocksPerUnit(const Config& config, int threads, size_t shared_bytes) {
@@ -109,14 +97,13 @@ Stream* Device::NewStream(bool is_null, bool blocking) {
 }
 
 void Device::Enqueue(Stream* stream, Operation operation) {
+  machine->HostGoesOn();
   {
     std::lock_guard lock(mutex);
     if (stream->capture != nullptr) {
       stream->capture->operations.push_back(std::move(operation));
       return;
     }
-    EnqueuingHost::OfThread().Start(*machine);
-    machine->last_enqueue_ns.store(WallNs(), std::memory_order_relaxed);
     operation.sequence = machine->last_sequence.fetch_add(1, std::memory_order_acq_rel) + 1;
     TsanRelease(&stream->tsan_sync);
     stream->queue.push_back(std::move(operation));
@@ -125,24 +112,51 @@ void Device::Enqueue(Stream* stream, Operation operation) {
   machine->Kick();
 }
 
-hipError_t Device::Synchronize(Stream* stream) {
-  HostWait wait(machine);
+void Device::WaitUntil(const std::function<bool()>& done) {
+  const HostWait wait(*machine, [&] {
+    std::lock_guard lock(mutex);
+    return done();
+  });
   std::unique_lock lock(mutex);
-  const uint64_t target = stream->enqueued;
-  progressed.wait(lock, [&] { return stream->finished >= target; });
+  progressed.wait(lock, done);
+}
+
+bool Device::Poll(std::function<bool()> done) {
+  bool is_done = false;
+  {
+    std::unique_lock lock(mutex);
+    is_done = done() || progressed.wait_for(lock, kQueryWait, done);
+  }
+  if (is_done) {
+    machine->HostGoesOn();
+  } else {
+    machine->HostWaits([this, done = std::move(done)] {
+      std::lock_guard lock(mutex);
+      return done();
+    });
+  }
+  return is_done;
+}
+
+hipError_t Device::Synchronize(Stream* stream) {
+  uint64_t target = 0;
+  {
+    std::lock_guard lock(mutex);
+    target = stream->enqueued;
+  }
+  WaitUntil([&] { return stream->finished >= target; });
   TsanAcquire(&stream->tsan_sync);
   return sticky_error();
 }
 
 hipError_t Device::SynchronizeAll() {
-  HostWait wait(machine);
-  std::unique_lock lock(mutex);
   const uint64_t last = machine->last_sequence.load(std::memory_order_acquire);
-  progressed.wait(lock, [&] {
+  WaitUntil([&] {
     return std::ranges::all_of(streams, [&](const auto& stream) {
       return stream->queue.empty() || stream->queue.front().sequence > last;
     });
   });
+  std::lock_guard lock(mutex);
   for (const auto& stream : streams) TsanAcquire(&stream->tsan_sync);
   return sticky_error();
 }
@@ -195,6 +209,8 @@ Machine& Machine::Get() {
   }
   return *machine_pointer.load(std::memory_order_acquire);
 }
+
+Machine* Machine::IfStarted() { return machine_pointer.load(std::memory_order_acquire); }
 
 void Machine::Replace(const Config& config) {
   std::lock_guard lock(machine_mutex);

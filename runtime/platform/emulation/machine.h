@@ -8,15 +8,18 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "config.h"
+#include "hosts.h"
 #include "memory.h"
 #include "stream.h"
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
@@ -42,6 +45,10 @@ class Device {
   // Blocks until all that was enqueued before has finished; the device's error if it has one.
   hipError_t Synchronize(Stream* stream);
   hipError_t SynchronizeAll();
+  // Blocks until `done`, which is called with `mutex` held.
+  void WaitUntil(const std::function<bool()>& done);
+  // Whether it is `done`, after a moment. If not, the calling thread is taken to go on polling.
+  bool Poll(std::function<bool()> done);
   hipError_t sticky_error() const { return error.load(std::memory_order_acquire); }
 
   Machine* const machine;
@@ -91,6 +98,7 @@ class Machine {
  public:
   // Starts it on first use.
   static Machine& Get();
+  static Machine* IfStarted();
   // Stops it, ends what runs and drops all memory, streams and events. No other thread may be using
   // it. The next use starts a machine with that configuration.
   static void Replace(const Config& config);
@@ -101,6 +109,14 @@ class Machine {
   // Nanoseconds since some start: real, or virtual with a seed.
   uint64_t Now() const;
   void AdvanceVirtualTime(uint64_t ns) { virtual_ns_.fetch_add(ns, std::memory_order_relaxed); }
+
+  // What the calling host thread does matters under a schedule only: HostThread.
+  void HostGoesOn() const {
+    if (config.seed != 0) HostThread::OfThread().GoOn(hosts);
+  }
+  void HostWaits(std::function<bool()> over) const {
+    if (config.seed != 0) HostThread::OfThread().Wait(hosts, std::move(over));
+  }
 
   // Tells the workers that there may be something new to start.
   void Kick();
@@ -119,12 +135,7 @@ class Machine {
   std::vector<std::unique_ptr<Worker>> workers;
   HostFunctionThread host_functions;
 
-  // Under a schedule nothing starts before all is enqueued: whether host threads wait for a device,
-  // and how many have enqueued something and not waited since.
-  std::atomic<int> host_waiters{0};
-  const std::shared_ptr<std::atomic<int>> hosts_enqueuing = std::make_shared<std::atomic<int>>(0);
-  std::atomic<uint64_t> last_host_wait_ns{0};
-  std::atomic<uint64_t> last_enqueue_ns{0};
+  const std::shared_ptr<Hosts> hosts = std::make_shared<Hosts>();
   std::atomic<uint64_t> last_sequence{0};  // of all operations
 
   std::atomic<bool> stopping{false};
@@ -153,35 +164,18 @@ class Machine {
 
 uint64_t WallNs();
 
-// Counts the calling host thread in Machine::hosts_enqueuing. It may outlive the machine.
-class EnqueuingHost {
- public:
-  static EnqueuingHost& OfThread();
-  ~EnqueuingHost() { Stop(); }
-  void Start(const Machine& machine);
-  void Stop();
-
- private:
-  std::shared_ptr<std::atomic<int>> counted_in_;
-};
-
-// While it lives, the calling host thread waits for devices.
+// While it lives, the calling host thread waits: Hosts.
 class HostWait {
  public:
-  explicit HostWait(Machine* machine) : machine_(machine) {
-    EnqueuingHost::OfThread().Stop();
-    machine_->last_host_wait_ns.store(WallNs(), std::memory_order_relaxed);
-    machine_->host_waiters.fetch_add(1, std::memory_order_acq_rel);
+  HostWait(const Machine& machine, std::function<bool()> over) : machine_(machine) {
+    machine_.HostWaits(std::move(over));
   }
-  ~HostWait() {
-    machine_->last_host_wait_ns.store(WallNs(), std::memory_order_relaxed);
-    machine_->host_waiters.fetch_sub(1, std::memory_order_acq_rel);
-  }
+  ~HostWait() { machine_.HostGoesOn(); }
   HostWait(const HostWait&) = delete;
   HostWait& operator=(const HostWait&) = delete;
 
  private:
-  Machine* machine_;
+  const Machine& machine_;
 };
 
 inline constexpr int kMaxThreadsPerBlock = 1024;

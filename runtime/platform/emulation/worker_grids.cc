@@ -11,10 +11,6 @@
 namespace octet::emulation {
 namespace {
 
-// With a seed: how long the hosts must have enqueued nothing.
-constexpr uint64_t kQuietNs = 300'000;         // hosts that wait for a device
-constexpr uint64_t kLongQuietNs = 10'000'000;  // hosts that do not
-
 LaneMask FirstLanes(int count) { return count == 64 ? ~LaneMask{0} : LaneBit(count) - 1; }
 
 }  // namespace
@@ -22,18 +18,11 @@ LaneMask FirstLanes(int count) { return count == 64 ? ~LaneMask{0} : LaneBit(cou
 // ---- streams
 
 // With a seed, work starts, and time passes for lanes that wait, only when the hosts have enqueued
-// all they want and wait: what runs beside what then does not depend on their timing. Hosts that
-// have enqueued something and wait in ways of their own are given more time. `last_sequence` is the
-// last operation to start.
+// all they want and wait: what runs beside what then does not depend on their timing.
+// `last_sequence` is the last operation to start.
 bool Worker::HostsAreQuiet(uint64_t* last_sequence) const {
   *last_sequence = machine_->last_sequence.load(std::memory_order_acquire);
-  const uint64_t now = WallNs();
-  const uint64_t enqueued = machine_->last_enqueue_ns.load(std::memory_order_relaxed);
-  const uint64_t waited = machine_->last_host_wait_ns.load(std::memory_order_relaxed);
-  const bool hosts_wait = machine_->host_waiters.load(std::memory_order_acquire) > 0 &&
-                          machine_->hosts_enqueuing->load(std::memory_order_acquire) == 0;
-  const uint64_t quiet = hosts_wait ? kQuietNs : kLongQuietNs;
-  return now > enqueued + quiet && (hosts_wait || now > waited + quiet);
+  return machine_->hosts->AreQuiet();
 }
 
 // The null stream and the blocking streams take turns, in order of enqueuing.
