@@ -199,26 +199,30 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   return true;
 }
 
-// Zeros for row i of each expert's padding, of expert_alignment that there may be between its last
-// row and the first of the next.
-__device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s, int i) {
+// Zeros between the last row of an expert and the first of the next, by all waves of the grid.
+__device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   char* base = c.peers.base[c.peers.rank];
   const int num_local = layout.num_local_experts;
   const int32_t* first_row = s.first_row() + c.peers.rank * num_local;
-  const int expert = i / layout.expert_alignment;
-  const int row = first_row[expert] + s.counts()[expert] + i - expert * layout.expert_alignment;
-  if (row >= (expert + 1 < num_local ? first_row[expert + 1] : *s.end_row())) return;
-  if (Lane() == 0 && p.recv_topk_idx == nullptr) p.sources[row] = RowSource{-1, -1, -1, -1};
-  if (Lane() == 0 && p.row_index != nullptr) p.row_index[row] = -1;
-  if (layout.token_major) return;
-  auto* vecs = reinterpret_cast<Vec16*>(layout.Row(base, row));
-  for (int v = Lane(); v < layout.row_vecs; v += device::kWaveSize) {
-    device::StoreStream(vecs + v, Vec16{});
-  }
-  for (int w = Lane(); w < layout.scale_words; w += device::kWaveSize) {
-    layout.Scales(base, row)[w] = 0;
+  const int blocks = static_cast<int>(gridDim.x);
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  for (int i = device::Wave() * blocks + static_cast<int>(blockIdx.x);
+       i < num_local * layout.expert_alignment; i += waves * blocks) {
+    const int expert = i / layout.expert_alignment;
+    const int row = first_row[expert] + s.counts()[expert] + i - expert * layout.expert_alignment;
+    if (row >= (expert + 1 < num_local ? first_row[expert + 1] : *s.end_row())) continue;
+    if (Lane() == 0 && p.recv_topk_idx == nullptr) p.sources[row] = RowSource{-1, -1, -1, -1};
+    if (Lane() == 0 && p.row_index != nullptr) p.row_index[row] = -1;
+    if (layout.token_major) continue;
+    auto* vecs = reinterpret_cast<Vec16*>(layout.Row(base, row));
+    for (int v = Lane(); v < layout.row_vecs; v += device::kWaveSize) {
+      device::StoreStream(vecs + v, Vec16{});
+    }
+    for (int w = Lane(); w < layout.scale_words; w += device::kWaveSize) {
+      layout.Scales(base, row)[w] = 0;
+    }
   }
 }
 
@@ -247,6 +251,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   if (!ok) return;
   Mover mover({shared + p.shared.mover_offset, static_cast<int>(blockDim.x) / device::kWaveSize,
                p.shared.piece_bytes});
+  if (c.receives && layout.expert_alignment > 1) ZeroPadding(p, s);
   if (device::Wave() < c.send_waves) {
     for (int token = TakeWork(&c.state->dispatch_sends, epoch); token < p.num_tokens;
          token = TakeWork(&c.state->dispatch_sends, epoch)) {
@@ -254,16 +259,10 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
     }
   }
   if (c.receives) {
-    const int padding =
-        layout.expert_alignment > 1 ? layout.num_local_experts * layout.expert_alignment : 0;
-    const int items = padding + s.walk().Total(layout.num_ranks);
-    for (int i = TakeWork(&c.state->dispatch_receives, epoch); i < items && ok;
+    const int packets = s.walk().Total(layout.num_ranks);
+    for (int i = TakeWork(&c.state->dispatch_receives, epoch); i < packets && ok;
          i = TakeWork(&c.state->dispatch_receives, epoch)) {
-      if (i < padding) {
-        ZeroPadding(p, s, i);
-        continue;
-      }
-      const auto item = s.walk().At(i - padding, layout.num_ranks, c.peers.rank);
+      const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
       ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
     }
   }
