@@ -512,6 +512,12 @@ class TraceTest(CliTest):
                     self.assertIn(event["args"].get("peer", 0), range(self.ranks))
 
 
+    def test_layouts_that_are_used_again_are_not_exchanged(self):
+        for args, exchanges in [([], True), (["--cached"], False)]:
+            table = self.trace("--strategy=high_throughput", *args).stdout
+            self.assertEqual("\n  exchange " in table, exchanges)
+
+
 class TuneTest(CliTest):
     SHAPE = ["-g1", "--experts=8", "--topk=2", "--hidden=64", "-b8", "-n2", "-w1", "--budget=1"]
 

@@ -155,7 +155,8 @@ DispatchArgs StepRunner::DispatchArgsOf(const RankState& mine, const RankInput& 
           .topk_weights = mine.topk_weights.as<float>(),
           .num_tokens = input.num_tokens,
           .x_scales =
-              config_.dispatch_format == DispatchFormat::kFp8 ? mine.x_scales.as<void>() : nullptr};
+              config_.dispatch_format == DispatchFormat::kFp8 ? mine.x_scales.as<void>() : nullptr,
+          .cached = mine.cached.layout > 0 ? &mine.cached : nullptr};
 }
 
 absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
