@@ -42,9 +42,7 @@ absl::Status RefuseQuantized(const EpConfig& config) {
 }
 
 absl::Status RefuseRoomForAll(const EpConfig& config) {
-  if (config.output != Output::kExpertMajor && config.output != Output::kRankMajor) {
-    return absl::OkStatus();
-  }
+  if (!config.rows_apart()) return absl::OkStatus();
   return absl::InvalidArgumentError("expert_major and rank_major need the strategy low_latency");
 }
 

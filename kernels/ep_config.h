@@ -176,6 +176,8 @@ struct EpConfig {
   bool rows_once() const {
     return output == Output::kDeduplicated || duplicates == Duplicates::kIndex;
   }
+  // Whether rows lie apart, with room between them for all that could come.
+  bool rows_apart() const { return output == Output::kExpertMajor || output == Output::kRankMajor; }
   size_t dispatch_row_bytes() const;  // of a row of x
   size_t received_row_bytes() const;  // of a row of Received::x
   int scale_words() const;            // 4-byte words of a received row of scales; 0: none

@@ -34,8 +34,13 @@ absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received&
   params.x = received.x;
   params.scales = static_cast<const uint32_t*>(received.scales);
   params.num_local_experts = config.num_local_experts(rank.num_ranks());
-  params.num_rows = tokens ? received.source_offsets + rank.num_ranks()
-                           : received.expert_offsets + params.num_local_experts;
+  if (config.rows_apart()) {
+    params.ranges = received.ranges;
+    params.num_ranges = params.num_local_experts * rank.num_ranks();
+  } else {
+    params.num_rows = tokens ? received.source_offsets + rank.num_ranks()
+                             : received.expert_offsets + params.num_local_experts;
+  }
   params.sources = received.sources;
   params.row_index = received.row_index;
   params.topk_idx = received.recv_topk_idx;

@@ -18,7 +18,8 @@ namespace octet {
 // What Combine is given for `received`, in stream order on rank.stream(). `expert_scale`: [L],
 // `out`: rows of config.dtype, both this GPU's.
 //   kPackedExperts  out[row] = x · expert_scale[its local expert], for rows in expert order; those
-//                   of padding are not written
+//                   of padding are not written. kExpertMajor, kRankMajor: likewise, of those that
+//                   Received::ranges names
 //   kDeduplicated   out[row] = Σ weight · (x · expert_scale[expert]) over the token's experts here,
 //                   in float32 by ascending k
 // with the row of received.x, or of 8-bit floats what Dequantize makes of it. Each product in

@@ -229,6 +229,12 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
     received.expert_offsets.push_back(static_cast<int32_t>(received.sources.size()));
   }
   AddPlaces(config, inputs.size(), received);
+  // Where rows lie apart, experts begin where there is room for all rows of those before.
+  for (size_t i = 0; i < received.expert_offsets.size() && config.rows_apart(); ++i) {
+    received.expert_offsets[i] =
+        static_cast<int32_t>(i * inputs.size()) * config.max_tokens_per_rank;
+  }
+  if (config.output == Output::kRankMajor) received.expert_offsets.clear();
   if (config.output == Output::kDeduplicated) AddChoicesOfTokens(config, inputs, first, received);
   return received;
 }

@@ -29,8 +29,8 @@ struct RankInput {
 // As Received, which says what each of them is.
 struct ReferenceReceived {
   std::vector<int32_t> expert_counts;
-  std::vector<int32_t> expert_offsets;
-  std::vector<RowSource> sources;  // of rows in expert order, padding included
+  std::vector<int32_t> expert_offsets;  // none with kRankMajor
+  std::vector<RowSource> sources;       // of rows in expert order, padding included
   // The rows that are received where tokens come once.
   std::vector<RowSource> tokens;  // by (source rank, token), each with its first choice
   std::vector<int32_t> source_offsets;

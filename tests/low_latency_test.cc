@@ -223,7 +223,7 @@ TEST_F(LowLatencyTest, BiasIsAddedLastAndWeightsMayBeLeftOut) {
 // ---- rows that are quantised on the way
 
 TEST_F(LowLatencyTest, QuantisedRowsAreTheReferencesToTheBit) {
-  for (const Output output : {Output::kPackedExperts, Output::kExpertMajor}) {
+  for (const Output output : {Output::kPackedExperts, Output::kExpertMajor, Output::kRankMajor}) {
     for (const ScaleFormat scales :
          {ScaleFormat::kFloat32, ScaleFormat::kPowerOfTwo, ScaleFormat::kUe8m0}) {
       for (const int group : {64, 128, 256}) {

@@ -280,6 +280,25 @@ class RunTest(CliTest):
             with self.subTest(args=args):
                 lines = self.run_small("--strategy=high_throughput", *args).stdout
                 self.assertIn("# All of 5 steps equal the reference to the bit", lines)
+        for args in [
+            ["--received=expert_major"],
+            ["--received=rank_major", "--drop=0.3"],
+            ["--received=expert_major", "--format=quantized_fp8", "--combine_order=flat"],
+            ["--received=rank_major", "--format=quantized_fp8", "--scales=ue8m0"],
+            ["--received=expert_major", "--nofuse_expert", "--dtype=fp16", "--tokens=0"],
+            ["--received=rank_major", "--nofuse_expert", "--routing=one_expert"],
+        ]:
+            with self.subTest(args=args):
+                lines = self.run_small(*args).stdout
+                self.assertIn(", strategy low_latency (auto), ", lines)
+                self.assertIn("# All of 5 steps equal the reference to the bit", lines)
+        for received in ["expert_major", "rank_major"]:
+            result = octet("perf", f"--ranks={self.ranks}", "--experts=16", "--hidden=64", "-b8",
+                           "-n2", "-w1", "-c2", "--topk=4", f"--received={received}")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("# Wrong rows          : 0 OK, 4 steps verified", result.stdout)
+            self.assert_refused(["run", "--ranks=1", f"--received={received}", "--dump=d"],
+                                "no --received but packed")
         result = octet("perf", f"--ranks={self.ranks}", "--experts=16", "--hidden=64", "-b8", "-n2",
                        "-w1", "-c2", "--topk=4", "--strategy=high_throughput", "--format=fp8",
                        "--duplicates=index")

@@ -108,6 +108,19 @@ TEST_F(ReferenceTest, TokensComeOnceAndExpertsStartAligned) {
   EXPECT_EQ(once.recv_topk_weights, (std::vector<float>{0, 2, 1, 0, 1, 1}));
 }
 
+TEST_F(ReferenceTest, RowsLieApart) {
+  const int most = config_.max_tokens_per_rank;
+  config_.output = Output::kExpertMajor;
+  const ReferenceReceived by_expert = ReferenceDispatch(config_, inputs_, 0);
+  EXPECT_EQ(by_expert.expert_offsets, (std::vector<int32_t>{0, 2 * most, 4 * most}));
+  EXPECT_EQ(by_expert.places, (std::vector<int32_t>{0, 1, 2, 2 * most}));
+  config_.output = Output::kRankMajor;
+  const ReferenceReceived by_rank = ReferenceDispatch(config_, inputs_, 0);
+  EXPECT_TRUE(by_rank.expert_offsets.empty());
+  EXPECT_EQ(by_rank.places, (std::vector<int32_t>{0, 1, 2 * most, 2 * most + 1}));
+  EXPECT_EQ(by_rank.split_counts, (std::vector<int32_t>{2, 0, 1, 1}));
+}
+
 TEST_F(ReferenceTest, CombineWeighsTheExpertsOutputs) {
   const std::vector<float> scale = {1.0F, 1.25F, 1.5F, 2.0F};
   const std::vector<uint16_t> y = ReferenceCombine(config_, 2, inputs_[0], scale);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
 #include "tools/workload.h"
 
@@ -46,44 +47,57 @@ class VerifyTest : public testing::Test {
     workload_ = *Workload::Create(spec);
     workload_->Generate(0);
     reference_ = ReferenceDispatch(config_, workload_->inputs(), 1);
+    const DispatchVerifier verifier(config_, workload_->inputs(), 1);
     const bool deduplicated = config_.output == Output::kDeduplicated;
     received_ = {.expert_counts = reference_.expert_counts,
                  .expert_offsets = reference_.expert_offsets,
                  .sources = deduplicated ? reference_.tokens : reference_.sources,
+                 .ranges = reference_.ranges,
+                 .split_counts = reference_.split_counts,
                  .source_offsets = reference_.source_offsets,
                  .row_index = reference_.row_index,
                  .recv_topk_idx = reference_.recv_topk_idx,
                  .recv_topk_weights = reference_.recv_topk_weights};
-    rows_.clear();
-    scales_.clear();
-    for (const RowSource& source : reference_.rows(config_)) AddRow(source);
+    rows_.assign(verifier.num_rows() * config_.received_row_bytes(), 0);
+    scales_.assign(verifier.num_rows() * static_cast<size_t>(config_.scale_words()), 0);
+    const std::vector<RowSource>& rows = reference_.rows(config_);
+    if (config_.rows_apart()) received_.sources.assign(verifier.num_sources(), {9, 9, 9, 9});
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t place = config_.rows_apart() ? static_cast<size_t>(reference_.places[i]) : i;
+      PutRow(place, rows[i]);
+      if (config_.rows_apart()) received_.sources[place] = rows[i];
+    }
     y_ = ReferenceCombine(config_, 2, workload_->inputs()[0], scale_);
   }
 
-  void AddRow(const RowSource& source) {
-    const size_t begin = rows_.size();
-    const auto words = static_cast<size_t>(config_.scale_words());
-    rows_.resize(begin + config_.received_row_bytes());
-    scales_.resize(scales_.size() + words);
+  void PutRow(size_t row, const RowSource& source) {
     if (source.rank < 0) return;
     const RankInput token = workload_->inputs()[static_cast<size_t>(source.rank)].Tokens(
         config_, static_cast<size_t>(source.token), 1);
     const void* from = token.x.data();
-    if (words > 0) from = token.fp8.data();
-    std::memcpy(&rows_[begin], from, config_.received_row_bytes());
+    if (!token.scales.empty()) from = token.fp8.data();
+    std::memcpy(&rows_[row * config_.received_row_bytes()], from, config_.received_row_bytes());
     std::copy(token.scales.begin(), token.scales.end(),
-              scales_.end() - static_cast<ptrdiff_t>(words));
+              scales_.begin() + static_cast<ptrdiff_t>(row * token.scales.size()));
   }
 
   Verification Dispatch() {
     DispatchVerifier verifier(config_, workload_->inputs(), 1);
     EXPECT_EQ(verifier.num_sources(), received_.sources.size());
     verifier.CheckLayout(received_);
-    const size_t half = verifier.num_rows() / 2;
     const size_t row_bytes = config_.received_row_bytes();
-    verifier.CheckRows(0, absl::MakeConstSpan(rows_).subspan(0, half * row_bytes));
-    verifier.CheckRows(half, absl::MakeConstSpan(rows_).subspan(half * row_bytes));
-    if (config_.scale_words() > 0) verifier.CheckScales(0, scales_);
+    const auto words = static_cast<size_t>(config_.scale_words());
+    for (const RowRange& range : verifier.RowsOf(verifier.num_rows())) {
+      const auto first = static_cast<size_t>(range.first);
+      const auto count = static_cast<size_t>(range.count);
+      const auto rows = absl::MakeConstSpan(rows_).subspan(first * row_bytes, count * row_bytes);
+      verifier.CheckRows(first, rows.subspan(0, count / 2 * row_bytes));
+      verifier.CheckRows(first + count / 2, rows.subspan(count / 2 * row_bytes));
+      if (words > 0) {
+        verifier.CheckScales(first,
+                             absl::MakeConstSpan(scales_).subspan(first * words, count * words));
+      }
+    }
     return verifier.result();
   }
   Verification Combine() {
@@ -206,6 +220,43 @@ TEST_F(VerifyTest, SeesWrongChoicesOfTokens) {
   received_.recv_topk_idx = reference_.recv_topk_idx;
   received_.recv_topk_weights[4] = 2;
   EXPECT_THAT(Dispatch().first, HasSubstr("recv_topk_weights[4] is 2, not"));
+}
+
+TEST_F(VerifyTest, SeesRowsThatAreNotWhereTheyShouldBe) {
+  for (const Output output : {Output::kExpertMajor, Output::kRankMajor}) {
+    config_.output = output;
+    Make();
+    EXPECT_EQ(Dispatch().first, "");
+    const auto last = static_cast<size_t>(reference_.places.back());
+    // What lies between the rows has no meaning.
+    size_t gap = 0;
+    while (received_.sources[gap].rank != 9) ++gap;
+    rows_[gap * kRowBytes] = 0xff;
+    EXPECT_TRUE(Dispatch().bitwise);
+    rows_[last * kRowBytes + 2 * 5] ^= 1;
+    EXPECT_THAT(Dispatch().first, HasSubstr("differs from x at element 5"));
+    rows_[last * kRowBytes + 2 * 5] ^= 1;
+    std::swap(received_.sources[last], received_.sources[gap]);
+    EXPECT_THAT(Dispatch().first, HasSubstr(absl::StrCat("row ", last, " says that it is from")));
+    std::swap(received_.sources[last], received_.sources[gap]);
+    ++received_.ranges[3].first;
+    EXPECT_THAT(Dispatch().first, HasSubstr("ranges[3] is"));
+    --received_.ranges[3].first;
+    ++received_.ranges[2].count;
+    EXPECT_THAT(Dispatch().first, HasSubstr("ranges[2] is"));
+    received_.ranges.clear();
+    EXPECT_THAT(Dispatch().first, HasSubstr("ranges are missing"));
+    received_.ranges = reference_.ranges;
+    ++received_.split_counts[1];
+    EXPECT_THAT(Dispatch().first, HasSubstr("split_counts[1] is"));
+    received_.split_counts.clear();
+    EXPECT_EQ(Dispatch().bitwise, output == Output::kExpertMajor);
+  }
+  config_.output = Output::kExpertMajor;
+  Make();
+  EXPECT_EQ(received_.expert_offsets, (std::vector<int32_t>{0, 40, 80, 120, 160}));
+  ++received_.expert_offsets[4];
+  EXPECT_THAT(Dispatch().first, HasSubstr("expert_offsets[4] is 161, not 160"));
 }
 
 TEST_F(VerifyTest, SeesWrongFp8AndScales) {

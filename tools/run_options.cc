@@ -71,7 +71,10 @@ ABSL_FLAG(
     "what travels in dispatch: same (rows of the dtype), fp8 (with scales of 128 columns), or\n"
     "quantized_fp8 (rows of the dtype that dispatch makes fp8 of)");
 ABSL_FLAG(std::string, scales, "float32", "of fp8: float32, power_of_two (in float32) or ue8m0");
-ABSL_FLAG(std::string, received, "packed", "rows by expert (packed) or by token (deduplicated)");
+ABSL_FLAG(
+    std::string, received, "packed",
+    "rows by expert (packed), by token (deduplicated), or with room for all that could come, by\n"
+    "expert (expert_major) or by source rank (rank_major)");
 ABSL_FLAG(std::string, duplicates, "fill",
           "of a token's several experts on a rank: rows are copied (fill) or indexed (index)");
 ABSL_FLAG(int32_t, expert_alignment, 1, "rows that each expert's first row is a multiple of");
@@ -171,8 +174,10 @@ constexpr std::array<Choice<DispatchFormat>, 3> kFormats = {
 constexpr std::array<Choice<ScaleFormat>, 3> kScales = {{{"float32", ScaleFormat::kFloat32},
                                                          {"power_of_two", ScaleFormat::kPowerOfTwo},
                                                          {"ue8m0", ScaleFormat::kUe8m0}}};
-constexpr std::array<Choice<Output>, 2> kOutputs = {
-    {{"packed", Output::kPackedExperts}, {"deduplicated", Output::kDeduplicated}}};
+constexpr std::array<Choice<Output>, 4> kOutputs = {{{"packed", Output::kPackedExperts},
+                                                     {"deduplicated", Output::kDeduplicated},
+                                                     {"expert_major", Output::kExpertMajor},
+                                                     {"rank_major", Output::kRankMajor}}};
 constexpr std::array<Choice<Duplicates>, 2> kDuplicates = {
     {{"fill", Duplicates::kFill}, {"index", Duplicates::kIndex}}};
 constexpr std::array<Choice<Flags>, 2> kFlags = {
@@ -406,10 +411,11 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
   }
   for (RunOptions& options : shapes) {
     OCTET_RETURN_IF_ERROR(CompleteOptions(options));
-    if (!options.dump.empty() && !CanFuseExpert(options.config)) {
+    if (!options.dump.empty() && (!CanFuseExpert(options.config) || options.config.rows_apart())) {
       return absl::InvalidArgumentError(
-          "--dump is of rows of the dtype, one for each choice: it goes with neither fp8 nor "
-          "--duplicates=index nor --received=deduplicated");
+          "--dump is of packed rows of the dtype, one for each choice: it goes with neither fp8 "
+          "nor "
+          "--duplicates=index, and with no --received but packed");
     }
   }
   for (const std::string& file : {common.json, common.trace}) {
@@ -438,8 +444,7 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
 }
 
 bool CanFuseExpert(const EpConfig& config) {
-  return config.dispatch_format == DispatchFormat::kSame &&
-         config.output == Output::kPackedExperts && config.duplicates == Duplicates::kFill;
+  return config.dispatch_format == DispatchFormat::kSame && !config.rows_once();
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {

@@ -19,6 +19,25 @@ constexpr size_t kStagingBytes = size_t{8} << 20;
 
 constexpr double kMicrosPerMilli = 1e3;
 
+// Rows of the experts' output that a rank has room for.
+size_t MostRows(const EpConfig& config, int num_ranks) {
+  const int num_local = config.num_local_experts(num_ranks);
+  const size_t tokens =
+      static_cast<size_t>(num_ranks) * static_cast<size_t>(config.max_tokens_per_rank);
+  switch (config.output) {
+    case Output::kDeduplicated:
+      return tokens;
+    case Output::kExpertMajor:
+      return tokens * static_cast<size_t>(num_local);
+    case Output::kRankMajor:
+    case Output::kPackedExperts:
+      break;
+  }
+  // Padding too, where there is any.
+  return tokens * static_cast<size_t>(std::min(config.topk, num_local)) +
+         static_cast<size_t>(num_local) * static_cast<size_t>(config.expert_alignment - 1);
+}
+
 }  // namespace
 
 struct StepRunner::RankState {
@@ -39,7 +58,7 @@ struct StepRunner::RankState {
   std::array<hipEvent_t, kNumPhases + 1> events = {};  // the start, and the end of each phase
   Received received;                                   // of the last step
   DispatchHandle cached;                               // with RunOptions::cached, once there is one
-  int64_t rows = 0;  // of the step, in expert order, padding included
+  int64_t rows = 0;  // of the step, in expert order, padding or the room between them included
   std::chrono::steady_clock::time_point start;
   std::chrono::steady_clock::time_point stop;
 };
@@ -85,12 +104,7 @@ absl::Status StepRunner::InitRank(Rank& rank) {
     OCTET_ASSIGN_OR_RETURN(mine.x_scales, DeviceMemory::Allocate(words * sizeof(uint32_t)));
   }
   if (!fuse_expert_) {
-    const auto ranks = static_cast<size_t>(rank.num_ranks());
-    const size_t most_rows =
-        config_.output == Output::kDeduplicated
-            ? ranks * tokens
-            : ranks * tokens * static_cast<size_t>(std::min(config_.topk, num_local)) +
-                  static_cast<size_t>(num_local) * static_cast<size_t>(config_.expert_alignment);
+    const size_t most_rows = MostRows(config_, rank.num_ranks());
     OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(most_rows * row_bytes_));
   }
   OCTET_ASSIGN_OR_RETURN(mine.staging, PinnedMemory::Allocate(std::max(kStagingBytes, row_bytes_)));
@@ -260,6 +274,11 @@ void StepRunner::CountRows(absl::Span<const RankInput> inputs) {
     }
   }
   for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = 0;
+  if (config_.rows_apart()) {
+    const size_t room = MostRows(config_, static_cast<int>(ranks_.size()));
+    for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = static_cast<int64_t>(room);
+    return;
+  }
   for (size_t e = 0; e < rows.size(); ++e) {
     const int64_t padded = rows[e] + config_.expert_alignment - 1;
     ranks_[e * ranks_.size() / rows.size()]->rows += padded - padded % config_.expert_alignment;

@@ -84,8 +84,25 @@ void DispatchVerifier::Wrong(absl::string_view what) {
 }
 
 size_t DispatchVerifier::num_sources() const {
+  if (config_.rows_apart()) return num_rows();
   return config_.output == Output::kDeduplicated ? reference_.tokens.size()
                                                  : reference_.sources.size();
+}
+
+size_t DispatchVerifier::num_rows() const {
+  if (!config_.rows_apart()) return reference_.rows(config_).size();
+  int32_t end = 0;
+  for (const int32_t place : reference_.places) end = std::max(end, place + 1);
+  return static_cast<size_t>(end);
+}
+
+std::vector<RowRange> DispatchVerifier::RowsOf(size_t all) const {
+  if (config_.rows_apart()) return reference_.ranges;
+  return {{0, static_cast<int32_t>(all)}};
+}
+
+size_t DispatchVerifier::PlaceOf(size_t i) const {
+  return config_.rows_apart() ? static_cast<size_t>(reference_.places[i]) : i;
 }
 
 template <typename T>
@@ -97,6 +114,21 @@ void DispatchVerifier::CheckArray(absl::string_view name, const std::vector<T>& 
   }
 }
 
+void DispatchVerifier::CheckRanges(const ReceivedLayout& layout) {
+  if (config_.rows_apart() && layout.ranges.empty()) Wrong("ranges are missing");
+  for (size_t i = 0; i < layout.ranges.size(); ++i) {
+    const RowRange& got = layout.ranges[i];
+    const RowRange& want = reference_.ranges[i];
+    if (got.first == want.first && got.count == want.count) continue;
+    Wrong(absl::StrCat("ranges[", i, "] is ", got.count, " rows from row ", got.first, ", not ",
+                       want.count, " from ", want.first));
+  }
+  if (config_.output == Output::kRankMajor && layout.split_counts.empty()) {
+    Wrong("split_counts are missing");
+  }
+  CheckArray("split_counts", layout.split_counts, reference_.split_counts);
+}
+
 void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
   CheckArray("expert_counts", layout.expert_counts, reference_.expert_counts);
   CheckArray("expert_offsets", layout.expert_offsets, reference_.expert_offsets);
@@ -104,14 +136,16 @@ void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
   CheckArray("row_index", layout.row_index, reference_.row_index);
   CheckArray("recv_topk_idx", layout.recv_topk_idx, reference_.recv_topk_idx);
   CheckArray("recv_topk_weights", layout.recv_topk_weights, reference_.recv_topk_weights);
+  CheckRanges(layout);
   const std::vector<RowSource>& want =
       config_.output == Output::kDeduplicated ? reference_.tokens : reference_.sources;
   std::vector<RowSource> sorted = layout.sources;
   if (config_.slots == Slots::kAtomic) SortWithinSources(want, sorted);
-  for (size_t i = 0; i < sorted.size(); ++i) {
-    if (AsTuple(sorted[i]) != AsTuple(want[i])) {
-      Wrong(absl::StrCat("row ", i, " says that it is from ", Text(sorted[i]), "; it should be ",
-                         Text(want[i])));
+  for (size_t i = 0; i < want.size() && !sorted.empty(); ++i) {
+    const RowSource& source = sorted[PlaceOf(i)];
+    if (AsTuple(source) != AsTuple(want[i])) {
+      Wrong(absl::StrCat("row ", PlaceOf(i), " says that it is from ", Text(source),
+                         "; it should be ", Text(want[i])));
     }
   }
   row_sources_ = config_.rows_once() ? reference_.tokens : layout.sources;
@@ -120,7 +154,8 @@ void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
     RowSource& source = row_sources_[i];
     const bool known = source.rank >= 0 && source.rank < num_ranks && source.token >= 0 &&
                        source.token < inputs_[static_cast<size_t>(source.rank)].num_tokens;
-    const bool padding = source.rank == kPadding && reference_.rows(config_)[i].rank == kPadding;
+    const bool padding = source.rank == kPadding && !config_.rows_apart() &&
+                         reference_.rows(config_)[i].rank == kPadding;
     if (!known && !padding) source.rank = kUnknown;
   }
 }

@@ -31,7 +31,9 @@ struct Verification {
 struct ReceivedLayout {
   std::vector<int32_t> expert_counts;
   std::vector<int32_t> expert_offsets;
-  std::vector<RowSource> sources;
+  std::vector<RowSource> sources;  // as many as DispatchVerifier::num_sources(); see RowsOf
+  std::vector<RowRange> ranges;
+  std::vector<int32_t> split_counts;
   std::vector<int32_t> source_offsets;
   std::vector<int32_t> row_index;
   std::vector<int32_t> recv_topk_idx;
@@ -43,15 +45,19 @@ class DispatchVerifier {
  public:
   DispatchVerifier(const EpConfig& config, absl::Span<const RankInput> inputs, int rank);
 
-  // Elements of Received::sources, and rows of Received::x.
+  // Elements of Received::sources, and rows of Received::x: from the first to the last that means
+  // something.
   size_t num_sources() const;
-  size_t num_rows() const { return reference_.rows(config_).size(); }
+  size_t num_rows() const;
+  // Those of the first `all` that mean something: all, unless rows lie apart.
+  std::vector<RowRange> RowsOf(size_t all) const;
   const ReferenceReceived& reference() const { return reference_; }
 
   // With Slots::kAtomic the rows of one (expert, source) may come in any order.
   void CheckLayout(const ReceivedLayout& layout);
 
-  // Rows first_row .. of the received x, whole rows, and their scales; after CheckLayout.
+  // Rows first_row .. of the received x, whole rows that mean something, and their scales; after
+  // CheckLayout.
   void CheckRows(size_t first_row, absl::Span<const uint8_t> rows);
   void CheckScales(size_t first_row, absl::Span<const uint32_t> scales);
 
@@ -59,6 +65,7 @@ class DispatchVerifier {
 
  private:
   void Wrong(absl::string_view what);
+  void CheckRanges(const ReceivedLayout& layout);
   template <typename T>
   void CheckArray(absl::string_view name, const std::vector<T>& got, const std::vector<T>& want);
   // Row `row`, which came from `source`, has come as `got`; it should be `want`.
@@ -70,6 +77,9 @@ class DispatchVerifier {
   const absl::Span<const RankInput> inputs_;
   const int rank_;
   const ReferenceReceived reference_;
+  // The row of x, and element of Received::sources, that the i-th row in expert order is.
+  size_t PlaceOf(size_t i) const;
+
   // Of rows of x, as delivered where rows have no place of their own; rank is kPadding for zeros,
   // kUnknown where it makes no sense.
   std::vector<RowSource> row_sources_;

@@ -21,7 +21,15 @@ absl::Status ReadLayout(HostReader& reader, const EpConfig& config,
       read(received.expert_counts, want.expert_counts.size(), layout.expert_counts));
   OCTET_RETURN_IF_ERROR(
       read(received.expert_offsets, want.expert_offsets.size(), layout.expert_offsets));
-  OCTET_RETURN_IF_ERROR(read(received.sources, verifier.num_sources(), layout.sources));
+  layout.sources.resize(received.sources != nullptr ? verifier.num_sources() : 0);
+  for (const RowRange& range : verifier.RowsOf(layout.sources.size())) {
+    const auto first = static_cast<size_t>(range.first);
+    const size_t bytes = static_cast<size_t>(range.count) * sizeof(RowSource);
+    if (bytes == 0 || layout.sources.empty()) continue;
+    OCTET_RETURN_IF_ERROR(reader.Read(received.sources + first, bytes, &layout.sources[first]));
+  }
+  OCTET_RETURN_IF_ERROR(read(received.ranges, want.ranges.size(), layout.ranges));
+  OCTET_RETURN_IF_ERROR(read(received.split_counts, want.split_counts.size(), layout.split_counts));
   OCTET_RETURN_IF_ERROR(
       read(received.source_offsets, want.source_offsets.size(), layout.source_offsets));
   if (config.duplicates == Duplicates::kIndex) {
@@ -41,14 +49,23 @@ absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
   ReceivedLayout layout;
   OCTET_RETURN_IF_ERROR(ReadLayout(reader, config, verifier, received, layout));
   verifier.CheckLayout(layout);
-  OCTET_RETURN_IF_ERROR(reader.ForRows(
-      received.x, verifier.num_rows(), received.row_bytes,
+  const auto for_rows = [&](const void* from, size_t row_bytes, auto check) -> absl::Status {
+    for (const RowRange& range : verifier.RowsOf(verifier.num_rows())) {
+      const auto first = static_cast<size_t>(range.first);
+      OCTET_RETURN_IF_ERROR(reader.ForRows(
+          static_cast<const char*>(from) + first * row_bytes, static_cast<size_t>(range.count),
+          row_bytes,
+          [&](size_t row, absl::Span<const uint8_t> rows) { check(first + row, rows); }));
+    }
+    return absl::OkStatus();
+  };
+  OCTET_RETURN_IF_ERROR(for_rows(
+      received.x, received.row_bytes,
       [&](size_t first, absl::Span<const uint8_t> rows) { verifier.CheckRows(first, rows); }));
   if (config.scale_words() > 0) {
     const size_t bytes = static_cast<size_t>(config.scale_words()) * sizeof(uint32_t);
-    OCTET_RETURN_IF_ERROR(reader.ForRows(
-        received.scales, verifier.num_rows(), bytes,
-        [&](size_t first, absl::Span<const uint8_t> rows) {
+    OCTET_RETURN_IF_ERROR(
+        for_rows(received.scales, bytes, [&](size_t first, absl::Span<const uint8_t> rows) {
           verifier.CheckScales(first,
                                absl::MakeConstSpan(reinterpret_cast<const uint32_t*>(rows.data()),
                                                    rows.size() / sizeof(uint32_t)));

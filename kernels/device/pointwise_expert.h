@@ -13,9 +13,11 @@
 namespace octet {
 
 struct PointwiseExpertParams {
-  const void* x;             // rows as they were received
-  const uint32_t* scales;    // [scale_words] of each, where they are 8-bit floats
-  const int32_t* num_rows;   // of out; one word on this GPU
+  const void* x;            // rows as they were received
+  const uint32_t* scales;   // [scale_words] of each, where they are 8-bit floats
+  const int32_t* num_rows;  // of out; one word on this GPU. Not looked at where there are ranges
+  const RowRange* ranges;   // [num_ranges] the rows of out, where they lie apart; else nullptr
+  int num_ranges;
   const RowSource* sources;  // of each row of out, but not with topk_idx
   const int32_t* row_index;  // the row of x for each of out; nullptr: the same
   // Where each row of out is a sum over its token's local experts, [rows][topk]; else nullptr.

@@ -110,31 +110,46 @@ __device__ __forceinline__ Vec16 Expert(const float (&x)[kElementsPerVec], float
   return device::Round<Codec>(y);
 }
 
+// out[row], by the calling wave.
+template <typename Codec, typename Row>
+__device__ void ApplyToRow(const PointwiseExpertParams& p, int row) {
+  Vec16* out = static_cast<Vec16*>(p.out) + static_cast<size_t>(row) * p.row_vecs;
+  if (p.topk_idx != nullptr) {
+    const int32_t* experts = p.topk_idx + static_cast<size_t>(row) * p.topk;
+    const float* weights = p.topk_weights + static_cast<size_t>(row) * p.topk;
+    TransformRow(Row(p, row), out, p.row_vecs, [&](const float (&x)[kElementsPerVec]) {
+      float sum[kElementsPerVec] = {};
+      for (int k = 0; k < p.topk; ++k) {
+        if (experts[k] < 0 || experts[k] >= p.num_local_experts) continue;
+        device::Accumulate<Codec>(sum, Expert<Codec>(x, p.expert_scale[experts[k]]), weights[k]);
+      }
+      return device::Round<Codec>(sum);
+    });
+    return;
+  }
+  const int local_expert = p.sources[row].local_expert;
+  // Padding; and after a dispatch that failed, rows that never came have no origin.
+  if (local_expert < 0 || local_expert >= p.num_local_experts) return;
+  const float scale = p.expert_scale[local_expert];
+  TransformRow(Row(p, p.row_index != nullptr ? p.row_index[row] : row), out, p.row_vecs,
+               [scale](const float (&x)[kElementsPerVec]) { return Expert<Codec>(x, scale); });
+}
+
 template <typename Codec, typename Row>
 __global__ void __launch_bounds__(kMaxThreads) ApplyExperts(const PointwiseExpertParams p) {
-  const int waves = blockDim.x / device::kWaveSize;
-  const int rows = *p.num_rows;
-  for (int row = blockIdx.x * waves + device::Wave(); row < rows; row += gridDim.x * waves) {
-    Vec16* out = static_cast<Vec16*>(p.out) + static_cast<size_t>(row) * p.row_vecs;
-    if (p.topk_idx != nullptr) {
-      const int32_t* experts = p.topk_idx + static_cast<size_t>(row) * p.topk;
-      const float* weights = p.topk_weights + static_cast<size_t>(row) * p.topk;
-      TransformRow(Row(p, row), out, p.row_vecs, [&](const float (&x)[kElementsPerVec]) {
-        float sum[kElementsPerVec] = {};
-        for (int k = 0; k < p.topk; ++k) {
-          if (experts[k] < 0 || experts[k] >= p.num_local_experts) continue;
-          device::Accumulate<Codec>(sum, Expert<Codec>(x, p.expert_scale[experts[k]]), weights[k]);
-        }
-        return device::Round<Codec>(sum);
-      });
-      continue;
-    }
-    const int local_expert = p.sources[row].local_expert;
-    // Padding; and after a dispatch that failed, rows that never came have no origin.
-    if (local_expert < 0 || local_expert >= p.num_local_experts) continue;
-    const float scale = p.expert_scale[local_expert];
-    TransformRow(Row(p, p.row_index != nullptr ? p.row_index[row] : row), out, p.row_vecs,
-                 [scale](const float (&x)[kElementsPerVec]) { return Expert<Codec>(x, scale); });
+  const int step = static_cast<int>(gridDim.x * (blockDim.x / device::kWaveSize));
+  const int wave = static_cast<int>(blockIdx.x * (blockDim.x / device::kWaveSize)) + device::Wave();
+  if (p.ranges == nullptr) {
+    const int rows = *p.num_rows;
+    for (int row = wave; row < rows; row += step) ApplyToRow<Codec, Row>(p, row);
+    return;
+  }
+  // Of all rows, one range after the other, each wave takes every step-th, as above.
+  int next = wave;
+  for (int i = 0; i < p.num_ranges; ++i) {
+    const RowRange range = p.ranges[i];
+    for (; next < range.count; next += step) ApplyToRow<Codec, Row>(p, range.first + next);
+    next -= range.count;
   }
 }
 
