@@ -7,6 +7,11 @@
 #include "runtime/status_macros.h"
 
 namespace octet {
+namespace {
+
+constexpr double kHeatUs = 200e3;
+
+}  // namespace
 
 absl::StatusOr<std::vector<StepResult>> StepSeries::Run(StepRunner& runner, absl::string_view what,
                                                         int steps, StepForm form) {
@@ -21,9 +26,9 @@ absl::StatusOr<std::vector<StepResult>> StepSeries::Run(StepRunner& runner, absl
 }
 
 absl::Status Heat(StepRunner& runner, const Workload& workload,
-                  const std::vector<StepResult>& warmup, double heat_us) {
+                  const std::vector<StepResult>& warmup) {
   if (warmup.empty() || !CurrentSchedule().empty()) return absl::OkStatus();
-  return runner.Heat(workload, static_cast<int>(heat_us / std::max(warmup.back().wall_us, 1.0)));
+  return runner.Heat(workload, static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0)));
 }
 
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options) {

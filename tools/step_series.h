@@ -37,9 +37,8 @@ class StepSeries {
 // Keeps the GPUs under load for a while before a series is timed; how many steps that takes is
 // known from the last of `warmup`. Nothing where that is longer, where there is none, or under
 // a schedule, where each run has to be the same.
-inline constexpr double kHeatUs = 200e3;
 absl::Status Heat(StepRunner& runner, const Workload& workload,
-                  const std::vector<StepResult>& warmup, double heat_us = kHeatUs);
+                  const std::vector<StepResult>& warmup);
 
 // The heap that options.heap_bytes asks for; nullptr if it does not.
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options);

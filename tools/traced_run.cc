@@ -64,16 +64,11 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
     OCTET_RETURN_IF_ERROR(step(*plain, warmup));
   }
   OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup));
-  // The GPUs are idle while a step is verified and its trace fetched: each begins after as much
-  // load as the others, and with the same clocks.
-  constexpr double kLoadUs = 5e3;
   std::vector<TraceSlice> all;
   std::vector<TraceSlice> last;
   for (int i = 0; i < options.iters; ++i) {
     progress.Show("step with and without a trace", i + 1, options.iters);
-    OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup, kLoadUs));
     OCTET_RETURN_IF_ERROR(step(*plain, result.plain));
-    OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup, kLoadUs));
     OCTET_RETURN_IF_ERROR(step(*traced.runner, result.traced));
     OCTET_ASSIGN_OR_RETURN(last, traced.collector->Collect());
     result.kernels.push_back(TimeKernels(last, traced.ep->trace_tags(), node.num_ranks()));
