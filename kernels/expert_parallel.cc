@@ -20,17 +20,25 @@
 namespace octet {
 namespace {
 
+template <typename Strategy>
+absl::StatusOr<std::unique_ptr<ExpertParallel>> Make(Node& node, const EpConfig& config,
+                                                     const ExpertParallelOptions& options) {
+  auto strategy = std::make_unique<Strategy>(node, config, options);
+  OCTET_RETURN_IF_ERROR(strategy->Init());
+  return strategy;
+}
+
 absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
   switch (config.strategy) {
     case Strategy::kAuto:
       break;
     case Strategy::kDirect:
-      return direct::Direct::Create(node, config, options);
+      return Make<direct::Direct>(node, config, options);
     case Strategy::kHighThroughput:
-      return high_throughput::HighThroughput::Create(node, config, options);
+      return Make<high_throughput::HighThroughput>(node, config, options);
     case Strategy::kLowLatency:
-      return low_latency::LowLatency::Create(node, config, options);
+      return Make<low_latency::LowLatency>(node, config, options);
   }
   return absl::InvalidArgumentError("unknown strategy");
 }
@@ -75,6 +83,17 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
   absl::StatusOr<std::unique_ptr<ExpertParallel>> ep = CreateStrategy(node, chosen, options);
   if (!absl::IsInvalidArgument(ep.status())) return ep;
   return absl::InvalidArgumentError(absl::StrCat(table.origin(), ": ", ep.status().message()));
+}
+
+absl::StatusOr<Received> ExpertParallel::Dispatch(Rank& rank, const DispatchArgs& args) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, DispatchSend(rank, args));
+  return DispatchReceive(rank, handle);
+}
+
+absl::Status ExpertParallel::Combine(Rank& rank, const DispatchHandle& handle,
+                                     const CombineArgs& args) {
+  OCTET_RETURN_IF_ERROR(CombineSend(rank, handle, args));
+  return CombineReceive(rank, handle, args);
 }
 
 absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {

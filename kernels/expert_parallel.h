@@ -194,13 +194,12 @@ class ExpertParallel {
   //   - After a failure of the node, graphs can be launched again.
 
   // Sends this rank's rows and receives its experts' rows, in one kernel.
-  virtual absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) = 0;
+  virtual absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args);
   // Sends expert outputs back and sums them: y[t] = Σ_k topk_weights[t][k] · out(t, k), in float32,
   // each product and each sum rounded, then once to the dtype; in the order that
   // config().combine_order says (kernels/reference.h). In one kernel. CombineOrder::kPerRank takes
   // the weights that came with the last dispatch of the handle's layout.
-  virtual absl::Status Combine(Rank& rank, const DispatchHandle& handle,
-                               const CombineArgs& args) = 0;
+  virtual absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args);
 
   // The same in two launches, between which the caller may enqueue work of its own. Any rank may
   // choose either form; results are the same to the bit. kFailedPrecondition for steps in an order

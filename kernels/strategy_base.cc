@@ -128,15 +128,16 @@ StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParal
 
 StrategyBase::~StrategyBase() { node_.RemoveClient(client_); }
 
-absl::Status StrategyBase::Init(const CallLayout& layout) {
-  layout_ = layout;
+absl::Status StrategyBase::Init() {
+  OCTET_ASSIGN_OR_RETURN(needs_, Prepare());
+  const size_t bytes = needs_.layout.bytes;
   SymmetricHeap* whole = options_.heap;
   if (whole == nullptr) {
-    OCTET_ASSIGN_OR_RETURN(own_heap_, SymmetricHeap::Create(node_, layout_.bytes));
+    OCTET_ASSIGN_OR_RETURN(own_heap_, SymmetricHeap::Create(node_, bytes));
     whole = own_heap_.get();
   }
   OCTET_ASSIGN_OR_RETURN(const size_t offset,
-                         whole->AllocateBytes(layout_.bytes, SymmetricHeap::kAlignment));
+                         whole->AllocateBytes(bytes, SymmetricHeap::kAlignment));
   for (int r = 0; r < node_.num_ranks(); ++r) {
     device::PeerBases peers = whole->peers(r);
     for (int peer = 0; peer < peers.num_ranks; ++peer) peers.base[peer] += offset;
@@ -144,7 +145,7 @@ absl::Status StrategyBase::Init(const CallLayout& layout) {
   }
   return node_.Run([this](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(ranks_[Index(rank.rank())].state,
-                           memory_.Device<char>(StateAt(1).size()));
+                           memory_.Device<char>(needs_.state_bytes));
     OCTET_RETURN_IF_ERROR(InitRank(rank));
     return ResetControl(rank, 1);
   });
@@ -204,6 +205,24 @@ CallParams StrategyBase::ParamsOf(Rank& rank) const {
   params.failure = rank.failure_port(client_);
   if (traced()) params.trace = options_.trace->buffer(rank.rank());
   return params;
+}
+
+void StrategyBase::SetTensors(const DispatchArgs& args, DispatchTensors& tensors) {
+  tensors = {.x = args.x,
+             .topk_idx = args.topk_idx,
+             .topk_weights = args.topk_weights,
+             .num_tokens = args.num_tokens};
+}
+
+void StrategyBase::SetTensors(const DispatchHandle& handle, const CombineArgs& args,
+                              CombineTensors& tensors) {
+  tensors = {.expert_out = args.expert_out,
+             .expert_scale = args.expert_scale,
+             .topk_idx = handle.topk_idx,
+             .topk_weights = handle.topk_weights,
+             .bias = args.bias,
+             .num_tokens = handle.num_tokens,
+             .y = args.y};
 }
 
 absl::Status StrategyBase::Launch(Rank& rank, Phases phases,
@@ -339,9 +358,9 @@ absl::Status StrategyBase::Combine(Rank& rank, const DispatchHandle& handle,
 }
 
 absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
-  if (num_rows < 0 || num_rows > layout_.max_rows) {
+  if (num_rows < 0 || num_rows > needs_.layout.max_rows) {
     return absl::InvalidArgumentError(
-        absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", layout_.max_rows));
+        absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", needs_.layout.max_rows));
   }
   for (const auto& [memory, bytes] : Delivered(rank, static_cast<size_t>(num_rows))) {
     if (bytes == 0) continue;
@@ -350,21 +369,32 @@ absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
   return absl::OkStatus();
 }
 
+Traffic StrategyBase::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  return TrafficOf(DispatchWire(), config_, node_.num_ranks(), rank, topk_idx);
+}
+
+Traffic StrategyBase::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  return TrafficOf(CombineWire(), config_, node_.num_ranks(), rank, topk_idx);
+}
+
 // ---- Failures.
 
 absl::Status StrategyBase::ResetControl(Rank& rank, uint64_t epoch) {
   RankState& mine = ranks_[Index(rank.rank())];
   char* base = HeapOn(rank.rank());
-  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, layout_.control_bytes, rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, needs_.layout.control_bytes, rank.stream()));
   mine.reset_credits.assign(Index(node_.num_ranks()), Flag{epoch - 1});
-  for (const size_t credits : {layout_.dispatch_credits, layout_.combine_credits}) {
+  for (const size_t credits : {needs_.layout.dispatch_credits, needs_.layout.combine_credits}) {
     OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, mine.reset_credits.data(),
                                              sizeof(Flag) * mine.reset_credits.size(),
                                              hipMemcpyHostToDevice, rank.stream()));
   }
-  mine.reset_state = StateAt(epoch);
-  return OCTET_GPU(hipMemcpyAsync(mine.state.data(), mine.reset_state.data(),
-                                  mine.reset_state.size(), hipMemcpyHostToDevice, rank.stream()));
+  mine.reset_epochs.assign(static_cast<size_t>(needs_.call_epochs),
+                           device::CallEpoch{.epoch = epoch, .blocks_started = 0});
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(mine.state.data(), 0, mine.state.size(), rank.stream()));
+  return OCTET_GPU(hipMemcpyAsync(mine.state.data(), mine.reset_epochs.data(),
+                                  mine.reset_epochs.size() * sizeof(device::CallEpoch),
+                                  hipMemcpyHostToDevice, rank.stream()));
 }
 
 void StrategyBase::VoidCalls(int /*rank*/) {}
@@ -391,9 +421,10 @@ absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& recor
 
 absl::Status StrategyBase::CopyFlags(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
-  mine.copied_control.resize(layout_.control_bytes / sizeof(Flag));
+  mine.copied_control.resize(needs_.layout.control_bytes / sizeof(Flag));
   return OCTET_GPU(hipMemcpyAsync(mine.copied_control.data(), HeapOn(rank.rank()),
-                                  layout_.control_bytes, hipMemcpyDeviceToHost, rank.stream()));
+                                  needs_.layout.control_bytes, hipMemcpyDeviceToHost,
+                                  rank.stream()));
 }
 
 std::vector<FlagTable> StrategyBase::FlagTables(absl::Span<const device::FailureRecord> waits) {
@@ -425,14 +456,14 @@ FlagTable::Cell StrategyBase::FlagCell(int rank, int peer, Site site, uint64_t e
   std::vector<uint64_t> epochs;
   switch (site) {
     case Site::kDispatchCredit:
-      epochs = {*FlagOf(mine, layout_.dispatch_credits, peer)};
+      epochs = {*FlagOf(mine, needs_.layout.dispatch_credits, peer)};
       break;
     case Site::kCombineCredit:
-      epochs = {*FlagOf(mine, layout_.combine_credits, peer)};
+      epochs = {*FlagOf(mine, needs_.layout.combine_credits, peer)};
       break;
     case Site::kDispatchCount:
-      for (int column = 0; column < layout_.num_counts; ++column) {
-        epochs.push_back(device::EpochOf(*layout_.Count(mine, epoch, peer, column)));
+      for (int column = 0; column < needs_.layout.num_counts; ++column) {
+        epochs.push_back(device::EpochOf(*needs_.layout.Count(mine, epoch, peer, column)));
       }
       break;
     default:

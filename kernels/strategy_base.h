@@ -23,6 +23,8 @@
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/site.h"
 #include "kernels/expert_parallel.h"
+#include "kernels/traffic.h"
+#include "runtime/device/call_epoch.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
 #include "runtime/device/peers.h"
@@ -47,6 +49,11 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
                               const CombineArgs& args) override;
   absl::Status Poison(Rank& rank, int num_rows) override;
+  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+
+  // Takes the heap and the memory of each rank. Once, before all else, not during Run.
+  absl::Status Init();
 
  protected:
   enum class Phases { kSend, kReceive, kBoth };
@@ -57,16 +64,19 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
                int batches = 1);
 
-  // Takes the heap and the state of each rank, and calls InitRank. Once, at the end of creation.
-  absl::Status Init(const CallLayout& layout);
+  // What a strategy has on each rank.
+  struct Needs {
+    CallLayout layout;   // of its part of the symmetric heap
+    size_t state_bytes;  // of its own control memory, StateOn, which is zero before the first call
+    int call_epochs;     // but for as many CallEpochs, which come first
+  };
 
   // ---- What makes a strategy.
 
+  // Makes all choices that the caller has left open.
+  virtual absl::StatusOr<Needs> Prepare() = 0;
   // Allocates what it has on the rank beside its heap and state.
   virtual absl::Status InitRank(Rank& rank) = 0;
-  // The rank's own control memory (StateOn) as if call `epoch` - 1 had just been completed by
-  // everybody and call `epoch` came next.
-  virtual std::vector<char> StateAt(uint64_t epoch) const = 0;
   // After a failure: nothing that was dispatched on the rank before is valid any more.
   virtual void VoidCalls(int rank);
 
@@ -85,6 +95,9 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
 
   // Where `rows` received rows come to, for Poison.
   virtual std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const = 0;
+
+  virtual WireFormat DispatchWire() const = 0;
+  virtual WireFormat CombineWire() const = 0;
 
   // The flags at `site`, neither counts nor credits, that `rank` waits for of `peer` in call
   // `epoch`, as CopyFlags found them (CopiedControl): the epochs that they have come to, of rows
@@ -124,6 +137,9 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   }
 
   CallParams ParamsOf(Rank& rank) const;
+  static void SetTensors(const DispatchArgs& args, DispatchTensors& tensors);
+  static void SetTensors(const DispatchHandle& handle, const CombineArgs& args,
+                         CombineTensors& tensors);
   // Calls `launch`, together with all ranks unless it only receives: then it waits for nobody who
   // is yet to come.
   static absl::Status Launch(Rank& rank, Phases phases, absl::FunctionRef<absl::Status()> launch);
@@ -135,7 +151,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
     absl::Span<char> state;
     // What ResetControl copies to the GPU, until the stream is drained.
     std::vector<Flag> reset_credits;
-    std::vector<char> reset_state;
+    std::vector<device::CallEpoch> reset_epochs;
     std::vector<Flag> copied_control;  // from CopyFlags to FlagTables
     uint64_t calls = 0;                // dispatches begun
     uint64_t void_calls = 0;           // the last that a failure has made void
@@ -157,6 +173,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
                             absl::Span<const uint64_t> sent) const;
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);
+  // All control memory as if call `epoch` - 1 had just been completed by everybody and call `epoch`
+  // came next.
   absl::Status ResetControl(Rank& rank, uint64_t epoch);
   FlagTable::Cell FlagCell(int rank, int peer, Site site, uint64_t epoch);
 
@@ -170,7 +188,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   EpConfig config_;
   const ExpertParallelOptions options_;
   const uint64_t batches_;
-  CallLayout layout_ = {};
+  Needs needs_ = {};
   LaunchShape shape_;
   uint32_t client_ = 0;
   std::unique_ptr<SymmetricHeap> own_heap_;

@@ -1,6 +1,8 @@
-// What every kernel of every strategy gets. Shared by host and device.
+// What the kernels of every strategy get. Shared by host and device.
 #ifndef OCTET_KERNELS_DEVICE_CALL_PARAMS_H_
 #define OCTET_KERNELS_DEVICE_CALL_PARAMS_H_
+
+#include <cstdint>
 
 #include "runtime/device/failure_record.h"
 #include "runtime/device/peers.h"
@@ -12,6 +14,26 @@ struct CallParams {
   device::PeerBases peers;  // moved to the strategy's part of the heap
   device::FailurePort failure;
   device::TraceBuffer trace;
+};
+
+// What the senders of a dispatch read.
+struct DispatchTensors {
+  const void* x;              // [T] rows
+  const int32_t* topk_idx;    // [T][K]
+  const float* topk_weights;  // [T][K] or nullptr: all 1
+  int num_tokens;
+};
+
+struct CombineTensors {
+  // Read by the senders.
+  const void* expert_out;     // [rows][H]
+  const float* expert_scale;  // [L] or nullptr
+  // Read and written by the receivers.
+  const int32_t* topk_idx;    // [T][K]
+  const float* topk_weights;  // [T][K] or nullptr: all 1
+  const void* bias;           // [H] or nullptr
+  int num_tokens;
+  void* y;  // [T][H]
 };
 
 }  // namespace octet

@@ -4,32 +4,25 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "kernels/routed_rows.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
 
 namespace octet::direct {
 
-absl::StatusOr<std::unique_ptr<ExpertParallel>> Direct::Create(
-    Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
-  auto direct = absl::WrapUnique(new Direct(node, config, options));
-  OCTET_RETURN_IF_ERROR(direct->Prepare());
-  return direct;
-}
-
 Direct::Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
     : StrategyBase(node, config, options), ranks_(Index(node.num_ranks())) {}
 
-absl::Status Direct::Prepare() {
+absl::StatusOr<StrategyBase::Needs> Direct::Prepare() {
   if (tuning().row_parts == 0) tuning().row_parts = ChooseRowParts(config());
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Init(layout_);
+  return Needs{
+      .layout = layout_,
+      .state_bytes = sizeof(State) + static_cast<size_t>(layout_.num_experts) * sizeof(int32_t),
+      .call_epochs = kCallEpochs};
 }
 
 // As many blocks as fit, half of them for sending, unless the caller has said otherwise.
@@ -57,18 +50,6 @@ absl::Status Direct::InitRank(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(mine.expert_counts, memory().Device<int32_t>(num_local));
   OCTET_ASSIGN_OR_RETURN(mine.expert_offsets, memory().Device<int32_t>(num_local + 1));
   return absl::OkStatus();
-}
-
-std::vector<char> Direct::StateAt(uint64_t epoch) const {
-  State state = {};
-  for (device::CallEpoch* phase : {&state.dispatch_send, &state.dispatch_receive,
-                                   &state.combine_send, &state.combine_receive}) {
-    phase->epoch = epoch;
-  }
-  std::vector<char> bytes(sizeof(State) +
-                          static_cast<size_t>(layout_.num_experts) * sizeof(int32_t));
-  std::memcpy(bytes.data(), &state, sizeof(state));
-  return bytes;
 }
 
 std::vector<uint64_t> Direct::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
@@ -145,11 +126,9 @@ absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phase
   }
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
+  SetTensors(args, params);
   params.common = Common(rank, phases);
   params.atomic_slots = config().slots == Slots::kAtomic;
-  params.x = args.x;
-  params.topk_idx = args.topk_idx;
-  params.num_tokens = args.num_tokens;
   params.recv_x = mine.recv_x.data();
   params.sources = mine.sources.data();
   params.expert_counts = mine.expert_counts.data();
@@ -166,15 +145,10 @@ absl::Status Direct::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
   }
   const RankState& mine = ranks_[Index(rank.rank())];
   CombineParams params = {};
+  SetTensors(handle, args, params);
   params.common = Common(rank, phases);
-  params.expert_out = args.expert_out;
-  params.expert_scale = args.expert_scale;
   params.sources = mine.sources.data();
   params.expert_offsets = mine.expert_offsets.data();
-  params.topk_idx = handle.topk_idx;
-  params.topk_weights = handle.topk_weights;
-  params.num_tokens = handle.num_tokens;
-  params.y = args.y;
   return Launch(rank, phases, [&] {
     return OCTET_GPU(
         LaunchCombine(params, config().dtype == DType::kFloat16, traced(), shape(), rank.stream()));
@@ -204,30 +178,21 @@ std::vector<std::pair<void*, size_t>> Direct::Delivered(const Rank& rank, size_t
   };
 }
 
-Traffic Direct::CountTraffic(int rank, absl::Span<const int32_t> topk_idx, int64_t part_bytes,
-                             int64_t peer_bytes) const {
-  const auto row = static_cast<int64_t>(row_bytes());
-  const RoutedRows rows = CountChoices(topk_idx, layout_.num_local_experts, rank);
-  return {.rows = rows.all,
-          .logical_bytes = rows.all * row,
-          .wire_bytes = rows.remote * (row + layout_.row_parts * part_bytes) +
-                        (layout_.num_ranks - 1) * peer_bytes};
-}
-
-Traffic Direct::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+WireFormat Direct::DispatchWire() const {
   // Of a packet the index, the origin and, unless sources have one for all, the flag are stored;
   // to each peer go its counts, two credits and perhaps the source's flag.
   const bool token_flags = config().flags == Flags::kToken;
   constexpr auto kOriginBytes = static_cast<int64_t>(sizeof(uint32_t) + sizeof(RowSource));
-  const int64_t peer_words = layout_.num_local_experts + 2 + (token_flags ? 0 : 1);
-  return CountTraffic(rank, topk_idx, kOriginBytes + (token_flags ? kWordBytes : 0),
-                      peer_words * kWordBytes);
+  return {.row = static_cast<int64_t>(row_bytes()),
+          .beside_row = layout_.row_parts * (kOriginBytes + (token_flags ? kWordBytes : 0)),
+          .to_peer = (layout_.num_counts + (token_flags ? 2 : 3)) * kWordBytes};
 }
 
-Traffic Direct::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+WireFormat Direct::CombineWire() const {
   const bool token_flags = config().flags == Flags::kToken;
-  return CountTraffic(rank, topk_idx, token_flags ? kWordBytes : 0,
-                      (token_flags ? 2 : 3) * kWordBytes);
+  return {.row = static_cast<int64_t>(row_bytes()),
+          .beside_row = token_flags ? layout_.row_parts * kWordBytes : 0,
+          .to_peer = (token_flags ? 2 : 3) * kWordBytes};
 }
 
 absl::Span<const TraceTag> Direct::trace_tags() const {

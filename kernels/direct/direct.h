@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -28,11 +27,8 @@ namespace octet::direct {
 
 class Direct final : public StrategyBase {
  public:
-  static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
-      Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+  Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
 
-  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::Span<const TraceTag> trace_tags() const override;
 
  private:
@@ -44,18 +40,18 @@ class Direct final : public StrategyBase {
     absl::Span<int32_t> expert_offsets;
   };
 
-  Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
-  absl::Status Prepare();
   absl::Status ChooseShape();
 
+  absl::StatusOr<Needs> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
-  std::vector<char> StateAt(uint64_t epoch) const override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                DispatchHandle& handle) override;
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                               Phases phases) override;
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
+  WireFormat DispatchWire() const override;
+  WireFormat CombineWire() const override;
   std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
   // `mine` and `theirs`: copies of control memory, `theirs` the peer's.
   std::vector<uint64_t> DispatchedRows(char* mine, int peer, uint64_t epoch) const;
@@ -63,9 +59,6 @@ class Direct final : public StrategyBase {
 
   CommonParams Common(Rank& rank, Phases phases) const;
   size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }
-  // Rows of this routing, `part_bytes` beside each part and `peer_bytes` to each peer.
-  Traffic CountTraffic(int rank, absl::Span<const int32_t> topk_idx, int64_t part_bytes,
-                       int64_t peer_bytes) const;
 
   Layout layout_ = {};
   std::vector<RankState> ranks_;

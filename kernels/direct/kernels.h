@@ -40,13 +40,9 @@ struct CommonParams : CallParams {
   bool source_flags;  // Flags::kSource
 };
 
-struct DispatchParams {
+struct DispatchParams : DispatchTensors {
   CommonParams common;
   bool atomic_slots;  // Slots::kAtomic
-  // Read by the senders.
-  const void* x;            // [T][H]
-  const int32_t* topk_idx;  // [T][K]
-  int num_tokens;
   // Written by the receivers.
   void* recv_x;             // [max_rows][H]
   RowSource* sources;       // [max_rows]
@@ -54,18 +50,11 @@ struct DispatchParams {
   int32_t* expert_offsets;  // [L + 1]
 };
 
-struct CombineParams {
+struct CombineParams : CombineTensors {
   CommonParams common;
   // Read by the senders.
-  const void* expert_out;         // [rows][H]
-  const float* expert_scale;      // [L] or nullptr
   const RowSource* sources;       // [rows]
   const int32_t* expert_offsets;  // [L + 1]
-  // Read and written by the receivers.
-  const int32_t* topk_idx;    // [T][K]
-  const float* topk_weights;  // [T][K]
-  int num_tokens;
-  void* y;  // [T][H]
 };
 
 // Dynamic shared memory of a block of either kernel.

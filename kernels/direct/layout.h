@@ -44,7 +44,7 @@ struct alignas(kLineBytes) Packet {
   RowSource source;
 };
 
-// The rank's own memory, not seen by peers.
+// The rank's own memory, not seen by peers. First the epochs.
 struct State {
   device::CallEpoch dispatch_send;
   device::CallEpoch dispatch_receive;
@@ -57,6 +57,7 @@ struct State {
   int32_t rank_slots[kMaxRanks];
   int32_t expert_slots[1];  // [E]: the allocation is longer
 };
+inline constexpr int kCallEpochs = 4;
 
 struct Layout : CallLayout {
   int slots_per_source;  // S

@@ -5,14 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 
-#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/heap_pieces.h"
 #include "kernels/packet_flags.h"
-#include "kernels/routed_rows.h"
 #include "runtime/backoff.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
@@ -20,22 +17,15 @@
 
 namespace octet::high_throughput {
 
-absl::StatusOr<std::unique_ptr<ExpertParallel>> HighThroughput::Create(
-    Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
-  auto created = absl::WrapUnique(new HighThroughput(node, config, options));
-  OCTET_RETURN_IF_ERROR(created->Prepare());
-  return created;
-}
-
 HighThroughput::HighThroughput(Node& node, const EpConfig& config,
                                const ExpertParallelOptions& options)
     : StrategyBase(node, config, options), ranks_(Index(node.num_ranks())) {}
 
-absl::Status HighThroughput::Prepare() {
+absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
   if (tuning().row_parts == 0) tuning().row_parts = ChooseRowParts(config());
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Init(layout_);
+  return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
 }
 
 // A block on each compute unit, as large as can be, unless the caller has said otherwise.
@@ -146,15 +136,6 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
   return absl::OkStatus();
 }
 
-std::vector<char> HighThroughput::StateAt(uint64_t epoch) const {
-  State state = {};
-  state.dispatch.epoch = epoch;
-  state.combine.epoch = epoch;
-  std::vector<char> bytes(sizeof(state));
-  std::memcpy(bytes.data(), &state, sizeof(state));
-  return bytes;
-}
-
 void HighThroughput::VoidCalls(int rank) {
   ranks_[Index(rank)].void_layouts = ranks_[Index(rank)].layouts;
 }
@@ -255,14 +236,11 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
     handle.layout = fresh ? mine.layouts + 1 : args.cached->layout;
   }
   DispatchParams params = {};
+  SetTensors(args, params);
   params.common = Common(rank, handle.layout, phases, tuning().send_waves);
   params.fresh = fresh;
-  params.x = args.x;
   params.x_scales = static_cast<const uint32_t*>(args.x_scales);
-  params.topk_idx = args.topk_idx;
-  params.topk_weights = args.topk_weights;
   params.scatter_idx = args.scatter_idx;
-  params.num_tokens = args.num_tokens;
   params.shared = dispatch_shared_;
   params.before = mine.before.data();
   params.totals = mine.totals;
@@ -287,13 +265,8 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
         "expert_scale must be null: deduplicated rows are sums over experts");
   }
   CombineParams params = {};
+  SetTensors(handle, args, params);
   params.common = Common(rank, handle.layout, phases, config().tuning.combine_send_waves);
-  params.expert_out = args.expert_out;
-  params.expert_scale = args.expert_scale;
-  params.topk_weights = handle.topk_weights;
-  params.bias = args.bias;
-  params.num_tokens = handle.num_tokens;
-  params.y = args.y;
   return Launch(rank, phases, [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), combine_shape_, rank.stream()));
   });
@@ -361,32 +334,22 @@ std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank
   };
 }
 
-Traffic HighThroughput::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  const int64_t row_bytes = int64_t{layout_.row_vecs} * static_cast<int64_t>(kVecBytes) +
-                            int64_t{layout_.scale_words} * static_cast<int64_t>(sizeof(uint32_t));
-  const RoutedRows tokens =
-      CountOncePerRank(topk_idx, layout_.topk, layout_.num_local_experts, rank);
-  const RoutedRows choices = CountChoices(topk_idx, layout_.num_local_experts, rank);
+WireFormat HighThroughput::DispatchWire() const {
   // Of a packet the flag, the combine's slot and the choices are stored; to each peer go all counts
   // and two credits.
-  constexpr auto kSlotBytes = static_cast<int64_t>(sizeof(Packet::combine_slot));
-  return {.rows = tokens.all,
-          .logical_bytes = tokens.all * row_bytes,
-          .wire_bytes = tokens.remote * (row_bytes + kWordBytes + kSlotBytes) +
-                        choices.remote * static_cast<int64_t>(sizeof(Choice)) +
-                        (layout_.num_ranks - 1) * (layout_.num_counts + 2) * kWordBytes};
+  return {.once_per_rank = true,
+          .row = int64_t{layout_.row_vecs} * static_cast<int64_t>(kVecBytes) +
+                 int64_t{layout_.scale_words} * static_cast<int64_t>(sizeof(uint32_t)),
+          .beside_row = sizeof(Packet::flag) + sizeof(Packet::combine_slot),
+          .beside_choice = sizeof(Choice),
+          .to_peer = (layout_.num_counts + 2) * kWordBytes};
 }
 
-Traffic HighThroughput::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  const int64_t row_bytes = int64_t{layout_.combine_vecs} * static_cast<int64_t>(kVecBytes);
-  const RoutedRows rows =
-      config().combine_order == CombineOrder::kPerRank
-          ? CountOncePerRank(topk_idx, layout_.topk, layout_.num_local_experts, rank)
-          : CountChoices(topk_idx, layout_.num_local_experts, rank);
-  return {.rows = rows.all,
-          .logical_bytes = rows.all * row_bytes,
-          .wire_bytes = rows.remote * (row_bytes + layout_.combine_parts * kWordBytes) +
-                        (layout_.num_ranks - 1) * 2 * kWordBytes};
+WireFormat HighThroughput::CombineWire() const {
+  return {.once_per_rank = layout_.per_rank,
+          .row = int64_t{layout_.combine_vecs} * static_cast<int64_t>(kVecBytes),
+          .beside_row = layout_.combine_parts * kWordBytes,
+          .to_peer = 2 * kWordBytes};
 }
 
 absl::Span<const TraceTag> HighThroughput::trace_tags() const {

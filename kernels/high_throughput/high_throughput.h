@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -26,11 +25,8 @@ namespace octet::high_throughput {
 
 class HighThroughput final : public StrategyBase {
  public:
-  static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
-      Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+  HighThroughput(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
 
-  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::Span<const TraceTag> trace_tags() const override;
 
  private:
@@ -47,15 +43,13 @@ class HighThroughput final : public StrategyBase {
     uint64_t void_layouts = 0;     // the last that a failure has made void
   };
 
-  HighThroughput(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
-  absl::Status Prepare();
   absl::Status ChooseShape();
   DispatchVariant DispatchKernel() const;
   CombineVariant CombineKernel() const;
   absl::Status AllocateKept(Rank& rank, RankState& mine);
 
+  absl::StatusOr<Needs> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
-  std::vector<char> StateAt(uint64_t epoch) const override;
   void VoidCalls(int rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                DispatchHandle& handle) override;
@@ -65,6 +59,8 @@ class HighThroughput final : public StrategyBase {
   // That the handle's layout is kept.
   absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const override;
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
+  WireFormat DispatchWire() const override;
+  WireFormat CombineWire() const override;
   std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
 
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;

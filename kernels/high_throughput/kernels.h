@@ -59,16 +59,12 @@ struct DispatchShared {
   uint32_t piece_bytes;
 };
 
-struct DispatchParams {
+struct DispatchParams : DispatchTensors {
   CommonParams common;
   bool fresh;  // no layout is kept: count and exchange first
   // Read by the senders.
-  const void* x;               // [T] rows
   const uint32_t* x_scales;    // [T][scale_words]
-  const int32_t* topk_idx;     // [T][K]
-  const float* topk_weights;   // [T][K] or nullptr: all 1
   const int32_t* scatter_idx;  // [T][K] or nullptr
-  int num_tokens;
   int32_t* before;     // [C][blocks] counts of each block, then their sums over the blocks before
   HostTotals* totals;  // or nullptr
   // Written by the receivers; some may be null.
@@ -86,16 +82,8 @@ enum class CombineRows {
   kReduced,  // the same, where expert_out has those sums already
 };
 
-struct CombineParams {
+struct CombineParams : CombineTensors {
   CommonParams common;
-  // Read by the senders.
-  const void* expert_out;     // [rows][H]
-  const float* expert_scale;  // [L] or nullptr
-  // Read and written by the receivers.
-  const float* topk_weights;  // [T][K] or nullptr: all 1
-  const void* bias;           // [H] or nullptr
-  int num_tokens;
-  void* y;  // [T][H]
 };
 
 // One kernel for each.

@@ -70,7 +70,7 @@ struct Kept {
   int32_t* expert_offsets;  // [L + 1]
 };
 
-// The rank's own memory, not seen by peers.
+// The rank's own memory, not seen by peers. First the epochs.
 struct State {
   device::CallEpoch dispatch;
   device::CallEpoch combine;
@@ -80,6 +80,7 @@ struct State {
   device::WorkQueue combine_receives;
   device::GridBarrierState barrier;
 };
+inline constexpr int kCallEpochs = 2;
 
 struct Layout : PacketLayout {
   int row_vecs;          // 16-byte vectors of a row in dispatch

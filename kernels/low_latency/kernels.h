@@ -38,13 +38,8 @@ struct CommonParams : CallParams {
   int send_blocks;  // of the grid's: phase.h says which
 };
 
-struct DispatchParams {
+struct DispatchParams : DispatchTensors {
   CommonParams common;
-  // Read by the senders.
-  const void* x;              // [T] rows
-  const int32_t* topk_idx;    // [T][K]
-  const float* topk_weights;  // [T][K] or nullptr: all 1
-  int num_tokens;
   // Written by the receivers; what may be null is not asked for.
   int row_waves;            // that take a row together
   void* recv_x;             // [max_rows]
@@ -56,17 +51,8 @@ struct DispatchParams {
   int32_t* split_counts;    // [R][L] or nullptr
 };
 
-struct CombineParams {
+struct CombineParams : CombineTensors {
   CommonParams common;
-  // Read by the senders.
-  const void* expert_out;     // [max_rows][H]
-  const float* expert_scale;  // [L] or nullptr
-  // Read and written by the receivers.
-  const int32_t* topk_idx;    // [T][K]
-  const float* topk_weights;  // [T][K] or nullptr: all 1
-  const void* bias;           // [H] or nullptr
-  int num_tokens;
-  void* y;  // [T][H]
 };
 
 // Dynamic shared memory of a block of the dispatch kernel.

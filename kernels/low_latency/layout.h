@@ -61,13 +61,14 @@ struct Kept {
   int32_t* received;  // [R source] tokens
 };
 
-// The rank's own memory, not seen by peers.
+// The rank's own memory, not seen by peers. First the epochs.
 struct State {
   device::CallEpoch dispatch_send;
   device::CallEpoch dispatch_receive;
   device::CallEpoch combine_send;
   device::CallEpoch combine_receive;
 };
+inline constexpr int kCallEpochs = 4;
 
 // Where the rows of each (expert, source) begin. Packed: rows of all experts lie side by side.
 // Otherwise each expert, or each source, has room for all that it can get.

@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/packet_flags.h"
-#include "kernels/routed_rows.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
@@ -25,20 +22,13 @@ constexpr int kRowWaves = 4;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ExpertParallel>> LowLatency::Create(
-    Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
-  auto created = absl::WrapUnique(new LowLatency(node, config, options));
-  OCTET_RETURN_IF_ERROR(created->Prepare());
-  return created;
-}
-
 LowLatency::LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
     : StrategyBase(node, config, options, kCallsInFlight), batches_(Index(node.num_ranks())) {}
 
-absl::Status LowLatency::Prepare() {
+absl::StatusOr<StrategyBase::Needs> LowLatency::Prepare() {
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Init(layout_);
+  return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
 }
 
 // As many blocks as fit, half of them for sending, unless the caller has said otherwise.
@@ -66,7 +56,8 @@ DispatchVariant LowLatency::DispatchKernel() const {
 }
 
 CombineVariant LowLatency::CombineKernel() const {
-  return {.fp16 = config().dtype == DType::kFloat16, .traced = traced(), .per_rank = per_rank()};
+  return {
+      .fp16 = config().dtype == DType::kFloat16, .traced = traced(), .per_rank = layout_.per_rank};
 }
 
 absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
@@ -102,17 +93,6 @@ absl::Status LowLatency::InitRank(Rank& rank) {
   return absl::OkStatus();
 }
 
-std::vector<char> LowLatency::StateAt(uint64_t epoch) const {
-  State state = {};
-  for (device::CallEpoch* phase : {&state.dispatch_send, &state.dispatch_receive,
-                                   &state.combine_send, &state.combine_receive}) {
-    phase->epoch = epoch;
-  }
-  std::vector<char> bytes(sizeof(State));
-  std::memcpy(bytes.data(), &state, sizeof(state));
-  return bytes;
-}
-
 std::vector<uint64_t> LowLatency::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
   char* mine = CopiedControl(rank);
   if (site == Site::kDispatchPacket) {
@@ -146,11 +126,8 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
   }
   const Batch& batch = BatchOf(rank, handle.call);
   DispatchParams params = {};
+  SetTensors(args, params);
   params.common = Common(rank, batch, phases);
-  params.x = args.x;
-  params.topk_idx = args.topk_idx;
-  params.topk_weights = args.topk_weights;
-  params.num_tokens = args.num_tokens;
   params.row_waves = config().tuning.row_parts;
   params.recv_x = batch.x.data();
   params.recv_scales = batch.scales.data();
@@ -167,14 +144,8 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
 absl::Status LowLatency::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
                                         const CombineArgs& args, Phases phases) {
   CombineParams params = {};
+  SetTensors(handle, args, params);
   params.common = Common(rank, BatchOf(rank, handle.call), phases);
-  params.expert_out = args.expert_out;
-  params.expert_scale = args.expert_scale;
-  params.topk_idx = handle.topk_idx;
-  params.topk_weights = handle.topk_weights;
-  params.bias = args.bias;
-  params.num_tokens = handle.num_tokens;
-  params.y = args.y;
   return Launch(rank, phases, [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));
   });
@@ -212,31 +183,22 @@ std::vector<std::pair<void*, size_t>> LowLatency::Delivered(const Rank& rank, si
   };
 }
 
-Traffic LowLatency::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+WireFormat LowLatency::DispatchWire() const {
   // Of a packet the flag, the combine's slot and the choices are stored; to each peer go its counts
   // and a credit.
-  constexpr auto kPacketBytes =
-      static_cast<int64_t>(sizeof(Packet::flag) + sizeof(Packet::combine_slot));
-  const int num_local = layout_.num_local_experts;
-  const int64_t row = static_cast<int64_t>(row_bytes()) +
-                      layout_.scale_words * static_cast<int64_t>(sizeof(uint32_t));
-  const RoutedRows tokens = CountOncePerRank(topk_idx, layout_.topk, num_local, rank);
-  const RoutedRows choices = CountChoices(topk_idx, num_local, rank);
-  return {.rows = tokens.all,
-          .logical_bytes = tokens.all * row,
-          .wire_bytes = tokens.remote * (row + kPacketBytes) +
-                        choices.remote * static_cast<int64_t>(sizeof(Choice)) +
-                        (layout_.num_ranks - 1) * (layout_.num_counts + 1) * kWordBytes};
+  return {.once_per_rank = true,
+          .row = static_cast<int64_t>(row_bytes()) +
+                 layout_.scale_words * static_cast<int64_t>(sizeof(uint32_t)),
+          .beside_row = sizeof(Packet::flag) + sizeof(Packet::combine_slot),
+          .beside_choice = sizeof(Choice),
+          .to_peer = (layout_.num_counts + 1) * kWordBytes};
 }
 
-Traffic LowLatency::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  const int num_local = layout_.num_local_experts;
-  const int64_t row = int64_t{layout_.dtype_vecs} * static_cast<int64_t>(kVecBytes);
-  const RoutedRows rows = per_rank() ? CountOncePerRank(topk_idx, layout_.topk, num_local, rank)
-                                     : CountChoices(topk_idx, num_local, rank);
-  return {.rows = rows.all,
-          .logical_bytes = rows.all * row,
-          .wire_bytes = rows.remote * (row + kWordBytes) + (layout_.num_ranks - 1) * kWordBytes};
+WireFormat LowLatency::CombineWire() const {
+  return {.once_per_rank = layout_.per_rank,
+          .row = int64_t{layout_.dtype_vecs} * static_cast<int64_t>(kVecBytes),
+          .beside_row = kWordBytes,
+          .to_peer = kWordBytes};
 }
 
 absl::Span<const TraceTag> LowLatency::trace_tags() const {

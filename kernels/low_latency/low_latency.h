@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -26,11 +25,8 @@ namespace octet::low_latency {
 
 class LowLatency final : public StrategyBase {
  public:
-  static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
-      Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+  LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
 
-  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::Span<const TraceTag> trace_tags() const override;
 
  private:
@@ -47,22 +43,21 @@ class LowLatency final : public StrategyBase {
     absl::Span<int32_t> packet_counts;
   };
 
-  LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
-  absl::Status Prepare();
   absl::Status ChooseShape();
   absl::Status AllocateBatch(Rank& rank, Batch& batch);
 
+  absl::StatusOr<Needs> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
-  std::vector<char> StateAt(uint64_t epoch) const override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                DispatchHandle& handle) override;
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                               Phases phases) override;
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
+  WireFormat DispatchWire() const override;
+  WireFormat CombineWire() const override;
   std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
 
-  bool per_rank() const { return config().combine_order == CombineOrder::kPerRank; }
   size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }
   DispatchVariant DispatchKernel() const;
   CombineVariant CombineKernel() const;

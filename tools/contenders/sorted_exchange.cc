@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/auto_choice.h"
 #include "kernels/device/rank_flags.h"
-#include "kernels/routed_rows.h"
+#include "kernels/traffic.h"
 #include "runtime/gpu_status.h"
 
 namespace octet {
@@ -171,17 +171,6 @@ absl::Status SortedExchange::CombineReceive(Rank& rank, const DispatchHandle& ha
                              rank.stream()));
 }
 
-absl::StatusOr<Received> SortedExchange::Dispatch(Rank& rank, const DispatchArgs& args) {
-  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, DispatchSend(rank, args));
-  return DispatchReceive(rank, handle);
-}
-
-absl::Status SortedExchange::Combine(Rank& rank, const DispatchHandle& handle,
-                                     const CombineArgs& args) {
-  OCTET_RETURN_IF_ERROR(CombineSend(rank, handle, args));
-  return CombineReceive(rank, handle, args);
-}
-
 absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {
   const ExchangeBuffers& buffers = StateOf(rank).buffers;
   const ArrivedSide& arrived = buffers.arrived;
@@ -204,23 +193,17 @@ absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {
   return absl::OkStatus();
 }
 
-Traffic SortedExchange::CountTraffic(int rank, absl::Span<const int32_t> topk_idx,
-                                     int64_t beside_row) const {
-  const auto row_bytes = static_cast<int64_t>(static_cast<size_t>(shape_.row_vecs) * kVecBytes);
-  const RoutedRows rows = CountChoices(topk_idx, shape_.num_local_experts, rank);
-  return {.rows = rows.all,
-          .logical_bytes = rows.all * row_bytes,
-          .wire_bytes = rows.remote * (row_bytes + beside_row)};
-}
-
 Traffic SortedExchange::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  Traffic traffic = CountTraffic(rank, topk_idx, sizeof(int32_t));
+  const auto row = static_cast<int64_t>(shape_.row_vecs) * static_cast<int64_t>(kVecBytes);
+  Traffic traffic = TrafficOf({.row = row, .beside_row = sizeof(int32_t)}, config_,
+                              shape_.num_ranks, rank, topk_idx);
   traffic.wire_bytes += transport_->CountBytes(shape_.num_ranks, shape_.num_local_experts);
   return traffic;
 }
 
 Traffic SortedExchange::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  return CountTraffic(rank, topk_idx, 0);
+  const auto row = static_cast<int64_t>(shape_.row_vecs) * static_cast<int64_t>(kVecBytes);
+  return TrafficOf({.row = row}, config_, shape_.num_ranks, rank, topk_idx);
 }
 
 }  // namespace octet

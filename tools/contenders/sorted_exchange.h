@@ -77,8 +77,6 @@ class SortedExchange final : public ExpertParallel {
   ~SortedExchange() override;
 
   const EpConfig& config() const override { return config_; }
-  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) override;
-  absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args) override;
   absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) override;
   absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
   absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
@@ -96,7 +94,6 @@ class SortedExchange final : public ExpertParallel {
   SortedExchange(Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport);
   absl::Status InitRank(Rank& rank);
   RankState& StateOf(const Rank& rank) { return *ranks_[static_cast<size_t>(rank.rank())]; }
-  Traffic CountTraffic(int rank, absl::Span<const int32_t> topk_idx, int64_t beside_row) const;
 
   Node& node_;
   const EpConfig config_;
