@@ -9,12 +9,23 @@
 
 namespace octet::device {
 
-// Called by all lanes of a wave: the number of the piece that is this wave's now. Each is given
-// once, from 0; whoever gets one beyond the last has nothing left to do.
-__device__ __forceinline__ int TakeWork(WorkQueue* queue, uint64_t epoch) {
+// The waves that begin with a kind of work, and which of them this one is, -1: it joins them later.
+struct WorkTeam {
+  int waves;
+  int member;
+};
+
+// Both called by all lanes of a wave: the number of the piece that is this wave's now, its first
+// and then the next. Each is given once, from 0; whoever gets one beyond the last has nothing left
+// to do. The members' first pieces need no turn at the queue, for which they would all come at
+// once.
+__device__ __forceinline__ int NextWork(WorkQueue* queue, uint64_t epoch, const WorkTeam& team) {
   uint32_t taken = 0;
   if (Lane() == 0) taken = FetchAddRelaxed<Scope::kDevice>(&queue->taken[epoch & 1], 1U);
-  return static_cast<int>(Shuffle(taken, 0));
+  return team.waves + static_cast<int>(Shuffle(taken, 0));
+}
+__device__ __forceinline__ int FirstWork(WorkQueue* queue, uint64_t epoch, const WorkTeam& team) {
+  return team.member >= 0 ? team.member : NextWork(queue, epoch, team);
 }
 
 // Makes it ready for the next call, by one thread of this one. The call before, which used the same

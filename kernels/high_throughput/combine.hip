@@ -30,7 +30,6 @@
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/row_sum.h"
-#include "kernels/device/work_queue_device.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "runtime/device/call_epoch_device.h"
@@ -42,12 +41,13 @@ namespace {
 
 using device::BitsBelow;
 using device::Destinations;
+using device::FirstWork;
 using device::Lane;
+using device::NextWork;
 using device::NthBit;
 using device::RenewWork;
 using device::Scope;
 using device::Shuffle;
-using device::TakeWork;
 using device::Vec16;
 
 // What a lane has in flight while it sums: as much as the registers of a thread hold when there are
@@ -231,8 +231,9 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
   const int parts = layout.combine_parts;
   if (device::Wave() < c.send_waves) {
     const int items = walk.Total(layout.num_ranks) * parts;
-    for (int i = TakeWork(&c.state->combine_sends, epoch); i < items;
-         i = TakeWork(&c.state->combine_sends, epoch)) {
+    const device::WorkTeam team = SendTeam(c);
+    device::WorkQueue* queue = &c.state->combine_sends;
+    for (int i = FirstWork(queue, epoch, team); i < items; i = NextWork(queue, epoch, team)) {
       const int packet = i / parts;
       const auto item = walk.At(packet, layout.num_ranks, c.peers.rank);
       SendToken<Codec, kRows>(p, epoch, item.source, item.index, i - packet * parts, trace);
@@ -240,8 +241,10 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
   }
   if (!c.receives) return;
   bool ok = true;
-  for (int i = TakeWork(&c.state->combine_receives, epoch); i < p.num_tokens * parts && ok;
-       i = TakeWork(&c.state->combine_receives, epoch)) {
+  const device::WorkTeam team = ReceiveTeam(c);
+  device::WorkQueue* queue = &c.state->combine_receives;
+  for (int i = FirstWork(queue, epoch, team); i < p.num_tokens * parts && ok;
+       i = NextWork(queue, epoch, team)) {
     const int token = i / parts;
     ok = layout.pull ? ReceiveToken<Codec, kRows, true>(p, epoch, token, i - token * parts, trace)
                      : ReceiveToken<Codec, kRows, false>(p, epoch, token, i - token * parts, trace);

@@ -20,7 +20,6 @@
 #include "device_ops.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_mover.h"
-#include "kernels/device/work_queue_device.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
@@ -33,14 +32,15 @@ namespace octet::high_throughput {
 namespace {
 
 using device::Destinations;
+using device::FirstWork;
 using device::Lane;
 using device::LoadRelaxed;
+using device::NextWork;
 using device::NthBit;
 using device::RenewWork;
 using device::Scope;
 using device::Shuffle;
 using device::StoreRelaxed;
-using device::TakeWork;
 using device::Vec16;
 
 // Everything up to the rows. False if a peer did not come.
@@ -253,15 +253,19 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
                p.shared.piece_bytes});
   if (c.receives && layout.expert_alignment > 1) ZeroPadding(p, s);
   if (device::Wave() < c.send_waves) {
-    for (int token = TakeWork(&c.state->dispatch_sends, epoch); token < p.num_tokens;
-         token = TakeWork(&c.state->dispatch_sends, epoch)) {
+    const device::WorkTeam team = SendTeam(c);
+    device::WorkQueue* queue = &c.state->dispatch_sends;
+    for (int token = FirstWork(queue, epoch, team); token < p.num_tokens;
+         token = NextWork(queue, epoch, team)) {
       SendToken(p, s, epoch, token, mover, trace);
     }
   }
   if (c.receives) {
     const int packets = s.walk().Total(layout.num_ranks);
-    for (int i = TakeWork(&c.state->dispatch_receives, epoch); i < packets && ok;
-         i = TakeWork(&c.state->dispatch_receives, epoch)) {
+    const device::WorkTeam team = ReceiveTeam(c);
+    device::WorkQueue* queue = &c.state->dispatch_receives;
+    for (int i = FirstWork(queue, epoch, team); i < packets && ok;
+         i = NextWork(queue, epoch, team)) {
       const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
       ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
     }
