@@ -157,7 +157,14 @@ PerfRow Row(int tokens, int64_t wrong) {
   row.options.workload.topk = 8;
   row.options.workload.num_experts = 256;
   row.options.workload.num_ranks = 2;
-  row.config.tuning.blocks = 264;
+  row.config.tuning = {.blocks = 264,
+                       .row_parts = 2,
+                       .send_waves = 3,
+                       .combine_send_waves = 5,
+                       .row_copies = RowCopies::kBulk};
+  row.config.dispatch_format = DispatchFormat::kQuantizedFp8;
+  row.config.scale_format = ScaleFormat::kUe8m0;
+  row.config.output = Output::kRankMajor;
   row.kinds = PerfFiguresOf(Steps(100, wrong), Steps(10, wrong));
   row.verified_steps = 4;
   return row;
@@ -188,7 +195,12 @@ TEST(PerfTable, LinesUpWithItsHead) {
   for (const std::string& each : lines) EXPECT_THAT(each, StartsWith("#"));
   EXPECT_EQ(lines.back().size(), line.size() - 1);
   EXPECT_THAT(lines[lines.size() - 2], SizeIs(line.size() - 1));
-  EXPECT_THAT(head, HasSubstr("the last 1 verified to the bit"));
+  EXPECT_THAT(head, HasSubstr("the last 1 verified to the bit\n#\n"));
+  perf.shapes[0].config = Row(1, 0).config;
+  perf.shapes[0].config.host_totals = true;
+  EXPECT_THAT(PerfHead(Machine(), perf),
+              HasSubstr("\n# format quantized_fp8 (scales ue8m0), received rank_major, "
+                        "host_totals\n#\n"));
 }
 
 TEST(PerfTable, WideCellsDoNotRunTogether) {
@@ -228,6 +240,17 @@ TEST(PerfJson, HasRealTypesAndEveryStep) {
   EXPECT_TRUE(row["fuse_expert"].is_boolean());
   EXPECT_EQ(row["strategy"], "direct");
   EXPECT_EQ(row["blocks"], 264);
+  EXPECT_EQ(row["send_waves"], 3);
+  EXPECT_EQ(row["combine_send_waves"], 5);
+  EXPECT_EQ(row["row_parts"], 2);
+  EXPECT_EQ(row["row_copies"], "bulk");
+  EXPECT_EQ(row["format"], "quantized_fp8");
+  EXPECT_EQ(row["scales"], "ue8m0");
+  EXPECT_EQ(row["received"], "rank_major");
+  EXPECT_EQ(row["duplicates"], "fill");
+  EXPECT_EQ(row["combine_order"], "auto");
+  EXPECT_EQ(row["auto_strategy"], true);
+  EXPECT_EQ(row["routing"], "uniform");
   EXPECT_EQ(row["combine"]["steps_us"], nlohmann::json({20, 60}));
   EXPECT_EQ(row["combine"]["us"]["median"], 40);
   EXPECT_EQ(row["dispatch"]["ceiling_ratio"], 0.5);

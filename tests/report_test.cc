@@ -145,6 +145,9 @@ TEST(RunJson, HasRealTypesAndAllSteps) {
   const nlohmann::json& run = json["runs"][0];
   EXPECT_TRUE(run["config"]["seed"].is_number_integer());
   EXPECT_TRUE(run["config"]["fuse_expert"].is_boolean());
+  EXPECT_EQ(run["config"]["strategy"], "direct");
+  EXPECT_EQ(run["config"]["format"], "same");
+  EXPECT_EQ(run["config"]["received"], "packed");
   EXPECT_EQ(run["config"]["tokens"], nlohmann::json({10, 20}));
   EXPECT_EQ(run["total"]["all_us"]["median"], 300);
   EXPECT_EQ(run["total"]["host_us"]["median"], 375);

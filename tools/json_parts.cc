@@ -1,5 +1,7 @@
 #include "tools/json_parts.h"
 
+#include "absl/strings/string_view.h"
+
 namespace octet {
 
 Json ToJson(const Topology& topology) {
@@ -36,6 +38,31 @@ Json ToJson(const Ceilings& ceilings) {
           {"flag_round_trip_us", ceilings.flag_round_trip_us},
           {"launch_skew_us", ceilings.launch_skew_us},
           {"clock_round_trip_us", ceilings.clock_round_trip_us}};
+}
+
+Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
+  const auto text = [](absl::string_view name) { return std::string(name); };
+  const Tuning& tuning = config.tuning;
+  return {{"auto_strategy", options.config.strategy == Strategy::kAuto},
+          {"slots", text(SlotsName(config.slots))},
+          {"flags", text(FlagsName(config.flags))},
+          {"combine_order", text(CombineOrderName(config.combine_order))},
+          {"combine_method", text(CombineMethodName(config.combine_method))},
+          {"blocks", tuning.blocks},
+          {"send_blocks", tuning.send_blocks},
+          {"waves", tuning.waves_per_block},
+          {"row_parts", tuning.row_parts},
+          {"max_blocks", config.max_blocks},
+          {"send_waves", tuning.send_waves},
+          {"combine_send_waves", tuning.combine_send_waves},
+          {"row_copies", text(RowCopiesName(tuning.row_copies))},
+          {"format", text(DispatchFormatName(config.dispatch_format))},
+          {"scales", text(ScalesName(config.scale_format))},
+          {"received", text(OutputName(config.output))},
+          {"duplicates", text(DuplicatesName(config.duplicates))},
+          {"expert_alignment", config.expert_alignment},
+          {"host_totals", config.host_totals},
+          {"cached", options.cached}};
 }
 
 std::string JsonText(const Json& json) {

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "kernels/ep_config.h"
 #include "runtime/topology.h"
 #include "tools/ceilings.h"
+#include "tools/run_options.h"
 #include "tools/statistics.h"
 
 namespace octet {
@@ -16,6 +18,10 @@ using Json = nlohmann::ordered_json;
 Json ToJson(const Topology& topology);
 Json ToJson(const Statistics& statistics);
 Json ToJson(const Ceilings& ceilings);
+
+// How a step was done: the strategy's ways, its launches, what was sent and received. `config`:
+// with every choice made.
+Json ChoicesToJson(const RunOptions& options, const EpConfig& config);
 
 // Indented, and whatever bytes a name may have.
 std::string JsonText(const Json& json);

@@ -63,21 +63,15 @@ Json FiguresToJson(const PerfFigures& figures, const Ceilings& ceilings, bool ve
 Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
   const RunOptions& options = row.options;
   const WorkloadSpec& spec = options.workload;
-  const Tuning& tuning = row.config.tuning;
   Json json = {{"tokens", row.tokens},
                {"hidden", spec.hidden},
                {"topk", spec.topk},
                {"experts", spec.num_experts},
                {"dtype", std::string(DTypeName(spec.dtype))},
                {"strategy", row.strategy},
-               {"ranks", spec.num_ranks},
-               {"slots", std::string(SlotsName(row.config.slots))},
-               {"flags", std::string(FlagsName(row.config.flags))},
-               {"blocks", tuning.blocks},
-               {"send_blocks", tuning.send_blocks},
-               {"waves", tuning.waves_per_block},
-               {"row_parts", tuning.row_parts},
-               {"routing", spec.routing.text},
+               {"ranks", spec.num_ranks}};
+  json.update(ChoicesToJson(options, row.config));
+  json.update({{"routing", spec.routing.text},
                {"drop", spec.drop},
                {"expert", std::string(ExpertKindName(options.expert))},
                {"fuse_expert", options.fuse_expert},
@@ -85,7 +79,7 @@ Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
                {"align", std::string(AlignName(options.align))},
                {"iters", options.iters},
                {"warmup", options.warmup},
-               {"verified_steps", row.verified_steps}};
+               {"verified_steps", row.verified_steps}});
   for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
     json[kPerfKindNames[kind]] = FiguresToJson(row.kinds[kind], ceilings, row.verified_steps > 0);
   }
@@ -111,7 +105,7 @@ std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
                       ? "nothing verified"
                       : absl::StrCat("the last ", std::min(perf.check_steps, options.iters),
                                      " verified to the bit"),
-                  "\n#\n");
+                  "\n", FormatsLine(options, options.config), "#\n");
   std::string groups(kLeftWidth, ' ');
   std::string names = Left({"tokens", "hidden", "topk", "experts", "type", "strategy", "blocks"});
   std::string units = Left({"(/rank)", "(elem)", "", "", "", "", ""});

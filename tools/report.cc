@@ -114,7 +114,27 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
       tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.send_waves,
       tuning.combine_send_waves, tuning.row_parts, options.iters, options.warmup,
       options.align == Align::kHost ? "threads" : "GPUs");
-  return head + ScheduleLine();
+  return absl::StrCat(head, FormatsLine(options, config), ScheduleLine());
+}
+
+std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
+  std::vector<std::string> parts;
+  if (config.dispatch_format != DispatchFormat::kSame) {
+    parts.push_back(absl::StrCat("format ", DispatchFormatName(config.dispatch_format), " (scales ",
+                                 ScalesName(config.scale_format), ")"));
+  }
+  if (config.output != Output::kPackedExperts) {
+    parts.push_back(absl::StrCat("received ", OutputName(config.output)));
+  }
+  if (config.duplicates != Duplicates::kFill) {
+    parts.push_back(absl::StrCat("duplicates ", DuplicatesName(config.duplicates)));
+  }
+  if (config.expert_alignment != 1) {
+    parts.push_back(absl::StrCat("expert_alignment ", config.expert_alignment));
+  }
+  if (config.host_totals) parts.emplace_back("host_totals");
+  if (options.cached) parts.emplace_back("cached");
+  return parts.empty() ? "" : absl::StrCat("# ", absl::StrJoin(parts, ", "), "\n");
 }
 
 std::string FirstDifference(const RunResult& result) {

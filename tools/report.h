@@ -17,6 +17,9 @@ namespace octet {
 std::string RunHead(absl::string_view command, const Topology& topology, const RunOptions& options,
                     const EpConfig& config);
 
+// What is sent and received, as a line that begins with '#'; empty where it is nothing special.
+std::string FormatsLine(const RunOptions& options, const EpConfig& config);
+
 // A line for each rank and one for all, under lines that begin with '#'.
 std::string RunTable(const Topology& topology, const RunResult& result);
 

@@ -51,37 +51,27 @@ Json ConfigToJson(const RunResult& result) {
   const EpConfig& config = result.config;
   Json tokens = Json::array();
   for (const RankStepResult& rank : result.steps.front().ranks) tokens.push_back(rank.num_tokens);
-  return {{"ranks", spec.num_ranks},
-          {"experts", spec.num_experts},
-          {"topk", spec.topk},
-          {"hidden", spec.hidden},
-          {"max_tokens", spec.max_tokens},
-          {"tokens", tokens},
-          {"dtype", Text(DTypeName(spec.dtype))},
-          {"strategy", Text(StrategyName(config.strategy))},
-          {"auto_strategy", options.config.strategy == Strategy::kAuto},
-          {"slots", Text(SlotsName(config.slots))},
-          {"flags", Text(FlagsName(config.flags))},
-          {"blocks", config.tuning.blocks},
-          {"send_blocks", config.tuning.send_blocks},
-          {"waves", config.tuning.waves_per_block},
-          {"row_parts", config.tuning.row_parts},
-          {"max_blocks", config.max_blocks},
-          {"send_waves", config.tuning.send_waves},
-          {"combine_send_waves", config.tuning.combine_send_waves},
-          {"row_copies", Text(RowCopiesName(config.tuning.row_copies))},
-          {"combine_order", Text(CombineOrderName(config.combine_order))},
-          {"routing", spec.routing.text},
-          {"drop", spec.drop},
-          {"expert", Text(ExpertKindName(options.expert))},
-          {"fuse_expert", options.fuse_expert},
-          {"seed", spec.seed},
-          {"iters", options.iters},
-          {"warmup", options.warmup},
-          {"check", options.check},
-          {"align", Text(AlignName(options.align))},
-          {"schedule", CurrentSchedule()},
-          {"heap_bytes", result.heap_bytes}};
+  Json json = {{"ranks", spec.num_ranks},
+               {"experts", spec.num_experts},
+               {"topk", spec.topk},
+               {"hidden", spec.hidden},
+               {"max_tokens", spec.max_tokens},
+               {"tokens", tokens},
+               {"dtype", Text(DTypeName(spec.dtype))},
+               {"strategy", Text(StrategyName(config.strategy))}};
+  json.update(ChoicesToJson(options, config));
+  json.update({{"routing", spec.routing.text},
+               {"drop", spec.drop},
+               {"expert", Text(ExpertKindName(options.expert))},
+               {"fuse_expert", options.fuse_expert},
+               {"seed", spec.seed},
+               {"iters", options.iters},
+               {"warmup", options.warmup},
+               {"check", options.check},
+               {"align", Text(AlignName(options.align))},
+               {"schedule", CurrentSchedule()},
+               {"heap_bytes", result.heap_bytes}});
+  return json;
 }
 
 Json LineToJson(const SummaryLine& line, bool checked) {

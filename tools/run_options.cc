@@ -464,6 +464,9 @@ absl::string_view AlignName(Align align) { return NameOf(kAligns, align); }
 absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
 absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
 absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
+absl::string_view ScalesName(ScaleFormat format) { return NameOf(kScales, format); }
+absl::string_view OutputName(Output output) { return NameOf(kOutputs, output); }
+absl::string_view DuplicatesName(Duplicates duplicates) { return NameOf(kDuplicates, duplicates); }
 absl::string_view CombineMethodName(CombineMethod method) {
   return NameOf(kCombineMethods, method);
 }
