@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "kernels/auto_choice.h"
 #include "kernels/expert_parallel.h"
 #include "tools/command_line.h"
 #include "tools/exit_code.h"
@@ -65,6 +66,10 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
       const size_t row_bytes = static_cast<size_t>(spec.hidden) * kElementBytes;
       EXPECT_LE(*ExpertParallel::HeapBytes(options.config, ranks),
                 static_cast<size_t>(limits.gpu_bytes));
+      if (options.config.output == Output::kExpertMajor) {
+        const auto rows = static_cast<size_t>(spec.num_experts * spec.max_tokens);
+        EXPECT_LE(3 * rows * row_bytes, static_cast<size_t>(limits.gpu_bytes));
+      }
       EXPECT_LE(static_cast<size_t>(ranks * spec.max_tokens * spec.topk) * row_bytes,
                 static_cast<size_t>(limits.step_bytes));
     }
@@ -78,6 +83,10 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
     drawn["variant"].insert(absl::StrCat(StrategyName(options.config.strategy), " ",
                                          SlotsName(options.config.slots), " ",
                                          FlagsName(options.config.flags)));
+    if (options.config.strategy == Strategy::kAuto) {
+      drawn["chosen"].insert(
+          std::string(StrategyName(WithAutoChosen(options.config, ranks).strategy)));
+    }
     if (spec.max_tokens > 1 && ranks > 1 && !spec.tokens.empty()) {
       const auto [least, most] = std::minmax_element(spec.tokens.begin(), spec.tokens.end());
       drawn["tokens"].insert(*most == 0                  ? "none"
@@ -112,9 +121,12 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
   EXPECT_THAT(drawn["--dtype"], IsSupersetOf({"bf16", "fp16"}));
   EXPECT_THAT(drawn["--expert"], IsSupersetOf({"id", "rank"}));
   EXPECT_THAT(drawn["--fuse_expert"], IsSupersetOf({"true", "false"}));
-  EXPECT_THAT(drawn["--format"], IsSupersetOf({"same", "fp8"}));
+  EXPECT_THAT(drawn["chosen"],
+              testing::UnorderedElementsAre("direct", "high_throughput", "low_latency"));
+  EXPECT_THAT(drawn["--format"], IsSupersetOf({"same", "fp8", "quantized_fp8"}));
   EXPECT_THAT(drawn["--scales"], IsSupersetOf({"float32", "power_of_two", "ue8m0"}));
-  EXPECT_THAT(drawn["--received"], IsSupersetOf({"packed", "deduplicated"}));
+  EXPECT_THAT(drawn["--received"],
+              IsSupersetOf({"packed", "deduplicated", "expert_major", "rank_major"}));
   EXPECT_THAT(drawn["--duplicates"], IsSupersetOf({"fill", "index"}));
   EXPECT_THAT(drawn["--expert_alignment"], IsSupersetOf({"1", "2", "8", "64"}));
   EXPECT_THAT(drawn["--combine_order"], IsSupersetOf({"auto", "flat", "per_rank"}));

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,6 +30,8 @@ constexpr int kMostCoresPerRank = 4;
 constexpr int64_t kStepBytesUnderASchedule = int64_t{2} << 20;
 constexpr int64_t kBytesPerRow = 4096;
 constexpr int64_t kBytesPerExpert = 16;
+// As many bytes are filled in the time that one of a row takes.
+constexpr int64_t kFillsPerStep = 8;
 
 constexpr size_t kGpuMemoryShare = 16;
 
@@ -110,12 +113,85 @@ std::string DrawRouting(Dice& dice, int num_experts, int topk) {
   }
 }
 
-// The most tokens of a rank that the limits allow; at least 1.
-int MostTokens(const ShapeLimits& limits, int num_ranks, int num_experts, int topk, int hidden) {
+// How a shape is sent, received and added up: values of the flags of these names.
+struct Formats {
+  absl::string_view format = "same";
+  absl::string_view scales = "float32";
+  absl::string_view received = "packed";
+  absl::string_view duplicates = "fill";
+  int expert_alignment = 1;
+  CombineOrder combine_order = CombineOrder::kAuto;
+  CombineMethod combine_method = CombineMethod::kAuto;
+  absl::string_view row_copies = "auto";
+  bool host_totals = false;
+  bool cached = false;
+};
+
+absl::string_view DrawScales(Dice& dice) {
+  constexpr std::array<absl::string_view, 3> kScales = {"float32", "power_of_two", "ue8m0"};
+  return dice.OneOf(absl::MakeConstSpan(kScales));
+}
+
+Formats DrawHighThroughputFormats(Dice& dice, int hidden, int most_alignment) {
+  Formats formats;
+  formats.format = hidden % 16 == 0 && dice.OneIn(3) ? "fp8" : "same";
+  formats.scales = DrawScales(dice);
+  const bool tokens = dice.OneIn(4);
+  formats.received = tokens ? "deduplicated" : "packed";
+  formats.duplicates = !tokens && dice.OneIn(4) ? "index" : "fill";
+  const int alignment = !tokens && dice.OneIn(3) ? dice.OneOf({2, 8, 64}) : 1;
+  formats.expert_alignment = std::min(alignment, most_alignment);
+  // Rows of tokens have been added up in one order already.
+  formats.combine_order =
+      static_cast<CombineOrder>(tokens ? dice.OneOf({0, 2}) : dice.Uniform(0, 2));
+  formats.combine_method = static_cast<CombineMethod>(dice.Uniform(0, 2));
+  formats.row_copies = dice.OneIn(4) ? "bulk" : "auto";
+  formats.host_totals = dice.OneIn(4);
+  formats.cached = dice.OneIn(4);
+  return formats;
+}
+
+Formats DrawLowLatencyFormats(Dice& dice, int hidden) {
+  constexpr std::array<absl::string_view, 4> kReceived = {"packed", "packed", "expert_major",
+                                                          "rank_major"};
+  Formats formats;
+  formats.format = hidden % 16 == 0 && dice.OneIn(3) ? "quantized_fp8" : "same";
+  formats.scales = DrawScales(dice);
+  formats.received = dice.OneOf(absl::MakeConstSpan(kReceived));
+  formats.combine_order = static_cast<CombineOrder>(dice.Uniform(0, 2));
+  return formats;
+}
+
+// What can be asked of `strategy`: of whatever is chosen if `automatic`.
+Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, int most_alignment) {
+  switch (strategy) {
+    case Strategy::kHighThroughput:
+      return DrawHighThroughputFormats(dice, hidden, most_alignment);
+    case Strategy::kLowLatency:
+      return DrawLowLatencyFormats(dice, hidden);
+    case Strategy::kAuto:
+    case Strategy::kDirect:
+      break;
+  }
+  Formats formats;
+  formats.combine_method = dice.OneIn(2) ? CombineMethod::kAuto : CombineMethod::kPush;
+  // direct adds in one order.
+  formats.combine_order = static_cast<CombineOrder>(dice.Uniform(0, automatic ? 2 : 1));
+  return formats;
+}
+
+// The most tokens of a rank that the limits allow; at least 1. `room`: rows that a rank has memory
+// for, for each of them and each source rank.
+int MostTokens(const ShapeLimits& limits, int num_ranks, int num_experts, int topk, int hidden,
+               int room) {
   const int64_t row_bytes = int64_t{hidden} * static_cast<int64_t>(kElementBytes);
-  const int64_t step_bytes = topk * (row_bytes + kBytesPerRow) + num_experts * kBytesPerExpert;
-  // Rows lie in the symmetric heap, in what is received, and in the experts' output.
-  const int64_t rows = int64_t{num_ranks} * std::min(topk, num_experts / num_ranks) + topk;
+  // All that there is room for is filled with NaNs before each step.
+  const int64_t filled = int64_t{num_ranks} * room * row_bytes / kFillsPerStep;
+  const int64_t step_bytes =
+      topk * (row_bytes + kBytesPerRow) + num_experts * kBytesPerExpert + filled;
+  // Rows lie in the symmetric heap, or in two batches, in what is received, and in the experts'
+  // output.
+  const int64_t rows = int64_t{num_ranks} * room + topk;
   const int64_t gpu_bytes = rows * (3 * row_bytes + kBytesPerRow);
   return static_cast<int>(
       std::clamp<int64_t>(std::min(limits.step_bytes / step_bytes / num_ranks,  //
@@ -123,33 +199,46 @@ int MostTokens(const ShapeLimits& limits, int num_ranks, int num_experts, int to
                           1, kMaxTokensPerRank));
 }
 
-// What is sent and received, and in which order it is added, for a strategy that has the choice.
-void AddFormats(Dice& dice, int hidden, int most_alignment, std::vector<std::string>& flags) {
-  constexpr std::array<absl::string_view, 3> kScales = {"float32", "power_of_two", "ue8m0"};
-  const bool fp8 = hidden % 16 == 0 && dice.OneIn(3);
-  const bool tokens = dice.OneIn(4);
-  const int alignment = !tokens && dice.OneIn(3) ? dice.OneOf({2, 8, 64}) : 1;
-  // Rows of tokens have been added up in one order already.
-  const auto order = static_cast<CombineOrder>(tokens ? dice.OneOf({0, 2}) : dice.Uniform(0, 2));
-  flags.insert(flags.end(),
-               {absl::StrCat("--format=", fp8 ? "fp8" : "same"),
-                absl::StrCat("--scales=", dice.OneOf(absl::MakeConstSpan(kScales))),
-                absl::StrCat("--received=", tokens ? "deduplicated" : "packed"),
-                absl::StrCat("--duplicates=", !tokens && dice.OneIn(4) ? "index" : "fill"),
-                absl::StrCat("--expert_alignment=", std::min(alignment, most_alignment)),
-                absl::StrCat("--combine_order=", CombineOrderName(order)),
-                absl::StrCat("--combine_method=",
-                             CombineMethodName(static_cast<CombineMethod>(dice.Uniform(0, 2)))),
-                absl::StrCat("--row_copies=", dice.OneIn(4) ? "bulk" : "auto"),
-                absl::StrCat("--host_totals=", dice.OneIn(4) ? "true" : "false"),
-                absl::StrCat("--cached=", dice.OneIn(4) ? "true" : "false")});
+// Flags as they are drawn.
+class FlagList {
+ public:
+  template <typename T>
+  T Add(absl::string_view name, T value) {
+    flags_.push_back(absl::StrCat("--", name, "=", value));
+    return value;
+  }
+  void AddSwitch(absl::string_view name, bool value) { Add(name, value ? "true" : "false"); }
+  std::vector<std::string> Take() { return std::move(flags_); }
+
+ private:
+  std::vector<std::string> flags_;
+};
+
+void AddFormats(const Formats& formats, FlagList& flags) {
+  flags.Add("format", formats.format);
+  flags.Add("scales", formats.scales);
+  flags.Add("received", formats.received);
+  flags.Add("duplicates", formats.duplicates);
+  flags.Add("expert_alignment", formats.expert_alignment);
+  flags.Add("combine_order", CombineOrderName(formats.combine_order));
+  flags.Add("combine_method", CombineMethodName(formats.combine_method));
+  flags.Add("row_copies", formats.row_copies);
+  flags.AddSwitch("host_totals", formats.host_totals);
+  flags.AddSwitch("cached", formats.cached);
 }
 
-// What a strategy without it takes.
-constexpr std::array<absl::string_view, 9> kPlainFormats = {
-    "--format=same",     "--scales=float32",     "--received=packed",
-    "--duplicates=fill", "--expert_alignment=1", "--combine_method=push",
-    "--row_copies=auto", "--host_totals=false",  "--cached=false"};
+void AddLaunch(Dice& dice, const ShapeLimits& limits, FlagList& flags) {
+  const int blocks = flags.Add(
+      "blocks", dice.OneIn(2) ? 0 : dice.LogUniform(2, std::max(2, limits.compute_units)));
+  flags.Add("send_blocks", blocks == 0 || dice.OneIn(2) ? 0 : dice.Uniform(1, blocks - 1));
+  const int waves =
+      flags.Add("waves", dice.OneIn(2) ? 0 : dice.Uniform(1, kMostThreads / limits.wave_size));
+  const int most_waves = waves > 0 ? waves : kMostThreads / limits.wave_size;
+  flags.Add("send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
+  flags.Add("combine_send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
+  flags.Add("max_blocks", dice.OneIn(2) ? 0 : dice.LogUniform(std::max(2, blocks), 1024));
+  flags.Add("row_parts", dice.OneIn(2) ? 0 : dice.LogUniform(1, kMaxRowParts));
+}
 
 }  // namespace
 
@@ -169,73 +258,55 @@ absl::Span<const StrategyVariant> StrategyVariants() { return kVariants; }
 std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_ranks,
                                      const ShapeLimits& limits) {
   Dice dice(seed, index);
-  std::vector<std::string> flags;
-  const auto add = [&flags](absl::string_view name, const auto& value) {
-    flags.push_back(absl::StrCat("--", name, "=", value));
-    return value;
-  };
-  const auto add_switch = [&](absl::string_view name, bool value) {
-    add(name, value ? "true" : "false");
-  };
-
+  FlagList flags;
   const StrategyVariant& variant = dice.OneOf(StrategyVariants());
-  const bool low_latency = variant.strategy == Strategy::kLowLatency;
+  // Whose shapes are drawn, so that what only one strategy can do comes up under kAuto, too.
+  const bool automatic = variant.strategy == Strategy::kAuto;
+  const Strategy strategy =
+      automatic ? dice.OneOf(absl::MakeConstSpan(kStrategies)) : variant.strategy;
+  const bool low_latency = strategy == Strategy::kLowLatency;
 
-  add("ranks", num_ranks);
+  flags.Add("ranks", num_ranks);
   const int most_local = (low_latency ? kMaxLowLatencyExperts : kMaxExperts) / num_ranks;
-  const int num_local = dice.OneIn(2) ? dice.OneOf({1, 2, 8, 32}) : dice.LogUniform(1, most_local);
-  const int num_experts = add("experts", num_ranks * std::min(num_local, most_local));
+  const int num_local = std::min(
+      most_local, dice.OneIn(2) ? dice.OneOf({1, 2, 8, 32}) : dice.LogUniform(1, most_local));
+  const int num_experts = flags.Add("experts", num_ranks * num_local);
   const int most_topk = std::min(kMaxTopk, num_experts);
-  const int topk = add("topk", std::min(most_topk, dice.OneIn(2) ? dice.OneOf({1, 2, 4, 6, 8})
-                                                                 : dice.Uniform(1, most_topk)));
+  const int topk =
+      flags.Add("topk", std::min(most_topk, dice.OneIn(2) ? dice.OneOf({1, 2, 4, 6, 8})
+                                                          : dice.Uniform(1, most_topk)));
   const int most_hidden = low_latency ? kMaxLowLatencyHidden : kMaxHidden;
-  const int hidden = add("hidden", dice.OneIn(4) ? dice.OneOf({2048, 2880, 4096, 6144, 7168})
-                                                 : 8 * dice.LogUniform(1, most_hidden / 8));
-  const int max_tokens =
-      add("max_tokens",
-          dice.LogUniform(1, std::min(MostTokens(limits, num_ranks, num_experts, topk, hidden),
-                                      low_latency ? kMaxLowLatencyTokens : kMaxTokensPerRank)));
+  const int hidden = flags.Add("hidden", dice.OneIn(4) ? dice.OneOf({2048, 2880, 4096, 6144, 7168})
+                                                       : 8 * dice.LogUniform(1, most_hidden / 8));
+  const int64_t most_alignment = limits.gpu_bytes / (6 * int64_t{hidden} * num_experts);
+  const Formats formats =
+      DrawFormats(dice, strategy, automatic, hidden,
+                  static_cast<int>(std::clamp<int64_t>(most_alignment, 1, kMaxExpertAlignment)));
+  const int room = formats.received == "expert_major" ? num_local : std::min(topk, num_local);
+  const int most_tokens = std::min(MostTokens(limits, num_ranks, num_experts, topk, hidden, room),
+                                   low_latency ? kMaxLowLatencyTokens : kMaxTokensPerRank);
+  const int max_tokens = flags.Add("max_tokens", dice.LogUniform(1, most_tokens));
   // Without numbers they are drawn from the shape's seed, from 1 to one less than the most.
   const std::string tokens = absl::StrJoin(DrawTokens(dice, num_ranks, max_tokens), ",");
-  add("tokens", max_tokens > 1 && dice.OneIn(8) ? "" : tokens);
-  add("dtype", DTypeName(dice.OneIn(2) ? DType::kFloat16 : DType::kBFloat16));
-  add("routing", DrawRouting(dice, num_experts, topk));
-  add("drop", dice.OneIn(2) ? 0.0 : dice.OneOf({1, 10, 50, 90, 100}) / 100.0);
-  add("expert", ExpertKindName(dice.OneIn(2) ? ExpertKind::kId : ExpertKind::kRank));
-  add_switch("fuse_expert", dice.OneIn(2));
+  flags.Add("tokens", max_tokens > 1 && dice.OneIn(8) ? "" : tokens);
+  flags.Add("dtype", DTypeName(dice.OneIn(2) ? DType::kFloat16 : DType::kBFloat16));
+  flags.Add("routing", DrawRouting(dice, num_experts, topk));
+  flags.Add("drop", dice.OneIn(2) ? 0.0 : dice.OneOf({1, 10, 50, 90, 100}) / 100.0);
+  flags.Add("expert", ExpertKindName(dice.OneIn(2) ? ExpertKind::kId : ExpertKind::kRank));
+  flags.AddSwitch("fuse_expert", dice.OneIn(2));
 
-  add("strategy", StrategyName(variant.strategy));
-  add("slots", SlotsName(variant.slots));
-  add("flags", FlagsName(variant.flags));
-  const int blocks =
-      add("blocks", dice.OneIn(2) ? 0 : dice.LogUniform(2, std::max(2, limits.compute_units)));
-  add("send_blocks", blocks == 0 || dice.OneIn(2) ? 0 : dice.Uniform(1, blocks - 1));
-  const int waves =
-      add("waves", dice.OneIn(2) ? 0 : dice.Uniform(1, kMostThreads / limits.wave_size));
-  const int most_waves = waves > 0 ? waves : kMostThreads / limits.wave_size;
-  add("send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
-  add("combine_send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
-  add("max_blocks", dice.OneIn(2) ? 0 : dice.LogUniform(std::max(2, blocks), 1024));
-  if (variant.strategy == Strategy::kHighThroughput) {
-    const int64_t most_alignment = limits.gpu_bytes / (6 * int64_t{hidden} * num_experts);
-    AddFormats(dice, hidden,
-               static_cast<int>(std::clamp<int64_t>(most_alignment, 1, kMaxExpertAlignment)),
-               flags);
-  } else {
-    for (const absl::string_view flag : kPlainFormats) flags.emplace_back(flag);
-    // direct adds in one order.
-    add("combine_order",
-        CombineOrderName(low_latency ? static_cast<CombineOrder>(dice.Uniform(0, 2))
-                                     : CombineOrder::kFlat));
-  }
-  add("row_parts", dice.OneIn(2) ? 0 : dice.LogUniform(1, kMaxRowParts));
-  add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
+  flags.Add("strategy", StrategyName(variant.strategy));
+  flags.Add("slots", SlotsName(variant.slots));
+  flags.Add("flags", FlagsName(variant.flags));
+  AddLaunch(dice, limits, flags);
+  AddFormats(formats, flags);
+  flags.Add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
   // A warm-up step calls for many more right behind each other, which are not verified, before each
   // series of timed ones.
-  add("warmup", dice.OneIn(8) ? 1 : 0);
-  add("iters", dice.LogUniform(1, 4));
-  add("seed", dice.Uniform(0, 999'999));
-  return flags;
+  flags.Add("warmup", dice.OneIn(8) ? 1 : 0);
+  flags.Add("iters", dice.LogUniform(1, 4));
+  flags.Add("seed", dice.Uniform(0, 999'999));
+  return flags.Take();
 }
 
 }  // namespace octet
