@@ -46,10 +46,22 @@ absl::Status RefuseRoomForAll(const EpConfig& config) {
   return absl::InvalidArgumentError("expert_major and rank_major need the strategy low_latency");
 }
 
+absl::Status RefuseMasks(const EpConfig& config) {
+  const EpConfig plain;
+  if (config.failure_policy == plain.failure_policy && config.mask_timeout == plain.mask_timeout &&
+      config.statistics == plain.statistics) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("failure_policy mask, mask_timeout and statistics need the strategy "
+                   "low_latency, not ",
+                   StrategyName(config.strategy)));
+}
+
 // What only high_throughput can do, and what that cannot.
 absl::Status ValidateHighThroughput(const EpConfig& config) {
   for (const absl::Status& status :
-       {RefuseQuantized(config), RefuseRoomForAll(config),
+       {RefuseQuantized(config), RefuseRoomForAll(config), RefuseMasks(config),
         CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
         CheckRange("expert_alignment", config.expert_alignment, 1, kMaxExpertAlignment),
         CheckRange("kept_layouts", config.kept_layouts, 1, kMaxKeptLayouts)}) {
@@ -91,6 +103,13 @@ absl::Status ValidateLowLatency(const EpConfig& config) {
       return absl::InvalidArgumentError(absl::StrCat("low_latency: ", status.message()));
     }
   }
+  if (config.mask_timeout < absl::ZeroDuration() ||
+      (config.mask_timeout > absl::ZeroDuration() &&
+       config.failure_policy != FailurePolicy::kMask)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("mask_timeout is ", absl::FormatDuration(config.mask_timeout),
+                     "; it must be positive and go with failure_policy mask"));
+  }
   if (config.slots != plain.slots || config.flags != plain.flags ||
       config.combine_method == CombineMethod::kPull) {
     return absl::InvalidArgumentError(
@@ -115,7 +134,8 @@ absl::Status ValidateLowLatency(const EpConfig& config) {
 
 absl::Status ValidateDirect(const EpConfig& config) {
   const EpConfig plain;
-  for (const absl::Status& status : {RefuseQuantized(config), RefuseRoomForAll(config)}) {
+  for (const absl::Status& status :
+       {RefuseQuantized(config), RefuseRoomForAll(config), RefuseMasks(config)}) {
     if (!status.ok()) return status;
   }
   if (config.combine_order == CombineOrder::kPerRank ||

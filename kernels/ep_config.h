@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "kernels/device/fp8_scale.h"
 #include "kernels/dtype.h"
 #include "kernels/fp8.h"
@@ -118,6 +119,15 @@ constexpr absl::string_view RowCopiesName(RowCopies copies) {
   return "unknown";
 }
 
+// What becomes of a call in which a rank is silent: counts, rows or credits of it do not come
+// within the deadline.
+enum class FailurePolicy {
+  kAbort,  // it fails on all ranks, with a Status that says who waited for what
+  // The rank is masked by those that have waited for it, and they go on without it: ExpertParallel,
+  // "Masks". low_latency only.
+  kMask,
+};
+
 // The shape of the launches; 0 leaves the choice to the strategy, which says in its config() what
 // it has chosen. What a strategy has no use for it ignores.
 struct Tuning {
@@ -149,6 +159,14 @@ struct EpConfig {
   CombineOrder combine_order = CombineOrder::kAuto;
   // Blocks that a launch may take at most, so that the rest of the GPU can compute; 0: all.
   int max_blocks = 0;
+
+  // low_latency only, these three.
+  FailurePolicy failure_policy = FailurePolicy::kAbort;
+  // kMask: how long a call waits for what a rank sends; for the rank's credit, without which
+  // nothing may be sent to it, half as long. At most the node's timeout, which zero stands for.
+  absl::Duration mask_timeout = absl::ZeroDuration();
+  // Counts rows and measures waits: ExpertParallel::Statistics.
+  bool statistics = false;
 
   // high_throughput only, from here to tuning; low_latency has output, of the formats kSame and
   // kQuantizedFp8, and what belongs to the latter: scale_format, scale_group and fp8_form.

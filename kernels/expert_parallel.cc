@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/auto_choice.h"
 #include "kernels/direct/direct.h"
 #include "kernels/direct/layout.h"
@@ -64,7 +65,22 @@ size_t HeapBytesOf(EpConfig config, int num_ranks, const TuningTable& table) {
                 : high_throughput::MakeLayout(config, num_ranks).bytes;
 }
 
+absl::Status NotConfigured(absl::string_view what, absl::string_view field) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("there are no ", what, ": EpConfig::", field, " does not ask for them"));
+}
+
+absl::Status NoMasks() { return NotConfigured("masks", "failure_policy"); }
+
+absl::Status NoStatistics() { return NotConfigured("statistics", "statistics"); }
+
 }  // namespace
+
+absl::StatusOr<RankSet> ExpertParallel::MaskedRanks(Rank& /*rank*/) { return NoMasks(); }
+absl::Status ExpertParallel::Mask(Rank& /*rank*/, RankSet /*ranks*/) { return NoMasks(); }
+absl::Status ExpertParallel::Unmask(Rank& /*rank*/, RankSet /*still_masked*/) { return NoMasks(); }
+absl::StatusOr<EpStatistics> ExpertParallel::Statistics(Rank& /*rank*/) { return NoStatistics(); }
+absl::Status ExpertParallel::ResetStatistics(Rank& /*rank*/) { return NoStatistics(); }
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {

@@ -17,9 +17,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/device/row_source.h"
 #include "kernels/ep_config.h"
@@ -30,6 +32,26 @@
 namespace octet {
 
 struct DispatchHandle;
+
+// Ranks of a node, a bit each: bit r is rank r.
+using RankSet = uint32_t;
+
+// Whom a call goes without on the rank that makes it (ExpertParallel, "Masks"). Written by the
+// calls in stream order: the host can read it after Rank::Synchronize or Node::Run.
+struct LeftOut {
+  RankSet dispatch;  // from whom nothing was received, whatever they may have sent
+  RankSet combine;   // whose part is in no sum of the last combine with this handle
+};
+
+// What a rank has counted since the beginning, or since ResetStatistics.
+struct EpStatistics {
+  std::vector<int64_t> expert_rows;  // [L] rows received by each local expert
+  // [R] How long the rank's calls have waited for what each rank sends: the sum, over its calls, of
+  // the longest wait of any wave for data that was not there yet when it was looked for. Those of
+  // all ranks are the rows of an R x R matrix.
+  std::vector<absl::Duration> dispatch_waits;
+  std::vector<absl::Duration> combine_waits;
+};
 
 // All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
 struct DispatchArgs {
@@ -107,6 +129,8 @@ struct Received {
 
   const RowRange* ranges = nullptr;       // [L][R] the rows of each (expert, source rank)
   const int32_t* split_counts = nullptr;  // kRankMajor: [R][L] the numbers of the same rows
+  // FailurePolicy::kMask: whom the call goes without. In host memory that kernels can read as well.
+  const LeftOut* left_out = nullptr;
 };
 
 struct CombineArgs {
@@ -164,11 +188,11 @@ class ExpertParallel {
   // ---- On a rank's thread inside Node::Run, by every rank, in the same order.
   // Enqueue on rank.stream() and return; no wait for the device. kInvalidArgument for arguments
   // that cannot be right; what a kernel finds (an id out of range, twice the same id in a token, a
-  // wait that expires) comes back from Rank::Synchronize or Node::Run. Until that Run has ended, what
-  // is enqueued behind it on the rank does nothing, and peers may still write what Received names.
-  // One dispatch may be outstanding: its combine (if any) comes before the next dispatch. With
-  // low_latency two may be: a handle can be combined until the second dispatch after its own is
-  // sent. With high_throughput, a combine takes any handle whose layout is kept, as often as one
+  // wait that expires) comes back from Rank::Synchronize or Node::Run. Until that Run has ended,
+  // what is enqueued behind it on the rank does nothing, and peers may still write what Received
+  // names. One dispatch may be outstanding: its combine (if any) comes before the next dispatch.
+  // With low_latency two may be: a handle can be combined until the second dispatch after its own
+  // is sent. With high_throughput, a combine takes any handle whose layout is kept, as often as one
   // likes: the backward pass of combine is a dispatch with that handle and without weights, that of
   // dispatch a combine after it.
 
@@ -212,6 +236,38 @@ class ExpertParallel {
                                    const CombineArgs& args) = 0;
   virtual absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
                                       const CombineArgs& args) = 0;
+
+  // ---- Masks: FailurePolicy::kMask, else kFailedPrecondition. On a rank's thread inside
+  // Node::Run, between its calls.
+  //
+  // Each rank has a mask: the ranks that it does not count on. It neither waits for them nor sends
+  // to them, and what they send is as if it had not been sent: Dispatch receives no row of theirs,
+  // and Combine leaves their part out of the sums, as if the choices of their experts were dropped
+  // (-1); weights are not scaled up. A rank is in a call or out of it as a whole, and
+  // Received::left_out says who is out. Results are as reproducible as with all ranks.
+  //
+  // A rank masks another when a call has waited for that one in vain for config.mask_timeout. This
+  // costs the time once: all waits of the call for that rank, and for all others that are silent,
+  // end together, and later calls do not wait. Calls of the node's ranks are not coordinated on the
+  // host, so it does not matter whether a rank is late, does not come to a call, or has left Run.
+  // What a rank waits for are words of all ranks, in every dispatch and every combine: all ranks
+  // notice a silent one in the same call. What ranks think of each other is not exchanged, though:
+  // a rank that was only late finds that nobody sends to it, and after a while is by itself. What
+  // is an error on its own (a refused input, a body's Status) still stops the node.
+
+  // The mask as it is when everything enqueued so far is done, for which it waits.
+  virtual absl::StatusOr<RankSet> MaskedRanks(Rank& rank);
+  // Adds `ranks` to the mask, from the next call that is enqueued on.
+  virtual absl::Status Mask(Rank& rank, RankSet ranks);
+  // By every rank of the node with the same `still_masked`, those that were masked included: waits
+  // for all their streams, sets every mask to `still_masked`, and begins afresh. All ranks count
+  // their calls from there, so nobody has missed any; handles from before are void, graphs are not.
+  virtual absl::Status Unmask(Rank& rank, RankSet still_masked = 0);
+
+  // ---- Statistics: config.statistics, else kFailedPrecondition. On a rank's thread inside
+  // Node::Run. They wait for what is enqueued.
+  virtual absl::StatusOr<EpStatistics> Statistics(Rank& rank);
+  virtual absl::Status ResetStatistics(Rank& rank);
 
   // For tests: fills what a dispatch of `num_rows` rows will deliver with 0xFF bytes (NaNs), in
   // stream order.

@@ -27,7 +27,7 @@ std::vector<uint64_t> PacketEpochs(const PacketLayout& layout, const device::Pac
   return epochs;
 }
 
-std::vector<RowHome> RowsHome(const PacketLayout& layout,
+std::vector<RowHome> RowsHome(const PacketLayout& layout, int peer,
                               std::initializer_list<const device::Packet*> arrays) {
   uint64_t last = 1;
   std::vector<const device::Packet*> packets;
@@ -44,7 +44,9 @@ std::vector<RowHome> RowsHome(const PacketLayout& layout,
     for (int i = 0; i < choices; ++i) {
       const uint32_t origin = packet->choices()[i].origin;
       rows.push_back({.token = device::TokenOf(origin),
-                      .slot = layout.per_rank ? packet->combine_slot : device::TopkOf(origin)});
+                      .slot = layout.per_rank
+                                  ? packet->combine_slot
+                                  : layout.CombineSlot(peer, i, device::TopkOf(origin))});
     }
   }
   return rows;

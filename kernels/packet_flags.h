@@ -22,9 +22,9 @@ struct RowHome {
   int slot;  // of the token's combine_slots
 };
 
-// The rows of a rank's last dispatch that a peer has to send back, by the packets that it has
+// The rows of a rank's last dispatch that `peer` has to send back, by the packets that it has
 // received from that rank. `arrays`: where they lie, [M] in each.
-std::vector<RowHome> RowsHome(const PacketLayout& layout,
+std::vector<RowHome> RowsHome(const PacketLayout& layout, int peer,
                               std::initializer_list<const device::Packet*> arrays);
 
 }  // namespace octet

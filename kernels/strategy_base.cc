@@ -20,10 +20,10 @@
 namespace octet {
 namespace {
 
-// Calls between two recoveries. Epochs have 44 bits (runtime/device/epoch.h).
+// Calls between two fresh starts. Epochs have 44 bits (runtime/device/epoch.h).
 constexpr int kCallBits = 28;
 
-// An epoch as people read it: the number of the call since the last recovery.
+// An epoch as people read it: the number of the call since the last fresh start.
 uint64_t CallOf(uint64_t epoch) { return epoch & ((uint64_t{1} << kCallBits) - 1); }
 
 // A wait or a check, for people.
@@ -226,8 +226,9 @@ void StrategyBase::SetTensors(const DispatchHandle& handle, const CombineArgs& a
 }
 
 absl::Status StrategyBase::Launch(Rank& rank, Phases phases,
-                                  absl::FunctionRef<absl::Status()> launch) {
-  return phases == Phases::kReceive ? launch() : rank.CoordinatedLaunch(launch);
+                                  absl::FunctionRef<absl::Status()> launch) const {
+  const bool alone = phases == Phases::kReceive || config_.failure_policy == FailurePolicy::kMask;
+  return alone ? launch() : rank.CoordinatedLaunch(launch);
 }
 
 // ---- Calls.
@@ -399,16 +400,22 @@ absl::Status StrategyBase::ResetControl(Rank& rank, uint64_t epoch) {
 
 void StrategyBase::VoidCalls(int /*rank*/) {}
 
-absl::Status StrategyBase::Recover(Rank& rank) {
+absl::Status StrategyBase::BeginAfresh(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  uint64_t fresh_starts = 0;
+  for (const RankState& each : ranks_) fresh_starts = std::max(fresh_starts, each.fresh_starts);
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  mine.fresh_starts = fresh_starts + 1;
   if (mine.state.empty()) return absl::OkStatus();  // failed before it was made
   mine.dispatches_sent.clear();
   mine.combines_sent.clear();
   mine.void_calls = mine.calls;
   VoidCalls(rank.rank());
-  // Beyond any epoch of before, the same on all ranks.
-  return ResetControl(rank, (++mine.recoveries << kCallBits) + 1);
+  return ResetControl(rank, (mine.fresh_starts << kCallBits) + 1);
 }
+
+absl::Status StrategyBase::Recover(Rank& rank) { return BeginAfresh(rank); }
 
 absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& record) const {
   if (record.kind == device::FailureKind::kInput) return RefusedInput(rank, record, config_.topk);

@@ -141,8 +141,12 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   static void SetTensors(const DispatchHandle& handle, const CombineArgs& args,
                          CombineTensors& tensors);
   // Calls `launch`, together with all ranks unless it only receives: then it waits for nobody who
-  // is yet to come.
-  static absl::Status Launch(Rank& rank, Phases phases, absl::FunctionRef<absl::Status()> launch);
+  // is yet to come. With FailurePolicy::kMask never together: nobody has to come.
+  absl::Status Launch(Rank& rank, Phases phases, absl::FunctionRef<absl::Status()> launch) const;
+
+  // Whatever was dispatched is void, and all ranks go on from the same epoch, beyond any of before.
+  // Called by all ranks together, with idle streams.
+  absl::Status BeginAfresh(Rank& rank);
 
   static size_t Index(int rank) { return static_cast<size_t>(rank); }
 
@@ -155,7 +159,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
     std::vector<Flag> copied_control;  // from CopyFlags to FlagTables
     uint64_t calls = 0;                // dispatches begun
     uint64_t void_calls = 0;           // the last that a failure has made void
-    uint64_t recoveries = 0;
+    uint64_t fresh_starts = 0;         // BeginAfresh
     // Calls whose dispatch, or combine, has been sent and not received, in the order of sending.
     std::vector<uint64_t> dispatches_sent;
     std::vector<uint64_t> combines_sent;

@@ -2,6 +2,8 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstdint>
+
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +31,7 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   const hipStream_t stream = rank.stream();
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   OCTET_RETURN_IF_ERROR(rank.Barrier());
+  const uint64_t coordinated_before = rank.coordinated_launches_;
   // Of this thread only: the other ranks' may do what they like.
   OCTET_RETURN_IF_GPU_ERROR(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
   if (absl::Status enqueued = enqueue(); !enqueued.ok()) {
@@ -41,7 +44,7 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   const hipError_t error = hipGraphInstantiate(&executable, captured, nullptr, nullptr, 0);
   (void)hipGraphDestroy(captured);
   OCTET_RETURN_IF_ERROR(GpuStatus(error, "hipGraphInstantiate"));
-  Graph graph(executable);
+  Graph graph(executable, rank.coordinated_launches_ != coordinated_before);
   // Now rather than in the first launch: it may allocate.
   OCTET_RETURN_IF_GPU_ERROR(hipGraphUpload(executable, stream));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
@@ -50,8 +53,8 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
 }
 
 absl::Status Graph::Launch(Rank& rank) const {
-  return rank.CoordinatedLaunch(
-      [&] { return OCTET_GPU(hipGraphLaunch(executable_.get(), rank.stream())); });
+  const auto launch = [&] { return OCTET_GPU(hipGraphLaunch(executable_.get(), rank.stream())); };
+  return coordinated_ ? rank.CoordinatedLaunch(launch) : launch();
 }
 
 }  // namespace octet

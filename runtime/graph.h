@@ -32,8 +32,9 @@ class Graph {
   // there is no graph. kUnimplemented: the platform does not capture.
   static absl::StatusOr<Graph> Capture(Rank& rank, absl::FunctionRef<absl::Status()> enqueue);
 
-  // Enqueues all of it on the stream of the rank that has captured it: a coordinated launch, so by
-  // every rank that is waited for, as often and in the same order. Waits for no launch before it.
+  // Enqueues all of it on the stream of the rank that has captured it: a coordinated launch if one
+  // was captured, so by every rank that is waited for, as often and in the same order. Waits for no
+  // launch before it.
   absl::Status Launch(Rank& rank) const;
 
  private:
@@ -42,9 +43,11 @@ class Graph {
   };
   using Executable = std::unique_ptr<std::remove_pointer_t<hipGraphExec_t>, Destroy>;
 
-  explicit Graph(hipGraphExec_t executable) : executable_(executable) {}
+  Graph(hipGraphExec_t executable, bool coordinated)
+      : executable_(executable), coordinated_(coordinated) {}
 
   Executable executable_;
+  bool coordinated_;
 };
 
 }  // namespace octet

@@ -50,6 +50,7 @@ int Rank::num_ranks() const { return node_->num_ranks(); }
 absl::Status Rank::Barrier() { return node_->impl_->barrier().Arrive(rank_); }
 
 absl::Status Rank::CoordinatedLaunch(absl::FunctionRef<absl::Status()> launch) {
+  ++coordinated_launches_;
   OCTET_RETURN_IF_ERROR(Barrier());
   return launch();
 }

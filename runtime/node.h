@@ -69,11 +69,13 @@ class Rank {
 
  private:
   friend class Node;
+  friend class Graph;
   Node* node_ = nullptr;
   int rank_ = 0;
   int device_ = 0;
   hipStream_t stream_ = nullptr;
   hipEvent_t drained_ = nullptr;
+  uint64_t coordinated_launches_ = 0;
 };
 
 // Something that keeps flags and counters on the GPUs and must start afresh after a failure.

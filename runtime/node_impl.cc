@@ -331,7 +331,8 @@ device::FailurePort Node::Impl::failure_port(int rank, uint32_t client) const {
           .claimed = gpu_control_[rank]->claimed,
           .deadline_ticks = static_cast<uint64_t>(absl::ToDoubleSeconds(timeout_) *
                                                   static_cast<double>(DeviceClockHz())),
-          .client = client};
+          .client = client,
+          .rank = rank};
 }
 
 bool Node::Impl::AbortRaised() const {

@@ -222,6 +222,10 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
   return ep_->CombineReceive(rank, received_[r].handle, combine);
 }
 
+absl::Status EpHarness::RunStep(Rank& rank, Form form) {
+  return RunRank(rank, form, MostRows(), buffers_[static_cast<size_t>(rank.rank())]);
+}
+
 // Combine may overwrite what was received: a copy, in stream order, for CheckReceived.
 absl::Status EpHarness::KeepReceived(Rank& rank, int num_rows) {
   const auto r = static_cast<size_t>(rank.rank());
@@ -460,9 +464,7 @@ absl::Status EpHarness::RunPair(Rank& rank, Form form, std::array<const Buffers*
 }
 
 int EpHarness::RowsToCompare(const ReferenceReceived& want) const {
-  return config_.output == Output::kPackedExperts
-             ? want.expert_offsets.back()
-             : static_cast<int>(received_rows_[0].bytes() / RowBytes());
+  return config_.output == Output::kPackedExperts ? want.expert_offsets.back() : MostRows();
 }
 
 std::vector<int> EpHarness::NumRows(const StepInput& input) const {

@@ -87,6 +87,12 @@ class EpHarness {
   // As it is on the GPU, [T][H].
   absl::StatusOr<std::vector<uint16_t>> Y(int rank) const;
 
+  // A step of what was last uploaded by one rank, which keeps what it receives; then what it has
+  // received. For steps that some ranks take part in.
+  absl::Status RunStep(Rank& rank, Form form);
+  const Received& received(int rank) const { return received_[static_cast<size_t>(rank)]; }
+  absl::Status CheckReceived(const StepInput& input, int rank) const;
+
   // Copies the step's input to the GPUs. Step does it by itself.
   absl::Status Upload(const StepInput& input);
   DispatchArgs dispatch_args(int rank) const;
@@ -109,8 +115,8 @@ class EpHarness {
       const std::function<absl::Status(Rank&, const std::vector<const Buffers*>&)>& body);
   absl::Status RunPair(Rank& rank, Form form, std::array<const Buffers*, 2> b);
   absl::Status KeepReceived(Rank& rank, int num_rows);
-  absl::Status CheckReceived(const StepInput& input, int rank) const;
   absl::Status CheckRanges(const ReferenceReceived& want, const Received& got, int rank) const;
+  int MostRows() const { return static_cast<int>(received_rows_[0].bytes() / RowBytes()); }
   // Rows that there are; where they lie apart, all that there is memory for.
   int RowsToCompare(const ReferenceReceived& want) const;
   size_t RowBytes() const { return static_cast<size_t>(config_.hidden) * kElementBytes; }

@@ -41,6 +41,15 @@ struct PacketLayout : CallLayout {
   int packet_bytes;
   bool per_rank;      // CombineOrder::kPerRank
   int combine_slots;  // S, rows of a token that come home: K, or min(R, K) (per rank)
+  // FailurePolicy::kMask: each of those is one rank's for good, rank_slots for each rank.
+  bool own_slots;
+  int rank_slots;
+
+  // Which of its slots a token's row comes home to. `rank`: whence, `index`: of the row among those
+  // of the token from there, `place`: among all of the token.
+  __host__ __device__ int CombineSlot(int rank, int index, int place) const {
+    return own_slots ? rank * rank_slots + index : place;
+  }
 
   // `first`: an array of packets, [sources][M].
   __host__ __device__ device::Packet* PacketAt(char* first, size_t source, int slot) const {

@@ -10,8 +10,9 @@
 namespace octet::device {
 
 // The block looks at all of `words` ([num_sources][columns]) until none is missing; between looks
-// one thread waits for one that is. `take(i, count)`: called for each word at every look. False if
-// that did not come. `last`, if asked for: the source that was missing last; as it was if none was.
+// one thread waits for one that is. `take(i, count)`: called for each word at every look. A masked
+// source is not waited for, and its counts are 0. False if a word did not come. `last`, if asked
+// for: the source that was missing last; as it was if none was.
 //
 // The words are read relaxed. Who goes on to read what they announce polls or acquires for himself.
 template <typename Enum, typename Take>
@@ -20,12 +21,21 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
                             uint32_t* last = nullptr) {
   __shared__ int32_t missing;
   __shared__ int32_t failed;
+  __shared__ uint32_t masked;
   uint64_t start = 0;
   if (threadIdx.x == 0) failed = 0;
   for (;;) {
     if (threadIdx.x == 0) missing = -1;
+    if (Wave() == 0) {
+      const uint32_t ranks = MaskedRanks(c.failure);
+      if (Lane() == 0) masked = ranks;
+    }
     __syncthreads();
     for (int i = threadIdx.x; i < num_sources * columns; i += blockDim.x) {
+      if (masked != 0 && HasRank(masked, i / columns)) {
+        take(i, 0);
+        continue;
+      }
       const uint64_t word = LoadRelaxed<Scope::kSystem>(words + i);
       // An exchange, since checkers of shared memory take two stores for a race.
       if (EpochOf(word) < epoch) ExchangeRelaxed<Scope::kBlock>(&missing, i);
@@ -42,7 +52,7 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
           MakeSite(where, source, static_cast<uint32_t>(first_missing - source * columns)),
           PackEpochCount(epoch, 0), &start,
           [epoch](uint64_t word) { return EpochOf(word) >= epoch; });
-      if (!came) failed = 1;
+      if (!came && !IsMasked(c.failure, source)) failed = 1;
     }
     __syncthreads();
     if (failed != 0) return false;

@@ -19,34 +19,39 @@ namespace octet::device {
 
 // `where`: one of a strategy's sites.
 template <typename Enum>
-__device__ __forceinline__ Site MakeSite(Enum where, int peer, uint32_t index) {
-  return Site{static_cast<uint32_t>(where), peer, index};
+__device__ __forceinline__ Site MakeSite(Enum where, int peer, uint32_t index,
+                                         Awaited awaited = Awaited::kData) {
+  return Site{static_cast<uint32_t>(where), peer, index, awaited};
 }
 
-// One block tells every peer how far this rank has come. `credits`: offset of the [R] words.
-// `fence`: false right after another credit, since a second fence would wait until that has come to
-// the peer.
+// One block tells every peer that counts how far this rank has come. `credits`: offset of the [R]
+// words. `fence`: false right after another credit, since a second fence would wait until that has
+// come to the peer.
 __device__ inline void GiveCredits(const CallParams& c, size_t credits, uint64_t epoch,
                                    bool fence = true) {
   const int peer = static_cast<int>(threadIdx.x);
-  if (peer >= c.peers.num_ranks) return;
+  if (peer >= c.peers.num_ranks || IsMasked(c.failure, peer)) return;
   if (fence) FenceRelease<Scope::kSystem>();
   StoreRelaxed<Scope::kSystem>(FlagOf(c.peers.base[peer], credits, c.peers.rank), epoch);
 }
 
 // The block waits until every peer's flag has come to `epoch`. `flags`: offset of this rank's [R]
-// words. One wave polls, since all wait for the same few words. False if some did not come. `last`,
-// if asked for: on the first wave, the peer that was missing last; as it was if none was.
+// words. One wave polls, since all wait for the same few words. False if some did not come that are
+// not masked. `last`, if asked for: on the first wave, the peer that was missing last; as it was if
+// none was.
 template <typename Enum>
 __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
                            uint32_t* last = nullptr) {
   __shared__ int32_t came;
   if (Wave() == 0) {
     const int peer = Lane();
-    const uint64_t* flag =
-        peer < c.peers.num_ranks ? FlagOf(c.peers.base[c.peers.rank], flags, peer) : nullptr;
+    const uint32_t masked_ranks = MaskedRanks(c.failure);
+    const bool waits = peer < c.peers.num_ranks && !HasRank(masked_ranks, peer);
+    const uint64_t* flag = waits ? FlagOf(c.peers.base[c.peers.rank], flags, peer) : nullptr;
     int last_lane = -1;
-    const bool all = WaveWaitEpochs(c.failure, flag, epoch, MakeSite(where, peer, 0), &last_lane);
+    bool masked = false;
+    const bool all =
+        WaveWaitEpochs(c.failure, flag, epoch, MakeSite(where, peer, 0), &last_lane, &masked);
     if (last != nullptr && last_lane >= 0) *last = static_cast<uint32_t>(last_lane);
     if (peer == 0) came = all ? 1 : 0;
   }
@@ -56,9 +61,9 @@ __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, En
   return all_came;
 }
 
-// Whether the buffers of an earlier call may be written again: every peer has given its credit.
-// One lane of the block's last wave looks at each peer's, as early as possible (the constructor);
-// the others go on meanwhile.
+// Whose buffers of an earlier call may be written again: those of the peers that have given their
+// credit. One lane of the block's last wave looks at each peer's, as early as possible (the
+// constructor); the others go on meanwhile.
 class Credits {
  public:
   // `credits`: offset of this rank's [R] credits.
@@ -68,19 +73,25 @@ class Credits {
         credit_(FlagOf(c.peers.base[c.peers.rank], credits, peer_)),
         seen_(mine_ ? LoadRelaxed<Scope::kSystem>(credit_) : 0) {}
 
-  // Waits for those of call `epoch`. Whether all came is known to the block in `*granted`
-  // (shared memory) after its next barrier.
+  // Waits for those of call `epoch`. After its next barrier the block has in `*granted` (shared
+  // memory) who may be sent to, a bit each: everybody, but for masked ranks; none if some did not
+  // come that are not masked.
   template <typename Enum>
-  __device__ void Await(const CallParams& c, uint64_t epoch, Enum where, int32_t* granted) const {
+  __device__ void Await(const CallParams& c, uint64_t epoch, Enum where, uint32_t* granted) const {
     if (!mine_) return;
     bool given = true;
-    if (seen_ >= epoch) {
+    bool failed = false;
+    if (IsMasked(c.failure, peer_)) {
+      given = false;
+    } else if (seen_ >= epoch) {
       AcquirePolled<Scope::kSystem>(credit_);
     } else {
-      given = WaitEpoch(c.failure, credit_, epoch, MakeSite(where, peer_, 0));
+      given = WaitEpoch(c.failure, credit_, epoch, MakeSite(where, peer_, 0, Awaited::kCredit));
+      failed = !given && !IsMasked(c.failure, peer_);
     }
-    const bool all = Ballot(!given) == 0;
-    if (Lane() == 0) *granted = all ? 1 : 0;
+    const bool none = Ballot(failed) != 0;
+    const auto all = static_cast<uint32_t>(Ballot(given && Lane() < c.peers.num_ranks));
+    if (Lane() == 0) *granted = none ? 0 : all;
   }
 
  private:

@@ -17,17 +17,18 @@ struct InterleavedWalk {
   int32_t source[kMaxRanks];  // whose they are
 
   // Called by all threads, of which there are at least kMaxRanks; a barrier of the block must
-  // follow. `counts`: by source.
-  __device__ void Init(const int32_t* counts, int num_sources) {
+  // follow. `counts`: by source. `sources`, a bit each: whose items there are; of others none.
+  __device__ void Init(const int32_t* counts, int num_sources, uint32_t sources = ~0U) {
     const int mine = static_cast<int>(threadIdx.x);
     if (mine >= num_sources) return;
+    const auto items_of = [&](int s) { return ((sources >> s) & 1) != 0 ? counts[s] : 0; };
+    const int32_t items = items_of(mine);
     int place = 0;
     for (int other = 0; other < num_sources; ++other) {
-      const bool before =
-          counts[other] > counts[mine] || (counts[other] == counts[mine] && other < mine);
-      place += before ? 1 : 0;
+      const int32_t others = items_of(other);
+      place += others > items || (others == items && other < mine) ? 1 : 0;
     }
-    count[place] = counts[mine];
+    count[place] = items;
     source[place] = mine;
   }
 

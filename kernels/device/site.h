@@ -16,7 +16,7 @@ enum class Site : uint32_t {
   kDispatchSource,  // a flag for all of a source's rows
   kCombineCredit,
   kCombineRow,     // index: token
-  kCombineSource,  // as kDispatchSource
+  kCombineSource,  // as kDispatchSource; low_latency: that the source has begun to send
   // Checks of the caller's input, not waits.
   kExpertOutOfRange,        // index: flat index, seen: the id, expected: E
   kExpertTwice,             // likewise

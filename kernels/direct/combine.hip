@@ -64,7 +64,7 @@ __device__ void SendRow(const CombineParams& p, uint64_t epoch, const RowSource&
 
 template <typename Codec, typename Trace>
 __device__ void Send(const CombineParams& p) {
-  __shared__ int32_t granted;
+  __shared__ uint32_t granted;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Trace trace(c.trace);

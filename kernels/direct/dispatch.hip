@@ -213,7 +213,7 @@ template <typename Trace>
 __device__ void SendRows(const DispatchParams& p, const SendShared& s,
                          const device::Credits& credits, uint64_t epoch, int begin, int end,
                          const Trace& trace) {
-  __shared__ int32_t granted;
+  __shared__ uint32_t granted;
   const uint64_t start = trace.Start();
   int counted = p.atomic_slots ? begin : 0;
   for (int first = begin; first < end; first += kTileRows) {

@@ -150,7 +150,7 @@ std::vector<uint64_t> HighThroughput::EpochsAt(int rank, int peer, Site site, ui
                         *layout_.Count(mine, epoch, peer, layout_.num_experts + rank), epoch);
   }
   std::vector<uint64_t> epochs;
-  for (const RowHome& row : RowsHome(layout_, {packets(CopiedControl(peer), rank)})) {
+  for (const RowHome& row : RowsHome(layout_, peer, {packets(CopiedControl(peer), rank)})) {
     epochs.push_back(UINT64_MAX);
     for (int part = 0; part < layout_.combine_parts; ++part) {
       epochs.back() =

@@ -25,6 +25,7 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
+#include "kernels/device/call_end.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_sum.h"
@@ -93,7 +94,8 @@ __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& 
     const Packet* packet = layout.KeptPacket(c.kept, source, packet_slot);
     const Choice choice = packet->choices()[Lane()];
     const int token = TokenOf(choice.origin);
-    const int slot = kPerRank ? packet->combine_slot : TopkOf(choice.origin);
+    const int slot = kPerRank ? packet->combine_slot
+                              : layout.CombineSlot(c.peers.rank, Lane(), TopkOf(choice.origin));
     char* base = c.peers.base[source];
     const bool last = !kPerRank || Lane() == n - 1;
     batch.from[row] = static_cast<const Vec16*>(p.expert_out) +
@@ -146,11 +148,21 @@ __device__ void SendRows(const CombineParams& p, const Batch& batch, int rows) {
   }
 }
 
+// Where ranks may be masked, every rank waits for a word of every other in each call, whether or
+// not it expects rows: so all of them notice in the same call that one is silent, and nobody takes
+// for silent who only waits for that one.
+__device__ void TellBegun(const CommonParams& c, uint32_t receivers, uint64_t epoch) {
+  const int peer = static_cast<int>(threadIdx.x);
+  if (peer >= c.peers.num_ranks || !device::HasRank(receivers, peer)) return;
+  StoreRelaxed<Scope::kSystem>(FlagOf(c.peers.base[peer], c.layout.combine_begun, c.peers.rank),
+                               epoch);
+}
+
 template <typename Codec, bool kPerRank, typename Trace>
 __device__ void Send(const CombineParams& p, const Role& role) {
   __shared__ Batch batch;
   __shared__ device::InterleavedWalk walk;
-  __shared__ int32_t granted;
+  __shared__ uint32_t granted;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Trace trace(c.trace);
@@ -164,6 +176,13 @@ __device__ void Send(const CombineParams& p, const Role& role) {
     device::GiveCredits(c, layout.combine_credits, Received(c, epoch, c.state->combine_receive));
   }
   credits.Await(c, CallBefore(epoch), Site::kCombineCredit, &granted);
+  if (c.failure.masks != nullptr) {
+    __syncthreads();
+    if (granted == 0) return;
+    walk.Init(c.kept.received, layout.num_ranks, granted);
+    if (role.index == role.count - 1) TellBegun(c, granted, epoch);
+    __syncthreads();
+  }
   const int items = walk.Total(layout.num_ranks);
   for (int first = role.index; first < items; first += kBatchTokens * role.count) {
     const uint64_t start = trace.Start();
@@ -182,94 +201,143 @@ __device__ void Send(const CombineParams& p, const Role& role) {
   }
 }
 
-// Waits for all rows of a token, of which there are those in `present`. False if some did not come.
-// `last`: the rank whose row was missing last; as it was if none was.
-template <bool kPerRank>
-__device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token, uint32_t* present,
-                          uint32_t* last) {
+// The rows of a token, of which there are those in `present`; lane i knows where row i lies.
+struct TokenRows {
+  uint32_t present;
+  int slot;
+};
+
+// Waits for all rows of a token that come from ranks which are not `masked`; adds those that have
+// been masked meanwhile. False if some did not come. `last`: the rank whose row was missing last;
+// as it was if none was.
+template <bool kPerRank, bool kWatched>
+__device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token,
+                          device::MaskedInCall<kWatched>& masked, TokenRows* rows, uint32_t* last) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int32_t id = Lane() < layout.topk ? p.topk_idx[token * layout.topk + Lane()] : -1;
   const Destinations from(layout.IsExpert(id) ? layout.RankOf(id) : -1, layout.num_ranks);
-  *present = kPerRank ? device::BitsBelow(__popc(from.ranks))
-                      : static_cast<uint32_t>(device::Ballot(from.rank >= 0));
-  const bool waits = Lane() < kMaxChoices && ((*present >> Lane()) & 1) != 0;
-  const int peer = kPerRank && waits ? device::NthBit(from.ranks, Lane()) : from.rank;
+  int peer = from.rank;
+  if constexpr (kPerRank) {
+    if (kWatched && layout.own_slots) {
+      peer = Lane() < kMaxRanks && device::HasRank(from.ranks, Lane()) ? Lane() : -1;
+    } else {
+      peer = Lane() < __popc(from.ranks) ? device::NthBit(from.ranks, Lane()) : -1;
+    }
+  }
+  rows->slot = kPerRank ? Lane() : layout.CombineSlot(peer, from.index(), Lane());
+  const bool waits = peer >= 0 && !masked.Has(peer);
   const uint64_t* flag =
-      waits ? layout.CombineFlag(c.peers.base[c.peers.rank], epoch, token, Lane()) : nullptr;
+      waits ? layout.CombineFlag(c.peers.base[c.peers.rank], epoch, token, rows->slot) : nullptr;
   int last_lane = -1;
+  bool newly_masked = false;
   const bool came = device::WaveWaitEpochs(
       c.failure, flag, epoch, MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)),
-      &last_lane);
+      &last_lane, &newly_masked);
   if (last_lane >= 0) *last = static_cast<uint32_t>(Shuffle(peer, last_lane));
+  rows->present = static_cast<uint32_t>(device::Ballot(waits && !newly_masked));
+  if (device::Ballot(newly_masked) != 0) masked.Look(c.failure, 0);
   return came;
 }
 
-template <typename Codec, bool kPerRank, typename Trace>
-__device__ void Receive(const CombineParams& p, const Role& role) {
+// The tokens of one block. What does not come is left.
+template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
+__device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epoch,
+                          const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  const Trace trace(c.trace);
-  const uint64_t epoch =
-      device::BeginCall(c.failure, &c.state->combine_receive, static_cast<uint32_t>(role.count));
-  if (epoch == 0) return;
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   const int num_waves = role.count * waves;
   // With more waves than tokens, several waves share one: `shares` of them.
   const int most_shares = (layout.dtype_vecs + device::kWaveSize - 1) / device::kWaveSize;
   int shares = p.num_tokens > 0 ? num_waves / p.num_tokens : 1;
   shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
+  device::MaskedInCall<kWatched> masked;
+  masked.Look(c.failure, 0);
   // Those of a token are neighbours, in one block if that has so many.
   const int first = role.index * waves + Wave();
   for (int i = first; i < p.num_tokens * shares; i += num_waves) {
     const int token = i / shares;
     const int share = i - token * shares;
     uint64_t start = trace.Start();
-    uint32_t present = 0;
+    TokenRows rows = {};
     uint32_t last = device::kNoPeer;
-    const bool came = AwaitRows<kPerRank>(p, epoch, token, &present, &last);
+    const bool came = AwaitRows<kPerRank, kWatched>(p, epoch, token, masked, &rows, &last);
     trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
     if (!came) return;
     start = trace.Start();
-    const auto* rows = reinterpret_cast<const Vec16*>(
+    const auto* vecs = reinterpret_cast<const Vec16*>(
         layout.CombineRow(c.peers.base[c.peers.rank], epoch, token, 0));
     const float* weights =
         kPerRank || p.topk_weights == nullptr ? nullptr : p.topk_weights + token * layout.topk;
+    const auto slot_of = [&](int row) {
+      return kWatched && !kPerRank && layout.own_slots ? Shuffle(rows.slot, row) : row;
+    };
     device::SumRows<Codec, 1, kRowsInFlight>(
         static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.dtype_vecs,
-        layout.combine_slots, present,
-        [&](int slot) { return rows + static_cast<size_t>(slot) * layout.dtype_vecs; },
-        [&](int slot) { return weights != nullptr ? weights[slot] : 1.0F; },
+        kPerRank ? layout.combine_slots : layout.topk, rows.present,
+        [&](int row) { return vecs + static_cast<size_t>(slot_of(row)) * layout.dtype_vecs; },
+        [&](int row) { return weights != nullptr ? weights[row] : 1.0F; },
         static_cast<const Vec16*>(p.bias), share * device::kWaveSize, layout.dtype_vecs,
         shares * device::kWaveSize);
     trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
   }
 }
 
-template <typename Codec, bool kPerRank, typename Trace>
+template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
+__device__ void Receive(const CombineParams& p, const Role& role) {
+  const CommonParams& c = p.common;
+  const Trace trace(c.trace);
+  const uint64_t epoch =
+      device::BeginCall(c.failure, &c.state->combine_receive, static_cast<uint32_t>(role.count));
+  if (epoch == 0) return;
+  if constexpr (!kWatched) {
+    SumTokens<Codec, kPerRank, kWatched>(p, role, epoch, trace);
+    return;
+  }
+  // First, so that the time of all silent ranks is up together.
+  if (c.failure.masks != nullptr && role.index == 0) {
+    device::AwaitFlags(c, c.layout.combine_begun, epoch, Site::kCombineSource);
+  }
+  for (Role part = role;; part = Role{false, 0, 1}) {
+    SumTokens<Codec, kPerRank, kWatched>(p, part, epoch, trace);
+    const device::CallEnd end = device::EndCall(c, c.end, static_cast<uint32_t>(part.count));
+    if (end != device::CallEnd::kAgain) return;
+  }
+}
+
+template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
 __global__ void __launch_bounds__(kMaxThreads, 2) Combine(const CombineParams p) {
   const Role role = RoleOf(p.common);
   if (role.sends) {
     Send<Codec, kPerRank, Trace>(p, role);
   } else {
-    Receive<Codec, kPerRank, Trace>(p, role);
+    Receive<Codec, kPerRank, kWatched, Trace>(p, role);
   }
 }
 
 using Kernel = void (*)(CombineParams);
 
-template <typename Codec, typename Trace>
-Kernel PickOrder(bool per_rank) {
-  return per_rank ? Combine<Codec, true, Trace> : Combine<Codec, false, Trace>;
+template <typename Codec, bool kPerRank, bool kWatched>
+Kernel PickTrace(bool traced) {
+  return traced ? Combine<Codec, kPerRank, kWatched, device::Tracer>
+                : Combine<Codec, kPerRank, kWatched, device::NoTracer>;
+}
+
+template <typename Codec, bool kWatched>
+Kernel PickOrder(const CombineVariant& variant) {
+  return variant.per_rank ? PickTrace<Codec, true, kWatched>(variant.traced)
+                          : PickTrace<Codec, false, kWatched>(variant.traced);
+}
+
+template <bool kWatched>
+Kernel PickCodec(const CombineVariant& variant) {
+  return variant.fp16 ? PickOrder<device::Fp16Codec, kWatched>(variant)
+                      : PickOrder<device::Bf16Codec, kWatched>(variant);
 }
 
 Kernel PickKernel(const CombineVariant& variant) {
-  if (variant.fp16) {
-    return variant.traced ? PickOrder<device::Fp16Codec, device::Tracer>(variant.per_rank)
-                          : PickOrder<device::Fp16Codec, device::NoTracer>(variant.per_rank);
-  }
-  return variant.traced ? PickOrder<device::Bf16Codec, device::Tracer>(variant.per_rank)
-                        : PickOrder<device::Bf16Codec, device::NoTracer>(variant.per_rank);
+  return variant.watched ? PickCodec<true>(variant) : PickCodec<false>(variant);
 }
 
 }  // namespace

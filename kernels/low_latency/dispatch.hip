@@ -28,6 +28,7 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
+#include "kernels/device/call_end.h"
 #include "kernels/device/counts.h"
 #include "kernels/device/fp8_quantize.h"
 #include "kernels/device/interleaved_walk.h"
@@ -151,7 +152,7 @@ __device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int fr
 // The first block's part: how much every rank gets from this one.
 __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_t epoch,
                            const device::Credits& credits) {
-  __shared__ int32_t granted;
+  __shared__ uint32_t granted;
   __shared__ int32_t refused;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -164,6 +165,7 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
   __syncthreads();
   if (granted == 0) return;
   const auto send = [&](int rank, int column, int32_t count) {
+    if (!device::HasRank(granted, rank)) return;
     StoreRelaxed<Scope::kSystem>(
         layout.Count(c.peers.base[rank], epoch, c.peers.rank, column),
         device::PackEpochCount(epoch, refused != 0 ? 0 : static_cast<uint32_t>(count)));
@@ -293,7 +295,7 @@ __device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, in
       p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
   const int local = expert - to.rank * layout.num_local_experts;
   packet->choices()[to.index()] = Choice{index, weight, device::PackOrigin(token, Lane(), local)};
-  if (to.index() == 0) packet->combine_slot = to.slot();
+  if (to.index() == 0) packet->combine_slot = layout.CombineSlot(to.rank, 0, to.slot());
 }
 
 // The tokens of one sending block: `first`, and on by `step`.
@@ -301,7 +303,7 @@ template <typename Row, typename Trace>
 __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_t epoch,
                            const device::Credits& credits, int first, int step,
                            Vec16 (&v)[kRowUnroll], int32_t id, const Trace& trace) {
-  __shared__ int32_t granted;
+  __shared__ uint32_t granted;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   uint64_t start = trace.Start();
@@ -315,7 +317,9 @@ __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_
     trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
     start = trace.Start();
     const int32_t expert = layout.IsExpert(id) ? id : -1;
-    const Destinations to(expert >= 0 ? layout.RankOf(expert) : -1, layout.num_ranks);
+    const int rank = expert >= 0 ? layout.RankOf(expert) : -1;
+    const Destinations to(rank >= 0 && device::HasRank(granted, rank) ? rank : -1,
+                          layout.num_ranks);
     const int index = expert >= 0 ? s.experts[expert] : 0;
     const int slot = to.rank >= 0 ? s.ranks[to.rank] : 0;
     SendToken<Row>(p, epoch, token, expert, index, slot, to, v);
@@ -404,6 +408,20 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
   return true;
 }
 
+__device__ __forceinline__ int32_t RowsOf(const Layout& layout, const ReceiveShared& s, int expert,
+                                          int source) {
+  const int i = layout.places.Index(expert, source);
+  return s.sums[i + 1] - s.sums[i];
+}
+__device__ __forceinline__ int32_t RowsOf(const Layout& layout, const ReceiveShared& s,
+                                          int expert) {
+  int32_t rows = 0;
+  for (int source = 0; source < layout.num_ranks; ++source) {
+    rows += RowsOf(layout, s, expert, source);
+  }
+  return rows;
+}
+
 // The first receiving block tells the caller what there is: after a failure nothing, so that what
 // is enqueued behind this kernel finds no rows.
 __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bool ok) {
@@ -411,22 +429,16 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
   const Layout& layout = c.layout;
   const int num_ranks = layout.num_ranks;
   const int num_local = layout.num_local_experts;
-  const auto rows_of = [&](int expert, int source) {
-    const int i = layout.places.Index(expert, source);
-    return ok ? s.sums[i + 1] - s.sums[i] : 0;
-  };
   for (int i = threadIdx.x; i < num_local * num_ranks; i += blockDim.x) {
     const int source = layout.by_local_experts.Quotient(i);
     const int expert = i - source * num_local;
-    const int32_t count = rows_of(expert, source);
+    const int32_t count = ok ? RowsOf(layout, s, expert, source) : 0;
     const int32_t first = ok ? layout.places.FirstRow(s.sums, expert, source) : 0;
     p.ranges[expert * num_ranks + source] = RowRange{first, count};
     if (p.split_counts != nullptr) p.split_counts[i] = count;
   }
   for (int e = threadIdx.x; e < num_local; e += blockDim.x) {
-    int32_t count = 0;
-    for (int source = 0; source < num_ranks; ++source) count += rows_of(e, source);
-    p.expert_counts[e] = count;
+    p.expert_counts[e] = ok ? RowsOf(layout, s, e) : 0;
     if (p.expert_offsets != nullptr) {
       p.expert_offsets[e] = ok ? layout.places.FirstRow(s.sums, e, 0) : 0;
     }
@@ -488,55 +500,84 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, ui
   return true;
 }
 
-template <typename Trace>
-__device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shared) {
+// What one block receives, or what is there for all blocks (`alone`). True if the call has come to
+// its end (kernels/device/call_end.h).
+template <typename Trace, bool kWatched>
+__device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveShared& s,
+                            uint64_t epoch, const Trace& trace) {
   __shared__ device::InterleavedWalk walk;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  const ReceiveShared s(shared, layout.num_experts);
-  const Trace trace(c.trace);
-  const uint64_t epoch =
-      device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(role.count));
+  const Role role = kWatched && alone ? Role{false, 0, 1} : RoleOf(c);
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;
-  bool ok = epoch != 0 && ReceiveCounts(p, s, walk, epoch, &last);
+  const bool counted = epoch != 0 && ReceiveCounts(p, s, walk, epoch, &last);
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
-  if (role.index == 0) DescribeRows(p, s, ok);
-  if (!ok) return;
+  if (role.index == 0) DescribeRows(p, s, counted);
+  if (!counted) return true;
   // Neighbouring tokens are taken by different blocks.
   const int groups = static_cast<int>(blockDim.x) / device::kWaveSize / p.row_waves;
   const int group = Wave() / p.row_waves;
   const int part = Wave() - group * p.row_waves;
-  if (group >= groups) return;
-  const int tokens = walk.Total(layout.num_ranks);
-  for (int i = group * role.count + role.index; i < tokens && ok; i += groups * role.count) {
+  const int tokens = group < groups ? walk.Total(layout.num_ranks) : 0;
+  device::MaskedInCall<kWatched> masked;
+  for (int i = group * role.count + role.index; i < tokens; i += groups * role.count) {
     const auto item = walk.At(i, layout.num_ranks, c.peers.rank);
-    ok = ReceiveToken(p, s, epoch, item.source, item.index, part, trace);
+    if (masked.Has(item.source)) continue;
+    if (!ReceiveToken(p, s, epoch, item.source, item.index, part, trace) &&
+        !masked.Look(c.failure, item.source)) {
+      break;
+    }
+  }
+  if constexpr (!kWatched) return true;
+  const device::CallEnd end = device::EndCall(c, c.end, static_cast<uint32_t>(role.count));
+  if (end == device::CallEnd::kLast && p.expert_rows != nullptr) {
+    for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
+      p.expert_rows[e] += RowsOf(layout, s, e);
+    }
+  }
+  return end != device::CallEnd::kAgain;
+}
+
+template <typename Trace, bool kWatched>
+__device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shared) {
+  const CommonParams& c = p.common;
+  const ReceiveShared s(shared, c.layout.num_experts);
+  const Trace trace(c.trace);
+  const uint64_t epoch =
+      device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(role.count));
+  for (bool alone = false; !ReceivePart<Trace, kWatched>(p, alone, s, epoch, trace); alone = true) {
   }
 }
 
-template <typename Row, typename Trace>
+template <typename Row, typename Trace, bool kWatched>
 __global__ void __launch_bounds__(kMaxThreads, 2) Dispatch(const DispatchParams p) {
   HIP_DYNAMIC_SHARED(int32_t, shared);
   const Role role = RoleOf(p.common);
   if (role.sends) {
     Send<Row, Trace>(p, role, shared);
   } else {
-    Receive<Trace>(p, role, shared);
+    Receive<Trace, kWatched>(p, role, shared);
   }
 }
 
 using Kernel = void (*)(DispatchParams);
 
-template <typename Row>
+template <typename Row, bool kWatched>
 Kernel PickTrace(bool traced) {
-  return traced ? Dispatch<Row, device::Tracer> : Dispatch<Row, device::NoTracer>;
+  return traced ? Dispatch<Row, device::Tracer, kWatched>
+                : Dispatch<Row, device::NoTracer, kWatched>;
+}
+
+template <bool kWatched>
+Kernel PickRow(const DispatchVariant& variant) {
+  if (!variant.quantized) return PickTrace<PlainRow, kWatched>(variant.traced);
+  return variant.fp16 ? PickTrace<Fp8Row<device::Fp16Codec>, kWatched>(variant.traced)
+                      : PickTrace<Fp8Row<device::Bf16Codec>, kWatched>(variant.traced);
 }
 
 Kernel PickKernel(const DispatchVariant& variant) {
-  if (!variant.quantized) return PickTrace<PlainRow>(variant.traced);
-  return variant.fp16 ? PickTrace<Fp8Row<device::Fp16Codec>>(variant.traced)
-                      : PickTrace<Fp8Row<device::Bf16Codec>>(variant.traced);
+  return variant.watched ? PickRow<true>(variant) : PickRow<false>(variant);
 }
 
 }  // namespace

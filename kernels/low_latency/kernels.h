@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/call_end_params.h"
 #include "kernels/device/call_params.h"
 #include "kernels/device/row_source.h"
 #include "kernels/device/site.h"
@@ -36,6 +37,7 @@ struct CommonParams : CallParams {
   State* state;
   Kept kept;        // of the dispatch that the kernel is of, or combines
   int send_blocks;  // of the grid's: phase.h says which
+  CallEndParams end;
 };
 
 struct DispatchParams : DispatchTensors {
@@ -49,6 +51,7 @@ struct DispatchParams : DispatchTensors {
   int32_t* expert_counts;   // [L]
   int32_t* expert_offsets;  // [L + 1] or nullptr
   int32_t* split_counts;    // [R][L] or nullptr
+  int64_t* expert_rows;     // [L] gets the rows of the call added; or nullptr
 };
 
 struct CombineParams : CombineTensors {
@@ -63,6 +66,7 @@ struct DispatchVariant {
   bool quantized;  // DispatchFormat::kQuantizedFp8, from
   bool fp16;       // rows of fp16; else bf16
   bool traced;
+  bool watched;  // ranks may be masked, or there are statistics: common.end is looked at
 };
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
                           const LaunchShape& shape, hipStream_t stream);
@@ -73,6 +77,7 @@ struct CombineVariant {
   bool fp16;
   bool traced;
   bool per_rank;  // CombineOrder::kPerRank
+  bool watched;
 };
 hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream);

@@ -60,6 +60,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   const size_t home = tokens * static_cast<size_t>(layout.combine_slots);
   HeapPieces heap;
   PlaceCounts(heap, layout);
+  if (layout.own_slots) layout.combine_begun = heap.Place(ranks * sizeof(Flag));
   layout.packets = heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.packet_bytes));
   layout.combine_flags = heap.Place(kHalves * home * sizeof(Flag));
   layout.control_bytes = heap.end();

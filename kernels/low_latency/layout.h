@@ -3,13 +3,16 @@
 // The symmetric heap of each rank holds what peers write. All of it but the credits exists twice,
 // by parity of the call's epoch, so that two calls can be in flight: a call overwrites what the
 // second call before it has sent, and each peer's credit says when it may. S rows of a token come
-// home: K (flat) or min(R, K) (per rank).
+// home: K (flat) or min(R, K) (per rank). Where ranks may be masked, there is room for all that may
+// come from any rank: R·min(K, L) or R.
 //
 //   control   counts            [2][R source][L + 1]   epoch and count, one word: rows to each
 //                                                      local expert, and tokens
 //             dispatch_credits  [R peer]               "I have consumed all dispatches up to this"
 //             combine_credits   [R peer]               the same for combines
 //             packets           [2][R source][M]       which experts a token goes to here; its flag
+//             combine_begun     [R source]             "I am about to send combine n"; only where
+//                                                      ranks may be masked
 //             combine_flags     [2][M][S]              for each row of a token on its way home
 //   payload   rows              [2][R source][M]       tokens on their way to experts, once each:
 //                                                      the row, and its scales if it is quantised
@@ -21,7 +24,14 @@
 //
 //   2·R·M·(B + P) + 2·M·S·(2·H + 128)
 //
-// for each rank. What is received lies in the rank's own memory, twice as well, by the dispatch's
+// for each rank. Whatever a source writes lies in places that are its own, but for combine_flags
+// and combine_rows: there a place is one source's in one call, another's in the next but one. That
+// is all right as long as credits are waited for, but nobody waits for those of a masked rank,
+// whose stores may come at any time. So where ranks may be masked, those places are each one
+// source's for good as well: what a masked rank stores late comes to where nobody looks, and when
+// it is counted on again, everything has come and all control memory is set back.
+//
+// What is received lies in the rank's own memory, twice as well, by the dispatch's
 // number: Received.
 #ifndef OCTET_KERNELS_LOW_LATENCY_LAYOUT_H_
 #define OCTET_KERNELS_LOW_LATENCY_LAYOUT_H_
@@ -67,6 +77,8 @@ struct State {
   device::CallEpoch dispatch_receive;
   device::CallEpoch combine_send;
   device::CallEpoch combine_receive;
+  // Blocks that have received their part of the running call (device::EndCall).
+  alignas(kLineBytes) uint32_t blocks_done;
 };
 inline constexpr int kCallEpochs = 4;
 
@@ -102,6 +114,7 @@ struct Layout : PacketLayout {
   device::Divisor by_topk;
   Places places;
 
+  size_t combine_begun;
   size_t packets;
   size_t combine_flags;
   size_t rows;

@@ -23,9 +23,16 @@ constexpr int kRowWaves = 4;
 }  // namespace
 
 LowLatency::LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
-    : StrategyBase(node, config, options, kCallsInFlight), batches_(Index(node.num_ranks())) {}
+    : StrategyBase(node, config, options, kCallsInFlight),
+      batches_(Index(node.num_ranks())),
+      watches_(Index(node.num_ranks())) {}
 
 absl::StatusOr<StrategyBase::Needs> LowLatency::Prepare() {
+  if (config().mask_timeout > node().timeout()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mask_timeout is ", absl::FormatDuration(config().mask_timeout),
+        "; it must be at most the node's timeout, ", absl::FormatDuration(node().timeout())));
+  }
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
   return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
@@ -52,12 +59,15 @@ absl::Status LowLatency::ChooseShape() {
 DispatchVariant LowLatency::DispatchKernel() const {
   return {.quantized = layout_.scale_words > 0,
           .fp16 = config().dtype == DType::kFloat16,
-          .traced = traced()};
+          .traced = traced(),
+          .watched = watched()};
 }
 
 CombineVariant LowLatency::CombineKernel() const {
-  return {
-      .fp16 = config().dtype == DType::kFloat16, .traced = traced(), .per_rank = layout_.per_rank};
+  return {.fp16 = config().dtype == DType::kFloat16,
+          .traced = traced(),
+          .per_rank = layout_.per_rank,
+          .watched = watched()};
 }
 
 absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
@@ -79,6 +89,11 @@ absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
   OCTET_ASSIGN_OR_RETURN(
       batch.packets, memory().Device<char>(packets * static_cast<size_t>(layout_.packet_bytes)));
   OCTET_ASSIGN_OR_RETURN(batch.packet_counts, memory().Device<int32_t>(ranks));
+  if (config().failure_policy == FailurePolicy::kMask) {
+    OCTET_ASSIGN_OR_RETURN(const absl::Span<LeftOut> left_out, memory().Pinned<LeftOut>(1));
+    left_out[0] = {};
+    batch.left_out = left_out.data();
+  }
   // No packets, and no choices in those that a failed dispatch leaves as they are.
   OCTET_RETURN_IF_GPU_ERROR(
       hipMemsetAsync(batch.packets.data(), 0, batch.packets.size(), rank.stream()));
@@ -90,7 +105,7 @@ absl::Status LowLatency::InitRank(Rank& rank) {
   for (Batch& batch : batches_[Index(rank.rank())]) {
     OCTET_RETURN_IF_ERROR(AllocateBatch(rank, batch));
   }
-  return absl::OkStatus();
+  return watches_[Index(rank.rank())].Init(rank, config(), memory());
 }
 
 std::vector<uint64_t> LowLatency::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
@@ -99,22 +114,31 @@ std::vector<uint64_t> LowLatency::EpochsAt(int rank, int peer, Site site, uint64
     return PacketEpochs(layout_, layout_.PacketOf(mine, epoch, peer, 0),
                         *layout_.Count(mine, epoch, peer, layout_.num_local_experts), epoch);
   }
+  if (site == Site::kCombineSource) return {*FlagOf(mine, layout_.combine_begun, peer)};
   char* theirs = CopiedControl(peer);
   std::vector<uint64_t> epochs;
-  for (const RowHome& row : RowsHome(
-           layout_, {layout_.PacketOf(theirs, 0, rank, 0), layout_.PacketOf(theirs, 1, rank, 0)})) {
+  for (const RowHome& row :
+       RowsHome(layout_, peer,
+                {layout_.PacketOf(theirs, 0, rank, 0), layout_.PacketOf(theirs, 1, rank, 0)})) {
     epochs.push_back(*layout_.CombineFlag(mine, epoch, row.token, row.slot));
   }
   return epochs;
 }
 
-CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases) const {
+CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases,
+                                Watch::Call call) const {
   CommonParams common = {};
   static_cast<CallParams&>(common) = ParamsOf(rank);
   common.layout = layout_;
   common.state = StateOn<State>(rank.rank());
   common.kept = {.packets = batch.packets.data(), .received = batch.packet_counts.data()};
   common.send_blocks = SendBlocks(phases);
+  RankSet* left_out = nullptr;
+  if (batch.left_out != nullptr) {
+    left_out =
+        call == Watch::Call::kDispatch ? &batch.left_out->dispatch : &batch.left_out->combine;
+  }
+  WatchOf(rank).Join(call, &common.state->blocks_done, left_out, &common.failure, &common.end);
   return common;
 }
 
@@ -127,7 +151,7 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
   const Batch& batch = BatchOf(rank, handle.call);
   DispatchParams params = {};
   SetTensors(args, params);
-  params.common = Common(rank, batch, phases);
+  params.common = Common(rank, batch, phases, Watch::Call::kDispatch);
   params.row_waves = config().tuning.row_parts;
   params.recv_x = batch.x.data();
   params.recv_scales = batch.scales.data();
@@ -136,6 +160,7 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
   params.expert_counts = batch.expert_counts.data();
   params.expert_offsets = batch.expert_offsets.data();
   params.split_counts = batch.split_counts.data();
+  params.expert_rows = WatchOf(rank).expert_rows();
   return Launch(rank, phases, [&] {
     return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
   });
@@ -145,7 +170,7 @@ absl::Status LowLatency::EnqueueCombine(Rank& rank, const DispatchHandle& handle
                                         const CombineArgs& args, Phases phases) {
   CombineParams params = {};
   SetTensors(handle, args, params);
-  params.common = Common(rank, BatchOf(rank, handle.call), phases);
+  params.common = Common(rank, BatchOf(rank, handle.call), phases, Watch::Call::kCombine);
   return Launch(rank, phases, [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));
   });
@@ -161,6 +186,7 @@ Received LowLatency::ReceivedOn(const Rank& rank, const DispatchHandle& handle) 
   received.sources = batch.sources.data();
   received.ranges = batch.ranges.data();
   received.split_counts = batch.split_counts.data();
+  received.left_out = batch.left_out;
   received.row_bytes = row_bytes();
   received.max_rows = layout_.max_rows;
   received.handle = handle;
@@ -198,7 +224,44 @@ WireFormat LowLatency::CombineWire() const {
   return {.once_per_rank = layout_.per_rank,
           .row = int64_t{layout_.dtype_vecs} * static_cast<int64_t>(kVecBytes),
           .beside_row = kWordBytes,
-          .to_peer = kWordBytes};
+          .to_peer = (layout_.own_slots ? 2 : 1) * kWordBytes};
+}
+
+// ---- Masks and statistics.
+
+absl::StatusOr<RankSet> LowLatency::MaskedRanks(Rank& rank) {
+  const Watch& watch = WatchOf(rank);
+  return watch.has_masks() ? watch.MaskedRanks(rank) : ExpertParallel::MaskedRanks(rank);
+}
+
+absl::Status LowLatency::Mask(Rank& rank, RankSet ranks) {
+  const Watch& watch = WatchOf(rank);
+  return watch.has_masks() ? watch.Mask(rank, ranks) : ExpertParallel::Mask(rank, ranks);
+}
+
+// Epochs are the ranks' own numbers of their calls, and one that was away has made fewer. So all of
+// them begin afresh, with idle streams: then nothing is on its way any more that anybody has sent.
+absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
+  const Watch& watch = WatchOf(rank);
+  if (!watch.has_masks()) return ExpertParallel::Unmask(rank, still_masked);
+  OCTET_RETURN_IF_ERROR(watch.ClearMasks(rank));
+  OCTET_RETURN_IF_ERROR(watch.Mask(rank, still_masked & ~(RankSet{1} << rank.rank())));
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  OCTET_RETURN_IF_ERROR(BeginAfresh(rank));
+  // Before anybody sends.
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  return rank.Barrier();
+}
+
+absl::StatusOr<EpStatistics> LowLatency::Statistics(Rank& rank) {
+  const Watch& watch = WatchOf(rank);
+  return watch.has_statistics() ? watch.Statistics(rank) : ExpertParallel::Statistics(rank);
+}
+
+absl::Status LowLatency::ResetStatistics(Rank& rank) {
+  const Watch& watch = WatchOf(rank);
+  return watch.has_statistics() ? watch.ResetStatistics(rank)
+                                : ExpertParallel::ResetStatistics(rank);
 }
 
 absl::Span<const TraceTag> LowLatency::trace_tags() const {

@@ -19,6 +19,7 @@
 #include "kernels/expert_parallel.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/layout.h"
+#include "kernels/low_latency/watch.h"
 #include "kernels/strategy_base.h"
 
 namespace octet::low_latency {
@@ -28,6 +29,11 @@ class LowLatency final : public StrategyBase {
   LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
 
   absl::Span<const TraceTag> trace_tags() const override;
+  absl::StatusOr<RankSet> MaskedRanks(Rank& rank) override;
+  absl::Status Mask(Rank& rank, RankSet ranks) override;
+  absl::Status Unmask(Rank& rank, RankSet still_masked) override;
+  absl::StatusOr<EpStatistics> Statistics(Rank& rank) override;
+  absl::Status ResetStatistics(Rank& rank) override;
 
  private:
   // What one dispatch has delivered to a rank, until the second one after it.
@@ -41,6 +47,7 @@ class LowLatency final : public StrategyBase {
     absl::Span<int32_t> split_counts;    // with Output::kRankMajor only
     absl::Span<char> packets;
     absl::Span<int32_t> packet_counts;
+    LeftOut* left_out = nullptr;  // with FailurePolicy::kMask only, pinned
   };
 
   absl::Status ChooseShape();
@@ -58,15 +65,20 @@ class LowLatency final : public StrategyBase {
   WireFormat CombineWire() const override;
   std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
 
+  bool watched() const {
+    return config().failure_policy == FailurePolicy::kMask || config().statistics;
+  }
   size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }
   DispatchVariant DispatchKernel() const;
   CombineVariant CombineKernel() const;
-  CommonParams Common(Rank& rank, const Batch& batch, Phases phases) const;
+  CommonParams Common(Rank& rank, const Batch& batch, Phases phases, Watch::Call call) const;
+  const Watch& WatchOf(const Rank& rank) const { return watches_[Index(rank.rank())]; }
   const Batch& BatchOf(const Rank& rank, uint64_t call) const {
     return batches_[Index(rank.rank())][call % kCallsInFlight];
   }
   Layout layout_ = {};
   std::vector<std::array<Batch, kCallsInFlight>> batches_;  // of each rank
+  std::vector<Watch> watches_;                              // of each rank
 };
 
 }  // namespace octet::low_latency

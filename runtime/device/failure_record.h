@@ -39,6 +39,26 @@ struct FailurePort {
   uint32_t* claimed;       // this GPU's memory, one for each record: who comes first makes it 1
   uint64_t deadline_ticks;
   uint32_t client;
+  int32_t rank = -1;
+  // Where the node goes on without a rank that does not come (mask.h); null: it stops. This GPU's
+  // memory, [kMaxRanks], a Mask each.
+  uint32_t* masks = nullptr;
+  // Where waits are measured; else null. This GPU's memory, [kMaxRanks]: the longest wait for what
+  // each rank sends, in ticks.
+  uint64_t* longest_waits = nullptr;
+};
+
+// What the others think of a rank.
+enum Mask : uint32_t {
+  kCountedOn = 0,
+  kMaskedInThisCall = 1,  // by a wait that has expired, since the last call that has received
+  // Any other value: masked before. Nobody waits for the rank, and nothing is sent to it.
+  kMasked = ~uint32_t{0},
+};
+
+enum class Awaited : uint32_t {
+  kData,    // what the peer sends
+  kCredit,  // that it has taken what it was sent
 };
 
 // Which wait or check this is.
@@ -46,6 +66,7 @@ struct Site {
   uint32_t site;
   int32_t peer;
   uint32_t index;
+  Awaited awaited = Awaited::kData;
 };
 
 }  // namespace octet::device

@@ -1,5 +1,6 @@
 // Every wait of every kernel. A wait polls at system scope, ends with acquire semantics (but for
-// PollUntil), and has a deadline: it ends in a FailureRecord, never in a hang.
+// PollUntil), and has a deadline: it ends in a FailureRecord, never in a hang. Where ranks may be
+// masked (mask.h), it ends with the rank that it is for being masked.
 //
 // Epochs are call numbers that only grow; 64 bits never wrap. "Arrived" means at least as far along
 // as expected, so that a writer which is already a call ahead is not missed.
@@ -11,6 +12,7 @@
 #include "device_ops.h"
 #include "runtime/device/epoch.h"
 #include "runtime/device/failure_record.h"
+#include "runtime/device/mask.h"
 
 namespace octet::device {
 
@@ -52,44 +54,75 @@ __device__ inline bool HasFailed(const FailurePort& port) {
   return claimed != 0;
 }
 
+// Where ranks may be masked, credits get half the time: whoever waits for what a rank sends must
+// not take it for silent while it waits for the credit of a silent one.
+__device__ inline uint64_t DeadlineOf(const FailurePort& port, const Site& site) {
+  const bool half = port.masks != nullptr && site.awaited == Awaited::kCredit;
+  return half ? port.deadline_ticks / 2 : port.deadline_ticks;
+}
+
+// Makes `*longest` the greatest of all values: whoever has taken a greater one out puts it back.
+__device__ inline void NoteLongest(uint64_t* longest, uint64_t ticks) {
+  for (uint64_t before; (before = ExchangeRelaxed<Scope::kDevice>(longest, ticks)) > ticks;) {
+    ticks = before;
+  }
+}
+
+// PollUntil, for a word that was not there at the first look, with what it then was in `seen`.
+template <typename T, typename Arrived>
+__device__ inline bool PollOn(const FailurePort& port, const T* word, const Site& site,
+                              uint64_t expected, uint64_t* start, Arrived arrived, T seen) {
+  uint64_t abort_checked = 0;
+  uint32_t polls = 0;
+  do {
+    if (++polls % kPollsPerClockCheck == 0) {
+      const uint64_t now = Clock();
+      if (*start == 0) *start = now;
+      if (abort_checked == 0) abort_checked = now;
+      if (IsMasked(port, site.peer)) return false;
+      const bool expired = now - *start > DeadlineOf(port, site);
+      bool released = false;
+      if (!expired && now - abort_checked > kTicksPerAbortCheck) {
+        abort_checked = now;
+        released = LoadRelaxed<Scope::kSystem>(port.abort_word) != 0;
+      }
+      if (expired || released) {
+        // Whoever was not run for a while has not looked for a while.
+        seen = LoadRelaxed<Scope::kSystem>(word);
+        if (arrived(seen)) return true;
+        if (expired && MaskRank(port, site.peer)) return false;
+        Fail(port, expired ? FailureKind::kDeadline : FailureKind::kReleased, site, expected, seen,
+             now - *start);
+        return false;
+      }
+    }
+    Pause(polls);
+    seen = LoadRelaxed<Scope::kSystem>(word);
+  } while (!arrived(seen));
+  return true;
+}
+
 // Polls `word` until `arrived(value)`. True once it has, with nothing acquired: for words that say
 // everything themselves. The rest is as in WaitUntil.
 template <typename T, typename Arrived>
 __device__ inline bool PollUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
-  T seen = LoadRelaxed<Scope::kSystem>(word);
-  if (!arrived(seen)) {
-    uint64_t abort_checked = 0;
-    uint32_t polls = 0;
-    do {
-      if (++polls % kPollsPerClockCheck == 0) {
-        const uint64_t now = Clock();
-        if (*start == 0) *start = now;
-        if (abort_checked == 0) abort_checked = now;
-        const bool expired = now - *start > port.deadline_ticks;
-        bool released = false;
-        if (!expired && now - abort_checked > kTicksPerAbortCheck) {
-          abort_checked = now;
-          released = LoadRelaxed<Scope::kSystem>(port.abort_word) != 0;
-        }
-        if (expired || released) {
-          Fail(port, expired ? FailureKind::kDeadline : FailureKind::kReleased, site, expected,
-               seen, now - *start);
-          return false;
-        }
-      }
-      Pause(polls);
-      seen = LoadRelaxed<Scope::kSystem>(word);
-    } while (!arrived(seen));
-  }
-  return true;
+  const T seen = LoadRelaxed<Scope::kSystem>(word);
+  if (arrived(seen)) return true;
+  const bool measured =
+      port.longest_waits != nullptr && site.peer >= 0 && site.awaited == Awaited::kData;
+  if (measured && *start == 0) *start = Clock();
+  const bool came = PollOn(port, word, site, expected, start, arrived, seen);
+  if (measured) NoteLongest(port.longest_waits + site.peer, Clock() - *start);
+  return came;
 }
 
 // Polls `word` until `arrived(value)`. True with acquire semantics at system scope once it has;
-// false when the deadline passed or the node was told to stop: the caller must then touch nothing
-// that the wait would have guarded. Each caller waits by itself: one lane of a wave should call
-// this and the wave should then agree (WaveWait below). `*start` is when the caller began to wait,
-// 0 if it has not yet: words waited for one after the other share one deadline.
+// false when the deadline passed, the node was told to stop or the peer is masked (IsMasked tells):
+// the caller must then touch nothing that the wait would have guarded. Each caller waits by itself:
+// one lane of a wave should call this and the wave should then agree (WaveWait below). `*start` is
+// when the caller began to wait, 0 if it has not yet: words waited for one after the other share
+// one deadline.
 template <typename T, typename Arrived>
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
@@ -121,10 +154,14 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
 
 // The wave waits for the flags of all lanes that have one (`flag` not null). Only one lane polls at
 // a time: many pollers slow down those that they wait for. `last_lane`, if asked for: the lane
-// whose flag was waited for last, -1 if all were there at once.
+// whose flag was waited for last, -1 if all were there at once. `masked`, to be asked for where
+// ranks may be masked: whether that has happened to this lane's peer, so that its flag may not be
+// there.
 __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
-                                      const Site& site, int* last_lane = nullptr) {
+                                      const Site& site, int* last_lane = nullptr,
+                                      bool* masked = nullptr) {
   if (last_lane != nullptr) *last_lane = -1;
+  if (masked != nullptr) *masked = false;
   uint64_t start = 0;
   for (;;) {
     const bool arrived = flag == nullptr || LoadRelaxed<Scope::kSystem>(flag) >= epoch;
@@ -134,7 +171,15 @@ __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* f
     if (last_lane != nullptr) *last_lane = poller;
     bool failed = false;
     if (Lane() == poller) failed = !WaitEpoch(port, flag, epoch, site, &start);
-    if (Ballot(failed) != 0) return false;
+    if (Ballot(failed) != 0) {
+      // A masked peer may have flags in several lanes.
+      const bool left_out = masked != nullptr && flag != nullptr && IsMasked(port, site.peer);
+      if (Ballot(failed && !left_out) != 0) return false;
+      if (left_out) {
+        *masked = true;
+        flag = nullptr;
+      }
+    }
     start = Shuffle(start, poller);
   }
   if (flag != nullptr) AcquirePolled<Scope::kSystem>(flag);

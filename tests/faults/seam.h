@@ -196,9 +196,9 @@ __device__ inline bool SeamWaveWaitEpoch(const FailurePort& port, const uint64_t
 
 __device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_t* flag,
                                           uint64_t epoch, const Site& site,
-                                          int* last_lane = nullptr) {
+                                          int* last_lane = nullptr, bool* masked = nullptr) {
   if (!Planted(faults::Fault::kBitInsteadOfEpoch)) {
-    return WaveWaitEpochs(port, flag, epoch, site, last_lane);
+    return WaveWaitEpochs(port, flag, epoch, site, last_lane, masked);
   }
   if (last_lane != nullptr) *last_lane = -1;
   return Ballot(flag != nullptr && !WaitBit(port, flag, epoch, site)) == 0;
