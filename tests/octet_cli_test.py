@@ -520,6 +520,7 @@ class TraceTest(CliTest):
                     self.assertEqual([line[:18].strip() for line in phases],
                                      ["dispatch send", "dispatch receive", "combine send",
                                       "combine receive"])
+                    self.assertTrue(any(line.startswith("#   combine   launch ") for line in lines))
                 table = [line.split() for line in data[-self.ranks:]]
                 self.assertEqual([row[0] for row in table], [str(r) for r in range(self.ranks)])
                 self.assertTrue(all(len(row) == self.ranks + 2 for row in table))
@@ -535,6 +536,38 @@ class TraceTest(CliTest):
         for args, exchanges in [([], True), (["--cached"], False)]:
             table = self.trace("--strategy=high_throughput", *args).stdout
             self.assertEqual("\n  exchange " in table, exchanges)
+
+
+    def test_overlap(self):
+        self.assert_refused(["trace", "--ranks=1", "--overlap_us=-1"], "--overlap_us is -1")
+        # Long enough to end after the sends of emulated GPUs, too.
+        for strategy in ["low_latency", "direct"]:
+            with self.subTest(strategy=strategy):
+                lines = self.trace("--overlap_us=40000", "--tokens=9", "--iters=1",
+                                   f"--strategy={strategy}").stdout.splitlines()
+                table = [line.split() for line in lines if not line.startswith("#")]
+                self.assertEqual([len(row) for row in table], [6])
+                alone, kernel, in_turn, overlapped, hidden, percent = map(float, table[0])
+                self.assertGreater(min(alone, kernel, in_turn, overlapped), 0)
+                self.assertAlmostEqual(hidden, in_turn - overlapped, delta=0.2)
+                self.assertAlmostEqual(percent, hidden / alone * 100, delta=0.2)
+                events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+                self.assertIn("combine receive", [event.get("cat") for event in events])
+                for rank in range(self.ranks):
+                    self.check_overlapped([e for e in events if e["pid"] == rank and "cat" in e])
+
+    def check_overlapped(self, events):
+        """Of one rank: a kernel, then what dispatch receives; the same of combine."""
+        def spans(category):
+            return sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["cat"] == category)
+        compute = spans("compute")
+        half = len(compute) // 2
+        self.assertGreater(half, 0)
+        order = [compute[:half], spans("dispatch receive"), compute[half:],
+                 spans("combine receive")]
+        order = [part for part in order if part]
+        for before, after in zip(order, order[1:]):
+            self.assertLessEqual(max(end for _, end in before), min(start for start, _ in after))
 
 
 class TuneTest(CliTest):

@@ -94,6 +94,55 @@ TEST(TraceSummary, KernelsOfTheSlowestRank) {
   EXPECT_LE(TimeKernels({}, kCalls, 2).dispatch_us, 0);
 }
 
+TEST(TraceSummary, Budget) {
+  constexpr std::array<TraceTag, 6> kCalls = {
+      {{.name = "route", .phase = "dispatch send"},
+       {.name = "send", .phase = "dispatch send"},
+       {.name = "wait counts", .phase = "dispatch receive", .detail = kTracePeer, .waits = true},
+       {.name = "wait row", .phase = "dispatch receive", .detail = kTracePeer, .waits = true},
+       {.name = "copy", .phase = "dispatch receive"},
+       {.name = "reduce", .phase = "combine receive"}}};
+  const auto slice = [](int rank, uint32_t tag, double from, double to) {
+    return TraceSlice{.rank = rank, .tag = tag, .start_us = from, .duration_us = to - from};
+  };
+  const std::vector<TraceSlice> slices = {
+      slice(0, 0, 10, 12), slice(0, 1, 12, 15), slice(0, 1, 12, 16), slice(0, 2, 10, 14),
+      slice(0, 3, 14, 21), slice(0, 4, 20, 25), slice(0, 5, 27, 30), slice(0, 9, 0, 90),
+      slice(1, 1, 11, 18), slice(1, 4, 12, 80),  // another rank, which sends for longer
+  };
+  const LatencyBudget budget = BudgetOf(slices, kCalls, 0, 24);
+  EXPECT_EQ(BudgetText(budget),
+            "#   dispatch  launch 4.0 | route 2.0 | send 4.0 | wait 2.0 | link 3.0 | copy 4.0 | "
+            "together 19.0\n"
+            "#   combine   launch 2.0 | reduce 3.0 | together 5.0\n");
+  EXPECT_EQ(BudgetText(BudgetOf({}, kCalls, 0, 24)), "");
+}
+
+TEST(TraceSummary, BudgetOfRowsThatCameBeforeAllHadSent) {
+  constexpr std::array<TraceTag, 3> kCalls = {
+      {{.name = "send", .phase = "dispatch send"},
+       {.name = "wait", .phase = "dispatch receive", .waits = true},
+       {.name = "combine send", .phase = "combine send"}}};
+  const std::vector<TraceSlice> slices = {
+      {.rank = 0, .tag = 0, .start_us = 0, .duration_us = 5},
+      {.rank = 0, .tag = 1, .start_us = 0, .duration_us = 8},
+      {.rank = 1, .tag = 0, .start_us = 0, .duration_us = 9},
+      {.rank = 0, .tag = 2, .start_us = 8, .duration_us = 1},
+  };
+  EXPECT_EQ(BudgetText(BudgetOf(slices, kCalls, 0, 9)),
+            "#   dispatch  launch 0.0 | send 5.0 | wait 3.0 | link 0.0 | together 8.0\n"
+            "#   combine   launch 0.0 | combine send 1.0 | together 1.0\n");
+}
+
+TEST(TraceSummary, MediansOfBudgets) {
+  const auto budget = [](double launch, double send) {
+    return LatencyBudget{.dispatch = {{"launch", launch}, {"send", send}}, .combine = {}};
+  };
+  const std::vector<LatencyBudget> steps = {budget(5, 7), {}, budget(1, 9), budget(4, 8)};
+  EXPECT_EQ(BudgetText(MedianBudget(steps)),
+            "#   dispatch  launch 4.0 | send 8.0 | together 12.0\n");
+}
+
 TEST(TraceSummary, OfNothing) {
   const TraceSummary summary = SummarizeTrace({}, kTags, 2, 1);
   EXPECT_THAT(summary.phases, IsEmpty());

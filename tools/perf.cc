@@ -65,15 +65,6 @@ PerfFigures FiguresOf(const std::vector<StepResult>& steps, PerfKind kind) {
   return figures;
 }
 
-std::string FirstDifferenceOf(const std::vector<StepResult>& steps) {
-  for (const StepResult& step : steps) {
-    for (const RankStepResult& rank : step.ranks) {
-      if (!rank.verification.bitwise) return rank.verification.first;
-    }
-  }
-  return "";
-}
-
 }  // namespace
 
 std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResult>& fused,

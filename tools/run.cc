@@ -30,7 +30,7 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
   }
   OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, traced.collector->Collect());
   result.trace_events_dropped = traced.collector->num_dropped();
-  return traced.Write(node, slices, options.trace);
+  return TracedSteps::Write(node, slices, traced.ep->trace_tags(), options.trace);
 }
 
 }  // namespace

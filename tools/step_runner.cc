@@ -4,10 +4,12 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/memory/memory.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
 #include "tools/host_reader.h"
+#include "tools/statistics.h"
 #include "tools/verify_step.h"
 
 namespace octet {
@@ -39,6 +41,21 @@ size_t MostRows(const EpConfig& config, int num_ranks) {
 }
 
 }  // namespace
+
+double MedianUs(absl::Span<const StepResult> steps) {
+  std::vector<double> us;
+  for (const StepResult& step : steps) us.push_back(step.all_us);
+  return Summarize(std::move(us)).median;
+}
+
+std::string FirstDifferenceOf(absl::Span<const StepResult> steps) {
+  for (const StepResult& step : steps) {
+    for (const RankStepResult& rank : step.ranks) {
+      if (!rank.verification.bitwise) return rank.verification.first;
+    }
+  }
+  return "";
+}
 
 struct StepRunner::RankState {
   ~RankState() {
@@ -173,43 +190,63 @@ DispatchArgs StepRunner::DispatchArgsOf(const RankState& mine, const RankInput& 
           .cached = mine.cached.layout > 0 ? &mine.cached : nullptr};
 }
 
+CombineArgs StepRunner::CombineArgsOf(const RankState& mine, const Received& received) const {
+  CombineArgs combine = {.expert_out = mine.expert_out.as<void>(), .y = mine.y.as<void>()};
+  if (fuse_expert_) {
+    combine.expert_out = received.x;
+    combine.expert_scale = mine.expert_scale.as<float>();
+  }
+  return combine;
+}
+
 absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
+  if (form == StepForm::kPhases) return LaunchPhases(rank, input);
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const DispatchArgs dispatch = DispatchArgsOf(mine, input);
-  const auto combine_of = [&](const Received& received) {
-    CombineArgs combine = {.expert_out = mine.expert_out.as<void>(), .y = mine.y.as<void>()};
-    if (fuse_expert_) {
-      combine.expert_out = received.x;
-      combine.expert_scale = mine.expert_scale.as<float>();
-    }
-    return combine;
-  };
   const auto record = [&](size_t event) {
     return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
   };
+  const auto compute = [&] {
+    return compute_ != nullptr ? compute_->Enqueue(rank) : absl::OkStatus();
+  };
   OCTET_RETURN_IF_ERROR(RecordStart(rank, 0));
-  if (form != StepForm::kPhases) {
-    OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, dispatch));
-    if (form == StepForm::kCalls) OCTET_RETURN_IF_ERROR(record(1));
-    OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
-    if (form == StepForm::kCalls) {
-      OCTET_RETURN_IF_ERROR(rank.Synchronize());
-      OCTET_RETURN_IF_ERROR(rank.Barrier());
-      OCTET_RETURN_IF_ERROR(RecordStart(rank, 2));
-    }
-    OCTET_RETURN_IF_ERROR(ep_.Combine(rank, mine.received.handle, combine_of(mine.received)));
-    return record(kNumPhases);
+  OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
+  OCTET_RETURN_IF_ERROR(compute());
+  if (form == StepForm::kCalls) OCTET_RETURN_IF_ERROR(record(1));
+  OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
+  if (form == StepForm::kCalls) {
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(RecordStart(rank, 2));
   }
-  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_.DispatchSend(rank, dispatch));
+  OCTET_RETURN_IF_ERROR(
+      ep_.Combine(rank, mine.received.handle, CombineArgsOf(mine, mine.received)));
+  OCTET_RETURN_IF_ERROR(compute());
+  return record(kNumPhases);
+}
+
+absl::Status StepRunner::LaunchPhases(Rank& rank, const RankInput& input) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const auto record = [&](size_t event) {
+    return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
+  };
+  const auto send = [&](absl::FunctionRef<absl::Status()> enqueue) {
+    return compute_ != nullptr ? compute_->EnqueueBeside(rank, enqueue) : enqueue();
+  };
+  OCTET_RETURN_IF_ERROR(RecordStart(rank, 0));
+  DispatchHandle handle;
+  OCTET_RETURN_IF_ERROR(send([&]() -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(handle, ep_.DispatchSend(rank, DispatchArgsOf(mine, input)));
+    return absl::OkStatus();
+  }));
   OCTET_RETURN_IF_ERROR(record(1));
   OCTET_ASSIGN_OR_RETURN(mine.received, ep_.DispatchReceive(rank, handle));
   OCTET_RETURN_IF_ERROR(record(2));
   OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
   OCTET_RETURN_IF_ERROR(record(3));
-  const CombineArgs combine = combine_of(mine.received);
-  OCTET_RETURN_IF_ERROR(ep_.CombineSend(rank, mine.received.handle, combine));
+  const CombineArgs combine = CombineArgsOf(mine, mine.received);
+  OCTET_RETURN_IF_ERROR(send([&] { return ep_.CombineSend(rank, handle, combine); }));
   OCTET_RETURN_IF_ERROR(record(4));
-  OCTET_RETURN_IF_ERROR(ep_.CombineReceive(rank, mine.received.handle, combine));
+  OCTET_RETURN_IF_ERROR(ep_.CombineReceive(rank, handle, combine));
   return record(kNumPhases);
 }
 

@@ -9,15 +9,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/expert_parallel.h"
 #include "runtime/device_memory.h"
 #include "runtime/node.h"
 #include "runtime/pinned_memory.h"
 #include "runtime/trace.h"
+#include "tools/compute_work.h"
 #include "tools/run_options.h"
 #include "tools/verify.h"
 #include "tools/workload.h"
@@ -61,6 +64,11 @@ struct StepResult {
   double wall_us = 0;  // from the barrier to the last rank's completion, on the host
 };
 
+// The median of all_us.
+double MedianUs(absl::Span<const StepResult> steps);
+// What is wrong first in steps that were verified; empty: nothing is.
+std::string FirstDifferenceOf(absl::Span<const StepResult> steps);
+
 // What a rank has in its GPU's memory after a step.
 struct RankOutput {
   std::vector<uint16_t> y;              // [T][H]
@@ -89,6 +97,10 @@ class StepRunner {
   // Whether the next steps are to be verified; the options say whether the first ones are.
   void set_check(bool check) { check_ = check; }
 
+  // A kernel of the caller's own that the next steps have twice: after each call, in
+  // StepForm::kPhases beside each send. Null: none.
+  void set_compute(ComputeWork* compute) { compute_ = compute; }
+
   // Repeats the step of the workload's present inputs, neither timed nor verified: the clocks of
   // GPUs that have been idle rise only under load.
   absl::Status Heat(const Workload& workload, int steps);
@@ -108,6 +120,8 @@ class StepRunner {
   absl::Status Poison(Rank& rank, const RankInput& input);
   DispatchArgs DispatchArgsOf(const RankState& mine, const RankInput& input) const;
   absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
+  absl::Status LaunchPhases(Rank& rank, const RankInput& input);
+  CombineArgs CombineArgsOf(const RankState& mine, const Received& received) const;
   // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
   absl::Status RecordStart(Rank& rank, size_t event);
   absl::Status LaunchExpert(Rank& rank, const Received& received);
@@ -129,6 +143,7 @@ class StepRunner {
   // 300 us longer for the next transfers; so each timed step follows one that is not timed.
   const bool wakes_;
   bool check_;
+  ComputeWork* compute_ = nullptr;
   std::vector<std::unique_ptr<RankState>> ranks_;
 };
 

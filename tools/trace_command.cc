@@ -16,9 +16,11 @@
 #include "absl/strings/str_format.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"
+#include "runtime/status_macros.h"
 #include "runtime/topology.h"
 #include "tools/atomic_file.h"
 #include "tools/exit_code.h"
+#include "tools/overlap_run.h"
 #include "tools/progress.h"
 #include "tools/report.h"
 #include "tools/run_options.h"
@@ -28,25 +30,25 @@
 
 ABSL_DECLARE_FLAG(std::string, output);
 
+ABSL_FLAG(double, overlap_us, 0,
+          "microseconds of a kernel that computes beside the sends, instead of the summary: how\n"
+          "much of dispatch and combine it hides; 0: none");
+
 namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "trace";
 constexpr absl::string_view kDefaultOutput = "octet_trace.json";
+constexpr double kMostOverlapUs = 1e6;
 
-constexpr auto kTraceFlags = JoinFlags(
-    std::to_array<absl::string_view>({"output", "max_tokens", "tokens", "check", "timeout_ms"}),
-    kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+constexpr auto kTraceFlags =
+    JoinFlags(std::to_array<absl::string_view>(
+                  {"output", "overlap_us", "max_tokens", "tokens", "check", "timeout_ms"}),
+              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
   return exit_code;
-}
-
-double MedianUs(const std::vector<StepResult>& steps) {
-  std::vector<double> us;
-  for (const StepResult& step : steps) us.push_back(step.all_us);
-  return Summarize(std::move(us)).median;
 }
 
 double MedianUs(const std::vector<KernelTimes>& steps, double KernelTimes::* call) {
@@ -73,9 +75,17 @@ std::string Foot(const TraceResult& result) {
                         "%.1f us, combine %.1f us (medians)\n",
                         MedianUs(result.kernels, &KernelTimes::dispatch_us),
                         MedianUs(result.kernels, &KernelTimes::combine_us));
+  const std::string budget = BudgetText(result.budget);
+  if (!budget.empty()) {
+    absl::StrAppend(&foot,
+                    "# budget of the slowest rank, us (medians): each part until the last event of "
+                    "its kind\n",
+                    budget);
+  }
   absl::StrAppendFormat(
       &foot,
-      "# One wave of each block records: the first; with high_throughput, in odd blocks, the first\n"
+      "# One wave of each block records: the first; with high_throughput, in odd blocks, the "
+      "first\n"
       "# that only receives. A wait for several is put down to who was missing last.\n"
       "# GPUs have clocks of their own: in %s they are brought to one to within %.2f us.\n",
       result.options.trace, round_trip_ns / 2e3);
@@ -85,15 +95,34 @@ std::string Foot(const TraceResult& result) {
   return foot;
 }
 
-std::string FirstDifferenceOf(const TraceResult& result) {
-  for (const std::vector<StepResult>* steps : {&result.plain, &result.traced}) {
-    for (const StepResult& step : *steps) {
-      for (const RankStepResult& rank : step.ranks) {
-        if (!rank.verification.bitwise) return rank.verification.first;
-      }
-    }
+// What is printed, and what is wrong first in the steps; empty: nothing is.
+struct Outcome {
+  std::string text = {};
+  std::string difference = {};
+};
+
+absl::StatusOr<Outcome> Trace(Node& node, const RunOptions& options, const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const TraceResult result, ExecuteTrace(node, options, progress));
+  Outcome outcome = {
+      .text = absl::StrCat(RunHead(kName, node.topology(), result.options, result.config), "#\n",
+                           TraceSummaryText(result.summary), Foot(result)),
+      .difference = FirstDifferenceOf(result.plain)};
+  if (outcome.difference.empty()) outcome.difference = FirstDifferenceOf(result.traced);
+  return outcome;
+}
+
+absl::StatusOr<Outcome> Overlap(Node& node, const RunOptions& options, double compute_us,
+                                const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const OverlapResult result,
+                         ExecuteOverlap(node, options, compute_us, progress));
+  Outcome outcome = {
+      .text = absl::StrCat(RunHead(kName, node.topology(), result.options, result.config), "#\n",
+                           OverlapText(result))};
+  for (const std::vector<StepResult>* steps :
+       {&result.alone, &result.in_turn, &result.overlapped, &result.traced}) {
+    if (outcome.difference.empty()) outcome.difference = FirstDifferenceOf(*steps);
   }
-  return "";
+  return outcome;
 }
 
 int Run(const CommandLine& line) {
@@ -102,6 +131,12 @@ int Run(const CommandLine& line) {
   const absl::StatusOr<std::vector<RunOptions>> shapes =
       ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
   if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
+  const double compute_us = absl::GetFlag(FLAGS_overlap_us);
+  if (!(compute_us >= 0 && compute_us <= kMostOverlapUs)) {
+    return Fail(kExitUsage,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "--overlap_us is ", compute_us, "; it must be from 0 to ", kMostOverlapUs)));
+  }
   RunOptions options = shapes->front();
   options.trace = absl::GetFlag(FLAGS_output);
   if (options.trace.empty()) options.trace = std::string(kDefaultOutput);
@@ -117,15 +152,16 @@ int Run(const CommandLine& line) {
       Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   std::optional<Progress> progress(std::in_place);
-  const absl::StatusOr<TraceResult> result = ExecuteTrace(**node, options, *progress);
+  const absl::StatusOr<Outcome> outcome = compute_us > 0
+                                              ? Overlap(**node, options, compute_us, *progress)
+                                              : Trace(**node, options, *progress);
   progress.reset();
-  if (!result.ok()) return Fail(ExitCodeOf(result.status()), result.status());
-  absl::PrintF("%s#\n%s%s", RunHead(kName, *topology, result->options, result->config),
-               TraceSummaryText(result->summary), Foot(*result));
+  if (!outcome.ok()) return Fail(ExitCodeOf(outcome.status()), outcome.status());
+  absl::PrintF("%s", outcome->text);
   std::fflush(stdout);
-  const std::string difference = FirstDifferenceOf(*result);
-  if (difference.empty()) return kExitOk;
-  return Fail(kExitWrongResults, absl::DataLossError(absl::StrCat("wrong results: ", difference)));
+  if (outcome->difference.empty()) return kExitOk;
+  return Fail(kExitWrongResults,
+              absl::DataLossError(absl::StrCat("wrong results: ", outcome->difference)));
 }
 
 }  // namespace
@@ -138,6 +174,8 @@ Command TraceCommand() {
           "Runs steps with kernels that record what their blocks do, in turns with the same steps\n"
           "without. Writes the last one for ui.perfetto.dev and prints where the time went, how\n"
           "much of it was spent waiting, who waited for whom, and what the recording cost.\n"
+          "With --overlap_us: steps in two phases, with a kernel of the caller's own beside each\n"
+          "send, against the same in turn, and one such step as the file.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTraceFlags,
       .run = Run,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -67,6 +68,58 @@ TracePhaseSummary SummarizePhase(absl::string_view name, absl::Span<const TraceS
   return phase;
 }
 
+bool OfCombine(const TraceTag& tag) { return absl::StartsWith(tag.phase, "combine"); }
+bool WaitsForRows(const TraceTag& tag) { return tag.waits && absl::EndsWith(tag.phase, "receive"); }
+
+// Of a tag's events, of one rank or of all.
+struct Ends {
+  double rank = 0;
+  double all = 0;
+};
+
+std::vector<Ends> LastEnds(absl::Span<const TraceSlice> slices, size_t num_tags, int rank) {
+  std::vector<Ends> ends(num_tags);
+  for (const TraceSlice& slice : slices) {
+    if (slice.tag >= num_tags) continue;
+    Ends& of_tag = ends[slice.tag];
+    const double end = slice.start_us + slice.duration_us;
+    of_tag.all = std::max(of_tag.all, end);
+    if (slice.rank == rank) of_tag.rank = std::max(of_tag.rank, end);
+  }
+  return ends;
+}
+
+// The parts of one call, from its first event at `now`, which becomes the end of its last.
+std::vector<BudgetPart> CallBudget(absl::Span<const Ends> ends, absl::Span<const TraceTag> tags,
+                                   bool combine, double launch_us, double& now) {
+  std::vector<BudgetPart> parts = {{"launch", launch_us}};
+  const auto until = [&](absl::string_view name, double end) {
+    end = std::max(now, end);
+    parts.push_back({std::string(name), end - std::exchange(now, end)});
+  };
+  double sent = 0;
+  double arrived = 0;
+  for (size_t tag = 0; tag < tags.size(); ++tag) {
+    if (OfCombine(tags[tag]) != combine) continue;
+    if (WaitsForRows(tags[tag])) {
+      arrived = std::max(arrived, ends[tag].rank);
+    } else if (absl::EndsWith(tags[tag].phase, "send")) {
+      sent = std::max(sent, ends[tag].all);
+    }
+  }
+  bool waited = false;
+  for (size_t tag = 0; tag < tags.size(); ++tag) {
+    if (OfCombine(tags[tag]) != combine) continue;
+    if (!WaitsForRows(tags[tag])) {
+      until(tags[tag].name, ends[tag].rank);
+    } else if (!std::exchange(waited, true)) {
+      until("wait", std::min(sent, arrived));
+      until("link", arrived);
+    }
+  }
+  return parts;
+}
+
 }  // namespace
 
 TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
@@ -109,8 +162,7 @@ KernelTimes TimeKernels(absl::Span<const TraceSlice> slices, absl::Span<const Tr
   std::vector<std::array<Span, 2>> spans(static_cast<size_t>(num_ranks));
   for (const TraceSlice& slice : slices) {
     if (slice.tag >= tags.size()) continue;
-    const bool combine = absl::StartsWith(tags[slice.tag].phase, "combine");
-    Span& span = spans[static_cast<size_t>(slice.rank)][combine ? 1 : 0];
+    Span& span = spans[static_cast<size_t>(slice.rank)][OfCombine(tags[slice.tag]) ? 1 : 0];
     span.start = std::min(span.start, slice.start_us);
     span.end = std::max(span.end, slice.start_us + slice.duration_us);
   }
@@ -120,6 +172,63 @@ KernelTimes TimeKernels(absl::Span<const TraceSlice> slices, absl::Span<const Tr
     times.combine_us = std::max(times.combine_us, rank[1].end - rank[1].start);
   }
   return times;
+}
+
+LatencyBudget BudgetOf(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
+                       int rank, double step_us) {
+  std::array<double, 2> starts = {std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<double>::infinity()};
+  double end = 0;
+  for (const TraceSlice& slice : slices) {
+    if (slice.tag >= tags.size() || slice.rank != rank) continue;
+    double& start = starts[OfCombine(tags[slice.tag]) ? 1 : 0];
+    start = std::min(start, slice.start_us);
+    end = std::max(end, slice.start_us + slice.duration_us);
+  }
+  if (std::isinf(starts[0]) || std::isinf(starts[1])) return {};
+  const std::vector<Ends> ends = LastEnds(slices, tags.size(), rank);
+  LatencyBudget budget;
+  double now = starts[0];
+  budget.dispatch = CallBudget(ends, tags, false, step_us - (end - starts[0]), now);
+  const double gap = starts[1] - std::exchange(now, starts[1]);
+  budget.combine = CallBudget(ends, tags, true, gap, now);
+  return budget;
+}
+
+LatencyBudget MedianBudget(absl::Span<const LatencyBudget> steps) {
+  LatencyBudget median;
+  for (const auto call : {&LatencyBudget::dispatch, &LatencyBudget::combine}) {
+    std::vector<std::vector<double>> us;  // of each part
+    for (const LatencyBudget& step : steps) {
+      const std::vector<BudgetPart>& parts = step.*call;
+      if (parts.empty()) continue;
+      if (us.empty()) {
+        median.*call = parts;
+        us.resize(parts.size());
+      }
+      for (size_t i = 0; i < parts.size(); ++i) us[i].push_back(parts[i].us);
+    }
+    for (size_t i = 0; i < us.size(); ++i) {
+      (median.*call)[i].us = Summarize(std::move(us[i])).median;
+    }
+  }
+  return median;
+}
+
+std::string BudgetText(const LatencyBudget& budget) {
+  std::string text;
+  for (const auto& [name, parts] :
+       {std::pair("dispatch", &budget.dispatch), std::pair("combine", &budget.combine)}) {
+    if (parts->empty()) continue;
+    double all = 0;
+    absl::StrAppendFormat(&text, "#   %-9s", name);
+    for (const BudgetPart& part : *parts) {
+      all += part.us;
+      absl::StrAppendFormat(&text, " %s %.1f |", part.name, part.us);
+    }
+    absl::StrAppendFormat(&text, " together %.1f\n", all);
+  }
+  return text;
 }
 
 std::string TraceSummaryText(const TraceSummary& summary) {

@@ -61,6 +61,31 @@ struct KernelTimes {
 KernelTimes TimeKernels(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                         int num_ranks);
 
+// Where the time of one rank's call goes, cut at the moments at which its blocks were done with one
+// kind of work after the other: each part lasts until the last event of its tag. The times that a
+// receiver waits are one part until all ranks have sent, "wait", and one from there, "link".
+struct BudgetPart {
+  std::string name;
+  double us = 0;
+};
+struct LatencyBudget {
+  // The first part is "launch": until the first event of the rank's dispatch, or combine. What is
+  // enqueued between the two calls is in combine's.
+  std::vector<BudgetPart> dispatch;
+  std::vector<BudgetPart> combine;
+};
+
+// `slices`: of one step that took `rank` `step_us` by events around its launches. The parts of both
+// calls are that time together.
+LatencyBudget BudgetOf(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
+                       int rank, double step_us);
+
+// The median of each part, of steps with the same tags.
+LatencyBudget MedianBudget(absl::Span<const LatencyBudget> steps);
+
+// A line for each call, "#" before it.
+std::string BudgetText(const LatencyBudget& budget);
+
 // As tables, under lines that begin with '#'.
 std::string TraceSummaryText(const TraceSummary& summary);
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "runtime/status_macros.h"
 #include "tools/atomic_file.h"
 #include "tools/step_series.h"
@@ -12,13 +13,22 @@ namespace {
 
 constexpr int kEventsPerBlock = 8192;
 
+LatencyBudget BudgetOfSlowest(const StepResult& step, absl::Span<const TraceSlice> slices,
+                              absl::Span<const TraceTag> tags) {
+  const auto slowest = absl::c_max_element(
+      step.ranks,
+      [](const RankStepResult& a, const RankStepResult& b) { return a.all_us < b.all_us; });
+  return BudgetOf(slices, tags, static_cast<int>(slowest - step.ranks.begin()), slowest->all_us);
+}
+
 }  // namespace
 
 absl::StatusOr<TracedSteps> TracedSteps::Create(Node& node, const EpConfig& config,
-                                                const RunOptions& options) {
+                                                const RunOptions& options, int more_blocks) {
   TracedSteps steps;
-  OCTET_ASSIGN_OR_RETURN(steps.collector,
-                         TraceCollector::Create(node, config.tuning.blocks, kEventsPerBlock));
+  OCTET_ASSIGN_OR_RETURN(
+      steps.collector,
+      TraceCollector::Create(node, config.tuning.blocks + more_blocks, kEventsPerBlock));
   OCTET_ASSIGN_OR_RETURN(steps.heap, MakeRunHeap(node, options));
   OCTET_ASSIGN_OR_RETURN(
       steps.ep, ExpertParallel::Create(node, config,
@@ -29,10 +39,10 @@ absl::StatusOr<TracedSteps> TracedSteps::Create(Node& node, const EpConfig& conf
 }
 
 absl::Status TracedSteps::Write(const Node& node, absl::Span<const TraceSlice> slices,
-                                const std::string& path) const {
+                                absl::Span<const TraceTag> tags, const std::string& path) {
   std::vector<std::string> gpu_names;
   for (const GpuInfo& gpu : node.topology().gpus) gpu_names.push_back(gpu.name);
-  return WriteFileAtomically(path, {TraceJson(slices, ep->trace_tags(), gpu_names)});
+  return WriteFileAtomically(path, {TraceJson(slices, tags, gpu_names)});
 }
 
 absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
@@ -66,17 +76,20 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
   OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup));
   std::vector<TraceSlice> all;
   std::vector<TraceSlice> last;
+  std::vector<LatencyBudget> budgets;
   for (int i = 0; i < options.iters; ++i) {
     progress.Show("step with and without a trace", i + 1, options.iters);
     OCTET_RETURN_IF_ERROR(step(*plain, result.plain));
     OCTET_RETURN_IF_ERROR(step(*traced.runner, result.traced));
     OCTET_ASSIGN_OR_RETURN(last, traced.collector->Collect());
     result.kernels.push_back(TimeKernels(last, traced.ep->trace_tags(), node.num_ranks()));
+    budgets.push_back(BudgetOfSlowest(result.traced.back(), last, traced.ep->trace_tags()));
     result.events_dropped += traced.collector->num_dropped();
     all.insert(all.end(), last.begin(), last.end());
   }
   result.summary = SummarizeTrace(all, traced.ep->trace_tags(), node.num_ranks(), options.iters);
-  OCTET_RETURN_IF_ERROR(traced.Write(node, last, options.trace));
+  result.budget = MedianBudget(budgets);
+  OCTET_RETURN_IF_ERROR(TracedSteps::Write(node, last, traced.ep->trace_tags(), options.trace));
   return result;
 }
 

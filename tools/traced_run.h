@@ -29,12 +29,13 @@ struct TracedSteps {
   std::unique_ptr<StepRunner> runner;
 
   // `config`: with every choice made, so that launches are those of the steps that are not traced.
+  // `more_blocks`: that something else records in, behind those of the launches.
   static absl::StatusOr<TracedSteps> Create(Node& node, const EpConfig& config,
-                                            const RunOptions& options);
+                                            const RunOptions& options, int more_blocks = 0);
 
   // The slices as a file for Perfetto.
-  absl::Status Write(const Node& node, absl::Span<const TraceSlice> slices,
-                     const std::string& path) const;
+  static absl::Status Write(const Node& node, absl::Span<const TraceSlice> slices,
+                            absl::Span<const TraceTag> tags, const std::string& path);
 };
 
 struct TraceResult {
@@ -44,6 +45,7 @@ struct TraceResult {
   std::vector<StepResult> traced;
   TraceSummary summary;                                    // of all traced steps
   std::vector<KernelTimes> kernels;                        // of each traced step
+  LatencyBudget budget;                                    // of its slowest rank, medians
   uint64_t events_dropped = 0;                             // of all traced steps
   std::vector<TraceCollector::ClockOffset> clock_offsets;  // by rank
 };
