@@ -77,7 +77,7 @@ class Reader {
 
   absl::StatusOr<Strategy> ParseStrategy(absl::string_view field) const {
     OCTET_ASSIGN_OR_RETURN(const std::string name, String(field));
-    const absl::StatusOr<Strategy> strategy = octet::ParseStrategy(name);
+    absl::StatusOr<Strategy> strategy = octet::ParseStrategy(name);
     if (strategy.ok()) return strategy;
     return absl::InvalidArgumentError(
         absl::StrCat(where_, ": ", field, ": ", strategy.status().message()));
