@@ -69,6 +69,8 @@ TEST(AutoChoice, ByWhatOnlyOneStrategyHas) {
     for (const std::function<void(EpConfig&)>& change :
          {std::function<void(EpConfig&)>([](EpConfig& c) { c.output = Output::kExpertMajor; }),
           {[](EpConfig& c) { c.output = Output::kRankMajor; }},
+          {[](EpConfig& c) { c.failure_policy = FailurePolicy::kMask; }},
+          {[](EpConfig& c) { c.statistics = true; }},
           {[](EpConfig& c) { c.dispatch_format = DispatchFormat::kQuantizedFp8; }}}) {
       EXPECT_EQ(with(tokens, change), Strategy::kLowLatency) << tokens;
     }
