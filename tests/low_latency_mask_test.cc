@@ -5,36 +5,53 @@
 #include <gtest/gtest.h>
 #include <hip/hip_runtime.h>
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/device/rank_flags.h"
 #include "kernels/expert_parallel.h"
+#include "kernels/low_latency/layout.h"
+#include "kernels/reference.h"
+#include "runtime/device/epoch.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/device/peers.h"
+#include "runtime/failure.h"
+#include "runtime/gpu_status.h"
 #include "runtime/graph.h"
+#include "runtime/node.h"
 #include "runtime/status_macros.h"
+#include "runtime/topology.h"
 #include "tests/ep_harness.h"
 #include "tests/node_fixture.h"
+#include "tests/node_kernels.h"
 
 namespace octet {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr absl::Duration kMaskTimeout = absl::Seconds(1);
 constexpr absl::Duration kNodeTimeout = absl::Seconds(20);
+
+// On GPUs waits really take their time; a step of emulated ones takes longer, of virtual time.
+absl::Duration MaskTimeout() {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  return topology.ok() && topology->platform == "emulation" ? absl::Seconds(1)
+                                                            : absl::Milliseconds(100);
+}
 
 constexpr RankSet Only(int rank) { return RankSet{1} << rank; }
 constexpr bool Has(RankSet ranks, int rank) { return ((ranks >> rank) & 1) != 0; }
@@ -55,7 +72,8 @@ class LowLatencyMaskTest : public ::testing::Test {
     config.combine_order = order;
     config.strategy = Strategy::kLowLatency;
     config.failure_policy = FailurePolicy::kMask;
-    config.mask_timeout = kMaskTimeout;
+    config.mask_timeout = MaskTimeout();
+    config.statistics = true;
     config.tuning = {.blocks = 4, .waves_per_block = 2};
     return config;
   }
@@ -98,48 +116,43 @@ class LowLatencyMaskTest : public ::testing::Test {
 
   // A step in which each rank does its part, and those that are absent already do nothing; what it
   // must have delivered to those that do all. From then on who has not done all is absent.
-  void Step(const std::function<Part(int rank)>& part, Form form = Form::kFused) {
-    const StepInput input = Random();
+  void Step(const std::function<Part(int rank)>& part, const std::vector<Form>& forms,
+            const std::vector<int>& tokens = {}) {
+    const StepInput input = tokens.empty() ? Random() : RandomStep(rng_, config(), tokens, 0.1);
     ASSERT_OK(harness_->Upload(input));
-    const RankSet before = absent_;
-    RankSet no_dispatch = before;
+    RankSet no_dispatch = absent_;
     for (int r = 0; r < kRanks; ++r) {
       if (part(r) == Part::kNothing) no_dispatch |= Only(r);
       if (part(r) != Part::kAll) absent_ |= Only(r);
     }
     ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
-      if (Has(no_dispatch, rank.rank())) return absl::OkStatus();
-      if (!Has(absent_, rank.rank())) return harness_->RunStep(rank, form);
-      return ep.Dispatch(rank, harness_->dispatch_args(rank.rank())).status();
+      const int r = rank.rank();
+      if (Has(no_dispatch, r)) return absl::OkStatus();
+      if (!Has(absent_, r)) {
+        return harness_->RunStep(rank, forms[static_cast<size_t>(r) % forms.size()]);
+      }
+      return ep.Dispatch(rank, harness_->dispatch_args(r)).status();
     }));
-    const StepInput received = Without(input, no_dispatch);
-    StepInput combined = Without(input, absent_);
-    EXPECT_OK(harness_->node().Run([&](Rank& rank) {
-      return Has(absent_, rank.rank())
-                 ? absl::OkStatus()
-                 : harness_->CheckReceived(ForReceiver(received, input, rank), rank.rank());
-    }));
-    EXPECT_OK(harness_->CheckY(combined));
-    for (int r = 0; r < kRanks; ++r) {
-      if (Has(absent_, r)) continue;
-      const LeftOut& left_out = *harness_->received(r).left_out;
-      EXPECT_EQ(left_out.dispatch, no_dispatch) << "rank " << r;
-      EXPECT_EQ(left_out.combine, absent_) << "rank " << r;
-    }
+    CheckStep(input, no_dispatch, absent_);
   }
-  void Step(RankSet silent, Form form = Form::kFused) {
-    Step([&](int rank) { return Has(silent, rank) ? Part::kNothing : Part::kAll; }, form);
+  void Step(RankSet silent, const std::vector<Form>& forms = {Form::kFused}) {
+    Step([&](int rank) { return Has(silent, rank) ? Part::kNothing : Part::kAll; }, forms);
   }
 
-  // Rows of a rank depend only on who sends to it.
-  StepInput ForReceiver(const StepInput& received, const StepInput& input, const Rank&) {
-    StepInput result = input;
+  // What a step of `input` has delivered to those that are not absent, without these ranks.
+  void CheckStep(const StepInput& input, RankSet no_dispatch, RankSet no_combine) {
+    StepInput received = input;
     for (int r = 0; r < kRanks; ++r) {
-      if (received.ranks[static_cast<size_t>(r)].num_tokens == 0) {
-        result.ranks[static_cast<size_t>(r)] = {};
-      }
+      if (Has(no_dispatch, r)) received.ranks[static_cast<size_t>(r)] = {};
     }
-    return result;
+    for (int r = 0; r < kRanks; ++r) {
+      if (Has(absent_, r)) continue;
+      EXPECT_OK(harness_->CheckReceived(received, r));
+      const LeftOut& left_out = *harness_->received(r).left_out;
+      EXPECT_EQ(left_out.dispatch, no_dispatch) << "rank " << r;
+      EXPECT_EQ(left_out.combine, no_combine) << "rank " << r;
+    }
+    EXPECT_OK(harness_->CheckY(Without(input, no_combine | absent_)));
   }
 
   void ExpectMasks(RankSet masked) {
@@ -158,9 +171,93 @@ class LowLatencyMaskTest : public ::testing::Test {
     absent_ = still_masked;
   }
 
+  std::vector<EpStatistics> Statistics() {
+    std::vector<EpStatistics> statistics(kRanks);
+    EXPECT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
+      OCTET_ASSIGN_OR_RETURN(statistics[static_cast<size_t>(rank.rank())], ep.Statistics(rank));
+      return absl::OkStatus();
+    }));
+    return statistics;
+  }
+  absl::Status ResetStatistics() {
+    return OnRanks([](Rank& rank, ExpertParallel& ep) { return ep.ResetStatistics(rank); });
+  }
+
+  // What kernels of different ranks tell each other, in pinned memory.
+  struct Signals {
+    uint64_t set = 0;
+    struct PerRank {
+      uint64_t passed = 0;
+      std::array<uint32_t, kMaxRanks> masks = {};
+    };
+    std::array<PerRank, kRanks> ranks = {};
+  };
+  void SetUp() override {
+    void* memory = nullptr;
+    ASSERT_EQ(hipHostMalloc(&memory, sizeof(Signals), hipHostMallocPortable | hipHostMallocMapped),
+              hipSuccess);
+    signals_ = new (memory) Signals();
+  }
+  void TearDown() override {
+    harness_.reset();
+    EXPECT_EQ(hipHostFree(signals_), hipSuccess);
+  }
+
+  static void Poke(uint64_t* word, uint64_t value) {
+    EXPECT_EQ(hipMemcpy(word, &value, sizeof(value), hipMemcpyHostToDevice), hipSuccess);
+  }
+
+  // Kernels on the rank's stream: one that sets the signal; one that waits until it is set, but no
+  // longer than `limit`.
+  absl::Status EnqueueSignal(Rank& rank) {
+    return EnqueueExchange(rank, &signals_->set, nullptr, {});
+  }
+  absl::Status EnqueueWait(Rank& rank, absl::Duration limit) {
+    return EnqueueExchange(rank, nullptr, &signals_->set, limit);
+  }
+  absl::Status EnqueueExchange(Rank& rank, uint64_t* to, const uint64_t* flag,
+                               absl::Duration limit) {
+    Signals::PerRank& mine = signals_->ranks[static_cast<size_t>(rank.rank())];
+    device::FailurePort port = rank.failure_port(0);
+    port.masks = mine.masks.data();  // a wait that expires leaves, and that is all
+    port.deadline_ticks =
+        static_cast<uint64_t>(absl::ToDoubleSeconds(limit) * static_cast<double>(DeviceClockHz()));
+    const int other = (rank.rank() + 1) % kRanks;
+    return OCTET_GPU(LaunchExchange({.port = port,
+                                     .site = {0, other, 0},
+                                     .to = to,
+                                     .flag = flag,
+                                     .epoch = 1,
+                                     .passed = &mine.passed},
+                                    rank.stream()));
+  }
+
+  // Rank 3 comes to its dispatch, or if it `dispatches` to its combine, when the others have given
+  // it up and are in the midst of `later_steps` further steps.
+  absl::Status LateStep(Rank& rank, ExpertParallel& ep, bool dispatches, int later_steps) {
+    if (rank.rank() != 3) {
+      OCTET_RETURN_IF_ERROR(harness_->RunStep(rank, Form::kFused));
+      if (rank.rank() == 0) OCTET_RETURN_IF_ERROR(EnqueueSignal(rank));
+      for (int step = 0; step < later_steps; ++step) {
+        OCTET_RETURN_IF_ERROR(harness_->RunStep(rank, Form::kFused));
+      }
+      return absl::OkStatus();
+    }
+    if (!dispatches) {
+      OCTET_RETURN_IF_ERROR(EnqueueWait(rank, kNodeTimeout));
+      return harness_->RunStep(rank, Form::kFused);
+    }
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep.Dispatch(rank, harness_->dispatch_args(3)));
+    OCTET_RETURN_IF_ERROR(EnqueueWait(rank, kNodeTimeout));
+    CombineArgs combine = harness_->combine_args(3);
+    combine.expert_out = received.x;
+    return ep.Combine(rank, received.handle, combine);
+  }
+
   std::mt19937_64 rng_{20'261'122};
   std::unique_ptr<EpHarness> harness_;
   RankSet absent_ = 0;
+  Signals* signals_ = nullptr;
 };
 
 // ---- silent ranks
@@ -182,31 +279,187 @@ class LowLatencyMaskShapeTest : public LowLatencyMaskTest,
 };
 
 TEST_P(LowLatencyMaskShapeTest, ARankThatDoesNotComeToDispatch) {
+  MakeShape();
+  if (IsSkipped()) return;
   for (const Form form : {Form::kFused, Form::kSplit}) {
-    MakeShape();
-    if (IsSkipped()) return;
-    Step(RankSet{0}, form);
-    Step(Only(2), form);
+    Step(RankSet{0}, {form});
+    Step(Only(2), {form});
     ExpectMasks(Only(2));
-    Step(Only(2), form);
-    Step(Only(2), form);
+    Step(Only(2), {form});
+    Step(Only(2), {form});
     Unmask();
     ExpectMasks(0);
-    Step(RankSet{0}, form);
-    Step(RankSet{0}, form);
+    Step(RankSet{0}, {form});
+    Step(RankSet{0}, {form});
   }
 }
 
 TEST_P(LowLatencyMaskShapeTest, ARankThatDoesNotComeToCombine) {
+  MakeShape();
+  if (IsSkipped()) return;
   for (const Form form : {Form::kFused, Form::kSplit}) {
-    MakeShape();
-    if (IsSkipped()) return;
-    Step([](int rank) { return rank == 1 ? Part::kDispatch : Part::kAll; }, form);
+    Step([](int rank) { return rank == 1 ? Part::kDispatch : Part::kAll; }, {form});
     ExpectMasks(Only(1));
-    Step(Only(1), form);
+    Step(Only(1), {form});
     Unmask();
-    Step(RankSet{0}, form);
+    Step(RankSet{0}, {form});
   }
+}
+
+// One after the other, then both back; one stays away when the other is back.
+TEST_F(LowLatencyMaskTest, TwoSilentRanks) {
+  Make(Config());
+  if (IsSkipped()) return;
+  const std::vector<Form> forms = {Form::kFused, Form::kSplit};
+  Step(Only(0), forms);
+  Step(Only(0) | Only(3), forms);
+  ExpectMasks(Only(0) | Only(3));
+  Step(Only(0) | Only(3), forms);
+  Unmask(Only(3));
+  ExpectMasks(Only(3));
+  Step(Only(3), forms);
+  Unmask();
+  Step(
+      [](int rank) { return rank < 2    ? Part::kAll
+                            : rank == 2 ? Part::kDispatch
+                                        : Part::kNothing; },
+      forms);
+  Step(Only(2) | Only(3), forms);
+  Unmask();
+  Step(RankSet{0}, forms);
+}
+
+// Nobody takes a rank for silent that only waits for the silent one: of the others, only rank 0
+// expects rows of that, and the rest are at the next step meanwhile.
+TEST_F(LowLatencyMaskTest, WhoWaitsForASilentRankIsNotTakenForOne) {
+  Make(Config());
+  if (IsSkipped()) return;
+  StepInput input = RandomStep(rng_, config(), {2, 2, 2, 2});
+  const int num_local = config().num_local_experts(kRanks);
+  for (int r = 0; r < kRanks; ++r) {
+    std::vector<int32_t>& ids = input.ranks[static_cast<size_t>(r)].topk_idx;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<int32_t>(i) % config().topk + (r == 0 ? 3 : 0) * num_local;
+    }
+  }
+  ASSERT_OK(harness_->Upload(input));
+  ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
+    if (rank.rank() == 3) return ep.Dispatch(rank, harness_->dispatch_args(3)).status();
+    for (int step = 0; step < 4; ++step) {
+      OCTET_RETURN_IF_ERROR(harness_->RunStep(rank, Form::kFused));
+    }
+    return absl::OkStatus();
+  }));
+  absent_ = Only(3);
+  ExpectMasks(Only(3));
+  CheckStep(input, Only(3), Only(3));
+}
+
+// Two calls in flight, of which a rank sends neither.
+TEST_F(LowLatencyMaskTest, TwoCallsInFlight) {
+  Make(Config());
+  if (IsSkipped()) return;
+  const StepInput input = Random();
+  ASSERT_OK(harness_->Upload(input));
+  absent_ = Only(2);
+  std::vector<RankSet> left_out(kRanks);
+  ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
+    const int r = rank.rank();
+    if (r == 2) return absl::OkStatus();
+    const DispatchArgs args = harness_->dispatch_args(r);
+    CombineArgs combine = harness_->combine_args(r);
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle first, ep.DispatchSend(rank, args));
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle second, ep.DispatchSend(rank, args));
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep.DispatchReceive(rank, first));
+    OCTET_ASSIGN_OR_RETURN(const Received last, ep.DispatchReceive(rank, second));
+    combine.expert_out = received.x;
+    OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, first, combine));
+    combine.expert_out = last.x;
+    OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, second, combine));
+    OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, first, combine));
+    OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(
+        combine.y, 0xff, static_cast<size_t>(args.num_tokens * config().hidden) * kElementBytes,
+        rank.stream()));
+    OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, second, combine));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    left_out[static_cast<size_t>(r)] = received.left_out->dispatch & received.left_out->combine &
+                                       last.left_out->dispatch & last.left_out->combine;
+    return absl::OkStatus();
+  }));
+  EXPECT_THAT(left_out, ElementsAre(Only(2), Only(2), 0, Only(2)));
+  EXPECT_OK(harness_->CheckY(Without(input, Only(2))));
+  Unmask();
+  Step(RankSet{0});
+}
+
+// ---- late ranks
+
+// A rank that is late by more than its time: with its combine, whose rows then come into the middle
+// of the others' next steps, or with its dispatch. Everybody else's results are right all the time.
+// The late rank finds that nobody sends to it any more, and ends by itself.
+TEST_F(LowLatencyMaskTest, WhatALateRankSendsHurtsNobody) {
+  for (const CombineOrder order : {CombineOrder::kPerRank, CombineOrder::kFlat}) {
+    // Its rows come to where those of the last step, or of the one before, lie.
+    for (const auto& [dispatches, later_steps] :
+         {std::pair(true, 2), std::pair(true, 3), std::pair(false, 2)}) {
+      SCOPED_TRACE(absl::StrCat("dispatches ", dispatches, ", later steps ", later_steps));
+      Make(Config(Output::kPackedExperts, order));
+      if (IsSkipped()) return;
+      const StepInput input = RandomStep(rng_, config(), {9, 9, 9, 9});
+      ASSERT_OK(harness_->Upload(input));
+      *signals_ = {};
+      ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) {
+        return LateStep(rank, ep, dispatches, later_steps);
+      }));
+      absent_ = Only(3);
+      ExpectMasks(Only(3));
+      CheckStep(input, Only(3), Only(3));
+      Unmask();
+      Step(RankSet{0});
+    }
+  }
+}
+
+// ---- ranks that end in the middle of a call
+
+// Rank 3 has announced its tokens, but none of them comes. The places of all others' rows are then
+// known, and many rows are there, before it is masked.
+TEST_P(LowLatencyMaskShapeTest, ARankThatOnlyAnnouncesItsTokens) {
+  MakeShape();
+  if (IsSkipped()) return;
+  const low_latency::Layout layout = low_latency::MakeLayout(config(), kRanks);
+  for (int r = 0; r < 3; ++r) {
+    char* heap = harness_->heap().peers(r).base[r];
+    for (int column = 0; column < layout.num_counts; ++column) {
+      Poke(layout.Count(heap, 1, 3, column), device::PackEpochCount(1, 2));
+    }
+  }
+  Step(Only(3));
+  ExpectMasks(Only(3));
+  Step(Only(3), {Form::kSplit});
+}
+
+// Rank 3 dispatches, and then some of its outputs come, but not all of them: none is added.
+TEST_P(LowLatencyMaskShapeTest, ARankThatSendsSomeOutputsOnly) {
+  MakeShape();
+  if (IsSkipped()) return;
+  const low_latency::Layout layout = low_latency::MakeLayout(config(), kRanks);
+  for (int r = 0; r < 3; ++r) {
+    char* heap = harness_->heap().peers(r).base[r];
+    Poke(FlagOf(heap, layout.combine_begun, 3), 1);
+    for (int token = 0; token < 4; ++token) {
+      for (int i = 0; i < layout.rank_slots; ++i) {
+        const int slot = layout.CombineSlot(3, i, 0);
+        Poke(layout.CombineFlag(heap, 1, token, slot), 1);
+        Poke(reinterpret_cast<uint64_t*>(layout.CombineRow(heap, 1, token, slot)),
+             0x3c003c003c003c00);
+      }
+    }
+  }
+  const auto part = [](int rank) { return rank == 3 ? Part::kDispatch : Part::kAll; };
+  Step(part, {Form::kFused}, {9, 9, 9, 9});
+  ExpectMasks(Only(3));
+  Step(Only(3), {Form::kSplit});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LowLatencyMaskShapeTest,
@@ -216,6 +469,176 @@ INSTANTIATE_TEST_SUITE_P(All, LowLatencyMaskShapeTest,
                                            Shape{Output::kExpertMajor, CombineOrder::kPerRank,
                                                  DispatchFormat::kQuantizedFp8}),
                          [](const auto& info) { return absl::StrCat("Shape", info.index); });
+
+// ---- masks by hand
+
+TEST_F(LowLatencyMaskTest, MasksThatAreSetByHandCostNoTime) {
+  Make(Config());
+  if (IsSkipped()) return;
+  ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) {
+    return rank.rank() == 1 ? absl::OkStatus() : ep.Mask(rank, Only(1));
+  }));
+  ASSERT_OK(ResetStatistics());
+  for (const Form form : {Form::kFused, Form::kSplit}) Step(Only(1), {form});
+  ExpectMasks(Only(1));
+  for (const EpStatistics& rank : Statistics()) {
+    EXPECT_EQ(rank.dispatch_waits[1], absl::ZeroDuration());
+    EXPECT_EQ(rank.combine_waits[1], absl::ZeroDuration());
+  }
+  // A failure of the node, and everybody is masked as before.
+  EXPECT_FALSE(OnRanks([&](Rank& rank, ExpertParallel&) -> absl::Status {
+                 return rank.rank() == 0 ? absl::DataLossError("as planned") : absl::OkStatus();
+               }).ok());
+  Step(Only(1));
+  Unmask();
+  Step(RankSet{0});
+}
+
+TEST_F(LowLatencyMaskTest, WhatCannotBeIsRefused) {
+  EpConfig config = Config();
+  Make(config);
+  if (IsSkipped()) return;
+  EXPECT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
+    for (const RankSet ranks : {Only(rank.rank()), Only(kRanks)}) {
+      EXPECT_THAT(ep.Mask(rank, ranks), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                 HasSubstr("must be others of this node")));
+    }
+    return absl::OkStatus();
+  }));
+  const auto refused = [&](const EpConfig& with, const std::string& why) {
+    EXPECT_THAT(ExpertParallel::Create(harness_->node(), with).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)));
+  };
+  config.mask_timeout = kNodeTimeout + absl::Seconds(1);
+  refused(config, "at most the node's timeout, 20s");
+  config.failure_policy = FailurePolicy::kAbort;
+  refused(config, "go with failure_policy mask");
+  config = Config();
+  config.strategy = Strategy::kDirect;
+  refused(config, "need the strategy low_latency, not direct");
+  config = Config();
+  config.failure_policy = FailurePolicy::kAbort;
+  config.mask_timeout = absl::ZeroDuration();
+  config.statistics = false;
+  Make(config);
+  EXPECT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
+    const auto none = StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not ask for"));
+    EXPECT_THAT(ep.MaskedRanks(rank).status(), none);
+    EXPECT_THAT(ep.Mask(rank, 0), none);
+    EXPECT_THAT(ep.Unmask(rank), none);
+    EXPECT_THAT(ep.Statistics(rank).status(), none);
+    EXPECT_THAT(ep.ResetStatistics(rank), none);
+    return absl::OkStatus();
+  }));
+}
+
+// ---- statistics
+
+// What a silent rank costs the others is its time, once.
+TEST_F(LowLatencyMaskTest, ASilentRankIsWaitedForOnce) {
+  Make(Config());
+  if (IsSkipped()) return;
+  Step(RankSet{0});
+  ASSERT_OK(ResetStatistics());
+  for (int step = 0; step < 3; ++step) Step(Only(2));
+  const std::vector<EpStatistics> statistics = Statistics();
+  for (int r : {0, 1, 3}) {
+    const EpStatistics& mine = statistics[static_cast<size_t>(r)];
+    EXPECT_GE(mine.dispatch_waits[2], MaskTimeout());
+    EXPECT_LT(mine.dispatch_waits[2], 1.5 * MaskTimeout());
+    EXPECT_EQ(mine.combine_waits[2], absl::ZeroDuration());
+  }
+}
+
+TEST_F(LowLatencyMaskTest, WaitsAreThoseForADelayedRank) {
+  Make(Config());
+  if (IsSkipped()) return;
+  ASSERT_OK(ResetStatistics());
+  ASSERT_OK(harness_->Upload(Random()));
+  const absl::Duration delay = 0.5 * MaskTimeout();
+  *signals_ = {};
+  ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel&) -> absl::Status {
+    if (rank.rank() == 2) OCTET_RETURN_IF_ERROR(EnqueueWait(rank, delay));
+    return harness_->RunStep(rank, Form::kFused);
+  }));
+  ExpectMasks(0);
+  const std::vector<EpStatistics> statistics = Statistics();
+  for (int r = 0; r < kRanks; ++r) {
+    for (int peer = 0; peer < kRanks; ++peer) {
+      const EpStatistics& mine = statistics[static_cast<size_t>(r)];
+      const auto p = static_cast<size_t>(peer);
+      SCOPED_TRACE(absl::StrCat("rank ", r, " for rank ", peer));
+      if (peer == 2 && r != 2) {
+        EXPECT_GT(mine.dispatch_waits[p], 0.8 * delay);
+      } else {
+        EXPECT_LT(mine.dispatch_waits[p], 0.5 * delay);
+      }
+      EXPECT_LT(mine.combine_waits[p], 0.5 * delay);
+    }
+  }
+}
+
+TEST_F(LowLatencyMaskTest, RowsAreCounted) {
+  for (const Output output : {Output::kPackedExperts, Output::kRankMajor}) {
+    EpConfig config = Config(output);
+    config.failure_policy = FailurePolicy::kAbort;
+    config.mask_timeout = absl::ZeroDuration();
+    Make(config);
+    if (IsSkipped()) return;
+    for (int round = 0; round < 2; ++round) {
+      ASSERT_OK(ResetStatistics());
+      std::vector<std::vector<int64_t>> want(kRanks);
+      for (int step = 0; step < 3; ++step) {
+        const StepInput input = Random();
+        ASSERT_OK(harness_->Step(input, {Form::kFused, Form::kSplit}));
+        const std::vector<RankInput> views = input.views();
+        for (int r = 0; r < kRanks; ++r) {
+          const ReferenceReceived received = ReferenceDispatch(this->config(), views, r);
+          std::vector<int64_t>& mine = want[static_cast<size_t>(r)];
+          mine.resize(received.expert_counts.size());
+          for (size_t e = 0; e < mine.size(); ++e) mine[e] += received.expert_counts[e];
+        }
+      }
+      const std::vector<EpStatistics> statistics = Statistics();
+      for (size_t r = 0; r < kRanks; ++r) EXPECT_EQ(statistics[r].expert_rows, want[r]) << r;
+    }
+  }
+}
+
+// ---- graphs
+
+// A captured step goes on without a rank that does not launch it, and with it after Unmask.
+TEST_F(LowLatencyMaskTest, GraphsGoOnWithoutASilentRank) {
+  Make(Config());
+  if (IsSkipped()) return;
+  const StepInput input = Random();
+  ASSERT_OK(harness_->Upload(input));
+  std::vector<std::unique_ptr<Graph>> graphs(kRanks);
+  const absl::Status captured = OnRanks([&](Rank& rank, ExpertParallel&) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(
+        Graph graph, Graph::Capture(rank, [&] { return harness_->RunStep(rank, Form::kFused); }));
+    graphs[static_cast<size_t>(rank.rank())] = std::make_unique<Graph>(std::move(graph));
+    return absl::OkStatus();
+  });
+  if (absl::IsUnimplemented(captured)) GTEST_SKIP() << captured;
+  ASSERT_OK(captured);
+  for (const RankSet silent : {RankSet{0}, Only(1), Only(1), RankSet{0}}) {
+    if (silent == 0 && absent_ != 0) Unmask();
+    absent_ = silent;
+    ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel&) -> absl::Status {
+      if (Has(silent, rank.rank())) return absl::OkStatus();
+      for (int replay = 0; replay < 3; ++replay) {
+        OCTET_RETURN_IF_ERROR(graphs[static_cast<size_t>(rank.rank())]->Launch(rank));
+      }
+      return absl::OkStatus();
+    }));
+    CheckStep(input, silent, silent);
+  }
+  ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel&) -> absl::Status {
+    graphs[static_cast<size_t>(rank.rank())].reset();
+    return absl::OkStatus();
+  }));
+}
 
 }  // namespace
 }  // namespace octet

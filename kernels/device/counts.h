@@ -15,7 +15,7 @@ namespace octet::device {
 // for: the source that was missing last; as it was if none was.
 //
 // The words are read relaxed. Who goes on to read what they announce polls or acquires for himself.
-template <typename Enum, typename Take>
+template <bool kMeasured = false, typename Enum, typename Take>
 __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_sources,
                             int columns, uint64_t epoch, Enum where, Take take,
                             uint32_t* last = nullptr) {
@@ -47,7 +47,7 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
     const int source = first_missing / columns;
     if (last != nullptr) *last = static_cast<uint32_t>(source);
     if (threadIdx.x == 0) {
-      const bool came = PollUntil(
+      const bool came = PollUntil<kMeasured>(
           c.failure, words + first_missing,
           MakeSite(where, source, static_cast<uint32_t>(first_missing - source * columns)),
           PackEpochCount(epoch, 0), &start,

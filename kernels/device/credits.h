@@ -39,7 +39,7 @@ __device__ inline void GiveCredits(const CallParams& c, size_t credits, uint64_t
 // words. One wave polls, since all wait for the same few words. False if some did not come that are
 // not masked. `last`, if asked for: on the first wave, the peer that was missing last; as it was if
 // none was.
-template <typename Enum>
+template <bool kMeasured = false, typename Enum>
 __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
                            uint32_t* last = nullptr) {
   __shared__ int32_t came;
@@ -50,8 +50,8 @@ __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, En
     const uint64_t* flag = waits ? FlagOf(c.peers.base[c.peers.rank], flags, peer) : nullptr;
     int last_lane = -1;
     bool masked = false;
-    const bool all =
-        WaveWaitEpochs(c.failure, flag, epoch, MakeSite(where, peer, 0), &last_lane, &masked);
+    const bool all = WaveWaitEpochs<kMeasured>(c.failure, flag, epoch, MakeSite(where, peer, 0),
+                                               &last_lane, &masked);
     if (last != nullptr && last_lane >= 0) *last = static_cast<uint32_t>(last_lane);
     if (peer == 0) came = all ? 1 : 0;
   }

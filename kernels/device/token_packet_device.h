@@ -44,13 +44,15 @@ struct Destinations {
 };
 
 // The wave waits for a packet of call `epoch`; the number of its choices, 0 if it did not come.
+template <bool kMeasured = false>
 __device__ inline int WaveAwaitPacket(const FailurePort& port, const Packet* packet, uint64_t epoch,
                                       const Site& site) {
   int choices = 0;
   if (Lane() == 0) {
     uint64_t start = 0;
-    const bool came = WaitUntil(port, &packet->flag, site, PackEpochCount(epoch, 0), &start,
-                                [epoch](uint64_t word) { return EpochOf(word) >= epoch; });
+    const bool came =
+        WaitUntil<kMeasured>(port, &packet->flag, site, PackEpochCount(epoch, 0), &start,
+                             [epoch](uint64_t word) { return EpochOf(word) >= epoch; });
     if (came) choices = static_cast<int>(CountOf(LoadRelaxed<Scope::kSystem>(&packet->flag)));
   }
   SyncWave();

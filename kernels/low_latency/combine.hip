@@ -231,7 +231,7 @@ __device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token,
       waits ? layout.CombineFlag(c.peers.base[c.peers.rank], epoch, token, rows->slot) : nullptr;
   int last_lane = -1;
   bool newly_masked = false;
-  const bool came = device::WaveWaitEpochs(
+  const bool came = device::WaveWaitEpochs<kWatched>(
       c.failure, flag, epoch, MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)),
       &last_lane, &newly_masked);
   if (last_lane >= 0) *last = static_cast<uint32_t>(Shuffle(peer, last_lane));
@@ -297,7 +297,7 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
   }
   // First, so that the time of all silent ranks is up together.
   if (c.failure.masks != nullptr && role.index == 0) {
-    device::AwaitFlags(c, c.layout.combine_begun, epoch, Site::kCombineSource);
+    device::AwaitFlags<true>(c, c.layout.combine_begun, epoch, Site::kCombineSource);
   }
   for (Role part = role;; part = Role{false, 0, 1}) {
     SumTokens<Codec, kPerRank, kWatched>(p, part, epoch, trace);

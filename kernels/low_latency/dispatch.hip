@@ -383,13 +383,14 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
 
 // Waits for all counts, and makes of them the places of all rows. False if one did not come.
 // `last`: the source that was missing last; as it was if none was.
+template <bool kWatched>
 __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
                               device::InterleavedWalk& walk, uint64_t epoch, uint32_t* last) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
   const int columns = layout.num_counts;
-  const bool came = device::AwaitCounts(
+  const bool came = device::AwaitCounts<kWatched>(
       c, words, layout.num_ranks, columns, epoch, Site::kDispatchCount,
       [&](int i, uint32_t count) {
         const int source = i / columns;
@@ -452,7 +453,7 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
 }
 
 // Takes one part of a token's row to the places of its choices. False if it did not come.
-template <typename Trace>
+template <typename Trace, bool kWatched>
 __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
                              int source, int slot, int part, const Trace& trace) {
   const CommonParams& c = p.common;
@@ -460,9 +461,9 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, ui
   char* base = c.peers.base[c.peers.rank];
   const Packet* packet = layout.PacketOf(base, epoch, source, slot);
   uint64_t start = trace.Start();
-  const int choices =
-      device::WaveAwaitPacket(c.failure, packet, epoch,
-                              MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)));
+  const int choices = device::WaveAwaitPacket<kWatched>(
+      c.failure, packet, epoch,
+      MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)));
   trace.Stop(start, static_cast<uint32_t>(Tag::kPacketWait), static_cast<uint32_t>(source));
   if (choices == 0) return false;
   start = trace.Start();
@@ -511,7 +512,7 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
   const Role role = kWatched && alone ? Role{false, 0, 1} : RoleOf(c);
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;
-  const bool counted = epoch != 0 && ReceiveCounts(p, s, walk, epoch, &last);
+  const bool counted = ReceiveCounts<kWatched>(p, s, walk, epoch, &last);
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
   if (role.index == 0) DescribeRows(p, s, counted);
   if (!counted) return true;
@@ -524,7 +525,7 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
   for (int i = group * role.count + role.index; i < tokens; i += groups * role.count) {
     const auto item = walk.At(i, layout.num_ranks, c.peers.rank);
     if (masked.Has(item.source)) continue;
-    if (!ReceiveToken(p, s, epoch, item.source, item.index, part, trace) &&
+    if (!ReceiveToken<Trace, kWatched>(p, s, epoch, item.source, item.index, part, trace) &&
         !masked.Look(c.failure, item.source)) {
       break;
     }
@@ -546,6 +547,10 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
   const Trace trace(c.trace);
   const uint64_t epoch =
       device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(role.count));
+  if (epoch == 0) {
+    if (role.index == 0) DescribeRows(p, s, false);
+    return;
+  }
   for (bool alone = false; !ReceivePart<Trace, kWatched>(p, alone, s, epoch, trace); alone = true) {
   }
 }

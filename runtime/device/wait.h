@@ -103,14 +103,14 @@ __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site
 }
 
 // Polls `word` until `arrived(value)`. True once it has, with nothing acquired: for words that say
-// everything themselves. The rest is as in WaitUntil.
-template <typename T, typename Arrived>
+// everything themselves. The rest is as in WaitUntil. kMeasured: a wait that is entered in
+// FailurePort::longest_waits, if that is set.
+template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool PollUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
   const T seen = LoadRelaxed<Scope::kSystem>(word);
   if (arrived(seen)) return true;
-  const bool measured =
-      port.longest_waits != nullptr && site.peer >= 0 && site.awaited == Awaited::kData;
+  const bool measured = kMeasured && port.longest_waits != nullptr && site.peer >= 0;
   if (measured && *start == 0) *start = Clock();
   const bool came = PollOn(port, word, site, expected, start, arrived, seen);
   if (measured) NoteLongest(port.longest_waits + site.peer, Clock() - *start);
@@ -123,19 +123,20 @@ __device__ inline bool PollUntil(const FailurePort& port, const T* word, const S
 // one lane of a wave should call this and the wave should then agree (WaveWait below). `*start` is
 // when the caller began to wait, 0 if it has not yet: words waited for one after the other share
 // one deadline.
-template <typename T, typename Arrived>
+template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
-  if (!PollUntil(port, word, site, expected, start, arrived)) return false;
+  if (!PollUntil<kMeasured>(port, word, site, expected, start, arrived)) return false;
   AcquirePolled<Scope::kSystem>(word);
   return true;
 }
 
 // Waits for a flag to reach an epoch.
+template <bool kMeasured = false>
 __device__ inline bool WaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                  const Site& site, uint64_t* start) {
-  return WaitUntil(port, flag, site, epoch, start,
-                   [epoch](uint64_t seen) { return seen >= epoch; });
+  return WaitUntil<kMeasured>(port, flag, site, epoch, start,
+                              [epoch](uint64_t seen) { return seen >= epoch; });
 }
 __device__ inline bool WaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                  const Site& site) {
@@ -157,6 +158,7 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
 // whose flag was waited for last, -1 if all were there at once. `masked`, to be asked for where
 // ranks may be masked: whether that has happened to this lane's peer, so that its flag may not be
 // there.
+template <bool kMeasured = false>
 __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                       const Site& site, int* last_lane = nullptr,
                                       bool* masked = nullptr) {
@@ -170,7 +172,7 @@ __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* f
     const int poller = __ffsll(static_cast<long long>(missing)) - 1;
     if (last_lane != nullptr) *last_lane = poller;
     bool failed = false;
-    if (Lane() == poller) failed = !WaitEpoch(port, flag, epoch, site, &start);
+    if (Lane() == poller) failed = !WaitEpoch<kMeasured>(port, flag, epoch, site, &start);
     if (Ballot(failed) != 0) {
       // A masked peer may have flags in several lanes.
       const bool left_out = masked != nullptr && flag != nullptr && IsMasked(port, site.peer);

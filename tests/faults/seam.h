@@ -194,11 +194,12 @@ __device__ inline bool SeamWaveWaitEpoch(const FailurePort& port, const uint64_t
   return Ballot(Lane() == 0 && !WaitBit(port, flag, epoch, site)) == 0;
 }
 
+template <bool kMeasured = false>
 __device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_t* flag,
                                           uint64_t epoch, const Site& site,
                                           int* last_lane = nullptr, bool* masked = nullptr) {
   if (!Planted(faults::Fault::kBitInsteadOfEpoch)) {
-    return WaveWaitEpochs(port, flag, epoch, site, last_lane, masked);
+    return WaveWaitEpochs<kMeasured>(port, flag, epoch, site, last_lane, masked);
   }
   if (last_lane != nullptr) *last_lane = -1;
   return Ballot(flag != nullptr && !WaitBit(port, flag, epoch, site)) == 0;
