@@ -1,0 +1,239 @@
+"""The commands that measure, as their users see them: perf, trace and tune.
+
+    octet_measure_test.py OCTET [unittest arguments]
+
+Exit code 77 where there is no GPU to run on.
+"""
+
+import json
+
+import octet_cli
+from octet_cli import SMALL, GpuTest, octet
+
+
+class PerfTest(GpuTest):
+    SHAPE = ["--experts=16", "--topk=4", "--hidden=128", "-n2", "-w", "1"]
+
+    def perf(self, *args, code=0):
+        result = octet("perf", f"-g{self.ranks}", *self.SHAPE, *args)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_usage(self):
+        self.assertIn("  -b, --begin=128\n", octet("perf", "--help").stdout)
+        for flag, words in [
+            ("-b5x", "--begin=5x is not a number of tokens"),
+            ("-b-1", "--begin=-1 is not a number of tokens"),
+            ("-e65K", "--end=65K is more than the 65536 tokens"),
+            ("-e4", "--end=4 is less than --begin=128"),
+            ("-c-1", "--check_steps=-1 is not from 0"),
+            ("-T-1", "--timeout=-1 is not from 0"),
+            ("--strategy=direct,fast", "'fast' is not one of"),
+            ("--max_tokens=4", "unknown flag '--max_tokens'"),
+            ("-J/no/such/folder/file", "cannot write /no/such/folder/file"),
+        ]:
+            self.assert_refused(["perf", "-g1", flag], words)
+        self.assert_refused(["perf", "-i1", "-f2"], "exclude one another")
+
+    def test_table_and_json(self):
+        path = self.folder / "perf.json"
+        result = self.perf("-b", "1", "-e", "9", "-f3", "-c1", f"-J{path}")
+        self.assertEqual(result.stderr, "")
+        lines = result.stdout.splitlines()
+        data = [line.split() for line in lines if not line.startswith("#")]
+        self.assertEqual([row[0] for row in data], ["1", "3", "9"])
+        columns = next(line for line in lines if line.startswith("# tokens ")
+                       and "hidden" in line).split()[1:]
+        report = json.loads(path.read_text())
+        self.assertEqual((report["schema"], report["program"]), (1, "octet perf"))
+        self.assertEqual([row["tokens"] for row in report["rows"]], [1, 3, 9])
+        for row, figures in zip(data, report["rows"]):
+            self.assertEqual(len(row), len(columns))
+            self.assertEqual(row[1:6], ["128", "4", "16", "bf16", "low_latency"])
+            for place, kind in [(7, "dispatch"), (14, "combine"), (21, "both")]:
+                times = figures[kind]["steps_us"]
+                self.assertEqual(len(times), 2)
+                self.assertAlmostEqual(float(row[place]), sum(times) / 2, delta=0.06)
+                self.assertAlmostEqual(figures[kind]["us"]["max"], max(times))
+                self.assertEqual(row[place + 6], "0")
+                self.assertEqual(figures[kind]["wrong"], 0)
+        self.assertTrue(any(line.startswith("# Avg wire bandwidth") for line in lines))
+        self.assertTrue(any(line.endswith("0 OK, 6 steps verified") for line in lines))
+
+    def test_options(self):
+        for args in [
+            ["-b4", "-c0", "-dfp16", "--nofuse_expert", "--align=device"],
+            ["-b0", "-e4", "-i4", "--drop=0.5"],
+            ["-b4", "--strategy=direct,auto", "-c9"],
+        ]:
+            with self.subTest(args=args):
+                data = [line for line in self.perf(*args).stdout.splitlines()
+                        if not line.startswith("#")]
+                self.assertEqual(len(data), 1 if "-c0" in args else 2)
+                self.assertEqual(data[0].endswith("N/A"), "-c0" in args)
+
+    def test_deadline(self):
+        result = octet("perf", f"-g{self.ranks}", "-n1", "-T0.001")
+        if result.returncode != 0:  # a GPU may be quick enough
+            self.assertEqual(result.returncode, 4, result.stderr)
+
+
+class TraceTest(GpuTest):
+    def trace(self, *args, code=0):
+        result = octet("trace", f"--ranks={self.ranks}", *SMALL,
+                       f"--output={self.folder}/trace.json", *args)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_usage(self):
+        self.assert_refused(["trace", "--ranks=1", "--output=/no/such/folder/file"], "cannot write")
+        self.assert_refused(["trace", "--ranks=1", "--workload=challenge"], "unknown flag")
+
+    def test_summary_and_file(self):
+        for args in [["--tokens=9"], ["--flags=source", "--slots=atomic"], ["--tokens=0"]]:
+            with self.subTest(args=args):
+                lines = self.trace(*args).stdout.splitlines()
+                data = [line for line in lines if not line.startswith("#")]
+                if "--tokens=0" not in args:
+                    phases = [line for line in data if line[0].isalpha()]
+                    self.assertEqual([line[:18].strip() for line in phases],
+                                     ["dispatch send", "dispatch receive", "combine send",
+                                      "combine receive"])
+                    self.assertTrue(any(line.startswith("#   combine   launch ") for line in lines))
+                table = [line.split() for line in data[-self.ranks:]]
+                self.assertEqual([row[0] for row in table], [str(r) for r in range(self.ranks)])
+                self.assertTrue(all(len(row) == self.ranks + 2 for row in table))
+                self.assertTrue(any(line.startswith("# tracing costs") for line in lines))
+                events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+                waits = [event for event in events if event["name"] == "wait counts"]
+                self.assertEqual({event["pid"] for event in waits}, set(range(self.ranks)))
+                for event in waits:
+                    self.assertIn(event["args"].get("peer", 0), range(self.ranks))
+
+
+    def test_layouts_that_are_used_again_are_not_exchanged(self):
+        for args, exchanges in [([], True), (["--cached"], False)]:
+            table = self.trace("--strategy=high_throughput", *args).stdout
+            self.assertEqual("\n  exchange " in table, exchanges)
+
+
+    def test_overlap(self):
+        self.assert_refused(["trace", "--ranks=1", "--overlap_us=-1"], "--overlap_us is -1")
+        # Long enough to end after the sends of emulated GPUs, too.
+        for strategy in ["low_latency", "direct"]:
+            with self.subTest(strategy=strategy):
+                lines = self.trace("--overlap_us=40000", "--tokens=9", "--iters=1",
+                                   f"--strategy={strategy}").stdout.splitlines()
+                table = [line.split() for line in lines if not line.startswith("#")]
+                self.assertEqual([len(row) for row in table], [6])
+                alone, kernel, in_turn, overlapped, hidden, percent = map(float, table[0])
+                self.assertGreater(min(alone, kernel, in_turn, overlapped), 0)
+                self.assertAlmostEqual(hidden, in_turn - overlapped, delta=0.2)
+                self.assertAlmostEqual(percent, hidden / alone * 100, delta=0.2)
+                events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+                self.assertIn("combine receive", [event.get("cat") for event in events])
+                for rank in range(self.ranks):
+                    self.check_overlapped([e for e in events if e["pid"] == rank and "cat" in e])
+
+    def check_overlapped(self, events):
+        """Of one rank: a kernel, then what dispatch receives; the same of combine."""
+        def spans(category):
+            return sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["cat"] == category)
+        compute = spans("compute")
+        half = len(compute) // 2
+        self.assertGreater(half, 0)
+        order = [compute[:half], spans("dispatch receive"), compute[half:],
+                 spans("combine receive")]
+        order = [part for part in order if part]
+        for before, after in zip(order, order[1:]):
+            self.assertLessEqual(max(end for _, end in before), min(start for start, _ in after))
+
+
+class TuneTest(GpuTest):
+    SHAPE = ["-g1", "--experts=8", "--topk=2", "--hidden=64", "-b8", "-n2", "-w1", "--budget=1"]
+
+    def test_usage(self):
+        bad = self.file("bad.json", b'{"schema": 1, "entries": [{"blocks": 3}]}')
+        for flag, words in [
+            ("--budget=0", "--budget must be more than 0"),
+            ("--strategy=direct,auto", "--strategy takes one strategy"),
+            ("--strategy=fast", "strategy 'fast' is not one of"),
+            ("--blocks=4", "unknown flag '--blocks'"),
+            ("--output=/no/such/folder/file", "cannot write /no/such/folder/file"),
+            (f"--output={bad}", f"tuning {bad}: entries[0]: field 'platform' is missing"),
+        ]:
+            self.assert_refused(["tune", "-g1", flag], words)
+
+    def test_what_is_found_is_used(self):
+        for strategy, tuning in [
+            ("direct", {"blocks": 2, "send_blocks": 1, "waves": 1, "row_parts": 3}),
+            ("high_throughput",
+             {"blocks": 3, "waves": 4, "send_waves": 1, "combine_send_waves": 3, "row_parts": 2,
+              "row_copies": "bulk"}),
+            ("low_latency", {"blocks": 2, "send_blocks": 1, "waves": 2, "row_parts": 1}),
+        ]:
+            with self.subTest(strategy=strategy):
+                self.check_tuning(strategy, tuning)
+
+    def check_tuning(self, strategy, tuning):
+        path = self.folder / f"{strategy}.json"
+        strategy = f"--strategy={strategy}"
+        result = octet("tune", *self.SHAPE, strategy, f"--output={path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = json.loads(path.read_text())
+        self.assertEqual(table["schema"], 1)
+        taken = result.stdout.count(": taken")
+        self.assertEqual(len(table["entries"]), taken)
+        lines = [line.split() for line in result.stdout.splitlines()]
+        self.assertIn(["#", *tuning, "time", "built-in"], lines)
+        self.assertGreater(len([line for line in lines if line[0] != "#"]), 1)
+
+        # What was found, or something else if nothing was.
+        entry = table["entries"][0] if taken else {
+            "strategy": path.stem, "ranks": 1, "rows": [16, 31], "row_bytes": [128, 255]}
+        name = json.loads(self.json_of("topo.json", "--iters=1"))["platform"]
+        entry.update(platform=name["name"], gpu=name["gpus"][0]["name"], **tuning)
+        path.write_text(json.dumps({"schema": 1, "entries": [entry]}))
+        config = json.loads(self.json_of("run.json", strategy, env={"OCTET_TUNING": str(path)}))
+        config = config["runs"][0]["config"]
+        for field, value in tuning.items():
+            self.assertEqual(config[field], value)
+
+    def test_the_strategy_that_is_found_is_used(self):
+        path = self.folder / "auto.json"
+        result = octet("tune", *self.SHAPE, f"--output={path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for strategy in ["direct", "high_throughput", "low_latency"]:
+            self.assertIn(f"# 8 tokens on every rank, {strategy}: candidates\n", result.stdout)
+        choices = [entry for entry in json.loads(path.read_text())["entries"]
+                   if entry["strategy"] == "auto"]
+        # Of the rules, and of what is found: either may be the faster one here.
+        if "auto stays" in result.stdout:
+            self.assertEqual(choices, [])
+            found = "low_latency"
+        else:
+            found = choices[0]["chosen"]
+            self.assertIn(f"# 8 tokens: {found} takes", result.stdout)
+        config = json.loads(self.json_of("run.json", env={"OCTET_TUNING": str(path)}))
+        self.assertEqual(config["runs"][0]["config"]["strategy"], found)
+
+        one = ["tune", *self.SHAPE, "--format=fp8", f"--output={path}"]
+        result = octet(*one)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("# direct is left out: dispatch_format", result.stdout)
+        self.assertIn("auto stays high_throughput, which is the fastest", result.stdout)
+
+    def json_of(self, name, *args, env=None):
+        shape = ["--ranks=1", "--experts=8", "--topk=2", "--hidden=64", "--max_tokens=8"]
+        result = octet("run", *shape, "--iters=1", f"--json={self.folder / name}", *args, env=env)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return (self.folder / name).read_text()
+
+    def test_malformed_file(self):
+        path = self.file("tuning.json", b"{")
+        self.assert_refused(["run", "--ranks=1", *SMALL], f"tuning {path} is no JSON object",
+                            env={"OCTET_TUNING": str(path)})
+
+
+if __name__ == "__main__":
+    octet_cli.run_tests()
