@@ -6,7 +6,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "kernels/trace_phases.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
 
@@ -196,10 +196,6 @@ WireFormat Direct::CombineWire() const {
 }
 
 absl::Span<const TraceTag> Direct::trace_tags() const {
-  constexpr absl::string_view kDispatchSend = "dispatch send";
-  constexpr absl::string_view kDispatchReceive = "dispatch receive";
-  constexpr absl::string_view kCombineSend = "combine send";
-  constexpr absl::string_view kCombineReceive = "combine receive";
   // In the order of Tag.
   static constexpr std::array<TraceTag, 10> kTags = {{
       {.name = "route", .phase = kDispatchSend},

@@ -7,9 +7,9 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "kernels/heap_pieces.h"
 #include "kernels/packet_flags.h"
+#include "kernels/trace_phases.h"
 #include "runtime/backoff.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
@@ -353,15 +353,10 @@ WireFormat HighThroughput::CombineWire() const {
 }
 
 absl::Span<const TraceTag> HighThroughput::trace_tags() const {
-  constexpr absl::string_view kLayout = "layout";
-  constexpr absl::string_view kDispatchSend = "dispatch send";
-  constexpr absl::string_view kDispatchReceive = "dispatch receive";
-  constexpr absl::string_view kCombineSend = "combine send";
-  constexpr absl::string_view kCombineReceive = "combine receive";
   // In the order of Tag.
   static constexpr std::array<TraceTag, 8> kTags = {{
-      {.name = "count", .phase = kLayout},
-      {.name = "exchange", .phase = kLayout},
+      {.name = "count", .phase = kDispatchLayout},
+      {.name = "exchange", .phase = kDispatchLayout},
       {.name = "send", .phase = kDispatchSend, .detail = "token"},
       {.name = "wait packet", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
       {.name = "fill", .phase = kDispatchReceive, .detail = "choices"},

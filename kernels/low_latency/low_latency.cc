@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "kernels/packet_flags.h"
+#include "kernels/trace_phases.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
@@ -265,10 +265,6 @@ absl::Status LowLatency::ResetStatistics(Rank& rank) {
 }
 
 absl::Span<const TraceTag> LowLatency::trace_tags() const {
-  constexpr absl::string_view kDispatchSend = "dispatch send";
-  constexpr absl::string_view kDispatchReceive = "dispatch receive";
-  constexpr absl::string_view kCombineSend = "combine send";
-  constexpr absl::string_view kCombineReceive = "combine receive";
   // In the order of Tag.
   static constexpr std::array<TraceTag, 8> kTags = {{
       {.name = "route", .phase = kDispatchSend},
