@@ -4,6 +4,7 @@
 #define OCTET_RUNTIME_PLATFORM_EMULATION_GPU_SCHEDULE_H_
 
 #include <string>
+#include <utility>
 
 #include "emulation.h"
 
@@ -31,8 +32,8 @@ inline std::string CurrentSchedule() { return emulation::ScheduleText(emulation:
 class HostWait {
  public:
   template <typename Over>
-  explicit HostWait(const Over& over) {
-    emulation::BeginHostWait([&over] { return over(); });
+  explicit HostWait(Over over) {
+    emulation::BeginHostWait(std::move(over));
   }
   ~HostWait() { emulation::EndHostWait(); }
   HostWait(const HostWait&) = delete;
