@@ -75,15 +75,16 @@ std::string Text(const Fault& fault) {
 
 // How many calls, how long waits last, and how often one is let to expire. GPUs keep time by
 // themselves; emulated ones have the patience that busy cores need, so that a good call is never
-// late.
+// late and a few errors may be.
 struct Plan {
   int calls = 2000;
   absl::Duration timeout = absl::Milliseconds(20);
   int silent_in = 8;  // of so many failures one is a rank that is silent
+  int late = 0;       // errors that may come later than they should
 };
 Plan PlanFor(const Topology& topology) {
   Plan plan;
-  if (topology.platform == "emulation") plan = {10'000, absl::Seconds(2), 250};
+  if (topology.platform == "emulation") plan = {10'000, absl::Seconds(2), 250, 50};
   if (const char* calls = std::getenv("OCTET_RECOVERY_CALLS"); calls != nullptr) {
     EXPECT_TRUE(absl::SimpleAtoi(calls, &plan.calls));
   }
@@ -219,7 +220,8 @@ class RecoveryTest : public NodeTest {
     if (fault.kind == Kind::kInjected) InjectError(fault.rank, 1 + rng_() % 8);
     const absl::Time start = absl::Now();
     const absl::Status status = harness_->node().Run([&](Rank& rank) { return Body(rank, fault); });
-    EXPECT_LT(absl::Now() - start, plan_.timeout + absl::Seconds(1));
+    if (absl::Now() - start > plan_.timeout + absl::Seconds(1)) ++late_;
+    EXPECT_LE(late_, plan_.late) << "errors that did not come within the deadline and a second";
     Judge(fault, status, EndInjection());
   }
 
@@ -286,6 +288,7 @@ class RecoveryTest : public NodeTest {
 
   int num_ranks_ = 0;
   Plan plan_;
+  int late_ = 0;
   EpConfig config_;
   std::unique_ptr<EpHarness> harness_;
   std::mt19937_64 rng_{20'260'101};
@@ -372,7 +375,8 @@ TEST_F(RecoveryTest, AStreamThatNeverDrains) {
                                     "idle after .*': rank 1: the stream is not idle after .*")));
   strategies.clear();
   node_.reset();
-  EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+  // Draining once more would have taken as long as it did before.
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
   std::atomic_ref<uint32_t>(*stop).store(1);
   EXPECT_EQ(hipSetDevice(1), hipSuccess);
   EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);

@@ -26,6 +26,9 @@ constexpr uint64_t kNsPerUs = 1'000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kStepNs = 200;           // virtual: one turn of a wave
 constexpr uint64_t kIdleStepNs = kNsPerMs;  // virtual: one round in which nothing happened
+// Where nothing goes on happening, time passes faster, up to 32 times: deadlines take 10 s.
+constexpr uint32_t kIdleRoundsPerDoubling = 32;
+constexpr uint32_t kMostDoublings = 5;
 
 // What a lane may look at after a timed wake-up without waiting again: enough to come past a loop's
 // occasional look at the clock.
@@ -351,7 +354,8 @@ void Worker::IdleRound(uint64_t kicks) {
   }
   idle_.store(true, std::memory_order_release);
   if (seeded()) {
-    machine_->AdvanceVirtualTime(kIdleStepNs / machine_->workers.size());
+    const uint32_t doublings = std::min(idle_rounds_ / kIdleRoundsPerDoubling, kMostDoublings);
+    machine_->AdvanceVirtualTime((kIdleStepNs << doublings) / machine_->workers.size());
     if (idle_rounds_ > 4) std::this_thread::sleep_for(std::chrono::microseconds(20));
   } else if (now - idle_since_ns_ > 2 * kNsPerMs) {
     machine_->sleepers.fetch_add(1, std::memory_order_seq_cst);
