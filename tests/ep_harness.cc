@@ -42,6 +42,19 @@ std::vector<int> SortedRows(const std::vector<RowSource>& sources) {
   return order;
 }
 
+// One group of columns in eight: a scale that would divide by zero.
+void ZeroSomeGroups(std::mt19937_64& rng, const EpConfig& config, std::vector<uint16_t>& x) {
+  const auto hidden = static_cast<size_t>(config.hidden);
+  const auto group = static_cast<size_t>(config.scale_group);
+  for (size_t row = 0; row < x.size(); row += hidden) {
+    for (size_t first = 0; first < hidden; first += group) {
+      if (rng() % 8 != 0) continue;
+      const size_t end = std::min(first + group, hidden);
+      for (size_t i = first; i < end; ++i) x[row + i] = i % 2 == 0 ? 0x0000 : 0x8000;
+    }
+  }
+}
+
 void Quantize(const EpConfig& config, StepInput::PerRank& rank) {
   const auto hidden = static_cast<size_t>(config.hidden);
   const auto words = static_cast<size_t>(config.scale_words());
@@ -91,6 +104,7 @@ StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
                  ? kSpecial[(draw >> 8) % kSpecial.size()]
                  : BitsFromFloat(config.dtype, uniform(rng) * 4.0F - 2.0F);
     }
+    if (config.scale_words() > 0) ZeroSomeGroups(rng, config, rank.x);
     for (size_t t = 0; t < count; ++t) {
       for (size_t k = 0; k < topk; ++k) {
         std::swap(experts[k], experts[k + rng() % (experts.size() - k)]);
@@ -179,7 +193,8 @@ DispatchArgs EpHarness::dispatch_args(int rank) const {
 }
 
 CombineArgs EpHarness::combine_args(int rank) const {
-  return CombineArgsOf(buffers_[static_cast<size_t>(rank)], rank);
+  const auto r = static_cast<size_t>(rank);
+  return CombineArgsOf(buffers_[r], received_[r]);
 }
 
 DispatchArgs EpHarness::DispatchArgsOf(const Buffers& b) const {
@@ -189,10 +204,21 @@ DispatchArgs EpHarness::DispatchArgsOf(const Buffers& b) const {
           .num_tokens = b.num_tokens};
 }
 
-CombineArgs EpHarness::CombineArgsOf(const Buffers& b, int rank) const {
-  return {.expert_out = received_[static_cast<size_t>(rank)].x,
-          .y = b.y.as<void>(),
-          .expert_scale = b.expert_scale.as<float>()};
+CombineArgs EpHarness::CombineArgsOf(const Buffers& b, const Received& received) const {
+  return {
+      .expert_out = received.x, .y = b.y.as<void>(), .expert_scale = b.expert_scale.as<float>()};
+}
+
+absl::StatusOr<CombineArgs> EpHarness::ApplyExperts(Rank& rank, Form form, const Received& received,
+                                                    const Buffers& b) const {
+  CombineArgs combine = CombineArgsOf(b, received);
+  // The kernel works on rows in expert order; combine does not take rows of fp8.
+  if (form != Form::kSeparateExpert && config_.scale_words() == 0) return combine;
+  OCTET_RETURN_IF_ERROR(
+      PointwiseExpert(rank, config_, received, combine.expert_scale, b.expert_out.as<void>()));
+  combine.expert_out = b.expert_out.as<void>();
+  combine.expert_scale = nullptr;
+  return combine;
 }
 
 absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffers& b) {
@@ -209,14 +235,7 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
     OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
   }
   OCTET_RETURN_IF_ERROR(KeepReceived(rank, num_rows));
-  CombineArgs combine = CombineArgsOf(b, rank.rank());
-  // The kernel works on rows in expert order; combine does not take rows of fp8.
-  if (form == Form::kSeparateExpert || config_.scale_words() > 0) {
-    OCTET_RETURN_IF_ERROR(PointwiseExpert(rank, config_, received_[r], combine.expert_scale,
-                                          b.expert_out.as<void>()));
-    combine.expert_out = b.expert_out.as<void>();
-    combine.expert_scale = nullptr;
-  }
+  OCTET_ASSIGN_OR_RETURN(const CombineArgs combine, ApplyExperts(rank, form, received_[r], b));
   if (form != Form::kSplit) return ep_->Combine(rank, received_[r].handle, combine);
   OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, received_[r].handle, combine));
   return ep_->CombineReceive(rank, received_[r].handle, combine);
@@ -429,11 +448,7 @@ absl::Status EpHarness::StepsInPairs(const std::vector<StepInput>& inputs,
 
 absl::Status EpHarness::RunPair(Rank& rank, Form form, std::array<const Buffers*, 2> b) {
   std::array<Received, 2> received;
-  const auto combine_args = [&](size_t i) {
-    CombineArgs args = CombineArgsOf(*b[i], rank.rank());
-    args.expert_out = received[i].x;
-    return args;
-  };
+  std::array<CombineArgs, 2> combine;
   for (const Buffers* step : b) {
     OCTET_RETURN_IF_GPU_ERROR(
         hipMemsetAsync(step->y.as<void>(), 0xff, step->y.bytes(), rank.stream()));
@@ -443,7 +458,8 @@ absl::Status EpHarness::RunPair(Rank& rank, Form form, std::array<const Buffers*
       OCTET_ASSIGN_OR_RETURN(received[i], ep_->Dispatch(rank, DispatchArgsOf(*b[i])));
     }
     for (size_t i : {0, 1}) {
-      OCTET_RETURN_IF_ERROR(ep_->Combine(rank, received[i].handle, combine_args(i)));
+      OCTET_ASSIGN_OR_RETURN(combine[i], ApplyExperts(rank, form, received[i], *b[i]));
+      OCTET_RETURN_IF_ERROR(ep_->Combine(rank, received[i].handle, combine[i]));
     }
     return absl::OkStatus();
   }
@@ -455,10 +471,11 @@ absl::Status EpHarness::RunPair(Rank& rank, Form form, std::array<const Buffers*
     OCTET_ASSIGN_OR_RETURN(received[i], ep_->DispatchReceive(rank, handles[i]));
   }
   for (size_t i : {0, 1}) {
-    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handles[i], combine_args(i)));
+    OCTET_ASSIGN_OR_RETURN(combine[i], ApplyExperts(rank, form, received[i], *b[i]));
+    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handles[i], combine[i]));
   }
   for (size_t i : {0, 1}) {
-    OCTET_RETURN_IF_ERROR(ep_->CombineReceive(rank, handles[i], combine_args(i)));
+    OCTET_RETURN_IF_ERROR(ep_->CombineReceive(rank, handles[i], combine[i]));
   }
   return absl::OkStatus();
 }

@@ -38,9 +38,9 @@ struct StepInput {
   std::vector<RankInput> views() const;
 };
 
-// Random x (with NaNs, infinities, zeros of both signs and subnormals strewn in; so few that most
-// groups of quantised rows have none), weights and routing; each (token, k) is dropped with
-// probability `drop`.
+// Random x (with NaNs, infinities, zeros of both signs and subnormals strewn in; in quantised rows
+// so few that most groups have none, and groups of zeros), weights and routing; each (token, k) is
+// dropped with probability `drop`.
 StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
                      const std::vector<int>& num_tokens, double drop = 0.0);
 // num_tokens of each rank drawn from 0 .. M.
@@ -104,7 +104,10 @@ class EpHarness {
     int num_tokens = 0;
   };
   DispatchArgs DispatchArgsOf(const Buffers& b) const;
-  CombineArgs CombineArgsOf(const Buffers& b, int rank) const;
+  CombineArgs CombineArgsOf(const Buffers& b, const Received& received) const;
+  // What goes home: the rows as they were received, if combine can apply the experts.
+  absl::StatusOr<CombineArgs> ApplyExperts(Rank& rank, Form form, const Received& received,
+                                           const Buffers& b) const;
   absl::Status Allocate(Rank& rank, Buffers& b) const;
   absl::Status Upload(const StepInput& input, int rank, Buffers& b) const;
   absl::Status RunRank(Rank& rank, Form form, int num_rows, const Buffers& b);

@@ -60,7 +60,7 @@ struct CallSetup {
 };
 
 // Few lanes: ThreadSanitizer has contexts for about 200.
-CallSetup SmallSetup(Strategy strategy, Flags flags, Form form, double drop) {
+CallSetup SmallSetup(Strategy strategy, Flags flags, Form form, double drop, bool quantized) {
   CallSetup setup;
   setup.forms = {form};
   setup.drop = drop;
@@ -70,6 +70,10 @@ CallSetup SmallSetup(Strategy strategy, Flags flags, Form form, double drop) {
   setup.config.hidden = 64;
   setup.config.max_tokens_per_rank = 6;
   setup.config.flags = flags;
+  if (quantized) {
+    setup.config.dispatch_format = DispatchFormat::kQuantizedFp8;
+    setup.config.scale_group = 64;
+  }
   setup.config.tuning = {.blocks = 3, .send_blocks = 2, .waves_per_block = 1, .row_parts = 1};
   if (strategy == Strategy::kHighThroughput) {
     setup.config.combine_method = CombineMethod::kPush;
@@ -90,7 +94,13 @@ CallSetup RandomSetup(std::mt19937_64& rng) {
   setup.config.max_tokens_per_rank = draw(1, 6);
   static constexpr Form kForms[] = {Form::kFused, Form::kSplit, Form::kSeparateExpert};
   setup.forms = {kForms[draw(0, 2)], kForms[draw(0, 2)], kForms[draw(0, 2)]};
-  if (draw(0, 1) == 0) {
+  const int strategy = draw(0, 2);
+  if (strategy == 0) {
+    setup.config.strategy = Strategy::kLowLatency;
+    setup.config.combine_order = static_cast<CombineOrder>(draw(0, 2));
+    setup.config.output =
+        static_cast<Output>(draw(0, 1) == 0 ? Output::kPackedExperts : Output::kRankMajor);
+  } else if (strategy == 1) {
     setup.config.strategy = Strategy::kDirect;
     setup.config.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
     setup.config.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
@@ -178,6 +188,7 @@ struct Row {
   Flags flags = Flags::kToken;
   Form form = Form::kFused;
   double drop = 0;
+  bool quantized = false;
   // In every build, under some schedule:
   Words comparison = {};  // a result that differs from the reference
   Words access = {};      // the emulation refuses an access
@@ -300,9 +311,62 @@ std::vector<Row> DirectTable() {
   };
 }
 
+std::vector<Row> LowLatencyTable() {
+  const Words send_to_receive = {"data race", "SendToken", "ReceiveToken"};
+  std::vector<Row> rows = {
+      {.fault = Fault::kMissingRelease,
+       .name = "MissingRelease",
+       .weak = {"Dispatch", "old value read", "\n  not released at "},
+       .tsan = send_to_receive},
+      {.fault = Fault::kMissingAcquire, .name = "MissingAcquire", .tsan = send_to_receive},
+      {.fault = Fault::kDeviceScope,
+       .name = "DeviceScope",
+       .weak = {"old value read", "not released at system scope, only at device scope"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kFlagBeforePayload,
+       .name = "FlagBeforePayload",
+       .comparison = {"y of token"},
+       .weak = {"old value read"},
+       .tsan = {"data race", "StoreLateVectors", "ReceiveToken"}},
+      {.fault = Fault::kOffByOneSlot, .name = "OffByOneSlot", .comparison = {"y of token"}},
+      {.fault = Fault::kRowPastTheEnd,
+       .name = "RowPastTheEnd",
+       .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the",
+                  "dispatch.hip:", "out of bounds"}},
+      {.fault = Fault::kFlagNobodySets,
+       .name = "FlagNobodySets",
+       .deadline = {"dispatch-receive waited 10.0 s for rank ",
+                    "'s packet flag of slot 0: expected epoch 1, seen 0"}},
+      {.fault = Fault::kOneParity,
+       .name = "OneParity",
+       .drop = 0.7,
+       .deadline = {"dispatch-receive waited 10.0 s for rank ", "row count"}},
+      {.fault = Fault::kCountTooSmall,
+       .name = "CountTooSmall",
+       .deadline = {"combine-receive waited 10.0 s for rank "}},
+      {.fault = Fault::kWrongSource,
+       .name = "WrongSource",
+       .deadline = {"combine-receive waited 10.0 s for rank "}},
+      {.fault = Fault::kScaleOfZeros,
+       .name = "ScaleOfZeros",
+       .quantized = true,
+       .comparison = {"y of token"}},
+      {.fault = Fault::kDropIsAwaited,
+       .name = "DropIsAwaited",
+       .drop = 0.5,
+       .deadline = {"combine-receive waited 10.0 s for rank 0's row flag of token "}},
+  };
+  for (Row& row : rows) {
+    row.name = "LowLatency" + row.name;
+    row.strategy = Strategy::kLowLatency;
+  }
+  return rows;
+}
+
 std::vector<Row> Table() {
   std::vector<Row> rows = DirectTable();
   for (Row& row : HighThroughputTable()) rows.push_back(std::move(row));
+  for (Row& row : LowLatencyTable()) rows.push_back(std::move(row));
   return rows;
 }
 
@@ -315,8 +379,8 @@ absl::Status RunFault(const Row& row, const std::string& kind, uint64_t seed) {
   if (row.fault == Fault::kMissingGridSync && row.strategy == Strategy::kDirect) {
     return RunGridRounds(row.fault, schedule);
   }
-  return RunSteps(row.fault, SmallSetup(row.strategy, row.flags, row.form, row.drop), schedule,
-                  rng);
+  return RunSteps(row.fault, SmallSetup(row.strategy, row.flags, row.form, row.drop, row.quantized),
+                  schedule, rng);
 }
 
 bool Has(const std::string& text, const Words& words) {

@@ -45,6 +45,12 @@ TEST_P(LowLatencyScheduleTest, StepsAreRight) {
                      .send_blocks = draw(1, blocks - 1),
                      .waves_per_block = draw(1, 2),
                      .row_parts = draw(1, 2)};
+    if (seed % 2 == 0) {
+      config.hidden = 16 * draw(1, 12);
+      config.dispatch_format = DispatchFormat::kQuantizedFp8;
+      config.scale_group = 64 * draw(1, 2);
+      config.scale_format = static_cast<ScaleFormat>(draw(0, 2));
+    }
     const auto harness = EpHarness::Create(machine.devices, config);
     ASSERT_TRUE(harness.ok()) << harness.status();
     std::vector<StepInput> inputs;

@@ -25,6 +25,11 @@ enum class Fault {
   kFlagNobodySets,     // flags of tokens are waited for, but not stored
   kCreditIgnored,      // nobody waits until peers have consumed what they received before
   kOneParity,          // counts of all calls go to the same words
+  // low_latency's own:
+  kCountTooSmall,  // ranks and experts are told of one token less than comes
+  kWrongSource,    // combine takes the packets of another source
+  kScaleOfZeros,   // groups of zeros get a scale of zero
+  kDropIsAwaited,  // combine waits for dropped choices, too
 };
 
 // Set by the host while no kernel runs; read by the kernels of all ranks.

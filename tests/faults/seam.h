@@ -88,10 +88,11 @@ struct LateVectors {
   Vec16* to[kMost];
   Vec16 value[kMost];
 };
-__device__ inline LateVectors& LateVectorsOfLane() {
+__device__ inline LateVectors* LateVectorsOfBlock() {
   __shared__ LateVectors late[256];
-  return late[threadIdx.x];
+  return late;
 }
+__device__ inline LateVectors& LateVectorsOfLane() { return LateVectorsOfBlock()[threadIdx.x]; }
 
 __device__ inline void SeamStoreStream(Vec16* p, const Vec16& v, Where where = Where::current()) {
   char* heap = Planted(faults::Fault::kNone) ? nullptr : HeapOf(p);
@@ -160,8 +161,7 @@ __device__ inline bool SeamGridBarrier(const FailurePort& port, GridBarrierState
          GridBarrier(port, state, num_blocks, round, site);
 }
 
-__device__ inline void StoreLateVectors() {
-  LateVectors& late = LateVectorsOfLane();
+__device__ inline void StoreLateVectors(LateVectors& late = LateVectorsOfLane()) {
   for (int i = 0; i < late.count; ++i) *late.to[i] = late.value[i];
   late.count = 0;
 }
@@ -231,6 +231,7 @@ __device__ inline int SeamSlot(int slot) {
 // ---- high_throughput's own
 
 #include "kernels/high_throughput/phase.h"
+#include "kernels/low_latency/phase.h"
 
 namespace octet::device {
 
@@ -256,5 +257,9 @@ __device__ inline uint64_t SeamParity(uint64_t epoch) {
 #define AwaitFlags SeamAwaitFlags
 #define Count(base, epoch, source, column) \
   Count(base, ::octet::high_throughput::SeamParity(epoch), source, column)
+
+#if defined(OCTET_TEST_LOW_LATENCY_SEAM)
+#include "tests/faults/low_latency_seam.h"
+#endif
 
 #endif  // OCTET_TESTS_FAULTS_SEAM_H_

@@ -1,0 +1,69 @@
+// The rest of seam.h for the kernels of low_latency, whose names those of the others have as well.
+#ifndef OCTET_TESTS_FAULTS_LOW_LATENCY_SEAM_H_
+#define OCTET_TESTS_FAULTS_LOW_LATENCY_SEAM_H_
+
+#include <cstdint>
+
+#include "kernels/device/fp8_scale.h"
+#include "kernels/low_latency/phase.h"
+#include "tests/faults/fault.h"
+
+namespace octet::device {
+
+inline bool OfSender() { return static_cast<int>(blockIdx.x) < faults::planted.send_blocks; }
+// Where there are two senders, the first one of a dispatch sends counts and no tokens.
+inline bool OfFirstBlock() { return blockIdx.x == 0; }
+
+// These kernels store flags relaxed, behind a fence.
+template <Scope scope, typename T>
+__device__ inline void SeamStoreFlag(T* p, T v, Where where = Where::current()) {
+  if (Planted(faults::Fault::kFlagNobodySets) && !OfFirstBlock()) return;
+  SeamStoreRelaxed<scope>(p, v, where);
+  if (!Planted(faults::Fault::kFlagBeforePayload)) return;
+  for (int i = 0; i < 100; ++i) Pause();
+  for (unsigned i = 0; i < blockDim.x; ++i) StoreLateVectors(LateVectorsOfBlock()[i]);
+}
+
+__host__ __device__ inline uint64_t SeamPackEpochCount(uint64_t epoch, uint32_t count) {
+  const bool less = Planted(faults::Fault::kCountTooSmall) && count > 0 && OfFirstBlock();
+  return PackEpochCount(epoch, less ? count - 1 : count);
+}
+
+}  // namespace octet::device
+
+namespace octet {
+
+template <typename Fp8>
+constexpr float SeamFp8Scale(float amax, ScaleFormat format) {
+  if (amax == 0.0F && device::Planted(faults::Fault::kScaleOfZeros)) return 0.0F;
+  return Fp8Scale<Fp8>(amax, format);
+}
+
+}  // namespace octet
+
+namespace octet::low_latency {
+
+__device__ inline int SeamSource(const Layout& layout, int source) {
+  const bool wrong = device::Planted(faults::Fault::kWrongSource) && device::OfSender();
+  return wrong ? (source + 1) % layout.num_ranks : source;
+}
+
+// A dropped choice becomes one of the first expert, for those who receive.
+__device__ inline int32_t SeamId(int32_t id) {
+  const bool wrong = device::Planted(faults::Fault::kDropIsAwaited) && !device::OfSender();
+  return wrong && id < 0 ? 0 : id;
+}
+
+}  // namespace octet::low_latency
+
+#undef AwaitFlags
+#undef StoreRelaxed
+#define StoreRelaxed SeamStoreFlag
+#define PackEpochCount SeamPackEpochCount
+#define Fp8Scale SeamFp8Scale
+#define KeptPacket(kept, source, slot) \
+  KeptPacket(kept, ::octet::low_latency::SeamSource(layout, source), slot)
+#define IsExpert(id) IsExpert(::octet::low_latency::SeamId(id))
+#define RankOf(id) RankOf(::octet::low_latency::SeamId(id))
+
+#endif  // OCTET_TESTS_FAULTS_LOW_LATENCY_SEAM_H_
