@@ -24,12 +24,8 @@ namespace {
 // A slot's word: the round in the low bits. A rank that leaves keeps its round, since slower ranks
 // may not have looked at it yet.
 constexpr uint64_t kLeftBit = uint64_t{1} << 63;
-constexpr uint64_t kMaskedBit = uint64_t{1} << 62;
-constexpr uint64_t kRoundMask = kMaskedBit - 1;
 
-bool Passed(uint64_t word, uint64_t round) {
-  return (word & kMaskedBit) != 0 || (word & kRoundMask) >= round;
-}
+bool Passed(uint64_t word, uint64_t round) { return (word & ~kLeftBit) >= round; }
 
 // Reading the clock costs more than a poll.
 constexpr uint64_t kPollsPerSlowCheck = 64;
@@ -64,7 +60,7 @@ bool HostBarrier::CheckSlowly(uint64_t round, absl::Duration waited) {
 absl::Status HostBarrier::Arrive(int rank) {
   if (aborted_.load(std::memory_order_acquire)) return AbortStatus();
   const uint64_t word = slots_[rank].word.fetch_add(1, std::memory_order_release) + 1;
-  if ((word & (kLeftBit | kMaskedBit)) != 0) {
+  if ((word & kLeftBit) != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", rank, " comes to a barrier after it has left"));
   }
@@ -93,8 +89,8 @@ absl::Status HostBarrier::Arrive(int rank) {
   }
 }
 
-void HostBarrier::Leave(int rank, bool masked) {
-  slots_[rank].word.fetch_or(masked ? kLeftBit | kMaskedBit : kLeftBit, std::memory_order_acq_rel);
+void HostBarrier::Leave(int rank) {
+  slots_[rank].word.fetch_or(kLeftBit, std::memory_order_acq_rel);
 }
 
 void HostBarrier::Abort(const absl::Status& status) {

@@ -34,9 +34,8 @@ class HostBarrier {
 
   // A rank that will not come again: the others no longer wait for it. When somebody waits at
   // that moment, or arrives later, and the rank was expected, the wait ends with kAborted and
-  // "rank r has left Run" (unless `masked`: then the others simply go on without it). Rounds that
-  // the rank had arrived at before it left are not affected.
-  void Leave(int rank, bool masked = false);
+  // "rank r has left Run". Rounds that the rank had arrived at before it left are not affected.
+  void Leave(int rank);
 
   // Releases everybody with `status` (not ok). The first call wins.
   void Abort(const absl::Status& status);
