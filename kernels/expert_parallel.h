@@ -262,7 +262,7 @@ class ExpertParallel {
   // By every rank of the node with the same `still_masked`, those that were masked included: waits
   // for all their streams, sets every mask to `still_masked`, and begins afresh. All ranks count
   // their calls from there, so nobody has missed any; handles from before are void, graphs are not.
-  virtual absl::Status Unmask(Rank& rank, RankSet still_masked = 0);
+  virtual absl::Status Unmask(Rank& rank, RankSet still_masked);
 
   // ---- Statistics: config.statistics, else kFailedPrecondition. On a rank's thread inside
   // Node::Run. They wait for what is enqueued.

@@ -1,0 +1,96 @@
+// Rows of low_latency as they cross the link in dispatch, piece by piece: a block takes a chunk of
+// a row, of which each thread has some vectors.
+#ifndef OCTET_KERNELS_LOW_LATENCY_WIRE_ROW_H_
+#define OCTET_KERNELS_LOW_LATENCY_WIRE_ROW_H_
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "kernels/device/fp8_quantize.h"
+#include "kernels/low_latency/layout.h"
+#include "native_fp8.h"
+
+namespace octet::low_latency {
+
+using device::Lane;
+using device::Vec16;
+
+// Vectors of a row that a sending thread holds while its places are worked out: with 512 threads
+// two of them make a row of 8192 16-bit elements.
+inline constexpr int kRowUnroll = 2;
+
+// A thread's part of a chunk as it crosses the link: as it is, ...
+class PlainRow {
+ public:
+  __device__ PlainRow(const Layout& layout, int chunk, const Vec16 (&v)[kRowUnroll])
+      : vecs_(layout.row_vecs), first_(chunk + static_cast<int>(threadIdx.x)) {
+#pragma unroll
+    for (int u = 0; u < kRowUnroll; ++u) v_[u] = v[u];
+  }
+
+  // `slot`: Layout::Row.
+  __device__ void Store(const Layout&, char* slot) const {
+    auto* row = reinterpret_cast<Vec16*>(slot);
+    const int step = static_cast<int>(blockDim.x);
+#pragma unroll
+    for (int u = 0; u < kRowUnroll; ++u) {
+      if (first_ + u * step < vecs_) device::StoreStream(row + first_ + u * step, v_[u]);
+    }
+  }
+
+ private:
+  int vecs_;
+  int first_;
+  Vec16 v_[kRowUnroll];
+};
+
+// ... or quantised. Of its two vectors and its neighbour's a lane has the neighbouring halves of
+// one: even lanes of the first, odd ones of the second.
+template <typename Codec>
+class Fp8Row {
+ public:
+  static_assert(kRowUnroll == 2);
+
+  // Called by all lanes of a wave.
+  __device__ Fp8Row(const Layout& layout, int chunk, const Vec16 (&v)[kRowUnroll])
+      : first_(chunk + static_cast<int>(threadIdx.x)) {
+    using device::ShuffleXor;
+    const int step = static_cast<int>(blockDim.x);
+    const auto a =
+        device::Quantize<Codec, NativeFp8>(v[0], layout.group_lanes, layout.scale_format);
+    const auto b =
+        device::Quantize<Codec, NativeFp8>(v[1], layout.group_lanes, layout.scale_format);
+    scales_[0] = a.scale;
+    scales_[1] = b.scale;
+    const bool odd = (Lane() & 1) != 0;
+    const uint32_t low = ShuffleXor(odd ? a.w[0] : b.w[0], 1);
+    const uint32_t high = ShuffleXor(odd ? a.w[1] : b.w[1], 1);
+    packed_ = odd ? Vec16{{low, high, b.w[0], b.w[1]}} : Vec16{{a.w[0], a.w[1], low, high}};
+    vec_ = odd ? (first_ + step) / 2 : first_ / 2;
+  }
+
+  __device__ void Store(const Layout& layout, char* slot) const {
+    if (vec_ < layout.row_vecs) {
+      device::StoreStream(reinterpret_cast<Vec16*>(slot) + vec_, packed_);
+    }
+    if ((Lane() & (layout.group_lanes - 1)) != 0) return;
+#pragma unroll
+    for (int u = 0; u < kRowUnroll; ++u) {
+      const int first = first_ + u * static_cast<int>(blockDim.x);
+      if (first < layout.dtype_vecs) {
+        device::StoreScale(layout.Scales(slot), layout.scale_groups, first / layout.group_lanes,
+                           layout.scale_format, scales_[u]);
+      }
+    }
+  }
+
+ private:
+  int first_;
+  int vec_;
+  Vec16 packed_;
+  float scales_[kRowUnroll];
+};
+
+}  // namespace octet::low_latency
+
+#endif  // OCTET_KERNELS_LOW_LATENCY_WIRE_ROW_H_
