@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "kernels/fp8.h"
 
 namespace octet {
@@ -31,13 +32,19 @@ constexpr std::array<Rule, 3> kRules = {{{Strategy::kLowLatency, 512},
 // beyond as much as is little on any GPU that this is for.
 constexpr int64_t kMostLowLatencyBytes = int64_t{8} << 30;
 
-bool CanDo(const EpConfig& config, int num_ranks, Strategy strategy) {
-  // The others have blocks that send and blocks that receive.
-  const bool one_block = config.tuning.blocks == 1 || config.max_blocks == 1;
-  if (one_block && strategy != Strategy::kHighThroughput) return false;
+bool IsValid(const EpConfig& config, int num_ranks, Strategy strategy) {
   EpConfig named = config;
   named.strategy = strategy;
   return Validate(named, num_ranks).ok();
+}
+
+bool CanDo(const EpConfig& config, int num_ranks, Strategy strategy) {
+  // The others have blocks that send and blocks that receive.
+  const Tuning& tuning = config.tuning;
+  const bool no_receivers = tuning.blocks == 1 || config.max_blocks == 1 ||
+                            (tuning.blocks > 0 && tuning.send_blocks >= tuning.blocks);
+  if (no_receivers && strategy != Strategy::kHighThroughput) return false;
+  return IsValid(config, num_ranks, strategy);
 }
 
 int64_t LowLatencyBytes(const EpConfig& config, int num_ranks) {
@@ -47,7 +54,7 @@ int64_t LowLatencyBytes(const EpConfig& config, int num_ranks) {
 }
 
 Strategy ByRules(const EpConfig& config, int num_ranks) {
-  Strategy last_resort = Strategy::kDirect;
+  std::optional<Strategy> last_resort;
   for (const Rule& rule : kRules) {
     if (!CanDo(config, num_ranks, rule.strategy)) continue;
     const bool small = rule.strategy != Strategy::kLowLatency ||
@@ -55,7 +62,11 @@ Strategy ByRules(const EpConfig& config, int num_ranks) {
     if (config.max_tokens_per_rank <= rule.most_tokens && small) return rule.strategy;
     last_resort = rule.strategy;
   }
-  return last_resort;
+  if (last_resort.has_value()) return *last_resort;
+  // Those that could have too few blocks, and will say so.
+  const auto* valid = absl::c_find_if(
+      kRules, [&](const Rule& rule) { return IsValid(config, num_ranks, rule.strategy); });
+  return valid != kRules.end() ? valid->strategy : Strategy::kDirect;
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 //      (kernels/tuning.h; OCTET_TUNING, written by `octet tune --strategy=auto`), unless the
 //      strategy that it names cannot do what the configuration asks for;
 //   2. the rules in auto_choice.cc, by the most tokens of a rank, of the strategies that can.
-// Options that only one strategy has (a format, a layout) so decide as well.
+// Options that only one strategy has (a format, a layout) so decide as well. A Tuning fits the
+// strategy that it was made for: with another one, which auto may choose, it may be refused.
 //
 // What comes out of Combine depends on the strategy in one point: direct adds in the order kFlat,
 // the others, left to themselves, in the order kPerRank. EpConfig::combine_order is respected by

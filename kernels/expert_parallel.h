@@ -251,16 +251,20 @@ class ExpertParallel {
   // end together, and later calls do not wait. Calls of the node's ranks are not coordinated on the
   // host, so it does not matter whether a rank is late, does not come to a call, or has left Run.
   // What a rank waits for are words of all ranks, in every dispatch and every combine: all ranks
-  // notice a silent one in the same call. What ranks think of each other is not exchanged, though:
-  // a rank that was only late finds that nobody sends to it, and after a while is by itself. What
-  // is an error on its own (a refused input, a body's Status) still stops the node.
+  // notice one that is silent for good in the same call. What ranks think of each other is not
+  // exchanged, though. A rank that is late by about mask_timeout may be masked by some and not by
+  // others, and in turn masks those that do not send to it any more: each goes on with those that
+  // it counts on, without an error, and their sums differ. So compare left_out or MaskedRanks of
+  // the ranks, and make them agree with Mask or Unmask. What is an error on its own (a refused
+  // input, a body's Status) still stops the node.
 
   // The mask as it is when everything enqueued so far is done, for which it waits.
   virtual absl::StatusOr<RankSet> MaskedRanks(Rank& rank);
   // Adds `ranks` to the mask, from the next call that is enqueued on.
   virtual absl::Status Mask(Rank& rank, RankSet ranks);
   // By every rank of the node with the same `still_masked`, those that were masked included: waits
-  // for all their streams, sets every mask to `still_masked`, and begins afresh. All ranks count
+  // for all their streams, sets every mask to `still_masked` (but for the rank itself), and begins
+  // afresh. All ranks count
   // their calls from there, so nobody has missed any; handles from before are void, graphs are not.
   virtual absl::Status Unmask(Rank& rank, RankSet still_masked);
 

@@ -20,7 +20,9 @@
 namespace octet {
 namespace {
 
-// Calls between two fresh starts. Epochs have 44 bits (runtime/device/epoch.h).
+// An epoch, which has 44 bits (runtime/device/epoch.h): the number of the fresh start, the last of
+// which is followed by the first, and the call since then.
+constexpr int kStartBits = 16;
 constexpr int kCallBits = 28;
 
 // An epoch as people read it: the number of the call since the last fresh start.
@@ -256,7 +258,9 @@ absl::Status StrategyBase::CheckHandle(const Rank& rank, const DispatchHandle& h
                                                       " of this rank, whose last is ", mine.calls));
   }
   if (handle.call <= mine.void_calls) {
-    return absl::FailedPreconditionError("the node has failed since this dispatch; it is void");
+    return absl::FailedPreconditionError(
+        "the node has begun afresh since this dispatch, after a failure or to unmask ranks; it is "
+        "void");
   }
   return absl::OkStatus();
 }
@@ -398,7 +402,7 @@ absl::Status StrategyBase::ResetControl(Rank& rank, uint64_t epoch) {
                                   hipMemcpyHostToDevice, rank.stream()));
 }
 
-void StrategyBase::VoidCalls(int /*rank*/) {}
+absl::Status StrategyBase::VoidCalls(Rank& /*rank*/) { return absl::OkStatus(); }
 
 absl::Status StrategyBase::BeginAfresh(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
@@ -406,12 +410,12 @@ absl::Status StrategyBase::BeginAfresh(Rank& rank) {
   uint64_t fresh_starts = 0;
   for (const RankState& each : ranks_) fresh_starts = std::max(fresh_starts, each.fresh_starts);
   OCTET_RETURN_IF_ERROR(rank.Barrier());
-  mine.fresh_starts = fresh_starts + 1;
+  mine.fresh_starts = (fresh_starts + 1) & ((uint64_t{1} << kStartBits) - 1);
   if (mine.state.empty()) return absl::OkStatus();  // failed before it was made
   mine.dispatches_sent.clear();
   mine.combines_sent.clear();
   mine.void_calls = mine.calls;
-  VoidCalls(rank.rank());
+  OCTET_RETURN_IF_ERROR(VoidCalls(rank));
   return ResetControl(rank, (mine.fresh_starts << kCallBits) + 1);
 }
 

@@ -77,8 +77,9 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   virtual absl::StatusOr<Needs> Prepare() = 0;
   // Allocates what it has on the rank beside its heap and state.
   virtual absl::Status InitRank(Rank& rank) = 0;
-  // After a failure: nothing that was dispatched on the rank before is valid any more.
-  virtual void VoidCalls(int rank);
+  // After a failure: nothing that was dispatched on the rank before is valid any more. With its
+  // stream idle.
+  virtual absl::Status VoidCalls(Rank& rank);
 
   // Enqueues a dispatch, or the receiving half of one (`args` is then empty). What is wrong with
   // `args` for this strategy beyond CheckDispatch is an error here. A dispatch that is not only a

@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   bool ok = true;
   if (c.send_waves > 0) {
     epoch = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x);
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
+    if (epoch != 0 && blockIdx.x == 0 && threadIdx.x == 0) {
       RenewWork(&c.state->dispatch_sends, epoch);
       RenewWork(&c.state->dispatch_receives, epoch);
     }

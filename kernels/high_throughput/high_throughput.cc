@@ -136,8 +136,10 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
   return absl::OkStatus();
 }
 
-void HighThroughput::VoidCalls(int rank) {
-  ranks_[Index(rank)].void_layouts = ranks_[Index(rank)].layouts;
+absl::Status HighThroughput::VoidCalls(Rank& rank) {
+  RankState& mine = ranks_[Index(rank.rank())];
+  mine.void_layouts = mine.layouts;
+  return absl::OkStatus();
 }
 
 std::vector<uint64_t> HighThroughput::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {

@@ -50,7 +50,7 @@ class HighThroughput final : public StrategyBase {
 
   absl::StatusOr<Needs> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
-  void VoidCalls(int rank) override;
+  absl::Status VoidCalls(Rank& rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                DispatchHandle& handle) override;
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;

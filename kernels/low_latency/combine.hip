@@ -67,21 +67,33 @@ struct Batch {
   float scale[kBatchRows];  // expert_scale; only if there is one
 };
 
-// Lists the rows of items first, first + step, ... of the walk, at most kBatchTokens. Returns their
-// number to all threads; a barrier of the block must follow.
+// The items that a block sends: first, first + step, ... of the walk over all packets, but for
+// those of ranks that are not `receivers`. Blocks may not agree on these, so that they do not
+// number.
+struct SendShare {
+  int first;
+  int step;
+  int items;
+  uint32_t receivers;
+};
+
+// Lists the rows of the share's next items, at most kBatchTokens. Returns their number to all
+// threads; a barrier of the block must follow.
 template <bool kPerRank>
-__device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& walk, int items,
-                         uint64_t epoch, int first, int step, Batch& batch) {
+__device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& walk,
+                         uint64_t epoch, const SendShare& share, Batch& batch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   // Every wave looks at all tokens of the batch, a lane at each, and lists the rows of some.
   device::InterleavedWalk::Item mine = {0, 0};
   int choices = 0;
-  const int item = first + Lane() * step;
-  if (Lane() < kBatchTokens && item < items) {
+  const int item = share.first + Lane() * share.step;
+  if (Lane() < kBatchTokens && item < share.items) {
     mine = walk.At(item, layout.num_ranks, c.peers.rank);
-    choices =
-        static_cast<int>(device::CountOf(layout.KeptPacket(c.kept, mine.source, mine.index)->flag));
+    if (device::HasRank(share.receivers, mine.source)) {
+      choices = static_cast<int>(
+          device::CountOf(layout.KeptPacket(c.kept, mine.source, mine.index)->flag));
+    }
   }
   const int end = device::WaveInclusiveSum(choices);
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
@@ -176,17 +188,16 @@ __device__ void Send(const CombineParams& p, const Role& role) {
     device::GiveCredits(c, layout.combine_credits, Received(c, epoch, c.state->combine_receive));
   }
   credits.Await(c, CallBefore(epoch), Site::kCombineCredit, &granted);
+  SendShare share = {role.index, role.count, walk.Total(layout.num_ranks), ~0U};
   if (c.failure.masks != nullptr) {
     __syncthreads();
     if (granted == 0) return;
-    walk.Init(c.kept.received, layout.num_ranks, granted);
+    share.receivers = granted;
     if (role.index == role.count - 1) TellBegun(c, granted, epoch);
-    __syncthreads();
   }
-  const int items = walk.Total(layout.num_ranks);
-  for (int first = role.index; first < items; first += kBatchTokens * role.count) {
+  for (; share.first < share.items; share.first += kBatchTokens * role.count) {
     const uint64_t start = trace.Start();
-    const int rows = ListBatch<kPerRank>(p, walk, items, epoch, first, role.count, batch);
+    const int rows = ListBatch<kPerRank>(p, walk, epoch, share, batch);
     __syncthreads();
     if (granted == 0) return;
     SendRows<Codec, kPerRank>(p, batch, rows);

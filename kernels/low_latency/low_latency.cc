@@ -229,6 +229,11 @@ WireFormat LowLatency::CombineWire() const {
 
 // ---- Masks and statistics.
 
+absl::Status LowLatency::VoidCalls(Rank& rank) {
+  const Watch& watch = WatchOf(rank);
+  return watch.has_statistics() ? watch.ForgetCall(rank) : absl::OkStatus();
+}
+
 absl::StatusOr<RankSet> LowLatency::MaskedRanks(Rank& rank) {
   const Watch& watch = WatchOf(rank);
   return watch.has_masks() ? watch.MaskedRanks(rank) : ExpertParallel::MaskedRanks(rank);
@@ -244,8 +249,10 @@ absl::Status LowLatency::Mask(Rank& rank, RankSet ranks) {
 absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
   const Watch& watch = WatchOf(rank);
   if (!watch.has_masks()) return ExpertParallel::Unmask(rank, still_masked);
+  const RankSet others = still_masked & ~(RankSet{1} << rank.rank());
+  OCTET_RETURN_IF_ERROR(Watch::CheckMask(rank, others));
   OCTET_RETURN_IF_ERROR(watch.ClearMasks(rank));
-  OCTET_RETURN_IF_ERROR(watch.Mask(rank, still_masked & ~(RankSet{1} << rank.rank())));
+  OCTET_RETURN_IF_ERROR(watch.Mask(rank, others));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   OCTET_RETURN_IF_ERROR(BeginAfresh(rank));
   // Before anybody sends.

@@ -74,12 +74,17 @@ absl::StatusOr<RankSet> Watch::MaskedRanks(Rank& rank) const {
   return masked;
 }
 
-absl::Status Watch::Mask(Rank& rank, RankSet ranks) const {
+absl::Status Watch::CheckMask(const Rank& rank, RankSet ranks) {
   if ((ranks >> rank.num_ranks()) != 0 || ((ranks >> rank.rank()) & 1) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", rank.rank(), " of ", rank.num_ranks(),
                                                    " cannot mask the ranks 0x", absl::Hex(ranks),
                                                    ": they must be others of this node"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Watch::Mask(Rank& rank, RankSet ranks) const {
+  OCTET_RETURN_IF_ERROR(CheckMask(rank, ranks));
   for (int r = 0; r < rank.num_ranks(); ++r) {
     if (((ranks >> r) & 1) == 0) continue;
     // Makes it kMasked.
@@ -101,6 +106,8 @@ absl::StatusOr<EpStatistics> Watch::Statistics(Rank& rank) const {
   }
   return statistics;
 }
+
+absl::Status Watch::ForgetCall(Rank& rank) const { return Clear(rank, longest_waits_); }
 
 absl::Status Watch::ResetStatistics(Rank& rank) const {
   OCTET_RETURN_IF_ERROR(Clear(rank, wait_ticks_));

@@ -36,9 +36,12 @@ class Watch {
   // As in ExpertParallel.
   absl::StatusOr<RankSet> MaskedRanks(Rank& rank) const;
   absl::Status Mask(Rank& rank, RankSet ranks) const;
+  static absl::Status CheckMask(const Rank& rank, RankSet ranks);
   absl::Status ClearMasks(Rank& rank) const;
   absl::StatusOr<EpStatistics> Statistics(Rank& rank) const;
   absl::Status ResetStatistics(Rank& rank) const;
+  // What a call that did not end has measured is in no statistics.
+  absl::Status ForgetCall(Rank& rank) const;
 
  private:
   absl::Span<uint32_t> masks_;          // [kMaxRanks]

@@ -2,8 +2,8 @@
 // PollUntil), and has a deadline: it ends in a FailureRecord, never in a hang. Where ranks may be
 // masked (mask.h), it ends with the rank that it is for being masked.
 //
-// Epochs are call numbers that only grow; 64 bits never wrap. "Arrived" means at least as far along
-// as expected, so that a writer which is already a call ahead is not missed.
+// Epochs are call numbers that only grow; 44 bits (epoch.h) are enough for decades. "Arrived" means
+// at least as far along as expected, so that a writer which is already a call ahead is not missed.
 #ifndef OCTET_RUNTIME_DEVICE_WAIT_H_
 #define OCTET_RUNTIME_DEVICE_WAIT_H_
 
