@@ -63,13 +63,19 @@ TEST(AutoChoice, ByWhatOnlyOneStrategyHas) {
           {[](EpConfig& c) { c.combine_method = CombineMethod::kPull; }},
           {[](EpConfig& c) { c.dispatch_format = DispatchFormat::kFp8; }},
           {[](EpConfig& c) { c.max_blocks = 1; }},
-          {[](EpConfig& c) { c.tuning.blocks = 1; }}}) {
+          {[](EpConfig& c) { c.tuning.blocks = 1; }},
+          {[](EpConfig& c) { c.tuning.blocks = c.tuning.send_blocks = 4; }}}) {
       EXPECT_EQ(with(tokens, change), Strategy::kHighThroughput) << tokens;
     }
     for (const std::function<void(EpConfig&)>& change :
          {std::function<void(EpConfig&)>([](EpConfig& c) { c.output = Output::kExpertMajor; }),
           {[](EpConfig& c) { c.output = Output::kRankMajor; }},
           {[](EpConfig& c) { c.failure_policy = FailurePolicy::kMask; }},
+          // Which has too few blocks, and says so.
+          {[](EpConfig& c) {
+            c.failure_policy = FailurePolicy::kMask;
+            c.max_blocks = 1;
+          }},
           {[](EpConfig& c) { c.statistics = true; }},
           {[](EpConfig& c) { c.dispatch_format = DispatchFormat::kQuantizedFp8; }}}) {
       EXPECT_EQ(with(tokens, change), Strategy::kLowLatency) << tokens;

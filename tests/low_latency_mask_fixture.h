@@ -250,6 +250,28 @@ class LowLatencyMaskTest : public ::testing::Test {
     }
     return absl::OkStatus();
   }
+  // Two steps at the same time, with so much work before their combines.
+  absl::Status TwoSteps(Rank& rank, ExpertParallel& ep, uint64_t work_ticks) {
+    const DispatchArgs args = harness_->dispatch_args(rank.rank());
+    CombineArgs combine = harness_->combine_args(rank.rank());
+    std::array<Received, 2> received;
+    std::array<DispatchHandle, 2> handles;
+    for (DispatchHandle& handle : handles) {
+      OCTET_ASSIGN_OR_RETURN(handle, ep.DispatchSend(rank, args));
+    }
+    for (size_t i = 0; i < handles.size(); ++i) {
+      OCTET_ASSIGN_OR_RETURN(received[i], ep.DispatchReceive(rank, handles[i]));
+    }
+    if (work_ticks > 0) OCTET_RETURN_IF_GPU_ERROR(LaunchWork(work_ticks, rank.stream()));
+    for (size_t i = 0; i < handles.size(); ++i) {
+      combine.expert_out = received[i].x;
+      OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, handles[i], combine));
+    }
+    for (const DispatchHandle& handle : handles) {
+      OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, handle, combine));
+    }
+    return absl::OkStatus();
+  }
   absl::Status PoisonY(Rank& rank, const DispatchArgs& args, const CombineArgs& combine) {
     return OCTET_GPU(hipMemsetAsync(
         combine.y, 0xff,

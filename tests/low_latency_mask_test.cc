@@ -199,6 +199,40 @@ TEST_F(LowLatencyMaskTest, WhatALateRankSendsHurtsNobody) {
   }
 }
 
+// Rank 1 is as late with its combine as the others wait for its credit, so that of the blocks of
+// one kernel some get it and some do not. Whoever is in time is masked by nobody who is, and what
+// is in no sum is rank 1's part at most.
+TEST_F(LowLatencyMaskTest, RanksInTimeCountOnEachOther) {
+  EpConfig config = Config();
+  config.max_tokens_per_rank = 40;
+  config.tuning = {.blocks = 12, .send_blocks = 8, .waves_per_block = 1};
+  Make(config);
+  if (IsSkipped()) return;
+  const StepInput input = RandomStep(rng_, this->config(), {40, 40, 40, 40});
+  ASSERT_OK(harness_->Upload(input));
+  int times_masked = 0;
+  for (int percent = 45; percent <= 52; ++percent) {
+    SCOPED_TRACE(absl::StrCat("late by ", percent, "% of mask_timeout"));
+    const auto ticks = static_cast<uint64_t>(absl::ToDoubleSeconds(MaskTimeout()) * percent / 100 *
+                                             static_cast<double>(DeviceClockHz()));
+    std::vector<RankSet> masks(kRanks);
+    ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
+      for (const bool late : {false, true}) {
+        OCTET_RETURN_IF_ERROR(TwoSteps(rank, ep, late && rank.rank() == 1 ? ticks : 0));
+      }
+      OCTET_ASSIGN_OR_RETURN(masks[static_cast<size_t>(rank.rank())], ep.MaskedRanks(rank));
+      return absl::OkStatus();
+    }));
+    for (const int r : {0, 2, 3}) {
+      EXPECT_EQ(masks[static_cast<size_t>(r)] & ~Only(1), 0U) << "rank " << r;
+      times_masked += Has(masks[static_cast<size_t>(r)], 1) ? 1 : 0;
+    }
+    Unmask();
+  }
+  EXPECT_GT(times_masked, 0);
+  Step(RankSet{0});
+}
+
 // ---- ranks that end in the middle of a call
 
 // Rank 3 has announced its tokens, but none of them comes. The places of all others' rows are then
@@ -282,6 +316,12 @@ TEST_F(LowLatencyMaskTest, WhatCannotBeIsRefused) {
       EXPECT_THAT(ep.Mask(rank, ranks), StatusIs(absl::StatusCode::kInvalidArgument,
                                                  HasSubstr("must be others of this node")));
     }
+    // What is refused changes nothing.
+    OCTET_RETURN_IF_ERROR(ep.Mask(rank, Only((rank.rank() + 1) % kRanks)));
+    EXPECT_THAT(ep.Unmask(rank, Only(kRanks)), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                        HasSubstr("must be others of this node")));
+    OCTET_ASSIGN_OR_RETURN(const RankSet masked, ep.MaskedRanks(rank));
+    EXPECT_EQ(masked, Only((rank.rank() + 1) % kRanks));
     return absl::OkStatus();
   }));
   const auto refused = [&](const EpConfig& with, const std::string& why) {

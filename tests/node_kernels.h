@@ -33,6 +33,9 @@ hipError_t LaunchRefuse(const RefuseParams& params, hipStream_t stream);
 // Runs until *word is not 0, whatever anybody says.
 hipError_t LaunchStubborn(uint32_t* word, hipStream_t stream);
 
+// Runs for so many ticks of the device's clock.
+hipError_t LaunchWork(uint64_t ticks, hipStream_t stream);
+
 // Reads *word.
 hipError_t LaunchTouch(const uint32_t* word, uint32_t* result, hipStream_t stream);
 

@@ -28,6 +28,12 @@ __global__ void StubbornKernel(uint32_t* word) {
   }
 }
 
+__global__ void WorkKernel(uint64_t ticks) {
+  if (threadIdx.x != 0) return;
+  const uint64_t start = device::Clock();
+  for (uint32_t polls = 1; device::Clock() - start < ticks; ++polls) device::Pause(polls);
+}
+
 __global__ void TouchKernel(const uint32_t* word, uint32_t* result) {
   if (threadIdx.x == 0) *result = device::LoadRelaxed<device::Scope::kSystem>(word);
 }
@@ -62,6 +68,9 @@ hipError_t LaunchRefuse(const RefuseParams& params, hipStream_t stream) {
 }
 hipError_t LaunchStubborn(uint32_t* word, hipStream_t stream) {
   return Launch(StubbornKernel, stream, word);
+}
+hipError_t LaunchWork(uint64_t ticks, hipStream_t stream) {
+  return Launch(WorkKernel, stream, ticks);
 }
 hipError_t LaunchTouch(const uint32_t* word, uint32_t* result, hipStream_t stream) {
   return Launch(TouchKernel, stream, word, result);
