@@ -124,7 +124,8 @@ constexpr absl::string_view RowCopiesName(RowCopies copies) {
 enum class FailurePolicy {
   kAbort,  // it fails on all ranks, with a Status that says who waited for what
   // The rank is masked by those that have waited for it, and they go on without it: ExpertParallel,
-  // "Masks". low_latency only.
+  // "Masks". low_latency only. Each rank has memory of its own for what may come home from each
+  // other: R rows for each token, R·min(K, L) with CombineOrder::kFlat.
   kMask,
 };
 

@@ -129,7 +129,8 @@ struct Received {
 
   const RowRange* ranges = nullptr;       // [L][R] the rows of each (expert, source rank)
   const int32_t* split_counts = nullptr;  // kRankMajor: [R][L] the numbers of the same rows
-  // FailurePolicy::kMask: whom the call goes without. In host memory that kernels can read as well.
+  // FailurePolicy::kMask: whom the call goes without. In host memory that kernels can read as well,
+  // but overwritten like the rest.
   const LeftOut* left_out = nullptr;
 };
 
@@ -256,7 +257,7 @@ class ExpertParallel {
   // others, and in turn masks those that do not send to it any more: each goes on with those that
   // it counts on, without an error, and their sums differ. So compare left_out or MaskedRanks of
   // the ranks, and make them agree with Mask or Unmask. What is an error on its own (a refused
-  // input, a body's Status) still stops the node.
+  // input, a body's Status) still stops the node, and leaves masks as they are.
 
   // The mask as it is when everything enqueued so far is done, for which it waits.
   virtual absl::StatusOr<RankSet> MaskedRanks(Rank& rank);
@@ -269,7 +270,8 @@ class ExpertParallel {
   virtual absl::Status Unmask(Rank& rank, RankSet still_masked);
 
   // ---- Statistics: config.statistics, else kFailedPrecondition. On a rank's thread inside
-  // Node::Run. They wait for what is enqueued.
+  // Node::Run. Of all calls that are enqueued so far, for which the first one waits; the second is
+  // enqueued behind them.
   virtual absl::StatusOr<EpStatistics> Statistics(Rank& rank);
   virtual absl::Status ResetStatistics(Rank& rank);
 
