@@ -332,7 +332,7 @@ std::vector<Row> LowLatencyTable() {
       {.fault = Fault::kRowPastTheEnd,
        .name = "RowPastTheEnd",
        .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the",
-                  "dispatch.hip:", "out of bounds"}},
+                  "wire_row.h:", "out of bounds"}},
       {.fault = Fault::kFlagNobodySets,
        .name = "FlagNobodySets",
        .deadline = {"dispatch-receive waited 10.0 s for rank ",
