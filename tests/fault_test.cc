@@ -339,7 +339,7 @@ std::vector<Row> LowLatencyTable() {
                     "'s packet flag of slot 0: expected epoch 1, seen 0"}},
       {.fault = Fault::kOneParity,
        .name = "OneParity",
-       .drop = 0.7,
+       .drop = 0.95,
        .deadline = {"dispatch-receive waited 10.0 s for rank ", "row count"}},
       {.fault = Fault::kCountTooSmall,
        .name = "CountTooSmall",
