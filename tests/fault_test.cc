@@ -340,7 +340,7 @@ std::vector<Row> LowLatencyTable() {
       {.fault = Fault::kOneParity,
        .name = "OneParity",
        .drop = 0.95,
-       .deadline = {"dispatch-receive waited 10.0 s for rank ", "row count"}},
+       .deadline = {"dispatch-receive waited 10.0 s for rank "}},
       {.fault = Fault::kCountTooSmall,
        .name = "CountTooSmall",
        .deadline = {"combine-receive waited 10.0 s for rank "}},
