@@ -60,8 +60,9 @@ class VectorMover {
   __device__ __forceinline__ void Finish() const {}
 
  private:
-  // Vectors of a row that a lane has in flight. More than four do not fit into the registers of 1024
-  // threads beside all that a lane must know of a token's places, which is set aside for so long.
+  // Vectors of a row that a lane has in flight. More than four do not fit into the registers of
+  // 1024 threads beside all that a lane must know of a token's places, which is set aside for so
+  // long.
   static constexpr int kUnroll = 7;
 };
 
