@@ -1,4 +1,5 @@
-// The flags, figures, table and JSON of `octet perf`. (What the program does: octet_measure_test.py.)
+// The flags, figures, table and JSON of `octet perf`. (What the program does:
+// octet_measure_test.py.)
 #include "tools/perf.h"
 
 #include <gmock/gmock.h>
