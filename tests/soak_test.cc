@@ -67,7 +67,8 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
       EXPECT_LE(*ExpertParallel::HeapBytes(options.config, ranks),
                 static_cast<size_t>(limits.gpu_bytes));
       if (options.config.output == Output::kExpertMajor) {
-        const auto rows = static_cast<size_t>(spec.num_experts * spec.max_tokens);
+        const size_t rows =
+            static_cast<size_t>(spec.num_experts) * static_cast<size_t>(spec.max_tokens);
         EXPECT_LE(3 * rows * row_bytes, static_cast<size_t>(limits.gpu_bytes));
       }
       EXPECT_LE(static_cast<size_t>(ranks * spec.max_tokens * spec.topk) * row_bytes,
