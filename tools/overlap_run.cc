@@ -32,8 +32,9 @@ absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& optio
   result.options = options;
   EpConfig config = options.config;
   const int units = node.topology().gpus[0].num_compute_units;
-  if (config.tuning.blocks == 0 && config.max_blocks == 0)
+  if (config.tuning.blocks == 0 && config.max_blocks == 0) {
     config.max_blocks = std::max(units / 2, 2);
+  }
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
                          ExpertParallel::Create(node, config, {.heap = heap.get()}));
