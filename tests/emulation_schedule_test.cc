@@ -226,7 +226,7 @@ TEST_F(EmulationScheduleTest, HostsThatWereReleasedAreWaitedFor) {
   hipEvent_t starts[2];
   uint32_t* words[2];
   for (int device = 0; device < 2; ++device) {
-    words[device] = Allocate(1 + 64, device);
+    words[device] = Allocate(1 + 4 * 64, device);
     EXPECT_HIP_OK(hipEventCreate(&starts[device]));
   }
   const auto enqueue = [&](int device) {
