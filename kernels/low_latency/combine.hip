@@ -233,7 +233,8 @@ __device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token,
     if (kWatched && layout.own_slots) {
       peer = Lane() < kMaxRanks && device::HasRank(from.ranks, Lane()) ? Lane() : -1;
     } else {
-      peer = Lane() < __popc(from.ranks) ? device::NthBit(from.ranks, Lane()) : -1;
+      const int ranks = __popc(from.ranks);
+      peer = Lane() < ranks ? device::NthBit(from.ranks, Lane()) : -1;
     }
   }
   rows->slot = kPerRank ? Lane() : layout.CombineSlot(peer, from.index(), Lane());
