@@ -436,17 +436,25 @@ TEST_P(FaultTest, SomeScheduleShowsIt) {
 
 // What a run ends with is the same each time: every failure can be looked at again.
 TEST(FaultReplayTest, AScheduleMeansTheSameFailure) {
-  if (kTsan || kAsan || kWeak) GTEST_SKIP() << "its tool speaks first, and of addresses";
-  const Row row = {.fault = Fault::kNotLastBlock, .name = "NotLastBlock", .flags = Flags::kSource};
-  int failed = 0;
-  for (uint64_t seed = 1; seed <= 5; ++seed) {
-    for (const char* kind : kKinds) {
-      const absl::Status status = RunFault(row, kind, seed);
-      EXPECT_EQ(status, RunFault(row, kind, seed)) << kind << ":" << seed;
-      failed += status.ok() ? 0 : 1;
-    }
+  if (kTsan || kWeak) GTEST_SKIP() << "its tool speaks first, and of addresses";
+  std::vector<Row> rows = {{.fault = Fault::kFlagBeforePayload, .name = "FlagBeforePayload"}};
+  // What UBSan would end the program for.
+  if (!kAsan) {
+    rows.push_back(
+        {.fault = Fault::kNotLastBlock, .name = "NotLastBlock", .flags = Flags::kSource});
   }
-  EXPECT_GT(failed, 0);
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    int failed = 0;
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      for (const char* kind : kKinds) {
+        const absl::Status status = RunFault(row, kind, seed);
+        EXPECT_EQ(status, RunFault(row, kind, seed)) << kind << ":" << seed;
+        failed += status.ok() ? 0 : 1;
+      }
+    }
+    EXPECT_GT(failed, 0);
+  }
 }
 
 // ---- sanitizers

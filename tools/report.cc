@@ -105,14 +105,19 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
       &head, "# experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d\n",
       spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
       spec.routing.text, spec.drop, spec.seed);
+  // Blocks have their roles, or the waves of each block.
+  const std::string senders =
+      tuning.send_blocks > 0
+          ? absl::StrFormat(", %d of them send, %d waves each", tuning.send_blocks,
+                            tuning.waves_per_block)
+          : absl::StrFormat(", %d waves each (%d send, %d in combine)", tuning.waves_per_block,
+                            tuning.send_waves, tuning.combine_send_waves);
   absl::StrAppendFormat(
       &head,
-      "# expert %s (%s); %d blocks, %d of them send, %d waves each (%d send, %d in combine), rows "
-      "in %d parts; "
-      "%d steps after %d of warm-up, from a barrier of the %s\n",
+      "# expert %s (%s); %d blocks%s, rows in %d parts; %d steps after %d of warm-up, from a "
+      "barrier of the %s\n",
       ExpertKindName(options.expert), options.fuse_expert ? "fused into combine" : "its own kernel",
-      tuning.blocks, tuning.send_blocks, tuning.waves_per_block, tuning.send_waves,
-      tuning.combine_send_waves, tuning.row_parts, options.iters, options.warmup,
+      tuning.blocks, senders, tuning.row_parts, options.iters, options.warmup,
       options.align == Align::kHost ? "threads" : "GPUs");
   return absl::StrCat(head, FormatsLine(options, config), ScheduleLine());
 }
