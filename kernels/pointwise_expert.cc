@@ -28,7 +28,7 @@ absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received&
         absl::StrCat("the experts' stand-in knows neither raw bytes nor a scale for ",
                      config.scale_group, " columns"));
   }
-  const GpuInfo& gpu = rank.node().topology().gpus[static_cast<size_t>(rank.device())];
+  const GpuInfo& gpu = rank.node().topology().gpus[static_cast<size_t>(rank.rank())];
   const bool tokens = config.output == Output::kDeduplicated;
   PointwiseExpertParams params = {};
   params.x = received.x;

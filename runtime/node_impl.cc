@@ -62,7 +62,7 @@ Node::Impl::Impl(Node* node, Topology topology, int num_ranks, absl::Duration ti
   for (int rank = 0; rank < num_ranks; ++rank) {
     ranks_[rank].node_ = node;
     ranks_[rank].rank_ = rank;
-    ranks_[rank].device_ = rank;
+    ranks_[rank].device_ = topology_.gpus[rank].device;
   }
 }
 
@@ -82,7 +82,7 @@ absl::Status Node::Impl::Start(bool pin_threads) {
 }
 
 absl::Status Node::Impl::StartRank(Rank& rank, bool pin_thread) {
-  const GpuInfo& gpu = topology_.gpus[rank.device_];
+  const GpuInfo& gpu = topology_.gpus[rank.rank_];
   if (pin_thread && !gpu.near_cpus.empty()) {
     OCTET_RETURN_IF_ERROR(PinCallingThread(gpu.near_cpus));
   }
@@ -111,7 +111,7 @@ absl::Status Node::Impl::StartRank(Rank& rank, bool pin_thread) {
 
 absl::Status Node::Impl::EnablePeers(const Rank& rank) {
   for (const Rank& peer : ranks_) {
-    if (peer.rank_ == rank.rank_) continue;
+    if (peer.device_ == rank.device_) continue;
     const hipError_t error = hipDeviceEnablePeerAccess(peer.device_, 0);
     if (error == hipErrorPeerAccessAlreadyEnabled) {
       (void)hipGetLastError();  // it would come back from the next launch

@@ -4,19 +4,27 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/cpu_affinity.h"
+#include "runtime/device/peers.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
 namespace {
+
+// Of each share of a GPU: for kernels of a few blocks that wait, such as barriers, beside those
+// which fill the share.
+constexpr int kSpareUnits = 1;
 
 absl::StatusOr<GpuInfo> Describe(int device, const std::vector<int>& allowed_cpus) {
   GpuInfo gpu;
@@ -49,7 +57,20 @@ absl::StatusOr<GpuInfo> Describe(int device, const std::vector<int>& allowed_cpu
   return gpu;
 }
 
+// OCTET_RANKS_PER_GPU.
+absl::StatusOr<int> RanksPerGpu() {
+  const char* text = std::getenv("OCTET_RANKS_PER_GPU");
+  if (text == nullptr) return 1;
+  int ranks = 0;
+  if (!absl::SimpleAtoi(text, &ranks) || ranks < 1 || ranks > kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("OCTET_RANKS_PER_GPU is '", text, "': not a number from 1 to ", kMaxRanks));
+  }
+  return ranks;
+}
+
 absl::StatusOr<Topology> Discover() {
+  OCTET_ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu());
   Topology topology;
   topology.platform = OCTET_PLATFORM_NAME;
   int count = 0;
@@ -70,10 +91,37 @@ absl::StatusOr<Topology> Discover() {
       topology.can_access[device][peer] = can != 0;
     }
   }
+  OCTET_RETURN_IF_ERROR(topology.ShareGpus(ranks_per_gpu));
   return topology;
 }
 
 }  // namespace
+
+absl::Status Topology::ShareGpus(int ranks_per_gpu) {
+  if (ranks_per_gpu == 1) return absl::OkStatus();
+  const size_t num_gpus = gpus.size();
+  for (GpuInfo& gpu : gpus) {
+    const int units = gpu.num_compute_units / ranks_per_gpu - kSpareUnits;
+    if (units < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("GPU ", gpu.device, " has ", gpu.num_compute_units,
+                       " compute units, too few for ", ranks_per_gpu, " ranks"));
+    }
+    gpu.num_compute_units = units;
+    gpu.memory_bytes /= ranks_per_gpu;
+    absl::StrAppend(&gpu.name, " / ", ranks_per_gpu);
+  }
+  const size_t num_shares = num_gpus * static_cast<size_t>(ranks_per_gpu);
+  std::vector<std::vector<bool>> access(num_shares, std::vector<bool>(num_shares));
+  for (size_t share = 0; share < num_shares; ++share) {
+    if (share >= num_gpus) gpus.push_back(gpus[share % num_gpus]);
+    for (size_t peer = 0; peer < num_shares; ++peer) {
+      access[share][peer] = can_access[share % num_gpus][peer % num_gpus];
+    }
+  }
+  can_access = std::move(access);
+  return absl::OkStatus();
+}
 
 absl::Status Topology::CheckRanks(int num_ranks) const {
   if (num_ranks < 1) {

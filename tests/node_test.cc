@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <set>
@@ -28,6 +27,7 @@
 #include "runtime/symmetric_heap.h"
 #include "tests/node_fixture.h"
 #include "tests/node_kernels.h"
+#include "tests/scoped_environment.h"
 
 namespace octet {
 namespace {
@@ -162,24 +162,37 @@ TEST_F(NodeTest, TakesAllGpusByDefault) {
 
 TEST_F(NodeTest, TimeoutComesFromTheOptionOrTheEnvironment) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
-  const char* before = std::getenv("OCTET_TIMEOUT_MS");
-  const std::string saved = before == nullptr ? "" : before;
-  unsetenv("OCTET_TIMEOUT_MS");
+  const ScopedEnvironment timeout("OCTET_TIMEOUT_MS");
   EXPECT_EQ((*Node::Create({.num_ranks = 1}))->timeout(), absl::Seconds(10));
-  setenv("OCTET_TIMEOUT_MS", "1234", 1);
+  timeout.Set("1234");
   EXPECT_EQ((*Node::Create({.num_ranks = 1}))->timeout(), absl::Milliseconds(1234));
   EXPECT_EQ((*Node::Create({.num_ranks = 1, .timeout = absl::Seconds(3)}))->timeout(),
             absl::Seconds(3));
   for (const char* bad : {"", "abc", "0", "-5", "10s"}) {
-    setenv("OCTET_TIMEOUT_MS", bad, 1);
+    timeout.Set(bad);
     EXPECT_THAT(Node::Create({.num_ranks = 1}).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("OCTET_TIMEOUT_MS")));
   }
-  if (before == nullptr) {
-    unsetenv("OCTET_TIMEOUT_MS");
-  } else {
-    setenv("OCTET_TIMEOUT_MS", saved.c_str(), 1);
-  }
+}
+
+TEST_F(NodeTest, RanksMayShareAGpu) {
+  const ScopedEnvironment shares("OCTET_RANKS_PER_GPU");
+  const int gpus = NumGpus();
+  if (gpus == 0 || gpus >= kMaxRanks) GTEST_SKIP() << gpus << " GPUs";
+  shares.Set("2");
+  const int ranks = std::min(2 * gpus, kMaxRanks);
+  const auto node = Node::Create();
+  ASSERT_OK(node.status());
+  ASSERT_EQ((*node)->num_ranks(), ranks);
+  EXPECT_OK((*node)->Run([&](Rank& rank) -> absl::Status {
+    int device = -1;
+    OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
+    if (device != rank.rank() % gpus || rank.device() != device) {
+      return absl::InternalError(absl::StrCat("runs on GPU ", device));
+    }
+    for (int i = 0; i < 10; ++i) OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
+    return rank.Synchronize();
+  }));
 }
 
 TEST_F(NodeTest, NodesCanFollowOneAnother) {

@@ -11,8 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "runtime/cpu_affinity.h"
 #include "tests/node_fixture.h"
+#include "tests/scoped_environment.h"
 
 namespace octet {
 namespace {
@@ -98,7 +100,54 @@ TEST(CheckRanks, NamesEveryPairAndGpu) {
   EXPECT_OK(topology.CheckRanks(1));
 }
 
+TEST(ShareGpus, DividesWhatAGpuHasAndKeepsWhoReachesWhom) {
+  Topology topology = ThreeGpus();
+  topology.can_access[0][1] = false;
+  for (GpuInfo& gpu : topology.gpus) {
+    gpu.name = "GPU";
+    gpu.num_compute_units = 132;
+    gpu.memory_bytes = 1000;
+  }
+  ASSERT_OK(topology.ShareGpus(4));
+  ASSERT_EQ(topology.gpus.size(), 12U);
+  ASSERT_EQ(topology.can_access.size(), 12U);
+  for (int share = 0; share < 12; ++share) {
+    const GpuInfo& gpu = topology.gpus[share];
+    EXPECT_EQ(gpu.device, share % 3);
+    EXPECT_EQ(gpu.name, "GPU / 4");
+    EXPECT_EQ(gpu.num_compute_units, 32) << "one of 33 is left for small kernels";
+    EXPECT_EQ(gpu.memory_bytes, 250U);
+    EXPECT_TRUE(gpu.cooperative_launch);
+    for (int peer = 0; peer < 12; ++peer) {
+      EXPECT_EQ(topology.can_access[share][peer], share % 3 != 0 || peer % 3 != 1);
+    }
+  }
+  EXPECT_THAT(topology.CheckRanks(13),
+              StatusIs(absl::StatusCode::kInvalidArgument, "13 ranks asked for, 12 GPUs found"));
+}
+
+TEST(ShareGpus, NeedsComputeUnitsForEachShare) {
+  Topology topology = ThreeGpus();
+  for (GpuInfo& gpu : topology.gpus) gpu.num_compute_units = 7;
+  EXPECT_THAT(topology.ShareGpus(4), StatusIs(absl::StatusCode::kInvalidArgument,
+                                              "GPU 0 has 7 compute units, too few for 4 ranks"));
+}
+
+TEST(Topology, RefusesWhatIsNoNumberOfShares) {
+  if (!DiscoverTopology().ok()) GTEST_SKIP() << "no GPU";
+  const ScopedEnvironment shares("OCTET_RANKS_PER_GPU");
+  for (const char* bad : {"", "0", "-1", "17", "two"}) {
+    shares.Set(bad);
+    EXPECT_THAT(
+        DiscoverTopology().status(),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 absl::StrCat("OCTET_RANKS_PER_GPU is '", bad, "': not a number from 1 to 16")));
+  }
+}
+
 TEST(Topology, DescribesThisMachine) {
+  // The GPUs as they are.
+  const ScopedEnvironment shares("OCTET_RANKS_PER_GPU");
   int count = 0;
   if (hipGetDeviceCount(&count) != hipSuccess || count == 0) {
     EXPECT_EQ(DiscoverTopology().status().code(), absl::StatusCode::kUnavailable);

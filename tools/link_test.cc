@@ -96,6 +96,7 @@ char* LinkTest::Target(int rank, int source, int64_t rows, int64_t row_bytes) co
 absl::Status LinkTest::Enqueue(Rank& rank, const LinkLoad& load) {
   const int me = rank.rank();
   const int ranks = rank.num_ranks();
+  const std::vector<GpuInfo>& gpus = node_.topology().gpus;
   const int64_t rows = RowsPerPeer(load);
   const int row_bytes = load.row_bytes == 0 ? kRowBytes : load.row_bytes;
   // With one pair, its rows lie where the first peer's are otherwise.
@@ -114,13 +115,14 @@ absl::Status LinkTest::Enqueue(Rank& rank, const LinkLoad& load) {
     params.from[n] = Source(source, pair ? (source == 0 ? 1 : 0) : target, rows, row_bytes);
     params.to[n] = Target(target, pair ? (target == 0 ? 1 : 0) : source, rows, row_bytes);
     if (load.mover == Mover::kCopyEngine) {
-      OCTET_RETURN_IF_GPU_ERROR(hipMemcpyPeerAsync(params.to[n], target, params.from[n], source,
-                                                   static_cast<size_t>(rows * row_bytes),
-                                                   rank.stream()));
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemcpyPeerAsync(params.to[n], gpus[static_cast<size_t>(target)].device, params.from[n],
+                             gpus[static_cast<size_t>(source)].device,
+                             static_cast<size_t>(rows * row_bytes), rank.stream()));
     }
   }
   if (params.num_pairs == 0 || load.mover == Mover::kCopyEngine) return absl::OkStatus();
-  const GpuInfo& gpu = node_.topology().gpus[static_cast<size_t>(rank.device())];
+  const GpuInfo& gpu = gpus[static_cast<size_t>(me)];
   const int blocks = load.blocks > 0 ? load.blocks : gpu.num_compute_units;
   return load.mover == Mover::kBulk
              ? OCTET_GPU(LaunchMoveRowsInBulk(params, blocks, gpu.wave_size, rank.stream()))

@@ -250,7 +250,8 @@ absl::StatusOr<int> ParseRanks(int num_gpus) {
   OCTET_RETURN_IF_ERROR(CheckRange("ranks", ranks, 1, kMaxRanks));
   if (ranks <= num_gpus) return ranks;
   return absl::InvalidArgumentError(
-      absl::StrCat("--ranks=", ranks, " needs as many GPUs; there are ", num_gpus));
+      absl::StrCat("--ranks=", ranks, " needs as many GPUs; there are ", num_gpus,
+                   " (OCTET_RANKS_PER_GPU=n lets n ranks share each)"));
 }
 
 absl::StatusOr<absl::Duration> ParseTimeout() {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "runtime/gpu_status.h"
+#include "runtime/topology.h"
 
 namespace octet {
 
@@ -64,6 +66,7 @@ absl::Status MemcpyTransport::Exchange(Rank& rank, Direction direction) {
   const ExchangeBuffers& buffers = *mine.buffers;
   const bool to_experts = direction == Direction::kToExperts;
   const auto me = static_cast<size_t>(rank.rank());
+  const std::vector<GpuInfo>& gpus = rank.node().topology().gpus;
   // Each rank begins with its right neighbour, so that no GPU is everybody's destination at once.
   for (size_t i = 1; i <= ranks_.size(); ++i) {
     const size_t peer = (me + i) % ranks_.size();
@@ -77,7 +80,7 @@ absl::Status MemcpyTransport::Exchange(Rank& rank, Direction direction) {
     const ExchangeBuffers& theirs = *ranks_[peer].buffers;
     const auto copy = [&](void* dst, const void* src, size_t each) {
       return OCTET_GPU(hipMemcpyPeerAsync(
-          static_cast<char*>(dst) + static_cast<size_t>(to) * each, static_cast<int>(peer),
+          static_cast<char*>(dst) + static_cast<size_t>(to) * each, gpus[peer].device,
           static_cast<const char*>(src) + static_cast<size_t>(from.first) * each, rank.device(),
           static_cast<size_t>(from.rows) * each, rank.stream()));
     };
