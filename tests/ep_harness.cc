@@ -345,35 +345,44 @@ absl::Status EpHarness::CheckY(const StepInput& input, int rank, const Buffers& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int32_t>> EpHarness::CountsOfALateReceiver(int late) {
+absl::Status EpHarness::LateReceiver(const StepInput& input, int late, absl::Duration late_by) {
+  OCTET_RETURN_IF_ERROR(Upload(input));
   const auto num_local = static_cast<size_t>(config_.num_local_experts(node_->num_ranks()));
+  const int in_flight = config_.strategy == Strategy::kLowLatency ? 2 : 1;
   DeviceMemory counts;
-  const auto send_nothing = [](DispatchArgs args) {
-    args.num_tokens = 0;
-    return args;
-  };
   OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
     if (rank.rank() != late) return absl::OkStatus();
     OCTET_ASSIGN_OR_RETURN(counts, DeviceMemory::Allocate(num_local * sizeof(int32_t)));
     return absl::OkStatus();
   }));
-  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
-    const DispatchArgs args = dispatch_args(rank.rank());
-    if (rank.rank() != late) {
-      OCTET_RETURN_IF_ERROR(ep_->Dispatch(rank, args).status());
-      return ep_->Dispatch(rank, send_nothing(args)).status();
+  OCTET_RETURN_IF_ERROR(WithSchedule(node_->Run([&](Rank& rank) -> absl::Status {
+    DispatchArgs args = dispatch_args(rank.rank());
+    std::vector<DispatchHandle> sent;
+    for (int call = 0; call <= in_flight; ++call) {
+      if (call > 0) args.num_tokens = std::min(args.num_tokens, 1);
+      if (rank.rank() != late) {
+        OCTET_RETURN_IF_ERROR(ep_->Dispatch(rank, args).status());
+        continue;
+      }
+      if (call == in_flight) {
+        OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(
+            rank.stream(), [](void* by) { absl::SleepFor(*static_cast<absl::Duration*>(by)); },
+            &late_by));
+        OCTET_ASSIGN_OR_RETURN(const Received received, ep_->DispatchReceive(rank, sent[0]));
+        OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(counts.as<void>(), received.expert_counts,
+                                                 counts.bytes(), hipMemcpyDeviceToDevice,
+                                                 rank.stream()));
+      }
+      OCTET_ASSIGN_OR_RETURN(sent.emplace_back(), ep_->DispatchSend(rank, args));
     }
-    OCTET_ASSIGN_OR_RETURN(DispatchHandle handle, ep_->DispatchSend(rank, args));
-    OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(
-        rank.stream(), [](void*) { absl::SleepFor(absl::Milliseconds(50)); }, nullptr));
-    OCTET_ASSIGN_OR_RETURN(const Received received, ep_->DispatchReceive(rank, handle));
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(counts.as<void>(), received.expert_counts,
-                                             counts.bytes(), hipMemcpyDeviceToDevice,
-                                             rank.stream()));
-    OCTET_ASSIGN_OR_RETURN(handle, ep_->DispatchSend(rank, send_nothing(args)));
-    return ep_->DispatchReceive(rank, handle).status();
-  }));
-  return ToHost<int32_t>(counts.as<void>(), num_local);
+    for (size_t call = 1; call < sent.size(); ++call) {
+      OCTET_RETURN_IF_ERROR(ep_->DispatchReceive(rank, sent[call]).status());
+    }
+    return absl::OkStatus();
+  })));
+  OCTET_ASSIGN_OR_RETURN(const auto got, ToHost<int32_t>(counts.as<void>(), num_local));
+  if (got == ReferenceDispatch(config_, input.views(), late).expert_counts) return absl::OkStatus();
+  return WithSchedule(Different(late, "expert_counts differ"));
 }
 
 absl::Status EpHarness::Step(const StepInput& input, const std::vector<Form>& forms) {
@@ -478,6 +487,18 @@ absl::Status EpHarness::RunPair(Rank& rank, Form form, std::array<const Buffers*
     OCTET_RETURN_IF_ERROR(ep_->CombineReceive(rank, handles[i], combine[i]));
   }
   return absl::OkStatus();
+}
+
+absl::Status EpHarness::CombinesOfOneDispatch(const std::vector<StepInput>& inputs) {
+  return InOneRun(inputs, [&](Rank& rank, const std::vector<const Buffers*>& b) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep_->Dispatch(rank, DispatchArgsOf(*b[0])));
+    for (const Buffers* each : b) {
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemsetAsync(each->y.as<void>(), 0xff, each->y.bytes(), rank.stream()));
+      OCTET_RETURN_IF_ERROR(ep_->Combine(rank, received.handle, CombineArgsOf(*each, received)));
+    }
+    return absl::OkStatus();
+  });
 }
 
 int EpHarness::RowsToCompare(const ReferenceReceived& want) const {

@@ -73,9 +73,15 @@ class EpHarness {
   // both are dispatched before they are combined. Of all of them y is compared.
   absl::Status StepsInPairs(const std::vector<StepInput>& inputs, const std::vector<Form>& forms);
 
-  // Two dispatches of which only the first has tokens, and no combine. Rank `late` receives the
-  // first long after the others have sent the second; what it then counts.
-  absl::StatusOr<std::vector<int32_t>> CountsOfALateReceiver(int late);
+  // One dispatch, and a combine of it for each of `inputs`, which differ in expert_scale alone,
+  // with nothing on the host between them. Of all of them y is compared.
+  absl::Status CombinesOfOneDispatch(const std::vector<StepInput>& inputs);
+
+  // As many dispatches as can be on their way and one more, with no combine that would keep the
+  // ranks together. Those after the first have one token at most. Rank `late` receives the first
+  // `late_by` after it has sent what it can; what it then counts is compared.
+  absl::Status LateReceiver(const StepInput& input, int late,
+                            absl::Duration late_by = absl::ZeroDuration());
 
   Node& node() { return *node_; }
   ExpertParallel& ep() { return *ep_; }

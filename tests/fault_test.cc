@@ -51,17 +51,27 @@ constexpr uint64_t kCleanSchedules = kTsan ? 50 : kAsan ? 100 : 1000;
 constexpr int kWaveSize = 32;
 constexpr uint64_t kMemoryBytes = 64ULL << 20;
 
+// Which of the harness's calls.
+enum class Calls {
+  kSteps,
+  kDispatches,  // of which one rank receives the first late
+  kCombines,    // of one dispatch
+};
+
 struct CallSetup {
   int num_ranks = 2;
   EpConfig config;
+  Calls calls = Calls::kSteps;
   int num_steps = 4;
   std::vector<Form> forms = {Form::kFused};
   double drop = 0.0;
 };
 
 // Few lanes: ThreadSanitizer has contexts for about 200.
-CallSetup SmallSetup(Strategy strategy, Flags flags, Form form, double drop, bool quantized) {
+CallSetup SmallSetup(Strategy strategy, Flags flags, Calls calls, Form form, double drop,
+                     bool quantized) {
   CallSetup setup;
+  setup.calls = calls;
   setup.forms = {form};
   setup.drop = drop;
   setup.config.strategy = strategy;
@@ -116,6 +126,7 @@ CallSetup RandomSetup(std::mt19937_64& rng) {
                          .waves_per_block = draw(1, 2),
                          .row_parts = draw(1, 2)};
   setup.num_steps = draw(1, 4);
+  if (setup.config.strategy == Strategy::kLowLatency) setup.calls = static_cast<Calls>(draw(0, 2));
   setup.drop = draw(0, 2) * 0.25;
   return setup;
 }
@@ -130,28 +141,41 @@ void UseMachine(int devices, const std::string& schedule) {
   emulation::Reconfigure(config);
 }
 
-// Every step of the setup on a new machine. kAborted says that loads were shown old values.
-absl::Status RunSteps(Fault fault, const CallSetup& setup, const std::string& schedule,
-                      std::mt19937_64& rng) {
-  UseMachine(setup.num_ranks, schedule);
-  OCTET_ASSIGN_OR_RETURN(const auto harness, EpHarness::Create(setup.num_ranks, setup.config));
+std::vector<StepInput> Inputs(const CallSetup& setup, std::mt19937_64& rng) {
   // A layout that is used again is for the same routing.
   const bool cached = absl::c_linear_search(setup.forms, Form::kCached);
   std::vector<StepInput> inputs;
   std::vector<int> tokens;
   for (int i = 0; i < setup.num_steps; ++i) {
+    if (i > 0 && setup.calls == Calls::kCombines) {
+      inputs.push_back(inputs.back());
+      for (float& scale : inputs.back().expert_scale) scale += 1.0F;
+      continue;
+    }
     if (i == 0 || !cached) tokens = RandomTokens(rng, setup.config, setup.num_ranks);
     inputs.push_back(RandomStep(rng, setup.config, tokens, setup.drop));
     for (size_t r = 0; r < tokens.size() && cached; ++r) {
       inputs.back().ranks[r].topk_idx = inputs.front().ranks[r].topk_idx;
     }
   }
+  return inputs;
+}
+
+// The setup's calls on a new machine. kAborted says that loads were shown old values.
+absl::Status RunCalls(Fault fault, const CallSetup& setup, const std::string& schedule,
+                      std::mt19937_64& rng) {
+  UseMachine(setup.num_ranks, schedule);
+  OCTET_ASSIGN_OR_RETURN(const auto harness, EpHarness::Create(setup.num_ranks, setup.config));
+  const std::vector<StepInput> inputs = Inputs(setup, rng);
   faults::planted = {.fault = fault,
                      .heaps = harness->heap().peers(0),
                      .heap_bytes = harness->heap().bytes(),
                      .row_vecs = setup.config.hidden / 8,
                      .send_blocks = setup.config.tuning.send_blocks};
-  const absl::Status status = harness->Steps(inputs, setup.forms);
+  const absl::Status status = setup.calls == Calls::kSteps ? harness->Steps(inputs, setup.forms)
+                              : setup.calls == Calls::kDispatches
+                                  ? harness->LateReceiver(inputs.front(), setup.num_ranks - 1)
+                                  : harness->CombinesOfOneDispatch(inputs);
   faults::planted = {};
   const emulation::StaleReads stale = emulation::TakeStaleReads();
   return stale.count != 0 ? WithSchedule(absl::AbortedError(stale.text)) : status;
@@ -186,6 +210,7 @@ struct Row {
   std::string name;
   Strategy strategy = Strategy::kDirect;
   Flags flags = Flags::kToken;
+  Calls calls = Calls::kSteps;
   Form form = Form::kFused;
   double drop = 0;
   bool quantized = false;
@@ -338,6 +363,16 @@ std::vector<Row> LowLatencyTable() {
        .name = "FlagNobodySets",
        .deadline = {"dispatch-receive waited 10.0 s for rank ",
                     "'s packet flag of slot 0: expected epoch 1, seen 0"}},
+      {.fault = Fault::kCreditIgnored,
+       .name = "DispatchCreditIgnored",
+       .calls = Calls::kDispatches,
+       .comparison = {"expert_counts differ"}},
+      {.fault = Fault::kCreditIgnored,
+       .name = "CombineCreditIgnored",
+       .calls = Calls::kCombines,
+       .drop = 0.5,
+       .comparison = {"y of token"},
+       .tsan = {"data race", "SendRows", "SumRows"}},
       {.fault = Fault::kOneParity,
        .name = "OneParity",
        .drop = 0.95,
@@ -380,7 +415,8 @@ absl::Status RunFault(const Row& row, const std::string& kind, uint64_t seed) {
   if (row.fault == Fault::kMissingGridSync && row.strategy == Strategy::kDirect) {
     return RunGridRounds(row.fault, schedule);
   }
-  return RunSteps(row.fault, SmallSetup(row.strategy, row.flags, row.form, row.drop, row.quantized),
+  return RunCalls(row.fault,
+                  SmallSetup(row.strategy, row.flags, row.calls, row.form, row.drop, row.quantized),
                   schedule, rng);
 }
 
@@ -550,7 +586,7 @@ TEST(CorrectKernelsTest, PassAThousandSchedules) {
   for (; seed <= kCleanSchedules; ++seed) {
     std::mt19937_64 rng(seed);
     const CallSetup setup = RandomSetup(rng);
-    ASSERT_EQ(RunSteps(Fault::kNone, setup, std::to_string(seed), rng), absl::OkStatus())
+    ASSERT_EQ(RunCalls(Fault::kNone, setup, std::to_string(seed), rng), absl::OkStatus())
         << "schedule " << emulation::ScheduleText(emulation::CurrentConfig());
   }
   std::cout << seed - 1 << " schedules in " << absl::Now() - start << "\n";

@@ -43,6 +43,11 @@ constexpr float SeamFp8Scale(float amax, ScaleFormat format) {
 
 namespace octet::low_latency {
 
+// Calls of before that credits are waited for.
+__device__ inline uint64_t SeamCallBefore(uint64_t epoch) {
+  return device::Planted(faults::Fault::kCreditIgnored) ? 0 : CallBefore(epoch);
+}
+
 __device__ inline int SeamSource(const Layout& layout, int source) {
   const bool wrong = device::Planted(faults::Fault::kWrongSource) && device::OfSender();
   return wrong ? (source + 1) % layout.num_ranks : source;
@@ -57,6 +62,7 @@ __device__ inline int32_t SeamId(int32_t id) {
 }  // namespace octet::low_latency
 
 #undef AwaitFlags
+#define CallBefore SeamCallBefore
 #undef StoreRelaxed
 #define StoreRelaxed SeamStoreFlag
 #define PackEpochCount SeamPackEpochCount
