@@ -224,7 +224,9 @@ TEST_F(NodeRunTest, EachRankHasItsOwnThreadAndDevice) {
     }));
   }
   EXPECT_EQ(std::set<std::thread::id>(threads.begin(), threads.end()).size(), size_t{kRanks});
-  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(devices[rank], rank);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(devices[rank], node_->topology().gpus[rank].device);
+  }
 }
 
 TEST_F(NodeRunTest, WaitsForWhatIsEnqueued) {
@@ -305,13 +307,15 @@ TEST_F(NodeRunTest, AFailedBodyReleasesWaitsOnTheGpu) {
 TEST_F(NodeRunTest, ACallThatFailsIsNamedWithItsRank) {
   Make();
   if (IsSkipped()) return;
-  EXPECT_THAT(node_->Run([&](Rank& rank) -> absl::Status {
-    OCTET_RETURN_IF_ERROR(rank.Barrier());
-    if (rank.rank() == 3) OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(9999));
-    return rank.Barrier();
-  }),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(StartsWith("rank 3: hipSetDevice(9999): "), HasSubstr("(device 3)"))));
+  EXPECT_THAT(
+      node_->Run([&](Rank& rank) -> absl::Status {
+        OCTET_RETURN_IF_ERROR(rank.Barrier());
+        if (rank.rank() == 3) OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(9999));
+        return rank.Barrier();
+      }),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(StartsWith("rank 3: hipSetDevice(9999): "),
+                     HasSubstr(absl::StrCat("(device ", node_->topology().gpus[3].device, ")")))));
   EXPECT_OK(GoodRun());
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,14 +44,17 @@ size_t ResidentBytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-absl::StatusOr<SoakMemory> MemoryInUse(int num_gpus) {
+// On the GPUs of the first `num_ranks` ranks, each counted once.
+absl::StatusOr<SoakMemory> MemoryInUse(const Topology& topology, int num_ranks) {
   SoakMemory memory = {.host = ResidentBytes()};
   int current = 0;
   OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&current));
-  for (int gpu = 0; gpu < num_gpus; ++gpu) {
+  std::set<int> devices;
+  for (int rank = 0; rank < num_ranks; ++rank) devices.insert(topology.gpus[rank].device);
+  for (const int device : devices) {
     size_t free = 0;
     size_t all = 0;
-    OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(gpu));
+    OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(device));
     OCTET_RETURN_IF_GPU_ERROR(hipMemGetInfo(&free, &all));
     memory.gpus += all - free;
   }
@@ -160,7 +164,7 @@ class Soaking {
   }
 
   absl::Status Measure(SoakMemory& memory) const {
-    OCTET_ASSIGN_OR_RETURN(memory, MemoryInUse(result_.options.num_ranks));
+    OCTET_ASSIGN_OR_RETURN(memory, MemoryInUse(topology_, result_.options.num_ranks));
     return absl::OkStatus();
   }
 
