@@ -63,7 +63,7 @@ absl::Status Measure(Node& node, Ceilings& ceilings) {
 int RunSoak(const CommandLine& line, const absl::StatusOr<Topology>& topology, int num_gpus) {
   const absl::StatusOr<SoakOptions> options = ParseSoakOptions(line, num_gpus);
   if (!options.ok()) return Fail(kExitUsage, options.status());
-  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   if (const absl::Status status = topology->CheckRanks(options->num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
@@ -96,7 +96,7 @@ int Run(const CommandLine& line) {
   if (line.Given("soak")) return RunSoak(line, topology, num_gpus);
   const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(line, num_gpus);
   if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
-  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   const RunOptions& options = shapes->front();
   const int num_ranks = options.workload.num_ranks;
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {

@@ -30,7 +30,7 @@ int Run(const CommandLine&) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   if (!topology.ok()) {
     PrintError(kName, topology.status());
-    return kExitDevice;
+    return ExitCodeOf(topology.status());
   }
   absl::PrintF("%s", TopologyTable(*topology));
   return kExitOk;

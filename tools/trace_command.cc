@@ -143,7 +143,7 @@ int Run(const CommandLine& line) {
   if (const absl::Status status = CheckCanWrite(options.trace); !status.ok()) {
     return Fail(kExitUsage, status);
   }
-  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   const int num_ranks = options.workload.num_ranks;
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);

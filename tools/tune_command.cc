@@ -153,7 +153,7 @@ int Run(const CommandLine& line) {
   if (path.empty()) path = std::string(kDefaultOutput);
   absl::StatusOr<TuningTable> table = ReadOutput(path);
   if (!table.ok()) return Fail(kExitUsage, table.status());
-  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   const int num_ranks = shapes.front().workload.num_ranks;
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);

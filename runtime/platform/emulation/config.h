@@ -53,6 +53,10 @@ struct Config {
   ScheduleKind schedule = ScheduleKind::kAny;
   uint64_t seed = 0;  // 0: no schedule, as fast as possible
 
+  // Which variable has a value that it cannot have, in a sentence; empty: none. hipGetDeviceCount
+  // then refuses, rather than let something else run than what was asked for.
+  std::string misread;
+
   static Config FromEnvironment();
 
   // Every member brought into its range, the zeros above replaced.

@@ -113,11 +113,16 @@ hipError_t hipGetLastError() {
 hipError_t hipPeekAtLastError() { return octet::emulation::last_error; }
 const char* hipGetErrorName(hipError_t error) { return octet::emulation::TextOf(error).name; }
 // The error that a kernel has left on the current device comes with all that is known about it, on
-// lines below the first.
+// lines below the first; a bad value with that of the environment, if there is one.
 const char* hipGetErrorString(hipError_t error) {
   const char* plain = octet::emulation::TextOf(error).text;
-  if (error == hipSuccess || error != CurrentDevice().sticky_error()) return plain;
   static thread_local std::string text;
+  const std::string& misread = Machine::Get().config.misread;
+  if (error == hipErrorInvalidValue && !misread.empty()) {
+    text = std::string(plain) + ": " + misread;
+    return text.c_str();
+  }
+  if (error == hipSuccess || error != CurrentDevice().sticky_error()) return plain;
   text = std::string(plain) + "\n" + Machine::Get().report();
   while (text.ends_with('\n')) text.pop_back();
   return text.c_str();
@@ -133,7 +138,9 @@ hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(versi
 
 hipError_t hipGetDeviceCount(int* count) {
   OCTET_API_CALL();
-  if (count == nullptr) return Return(hipErrorInvalidValue);
+  if (count == nullptr || !Machine::Get().config.misread.empty()) {
+    return Return(hipErrorInvalidValue);
+  }
   *count = static_cast<int>(Machine::Get().devices.size());
   return hipSuccess;
 }
