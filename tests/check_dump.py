@@ -5,7 +5,8 @@
 
 For each rank: that every row that somebody sent to its experts is there, once, where
 expert_offsets say, and equal to the sender's x; and that y is the weighted sum of its tokens'
-experts' outputs, to the bit, in the order that `octet run` says (combine ...). Prints one line and exits 0, or says what is wrong and exits 1.
+experts' outputs, to the bit, in the order that `octet run` says (combine ...). Prints one line and
+exits 0, or says what is wrong and exits 1.
 """
 
 import argparse
@@ -45,7 +46,10 @@ def main():
     local = args.experts // args.ranks
 
     def load(rank, name):
-        return np.load(args.folder / f"rank{rank}_{name}.npy", allow_pickle=False)
+        try:
+            return np.load(args.folder / f"rank{rank}_{name}.npy", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            return fail(error)
 
     x = [load(rank, "x") for rank in range(args.ranks)]
     topk_idx = [load(rank, "topk_idx") for rank in range(args.ranks)]

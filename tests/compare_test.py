@@ -8,6 +8,7 @@ Exit code 77 where there is no SciPy.
 import copy
 import pathlib
 import random
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -15,7 +16,8 @@ import unittest
 from need_modules import need_modules
 
 need_modules("scipy")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+TOOLS = str(pathlib.Path(__file__).resolve().parent.parent / "tools")
+sys.path.insert(0, TOOLS)
 
 import compare
 import sample_results
@@ -133,6 +135,22 @@ class CompareTest(unittest.TestCase):
         done = self.compare(sample_results.perf(), after)
         self.assertEqual(done.returncode, 0)
         self.assertIn("6 rows are only in before", done.stdout)
+
+    def test_a_full_disk_is_no_regression(self):
+        path = sample_results.write(self.folder / "perf.json", sample_results.perf())
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([sys.executable, compare.__file__, path, path], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr,
+                         "cannot write all to standard output: No space left on device\n")
+
+    def test_without_scipy(self):
+        done = subprocess.run([sys.executable, "-I", "-S", "-c",
+                               "import sys; sys.path.insert(0, sys.argv[1]); import compare",
+                               TOOLS], stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("has no scipy; tools/install_packages.sh plot", done.stderr)
 
     def test_nothing_in_common(self):
         done = self.compare(sample_results.perf(), sample_results.google_benchmark())

@@ -27,6 +27,20 @@ class UsageTest(CliTest):
         self.assertEqual(result.stdout, "")
         self.assertTrue(result.stderr.startswith("usage: octet"))
 
+    def test_version(self):
+        result = octet("--version")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertRegex(result.stdout, r"^octet \d+\.\d+\.\d+, (emulation|nvidia|amd), commit \w+")
+
+    def test_full_disk(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            for args in [["--version"], ["run", "--help"]]:
+                result = subprocess.run([octet_cli.OCTET, *args], stdout=full,
+                                        stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(result.returncode, 2)
+                self.assertTrue(result.stderr.startswith(
+                    "octet: cannot write all to standard output"), result.stderr)
+
     def test_commands_and_flags(self):
         self.assert_refused(["rnu"], "unknown command 'rnu'; did you mean 'run'?")
         self.assert_refused(["run", "--hiden=8"], "did you mean '--hidden'?")
@@ -142,6 +156,30 @@ class RunTest(GpuTest):
     def test_launch_shapes(self):
         self.assert_refused(["run", "--ranks=1", *SMALL, "--waves=999"], "waves_per_block is 999")
         self.assert_refused(["run", "--ranks=1", *SMALL, "--blocks=100000"], "100000 blocks")
+
+    def test_only_one_strategy_keeps_layouts(self):
+        for strategy in ["direct", "low_latency"]:
+            self.assert_refused(
+                ["run", "--ranks=1", *SMALL, "--cached", f"--strategy={strategy}"],
+                f"--cached: only high_throughput keeps layouts, not {strategy}",
+            )
+
+    def test_emulation_variables(self):
+        if not octet_cli.EMULATED:
+            self.skipTest("real GPUs")
+        for name, value, words in [
+            ("DEVICES", "eight", "'eight': not a whole number from 1 to 16"),
+            ("DEVICES", "17", "'17': not a whole number from 1 to 16"),
+            ("DEVICES", "-1", "'-1': not a whole number"),
+            ("WAVE_SIZE", "48", "'48': not 32 or 64"),
+            ("MEMORY_MB", "99999999999999999999", "not a whole number from 1 to 32768"),
+            ("STACK_KB", "16k", "'16k': not a whole number from 0 to 8192"),
+            ("SCHEDULE", "late:1", "'late:1': not SEED or KIND:SEED"),
+        ]:
+            name = f"OCTET_EMULATION_{name}"
+            for command in [["topo"], ["run", *SMALL]]:
+                self.assert_refused(command, f"{name} is {words}" if words[0] == "'" else words,
+                                    env={name: value})
 
     def test_timeout_variable(self):
         self.assert_refused(

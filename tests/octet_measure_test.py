@@ -28,7 +28,7 @@ class PerfTest(GpuTest):
             ("-e4", "--end=4 is less than --begin=128"),
             ("-c-1", "--check_steps=-1 is not from 0"),
             ("-T-1", "--timeout=-1 is not from 0"),
-            ("--strategy=direct,fast", "'fast' is not one of"),
+            ("--strategy=direct,fast", "strategy 'fast' is not one of direct"),
             ("--max_tokens=4", "unknown flag '--max_tokens'"),
             ("-J/no/such/folder/file", "cannot write /no/such/folder/file"),
         ]:

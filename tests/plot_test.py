@@ -121,6 +121,11 @@ class PlotTest(unittest.TestCase):
             self.assertIn(words, text)
         self.assertNotIn("date", text.lower())
 
+    def test_no_such_folder(self):
+        done = self.plot(sample_results.perf(), "nowhere/out.svg")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("nowhere/out.svg: No such file or directory", done.stderr)
+
     def test_bad_files(self):
         other = sample_results.perf()
         other["schema"] = 99

@@ -1,6 +1,7 @@
 #include "tools/command_line.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <numeric>
 #include <utility>
@@ -83,6 +84,15 @@ std::string LetterOf(const Command& command, absl::string_view flag) {
   return "";
 }
 
+// What was printed may still be in memory, and where it goes may be full.
+absl::Status FlushStandardOutput() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  // An earlier write may have failed, whose reason is gone.
+  constexpr absl::string_view kWhat = "cannot write all to standard output";
+  return errno == 0 ? absl::DataLossError(kWhat) : absl::ErrnoToStatus(errno, kWhat);
+}
+
 }  // namespace
 
 std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flags,
@@ -147,7 +157,8 @@ absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags
 
 std::string CommandHelp(const Command& command, absl::string_view program) {
   std::string help = absl::StrCat("usage: ", program, program.empty() ? "" : " ", command.name,
-                                  " [--flag=value ...]\n\n", command.details, "\n");
+                                  command.flags.empty() ? "" : " [--flag=value ...]", "\n\n",
+                                  command.details, "\n");
   if (command.flags.empty()) return help;
   absl::StrAppend(&help, "\nflags (with their defaults):\n");
   for (const absl::string_view name : command.flags) {
@@ -163,22 +174,30 @@ void PrintError(absl::string_view command, const absl::Status& status) {
   absl::FPrintF(stderr, "octet%s%s: %s\n", command.empty() ? "" : " ", command, status.message());
 }
 
-int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv) {
+namespace {
+
+// The command that the first of `args` names, with the others.
+int RunCommand(absl::Span<const Command> commands, absl::string_view version,
+               absl::Span<const std::string> args) {
   std::string usage = "usage: octet <command> [--flag=value ...]\n\ncommands:\n";
   std::vector<absl::string_view> names;
   for (const Command& command : commands) {
     absl::StrAppendFormat(&usage, "  %-8s %s\n", command.name, command.summary);
     names.push_back(command.name);
   }
-  absl::StrAppend(&usage, "\n'octet <command> --help' explains a command and its flags.\n");
-  if (argc < 2) {
+  absl::StrAppend(&usage, "\n'octet <command> --help' explains a command and its flags; ",
+                  "'octet --version' says what this is.\n");
+  if (args.empty()) {
     absl::FPrintF(stderr, "%s", usage);
     return kExitUsage;
   }
-  const std::vector<std::string> args(argv + 2, argv + argc);
-  const std::string name = argv[1];
-  if (name == "--help" || name == "-h" || (name == kHelp && args.empty())) {
+  const std::string& name = args.front();
+  if (name == "--help" || name == "-h" || (name == kHelp && args.size() == 1)) {
     absl::PrintF("%s", usage);
+    return kExitOk;
+  }
+  if (name == "--version") {
+    absl::PrintF("%s\n", version);
     return kExitOk;
   }
   const auto command = std::find_if(commands.begin(), commands.end(),
@@ -189,7 +208,7 @@ int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv) {
     return kExitUsage;
   }
   const absl::StatusOr<CommandLine> line =
-      ParseFlags(command->flags, ExpandShortFlags(command->short_flags, args));
+      ParseFlags(command->flags, ExpandShortFlags(command->short_flags, args.subspan(1)));
   if (!line.ok()) {
     PrintError(name, line.status());
     return kExitUsage;
@@ -199,6 +218,18 @@ int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv) {
     return kExitOk;
   }
   return command->run(*line);
+}
+
+}  // namespace
+
+int RunCommandLine(absl::Span<const Command> commands, absl::string_view version, int argc,
+                   char** argv) {
+  const int code = RunCommand(commands, version,
+                              std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  const absl::Status written = FlushStandardOutput();
+  if (written.ok()) return code;
+  PrintError("", written);
+  return code == kExitOk ? kExitUsage : code;
 }
 
 }  // namespace octet

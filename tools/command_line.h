@@ -66,8 +66,10 @@ std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flag
 // The help of one command of `program`: usage, details, and each flag with its default.
 std::string CommandHelp(const Command& command, absl::string_view program = "octet");
 
-// The whole program.
-int RunCommandLine(absl::Span<const Command> commands, int argc, char** argv);
+// The whole program. `version`: a line for --version. What has not arrived on standard output is an
+// error, too: a full disk must not look like a result.
+int RunCommandLine(absl::Span<const Command> commands, absl::string_view version, int argc,
+                   char** argv);
 
 // "octet run: sentence" on stderr, and below it what else the status has to say.
 void PrintError(absl::string_view command, const absl::Status& status);

@@ -47,8 +47,12 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
     } else if (name == "all") {
       for (const std::unique_ptr<Contender>& each : contenders) found.push_back(each.get());
     } else {
-      OCTET_ASSIGN_OR_RETURN(Contender* const contender, FindContender(contenders, name));
-      found.push_back(contender);
+      const absl::StatusOr<Contender*> contender = FindContender(contenders, name);
+      if (!contender.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(contender.status().message(), ", auto, all"));
+      }
+      found.push_back(*contender);
     }
   }
   std::vector<Contender*> chosen;
@@ -104,7 +108,7 @@ int Run(const CommandLine& line) {
   const absl::StatusOr<PerfOptions> perf =
       ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
   if (!perf.ok()) return Fail(kExitUsage, perf.status());
-  if (!topology.ok()) return Fail(kExitDevice, topology.status());
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   const RunOptions& options = perf->shapes.front();
   const int num_ranks = options.workload.num_ranks;
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {

@@ -10,12 +10,15 @@ that moves the bytes of whoever sends the fewest. The same file gives the same p
 
 import argparse
 import os
+import pathlib
+
+import results
+
+results.need("matplotlib")
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
-
-import results
 
 matplotlib.rcParams.update({
     "svg.hashsalt": "octet",  # ids by content instead of by chance
@@ -101,15 +104,19 @@ def figure(measured):
 def save(picture, path):
     """Writes an SVG that says nothing of when and with what it was made, all of it or nothing."""
     partial = f"{path}.tmp"
-    picture.savefig(partial, format="svg", metadata={"Date": None, "Creator": None})
-    os.replace(partial, path)
+    try:
+        picture.savefig(partial, format="svg", metadata={"Date": None, "Creator": None})
+        os.replace(partial, path)
+    except OSError:
+        pathlib.Path(partial).unlink(missing_ok=True)
+        raise
 
 
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("json", help="of octet perf -J, or of octet_bench --benchmark_out")
-    parser.add_argument("svg")
+    parser.add_argument("svg", help="the picture, whatever its name ends in")
     arguments = parser.parse_args(words)
     try:
         measured = results.read(arguments.json)
@@ -123,7 +130,10 @@ def main(words=None):
         row = wrong[0]
         parser.exit(2, f"{arguments.json}: {row.shape['strategy']}, {row.tokens} tokens, "
                        f"{row.kind}: {row.error}\n")
-    save(figure(measured), arguments.svg)
+    try:
+        save(figure(measured), arguments.svg)
+    except OSError as error:
+        parser.exit(2, f"cannot write {arguments.svg}: {error.strerror}\n")
 
 
 if __name__ == "__main__":

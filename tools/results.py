@@ -5,9 +5,11 @@ For plot.py and compare.py.
 
 import collections
 import dataclasses
+import importlib.util
 import json
 import re
 import statistics
+import sys
 
 PERF_SCHEMA = 1
 PERF_KINDS = ["dispatch", "combine", "both"]
@@ -17,6 +19,14 @@ PERF_SHAPE = ["strategy", "ranks", "hidden", "topk", "experts", "dtype", "slots"
 # What Google Benchmark adds to a benchmark's name.
 HOW_MEASURED = r"(/(iterations|repeats|min_time):[^/]+|/(manual|real|process)_time)+$"
 US_PER = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def need(name):
+    """Ends the program, with exit code 2, where this Python does not have the module."""
+    if importlib.util.find_spec(name) is None:
+        print(f"{sys.argv[0]}: {sys.executable} has no {name}; "
+              "tools/install_packages.sh plot installs it for /usr/bin/python3", file=sys.stderr)
+        sys.exit(2)
 
 
 class ResultsError(Exception):

@@ -34,7 +34,9 @@ ABSL_FLAG(std::string, tokens, "",
           "N: tokens of every rank, or N,N,...: of each; empty: drawn from 1 to M-1 for each rank");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp16");
 ABSL_FLAG(std::string, strategy, "auto",
-          "direct, high_throughput, low_latency, or auto: the fastest for such calls");
+          "direct, high_throughput, low_latency, or auto: the fastest for such calls; perf takes a "
+          "list,\n"
+          "peers (nccl, memcpy_peer) and all");
 ABSL_FLAG(
     std::string, routing, "uniform",
     "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"
@@ -95,7 +97,7 @@ ABSL_FLAG(bool, ceilings, false, "measure what links, launches and the host barr
 ABSL_FLAG(std::string, dump, "", "folder for the last step's data of each rank as .npy files");
 ABSL_FLAG(std::string, json, "", "file for everything in the table and more");
 ABSL_FLAG(std::string, output, "",
-          "file to write; empty: octet_trace.json or octet_tuning.json, by the command");
+          "file to write; empty: octet_trace.json (trace) or octet_tuning.json (tune)");
 ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for Perfetto");
 
 namespace octet {
@@ -366,8 +368,12 @@ absl::Status CompleteOptions(RunOptions& options) {
   config.max_tokens_per_rank = spec.max_tokens;
   config.dtype = spec.dtype;
   // The only one that keeps layouts, which is nothing that a configuration asks for.
-  if (options.cached && config.strategy == Strategy::kAuto) {
-    config.strategy = Strategy::kHighThroughput;
+  if (options.cached) {
+    if (config.strategy == Strategy::kAuto) config.strategy = Strategy::kHighThroughput;
+    if (config.strategy != Strategy::kHighThroughput) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--cached: only high_throughput keeps layouts, not ", StrategyName(config.strategy)));
+    }
   }
   OCTET_RETURN_IF_ERROR(Validate(config, spec.num_ranks));
   options.fuse_expert = options.fuse_expert && CanFuseExpert(config);

@@ -357,6 +357,9 @@ absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
     mine.cached = {};
     OCTET_ASSIGN_OR_RETURN(const Received received,
                            ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
+    if (received.handle.layout == 0) {
+      return absl::InvalidArgumentError("--cached: only high_throughput keeps layouts");
+    }
     mine.cached = received.handle;
   }
   if (wakes_) {

@@ -79,7 +79,7 @@ absl::StatusOr<Contender*> FindContender(const std::vector<std::unique_ptr<Conte
     if (contender->name() == name) return contender.get();
     absl::StrAppend(&names, names.empty() ? "" : ", ", contender->name());
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not one of ", names));
+  return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "' is not one of ", names));
 }
 
 }  // namespace octet
