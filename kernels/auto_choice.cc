@@ -20,6 +20,12 @@ namespace {
 //   low_latency       25.5   31.9   42.8   62.7  102.7  174.1
 //   direct            26.5   36.3   64.6  101.1  173.3  315.7   2410
 //   high_throughput                        87.8  123.2  194.0   1057
+//
+// On two, where the two meet (high_throughput's combine is faster than when four were measured):
+//
+//   tokens             256    384    512    640    768    896   1024
+//   low_latency       63.6   85.8  108.3  134.4  155.9  177.0  196.5
+//   high_throughput   79.3   96.2  115.9  128.0  140.2  156.0  171.8
 struct Rule {
   Strategy strategy;
   int most_tokens;
