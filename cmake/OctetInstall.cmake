@@ -13,6 +13,7 @@ install(TARGETS octet)
 install(TARGETS octet_kernels octet_runtime octet_platform EXPORT octetTargets
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octet)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY tests/package/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/example)
 
 # ---- find_package(octet CONFIG)
 

@@ -203,6 +203,17 @@ size_t EpConfig::received_row_bytes() const {
                                                           : dispatch_row_bytes();
 }
 
+int EpConfig::max_rows(int num_ranks) const {
+  const int tokens = num_ranks * max_tokens_per_rank;
+  const int num_local = num_local_experts(num_ranks);
+  if (output == Output::kExpertMajor) return tokens * num_local;
+  return tokens * std::min(topk, num_local) + num_local * (expert_alignment - 1);
+}
+
+int EpConfig::expert_out_rows(int num_ranks) const {
+  return output == Output::kDeduplicated ? num_ranks * max_tokens_per_rank : max_rows(num_ranks);
+}
+
 int EpConfig::scale_words() const {
   if (dispatch_format != DispatchFormat::kFp8 && dispatch_format != DispatchFormat::kQuantizedFp8) {
     return 0;

@@ -197,6 +197,11 @@ struct EpConfig {
   }
   // Whether rows lie apart, with room between them for all that could come.
   bool rows_apart() const { return output == Output::kExpertMajor || output == Output::kRankMajor; }
+  // Rows in expert order that a rank may receive, padding included: Received::max_rows.
+  int max_rows(int num_ranks) const;
+  // Rows of CombineArgs::expert_out that a rank needs memory for, [hidden] of the dtype each: as
+  // many; with kDeduplicated one for each token of each rank.
+  int expert_out_rows(int num_ranks) const;
   size_t dispatch_row_bytes() const;  // of a row of x
   size_t received_row_bytes() const;  // of a row of Received::x
   int scale_words() const;            // 4-byte words of a received row of scales; 0: none

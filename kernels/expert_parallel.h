@@ -105,8 +105,8 @@ struct Received {
   const RowSource* sources = nullptr;       // of rows in expert order, {-1, -1, -1, -1}: padding;
                                             // kDeduplicated: of each row of x, its first choice
   size_t row_bytes = 0;                     // stride of x
-  int max_rows = 0;                         // rows in expert order at most: R·M·min(K, L), and the
-                                            // padding
+  int max_rows = 0;                         // rows in expert order at most, padding included:
+                                            // EpConfig::max_rows
   DispatchHandle handle;
 
   // ---- high_throughput only; scales low_latency as well.
@@ -135,10 +135,11 @@ struct Received {
 };
 
 struct CombineArgs {
-  // Rows of config.dtype in expert order, laid out as Received::x with kPackedExperts; may be
-  // Received::x itself where that has just such rows. kDeduplicated: one for each row of
-  // Received::x, which the caller has weighted and summed over this rank's experts; it is moved
-  // and added as it is.
+  // Room for EpConfig::expert_out_rows(R) rows, [H] of config.dtype each: the outputs of the rows in
+  // expert order, each in its row's place (with Duplicates::kIndex in the index, else in
+  // Received::x). May be Received::x itself where that has just such rows. kDeduplicated: one for
+  // each row of Received::x, which the caller has weighted and summed over this rank's experts; it
+  // is moved and added as it is.
   const void* expert_out = nullptr;
   void* y = nullptr;  // [T][H] of config.dtype, all rows are written
   // A stand-in for experts, applied on the way: [L] factors; each row of expert_out is multiplied

@@ -1,5 +1,6 @@
 // 8-bit floats of token rows: their two forms, and their host-side conversions, which give the same
-// bits on every platform. runtime/platform/fp8_format.h has the forms as types.
+// bits on every platform. runtime/platform/fp8_format.h has the forms as types, and their
+// conversions in kernels; native_fp8.h the platform's own, NativeFp8.
 #ifndef OCTET_KERNELS_FP8_H_
 #define OCTET_KERNELS_FP8_H_
 

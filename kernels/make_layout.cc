@@ -15,6 +15,7 @@ void SetShape(const EpConfig& config, int num_ranks, CallLayout& layout) {
   layout.num_local_experts = config.num_local_experts(num_ranks);
   layout.topk = config.topk;
   layout.max_tokens = config.max_tokens_per_rank;
+  layout.max_rows = config.max_rows(num_ranks);
 }
 
 void SetShape(const EpConfig& config, int num_ranks, PacketLayout& layout) {

@@ -8,7 +8,7 @@
 
 namespace octet {
 
-// All but num_counts, max_rows and the offsets. `config` must be valid for `num_ranks`.
+// All but num_counts and the offsets. `config` must be valid for `num_ranks`.
 void SetShape(const EpConfig& config, int num_ranks, CallLayout& layout);
 void SetShape(const EpConfig& config, int num_ranks, PacketLayout& layout);
 

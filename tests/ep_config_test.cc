@@ -65,6 +65,28 @@ TEST(EpConfigTest, EachFieldIsNamedWithItsValue) {
   ExpectRefused(config, 8, "row_parts is 33; it must be from 0 to 32");
 }
 
+TEST(EpConfigTest, RoomForRows) {
+  EpConfig config = Good();
+  config.num_experts = 24;  // three on each of eight ranks
+  config.topk = 2;
+  config.max_tokens_per_rank = 10;
+  EXPECT_EQ(config.max_rows(8), 8 * 10 * 2);
+  EXPECT_EQ(config.expert_out_rows(8), 8 * 10 * 2);
+  config.topk = 4;
+  EXPECT_EQ(config.max_rows(8), 8 * 10 * 3);
+  config.expert_alignment = 16;
+  EXPECT_EQ(config.max_rows(8), 8 * 10 * 3 + 3 * 15);
+  config.expert_alignment = 1;
+  config.output = Output::kDeduplicated;
+  EXPECT_EQ(config.max_rows(8), 8 * 10 * 3);
+  EXPECT_EQ(config.expert_out_rows(8), 8 * 10);
+  config.topk = 2;
+  config.output = Output::kRankMajor;
+  EXPECT_EQ(config.expert_out_rows(8), 8 * 10 * 2);
+  config.output = Output::kExpertMajor;
+  EXPECT_EQ(config.expert_out_rows(8), 3 * 8 * 10);
+}
+
 TEST(EpConfigTest, StrategyNamesParseBack) {
   for (const Strategy strategy :
        {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {

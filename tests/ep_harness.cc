@@ -158,10 +158,7 @@ absl::Status EpHarness::Allocate(Rank& rank, Buffers& b) const {
   const auto flat = tokens * static_cast<size_t>(config_.topk);
   const size_t row_bytes = static_cast<size_t>(config_.hidden) * kElementBytes;
   const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
-  const size_t choices = config_.output == Output::kExpertMajor
-                             ? num_local
-                             : std::min(static_cast<size_t>(config_.topk), num_local);
-  const size_t rows = static_cast<size_t>(rank.num_ranks()) * tokens * choices;
+  const auto rows = static_cast<size_t>(config_.expert_out_rows(rank.num_ranks()));
   OCTET_ASSIGN_OR_RETURN(b.x, DeviceMemory::Allocate(tokens * row_bytes));
   OCTET_ASSIGN_OR_RETURN(b.y, DeviceMemory::Allocate(tokens * row_bytes));
   OCTET_ASSIGN_OR_RETURN(b.topk_idx, DeviceMemory::Allocate(flat * sizeof(int32_t)));

@@ -1,4 +1,4 @@
-"""Octet as its users install it: a project of theirs (tests/package) on an installed tree.
+"""Octet as its users install it: the example that is installed with it, as a project of theirs.
 
     package_test.py BUILD_DIR CXX [unittest arguments]
 
@@ -17,7 +17,6 @@ import unittest
 BUILD = pathlib.Path()
 CXX = ""
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-CONSUMER = SOURCE / "tests" / "package"
 
 
 def run(*command, cwd=None, env=None):
@@ -59,8 +58,11 @@ class PackageTest(unittest.TestCase):
         run("dpkg-deb", "-x", deb, root)
         return deb, root / "usr"
 
+    def example(self, prefix):
+        return prefix / "share" / "doc" / "octet" / "example"
+
     def configure(self, prefix, version):
-        return run("cmake", "-S", CONSUMER, "-B", self.folder / "build",
+        return run("cmake", "-S", self.example(prefix), "-B", self.folder / "build",
                    f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={CXX}",
                    f"-DWANTED_VERSION={version}")
 
@@ -90,8 +92,9 @@ class PackageTest(unittest.TestCase):
         flags = ["-std=c++20", *self.pkg_config(prefix, "--cflags")]
         kernel_flags = self.pkg_config(prefix, "--variable=kernel_flags")
         kernels, consumer = self.folder / "negate.o", self.folder / "consumer"
-        run(CXX, *flags, *kernel_flags, "-c", CONSUMER / "negate.hip", "-o", kernels)
-        run(CXX, *flags, CONSUMER / "consumer.cc", kernels, *self.pkg_config(prefix, "--libs"),
+        example = self.example(prefix)
+        run(CXX, *flags, *kernel_flags, "-c", example / "negate.hip", "-o", kernels)
+        run(CXX, *flags, example / "consumer.cc", kernels, *self.pkg_config(prefix, "--libs"),
             "-o", consumer)
         self.assertEqual(run(consumer), "ok\n")
 

@@ -21,25 +21,6 @@ constexpr size_t kStagingBytes = size_t{8} << 20;
 
 constexpr double kMicrosPerMilli = 1e3;
 
-// Rows of the experts' output that a rank has room for.
-size_t MostRows(const EpConfig& config, int num_ranks) {
-  const int num_local = config.num_local_experts(num_ranks);
-  const size_t tokens =
-      static_cast<size_t>(num_ranks) * static_cast<size_t>(config.max_tokens_per_rank);
-  switch (config.output) {
-    case Output::kDeduplicated:
-      return tokens;
-    case Output::kExpertMajor:
-      return tokens * static_cast<size_t>(num_local);
-    case Output::kRankMajor:
-    case Output::kPackedExperts:
-      break;
-  }
-  // Padding too, where there is any.
-  return tokens * static_cast<size_t>(std::min(config.topk, num_local)) +
-         static_cast<size_t>(num_local) * static_cast<size_t>(config.expert_alignment - 1);
-}
-
 }  // namespace
 
 double MedianUs(absl::Span<const StepResult> steps) {
@@ -121,8 +102,8 @@ absl::Status StepRunner::InitRank(Rank& rank) {
     OCTET_ASSIGN_OR_RETURN(mine.x_scales, DeviceMemory::Allocate(words * sizeof(uint32_t)));
   }
   if (!fuse_expert_) {
-    const size_t most_rows = MostRows(config_, rank.num_ranks());
-    OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(most_rows * row_bytes_));
+    const auto rows = static_cast<size_t>(config_.expert_out_rows(rank.num_ranks()));
+    OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(rows * row_bytes_));
   }
   OCTET_ASSIGN_OR_RETURN(mine.staging, PinnedMemory::Allocate(std::max(kStagingBytes, row_bytes_)));
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
@@ -312,8 +293,8 @@ void StepRunner::CountRows(absl::Span<const RankInput> inputs) {
   }
   for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = 0;
   if (config_.rows_apart()) {
-    const size_t room = MostRows(config_, static_cast<int>(ranks_.size()));
-    for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = static_cast<int64_t>(room);
+    const int room = config_.max_rows(static_cast<int>(ranks_.size()));
+    for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = room;
     return;
   }
   for (size_t e = 0; e < rows.size(); ++e) {

@@ -31,7 +31,6 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.slots_per_source =
       config.max_tokens_per_rank * std::min(config.topk, layout.num_local_experts);
   layout.num_counts = layout.num_local_experts;
-  layout.max_rows = num_ranks * layout.slots_per_source;
   layout.row_vecs = static_cast<int>(config.hidden * kElementBytes / kVecBytes);
   layout.row_parts = config.tuning.row_parts;
 

@@ -26,8 +26,6 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   Layout layout = {};
   SetShape(config, num_ranks, layout);
   layout.num_counts = config.num_experts + num_ranks;
-  layout.max_rows = num_ranks * layout.max_tokens * layout.max_choices +
-                    layout.num_local_experts * (config.expert_alignment - 1);
   layout.row_vecs = static_cast<int>(config.dispatch_row_bytes() / kVecBytes);
   layout.scale_words = config.scale_words();
   layout.combine_vecs =

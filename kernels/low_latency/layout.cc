@@ -1,7 +1,5 @@
 #include "kernels/low_latency/layout.h"
 
-#include <algorithm>
-
 #include "kernels/device/divisor.h"
 #include "kernels/dtype.h"
 #include "kernels/ep_config.h"
@@ -49,10 +47,6 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.by_local_experts = device::MakeDivisor(layout.num_local_experts);
   layout.by_topk = device::MakeDivisor(layout.topk);
   layout.places = MakePlaces(config, layout);
-  layout.max_rows = layout.places.group_rows == 0
-                        ? num_ranks * layout.max_tokens * layout.max_choices
-                        : layout.places.group_rows *
-                              (layout.places.by_source ? num_ranks : layout.num_local_experts);
 
   constexpr size_t kHalves = kCallsInFlight;
   const auto ranks = static_cast<size_t>(num_ranks);

@@ -1,6 +1,5 @@
 #include "tools/contenders/sorted_exchange.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -58,8 +57,7 @@ SortedExchange::SortedExchange(Node& node, const EpConfig& config,
       shape_(RowsShape(config, node.num_ranks())),
       launch_({.blocks = node.topology().gpus[0].num_compute_units * kBlocksPerUnit,
                .threads = kThreads}),
-      max_rows_(node.num_ranks() * config.max_tokens_per_rank *
-                std::min(config.topk, shape_.num_local_experts)),
+      max_rows_(config.max_rows(node.num_ranks())),
       memory_(node),
       transport_(std::move(transport)) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
