@@ -135,8 +135,8 @@ struct Received {
 };
 
 struct CombineArgs {
-  // Room for EpConfig::expert_out_rows(R) rows, [H] of config.dtype each: the outputs of the rows in
-  // expert order, each in its row's place (with Duplicates::kIndex in the index, else in
+  // Room for EpConfig::expert_out_rows(R) rows, [H] of config.dtype each: the outputs of the rows
+  // in expert order, each in its row's place (with Duplicates::kIndex in the index, else in
   // Received::x). May be Received::x itself where that has just such rows. kDeduplicated: one for
   // each row of Received::x, which the caller has weighted and summed over this rank's experts; it
   // is moved and added as it is.
