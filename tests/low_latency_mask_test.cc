@@ -17,6 +17,7 @@
 #include "kernels/low_latency/layout.h"
 #include "runtime/device/epoch.h"
 #include "runtime/device_memory.h"
+#include "runtime/gpu_event.h"
 #include "runtime/graph.h"
 #include "runtime/node.h"
 #include "runtime/status_macros.h"
@@ -124,6 +125,65 @@ TEST_F(LowLatencyMaskTest, WhoWaitsForASilentRankIsNotTakenForOne) {
   absent_ = Only(3);
   ExpectMasks(Only(3));
   CheckStep(input, Only(3), Only(3));
+}
+
+// Nor one that waits for the credit of the silent one, which ends with what two steps at the same
+// time leave: buffers of two calls that it has not given back.
+TEST_F(LowLatencyMaskTest, WhoWaitsForACreditIsNotTakenForSilent) {
+  Make(Config());
+  if (IsSkipped()) return;
+  ASSERT_OK(harness_->Upload(Random()));
+  ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) { return TwoSteps(rank, ep, 0); }));
+  Step(Only(1));
+  ExpectMasks(Only(1));
+}
+
+// What ranks that are silent in the same call cost is the time of one of them, also where one block
+// waits for all.
+TEST_F(LowLatencyMaskTest, SilentRanksCostTheirTimeTogether) {
+  EpConfig config = Config();
+  config.tuning.blocks = 2;
+  const RankSet silent = Only(1) | Only(2);
+  for (const bool dispatch : {false, true}) {
+    SCOPED_TRACE(absl::StrCat("they dispatch ", dispatch));
+    Make(config);
+    if (IsSkipped()) return;
+    ASSERT_OK(harness_->Upload(RandomStep(rng_, config, {9, 9, 9, 9})));
+    ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
+      if (Has(silent, rank.rank())) {
+        return dispatch ? ep.Dispatch(rank, harness_->dispatch_args(rank.rank())).status()
+                        : absl::OkStatus();
+      }
+      OCTET_ASSIGN_OR_RETURN(GpuEvent start, GpuEvent::Create());
+      OCTET_ASSIGN_OR_RETURN(GpuEvent end, GpuEvent::Create());
+      OCTET_RETURN_IF_ERROR(start.Record(rank.stream()));
+      OCTET_RETURN_IF_ERROR(harness_->RunStep(rank, Form::kFused));
+      OCTET_RETURN_IF_ERROR(end.Record(rank.stream()));
+      OCTET_RETURN_IF_ERROR(rank.Synchronize());
+      OCTET_ASSIGN_OR_RETURN(const double microseconds, end.MicrosecondsSince(start));
+      EXPECT_GE(absl::Microseconds(microseconds), MaskTimeout());
+      EXPECT_LT(absl::Microseconds(microseconds), 1.5 * MaskTimeout());
+      return absl::OkStatus();
+    }));
+    absent_ = silent;
+    ExpectMasks(silent);
+  }
+}
+
+TEST_F(LowLatencyMaskTest, NothingIsSentToAMaskedRank) {
+  Make(Config());
+  if (IsSkipped()) return;
+  Step(RankSet{0});
+  Step(Only(2));
+  const auto heap = [&] {
+    return ToHost<uint8_t>(harness_->heap().peers(2).base[2], harness_->heap().bytes());
+  };
+  const absl::StatusOr<std::vector<uint8_t>> before = heap();
+  ASSERT_OK(before.status());
+  for (const Form form : {Form::kFused, Form::kSplit}) Step(Only(2), {form});
+  const absl::StatusOr<std::vector<uint8_t>> after = heap();
+  ASSERT_OK(after.status());
+  EXPECT_TRUE(*before == *after) << "something was stored into the heap of rank 2";
 }
 
 // Two calls in flight, of which a rank sends neither.

@@ -30,6 +30,17 @@ enum class Fault {
   kWrongSource,    // combine takes the packets of another source
   kScaleOfZeros,   // groups of zeros get a scale of zero
   kDropIsAwaited,  // combine waits for dropped choices, too
+  // Where ranks may be masked:
+  kNotDoneAgain,        // what was done before a rank was masked stays as it is
+  kMaskForgotten,       // a mask is for one call only
+  kMaskedIsAdded,       // combine adds what masked ranks send
+  kMaskedIsSentTo,      // ranks send to those that they have masked
+  kLeftOutNotSet,       // nobody is told whom a call goes without
+  kBegunIgnored,        // combine waits for rows only, not for those who send it none
+  kCreditsTakeAllTime,  // credits are waited for as long as data
+  kTimeForEachWait,     // words that are waited for one after the other have the whole time each
+  kSharedPlaces,        // rows of different ranks come home to the same places
+  kUnmaskGoesOn,        // unmasked ranks go on with the epochs that they were at
 };
 
 // Set by the host while no kernel runs; read by the kernels of all ranks.

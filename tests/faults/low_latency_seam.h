@@ -4,8 +4,11 @@
 
 #include <cstdint>
 
+#include "kernels/device/call_end.h"
+#include "kernels/device/credits.h"
 #include "kernels/device/fp8_scale.h"
 #include "kernels/low_latency/phase.h"
+#include "runtime/device/mask.h"
 #include "tests/faults/fault.h"
 
 namespace octet::device {
@@ -29,6 +32,36 @@ __host__ __device__ inline uint64_t SeamPackEpochCount(uint64_t epoch, uint32_t 
   return PackEpochCount(epoch, less ? count - 1 : count);
 }
 
+class SeamCredits : public Credits {
+ public:
+  using Credits::Credits;
+  template <typename Enum>
+  __device__ void Await(const CallParams& c, uint64_t epoch, Enum where, uint32_t* granted) const {
+    Credits::Await(c, Planted(faults::Fault::kCreditIgnored) ? 0 : epoch, where, granted);
+    const bool writer = threadIdx.x == blockDim.x - static_cast<unsigned>(kWaveSize);
+    if (writer && Planted(faults::Fault::kMaskedIsSentTo) && *granted != 0) *granted = ~0U;
+  }
+};
+
+__device__ inline CallEnd SeamEndCall(const CallParams& c, CallEndParams end, uint32_t num_blocks) {
+  if (Planted(faults::Fault::kLeftOutNotSet)) end.left_out = nullptr;
+  const CallEnd result = EndCall(c, end, num_blocks);
+  if (result == CallEnd::kAgain && Planted(faults::Fault::kNotDoneAgain)) return CallEnd::kLast;
+  const int peer = static_cast<int>(threadIdx.x);
+  if (result == CallEnd::kLast && Planted(faults::Fault::kMaskForgotten) && peer < kMaxRanks) {
+    StoreRelaxed<Scope::kDevice>(c.failure.masks + peer, uint32_t{kCountedOn});
+  }
+  return result;
+}
+
+template <bool kPossible>
+class SeamMaskedInCall : public MaskedInCall<kPossible> {
+ public:
+  __device__ bool Has(int peer) const {
+    return !Planted(faults::Fault::kMaskedIsAdded) && MaskedInCall<kPossible>::Has(peer);
+  }
+};
+
 }  // namespace octet::device
 
 namespace octet {
@@ -43,11 +76,6 @@ constexpr float SeamFp8Scale(float amax, ScaleFormat format) {
 
 namespace octet::low_latency {
 
-// Calls of before that credits are waited for.
-__device__ inline uint64_t SeamCallBefore(uint64_t epoch) {
-  return device::Planted(faults::Fault::kCreditIgnored) ? 0 : CallBefore(epoch);
-}
-
 __device__ inline int SeamSource(const Layout& layout, int source) {
   const bool wrong = device::Planted(faults::Fault::kWrongSource) && device::OfSender();
   return wrong ? (source + 1) % layout.num_ranks : source;
@@ -61,8 +89,9 @@ __device__ inline int32_t SeamId(int32_t id) {
 
 }  // namespace octet::low_latency
 
-#undef AwaitFlags
-#define CallBefore SeamCallBefore
+#define Credits SeamCredits
+#define EndCall SeamEndCall
+#define MaskedInCall SeamMaskedInCall
 #undef StoreRelaxed
 #define StoreRelaxed SeamStoreFlag
 #define PackEpochCount SeamPackEpochCount

@@ -205,6 +205,22 @@ __device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_
   return Ballot(flag != nullptr && !WaitBit(port, flag, epoch, site)) == 0;
 }
 
+// Waits that are for one word after the other.
+template <bool kMeasured = false, typename T, typename Arrived>
+__device__ inline bool SeamPollUntil(const FailurePort& port, const T* word, const Site& site,
+                                     uint64_t expected, uint64_t* start, Arrived arrived) {
+  uint64_t afresh = 0;
+  return PollUntil<kMeasured>(port, word, site, expected,
+                              Planted(faults::Fault::kTimeForEachWait) ? &afresh : start, arrived);
+}
+
+// Waits for one flag.
+__device__ inline bool SeamWaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
+                                     Site site) {
+  if (Planted(faults::Fault::kCreditsTakeAllTime)) site.awaited = Awaited::kData;
+  return WaitEpoch(port, flag, epoch, site);
+}
+
 }  // namespace octet::device
 
 namespace octet::direct {
@@ -223,9 +239,11 @@ __device__ inline int SeamSlot(int slot) {
 #define BeginCall SeamBeginCall
 #define GridBarrier SeamGridBarrier
 #define LastBlock SeamLastBlock
+#define PollUntil SeamPollUntil
 #define SyncWave SeamSyncWave
 #define WavePublish SeamWavePublish
 #define WaveWaitEpoch SeamWaveWaitEpoch
+#define WaitEpoch SeamWaitEpoch
 #define WaveWaitEpochs SeamWaveWaitEpochs
 
 // ---- high_throughput's own
@@ -235,11 +253,13 @@ __device__ inline int SeamSlot(int slot) {
 
 namespace octet::device {
 
-// Of high_throughput all such waits are for credits.
-template <typename Enum>
+// Such waits are for credits in high_throughput, and in low_latency for a source to begin.
+template <bool kMeasured = false, typename Enum>
 __device__ bool SeamAwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
                                uint32_t* last = nullptr) {
-  return Planted(faults::Fault::kCreditIgnored) || AwaitFlags(c, flags, epoch, where, last);
+  const bool begun = where == Enum::kCombineSource;
+  return Planted(begun ? faults::Fault::kBegunIgnored : faults::Fault::kCreditIgnored) ||
+         AwaitFlags<kMeasured>(c, flags, epoch, where, last);
 }
 
 }  // namespace octet::device
