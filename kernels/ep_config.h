@@ -97,7 +97,8 @@ enum class CombineMethod {
   kAuto,  // kPush where its memory is at most half of what is received, else kPull
   kPush,  // the experts' rank stores them at the origin
   kPull,  // the origin loads them. Until then they lie in the memory of Received::x, which Combine
-          // overwrites
+          // overwrites, and which the caller must not write to between a Combine and the next
+          // Dispatch: this rank's Combine ends while peers may still be loading
 };
 
 // How dispatch moves rows (kernels/device/row_mover.h).

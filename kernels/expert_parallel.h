@@ -137,9 +137,9 @@ struct Received {
 struct CombineArgs {
   // Room for EpConfig::expert_out_rows(R) rows, [H] of config.dtype each: the outputs of the rows
   // in expert order, each in its row's place (with Duplicates::kIndex in the index, else in
-  // Received::x). May be Received::x itself where that has just such rows. kDeduplicated: one for
-  // each row of Received::x, which the caller has weighted and summed over this rank's experts; it
-  // is moved and added as it is.
+  // Received::x). May be Received::x itself where that has just such rows; what is then left in it:
+  // CombineMethod::kPull. kDeduplicated: one for each row of Received::x, which the caller has
+  // weighted and summed over this rank's experts; it is moved and added as it is.
   const void* expert_out = nullptr;
   void* y = nullptr;  // [T][H] of config.dtype, all rows are written
   // A stand-in for experts, applied on the way: [L] factors; each row of expert_out is multiplied

@@ -36,10 +36,21 @@ std::string WaitText(absl::Duration waited) {
   return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(waited));
 }
 
-uint64_t DeviceClockHz() { return device::ClockHz(); }
+uint64_t DeviceClockHz() {
+  static const uint64_t hz = device::ClockHz();
+  return hz;
+}
 
 absl::Duration DeviceTicks(uint64_t ticks) {
   return absl::Seconds(static_cast<double>(ticks) / static_cast<double>(DeviceClockHz()));
+}
+
+uint64_t DeviceTicksOf(absl::Duration duration) {
+  constexpr uint64_t kMost = uint64_t{1} << 62;
+  const double ticks = absl::ToDoubleSeconds(duration) * static_cast<double>(DeviceClockHz());
+  if (ticks >= static_cast<double>(kMost)) return kMost;
+  if (ticks > 0 && ticks < 1) return 1;
+  return ticks > 0 ? static_cast<uint64_t>(ticks) : 0;
 }
 
 }  // namespace octet

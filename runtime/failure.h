@@ -31,6 +31,10 @@ uint64_t DeviceClockHz();
 // A number of those ticks as a duration.
 absl::Duration DeviceTicks(uint64_t ticks);
 
+// The other way round: at least one tick for a duration above zero, and for one without end so many
+// that they do not pass.
+uint64_t DeviceTicksOf(absl::Duration duration);
+
 }  // namespace octet
 
 #endif  // OCTET_RUNTIME_FAILURE_H_

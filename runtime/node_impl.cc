@@ -329,8 +329,7 @@ device::FailurePort Node::Impl::failure_port(int rank, uint32_t client) const {
   return {.abort_word = &host_control_->abort_word,
           .records = host_control_->records[rank].record,
           .claimed = gpu_control_[rank]->claimed,
-          .deadline_ticks = static_cast<uint64_t>(absl::ToDoubleSeconds(timeout_) *
-                                                  static_cast<double>(DeviceClockHz())),
+          .deadline_ticks = DeviceTicksOf(timeout_),
           .client = client,
           .rank = rank};
 }

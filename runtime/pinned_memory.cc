@@ -8,7 +8,9 @@ namespace octet {
 
 absl::StatusOr<void*> PinnedMemoryKind::Allocate(size_t bytes) {
   void* data = nullptr;
-  OCTET_RETURN_IF_GPU_ERROR(hipHostMalloc(&data, bytes, hipHostMallocPortable));
+  // Coherent: kernels and the host look at it while the other is at work.
+  OCTET_RETURN_IF_GPU_ERROR(hipHostMalloc(
+      &data, bytes, hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent));
   return data;
 }
 

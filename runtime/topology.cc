@@ -99,6 +99,11 @@ absl::StatusOr<Topology> Discover() {
 
 absl::Status Topology::ShareGpus(int ranks_per_gpu) {
   if (ranks_per_gpu == 1) return absl::OkStatus();
+  if (platform == "amd") {
+    return absl::UnimplementedError(
+        "ranks cannot share a GPU on AMD, which runs one cooperative kernel after the other: those "
+        "that wait for each other would do so for ever");
+  }
   const size_t num_gpus = gpus.size();
   for (GpuInfo& gpu : gpus) {
     const int units = gpu.num_compute_units / ranks_per_gpu - kSpareUnits;

@@ -36,7 +36,8 @@ struct Topology {
   std::vector<std::vector<bool>> can_access;  // [rank][peer]
 
   // Divides each GPU: shares of GPU d become d, d + G, d + 2 G, ... of G GPUs, so that ranks share
-  // as late as they can. kInvalidArgument if a GPU has too few compute units for that.
+  // as late as they can. kInvalidArgument if a GPU has too few compute units for that,
+  // kUnimplemented on AMD, where cooperative kernels of a GPU do not run side by side.
   absl::Status ShareGpus(int ranks_per_gpu);
 
   // What would stop a run on the first `num_ranks` GPUs: too few GPUs, a pair without peer access
@@ -45,8 +46,8 @@ struct Topology {
 };
 
 // Looks at the machine. Changes nothing but the calling thread's current device, which is put back.
-// kUnavailable when there is no GPU or no driver, kInvalidArgument if OCTET_RANKS_PER_GPU is not a
-// number of shares. Any thread may call.
+// kUnavailable when there is no GPU or no driver; if OCTET_RANKS_PER_GPU is not a number of shares
+// that this machine can have, the error of ShareGpus. Any thread may call.
 absl::StatusOr<Topology> DiscoverTopology();
 
 }  // namespace octet

@@ -48,6 +48,10 @@ TEST(DeadlineStatus, WithoutAPeer) {
 TEST(DeviceTicks, AreSecondsOfTheGpuClock) {
   EXPECT_EQ(DeviceTicks(DeviceClockHz()), absl::Seconds(1));
   EXPECT_EQ(DeviceTicks(DeviceClockHz() / 1000), absl::Milliseconds(1));
+  EXPECT_EQ(DeviceTicksOf(absl::Seconds(3)), 3 * DeviceClockHz());
+  EXPECT_EQ(DeviceTicksOf(absl::ZeroDuration()), 0U);
+  EXPECT_EQ(DeviceTicksOf(absl::Nanoseconds(1) / 4), 1U);
+  EXPECT_GT(DeviceTicksOf(absl::InfiniteDuration()), uint64_t{1} << 61);
 }
 
 TEST(WithRank, NamesTheRankOnce) {

@@ -171,9 +171,9 @@ void HighThroughputTest::CheckDispatch(const Step& step, bool weights) {
 absl::Status HighThroughputTest::Combine(const Step& step,
                                          const std::vector<DispatchHandle>& handles,
                                          const std::vector<uint16_t>& bias, bool weights) {
+  OCTET_RETURN_IF_ERROR(RunExperts(step, weights));
   OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
     const Memory& m = ranks_[static_cast<size_t>(rank.rank())];
-    OCTET_RETURN_IF_ERROR(ToDevice(m.expert_out, ExpertOutputs(step, rank.rank(), weights)));
     OCTET_RETURN_IF_GPU_ERROR(hipMemset(m.y.as<void>(), 0xff, m.y.bytes()));
     return ToDevice(m.bias, bias);
   }));
@@ -185,14 +185,26 @@ absl::Status HighThroughputTest::Combine(const Step& step,
                          .bias = bias.empty() ? nullptr : ranks_[r].bias.as<void>()});
   }));
   return node_->Run([&](Rank& rank) -> absl::Status {
-    const auto r = static_cast<size_t>(rank.rank());
-    const RankInput view = Views(step, weights)[r];
-    const std::vector<uint16_t> want =
-        ReferenceCombine(config_, node_->num_ranks(), view, step.input.expert_scale, bias);
-    OCTET_ASSIGN_OR_RETURN(const auto y, ToHost<uint16_t>(ranks_[r].y.as<void>(), want.size()));
-    if (SameBits(config_.dtype, y, want)) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("rank ", r, ": y differs"));
+    const int r = rank.rank();
+    return CheckY(step, r, ranks_[static_cast<size_t>(r)].y.as<void>(), bias, weights);
   });
+}
+
+absl::Status HighThroughputTest::RunExperts(const Step& step, bool weights) {
+  return node_->Run([&](Rank& rank) {
+    return ToDevice(ranks_[static_cast<size_t>(rank.rank())].expert_out,
+                    ExpertOutputs(step, rank.rank(), weights));
+  });
+}
+
+absl::Status HighThroughputTest::CheckY(const Step& step, int rank, const void* y,
+                                        const std::vector<uint16_t>& bias, bool weights) const {
+  const RankInput view = Views(step, weights)[static_cast<size_t>(rank)];
+  const std::vector<uint16_t> want =
+      ReferenceCombine(config_, node_->num_ranks(), view, step.input.expert_scale, bias);
+  OCTET_ASSIGN_OR_RETURN(const auto got, ToHost<uint16_t>(y, want.size()));
+  if (SameBits(config_.dtype, got, want)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("rank ", rank, ": y differs"));
 }
 
 void HighThroughputTest::RunStep(const Step& step) {

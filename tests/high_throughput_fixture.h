@@ -62,6 +62,13 @@ class HighThroughputTest : public NodeTest {
   absl::Status Combine(const Step& step, const std::vector<DispatchHandle>& handles,
                        const std::vector<uint16_t>& bias = {}, bool weights = true);
 
+  // What the experts make of `step`, into expert_out of all ranks.
+  absl::Status RunExperts(const Step& step, bool weights = true);
+
+  // Whether `y` on this rank is what the experts' rows come to.
+  absl::Status CheckY(const Step& step, int rank, const void* y,
+                      const std::vector<uint16_t>& bias = {}, bool weights = true) const;
+
   // Dispatch and combine, all of it checked.
   void RunStep(const Step& step);
 

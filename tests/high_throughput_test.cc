@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
 #include "kernels/expert_parallel.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
+#include "tests/ep_harness.h"
 #include "tests/high_throughput_fixture.h"
 
 namespace octet {
@@ -237,23 +241,94 @@ TEST_F(HighThroughputTest, AlternatingSizesAndSeveralCallsInFlight) {
   MAKE_OR_SKIP(5, Config(15, 6, 72, 33));
   for (const int tokens : {33, 0, 1, 33, 7}) RunStep(RandomStepOf(std::vector<int>(5, tokens)));
   const Step step = RandomStepOf({33, 2, 17, 0, 5});
-  EXPECT_OK(Upload(step));
-  EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+  ASSERT_OK(Upload(step));
+  ASSERT_OK(RunExperts(step));
+  // Of each combine.
+  std::vector<std::vector<DeviceMemory>> ys(5);
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
     const auto r = static_cast<size_t>(rank.rank());
+    for (int i = 0; i < 12; ++i) {
+      OCTET_ASSIGN_OR_RETURN(DeviceMemory y, DeviceMemory::Allocate(ranks_[r].y.bytes()));
+      OCTET_RETURN_IF_GPU_ERROR(hipMemset(y.as<void>(), 0xff, y.bytes()));
+      ys[r].push_back(std::move(y));
+    }
+    return absl::OkStatus();
+  }));
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    const auto r = static_cast<size_t>(rank.rank());
+    size_t combines = 0;
     for (int call = 0; call < 12; ++call) {
       DispatchArgs args = Args(step, rank.rank());
       const DispatchHandle last = ranks_[r].received.handle;
       if (call % 3 == 1) args.cached = &last;
       OCTET_ASSIGN_OR_RETURN(ranks_[r].received, ep_->Dispatch(rank, args));
       for (int combine = 0; combine < call % 3; ++combine) {
-        OCTET_RETURN_IF_ERROR(
-            ep_->Combine(rank, ranks_[r].received.handle,
-                         {.expert_out = ranks_[r].received.x, .y = ranks_[r].y.as<void>()}));
+        OCTET_RETURN_IF_ERROR(ep_->Combine(
+            rank, ranks_[r].received.handle,
+            {.expert_out = ranks_[r].expert_out.as<void>(), .y = ys[r][combines++].as<void>()}));
       }
     }
     return absl::OkStatus();
   }));
+  EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    for (const DeviceMemory& y : ys[static_cast<size_t>(rank.rank())]) {
+      OCTET_RETURN_IF_ERROR(CheckY(step, rank.rank(), y.as<void>()));
+    }
+    return absl::OkStatus();
+  }));
   RunStep(step);
+}
+
+// The experts' rows are those that were received, whatever those are made of.
+TEST_F(HighThroughputTest, BytesAreCombinedInPlace) {
+  if (NumGpus() < 4) GTEST_SKIP() << NumGpus() << " GPUs";
+  for (const CombineMethod method : {CombineMethod::kPush, CombineMethod::kPull}) {
+    for (const CombineOrder order : {CombineOrder::kPerRank, CombineOrder::kFlat}) {
+      EpConfig config = Config(8, 4, 256, 17);
+      config.dispatch_format = DispatchFormat::kBytes;
+      config.row_bytes = 2 * config.hidden;
+      config.combine_method = method;
+      config.combine_order = order;
+      const auto harness = EpHarness::Create(4, config, {.timeout = absl::Seconds(10)});
+      ASSERT_OK(harness.status());
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_OK((*harness)->Step(RandomStep(rng_, (*harness)->ep().config(), {17, 17, 9, 16})))
+            << static_cast<int>(method) << static_cast<int>(order);
+      }
+    }
+  }
+}
+
+// What has been sent is received with its own handle, not with that of another layout.
+TEST_F(HighThroughputTest, HalvesOfOtherCallsAreRefused) {
+  EpConfig config = Config(8, 2, 64, 6);
+  config.kept_layouts = 2;
+  MAKE_OR_SKIP(2, config);
+  const Step first = RandomStepOf({6, 6});
+  ASSERT_OK(Dispatch(first));
+  const std::vector<DispatchHandle> before = Handles();
+  const Step second = RandomStepOf({5, 3});
+  ASSERT_OK(Upload(second));
+  ASSERT_OK(RunExperts(second));
+  EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    const auto r = static_cast<size_t>(rank.rank());
+    const auto refused = [](const absl::Status& status) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("is to be received first"));
+    };
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle sent,
+                           ep_->DispatchSend(rank, Args(second, rank.rank())));
+    refused(ep_->DispatchReceive(rank, before[r]).status());
+    OCTET_RETURN_IF_ERROR(ep_->DispatchReceive(rank, sent).status());
+    const CombineArgs combine = {.expert_out = ranks_[r].expert_out.as<void>(),
+                                 .y = ranks_[r].y.as<void>()};
+    OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, sent, combine));
+    refused(ep_->CombineReceive(rank, before[r], combine));
+    return ep_->CombineReceive(rank, sent, combine);
+  }));
+  EXPECT_OK(node_->Run([&](Rank& rank) {
+    return CheckY(second, rank.rank(), ranks_[static_cast<size_t>(rank.rank())].y.as<void>());
+  }));
 }
 
 TEST_F(HighThroughputTest, RandomShapes) {

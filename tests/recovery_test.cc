@@ -339,6 +339,10 @@ TEST_F(RecoveryTest, GoodAndFailingCallsInTurn) { TakeTurns(Strategy::kDirect, 1
 
 TEST_F(RecoveryTest, GoodAndFailingCallsOfLowLatency) { TakeTurns(Strategy::kLowLatency, 10); }
 
+TEST_F(RecoveryTest, GoodAndFailingCallsOfHighThroughput) {
+  TakeTurns(Strategy::kHighThroughput, 10);
+}
+
 // A kernel that no deadline ends. The node says so, takes no more calls, and what was made on it
 // goes away without waiting.
 TEST_F(RecoveryTest, AStreamThatNeverDrains) {

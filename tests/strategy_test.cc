@@ -302,6 +302,7 @@ TEST_P(StrategyTest, BackToBackWithoutSynchronizing) {
     }
     return absl::OkStatus();
   }));
+  EXPECT_OK(harness_->CheckY(input));
   EXPECT_OK(harness_->Step(input));
 }
 

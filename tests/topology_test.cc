@@ -133,6 +133,13 @@ TEST(ShareGpus, NeedsComputeUnitsForEachShare) {
                                               "GPU 0 has 7 compute units, too few for 4 ranks"));
 }
 
+TEST(ShareGpus, NeedsKernelsThatRunSideBySide) {
+  Topology topology = ThreeGpus();
+  topology.platform = "amd";
+  EXPECT_OK(topology.ShareGpus(1));
+  EXPECT_EQ(topology.ShareGpus(2).code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST(Topology, RefusesWhatIsNoNumberOfShares) {
   if (!DiscoverTopology().ok()) GTEST_SKIP() << "no GPU";
   const ScopedEnvironment shares("OCTET_RANKS_PER_GPU");

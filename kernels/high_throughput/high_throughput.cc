@@ -281,6 +281,7 @@ absl::Status HighThroughput::AwaitTotals(Rank& rank, uint64_t epoch_before) {
     // A kernel that has ended without them has failed, and says why.
     const hipError_t error = hipStreamQuery(rank.stream());
     if (error == hipErrorNotReady) {
+      (void)hipGetLastError();  // "not ready" counts as an error on some platforms
       backoff.Wait();
       continue;
     }

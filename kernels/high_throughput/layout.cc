@@ -34,9 +34,10 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.expert_alignment = config.expert_alignment;
   layout.token_major = config.rows_once();
   layout.pull = config.combine_method == CombineMethod::kPull;
-  // Where rows of both ways have the same places, experts may work in place.
+  // Where rows of both ways have the same places, experts may work in place: a token's sum then
+  // waits where nothing but one of its own rows was.
   layout.pull_by_token =
-      layout.per_rank && (layout.token_major || config.dispatch_format != DispatchFormat::kSame);
+      layout.per_rank && (layout.token_major || layout.row_vecs != layout.combine_vecs);
 
   const auto ranks = static_cast<size_t>(num_ranks);
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);

@@ -38,8 +38,7 @@ absl::Status Watch::Init(Rank& rank, const EpConfig& config, NodeMemory& memory)
   if (config.failure_policy == FailurePolicy::kMask) {
     OCTET_ASSIGN_OR_RETURN(masks_, memory.Device<uint32_t>(kMaxRanks));
     OCTET_RETURN_IF_ERROR(ClearMasks(rank));
-    mask_ticks_ = static_cast<uint64_t>(absl::ToDoubleSeconds(config.mask_timeout) *
-                                        static_cast<double>(DeviceClockHz()));
+    mask_ticks_ = DeviceTicksOf(config.mask_timeout);
   }
   if (!config.statistics) return absl::OkStatus();
   const auto num_local = static_cast<size_t>(config.num_local_experts(rank.num_ranks()));

@@ -72,6 +72,6 @@ hipError_t LoadClockKernels() {
   return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(ClockResponderKernel));
 }
 
-uint64_t ClockHz() { return kClockHz; }
+uint64_t ClockHz() { return HostClockHz(); }
 
 }  // namespace octet::device

@@ -30,7 +30,20 @@ namespace octet::device {
 
 inline constexpr int kWaveSize = 64;
 inline constexpr int kMinWaveSize = 64;
+#if defined(__gfx90a__)
+inline constexpr uint64_t kClockHz = 25'000'000;
+#else
 inline constexpr uint64_t kClockHz = 100'000'000;
+#endif
+
+// One program has the code of all architectures: the host asks.
+inline uint64_t HostClockHz() {
+  int khz = 0;
+  const hipError_t error = hipDeviceGetAttribute(&khz, hipDeviceAttributeWallClockRate, 0);
+  if (error != hipSuccess) (void)hipGetLastError();
+  constexpr uint64_t kHzPerKhz = 1000;
+  return error == hipSuccess && khz > 0 ? static_cast<uint64_t>(khz) * kHzPerKhz : kClockHz;
+}
 
 enum class Scope { kBlock, kDevice, kSystem };
 

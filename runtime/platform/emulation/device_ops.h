@@ -28,6 +28,7 @@ namespace octet::device {
 inline constexpr const int& kWaveSize = emulation::wave_size;
 inline constexpr int kMinWaveSize = 32;
 inline constexpr uint64_t kClockHz = 1'000'000'000;
+inline uint64_t HostClockHz() { return kClockHz; }
 
 enum class Scope { kBlock, kDevice, kSystem };
 

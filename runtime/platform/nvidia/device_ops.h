@@ -7,7 +7,8 @@
 //   kWaveSize            lanes that execute together. Not usable as a constant expression: in
 //                        emulation it is chosen when the process starts.
 //   kMinWaveSize         the smallest kWaveSize of this platform, a constant expression.
-//   kClockHz             ticks per second of Clock().
+//   kClockHz             ticks per second of Clock(), in kernels.
+//   HostClockHz()        the same for the host, of the GPUs of this machine.
 //
 //   Lane(), Wave()       position of the caller in a one-dimensional block.
 //
@@ -52,6 +53,7 @@ namespace octet::device {
 inline constexpr int kWaveSize = 32;
 inline constexpr int kMinWaveSize = 32;
 inline constexpr uint64_t kClockHz = 1'000'000'000;
+inline uint64_t HostClockHz() { return kClockHz; }
 
 enum class Scope { kBlock, kDevice, kSystem };
 
