@@ -98,7 +98,12 @@ int Main(int argc, char** argv) {
   benchmark::Shutdown();
   benchmark::ClearRegisteredBenchmarks();  // and with them what they hold on the GPUs
   if (!(*session)->status().ok()) return Fail((*session)->status());
-  return run == 0 ? kExitUsage : kExitOk;  // a filter that nothing matches has been said
+  if (run > 0) return kExitOk;
+  // A filter that nothing matches has been said.
+  if (topology->platform == "emulation" && !absl::GetFlag(FLAGS_all_shapes)) {
+    absl::FPrintF(stderr, "octet_bench: --all_shapes adds the shapes of real GPUs\n");
+  }
+  return kExitUsage;
 }
 
 }  // namespace
