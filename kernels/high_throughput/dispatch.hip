@@ -228,7 +228,8 @@ __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
 
 template <typename Mover, typename Trace>
 __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const DispatchParams p) {
-  HIP_DYNAMIC_SHARED(int32_t, shared);
+  HIP_DYNAMIC_SHARED(Vec16, memory);  // aligned as bulk copies want it
+  auto* shared = reinterpret_cast<int32_t*>(memory);
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const PlaceShared s(shared, layout);
