@@ -58,8 +58,9 @@ size_t HeapBytesOf(EpConfig config, int num_ranks, const TuningTable& table) {
   const bool direct = config.strategy == Strategy::kDirect;
   if (config.tuning.row_parts == 0) {
     const int measured = LeavesTuningOpen(config) ? table.MostRowParts(num_ranks, config) : 0;
-    config.tuning.row_parts = std::max(measured, direct ? direct::ChooseRowParts(config)
-                                                        : high_throughput::ChooseRowParts(config));
+    const int chosen = direct ? direct::ChooseRowParts(config)
+                              : high_throughput::ChooseRowParts(config, num_ranks);
+    config.tuning.row_parts = std::max(measured, chosen);
   }
   return direct ? direct::MakeLayout(config, num_ranks).bytes
                 : high_throughput::MakeLayout(config, num_ranks).bytes;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
 #include "kernels/expert_parallel.h"
+#include "kernels/high_throughput/layout.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
@@ -235,6 +236,29 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
     EXPECT_LE(config_.tuning.blocks, max_blocks);
     RunStep(RandomStepOf({20, 11, 7}));
   }
+}
+
+TEST(HighThroughputLayoutTest, FewBlocksWithManyTokensMoveWholeRows) {
+  EpConfig config;
+  config.num_experts = 256;
+  config.topk = 8;
+  config.hidden = 7168;
+  config.max_tokens_per_rank = 4096;
+  const auto parts = [&config](int max_blocks, int num_ranks) {
+    config.max_blocks = max_blocks;
+    return high_throughput::ChooseRowParts(config, num_ranks);
+  };
+  EXPECT_EQ(parts(0, 8), 2);
+  EXPECT_EQ(parts(24, 2), 1);
+  EXPECT_EQ(parts(64, 8), 1);
+  EXPECT_EQ(parts(65, 8), 2);
+  config.tuning.blocks = 24;
+  EXPECT_EQ(parts(80, 2), 1) << "the caller's number of blocks counts";
+  config.tuning.blocks = 0;
+  config.max_tokens_per_rank = 512;
+  EXPECT_EQ(parts(24, 2), 2);
+  config.hidden = 1536;
+  EXPECT_EQ(parts(0, 2), 1);
 }
 
 TEST_F(HighThroughputTest, AlternatingSizesAndSeveralCallsInFlight) {

@@ -22,7 +22,9 @@ HighThroughput::HighThroughput(Node& node, const EpConfig& config,
     : StrategyBase(node, config, options), ranks_(Index(node.num_ranks())) {}
 
 absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
-  if (tuning().row_parts == 0) tuning().row_parts = ChooseRowParts(config());
+  if (tuning().row_parts == 0) {
+    tuning().row_parts = ChooseRowParts(config(), node().num_ranks());
+  }
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
   return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};

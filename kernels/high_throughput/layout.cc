@@ -15,9 +15,18 @@ namespace {
 constexpr int kSmallestPartVecs = 192;
 constexpr int kMostRowParts = 2;
 
+// Parts help at the end of a call, where rows are waited for. With so few blocks that they limit a
+// call, and so many tokens for each, what parts cost is more: combine of 4096 tokens on two H200s
+// with 24 blocks takes 673 µs instead of 746, rows received once 355 instead of 432.
+constexpr int kFewBlocks = 64;
+constexpr int kManyTokens = 64;
+
 }  // namespace
 
-int ChooseRowParts(const EpConfig& config) {
+int ChooseRowParts(const EpConfig& config, int num_ranks) {
+  const int blocks = config.tuning.blocks > 0 ? config.tuning.blocks : config.max_blocks;
+  const int tokens = config.max_tokens_per_rank * std::min(num_ranks, config.topk);
+  if (blocks > 0 && blocks <= kFewBlocks && tokens / blocks >= kManyTokens) return 1;
   const int row_vecs = config.hidden / 8;
   return std::clamp(row_vecs / kSmallestPartVecs, 1, kMostRowParts);
 }

@@ -138,7 +138,7 @@ struct Layout : PacketLayout {
 Layout MakeLayout(const EpConfig& config, int num_ranks);
 
 // The parts that a row of combine is cut into when the caller leaves it open.
-int ChooseRowParts(const EpConfig& config);
+int ChooseRowParts(const EpConfig& config, int num_ranks);
 
 }  // namespace octet::high_throughput
 
