@@ -157,7 +157,8 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
       }
       if (!recovered.ok()) {
         broken_ = absl::FailedPreconditionError(absl::StrCat(
-            "the node has not recovered from '", FirstLine(status), "': ", FirstLine(recovered)));
+            "the node has not recovered from '", FirstLine(status), "': ", FirstLine(recovered),
+            "; it takes no more calls. After an error of a GPU a process has to start anew"));
       }
     }
   }

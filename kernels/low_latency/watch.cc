@@ -2,6 +2,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -22,27 +23,30 @@ absl::Status Clear(Rank& rank, absl::Span<T> memory) {
   return OCTET_GPU(hipMemsetAsync(memory.data(), 0, memory.size() * sizeof(T), rank.stream()));
 }
 
-// What is there when everything enqueued is done.
-template <typename T>
-absl::StatusOr<std::vector<T>> Read(Rank& rank, absl::Span<T> memory) {
-  std::vector<T> values(memory.size());
-  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(values.data(), memory.data(), values.size() * sizeof(T),
-                                           hipMemcpyDeviceToHost, rank.stream()));
-  OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  return values;
-}
-
 }  // namespace
 
+template <typename T>
+absl::StatusOr<std::vector<T>> Watch::Read(Rank& rank, absl::Span<T> memory) const {
+  const auto* copied = reinterpret_cast<const T*>(copied_.data());
+  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(copied_.data(), memory.data(), memory.size() * sizeof(T),
+                                           hipMemcpyDeviceToHost, rank.stream()));
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  return std::vector<T>(copied, copied + memory.size());
+}
+
 absl::Status Watch::Init(Rank& rank, const EpConfig& config, NodeMemory& memory) {
+  if (config.failure_policy != FailurePolicy::kMask && !config.statistics) return absl::OkStatus();
+  const auto num_local = static_cast<size_t>(config.num_local_experts(rank.num_ranks()));
+  const auto ranks = static_cast<size_t>(rank.num_ranks());
+  OCTET_ASSIGN_OR_RETURN(copied_, memory.Pinned<char>(std::max({kMaxRanks * sizeof(uint32_t),
+                                                                2 * ranks * sizeof(uint64_t),
+                                                                num_local * sizeof(int64_t)})));
   if (config.failure_policy == FailurePolicy::kMask) {
     OCTET_ASSIGN_OR_RETURN(masks_, memory.Device<uint32_t>(kMaxRanks));
     OCTET_RETURN_IF_ERROR(ClearMasks(rank));
     mask_ticks_ = DeviceTicksOf(config.mask_timeout);
   }
   if (!config.statistics) return absl::OkStatus();
-  const auto num_local = static_cast<size_t>(config.num_local_experts(rank.num_ranks()));
-  const auto ranks = static_cast<size_t>(rank.num_ranks());
   OCTET_ASSIGN_OR_RETURN(longest_waits_, memory.Device<uint64_t>(kMaxRanks));
   OCTET_ASSIGN_OR_RETURN(wait_ticks_, memory.Device<uint64_t>(2 * ranks));
   OCTET_ASSIGN_OR_RETURN(expert_rows_, memory.Device<int64_t>(num_local));

@@ -5,6 +5,7 @@
 #define OCTET_KERNELS_LOW_LATENCY_WATCH_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -44,11 +45,17 @@ class Watch {
   absl::Status ForgetCall(Rank& rank) const;
 
  private:
+  // What is there when everything enqueued is done.
+  template <typename T>
+  absl::StatusOr<std::vector<T>> Read(Rank& rank, absl::Span<T> memory) const;
+
   absl::Span<uint32_t> masks_;          // [kMaxRanks]
   absl::Span<uint64_t> longest_waits_;  // [kMaxRanks]
   absl::Span<uint64_t> wait_ticks_;     // [2][R] by Call
   absl::Span<int64_t> expert_rows_;     // [L]
   uint64_t mask_ticks_ = 0;             // config.mask_timeout
+  // What Read has copied. Stays with the node where a copy never ends.
+  absl::Span<char> copied_;
 };
 
 }  // namespace octet::low_latency
