@@ -37,6 +37,7 @@ std::string WaitText(absl::Duration waited) {
 }
 
 uint64_t DeviceClockHz() {
+  // Nobody asks before there is a node, and so a GPU.
   static const uint64_t hz = device::ClockHz();
   return hz;
 }

@@ -25,7 +25,8 @@ namespace octet {
 class Node;
 
 struct NodeOptions {
-  // GPUs 0 .. num_ranks-1 become ranks 0 .. num_ranks-1. 0: all that there are, kMaxRanks at most.
+  // The first num_ranks of Topology::gpus become the ranks. 0: all that there are, kMaxRanks at
+  // most.
   int num_ranks = 0;
   // How long a wait on a GPU takes at most. Zero: the environment's OCTET_TIMEOUT_MS, else 10 s.
   // Waits on the host are given more, so that a wait on a GPU, which knows more about what is
@@ -41,7 +42,7 @@ class Rank {
  public:
   int rank() const { return rank_; }
   int num_ranks() const;
-  int device() const { return device_; }
+  int device() const { return device_; }  // HIP's number; of several ranks where they share a GPU
   Node& node() const { return *node_; }
 
   // The rank's stream (non-blocking). Everything Octet enqueues goes there. Owned by the node.
@@ -102,7 +103,9 @@ class Node {
  public:
   // Starts the threads, switches on peer access between all pairs and creates the streams.
   //   kUnavailable         no GPU or no driver
-  //   kInvalidArgument     more ranks than GPUs, or than kMaxRanks; OCTET_TIMEOUT_MS is no number
+  //   kInvalidArgument     more ranks than GPUs, or than kMaxRanks; OCTET_TIMEOUT_MS or
+  //                        OCTET_RANKS_PER_GPU cannot be
+  //   kUnimplemented       OCTET_RANKS_PER_GPU on AMD
   //   kFailedPrecondition  a pair without peer access (named), no cooperative launch
   static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeOptions& options = {});
   ~Node();

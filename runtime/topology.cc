@@ -108,9 +108,9 @@ absl::Status Topology::ShareGpus(int ranks_per_gpu) {
   for (GpuInfo& gpu : gpus) {
     const int units = gpu.num_compute_units / ranks_per_gpu - kSpareUnits;
     if (units < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("GPU ", gpu.device, " has ", gpu.num_compute_units,
-                       " compute units, too few for ", ranks_per_gpu, " ranks"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "OCTET_RANKS_PER_GPU=", ranks_per_gpu, ": GPU ", gpu.device, " has ",
+          gpu.num_compute_units, " compute units, of which each rank needs ", 1 + kSpareUnits));
     }
     gpu.num_compute_units = units;
     gpu.memory_bytes /= ranks_per_gpu;

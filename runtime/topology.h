@@ -46,8 +46,8 @@ struct Topology {
 };
 
 // Looks at the machine. Changes nothing but the calling thread's current device, which is put back.
-// kUnavailable when there is no GPU or no driver; if OCTET_RANKS_PER_GPU is not a number of shares
-// that this machine can have, the error of ShareGpus. Any thread may call.
+// kUnavailable when there is no GPU or no driver, kInvalidArgument if OCTET_RANKS_PER_GPU is no
+// number from 1 to kMaxRanks; the errors of ShareGpus. Any thread may call.
 absl::StatusOr<Topology> DiscoverTopology();
 
 }  // namespace octet

@@ -55,7 +55,9 @@ struct Outcome {
 };
 
 Outcome RunScenario(Fault fault, const std::string& scenario) {
-  const std::string command = absl::StrCat(kFaultVariable, "=", static_cast<int>(fault), " '",
+  // In virtual time.
+  const std::string command = absl::StrCat("OCTET_EMULATION_SCHEDULE=random:1 ", kFaultVariable,
+                                           "=", static_cast<int>(fault), " '",
                                            std::filesystem::read_symlink("/proc/self/exe").string(),
                                            "' --gtest_filter='", scenario, "' 2>&1");
   Outcome outcome = {-1, ""};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <hip/hip_runtime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <iostream>
@@ -182,6 +183,7 @@ TEST_F(NodeTest, RanksMayShareAGpu) {
   shares.Set("2");
   const int ranks = std::min(2 * gpus, kMaxRanks);
   const auto node = Node::Create();
+  if (absl::IsUnimplemented(node.status())) GTEST_SKIP() << node.status();
   ASSERT_OK(node.status());
   ASSERT_EQ((*node)->num_ranks(), ranks);
   EXPECT_OK((*node)->Run([&](Rank& rank) -> absl::Status {

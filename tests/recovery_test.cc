@@ -299,6 +299,7 @@ void RecoveryTest::TakeTurns(Strategy strategy, int fraction) {
   Make();
   if (IsSkipped()) return;
   plan_.calls /= fraction;
+  plan_.late /= fraction;
   // By then every kind of failure has happened, and what grows once has grown.
   const int warm = plan_.calls / 4;
   std::vector<size_t> free_bytes;

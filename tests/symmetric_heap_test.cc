@@ -83,7 +83,8 @@ TEST_F(SymmetricHeapTest, Alignment) {
 TEST_F(SymmetricHeapTest, MoreThanTheGpuHas) {
   MakeNode(2);
   if (IsSkipped()) return;
-  const size_t bytes = node_->topology().gpus[0].memory_bytes * 2;
+  // Of a GPU, even where that is a share.
+  const size_t bytes = node_->topology().gpus[0].memory_bytes * 2 * kMaxRanks;
   EXPECT_THAT(SymmetricHeap::Create(*node_, bytes).status(),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr(std::to_string(bytes) + " bytes"),

@@ -129,8 +129,10 @@ TEST(ShareGpus, DividesWhatAGpuHasAndKeepsWhoReachesWhom) {
 TEST(ShareGpus, NeedsComputeUnitsForEachShare) {
   Topology topology = ThreeGpus();
   for (GpuInfo& gpu : topology.gpus) gpu.num_compute_units = 7;
-  EXPECT_THAT(topology.ShareGpus(4), StatusIs(absl::StatusCode::kInvalidArgument,
-                                              "GPU 0 has 7 compute units, too few for 4 ranks"));
+  EXPECT_THAT(
+      topology.ShareGpus(4),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "OCTET_RANKS_PER_GPU=4: GPU 0 has 7 compute units, of which each rank needs 2"));
 }
 
 TEST(ShareGpus, NeedsKernelsThatRunSideBySide) {

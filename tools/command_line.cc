@@ -177,8 +177,8 @@ void PrintError(absl::string_view command, const absl::Status& status) {
 namespace {
 
 // The command that the first of `args` names, with the others.
-int RunCommand(absl::Span<const Command> commands, absl::string_view version,
-               absl::Span<const std::string> args) {
+int RunNamedCommand(absl::Span<const Command> commands, absl::string_view version,
+                    absl::Span<const std::string> args) {
   std::string usage = "usage: octet <command> [--flag=value ...]\n\ncommands:\n";
   std::vector<absl::string_view> names;
   for (const Command& command : commands) {
@@ -224,8 +224,8 @@ int RunCommand(absl::Span<const Command> commands, absl::string_view version,
 
 int RunCommandLine(absl::Span<const Command> commands, absl::string_view version, int argc,
                    char** argv) {
-  const int code = RunCommand(commands, version,
-                              std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  const int code = RunNamedCommand(commands, version,
+                                   std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   const absl::Status written = FlushStandardOutput();
   if (written.ok()) return code;
   PrintError("", written);

@@ -1,6 +1,9 @@
 #include "tools/contenders/nccl_contender.h"
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "runtime/status_macros.h"
+#include "runtime/topology.h"
 #include "tools/contenders/nccl_library.h"
 #include "tools/contenders/nccl_transport.h"
 #include "tools/contenders/sorted_exchange.h"
@@ -17,7 +20,16 @@ class NcclContender final : public Contender {
     return "rows sorted by expert, carried by grouped sends and receives of a communicator per GPU";
   }
   bool is_peer() const override { return true; }
-  absl::Status Available() const override { return NcclLibrary::Load().status(); }
+  absl::Status Available() const override {
+    const Topology& topology = node_.topology();
+    for (int rank = 1; rank < node_.num_ranks(); ++rank) {
+      if (topology.gpus[rank].device == topology.gpus[0].device) {
+        return absl::UnavailableError(
+            absl::StrCat(NcclName(), " needs a GPU for each rank; here ranks share them"));
+      }
+    }
+    return NcclLibrary::Load().status();
+  }
   absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       const EpConfig& config, const ExpertParallelOptions& /*options*/) override {
     if (communicators_ == nullptr) {

@@ -118,7 +118,7 @@ Config Config::FromEnvironment() {
   Config c;
   Environment read(&c);
   read.Read("OCTET_EMULATION_DEVICES", kDevices, &Config::devices);
-  read.Read("OCTET_EMULATION_WAVE_SIZE", kWaveSizes, &Config::wave_size);
+  read.Read("OCTET_EMULATION_WAVE_SIZE", kFromZero, &Config::wave_size);
   if (c.wave_size != kWaveSizes.least && c.wave_size != kWaveSizes.most) {
     read.Refuse("OCTET_EMULATION_WAVE_SIZE", std::to_string(c.wave_size), "32 or 64");
   }
