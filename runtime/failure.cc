@@ -38,8 +38,8 @@ std::string WaitText(absl::Duration waited) {
 
 uint64_t DeviceClockHz() {
   // Nobody asks before there is a node, and so a GPU.
-  static const uint64_t kHz = device::ClockHz();
-  return kHz;
+  static const uint64_t kTicksPerSecond = device::ClockHz();
+  return kTicksPerSecond;
 }
 
 absl::Duration DeviceTicks(uint64_t ticks) {
