@@ -28,6 +28,16 @@ using ::testing::HasSubstr;
   Make(__VA_ARGS__);      \
   if (HasFatalFailure() || IsSkipped()) return
 
+EpConfig PrefillConfig() {
+  EpConfig config;
+  config.num_experts = 256;
+  config.topk = 8;
+  config.hidden = 7168;
+  config.max_tokens_per_rank = 4096;
+  config.strategy = Strategy::kHighThroughput;
+  return config;
+}
+
 // ---- layouts of rows
 
 TEST_F(HighThroughputTest, RowsOnceWithAnIndex) {
@@ -239,11 +249,7 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
 }
 
 TEST(HighThroughputLayoutTest, FewBlocksWithManyTokensMoveWholeRows) {
-  EpConfig config;
-  config.num_experts = 256;
-  config.topk = 8;
-  config.hidden = 7168;
-  config.max_tokens_per_rank = 4096;
+  EpConfig config = PrefillConfig();
   const auto parts = [&config](int max_blocks, int num_ranks) {
     config.max_blocks = max_blocks;
     return high_throughput::ChooseRowParts(config, num_ranks);
@@ -392,12 +398,7 @@ TEST_F(HighThroughputTest, RandomShapes) {
 // ---- memory
 
 TEST(HighThroughputMemoryTest, HeapStaysWithinItsLimits) {
-  EpConfig config;
-  config.num_experts = 256;
-  config.topk = 8;
-  config.hidden = 7168;
-  config.max_tokens_per_rank = 4096;
-  config.strategy = Strategy::kHighThroughput;
+  EpConfig config = PrefillConfig();
   const double row_bytes = 2.0 * config.hidden;
   for (const int ranks : {2, 4, 8}) {
     const double tokens = static_cast<double>(ranks) * config.max_tokens_per_rank;
