@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop(1)
-CONTENDERS = ["direct", "memcpy_peer"]
+CONTENDERS = ["direct", "high_throughput", "low_latency", "memcpy_peer"]
 KINDS = ["dispatch", "combine", "both"]
 WORKLOADS = ["small_T4", "small_drawn"]
 
@@ -41,6 +41,7 @@ class OctetBenchTest(unittest.TestCase):
         self.assertEqual(result["context"]["platform"], "emulation")
         wanted = {f"{kind}/{contender}/{workload}"
                   for kind in KINDS for contender in CONTENDERS for workload in WORKLOADS}
+        wanted |= {f"{kind}/low_latency/small_fp8_T4" for kind in KINDS}
         wanted |= {f"latency/{name}" for name in
                    ["empty_launch", "host_barrier", "node_barrier", "coordinated_launch", "launch_skew",
                     "flag_round_trip/0-1"]}
@@ -63,6 +64,29 @@ class OctetBenchTest(unittest.TestCase):
         aggregates = {entry["aggregate_name"] for entry in result["benchmarks"]
                       if entry["run_type"] == "aggregate"}
         self.assertLessEqual({"median", "min", "p99", "cv"}, aggregates)
+
+    def test_contenders_have_the_workloads_that_they_can_do(self):
+        listed = run("--all_shapes", "--ranks=8", "--benchmark_list_tests")
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        found = {contender: set() for contender in CONTENDERS}
+        for name in listed.stdout.split():
+            kind, contender, workload = (name.split("/") + ["", ""])[:3]
+            if kind == "dispatch":
+                found[contender].add(workload)
+        few = {f"challenge{i}" for i in range(1, 6)} | {
+            f"decode_T{tokens}" for tokens in (1, 16, 64, 128, 256, 512)} | {
+            f"decode_E288_T{tokens}" for tokens in (1, 16, 64, 128)} | {
+            f"decode_{routing}_T128" for routing in ("zipf", "group", "one_expert")}
+        many = {"prefill_T4096", "prefill_T8192", "triton_T32768", "triton_weighted_T4096",
+                "fused_T32768"} | {
+            f"prefill_{routing}_T4096" for routing in ("zipf", "group", "one_expert")}
+        self.assertEqual(found["direct"], few | many)
+        self.assertEqual(found["memcpy_peer"], few | many)
+        self.assertEqual(found["high_throughput"],
+                         few | many | {"prefill_fp8_T4096", "prefill_fp8_T8192"})
+        self.assertEqual(found["low_latency"],
+                         few | {name.replace("_T", "_fp8_T") for name in few
+                                if name.startswith(("decode_T", "decode_E288"))})
 
     def test_a_failure_is_in_the_json_and_in_the_exit_code(self):
         done = run("--benchmark_filter=dispatch/direct/small_T4", "--benchmark_format=json",

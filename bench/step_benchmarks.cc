@@ -133,6 +133,7 @@ void RegisterStepBenchmarks(Session& session) {
   for (const RunOptions& options :
        small ? SmallStepWorkloads(session.options()) : StepWorkloads(session.options())) {
     for (Contender* const contender : session.contenders()) {
+      if (!contender->Check(options.config).ok()) continue;
       for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
         RegisterMeasured(
             session, absl::StrCat(kPerfKindNames[kind], "/", contender->name(), "/", options.name),

@@ -1,4 +1,4 @@
-// dispatch, combine and both of every contender on every workload:
+// dispatch, combine and both of every contender on every workload that it can do:
 //
 //   dispatch/direct/decode_T128, combine/nccl/prefill_T4096, both/memcpy_peer/challenge3, ...
 //

@@ -1,23 +1,63 @@
 #include "bench/step_workloads.h"
 
+#include <array>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "tools/routing.h"
 
 namespace octet {
 namespace {
 
-// With `tokens` on every rank.
-RunOptions Fixed(const RunOptions& common, const std::string& name, int experts, int topk,
-                 int hidden, int tokens) {
+struct Shape {
+  int experts;
+  int topk;
+  int hidden;
+};
+constexpr Shape kServing = {.experts = 256, .topk = 8, .hidden = 7168};
+constexpr Shape kServingE288 = {.experts = 288, .topk = 8, .hidden = 7168};
+constexpr Shape kTritonWide = {.experts = 384, .topk = 8, .hidden = 1536};
+constexpr Shape kTritonWeighted = {.experts = 256, .topk = 6, .hidden = 6144};
+constexpr Shape kFused = {.experts = 64, .topk = 8, .hidden = 1536};
+
+// `common` with BF16 rows of `shape`, as many tokens on every rank.
+RunOptions Fixed(const RunOptions& common, absl::string_view name, const Shape& shape, int tokens) {
   RunOptions options = common;
-  options.name = name;
+  options.name = absl::StrCat(name, "_T", tokens);
   WorkloadSpec& spec = options.workload;
-  spec.num_experts = experts;
-  spec.topk = topk;
-  spec.hidden = hidden;
+  spec.num_experts = shape.experts;
+  spec.topk = shape.topk;
+  spec.hidden = shape.hidden;
   spec.max_tokens = tokens;
   spec.tokens.assign(static_cast<size_t>(spec.num_ranks), tokens);
   spec.dtype = DType::kBFloat16;
   return options;
+}
+
+RunOptions WithFormat(RunOptions options, DispatchFormat format) {
+  options.config.dispatch_format = format;
+  return options;
+}
+
+RunOptions WithDrop(RunOptions options, double drop) {
+  options.workload.drop = drop;
+  return options;
+}
+
+// Routings other than uniform, of 128 tokens and of 4096.
+std::vector<RunOptions> OtherRoutings(const RunOptions& common) {
+  constexpr std::array<std::pair<absl::string_view, absl::string_view>, 3> kRoutings = {
+      {{"zipf", "zipf:1.1"}, {"group", "group:4/8"}, {"one_expert", "one_expert"}}};
+  std::vector<RunOptions> all;
+  for (const auto& [name, text] : kRoutings) {
+    for (RunOptions options : {Fixed(common, absl::StrCat("decode_", name), kServing, 128),
+                               Fixed(common, absl::StrCat("prefill_", name), kServing, 4096)}) {
+      options.workload.routing = *ParseRouting(text);
+      all.push_back(std::move(options));
+    }
+  }
+  return all;
 }
 
 std::vector<RunOptions> Possible(std::vector<RunOptions> all) {
@@ -38,19 +78,38 @@ std::vector<RunOptions> StepWorkloads(const RunOptions& common) {
     all.push_back(options);
   }
   for (const int tokens : {1, 16, 64, 128, 256, 512}) {
-    all.push_back(Fixed(common, absl::StrCat("decode_T", tokens), 256, 8, 7168, tokens));
+    const RunOptions decode = Fixed(common, "decode", kServing, tokens);
+    const RunOptions fp8 = Fixed(common, "decode_fp8", kServing, tokens);
+    all.push_back(decode);
+    all.push_back(WithFormat(fp8, DispatchFormat::kQuantizedFp8));
+  }
+  for (const int tokens : {1, 16, 64, 128}) {
+    const RunOptions decode = Fixed(common, "decode_E288", kServingE288, tokens);
+    const RunOptions fp8 = Fixed(common, "decode_E288_fp8", kServingE288, tokens);
+    all.push_back(decode);
+    all.push_back(WithFormat(fp8, DispatchFormat::kQuantizedFp8));
   }
   for (const int tokens : {4096, 8192}) {
-    all.push_back(Fixed(common, absl::StrCat("prefill_T", tokens), 256, 8, 7168, tokens));
+    all.push_back(Fixed(common, "prefill", kServing, tokens));
+    const RunOptions fp8 = Fixed(common, "prefill_fp8", kServing, tokens);
+    all.push_back(WithFormat(fp8, DispatchFormat::kFp8));
   }
+  for (RunOptions& options : OtherRoutings(common)) all.push_back(std::move(options));
+  constexpr double kDropped = 0.3;
+  all.push_back(WithDrop(Fixed(common, "triton", kTritonWide, 32768), kDropped));
+  all.push_back(WithDrop(Fixed(common, "triton_weighted", kTritonWeighted, 4096), kDropped));
+  all.push_back(Fixed(common, "fused", kFused, 32768));
   return Possible(all);
 }
 
 std::vector<RunOptions> SmallStepWorkloads(const RunOptions& common) {
   std::vector<RunOptions> all;
   const int experts = 4 * common.workload.num_ranks;
-  all.push_back(Fixed(common, "small_T4", experts, 4, 256, 4));
-  all.push_back(Fixed(common, "small_drawn", experts, 2, 512, 8));
+  const Shape narrow = {.experts = experts, .topk = 4, .hidden = 256};
+  all.push_back(Fixed(common, "small", narrow, 4));
+  all.push_back(WithFormat(Fixed(common, "small_fp8", narrow, 4), DispatchFormat::kQuantizedFp8));
+  all.push_back(Fixed(common, "small", {.experts = experts, .topk = 2, .hidden = 512}, 8));
+  all.back().name = "small_drawn";
   all.back().workload.tokens.clear();
   all.back().workload.dtype = DType::kFloat16;
   return Possible(all);

@@ -131,6 +131,34 @@ TEST(ContendersTest, BytesOfAPeerAreThoseOfItsRows) {
   EXPECT_EQ((*ep)->CombineTraffic(0, topk_idx).wire_bytes, 2 * 128);
 }
 
+TEST(ContendersTest, CheckSaysWhatCreateWould) {
+  auto node = Node::Create({.num_ranks = 1});
+  if (!node.ok()) GTEST_SKIP() << node.status();
+  EpConfig plain;
+  plain.num_experts = 4;
+  plain.topk = 2;
+  plain.hidden = 128;
+  plain.max_tokens_per_rank = 4;
+  EpConfig many = plain;
+  many.max_tokens_per_rank = 2000;
+  EpConfig fp8 = plain;
+  fp8.dispatch_format = DispatchFormat::kFp8;
+  EpConfig quantized = plain;
+  quantized.dispatch_format = DispatchFormat::kQuantizedFp8;
+  for (const std::unique_ptr<Contender>& contender : MakeContenders(**node)) {
+    SCOPED_TRACE(contender->name());
+    if (!contender->Available().ok()) continue;
+    EXPECT_TRUE(contender->Check(plain).ok());
+    for (const EpConfig& config : {plain, many, fp8, quantized}) {
+      EXPECT_EQ(contender->Check(config), contender->Create(config, {}).status());
+    }
+    EXPECT_EQ(contender->Check(many).ok(), contender->name() != "low_latency");
+    if (!contender->is_peer()) continue;
+    EXPECT_THAT(std::string(contender->Check(quantized).message()),
+                HasSubstr("peers can do what direct can: dispatch_format is quantized_fp8"));
+  }
+}
+
 TEST(ContendersTest, UnknownNamesAreAnsweredWithTheKnown) {
   auto node = Node::Create({.num_ranks = 1});
   if (!node.ok()) GTEST_SKIP() << node.status();

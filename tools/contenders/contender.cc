@@ -20,14 +20,20 @@ class StrategyContender final : public Contender {
   absl::string_view summary() const override { return summary_; }
   bool is_peer() const override { return false; }
   absl::Status Available() const override { return absl::OkStatus(); }
+  absl::Status Check(const EpConfig& config) const override {
+    return Validate(Chosen(config), node_.num_ranks());
+  }
   absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       const EpConfig& config, const ExpertParallelOptions& options) override {
-    EpConfig chosen = config;
-    chosen.strategy = strategy_;
-    return ExpertParallel::Create(node_, chosen, options);
+    return ExpertParallel::Create(node_, Chosen(config), options);
   }
 
  private:
+  EpConfig Chosen(EpConfig config) const {
+    config.strategy = strategy_;
+    return config;
+  }
+
   Node& node_;
   const Strategy strategy_;
   const absl::string_view summary_;
@@ -43,6 +49,9 @@ class MemcpyContender final : public Contender {
   }
   bool is_peer() const override { return true; }
   absl::Status Available() const override { return absl::OkStatus(); }
+  absl::Status Check(const EpConfig& config) const override {
+    return SortedExchange::Check(config, node_.num_ranks());
+  }
   absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       const EpConfig& config, const ExpertParallelOptions& /*options*/) override {
     return SortedExchange::Create(node_, config,

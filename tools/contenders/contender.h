@@ -38,6 +38,10 @@ class Contender {
   // kUnavailable with what is missing on this machine (a library), else OK. Quick.
   virtual absl::Status Available() const = 0;
 
+  // Whether it can do what `config` asks for, but for memory: kInvalidArgument says what it cannot.
+  // `config`'s strategy is not looked at. Quick.
+  virtual absl::Status Check(const EpConfig& config) const = 0;
+
   // `config`'s strategy is not looked at, nor, by peers, its tuning, slots and flags. Peers trust
   // the routing: ids out of range are not found. Not during Run; the contender must outlive the
   // ExpertParallel.

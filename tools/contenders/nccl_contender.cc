@@ -30,6 +30,9 @@ class NcclContender final : public Contender {
     }
     return NcclLibrary::Load().status();
   }
+  absl::Status Check(const EpConfig& config) const override {
+    return SortedExchange::Check(config, node_.num_ranks());
+  }
   absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       const EpConfig& config, const ExpertParallelOptions& /*options*/) override {
     if (communicators_ == nullptr) {

@@ -25,6 +25,12 @@ SortedRowsShape RowsShape(const EpConfig& config, int num_ranks) {
       .row_vecs = static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes)};
 }
 
+// What direct can do it can do, and adds in the same order.
+EpConfig AsDirect(EpConfig config) {
+  config.strategy = Strategy::kDirect;
+  return config;
+}
+
 }  // namespace
 
 // One rank's memory, and the call that it is in.
@@ -34,14 +40,18 @@ struct SortedExchange::RankState {
   uint64_t calls = 0;
 };
 
+absl::Status SortedExchange::Check(const EpConfig& config, int num_ranks) {
+  const absl::Status status = Validate(AsDirect(config), num_ranks);
+  return status.ok() ? status
+                     : absl::Status(status.code(), absl::StrCat("peers can do what direct can: ",
+                                                                status.message()));
+}
+
 absl::StatusOr<std::unique_ptr<ExpertParallel>> SortedExchange::Create(
     Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport) {
-  // What direct can do it can do, and adds in the same order.
-  EpConfig as_direct = config;
-  as_direct.strategy = Strategy::kDirect;
-  OCTET_RETURN_IF_ERROR(Validate(as_direct, node.num_ranks()));
-  auto exchange = absl::WrapUnique(
-      new SortedExchange(node, WithAutoChosen(as_direct, node.num_ranks()), std::move(transport)));
+  OCTET_RETURN_IF_ERROR(Check(config, node.num_ranks()));
+  auto exchange = absl::WrapUnique(new SortedExchange(
+      node, WithAutoChosen(AsDirect(config), node.num_ranks()), std::move(transport)));
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return exchange->InitRank(rank); }));
   std::vector<ExchangeBuffers*> buffers;
   for (const std::unique_ptr<RankState>& rank : exchange->ranks_) buffers.push_back(&rank->buffers);

@@ -71,6 +71,9 @@ class RowTransport {
 
 class SortedExchange final : public ExpertParallel {
  public:
+  // Whether this can do what `config` asks for, but for memory.
+  static absl::Status Check(const EpConfig& config, int num_ranks);
+
   // Not during Run. The node must outlive it.
   static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport);
