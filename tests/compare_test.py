@@ -152,6 +152,21 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("has no scipy; tools/install_packages.sh plot", done.stderr)
 
+    def test_what_was_asked_for_tells_rows_apart(self):
+        for name, other in [("combine_order", "auto"), ("combine_method", "pull"),
+                            ("format", "fp8"), ("scales", "ue8m0"), ("received", "deduplicated"),
+                            ("duplicates", "index"), ("expert_alignment", 8),
+                            ("host_totals", True), ("cached", True), ("max_blocks", 24)]:
+            after = sample_results.perf()
+            for row in after["rows"]:
+                row[name] = other
+            self.assertEqual(self.compare(sample_results.perf(), after).returncode, 2, name)
+            both = sample_results.perf()
+            both["rows"] += after["rows"]
+            done = self.compare(both, both)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"\ndirect {name}={other} tokens=16 combine ", done.stdout)
+
     def test_nothing_in_common(self):
         done = self.compare(sample_results.perf(), sample_results.google_benchmark())
         self.assertEqual(done.returncode, 2)

@@ -81,6 +81,15 @@ class PlotTest(unittest.TestCase):
                          {"direct, hidden 64", "direct, hidden 128",
                           "peer, hidden 64", "peer, hidden 128", "ceiling"})
 
+    def test_the_title_says_what_is_unusual(self):
+        data = sample_results.perf()
+        title = plot.title(results.read(self.file(data)))
+        self.assertTrue(title.endswith("hidden 64, dtype fp16, routing uniform"), title)
+        for row in data["rows"]:
+            row.update(format="fp8", cached=True, drop=0.5)
+        title = plot.title(results.read(self.file(data)))
+        self.assertTrue(title.endswith("routing uniform, drop 0.5, format fp8, cached"), title)
+
     def test_what_octet_perf_writes(self):
         if subprocess.run([OCTET, "topo"], capture_output=True, check=False).returncode != 0:
             self.skipTest("no GPU")

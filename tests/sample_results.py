@@ -6,6 +6,7 @@ import json
 import types
 
 STRATEGIES = {"direct": 1.0, "peer": 4.0}  # how slow each is
+COMBINE_ORDERS = {"direct": "flat", "peer": "per_rank"}
 CEILING_GBPS = 100.0
 
 
@@ -23,7 +24,10 @@ def perf():
             row = {"tokens": tokens, "hidden": 64, "topk": 2, "experts": 8, "dtype": "fp16",
                    "strategy": strategy, "ranks": 2, "slots": "prefix", "flags": "token",
                    "routing": "uniform", "drop": 0.0, "expert": "id", "fuse_expert": True,
-                   "align": "host"}
+                   "align": "host", "combine_order": COMBINE_ORDERS[strategy],
+                   "combine_method": "push", "format": "same", "scales": "float32",
+                   "received": "packed", "duplicates": "fill", "expert_alignment": 1,
+                   "host_totals": False, "cached": False, "max_blocks": 0}
             for kind in ("dispatch", "combine", "both"):
                 us = slow * (1 + 0.1 * tokens)
                 row[kind] = figures(us, 2 * tokens / us)  # 2000 bytes a token

@@ -41,13 +41,13 @@ def verdict(before, after, threshold):
 
 
 def names(rows):
-    """Of each row: tokens, kind, and of its shape what not all rows have in common."""
-    differing = results.varying(rows)
+    """Of each row: tokens, kind, and of its shape what not all of its strategy have in common."""
+    telling = results.telling(rows)
     texts = []
     for row in rows:
         words = [row.shape["strategy"]]
-        words += [f"{name}={value}" for name, value in row.shape.items()
-                  if name in differing and name != "strategy" and value is not None]
+        words += [f"{name}={row.shape[name]}" for name in telling[row.shape["strategy"]]
+                  if row.shape[name] is not None]
         words += [] if row.tokens is None else [f"tokens={row.tokens}"]
         words += [] if row.kind == "time" else [row.kind]
         texts.append(" ".join(words))

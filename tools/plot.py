@@ -33,15 +33,19 @@ matplotlib.rcParams.update({
 })
 MARKERS = "osD^vP*X"
 MOST_TICKS = 9
+# What a title says of these only if it is something else.
+USUAL = {"drop": 0, "format": "same", "received": "packed", "duplicates": "fill",
+         "host_totals": False, "cached": False, "max_blocks": 0}
 CEILING = {"color": "black", "linestyle": "--", "linewidth": 1, "label": "ceiling"}
 
 
 def series(rows):
-    """{label: rows by tokens}; labels name what is not the same everywhere."""
-    differing = [name for name in results.varying(rows) if name != "strategy"]
+    """{label: rows by tokens}; labels name what tells the lines of a strategy apart."""
+    telling = results.telling(rows)
     lines = {}
     for row in rows:
-        words = [f"{name} {row.shape[name]}" for name in differing if row.shape[name] is not None]
+        words = [f"{name} {row.shape[name]}" for name in telling[row.shape["strategy"]]
+                 if row.shape[name] is not None]
         lines.setdefault(", ".join([row.shape["strategy"], *words]), []).append(row)
     return {label: sorted(line, key=lambda row: row.tokens) for label, line in lines.items()}
 
@@ -61,6 +65,9 @@ def title(measured):
     common = [f"{name} {shape[name]}"
               for name in ("workload", "experts", "topk", "hidden", "dtype", "routing")
               if name in shape and name not in differing]
+    common += [name if shape[name] is True else f"{name} {shape[name]}"
+               for name, usual in USUAL.items()
+               if name not in differing and shape.get(name, usual) not in (usual, None)]
     return f"{measured.machine}: {', '.join(common)}"
 
 

@@ -16,6 +16,9 @@ PERF_KINDS = ["dispatch", "combine", "both"]
 # What makes a row of `octet perf` another experiment, rather than another result of the same.
 PERF_SHAPE = ["strategy", "ranks", "hidden", "topk", "experts", "dtype", "slots", "flags",
               "routing", "drop", "expert", "fuse_expert", "align"]
+# The same, of files that are not older than these.
+NEWER_PERF_SHAPE = ["combine_order", "combine_method", "format", "scales", "received", "duplicates",
+                    "expert_alignment", "host_totals", "cached", "max_blocks"]
 # What Google Benchmark adds to a benchmark's name.
 HOW_MEASURED = r"(/(iterations|repeats|min_time):[^/]+|/(manual|real|process)_time)+$"
 US_PER = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -66,6 +69,14 @@ def varying(rows):
             if len({str(row.shape[name]) for row in rows if row.shape[name] is not None}) > 1]
 
 
+def telling(rows):
+    """{strategy: names of what tells its rows apart}; strategies may differ in more."""
+    lines = collections.defaultdict(list)
+    for row in rows:
+        lines[row.shape["strategy"]].append(row)
+    return {strategy: varying(line) for strategy, line in lines.items()}
+
+
 def _perf(data):
     platform = data["platform"]
     gpus = platform["gpus"]
@@ -73,6 +84,7 @@ def _perf(data):
     rows = []
     for row in data["rows"]:
         shape = {name: row[name] for name in PERF_SHAPE}
+        shape.update({name: row.get(name) for name in NEWER_PERF_SHAPE})
         for kind in PERF_KINDS:
             figures = row[kind]
             wrong = figures["wrong"]  # None: not verified
