@@ -231,8 +231,16 @@ TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& c
 }
 
 absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::string_view origin) {
-  const Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded() || !parsed.is_object()) {
+  Json parsed;
+  try {
+    parsed = Json::parse(json);
+  } catch (const Json::exception& error) {
+    // "[the exception's name] parse error at line 3, column 7: ..."
+    const absl::string_view what = error.what();
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin, " is no JSON: ", what.substr(what.find("] ") + 2)));
+  }
+  if (!parsed.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(origin, " is no JSON object"));
   }
   const auto schema = parsed.find("schema");

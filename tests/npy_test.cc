@@ -212,6 +212,11 @@ TEST(AtomicFile, LeavesNothingBehindWhenItFails) {
   ASSERT_TRUE(WriteFileAtomically(folder + "/file", {"three"}).ok());
   EXPECT_EQ(*ReadFile(folder + "/file", kMostBytes), "three");
   EXPECT_FALSE(MakeFolder(folder + "/file").ok());
+  EXPECT_TRUE(WouldReplace(folder + "/file"));
+  EXPECT_TRUE(WouldReplace(folder + "/none"));
+  EXPECT_FALSE(WouldReplace(folder));
+  EXPECT_FALSE(WouldReplace("/dev/null"));
+  EXPECT_FALSE(WouldReplace(""));
   EXPECT_FALSE(ReadFile(folder, kMostBytes).ok());
 }
 

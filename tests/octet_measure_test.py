@@ -6,6 +6,8 @@ Exit code 77 where there is no GPU to run on.
 """
 
 import json
+import signal
+import subprocess
 
 import octet_cli
 from octet_cli import SMALL, GpuTest, octet
@@ -59,6 +61,23 @@ class PerfTest(GpuTest):
                 self.assertEqual(figures[kind]["wrong"], 0)
         self.assertTrue(any(line.startswith("# Avg wire bandwidth") for line in lines))
         self.assertTrue(any(line.endswith("0 OK, 6 steps verified") for line in lines))
+
+    def test_json_when_interrupted(self):
+        path = self.folder / "perf.json"
+        args = ["perf", f"-g{self.ranks}", *self.SHAPE, "-b1", "-e900", "-i1", f"-J{path}"]
+        with subprocess.Popen([octet_cli.OCTET, *args], stdout=subprocess.PIPE, text=True) as perf:
+            for line in perf.stdout:
+                if line.split()[0] == "3":  # the third row
+                    break
+            perf.send_signal(signal.SIGINT)
+            perf.stdout.read()
+        self.assertEqual(perf.returncode, -signal.SIGINT)
+        rows = json.loads(path.read_text())["rows"]
+        self.assertEqual([row["tokens"] for row in rows[:2]], [1, 2])
+
+    def test_json_into_a_pipe_is_one(self):
+        lines = self.perf("-b1", "-e2", "-J/dev/stdout").stdout
+        self.assertEqual(len(json.loads(lines[lines.index("\n{") :])["rows"]), 2)
 
     def test_options(self):
         for args in [
@@ -231,7 +250,7 @@ class TuneTest(GpuTest):
 
     def test_malformed_file(self):
         path = self.file("tuning.json", b"{")
-        self.assert_refused(["run", "--ranks=1", *SMALL], f"tuning {path} is no JSON object",
+        self.assert_refused(["run", "--ranks=1", *SMALL], f"tuning {path} is no JSON: parse error at line 1",
                             env={"OCTET_TUNING": str(path)})
 
 

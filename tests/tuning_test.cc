@@ -21,6 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr absl::string_view kEntry =
     R"({"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
@@ -204,7 +205,10 @@ TEST(TuningTable, MistakesAreNamed) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << json;
     return std::string(status.message());
   };
-  EXPECT_EQ(refusal(""), "tuning f.json is no JSON object");
+  EXPECT_THAT(refusal(""), StartsWith("tuning f.json is no JSON: parse error at line 1, column 1"));
+  EXPECT_THAT(refusal("{\n \"schema\": 1,\n}"),
+              StartsWith("tuning f.json is no JSON: parse error at line 3, column 1"));
+  EXPECT_THAT(refusal("{\"schema\": 1e999}"), StartsWith("tuning f.json is no JSON: number"));
   EXPECT_EQ(refusal("[1]"), "tuning f.json is no JSON object");
   EXPECT_THAT(refusal("{}"), HasSubstr("schema must be 1"));
   EXPECT_THAT(refusal(R"({"schema": 2, "entries": []})"), HasSubstr("schema must be 1"));
@@ -336,8 +340,8 @@ TEST_F(TunedTest, ErrorsNameTheFile) {
   MakeNode(1);
   if (IsSkipped()) return;
   Use("{");
-  EXPECT_EQ(Chosen(Small()).status().message(),
-            absl::StrCat("tuning ", path_, " is no JSON object"));
+  EXPECT_THAT(std::string(Chosen(Small()).status().message()),
+              StartsWith(absl::StrCat("tuning ", path_, " is no JSON: parse error at line 1")));
   EXPECT_EQ(ExpertParallel::HeapBytes(Small(), 1).status().code(),
             absl::StatusCode::kInvalidArgument);
   TuningTable table;

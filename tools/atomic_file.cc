@@ -38,12 +38,15 @@ int WriteAll(int file, absl::Span<const absl::string_view> pieces) {
 
 }  // namespace
 
+bool WouldReplace(const std::string& path) {
+  struct stat info = {};
+  return !path.empty() && (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode));
+}
+
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) {
-  struct stat info = {};
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+  if (!WouldReplace(path)) {
     // Renaming would put a file in the place of a device such as /dev/stdout.
-    if (S_ISDIR(info.st_mode)) return FileError(EISDIR, "write", path);
     const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (file < 0) return FileError(errno, "write", path);
     const int error = WriteAll(file, pieces);

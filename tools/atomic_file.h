@@ -17,6 +17,10 @@ namespace octet {
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces);
 
+// Whether that would put a file at `path`, whatever is there now; false where it would write into
+// what is there: a device, a pipe. Of no use for an empty path, which is none.
+bool WouldReplace(const std::string& path);
+
 // OK if a file could be made at `path` now: its folder is there and open to us, and `path` itself
 // is no folder. To be asked before work whose result would be lost.
 absl::Status CheckCanWrite(const std::string& path);

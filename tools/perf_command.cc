@@ -11,9 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"
-#include "runtime/status_macros.h"
 #include "runtime/topology.h"
 #include "tools/atomic_file.h"
 #include "tools/ceilings.h"
@@ -67,12 +68,48 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
   return chosen;
 }
 
-// Measures and prints row after row. A row that does not fit into memory is said and left out, and
-// so is one that its strategy is not made for, among others; anything else that goes wrong ends the
-// table. The first error comes back; that a strategy is left out is one only if all are.
+// Where rows go as they come: to the table, and with all before them to the JSON file, so that a
+// run that is interrupted keeps what it has measured.
+class PerfOutput {
+ public:
+  PerfOutput(const Topology& topology, const PerfOptions& options, const Ceilings& ceilings)
+      : topology_(topology), options_(options), ceilings_(ceilings) {}
+
+  void Begin() const { Print(PerfHead(topology_, options_)); }
+  void Note(absl::string_view text) const { Print(absl::StrCat("# ", text, "\n")); }
+  void Add(PerfRow row) {
+    rows_.push_back(std::move(row));
+    Print(PerfLine(rows_.back(), ceilings_));
+    if (WouldReplace(options_.json)) Save().IgnoreError();  // End has the last word
+  }
+  absl::Status End() const {
+    Print(PerfFoot(rows_, ceilings_));
+    return Save();
+  }
+
+  absl::Span<const PerfRow> rows() const { return rows_; }
+
+ private:
+  static void Print(absl::string_view text) {
+    absl::PrintF("%s", text);
+    std::fflush(stdout);
+  }
+  absl::Status Save() const {
+    if (options_.json.empty()) return absl::OkStatus();
+    return WriteFileAtomically(options_.json, {PerfJson(topology_, rows_, ceilings_)});
+  }
+
+  const Topology& topology_;
+  const PerfOptions& options_;
+  const Ceilings& ceilings_;
+  std::vector<PerfRow> rows_;
+};
+
+// Measures row after row. A row that does not fit into memory is said and left out, and so is one
+// that its strategy is not made for, among others; anything else that goes wrong ends the table.
+// The first error comes back; that a strategy is left out is one only if all are.
 absl::Status MeasureRows(Node& node, const PerfOptions& perf,
-                         const std::vector<Contender*>& contenders, const Ceilings& ceilings,
-                         std::vector<PerfRow>& rows) {
+                         const std::vector<Contender*>& contenders, PerfOutput& output) {
   absl::Status first_error;
   absl::Status first_refusal;
   for (const RunOptions& options : perf.shapes) {
@@ -82,9 +119,7 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
           MeasurePerf(node, contender, options, perf.check_steps, *progress);
       progress.reset();  // its line must not stand in the table
       if (row.ok()) {
-        absl::PrintF("%s", PerfLine(*row, ceilings));
-        std::fflush(stdout);
-        rows.push_back(*std::move(row));
+        output.Add(*std::move(row));
         continue;
       }
       const absl::Status error(
@@ -95,11 +130,10 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
       absl::Status& first = refused ? first_refusal : first_error;
       if (first.ok()) first = error;
       if (!refused && !absl::IsResourceExhausted(error)) return error;
-      absl::PrintF("# %s\n", error.message());
-      std::fflush(stdout);
+      output.Note(error.message());
     }
   }
-  return rows.empty() && first_error.ok() ? first_refusal : first_error;
+  return output.rows().empty() && first_error.ok() ? first_refusal : first_error;
 }
 
 int Run(const CommandLine& line) {
@@ -127,18 +161,11 @@ int Run(const CommandLine& line) {
   const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(**node);
   if (!ceilings.ok()) return Fail(ExitCodeOf(ceilings.status()), ceilings.status());
 
-  absl::PrintF("%s", PerfHead(*topology, *perf));
-  std::fflush(stdout);
-  std::vector<PerfRow> rows;
-  const absl::Status status = MeasureRows(**node, *perf, *chosen, *ceilings, rows);
-  absl::PrintF("%s", PerfFoot(rows, *ceilings));
-  std::fflush(stdout);
-  if (!perf->json.empty()) {
-    const absl::Status written =
-        WriteFileAtomically(perf->json, {PerfJson(*topology, rows, *ceilings)});
-    if (!written.ok()) return Fail(kExitUsage, written);
-  }
-  for (const PerfRow& row : rows) {
+  PerfOutput output(*topology, *perf, *ceilings);
+  output.Begin();
+  const absl::Status status = MeasureRows(**node, *perf, *chosen, output);
+  if (const absl::Status written = output.End(); !written.ok()) return Fail(kExitUsage, written);
+  for (const PerfRow& row : output.rows()) {
     if (row.first_difference.empty()) continue;
     return Fail(kExitWrongResults, absl::DataLossError(absl::StrCat(
                                        row.strategy, ", ", row.tokens,
@@ -158,7 +185,9 @@ Command PerfCommand() {
           "Times dispatch, combine and both over numbers of tokens, verifies them against a "
           "serial\n"
           "reference in the same run, and holds them against what the links can do. Letters are\n"
-          "those of nccl-tests: octet perf -b 1 -e 128 -f 2 -n 50 -J perf.json\n"
+          "those of nccl-tests: octet perf -b 1 -e 128 -f 2 -n 50 -J perf.json (has each row as "
+          "soon\n"
+          "as the table has it).\n"
           "--strategy takes a list, peers (nccl, memcpy_peer) included: a row for each; all: what\n"
           "this machine has. A size that does not fit into memory is named and left out (exit\n"
           "code 3); the table goes on. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device\n"
