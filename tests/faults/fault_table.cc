@@ -1,0 +1,191 @@
+#include "tests/faults/fault_table.h"
+
+#include <utility>
+
+namespace octet::faults {
+namespace {
+
+std::vector<Row> HighThroughputTable() {
+  const Words send_to_receive = {"data race", "SendToken", "ReceiveToken"};
+  std::vector<Row> rows = {
+      {.fault = Fault::kMissingRelease,
+       .name = "MissingRelease",
+       .weak = {"Dispatch", "old value read", "\n  not released at "},
+       .tsan = send_to_receive},
+      // With weak memory an old packet sends the receiver's plain stores anywhere.
+      {.fault = Fault::kMissingAcquire, .name = "MissingAcquire", .tsan = send_to_receive},
+      {.fault = Fault::kDeviceScope,
+       .name = "DeviceScope",
+       .weak = {"old value read", "not released at system scope, only at device scope"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kFlagBeforePayload,
+       .name = "FlagBeforePayload",
+       .comparison = {"y of token"},
+       .weak = {"old value read"},
+       .tsan = {"data race", "StoreLateVectors", "ReceiveToken"}},
+      {.fault = Fault::kMissingGridSync,
+       .name = "MissingGridSync",
+       .deadline = {"receive waited", "row counts: epoch seen from each rank"},
+       .weak = {"old value read"},
+       .tsan = {"data race", "CountShare", "WaveExclusiveScan"}},
+      {.fault = Fault::kCounterNotCleared,
+       .name = "CounterNotCleared",
+       .deadline = {"dispatch-send waited", "grid barrier of block"}},
+      {.fault = Fault::kOffByOneSlot,
+       .name = "OffByOneSlot",
+       .comparison = {"y of token"},
+       .tsan = {"data race", "SeamStoreStream", "octet::high_throughput::"}},
+      {.fault = Fault::kRowPastTheEnd,
+       .name = "RowPastTheEnd",
+       .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the",
+                  "(row_copy.h:", "out of bounds"}},
+      {.fault = Fault::kFlagNobodySets,
+       .name = "FlagNobodySets",
+       .deadline = {"combine-receive waited 10.0 s for rank ",
+                    "'s row flag of token 0: expected epoch 1, seen 0"}},
+      {.fault = Fault::kCreditIgnored,
+       .name = "CreditIgnored",
+       .form = Form::kCached,
+       .comparison = {"y of token"},
+       .tsan = {"data race", "SendToken"}},
+      {.fault = Fault::kOneParity,
+       .name = "OneParity",
+       .drop = 0.7,
+       .deadline = {"dispatch-receive waited 10.0 s for rank ", "packet flag of slot "}},
+  };
+  for (Row& row : rows) {
+    row.name = "HighThroughput" + row.name;
+    row.strategy = Strategy::kHighThroughput;
+  }
+  return rows;
+}
+
+std::vector<Row> DirectTable() {
+  const Words send_to_receive = {"data race", "SendTile", "ReceiveRow"};
+  return {
+      {.fault = Fault::kMissingRelease,
+       .name = "MissingRelease",
+       .weak = {"Dispatch", "old value read", "\n  not released at system scope\n"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kMissingAcquire,
+       .name = "MissingAcquire",
+       .weak = {"old value read", "released, but not acquired at system scope since"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kDeviceScope,
+       .name = "DeviceScope",
+       .weak = {"old value read", "not released at system scope, only at device scope"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kFlagBeforePayload,
+       .name = "FlagBeforePayload",
+       .comparison = {"y of token"},
+       .weak = {"old value read", "SeamWavePublish"},
+       .tsan = {"data race", "SeamWavePublish", "ReceiveRow"}},
+      {.fault = Fault::kMissingGridSync,
+       .name = "MissingGridSync",
+       .comparison = {"a block was ahead"}},
+      {.fault = Fault::kNotLastBlock,
+       .name = "NotLastBlock",
+       .flags = Flags::kSource,
+       .comparison = {"y of token"},
+       .weak = {"old value read"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kBitInsteadOfEpoch,
+       .name = "BitInsteadOfEpoch",
+       .comparison = {"y of token"},
+       .weak = {"old value read", "released, but not acquired"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kCounterNotCleared,
+       .name = "CounterNotCleared",
+       .deadline = {"waited", "expected epoch"},
+       .weak = {"old value read"},
+       // Of rows on their way there or home: which of them come first is the scheduler's.
+       .tsan = {"data race", "octet::direct::"}},
+      {.fault = Fault::kOffByOneSlot, .name = "OffByOneSlot", .comparison = {"y of token"}},
+      {.fault = Fault::kRowPastTheEnd,
+       .name = "RowPastTheEnd",
+       .access = {"Dispatch", "write to 0x", "(device 1, not allocated: 0 bytes past the",
+                  "(row_copy.h:", "out of bounds"}},
+      {.fault = Fault::kPacketPastTheEnd,
+       .name = "PacketPastTheEnd",
+       .access = {"atomic access to 0x", "bytes past the", "out of bounds"},
+       .asan = {"AddressSanitizer", "WRITE of size 4", "SendTile", "dispatch.hip"}},
+      {.fault = Fault::kFlagNobodySets,
+       .name = "FlagNobodySets",
+       .deadline = {"dispatch-receive waited 10.0 s for rank ",
+                    "'s row flag of slot 0: expected epoch 1, seen 0"}},
+  };
+}
+
+std::vector<Row> LowLatencyTable() {
+  const Words send_to_receive = {"data race", "SendToken", "ReceiveToken"};
+  std::vector<Row> rows = {
+      {.fault = Fault::kMissingRelease,
+       .name = "MissingRelease",
+       .weak = {"Dispatch", "old value read", "\n  not released at "},
+       .tsan = send_to_receive},
+      {.fault = Fault::kMissingAcquire, .name = "MissingAcquire", .tsan = send_to_receive},
+      {.fault = Fault::kDeviceScope,
+       .name = "DeviceScope",
+       .weak = {"old value read", "not released at system scope, only at device scope"},
+       .tsan = send_to_receive},
+      {.fault = Fault::kFlagBeforePayload,
+       .name = "FlagBeforePayload",
+       .comparison = {"y of token"},
+       .weak = {"old value read"},
+       .tsan = {"data race", "StoreLateVectors", "ReceiveToken"}},
+      {.fault = Fault::kOffByOneSlot, .name = "OffByOneSlot", .comparison = {"y of token"}},
+      {.fault = Fault::kRowPastTheEnd,
+       .name = "RowPastTheEnd",
+       .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the",
+                  "wire_row.h:", "out of bounds"}},
+      {.fault = Fault::kFlagNobodySets,
+       .name = "FlagNobodySets",
+       .deadline = {"dispatch-receive waited 10.0 s for rank ",
+                    "'s packet flag of slot 0: expected epoch 1, seen 0"}},
+      {.fault = Fault::kCreditIgnored,
+       .name = "DispatchCreditIgnored",
+       .calls = Calls::kDispatches,
+       .comparison = {"expert_counts differ"},
+       .tsan = {"data race", "SendToken", "ReceiveToken"}},
+      {.fault = Fault::kCreditIgnored,
+       .name = "CombineCreditIgnored",
+       .calls = Calls::kCombines,
+       .drop = 0.5,
+       .comparison = {"y of token"},
+       .tsan = {"data race", "SendRows", "SumRows"}},
+      {.fault = Fault::kOneParity,
+       .name = "OneParity",
+       .drop = 0.95,
+       .deadline = {"dispatch-receive waited 10.0 s for rank "}},
+      {.fault = Fault::kCountTooSmall,
+       .name = "CountTooSmall",
+       .deadline = {"combine-receive waited 10.0 s for rank "}},
+      {.fault = Fault::kWrongSource,
+       .name = "WrongSource",
+       .deadline = {"combine-receive waited 10.0 s for rank "}},
+      {.fault = Fault::kScaleOfZeros,
+       .name = "ScaleOfZeros",
+       .quantized = true,
+       .comparison = {"y of token"}},
+      {.fault = Fault::kDropIsAwaited,
+       .name = "DropIsAwaited",
+       .drop = 0.5,
+       .deadline = {"combine-receive waited 10.0 s for rank 0's row flag of token "}},
+  };
+  for (Row& row : rows) {
+    row.name = "LowLatency" + row.name;
+    row.strategy = Strategy::kLowLatency;
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Row> Table() {
+  std::vector<Row> rows = DirectTable();
+  for (Row& row : HighThroughputTable()) rows.push_back(std::move(row));
+  for (Row& row : LowLatencyTable()) rows.push_back(std::move(row));
+  return rows;
+}
+
+}  // namespace octet::faults
