@@ -51,7 +51,7 @@ class PerfTest(GpuTest):
         self.assertEqual([row["tokens"] for row in report["rows"]], [1, 3, 9])
         for row, figures in zip(data, report["rows"]):
             self.assertEqual(len(row), len(columns))
-            self.assertEqual(row[1:6], ["128", "4", "16", "bf16", "low_latency"])
+            self.assertEqual(row[1:6], ["128", "4", "16", "bf16", "low_latency*"])
             for place, kind in [(7, "dispatch"), (14, "combine"), (21, "both")]:
                 times = figures[kind]["steps_us"]
                 self.assertEqual(len(times), 2)
@@ -90,6 +90,15 @@ class PerfTest(GpuTest):
                         if not line.startswith("#")]
                 self.assertEqual(len(data), 1 if "-c0" in args else 2)
                 self.assertEqual(data[0].endswith("N/A"), "-c0" in args)
+
+    def test_autos_choice_beside_the_same_by_name(self):
+        path = self.folder / "perf.json"
+        result = self.perf("-b4", "--strategy=low_latency,auto", f"-J{path}")
+        data = [line.split() for line in result.stdout.splitlines() if not line.startswith("#")]
+        self.assertEqual([row[5] for row in data], ["low_latency", "low_latency*"])
+        rows = json.loads(path.read_text())["rows"]
+        self.assertEqual([row["strategy"] for row in rows], ["low_latency", "low_latency"])
+        self.assertEqual([row["auto_strategy"] for row in rows], [False, True])
 
     def test_deadline(self):
         result = octet("perf", f"-g{self.ranks}", "-n1", "-T0.001")

@@ -154,6 +154,7 @@ PerfRow Row(int tokens, int64_t wrong) {
   PerfRow row;
   row.tokens = tokens;
   row.strategy = "direct";
+  row.options.config.strategy = Strategy::kDirect;
   row.options.workload.hidden = 7168;
   row.options.workload.topk = 8;
   row.options.workload.num_experts = 256;
@@ -231,6 +232,18 @@ TEST(PerfTable, Foot) {
                               "GB/s (direct)\n"));
 }
 
+TEST(PerfTable, AutosChoiceIsNotTakenForTheSameByName) {
+  PerfRow chosen = Row(1, 0);
+  chosen.options.config.strategy = Strategy::kAuto;
+  EXPECT_THAT(PerfLine(chosen, Ceilings()), HasSubstr(" bf16          direct*    264"));
+  const std::string foot = PerfFoot({chosen, Row(1, 0)}, Ceilings());
+  EXPECT_THAT(foot, HasSubstr("GB/s (direct*)\n"));
+  EXPECT_THAT(foot, HasSubstr("GB/s (direct)\n"));
+  EXPECT_EQ(
+      nlohmann::json::parse(PerfJson(Machine(), {chosen}, Ceilings()))["rows"][0]["auto_strategy"],
+      true);
+}
+
 TEST(PerfJson, HasRealTypesAndEveryStep) {
   const nlohmann::json json = nlohmann::json::parse(
       PerfJson(Machine(), {Row(128, 1)}, {.all_to_all_gbps = 400, .empty_launch_us = 5}));
@@ -250,7 +263,7 @@ TEST(PerfJson, HasRealTypesAndEveryStep) {
   EXPECT_EQ(row["received"], "rank_major");
   EXPECT_EQ(row["duplicates"], "fill");
   EXPECT_EQ(row["combine_order"], "auto");
-  EXPECT_EQ(row["auto_strategy"], true);
+  EXPECT_EQ(row["auto_strategy"], false);
   EXPECT_EQ(row["routing"], "uniform");
   EXPECT_EQ(row["combine"]["steps_us"], nlohmann::json({20, 60}));
   EXPECT_EQ(row["combine"]["us"]["median"], 40);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +25,11 @@ constexpr double kPercent = 100;
 std::string Left(const std::array<std::string, 7>& cells) {
   return absl::StrFormat("%8s %6s %5s %7s %5s %16s %6s", cells[0], cells[1], cells[2], cells[3],
                          cells[4], cells[5], cells[6]);
+}
+
+// With a star where it is what Strategy::kAuto has chosen; the foot says so.
+std::string StrategyCell(const PerfRow& row) {
+  return absl::StrCat(row.strategy, row.options.config.strategy == Strategy::kAuto ? "*" : "");
 }
 
 // One group: time, p99, cv, logical, wire, share of the ceiling, wrong rows.
@@ -125,7 +131,7 @@ std::string PerfLine(const PerfRow& row, const Ceilings& ceilings) {
   const WorkloadSpec& spec = row.options.workload;
   std::string line =
       Left({absl::StrCat(row.tokens), absl::StrCat(spec.hidden), absl::StrCat(spec.topk),
-            absl::StrCat(spec.num_experts), std::string(DTypeName(spec.dtype)), row.strategy,
+            absl::StrCat(spec.num_experts), std::string(DTypeName(spec.dtype)), StrategyCell(row),
             row.config.tuning.blocks > 0 ? absl::StrCat(row.config.tuning.blocks) : "-"});
   for (const PerfFigures& figures : row.kinds) {
     const Statistics time = Summarize(figures.us);
@@ -149,8 +155,8 @@ std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings) {
   for (const PerfRow& row : rows) {
     wrong += WrongRows(row);
     verified += row.verified_steps;
-    if (std::find(strategies.begin(), strategies.end(), row.strategy) == strategies.end()) {
-      strategies.push_back(row.strategy);
+    if (std::string cell = StrategyCell(row); !absl::c_linear_search(strategies, cell)) {
+      strategies.push_back(std::move(cell));
     }
   }
   absl::StrAppend(&foot, "# Wrong rows          : ",
@@ -161,7 +167,7 @@ std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings) {
   for (const std::string& strategy : strategies) {
     std::array<std::vector<double>, kNumPerfKinds> wire;
     for (const PerfRow& row : rows) {
-      if (row.strategy != strategy) continue;
+      if (StrategyCell(row) != strategy) continue;
       for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
         wire[kind].push_back(row.kinds[kind].wire_gbps);
       }
@@ -179,7 +185,8 @@ std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings) {
       "# time: median of device events of the slowest rank, each kind from a barrier of its own;\n"
       "# logical: payload of the rows that the busiest rank receives, each token once; wire: what\n"
       "# crosses links, metadata and flags included; ceil: wire of the all-to-all stores above;\n"
-      "# both: dispatch, expert and combine enqueued together.\n");
+      "# both: dispatch, expert and combine enqueued together; *: the strategy was auto's "
+      "choice.\n");
   return foot;
 }
 
