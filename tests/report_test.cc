@@ -106,6 +106,18 @@ TEST(RunTable, HasALineForEachRankAndAll) {
   EXPECT_EQ(rows.back()[15], "yes");
 }
 
+TEST(RunTable, SaysHowRowsTravelAndWhatHeapThatTakes) {
+  RunResult result = Result();
+  result.heap_bytes = 12'340'000;
+  EXPECT_THAT(RunTable(Machine(), result), HasSubstr("# symmetric heap on each GPU: 12.3 MB\n"));
+  EXPECT_THAT(RunTable(Machine(), result), Not(HasSubstr("pull")));
+  result.config.combine_method = CombineMethod::kPull;
+  result.config.tuning.row_copies = RowCopies::kBulk;
+  result.config.host_totals = true;
+  EXPECT_THAT(RunTable(Machine(), result),
+              HasSubstr("\n# combine pull, row_copies bulk, host_totals\n"));
+}
+
 TEST(RunTable, SaysWhatIsWrong) {
   RunResult result = Result();
   result.by_phases[1].ranks[1].verification = {.bitwise = false,

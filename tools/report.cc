@@ -137,6 +137,8 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   if (config.expert_alignment != 1) {
     parts.push_back(absl::StrCat("expert_alignment ", config.expert_alignment));
   }
+  if (config.combine_method == CombineMethod::kPull) parts.emplace_back("combine pull");
+  if (config.tuning.row_copies == RowCopies::kBulk) parts.emplace_back("row_copies bulk");
   if (config.host_totals) parts.emplace_back("host_totals");
   if (options.cached) parts.emplace_back("cached");
   return parts.empty() ? "" : absl::StrCat("# ", absl::StrJoin(parts, ", "), "\n");
@@ -168,6 +170,8 @@ std::string RunTable(const Topology& topology, const RunResult& result) {
                         "#\n# host, from the barrier to the last rank's completion: median %.1f, "
                         "min %.1f, p99 %.1f us\n",
                         summary.wall_us.median, summary.wall_us.min, summary.wall_us.p99);
+  absl::StrAppendFormat(&table, "# symmetric heap on each GPU: %.1f MB\n",
+                        static_cast<double>(result.heap_bytes) / kBytesPerMegabyte);
   table +=
       "# Times are us of device events: all: dispatch, expert and combine, of the timed steps; of "
       "'all' ranks: the slowest of each step.\n"

@@ -39,8 +39,6 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                                      const Progress& progress) {
   RunResult result;
   result.options = options;
-  OCTET_ASSIGN_OR_RETURN(result.heap_bytes,
-                         ExpertParallel::HeapBytes(options.config, node.num_ranks()));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
                          Workload::Create(options.workload));
   StepSeries series(*workload, progress);
@@ -49,6 +47,8 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
                            ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
     result.config = ep->config();
+    OCTET_ASSIGN_OR_RETURN(result.heap_bytes,
+                           ExpertParallel::HeapBytes(result.config, node.num_ranks()));
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
                            StepRunner::Create(node, *ep, options));
     OCTET_ASSIGN_OR_RETURN(result.warmup,
