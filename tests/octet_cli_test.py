@@ -133,6 +133,13 @@ class UsageTest(CliTest):
 
 
 class RunTest(GpuTest):
+    def test_full_disk_for_a_file(self):
+        # It is said when the GPUs have done their work; it is not their error.
+        for command, flag in [("run", "--json"), ("run", "--trace"), ("trace", "--output")]:
+            result = octet(command, "--ranks=1", *SMALL, f"{flag}=/dev/full")
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("cannot write /dev/full: No space left on device", result.stderr)
+
     def test_machine(self):
         self.assert_refused(["run", "--ranks=16", "--experts=16"], "--ranks=16 needs as many GPUs")
         if self.ranks > 1:

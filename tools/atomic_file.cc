@@ -18,6 +18,11 @@ absl::Status FileError(int error, absl::string_view what, absl::string_view path
   return absl::ErrnoToStatus(error, absl::StrCat("cannot ", what, " ", path));
 }
 
+// A path that cannot be written is the user's, whatever stands in the way, as is a full disk.
+absl::Status WriteError(int error, absl::string_view path, absl::string_view what = "write") {
+  return absl::InvalidArgumentError(FileError(error, what, path).message());
+}
+
 std::string FolderOf(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   return folder.empty() ? "." : folder.string();
@@ -48,40 +53,40 @@ absl::Status WriteFileAtomically(const std::string& path,
   if (!WouldReplace(path)) {
     // Renaming would put a file in the place of a device such as /dev/stdout.
     const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (file < 0) return FileError(errno, "write", path);
+    if (file < 0) return WriteError(errno, path);
     const int error = WriteAll(file, pieces);
     close(file);
-    return error == 0 ? absl::OkStatus() : FileError(error, "write", path);
+    return error == 0 ? absl::OkStatus() : WriteError(error, path);
   }
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return FileError(errno, "write", path);
+  if (file < 0) return WriteError(errno, path);
   int error = WriteAll(file, pieces);
   if (close(file) != 0 && error == 0) error = errno;
   if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return absl::OkStatus();
   unlink(temporary.c_str());
-  return FileError(error, "write", path);
+  return WriteError(error, path);
 }
 
 absl::Status CheckCanWrite(const std::string& path) {
   struct stat info = {};
   const std::string folder = FolderOf(path);
-  if (stat(folder.c_str(), &info) != 0) return FileError(errno, "write", path);
-  if (!S_ISDIR(info.st_mode)) return FileError(ENOTDIR, "write", path);
+  if (stat(folder.c_str(), &info) != 0) return WriteError(errno, path);
+  if (!S_ISDIR(info.st_mode)) return WriteError(ENOTDIR, path);
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    if (S_ISDIR(info.st_mode)) return FileError(EISDIR, "write", path);
-    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : FileError(errno, "write", path);
+    if (S_ISDIR(info.st_mode)) return WriteError(EISDIR, path);
+    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : WriteError(errno, path);
   }
-  if (access(folder.c_str(), W_OK | X_OK) != 0) return FileError(errno, "write", path);
+  if (access(folder.c_str(), W_OK | X_OK) != 0) return WriteError(errno, path);
   return absl::OkStatus();
 }
 
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return FileError(error.value(), "make folder", path);
-  if (access(path.c_str(), W_OK | X_OK) != 0) return FileError(errno, "write into folder", path);
+  if (error) return WriteError(error.value(), path, "make folder");
+  if (access(path.c_str(), W_OK | X_OK) != 0) return WriteError(errno, path, "write into folder");
   return absl::OkStatus();
 }
 

@@ -12,6 +12,8 @@
 
 namespace octet {
 
+// What cannot be written is kInvalidArgument, with the path and the reason: the path is the user's.
+
 // Writes the pieces one after the other to a temporary file beside `path` and renames it. On an
 // error, which names the path and the reason, nothing is left behind and an older file stays.
 absl::Status WriteFileAtomically(const std::string& path,
