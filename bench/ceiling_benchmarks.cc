@@ -49,10 +49,7 @@ void RegisterLink(const std::shared_ptr<Lazy<LinkTest>>& links, const LinkLoad& 
         OCTET_ASSIGN_OR_RETURN(LinkTest* const test, links->Get());
         if (!std::exchange(verified, true)) OCTET_RETURN_IF_ERROR(test->Verify(load));
         OCTET_ASSIGN_OR_RETURN(const LinkTest::Result result, test->Run(load));
-        const double ceiling = links->session().ceilings().all_to_all_gbps;
-        const double gbps = Gbps(result.bytes, result.us);
-        state.counters["wire_GBps"] = gbps;
-        state.counters["of_ceiling"] = ceiling > 0 ? gbps / ceiling : 0;
+        links->session().CountWire(state, Gbps(result.bytes, result.us));
         return result.us;
       });
 }
@@ -102,6 +99,7 @@ void RegisterLatencies(Session& session) {
   add("host_barrier", [](LatencyTest& test) { return test.HostBarrier(); });
   add("node_barrier", [](LatencyTest& test) { return test.NodeBarrier(); });
   add("coordinated_launch", [](LatencyTest& test) { return test.CoordinatedLaunch(); });
+  if (session.node().num_ranks() == 1) return;
   add("launch_skew", [](LatencyTest& test) { return test.LaunchSkew(); });
   for (int to = 1; to < session.node().num_ranks(); ++to) {
     add(absl::StrCat("flag_round_trip/0-", to),

@@ -10,13 +10,15 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "bench/ceiling_benchmarks.h"
 #include "bench/session.h"
 #include "bench/step_benchmarks.h"
+#include "runtime/status_macros.h"
 #include "runtime/topology.h"
+#include "tools/atomic_file.h"
 #include "tools/command_line.h"
 #include "tools/commit.h"
 #include "tools/exit_code.h"
@@ -36,10 +38,11 @@ constexpr std::array<absl::string_view, 12> kFlags = {
 // Enough for a median and for comparing two runs by ranks of their steps.
 constexpr absl::string_view kDefaultRepetitions = "--benchmark_repetitions=20";
 
-int Fail(const absl::Status& status) {
+int Fail(int exit_code, const absl::Status& status) {
   absl::FPrintF(stderr, "octet_bench: %s\n", status.message());
-  return ExitCodeOf(status);
+  return exit_code;
 }
+int Fail(const absl::Status& status) { return Fail(ExitCodeOf(status), status); }
 
 void AddContext(Session& session) {
   const Topology& topology = session.node().topology();
@@ -53,7 +56,30 @@ void AddContext(Session& session) {
                               absl::StrFormat("%.3f", session.ceilings().all_to_all_gbps));
 }
 
-int Main(int argc, char** argv) {
+// Google Benchmark's, which does not look at what becomes of its file.
+class JsonFile final : public benchmark::JSONReporter {
+ public:
+  void Finalize() override {
+    JSONReporter::Finalize();
+    complete_ = GetOutputStream().flush().good();
+  }
+  bool complete() const { return complete_; }
+
+ private:
+  bool complete_ = true;
+};
+
+// Runs what the flags ask for, and says whether that has got to where it was to go. `out`: the
+// file of --benchmark_out, if it is JSON; else empty.
+absl::StatusOr<size_t> RunAll(const std::string& out) {
+  JsonFile file;
+  const size_t run = benchmark::RunSpecifiedBenchmarks(nullptr, out.empty() ? nullptr : &file);
+  if (!file.complete()) return absl::DataLossError(absl::StrCat("cannot write all to ", out));
+  OCTET_RETURN_IF_ERROR(FlushStandardOutput());
+  return run;
+}
+
+int Help() {
   const Command command = {
       .name = kName,
       .summary = "",
@@ -64,20 +90,33 @@ int Main(int argc, char** argv) {
           "results, 2 usage, 3 device error, 4 deadline.",
       .flags = kFlags,
       .run = nullptr};
+  absl::PrintF("%s\n", CommandHelp(command, ""));
+  benchmark::PrintDefaultHelp();
+  const absl::Status written = FlushStandardOutput();
+  return written.ok() ? kExitOk : Fail(kExitUsage, written);
+}
+
+int Main(int argc, char** argv) {
   // Google Benchmark takes its own flags out; the last of two equal ones counts.
   std::vector<char*> all = {argv[0]};
   std::string repetitions(kDefaultRepetitions);
   std::string aggregates = "--benchmark_display_aggregates_only=true";
   all.push_back(repetitions.data());
   all.push_back(aggregates.data());
-  bool help = false;
+  std::string out;
+  bool json = true;
   for (int i = 1; i < argc; ++i) {
-    help = help || absl::string_view(argv[i]) == "--help";
+    absl::string_view arg = argv[i];
+    if (arg == "--help") return Help();
+    if (absl::ConsumePrefix(&arg, "--benchmark_out=")) out = std::string(arg);
+    if (absl::ConsumePrefix(&arg, "--benchmark_out_format=")) json = arg == "json";
     all.push_back(argv[i]);
   }
-  if (help) absl::PrintF("%s\n", CommandHelp(command, ""));
+  if (!out.empty()) {
+    if (const absl::Status status = CheckCanWrite(out); !status.ok()) return Fail(status);
+  }
   int count = static_cast<int>(all.size());
-  benchmark::Initialize(&count, all.data());  // --help ends here
+  benchmark::Initialize(&count, all.data());
   const absl::StatusOr<CommandLine> line =
       ParseFlags(kFlags, std::vector<std::string>(all.begin() + 1, all.begin() + count));
   if (!line.ok()) return Fail(line.status());
@@ -94,11 +133,12 @@ int Main(int argc, char** argv) {
   AddContext(**session);
   RegisterCeilingBenchmarks(**session);
   RegisterStepBenchmarks(**session);
-  const size_t run = benchmark::RunSpecifiedBenchmarks();
+  const absl::StatusOr<size_t> run = RunAll(json ? out : "");
   benchmark::Shutdown();
   benchmark::ClearRegisteredBenchmarks();  // and with them what they hold on the GPUs
   if (!(*session)->status().ok()) return Fail((*session)->status());
-  if (run > 0) return kExitOk;
+  if (!run.ok()) return Fail(kExitUsage, run.status());
+  if (*run > 0) return kExitOk;
   // A filter that nothing matches has been said.
   if (topology->platform == "emulation" && !absl::GetFlag(FLAGS_all_shapes)) {
     absl::FPrintF(stderr, "octet_bench: --all_shapes adds the shapes of real GPUs\n");

@@ -98,6 +98,37 @@ class OctetBenchTest(unittest.TestCase):
         self.assertEqual(len(errors), 1)
         self.assertIn("blocks is 1", errors[0]["error_message"])
 
+    def test_one_rank_has_no_links(self):
+        def refuse(constant):
+            raise AssertionError(f"{constant} is no JSON")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bench.json")
+            done = run("--ranks=1", "--benchmark_filter=latency|both/direct", f"--benchmark_out={path}",
+                       "--benchmark_repetitions=2")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path, encoding="utf-8") as file:
+                result = json.load(file, parse_constant=refuse)
+        names = names_of(result)
+        self.assertIn("latency/node_barrier", names)
+        self.assertIn("both/direct/small_T4", names)
+        self.assertNotIn("latency/launch_skew", names)
+        for entry in result["benchmarks"]:
+            self.assertNotIn("of_ceiling", entry)
+
+    def test_results_that_cannot_be_written(self):
+        one = "--benchmark_filter=host_barrier"
+        for path, words in [("/no/such/folder/file", "cannot write /no/such/folder/file: No such"),
+                            ("/dev/full", "cannot write all to /dev/full")]:
+            done = run(one, f"--benchmark_out={path}")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"octet_bench: {words}", done.stderr)
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            for words in [[one], ["--help"]]:
+                done = subprocess.run([PROGRAM, "--ranks=2", *words], stdout=full,
+                                      stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("cannot write all to standard output", done.stderr)
+
     def test_usage(self):
         self.assertEqual(run("--benchmark_filter=carrier_pigeon").returncode, 2)
         unknown = run("--frobnicate=1")

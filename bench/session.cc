@@ -27,6 +27,12 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(const RunOptions& optio
   return session;
 }
 
+void Session::CountWire(benchmark::State& state, double gbps) const {
+  if (node_->num_ranks() == 1) return;
+  state.counters["wire_GBps"] = gbps;
+  state.counters["of_ceiling"] = gbps / ceilings_.all_to_all_gbps;
+}
+
 void Session::Fail(benchmark::State& state, const absl::Status& status) {
   if (status_.ok()) status_ = status;
   state.SkipWithError(std::string(status.message()).c_str());

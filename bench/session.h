@@ -31,6 +31,9 @@ class Session {
   // Those that are available.
   const std::vector<Contender*>& contenders() const { return available_; }
 
+  // The counters of what crosses links, by itself and against the ceiling; a single rank has none:
+  // relative deviations of zeros are not numbers, and no JSON.
+  void CountWire(benchmark::State& state, double gbps) const;
   // Ends the benchmark with an error, and the process, later, with an exit code that is not 0.
   void Fail(benchmark::State& state, const absl::Status& status);
   // The first failure.

@@ -108,10 +108,7 @@ class StepBenchmarks {
     int64_t rows = 0;
     for (const RankStepResult& rank : step.ranks) rows = std::max(rows, rank.rows_received);
     state.counters["logical_GBps"] = figures.logical_gbps;
-    state.counters["wire_GBps"] = figures.wire_gbps;
-    state.counters["of_ceiling"] = session_.ceilings().all_to_all_gbps > 0
-                                       ? figures.wire_gbps / session_.ceilings().all_to_all_gbps
-                                       : 0;
+    session_.CountWire(state, figures.wire_gbps);
     state.counters["rows"] = static_cast<double>(rows);
     const int blocks = steps_->config().tuning.blocks;  // peers do not say
     if (blocks > 0) state.counters["blocks"] = blocks;

@@ -84,15 +84,6 @@ std::string LetterOf(const Command& command, absl::string_view flag) {
   return "";
 }
 
-// What was printed may still be in memory, and where it goes may be full.
-absl::Status FlushStandardOutput() {
-  errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
-  // An earlier write may have failed, whose reason is gone.
-  constexpr absl::string_view kWhat = "cannot write all to standard output";
-  return errno == 0 ? absl::DataLossError(kWhat) : absl::ErrnoToStatus(errno, kWhat);
-}
-
 }  // namespace
 
 std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flags,
@@ -168,6 +159,14 @@ std::string CommandHelp(const Command& command, absl::string_view program) {
     absl::StrAppend(&help, "      ", absl::StrReplaceAll(flag->Help(), {{"\n", "\n      "}}), "\n");
   }
   return help;
+}
+
+absl::Status FlushStandardOutput() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  // An earlier write may have failed, whose reason is gone.
+  constexpr absl::string_view kWhat = "cannot write all to standard output";
+  return errno == 0 ? absl::DataLossError(kWhat) : absl::ErrnoToStatus(errno, kWhat);
 }
 
 void PrintError(absl::string_view command, const absl::Status& status) {

@@ -71,6 +71,9 @@ std::string CommandHelp(const Command& command, absl::string_view program = "oct
 int RunCommandLine(absl::Span<const Command> commands, absl::string_view version, int argc,
                    char** argv);
 
+// What was printed may still be in memory, and where it goes may be full.
+absl::Status FlushStandardOutput();
+
 // "octet run: sentence" on stderr, and below it what else the status has to say.
 void PrintError(absl::string_view command, const absl::Status& status);
 
