@@ -116,10 +116,6 @@ absl::Status ValidateLowLatency(const EpConfig& config) {
         "low_latency has slots by prefix sums, flags for tokens and combine by push only");
   }
   const bool quantized = config.dispatch_format == DispatchFormat::kQuantizedFp8;
-  if (quantized && config.hidden % 16 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "hidden is ", config.hidden, "; with quantized_fp8 it must be a multiple of 16"));
-  }
   if ((!quantized && config.dispatch_format != plain.dispatch_format) ||
       config.output == Output::kDeduplicated || config.duplicates != plain.duplicates ||
       config.expert_alignment != plain.expert_alignment ||
@@ -199,8 +195,8 @@ size_t EpConfig::dispatch_row_bytes() const {
 }
 
 size_t EpConfig::received_row_bytes() const {
-  return dispatch_format == DispatchFormat::kQuantizedFp8 ? static_cast<size_t>(hidden)
-                                                          : dispatch_row_bytes();
+  if (dispatch_format != DispatchFormat::kQuantizedFp8) return dispatch_row_bytes();
+  return (static_cast<size_t>(hidden) + 15) / 16 * 16;
 }
 
 int EpConfig::max_rows(int num_ranks) const {

@@ -55,7 +55,8 @@ enum class DispatchFormat {
   kFp8,    // [H] of 8-bit floats that the caller has quantised, and the scales of their groups
   kBytes,  // EpConfig::row_bytes bytes
   // [H] of the dtype, quantised on the way: what is received is as with kFp8, in
-  // EpConfig::fp8_form. kernels/fp8_rows.h says what becomes of which row, to the bit.
+  // EpConfig::fp8_form, each row in whole 16 bytes: what is beyond H has no meaning.
+  // kernels/fp8_rows.h says what becomes of which row, to the bit.
   kQuantizedFp8,
 };
 

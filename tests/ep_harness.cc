@@ -281,8 +281,10 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
     }
     const RankInput token = views[static_cast<size_t>(source.rank)].Tokens(
         config_, static_cast<size_t>(source.token), 1);
-    const void* x = scale_words > 0 ? static_cast<const void*>(token.fp8.data()) : token.x.data();
-    if (std::memcmp(&rows[row * got.row_bytes], x, got.row_bytes) != 0) {
+    const bool quantised = scale_words > 0;
+    const void* x = quantised ? static_cast<const void*>(token.fp8.data()) : token.x.data();
+    const size_t bytes = quantised ? token.fp8.size() : got.row_bytes;
+    if (std::memcmp(&rows[row * got.row_bytes], x, bytes) != 0) {
       return Different(rank, "row ", row, " is not the x of ", Text(source));
     }
     if (!absl::c_equal(token.scales,

@@ -242,7 +242,8 @@ TEST_F(LowLatencyTest, QuantisedRowsAreTheReferencesToTheBit) {
 }
 
 TEST_F(LowLatencyTest, QuantisedRowsOfEveryHidden) {
-  for (const int hidden : {16, 48, 128, 240, 2064, 16384}) {
+  for (const int hidden : {8, 16, 24, 48, 128, 136, 240, 1032, 2064, 7176, 16376, 16384}) {
+    SCOPED_TRACE(absl::StrCat("H ", hidden));
     EpConfig config = Config(4, 2, hidden, 3);
     config.dispatch_format = DispatchFormat::kQuantizedFp8;
     MAKE_OR_SKIP(2, config);

@@ -151,11 +151,11 @@ Formats DrawHighThroughputFormats(Dice& dice, int hidden, int most_alignment) {
   return formats;
 }
 
-Formats DrawLowLatencyFormats(Dice& dice, int hidden) {
+Formats DrawLowLatencyFormats(Dice& dice) {
   constexpr std::array<absl::string_view, 4> kReceived = {"packed", "packed", "expert_major",
                                                           "rank_major"};
   Formats formats;
-  formats.format = hidden % 16 == 0 && dice.OneIn(3) ? "quantized_fp8" : "same";
+  formats.format = dice.OneIn(3) ? "quantized_fp8" : "same";
   formats.scales = DrawScales(dice);
   formats.received = dice.OneOf(absl::MakeConstSpan(kReceived));
   formats.combine_order = static_cast<CombineOrder>(dice.Uniform(0, 2));
@@ -168,7 +168,7 @@ Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, i
     case Strategy::kHighThroughput:
       return DrawHighThroughputFormats(dice, hidden, most_alignment);
     case Strategy::kLowLatency:
-      return DrawLowLatencyFormats(dice, hidden);
+      return DrawLowLatencyFormats(dice);
     case Strategy::kAuto:
     case Strategy::kDirect:
       break;

@@ -51,8 +51,10 @@ class Fp8Row {
     float scale;
   };
 
+  // Rows are whole 16 bytes, two pieces each.
   __device__ Fp8Row(const PointwiseExpertParams& p, int row)
-      : words_(static_cast<const uint32_t*>(p.x) + static_cast<size_t>(row) * 2 * p.row_vecs),
+      : words_(static_cast<const uint32_t*>(p.x) +
+               static_cast<size_t>(row) * 4 * ((p.row_vecs + 1) / 2)),
         scales_(p.scales + static_cast<size_t>(row) * p.scale_words),
         group_vecs_(p.group_vecs),
         format_(p.scale_format) {}
