@@ -94,7 +94,7 @@ EpConfig WithAutoChosen(const EpConfig& config, int num_ranks) {
                          ? 1
                          : std::min(chosen.topk, chosen.num_local_experts(num_ranks)));
     const bool push =
-        chosen.strategy != Strategy::kHighThroughput || 2 * rows_home <= rows_received;
+        chosen.strategy != Strategy::kHighThroughput || 2 * rows_home < rows_received;
     chosen.combine_method = push ? CombineMethod::kPush : CombineMethod::kPull;
   }
   return chosen;

@@ -95,7 +95,7 @@ enum class Duplicates {
 
 // How rows come home.
 enum class CombineMethod {
-  kAuto,  // kPush where its memory is at most half of what is received, else kPull
+  kAuto,  // kPush where its memory is less than half of what is received, else kPull
   kPush,  // the experts' rank stores them at the origin
   kPull,  // the origin loads them. Until then they lie in the memory of Received::x, which Combine
           // overwrites, and which the caller must not write to between a Combine and the next
