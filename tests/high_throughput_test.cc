@@ -395,6 +395,27 @@ TEST_F(HighThroughputTest, RandomShapes) {
   }
 }
 
+// ---- bytes on the wire
+
+TEST_F(HighThroughputTest, TrafficIsWhatIsStoredIntoPeers) {
+  EpConfig config = Config(4, 2, 64, 4);
+  for (const CombineMethod method : {CombineMethod::kPush, CombineMethod::kPull}) {
+    config.combine_method = method;
+    MAKE_OR_SKIP(2, config);
+    const std::vector<int32_t> topk_idx = {0, 1, 2, 3, 1, 2, -1, 3};
+    // Three tokens and four choices go to rank 1. Beside a row of 128 bytes a packet: the flag, the
+    // combine's slot, and 12 bytes for each choice; then six counts and two credits.
+    const Traffic dispatch = ep_->DispatchTraffic(0, topk_idx);
+    EXPECT_EQ(dispatch.rows, 5);
+    EXPECT_EQ(dispatch.logical_bytes, 5 * 128);
+    EXPECT_EQ(dispatch.wire_bytes, 3 * (128 + 8 + 4) + 4 * 12 + (6 + 2) * 8);
+    // Three sums with a flag each, and a credit.
+    const Traffic combine = ep_->CombineTraffic(0, topk_idx);
+    EXPECT_EQ(combine.rows, 5);
+    EXPECT_EQ(combine.wire_bytes, 3 * (128 + 8) + 8);
+  }
+}
+
 // ---- memory
 
 TEST(HighThroughputMemoryTest, HeapStaysWithinItsLimits) {

@@ -354,7 +354,7 @@ WireFormat HighThroughput::CombineWire() const {
   return {.once_per_rank = layout_.per_rank,
           .row = int64_t{layout_.combine_vecs} * static_cast<int64_t>(kVecBytes),
           .beside_row = layout_.combine_parts * kWordBytes,
-          .to_peer = 2 * kWordBytes};
+          .to_peer = kWordBytes};
 }
 
 absl::Span<const TraceTag> HighThroughput::trace_tags() const {
