@@ -5,17 +5,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/dtype.h"
 #include "kernels/expert_parallel.h"
 #include "kernels/high_throughput/layout.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
+#include "runtime/trace.h"
 #include "tests/ep_harness.h"
 #include "tests/high_throughput_fixture.h"
 
@@ -107,13 +110,16 @@ TEST_F(HighThroughputTest, ScatterIndexOutOfRangeIsRefused) {
   Step step = RandomStepOf({4, 4}, 0, true);
   for (StepInput::PerRank& rank : step.input.ranks) rank.topk_idx = {0, 0, 1, 1};
   step.payloads[0].scatter = {0, 1, 0, 1};
-  step.payloads[1].scatter = {0, 2, 0, 1};
-  EXPECT_OK(Upload(step));
-  const absl::Status status =
-      node_->Run([&](Rank& rank) { return ep_->Dispatch(rank, Args(step, rank.rank())).status(); });
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("rank 1: scatter_idx of token 1, k 0 is 2; it must be from 0 to 1"));
+  for (const int bad : {2, -1, 1 << 30}) {
+    step.payloads[1].scatter = {0, bad, 0, 1};
+    EXPECT_OK(Upload(step));
+    const absl::Status status = node_->Run(
+        [&](Rank& rank) { return ep_->Dispatch(rank, Args(step, rank.rank())).status(); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("rank 1: scatter_idx of token 1, k 0 is ", bad,
+                                       "; it must be from 0 to 1")));
+  }
   step.payloads[1].scatter = {1, 0, 0, 1};
   RunStep(step);
 }
@@ -174,7 +180,58 @@ TEST_F(HighThroughputTest, HandleOfALayoutThatIsGoneIsRefused) {
   RunStep(step);
 }
 
+TEST_F(HighThroughputTest, HandleFromBeforeAFailureIsRefused) {
+  EpConfig config = Config(4, 2, 64, 4);
+  config.kept_layouts = 4;
+  MAKE_OR_SKIP(2, config);
+  const Step step = RandomStepOf({4, 4});
+  RunStep(step);
+  const std::vector<DispatchHandle> handles = Handles();
+  EXPECT_FALSE(node_
+                   ->Run([](Rank& rank) {
+                     return rank.rank() == 0 ? absl::UnknownError("no") : absl::OkStatus();
+                   })
+                   .ok());
+  for (const absl::Status& status : {Combine(step, handles), Dispatch(step, handles)}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("it is void"));
+  }
+  RunStep(step);
+}
+
 // ---- the rest
+
+TEST_F(HighThroughputTest, WrongArgumentsAreRefusedBeforeALaunch) {
+  EpConfig config = Config(4, 2, 64, 4);
+  config.dispatch_format = DispatchFormat::kFp8;
+  config.output = Output::kDeduplicated;
+  MAKE_OR_SKIP(2, config);
+  const Step step = RandomStepOf({4, 3});
+  RunStep(step);
+  const auto refused = [](const absl::Status& status, const std::string& words) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+  };
+  EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    const Memory& m = ranks_[static_cast<size_t>(rank.rank())];
+    DispatchArgs args = Args(step, rank.rank());
+    args.x_scales = nullptr;
+    refused(ep_->Dispatch(rank, args).status(), "x_scales must not be null");
+    args = Args(step, rank.rank());
+    args.cached = &m.received.handle;
+    args.num_tokens = 2;
+    refused(ep_->Dispatch(rank, args).status(),
+            "num_tokens is 2; the layout in `cached` is of " + std::to_string(4 - rank.rank()));
+    refused(ep_->Combine(rank, m.received.handle,
+                         {.expert_out = m.expert_out.as<void>(),
+                          .y = m.y.as<void>(),
+                          .expert_scale = m.topk_weights.as<float>()}),
+            "expert_scale must be null");
+    return absl::OkStatus();
+  }));
+  EXPECT_OK(Combine(step, Handles()));
+  RunStep(step);
+}
 
 // Outputs that differ from expert to expert: a map that names a token's first row for each of its
 // choices would add that one again and again.
@@ -208,9 +265,7 @@ TEST_F(HighThroughputTest, TotalsOnTheHost) {
   config.host_totals = true;
   config.expert_alignment = 4;
   MAKE_OR_SKIP(3, config);
-  for (const std::vector<int>& tokens : {std::vector{9, 4, 7}, {0, 0, 0}, {1, 9, 0}}) {
-    const Step step = RandomStepOf(tokens, 0.2);
-    EXPECT_OK(Dispatch(step));
+  const auto check = [&](const Step& step) {
     for (int r = 0; r < node_->num_ranks(); ++r) {
       const ReferenceReceived want = Expect(step, r);
       const Received& received = ranks_[static_cast<size_t>(r)].received;
@@ -220,6 +275,13 @@ TEST_F(HighThroughputTest, TotalsOnTheHost) {
                                      received.host_expert_counts.end()),
                 want.expert_counts);
     }
+  };
+  for (const std::vector<int>& tokens : {std::vector{9, 4, 7}, {0, 0, 0}, {1, 9, 0}}) {
+    const Step step = RandomStepOf(tokens, 0.2);
+    EXPECT_OK(Dispatch(step));
+    check(step);
+    EXPECT_OK(Dispatch(step, Handles()));
+    check(step);
     EXPECT_OK(Combine(step, Handles()));
   }
 }
@@ -238,13 +300,30 @@ TEST_F(HighThroughputTest, TotalsOfASilentPeerEndInItsDeadline) {
   RunStep(step);
 }
 
+// Of what has run, not of what was asked for.
 TEST_F(HighThroughputTest, BlocksAreABudget) {
   for (const int max_blocks : {1, 2, 3}) {
     EpConfig config = Config(12, 4, 72, 20);
     config.max_blocks = max_blocks;
     MAKE_OR_SKIP(3, config);
-    EXPECT_LE(config_.tuning.blocks, max_blocks);
+    const auto trace = TraceCollector::Create(*node_, 256, 1024);
+    ASSERT_OK(trace.status());
+    auto traced = ExpertParallel::Create(*node_, config, {.trace = trace->get()});
+    ASSERT_OK(traced.status());
+    ep_ = *std::move(traced);
     RunStep(RandomStepOf({20, 11, 7}));
+    const auto slices = (*trace)->Collect();
+    ASSERT_OK(slices.status());
+    std::set<int> blocks;
+    std::set<absl::string_view> phases;
+    for (const TraceSlice& slice : *slices) {
+      blocks.insert(slice.block);
+      phases.insert(ep_->trace_tags()[slice.tag].phase);
+    }
+    EXPECT_EQ(blocks.size(), static_cast<size_t>(max_blocks));
+    EXPECT_LT(*blocks.rbegin(), max_blocks);
+    EXPECT_EQ(phases.size(), 5U) << "of both calls";
+    ep_.reset();
   }
 }
 
