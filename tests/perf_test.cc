@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -200,9 +201,10 @@ TEST(PerfTable, LinesUpWithItsHead) {
   EXPECT_THAT(head, HasSubstr("the last 1 verified to the bit\n#\n"));
   perf.shapes[0].config = Row(1, 0).config;
   perf.shapes[0].config.host_totals = true;
-  EXPECT_THAT(PerfHead(Machine(), perf),
-              HasSubstr("\n# format quantized_fp8 (scales ue8m0), received rank_major, "
-                        "host_totals\n#\n"));
+  EXPECT_THAT(
+      PerfHead(Machine(), perf),
+      HasSubstr("\n# format quantized_fp8 (scales ue8m0), received rank_major, row_copies bulk, "
+                "host_totals\n#\n"));
 }
 
 TEST(PerfTable, WideCellsDoNotRunTogether) {
@@ -242,6 +244,25 @@ TEST(PerfTable, AutosChoiceIsNotTakenForTheSameByName) {
   EXPECT_EQ(
       nlohmann::json::parse(PerfJson(Machine(), {chosen}, Ceilings()))["rows"][0]["auto_strategy"],
       true);
+}
+
+TEST(PerfCeilings, OfASingleRankAreNotZeros) {
+  const Ceilings alone = {.empty_launch_us = 5, .node_barrier_us = 1.5};
+  const std::string foot = PerfFoot({Row(1, 0)}, alone);
+  EXPECT_THAT(foot, HasSubstr("# ceilings of this run: a single rank has no links; barrier of the "
+                              "GPU 1.50 us"));
+  EXPECT_THAT(foot, Not(HasSubstr("0.000 GB/s per GPU")));
+  const nlohmann::json json =
+      nlohmann::json::parse(PerfJson(Machine(), {Row(1, 0)}, alone))["ceilings"];
+  for (const char* name : {"all_to_all_gbps", "loads_gbps", "bulk_gbps", "copy_engine_gbps",
+                           "pair_gbps", "flag_round_trip_us", "launch_skew_us"}) {
+    EXPECT_TRUE(json[name].is_null()) << name;
+  }
+  EXPECT_EQ(json["empty_launch_us"], 5);
+  const Ceilings two = {.all_to_all_gbps = 400, .launch_skew_us = 0};
+  EXPECT_EQ(
+      nlohmann::json::parse(PerfJson(Machine(), {Row(1, 0)}, two))["ceilings"]["launch_skew_us"],
+      0);
 }
 
 TEST(PerfJson, HasRealTypesAndEveryStep) {

@@ -27,17 +27,21 @@ Json ToJson(const Statistics& statistics) {
 }
 
 Json ToJson(const Ceilings& ceilings) {
-  return {{"all_to_all_gbps", ceilings.all_to_all_gbps},
-          {"loads_gbps", ceilings.loads_gbps},
-          {"bulk_gbps", ceilings.bulk_gbps},
-          {"copy_engine_gbps", ceilings.copy_engine_gbps},
-          {"pair_gbps", ceilings.pair_gbps},
+  // Between ranks: null where there is one rank only.
+  const auto between = [&](double value) {
+    return ceilings.all_to_all_gbps > 0 ? Json(value) : Json();
+  };
+  return {{"all_to_all_gbps", between(ceilings.all_to_all_gbps)},
+          {"loads_gbps", between(ceilings.loads_gbps)},
+          {"bulk_gbps", between(ceilings.bulk_gbps)},
+          {"copy_engine_gbps", between(ceilings.copy_engine_gbps)},
+          {"pair_gbps", between(ceilings.pair_gbps)},
           {"empty_launch_us", ceilings.empty_launch_us},
           {"host_barrier_us", ceilings.host_barrier_us},
           {"node_barrier_us", ceilings.node_barrier_us},
-          {"flag_round_trip_us", ceilings.flag_round_trip_us},
-          {"launch_skew_us", ceilings.launch_skew_us},
-          {"clock_round_trip_us", ceilings.clock_round_trip_us}};
+          {"flag_round_trip_us", between(ceilings.flag_round_trip_us)},
+          {"launch_skew_us", between(ceilings.launch_skew_us)},
+          {"clock_round_trip_us", between(ceilings.clock_round_trip_us)}};
 }
 
 Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {

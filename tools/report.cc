@@ -194,6 +194,12 @@ std::string RunTable(const Topology& topology, const RunResult& result) {
 }
 
 std::string CeilingsText(const Ceilings& ceilings) {
+  if (ceilings.all_to_all_gbps == 0) {
+    return absl::StrFormat(
+        "# ceilings of this run: a single rank has no links; barrier of the GPU %.2f us, of the "
+        "host threads %.2f us; empty launch %.1f us\n",
+        ceilings.node_barrier_us, ceilings.host_barrier_us, ceilings.empty_launch_us);
+  }
   std::string text = absl::StrFormat(
       "# ceilings of this run: all-to-all stores %s GB/s per GPU; loads %s, bulk copies %s, copy "
       "engines %s; one pair, stores %s\n",
