@@ -33,6 +33,14 @@ absl::StatusCode CodeOf(hipError_t error) {
   }
 }
 
+// Of the current device, where it is too little.
+std::string FreeMemoryText(hipError_t error) {
+  size_t free = 0;
+  size_t all = 0;
+  if (error != hipErrorOutOfMemory || hipMemGetInfo(&free, &all) != hipSuccess) return "";
+  return absl::StrCat(": ", free, " of ", all, " bytes are free");
+}
+
 }  // namespace
 
 absl::Status GpuStatus(hipError_t error, absl::string_view call) {
@@ -43,7 +51,9 @@ absl::Status GpuStatus(hipError_t error, absl::string_view call) {
   std::string what = absl::StrCat(call, ": ", hipGetErrorName(error), ": ",
                                   absl::string_view(text).substr(0, end));
   int device = -1;
-  if (hipGetDevice(&device) == hipSuccess) absl::StrAppend(&what, " (device ", device, ")");
+  if (hipGetDevice(&device) == hipSuccess) {
+    absl::StrAppend(&what, " (device ", device, FreeMemoryText(error), ")");
+  }
   (void)hipGetLastError();
   return absl::Status(CodeOf(error), absl::StrCat(what, absl::string_view(text).substr(end)));
 }

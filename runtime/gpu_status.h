@@ -11,9 +11,10 @@
 namespace octet {
 
 // OK for hipSuccess. Otherwise "<call>: <hipErrorName>: <hipErrorString> (device d)", where d is
-// the calling thread's current device, and the thread's last HIP error is cleared, so that it does
-// not come back from an innocent later call. What the platform knows beyond that (emulation: which
-// lane of which kernel did what, or who waits for what) follows on lines of its own.
+// the calling thread's current device (out of memory: and how much of its memory is free), and the
+// thread's last HIP error is cleared, so that it does not come back from an innocent later call.
+// What the platform knows beyond that (emulation: which lane of which kernel did what, or who waits
+// for what) follows on lines of its own.
 //   no GPU or no driver        kUnavailable
 //   out of memory              kResourceExhausted
 //   bad value, grid too large  kInvalidArgument

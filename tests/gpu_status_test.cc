@@ -5,12 +5,14 @@
 #include <hip/hip_runtime.h>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "tests/node_fixture.h"
 
 namespace octet {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -46,6 +48,20 @@ TEST_F(GpuStatusWithGpu, NamesTheDeviceAndClearsTheError) {
   const absl::Status status = OCTET_GPU(hipSetDevice(9999));
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(StartsWith("hipSetDevice(9999): "), EndsWith("(device 0)"))));
+  EXPECT_EQ(hipGetLastError(), hipSuccess);
+}
+
+TEST_F(GpuStatusWithGpu, SaysHowMuchMemoryIsLeft) {
+  if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
+  ASSERT_EQ(hipSetDevice(0), hipSuccess);
+  size_t free = 0;
+  size_t all = 0;
+  ASSERT_EQ(hipMemGetInfo(&free, &all), hipSuccess);
+  void* memory = nullptr;
+  EXPECT_THAT(
+      OCTET_GPU(hipMalloc(&memory, all + 1)),
+      StatusIs(absl::StatusCode::kResourceExhausted,
+               ContainsRegex(absl::StrCat("\\(device 0: [0-9]+ of ", all, " bytes are free\\)$"))));
   EXPECT_EQ(hipGetLastError(), hipSuccess);
 }
 
