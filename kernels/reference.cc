@@ -116,6 +116,12 @@ bool SameRow(absl::Span<const uint16_t> a, absl::Span<const uint16_t> b) {
   return true;
 }
 
+float WeightOf(const EpConfig& config, absl::Span<const RankInput> inputs, const RowSource& row) {
+  const RankInput& source = inputs[static_cast<size_t>(row.rank)];
+  const int flat = row.token * config.topk + row.k;
+  return source.topk_weights.empty() ? 1.0F : source.topk_weights[static_cast<size_t>(flat)];
+}
+
 // What each received token has chosen of the experts from `first` on.
 void AddChoicesOfTokens(const EpConfig& config, absl::Span<const RankInput> inputs, int first,
                         ReferenceReceived& received) {
@@ -127,9 +133,9 @@ void AddChoicesOfTokens(const EpConfig& config, absl::Span<const RankInput> inpu
       const auto flat = static_cast<size_t>(flat_index);
       const int local = source.topk_idx[flat] - first;
       const bool here = local >= 0 && local < num_local;
-      const float weight = source.topk_weights.empty() ? 1.0F : source.topk_weights[flat];
+      const RowSource choice = {token.rank, token.token, k, local};
       received.recv_topk_idx.push_back(here ? local : -1);
-      received.recv_topk_weights.push_back(here ? weight : 0.0F);
+      received.recv_topk_weights.push_back(here ? WeightOf(config, inputs, choice) : 0.0F);
     }
   }
 }
@@ -220,10 +226,12 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
     received.expert_counts.push_back(static_cast<int32_t>(expert.size()));
     for (const Row& row : expert) {
       received.sources.push_back(row.source);
+      received.row_weights.push_back(WeightOf(config, inputs, row.source));
       received.row_index.push_back(row.token);
     }
     while (received.sources.size() % static_cast<size_t>(config.expert_alignment) != 0) {
       received.sources.push_back({-1, -1, -1, -1});
+      received.row_weights.push_back(0.0F);
       received.row_index.push_back(-1);
     }
     received.expert_offsets.push_back(static_cast<int32_t>(received.sources.size()));

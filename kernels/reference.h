@@ -34,6 +34,7 @@ struct ReferenceReceived {
   // The rows that are received where tokens come once.
   std::vector<RowSource> tokens;  // by (source rank, token), each with its first choice
   std::vector<int32_t> source_offsets;
+  std::vector<float> row_weights;  // of each of `sources`
   std::vector<int32_t> row_index;
   // Where rows do not come once.
   std::vector<int32_t> places;  // of each of `sources`: its row in Received::x

@@ -154,6 +154,7 @@ ReferenceReceived HighThroughputTest::Expect(const Step& step, int rank, bool we
     }
     if (count == 0) continue;
     Permute(to, &expected.sources[first]);
+    Permute(to, &expected.row_weights[first]);
     Permute(to, &expected.row_index[first]);
   }
   return expected;
@@ -320,7 +321,10 @@ absl::Status HighThroughputTest::CheckRank(const Step& step, int rank, bool weig
     OCTET_RETURN_IF_ERROR(CheckArray("recv_topk_idx", got.recv_topk_idx, want.recv_topk_idx));
     OCTET_RETURN_IF_ERROR(
         CheckArray("recv_topk_weights", got.recv_topk_weights, want.recv_topk_weights));
-  } else if (config_.duplicates == Duplicates::kIndex) {
+  } else {
+    OCTET_RETURN_IF_ERROR(CheckArray("row_weights", got.row_weights, want.row_weights));
+  }
+  if (config_.duplicates == Duplicates::kIndex) {
     OCTET_RETURN_IF_ERROR(CheckArray("row_index", got.row_index, want.row_index));
   }
   return CheckRows(step, want.rows(config_), got);

@@ -505,27 +505,30 @@ TEST(HighThroughputMemoryTest, HeapStaysWithinItsLimits) {
                         (config.output == Output::kDeduplicated ? 1 : choices);
     EXPECT_LE(static_cast<double>(*ExpertParallel::HeapBytes(config, ranks)),
               1.5 * rows * 2 * config.hidden)
-        << ranks << " ranks, hidden " << config.hidden << ", combine_order "
-        << static_cast<int>(config.combine_order);
+        << ranks << " ranks, topk " << config.topk << ", hidden " << config.hidden
+        << ", combine_order " << static_cast<int>(config.combine_order);
   };
   for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
     for (const auto& [hidden, max_tokens] : {std::pair(7168, 4096), {1536, 32768}}) {
       for (const DispatchFormat format : {DispatchFormat::kSame, DispatchFormat::kFp8}) {
-        config = PrefillConfig();
-        config.num_experts = 32 * ranks;
-        config.hidden = hidden;
-        config.max_tokens_per_rank = max_tokens;
-        config.dispatch_format = format;
-        check(ranks);
-        config.combine_order = CombineOrder::kFlat;
-        check(ranks);
-        config.duplicates = Duplicates::kIndex;
-        check(ranks);
-        config.combine_order = CombineOrder::kPerRank;
-        check(ranks);
-        config.duplicates = Duplicates::kFill;
-        config.output = Output::kDeduplicated;
-        check(ranks);
+        for (const int topk : {1, 2, 4, 8}) {
+          config = PrefillConfig();
+          config.num_experts = 32 * ranks;
+          config.topk = topk;
+          config.hidden = hidden;
+          config.max_tokens_per_rank = max_tokens;
+          config.dispatch_format = format;
+          check(ranks);
+          config.combine_order = CombineOrder::kFlat;
+          check(ranks);
+          config.duplicates = Duplicates::kIndex;
+          check(ranks);
+          config.combine_order = CombineOrder::kPerRank;
+          check(ranks);
+          config.duplicates = Duplicates::kFill;
+          config.output = Output::kDeduplicated;
+          check(ranks);
+        }
       }
     }
   }

@@ -97,6 +97,7 @@ TEST_F(ReferenceTest, TokensComeOnceAndExpertsStartAligned) {
   EXPECT_EQ(packed.sources[3].rank, -1);
   EXPECT_EQ(packed.sources[4].rank, 1);
   EXPECT_EQ(packed.sources[7].local_expert, -1);
+  EXPECT_EQ(packed.row_weights, (std::vector<float>{2, 1, 1, 0, 1, 0, 0, 0}));
   EXPECT_EQ(packed.row_index, (std::vector<int32_t>{0, 1, 2, -1, 2, -1, -1, -1}));
   EXPECT_EQ(packed.source_offsets, (std::vector<int32_t>{0, 2, 3}));
   config_.expert_alignment = 1;

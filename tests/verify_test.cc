@@ -55,6 +55,7 @@ class VerifyTest : public testing::Test {
                  .ranges = reference_.ranges,
                  .split_counts = reference_.split_counts,
                  .source_offsets = reference_.source_offsets,
+                 .row_weights = reference_.row_weights,
                  .row_index = reference_.row_index,
                  .recv_topk_idx = reference_.recv_topk_idx,
                  .recv_topk_weights = reference_.recv_topk_weights};
@@ -203,6 +204,9 @@ TEST_F(VerifyTest, SeesAWrongIndex) {
   ++received_.row_index[3];
   EXPECT_THAT(Dispatch().first, HasSubstr("row_index[3] is"));
   --received_.row_index[3];
+  received_.row_weights[2] += 1;
+  EXPECT_THAT(Dispatch().first, HasSubstr("row_weights[2] is"));
+  received_.row_weights = reference_.row_weights;
   ++received_.source_offsets[1];
   EXPECT_THAT(Dispatch().first, HasSubstr("source_offsets[1] is"));
   --received_.source_offsets[1];

@@ -133,6 +133,7 @@ void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
   CheckArray("expert_counts", layout.expert_counts, reference_.expert_counts);
   CheckArray("expert_offsets", layout.expert_offsets, reference_.expert_offsets);
   CheckArray("source_offsets", layout.source_offsets, reference_.source_offsets);
+  CheckArray("row_weights", layout.row_weights, reference_.row_weights);
   CheckArray("row_index", layout.row_index, reference_.row_index);
   CheckArray("recv_topk_idx", layout.recv_topk_idx, reference_.recv_topk_idx);
   CheckArray("recv_topk_weights", layout.recv_topk_weights, reference_.recv_topk_weights);

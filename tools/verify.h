@@ -35,6 +35,7 @@ struct ReceivedLayout {
   std::vector<RowRange> ranges;
   std::vector<int32_t> split_counts;
   std::vector<int32_t> source_offsets;
+  std::vector<float> row_weights;
   std::vector<int32_t> row_index;
   std::vector<int32_t> recv_topk_idx;
   std::vector<float> recv_topk_weights;

@@ -32,6 +32,7 @@ absl::Status ReadLayout(HostReader& reader, const EpConfig& config,
   OCTET_RETURN_IF_ERROR(read(received.split_counts, want.split_counts.size(), layout.split_counts));
   OCTET_RETURN_IF_ERROR(
       read(received.source_offsets, want.source_offsets.size(), layout.source_offsets));
+  OCTET_RETURN_IF_ERROR(read(received.row_weights, want.row_weights.size(), layout.row_weights));
   if (config.duplicates == Duplicates::kIndex) {
     OCTET_RETURN_IF_ERROR(read(received.row_index, want.row_index.size(), layout.row_index));
   }

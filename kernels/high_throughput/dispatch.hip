@@ -136,7 +136,10 @@ __device__ void Describe(const DispatchParams& p, const Choice& mine, int choice
   const RowSource origin = {source, TokenOf(mine.origin), TopkOf(mine.origin),
                             LocalExpertOf(mine.origin)};
   const bool has_choice = Lane() < choices;
-  if (has_choice && p.recv_topk_idx == nullptr) p.sources[mine.row] = origin;
+  if (has_choice && p.recv_topk_idx == nullptr) {
+    p.sources[mine.row] = origin;
+    p.row_weights[mine.row] = mine.weight;
+  }
   if (has_choice && p.row_index != nullptr) p.row_index[mine.row] = place;
   if (p.recv_topk_idx == nullptr) return;
   if (Lane() == 0) p.sources[place] = origin;
@@ -213,7 +216,10 @@ __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
     const int expert = i / layout.expert_alignment;
     const int row = first_row[expert] + s.counts()[expert] + i - expert * layout.expert_alignment;
     if (row >= (expert + 1 < num_local ? first_row[expert + 1] : *s.end_row())) continue;
-    if (Lane() == 0 && p.recv_topk_idx == nullptr) p.sources[row] = RowSource{-1, -1, -1, -1};
+    if (Lane() == 0 && p.recv_topk_idx == nullptr) {
+      p.sources[row] = RowSource{-1, -1, -1, -1};
+      p.row_weights[row] = 0.0F;
+    }
     if (Lane() == 0 && p.row_index != nullptr) p.row_index[row] = -1;
     if (layout.token_major) continue;
     auto* vecs = reinterpret_cast<Vec16*>(layout.Row(base, row));

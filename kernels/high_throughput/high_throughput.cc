@@ -124,7 +124,10 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
   if (deduplicated) {
     OCTET_ASSIGN_OR_RETURN(mine.recv_topk_idx, memory().Device<int32_t>(tokens * topk));
     OCTET_ASSIGN_OR_RETURN(mine.recv_topk_weights, memory().Device<float>(tokens * topk));
-  } else if (config().duplicates == Duplicates::kIndex) {
+  } else {
+    OCTET_ASSIGN_OR_RETURN(mine.row_weights, memory().Device<float>(rows));
+  }
+  if (config().duplicates == Duplicates::kIndex) {
     OCTET_ASSIGN_OR_RETURN(mine.row_index, memory().Device<int32_t>(rows));
   }
   if (config().host_totals) {
@@ -249,6 +252,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   params.before = mine.before.data();
   params.totals = mine.totals;
   params.sources = mine.sources.data();
+  params.row_weights = mine.row_weights.data();
   params.row_index = mine.row_index.data();
   params.recv_topk_idx = mine.recv_topk_idx.data();
   params.recv_topk_weights = mine.recv_topk_weights.data();
@@ -308,6 +312,7 @@ Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& hand
   received.handle = handle;
   if (layout_.scale_words > 0) received.scales = layout_.Scales(base, 0);
   received.source_offsets = kept.source_offsets;
+  received.row_weights = mine.row_weights.data();
   received.row_index = mine.row_index.data();
   received.recv_topk_idx = mine.recv_topk_idx.data();
   received.recv_topk_weights = mine.recv_topk_weights.data();
@@ -333,6 +338,7 @@ std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank
       {layout_.Scales(base, 0),
        places * static_cast<size_t>(layout_.scale_words) * sizeof(uint32_t)},
       {mine.sources.data(), mine.sources.size() * sizeof(RowSource)},
+      {mine.row_weights.data(), mine.row_weights.size() * sizeof(float)},
       {mine.row_index.data(), mine.row_index.size() * sizeof(int32_t)},
       {mine.recv_topk_idx.data(), mine.recv_topk_idx.size() * sizeof(int32_t)},
       {mine.recv_topk_weights.data(), mine.recv_topk_weights.size() * sizeof(float)},

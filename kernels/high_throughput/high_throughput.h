@@ -35,6 +35,7 @@ class HighThroughput final : public StrategyBase {
     std::vector<Kept> kept;
     absl::Span<int32_t> before;
     absl::Span<RowSource> sources;
+    absl::Span<float> row_weights;
     absl::Span<int32_t> row_index;
     absl::Span<int32_t> recv_topk_idx;
     absl::Span<float> recv_topk_weights;

@@ -69,6 +69,7 @@ struct DispatchParams : DispatchTensors {
   HostTotals* totals;  // or nullptr
   // Written by the receivers; some may be null.
   RowSource* sources;        // [max_rows], or of each token if those are all that there are
+  float* row_weights;        // [max_rows]
   int32_t* row_index;        // [max_rows] the row in x
   int32_t* recv_topk_idx;    // [R·M][K]
   float* recv_topk_weights;  // [R·M][K]
