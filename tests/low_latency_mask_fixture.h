@@ -70,13 +70,13 @@ class LowLatencyMaskTest : public ::testing::Test {
   }
 
   // Skips the test where there are fewer GPUs: `if (IsSkipped()) return;`.
-  void Make(const EpConfig& config) {
+  void Make(const EpConfig& config, absl::Duration timeout = kNodeTimeout) {
     const absl::StatusOr<Topology> topology = DiscoverTopology();
     const int gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : 0;
     if (gpus < kRanks) GTEST_SKIP() << kRanks << " ranks on " << gpus << " GPUs";
     harness_.reset();
     absl::StatusOr<std::unique_ptr<EpHarness>> harness =
-        EpHarness::Create(kRanks, config, {.timeout = kNodeTimeout});
+        EpHarness::Create(kRanks, config, {.timeout = timeout});
     ASSERT_OK(harness.status());
     harness_ = *std::move(harness);
     absent_ = 0;

@@ -293,6 +293,23 @@ TEST_F(LowLatencyMaskTest, RanksInTimeCountOnEachOther) {
   Step(RankSet{0});
 }
 
+// Left open, mask_timeout is the node's timeout.
+TEST_F(LowLatencyMaskTest, ALateRankIsWaitedForAsLongAsTheNodeWaits) {
+  EpConfig config = Config();
+  config.mask_timeout = absl::ZeroDuration();
+  Make(config);
+  if (IsSkipped()) return;
+  const StepInput input = Random();
+  ASSERT_OK(harness_->Upload(input));
+  *signals_ = {};
+  ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel&) -> absl::Status {
+    if (rank.rank() == 2) OCTET_RETURN_IF_ERROR(EnqueueWait(rank, 2 * MaskTimeout()));
+    return harness_->RunStep(rank, Form::kFused);
+  }));
+  ExpectMasks(0);
+  CheckStep(input, 0, 0);
+}
+
 // ---- ranks that end in the middle of a call
 
 // Rank 3 has announced its tokens, but none of them comes. The places of all others' rows are then

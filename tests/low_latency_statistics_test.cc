@@ -1,4 +1,5 @@
 // What low_latency counts and measures on request.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -18,6 +19,10 @@
 
 namespace octet {
 namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Lt;
 
 class LowLatencyStatisticsTest : public LowLatencyMaskTest {
  protected:
@@ -111,6 +116,26 @@ TEST_F(LowLatencyStatisticsTest, RowsAreCounted) {
       }
       const std::vector<EpStatistics> statistics = Statistics();
       for (size_t r = 0; r < kRanks; ++r) EXPECT_EQ(statistics[r].expert_rows, want[r]) << r;
+    }
+  }
+}
+
+// What a call that failed has waited is in none, also not in that of the next.
+TEST_F(LowLatencyStatisticsTest, ACallThatFailsIsNotMeasured) {
+  Make(WithoutMasks(Config()), MaskTimeout());
+  if (IsSkipped()) return;
+  ASSERT_OK(harness_->Upload(Random()));
+  *signals_ = {};
+  EXPECT_THAT(OnRanks([&](Rank& rank, ExpertParallel&) -> absl::Status {
+                if (rank.rank() == 2) OCTET_RETURN_IF_ERROR(EnqueueWait(rank, kNodeTimeout));
+                return harness_->RunStep(rank, Form::kFused);
+              }),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 2's row count")));
+  ASSERT_OK(
+      OnRanks([&](Rank& rank, ExpertParallel&) { return harness_->RunStep(rank, Form::kFused); }));
+  for (const EpStatistics& rank : Statistics()) {
+    for (const auto* waits : {&rank.dispatch_waits, &rank.combine_waits}) {
+      EXPECT_THAT(*waits, Each(Lt(0.5 * MaskTimeout())));
     }
   }
 }
