@@ -6,6 +6,8 @@ Exit code 77 where there is no GPU to run on.
 """
 
 import json
+import os
+import pty
 import signal
 import subprocess
 
@@ -74,6 +76,21 @@ class PerfTest(GpuTest):
         self.assertEqual(perf.returncode, -signal.SIGINT)
         rows = json.loads(path.read_text())["rows"]
         self.assertEqual([row["tokens"] for row in rows[:2]], [1, 2])
+
+    def test_rows_and_progress_come_while_it_runs(self):
+        terminal, stderr = pty.openpty()
+        args = ["perf", f"-g{self.ranks}", *self.SHAPE, "-b1", "-e4", "-i1", "-n60"]
+        with subprocess.Popen([octet_cli.OCTET, *args], stdout=subprocess.PIPE, stderr=stderr,
+                              text=True) as perf:
+            os.close(stderr)
+            first = next(line for line in perf.stdout if not line.startswith("#"))
+            perf.send_signal(signal.SIGINT)
+            perf.stdout.read()
+        self.assertEqual(first.split()[0], "1")
+        self.assertEqual(perf.returncode, -signal.SIGINT)
+        progress = os.read(terminal, 1 << 16).decode()
+        os.close(terminal)
+        self.assertIn("\r\x1b[Klow_latency, 1 tokens: timed step 1/59", progress)
 
     def test_json_into_a_pipe_is_one(self):
         lines = self.perf("-b1", "-e2", "-J/dev/stdout").stdout
