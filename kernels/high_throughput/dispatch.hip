@@ -48,21 +48,18 @@ template <typename Trace>
 __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const PlaceShared& s,
                                 uint64_t epoch, const Trace& trace) {
   const CommonParams& c = p.common;
-  // All kernels before this one in the stream, and so all that this rank read, are done.
-  const uint64_t combines = c.state->combine.epoch - 1;
-  if (blockIdx.x == 0) device::GiveCredits(c, c.layout.combine_credits, combines);
-  // What peers are to write, they may still be pulling from.
-  bool ok = !c.layout.pull ||
-            device::AwaitFlags(c, c.layout.combine_credits, combines, Site::kCombineCredit);
-  if (ok && blockIdx.x == 0) {
-    device::GiveCredits(c, c.layout.dispatch_credits, epoch, /*fence=*/c.layout.pull);
+  // All kernels before this one in the stream, and so all that this rank read, here or by pulling
+  // from others, are done. Nobody sends a row before all ranks have said so.
+  if (blockIdx.x == 0) {
+    device::GiveCredits(c, c.layout.combine_credits, c.state->combine.epoch - 1);
+    device::GiveCredits(c, c.layout.dispatch_credits, epoch, /*fence=*/false);
   }
+  bool ok = false;
   if (p.fresh) {
     uint64_t start = trace.Start();
     CountShare(p, shared);
     ok = device::GridBarrier(c.failure, &c.state->barrier, gridDim.x, epoch,
-                             MakeSite(Site::kGridBarrier, -1, blockIdx.x)) &&
-         ok;
+                             MakeSite(Site::kGridBarrier, -1, blockIdx.x));
     trace.Stop(start, static_cast<uint32_t>(Tag::kCount));
     start = trace.Start();
     if (ok) SumColumns(p, epoch);
@@ -70,7 +67,7 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
     if (ok) MakePlaces(p, s, epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kExchange));
   } else {
-    ok = ok && device::AwaitFlags(c, c.layout.dispatch_credits, epoch, Site::kDispatchCredit);
+    ok = device::AwaitFlags(c, c.layout.dispatch_credits, epoch, Site::kDispatchCredit);
     if (ok) LoadPlaces(c, s);
   }
   if (ok && blockIdx.x == 0) WriteTotals(p, s, epoch);

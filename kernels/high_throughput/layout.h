@@ -6,7 +6,8 @@
 //   control   counts            [2][R source][C]    epoch and count, one word; by parity of the
 //                                                   epoch. They say as well that the source has
 //                                                   started this dispatch, and so has no use any
-//                                                   more for what it received in the one before
+//                                                   more for what it received in the one before,
+//                                                   nor for what it pulled from any rank
 //             dispatch_credits  [R peer]            the same for dispatches without counts
 //             combine_credits   [R peer]            "I have consumed all combines before this"
 //             packets           [R source][M]       where a token goes here, and its flag
