@@ -116,7 +116,7 @@ struct Received {
   const int32_t* source_offsets = nullptr;   // [R + 1] first token of each source rank; the last is
                                              // the number of tokens that were received
   const float* row_weights = nullptr;        // kPackedExperts: for each row in expert order the
-                                             // weight of its choice; 0: padding
+                                             // weight that came with it; 0: padding
   const int32_t* row_index = nullptr;        // Duplicates::kIndex: for each row in expert order the
                                              // row of x; -1: padding
   const int32_t* recv_topk_idx = nullptr;    // kDeduplicated: for each row [K] local experts, -1:
