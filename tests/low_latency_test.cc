@@ -288,6 +288,38 @@ TEST_F(LowLatencyTest, AnyShapeOfTheLaunch) {
   }
 }
 
+// ---- bytes on the wire
+
+TEST_F(LowLatencyTest, TrafficIsWhatIsStoredIntoPeers) {
+  // Three tokens and four choices of rank 0 go to rank 1.
+  const std::vector<int32_t> topk_idx = {0, 1, 2, 3, 1, 2, -1, 3};
+  const EpConfig config = Config(4, 2, 64, 4);
+  MAKE_OR_SKIP(2, config);
+  // Beside a row of 128 bytes a packet: the flag, the combine's slot, and 12 bytes for each choice;
+  // then three counts and a credit.
+  const Traffic dispatch = harness_->ep().DispatchTraffic(0, topk_idx);
+  EXPECT_EQ(dispatch.rows, 5);
+  EXPECT_EQ(dispatch.logical_bytes, 5 * 128);
+  EXPECT_EQ(dispatch.wire_bytes, 3 * (128 + 8 + 4) + 4 * 12 + (3 + 1) * 8);
+  // Sums with a flag each, and a credit.
+  const Traffic combine = harness_->ep().CombineTraffic(0, topk_idx);
+  EXPECT_EQ(combine.rows, 5);
+  EXPECT_EQ(combine.wire_bytes, 3 * (128 + 8) + 8);
+
+  EpConfig other = config;
+  other.combine_order = CombineOrder::kFlat;
+  MAKE_OR_SKIP(2, other);
+  EXPECT_EQ(harness_->ep().CombineTraffic(0, topk_idx).wire_bytes, 4 * (128 + 8) + 8);
+  // A row that has a scale, and a word that says that a rank has begun.
+  other = config;
+  other.dispatch_format = DispatchFormat::kQuantizedFp8;
+  other.failure_policy = FailurePolicy::kMask;
+  MAKE_OR_SKIP(2, other);
+  EXPECT_EQ(harness_->ep().DispatchTraffic(0, topk_idx).wire_bytes,
+            3 * (64 + 4 + 8 + 4) + 4 * 12 + (3 + 1) * 8);
+  EXPECT_EQ(harness_->ep().CombineTraffic(0, topk_idx).wire_bytes, 3 * (128 + 8) + 8 + 8);
+}
+
 // ---- memory
 
 TEST_F(LowLatencyTest, HeapIsWhatItsPiecesAre) {
