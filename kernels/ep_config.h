@@ -87,6 +87,20 @@ enum class Output {
   kRankMajor,
 };
 
+constexpr absl::string_view OutputName(Output output) {
+  switch (output) {
+    case Output::kPackedExperts:
+      return "packed";
+    case Output::kDeduplicated:
+      return "deduplicated";
+    case Output::kExpertMajor:
+      return "expert_major";
+    case Output::kRankMajor:
+      return "rank_major";
+  }
+  return "unknown";
+}
+
 // What becomes of a token that has chosen several experts of one rank, in kPackedExperts.
 enum class Duplicates {
   kFill,   // its row is copied to the place of each choice

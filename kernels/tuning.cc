@@ -29,7 +29,7 @@ constexpr absl::string_view kChosen = "chosen";
 
 // Of an entry, beside the fields of its strategy's tuning.
 constexpr auto kFields = std::to_array<absl::string_view>(
-    {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "note"});
+    {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "received", "note"});
 
 // Of strategies with blocks that send and blocks that receive.
 constexpr std::array<TuningField, 4> kSidesFields = {{{"blocks", &Tuning::blocks},
@@ -49,6 +49,8 @@ constexpr std::array<RowCopies, 3> kRowCopies = {RowCopies::kAuto, RowCopies::kV
 constexpr std::array<DispatchFormat, 4> kFormats = {DispatchFormat::kSame, DispatchFormat::kFp8,
                                                     DispatchFormat::kBytes,
                                                     DispatchFormat::kQuantizedFp8};
+constexpr std::array<Output, 4> kOutputs = {Output::kPackedExperts, Output::kDeduplicated,
+                                            Output::kExpertMajor, Output::kRankMajor};
 
 // One object of the file, and what is wrong with it in words that lead there.
 class Reader {
@@ -155,6 +157,8 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
   OCTET_ASSIGN_OR_RETURN(entry.key.row_bytes, reader.Range("row_bytes"));
   OCTET_ASSIGN_OR_RETURN(entry.key.format, reader.OneOf("format", kFormats, DispatchFormatName,
                                                         DispatchFormat::kSame));
+  OCTET_ASSIGN_OR_RETURN(entry.key.received,
+                         reader.OneOf("received", kOutputs, OutputName, Output::kPackedExperts));
   OCTET_RETURN_IF_ERROR(reader.CheckFields(entry.key.strategy));
   if (entry.key.strategy == Strategy::kAuto) {
     OCTET_ASSIGN_OR_RETURN(entry.chosen, reader.ParseStrategy(kChosen));
@@ -196,8 +200,8 @@ int64_t RowBytes(const EpConfig& config) {
 
 bool IsLike(const TuningKey& key, int num_ranks, const EpConfig& config) {
   return key.num_ranks == num_ranks && key.strategy == config.strategy &&
-         key.format == config.dispatch_format && key.rows.Contains(Rows(config)) &&
-         key.row_bytes.Contains(RowBytes(config));
+         key.format == config.dispatch_format && key.received == config.output &&
+         key.rows.Contains(Rows(config)) && key.row_bytes.Contains(RowBytes(config));
 }
 
 }  // namespace
@@ -227,7 +231,8 @@ TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& c
           .strategy = config.strategy,
           .rows = Octave(Rows(config)),
           .row_bytes = Octave(RowBytes(config)),
-          .format = config.dispatch_format};
+          .format = config.dispatch_format,
+          .received = config.output};
 }
 
 absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::string_view origin) {
@@ -358,7 +363,8 @@ std::string TuningTable::ToJson() const {
                  {"strategy", std::string(StrategyName(entry.key.strategy))},
                  {"rows", {entry.key.rows.first, entry.key.rows.last}},
                  {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}},
-                 {"format", std::string(DispatchFormatName(entry.key.format))}};
+                 {"format", std::string(DispatchFormatName(entry.key.format))},
+                 {"received", std::string(OutputName(entry.key.received))}};
     for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
       Json& value = json[std::string(field.name)];
       if (field.number != nullptr) {

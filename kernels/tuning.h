@@ -5,7 +5,7 @@
 //   {"schema": 1,
 //    "entries": [
 //      {"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
-//       "rows": [1024, 2047], "row_bytes": [8192, 16383], "format": "same",
+//       "rows": [1024, 2047], "row_bytes": [8192, 16383], "format": "same", "received": "packed",
 //       "blocks": 132, "send_blocks": 66, "waves": 8, "row_parts": 2,
 //       "note": "how it was measured; only for readers"},
 //      {..., "strategy": "high_throughput", ...,
@@ -13,7 +13,7 @@
 //       "row_copies": "vectors"},
 //      {..., "strategy": "auto", ..., "chosen": "low_latency"}]}
 //
-// "format" and "row_copies" may be left out: "same", and "auto".
+// "format", "received" and "row_copies" may be left out: "same", "packed" and "auto".
 // The launch shape of an entry is used for calls of its strategy, whether it was named or chosen.
 #ifndef OCTET_KERNELS_TUNING_H_
 #define OCTET_KERNELS_TUNING_H_
@@ -60,6 +60,7 @@ struct TuningKey {
   TuningRange rows;       // M · K
   TuningRange row_bytes;  // H elements of the dtype
   DispatchFormat format = DispatchFormat::kSame;
+  Output received = Output::kPackedExperts;
   bool operator==(const TuningKey&) const = default;
 };
 
@@ -71,7 +72,7 @@ struct TuningEntry {
 };
 
 // The calls that are alike to `config`'s: M · K and the bytes of a row between the same powers of
-// two, and the same travels.
+// two, and the same travels and is received in the same layout.
 TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config);
 
 class TuningTable {

@@ -102,6 +102,29 @@ TEST(TuningTable, OneFormatIsNotLikeAnother) {
   EXPECT_EQ(table.Find(H200s(), 8, config).value_or(Tuning()).blocks, 9);
 }
 
+TEST(TuningTable, OneLayoutOfReceivedRowsIsNotLikeAnother) {
+  EpConfig config = Config();
+  config.strategy = Strategy::kHighThroughput;
+  config.output = Output::kDeduplicated;
+  TuningTable table;
+  table.Set({.key = TuningKeyOf(H200s(), 8, config),
+             .tuning = {.blocks = 7,
+                        .waves_per_block = 8,
+                        .row_parts = 2,
+                        .send_waves = 5,
+                        .combine_send_waves = 3}});
+  const absl::StatusOr<TuningTable> read = TuningTable::Parse(table.ToJson(), "file");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->entries()[0].key.received, Output::kDeduplicated);
+  EXPECT_TRUE(read->Find(H200s(), 8, config).has_value());
+  config.output = Output::kPackedExperts;
+  EXPECT_FALSE(read->Find(H200s(), 8, config).has_value());
+  EXPECT_EQ(read->MostRowParts(8, config), 0);
+  table.Remove(TuningKeyOf(H200s(), 8, config));
+  EXPECT_THAT(table.entries(), SizeIs(1));
+  EXPECT_THAT(table.ToJson(), HasSubstr("\"received\":\"deduplicated\""));
+}
+
 TEST(TuningTable, KeysHoldWhatTheyWereMadeOf) {
   const TuningKey key = TuningKeyOf(H200s(), 8, Config());
   EXPECT_EQ(key.rows, (TuningRange{1024, 2047}));

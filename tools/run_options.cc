@@ -176,10 +176,11 @@ constexpr std::array<Choice<DispatchFormat>, 3> kFormats = {
 constexpr std::array<Choice<ScaleFormat>, 3> kScales = {{{"float32", ScaleFormat::kFloat32},
                                                          {"power_of_two", ScaleFormat::kPowerOfTwo},
                                                          {"ue8m0", ScaleFormat::kUe8m0}}};
-constexpr std::array<Choice<Output>, 4> kOutputs = {{{"packed", Output::kPackedExperts},
-                                                     {"deduplicated", Output::kDeduplicated},
-                                                     {"expert_major", Output::kExpertMajor},
-                                                     {"rank_major", Output::kRankMajor}}};
+constexpr std::array<Choice<Output>, 4> kOutputs = {
+    {{OutputName(Output::kPackedExperts), Output::kPackedExperts},
+     {OutputName(Output::kDeduplicated), Output::kDeduplicated},
+     {OutputName(Output::kExpertMajor), Output::kExpertMajor},
+     {OutputName(Output::kRankMajor), Output::kRankMajor}}};
 constexpr std::array<Choice<Duplicates>, 2> kDuplicates = {
     {{"fill", Duplicates::kFill}, {"index", Duplicates::kIndex}}};
 constexpr std::array<Choice<Flags>, 2> kFlags = {
@@ -472,7 +473,6 @@ absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
 absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
 absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
 absl::string_view ScalesName(ScaleFormat format) { return NameOf(kScales, format); }
-absl::string_view OutputName(Output output) { return NameOf(kOutputs, output); }
 absl::string_view DuplicatesName(Duplicates duplicates) { return NameOf(kDuplicates, duplicates); }
 absl::string_view CombineMethodName(CombineMethod method) {
   return NameOf(kCombineMethods, method);

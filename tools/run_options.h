@@ -110,7 +110,6 @@ absl::string_view FlagsName(Flags flags);
 absl::string_view CombineOrderName(CombineOrder order);
 absl::string_view CombineMethodName(CombineMethod method);
 absl::string_view ScalesName(ScaleFormat format);
-absl::string_view OutputName(Output output);
 absl::string_view DuplicatesName(Duplicates duplicates);
 
 }  // namespace octet

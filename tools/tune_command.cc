@@ -185,8 +185,9 @@ Command TuneCommand() {
           "only if it is faster beyond noise. --strategy=auto does so with each strategy, and\n"
           "finds out in the same way which of them auto should be. With OCTET_TUNING=FILE octet\n"
           "and the library use what was found for calls that are alike on such GPUs: M * K and\n"
-          "the bytes of a row between the same powers of two, and the same --format. What the\n"
-          "file has already for other calls stays. Exit codes: 0 ok, 1 wrong results, 2 usage,\n"
+          "the bytes of a row between the same powers of two, and the same --format and\n"
+          "--received. What the file has already for other calls stays. Exit codes: 0 ok, 1 wrong "
+          "results, 2 usage,\n"
           "3 device error, 4 deadline.",
       .flags = kTuneFlags,
       .run = Run,
