@@ -39,6 +39,7 @@ class OctetBenchTest(unittest.TestCase):
         for key in ["octet_commit", "platform", "gpu", "ranks", "driver_version"]:
             self.assertIn(key, result["context"])
         self.assertEqual(result["context"]["platform"], "emulation")
+        ceiling = float(result["context"]["ceiling_all_to_all_GBps"])
         wanted = {f"{kind}/{contender}/{workload}"
                   for kind in KINDS for contender in CONTENDERS for workload in WORKLOADS}
         wanted |= {f"{kind}/low_latency/small_fp8_T4" for kind in KINDS}
@@ -58,7 +59,11 @@ class OctetBenchTest(unittest.TestCase):
                 self.assertGreater(entry["real_time"], 0, entry["name"])
             if entry["name"].startswith("links/"):
                 self.assertGreater(entry["wire_GBps"], 0, entry["name"])
+                self.assertAlmostEqual(entry["of_ceiling"] * ceiling / entry["wire_GBps"], 1,
+                                       delta=0.01)
             if entry["name"].split("/")[0] in KINDS:
+                self.assertAlmostEqual(entry["of_ceiling"] * ceiling / entry["wire_GBps"], 1,
+                                       delta=0.01)
                 for counter in ["logical_GBps", "wire_GBps", "of_ceiling", "rows"]:
                     self.assertGreater(entry[counter], 0, entry["name"])
         aggregates = {entry["aggregate_name"] for entry in result["benchmarks"]

@@ -81,6 +81,17 @@ class PlotTest(unittest.TestCase):
                          {"direct, hidden 64", "direct, hidden 128",
                           "peer, hidden 64", "peer, hidden 128", "ceiling"})
 
+    def test_autos_choice_beside_the_same_by_name(self):
+        data = sample_results.perf()
+        for row in list(data["rows"]):
+            if row["strategy"] == "direct":
+                data["rows"].append({**row, "auto_strategy": True})
+        self.assertEqual(set(self.lines(data)[0, "both"]), {"direct", "direct*", "peer", "ceiling"})
+        for row in data["rows"]:  # without the other it has the plain name
+            row["auto_strategy"] = row["strategy"] == "direct"
+        data["rows"] = data["rows"][:6]
+        self.assertEqual(set(self.lines(data)[0, "both"]), {"direct", "peer", "ceiling"})
+
     def test_the_title_says_what_is_unusual(self):
         data = sample_results.perf()
         title = plot.title(results.read(self.file(data)))

@@ -82,9 +82,12 @@ def _perf(data):
     gpus = platform["gpus"]
     ranks = max(row["ranks"] for row in data["rows"])
     rows = []
+    named = {row["strategy"] for row in data["rows"] if not row.get("auto_strategy")}
     for row in data["rows"]:
         shape = {name: row[name] for name in PERF_SHAPE}
         shape.update({name: row.get(name) for name in NEWER_PERF_SHAPE})
+        if row.get("auto_strategy") and row["strategy"] in named:
+            shape["strategy"] += "*"  # as in the table: auto's choice, measured beside the same
         for kind in PERF_KINDS:
             figures = row[kind]
             wrong = figures["wrong"]  # None: not verified
