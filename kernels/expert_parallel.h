@@ -217,7 +217,9 @@ class ExpertParallel {
   //     What they point to may change from launch to launch.
   //   - A graph receives and combines whatever it sends, and combines no dispatch of another; one
   //     step is enough, with two memories to receive into as well. A replay counts as all of its
-  //     calls: what was received before it, and its handles, are of no use after it.
+  //     calls: what was received before it, and its handles, are of no use after it. The host does
+  //     not see it and refuses nothing, so whatever calls have sent is to be received before a
+  //     graph is launched: it would receive that in the place of what it sends itself.
   //   - config.host_totals: kFailedPrecondition, the host would wait for what is not executed.
   //   - After a failure of the node, graphs can be launched again.
 
