@@ -92,6 +92,20 @@ TEST(CeilingsTest, LatenciesOfAllPairs) {
   EXPECT_TRUE((*test)->LaunchSkew().ok());
 }
 
+TEST(CeilingsTest, AllAreMeasured) {
+  const std::unique_ptr<Node> node = MakeNode(3);
+  if (node == nullptr) GTEST_SKIP() << "needs three GPUs";
+  const auto ceilings = MeasureCeilings(*node);
+  ASSERT_TRUE(ceilings.ok()) << ceilings.status();
+  for (const double Ceilings::* each :
+       {&Ceilings::all_to_all_gbps, &Ceilings::loads_gbps, &Ceilings::bulk_gbps,
+        &Ceilings::copy_engine_gbps, &Ceilings::pair_gbps, &Ceilings::empty_launch_us,
+        &Ceilings::host_barrier_us, &Ceilings::node_barrier_us, &Ceilings::flag_round_trip_us,
+        &Ceilings::clock_round_trip_us}) {
+    EXPECT_GT((*ceilings).*each, 0);
+  }
+}
+
 TEST(CeilingsTest, OneRankHasNoLinks) {
   const std::unique_ptr<Node> node = MakeNode(1);
   if (node == nullptr) GTEST_SKIP() << "needs a GPU";
