@@ -244,6 +244,20 @@ class TuneTest(GpuTest):
         for field, value in tuning.items():
             self.assertEqual(config[field], value)
 
+    def test_what_is_not_faster_is_not_kept(self):
+        name = json.loads(self.json_of("topo.json", "--iters=1"))["platform"]
+        entry = {"platform": name["name"], "gpu": name["gpus"][0]["name"], "ranks": 1,
+                 "strategy": "direct", "rows": [16, 31], "row_bytes": [128, 255], "blocks": 2,
+                 "send_blocks": 1, "waves": 1, "row_parts": 1}
+        other = {**entry, "rows": [32, 63]}
+        path = self.file("tuning.json", json.dumps({"schema": 1, "entries": [entry, other]}).encode())
+        result = octet("tune", *self.SHAPE, "--budget=1e-9", "--strategy=direct", f"--output={path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("nothing is faster than the built-in choice", result.stdout)
+        self.assertIn("; out of time\n", result.stdout)
+        self.assertEqual([entry["rows"] for entry in json.loads(path.read_text())["entries"]],
+                         [[32, 63]])
+
     def test_the_strategy_that_is_found_is_used(self):
         path = self.folder / "auto.json"
         result = octet("tune", *self.SHAPE, f"--output={path}")
