@@ -93,8 +93,7 @@ EpConfig WithAutoChosen(const EpConfig& config, int num_ranks) {
         num_ranks * (chosen.output == Output::kDeduplicated
                          ? 1
                          : std::min(chosen.topk, chosen.num_local_experts(num_ranks)));
-    const bool push =
-        chosen.strategy != Strategy::kHighThroughput || 2 * rows_home < rows_received;
+    const bool push = chosen.strategy != Strategy::kHighThroughput || 2 * rows_home < rows_received;
     chosen.combine_method = push ? CombineMethod::kPush : CombineMethod::kPull;
   }
   return chosen;

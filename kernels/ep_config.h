@@ -148,8 +148,9 @@ enum class FailurePolicy {
 // The shape of the launches; 0 leaves the choice to the strategy, which says in its config() what
 // it has chosen. What a strategy has no use for it ignores.
 struct Tuning {
-  int blocks = 0;       // of a kernel that sends and receives
-  int send_blocks = 0;  // direct, low_latency: of those, how many send; the others receive
+  int blocks = 0;  // of a kernel that sends and receives
+  // direct, and low_latency's dispatch: of those, how many send; the others receive.
+  int send_blocks = 0;
   int waves_per_block = 0;
   // Pieces that a row is cut into, each sent by a wave of its own; high_throughput: in combine.
   // low_latency: waves that take a received row to its places together.

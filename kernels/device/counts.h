@@ -9,6 +9,11 @@
 
 namespace octet::device {
 
+// Sets one of the words that AwaitCounts waits for.
+__device__ __forceinline__ void StoreCount(uint64_t* word, uint64_t epoch, int count) {
+  StoreRelaxed<Scope::kSystem>(word, PackEpochCount(epoch, static_cast<uint32_t>(count)));
+}
+
 // The block looks at all of `words` ([num_sources][columns]) until none is missing; between looks
 // one thread waits for one that is. `take(i, count)`: called for each word at every look. A masked
 // source is not waited for, and its counts are 0. False if a word did not come. `last`, if asked

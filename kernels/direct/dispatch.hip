@@ -39,7 +39,6 @@ namespace {
 using device::FetchAddRelaxed;
 using device::Lane;
 using device::Scope;
-using device::StoreRelaxed;
 using device::StoreRelease;
 using device::Vec16;
 using device::Wave;
@@ -120,7 +119,7 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
     // More than one for each token only if experts were chosen twice.
     const int32_t counted = s.expert_before[e];
     const int32_t rows = counted < layout.max_tokens ? counted : layout.max_tokens;
-    StoreRelaxed<Scope::kSystem>(count, device::PackEpochCount(epoch, static_cast<uint32_t>(rows)));
+    device::StoreCount(count, epoch, rows);
   }
 }
 

@@ -220,9 +220,8 @@ __device__ inline void SumColumns(const DispatchParams& p, uint64_t epoch) {
         device::WaveExclusiveScan(p.before + static_cast<size_t>(column) * blocks, blocks);
     if (device::Lane() < layout.num_ranks) {
       device::FenceRelease<device::Scope::kSystem>();
-      device::StoreRelaxed<device::Scope::kSystem>(
-          layout.Count(c.peers.base[device::Lane()], epoch, c.peers.rank, column),
-          device::PackEpochCount(epoch, static_cast<uint32_t>(total)));
+      device::StoreCount(layout.Count(c.peers.base[device::Lane()], epoch, c.peers.rank, column),
+                         epoch, total);
     }
   }
 }

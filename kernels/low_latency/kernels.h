@@ -36,7 +36,7 @@ struct CommonParams : CallParams {
   Layout layout;
   State* state;
   Kept kept;        // of the dispatch that the kernel is of, or combines
-  int send_blocks;  // of the grid's: phase.h says which
+  int send_blocks;  // 0: the launch only receives; all of the grid's: it only sends (phase.h)
   CallEndParams end;
 };
 

@@ -45,7 +45,6 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.group_lanes = config.scale_group / 8;
   layout.scale_format = config.scale_format;
   layout.by_local_experts = device::MakeDivisor(layout.num_local_experts);
-  layout.by_topk = device::MakeDivisor(layout.topk);
   layout.places = MakePlaces(config, layout);
 
   constexpr size_t kHalves = kCallsInFlight;

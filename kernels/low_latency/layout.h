@@ -111,7 +111,6 @@ struct Layout : PacketLayout {
   int group_lanes;   // vectors of a row of the dtype that share a scale
   ScaleFormat scale_format;
   device::Divisor by_local_experts;
-  device::Divisor by_topk;
   Places places;
 
   size_t combine_begun;

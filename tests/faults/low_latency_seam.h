@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/device/call_end.h"
+#include "kernels/device/counts.h"
 #include "kernels/device/credits.h"
 #include "kernels/device/fp8_scale.h"
 #include "kernels/low_latency/phase.h"
@@ -14,22 +15,20 @@
 namespace octet::device {
 
 inline bool OfSender() { return static_cast<int>(blockIdx.x) < faults::planted.send_blocks; }
-// Where there are two senders, the first one of a dispatch sends counts and no tokens.
-inline bool OfFirstBlock() { return blockIdx.x == 0; }
 
 // These kernels store flags relaxed, behind a fence.
 template <Scope scope, typename T>
 __device__ inline void SeamStoreFlag(T* p, T v, Where where = Where::current()) {
-  if (Planted(faults::Fault::kFlagNobodySets) && !OfFirstBlock()) return;
+  if (Planted(faults::Fault::kFlagNobodySets)) return;
   SeamStoreRelaxed<scope>(p, v, where);
   if (!Planted(faults::Fault::kFlagBeforePayload)) return;
   for (int i = 0; i < 100; ++i) Pause();
   for (unsigned i = 0; i < blockDim.x; ++i) StoreLateVectors(LateVectorsOfBlock()[i]);
 }
 
-__host__ __device__ inline uint64_t SeamPackEpochCount(uint64_t epoch, uint32_t count) {
-  const bool less = Planted(faults::Fault::kCountTooSmall) && count > 0 && OfFirstBlock();
-  return PackEpochCount(epoch, less ? count - 1 : count);
+__device__ inline void SeamStoreCount(uint64_t* word, uint64_t epoch, int count) {
+  const bool less = Planted(faults::Fault::kCountTooSmall) && count > 0;
+  StoreCount(word, epoch, less ? count - 1 : count);
 }
 
 class SeamCredits : public Credits {
@@ -94,7 +93,7 @@ __device__ inline int32_t SeamId(int32_t id) {
 #define MaskedInCall SeamMaskedInCall
 #undef StoreRelaxed
 #define StoreRelaxed SeamStoreFlag
-#define PackEpochCount SeamPackEpochCount
+#define StoreCount SeamStoreCount
 #define Fp8Scale SeamFp8Scale
 #define KeptPacket(kept, source, slot) \
   KeptPacket(kept, ::octet::low_latency::SeamSource(layout, source), slot)
