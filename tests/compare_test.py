@@ -156,7 +156,9 @@ class CompareTest(unittest.TestCase):
         for name, other in [("combine_order", "auto"), ("combine_method", "pull"),
                             ("format", "fp8"), ("scales", "ue8m0"), ("received", "deduplicated"),
                             ("duplicates", "index"), ("expert_alignment", 8),
-                            ("host_totals", True), ("cached", True), ("max_blocks", 24)]:
+                            ("host_totals", True), ("cached", True), ("scale_group", 64),
+                            ("failure_policy", "mask"), ("statistics", True),
+                            ("max_blocks", 24)]:
             after = sample_results.perf()
             for row in after["rows"]:
                 row[name] = other

@@ -268,11 +268,24 @@ class RunTest(GpuTest):
             ["--received=rank_major", "--format=quantized_fp8", "--scales=ue8m0"],
             ["--received=expert_major", "--nofuse_expert", "--dtype=fp16", "--tokens=0"],
             ["--received=rank_major", "--nofuse_expert", "--routing=one_expert"],
+            ["--failure_policy=mask"],
+            ["--failure_policy=mask", "--statistics", "--combine_order=flat"],
+            ["--statistics", "--format=quantized_fp8", "--scale_group=64"],
         ]:
             with self.subTest(args=args):
                 lines = self.run_small(*args).stdout
                 self.assertIn(", strategy low_latency (auto), ", lines)
                 self.assertIn("# All of 5 steps equal the reference to the bit", lines)
+                for flag, words in [("--statistics", "statistics"),
+                                    ("--failure_policy=mask", "failure_policy mask"),
+                                    ("--scale_group=64", "(scales float32 of 64 columns)")]:
+                    self.assertEqual(words in lines, flag in args, words)
+        self.assert_refused(["run", "--ranks=1", "--failure_policy=ignore"],
+                            "--failure_policy=ignore is not abort or mask")
+        self.assert_refused(["run", "--ranks=1", "--failure_policy=mask", "--strategy=direct"],
+                            "need the strategy low_latency")
+        self.assert_refused(["run", "--ranks=1", "--format=quantized_fp8", "--scale_group=100"],
+                            "scale_group is 100; ")
         for received in ["expert_major", "rank_major"]:
             result = octet("perf", f"--ranks={self.ranks}", "--experts=16", "--hidden=64", "-b8",
                            "-n2", "-w1", "-c2", "--topk=4", f"--received={received}")

@@ -203,8 +203,8 @@ TEST(PerfTable, LinesUpWithItsHead) {
   perf.shapes[0].config.host_totals = true;
   EXPECT_THAT(
       PerfHead(Machine(), perf),
-      HasSubstr("\n# format quantized_fp8 (scales ue8m0), received rank_major, row_copies bulk, "
-                "host_totals\n#\n"));
+      HasSubstr("\n# format quantized_fp8 (scales ue8m0 of 128 columns), received rank_major, "
+                "row_copies bulk, host_totals\n#\n"));
 }
 
 TEST(PerfTable, WideCellsDoNotRunTogether) {

@@ -27,7 +27,8 @@ def perf():
                    "align": "host", "combine_order": COMBINE_ORDERS[strategy],
                    "combine_method": "push", "format": "same", "scales": "float32",
                    "received": "packed", "duplicates": "fill", "expert_alignment": 1,
-                   "host_totals": False, "cached": False, "max_blocks": 0}
+                   "host_totals": False, "cached": False, "scale_group": 128,
+                   "failure_policy": "abort", "statistics": False, "max_blocks": 0}
             for kind in ("dispatch", "combine", "both"):
                 us = slow * (1 + 0.1 * tokens)
                 row[kind] = figures(us, 2 * tokens / us)  # 2000 bytes a token

@@ -62,11 +62,14 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
           {"row_copies", text(RowCopiesName(tuning.row_copies))},
           {"format", text(DispatchFormatName(config.dispatch_format))},
           {"scales", text(ScalesName(config.scale_format))},
+          {"scale_group", config.scale_group},
           {"received", text(OutputName(config.output))},
           {"duplicates", text(DuplicatesName(config.duplicates))},
           {"expert_alignment", config.expert_alignment},
           {"host_totals", config.host_totals},
-          {"cached", options.cached}};
+          {"cached", options.cached},
+          {"failure_policy", text(FailurePolicyName(config.failure_policy))},
+          {"statistics", config.statistics}};
 }
 
 std::string JsonText(const Json& json) {

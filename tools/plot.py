@@ -35,7 +35,8 @@ MARKERS = "osD^vP*X"
 MOST_TICKS = 9
 # What a title says of these only if it is something else.
 USUAL = {"drop": 0, "format": "same", "received": "packed", "duplicates": "fill",
-         "host_totals": False, "cached": False, "max_blocks": 0}
+         "host_totals": False, "cached": False, "failure_policy": "abort", "statistics": False,
+         "max_blocks": 0}
 CEILING = {"color": "black", "linestyle": "--", "linewidth": 1, "label": "ceiling"}
 
 

@@ -117,6 +117,7 @@ std::string DrawRouting(Dice& dice, int num_experts, int topk) {
 struct Formats {
   absl::string_view format = "same";
   absl::string_view scales = "float32";
+  int scale_group = 128;
   absl::string_view received = "packed";
   absl::string_view duplicates = "fill";
   int expert_alignment = 1;
@@ -125,6 +126,8 @@ struct Formats {
   absl::string_view row_copies = "auto";
   bool host_totals = false;
   bool cached = false;
+  FailurePolicy failure_policy = FailurePolicy::kAbort;
+  bool statistics = false;
 };
 
 absl::string_view DrawScales(Dice& dice) {
@@ -132,10 +135,13 @@ absl::string_view DrawScales(Dice& dice) {
   return dice.OneOf(absl::MakeConstSpan(kScales));
 }
 
+int DrawScaleGroup(Dice& dice) { return dice.OneOf({64, 128, 128, 256}); }
+
 Formats DrawHighThroughputFormats(Dice& dice, int hidden, int most_alignment) {
   Formats formats;
   formats.format = hidden % 16 == 0 && dice.OneIn(3) ? "fp8" : "same";
   formats.scales = DrawScales(dice);
+  formats.scale_group = DrawScaleGroup(dice);
   const bool tokens = dice.OneIn(4);
   formats.received = tokens ? "deduplicated" : "packed";
   formats.duplicates = !tokens && dice.OneIn(4) ? "index" : "fill";
@@ -157,6 +163,9 @@ Formats DrawLowLatencyFormats(Dice& dice) {
   Formats formats;
   formats.format = dice.OneIn(3) ? "quantized_fp8" : "same";
   formats.scales = DrawScales(dice);
+  formats.scale_group = DrawScaleGroup(dice);
+  formats.failure_policy = dice.OneIn(4) ? FailurePolicy::kMask : FailurePolicy::kAbort;
+  formats.statistics = dice.OneIn(4);
   formats.received = dice.OneOf(absl::MakeConstSpan(kReceived));
   formats.combine_order = static_cast<CombineOrder>(dice.Uniform(0, 2));
   return formats;
@@ -217,6 +226,7 @@ class FlagList {
 void AddFormats(const Formats& formats, FlagList& flags) {
   flags.Add("format", formats.format);
   flags.Add("scales", formats.scales);
+  flags.Add("scale_group", formats.scale_group);
   flags.Add("received", formats.received);
   flags.Add("duplicates", formats.duplicates);
   flags.Add("expert_alignment", formats.expert_alignment);
@@ -225,6 +235,8 @@ void AddFormats(const Formats& formats, FlagList& flags) {
   flags.Add("row_copies", formats.row_copies);
   flags.AddSwitch("host_totals", formats.host_totals);
   flags.AddSwitch("cached", formats.cached);
+  flags.Add("failure_policy", FailurePolicyName(formats.failure_policy));
+  flags.AddSwitch("statistics", formats.statistics);
 }
 
 void AddLaunch(Dice& dice, const ShapeLimits& limits, FlagList& flags) {

@@ -126,7 +126,8 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   std::vector<std::string> parts;
   if (config.dispatch_format != DispatchFormat::kSame) {
     parts.push_back(absl::StrCat("format ", DispatchFormatName(config.dispatch_format), " (scales ",
-                                 ScalesName(config.scale_format), ")"));
+                                 ScalesName(config.scale_format), " of ", config.scale_group,
+                                 " columns)"));
   }
   if (config.output != Output::kPackedExperts) {
     parts.push_back(absl::StrCat("received ", OutputName(config.output)));
@@ -141,6 +142,8 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   if (config.tuning.row_copies == RowCopies::kBulk) parts.emplace_back("row_copies bulk");
   if (config.host_totals) parts.emplace_back("host_totals");
   if (options.cached) parts.emplace_back("cached");
+  if (config.failure_policy == FailurePolicy::kMask) parts.emplace_back("failure_policy mask");
+  if (config.statistics) parts.emplace_back("statistics");
   return parts.empty() ? "" : absl::StrCat("# ", absl::StrJoin(parts, ", "), "\n");
 }
 

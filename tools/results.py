@@ -17,8 +17,9 @@ PERF_KINDS = ["dispatch", "combine", "both"]
 PERF_SHAPE = ["strategy", "ranks", "hidden", "topk", "experts", "dtype", "slots", "flags",
               "routing", "drop", "expert", "fuse_expert", "align"]
 # The same, of files that are not older than these.
-NEWER_PERF_SHAPE = ["combine_order", "combine_method", "format", "scales", "received", "duplicates",
-                    "expert_alignment", "host_totals", "cached", "max_blocks"]
+NEWER_PERF_SHAPE = ["combine_order", "combine_method", "format", "scales", "scale_group",
+                    "received", "duplicates", "expert_alignment", "host_totals", "cached",
+                    "failure_policy", "statistics", "max_blocks"]
 # What Google Benchmark adds to a benchmark's name.
 HOW_MEASURED = r"(/(iterations|repeats|min_time):[^/]+|/(manual|real|process)_time)+$"
 US_PER = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}

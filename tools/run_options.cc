@@ -68,11 +68,11 @@ ABSL_FLAG(std::string, combine_method, "auto", "how rows come home: push, pull o
 ABSL_FLAG(std::string, row_copies, "auto",
           "how dispatch moves rows: vectors (lanes, 16 bytes each), bulk (the GPU's copy unit) or\n"
           "auto: high_throughput");
-ABSL_FLAG(
-    std::string, format, "same",
-    "what travels in dispatch: same (rows of the dtype), fp8 (with scales of 128 columns), or\n"
-    "quantized_fp8 (rows of the dtype that dispatch makes fp8 of)");
+ABSL_FLAG(std::string, format, "same",
+          "what travels in dispatch: same (rows of the dtype), fp8 (rows that have scales), or\n"
+          "quantized_fp8 (rows of the dtype that dispatch makes fp8 of)");
 ABSL_FLAG(std::string, scales, "float32", "of fp8: float32, power_of_two (in float32) or ue8m0");
+ABSL_FLAG(int32_t, scale_group, 128, "of fp8: columns that share a scale");
 ABSL_FLAG(
     std::string, received, "packed",
     "rows by expert (packed), by token (deduplicated), or with room for all that could come, by\n"
@@ -82,6 +82,9 @@ ABSL_FLAG(std::string, duplicates, "fill",
 ABSL_FLAG(int32_t, expert_alignment, 1, "rows that each expert's first row is a multiple of");
 ABSL_FLAG(bool, host_totals, false, "dispatch tells the host how much is received");
 ABSL_FLAG(bool, cached, false, "dispatch uses a layout made before: high_throughput");
+ABSL_FLAG(std::string, failure_policy, "abort",
+          "when a rank is silent: abort (the call fails) or mask (the others go on without it)");
+ABSL_FLAG(bool, statistics, false, "calls count rows and measure waits: low_latency");
 ABSL_FLAG(int32_t, row_parts, 0, "pieces that a row is sent in; 0: the strategy's choice");
 ABSL_FLAG(int32_t, heap_mb, 0, "MiB of symmetric heap on every GPU; 0: as many as are needed");
 ABSL_FLAG(int32_t, timeout_ms, 0,
@@ -183,6 +186,8 @@ constexpr std::array<Choice<Output>, 4> kOutputs = {
      {OutputName(Output::kRankMajor), Output::kRankMajor}}};
 constexpr std::array<Choice<Duplicates>, 2> kDuplicates = {
     {{"fill", Duplicates::kFill}, {"index", Duplicates::kIndex}}};
+constexpr std::array<Choice<FailurePolicy>, 2> kFailurePolicies = {
+    {{"abort", FailurePolicy::kAbort}, {"mask", FailurePolicy::kMask}}};
 constexpr std::array<Choice<Flags>, 2> kFlags = {
     {{"token", Flags::kToken}, {"source", Flags::kSource}}};
 
@@ -304,12 +309,16 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
                          Choose(kFormats, "format", absl::GetFlag(FLAGS_format)));
   OCTET_ASSIGN_OR_RETURN(config.scale_format,
                          Choose(kScales, "scales", absl::GetFlag(FLAGS_scales)));
+  config.scale_group = absl::GetFlag(FLAGS_scale_group);
   OCTET_ASSIGN_OR_RETURN(config.output,
                          Choose(kOutputs, "received", absl::GetFlag(FLAGS_received)));
   OCTET_ASSIGN_OR_RETURN(config.duplicates,
                          Choose(kDuplicates, "duplicates", absl::GetFlag(FLAGS_duplicates)));
   config.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
   config.host_totals = absl::GetFlag(FLAGS_host_totals);
+  OCTET_ASSIGN_OR_RETURN(config.failure_policy, Choose(kFailurePolicies, "failure_policy",
+                                                       absl::GetFlag(FLAGS_failure_policy)));
+  config.statistics = absl::GetFlag(FLAGS_statistics);
   options.cached = absl::GetFlag(FLAGS_cached);
   options.dump = absl::GetFlag(FLAGS_dump);
   options.json = absl::GetFlag(FLAGS_json);
@@ -473,6 +482,9 @@ absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
 absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
 absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
 absl::string_view ScalesName(ScaleFormat format) { return NameOf(kScales, format); }
+absl::string_view FailurePolicyName(FailurePolicy policy) {
+  return NameOf(kFailurePolicies, policy);
+}
 absl::string_view DuplicatesName(Duplicates duplicates) { return NameOf(kDuplicates, duplicates); }
 absl::string_view CombineMethodName(CombineMethod method) {
   return NameOf(kCombineMethods, method);

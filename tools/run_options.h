@@ -31,7 +31,8 @@ inline constexpr auto kLaunchFlags =
                                       "send_waves", "combine_send_waves"});
 // and what is sent and received.
 inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
-    {"format", "scales", "received", "duplicates", "expert_alignment", "host_totals", "cached"});
+    {"format", "scales", "scale_group", "received", "duplicates", "expert_alignment", "host_totals",
+     "cached", "failure_policy", "statistics"});
 
 // The factor of the pointwise stand-in for expert e of E, on rank r.
 enum class ExpertKind {
@@ -110,6 +111,7 @@ absl::string_view FlagsName(Flags flags);
 absl::string_view CombineOrderName(CombineOrder order);
 absl::string_view CombineMethodName(CombineMethod method);
 absl::string_view ScalesName(ScaleFormat format);
+absl::string_view FailurePolicyName(FailurePolicy policy);
 absl::string_view DuplicatesName(Duplicates duplicates);
 
 }  // namespace octet
