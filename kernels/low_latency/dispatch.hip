@@ -3,7 +3,7 @@
 //
 //   this rank                                       destination d
 //   ---------                                       -------------
-//   topk_idx [T][K] ── counted by every block ────► counts[me][L + 1]  epoch and count in one word
+//   topk_idx [T][K] ── counted by one block ──────► counts[me][L + 1]  epoch and count in one word
 //   x [T] ── a block for each token: row loaded ──► rows[me][slot]     16-byte stores
 //            once, quantised if asked for, stored   packets[me][slot]  choices, then the flag
 //            to each of the token's ranks
@@ -12,14 +12,14 @@
 //   packets, rows ── some waves for each token ─────► recv_x[row] of each of its choices, sources,
 //                                                     kept packets
 //
-// Count. A token's slot on a rank is the number of this rank's tokens before it that go there; the
+// Send. A token's slot on a rank is the number of this rank's tokens before it that go there; the
 // row of a choice is the number of such choices of the same expert. Each block counts both by
-// itself, which costs less than a grid barrier, and its first row is loaded meanwhile. It counts
-// all tokens, too, and before it sends a row it tells the ranks some of the totals: behind rows
-// they would come as late as those, and no row can be taken to its place without all of them. If
-// an id cannot be right, all totals are zeros, and no row is sent.
-// Send. The flags of a token follow one release by the whole block.
-// Receive. All totals give the place of each (expert, source) in the layout that is wanted; the
+// itself, from its last token to its next one: that costs less than a grid barrier, and the row is
+// loaded meanwhile. The flags of a token follow one release by the whole block.
+// Counts. The first block counts everything, checks every id and tells all ranks how much to
+// expect, long before the rows are there. If an id cannot be right, this rank announces nothing,
+// and what it sends is not looked at.
+// Receive. All counts give the place of each (expert, source) in the layout that is wanted; the
 // packet gives the place therein. Tokens are taken in the order in which the sources send them. A
 // row is loaded once, too, and stored to the place of each of its choices.
 //
@@ -57,23 +57,13 @@ using device::Wave;
 // Ids of the routing that a thread has in flight.
 constexpr int kIdsInFlight = 8;
 
-// What tokens have chosen.
-struct Tally {
+// A sending block's shared memory: what this rank's tokens before a certain one have chosen.
+struct SendShared {
   int32_t* experts;  // [E] choices of each
   int32_t* ranks;    // [kMaxRanks] tokens to each
 
-  static constexpr int Ints(int num_experts) { return num_experts + kMaxRanks; }
-};
-
-// A sending block's shared memory.
-struct SendShared {
-  Tally all;     // all of this rank's tokens
-  Tally before;  // those before a certain one
-
   __device__ SendShared(int32_t* shared, int num_experts)
-      : all{shared, shared + num_experts},
-        before{shared + Tally::Ints(num_experts), shared + Tally::Ints(num_experts) + num_experts} {
-  }
+      : experts(shared), ranks(shared + num_experts) {}
 };
 
 // A receiving block's.
@@ -85,107 +75,98 @@ struct ReceiveShared {
       : sums(shared), tokens(shared + num_experts + 1) {}
 };
 
-// More than a receiving block needs.
-constexpr int SharedInts(int num_experts) { return 2 * Tally::Ints(num_experts); }
-
-// A thread's token of tokens [from, to), and the ids that it has in flight of those: from k on, -1
-// beyond the last.
-__device__ __forceinline__ int TokenToCount(int from) {
-  return from + static_cast<int>(threadIdx.x);
+constexpr size_t SharedInts(int num_experts) {
+  return static_cast<size_t>(num_experts) + 1 + kMaxRanks;
 }
-__device__ __forceinline__ void LoadIds(const DispatchParams& p, int token, int to, int k,
-                                        int32_t (&ids)[kIdsInFlight]) {
-  const int topk = p.common.layout.topk;
-#pragma unroll
-  for (int u = 0; u < kIdsInFlight; ++u) {
-    ids[u] = token < to && k + u < topk ? p.topk_idx[token * topk + k + u] : -1;
+
+// Reports those of a token's choices k, k + 1, ... whose bits are set: they cannot be right.
+__device__ void Refuse(const DispatchParams& p, int token, int k, uint32_t choices) {
+  const Layout& layout = p.common.layout;
+  for (; choices != 0; choices &= choices - 1) {
+    const int flat = token * layout.topk + k + device::NthBit(choices, 0);
+    const int32_t id = p.topk_idx[flat];
+    device::Fail(p.common.failure, device::FailureKind::kInput,
+                 MakeSite(layout.IsExpert(id) ? Site::kExpertTwice : Site::kExpertOutOfRange, -1,
+                          static_cast<uint32_t>(flat)),
+                 static_cast<uint64_t>(layout.num_experts),
+                 static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
   }
 }
 
-// Adds what tokens [from, to) have chosen, a thread for each: those below `first` to s.before, and,
-// if all are wanted, each to s.all. Those are looked at, too: true in some threads of the block if
-// an id cannot be right. `ids`: LoadIds(p, TokenToCount(from), to, 0, ids).
-template <bool kAll>
-__device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int from, int to,
-                            int first, int32_t (&ids)[kIdsInFlight]) {
+// Adds what tokens [from, to) have chosen, a thread for each. kRefuse: reports ids that cannot be
+// right, and then is true in some threads of the block.
+template <bool kRefuse>
+__device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int from, int to) {
   const Layout& layout = p.common.layout;
   bool refused = false;
-  for (int token = TokenToCount(from); token - Lane() < to; token += static_cast<int>(blockDim.x)) {
+  for (int wave = from + Wave() * device::kWaveSize; wave < to;
+       wave += static_cast<int>(blockDim.x)) {
+    const int token = wave + Lane();
+    const int32_t* chosen = p.topk_idx + token * layout.topk;
     uint32_t ranks = 0;
     for (int k = 0; k < layout.topk; k += kIdsInFlight) {
-      if (k > 0 || token != TokenToCount(from)) LoadIds(p, token, to, k, ids);
+      int32_t ids[kIdsInFlight];
+      uint32_t wrong = 0;
+#pragma unroll
+      for (int u = 0; u < kIdsInFlight; ++u) {
+        ids[u] = token < to && k + u < layout.topk ? chosen[k + u] : -1;
+      }
 #pragma unroll
       for (int u = 0; u < kIdsInFlight; ++u) {
         const int32_t id = ids[u];
         const bool is_expert = layout.IsExpert(id);
-        if constexpr (kAll) {
-          bool twice = false;
+        ranks |= is_expert ? 1U << layout.RankOf(id) : 0U;
+        if (is_expert) FetchAddRelaxed<Scope::kBlock>(&s.experts[id], 1);
+        if constexpr (kRefuse) {
+          bool refuse = !is_expert;
 #pragma unroll
-          for (int w = 0; w < u; ++w) twice = twice || ids[w] == id;
-          for (int w = 0; is_expert && w < k; ++w) {
-            twice = twice || p.topk_idx[token * layout.topk + w] == id;
+          for (int before = 0; before < u; ++before) refuse = refuse || ids[before] == id;
+          for (int before = 0; is_expert && before < k; ++before) {
+            refuse = refuse || chosen[before] == id;
           }
-          refused = refused || (id != -1 && (twice || !is_expert));
+          wrong |= refuse && id != -1 ? 1U << u : 0U;
         }
-        if (!is_expert) continue;
-        ranks |= 1U << layout.RankOf(id);
-        if constexpr (kAll) FetchAddRelaxed<Scope::kBlock>(&s.all.experts[id], 1);
-        if (token < first) FetchAddRelaxed<Scope::kBlock>(&s.before.experts[id], 1);
+      }
+      if (kRefuse && wrong != 0) {
+        Refuse(p, token, k, wrong);
+        refused = true;
       }
     }
     // One addition for the wave: there are few ranks.
     for (int r = 0; r < layout.num_ranks; ++r) {
-      const bool goes = ((ranks >> r) & 1) != 0;
-      const int before = __popcll(device::Ballot(goes && token < first));
-      if (Lane() == r && before > 0) FetchAddRelaxed<Scope::kBlock>(&s.before.ranks[r], before);
-      if constexpr (kAll) {
-        const int all = __popcll(device::Ballot(goes));
-        if (Lane() == r && all > 0) FetchAddRelaxed<Scope::kBlock>(&s.all.ranks[r], all);
-      }
+      const int tokens = __popcll(device::Ballot(((ranks >> r) & 1) != 0));
+      if (Lane() == r && tokens > 0) FetchAddRelaxed<Scope::kBlock>(&s.ranks[r], tokens);
     }
   }
   return refused;
 }
 
-// Tells which ids cannot be right.
-__device__ void ReportRefused(const DispatchParams& p) {
-  const Layout& layout = p.common.layout;
-  for (int token = threadIdx.x; token < p.num_tokens; token += blockDim.x) {
-    const int32_t* chosen = p.topk_idx + token * layout.topk;
-    for (int k = 0; k < layout.topk; ++k) {
-      const int32_t id = chosen[k];
-      const bool is_expert = layout.IsExpert(id);
-      bool twice = false;
-      for (int w = 0; w < k; ++w) twice = twice || (is_expert && chosen[w] == id);
-      if (id == -1 || (is_expert && !twice)) continue;
-      device::Fail(p.common.failure, device::FailureKind::kInput,
-                   MakeSite(twice ? Site::kExpertTwice : Site::kExpertOutOfRange, -1,
-                            static_cast<uint32_t>(token * layout.topk + k)),
-                   static_cast<uint64_t>(layout.num_experts),
-                   static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
-    }
-  }
-}
-
-// The part of block `index` of `blocks` in telling the `granted` ranks how much they get from this
-// one.
-__device__ void SendTotals(const DispatchParams& p, const SendShared& s, uint64_t epoch,
-                           uint32_t granted, bool refused, int index, int blocks) {
+// The first block's part: how much every rank gets from this one.
+__device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_t epoch,
+                           const device::Credits& credits) {
+  __shared__ uint32_t granted;
+  __shared__ int32_t refused;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  const int totals = layout.num_experts + layout.num_ranks;
-  const int step = static_cast<int>(blockDim.x) * blocks;
-  // By the last threads, which have the least to do with the first row.
-  const int thread = static_cast<int>(blockDim.x - 1 - threadIdx.x);
-  for (int i = index + thread * blocks; i < totals; i += step) {
-    const bool of_rank = i >= layout.num_experts;
-    const int rank = of_rank ? i - layout.num_experts : layout.RankOf(i);
-    if (!device::HasRank(granted, rank)) continue;
-    const int column = of_rank ? layout.num_local_experts : i - rank * layout.num_local_experts;
-    const int32_t total = of_rank ? s.all.ranks[rank] : s.all.experts[i];
-    device::StoreCount(layout.Count(c.peers.base[rank], epoch, c.peers.rank, column), epoch,
-                       refused ? 0 : total);
+  if (threadIdx.x == 0) refused = 0;
+  credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
+  __syncthreads();
+  if (CountTokens<true>(p, s, 0, p.num_tokens)) {
+    device::ExchangeRelaxed<Scope::kBlock>(&refused, 1);
   }
+  __syncthreads();
+  if (granted == 0) return;
+  const auto send = [&](int rank, int column, int32_t count) {
+    if (!device::HasRank(granted, rank)) return;
+    device::StoreCount(layout.Count(c.peers.base[rank], epoch, c.peers.rank, column), epoch,
+                       refused != 0 ? 0 : count);
+  };
+  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
+    const int rank = layout.RankOf(e);
+    send(rank, e - rank * layout.num_local_experts, s.experts[e]);
+  }
+  const int rank = static_cast<int>(threadIdx.x);
+  if (rank < layout.num_ranks) send(rank, layout.num_local_experts, s.ranks[rank]);
 }
 
 // A thread's vectors of a row of x: chunk + threadIdx.x, and on by blockDim.x; zeros beyond its
@@ -226,7 +207,8 @@ __device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, in
       row.Store(layout, layout.Row(base, epoch, c.peers.rank, Shuffle(slot, lane)));
     }
   }
-  if (Wave() != 0 || to.rank < 0) return;
+  // More than there is room for are only of an expert that is chosen twice.
+  if (Wave() != 0 || to.rank < 0 || to.index() >= layout.max_choices) return;
   Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
   const float weight =
       p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
@@ -235,90 +217,87 @@ __device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, in
   if (to.index() == 0) packet->combine_slot = layout.CombineSlot(to.rank, 0, to.slot());
 }
 
-// The tokens of one sending block, to `granted` ranks. The first one's chunk of its row and its ids
-// are there, and what tokens before it have chosen.
+// The tokens of one sending block: `first`, and on by `step`.
 template <typename Row, typename Trace>
 __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_t epoch,
-                           uint32_t granted, const Role& role, Vec16 (&v)[kRowUnroll], int32_t id,
-                           const Trace& trace) {
+                           const device::Credits& credits, int first, int step,
+                           Vec16 (&v)[kRowUnroll], int32_t id, const Trace& trace) {
+  __shared__ uint32_t granted;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  int32_t ids[kIdsInFlight];
-  for (int token = role.index; token < p.num_tokens; token += role.count) {
-    uint64_t start = trace.Start();
-    if (token != role.index) {
-      CountTokens<false>(p, s, token - role.count, token, token, ids);
-      __syncthreads();
-      trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
-      start = trace.Start();
-    }
+  uint64_t start = trace.Start();
+  int counted = 0;
+  for (int token = first; token < p.num_tokens; token += step) {
+    CountTokens<false>(p, s, counted, token);
+    counted = token;
+    if (token == first) credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
+    __syncthreads();
+    if (granted == 0) return;
+    trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+    start = trace.Start();
     const int32_t expert = layout.IsExpert(id) ? id : -1;
     const int rank = expert >= 0 ? layout.RankOf(expert) : -1;
     const Destinations to(rank >= 0 && device::HasRank(granted, rank) ? rank : -1,
                           layout.num_ranks);
-    const int index = expert >= 0 ? s.before.experts[expert] : 0;
-    const int slot = to.rank >= 0 ? s.before.ranks[to.rank] : 0;
+    const int index = expert >= 0 ? s.experts[expert] : 0;
+    const int slot = to.rank >= 0 ? s.ranks[to.rank] : 0;
     SendToken<Row>(p, epoch, token, expert, index, slot, to, v);
-    if (token + role.count < p.num_tokens) {
-      LoadChunk(p, token + role.count, 0, v);
-      id = LoadId(p, token + role.count);
-      LoadIds(p, TokenToCount(token), token + role.count, 0, ids);
+    if (token + step < p.num_tokens) {
+      LoadChunk(p, token + step, 0, v);
+      id = LoadId(p, token + step);
     }
     device::SyncBlockStores();
     if (Wave() == 0 && to.rank >= 0 && to.index() == 0) {
       Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
       device::FenceRelease<Scope::kSystem>();
-      StoreRelaxed<Scope::kSystem>(
-          &packet->flag, device::PackEpochCount(epoch, static_cast<uint32_t>(__popc(to.choices))));
+      const int choices = __popc(to.choices);
+      const int stored = choices < layout.max_choices ? choices : layout.max_choices;
+      StoreRelaxed<Scope::kSystem>(&packet->flag,
+                                   device::PackEpochCount(epoch, static_cast<uint32_t>(stored)));
     }
     trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
+    start = trace.Start();
   }
 }
 
 template <typename Row, typename Trace>
 __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared) {
-  __shared__ uint32_t granted;
-  __shared__ int32_t refused;
-  __shared__ bool began_last;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const SendShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
   const device::Credits credits(c, layout.dispatch_credits);
+  // With more than one block the first one sends no tokens, so that the counts are early.
+  const int token_blocks = role.count > 1 ? role.count - 1 : 1;
+  const int first = role.count > 1 ? role.index - 1 : 0;
   Vec16 v[kRowUnroll];
   int32_t id = -1;
-  if (role.index < p.num_tokens) {
-    LoadChunk(p, role.index, 0, v);
-    id = LoadId(p, role.index);
+  if (first >= 0 && first < p.num_tokens) {
+    LoadChunk(p, first, 0, v);
+    id = LoadId(p, first);
   }
-  int32_t ids[kIdsInFlight];
-  LoadIds(p, TokenToCount(0), p.num_tokens, 0, ids);
-  for (int i = threadIdx.x; i < SharedInts(layout.num_experts); i += blockDim.x) shared[i] = 0;
-  if (threadIdx.x == 0) refused = 0;
-  const uint64_t epoch = device::BeginCall(c.failure, &c.state->dispatch_send,
-                                           static_cast<uint32_t>(role.count), &began_last);
+  const auto clear = [&] {
+    for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
+  };
+  clear();
+  const uint64_t epoch =
+      device::BeginCall(c.failure, &c.state->dispatch_send, static_cast<uint32_t>(role.count));
   if (epoch == 0) return;
-  // By the block with the fewest tokens, and before it waits for the others' credits: they do the
-  // same. Since it takes a fence, the other blocks tell the totals.
+  // By the block with the fewest tokens: the fence would hold up the counts.
   if (role.index == role.count - 1) {
     device::GiveCredits(c, layout.dispatch_credits, Received(c, epoch, c.state->dispatch_receive));
   }
-  const uint64_t start = trace.Start();
-  credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
-  if (CountTokens<true>(p, s, 0, p.num_tokens, role.index, ids)) {
-    device::ExchangeRelaxed<Scope::kBlock>(&refused, 1);
+  if (role.index == 0) {
+    const uint64_t start = trace.Start();
+    SendCounts(p, s, epoch, credits);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
+    if (role.count == 1) {
+      __syncthreads();
+      clear();
+      __syncthreads();
+    }
   }
-  __syncthreads();
-  if (granted == 0) return;
-  const int tellers = role.count > 1 ? role.count - 1 : 1;
-  if (role.index < tellers) SendTotals(p, s, epoch, granted, refused != 0, role.index, tellers);
-  trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
-  if (refused != 0) {
-    // A block that has yet to begin would take the report for the end of this rank.
-    if (began_last) ReportRefused(p);
-    return;
-  }
-  SendTokens<Row>(p, s, epoch, granted, role, v, id, trace);
+  if (first >= 0) SendTokens<Row>(p, s, epoch, credits, first, token_blocks, v, id, trace);
 }
 
 // Waits for all counts, and makes of them the places of all rows. False if one did not come.
@@ -528,7 +507,7 @@ Kernel PickKernel(const DispatchVariant& variant) {
 }  // namespace
 
 size_t DispatchSharedBytes(const Layout& layout) {
-  return static_cast<size_t>(SharedInts(layout.num_experts)) * sizeof(int32_t);
+  return SharedInts(layout.num_experts) * sizeof(int32_t);
 }
 
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,

@@ -13,10 +13,9 @@ namespace octet::device {
 // Called once by all threads of each of the `num_blocks` blocks that share `call`: this call's
 // epoch, or 0 if the rank has failed: then there is nothing that the block could work on. The last
 // block that has read it advances it, so that nothing is left to do at the end of the kernel. A
-// barrier of the block, too. `*last`, in shared memory if asked for: whether this was that block;
-// there after its next barrier.
-__device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call, uint32_t num_blocks,
-                                     bool* last = nullptr) {
+// barrier of the block, too.
+__device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call,
+                                     uint32_t num_blocks) {
   __shared__ uint64_t shared;
   // One thread of the last wave: the others need not wait for its atomic.
   const bool reader = threadIdx.x == blockDim.x - static_cast<unsigned>(kWaveSize);
@@ -27,14 +26,9 @@ __device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call, u
   }
   __syncthreads();
   const uint64_t epoch = shared;
-  if (reader) {
-    const bool is_last =
-        FetchAddAcqRel<Scope::kDevice>(&call->blocks_started, 1U) + 1 == num_blocks;
-    if (is_last) {
-      StoreRelaxed<Scope::kDevice>(&call->blocks_started, 0U);
-      StoreRelaxed<Scope::kDevice>(&call->epoch, next + 1);
-    }
-    if (last != nullptr) *last = is_last;
+  if (reader && FetchAddAcqRel<Scope::kDevice>(&call->blocks_started, 1U) + 1 == num_blocks) {
+    StoreRelaxed<Scope::kDevice>(&call->blocks_started, 0U);
+    StoreRelaxed<Scope::kDevice>(&call->epoch, next + 1);
   }
   return epoch;
 }

@@ -144,9 +144,9 @@ __device__ inline SeamGrid SeamThisGrid() { return {}; }
 namespace octet::device {
 
 __device__ inline uint64_t SeamBeginCall(const FailurePort& port, CallEpoch* call,
-                                         uint32_t num_blocks, bool* last = nullptr) {
+                                         uint32_t num_blocks) {
   if (Planted(faults::Fault::kFlagBeforePayload)) LateVectorsOfLane().count = 0;
-  return BeginCall(port, call, num_blocks, last);
+  return BeginCall(port, call, num_blocks);
 }
 
 __device__ inline bool SeamLastBlock(uint32_t* counter, uint32_t num_blocks) {
