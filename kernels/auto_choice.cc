@@ -21,11 +21,13 @@ namespace {
 //   direct            26.5   36.3   64.6  101.1  173.3  315.7   2410
 //   high_throughput                        87.8  123.2  194.0   1057
 //
-// On two, where the two meet (high_throughput's combine is faster than when four were measured):
+// On two, with faster versions of both, low_latency is the faster one as far as it goes:
 //
 //   tokens             256    384    512    640    768    896   1024
-//   low_latency       63.6   85.8  108.3  134.4  155.9  177.0  196.5
-//   high_throughput   79.3   96.2  115.9  128.0  140.2  156.0  171.8
+//   low_latency       56.2   72.1   88.5  105.9  120.2  134.6  152.0
+//   high_throughput   76.8   93.9  113.0  127.1  140.2  155.3  171.4
+//
+// Beyond 512, four and eight GPUs have not been measured.
 struct Rule {
   Strategy strategy;
   int most_tokens;
