@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/flags/commandlineflag.h"
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "bench/ceiling_benchmarks.h"
 #include "bench/session.h"
@@ -31,9 +34,12 @@ namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "octet_bench";
-constexpr std::array<absl::string_view, 12> kFlags = {
-    "ranks",  "check",       "align", "slots",     "flags",      "fuse_expert",
-    "blocks", "send_blocks", "waves", "row_parts", "timeout_ms", "all_shapes"};
+// Those that change what is measured.
+constexpr auto kMeasureFlags = std::to_array<absl::string_view>(
+    {"align", "slots", "flags", "fuse_expert", "blocks", "send_blocks", "waves", "row_parts"});
+constexpr auto kFlags =
+    JoinFlags(std::to_array<absl::string_view>({"ranks", "check", "timeout_ms", "all_shapes"}),
+              kMeasureFlags);
 
 // Enough for a median and for comparing two runs by ranks of their steps.
 constexpr absl::string_view kDefaultRepetitions = "--benchmark_repetitions=20";
@@ -44,6 +50,17 @@ int Fail(int exit_code, const absl::Status& status) {
 }
 int Fail(const absl::Status& status) { return Fail(ExitCodeOf(status), status); }
 
+// What is measured otherwise than it is without flags.
+std::string UnusualFlags() {
+  std::vector<std::string> unusual;
+  for (const absl::string_view name : kMeasureFlags) {
+    const absl::CommandLineFlag& flag = *absl::FindCommandLineFlag(name);
+    if (flag.CurrentValue() == flag.DefaultValue()) continue;
+    unusual.push_back(absl::StrCat("--", name, "=", flag.CurrentValue()));
+  }
+  return absl::StrJoin(unusual, " ");
+}
+
 void AddContext(Session& session) {
   const Topology& topology = session.node().topology();
   benchmark::AddCustomContext("octet_commit", std::string(Commit()));
@@ -52,6 +69,7 @@ void AddContext(Session& session) {
   benchmark::AddCustomContext("ranks", absl::StrCat(session.node().num_ranks()));
   benchmark::AddCustomContext("driver_version", absl::StrCat(topology.driver_version));
   benchmark::AddCustomContext("runtime_version", absl::StrCat(topology.runtime_version));
+  benchmark::AddCustomContext("flags", UnusualFlags());
   benchmark::AddCustomContext("ceiling_all_to_all_GBps",
                               absl::StrFormat("%.3f", session.ceilings().all_to_all_gbps));
 }

@@ -102,6 +102,7 @@ class OctetBenchTest(unittest.TestCase):
                   if entry.get("error_occurred")]
         self.assertEqual(len(errors), 1)
         self.assertIn("blocks is 1", errors[0]["error_message"])
+        self.assertEqual(json.loads(done.stdout)["context"]["flags"], "--blocks=1")
 
     def test_one_rank_has_no_links(self):
         def refuse(constant):

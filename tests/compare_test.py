@@ -169,6 +169,13 @@ class CompareTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"\ndirect {name}={other} tokens=16 combine ", done.stdout)
 
+    def test_other_flags_of_octet_bench_are_another_experiment(self):
+        after = sample_results.google_benchmark()
+        after["context"]["flags"] = "--align=device"
+        done = self.compare(sample_results.google_benchmark(), after)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no row in common", done.stderr)
+
     def test_nothing_in_common(self):
         done = self.compare(sample_results.perf(), sample_results.google_benchmark())
         self.assertEqual(done.returncode, 2)

@@ -204,6 +204,7 @@ class TuneTest(GpuTest):
             ("--strategy=direct,auto", "--strategy takes one strategy"),
             ("--strategy=fast", "strategy 'fast' is not one of"),
             ("--blocks=4", "unknown flag '--blocks'"),
+            ("--cached", "unknown flag '--cached'"),
             ("--output=/no/such/folder/file", "cannot write /no/such/folder/file"),
             (f"--output={bad}", f"tuning {bad}: entries[0]: field 'platform' is missing"),
         ]:
@@ -290,7 +291,8 @@ class TuneTest(GpuTest):
 
     def test_malformed_file(self):
         path = self.file("tuning.json", b"{")
-        self.assert_refused(["run", "--ranks=1", *SMALL], f"tuning {path} is no JSON: parse error at line 1",
+        self.assert_refused(["run", "--ranks=1", *SMALL],
+                            f"tuning {path} is no JSON: parse error at line 1",
                             env={"OCTET_TUNING": str(path)})
 
 

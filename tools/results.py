@@ -114,6 +114,7 @@ def _step_benchmark(name):
 def _google_benchmark(data):
     rows = {}
     wire_gbps = collections.defaultdict(list)
+    context = data["context"]
     for entry in data["benchmarks"]:
         if entry.get("run_type", "iteration") != "iteration":
             continue  # aggregates of the repetitions that are in the file themselves
@@ -121,6 +122,7 @@ def _google_benchmark(data):
         if name not in rows:
             rows[name] = _step_benchmark(name) or Row({"strategy": name, "workload": None}, None,
                                                       "time", [])
+            rows[name].shape["flags"] = context.get("flags", "")  # older files have none
         if entry.get("error_occurred"):
             rows[name].error = entry.get("error_message", "error")
             continue
@@ -129,7 +131,6 @@ def _google_benchmark(data):
             wire_gbps[name].append(entry["wire_GBps"])
     for name, gbps in wire_gbps.items():
         rows[name].wire_gbps = statistics.median(gbps)
-    context = data["context"]
     machine = context.get("host_name", "?")
     if "gpu" in context:
         machine = f"{context['ranks']} × {context['gpu']} ({context['platform']})"
