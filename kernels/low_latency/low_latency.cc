@@ -38,7 +38,8 @@ absl::StatusOr<StrategyBase::Needs> LowLatency::Prepare() {
   return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
 }
 
-// As many blocks as fit, half of them for sending, unless the caller has said otherwise.
+// As many blocks as fit, half of them for sending in dispatch, unless the caller has said
+// otherwise.
 absl::Status LowLatency::ChooseShape() {
   OCTET_RETURN_IF_ERROR(
       ChooseBlock(kMaxThreads, [this](int) { return DispatchSharedBytes(layout_); }));
