@@ -1,11 +1,16 @@
 #include "tests/faults/fault_table.h"
 
+#include <string>
 #include <utility>
 
 namespace octet::faults {
 namespace {
 
-std::vector<Row> HighThroughputTable() {
+// Of a strategy that sends token by token, and `own` rows beside those that all such have. Rows are
+// stored in `file`.
+std::vector<Row> TokensTable(Strategy strategy, const std::string& name,
+                             const std::string& name_space, const std::string& file,
+                             const std::vector<Row>& own) {
   const Words send_to_receive = {"data race", "SendToken", "ReceiveToken"};
   std::vector<Row> rows = {
       {.fault = Fault::kMissingRelease,
@@ -23,41 +28,49 @@ std::vector<Row> HighThroughputTable() {
        .comparison = {"y of token"},
        .weak = {"old value read"},
        .tsan = {"data race", "StoreLateVectors", "ReceiveToken"}},
-      {.fault = Fault::kMissingGridSync,
-       .name = "MissingGridSync",
-       .deadline = {"receive waited", "row counts: epoch seen from each rank"},
-       .weak = {"old value read"},
-       .tsan = {"data race", "CountShare", "WaveExclusiveScan"}},
-      {.fault = Fault::kCounterNotCleared,
-       .name = "CounterNotCleared",
-       .deadline = {"dispatch-send waited", "grid barrier of block"}},
       {.fault = Fault::kOffByOneSlot,
        .name = "OffByOneSlot",
        .comparison = {"y of token"},
-       .tsan = {"data race", "SeamStoreStream", "octet::high_throughput::"}},
+       .tsan = {"data race", "SeamStoreStream", name_space}},
       {.fault = Fault::kRowPastTheEnd,
        .name = "RowPastTheEnd",
-       .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the",
-                  "(row_copy.h:", "out of bounds"}},
-      {.fault = Fault::kFlagNobodySets,
-       .name = "FlagNobodySets",
-       .deadline = {"combine-receive waited 10.0 s for rank ",
-                    "'s row flag of token 0: expected epoch 1, seen 0"}},
-      {.fault = Fault::kCreditIgnored,
-       .name = "CreditIgnored",
-       .form = Form::kCached,
-       .comparison = {"y of token"},
-       .tsan = {"data race", "SendToken"}},
-      {.fault = Fault::kOneParity,
-       .name = "OneParity",
-       .drop = 0.7,
-       .deadline = {"dispatch-receive waited 10.0 s for rank ", "packet flag of slot "}},
+       .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the", file,
+                  "out of bounds"}},
   };
+  rows.insert(rows.end(), own.begin(), own.end());
   for (Row& row : rows) {
-    row.name = "HighThroughput" + row.name;
-    row.strategy = Strategy::kHighThroughput;
+    row.name = name + row.name;
+    row.strategy = strategy;
   }
   return rows;
+}
+
+std::vector<Row> HighThroughputTable() {
+  return TokensTable(
+      Strategy::kHighThroughput, "HighThroughput", "octet::high_throughput::", "(row_copy.h:",
+      {
+          {.fault = Fault::kMissingGridSync,
+           .name = "MissingGridSync",
+           .deadline = {"receive waited", "row counts: epoch seen from each rank"},
+           .weak = {"old value read"},
+           .tsan = {"data race", "CountShare", "WaveExclusiveScan"}},
+          {.fault = Fault::kCounterNotCleared,
+           .name = "CounterNotCleared",
+           .deadline = {"dispatch-send waited", "grid barrier of block"}},
+          {.fault = Fault::kFlagNobodySets,
+           .name = "FlagNobodySets",
+           .deadline = {"combine-receive waited 10.0 s for rank ",
+                        "'s row flag of token 0: expected epoch 1, seen 0"}},
+          {.fault = Fault::kCreditIgnored,
+           .name = "CreditIgnored",
+           .form = Form::kCached,
+           .comparison = {"y of token"},
+           .tsan = {"data race", "SendToken"}},
+          {.fault = Fault::kOneParity,
+           .name = "OneParity",
+           .drop = 0.7,
+           .deadline = {"dispatch-receive waited 10.0 s for rank ", "packet flag of slot "}},
+      });
 }
 
 std::vector<Row> DirectTable() {
@@ -117,69 +130,43 @@ std::vector<Row> DirectTable() {
 }
 
 std::vector<Row> LowLatencyTable() {
-  const Words send_to_receive = {"data race", "SendToken", "ReceiveToken"};
-  std::vector<Row> rows = {
-      {.fault = Fault::kMissingRelease,
-       .name = "MissingRelease",
-       .weak = {"Dispatch", "old value read", "\n  not released at "},
-       .tsan = send_to_receive},
-      {.fault = Fault::kMissingAcquire, .name = "MissingAcquire", .tsan = send_to_receive},
-      {.fault = Fault::kDeviceScope,
-       .name = "DeviceScope",
-       .weak = {"old value read", "not released at system scope, only at device scope"},
-       .tsan = send_to_receive},
-      {.fault = Fault::kFlagBeforePayload,
-       .name = "FlagBeforePayload",
-       .comparison = {"y of token"},
-       .weak = {"old value read"},
-       .tsan = {"data race", "StoreLateVectors", "ReceiveToken"}},
-      {.fault = Fault::kOffByOneSlot,
-       .name = "OffByOneSlot",
-       .comparison = {"y of token"},
-       .tsan = {"data race", "SeamStoreStream", "octet::low_latency::"}},
-      {.fault = Fault::kRowPastTheEnd,
-       .name = "RowPastTheEnd",
-       .access = {"Dispatch", "write to 0x", "not allocated: 0 bytes past the",
-                  "wire_row.h:", "out of bounds"}},
-      {.fault = Fault::kFlagNobodySets,
-       .name = "FlagNobodySets",
-       .deadline = {"dispatch-receive waited 10.0 s for rank ",
-                    "'s packet flag of slot 0: expected epoch 1, seen 0"}},
-      {.fault = Fault::kCreditIgnored,
-       .name = "DispatchCreditIgnored",
-       .calls = Calls::kDispatches,
-       .comparison = {"expert_counts differ"},
-       .tsan = {"data race", "SendToken", "ReceiveToken"}},
-      {.fault = Fault::kCreditIgnored,
-       .name = "CombineCreditIgnored",
-       .calls = Calls::kCombines,
-       .drop = 0.5,
-       .comparison = {"y of token"},
-       .tsan = {"data race", "SendRows", "SumRows"}},
-      {.fault = Fault::kOneParity,
-       .name = "OneParity",
-       .drop = 0.95,
-       .deadline = {"dispatch-receive waited 10.0 s for rank "}},
-      {.fault = Fault::kCountTooSmall,
-       .name = "CountTooSmall",
-       .deadline = {"combine-receive waited 10.0 s for rank "}},
-      {.fault = Fault::kWrongSource,
-       .name = "WrongSource",
-       .deadline = {"combine-receive waited 10.0 s for rank "}},
-      {.fault = Fault::kScaleOfZeros,
-       .name = "ScaleOfZeros",
-       .quantized = true,
-       .comparison = {"y of token"}},
-      {.fault = Fault::kDropIsAwaited,
-       .name = "DropIsAwaited",
-       .drop = 0.5,
-       .deadline = {"combine-receive waited 10.0 s for rank 0's row flag of token "}},
-  };
-  for (Row& row : rows) {
-    row.name = "LowLatency" + row.name;
-    row.strategy = Strategy::kLowLatency;
-  }
-  return rows;
+  return TokensTable(
+      Strategy::kLowLatency, "LowLatency", "octet::low_latency::", "wire_row.h:",
+      {
+          {.fault = Fault::kFlagNobodySets,
+           .name = "FlagNobodySets",
+           .deadline = {"dispatch-receive waited 10.0 s for rank ",
+                        "'s packet flag of slot 0: expected epoch 1, seen 0"}},
+          {.fault = Fault::kCreditIgnored,
+           .name = "DispatchCreditIgnored",
+           .calls = Calls::kDispatches,
+           .comparison = {"expert_counts differ"},
+           .tsan = {"data race", "SendToken", "ReceiveToken"}},
+          {.fault = Fault::kCreditIgnored,
+           .name = "CombineCreditIgnored",
+           .calls = Calls::kCombines,
+           .drop = 0.5,
+           .comparison = {"y of token"},
+           .tsan = {"data race", "SendRows", "SumRows"}},
+          {.fault = Fault::kOneParity,
+           .name = "OneParity",
+           .drop = 0.95,
+           .deadline = {"dispatch-receive waited 10.0 s for rank "}},
+          {.fault = Fault::kCountTooSmall,
+           .name = "CountTooSmall",
+           .deadline = {"combine-receive waited 10.0 s for rank "}},
+          {.fault = Fault::kWrongSource,
+           .name = "WrongSource",
+           .deadline = {"combine-receive waited 10.0 s for rank "}},
+          {.fault = Fault::kScaleOfZeros,
+           .name = "ScaleOfZeros",
+           .quantized = true,
+           .comparison = {"y of token"}},
+          {.fault = Fault::kDropIsAwaited,
+           .name = "DropIsAwaited",
+           .drop = 0.5,
+           .deadline = {"combine-receive waited 10.0 s for rank 0's row flag of token "}},
+      });
 }
 
 }  // namespace
