@@ -60,9 +60,7 @@ class VectorMover {
   __device__ __forceinline__ void Finish() const {}
 
  private:
-  // Vectors of a row that a lane has in flight. Beside more than four the registers of 1024 threads
-  // do not hold all that a lane must know of a token's places: it is set aside for so long, which
-  // costs less than waiting would.
+  // Vectors of a row that a lane has in flight.
   static constexpr int kUnroll = 7;
 };
 

@@ -8,7 +8,7 @@
 namespace octet {
 
 enum class Site : uint32_t {
-  kGridBarrier,  // index: block
+  kBlockCount,  // index: block of this rank
   kDispatchCredit,
   kDispatchCount,   // index: column of the counts
   kDispatchPacket,  // index: slot

@@ -20,19 +20,43 @@ __device__ __forceinline__ int32_t WaveInclusiveSum(int32_t value) {
   return value;
 }
 
-// values[i] = sum of values[0 .. i-1], in place, by all lanes of one wave; returns the total to all
-// of them. `values` is shared or global memory that only this wave touches meanwhile.
-__device__ inline int32_t WaveExclusiveScan(int32_t* values, int n) {
+// Values that a lane of a scan has in flight.
+inline constexpr int kScanAhead = 8;
+
+// Hands the sum of all values before the i-th to `put(i, sum)`, for i of [0, n), by all lanes of
+// one wave; returns the total to all of them. Value i is `value(i, load(i))`: a lane loads some
+// before it looks at the first.
+template <typename Load, typename Value, typename Put>
+__device__ __forceinline__ int32_t WaveExclusiveScan(int n, Load load, Value value, Put put) {
   int32_t carry = 0;
-  for (int first = 0; first < n; first += kWaveSize) {
-    const int i = first + Lane();
-    const int32_t own = i < n ? values[i] : 0;
-    const int32_t inclusive = WaveInclusiveSum(own);
-    if (i < n) values[i] = carry + inclusive - own;
-    carry += Shuffle(inclusive, kWaveSize - 1);
+  for (int chunk = 0; chunk < n; chunk += kScanAhead * kWaveSize) {
+    const int first = chunk + Lane();
+    decltype(load(0)) loaded[kScanAhead];
+#pragma unroll
+    for (int u = 0; u < kScanAhead; ++u) {
+      if (first + u * kWaveSize < n) loaded[u] = load(first + u * kWaveSize);
+    }
+#pragma unroll
+    for (int u = 0; u < kScanAhead; ++u) {
+      if (chunk + u * kWaveSize >= n) break;
+      const int i = first + u * kWaveSize;
+      const int32_t own = i < n ? value(i, loaded[u]) : 0;
+      const int32_t inclusive = WaveInclusiveSum(own);
+      if (i < n) put(i, carry + inclusive - own);
+      carry += Shuffle(inclusive, kWaveSize - 1);
+    }
   }
-  SyncWave();
   return carry;
+}
+
+// values[i] = sum of values[0 .. i-1], in place. `values` is shared or global memory that only this
+// wave touches meanwhile.
+__device__ inline int32_t WaveExclusiveScan(int32_t* values, int n) {
+  const int32_t total = WaveExclusiveScan(
+      n, [values](int i) { return values[i]; }, [](int, int32_t value) { return value; },
+      [values](int i, int32_t sum) { values[i] = sum; });
+  SyncWave();
+  return total;
 }
 
 // The same by a block, of shared memory; returns the total to all threads. A barrier of the block

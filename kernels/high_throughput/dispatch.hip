@@ -24,7 +24,6 @@
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "runtime/device/call_epoch_device.h"
-#include "runtime/device/grid_barrier_device.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -45,8 +44,8 @@ using device::Vec16;
 
 // Everything up to the rows. False if a peer did not come.
 template <typename Trace>
-__device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const PlaceShared& s,
-                                uint64_t epoch, const Trace& trace) {
+__device__ bool MakeLayoutKnown(const DispatchParams& p, const Share& share, int32_t* shared,
+                                const PlaceShared& s, uint64_t epoch, const Trace& trace) {
   const CommonParams& c = p.common;
   // All kernels before this one in the stream, and so all that this rank read, here or by pulling
   // from others, are done. Nobody sends a row before all ranks have said so.
@@ -57,13 +56,11 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, int32_t* shared, const 
   bool ok = false;
   if (p.fresh) {
     uint64_t start = trace.Start();
-    CountShare(p, shared);
-    ok = device::GridBarrier(c.failure, &c.state->barrier, gridDim.x, epoch,
-                             MakeSite(Site::kGridBarrier, -1, blockIdx.x));
+    CountShare(p, share, shared, epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kCount));
     start = trace.Start();
-    if (ok) SumColumns(p, epoch);
-    ok = ok && AwaitCounts(c, epoch);
+    SumColumns(p, epoch);
+    ok = AwaitCounts(c, s, epoch);
     if (ok) MakePlaces(p, s, epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kExchange));
   } else {
@@ -240,12 +237,14 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   uint64_t epoch = 0;
   bool ok = true;
   if (c.send_waves > 0) {
+    // Its loads are on their way while the call begins.
+    const Share share(p);
     epoch = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x);
     if (epoch != 0 && blockIdx.x == 0 && threadIdx.x == 0) {
       RenewWork(&c.state->dispatch_sends, epoch);
       RenewWork(&c.state->dispatch_receives, epoch);
     }
-    ok = epoch != 0 && MakeLayoutKnown(p, shared, s, epoch, trace);
+    ok = epoch != 0 && MakeLayoutKnown(p, share, shared, s, epoch, trace);
     if (p.fresh && blockIdx.x == 0) KeepPlaces(c, s, ok);
   } else {
     epoch = device::BegunCall(c.failure, &c.state->dispatch);

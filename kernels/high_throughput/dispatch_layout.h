@@ -1,15 +1,16 @@
 // Where everything goes in a dispatch of `high_throughput`: the routing counted, the counts
 // exchanged, places made of them, and kept for later calls with the same routing.
 //
-//   topk_idx [T][K] ── a block for each share ──► before[C][blocks], routes (within the share)
-//                              grid barrier
-//   before ── a wave for each column, summed ────► counts[me][C]     (epoch and count in one word)
+//   topk_idx [T][K] ── a block for each share ──► share_counts[C][blocks], routes within the share
+//   share_counts ── a wave for each column ──────► before[C][blocks], their sums;
+//                                                  counts[me][C]     (epoch and count in one word)
 //   counts [R][C] ── every block ────────────────► first row of each (expert, source), first slots
 //
 // A block counts a run of neighbouring tokens, so that a choice's place is the sum of what the
 // ranks before, the blocks before and the tokens before have for that expert: (expert, source,
-// token) in order, the same in every run. The word that brings this rank its own count also says
-// that the sums of that column are there, which spares a second grid barrier.
+// token) in order, the same in every run. A share's count comes with its epoch, and says that the
+// routes of that share are there; the word that brings this rank its own count also says that the
+// sums of that column are. So there is no grid barrier.
 //
 // With a layout that is kept from an earlier call all of this is skipped; then a credit says that
 // the peer has no use any more for what it received before.
@@ -32,7 +33,7 @@ namespace octet::high_throughput {
 // Shared memory that a block counts in, in 4-byte words.
 inline constexpr int kCountInts = 9 * 1024;
 
-// Waves of a block that count: each has counts of its own.
+// Waves of a block that count at most: each has counts of its own.
 __host__ __device__ inline int CountWaves(const Layout& layout, int waves) {
   const int most = kCountInts / layout.num_counts;
   return waves < most ? waves : most;
@@ -62,17 +63,28 @@ class PlaceShared {
   __device__ device::InterleavedWalk& walk() const {
     return *reinterpret_cast<device::InterleavedWalk*>(first_slots() + kMaxRanks);
   }
+  // [R][C] all counts, if HasRoomForCounts.
+  __device__ int32_t* all_counts() const { return reinterpret_cast<int32_t*>(&walk() + 1); }
 
  private:
   int32_t* shared_;
   const Layout& layout_;
 };
 
+// Whether a block keeps the counts of all ranks while it makes places of them; else it reads them
+// from memory once more.
+__host__ __device__ inline bool HasRoomForCounts(const Layout& layout) {
+  return layout.num_ranks * layout.num_counts <= kCountInts;
+}
+
 inline size_t SharedInts(const Layout& layout, int waves) {
   const auto experts = static_cast<size_t>(layout.num_experts);
-  const size_t count = static_cast<size_t>(CountWaves(layout, waves) * layout.num_counts);
-  const size_t place = 2 * experts + static_cast<size_t>(layout.num_local_experts) + 2 +
-                       3 * kMaxRanks + sizeof(device::InterleavedWalk) / sizeof(int32_t);
+  const auto counts = static_cast<size_t>(layout.num_counts);
+  const size_t count = static_cast<size_t>(CountWaves(layout, waves) + 1) * counts;
+  const size_t place =
+      2 * experts + static_cast<size_t>(layout.num_local_experts) + 2 + 3 * kMaxRanks +
+      sizeof(device::InterleavedWalk) / sizeof(int32_t) +
+      (HasRoomForCounts(layout) ? static_cast<size_t>(layout.num_ranks) * counts : 0);
   return count > place ? count : place;
 }
 
@@ -103,6 +115,7 @@ __device__ inline LaneChoice CheckChoice(const DispatchParams& p, int flat, int 
   const int rank = expert >= 0 ? expert / layout.num_local_experts : -1;
   bool twice = false;
   bool first = expert >= 0;
+#pragma unroll 4
   for (int d = 1; d < layout.topk; ++d) {
     const int other = device::ShuffleUp(expert, d);
     const int other_rank = device::ShuffleUp(rank, d);
@@ -117,17 +130,22 @@ __device__ inline LaneChoice CheckChoice(const DispatchParams& p, int flat, int 
   return {twice ? -1 : expert, rank, first};
 }
 
+// The id of this lane's choice, of those that begin with token `token`; -1 from token `end` on.
+__device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token, int end) {
+  const int flat = token * p.common.layout.topk + device::Lane();
+  return flat < end * p.common.layout.topk ? p.topk_idx[flat] : -1;
+}
+
 // Adds tokens [token, token + n) to the wave's counts ([E] choices of each expert, [R] tokens to
 // each rank), and places their choices among all that the wave has counted. Called by all lanes;
-// n · K is not more than there are.
-__device__ inline void CountTokens(const DispatchParams& p, int32_t* counts, int token, int n) {
+// n · K is not more than there are. `id`: LoadId.
+__device__ inline Route CountTokens(const DispatchParams& p, int32_t* counts, int token, int n,
+                                    int32_t id) {
   const Layout& layout = p.common.layout;
   const int lanes = n * layout.topk;
   const int lane = device::Lane();
   const int flat = token * layout.topk + lane;
-  const bool has_choice = lane < lanes;
-  const LaneChoice mine =
-      CheckChoice(p, flat, lane % layout.topk, has_choice ? p.topk_idx[flat] : -1);
+  const LaneChoice mine = CheckChoice(p, flat, lane % layout.topk, lane < lanes ? id : -1);
   // Both in one word, so that one exchange of the wave shows both.
   constexpr int kNoRank = kMaxRanks;
   constexpr int kRankBits = 5;
@@ -135,6 +153,7 @@ __device__ inline void CountTokens(const DispatchParams& p, int32_t* counts, int
   const int key = mine.expert << kRankBits | (mine.first ? mine.rank : kNoRank);
   int row = 0;
   int slot = mine.first ? 0 : -1;  // its token has been counted with its first choice there
+#pragma unroll 4
   for (int d = 1; d < lanes; ++d) {
     const int other = device::ShuffleUp(key, d);
     if (d > lane) continue;
@@ -149,18 +168,13 @@ __device__ inline void CountTokens(const DispatchParams& p, int32_t* counts, int
   if (of_expert != nullptr) device::FetchAddRelaxed<device::Scope::kBlock>(of_expert, 1);
   if (mine.first) device::FetchAddRelaxed<device::Scope::kBlock>(of_rank, 1);
   device::SyncWave();
-  if (!has_choice) return;
-  Route route = {mine.expert, 0, 0, 0};
-  if (mine.expert >= 0) {
-    route.row = p.scatter_idx != nullptr ? p.scatter_idx[flat] : row;
-    route.slot = slot;
-  }
-  p.common.kept.routes[flat] = route;
+  if (mine.expert < 0) return {-1, 0, 0, 0};
+  return {mine.expert, p.scatter_idx != nullptr ? p.scatter_idx[flat] : row, slot, 0};
 }
 
-// Of each column the sums over the waves before, and the block's own for the others to add up.
-__device__ inline void SumWaves(const DispatchParams& p, int32_t* shared, int waves) {
-  const int columns = p.common.layout.num_counts;
+// Of each column, makes of the waves' counts the sums over the waves before; behind them the whole.
+__device__ inline void SumWaves(const Layout& layout, int32_t* shared, int waves) {
+  const int columns = layout.num_counts;
   for (int c = threadIdx.x; c < columns; c += blockDim.x) {
     int32_t before = 0;
     for (int w = 0; w < waves; ++w) {
@@ -168,71 +182,144 @@ __device__ inline void SumWaves(const DispatchParams& p, int32_t* shared, int wa
       shared[w * columns + c] = before;
       before += count;
     }
-    p.before[static_cast<size_t>(c) * gridDim.x + blockIdx.x] = before;
+    shared[waves * columns + c] = before;
   }
 }
 
+// The part of the routing that this block counts, and of it the part of the calling wave.
+struct Share {
+  int waves;  // that count
+  int first;  // tokens [first, last) of this wave
+  int last;
+  int at_once;  // that it looks at together
+  int32_t id;   // of its first ones: LoadId
+
+  __device__ explicit Share(const DispatchParams& p)
+      : at_once(device::kWaveSize / p.common.layout.topk) {
+    const int tokens = p.fresh ? p.num_tokens : 0;
+    const int share = ShareTokens(p);
+    const int block = static_cast<int>(blockIdx.x);
+    const int begin = block * share < tokens ? block * share : tokens;
+    const int end = begin + share < tokens ? begin + share : tokens;
+    const int most = CountWaves(p.common.layout, static_cast<int>(blockDim.x) / device::kWaveSize);
+    // Neighbouring tokens for each wave: as many as it looks at together, if there are waves
+    // enough.
+    int run = (end - begin + most - 1) / most;
+    run = run < at_once ? at_once : run;
+    waves = (end - begin + run - 1) / run;
+    first = device::Wave() < waves ? begin + device::Wave() * run : end;
+    last = first + run < end ? first + run : end;
+    id = LoadId(p, first, last);
+  }
+};
+
 // Counts this block's share of the routing and places its choices within the share.
-__device__ inline void CountShare(const DispatchParams& p, int32_t* shared) {
+__device__ inline void CountShare(const DispatchParams& p, const Share& share, int32_t* shared,
+                                  uint64_t epoch) {
   const Layout& layout = p.common.layout;
   const int columns = layout.num_counts;
-  const int waves = CountWaves(layout, static_cast<int>(blockDim.x) / device::kWaveSize);
-  const int share = ShareTokens(p);
-  const int block = static_cast<int>(blockIdx.x);
-  const int begin = block * share < p.num_tokens ? block * share : p.num_tokens;
-  const int end = begin + share < p.num_tokens ? begin + share : p.num_tokens;
-  // A run of neighbouring tokens for each wave.
-  const int run = (end - begin + waves - 1) / waves;
-  const bool counts = device::Wave() < waves;
-  const int first =
-      !counts || begin + device::Wave() * run > end ? end : begin + device::Wave() * run;
-  const int last = first + run < end ? first + run : end;
-  int32_t* mine = shared + (counts ? device::Wave() : 0) * columns;
-  for (int i = threadIdx.x; i < waves * columns; i += blockDim.x) shared[i] = 0;
+  Route* routes = p.common.kept.routes;
+  for (int i = threadIdx.x; i < share.waves * columns; i += blockDim.x) shared[i] = 0;
   __syncthreads();
-  const int at_once = device::kWaveSize / layout.topk;
-  for (int token = first; token < last; token += at_once) {
-    CountTokens(p, mine, token, last - token < at_once ? last - token : at_once);
+  int32_t* mine = shared + (device::Wave() < share.waves ? device::Wave() : 0) * columns;
+  // Routes among the wave's own wait in memory, but for those that it looked at last.
+  int token = share.first;
+  Route route = {-1, 0, 0, 0};
+  for (int32_t id = share.id; token < share.last; id = LoadId(p, token, share.last)) {
+    const int n = share.last - token < share.at_once ? share.last - token : share.at_once;
+    route = CountTokens(p, mine, token, n, id);
+    if (token + n == share.last) break;
+    if (device::Lane() < n * layout.topk) routes[token * layout.topk + device::Lane()] = route;
+    token += n;
   }
   __syncthreads();
-  SumWaves(p, shared, waves);
+  SumWaves(layout, shared, share.waves);
   __syncthreads();
-  for (int i = first * layout.topk + device::Lane(); i < last * layout.topk;
+  const auto place = [&](int flat, Route r) {
+    if (r.expert >= 0) {
+      if (p.scatter_idx == nullptr) r.row += mine[r.expert];
+      r.slot += mine[layout.num_experts + r.expert / layout.num_local_experts];
+    }
+    routes[flat] = r;
+  };
+  for (int i = share.first * layout.topk + device::Lane(); i < token * layout.topk;
        i += device::kWaveSize) {
-    Route route = p.common.kept.routes[i];
-    if (route.expert < 0) continue;
-    if (p.scatter_idx == nullptr) route.row += mine[route.expert];
-    route.slot += mine[layout.num_experts + route.expert / layout.num_local_experts];
-    p.common.kept.routes[i] = route;
+    place(i, routes[i]);
+  }
+  const int flat = token * layout.topk + device::Lane();
+  if (flat < share.last * layout.topk) place(flat, route);
+  device::SyncBlockStores();
+  const int32_t* counts = shared + share.waves * columns;
+  if (static_cast<int>(threadIdx.x) < columns) device::FenceRelease<device::Scope::kDevice>();
+  for (int c = threadIdx.x; c < columns; c += blockDim.x) {
+    device::StoreRelaxed<device::Scope::kDevice>(
+        p.share_counts + static_cast<size_t>(c) * gridDim.x + blockIdx.x,
+        device::PackEpochCount(epoch, static_cast<uint32_t>(counts[c])));
   }
   __syncthreads();  // the memory is used for something else now
 }
 
-// Sums each column over the blocks before, and tells every rank the whole.
+// Sums each column over the blocks before, and tells every rank the whole. What does not come is
+// not told.
 __device__ inline void SumColumns(const DispatchParams& p, uint64_t epoch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int blocks = static_cast<int>(gridDim.x);
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
-  for (int column = device::Wave() * blocks + static_cast<int>(blockIdx.x);
-       column < layout.num_counts; column += waves * blocks) {
-    const int32_t total =
-        device::WaveExclusiveScan(p.before + static_cast<size_t>(column) * blocks, blocks);
-    if (device::Lane() < layout.num_ranks) {
-      device::FenceRelease<device::Scope::kSystem>();
-      device::StoreCount(layout.Count(c.peers.base[device::Lane()], epoch, c.peers.rank, column),
-                         epoch, total);
+  const int first = device::Wave() * blocks + static_cast<int>(blockIdx.x);
+  if (first >= layout.num_counts) return;
+  // For what counts say to peers: this rank is done with the calls before. Not behind the sums of a
+  // column, since it takes longer than they do.
+  device::FenceRelease<device::Scope::kSystem>();
+  for (int column = first; column < layout.num_counts; column += waves * blocks) {
+    const uint64_t* words = p.share_counts + static_cast<size_t>(column) * blocks;
+    int32_t* before = p.before + static_cast<size_t>(column) * blocks;
+    uint64_t start = 0;
+    bool came = true;
+    const int32_t total = device::WaveExclusiveScan(
+        blocks,
+        [words](int block) { return device::LoadRelaxed<device::Scope::kDevice>(words + block); },
+        [&](int block, uint64_t word) {
+          if (device::EpochOf(word) < epoch) {
+            const device::Site site = MakeSite(Site::kBlockCount, -1, static_cast<uint32_t>(block));
+            came = device::PollUntil(c.failure, words + block, site,
+                                     device::PackEpochCount(epoch, 0), &start,
+                                     [&](uint64_t seen) {
+                                       word = seen;
+                                       return device::EpochOf(seen) >= epoch;
+                                     }) &&
+                   came;
+          }
+          return static_cast<int32_t>(device::CountOf(word));
+        },
+        [before](int block, int32_t sum) { before[block] = sum; });
+    if (device::Ballot(!came) != 0) return;
+    const int peer = device::Lane();
+    const auto tell = [&] {
+      device::StoreCount(layout.Count(c.peers.base[peer], epoch, c.peers.rank, column), epoch,
+                         total);
+    };
+    if (peer < layout.num_ranks && peer != c.peers.rank) tell();
+    // For what the own count says: the sums are there, and the routes of all shares.
+    device::FenceAcquire<device::Scope::kDevice>();
+    device::SyncWave();
+    if (peer == c.peers.rank) {
+      device::FenceRelease<device::Scope::kDevice>();
+      tell();
     }
   }
 }
 
 // Waits for all counts. False if some did not come.
-__device__ inline bool AwaitCounts(const CommonParams& c, uint64_t epoch) {
+__device__ inline bool AwaitCounts(const CommonParams& c, const PlaceShared& s, uint64_t epoch) {
   const Layout& layout = c.layout;
   const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
   const int num_words = layout.num_ranks * layout.num_counts;
+  const bool keeps = HasRoomForCounts(layout);
   if (!device::AwaitCounts(c, words, layout.num_ranks, layout.num_counts, epoch,
-                           Site::kDispatchCount, [](int, uint32_t) {})) {
+                           Site::kDispatchCount, [&](int i, uint32_t count) {
+                             if (keeps) s.all_counts()[i] = static_cast<int32_t>(count);
+                           })) {
     return false;
   }
   // Behind this rank's own words are the sums of its columns; behind the others' the end of what
@@ -251,7 +338,9 @@ __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s,
   const int me = c.peers.rank;
   const int num_local = layout.num_local_experts;
   char* base = c.peers.base[me];
+  const bool kept = HasRoomForCounts(layout);
   const auto count = [&](int source, int column) {
+    if (kept) return s.all_counts()[source * layout.num_counts + column];
     return static_cast<int32_t>(device::CountOf(
         device::LoadRelaxed<device::Scope::kSystem>(layout.Count(base, epoch, source, column))));
   };

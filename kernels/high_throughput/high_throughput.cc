@@ -27,7 +27,9 @@ absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
   }
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
+  const size_t share_counts = Index(layout_.num_counts) * Index(shape().blocks) * sizeof(uint64_t);
+  return Needs{
+      .layout = layout_, .state_bytes = sizeof(State) + share_counts, .call_epochs = kCallEpochs};
 }
 
 // A block on each compute unit, as large as can be, unless the caller has said otherwise.
@@ -45,7 +47,11 @@ absl::Status HighThroughput::ChooseShape() {
   // Measured on H200s (bench/PERFORMANCE.md). Where rows are received once, receivers of a dispatch
   // do little, and senders of a combine no more than to copy.
   const bool once = config().rows_once();
-  if (tuning.send_waves == 0) tuning.send_waves = once ? (waves * 5 + 7) / 8 : (waves + 3) / 4;
+  if (tuning.send_waves == 0) {
+    tuning.send_waves = once                     ? (waves * 5 + 7) / 8
+                        : HasFewBlocks(config()) ? (waves * 5 + 11) / 12
+                                                 : (waves + 3) / 4;
+  }
   if (tuning.combine_send_waves == 0) {
     tuning.combine_send_waves = config().output == Output::kDeduplicated
                                     ? (combine_waves * 9 + 15) / 16
@@ -249,6 +255,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   params.x_scales = static_cast<const uint32_t*>(args.x_scales);
   params.scatter_idx = args.scatter_idx;
   params.shared = dispatch_shared_;
+  params.share_counts = reinterpret_cast<uint64_t*>(params.common.state + 1);
   params.before = mine.before.data();
   params.totals = mine.totals;
   params.sources = mine.sources.data();

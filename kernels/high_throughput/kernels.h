@@ -16,9 +16,10 @@
 
 namespace octet::high_throughput {
 
-// Threads of a block at most; one such block on each compute unit. Measured on H200s: the fewer
-// threads of combine have twice the registers each, and so more of their rows on their way.
-inline constexpr int kDispatchMaxThreads = 1024;
+// Threads of a block at most; one such block on each compute unit. Measured on H200s: with 1024
+// threads registers do not suffice for dispatch; the fewer threads of combine have twice the
+// registers each, and so more of their rows on their way.
+inline constexpr int kDispatchMaxThreads = 768;
 inline constexpr int kCombineMaxThreads = 512;
 
 // Tags in traces; high_throughput.cc has their names.
@@ -65,8 +66,9 @@ struct DispatchParams : DispatchTensors {
   // Read by the senders.
   const uint32_t* x_scales;    // [T][scale_words]
   const int32_t* scatter_idx;  // [T][K] or nullptr
-  int32_t* before;     // [C][blocks] counts of each block, then their sums over the blocks before
-  HostTotals* totals;  // or nullptr
+  uint64_t* share_counts;      // [C][blocks] what each block has counted, with its epoch
+  int32_t* before;             // [C][blocks] their sums over the blocks before
+  HostTotals* totals;          // or nullptr
   // Written by the receivers; some may be null.
   RowSource* sources;        // [max_rows], or of each token if those are all that there are
   float* row_weights;        // [max_rows]

@@ -35,7 +35,6 @@
 #include "kernels/device/token_packet.h"
 #include "kernels/device/work_queue.h"
 #include "runtime/device/call_epoch.h"
-#include "runtime/device/grid_barrier.h"
 #include "runtime/device/peers.h"
 
 namespace octet {
@@ -71,7 +70,8 @@ struct Kept {
   int32_t* expert_offsets;  // [L + 1]
 };
 
-// The rank's own memory, not seen by peers. First the epochs.
+// The rank's own memory, not seen by peers. First the epochs; behind it
+// DispatchParams::share_counts.
 struct State {
   device::CallEpoch dispatch;
   device::CallEpoch combine;
@@ -79,7 +79,6 @@ struct State {
   device::WorkQueue dispatch_receives;
   device::WorkQueue combine_sends;
   device::WorkQueue combine_receives;
-  device::GridBarrierState barrier;
 };
 inline constexpr int kCallEpochs = 2;
 
@@ -137,6 +136,9 @@ struct Layout : PacketLayout {
 
 // Host only. `config` must be valid for `num_ranks` and have its automatic choices made.
 Layout MakeLayout(const EpConfig& config, int num_ranks);
+
+// Whether the caller leaves a call so few blocks that they limit it.
+bool HasFewBlocks(const EpConfig& config);
 
 // The parts that a row of combine is cut into when the caller leaves it open.
 int ChooseRowParts(const EpConfig& config, int num_ranks);

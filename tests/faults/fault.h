@@ -15,7 +15,7 @@ enum class Fault {
   kMissingAcquire,     // nothing after a poll
   kDeviceScope,        // releases at the scope of the GPU instead of the node's
   kFlagBeforePayload,  // rows are stored after the flag that announces them
-  kMissingGridSync,    // this_grid().sync() and GridBarrier() do nothing
+  kMissingGridSync,    // this_grid().sync() does nothing; high_throughput: shares are not awaited
   kNotLastBlock,       // every block takes itself for the last, which a grid barrier would prevent
   kBitInsteadOfEpoch,  // flags alternate between 0 and 1
   kCounterNotCleared,  // nobody sets counters back to zero

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "kernels/device/site.h"
 #include "kernels/direct/layout.h"
 #include "tests/faults/fault.h"
 
@@ -138,7 +139,6 @@ __device__ inline SeamGrid SeamThisGrid() { return {}; }
 
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
-#include "runtime/device/grid_barrier_device.h"
 #include "runtime/device/wait.h"
 
 namespace octet::device {
@@ -152,13 +152,6 @@ __device__ inline uint64_t SeamBeginCall(const FailurePort& port, CallEpoch* cal
 __device__ inline bool SeamLastBlock(uint32_t* counter, uint32_t num_blocks) {
   const bool last = LastBlock(counter, num_blocks);
   return last || Planted(faults::Fault::kNotLastBlock);
-}
-
-__device__ inline bool SeamGridBarrier(const FailurePort& port, GridBarrierState* state,
-                                       uint32_t num_blocks, uint64_t round, const Site& site) {
-  // The first round has it: sums that it leaves behind keep the places of the others within memory.
-  return (round > 1 && Planted(faults::Fault::kMissingGridSync)) ||
-         GridBarrier(port, state, num_blocks, round, site);
 }
 
 __device__ inline void StoreLateVectors(LateVectors& late = LateVectorsOfLane()) {
@@ -209,6 +202,11 @@ __device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_
 template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool SeamPollUntil(const FailurePort& port, const T* word, const Site& site,
                                      uint64_t expected, uint64_t* start, Arrived arrived) {
+  // The first call has it: sums that it leaves behind keep the places of the others within memory.
+  if (Planted(faults::Fault::kMissingGridSync) && expected > PackEpochCount(1, 0) &&
+      site.site == static_cast<uint32_t>(octet::Site::kBlockCount)) {
+    return true;
+  }
   uint64_t afresh = 0;
   return PollUntil<kMeasured>(port, word, site, expected,
                               Planted(faults::Fault::kTimeForEachWait) ? &afresh : start, arrived);
@@ -237,7 +235,6 @@ __device__ inline int SeamSlot(int slot) {
 }  // namespace octet::direct
 
 #define BeginCall SeamBeginCall
-#define GridBarrier SeamGridBarrier
 #define LastBlock SeamLastBlock
 #define PollUntil SeamPollUntil
 #define SyncWave SeamSyncWave
