@@ -21,20 +21,16 @@ constexpr int kMostRowParts = 2;
 constexpr int kFewBlocks = 64;
 constexpr int kManyTokens = 64;
 
+}  // namespace
+
 int BlocksAskedFor(const EpConfig& config) {
   return config.tuning.blocks > 0 ? config.tuning.blocks : config.max_blocks;
 }
 
-}  // namespace
-
-bool HasFewBlocks(const EpConfig& config) {
-  const int blocks = BlocksAskedFor(config);
-  return blocks > 0 && blocks <= kFewBlocks;
-}
-
 int ChooseRowParts(const EpConfig& config, int num_ranks) {
+  const int blocks = BlocksAskedFor(config);
   const int tokens = config.max_tokens_per_rank * std::min(num_ranks, config.topk);
-  if (HasFewBlocks(config) && tokens / BlocksAskedFor(config) >= kManyTokens) return 1;
+  if (blocks > 0 && blocks <= kFewBlocks && tokens / blocks >= kManyTokens) return 1;
   const int row_vecs = config.hidden / 8;
   return std::clamp(row_vecs / kSmallestPartVecs, 1, kMostRowParts);
 }

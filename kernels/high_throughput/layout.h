@@ -137,8 +137,8 @@ struct Layout : PacketLayout {
 // Host only. `config` must be valid for `num_ranks` and have its automatic choices made.
 Layout MakeLayout(const EpConfig& config, int num_ranks);
 
-// Whether the caller leaves a call so few blocks that they limit it.
-bool HasFewBlocks(const EpConfig& config);
+// The blocks that the caller leaves a call; 0: all.
+int BlocksAskedFor(const EpConfig& config);
 
 // The parts that a row of combine is cut into when the caller leaves it open.
 int ChooseRowParts(const EpConfig& config, int num_ranks);
