@@ -327,6 +327,29 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
   }
 }
 
+// Blocks with a share of the tokens and no column of the counts: nothing but the count of its share
+// says that a share's routes are there.
+TEST_F(HighThroughputTest, MoreBlocksThanColumns) {
+  EpConfig config = Config(2, 1, 64, 40);
+  config.tuning.blocks = 12;
+  config.tuning.waves_per_block = 1;
+  MAKE_OR_SKIP(2, config);
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    RunStep(RandomStepOf({40, 31}));
+  }
+}
+
+// More counts than a block keeps of all ranks.
+TEST_F(HighThroughputTest, CountsThatAreReadTwice) {
+  EpConfig config = Config(2045, 3, 64, 12);
+  MAKE_OR_SKIP(5, config);
+  for (int i = 0; i < 2; ++i) {
+    SCOPED_TRACE(i);
+    RunStep(RandomStepOf({12, 9, 0, 12, 1}));
+  }
+}
+
 TEST(HighThroughputLayoutTest, FewBlocksWithManyTokensMoveWholeRows) {
   EpConfig config = PrefillConfig();
   const auto parts = [&config](int max_blocks, int num_ranks) {
