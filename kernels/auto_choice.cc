@@ -17,17 +17,17 @@ namespace {
 // them the order is the same:
 //
 //   tokens               1     16     64    128    256    512   4096
-//   low_latency       25.5   31.9   42.8   62.7  102.7  174.1
-//   direct            26.5   36.3   64.6  101.1  173.3  315.7   2410
-//   high_throughput                        87.8  123.2  194.0   1057
+//   low_latency       27.5   30.9   42.9   61.7   92.8  158.4
+//   direct            27.9   35.7   62.4   99.7  169.8  309.9   2393
+//   high_throughput   49.6   54.3   61.3   79.8  114.0  178.3    970
 //
-// On two, with faster versions of both, low_latency is the faster one as far as it goes:
+// On two, low_latency is the faster one as far as it goes:
 //
 //   tokens             256    384    512    640    768    896   1024
 //   low_latency       56.2   72.1   88.5  105.9  120.2  134.6  152.0
 //   high_throughput   76.8   93.9  113.0  127.1  140.2  155.3  171.4
 //
-// Beyond 512, four and eight GPUs have not been measured.
+// Beyond 512, these two have not been compared on four and on eight GPUs.
 struct Rule {
   Strategy strategy;
   int most_tokens;

@@ -40,7 +40,7 @@ struct SiteText {
 const SiteText& TextOf(Site site) {
   // In the order of Site.
   static constexpr std::array<SiteText, 12> kTexts = {{
-      {.phase = "dispatch-send", .flag = "token count of block", .counted = true},
+      {.phase = "dispatch-send", .flag = "share count of block", .counted = true},
       {.phase = "dispatch-send",
        .flag = "dispatch credit",
        .table = "dispatch credits: epoch seen from each rank"},

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/dtype.h"
 #include "kernels/expert_parallel.h"
+#include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
@@ -342,11 +343,29 @@ TEST_F(HighThroughputTest, MoreBlocksThanColumns) {
 
 // More counts than a block keeps of all ranks.
 TEST_F(HighThroughputTest, CountsThatAreReadTwice) {
-  EpConfig config = Config(2045, 3, 64, 12);
+  EpConfig config = Config(1700, 3, 64, 12);
   MAKE_OR_SKIP(5, config);
   for (int i = 0; i < 2; ++i) {
     SCOPED_TRACE(i);
     RunStep(RandomStepOf({12, 9, 0, 12, 1}));
+  }
+}
+
+// More would have to be asked for, before each first launch of a kernel on a GPU.
+TEST(HighThroughputLayoutTest, SharedMemoryOfADispatchIsWhatEveryGpuGives) {
+  constexpr size_t kBytes = 48 * 1024;
+  constexpr size_t kDeclared = 512;  // in the kernel, at most
+  EpConfig config = PrefillConfig();
+  for (int num_ranks = 1; num_ranks <= kMaxRanks; ++num_ranks) {
+    for (int experts = num_ranks; experts <= kMaxExperts; experts += num_ranks) {
+      config.num_experts = experts;
+      config.tuning.row_parts = 1;
+      const high_throughput::Layout layout = high_throughput::MakeLayout(config, num_ranks);
+      for (const int waves : {1, 12, 24}) {
+        ASSERT_LE(high_throughput::SharedOfDispatch(layout, false, waves).bytes, kBytes - kDeclared)
+            << num_ranks << " ranks, " << experts << " experts, " << waves << " waves";
+      }
+    }
   }
 }
 

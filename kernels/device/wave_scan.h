@@ -49,8 +49,8 @@ __device__ __forceinline__ int32_t WaveExclusiveScan(int n, Load load, Value val
   return carry;
 }
 
-// values[i] = sum of values[0 .. i-1], in place. `values` is shared or global memory that only this
-// wave touches meanwhile.
+// The same in place, by all lanes: values[i] = sum of values[0 .. i-1]; returns the total. `values`
+// is shared or global memory that only this wave touches meanwhile.
 __device__ inline int32_t WaveExclusiveScan(int32_t* values, int n) {
   const int32_t total = WaveExclusiveScan(
       n, [values](int i) { return values[i]; }, [](int, int32_t value) { return value; },

@@ -30,10 +30,14 @@
 
 namespace octet::high_throughput {
 
-// Shared memory that a block counts in, in 4-byte words.
+// Dynamic shared memory of a block at most, in 4-byte words: what every GPU gives a kernel without
+// being asked for more, 48 KiB, less than the kernel itself declares.
+inline constexpr int kMostSharedInts = 12 * 1024 - 256;
+
+// Of it, what a block's waves count in.
 inline constexpr int kCountInts = 9 * 1024;
 
-// Waves of a block that count at most: each has counts of its own.
+// Waves of a block that count at most: each has counts of its own, and behind them is their sum.
 __host__ __device__ inline int CountWaves(const Layout& layout, int waves) {
   const int most = kCountInts / layout.num_counts;
   return waves < most ? waves : most;
@@ -71,21 +75,23 @@ class PlaceShared {
   const Layout& layout_;
 };
 
+// All of PlaceShared but all_counts().
+__host__ __device__ inline int PlaceInts(const Layout& layout) {
+  return 2 * layout.num_experts + layout.num_local_experts + 2 + 3 * kMaxRanks +
+         static_cast<int>(sizeof(device::InterleavedWalk) / sizeof(int32_t));
+}
+
 // Whether a block keeps the counts of all ranks while it makes places of them; else it reads them
 // from memory once more.
 __host__ __device__ inline bool HasRoomForCounts(const Layout& layout) {
-  return layout.num_ranks * layout.num_counts <= kCountInts;
+  return PlaceInts(layout) + layout.num_ranks * layout.num_counts <= kMostSharedInts;
 }
 
 inline size_t SharedInts(const Layout& layout, int waves) {
-  const auto experts = static_cast<size_t>(layout.num_experts);
-  const auto counts = static_cast<size_t>(layout.num_counts);
-  const size_t count = static_cast<size_t>(CountWaves(layout, waves) + 1) * counts;
-  const size_t place =
-      2 * experts + static_cast<size_t>(layout.num_local_experts) + 2 + 3 * kMaxRanks +
-      sizeof(device::InterleavedWalk) / sizeof(int32_t) +
-      (HasRoomForCounts(layout) ? static_cast<size_t>(layout.num_ranks) * counts : 0);
-  return count > place ? count : place;
+  const int count = (CountWaves(layout, waves) + 1) * layout.num_counts;
+  const int place =
+      PlaceInts(layout) + (HasRoomForCounts(layout) ? layout.num_ranks * layout.num_counts : 0);
+  return static_cast<size_t>(count > place ? count : place);
 }
 
 // Tokens of a block's share of the count.
@@ -137,8 +143,8 @@ __device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token, in
 }
 
 // Adds tokens [token, token + n) to the wave's counts ([E] choices of each expert, [R] tokens to
-// each rank), and places their choices among all that the wave has counted. Called by all lanes;
-// n · K is not more than there are. `id`: LoadId.
+// each rank). Returns the route of this lane's choice, placed among all that the wave has counted.
+// Called by all lanes; n · K is not more than there are. `id`: LoadId.
 __device__ inline Route CountTokens(const DispatchParams& p, int32_t* counts, int token, int n,
                                     int32_t id) {
   const Layout& layout = p.common.layout;

@@ -18,9 +18,10 @@
 namespace octet::high_throughput {
 namespace {
 
-// With as many blocks for a call, or fewer, 10 of 24 waves begin a dispatch by sending, else 6:
-// 4096 tokens on four H200s take 515 µs instead of 575 with 24 blocks, 507 instead of 495 with 48.
-constexpr int kFewBlocks = 32;
+// With as many blocks for a call, or fewer, 10 of 24 waves begin a dispatch that fills duplicates
+// by sending, else 6: 4096 tokens on four H200s take 515 µs instead of 575 with 24 blocks, 507
+// instead of 495 with 48.
+constexpr int kFewSendingBlocks = 32;
 
 }  // namespace
 
@@ -34,9 +35,9 @@ absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
   }
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  const size_t share_counts = Index(layout_.num_counts) * Index(shape().blocks) * sizeof(uint64_t);
-  return Needs{
-      .layout = layout_, .state_bytes = sizeof(State) + share_counts, .call_epochs = kCallEpochs};
+  return Needs{.layout = layout_,
+               .state_bytes = StateBytes(layout_, shape().blocks),
+               .call_epochs = kCallEpochs};
 }
 
 // A block on each compute unit, as large as can be, unless the caller has said otherwise.
@@ -56,7 +57,7 @@ absl::Status HighThroughput::ChooseShape() {
   // to keep the links busy.
   const bool once = config().rows_once();
   const int blocks = BlocksAskedFor(config());
-  const bool few = blocks > 0 && blocks <= kFewBlocks;
+  const bool few = blocks > 0 && blocks <= kFewSendingBlocks;
   if (tuning.send_waves == 0) {
     tuning.send_waves = once ? (waves * 5 + 7) / 8 : few ? (waves * 5 + 11) / 12 : (waves + 3) / 4;
   }
@@ -263,7 +264,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   params.x_scales = static_cast<const uint32_t*>(args.x_scales);
   params.scatter_idx = args.scatter_idx;
   params.shared = dispatch_shared_;
-  params.share_counts = reinterpret_cast<uint64_t*>(params.common.state + 1);
+  params.share_counts = ShareCounts(params.common.state);
   params.before = mine.before.data();
   params.totals = mine.totals;
   params.sources = mine.sources.data();

@@ -17,8 +17,8 @@
 namespace octet::high_throughput {
 
 // Threads of a block at most; one such block on each compute unit. Measured on H200s: with 1024
-// threads registers do not suffice for dispatch; the fewer threads of combine have twice the
-// registers each, and so more of their rows on their way.
+// threads registers do not suffice for dispatch; the fewer threads of combine have more registers
+// each, and so more of their rows on their way.
 inline constexpr int kDispatchMaxThreads = 768;
 inline constexpr int kCombineMaxThreads = 512;
 

@@ -70,8 +70,7 @@ struct Kept {
   int32_t* expert_offsets;  // [L + 1]
 };
 
-// The rank's own memory, not seen by peers. First the epochs; behind it
-// DispatchParams::share_counts.
+// The rank's own memory, not seen by peers. First the epochs; behind it ShareCounts.
 struct State {
   device::CallEpoch dispatch;
   device::CallEpoch combine;
@@ -136,6 +135,13 @@ struct Layout : PacketLayout {
 
 // Host only. `config` must be valid for `num_ranks` and have its automatic choices made.
 Layout MakeLayout(const EpConfig& config, int num_ranks);
+
+// The counts of all shares lie behind State, in the same memory.
+inline size_t StateBytes(const Layout& layout, int blocks) {
+  return sizeof(State) +
+         static_cast<size_t>(layout.num_counts) * static_cast<size_t>(blocks) * sizeof(uint64_t);
+}
+inline uint64_t* ShareCounts(State* state) { return reinterpret_cast<uint64_t*>(state + 1); }
 
 // The blocks that the caller leaves a call; 0: all.
 int BlocksAskedFor(const EpConfig& config);

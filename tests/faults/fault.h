@@ -15,7 +15,7 @@ enum class Fault {
   kMissingAcquire,     // nothing after a poll
   kDeviceScope,        // releases at the scope of the GPU instead of the node's
   kFlagBeforePayload,  // rows are stored after the flag that announces them
-  kMissingGridSync,    // this_grid().sync() does nothing; high_throughput: shares are not awaited
+  kMissingGridSync,    // this_grid().sync() does nothing
   kNotLastBlock,       // every block takes itself for the last, which a grid barrier would prevent
   kBitInsteadOfEpoch,  // flags alternate between 0 and 1
   kCounterNotCleared,  // nobody sets counters back to zero
@@ -25,6 +25,9 @@ enum class Fault {
   kFlagNobodySets,     // flags of tokens are waited for, but not stored
   kCreditIgnored,      // nobody waits until peers have consumed what they received before
   kOneParity,          // counts of all calls go to the same words
+  // high_throughput's own:
+  kShareNotAwaited,  // columns are summed before all blocks have counted
+  kShareNotTold,     // one block does not say what it has counted
   // low_latency's own:
   kCountTooSmall,  // ranks and experts are told of one token less than comes
   kWrongSource,    // combine takes the packets of another source

@@ -49,14 +49,18 @@ std::vector<Row> HighThroughputTable() {
   return TokensTable(
       Strategy::kHighThroughput, "HighThroughput", "octet::high_throughput::", "(row_copy.h:",
       {
-          {.fault = Fault::kMissingGridSync,
-           .name = "MissingGridSync",
+          {.fault = Fault::kShareNotAwaited,
+           .name = "ShareNotAwaited",
            .deadline = {"receive waited", "row counts: epoch seen from each rank"},
            // Two tokens have the same place.
            .tsan = {"data race", "SendToken"}},
+          {.fault = Fault::kShareNotTold,
+           .name = "ShareNotTold",
+           .deadline = {"dispatch-send waited 10.0 s for share count of block 1: expected epoch "}},
           {.fault = Fault::kCounterNotCleared,
            .name = "CounterNotCleared",
-           // The queues': tokens count as taken that nobody has sent.
+           // The queues': tokens count as taken that nobody has sent. And calls': from the third on
+           // the epoch stays what it was, for which old flags and counts do.
            .deadline = {"dispatch-receive waited 10.0 s for rank ", "packet flag of slot "},
            .weak = {"old value read"}},
           {.fault = Fault::kFlagNobodySets,

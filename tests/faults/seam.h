@@ -16,6 +16,7 @@
 #include "device_ops.h"
 #include "kernels/device/site.h"
 #include "kernels/direct/layout.h"
+#include "runtime/device/epoch.h"
 #include "tests/faults/fault.h"
 
 // ---- primitives
@@ -66,6 +67,11 @@ __device__ inline T SeamLoadAcquire(const T* p, Where where = Where::current()) 
 template <Scope scope, typename T>
 __device__ inline void SeamStoreRelaxed(T* p, T v, Where where = Where::current()) {
   if (scope == Scope::kDevice && v == T{} && Planted(faults::Fault::kCounterNotCleared)) return;
+  // Counts that have an epoch beside them.
+  if (scope == Scope::kDevice && blockIdx.x == 1 && EpochOf(static_cast<uint64_t>(v)) != 0 &&
+      Planted(faults::Fault::kShareNotTold)) {
+    return;
+  }
   StoreRelaxed<scope>(p, v, where);
 }
 
@@ -203,7 +209,7 @@ template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool SeamPollUntil(const FailurePort& port, const T* word, const Site& site,
                                      uint64_t expected, uint64_t* start, Arrived arrived) {
   // The first call has it: sums that it leaves behind keep the places of the others within memory.
-  if (Planted(faults::Fault::kMissingGridSync) && expected > PackEpochCount(1, 0) &&
+  if (Planted(faults::Fault::kShareNotAwaited) && expected > PackEpochCount(1, 0) &&
       site.site == static_cast<uint32_t>(octet::Site::kBlockCount)) {
     return true;
   }
