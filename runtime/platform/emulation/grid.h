@@ -67,7 +67,7 @@ struct Lane : LaneView {
   uint32_t recheck_left = 0;  // looks that are free after a timed wake-up
 
 #if defined(OCTET_EMULATION_TSAN)
-  static constexpr int kRecentLoads = 4;
+  static constexpr int kRecentLoads = 64;
   const void* relaxed_loads[kRecentLoads] = {};  // since the last acquire fence
   uint32_t next_relaxed_load = 0;
   int released_scope = -1;  // of the last release fence, -1: none
