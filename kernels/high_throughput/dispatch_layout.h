@@ -121,7 +121,6 @@ __device__ inline LaneChoice CheckChoice(const DispatchParams& p, int flat, int 
   const int rank = expert >= 0 ? expert / layout.num_local_experts : -1;
   bool twice = false;
   bool first = expert >= 0;
-#pragma unroll 4
   for (int d = 1; d < layout.topk; ++d) {
     const int other = device::ShuffleUp(expert, d);
     const int other_rank = device::ShuffleUp(rank, d);
@@ -159,7 +158,6 @@ __device__ inline Route CountTokens(const DispatchParams& p, int32_t* counts, in
   const int key = mine.expert << kRankBits | (mine.first ? mine.rank : kNoRank);
   int row = 0;
   int slot = mine.first ? 0 : -1;  // its token has been counted with its first choice there
-#pragma unroll 4
   for (int d = 1; d < lanes; ++d) {
     const int other = device::ShuffleUp(key, d);
     if (d > lane) continue;
