@@ -67,6 +67,7 @@ struct Lane : LaneView {
   uint32_t recheck_left = 0;  // looks that are free after a timed wake-up
 
 #if defined(OCTET_EMULATION_TSAN)
+  // As many as a lane looks at before it acquires; an older one counts as not acquired.
   static constexpr int kRecentLoads = 64;
   const void* relaxed_loads[kRecentLoads] = {};  // since the last acquire fence
   uint32_t next_relaxed_load = 0;
