@@ -70,6 +70,10 @@ void AddContext(Session& session) {
   benchmark::AddCustomContext("driver_version", absl::StrCat(topology.driver_version));
   benchmark::AddCustomContext("runtime_version", absl::StrCat(topology.runtime_version));
   benchmark::AddCustomContext("flags", UnusualFlags());
+  if (session.emulated()) {
+    benchmark::AddCustomContext("note",
+                                "emulated GPUs: times say nothing about the speed of real ones");
+  }
   benchmark::AddCustomContext("ceiling_all_to_all_GBps",
                               absl::StrFormat("%.3f", session.ceilings().all_to_all_gbps));
 }
@@ -131,7 +135,7 @@ int Main(int argc, char** argv) {
     all.push_back(argv[i]);
   }
   if (!out.empty()) {
-    if (const absl::Status status = CheckCanWrite(out); !status.ok()) return Fail(status);
+    if (const absl::Status status = ProbeWrite(out); !status.ok()) return Fail(status);
   }
   int count = static_cast<int>(all.size());
   benchmark::Initialize(&count, all.data());

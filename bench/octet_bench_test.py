@@ -6,6 +6,7 @@ usage: octet_bench_test.py OCTET_BENCH
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ class OctetBenchTest(unittest.TestCase):
         for key in ["octet_commit", "platform", "gpu", "ranks", "driver_version"]:
             self.assertIn(key, result["context"])
         self.assertEqual(result["context"]["platform"], "emulation")
+        self.assertIn("times say nothing about the speed of real", result["context"]["note"])
+        self.assertIn("times say nothing about the speed of real", done.stdout + done.stderr)
         ceiling = float(result["context"]["ceiling_all_to_all_GBps"])
         wanted = {f"{kind}/{contender}/{workload}"
                   for kind in KINDS for contender in CONTENDERS for workload in WORKLOADS}
@@ -124,10 +127,19 @@ class OctetBenchTest(unittest.TestCase):
     def test_results_that_cannot_be_written(self):
         one = "--benchmark_filter=host_barrier"
         for path, words in [("/no/such/folder/file", "cannot write /no/such/folder/file: No such"),
-                            ("/dev/full", "cannot write all to /dev/full")]:
+                            ("/dev/full", "cannot write /dev/full: No space left on device")]:
             done = run(one, f"--benchmark_out={path}")
             self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(done.stdout, "")  # before anything is measured
             self.assertIn(f"octet_bench: {words}", done.stderr)
+        with tempfile.TemporaryDirectory() as folder:  # noticed afterwards
+            path = os.path.join(folder, "bench.json")
+            done = subprocess.run(
+                [PROGRAM, "--ranks=2", one, f"--benchmark_out={path}"], capture_output=True,
+                text=True, restore_signals=False, check=False,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"octet_bench: cannot write all to {path}", done.stderr)
         with open("/dev/full", "w", encoding="utf-8") as full:
             for words in [[one], ["--help"]]:
                 done = subprocess.run([PROGRAM, "--ranks=2", *words], stdout=full,

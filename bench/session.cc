@@ -5,14 +5,15 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_format.h"
 #include "runtime/status_macros.h"
+#include "tools/watched_node.h"
 
 namespace octet {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(const RunOptions& options,
                                                          bool all_shapes) {
   auto session = absl::WrapUnique(new Session(options, all_shapes));
-  OCTET_ASSIGN_OR_RETURN(session->node_, Node::Create({.num_ranks = options.workload.num_ranks,
-                                                       .timeout = options.timeout}));
+  OCTET_ASSIGN_OR_RETURN(session->node_, CreateWatchedNode({.num_ranks = options.workload.num_ranks,
+                                                            .timeout = options.timeout}));
   OCTET_ASSIGN_OR_RETURN(session->ceilings_, MeasureCeilings(*session->node_));
   session->contenders_ = MakeContenders(*session->node_);
   for (const std::unique_ptr<Contender>& contender : session->contenders_) {

@@ -45,7 +45,7 @@ class Session {
 
   const RunOptions options_;
   const bool all_shapes_;
-  std::unique_ptr<Node> node_;
+  std::shared_ptr<Node> node_;
   Ceilings ceilings_;
   std::vector<std::unique_ptr<Contender>> contenders_;
   std::vector<Contender*> available_;

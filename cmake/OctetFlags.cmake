@@ -25,6 +25,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # lambda in the same macro.
   list(APPEND octet_cxx -Wno-maybe-uninitialized -Wno-dangling-else -Wno-missing-field-initializers)
   list(APPEND octet_cuda -Xcompiler=-Wno-missing-field-initializers)
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    list(APPEND octet_cxx -Wno-dangling-reference)  # takes elements of a temporary Span for dangling
+  endif()
 else()
   list(APPEND octet_cxx -Wshadow)
 endif()

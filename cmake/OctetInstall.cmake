@@ -1,5 +1,6 @@
-# What is installed: the program, the libraries with their public headers, a CMake package and a
-# pkg-config file for them; and the .deb that cpack makes of it.
+# Rules for installing the programs with their manual pages and completions, the scripts that read
+# results, the libraries with their public headers, a CMake package and a pkg-config file; and for
+# the .deb that cpack makes of all that.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -13,7 +14,47 @@ install(TARGETS octet)
 install(TARGETS octet_kernels octet_runtime octet_platform EXPORT octetTargets
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octet)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY tests/package/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/example)
+
+# octet_add_man_page(<target> <summary>): a manual page made of the program's --help. None where the
+# program may be linked to a stub of ROCm, with which it does not start.
+find_package(Python3 COMPONENTS Interpreter)
+function(octet_add_man_page target summary)
+  if(NOT Python3_Interpreter_FOUND OR OCTET_ROCM_IS_STUB)
+    return()
+  endif()
+  set(page ${CMAKE_CURRENT_BINARY_DIR}/${target}.1)
+  set(script ${PROJECT_SOURCE_DIR}/tools/make_man.py)
+  add_custom_command(OUTPUT ${page}
+                     COMMAND Python3::Interpreter ${script} $<TARGET_FILE:${target}>
+                             ${PROJECT_VERSION} ${summary} ${page}
+                     DEPENDS ${target} ${script}
+                     COMMENT "Manual page of ${target}" VERBATIM)
+  add_custom_target(${target}_man ALL DEPENDS ${page})
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endfunction()
+octet_add_man_page(octet ${PROJECT_DESCRIPTION})
+
+# octet_install_link(<name> <folder> <file>): <folder>/<name>, a relative link to the installed <file>.
+function(octet_install_link name folder file)
+  file(RELATIVE_PATH target /${folder} /${file})
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/links)
+  file(CREATE_LINK ${target} ${PROJECT_BINARY_DIR}/links/${name} SYMBOLIC)
+  install(FILES ${PROJECT_BINARY_DIR}/links/${name} DESTINATION ${folder})
+endfunction()
+
+# The scripts stand beside the module that they share.
+set(script_dir ${CMAKE_INSTALL_DATADIR}/octet)
+install(PROGRAMS tools/plot.py tools/compare.py DESTINATION ${script_dir})
+install(FILES tools/results.py DESTINATION ${script_dir})
+octet_install_link(octet-plot ${CMAKE_INSTALL_BINDIR} ${script_dir}/plot.py)
+octet_install_link(octet-compare ${CMAKE_INSTALL_BINDIR} ${script_dir}/compare.py)
+
+# bash looks for a command's completions in the file of its name.
+set(completion_dir ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES tools/octet.bash DESTINATION ${completion_dir} RENAME octet)
+octet_install_link(octet_bench ${completion_dir} ${completion_dir}/octet)
 
 # ---- find_package(octet CONFIG)
 
@@ -57,7 +98,8 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 math(EXPR absl_next "${absl_VERSION} + 1")
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
     "libabsl-dev (>= ${absl_VERSION}), libabsl-dev (<< ${absl_next})")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-matplotlib, python3-scipy")  # octet-plot, octet-compare
 if(OCTET_PLATFORM STREQUAL "emulation")
-  set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "clang-22 | clang (>= 1:18)")  # compiles kernels
+  string(APPEND CPACK_DEBIAN_PACKAGE_RECOMMENDS ", clang-22 | clang (>= 1:18)")  # compiles kernels
 endif()
 include(CPack)

@@ -32,9 +32,25 @@ foreach(language CXX CUDA HIP)
 endforeach()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-find_program(OCTET_CCACHE ccache)
-if(OCTET_CCACHE)
+# ccache keeps rebuilds short; precompiled headers make the first build short, but what they yield is
+# found in no cache of another folder. So there is one or the other.
+set(ccache_default ON)
+if(DEFINED ENV{CCACHE_DISABLE})
+  set(ccache_default OFF)
+endif()
+option(OCTET_USE_CCACHE "Compile through ccache where it is installed" ${ccache_default})
+if(OCTET_USE_CCACHE)
+  find_program(OCTET_CCACHE ccache)
+endif()
+if(OCTET_USE_CCACHE AND OCTET_CCACHE)
   foreach(language CXX ${OCTET_KERNEL_LANGUAGE})
     set(CMAKE_${language}_COMPILER_LAUNCHER ${OCTET_CCACHE})
   endforeach()
 endif()
+if(OCTET_PLATFORM STREQUAL "emulation" AND NOT (OCTET_USE_CCACHE AND OCTET_CCACHE))
+  set(precompile_default ON)
+else()
+  set(precompile_default OFF)  # GPU builds also show which file lacks an include
+endif()
+option(OCTET_PRECOMPILE "Precompile headers of the libraries that host code uses"
+       ${precompile_default})

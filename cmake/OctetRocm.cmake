@@ -2,7 +2,8 @@
 # stub that tools/setup_rocm.sh unpacks below the source tree's build folder (nothing is installed).
 #
 #   OCTET_ROCM_PATH   root of the tree: has include/hip and lib, or usr/include/hip and usr/lib
-# Sets CMAKE_HIP_* for enable_language(HIP), OCTET_ROCM_INCLUDE and OCTET_ROCM_LIBRARY.
+# Sets CMAKE_HIP_* for enable_language(HIP), OCTET_ROCM_INCLUDE and OCTET_ROCM_LIBRARY, and
+# OCTET_ROCM_IS_STUB where programs can be linked but not run.
 
 if(EXISTS /opt/rocm/include/hip/hip_runtime.h)
   set(rocm_default /opt/rocm)
@@ -28,6 +29,7 @@ else()
     endif()
   endif()
   set(rocm_root ${OCTET_ROCM_PATH}/usr)
+  set(OCTET_ROCM_IS_STUB ON)
   find_program(CMAKE_HIP_COMPILER NAMES clang++-22 REQUIRED)
   set(CMAKE_HIP_COMPILER_ROCM_ROOT ${rocm_root})
   file(STRINGS ${OCTET_ROCM_PATH}/flags rocm_flags)

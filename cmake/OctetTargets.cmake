@@ -3,6 +3,30 @@
 
 include(OctetKernels)
 
+# octet_precompile(<pch target> <header>...): makes <pch target>, whose precompiled headers others
+# take by octet_use_precompiled(<target> <pch target>). Both do nothing without OCTET_PRECOMPILE.
+function(octet_precompile name)
+  if(OCTET_PRECOMPILE)
+    file(CONFIGURE OUTPUT ${name}.cc CONTENT "// Stands for the headers alone.\n")
+    add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+    target_precompile_headers(${name} PRIVATE ${ARGN})
+    target_link_libraries(${name} PRIVATE absl::statusor absl::str_format absl::synchronization
+                          nlohmann_json::nlohmann_json $<TARGET_NAME_IF_EXISTS:GTest::gmock>)
+  endif()
+endfunction()
+function(octet_use_precompiled target name)
+  if(OCTET_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endif()
+endfunction()
+
+# Headers of other projects only, which seldom change.
+set(octet_common_headers <algorithm> <array> <functional> <map> <memory> <optional> <string> <vector>
+    <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_format.h>
+    <absl/strings/str_join.h> <absl/synchronization/mutex.h> <absl/time/time.h>
+    <nlohmann/json.hpp>)
+octet_precompile(octet_precompiled ${octet_common_headers})
+
 # octet_add_library(<name> SOURCES <file.cc|file.hip>... [HEADERS <file.h>...] DEPS <target>...)
 # A static library; without sources an interface one, so that it can be linked already. HEADERS are
 # those that users may include, and what these include: they are installed (package_test).
@@ -21,6 +45,9 @@ function(octet_add_library name)
                    FILES ${arg_HEADERS})
   endif()
   target_link_libraries(${name} PUBLIC ${arg_DEPS})
+  if(arg_SOURCES MATCHES "\\.cc")
+    octet_use_precompiled(${name} octet_precompiled)
+  endif()
   set(kernels ${arg_SOURCES})
   list(FILTER kernels INCLUDE REGEX "\\.hip$")
   if(kernels)
@@ -45,6 +72,7 @@ function(octet_add_executable name)
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
+  octet_use_precompiled(${name} octet_precompiled)
 endfunction()
 
 # octet_add_test(<name> <file.cc>... [KERNELS <file.hip>...] [DEPS <target>...] [ENV <NAME=value>...]
@@ -54,12 +82,40 @@ endfunction()
 # `sanitize` also run under the sanitizers, which make them 3 to 20 times slower: with one size of
 # waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given. The target
 # octet_sanitize_tests builds just these.
+#
+# Host code of emulated tests is optimised and described to the debugger less than the rest, which
+# is what most of their compile time went into. Kernels are compiled as everywhere.
 add_custom_target(octet_sanitize_tests)
+set(octet_test_options)
+if(OCTET_PLATFORM STREQUAL "emulation")
+  set(octet_test_options $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>)
+endif()
+if(OCTET_TESTS)
+  octet_precompile(octet_test_precompiled ${octet_common_headers} <random> <gmock/gmock.h>
+                   <gtest/gtest.h>)
+  if(OCTET_PRECOMPILE)
+    target_compile_options(octet_test_precompiled PRIVATE ${octet_test_options})
+  endif()
+endif()
+
+# octet_add_test_objects(<name> <file.cc>... [DEPS <target>...]): what several tests share, compiled
+# once. Tests take it as one of their DEPS.
+function(octet_add_test_objects name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPS")
+  add_library(${name} OBJECT ${arg_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${octet_test_options})
+  target_link_libraries(${name} PUBLIC ${arg_DEPS} GTest::gmock)
+  octet_use_precompiled(${name} octet_test_precompiled)
+endfunction()
+
 function(octet_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT;SANITIZE_FILTER"
                         "KERNELS;DEPS;ENV;LABELS")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${octet_test_options})
+  octet_use_precompiled(${name} octet_test_precompiled)
   if(arg_KERNELS)
     octet_add_kernels(${name}_kernels ${arg_KERNELS})
     target_link_libraries(${name} PRIVATE ${name}_kernels)

@@ -13,26 +13,19 @@ namespace {
 
 // The first strategy that can do it, for as many tokens of a rank.
 //
-// Dispatch and combine enqueued together on four H200s, µs (bf16, H 7168, K 8, E 256); on two of
-// them the order is the same:
+// Dispatch and combine enqueued together on four H200s, µs (bf16, H 7168, K 8, E 256):
 //
-//   tokens               1     16     64    128    256    512   4096
-//   low_latency       27.5   30.9   42.9   61.7   92.8  158.4
-//   direct            27.9   35.7   62.4   99.7  169.8  309.9   2393
-//   high_throughput   49.6   54.3   61.3   79.8  114.0  178.3    970
+//   tokens               1     16     64    128    256    512    768   1024   2048   4096
+//   low_latency       27.3   32.9   43.2   61.9   95.1  159.0  220.9  281.8
+//   direct            26.5   36.5   63.8  100.9  169.1  312.0         604.5   1187   2418
+//   high_throughput   50.8   53.8   62.6   78.0  114.1  181.2  241.2  293.1    521    974
 //
-// On two, low_latency is the faster one as far as it goes:
-//
-//   tokens             256    384    512    640    768    896   1024
-//   low_latency       56.2   72.1   88.5  105.9  120.2  134.6  152.0
-//   high_throughput   76.8   93.9  113.0  127.1  140.2  155.3  171.4
-//
-// Beyond 512, these two have not been compared on four and on eight GPUs.
+// On two of them the order is the same: low_latency is the fastest one as far as it goes.
 struct Rule {
   Strategy strategy;
   int most_tokens;
 };
-constexpr std::array<Rule, 3> kRules = {{{Strategy::kLowLatency, 512},
+constexpr std::array<Rule, 3> kRules = {{{Strategy::kLowLatency, kMaxLowLatencyTokens},
                                          {Strategy::kDirect, 64},
                                          {Strategy::kHighThroughput, kMaxTokensPerRank}}};
 
@@ -109,6 +102,14 @@ EpConfig WithAutoChosen(const EpConfig& config, int num_ranks, const Topology& t
     if (measured.has_value() && CanDo(config, num_ranks, *measured)) named.strategy = *measured;
   }
   return WithAutoChosen(named, num_ranks);
+}
+
+std::vector<Strategy> CapableStrategies(const EpConfig& config, int num_ranks) {
+  std::vector<Strategy> capable;
+  for (const Strategy strategy : kStrategies) {
+    if (CanDo(config, num_ranks, strategy)) capable.push_back(strategy);
+  }
+  return capable;
 }
 
 std::vector<Strategy> PossibleStrategies(const EpConfig& config, int num_ranks,

@@ -12,7 +12,8 @@
 //
 // What comes out of Combine depends on the strategy in one point: direct adds in the order kFlat,
 // the others, left to themselves, in the order kPerRank. EpConfig::combine_order is respected by
-// whatever is chosen, and makes results the same to the bit under each of them.
+// whatever is chosen, and makes results the same to the bit under each of them. Which calls are
+// legal does not depend on it: CapableStrategies.
 #ifndef OCTET_KERNELS_AUTO_CHOICE_H_
 #define OCTET_KERNELS_AUTO_CHOICE_H_
 
@@ -29,6 +30,10 @@ namespace octet {
 EpConfig WithAutoChosen(const EpConfig& config, int num_ranks);
 EpConfig WithAutoChosen(const EpConfig& config, int num_ranks, const Topology& topology,
                         const TuningTable& table);
+
+// The strategies that can do what `config` asks for, whatever its own: what Strategy::kAuto may
+// come to with some table. With more than one, calls are held to what all of them allow.
+std::vector<Strategy> CapableStrategies(const EpConfig& config, int num_ranks);
 
 // All that the strategy of `config` may come out as on whatever GPU.
 std::vector<Strategy> PossibleStrategies(const EpConfig& config, int num_ranks,

@@ -16,7 +16,11 @@
 namespace octet {
 
 enum class Strategy {
-  kAuto,            // the fastest of the others for such calls: kernels/auto_choice.h
+  // The fastest of the others for such calls, by rules and by the tuning table
+  // (kernels/auto_choice.h). Whatever it is, legal calls are those that every strategy allows that
+  // can do what the configuration asks for: with more than one such strategy, one dispatch
+  // outstanding, no scatter_idx and no cached layouts.
+  kAuto,
   kDirect,          // every (token, k) is sent by itself: kernels/direct
   kHighThroughput,  // a token once to each rank, its places computed first: kernels/high_throughput
   kLowLatency,      // a token once to each rank, through a staging buffer: kernels/low_latency

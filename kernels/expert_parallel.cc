@@ -15,6 +15,7 @@
 #include "kernels/high_throughput/layout.h"
 #include "kernels/low_latency/layout.h"
 #include "kernels/low_latency/low_latency.h"
+#include "kernels/strategy_base.h"
 #include "kernels/tuning.h"
 #include "runtime/status_macros.h"
 
@@ -23,23 +24,25 @@ namespace {
 
 template <typename Strategy>
 absl::StatusOr<std::unique_ptr<ExpertParallel>> Make(Node& node, const EpConfig& config,
-                                                     const ExpertParallelOptions& options) {
+                                                     const ExpertParallelOptions& options,
+                                                     Contract contract) {
   auto strategy = std::make_unique<Strategy>(node, config, options);
-  OCTET_RETURN_IF_ERROR(strategy->Init());
+  OCTET_RETURN_IF_ERROR(strategy->Init(contract));
   return strategy;
 }
 
-absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(
-    Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
+absl::StatusOr<std::unique_ptr<ExpertParallel>> CreateStrategy(Node& node, const EpConfig& config,
+                                                               const ExpertParallelOptions& options,
+                                                               Contract contract) {
   switch (config.strategy) {
     case Strategy::kAuto:
       break;
     case Strategy::kDirect:
-      return Make<direct::Direct>(node, config, options);
+      return Make<direct::Direct>(node, config, options, contract);
     case Strategy::kHighThroughput:
-      return Make<high_throughput::HighThroughput>(node, config, options);
+      return Make<high_throughput::HighThroughput>(node, config, options, contract);
     case Strategy::kLowLatency:
-      return Make<low_latency::LowLatency>(node, config, options);
+      return Make<low_latency::LowLatency>(node, config, options, contract);
   }
   return absl::InvalidArgumentError("unknown strategy");
 }
@@ -50,9 +53,9 @@ bool LeavesTuningOpen(const EpConfig& config) {
 }
 
 // `config`: with all choices made but the tuning.
-size_t HeapBytesOf(EpConfig config, int num_ranks, const TuningTable& table) {
+HeapSize HeapBytesOf(EpConfig config, int num_ranks, const TuningTable& table) {
   if (config.strategy == Strategy::kLowLatency) {
-    return low_latency::MakeLayout(config, num_ranks).bytes;
+    return HeapSizeOf(low_latency::MakeLayout(config, num_ranks));
   }
   // More parts take more room.
   const bool direct = config.strategy == Strategy::kDirect;
@@ -62,8 +65,8 @@ size_t HeapBytesOf(EpConfig config, int num_ranks, const TuningTable& table) {
                               : high_throughput::ChooseRowParts(config, num_ranks);
     config.tuning.row_parts = std::max(measured, chosen);
   }
-  return direct ? direct::MakeLayout(config, num_ranks).bytes
-                : high_throughput::MakeLayout(config, num_ranks).bytes;
+  return direct ? HeapSizeOf(direct::MakeLayout(config, num_ranks))
+                : HeapSizeOf(high_throughput::MakeLayout(config, num_ranks));
 }
 
 absl::Status NotConfigured(absl::string_view what, absl::string_view field) {
@@ -91,13 +94,17 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
   }
   EpConfig chosen = WithAutoChosen(config, node.num_ranks(), node.topology(), table);
+  const bool could_differ =
+      config.strategy == Strategy::kAuto && CapableStrategies(config, node.num_ranks()).size() > 1;
+  const Contract contract = could_differ ? Contract::kOfAll : Contract::kOfStrategy;
   std::optional<Tuning> measured;
   if (LeavesTuningOpen(config)) {
     measured = table.Find(node.topology(), node.num_ranks(), chosen);
   }
-  if (!measured.has_value()) return CreateStrategy(node, chosen, options);
+  if (!measured.has_value()) return CreateStrategy(node, chosen, options, contract);
   chosen.tuning = *measured;
-  absl::StatusOr<std::unique_ptr<ExpertParallel>> ep = CreateStrategy(node, chosen, options);
+  absl::StatusOr<std::unique_ptr<ExpertParallel>> ep =
+      CreateStrategy(node, chosen, options, contract);
   if (!absl::IsInvalidArgument(ep.status())) return ep;
   return absl::InvalidArgumentError(absl::StrCat(table.origin(), ": ", ep.status().message()));
 }
@@ -113,14 +120,16 @@ absl::Status ExpertParallel::Combine(Rank& rank, const DispatchHandle& handle,
   return CombineReceive(rank, handle, args);
 }
 
-absl::StatusOr<size_t> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {
+absl::StatusOr<HeapSize> ExpertParallel::HeapBytes(const EpConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
   OCTET_ASSIGN_OR_RETURN(const TuningTable table, TuningTable::Default());
-  size_t most = 0;
+  HeapSize most;
   EpConfig named = config;
   for (const Strategy strategy : PossibleStrategies(config, num_ranks, table)) {
     named.strategy = strategy;
-    most = std::max(most, HeapBytesOf(WithAutoChosen(named, num_ranks), num_ranks, table));
+    const HeapSize size = HeapBytesOf(WithAutoChosen(named, num_ranks), num_ranks, table);
+    most = {.uncached = std::max(most.uncached, size.uncached),
+            .cached = std::max(most.cached, size.cached)};
   }
   return most;
 }

@@ -59,12 +59,11 @@ struct DispatchArgs {
                                         // config.dispatch_format says otherwise
   const int32_t* topk_idx = nullptr;    // [T][K], experts 0 .. E-1, distinct within a token; -1:
                                         // dropped, is not sent and adds nothing
-  const float* topk_weights = nullptr;  // [T][K]; not looked at where the id is -1. Null, not with
-                                        // direct: all are 1
+  const float* topk_weights = nullptr;  // [T][K]; not looked at where the id is -1. Null: all are 1
   int num_tokens = 0;                   // T, 0 .. M; may differ from rank to rank
 
-  // ---- high_throughput only. Strategy::kAuto knows the configuration, but not the calls: name the
-  // strategy in order to give a scatter_idx or use a layout again.
+  // ---- high_throughput only. Strategy::kAuto refuses scatter_idx and cached, unless no other
+  // strategy can do what the configuration asks for: name the strategy to use them.
 
   // DispatchFormat::kFp8: [T][scale_words] 4-byte words, moved along with the rows.
   const void* x_scales = nullptr;
@@ -73,20 +72,26 @@ struct DispatchArgs {
   // the tokens. An index out of range comes back as an error from the device; equal ones lose rows.
   const int32_t* scatter_idx = nullptr;
   // The handle of an earlier dispatch, whose layout is used again: nothing is counted or exchanged,
-  // rows go where that dispatch's went. All ranks give the handle of the same call. num_tokens must
-  // be that dispatch's; topk_idx and scatter_idx are not looked at. The handle must be among the
-  // last config.kept_layouts dispatches that made a layout.
+  // rows go where that dispatch's went. All ranks give the handle of the same call; if their
+  // layouts differ, kInvalidArgument comes back from the device with the two ranks and layouts.
+  // num_tokens must be that dispatch's; topk_idx and scatter_idx are not looked at. The handle must
+  // be among the last config.kept_layouts dispatches that made a layout.
   const DispatchHandle* cached = nullptr;
 };
 
 // What combine must know of a dispatch. x may be overwritten once Dispatch is done in stream
-// order; topk_idx and topk_weights must stay as they are until Combine is.
+// order; topk_idx and topk_weights must stay as they are until Combine is. Only the ExpertParallel
+// and the rank that made a handle take it; others refuse it with kInvalidArgument.
 struct DispatchHandle {
   uint64_t call = 0;
   int num_tokens = 0;
   const int32_t* topk_idx = nullptr;
   const float* topk_weights = nullptr;
   uint64_t layout = 0;  // high_throughput: which of the layouts that were made, from 1
+  // Its ExpertParallel, with a number that tells it from others at the same address; and the rank.
+  const void* owner = nullptr;
+  uint32_t owner_id = 0;
+  int rank = -1;
 };
 
 // What arrived on this rank, valid in stream order. All memory belongs to the ExpertParallel and is
@@ -148,8 +153,8 @@ struct CombineArgs {
   // by its expert's and rounded to the dtype. nullptr: rows are taken as they are. Not with
   // kDeduplicated.
   const float* expert_scale = nullptr;
-  // Not with direct: [H] of config.dtype, added to every token's sum in float32, last, before
-  // it is rounded; 16-byte aligned. nullptr: none.
+  // [H] of config.dtype, added to every token's sum in float32, last, before it is rounded; 16-byte
+  // aligned. nullptr: none.
   const void* bias = nullptr;
 };
 
@@ -174,7 +179,9 @@ struct ExpertParallelOptions {
 
 class ExpertParallel {
  public:
-  // Allocates everything that the calls need. Not during Node::Run. The node must outlive it.
+  // Allocates everything that the calls need, and loads all kernels on every rank. Not during
+  // Node::Run. The node may be destroyed first; a call on a rank of another node is refused
+  // (kFailedPrecondition).
   //   kInvalidArgument    Validate(config), or a grid that cannot be resident, or the tuning that
   //                       OCTET_TUNING names is malformed
   //   kResourceExhausted  with the bytes that are needed and that are left
@@ -182,9 +189,9 @@ class ExpertParallel {
       Node& node, const EpConfig& config, const ExpertParallelOptions& options = {});
   virtual ~ExpertParallel() = default;
 
-  // Bytes of symmetric heap that suffice on every rank: a function of the configuration, and where
-  // that leaves the strategy or the tuning open, of the measured ones.
-  static absl::StatusOr<size_t> HeapBytes(const EpConfig& config, int num_ranks);
+  // Bytes of each kind of a symmetric heap that suffice on every rank: a function of the
+  // configuration, and where that leaves the strategy or the tuning open, of the measured ones.
+  static absl::StatusOr<HeapSize> HeapBytes(const EpConfig& config, int num_ranks);
 
   // The configuration with every choice made (strategy, tuning).
   virtual const EpConfig& config() const = 0;
@@ -193,12 +200,17 @@ class ExpertParallel {
   // Enqueue on rank.stream() and return; no wait for the device. kInvalidArgument for arguments
   // that cannot be right; what a kernel finds (an id out of range, twice the same id in a token, a
   // wait that expires) comes back from Rank::Synchronize or Node::Run. Until that Run has ended,
-  // what is enqueued behind it on the rank does nothing, and peers may still write what Received
-  // names. One dispatch may be outstanding: its combine (if any) comes before the next dispatch.
-  // With low_latency two may be: a handle can be combined until the second dispatch after its own
-  // is sent. With high_throughput, a combine takes any handle whose layout is kept, as often as one
+  // what is enqueued behind it on the rank does nothing: calls end at once, the counts and offsets
+  // in Received are zero on a rank that did not get all of its rows (those on the host,
+  // config.host_totals, stay), and sources and indices name rows of an earlier dispatch or none
+  // (-1). Peers may still write what Received names.
+  //
+  // One dispatch may be outstanding: its combine (if any) comes before the next dispatch. With
+  // low_latency two may be: a handle can be combined until the second dispatch after its own is
+  // sent. With high_throughput, a combine takes any handle whose layout is kept, as often as one
   // likes: the backward pass of combine is a dispatch with that handle and without weights, that of
-  // dispatch a combine after it.
+  // dispatch a combine after it. With Strategy::kAuto one may be, whatever is chosen, unless only
+  // one strategy can do what the configuration asks for.
 
   // All of these may be captured into a graph (runtime/graph.h) and replayed, one launch after the
   // other, with no wait between them:
@@ -217,9 +229,9 @@ class ExpertParallel {
   //     What they point to may change from launch to launch.
   //   - A graph receives and combines whatever it sends, and combines no dispatch of another; one
   //     step is enough, with two memories to receive into as well. A replay counts as all of its
-  //     calls: what was received before it, and its handles, are of no use after it. The host does
-  //     not see it and refuses nothing, so whatever calls have sent is to be received before a
-  //     graph is launched: it would receive that in the place of what it sends itself.
+  //     calls: what was received before it, and its handles, are of no use after it.
+  //   - Whatever calls have sent is to be received before a graph is launched, which would receive
+  //     it in the place of what it sends itself: Graph::Launch refuses.
   //   - config.host_totals: kFailedPrecondition, the host would wait for what is not executed.
   //   - After a failure of the node, graphs can be launched again.
 
@@ -235,7 +247,9 @@ class ExpertParallel {
   // choose either form; results are the same to the bit. kFailedPrecondition for steps in an order
   // that cannot be (a receive without its send, a second send before the receive). With low_latency
   // two dispatches and two combines may have been sent and not received; they are received in the
-  // order in which they were sent, before the next one that is both.
+  // order in which they were sent, before the next one that is both. The body of Node::Run receives
+  // what it has sent: a send without its receive at the end of a body that returns OK is an error
+  // of that Run, kFailedPrecondition.
   virtual absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) = 0;
   virtual absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) = 0;
   virtual absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,

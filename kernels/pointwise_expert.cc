@@ -18,12 +18,25 @@ ExpertInput InputOf(const EpConfig& config) {
                                                             : ExpertInput::kE4m3Fnuz;
 }
 
+// Neither raw bytes nor a scale for a part of a vector.
+bool CanDo(const EpConfig& config) {
+  return config.dispatch_format != DispatchFormat::kBytes &&
+         (config.scale_words() == 0 || config.scale_group % kElementsPerVec == 0);
+}
+
+PointwiseExpertVariant VariantOf(const EpConfig& config) {
+  return {.fp16 = config.dtype == DType::kFloat16, .input = InputOf(config)};
+}
+
 }  // namespace
+
+absl::Status LoadPointwiseExpert(const EpConfig& config) {
+  return CanDo(config) ? OCTET_GPU(LoadPointwiseExpert(VariantOf(config))) : absl::OkStatus();
+}
 
 absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received& received,
                              const float* expert_scale, void* out) {
-  if (config.dispatch_format == DispatchFormat::kBytes ||
-      (config.scale_words() > 0 && config.scale_group % kElementsPerVec != 0)) {
+  if (!CanDo(config)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the experts' stand-in knows neither raw bytes nor a scale for ",
                      config.scale_group, " columns"));
@@ -56,9 +69,7 @@ absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received&
   constexpr int kBlocksPerUnit = 4;
   const LaunchShape shape = {.blocks = gpu.num_compute_units * kBlocksPerUnit,
                              .threads = gpu.wave_size * kWavesPerBlock};
-  return OCTET_GPU(LaunchPointwiseExpert(
-      params, {.fp16 = config.dtype == DType::kFloat16, .input = InputOf(config)}, shape,
-      rank.stream()));
+  return OCTET_GPU(LaunchPointwiseExpert(params, VariantOf(config), shape, rank.stream()));
 }
 
 }  // namespace octet

@@ -28,6 +28,11 @@ namespace octet {
 absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received& received,
                              const float* expert_scale, void* out);
 
+// Loads the kernel for `config` on the calling thread's GPU, if there is one: whoever is to call
+// PointwiseExpert while other ranks' kernels wait does so before. ExpertParallel::Create does for
+// its own configuration.
+absl::Status LoadPointwiseExpert(const EpConfig& config);
+
 }  // namespace octet
 
 #endif  // OCTET_KERNELS_POINTWISE_EXPERT_H_

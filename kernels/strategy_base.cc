@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,6 +13,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/pointwise_expert.h"
+#include "launch_limits.h"
+#include "misuse.h"
 #include "runtime/device/epoch.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
@@ -39,11 +44,15 @@ struct SiteText {
 
 const SiteText& TextOf(Site site) {
   // In the order of Site.
-  static constexpr std::array<SiteText, 12> kTexts = {{
+  static constexpr std::array<SiteText, 14> kTexts = {{
       {.phase = "dispatch-send", .flag = "share count of block", .counted = true},
       {.phase = "dispatch-send",
        .flag = "dispatch credit",
        .table = "dispatch credits: epoch seen from each rank"},
+      {.phase = "dispatch-send",
+       .flag = "dispatch credit",
+       .table = "dispatch credits: epoch seen from each rank",
+       .counted = true},
       {.phase = "dispatch-receive",
        .flag = "row count",
        .table = "row counts: epoch seen from each rank",
@@ -73,6 +82,7 @@ const SiteText& TextOf(Site site) {
       {.phase = "dispatch-send", .flag = "expert id"},
       {.phase = "dispatch-send", .flag = "expert id"},
       {.phase = "dispatch-send", .flag = "scatter index"},
+      {.phase = "dispatch-send", .flag = "cached layout"},
   }};
   return kTexts[static_cast<size_t>(site)];
 }
@@ -82,10 +92,15 @@ uint64_t EpochIn(const SiteText& site, uint64_t word) {
   return site.counted ? device::EpochOf(word) : word;
 }
 
-bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kVecBytes == 0; }
-
 absl::Status RefusedInput(int rank, const device::FailureRecord& record, int topk) {
   const auto check = static_cast<Site>(record.site);
+  if (check == Site::kLayoutsDiffer) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank ", rank, ": `cached` is of layout ", record.expected, ", while rank ", record.peer,
+        " dispatches with layout ", record.seen,
+        "; all ranks must give the handle of the same dispatch (layouts are counted from the last "
+        "failure on)"));
+  }
   const auto value = static_cast<int64_t>(record.seen);
   const auto flat = static_cast<int>(record.index);
   const bool scatter = check == Site::kScatterIndexOutOfRange;
@@ -105,21 +120,55 @@ absl::Status RefusedInput(int rank, const device::FailureRecord& record, int top
       absl::StrCat(where, "; it must be -1 (dropped) or from 0 to ", record.expected - 1));
 }
 
-absl::Status CheckCombine(const DispatchHandle& handle, const CombineArgs& args) {
-  if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
-    return absl::InvalidArgumentError("expert_out and y must not be null");
-  }
-  if (!Aligned(args.expert_out) || !Aligned(args.y) || !Aligned(args.bias)) {
-    return absl::InvalidArgumentError("expert_out, y and bias must be 16-byte aligned");
+struct NamedPointer {
+  absl::string_view name;
+  const void* pointer;
+  size_t alignment = kVecBytes;
+};
+
+// Arguments are aligned memory of the rank's own GPU. Kernels could read other memory through the
+// same pointers, slowly or not at all.
+absl::Status CheckPointers(const Rank& rank, std::initializer_list<NamedPointer> arguments) {
+  for (const auto& [name, pointer, alignment] : arguments) {
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    if (address % alignment != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " is at 0x", absl::Hex(address),
+                                                     "; it must be ", alignment, "-byte aligned"));
+    }
+    const std::string place = platform::PlaceOutside(rank.device(), pointer);
+    if (place.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, " of rank ", rank.rank(), " is ", place,
+                                                   "; it must be memory of the rank's own device, ",
+                                                   rank.device()));
   }
   return absl::OkStatus();
 }
 
+absl::Status NotReceived(absl::string_view what, uint64_t call) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the ", what, " of call ", call, " of this rank has been sent but not received"));
+}
+
+absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
+  if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
+    return absl::InvalidArgumentError("expert_out and y must not be null");
+  }
+  return CheckPointers(rank, {{"expert_out", args.expert_out},
+                              {"y", args.y},
+                              {"expert_scale", args.expert_scale, alignof(float)},
+                              {"bias", args.bias}});
+}
+
 }  // namespace
+
+HeapSize HeapSizeOf(const CallLayout& layout) {
+  return {.uncached = layout.bytes, .cached = layout.cached_bytes};
+}
 
 StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
                            int batches)
-    : node_(node),
+    : shared_node_(node.Share()),
+      node_(*shared_node_),
       config_(config),
       options_(options),
       batches_(static_cast<uint64_t>(batches)),
@@ -130,27 +179,41 @@ StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParal
 
 StrategyBase::~StrategyBase() { node_.RemoveClient(client_); }
 
-absl::Status StrategyBase::Init() {
+absl::Status StrategyBase::Init(Contract contract) {
+  contract_ = contract;
+  if (contract == Contract::kOfAll) batches_ = 1;
   OCTET_ASSIGN_OR_RETURN(needs_, Prepare());
-  const size_t bytes = needs_.layout.bytes;
+  const HeapSize size = HeapSizeOf(needs_.layout);
   SymmetricHeap* whole = options_.heap;
   if (whole == nullptr) {
-    OCTET_ASSIGN_OR_RETURN(own_heap_, SymmetricHeap::Create(node_, bytes));
+    OCTET_ASSIGN_OR_RETURN(own_heap_, SymmetricHeap::Create(node_, size));
     whole = own_heap_.get();
   }
-  OCTET_ASSIGN_OR_RETURN(const size_t offset,
-                         whole->AllocateBytes(bytes, SymmetricHeap::kAlignment));
-  for (int r = 0; r < node_.num_ranks(); ++r) {
-    device::PeerBases peers = whole->peers(r);
-    for (int peer = 0; peer < peers.num_ranks; ++peer) peers.base[peer] += offset;
-    peers_.push_back(peers);
+  OCTET_ASSIGN_OR_RETURN(peers_, TakePart(*whole, size.uncached, HeapMemory::kUncached));
+  if (size.cached > 0) {
+    OCTET_ASSIGN_OR_RETURN(cached_peers_, TakePart(*whole, size.cached, HeapMemory::kCached));
   }
   return node_.Run([this](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(ranks_[Index(rank.rank())].state,
                            memory_.Device<char>(needs_.state_bytes));
     OCTET_RETURN_IF_ERROR(InitRank(rank));
+    OCTET_RETURN_IF_ERROR(LoadPointwiseExpert(config_));
     return ResetControl(rank, 1);
   });
+}
+
+absl::StatusOr<std::vector<device::PeerBases>> StrategyBase::TakePart(SymmetricHeap& whole,
+                                                                      size_t bytes,
+                                                                      HeapMemory kind) const {
+  OCTET_ASSIGN_OR_RETURN(const size_t offset,
+                         whole.AllocateBytes(bytes, SymmetricHeap::kAlignment, kind));
+  std::vector<device::PeerBases> part;
+  for (int r = 0; r < node_.num_ranks(); ++r) {
+    device::PeerBases peers = whole.peers(r, kind);
+    for (int peer = 0; peer < peers.num_ranks; ++peer) peers.base[peer] += offset;
+    part.push_back(peers);
+  }
+  return part;
 }
 
 absl::Status StrategyBase::ChooseBlock(int most_threads,
@@ -158,7 +221,11 @@ absl::Status StrategyBase::ChooseBlock(int most_threads,
   Tuning& tuning = config_.tuning;
   const int wave_size = node_.topology().gpus[0].wave_size;
   const int most_waves = most_threads / wave_size;
-  if (tuning.waves_per_block == 0) tuning.waves_per_block = most_waves;
+  if (tuning.waves_per_block == 0) {
+    // The caller may have said how many of them send.
+    const int least = std::max(tuning.send_waves, tuning.combine_send_waves);
+    tuning.waves_per_block = std::min(most_waves, std::max(platform::kMostDefaultWaves, least));
+  }
   if (tuning.waves_per_block > most_waves) {
     return absl::InvalidArgumentError(absl::StrCat("waves_per_block is ", tuning.waves_per_block,
                                                    "; with waves of ", wave_size,
@@ -173,7 +240,8 @@ absl::Status StrategyBase::ChooseBlocks(int per_unit, int resident_per_unit) {
   Tuning& tuning = config_.tuning;
   const int units = node_.topology().gpus[0].num_compute_units;
   if (tuning.blocks == 0) {
-    tuning.blocks = per_unit * units;
+    const int least = tuning.send_blocks + 1;
+    tuning.blocks = std::min(per_unit * units, std::max(platform::kMostDefaultBlocks, least));
     if (config_.max_blocks > 0) tuning.blocks = std::min(tuning.blocks, config_.max_blocks);
   }
   shape_.blocks = tuning.blocks;
@@ -199,6 +267,11 @@ int StrategyBase::SendBlocks(Phases phases) const {
   return phases == Phases::kBoth   ? config_.tuning.send_blocks
          : phases == Phases::kSend ? shape_.blocks
                                    : 0;
+}
+
+absl::Status StrategyBase::FillBytes(Rank& rank, void* memory, size_t bytes, int byte) {
+  if (bytes == 0) return absl::OkStatus();
+  return OCTET_GPU(hipMemsetAsync(memory, byte, bytes, rank.stream()));
 }
 
 CallParams StrategyBase::ParamsOf(Rank& rank) const {
@@ -227,15 +300,15 @@ void StrategyBase::SetTensors(const DispatchHandle& handle, const CombineArgs& a
              .y = args.y};
 }
 
-absl::Status StrategyBase::Launch(Rank& rank, Phases phases,
+absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view call,
                                   absl::FunctionRef<absl::Status()> launch) const {
   const bool alone = phases == Phases::kReceive || config_.failure_policy == FailurePolicy::kMask;
-  return alone ? launch() : rank.CoordinatedLaunch(launch);
+  return alone ? rank.LaunchWaiting(launch) : rank.CoordinatedLaunch(launch, call);
 }
 
 // ---- Calls.
 
-absl::Status StrategyBase::CheckDispatch(const DispatchArgs& args) const {
+absl::Status StrategyBase::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
   if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
     return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
                                                    "; it must be from 0 to max_tokens_per_rank, ",
@@ -245,10 +318,38 @@ absl::Status StrategyBase::CheckDispatch(const DispatchArgs& args) const {
       (args.x == nullptr || (args.topk_idx == nullptr && args.cached == nullptr))) {
     return absl::InvalidArgumentError("x and topk_idx must not be null");
   }
-  if (!Aligned(args.x) || !Aligned(args.x_scales)) {
-    return absl::InvalidArgumentError("x and x_scales must be 16-byte aligned");
+  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"x", args.x},
+                                             {"topk_idx", args.topk_idx},
+                                             {"topk_weights", args.topk_weights},
+                                             {"x_scales", args.x_scales},
+                                             {"scatter_idx", args.scatter_idx}}));
+  return CheckContract(args);
+}
+
+absl::Status StrategyBase::CheckContract(const DispatchArgs& args) const {
+  if (contract_ == Contract::kOfStrategy ||
+      (args.scatter_idx == nullptr && args.cached == nullptr)) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(args.cached != nullptr ? "cached" : "scatter_idx",
+                   " is not for Strategy::kAuto, which may choose a strategy that has none; name "
+                   "Strategy::kHighThroughput"));
+}
+
+absl::Status StrategyBase::CheckOwner(const Rank& rank, const DispatchHandle& handle) const {
+  if (handle.owner == nullptr) {
+    return absl::FailedPreconditionError("the handle is of no dispatch");
+  }
+  if (handle.owner != this || handle.owner_id != client_) {
+    return absl::InvalidArgumentError(
+        "the handle is of a dispatch of another ExpertParallel; only the one that has sent a "
+        "dispatch can receive, combine or repeat it");
+  }
+  if (handle.rank == rank.rank()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the handle is of a dispatch of rank ",
+                                                 handle.rank, ", and this is rank ", rank.rank(),
+                                                 "; each rank has handles of its own"));
 }
 
 absl::Status StrategyBase::CheckHandle(const Rank& rank, const DispatchHandle& handle) const {
@@ -276,9 +377,7 @@ absl::Status StrategyBase::CheckSend(const RankState& mine, uint64_t call, Phase
   for (const auto& [calls, what] :
        {std::pair(&mine.dispatches_sent, "dispatch"), std::pair(&mine.combines_sent, "combine")}) {
     const uint64_t other = CallOfBatch(*calls, call);
-    if (other == 0) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the ", what, " of call ", other, " of this rank has been sent but not received"));
+    if (other != 0) return NotReceived(what, other);
   }
   if (phases == Phases::kBoth && !sent.empty()) {
     return absl::FailedPreconditionError(
@@ -299,15 +398,25 @@ absl::Status StrategyBase::CheckReceive(const RankState& mine, uint64_t call,
   return absl::FailedPreconditionError("nothing has been sent that could be received");
 }
 
+absl::Status StrategyBase::CheckRank(const Rank& rank) const {
+  if (rank.IsOf(node_)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the rank belongs to another node than the one that this ExpertParallel was created on");
+}
+
 absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const DispatchArgs& args,
                                                            Phases phases) {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
   RankState& mine = ranks_[Index(rank.rank())];
   DispatchHandle handle = {.call = mine.calls + 1,
                            .num_tokens = args.num_tokens,
                            .topk_idx = args.topk_idx,
-                           .topk_weights = args.topk_weights};
+                           .topk_weights = args.topk_weights,
+                           .owner = this,
+                           .owner_id = client_,
+                           .rank = rank.rank()};
   OCTET_RETURN_IF_ERROR(CheckSend(mine, handle.call, phases, mine.dispatches_sent));
-  OCTET_RETURN_IF_ERROR(CheckDispatch(args));
+  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, args, phases, handle));
   mine.calls = handle.call;
   if (phases == Phases::kSend) mine.dispatches_sent.push_back(handle.call);
@@ -319,7 +428,9 @@ absl::StatusOr<DispatchHandle> StrategyBase::DispatchSend(Rank& rank, const Disp
 }
 
 absl::StatusOr<Received> StrategyBase::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
   RankState& mine = ranks_[Index(rank.rank())];
+  OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckReceive(mine, handle.call, mine.dispatches_sent));
   DispatchHandle sent = handle;
@@ -335,12 +446,14 @@ absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchArgs& 
 
 absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
                                         const CombineArgs& args, Phases phases) {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
   RankState& mine = ranks_[Index(rank.rank())];
+  OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
   OCTET_RETURN_IF_ERROR(phases == Phases::kReceive
                             ? CheckReceive(mine, handle.call, mine.combines_sent)
                             : CheckSend(mine, handle.call, phases, mine.combines_sent));
-  OCTET_RETURN_IF_ERROR(CheckCombine(handle, args));
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args));
   OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, phases));
   if (phases == Phases::kSend) mine.combines_sent.push_back(handle.call);
   if (phases == Phases::kReceive) mine.combines_sent.erase(mine.combines_sent.begin());
@@ -363,13 +476,13 @@ absl::Status StrategyBase::Combine(Rank& rank, const DispatchHandle& handle,
 }
 
 absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
   if (num_rows < 0 || num_rows > needs_.layout.max_rows) {
     return absl::InvalidArgumentError(
         absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", needs_.layout.max_rows));
   }
   for (const auto& [memory, bytes] : Delivered(rank, static_cast<size_t>(num_rows))) {
-    if (bytes == 0) continue;
-    OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(memory, 0xff, bytes, rank.stream()));
+    OCTET_RETURN_IF_ERROR(FillBytes(rank, memory, bytes, 0xff));
   }
   return absl::OkStatus();
 }
@@ -388,11 +501,16 @@ absl::Status StrategyBase::ResetControl(Rank& rank, uint64_t epoch) {
   RankState& mine = ranks_[Index(rank.rank())];
   char* base = HeapOn(rank.rank());
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0, needs_.layout.control_bytes, rank.stream()));
-  mine.reset_credits.assign(Index(node_.num_ranks()), Flag{epoch - 1});
-  for (const size_t credits : {needs_.layout.dispatch_credits, needs_.layout.combine_credits}) {
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + credits, mine.reset_credits.data(),
-                                             sizeof(Flag) * mine.reset_credits.size(),
+  const size_t ranks = Index(node_.num_ranks());
+  mine.reset_credits.assign(2 * ranks, Flag{epoch - 1});
+  if (needs_.layouts_in_credits) {
+    std::fill_n(mine.reset_credits.begin(), ranks, Flag{device::PackEpochCount(epoch - 1, 0)});
+  }
+  const Flag* credits = mine.reset_credits.data();
+  for (const size_t place : {needs_.layout.dispatch_credits, needs_.layout.combine_credits}) {
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(base + place, credits, sizeof(Flag) * ranks,
                                              hipMemcpyHostToDevice, rank.stream()));
+    credits += ranks;
   }
   mine.reset_epochs.assign(static_cast<size_t>(needs_.call_epochs),
                            device::CallEpoch{.epoch = epoch, .blocks_started = 0});
@@ -406,10 +524,10 @@ absl::Status StrategyBase::VoidCalls(Rank& /*rank*/) { return absl::OkStatus(); 
 
 absl::Status StrategyBase::BeginAfresh(Rank& rank) {
   RankState& mine = ranks_[Index(rank.rank())];
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(rank.Barrier("a fresh start"));
   uint64_t fresh_starts = 0;
   for (const RankState& each : ranks_) fresh_starts = std::max(fresh_starts, each.fresh_starts);
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(rank.Barrier("a fresh start"));
   mine.fresh_starts = (fresh_starts + 1) & ((uint64_t{1} << kStartBits) - 1);
   if (mine.state.empty()) return absl::OkStatus();  // failed before it was made
   mine.dispatches_sent.clear();
@@ -428,6 +546,15 @@ absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& recor
   plain.expected = CallOf(EpochIn(site, record.expected));
   plain.seen = CallOf(EpochIn(site, record.seen));
   return DeadlineStatus(rank, site.phase, site.flag, plain, DeviceTicks(record.waited_ticks));
+}
+
+absl::Status StrategyBase::CheckComplete(const Rank& rank) const {
+  const RankState& mine = ranks_[Index(rank.rank())];
+  for (const auto& [calls, what] :
+       {std::pair(&mine.dispatches_sent, "dispatch"), std::pair(&mine.combines_sent, "combine")}) {
+    if (!calls->empty()) return NotReceived(what, calls->front());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StrategyBase::CopyFlags(Rank& rank) {
@@ -468,6 +595,9 @@ FlagTable::Cell StrategyBase::FlagCell(int rank, int peer, Site site, uint64_t e
   switch (site) {
     case Site::kDispatchCredit:
       epochs = {*FlagOf(mine, needs_.layout.dispatch_credits, peer)};
+      break;
+    case Site::kLayoutCredit:
+      epochs = {device::EpochOf(*FlagOf(mine, needs_.layout.dispatch_credits, peer))};
       break;
     case Site::kCombineCredit:
       epochs = {*FlagOf(mine, needs_.layout.combine_credits, peer)};

@@ -17,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/device/call_layout.h"
 #include "kernels/device/call_params.h"
@@ -34,6 +35,15 @@
 #include "runtime/symmetric_heap.h"
 
 namespace octet {
+
+// Returns how much of a symmetric heap a strategy with that layout needs.
+HeapSize HeapSizeOf(const CallLayout& layout);
+
+// Which calls are legal.
+enum class Contract {
+  kOfStrategy,  // what the strategy itself allows
+  kOfAll,       // what every strategy allows: Strategy::kAuto could have chosen another
+};
 
 class StrategyBase : public ExpertParallel, protected NodeClient {
  public:
@@ -53,7 +63,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
 
   // Takes the heap and the memory of each rank. Once, before all else, not during Run.
-  absl::Status Init();
+  absl::Status Init(Contract contract);
 
  protected:
   enum class Phases { kSend, kReceive, kBoth };
@@ -69,13 +79,16 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
     CallLayout layout;   // of its part of the symmetric heap
     size_t state_bytes;  // of its own control memory, StateOn, which is zero before the first call
     int call_epochs;     // but for as many CallEpochs, which come first
+    // Dispatch credits have the number of a layout beside their epoch (runtime/device/epoch.h).
+    bool layouts_in_credits = false;
   };
 
   // ---- What makes a strategy.
 
   // Makes all choices that the caller has left open.
   virtual absl::StatusOr<Needs> Prepare() = 0;
-  // Allocates what it has on the rank beside its heap and state.
+  // Allocates what it has on the rank beside its heap and state, and loads all kernels that it may
+  // launch. What callers index with names no row (Fill) until something has been received.
   virtual absl::Status InitRank(Rank& rank) = 0;
   // After a failure: nothing that was dispatched on the rank before is valid any more. With its
   // stream idle.
@@ -90,8 +103,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   virtual Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const = 0;
   virtual absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle,
                                       const CombineArgs& args, Phases phases) = 0;
-  // That `handle` can still be received and combined. As it is here: it is of the
-  // rank's last dispatches, as many as there are batches.
+  // That `handle`, which is this object's and the rank's, can still be received and combined. By
+  // default those of the rank's last dispatches can, as many as there are batches.
   virtual absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const;
 
   // Where `rows` received rows come to, for Poison.
@@ -115,10 +128,11 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   const LaunchShape& shape() const { return shape_; }
   NodeMemory& memory() { return memory_; }
 
-  // Threads of a block: tuning().waves_per_block if the caller has said it, `most_threads` if not.
+  // Threads of a block: tuning().waves_per_block if the caller has said it, else `most_threads`, or
+  // the platform's limit (launch_limits.h).
   absl::Status ChooseBlock(int most_threads, absl::FunctionRef<size_t(int waves)> shared_bytes);
-  // Blocks: tuning().blocks, or `per_unit` on each compute unit, at most config().max_blocks.
-  // `resident_per_unit`: how many can be resident.
+  // Blocks: tuning().blocks, or `per_unit` on each compute unit, at most config().max_blocks and
+  // the platform's limit. `resident_per_unit`: how many can be resident.
   absl::Status ChooseBlocks(int per_unit, int resident_per_unit);
 
   // Where some of tuning().blocks send and the others receive: tuning().send_blocks, or half.
@@ -126,8 +140,11 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // Of the grid of a launch.
   int SendBlocks(Phases phases) const;
 
-  // This rank's part of the heap, as the rank sees it, and its State.
+  // This rank's part of the heap's uncached memory, as the rank sees it, and its State.
   char* HeapOn(int rank) const { return peers_[Index(rank)].base[rank]; }
+  // The strategy's part of the heap's cached memory, as the rank sees it. Only where the layout has
+  // such memory.
+  const device::PeerBases& CachedPeers(int rank) const { return cached_peers_[Index(rank)]; }
   template <typename State>
   State* StateOn(int rank) const {
     return reinterpret_cast<State*>(ranks_[Index(rank)].state.data());
@@ -137,13 +154,24 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
     return reinterpret_cast<char*>(ranks_[Index(rank)].copied_control.data());
   }
 
+  // That the handle was made by this object for this rank.
+  absl::Status CheckOwner(const Rank& rank, const DispatchHandle& handle) const;
+
+  // Enqueues that all bytes of `memory` are `byte`.
+  template <typename T>
+  static absl::Status Fill(Rank& rank, absl::Span<T> memory, int byte) {
+    return FillBytes(rank, memory.data(), memory.size() * sizeof(T), byte);
+  }
+
   CallParams ParamsOf(Rank& rank) const;
   static void SetTensors(const DispatchArgs& args, DispatchTensors& tensors);
   static void SetTensors(const DispatchHandle& handle, const CombineArgs& args,
                          CombineTensors& tensors);
-  // Calls `launch`, together with all ranks unless it only receives: then it waits for nobody who
-  // is yet to come. With FailurePolicy::kMask never together: nobody has to come.
-  absl::Status Launch(Rank& rank, Phases phases, absl::FunctionRef<absl::Status()> launch) const;
+  // Calls `launch` for `call`, "dispatch" or "combine", together with all ranks unless it only
+  // receives: then it waits for nobody who is yet to come. With FailurePolicy::kMask never
+  // together: nobody has to come.
+  absl::Status Launch(Rank& rank, Phases phases, absl::string_view call,
+                      absl::FunctionRef<absl::Status()> launch) const;
 
   // Whatever was dispatched is void, and all ranks go on from the same epoch, beyond any of before.
   // Called by all ranks together, with idle streams.
@@ -166,8 +194,16 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
     std::vector<uint64_t> combines_sent;
   };
 
+  // That `rank` is one of the node's.
+  absl::Status CheckRank(const Rank& rank) const;
+  // The bases of `bytes` of the heap, by rank.
+  absl::StatusOr<std::vector<device::PeerBases>> TakePart(SymmetricHeap& whole, size_t bytes,
+                                                          HeapMemory kind) const;
+  static absl::Status FillBytes(Rank& rank, void* memory, size_t bytes, int byte);
   absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
-  absl::Status CheckDispatch(const DispatchArgs& args) const;
+  absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
+  // That no call is only one strategy's, where calls are held to what all allow.
+  absl::Status CheckContract(const DispatchArgs& args) const;
   // The first of `calls` that is of the same batch as `call`, 0 if none is: calls count from 1.
   uint64_t CallOfBatch(absl::Span<const uint64_t> calls, uint64_t call) const;
   // That nothing of the call's batch waits to be received and, for `kBoth`, nothing of `sent`.
@@ -185,19 +221,24 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
 
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
+  absl::Status CheckComplete(const Rank& rank) const override;
   absl::Status CopyFlags(Rank& rank) override;
   std::vector<FlagTable> FlagTables(absl::Span<const device::FailureRecord> waits) override;
   absl::Status Recover(Rank& rank) override;
 
+  const std::shared_ptr<Node> shared_node_;
   Node& node_;
   EpConfig config_;
   const ExpertParallelOptions options_;
-  const uint64_t batches_;
+  Contract contract_ = Contract::kOfStrategy;
+  uint64_t batches_;
   Needs needs_ = {};
   LaunchShape shape_;
   uint32_t client_ = 0;
   std::unique_ptr<SymmetricHeap> own_heap_;
-  std::vector<device::PeerBases> peers_;  // of each rank, moved to this strategy's part of the heap
+  // Of each rank, moved to this strategy's part of the heap; of cached memory only if it has some.
+  std::vector<device::PeerBases> peers_;
+  std::vector<device::PeerBases> cached_peers_;
   NodeMemory memory_;
   std::vector<RankState> ranks_;
 };

@@ -29,6 +29,10 @@ absl::Status WithMessage(const absl::Status& status, absl::string_view message) 
   return with;
 }
 
+absl::string_view FirstLine(const absl::Status& status) {
+  return status.message().substr(0, status.message().find('\n'));
+}
+
 std::string WaitText(absl::Duration waited) {
   if (waited >= absl::Seconds(1)) {
     return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(waited));

@@ -22,6 +22,9 @@ absl::Status DeadlineStatus(int rank, absl::string_view phase, absl::string_view
 // The same code and payloads with another message.
 absl::Status WithMessage(const absl::Status& status, absl::string_view message);
 
+// The message up to its first line break.
+absl::string_view FirstLine(const absl::Status& status);
+
 // "10.0 s", "250 ms".
 std::string WaitText(absl::Duration waited);
 

@@ -7,6 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "runtime/gpu_status.h"
 #include "runtime/node.h"
 #include "runtime/status_macros.h"
@@ -30,7 +31,7 @@ void AbandonCapture(hipStream_t stream) {
 absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status()> enqueue) {
   const hipStream_t stream = rank.stream();
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(rank.Barrier("the capture of a graph"));
   const uint64_t coordinated_before = rank.coordinated_launches_;
   // Of this thread only: the other ranks' may do what they like.
   OCTET_RETURN_IF_GPU_ERROR(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
@@ -48,13 +49,17 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   // Now rather than in the first launch: it may allocate.
   OCTET_RETURN_IF_GPU_ERROR(hipGraphUpload(executable, stream));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(rank.Barrier("the end of a capture"));
   return graph;
 }
 
 absl::Status Graph::Launch(Rank& rank) const {
+  if (const absl::Status complete = rank.CheckComplete(); !complete.ok()) {
+    return absl::Status(complete.code(),
+                        absl::StrCat("a graph cannot be launched: ", complete.message()));
+  }
   const auto launch = [&] { return OCTET_GPU(hipGraphLaunch(executable_.get(), rank.stream())); };
-  return coordinated_ ? rank.CoordinatedLaunch(launch) : launch();
+  return coordinated_ ? rank.CoordinatedLaunch(launch, "a graph launch") : launch();
 }
 
 }  // namespace octet

@@ -34,7 +34,8 @@ class Graph {
 
   // Enqueues all of it on the stream of the rank that has captured it: a coordinated launch if one
   // was captured, so by every rank that is waited for, as often and in the same order. Waits for no
-  // launch before it.
+  // launch before it. kFailedPrecondition if the rank has something outstanding
+  // (NodeClient::CheckComplete): the graph would go on with it.
   absl::Status Launch(Rank& rank) const;
 
  private:

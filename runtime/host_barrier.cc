@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gpu_schedule.h"
 #include "runtime/backoff.h"
@@ -39,25 +41,30 @@ HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout)
       slots_(std::make_unique<Slot[]>(num_ranks)) {}
 
 // Looks at all ranks, not only at the first one that is missing.
-bool HostBarrier::CheckSlowly(uint64_t round, absl::Duration waited) {
+bool HostBarrier::CheckSlowly(const Waiter& waiter, absl::Duration waited) {
+  // The rank in front is the one that waited, whoever gets the error.
+  const auto who = [&waiter] {
+    return absl::StrCat("rank ", waiter.rank, ": host barrier",
+                        waiter.before.empty() ? "" : " before ", waiter.before);
+  };
   std::vector<int> missing;
   for (int rank = 0; rank < num_ranks_; ++rank) {
     const uint64_t word = slots_[rank].word.load(std::memory_order_acquire);
-    if (Passed(word, round)) continue;
+    if (Passed(word, waiter.round)) continue;
     if ((word & kLeftBit) != 0) {
-      Abort(absl::AbortedError(absl::StrCat("rank ", rank, " has left Run")));
+      Abort(absl::AbortedError(absl::StrCat(who(), ": rank ", rank, " has left Run")));
       return false;
     }
     missing.push_back(rank);
   }
   if (waited < timeout_ || missing.empty()) return true;
-  Abort(absl::DeadlineExceededError(absl::StrCat("host barrier waited ", WaitText(waited),
-                                                 " for rank", missing.size() > 1 ? "s " : " ",
+  Abort(absl::DeadlineExceededError(absl::StrCat(who(), " waited ", WaitText(waited), " for rank",
+                                                 missing.size() > 1 ? "s " : " ",
                                                  absl::StrJoin(missing, ", "))));
   return false;
 }
 
-absl::Status HostBarrier::Arrive(int rank) {
+absl::Status HostBarrier::Arrive(int rank, absl::string_view before) {
   if (aborted_.load(std::memory_order_acquire)) return AbortStatus();
   const uint64_t word = slots_[rank].word.fetch_add(1, std::memory_order_release) + 1;
   if ((word & kLeftBit) != 0) {
@@ -84,7 +91,7 @@ absl::Status HostBarrier::Arrive(int rank) {
     if (backoff.polls() % kPollsPerSlowCheck == 0) {
       const auto now = std::chrono::steady_clock::now();
       if (!start.has_value()) start = now;
-      if (!CheckSlowly(word, absl::FromChrono(now - *start))) return AbortStatus();
+      if (!CheckSlowly({rank, before, word}, absl::FromChrono(now - *start))) return AbortStatus();
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "runtime/mutex.h"
 
@@ -25,16 +26,20 @@ class HostBarrier {
   // `timeout`: how long one Arrive waits.
   HostBarrier(int num_ranks, absl::Duration timeout);
 
-  // Returns when all present ranks have arrived.
-  //   kDeadlineExceeded    names the ranks that did not come in time; the barrier is then aborted
+  // Returns when all present ranks have arrived. `before`: the call that the barrier belongs to,
+  // for errors; may be empty.
+  //   kDeadlineExceeded    names a rank that has waited, `before` and the ranks that did not come
+  //   in
+  //                        time; the barrier is then aborted
   //   kCancelled / the     when somebody called Abort: its Status, for everybody who waits and for
   //   status of Abort      everybody who comes later, until Reset
   //   kFailedPrecondition  this rank has left
-  absl::Status Arrive(int rank);
+  absl::Status Arrive(int rank, absl::string_view before = {});
 
   // A rank that will not come again: the others no longer wait for it. When somebody waits at
-  // that moment, or arrives later, and the rank was expected, the wait ends with kAborted and
-  // "rank r has left Run". Rounds that the rank had arrived at before it left are not affected.
+  // that moment, or arrives later, and the rank was expected, the wait ends with kAborted, naming
+  // the rank that waited and the one that has left. Rounds that the rank had arrived at before it
+  // left are not affected.
   void Leave(int rank);
 
   // Releases everybody with `status` (not ok). The first call wins.
@@ -44,8 +49,14 @@ class HostBarrier {
   void Reset();
 
  private:
+  // One rank's wait.
+  struct Waiter {
+    int rank;
+    absl::string_view before;
+    uint64_t round;
+  };
   // False when there is no point in waiting on; the barrier is aborted then.
-  bool CheckSlowly(uint64_t round, absl::Duration waited);
+  bool CheckSlowly(const Waiter& waiter, absl::Duration waited);
   absl::Status AbortStatus() const;
 
   const int num_ranks_;

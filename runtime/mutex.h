@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 
 namespace octet {
 
@@ -39,6 +40,12 @@ class CondVar {
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);
+    lock.release();
+  }
+  // As Wait, and also wakes when the time has passed.
+  void WaitFor(Mutex* mutex, absl::Duration time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    condition_.wait_for(lock, absl::ToChronoMicroseconds(time));
     lock.release();
   }
   void Signal() { condition_.notify_one(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -13,10 +14,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "misuse.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/peers.h"
+#include "runtime/failure.h"
 #include "runtime/flag_table.h"
 #include "runtime/node_impl.h"
 #include "runtime/status_macros.h"
@@ -45,17 +49,37 @@ absl::StatusOr<absl::Duration> TimeoutOf(const NodeOptions& options) {
 
 }  // namespace
 
+void PrintFailure(const absl::Status& failure) {
+  const std::string line = absl::StrCat("octet: ", FirstLine(failure), "\n");
+  std::fputs(line.c_str(), stderr);
+}
+
 int Rank::num_ranks() const { return node_->num_ranks(); }
 
-absl::Status Rank::Barrier() { return node_->impl_->barrier().Arrive(rank_); }
+bool Rank::IsOf(const Node& node) const { return node_->impl_ == node.impl_; }
 
-absl::Status Rank::CoordinatedLaunch(absl::FunctionRef<absl::Status()> launch) {
+absl::Status Rank::Barrier(absl::string_view before) {
+  return node_->impl_->barrier().Arrive(rank_, before);
+}
+
+absl::Status Rank::CoordinatedLaunch(absl::FunctionRef<absl::Status()> launch,
+                                     absl::string_view call) {
   ++coordinated_launches_;
-  OCTET_RETURN_IF_ERROR(Barrier());
-  return launch();
+  OCTET_RETURN_IF_ERROR(Barrier(call));
+  return LaunchWaiting(launch);
+}
+
+absl::Status Rank::LaunchWaiting(absl::FunctionRef<absl::Status()> launch) {
+  OCTET_RETURN_IF_ERROR(launch());
+  platform::KernelsWait(stream_);
+  return absl::OkStatus();
 }
 
 absl::Status Rank::Synchronize() { return node_->impl_->Synchronize(*this); }
+
+absl::Status Rank::WaitUntil(absl::FunctionRef<bool()> done, absl::string_view what) {
+  return node_->impl_->WaitUntil(*this, done, what);
+}
 
 device::FailurePort Rank::failure_port(uint32_t client) const {
   return node_->impl_->failure_port(rank_, client);
@@ -63,6 +87,9 @@ device::FailurePort Rank::failure_port(uint32_t client) const {
 
 absl::Status Rank::EnqueueNodeBarrier() { return node_->impl_->EnqueueNodeBarrier(*this); }
 
+absl::Status Rank::CheckComplete() const { return node_->impl_->CheckComplete(*this); }
+
+absl::Status NodeClient::CheckComplete(const Rank& /*rank*/) const { return absl::OkStatus(); }
 absl::Status NodeClient::CopyFlags(Rank& /*rank*/) { return absl::OkStatus(); }
 std::vector<FlagTable> NodeClient::FlagTables(absl::Span<const device::FailureRecord> /*waits*/) {
   return {};
@@ -79,14 +106,24 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeOptions& options) {
   }
   OCTET_RETURN_IF_ERROR(topology.CheckRanks(num_ranks));
 
-  auto node = std::unique_ptr<Node>(new Node());
-  node->impl_ = std::make_unique<Impl>(node.get(), std::move(topology), num_ranks, timeout);
-  OCTET_RETURN_IF_ERROR(node->impl_->Start(options.pin_threads));
+  NodeOptions chosen = options;
+  chosen.num_ranks = num_ranks;
+  chosen.timeout = timeout;
+  auto node = std::unique_ptr<Node>(
+      new Node(std::make_shared<Impl>(std::move(topology), std::move(chosen)), /*owner=*/true));
+  OCTET_RETURN_IF_ERROR(node->impl_->Start(*node));
   return node;
 }
 
-Node::Node() = default;
-Node::~Node() = default;
+Node::Node(std::shared_ptr<Impl> impl, bool owner) : impl_(std::move(impl)), owner_(owner) {}
+
+Node::~Node() {
+  if (owner_) impl_->Stop();
+}
+
+std::shared_ptr<Node> Node::Share() const {
+  return std::shared_ptr<Node>(new Node(impl_, /*owner=*/false));
+}
 
 int Node::num_ranks() const { return impl_->num_ranks(); }
 const Topology& Node::topology() const { return impl_->topology(); }
@@ -94,7 +131,9 @@ absl::Duration Node::timeout() const { return impl_->timeout(); }
 
 absl::Status Node::Run(absl::FunctionRef<absl::Status(Rank&)> body) { return impl_->Run(body); }
 
+uint64_t Node::completed_runs() const { return impl_->completed_runs(); }
 bool Node::stuck() const { return impl_->stuck(); }
+bool Node::ReadyToFree() { return impl_->ReadyToFree(); }
 
 uint32_t Node::AddClient(NodeClient* client) { return impl_->AddClient(client); }
 void Node::RemoveClient(uint32_t id) { impl_->RemoveClient(id); }

@@ -2,6 +2,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "misuse.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
@@ -37,6 +39,7 @@ constexpr uint32_t kNodeBarrierSite = 0;
 // See NodeOptions::timeout.
 constexpr int kBarrierTimeouts = 2;
 constexpr int kDrainTimeouts = 6;
+constexpr int kDrainTimeoutsAfterFailure = 2;
 constexpr absl::Duration kDrainExtra = absl::Seconds(5);
 
 // Reading the clock costs more than a poll.
@@ -46,44 +49,48 @@ constexpr uint64_t kPollsPerClockCheck = 16;
 // need not be the one that is still writing the record.
 constexpr int kRecordPolls = 1000;
 
-absl::string_view FirstLine(const absl::Status& status) {
-  return status.message().substr(0, status.message().find('\n'));
-}
+// Kernels that are told to leave their waits are gone long before. A stream that is busy after that
+// has other work.
+constexpr absl::Duration kBusyToTell = absl::Milliseconds(250);
 
 }  // namespace
 
-Node::Impl::Impl(Node* node, Topology topology, int num_ranks, absl::Duration timeout)
+Node::Impl::Impl(Topology topology, NodeOptions options)
     : topology_(std::move(topology)),
-      timeout_(timeout),
-      ranks_(num_ranks),
-      barrier_(num_ranks, kBarrierTimeouts * timeout),
-      spin_(static_cast<size_t>(num_ranks) <= AllowedCpus().size()),
-      gpu_control_(num_ranks, nullptr) {
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    ranks_[rank].node_ = node;
+      options_(std::move(options)),
+      ranks_(options_.num_ranks),
+      barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout),
+      spin_(static_cast<size_t>(options_.num_ranks) <= AllowedCpus().size()),
+      gpu_control_(options_.num_ranks, nullptr),
+      streams_(options_.num_ranks) {
+  for (int rank = 0; rank < num_ranks(); ++rank) {
     ranks_[rank].rank_ = rank;
     ranks_[rank].device_ = topology_.gpus[rank].device;
   }
 }
 
-Node::Impl::~Impl() {
-  if (threads_ == nullptr || stuck_) return;
-  threads_->Execute([this](int rank) { StopRank(ranks_[rank]); });
+void Node::Impl::Stop() {
+  if (threads_ == nullptr) return;
+  if (ReadyToFree()) threads_->Execute([this](int rank) { StopRank(ranks_[rank]); });
+  threads_.reset();
 }
 
-absl::Status Node::Impl::Start(bool pin_threads) {
+absl::Status Node::Impl::Start(Node& node) {
   OCTET_ASSIGN_OR_RETURN(threads_, RankThreads::Start(num_ranks()));
   std::vector<absl::Status> statuses(num_ranks());
-  threads_->Execute([&](int rank) { statuses[rank] = StartRank(ranks_[rank], pin_threads); });
+  threads_->Execute([&](int rank) {
+    ranks_[rank].node_ = &node;
+    statuses[rank] = StartRank(ranks_[rank]);
+  });
   for (int rank = 0; rank < num_ranks(); ++rank) {
     OCTET_RETURN_IF_ERROR(WithRank(rank, statuses[rank]));
   }
-  return absl::OkStatus();
+  return DrainAll();
 }
 
-absl::Status Node::Impl::StartRank(Rank& rank, bool pin_thread) {
+absl::Status Node::Impl::StartRank(Rank& rank) {
   const GpuInfo& gpu = topology_.gpus[rank.rank_];
-  if (pin_thread && !gpu.near_cpus.empty()) {
+  if (options_.pin_threads && !gpu.near_cpus.empty()) {
     OCTET_RETURN_IF_ERROR(PinCallingThread(gpu.near_cpus));
   }
   OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(rank.device_));
@@ -97,7 +104,6 @@ absl::Status Node::Impl::StartRank(Rank& rank, bool pin_thread) {
       hipExtMallocWithFlags(&memory, sizeof(GpuControl), hipDeviceMallocUncached));
   gpu_control_[rank.rank_] = static_cast<GpuControl*>(memory);
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(memory, 0, sizeof(GpuControl), rank.stream_));
-  OCTET_RETURN_IF_GPU_ERROR(hipStreamSynchronize(rank.stream_));
 
   if (rank.rank_ == 0) {
     OCTET_RETURN_IF_GPU_ERROR(
@@ -143,18 +149,22 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
     return absl::FailedPreconditionError("Node::Run called while another Run is in progress");
   }
   absl::Status status = broken_;
+  if (threads_ == nullptr) status = absl::FailedPreconditionError("the node has been destroyed");
   if (status.ok()) {
+    failed_at_ = Time();
+    streams_.assign(streams_.size(), {});
+    run_clients_.clear();
+    for (const auto& [id, client] : Clients()) run_clients_.push_back(client);
     RunPhase(body);
     CollectRecords();
     status = log_.Cause();
     if (!status.ok()) {
+      Notice(status);
       absl::Status recovered = DrainAll();
-      if (recovered.ok()) {
-        if (absl::IsDeadlineExceeded(status)) {
-          status = WithMessage(status, absl::StrCat(status.message(), DescribeWaits()));
-        }
-        recovered = Recover();
+      if (absl::IsDeadlineExceeded(status)) {
+        status = WithMessage(status, absl::StrCat(status.message(), DescribeWaits(recovered.ok())));
       }
+      if (recovered.ok()) recovered = Recover();
       if (!recovered.ok()) {
         broken_ = absl::FailedPreconditionError(absl::StrCat(
             "the node has not recovered from '", FirstLine(status), "': ", FirstLine(recovered),
@@ -162,6 +172,7 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
       }
     }
   }
+  ++completed_runs_;
   running_ = false;
   return status;
 }
@@ -170,46 +181,93 @@ void Node::Impl::RunPhase(absl::FunctionRef<absl::Status(Rank&)> body) {
   barrier_.Reset();
   log_.Clear();
   host_failed_ = false;
-  threads_->Execute([&](int r) {
+  const auto run_rank = [&](int r) {
     Rank& rank = ranks_[r];
     if (const absl::Status status = RunBody(rank, body); !status.ok()) Fail(r, status);
     barrier_.Leave(r);
     if (const absl::Status status = Drain(rank); !status.ok()) {
       Fail(r, status);
     }
-  });
+    NoticeAbort();
+  };
+  // Wherever the ranks' threads are, a GPU that stops the node is noticed.
+  threads_->Execute(run_rank, [this] { NoticeAbort(); });
 }
 
 absl::Status Node::Impl::RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank&)> body) {
+  const platform::BodyWatch watch([this, &rank](const std::string& misuse) {
+    Fail(rank.rank_, absl::FailedPreconditionError(misuse));
+  });
   absl::Status status = body(rank);
-  if (!IsCapturing(rank.stream_)) return status;
+  if (!IsCapturing(rank.stream_)) return status.ok() ? CheckComplete(rank) : status;
   AbandonCapture(rank.stream_);
   if (!status.ok()) return status;
   return absl::FailedPreconditionError("the body has not ended the capture of the rank's stream");
 }
 
+absl::Status Node::Impl::CheckComplete(const Rank& rank) const {
+  for (const NodeClient* client : run_clients_) {
+    OCTET_RETURN_IF_ERROR(client->CheckComplete(rank));
+  }
+  return absl::OkStatus();
+}
+
 void Node::Impl::Fail(int rank, const absl::Status& status) {
+  // Before the others are released: what they say then is a consequence.
+  const bool first = IsFirstNoticed();
   log_.AddStatus(rank, status, AbortRaised() && !host_failed_);
   host_failed_ = true;
   std::atomic_ref<uint32_t>(host_control_->abort_word).store(1, std::memory_order_release);
   barrier_.Abort(
       absl::CancelledError(absl::StrCat("released, since ", WithRank(rank, status).message())));
+  if (first) Tell(WithRank(rank, status));
 }
 
-absl::Status Node::Impl::Drain(Rank& rank) {
-  const absl::Duration limit = kDrainTimeouts * timeout_ + kDrainExtra;
-  OCTET_RETURN_IF_GPU_ERROR(hipEventRecord(rank.drained_, rank.stream_));
-  const auto start = std::chrono::steady_clock::now();
+bool Node::Impl::IsFirstNoticed() {
+  Time none = Time();
+  return failed_at_.compare_exchange_strong(none, std::chrono::steady_clock::now());
+}
+
+void Node::Impl::Notice(const absl::Status& status) {
+  if (IsFirstNoticed()) Tell(status);
+}
+
+void Node::Impl::Tell(const absl::Status& status) const {
+  if (options_.on_failure != nullptr) options_.on_failure(status);
+}
+
+void Node::Impl::NoticeAbort() {
+  // After a failure on the host the thread that has raised the word says why.
+  if (failed_at_.load() == Time() && AbortRaised() && !host_failed_) Notice(WhyStopped());
+}
+
+bool Node::Impl::MayStillWait(const Rank& rank, Time start) {
+  NoticeAbort();
+  StreamState& stream = streams_[rank.rank_];
+  const Time failed_at = failed_at_;
+  const Time now = std::chrono::steady_clock::now();
+  if (failed_at == Time()) {
+    return absl::FromChrono(now - start) <= kDrainTimeouts * options_.timeout + kDrainExtra;
+  }
+  stream.busy = absl::FromChrono(now - failed_at);
+  if (absl::FromChrono(now - std::max(start, failed_at)) >
+      kDrainTimeoutsAfterFailure * options_.timeout + kDrainExtra) {
+    stream.gave_up = true;
+  }
+  return !stream.gave_up;
+}
+
+absl::Status Node::Impl::Drain(Rank& rank, hipStream_t stream) {
+  OCTET_RETURN_IF_GPU_ERROR(hipEventRecord(rank.drained_, stream));
+  const Time start = std::chrono::steady_clock::now();
   Backoff backoff(spin_);
   hipError_t error;
   while ((error = hipEventQuery(rank.drained_)) == hipErrorNotReady) {
     backoff.Wait();
-    if (backoff.polls() % kPollsPerClockCheck != 0) continue;
-    const absl::Duration waited = absl::FromChrono(std::chrono::steady_clock::now() - start);
-    if (waited > limit) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the stream is not idle after ", WaitText(waited)));
-    }
+    if (backoff.polls() % kPollsPerClockCheck != 0 || MayStillWait(rank, start)) continue;
+    return absl::DeadlineExceededError(
+        absl::StrCat("the stream is not idle after ",
+                     WaitText(absl::FromChrono(std::chrono::steady_clock::now() - start))));
   }
   (void)hipGetLastError();  // "not ready" counts as an error on some platforms
   return GpuStatus(error, "work on the rank's stream");
@@ -221,7 +279,28 @@ absl::Status Node::Impl::Synchronize(Rank& rank) {
         "Synchronize while the rank's stream is captured: nothing is executed before the graph is");
   }
   OCTET_RETURN_IF_ERROR(Drain(rank));
+  platform::KernelsHaveEnded();
   return AbortRaised() ? WhyStopped() : absl::OkStatus();
+}
+
+absl::Status Node::Impl::WaitUntil(Rank& rank, absl::FunctionRef<bool()> done,
+                                   absl::string_view what) {
+  const Time start = std::chrono::steady_clock::now();
+  Backoff backoff(spin_);
+  while (!done()) {
+    if (hipStreamQuery(rank.stream_) != hipErrorNotReady) return Synchronize(rank);
+    (void)hipGetLastError();  // "not ready" counts as an error on some platforms
+    backoff.Wait();
+    if (backoff.polls() % kPollsPerClockCheck != 0) continue;
+    const bool may_wait = MayStillWait(rank, start);
+    if (AbortRaised()) return WhyStopped();
+    if (may_wait) continue;
+    const absl::Duration waited = absl::FromChrono(std::chrono::steady_clock::now() - start);
+    return absl::DeadlineExceededError(absl::StrCat("rank ", rank.rank_, ": waited ",
+                                                    WaitText(waited), " for ", what,
+                                                    "; its stream is still busy"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Node::Impl::WhyStopped() const {
@@ -248,14 +327,39 @@ void Node::Impl::CollectRecords() {
 }
 
 absl::Status Node::Impl::DrainAll() {
-  // A stream that does not drain after all waits were told to leave never will.
   std::vector<absl::Status> drained(num_ranks());
   threads_->Execute([&](int rank) { drained[rank] = Drain(ranks_[rank]); });
   for (int rank = 0; rank < num_ranks(); ++rank) {
     if (absl::IsDeadlineExceeded(drained[rank])) stuck_ = true;
+  }
+  for (int rank = 0; rank < num_ranks(); ++rank) {
     OCTET_RETURN_IF_ERROR(WithRank(rank, drained[rank]));
   }
   return absl::OkStatus();
+}
+
+bool Node::Impl::ReadyToFree() {
+  // An object that goes inside a Run is freed as it always was: the threads have other work.
+  if (threads_ != nullptr && !stuck_ && !running_.exchange(true)) {
+    threads_->Execute([this](int r) {
+      Rank& rank = ranks_[r];
+      if (rank.drained_ == nullptr) return;  // never started
+      // Freeing does not wait on a GPU that has failed.
+      const hipStream_t null_stream = nullptr;
+      if (absl::IsDeadlineExceeded(Drain(rank)) ||
+          absl::IsDeadlineExceeded(Drain(rank, null_stream))) {
+        stuck_ = true;
+      }
+    });
+    running_ = false;
+  }
+  if (!stuck_) return true;
+  if (!told_unfreed_.exchange(true)) {
+    Tell(absl::DeadlineExceededError(
+        "work on a GPU does not end: what the node and the objects made on it have on the GPUs is "
+        "left unfreed, since freeing would wait for that work"));
+  }
+  return false;
 }
 
 absl::Status Node::Impl::Recover() {
@@ -265,7 +369,7 @@ absl::Status Node::Impl::Recover() {
     OCTET_RETURN_IF_GPU_ERROR(
         hipMemsetAsync(gpu_control_[rank.rank_], 0, sizeof(GpuControl), rank.stream_));
     OCTET_RETURN_IF_ERROR(Synchronize(rank));
-    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(rank.Barrier("recovery"));
     for (const auto& [id, client] : clients) OCTET_RETURN_IF_ERROR(client->Recover(rank));
     return absl::OkStatus();
   });
@@ -275,25 +379,28 @@ absl::Status Node::Impl::Recover() {
 
 // ---- who waited for what
 
-std::string Node::Impl::DescribeWaits() {
+std::string Node::Impl::DescribeWaits(bool idle) {
   std::vector<device::FailureRecord> waits(num_ranks());
   bool expired = false;
+  bool busy = false;
   for (int rank = 0; rank < num_ranks(); ++rank) {
+    busy = busy || !BusyText(rank).empty();
     if (ReadRecord(rank, device::FailureKind::kDeadline, &waits[rank])) {
       expired = expired || waits[rank].kind == device::FailureKind::kDeadline;
     } else {
       ReadRecord(rank, device::FailureKind::kReleased, &waits[rank]);
     }
   }
-  if (!expired) return "";
+  if (!expired && !busy) return "";
 
   std::string text = "\nall ranks:";
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const bool waited = waits[rank].kind != device::FailureKind::kNone;
     const absl::Status wait = waited ? WithRank(rank, DescribeRecord(rank, waits[rank]))
                                      : absl::UnknownError(absl::StrCat("rank ", rank, ": no wait"));
-    absl::StrAppend(&text, "\n  ", FirstLine(wait));
+    absl::StrAppend(&text, "\n  ", FirstLine(wait), BusyText(rank));
   }
+  if (!idle) return text;
   for (const auto& [id, client] : Clients()) {
     std::vector<device::FailureRecord> theirs = waits;
     bool any = false;
@@ -304,6 +411,15 @@ std::string Node::Impl::DescribeWaits() {
     if (any) absl::StrAppend(&text, TablesOf(*client, theirs));
   }
   return text;
+}
+
+std::string Node::Impl::BusyText(int rank) const {
+  const StreamState& stream = streams_[rank];
+  if (stream.busy < kBusyToTell) return "";
+  return absl::StrCat(
+      "; its stream ",
+      stream.gave_up ? "is still busy with other work " : "was busy with other work until ",
+      WaitText(stream.busy), " after the failure");
 }
 
 std::string Node::Impl::TablesOf(NodeClient& client,
@@ -330,12 +446,13 @@ device::FailurePort Node::Impl::failure_port(int rank, uint32_t client) const {
   return {.abort_word = &host_control_->abort_word,
           .records = host_control_->records[rank].record,
           .claimed = gpu_control_[rank]->claimed,
-          .deadline_ticks = DeviceTicksOf(timeout_),
+          .deadline_ticks = DeviceTicksOf(options_.timeout),
           .client = client,
           .rank = rank};
 }
 
 bool Node::Impl::AbortRaised() const {
+  if (host_control_ == nullptr) return false;  // Start has failed
   return std::atomic_ref<uint32_t>(host_control_->abort_word).load(std::memory_order_acquire) != 0;
 }
 
@@ -392,7 +509,8 @@ absl::Status Node::Impl::EnqueueNodeBarrier(Rank& rank) {
   params.port = failure_port(rank.rank_, kNodeClient);
   params.site = kNodeBarrierSite;
   for (int peer = 0; peer < num_ranks(); ++peer) params.state[peer] = &gpu_control_[peer]->barrier;
-  return OCTET_GPU(device::LaunchNodeBarrier(params, rank.stream_));
+  return rank.LaunchWaiting(
+      [&] { return OCTET_GPU(device::LaunchNodeBarrier(params, rank.stream_)); });
 }
 
 }  // namespace octet

@@ -5,6 +5,7 @@
 #include <hip/hip_runtime.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/node_barrier.h"
@@ -29,13 +31,16 @@
 
 namespace octet {
 
+// Outlives the Node while something that was made on it still lives (Node::Share).
 class Node::Impl {
  public:
-  Impl(Node* node, Topology topology, int num_ranks, absl::Duration timeout);
-  ~Impl();
+  // `options`: with every choice made.
+  Impl(Topology topology, NodeOptions options);
 
-  // Threads, peer access, streams and control memory.
-  absl::Status Start(bool pin_threads);
+  // Threads, peer access, streams and control memory. `node`: what ranks take for their node.
+  absl::Status Start(Node& node);
+  // Gives all of it back, if the node is ReadyToFree. Nothing runs after that. Idempotent.
+  void Stop();
 
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
 
@@ -43,14 +48,19 @@ class Node::Impl {
   void RemoveClient(uint32_t id);
 
   absl::Status Synchronize(Rank& rank);
+  absl::Status WaitUntil(Rank& rank, absl::FunctionRef<bool()> done, absl::string_view what);
+  // On the rank's thread inside Run.
+  absl::Status CheckComplete(const Rank& rank) const;
   HostBarrier& barrier() { return barrier_; }
   device::FailurePort failure_port(int rank, uint32_t client) const;
   absl::Status EnqueueNodeBarrier(Rank& rank);
 
   const Topology& topology() const { return topology_; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
-  absl::Duration timeout() const { return timeout_; }
+  absl::Duration timeout() const { return options_.timeout; }
+  uint64_t completed_runs() const { return completed_runs_; }
   bool stuck() const { return stuck_; }
+  bool ReadyToFree();
 
  private:
   // Pinned host memory, shared with all GPUs. Records apart, so that ranks do not share lines.
@@ -67,29 +77,51 @@ class Node::Impl {
     alignas(128) device::NodeBarrierState barrier;
   };
 
-  absl::Status StartRank(Rank& rank, bool pin_thread);
+  // What is known of a rank's stream since the first failure of the Run. Of the rank's thread.
+  struct StreamState {
+    // How long after that failure the stream was last seen busy. Zero: never.
+    absl::Duration busy;
+    bool gave_up = false;  // it was still busy when it was given up
+  };
+  using Time = std::chrono::steady_clock::time_point;
+
+  absl::Status StartRank(Rank& rank);
   absl::Status EnablePeers(const Rank& rank);
   void StopRank(Rank& rank);
 
   // Runs `body` and then drains the stream, on all ranks. What fails goes into log_.
   void RunPhase(absl::FunctionRef<absl::Status(Rank&)> body);
-  // Ends a capture that `body` has left behind.
+  // Ends a capture that `body` has left behind, and reports what it has left outstanding.
   absl::Status RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank&)> body);
   // A rank has failed: releases everybody who waits on the host or on a GPU.
   void Fail(int rank, const absl::Status& status);
-  // Polls until the stream is idle.
-  absl::Status Drain(Rank& rank);
+  // True for the first failure of a Run that is noticed, for which on_failure is then to be called.
+  bool IsFirstNoticed();
+  void Notice(const absl::Status& status);
+  void Tell(const absl::Status& status) const;
+  // Notices that a GPU has told the node to stop.
+  void NoticeAbort();
+  // For somebody who has polled the rank's stream since `start` and found it busy: false when it
+  // has been long enough (NodeOptions::timeout).
+  bool MayStillWait(const Rank& rank, Time start);
+  // Polls until the rank's stream is idle.
+  absl::Status Drain(Rank& rank) { return Drain(rank, rank.stream_); }
+  // The same for any stream of the rank's device.
+  absl::Status Drain(Rank& rank, hipStream_t stream);
   // All ranks are idle: the records that kernels have written go into log_.
   void CollectRecords();
-  // After a failure: waits until all streams are idle, which all waits were told to leave. An error
-  // leaves the node broken.
+  // After a failure, when all waits have been told to end: waits until all streams are idle. An
+  // error leaves the node broken.
   absl::Status DrainAll();
   // Then brings node and clients back. An error leaves the node broken.
   absl::Status Recover();
 
-  // What every rank waited for when the first wait expired, and how far the flags had come: lines
-  // to go below the sentence. Empty if no wait has expired.
-  std::string DescribeWaits();
+  // What every rank waited for when the first wait expired, whose stream was busy with other work,
+  // and, if all streams are idle, how far the flags had come: lines to go below the sentence. Empty
+  // if no wait on a GPU has expired and no stream was busy.
+  std::string DescribeWaits(bool idle);
+  // "; its stream ...", or empty if the stream was not busy for long after the failure.
+  std::string BusyText(int rank) const;
   std::string TablesOf(NodeClient& client, const std::vector<device::FailureRecord>& waits);
 
   // The meaning of a failure record, by the client that it belongs to.
@@ -104,7 +136,7 @@ class Node::Impl {
   void ResetHostControl();
 
   const Topology topology_;
-  const absl::Duration timeout_;
+  const NodeOptions options_;
   std::vector<Rank> ranks_;
   std::unique_ptr<RankThreads> threads_;
   HostBarrier barrier_;
@@ -114,10 +146,16 @@ class Node::Impl {
   std::vector<GpuControl*> gpu_control_;  // by rank
 
   std::atomic<bool> running_{false};
+  std::atomic<uint64_t> completed_runs_{0};
+  std::vector<NodeClient*> run_clients_;  // those of the present Run, which cannot change
   // The body or stream of a rank has failed: the abort word may be raised without any record.
   std::atomic<bool> host_failed_{false};
+  // When the first failure of the Run was noticed. The clock's epoch: none yet.
+  std::atomic<Time> failed_at_{Time()};
+  std::vector<StreamState> streams_;  // by rank
   // A stream did not drain: nothing on the GPUs may be freed, since that would wait for it.
   std::atomic<bool> stuck_{false};
+  std::atomic<bool> told_unfreed_{false};
   FailureLog log_;
   absl::Status broken_;
 

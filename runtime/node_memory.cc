@@ -3,7 +3,7 @@
 namespace octet {
 
 NodeMemory::~NodeMemory() {
-  if (node_.stuck()) return;
+  if (!node_->ReadyToFree()) return;
   MutexLock lock(&mutex_);
   for (const Piece& piece : pieces_) piece.free(piece.data);
 }

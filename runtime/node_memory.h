@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -17,11 +18,11 @@
 
 namespace octet {
 
-// Freed as a whole; of a stuck node (Node::stuck) nothing is, since that would wait for the stream
-// that does not drain. The node must outlive it. Any thread may allocate.
+// Freed as a whole, or left as it is if the node is not ready for that (Node::ReadyToFree). The
+// node may be destroyed first. Any thread may allocate.
 class NodeMemory {
  public:
-  explicit NodeMemory(Node& node) : node_(node) {}
+  explicit NodeMemory(const Node& node) : node_(node.Share()) {}
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
@@ -52,7 +53,7 @@ class NodeMemory {
     return absl::MakeSpan(static_cast<T*>(data), count);
   }
 
-  Node& node_;
+  const std::shared_ptr<Node> node_;
   Mutex mutex_;
   std::vector<Piece> pieces_ ABSL_GUARDED_BY(mutex_);
 };

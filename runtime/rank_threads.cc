@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gpu_schedule.h"
 #include "runtime/mutex.h"
 
@@ -19,6 +20,8 @@ namespace octet {
 namespace {
 
 thread_local bool on_rank_thread = false;
+
+constexpr absl::Duration kMeanwhile = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -44,15 +47,24 @@ RankThreads::~RankThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void RankThreads::Execute(absl::FunctionRef<void(int)> task) {
-  MutexLock lock(&mutex_);
-  task_ = &task;
-  running_ = static_cast<int>(threads_.size());
-  ++generation_;
-  work_.SignalAll();
+void RankThreads::Execute(absl::FunctionRef<void(int)> task, absl::FunctionRef<void()> meanwhile) {
+  {
+    MutexLock lock(&mutex_);
+    task_ = &task;
+    running_ = static_cast<int>(threads_.size());
+    ++generation_;
+    work_.SignalAll();
+  }
   const platform::HostWait wait([this] { return running_ == 0; });
-  while (running_ > 0) done_.Wait(&mutex_);
+  while (!HasEnded()) meanwhile();
+}
+
+bool RankThreads::HasEnded() {
+  MutexLock lock(&mutex_);
+  if (running_ > 0) done_.WaitFor(&mutex_, kMeanwhile);
+  if (running_ > 0) return false;
   task_ = nullptr;
+  return true;
 }
 
 void RankThreads::Loop(int rank) {

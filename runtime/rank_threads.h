@@ -24,8 +24,9 @@ class RankThreads {
   RankThreads& operator=(const RankThreads&) = delete;
 
   // Calls task(rank) on every rank's thread at once and returns when all have returned. One call at
-  // a time, not from a rank's thread.
-  void Execute(absl::FunctionRef<void(int)> task);
+  // a time, not from a rank's thread. In the meantime the calling thread calls `meanwhile` some ten
+  // times a second.
+  void Execute(absl::FunctionRef<void(int)> task, absl::FunctionRef<void()> meanwhile = [] {});
 
   // True on a rank's thread, of any RankThreads.
   static bool OnRankThread();
@@ -33,6 +34,8 @@ class RankThreads {
  private:
   RankThreads() = default;
   void Loop(int rank);
+  // Waits a moment for the task to end.
+  bool HasEnded();
 
   std::vector<std::thread> threads_;
   Mutex mutex_;

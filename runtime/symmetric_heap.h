@@ -2,6 +2,7 @@
 #ifndef OCTET_RUNTIME_SYMMETRIC_HEAP_H_
 #define OCTET_RUNTIME_SYMMETRIC_HEAP_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,22 +10,41 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "heap_memory.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"
 
 namespace octet {
 
-// What all ranks may write into one another's memory: receive buffers, flags, counts. Allocated
-// uncached where the platform has that, so that a peer's stores are never hidden by a stale line.
-// Zeroed at creation. Belongs to the node it was made on and must not outlive it.
+// The kinds of memory of a heap. On most platforms they are the same; on AMD GPUs a peer's stores
+// into kUncached memory bypass the caches, and the owner's reads of kCached memory are cached
+// (runtime/platform/amd/heap_memory.h).
+//   kUncached  flags, counts, and whatever is read once
+//   kCached    rows that kernels of the owner read after an acquire, perhaps more than once
+using platform::HeapMemory;
+
+// Bytes of each kind.
+struct HeapSize {
+  size_t uncached = 0;
+  size_t cached = 0;
+
+  size_t total() const { return uncached + cached; }
+};
+
+// What all ranks may write into one another's memory: receive buffers, flags, counts. Zeroed at
+// creation. Belongs to the node it was made on, which may be destroyed first.
 class SymmetricHeap {
  public:
   // The alignment of every allocation unless more is asked for: bytes.
   static constexpr size_t kAlignment = 256;
 
-  // `bytes` on every rank. kResourceExhausted (with the bytes) where a GPU has no such memory.
-  // Not during Run.
-  static absl::StatusOr<std::unique_ptr<SymmetricHeap>> Create(Node& node, size_t bytes);
+  // So many bytes on every rank, not 0 in all. kResourceExhausted (with the bytes) where a GPU has
+  // no such memory. Not during Run.
+  static absl::StatusOr<std::unique_ptr<SymmetricHeap>> Create(Node& node, const HeapSize& size);
+  // All of it kUncached.
+  static absl::StatusOr<std::unique_ptr<SymmetricHeap>> Create(Node& node, size_t bytes) {
+    return Create(node, HeapSize{.uncached = bytes});
+  }
   ~SymmetricHeap();
   SymmetricHeap(const SymmetricHeap&) = delete;
   SymmetricHeap& operator=(const SymmetricHeap&) = delete;
@@ -40,20 +60,31 @@ class SymmetricHeap {
     if (!offset.ok()) return offset.status();
     return SymmetricPtr<T>{*offset};
   }
-  absl::StatusOr<size_t> AllocateBytes(size_t bytes, size_t alignment);
+  // An offset in the memory of that kind.
+  absl::StatusOr<size_t> AllocateBytes(size_t bytes, size_t alignment,
+                                       HeapMemory kind = HeapMemory::kUncached);
 
-  size_t bytes() const { return bytes_; }
-  size_t bytes_used() const { return used_; }
-  // For kernel parameters of `rank`.
-  device::PeerBases peers(int rank) const;
+  size_t bytes(HeapMemory kind = HeapMemory::kUncached) const { return part(kind).bytes; }
+  size_t bytes_used() const { return part(HeapMemory::kUncached).used; }
+  // For kernel parameters of `rank`: where the memory of that kind begins on each rank, null if
+  // there is none.
+  device::PeerBases peers(int rank, HeapMemory kind = HeapMemory::kUncached) const;
 
  private:
-  SymmetricHeap(Node& node, size_t bytes);
+  static constexpr size_t kKinds = 2;
+  struct Part {
+    size_t bytes = 0;
+    size_t used = 0;
+    std::vector<char*> bases;
+  };
 
-  Node& node_;
-  size_t bytes_;
-  size_t used_ = 0;
-  std::vector<char*> bases_;
+  explicit SymmetricHeap(const Node& node) : node_(node.Share()) {}
+  absl::Status Allocate(HeapMemory kind, size_t bytes);
+  const Part& part(HeapMemory kind) const { return parts_[static_cast<size_t>(kind)]; }
+  Part& part(HeapMemory kind) { return parts_[static_cast<size_t>(kind)]; }
+
+  const std::shared_ptr<Node> node_;
+  std::array<Part, kKinds> parts_;
 };
 
 }  // namespace octet

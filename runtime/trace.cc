@@ -19,10 +19,10 @@
 #include "runtime/device/clock.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/trace_event.h"
-#include "runtime/device_memory.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
 #include "runtime/node.h"
+#include "runtime/node_memory.h"
 #include "runtime/status_macros.h"
 #include "runtime/symmetric_heap.h"
 
@@ -89,9 +89,9 @@ absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& nod
       for (int peer = 1; peer < num_ranks; ++peer) {
         OCTET_RETURN_IF_GPU_ERROR(device::LaunchClockCaller(pair(peer), rank.stream()));
       }
-      OCTET_RETURN_IF_ERROR(rank.Synchronize());
-      return OCTET_GPU(hipMemcpy(measured.data(), results.Mine(peers),
-                                 num_ranks * sizeof(device::ClockOffset), hipMemcpyDeviceToHost));
+      return OCTET_GPU(hipMemcpyAsync(measured.data(), results.Mine(peers),
+                                      num_ranks * sizeof(device::ClockOffset),
+                                      hipMemcpyDeviceToHost, rank.stream()));
     });
   });
   node.RemoveClient(id);
@@ -108,8 +108,10 @@ absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& nod
 
 class TraceCollector::Impl {
  public:
-  Impl(Node& node, int num_blocks, int events_per_block)
-      : node_(node),
+  Impl(const Node& node, int num_blocks, int events_per_block)
+      : shared_node_(node.Share()),
+        node_(*shared_node_),
+        memory_(node),
         num_blocks_(num_blocks),
         capacity_(events_per_block),
         events_(node.num_ranks()),
@@ -133,21 +135,21 @@ class TraceCollector::Impl {
   absl::Status Read(Rank& rank, Recorded* recorded) const;
   size_t num_events() const { return static_cast<size_t>(num_blocks_) * capacity_; }
 
+  const std::shared_ptr<Node> shared_node_;
   Node& node_;
+  NodeMemory memory_;
   const int num_blocks_;
   const int capacity_;
-  std::vector<DeviceMemory> events_;  // by rank
-  std::vector<DeviceMemory> counts_;
+  std::vector<absl::Span<device::TraceEvent>> events_;  // by rank
+  std::vector<absl::Span<uint32_t>> counts_;
   std::vector<ClockOffset> offsets_;
   uint64_t num_dropped_ = 0;
 };
 
 absl::Status TraceCollector::Impl::Allocate() {
   return node_.Run([this](Rank& rank) -> absl::Status {
-    OCTET_ASSIGN_OR_RETURN(events_[rank.rank()],
-                           DeviceMemory::Allocate(num_events() * sizeof(device::TraceEvent)));
-    OCTET_ASSIGN_OR_RETURN(counts_[rank.rank()],
-                           DeviceMemory::Allocate(num_blocks_ * sizeof(uint32_t)));
+    OCTET_ASSIGN_OR_RETURN(events_[rank.rank()], memory_.Device<device::TraceEvent>(num_events()));
+    OCTET_ASSIGN_OR_RETURN(counts_[rank.rank()], memory_.Device<uint32_t>(num_blocks_));
     return absl::OkStatus();
   });
 }
@@ -159,14 +161,15 @@ absl::Status TraceCollector::Impl::MeasureOffsets() {
 
 absl::Status TraceCollector::Impl::Clear() {
   return node_.Run([this](Rank& rank) -> absl::Status {
-    const DeviceMemory& counts = counts_[rank.rank()];
-    return OCTET_GPU(hipMemsetAsync(counts.as<void>(), 0, counts.bytes(), rank.stream()));
+    const absl::Span<uint32_t> counts = counts_[rank.rank()];
+    return OCTET_GPU(
+        hipMemsetAsync(counts.data(), 0, counts.size() * sizeof(uint32_t), rank.stream()));
   });
 }
 
 device::TraceBuffer TraceCollector::Impl::buffer(int rank) const {
-  return {.events = events_[rank].as<device::TraceEvent>(),
-          .counts = counts_[rank].as<uint32_t>(),
+  return {.events = events_[rank].data(),
+          .counts = counts_[rank].data(),
           .num_blocks = static_cast<uint32_t>(num_blocks_),
           .capacity = static_cast<uint32_t>(capacity_)};
 }
@@ -174,8 +177,10 @@ device::TraceBuffer TraceCollector::Impl::buffer(int rank) const {
 absl::Status TraceCollector::Impl::Read(Rank& rank, Recorded* recorded) const {
   const device::TraceBuffer from = buffer(rank.rank());
   recorded->counts.resize(num_blocks_);
-  OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(recorded->counts.data(), from.counts,
-                                      num_blocks_ * sizeof(uint32_t), hipMemcpyDeviceToHost));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(recorded->counts.data(), from.counts,
+                                           num_blocks_ * sizeof(uint32_t), hipMemcpyDeviceToHost,
+                                           rank.stream()));
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
   recorded->events.resize(num_events());
   // Only what was written: most blocks record few events.
   for (int block = 0; block < num_blocks_; ++block) {

@@ -37,7 +37,8 @@ struct TraceSlice {
   double duration_us = 0;
 };
 
-// Event memory on every GPU, and the offsets between the GPUs' clocks. Must not outlive the node.
+// Event memory on every GPU, and the offsets between the GPUs' clocks. The node may be destroyed
+// first; Clear and Collect are then refused (kFailedPrecondition).
 class TraceCollector {
  public:
   // Room for `events_per_block` events in each of `num_blocks` blocks, on every rank. Measures the

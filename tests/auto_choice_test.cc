@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hip/hip_runtime.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,14 +12,19 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/expert_parallel.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
 #include "tests/node_fixture.h"
 
 namespace octet {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 EpConfig Good(int max_tokens) {
   EpConfig config;
@@ -38,10 +44,10 @@ Strategy Chosen(const EpConfig& config, int num_ranks = 8) {
 
 TEST(AutoChoice, ByTokens) {
   for (const int ranks : {1, 2, 4, 8, 16}) {
-    for (const int tokens : {1, 16, 64, 128, 512}) {
+    for (const int tokens : {1, 16, 64, 128, 512, 1024}) {
       EXPECT_EQ(Chosen(Good(tokens), ranks), Strategy::kLowLatency) << tokens;
     }
-    for (const int tokens : {513, 1024, 4096, 65536}) {
+    for (const int tokens : {1025, 4096, 65536}) {
       EXPECT_EQ(Chosen(Good(tokens), ranks), Strategy::kHighThroughput) << tokens;
     }
   }
@@ -230,9 +236,9 @@ TEST_F(AutoChoiceTest, CreateTakesIt) {
   EXPECT_EQ(created->strategy, Strategy::kDirect);
   EXPECT_EQ(created->tuning, launch.tuning);
   // Room for it in a heap of the caller's.
-  const absl::StatusOr<size_t> bytes = ExpertParallel::HeapBytes(Small(), 1);
+  const absl::StatusOr<HeapSize> bytes = ExpertParallel::HeapBytes(Small(), 1);
   ASSERT_OK(bytes.status());
-  EXPECT_GE(*bytes, *ExpertParallel::HeapBytes(direct, 1));
+  EXPECT_GE(bytes->uncached, ExpertParallel::HeapBytes(direct, 1)->uncached);
   auto heap = SymmetricHeap::Create(*node_, *bytes);
   ASSERT_OK(heap.status());
   EXPECT_OK(Created(Small(), {.heap = heap->get()}).status());
@@ -240,6 +246,88 @@ TEST_F(AutoChoiceTest, CreateTakesIt) {
   created = Created(Small(), {.use_measured_tuning = false});
   ASSERT_OK(created.status());
   EXPECT_EQ(created->strategy, Strategy::kLowLatency);
+}
+
+// Whatever kAuto comes to, the same calls are legal.
+TEST_F(AutoChoiceTest, OneContractWhateverTheTableSays) {
+  MakeNode(2);
+  if (IsSkipped()) return;
+  for (const Strategy chosen :
+       {Strategy::kLowLatency, Strategy::kDirect, Strategy::kHighThroughput}) {
+    SCOPED_TRACE(StrategyName(chosen));
+    TuningTable table;
+    table.Set(Choice(node_->topology(), 2, Small(), chosen));
+    const std::string path = testing::TempDir() + "octet_auto_choice_test.json";
+    std::ofstream(path) << table.ToJson();
+    setenv("OCTET_TUNING", path.c_str(), 1);
+    const auto ep = ExpertParallel::Create(*node_, Small());
+    ASSERT_OK(ep.status());
+    ASSERT_EQ((*ep)->config().strategy, chosen);
+    std::vector<DeviceMemory> memory(2);
+    std::vector<Received> first(2);
+    EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+      OCTET_ASSIGN_OR_RETURN(memory[static_cast<size_t>(rank.rank())],
+                             DeviceMemory::Allocate(1 << 16));
+      return OCTET_GPU(hipMemset(memory[static_cast<size_t>(rank.rank())].as<void>(), 0, 1 << 16));
+    }));
+    EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+      char* base = memory[static_cast<size_t>(rank.rank())].as<char>();
+      // Token 0 chooses experts 0 and 0 where all is zero: so one that chooses -1 and 0.
+      OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(base, 0xff, 4, rank.stream()));
+      DispatchArgs args = {
+          .x = base + 4096, .topk_idx = reinterpret_cast<const int32_t*>(base), .num_tokens = 1};
+      const CombineArgs combine = {
+          .expert_out = base + 8192, .y = base + 4096, .bias = base + 2048};
+      // No weights, and a bias.
+      OCTET_ASSIGN_OR_RETURN(Received received, (*ep)->Dispatch(rank, args));
+      OCTET_RETURN_IF_ERROR((*ep)->Combine(rank, received.handle, combine));
+      // One dispatch at a time.
+      OCTET_ASSIGN_OR_RETURN(const DispatchHandle sent, (*ep)->DispatchSend(rank, args));
+      EXPECT_THAT((*ep)->DispatchSend(rank, args).status(),
+                  StatusIs(absl::StatusCode::kFailedPrecondition,
+                           HasSubstr("has been sent but not received")));
+      OCTET_RETURN_IF_ERROR((*ep)->DispatchReceive(rank, sent).status());
+      OCTET_RETURN_IF_ERROR((*ep)->Dispatch(rank, args).status());
+      EXPECT_THAT((*ep)->Combine(rank, sent, combine),
+                  StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the handle is of")));
+      // What only one strategy takes.
+      args.scatter_idx = args.topk_idx;
+      EXPECT_THAT((*ep)->Dispatch(rank, args).status(),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           HasSubstr("name Strategy::kHighThroughput")));
+      args.scatter_idx = nullptr;
+      args.cached = &received.handle;
+      EXPECT_THAT((*ep)->Dispatch(rank, args).status(),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           HasSubstr("name Strategy::kHighThroughput")));
+      return absl::OkStatus();
+    }));
+  }
+}
+
+// A configuration that only one strategy can do: all of its calls.
+TEST_F(AutoChoiceTest, TheWholeContractOfTheOnlyStrategyThatCan) {
+  MakeNode(1);
+  if (IsSkipped()) return;
+  setenv("OCTET_TUNING", "none", 1);
+  EpConfig config = Small();
+  config.kept_layouts = 2;
+  auto ep = ExpertParallel::Create(*node_, config);
+  ASSERT_OK(ep.status());
+  EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, (*ep)->Dispatch(rank, {}));
+    return (*ep)->Dispatch(rank, {.cached = &received.handle}).status();
+  }));
+  config = Small();
+  config.output = Output::kExpertMajor;
+  ep = ExpertParallel::Create(*node_, config);
+  ASSERT_OK(ep.status());
+  EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle first, (*ep)->DispatchSend(rank, {}));
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle second, (*ep)->DispatchSend(rank, {}));
+    OCTET_RETURN_IF_ERROR((*ep)->DispatchReceive(rank, first).status());
+    return (*ep)->DispatchReceive(rank, second).status();
+  }));
 }
 
 }  // namespace

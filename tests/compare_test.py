@@ -115,6 +115,24 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         self.assertEqual(done.stdout.count("too few samples"), 6)
 
+    def test_nothing_but_too_few_samples_is_no_comparison(self):
+        before, after = sample_results.perf(), self.scaled(2)
+        for data in (before, after):
+            for row in data["rows"]:
+                for kind in ("dispatch", "combine", "both"):
+                    row[kind]["steps_us"] = row[kind]["steps_us"][:3]
+        after["rows"] = after["rows"][2:]
+        done = self.compare(before, after)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertEqual(done.stdout.count("too few samples"), 12)
+        self.assertIn("6 rows are only in before", done.stdout)
+        self.assertIn("no row could be compared", done.stderr)
+        after["rows"][0]["both"]["wrong"] = 7  # an error needs no samples
+        self.assertEqual(self.compare(before, after).returncode, 1)
+        before["rows"][2]["both"]["wrong"] = 7  # of what was wrong before nothing can be said
+        after["rows"][0]["both"]["wrong"] = 0
+        self.assertEqual(self.compare(before, after).returncode, 2)
+
     def test_error_after(self):
         after = sample_results.google_benchmark()
         after["benchmarks"][0].update(error_occurred=True, error_message="it hung")

@@ -168,5 +168,18 @@ TEST(ContendersTest, UnknownNamesAreAnsweredWithTheKnown) {
               HasSubstr("direct, high_throughput, low_latency, memcpy_peer"));
 }
 
+// Asking for what another build has is no mistake on the command line.
+TEST(ContendersTest, PeersOfOtherBuildsAreUnavailable) {
+  auto node = Node::Create({.num_ranks = 1});
+  if (!node.ok()) GTEST_SKIP() << node.status();
+  const auto contenders = MakeContenders(**node);
+  for (const char* name : {"nccl", "rccl"}) {
+    const auto found = FindContender(contenders, name);
+    if (found.ok()) continue;
+    EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable) << name;
+    EXPECT_THAT(std::string(found.status().message()), HasSubstr(name));
+  }
+}
+
 }  // namespace
 }  // namespace octet

@@ -109,7 +109,7 @@ __device__ void Send(const MessageParams& params) {
     }
     const uint32_t word = static_cast<uint32_t>(round);
     device::StoreOnce16(packet, Vec16{{word, word, word, word}});
-    __syncthreads();
+    device::SyncBlockStores();
     if (thread != 0) continue;
     const uint64_t ready = static_cast<uint64_t>(round);
     if (round % 2 == 1) {

@@ -1,4 +1,5 @@
 // Waves, blocks and grids of the emulated GPUs, and their shared memory.
+#include "poison.h"
 #include "tests/emulation_fixture.h"
 
 namespace octet {
@@ -66,7 +67,7 @@ TEST_F(EmulationCollectivesTest, BlocksShareStaticAndDynamicMemory) {
 TEST_F(EmulationCollectivesTest, FreshSharedMemoryIsNotZero) {
   auto* values = Allocate(8);
   ASSERT_HIP_OK(LaunchReadFreshShared(values, {.blocks = 2, .threads = 32}, nullptr));
-  EXPECT_THAT(Read(values, 8), Each(0xcdcdcdcdU));
+  EXPECT_THAT(Read(values, 8), Each(emulation::kPoisonWord));
 }
 
 TEST_F(EmulationCollectivesTest, MoreBlocksThanFitRunOneAfterAnother) {

@@ -162,7 +162,7 @@ TEST_F(EmulationErrorsTest, StuckKernelsEndWithAReport) {
 
 // The report comes with the error, to whoever asks for its text, and so into a node's Status.
 TEST_F(EmulationErrorsTest, ANodeSaysWhoWaitsForWhat) {
-  auto node = Node::Create({.num_ranks = 3});
+  auto node = Node::Create({.num_ranks = 3, .on_failure = nullptr});
   ASSERT_TRUE(node.ok()) << node.status();
   auto* flags = Allocate(3, 1);
   const absl::Status status = (*node)->Run([&](Rank& rank) -> absl::Status {

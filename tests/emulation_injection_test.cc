@@ -113,7 +113,7 @@ TEST_F(InjectionTest, TheCallDoesNothing) {
   EXPECT_EQ(memory, nullptr);
   EXPECT_EQ(hipGetLastError(), hipErrorOutOfMemory);
   EXPECT_EQ(hipMalloc(&memory, 64), hipSuccess);
-  EXPECT_EQ(emulation::EndInjection(), "hipExtMallocWithFlags");
+  EXPECT_EQ(emulation::EndInjection(), "hipMalloc");
   EXPECT_EQ(hipFree(memory), hipSuccess);
   EXPECT_EQ(UsedBytes(), before);
 }
@@ -135,7 +135,7 @@ TEST_F(InjectionTest, MakingANode) {
   Sweep(
       -1,
       [&] {
-        auto node = Node::Create({.num_ranks = kRanks, .timeout = kTimeout});
+        auto node = Node::Create({.num_ranks = kRanks, .timeout = kTimeout, .on_failure = nullptr});
         const absl::Status status = node.status();
         if (status.ok()) made = *std::move(node);
         return status;

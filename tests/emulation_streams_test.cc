@@ -1,10 +1,13 @@
 // Streams, events, memory and time of the emulated GPUs, seen from the host.
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <thread>
 
+#include "poison.h"
 #include "tests/emulation_fixture.h"
 
 namespace octet {
@@ -223,16 +226,60 @@ TEST_F(EmulationStreamsTest, PinnedMemoryIsSharedWithTheHost) {
   EXPECT_HIP_OK(hipHostFree(flag));
 }
 
-TEST_F(EmulationStreamsTest, FreshMemoryIsNotZeroAndFreedMemoryIsGivenBack) {
+// Poison is in nobody's range, whatever type it is read as.
+TEST_F(EmulationStreamsTest, PoisonIsNoIndexAndNoNumber) {
+  const uint32_t word = emulation::kPoisonWord;
+  EXPECT_GT(std::bit_cast<int32_t>(word), 1'000'000'000);
+  EXPECT_TRUE(std::isnan(std::bit_cast<float>(word)));
+  EXPECT_TRUE(std::isnan(std::bit_cast<double>(uint64_t{word} << 32 | word)));
+  // A NaN has all bits of the exponent and some of the mantissa.
+  const auto is_nan = [](uint32_t bits, uint32_t exponent, uint32_t mantissa) {
+    return (bits & exponent) == exponent && (bits & mantissa) != 0;
+  };
+  EXPECT_TRUE(is_nan(emulation::kPoison, 0x7f80, 0x007f)) << "bfloat16";
+  EXPECT_TRUE(is_nan(emulation::kPoison, 0x7c00, 0x03ff)) << "fp16";
+  for (const uint32_t byte : {emulation::kPoisonWord & 0xffU, emulation::kPoisonWord >> 24U}) {
+    EXPECT_EQ(byte & 0x7fU, 0x7fU) << "e4m3fn";
+    EXPECT_TRUE(is_nan(byte, 0x7c, 0x03)) << "e5m2";
+  }
+}
+
+// Everywhere, not only at the edges, and without memory for what is not touched.
+TEST_F(EmulationStreamsTest, FreshAndFreedMemoryIsPoisoned) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  constexpr size_t kWords = kBytes / sizeof(uint32_t);
+  struct Kind {
+    hipError_t (*allocate)(void** memory);
+    hipError_t (*free)(void* memory);
+  };
+  const Kind kinds[] = {
+      {[](void** memory) { return hipMalloc(memory, kBytes); }, hipFree},
+      {[](void** memory) { return hipExtMallocWithFlags(memory, kBytes, hipDeviceMallocUncached); },
+       hipFree},
+      {[](void** memory) { return hipHostMalloc(memory, kBytes); }, hipHostFree},
+  };
+  for (const Kind& kind : kinds) {
+    const size_t before = ResidentBytes();
+    void* memory = nullptr;
+    ASSERT_HIP_OK(kind.allocate(&memory));
+    auto* words = static_cast<uint32_t*>(memory);
+    const auto poisoned = [&](size_t i) { return words[i] == emulation::kPoisonWord; };
+    for (size_t i = 0; i < kWords; i += (4 << 20) + 1) EXPECT_TRUE(poisoned(i)) << "word " << i;
+    EXPECT_TRUE(poisoned(kWords - 1));
+    EXPECT_LT(ResidentBytes(), before + kBytes / 4);  // ASan's shadow takes an eighth
+    words[kWords / 2] = 0;
+    ASSERT_HIP_OK(kind.free(memory));
+    EXPECT_TRUE(poisoned(kWords / 2)) << "freed";
+  }
+}
+
+TEST_F(EmulationStreamsTest, FreedMemoryIsGivenBack) {
   constexpr size_t kBytes = 256 << 20;
   size_t free_before = 0;
   size_t total = 0;
   ASSERT_HIP_OK(hipMemGetInfo(&free_before, &total));
   char* memory = nullptr;
   ASSERT_HIP_OK(hipMalloc(&memory, kBytes));
-  char first = 0;
-  ASSERT_HIP_OK(hipMemcpy(&first, memory, 1, hipMemcpyDeviceToHost));
-  EXPECT_NE(first, 0);
   ASSERT_HIP_OK(hipMemset(memory, 1, kBytes));
   const size_t with = ResidentBytes();
   size_t free_with = 0;
@@ -357,6 +404,45 @@ TEST_F(EmulationStreamsTest, AGraphRepeatsWhatAStreamWasGiven) {
   ASSERT_HIP_OK(hipStreamDestroy(other));
 }
 
+// As on GPUs: a capture in the global mode forbids it to all threads, one in the thread-local mode
+// to its own, and one in the relaxed mode to none.
+TEST_F(EmulationStreamsTest, AllocationDuringACaptureDependsOnItsMode) {
+  struct Case {
+    hipStreamCaptureMode mode;
+    hipError_t own;
+    hipError_t other;
+  };
+  for (const Case& each :
+       {Case{hipStreamCaptureModeGlobal, hipErrorStreamCaptureUnsupported,
+             hipErrorStreamCaptureUnsupported},
+        Case{hipStreamCaptureModeThreadLocal, hipErrorStreamCaptureUnsupported, hipSuccess},
+        Case{hipStreamCaptureModeRelaxed, hipSuccess, hipSuccess}}) {
+    SCOPED_TRACE(each.mode);
+    const auto allocate = [] {
+      void* memory = nullptr;
+      const hipError_t error = hipMalloc(&memory, 64);
+      return error != hipSuccess ? error : hipFree(memory);
+    };
+    for (const bool own : {false, true}) {
+      const hipError_t expected = own ? each.own : each.other;
+      hipStream_t stream = NewStream();
+      hipGraph_t graph = nullptr;
+      ASSERT_HIP_OK(hipStreamBeginCapture(stream, each.mode));
+      hipError_t error = hipErrorUnknown;
+      if (own) {
+        error = allocate();
+      } else {
+        std::thread([&] { error = allocate(); }).join();
+      }
+      EXPECT_EQ(error, expected);
+      EXPECT_EQ(hipStreamEndCapture(stream, &graph),
+                expected == hipSuccess ? hipSuccess : hipErrorStreamCaptureInvalidated);
+      if (graph != nullptr) ASSERT_HIP_OK(hipGraphDestroy(graph));
+      ASSERT_HIP_OK(hipStreamDestroy(stream));
+    }
+  }
+}
+
 TEST_F(EmulationStreamsTest, WhatCannotBeCapturedIsRefused) {
   hipStream_t stream = NewStream();
   hipEvent_t event = nullptr;
@@ -374,6 +460,20 @@ TEST_F(EmulationStreamsTest, WhatCannotBeCapturedIsRefused) {
     EXPECT_EQ(graph, nullptr);
     EXPECT_EQ(StatusOfCapture(stream), hipStreamCaptureStatusNone);
   };
+  void* memory = Allocate(4);
+  void* host = nullptr;
+  ASSERT_HIP_OK(hipHostMalloc(&host, 16));
+  void* made = nullptr;
+  captured_with([&] { return hipMalloc(&made, 16); });
+  captured_with([&] { return hipExtMallocWithFlags(&made, 16, hipDeviceMallocUncached); });
+  captured_with([&] { return hipHostMalloc(&made, 16); });
+  EXPECT_EQ(made, nullptr);
+  captured_with([&] { return hipFree(memory); });
+  captured_with([&] { return hipHostFree(host); });
+  captured_with([&] { return hipMemcpy(memory, host, 16, hipMemcpyDefault); });
+  captured_with([&] { return hipMemset(memory, 0, 16); });
+  captured_with([&] { return hipDeviceSynchronize(); });
+  ASSERT_HIP_OK(hipHostFree(host));
   captured_with([&] { return hipStreamSynchronize(stream); });
   captured_with([&] { return hipStreamQuery(stream); });
   captured_with([&] { return hipEventRecord(event, stream); });

@@ -134,9 +134,10 @@ absl::StatusOr<std::unique_ptr<EpHarness>> EpHarness::Create(int num_ranks, cons
                                                              NodeOptions options) {
   auto harness = absl::WrapUnique(new EpHarness());
   options.num_ranks = num_ranks;
+  options.on_failure = nullptr;  // most failures in tests are expected
   OCTET_ASSIGN_OR_RETURN(harness->node_, Node::Create(options));
-  OCTET_ASSIGN_OR_RETURN(const size_t heap_bytes, ExpertParallel::HeapBytes(config, num_ranks));
-  OCTET_ASSIGN_OR_RETURN(harness->heap_, SymmetricHeap::Create(*harness->node_, heap_bytes));
+  OCTET_ASSIGN_OR_RETURN(const HeapSize size, ExpertParallel::HeapBytes(config, num_ranks));
+  OCTET_ASSIGN_OR_RETURN(harness->heap_, SymmetricHeap::Create(*harness->node_, size));
   OCTET_ASSIGN_OR_RETURN(harness->ep_, ExpertParallel::Create(*harness->node_, config,
                                                               {.heap = harness->heap_.get()}));
   harness->config_ = harness->ep_->config();

@@ -169,7 +169,9 @@ absl::Status RunCalls(Fault fault, const CallSetup& setup, const std::string& sc
   const std::vector<StepInput> inputs = Inputs(setup, rng);
   faults::planted = {.fault = fault,
                      .heaps = harness->heap().peers(0),
+                     .row_heaps = harness->heap().peers(0, HeapMemory::kCached),
                      .heap_bytes = harness->heap().bytes(),
+                     .row_heap_bytes = harness->heap().bytes(HeapMemory::kCached),
                      .row_vecs = setup.config.hidden / 8,
                      .send_blocks = setup.config.tuning.send_blocks};
   const absl::Status status = setup.calls == Calls::kSteps ? harness->Steps(inputs, setup.forms)

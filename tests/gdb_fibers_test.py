@@ -34,7 +34,7 @@ def main():
         argv += ["-ex", command]
     argv += ["--args", octet, "run", "--ranks=2", "--experts=8", "--topk=2", "--hidden=64",
              "--max_tokens=8", "--tokens=8", "--iters=1", "--timeout_ms=100000",
-             "--strategy=direct"]
+             "--strategy=direct", "--blocks=8", "--waves=8"]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=100)
     output = result.stdout + result.stderr
     if "ptrace: Operation not permitted" in output:

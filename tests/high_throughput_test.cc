@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -12,21 +13,29 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "kernels/expert_parallel.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
+#include "kernels/pointwise_expert.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 #include "runtime/trace.h"
 #include "tests/ep_harness.h"
 #include "tests/high_throughput_fixture.h"
+#include "tests/host_copy.h"
 
 namespace octet {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 #define MAKE_OR_SKIP(...) \
   Make(__VA_ARGS__);      \
@@ -301,6 +310,204 @@ TEST_F(HighThroughputTest, TotalsOfASilentPeerEndInItsDeadline) {
   RunStep(step);
 }
 
+// A function of the host that is stuck, ahead of the dispatch on the streams of `ranks`. Ends by
+// itself after a minute.
+class StuckFunction {
+ public:
+  ~StuckFunction() {
+    release_ = true;
+    while (running_ > 0) absl::SleepFor(absl::Milliseconds(1));
+  }
+  absl::Status Enqueue(hipStream_t stream) {
+    ++running_;
+    return OCTET_GPU(hipLaunchHostFunc(stream, &StuckFunction::Run, this));
+  }
+  int running() const { return running_; }
+
+ private:
+  static void Run(void* self) {
+    auto* function = static_cast<StuckFunction*>(self);
+    const absl::Time latest = absl::Now() + absl::Minutes(1);
+    while (!function->release_ && absl::Now() < latest) absl::SleepFor(absl::Milliseconds(1));
+    --function->running_;
+  }
+
+  std::atomic<bool> release_{false};
+  std::atomic<int> running_{0};
+};
+
+TEST_F(HighThroughputTest, TotalsBehindWorkThatDoesNotEnd) {
+  for (const std::vector<int>& stuck_ranks : {std::vector{0}, {0, 1}}) {
+    EpConfig config = Config(4, 2, 64, 4);
+    config.host_totals = true;
+    MAKE_OR_SKIP(2, config, absl::Milliseconds(100));
+    const Step step = RandomStepOf({4, 4});
+    EXPECT_OK(Upload(step));
+    StuckFunction function;
+    const absl::Status status = node_->Run([&](Rank& rank) -> absl::Status {
+      for (const int stuck : stuck_ranks) {
+        if (stuck == rank.rank()) OCTET_RETURN_IF_ERROR(function.Enqueue(rank.stream()));
+      }
+      return ep_->Dispatch(rank, Args(step, rank.rank())).status();
+    });
+    EXPECT_GT(function.running(), 0) << "Run has waited for it";
+    EXPECT_THAT(
+        status,
+        StatusIs(absl::StatusCode::kDeadlineExceeded,
+                 stuck_ranks.size() == 1
+                     ? MatchesRegex("rank 1: dispatch-[^\n]* for rank 0's [^\n]*\nall ranks:"
+                                    "\n  rank 0: no wait; its stream is still busy with "
+                                    "other work [^\n]*(\n[^\n]*)*")
+                     : MatchesRegex("rank [01]: waited [^\n]* for the totals of its dispatch; "
+                                    "its stream is still busy(\n[^\n]*)*")));
+    EXPECT_TRUE(node_->stuck());
+    ep_.reset();
+    node_.reset();
+    EXPECT_GT(function.running(), 0) << "a destructor has waited for it";
+  }
+}
+
+// Leftovers that name an expert that exists and rows that do not: the experts' kernel behind a
+// dispatch whose rows do not come must not look at them.
+TEST_F(HighThroughputTest, NothingRunsOnWhatARefusedPeerDidNotSend) {
+  for (const bool index : {true, false}) {
+    SCOPED_TRACE(index ? "index" : "deduplicated");
+    EpConfig config = Config(6, 3, 64, 6);
+    config.duplicates = index ? Duplicates::kIndex : Duplicates::kFill;
+    config.output = index ? Output::kPackedExperts : Output::kDeduplicated;
+    MAKE_OR_SKIP(3, config);
+    RunStep(RandomStepOf({6, 6, 6}));
+    Step step = RandomStepOf({6, 6, 6}, 0, /*scatter=*/true);
+    for (StepInput::PerRank& rank : step.input.ranks) {
+      for (size_t i = 0; i < rank.topk_idx.size(); ++i) {
+        rank.topk_idx[i] = 2 * static_cast<int32_t>(i % 3);  // one expert of each rank
+      }
+    }
+    for (size_t r = 0; r < 3; ++r) {
+      for (size_t i = 0; i < step.payloads[r].scatter.size(); ++i) {
+        step.payloads[r].scatter[i] = static_cast<int32_t>(i / 3);
+      }
+    }
+    step.payloads[1].scatter[3 * 3 + 2] = 6;  // of token 3, for rank 2
+    ASSERT_OK(Upload(step));
+    EXPECT_THAT(node_->Run([&](Rank& rank) -> absl::Status {
+      const auto r = static_cast<size_t>(rank.rank());
+      const Received& before = ranks_[r].received;
+      const size_t rows = index ? static_cast<size_t>(before.max_rows) : 3 * 6;
+      OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(const_cast<RowSource*>(before.sources), 0,
+                                               rows * sizeof(RowSource), rank.stream()));
+      if (index) {
+        OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(const_cast<int32_t*>(before.row_index), 0x7e,
+                                                 rows * sizeof(int32_t), rank.stream()));
+      }
+      OCTET_ASSIGN_OR_RETURN(const Received received, ep_->Dispatch(rank, Args(step, rank.rank())));
+      return PointwiseExpert(rank, ep_->config(), received, ranks_[r].topk_weights.as<float>(),
+                             ranks_[r].expert_out.as<void>());
+    }),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("rank 1: scatter_idx of token 3, k 2 is 6")));
+    EXPECT_THAT(*ToHost<int32_t>(ranks_[2].received.expert_offsets, 3), Each(0));
+    RunStep(RandomStepOf({6, 6, 6}));
+  }
+}
+
+// An earlier delivery in the same places is not delivered again.
+TEST_F(HighThroughputTest, ALayoutThatIsUsedAgainDeliversNothingWithoutItsPeers) {
+  MAKE_OR_SKIP(2, Config(4, 2, 64, 4), absl::Milliseconds(500));
+  const Step step = RandomStepOf({4, 4});
+  RunStep(step);
+  const std::vector<DispatchHandle> handles = Handles();
+  Received received;
+  EXPECT_THAT(node_->Run([&](Rank& rank) -> absl::Status {
+    if (rank.rank() == 1) return rank.Barrier();
+    DispatchArgs args = Args(step, 0);
+    args.cached = handles.data();
+    OCTET_ASSIGN_OR_RETURN(received, ep_->Dispatch(rank, args));
+    return absl::OkStatus();
+  }),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("rank 0: dispatch-send waited"),
+                             HasSubstr("for rank 1's dispatch credit 0: expected epoch 2, seen 1"),
+                             HasSubstr("\ndispatch credits: epoch seen from each rank, * behind\n"
+                                       "          expected  0   1\n"
+                                       "  rank 0         2  2   1*"))));
+  EXPECT_THAT(*ToHost<int32_t>(received.expert_counts, 2), Each(0));
+  EXPECT_THAT(*ToHost<int32_t>(received.expert_offsets, 3), Each(0));
+  EXPECT_THAT(*ToHost<int32_t>(received.source_offsets, 3), Each(0));
+  RunStep(step);
+}
+
+// Whatever a kernel of the caller indexes with is in range before anything has been received.
+TEST_F(HighThroughputTest, WhatIsIndexedWithNamesNoRowAtFirst) {
+  for (const bool deduplicated : {false, true}) {
+    EpConfig config = Config(4, 2, 64, 4);
+    config.output = deduplicated ? Output::kDeduplicated : Output::kPackedExperts;
+    config.duplicates = deduplicated ? Duplicates::kFill : Duplicates::kIndex;
+    MAKE_OR_SKIP(2, config);
+    const Step nothing = RandomStepOf({0, 0});
+    ASSERT_OK(Upload(nothing));
+    ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+      OCTET_ASSIGN_OR_RETURN(const Received received,
+                             ep_->Dispatch(rank, Args(nothing, rank.rank())));
+      ranks_[static_cast<size_t>(rank.rank())].received = received;
+      return absl::OkStatus();
+    }));
+    const Received& received = ranks_[0].received;
+    const auto rows = static_cast<size_t>(deduplicated ? 2 * 4 : received.max_rows);
+    EXPECT_THAT(*ToHost<int32_t>(received.sources, 4 * rows), Each(-1));
+    if (deduplicated) {
+      EXPECT_THAT(*ToHost<int32_t>(received.recv_topk_idx, 2 * rows), Each(-1));
+    } else {
+      EXPECT_THAT(*ToHost<int32_t>(received.row_index, rows), Each(-1));
+    }
+  }
+}
+
+// ---- layouts that are not the same on all ranks
+
+TEST_F(HighThroughputTest, CachedHandlesOfOtherLayoutsAreNamed) {
+  EpConfig config = Config(4, 2, 64, 4);
+  config.kept_layouts = 2;
+  MAKE_OR_SKIP(2, config, absl::Seconds(2));
+  // The same routing twice: all counts coincide.
+  const Step step = RandomStepOf({4, 4});
+  uint64_t failures = 0;
+  for (const bool fresh : {false, true}) {
+    SCOPED_TRACE(fresh ? "a layout of its own" : "another layout");
+    ASSERT_OK(Dispatch(step));
+    const std::vector<DispatchHandle> first = Handles();
+    ASSERT_OK(Dispatch(step));
+    const std::vector<DispatchHandle> second = Handles();
+    const absl::Status status = node_->Run([&](Rank& rank) -> absl::Status {
+      DispatchArgs args = Args(step, rank.rank());
+      if (rank.rank() == 0) args.cached = first.data();
+      if (rank.rank() == 1 && !fresh) args.cached = &second[1];
+      return ep_->Dispatch(rank, args).status();
+    });
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    // Whichever rank has noticed it first.
+    const std::string theirs = fresh ? "3" : "2";
+    EXPECT_THAT(
+        std::string(status.message()),
+        AnyOf(HasSubstr(absl::StrCat("rank 0: `cached` is of layout 1, while rank 1 dispatches "
+                                     "with layout ",
+                                     theirs, "; all ranks must give the handle of the same")),
+              HasSubstr(absl::StrCat("rank 1: `cached` is of layout ", theirs,
+                                     ", while rank 0 dispatches with layout 1; all ranks"))))
+        << "after " << failures++ << " failures";
+    RunStep(step);
+    ASSERT_OK(Dispatch(step, Handles()));
+    CheckDispatch(step);
+    // As many layouts on each rank as there were failures on it do not matter.
+    EXPECT_FALSE(node_
+                     ->Run([&](Rank& rank) -> absl::Status {
+                       if (rank.rank() == 0) return absl::UnknownError("no");
+                       return ep_->Dispatch(rank, Args(step, 1)).status();
+                     })
+                     .ok());
+  }
+}
+
 // Of what has run, not of what was asked for.
 TEST_F(HighThroughputTest, BlocksAreABudget) {
   for (const int max_blocks : {1, 2, 3}) {
@@ -545,7 +752,7 @@ TEST(HighThroughputMemoryTest, HeapStaysWithinItsLimits) {
     const int choices = std::min(config.topk, config.num_local_experts(ranks));
     const double rows = static_cast<double>(ranks) * config.max_tokens_per_rank *
                         (config.output == Output::kDeduplicated ? 1 : choices);
-    EXPECT_LE(static_cast<double>(*ExpertParallel::HeapBytes(config, ranks)),
+    EXPECT_LE(static_cast<double>(ExpertParallel::HeapBytes(config, ranks)->total()),
               1.5 * rows * 2 * config.hidden)
         << ranks << " ranks, topk " << config.topk << ", hidden " << config.hidden
         << ", combine_order " << static_cast<int>(config.combine_order);

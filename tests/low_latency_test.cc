@@ -325,14 +325,15 @@ TEST_F(LowLatencyTest, TrafficIsWhatIsStoredIntoPeers) {
 TEST_F(LowLatencyTest, HeapIsWhatItsPiecesAre) {
   const int ranks = 8;
   const EpConfig config = Config(288, 8, 7168, 128);
-  const absl::StatusOr<size_t> bytes = ExpertParallel::HeapBytes(config, ranks);
-  ASSERT_OK(bytes.status());
+  const absl::StatusOr<HeapSize> size = ExpertParallel::HeapBytes(config, ranks);
+  ASSERT_OK(size.status());
+  const auto bytes = static_cast<double>(size->total());
   // 2·R·M·(B + P) + 2·M·S·(2·H + 128), as layout.h says, and up to 1% for counts and the like.
   const double tokens = config.max_tokens_per_rank;
   const double row = 2.0 * config.hidden;
   const double expected = 2 * ranks * tokens * (row + 128) + 2 * tokens * ranks * (row + 128);
-  EXPECT_GE(static_cast<double>(*bytes), expected);
-  EXPECT_LE(static_cast<double>(*bytes), 1.01 * expected);
+  EXPECT_GE(bytes, expected);
+  EXPECT_LE(bytes, 1.01 * expected);
 }
 
 TEST_F(LowLatencyTest, HeapThatIsTooSmallIsRefusedWithTheBytes) {
@@ -345,7 +346,7 @@ TEST_F(LowLatencyTest, HeapThatIsTooSmallIsRefusedWithTheBytes) {
       ExpertParallel::Create(harness_->node(), config, {.heap = heap->get()}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr(absl::StrCat(*ExpertParallel::HeapBytes(config, 2))));
+              HasSubstr(absl::StrCat(ExpertParallel::HeapBytes(config, 2)->total())));
 }
 
 }  // namespace

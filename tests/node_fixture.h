@@ -8,10 +8,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "runtime/mutex.h"
 #include "runtime/node.h"
 #include "runtime/topology.h"
 
@@ -41,12 +44,30 @@ class NodeTest : public ::testing::Test {
   void MakeNode(int num_ranks, absl::Duration timeout = absl::Seconds(10)) {
     if (num_ranks > NumGpus()) GTEST_SKIP() << num_ranks << " ranks on " << NumGpus() << " GPUs";
     absl::StatusOr<std::unique_ptr<Node>> node =
-        Node::Create({.num_ranks = num_ranks, .timeout = timeout});
+        Node::Create({.num_ranks = num_ranks,
+                      .timeout = timeout,
+                      .on_failure = [this](const absl::Status& failure) { Note(failure); }});
     ASSERT_OK(node.status());
     node_ = *std::move(node);
   }
 
-  std::unique_ptr<Node> node_;
+  // What NodeOptions::on_failure has been called with. Not on stderr: most failures are expected.
+  std::vector<absl::Status> Noted() const {
+    MutexLock lock(&noted_mutex_);
+    return noted_;
+  }
+
+ private:
+  void Note(const absl::Status& failure) {
+    MutexLock lock(&noted_mutex_);
+    noted_.push_back(failure);
+  }
+
+  mutable Mutex noted_mutex_;
+  std::vector<absl::Status> noted_ ABSL_GUARDED_BY(noted_mutex_);
+
+ protected:
+  std::unique_ptr<Node> node_;  // calls Note until it is gone
 };
 
 }  // namespace octet

@@ -207,6 +207,15 @@ TEST(AtomicFile, LeavesNothingBehindWhenItFails) {
   EXPECT_FALSE(CheckCanWrite(folder + "/none/file").ok());
   EXPECT_FALSE(CheckCanWrite(folder).ok());
   EXPECT_TRUE(CheckCanWrite(folder + "/file").ok());
+  const std::vector<std::string> before = *ListFolder(folder);
+  EXPECT_TRUE(ProbeWrite(folder + "/file").ok());
+  EXPECT_EQ(*ListFolder(folder), before);  // nothing is left of it
+  EXPECT_FALSE(ProbeWrite(folder + "/none/file").ok());
+  EXPECT_FALSE(ProbeWrite(folder).ok());
+  EXPECT_TRUE(ProbeWrite("/dev/null").ok());
+  const absl::Status full = ProbeWrite("/dev/full");
+  EXPECT_EQ(full.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(full.message(), "cannot write /dev/full: No space left on device");
   ASSERT_TRUE(WriteFileAtomically(folder + "/file", {"one ", "two"}).ok());
   EXPECT_EQ(*ReadFile(folder + "/file", kMostBytes), "one two");
   ASSERT_TRUE(WriteFileAtomically(folder + "/file", {"three"}).ok());

@@ -6,10 +6,36 @@ Exit code 77 where there is no GPU to run on.
 """
 
 import json
+import os
+import resource
+import shutil
 import subprocess
 
 import octet_cli
 from octet_cli import HERE, SMALL, CliTest, GpuTest, npy, octet, python_with_numpy
+
+# Of each file in turn: flips a bit of the last byte, and counts what check_dump says is wrong.
+FLIP_BITS = """
+import contextlib, io, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import check_dump
+folder = pathlib.Path(sys.argv[2])
+files = sorted(folder.glob("rank0_*.npy"))
+found = 0
+check = lambda: check_dump.check(folder, {})
+with contextlib.redirect_stdout(io.StringIO()):
+    check()
+    for file in files:
+        data = file.read_bytes()
+        file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        try:
+            check()
+            print("not found:", file, file=sys.stderr)
+        except SystemExit as end:
+            found += str(end.code).startswith("check_dump: ")
+        file.write_bytes(data)
+print(found, len(files))
+"""
 
 
 class UsageTest(CliTest):
@@ -133,12 +159,50 @@ class UsageTest(CliTest):
 
 
 class RunTest(GpuTest):
-    def test_full_disk_for_a_file(self):
-        # It is said when the GPUs have done their work; it is not their error.
-        for command, flag in [("run", "--json"), ("run", "--trace"), ("trace", "--output")]:
-            result = octet(command, "--ranks=1", *SMALL, f"{flag}=/dev/full")
-            self.assertEqual(result.returncode, 2, result.stderr)
-            self.assertIn("cannot write /dev/full: No space left on device", result.stderr)
+    def test_full_disk_is_noticed_before_the_run(self):
+        words = "cannot write /dev/full: No space left on device"
+        for command in [
+            ["run", *SMALL, "--json=/dev/full"],
+            ["run", *SMALL, "--trace=/dev/full"],
+            ["run", "--soak=1", "--json=/dev/full"],
+            ["trace", *SMALL, "--output=/dev/full"],
+            ["perf", "-b1", "--hidden=64", "-J/dev/full"],
+        ]:
+            self.assert_refused([*command, "--ranks=1"], words)
+
+    def test_file_that_grows_too_large_is_noticed_after_the_run(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+        path = self.folder / "run.json"
+        result = subprocess.run(
+            [octet_cli.OCTET, "run", "--ranks=1", *SMALL, "--iters=9", f"--json={path}"],
+            preexec_fn=limit, restore_signals=False,  # SIGXFSZ stays ignored
+            capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("steps equal the reference", result.stdout)
+        self.assertIn(f"cannot write {path}: File too large", result.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_json_into_a_named_pipe(self):
+        path = self.folder / "pipe"
+        os.mkfifo(path)
+        with subprocess.Popen(["cat", path], stdout=subprocess.PIPE, text=True) as reader:
+            self.run_small(f"--json={path}")
+            self.assertEqual(json.loads(reader.stdout.read())["program"], "octet run")
+
+    def test_json_into_the_file_of_standard_output(self):
+        path = self.folder / "output"
+        path.write_text("before\n")
+        link = self.folder / "stdout"
+        link.symlink_to("/proc/self/fd/1")
+        with open(path, "a", encoding="utf-8") as output:
+            subprocess.run([octet_cli.OCTET, "run", "--ranks=1", *SMALL, f"--json={link}"],
+                           stdout=output, check=True)
+        text = path.read_text()
+        self.assertTrue(text.startswith("before\n# octet run"), text[:100])
+        json.loads(text[text.index("\n{"):])
+        self.assertTrue(link.is_symlink())
 
     def test_machine(self):
         self.assert_refused(["run", "--ranks=16", "--experts=16"], "--ranks=16 needs as many GPUs")
@@ -196,18 +260,31 @@ class RunTest(GpuTest):
     def test_table(self):
         lines = self.run_small().stdout.splitlines()
         data = [line.split() for line in lines if not line.startswith("#")]
-        self.assertEqual(len(data), self.ranks + 1)
-        self.assertEqual(data[-1][0], "all")
-        for row in data:
+        steps, phases = data[:self.ranks + 1], data[self.ranks + 1:]
+        for table in (steps, phases):
+            self.assertEqual([row[0] for row in table], [*map(str, range(self.ranks)), "all"])
+        for row in steps:
             self.assertEqual(row[-1], "yes")
             self.assertEqual(float(row[-2]), 0)
         for column in [1, 2, 3]:
-            self.assertEqual(sum(float(row[column]) for row in data[:-1]), float(data[-1][column]))
+            self.assertEqual(sum(float(row[column]) for row in steps[:-1]),
+                             float(steps[-1][column]))
+
+    def test_no_line_is_wider_than_a_terminal(self):
+        for args in [[], ["--strategy=direct", "--cached=false", "--ceilings"],
+                     ["--format=fp8", "--expert_alignment=8", "--combine_method=pull", "--cached",
+                      "--host_totals", "--scales=ue8m0", "--routing=zipf:1.25"]]:
+            text = self.run_small(*args).stdout
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 100, line)
+            note = "# emulated GPUs: times say nothing about the speed of real ones\n"
+            self.assertEqual(note in text, octet_cli.EMULATED)
 
     def test_same_seed_same_workload(self):
         def counts(*args):
-            return [line.split()[1:4] for line in self.run_small(*args).stdout.splitlines()
+            rows = [line.split() for line in self.run_small(*args).stdout.splitlines()
                     if not line.startswith("#")]
+            return [row[1:4] for row in rows[:self.ranks + 1]]
 
         self.assertEqual(counts("--seed=9"), counts("--seed=9"))
         self.assertNotEqual(counts("--seed=9"), counts("--seed=10"))
@@ -236,12 +313,12 @@ class RunTest(GpuTest):
         ]:
             with self.subTest(args=args):
                 table = self.run_small(*args, f"--json={path}").stdout
-                self.assertIn(f", strategy {strategy} (auto), ", table)
+                self.assertIn(f"# strategy {strategy} (auto), ", table)
                 self.assertIn("# All of 5 steps equal the reference to the bit", table)
                 config = json.loads(path.read_text())["runs"][0]["config"]
                 self.assertEqual((config["strategy"], config["auto_strategy"]), (strategy, True))
         # Layouts that are used again are nothing that a configuration asks for.
-        self.assertIn(", strategy high_throughput, ", self.run_small("--cached").stdout)
+        self.assertIn("# strategy high_throughput, ", self.run_small("--cached").stdout)
         self.run_small("--strategy=direct", f"--json={path}")
         config = json.loads(path.read_text())["runs"][0]["config"]
         self.assertEqual((config["strategy"], config["auto_strategy"]), ("direct", False))
@@ -257,6 +334,7 @@ class RunTest(GpuTest):
             ["--duplicates=index", "--expert_alignment=8", "--cached"],
             ["--expert_alignment=8", "--combine_method=push", "--drop=0.5"],
             ["--cached", "--combine_method=pull", "--host_totals"],
+            ["--format=bytes", "--expert_alignment=8", "--combine_method=pull"],
         ]:
             with self.subTest(args=args):
                 lines = self.run_small("--strategy=high_throughput", *args).stdout
@@ -274,7 +352,7 @@ class RunTest(GpuTest):
         ]:
             with self.subTest(args=args):
                 lines = self.run_small(*args).stdout
-                self.assertIn(", strategy low_latency (auto), ", lines)
+                self.assertIn("# strategy low_latency (auto), ", lines)
                 self.assertIn("# All of 5 steps equal the reference to the bit", lines)
                 for flag, words in [("--statistics", "statistics"),
                                     ("--failure_policy=mask", "failure_policy mask"),
@@ -291,18 +369,15 @@ class RunTest(GpuTest):
                            "-n2", "-w1", "-c2", "--topk=4", f"--received={received}")
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("# Wrong rows          : 0 OK, 4 steps verified", result.stdout)
-            self.assert_refused(["run", "--ranks=1", f"--received={received}", "--dump=d"],
-                                "no --received but packed")
         result = octet("perf", f"--ranks={self.ranks}", "--experts=16", "--hidden=64", "-b8", "-n2",
                        "-w1", "-c2", "--topk=4", "--strategy=high_throughput", "--format=fp8",
                        "--duplicates=index")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("# Wrong rows          : 0 OK, 4 steps verified", result.stdout)
         self.assertIn("its own kernel", result.stdout)
-        self.assert_refused(
-            ["run", "--ranks=1", "--strategy=high_throughput", "--format=fp8", "--dump=d"],
-            "it goes with neither fp8 nor",
-        )
+        for flag in ["--nofuse_expert", "--received=deduplicated", "--duplicates=index"]:
+            self.assert_refused(["run", "--ranks=1", *SMALL, "--format=bytes", flag],
+                                "--format=bytes: experts are applied inside combine")
 
     def test_json(self):
         path = self.folder / "run.json"
@@ -336,29 +411,113 @@ class RunTest(GpuTest):
         self.assertGreater(len({event["tid"] for event in slices}), 1)
         self.assertGreaterEqual(min(event["ts"] for event in slices), 0)
 
+    def dumps(self):
+        """Flags of a run of each strategy, format and layout; the rest varies from run to run."""
+        runs = [
+            ["--strategy=direct", "--drop=0.2"],
+            ["--strategy=direct", "--slots=atomic", "--flags=source", "--routing=zipf:1"],
+            ["--tokens=0"],
+        ]
+        scales = ["float32", "power_of_two", "ue8m0"]
+        layouts = [[], ["--expert_alignment=8"], ["--duplicates=index"],
+                   ["--duplicates=index", "--expert_alignment=8"], ["--received=deduplicated"]]
+        for i, layout in enumerate(layouts):
+            for fmt in ["same", "fp8", "bytes"]:
+                if fmt == "bytes" and i > 1:
+                    continue
+                runs.append(["--strategy=high_throughput", f"--format={fmt}", *layout,
+                             f"--scales={scales[i % 3]}"])
+        for i, received in enumerate(["packed", "expert_major", "rank_major"]):
+            runs.append([f"--received={received}", "--strategy=low_latency"])
+            for j, scale in enumerate(scales):
+                runs.append([f"--received={received}", "--format=quantized_fp8",
+                             f"--scales={scale}", f"--scale_group={64 << (i + j) % 3}"])
+        for i, flags in enumerate(runs):
+            flags += [["--dtype=bf16"], ["--dtype=fp16", "--expert=rank"], ["--nofuse_expert"]][
+                0 if "--format=bytes" in flags else i % 3]
+            if "--strategy=high_throughput" in flags:
+                flags += [["--combine_method=push"], ["--combine_method=pull", "--nocheck"],
+                          ["--drop=0.3"]][i % 3]
+            if i % 2 and "--received=deduplicated" not in flags:
+                flags += ["--combine_order=flat"]
+        return runs
+
+    def dump(self, path, *flags):
+        self.run_small("--hidden=144", "--max_tokens=8", "--iters=1", "--warmup=0",
+                       f"--dump={path}", *flags)
+        return path
+
     def test_dump(self):
         python = python_with_numpy()
         if python is None:
             self.skipTest("no NumPy")
-        for flags, check in [
-            (["--drop=0.2"], []),
-            (["--dtype=fp16", "--expert=rank", "--nofuse_expert"], ["--expert=rank"]),
-            (["--combine_order=flat"], ["--combine_order=flat"]),
-            (["--slots=atomic", "--routing=zipf:1"], ["--any_order", "--combine_order=flat"]),
-            (["--tokens=0"], []),
+        paths = []
+        for i, flags in enumerate(self.dumps()):
+            with self.subTest(flags=flags):
+                paths.append(self.dump(self.folder / f"dump{i}", *flags))
+        result = subprocess.run([python, HERE / "check_dump.py", *paths, f"--ranks={self.ranks}"],
+                                capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, f"{self.dumps()[result.stdout.count(chr(10))]}: "
+                         f"{result.stderr}" if result.returncode else "")
+        self.assertEqual(result.stdout.count("to the bit"), len(self.dumps()))
+        wrong = subprocess.run([python, HERE / "check_dump.py", paths[0], "--experts=8"],
+                               capture_output=True, text=True, check=False)
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("--experts=8, but the run had 16", wrong.stderr)
+
+    def test_what_is_wrong_in_a_dump_is_found(self):
+        python = python_with_numpy()
+        if python is None:
+            self.skipTest("no NumPy")
+        for flags in [
+            ["--strategy=high_throughput", "--format=fp8", "--duplicates=index"],
+            ["--strategy=high_throughput", "--received=deduplicated"],
+            ["--strategy=high_throughput", "--format=bytes"],
+            ["--format=quantized_fp8", "--received=rank_major", "--scales=ue8m0"],
         ]:
             with self.subTest(flags=flags):
-                self.run_small(f"--dump={self.folder}/dump", *flags)
-                result = subprocess.run(
-                    [python, HERE / "check_dump.py", self.folder / "dump",
-                     f"--ranks={self.ranks}", "--experts=16", *check],
-                    capture_output=True, text=True, check=False,
-                )
+                path = self.dump(self.folder / "dump", *flags, "--tokens=8")
+                result = subprocess.run([python, "-c", FLIP_BITS, HERE, path], text=True,
+                                        capture_output=True, check=False)
                 self.assertEqual(result.returncode, 0, result.stderr)
+                found, files = map(int, result.stdout.split())
+                self.assertGreater(files, 9)
+                self.assertEqual(found, files)
+
+    def test_dump_into_a_used_folder(self):
+        path = self.folder / "dump"
+        self.dump(path, "--format=fp8")
+        self.assertTrue((path / "rank0_recv_scales.npy").exists())
+        ranks = self.ranks
+        self.ranks = 1
+        (path / "rank0_x.npy.123.tmp").write_bytes(b"of a run that was killed")
+        self.dump(path)
+        names = {file.name for file in path.iterdir()}
+        self.ranks = ranks
+        meta = json.loads((path / "meta.json").read_text())
+        self.assertEqual(names, {"meta.json", *(f"rank0_{name}.npy" for name in meta["arrays"])})
+        self.assertNotIn("rank0_recv_scales.npy", names)
+        for name, text in [("notes.txt", "mine"), ("rank0_mine.npy", ""), ("meta.json", "{}"),
+                           ("meta.json", "[1]"), ("meta.json", "no json"),
+                           ("meta.json", '{"program": 5}')]:
+            used = self.folder / "used"
+            used.mkdir()
+            (used / name).write_text(text)
+            self.assert_refused(["run", "--ranks=1", *SMALL, f"--dump={used}"],
+                                f"cannot dump into {used}: it has {name}, which is not of a dump")
+            self.assertEqual((used / name).read_text(), text)
+            shutil.rmtree(used)
+
+    def test_a_failed_run_leaves_the_old_dump(self):
+        path = self.dump(self.folder / "dump")
+        before = {file.name: file.read_bytes() for file in path.iterdir()}
+        result = octet("run", f"--ranks={self.ranks}", *SMALL, "--blocks=100000", f"--dump={path}")
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual({file.name: file.read_bytes() for file in path.iterdir()}, before)
 
     def test_dumped_routing_is_read_again(self):
-        self.run_small(f"--dump={self.folder}", "--tokens=6", "--drop=0.3")
-        path = self.folder / "rank0_topk_idx.npy"
+        self.run_small(f"--dump={self.folder}/dump", "--tokens=6", "--drop=0.3")
+        path = self.folder / "dump" / "rank0_topk_idx.npy"
         result = octet("run", "--ranks=1", "--experts=16", "--hidden=64", "--iters=1",
                        f"--routing=file:{path}", f"--json={self.folder}/run.json")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -38,6 +38,9 @@ class PerfTest(GpuTest):
         ]:
             self.assert_refused(["perf", "-g1", flag], words)
         self.assert_refused(["perf", "-i1", "-f2"], "exclude one another")
+        for flag in ["--cached", "--host_totals"]:
+            self.assert_refused(["perf", "-g1", "--graph", "--strategy=high_throughput", flag],
+                                "--graph goes with neither --cached nor --host_totals")
 
     def test_table_and_json(self):
         path = self.folder / "perf.json"
@@ -45,22 +48,28 @@ class PerfTest(GpuTest):
         self.assertEqual(result.stderr, "")
         lines = result.stdout.splitlines()
         data = [line.split() for line in lines if not line.startswith("#")]
-        self.assertEqual([row[0] for row in data], ["1", "3", "9"])
-        columns = next(line for line in lines if line.startswith("# tokens ")
-                       and "hidden" in line).split()[1:]
+        kinds = ["dispatch", "combine", "both"]
+        self.assertEqual([(row[0], row[3]) for row in data],
+                         [(tokens, kind) for tokens in ["1", "3", "9"] for kind in kinds])
+        self.assertIn("# experts 16, topk 4, hidden 128, bf16; routing uniform, drop 0, seed 4", lines)
+        for line in lines:
+            self.assertLessEqual(len(line), 100, line)
+        columns = next(line.split() for line in lines if line.split()[1:2] == ["tokens"])[1:]
         report = json.loads(path.read_text())
         self.assertEqual((report["schema"], report["program"]), (1, "octet perf"))
         self.assertEqual([row["tokens"] for row in report["rows"]], [1, 3, 9])
-        for row, figures in zip(data, report["rows"]):
+        for i, row in enumerate(data):
+            figures = report["rows"][i // 3][row[3]]
             self.assertEqual(len(row), len(columns))
-            self.assertEqual(row[1:6], ["128", "4", "16", "bf16", "low_latency*"])
-            for place, kind in [(7, "dispatch"), (14, "combine"), (21, "both")]:
-                times = figures[kind]["steps_us"]
-                self.assertEqual(len(times), 2)
-                self.assertAlmostEqual(float(row[place]), sum(times) / 2, delta=0.06)
-                self.assertAlmostEqual(figures[kind]["us"]["max"], max(times))
-                self.assertEqual(row[place + 6], "0")
-                self.assertEqual(figures[kind]["wrong"], 0)
+            self.assertEqual(row[1], "low_latency*")
+            times = figures["steps_us"]
+            self.assertEqual(len(times), 2)
+            self.assertAlmostEqual(float(row[4]), sum(times) / 2, delta=0.06)
+            self.assertAlmostEqual(figures["us"]["max"], max(times))
+            self.assertEqual(row[10], "0")
+            self.assertEqual(figures["wrong"], 0)
+        note = "# emulated GPUs: times say nothing about the speed of real ones"
+        self.assertEqual(note in lines, octet_cli.EMULATED)
         self.assertTrue(any(line.startswith("# Avg wire bandwidth") for line in lines))
         self.assertTrue(any(line.endswith("0 OK, 6 steps verified") for line in lines))
 
@@ -69,7 +78,7 @@ class PerfTest(GpuTest):
         args = ["perf", f"-g{self.ranks}", *self.SHAPE, "-b1", "-e900", "-i1", f"-J{path}"]
         with subprocess.Popen([octet_cli.OCTET, *args], stdout=subprocess.PIPE, text=True) as perf:
             for line in perf.stdout:
-                if line.split()[0] == "3":  # the third row
+                if line.split()[0] == "3":  # the third number of tokens
                     break
             perf.send_signal(signal.SIGINT)
             perf.stdout.read()
@@ -105,17 +114,49 @@ class PerfTest(GpuTest):
             with self.subTest(args=args):
                 data = [line for line in self.perf(*args).stdout.splitlines()
                         if not line.startswith("#")]
-                self.assertEqual(len(data), 1 if "-c0" in args else 2)
+                self.assertEqual(len(data), 3 if "-c0" in args else 6)
                 self.assertEqual(data[0].endswith("N/A"), "-c0" in args)
 
     def test_autos_choice_beside_the_same_by_name(self):
         path = self.folder / "perf.json"
         result = self.perf("-b4", "--strategy=low_latency,auto", f"-J{path}")
         data = [line.split() for line in result.stdout.splitlines() if not line.startswith("#")]
-        self.assertEqual([row[5] for row in data], ["low_latency", "low_latency*"])
+        self.assertEqual([row[1] for row in data], ["low_latency"] * 3 + ["low_latency*"] * 3)
         rows = json.loads(path.read_text())["rows"]
         self.assertEqual([row["strategy"] for row in rows], ["low_latency", "low_latency"])
         self.assertEqual([row["auto_strategy"] for row in rows], [False, True])
+
+    def test_what_does_not_exist_here_is_left_out(self):
+        for peer in ["nccl", "rccl"]:
+            result = octet("perf", f"-g{self.ranks}", *self.SHAPE, "-b2", f"--strategy={peer}")
+            if result.returncode == 0:
+                continue  # it does
+            self.assertEqual(result.returncode, 77, result.stderr)
+            self.assertEqual(result.stderr, "octet perf: none of the strategies exists here\n")
+            self.assertIn(f"# {peer} is left out: ", result.stdout)
+            lines = self.perf("-b2", f"--strategy={peer},direct").stdout.splitlines()
+            self.assertIn(f"# {peer} is left out: ", lines[0])
+            self.assertEqual([line.split()[1] for line in lines if not line.startswith("#")],
+                             ["direct"] * 3)
+
+    def test_replays_beside_calls(self):
+        path = self.folder / "perf.json"
+        result = self.perf("-b0", "-e3", "-i3", "-c2", "--graph", "-w0",
+                           "--strategy=direct,low_latency,high_throughput,memcpy_peer",
+                           f"-J{path}")
+        data = [line.split() for line in result.stdout.splitlines() if not line.startswith("#")]
+        names = [name + way for name in ["direct", "low_latency", "high_throughput"]
+                 for way in ["", "+"]]
+        kinds = len(["dispatch", "combine", "both"])  # a line each
+        peers = ["memcpy_peer"] if len(data) > 2 * kinds * len(names) else []
+        shown = [row[1] for row in data[::kinds]]
+        self.assertEqual(shown, 2 * [*names, *peers])
+        rows = json.loads(path.read_text())["rows"]
+        self.assertEqual([row["graph"] for row in rows], [name.endswith("+") for name in shown])
+        for row in rows:
+            self.assertEqual(row["verified_steps"], 4)
+            for kind in ["dispatch", "combine", "both"]:
+                self.assertEqual((len(row[kind]["steps_us"]), row[kind]["wrong"]), (2, 0))
 
     def test_deadline(self):
         result = octet("perf", f"-g{self.ranks}", "-n1", "-T0.001")
@@ -138,6 +179,10 @@ class TraceTest(GpuTest):
         for args in [["--tokens=9"], ["--flags=source", "--slots=atomic"], ["--tokens=0"]]:
             with self.subTest(args=args):
                 lines = self.trace(*args).stdout.splitlines()
+                for line in lines:
+                    self.assertLessEqual(len(line.replace(str(self.folder), "")), 100, line)
+                note = "# emulated GPUs: times say nothing about the speed of real ones"
+                self.assertEqual(note in lines, octet_cli.EMULATED)
                 data = [line for line in lines if not line.startswith("#")]
                 if "--tokens=0" not in args:
                     phases = [line for line in data if line[0].isalpha()]
@@ -232,6 +277,9 @@ class TuneTest(GpuTest):
         self.assertEqual(len(table["entries"]), taken)
         lines = [line.split() for line in result.stdout.splitlines()]
         self.assertIn(["#", *tuning, "time", "built-in"], lines)
+        self.assertEqual("# emulated GPUs: times" in result.stdout, octet_cli.EMULATED)
+        for line in result.stdout.splitlines():
+            self.assertLessEqual(len(line.replace(str(self.folder), "")), 100, line)
         self.assertGreater(len([line for line in lines if line[0] != "#"]), 1)
 
         # What was found, or something else if nothing was.

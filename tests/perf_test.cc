@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "tools/perf_options.h"
 #include "tools/perf_report.h"
+#include "tools/text_table.h"
 
 namespace octet {
 namespace {
@@ -114,6 +115,13 @@ TEST_F(PerfOptionsTest, SeveralStrategies) {
   EXPECT_THAT(perf->shapes, SizeIs(2));
 }
 
+TEST_F(PerfOptionsTest, Graph) {
+  const absl::StatusOr<PerfOptions> perf = Parse({"--graph", "-b2"});
+  ASSERT_TRUE(perf.ok()) << perf.status();
+  EXPECT_TRUE(perf->graph);
+  EXPECT_FALSE(perf->shapes[0].graph);  // a row of its own
+}
+
 // Two ranks, `us` on the slower one in each of two steps.
 std::vector<StepResult> Steps(double us, int64_t wrong) {
   std::vector<StepResult> steps(2);
@@ -184,52 +192,80 @@ Topology Machine() {
 TEST(PerfTable, LinesUpWithItsHead) {
   PerfOptions perf;
   perf.shapes.emplace_back();
+  perf.shapes[0] = Row(128, 0).options;
   perf.shapes[0].iters = 20;
   perf.check_steps = 1;
   const std::string head = PerfHead(Machine(), perf);
   const Ceilings ceilings = {.all_to_all_gbps = 400};
-  const std::string line = PerfLine(Row(128, 0), ceilings);
-  EXPECT_EQ(line,
-            "     128   7168     8     256  bf16           direct    264"
-            "      20.0     30.0  70.7   133.3   200.0  50.0      0"
-            "      40.0     60.0  70.7    66.7    33.3   8.3      0"
-            "     200.0    300.0  70.7    26.7    26.7   6.7      0\n");
+  const std::string rows = PerfLines(Row(128, 0), ceilings);
+  EXPECT_EQ(
+      rows,
+      "      128           direct    264 dispatch      20.0       30.0  70.7    133.3    200.0"
+      "  50.0      0\n"
+      "      128           direct    264  combine      40.0       60.0  70.7     66.7     33.3"
+      "   8.3      0\n"
+      "      128           direct    264     both     200.0      300.0  70.7     26.7     26.7"
+      "   6.7      0\n");
   std::vector<std::string> lines = absl::StrSplit(head, '\n', absl::SkipEmpty());
-  for (const std::string& each : lines) EXPECT_THAT(each, StartsWith("#"));
-  EXPECT_EQ(lines.back().size(), line.size() - 1);
-  EXPECT_THAT(lines[lines.size() - 2], SizeIs(line.size() - 1));
+  for (const std::string& each : lines) {
+    EXPECT_THAT(each, StartsWith("#"));
+    EXPECT_LE(each.size(), kTextWidth);
+  }
+  const std::string line = rows.substr(0, rows.find('\n'));
+  EXPECT_EQ(lines.back().size(), line.size());
+  EXPECT_THAT(lines[lines.size() - 2], SizeIs(line.size()));
+  EXPECT_EQ(line.size(), kTextWidth);
+  EXPECT_THAT(head, HasSubstr("\n# experts 256, topk 8, hidden 7168, bf16; "));
+  EXPECT_THAT(head, Not(HasSubstr("emulated")));
   EXPECT_THAT(head, HasSubstr("the last 1 verified to the bit\n#\n"));
+  EXPECT_THAT(head, Not(HasSubstr("nothing verified")));
   perf.shapes[0].config = Row(1, 0).config;
   perf.shapes[0].config.host_totals = true;
   EXPECT_THAT(
       PerfHead(Machine(), perf),
       HasSubstr("\n# format quantized_fp8 (scales ue8m0 of 128 columns), received rank_major, "
-                "row_copies bulk, host_totals\n#\n"));
+                "row_copies bulk,\n# host_totals\n#\n"));
+}
+
+TEST(PerfTable, OfEmulatedGpusSaysWhatItsTimesAreWorth) {
+  PerfOptions perf;
+  perf.shapes.emplace_back();
+  Topology emulated = Machine();
+  emulated.platform = "emulation";
+  EXPECT_THAT(PerfHead(emulated, perf),
+              HasSubstr("\n# emulated GPUs: times say nothing about the speed of real ones\n"));
+}
+
+constexpr size_t kColumns = 11;
+
+std::vector<std::string> FirstLineOf(const PerfRow& row) {
+  const std::string lines = PerfLines(row, Ceilings());
+  return absl::StrSplit(lines.substr(0, lines.find('\n')), ' ', absl::SkipEmpty());
 }
 
 TEST(PerfTable, WideCellsDoNotRunTogether) {
   PerfRow row = Row(123456789, 123456789);
   row.strategy = "a_strategy_with_a_long_name";
-  row.options.workload.num_experts = 123456789;
-  const std::vector<std::string> cells =
-      absl::StrSplit(PerfLine(row, Ceilings()), absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  EXPECT_THAT(cells, SizeIs(28));
+  row.config.tuning.blocks = 123456789;
+  EXPECT_THAT(FirstLineOf(row), SizeIs(kColumns));
 }
 
 TEST(PerfTable, WithoutChecksAndWithoutLinks) {
   PerfRow row = Row(1, 0);
   row.verified_steps = 0;
-  const std::vector<std::string> cells =
-      absl::StrSplit(PerfLine(row, Ceilings()), absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  ASSERT_THAT(cells, SizeIs(28));
-  EXPECT_EQ(cells[12], "-");
-  EXPECT_EQ(cells[13], "N/A");
+  const std::vector<std::string> cells = FirstLineOf(row);
+  ASSERT_THAT(cells, SizeIs(kColumns));
+  EXPECT_EQ(cells[9], "-");
+  EXPECT_EQ(cells[10], "N/A");
   EXPECT_THAT(PerfFoot({row}, Ceilings()), HasSubstr("# Wrong rows          : N/A\n"));
 }
 
 TEST(PerfTable, Foot) {
   const std::string foot = PerfFoot({Row(1, 0), Row(2, 1)}, Ceilings());
   EXPECT_THAT(foot, HasSubstr("# Wrong rows          : 44 FAILED, 8 steps verified\n"));
+  for (const absl::string_view line : absl::StrSplit(foot, '\n')) {
+    EXPECT_LE(line.size(), kTextWidth) << line;
+  }
   EXPECT_THAT(foot, HasSubstr("# Avg wire bandwidth  : dispatch 200.0, combine 33.3, both 26.7 "
                               "GB/s (direct)\n"));
 }
@@ -237,13 +273,27 @@ TEST(PerfTable, Foot) {
 TEST(PerfTable, AutosChoiceIsNotTakenForTheSameByName) {
   PerfRow chosen = Row(1, 0);
   chosen.options.config.strategy = Strategy::kAuto;
-  EXPECT_THAT(PerfLine(chosen, Ceilings()), HasSubstr(" bf16          direct*    264"));
+  EXPECT_THAT(PerfLines(chosen, Ceilings()), HasSubstr("          direct*    264 "));
   const std::string foot = PerfFoot({chosen, Row(1, 0)}, Ceilings());
   EXPECT_THAT(foot, HasSubstr("GB/s (direct*)\n"));
   EXPECT_THAT(foot, HasSubstr("GB/s (direct)\n"));
   EXPECT_EQ(
       nlohmann::json::parse(PerfJson(Machine(), {chosen}, Ceilings()))["rows"][0]["auto_strategy"],
       true);
+}
+
+TEST(PerfTable, ReplaysAreNotTakenForCalls) {
+  PerfRow replayed = Row(1, 0);
+  replayed.options.graph = true;
+  EXPECT_THAT(PerfLines(replayed, Ceilings()), HasSubstr("          direct+    264 "));
+  const std::string foot = PerfFoot({replayed, Row(1, 0)}, Ceilings());
+  EXPECT_THAT(foot, HasSubstr("GB/s (direct+)\n"));
+  EXPECT_THAT(foot, HasSubstr("GB/s (direct)\n"));
+  EXPECT_THAT(foot, HasSubstr("+: replays"));
+  const nlohmann::json rows =
+      nlohmann::json::parse(PerfJson(Machine(), {replayed, Row(1, 0)}, Ceilings()))["rows"];
+  EXPECT_EQ(rows[0]["graph"], true);
+  EXPECT_EQ(rows[1]["graph"], false);
 }
 
 TEST(PerfCeilings, OfASingleRankAreNotZeros) {

@@ -63,10 +63,56 @@ class PlotTest(unittest.TestCase):
 
     def test_ceiling(self):
         lines = self.lines(sample_results.perf())
-        self.assertEqual([gbps for _, gbps in lines[1, "both"]["ceiling"]],
-                         [sample_results.CEILING_GBPS] * 2)
+        ceiling = sample_results.LOGICAL_CEILING_GBPS
+        self.assertEqual([gbps for _, gbps in lines[1, "both"]["ceiling"]], [ceiling] * 2)
+        self.assertEqual([tokens for tokens, _ in lines[0, "both"]["ceiling"]], [1, 16, 256])
         for tokens, us in lines[0, "both"]["ceiling"]:
-            self.assertAlmostEqual(us, 2 * tokens / sample_results.CEILING_GBPS)
+            self.assertAlmostEqual(us, 2 * tokens / ceiling)
+
+    def test_one_legend_for_all(self):
+        picture = plot.figure(results.read(self.file(sample_results.perf())))
+        (legend,) = picture.legends
+        self.assertEqual([text.get_text() for text in legend.get_texts()],
+                         ["direct", "peer", "ceiling"])
+        self.assertEqual([axes.get_legend() for axes in picture.axes], [None] * 6)
+
+    def test_a_name_looks_alike_in_every_picture(self):
+        few, many = plot.styles(["low_latency", "x"]), plot.styles(["x", "direct", "low_latency"])
+        self.assertEqual(few["low_latency"], many["low_latency"])
+        looks = plot.styles([f"line{i}" for i in range(5)] + list(plot.STYLES))
+        self.assertEqual(len({look["color"] for look in looks.values()}), len(looks))
+
+    def test_up_to_4096_tokens(self):
+        data = sample_results.perf()
+        data["rows"] = [{**data["rows"][0], "tokens": 1 << i} for i in range(13)]
+        axes = plot.figure(results.read(self.file(data))).axes[0]
+        self.assertEqual(list(axes.get_xticks()), [4 ** i for i in range(6, -1, -1)])
+
+    def test_the_suffix_decides(self):
+        for suffix, magic in [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF-"),
+                              ("PNG", b"\x89PNG")]:
+            done = self.plot(sample_results.perf(), f"out.{suffix}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue((self.folder / f"out.{suffix}").read_bytes().startswith(magic))
+        for name in ["out", "out.jpg", "out.svg.txt"]:
+            done = self.plot(sample_results.perf(), name)
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(done.stderr, f"{self.folder / name}: the name of a picture ends in "
+                                          ".svg, .png, .pdf\n")
+            self.assertFalse((self.folder / name).exists())
+
+    def test_emulated_times_are_called_meaningless(self):
+        data = sample_results.perf()
+        words = "times say nothing about the speed of real ones"
+        self.plot(data)
+        self.assertNotIn(words, (self.folder / "out.svg").read_text())
+        data["platform"]["name"] = "emulation"
+        self.plot(data)
+        self.assertIn(words, (self.folder / "out.svg").read_text())
+        data = sample_results.google_benchmark()
+        data["context"]["platform"] = "emulation"
+        self.plot(data)
+        self.assertIn(words, (self.folder / "out.svg").read_text())
 
     def test_no_ceiling_of_a_single_rank(self):
         data = sample_results.perf()
@@ -128,7 +174,7 @@ class PlotTest(unittest.TestCase):
         measured.rows = measured.rows[:1]
         times, bandwidths = plot.figure(measured).axes
         self.assertEqual([list(zip(*line.get_data())) for line in times.get_lines()],
-                         [[(8, 10.002)], [(8, 10.002 * 52 / sample_results.CEILING_GBPS)]])
+                         [[(8, 10.002)], [(8, 10.002 * 52 / sample_results.LOGICAL_CEILING_GBPS)]])
         self.assertEqual(list(bandwidths.get_lines()[0].get_ydata()), [52])
 
     def test_same_bytes_every_time(self):

@@ -23,6 +23,18 @@ hipError_t LaunchBegunCall(const device::FailurePort& port, device::CallEpoch* c
 hipError_t LaunchLastBlock(uint32_t* counter, uint32_t* sum, uint32_t* seen,
                            const LaunchShape& shape, hipStream_t stream);
 
+// Call `call` of two blocks: the first describes a delivery of 1, 2, ... in `description`, the
+// second finds that it does not come. `late`: the block (0, 1) that does its part when the other
+// has begun, -1: the second does nothing.
+struct DeliveryParams {
+  uint64_t* word;
+  uint64_t call;
+  int32_t* description;
+  int size;
+  int late;
+};
+hipError_t LaunchDelivery(const DeliveryParams& params, int threads, hipStream_t stream);
+
 // values[0 .. n-1] scanned in place by one wave; *total.
 hipError_t LaunchScan(int32_t* values, int n, int32_t* total, int wave_size, hipStream_t stream);
 

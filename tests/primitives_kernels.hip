@@ -1,6 +1,7 @@
 #include "tests/primitives_kernels.h"
 
 #include "device_ops.h"
+#include "kernels/device/delivery.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
 #include "runtime/device/block_counter.h"
@@ -30,6 +31,22 @@ __global__ void LastBlockKernel(uint32_t* counter, uint32_t* sum, uint32_t* seen
   if (device::LastBlock(counter, gridDim.x) && threadIdx.x == blockDim.x - 1) {
     seen[blockIdx.x] = device::LoadRelaxed<Scope::kDevice>(sum);
   }
+}
+
+__global__ void DeliveryKernel(const DeliveryParams p) {
+  const auto block = static_cast<int>(blockIdx.x);
+  if (block == 1 && p.late < 0) return;
+  if (block == p.late) {
+    for (uint32_t polls = 0; device::LoadRelaxed<Scope::kDevice>(p.word) < 2 * p.call;) {
+      device::Pause(++polls);
+    }
+  }
+  device::DescribeDelivery(p.word, p.call, block == 0, block == 0,
+                           [&](bool ok, int first, int step) {
+                             for (int i = first; i < p.size; i += step) {
+                               p.description[i] = ok ? i + 1 : 0;
+                             }
+                           });
 }
 
 __global__ void ScanKernel(int32_t* values, int n, int32_t* total) {
@@ -89,6 +106,13 @@ hipError_t LaunchLastBlock(uint32_t* counter, uint32_t* sum, uint32_t* seen,
   void* args[] = {&counter, &sum, &seen};
   return hipLaunchKernel(LastBlockKernel, dim3(static_cast<unsigned>(shape.blocks)),
                          dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
+}
+
+hipError_t LaunchDelivery(const DeliveryParams& params, int threads, hipStream_t stream) {
+  DeliveryParams p = params;
+  void* args[] = {&p};
+  return hipLaunchCooperativeKernel(DeliveryKernel, dim3(2), dim3(static_cast<unsigned>(threads)),
+                                    args, 0, stream);
 }
 
 hipError_t LaunchScan(int32_t* values, int n, int32_t* total, int wave_size, hipStream_t stream) {

@@ -99,6 +99,28 @@ TEST_F(PrimitivesTest, NoCallBeginsAfterAFailure) {
   }
 }
 
+// Whoever comes second, nothing is left of what was described.
+TEST_F(PrimitivesTest, WhatIsWithdrawnIsNotDescribed) {
+  constexpr int kSize = 300;  // more than there are threads
+  const DeviceMemory word = Upload(std::vector<uint64_t>{0});
+  const DeviceMemory description = Upload(std::vector<int32_t>(kSize, 7));
+  std::vector<int32_t> all(kSize);
+  std::iota(all.begin(), all.end(), 1);
+  uint64_t call = 0;
+  for (int i = 0; i < 20; ++i) {
+    for (const int late : {-1, 0, 1}) {
+      const DeliveryParams params = {.word = word.as<uint64_t>(),
+                                     .call = ++call,
+                                     .description = description.as<int32_t>(),
+                                     .size = kSize,
+                                     .late = late};
+      ASSERT_EQ(LaunchDelivery(params, 3 * wave_size_, nullptr), hipSuccess);
+      EXPECT_EQ(Download<int32_t>(description), late < 0 ? all : std::vector<int32_t>(kSize))
+          << "call " << call << ", late " << late;
+    }
+  }
+}
+
 // Just one block is last, it sees what all have done, and the counter is ready for the next call.
 TEST_F(PrimitivesTest, OneBlockIsLastAndSeesTheOthers) {
   const DeviceMemory counter = Upload(std::vector<uint32_t>{0});

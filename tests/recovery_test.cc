@@ -38,6 +38,8 @@
 namespace octet {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
@@ -344,6 +346,53 @@ TEST_F(RecoveryTest, GoodAndFailingCallsOfHighThroughput) {
   TakeTurns(Strategy::kHighThroughput, 10);
 }
 
+TEST_F(RecoveryTest, ABarrierThatExpiresNamesItsCall) {
+  config_.num_experts = 2;
+  config_.topk = 1;
+  config_.hidden = 64;
+  config_.max_tokens_per_rank = 1;
+  config_.strategy = Strategy::kDirect;
+  MakeNode(2, absl::Milliseconds(100));
+  if (IsSkipped()) return;
+  auto ep = ExpertParallel::Create(*node_, config_);
+  ASSERT_OK(ep.status());
+  EXPECT_THAT(node_->Run([&](Rank& rank) -> absl::Status {
+    const absl::Time latest = absl::Now() + absl::Seconds(60);
+    while (rank.rank() == 0 && Noted().empty() && absl::Now() < latest) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return (*ep)->Dispatch(rank, {}).status();
+  }),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       MatchesRegex("rank 1: host barrier before dispatch waited .* for rank 0")));
+}
+
+TEST_F(RecoveryTest, AnExpertParallelMayOutliveItsNode) {
+  config_.num_experts = 2;
+  config_.topk = 1;
+  config_.hidden = 64;
+  config_.max_tokens_per_rank = 1;
+  for (const Strategy strategy :
+       {Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
+    config_.strategy = strategy;
+    MakeNode(2);
+    if (IsSkipped()) return;
+    auto ep = ExpertParallel::Create(*node_, config_);
+    ASSERT_OK(ep.status());
+    node_.reset();
+    EXPECT_EQ((*ep)->DispatchTraffic(0, {1}).rows, 1);
+    MakeNode(2);
+    EXPECT_THAT(node_->Run([&](Rank& rank) { return (*ep)->Dispatch(rank, {}).status(); }),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         StartsWith("rank 0: the rank belongs to another node")));
+    EXPECT_THAT(node_->Run([&](Rank& rank) { return (*ep)->Combine(rank, {}, {}); }),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         StartsWith("rank 0: the rank belongs to another node")));
+    node_.reset();
+    ep->reset();
+  }
+}
+
 // A kernel that no deadline ends. The node says so, takes no more calls, and what was made on it
 // goes away without waiting.
 TEST_F(RecoveryTest, AStreamThatNeverDrains) {
@@ -371,8 +420,13 @@ TEST_F(RecoveryTest, AStreamThatNeverDrains) {
     return rank.rank() == 1 ? OCTET_GPU(LaunchStubborn(stop, rank.stream())) : absl::OkStatus();
   }),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       StartsWith("rank 1: the stream is not idle after 5.")));
+                       AllOf(StartsWith("rank 1: the stream is not idle after 5."),
+                             HasSubstr("\n  rank 1: no wait; its stream is still busy with other "
+                                       "work 5."))));
   EXPECT_TRUE(node_->stuck());
+  ASSERT_EQ(Noted().size(), 1U);
+  EXPECT_THAT(Noted()[0], StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                   StartsWith("rank 1: the stream is not idle after 5.")));
   const absl::Time start = absl::Now();
   EXPECT_THAT(node_->Run([](Rank&) { return absl::OkStatus(); }),
               StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -382,6 +436,8 @@ TEST_F(RecoveryTest, AStreamThatNeverDrains) {
   node_.reset();
   // Draining once more would have taken as long as it did before.
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  ASSERT_EQ(Noted().size(), 2U);
+  EXPECT_THAT(Noted()[1], StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("unfreed")));
   std::atomic_ref<uint32_t>(*stop).store(1);
   EXPECT_EQ(hipSetDevice(1), hipSuccess);
   EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);

@@ -6,13 +6,15 @@ import json
 import types
 
 STRATEGIES = {"direct": 1.0, "peer": 4.0}  # how slow each is
+WIRE = {"direct": 3.0, "peer": 0.5}  # bytes on the wire for each of payload
 COMBINE_ORDERS = {"direct": "flat", "peer": "per_rank"}
 CEILING_GBPS = 100.0
+LOGICAL_CEILING_GBPS = 200.0  # of two ranks: half of the rows stay
 
 
-def figures(median, wire_gbps):
+def figures(median, logical_gbps, wire_gbps):
     steps = [median + 0.01 * i for i in (-3, -2, -1, 0, 1, 2, 3)]
-    return {"us": {"median": median}, "steps_us": steps, "logical_gbps": wire_gbps,
+    return {"us": {"median": median}, "steps_us": steps, "logical_gbps": logical_gbps,
             "wire_gbps": wire_gbps, "ceiling_ratio": wire_gbps / CEILING_GBPS, "wrong": 0}
 
 
@@ -31,7 +33,8 @@ def perf():
                    "failure_policy": "abort", "statistics": False, "max_blocks": 0}
             for kind in ("dispatch", "combine", "both"):
                 us = slow * (1 + 0.1 * tokens)
-                row[kind] = figures(us, 2 * tokens / us)  # 2000 bytes a token
+                gbps = 2 * tokens / us  # 2000 bytes a token
+                row[kind] = figures(us, gbps, WIRE[strategy] * gbps)
             rows.append(row)
     return {"schema": 1, "program": "octet perf",
             "platform": {"name": "nowhere", "gpus": [{"name": "made-up GPU"}] * 2},
@@ -47,10 +50,11 @@ def google_benchmark(scale=1.0):
         for i in range(5):
             entries.append({"name": name, "run_name": name, "run_type": "iteration",
                             "repetition_index": i, "real_time": scale * us * 1e3 + i,
-                            "time_unit": "ns", "wire_GBps": 50.0 + i})
+                            "time_unit": "ns", "logical_GBps": 50.0 + i,
+                            "wire_GBps": 70.0 + i})
         entries.append({"name": f"{name}_mean", "run_name": name, "run_type": "aggregate",
                         "aggregate_name": "mean", "real_time": 1e9, "time_unit": "ns",
-                        "wire_GBps": 1e9})
+                        "logical_GBps": 1e9, "wire_GBps": 1e9})
     return {"context": {"host_name": "nowhere", "platform": "nowhere", "gpu": "made-up GPU",
                         "ranks": "2", "ceiling_all_to_all_GBps": str(CEILING_GBPS)},
             "benchmarks": entries}

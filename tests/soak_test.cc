@@ -64,7 +64,7 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
     const WorkloadSpec& spec = options.workload;
     if (spec.max_tokens > 1) {
       const size_t row_bytes = static_cast<size_t>(spec.hidden) * kElementBytes;
-      EXPECT_LE(*ExpertParallel::HeapBytes(options.config, ranks),
+      EXPECT_LE(ExpertParallel::HeapBytes(options.config, ranks)->total(),
                 static_cast<size_t>(limits.gpu_bytes));
       if (options.config.output == Output::kExpertMajor) {
         const size_t rows =

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "runtime/device/trace_event.h"
+#include "tools/text_table.h"
 
 namespace octet {
 namespace {
@@ -151,13 +153,26 @@ TEST(TraceSummary, OfNothing) {
 
 TEST(TraceSummary, AsText) {
   const std::string text = TraceSummaryText(SummarizeTrace(Slices(), kTags, 2, 2));
-  EXPECT_THAT(text, HasSubstr("72.0      8.00               58.3  1 (10.00)         "
-                              "rank 1 block 1 (19.00)\n"
-                              "  wait row                      5        42.0      8.00     16.00"
+  EXPECT_THAT(text, HasSubstr("       72.0     8.00              58.3  1 (10.0)     1/1 (19.0)\n"
+                              "  wait row                  5       42.0     8.00    16.00"
                               "     58.3\n"));
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), kTextWidth);
+  }
   EXPECT_THAT(text, HasSubstr("#            0        1        -\n"
                               "    0     1.00     6.00     0.00\n"
                               "    1     1.00     0.00     6.00\n"));
+}
+
+TEST(TraceSummary, WaitsOfManyRanksTakeSeveralTables) {
+  const std::string text = TraceSummaryText(SummarizeTrace(Slices(), kTags, 16, 2));
+  std::vector<size_t> columns;  // of rank 0's lines
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), kTextWidth) << line;
+    const std::vector<absl::string_view> cells = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (!cells.empty() && cells[0] == "0") columns.push_back(cells.size() - 1);
+  }
+  EXPECT_THAT(columns, ElementsAre(10, 7));
 }
 
 }  // namespace

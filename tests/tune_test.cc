@@ -137,7 +137,7 @@ TEST(TuneTable, LinesAndVerdicts) {
   result.tuned = kStart;
   result.tuned.blocks = 132;
   EXPECT_THAT(TuneVerdict(result, 128),
-              HasSubstr("128 tokens: nothing is faster than the built-in choice (blocks 264, "
+              HasSubstr("128 tokens: nothing is faster than the built-in choice\n#   (blocks 264, "
                         "send_blocks 132, waves 16, row_parts 1)"));
   result.comparison = {.default_us = 50, .tuned_us = 40, .pairs = 20, .won = 19, .faster = true};
   EXPECT_THAT(TuneVerdict(result, 128), HasSubstr("faster in 19 of 20 pairs): taken\n"));

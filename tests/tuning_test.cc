@@ -322,7 +322,7 @@ TEST_F(TunedTest, CreateTakesWhatWasMeasured) {
   EXPECT_EQ(tuning->waves_per_block, 2);
   EXPECT_EQ(tuning->row_parts, 5);
   // Room for what the table asks for, in a heap of the caller's.
-  const absl::StatusOr<size_t> bytes = ExpertParallel::HeapBytes(Small(), 1);
+  const absl::StatusOr<HeapSize> bytes = ExpertParallel::HeapBytes(Small(), 1);
   ASSERT_OK(bytes.status());
   auto heap = SymmetricHeap::Create(*node_, *bytes);
   ASSERT_OK(heap.status());

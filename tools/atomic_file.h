@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,15 +21,26 @@ absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces);
 
 // Whether that would put a file at `path`, whatever is there now; false where it would write into
-// what is there: a device, a pipe. Of no use for an empty path, which is none.
+// what is there: a device, a pipe, the file that standard output goes to. False for an empty path.
 bool WouldReplace(const std::string& path);
 
 // OK if a file could be made at `path` now: its folder is there and open to us, and `path` itself
 // is no folder. To be asked before work whose result would be lost.
 absl::Status CheckCanWrite(const std::string& path);
 
+// Finds out by trying: writes a little to a temporary file beside `path` and removes it, or, where
+// `path` is a device, opens it and writes nothing. Finds what CheckCanWrite cannot see: a
+// full disk, /dev/full. For programs that are about to spend minutes on the result.
+absl::Status ProbeWrite(const std::string& path);
+
 // Makes the folder and its parents where they are missing; OK if it is there and open to us.
 absl::Status MakeFolder(const std::string& path);
+
+// The names of what lies in the folder, in order.
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
+
+// OK if there is no such file, too.
+absl::Status RemoveFile(const std::string& path);
 
 // The whole file. kNotFound if there is none; kInvalidArgument if there are more than `most_bytes`
 // in it, which need not be known before (/dev/zero has no end); other errors name the reason too.

@@ -4,6 +4,7 @@
 #include "device_ops.h"
 #include "kernels/device/row_copy.h"
 #include "runtime/device/bulk_ring.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/node_barrier_device.h"
 #include "runtime/device/wait.h"
 #include "tools/ceilings_kernels.h"
@@ -131,12 +132,8 @@ hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t 
   return hipLaunchCooperativeKernel(NodeBarriers, dim3(1), dim3(kThreads), args, 0, stream);
 }
 
-hipError_t LoadLatencyKernels() {
-  hipFuncAttributes attributes;
-  const hipError_t error =
-      hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(PingPong));
-  if (error != hipSuccess) return error;
-  return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(NodeBarriers));
-}
+hipError_t LoadLinkKernels() { return device::LoadKernels(MoveRows, MoveRowsInBulk); }
+
+hipError_t LoadLatencyKernels() { return device::LoadKernels(ReadClock, PingPong, NodeBarriers); }
 
 }  // namespace octet

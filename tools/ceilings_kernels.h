@@ -50,8 +50,8 @@ hipError_t LaunchPingPong(const PingPongParams& params, hipStream_t stream);
 hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t rounds,
                               hipStream_t stream);
 
-// Loads those two on the current device, so that the first launch does not: loading can wait for
-// kernels that wait for peers.
+// Load those of each test on the current device (runtime/device/load_kernel.h).
+hipError_t LoadLinkKernels();
 hipError_t LoadLatencyKernels();
 
 }  // namespace octet

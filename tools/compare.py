@@ -9,7 +9,8 @@ the samples before. The samples are the timed steps, or Google Benchmark's repet
 (--benchmark_repetitions=10). Steps of one run have more in common than two runs of one program
 have: run both twice where it matters.
 
-Exit code: 0, 1 when a row is slower or has an error, 2 when nothing could be compared.
+Exit code: 0; 1 when a row is slower or has an error; 2 when nothing could be compared: no row is in
+both files, or none of those has enough samples.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def names(rows):
 
 
 def compare(before, after, threshold):
-    """(lines of the table, whether there is a regression); None where no row is in both."""
+    """(lines of the table, exit code); None where no row is in both."""
     old = {row.key: row for row in before.rows}
     pairs = [(old.pop(row.key), row) for row in after.rows if row.key in old]
     if not pairs:
@@ -68,10 +69,11 @@ def compare(before, after, threshold):
     width = max(map(len, labels))
     layout = f"{{:<{width}}} {{:>11}} {{:>11}} {{:>9}} {{:>8}}  {{}}"
     lines.append(layout.format("#row", "before us", "after us", "change %", "p", "").rstrip())
-    worse = 0
+    worse = compared = 0
     for label, (was, now) in zip(labels, pairs):
         change, p, word = verdict(was, now, threshold)
         worse += word.startswith(("SLOWER", "ERROR"))
+        compared += p is not None
         lines.append(layout.format(
             label,
             *(f"{row.median:.2f}" if row.us else "-" for row in (was, now)),
@@ -82,8 +84,8 @@ def compare(before, after, threshold):
         if count:
             lines.append(f"# {count} rows are only in {side}")
     lines.append(f"# {worse} of {len(pairs)} rows slower by more than {threshold:g} % "
-                 f"(p < {P_LIMIT}) or with an error")
-    return lines, worse > 0
+                 f"(p < {P_LIMIT}) or with an error; {compared} could be compared")
+    return lines, 1 if worse else 0 if compared else 2
 
 
 def main(words=None):
@@ -101,13 +103,15 @@ def main(words=None):
         parser.exit(2, f"{error}\n")
     if compared is None:
         parser.exit(2, f"{arguments.before} and {arguments.after} have no row in common\n")
-    lines, worse = compared
+    lines, code = compared
     try:
         print("\n".join(lines), flush=True)
     except OSError as error:  # which must not end like a regression
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         parser.exit(2, f"cannot write all to standard output: {error.strerror}\n")
-    sys.exit(1 if worse else 0)
+    if code == 2:
+        parser.exit(2, f"{arguments.before} and {arguments.after}: no row could be compared\n")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ struct ComputeParams {
   uint32_t tag;
 };
 
+// Loads the kernel on the current device.
+hipError_t LoadCompute();
 hipError_t LaunchCompute(const ComputeParams& params, const LaunchShape& shape, hipStream_t stream);
 
 }  // namespace octet

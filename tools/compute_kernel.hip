@@ -3,6 +3,7 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "tools/compute_kernel.h"
 
@@ -27,6 +28,8 @@ __global__ void Compute(const ComputeParams p) {
 }
 
 }  // namespace
+
+hipError_t LoadCompute() { return device::LoadKernel(Compute); }
 
 hipError_t LaunchCompute(const ComputeParams& params, const LaunchShape& shape,
                          hipStream_t stream) {

@@ -52,6 +52,7 @@ ComputeWork::~ComputeWork() = default;
 
 absl::Status ComputeWork::InitRank(Rank& rank) {
   RankState& mine = StateOf(rank);
+  OCTET_RETURN_IF_GPU_ERROR(LoadCompute());
   OCTET_RETURN_IF_GPU_ERROR(hipStreamCreateWithFlags(&mine.stream, hipStreamNonBlocking));
   OCTET_ASSIGN_OR_RETURN(mine.before, GpuEvent::Create());
   OCTET_ASSIGN_OR_RETURN(mine.done, GpuEvent::Create());

@@ -1,27 +1,34 @@
-// The last step of a run as .npy files, so that anybody can check it with NumPy alone.
+// The last step of a run as .npy files and a meta.json, so that anybody can check it with NumPy
+// alone. docs/formats.md describes every file; tests/check_dump.py is such a check.
 #ifndef OCTET_TOOLS_DUMP_H_
 #define OCTET_TOOLS_DUMP_H_
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/ep_config.h"
+#include "runtime/topology.h"
+#include "tools/run_options.h"
 #include "tools/step_runner.h"
 #include "tools/workload.h"
 
 namespace octet {
 
-// Writes into `folder`, which must exist, for each rank r:
-//   rank{r}_x.npy               [T, H]     float16, or the bits of bfloat16 as uint16
-//   rank{r}_topk_idx.npy        [T, K]     int32, -1: dropped
-//   rank{r}_topk_weights.npy    [T, K]     float32
-//   rank{r}_y.npy               [T, H]     as x
-//   rank{r}_recv_x.npy          [rows, H]  as x, expert by expert
-//   rank{r}_recv_src.npy        [rows, 3]  int32: source rank, token, k
-//   rank{r}_expert_counts.npy   [L]        int32
-//   rank{r}_expert_offsets.npy  [L + 1]    int32
-absl::Status WriteDump(const std::string& folder, const Workload& workload,
-                       const std::vector<RankOutput>& outputs);
+struct Dump {
+  const Topology& topology;
+  const RunOptions& options;
+  const EpConfig& config;  // with every choice made
+  const Workload& workload;
+  absl::Span<const RankOutput> outputs;  // by rank
+};
+
+// Makes the folder where it is missing and tries to write into it. kInvalidArgument if that fails,
+// or if the folder holds anything that is not of an earlier dump. To be called before the run.
+absl::Status PrepareDump(const std::string& folder);
+
+// Replaces the dump in `folder`. meta.json goes first and comes last: where it is, all of it is.
+absl::Status WriteDump(const std::string& folder, const Dump& dump);
 
 }  // namespace octet
 

@@ -1,6 +1,9 @@
 #include "tools/json_parts.h"
 
+#include <vector>
+
 #include "absl/strings/string_view.h"
+#include "kernels/dtype.h"
 
 namespace octet {
 
@@ -70,6 +73,26 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
           {"cached", options.cached},
           {"failure_policy", text(FailurePolicyName(config.failure_policy))},
           {"statistics", config.statistics}};
+}
+
+Json ConfigToJson(const RunOptions& options, const EpConfig& config,
+                  absl::Span<const int> num_tokens) {
+  const WorkloadSpec& spec = options.workload;
+  Json json = {{"ranks", spec.num_ranks},
+               {"experts", spec.num_experts},
+               {"topk", spec.topk},
+               {"hidden", spec.hidden},
+               {"max_tokens", spec.max_tokens},
+               {"tokens", std::vector<int>(num_tokens.begin(), num_tokens.end())},
+               {"dtype", std::string(DTypeName(spec.dtype))},
+               {"strategy", std::string(StrategyName(config.strategy))}};
+  json.update(ChoicesToJson(options, config));
+  json.update({{"routing", spec.routing.text},
+               {"drop", spec.drop},
+               {"expert", std::string(ExpertKindName(options.expert))},
+               {"fuse_expert", options.fuse_expert},
+               {"seed", spec.seed}});
+  return json;
 }
 
 std::string JsonText(const Json& json) {

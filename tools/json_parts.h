@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/types/span.h"
 #include "kernels/ep_config.h"
 #include "runtime/topology.h"
 #include "tools/ceilings.h"
@@ -22,6 +23,11 @@ Json ToJson(const Ceilings& ceilings);
 // How a step was done: the strategy's ways, its launches, what was sent and received. `config`:
 // with every choice made.
 Json ChoicesToJson(const RunOptions& options, const EpConfig& config);
+
+// What was run, by flags' names: ranks and shape, ChoicesToJson, and how inputs were drawn.
+// `num_tokens`: of each rank.
+Json ConfigToJson(const RunOptions& options, const EpConfig& config,
+                  absl::Span<const int> num_tokens);
 
 // Indented, and whatever bytes a name may have.
 std::string JsonText(const Json& json);

@@ -51,7 +51,8 @@ absl::Status LinkTest::Init() {
   OCTET_ASSIGN_OR_RETURN(sources_, heap_->Allocate<char>(bytes));
   OCTET_ASSIGN_OR_RETURN(targets_, heap_->Allocate<char>(bytes));
   // Every rank's bytes are its own.
-  return node_.Run([&](Rank& rank) {
+  return node_.Run([&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_GPU_ERROR(LoadLinkKernels());
     return OCTET_GPU(hipMemsetAsync(sources_.Mine(heap_->peers(rank.rank())), rank.rank() + 1,
                                     bytes, rank.stream()));
   });

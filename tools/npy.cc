@@ -33,7 +33,8 @@ struct TypeInfo {
   absl::string_view descr;
   size_t bytes;
 };
-constexpr std::array<TypeInfo, 5> kTypes = {{
+constexpr std::array<TypeInfo, 6> kTypes = {{
+    {NpyType::kUint8, "uint8", "|u1", 1},
     {NpyType::kFloat16, "float16", "<f2", 2},
     {NpyType::kUint16, "uint16", "<u2", 2},
     {NpyType::kInt32, "int32", "<i4", 4},

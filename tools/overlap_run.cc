@@ -4,11 +4,13 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/expert_parallel.h"
 #include "runtime/status_macros.h"
 #include "tools/compute_work.h"
 #include "tools/step_series.h"
+#include "tools/text_table.h"
 #include "tools/traced_run.h"
 #include "tools/workload.h"
 
@@ -86,12 +88,13 @@ std::string OverlapText(const OverlapResult& result) {
   const double in_turn = MedianUs(result.in_turn);
   const double overlapped = MedianUs(result.overlapped);
   constexpr double kPercent = 100;
-  std::string text = absl::StrFormat(
-      "# a kernel that computes on %d blocks, beside the send of dispatch and of combine; receives "
-      "come after it\n# medians of %d steps of each kind, in turns; hidden: of the time of "
-      "dispatch "
-      "and combine alone\n",
-      result.compute_blocks, result.alone.size());
+  std::string text = absl::StrCat(
+      Comment(absl::StrFormat("a kernel that computes on %d blocks, beside the send of dispatch "
+                              "and of combine; receives come after it",
+                              result.compute_blocks)),
+      Comment(absl::StrFormat("medians of %d steps of each kind, in turns; hidden: of the time of "
+                              "dispatch and combine alone",
+                              result.alone.size())));
   absl::StrAppendFormat(&text, "#%11s%12s%12s%12s%12s%12s\n#%11s%12s%12s%12s%12s%12s\n", "alone",
                         "kernel", "in turn", "overlapped", "hidden", "hidden", "(us)", "(us)",
                         "(us)", "(us)", "(us)", "(%)");

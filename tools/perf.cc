@@ -110,6 +110,7 @@ absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunO
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<StepResult> warmup,
       series.Run(*runner, absl::StrCat(name, "warm-up step"), options.warmup, StepForm::kFused));
+  if (options.graph) OCTET_RETURN_IF_ERROR(runner->Capture(*workload));
   OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, warmup));
   OCTET_ASSIGN_OR_RETURN(const std::vector<StepResult> fused, timed("step", StepForm::kFused));
   OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, warmup));

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "runtime/device/peers.h"
 #include "runtime/node.h"
+#include "runtime/status_macros.h"
 #include "runtime/topology.h"
 #include "tools/atomic_file.h"
 #include "tools/ceilings.h"
@@ -24,6 +25,8 @@
 #include "tools/perf_options.h"
 #include "tools/perf_report.h"
 #include "tools/progress.h"
+#include "tools/text_table.h"
+#include "tools/watched_node.h"
 
 namespace octet {
 namespace {
@@ -37,8 +40,12 @@ int Fail(int exit_code, const absl::Status& status) {
 
 using Contenders = std::vector<std::unique_ptr<Contender>>;
 
-// Those that the names stand for; nullptr: ExpertParallel's choice. What this machine does not have
-// is said and left out.
+void SayLeftOut(absl::string_view name, const absl::Status& why) {
+  absl::PrintF("%s", Comment(absl::StrCat(name, " is left out: ", why.message())));
+}
+
+// Those that the names stand for; nullptr: ExpertParallel's choice. Names of contenders that this
+// build or this machine does not have are printed and left out.
 absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& contenders,
                                                          const std::vector<std::string>& names) {
   std::vector<Contender*> found;
@@ -49,6 +56,10 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
       for (const std::unique_ptr<Contender>& each : contenders) found.push_back(each.get());
     } else {
       const absl::StatusOr<Contender*> contender = FindContender(contenders, name);
+      if (absl::IsUnavailable(contender.status())) {
+        SayLeftOut(name, contender.status());
+        continue;
+      }
       if (!contender.ok()) {
         return absl::InvalidArgumentError(
             absl::StrCat(contender.status().message(), ", auto, all"));
@@ -62,7 +73,7 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
     if (available.ok()) {
       chosen.push_back(contender);
     } else {
-      absl::PrintF("# %s is left out: %s\n", contender->name(), available.message());
+      SayLeftOut(contender->name(), available);
     }
   }
   return chosen;
@@ -76,10 +87,10 @@ class PerfOutput {
       : topology_(topology), options_(options), ceilings_(ceilings) {}
 
   void Begin() const { Print(PerfHead(topology_, options_)); }
-  void Note(absl::string_view text) const { Print(absl::StrCat("# ", text, "\n")); }
+  void Note(absl::string_view text) const { Print(Comment(text)); }
   void Add(PerfRow row) {
     rows_.push_back(std::move(row));
-    Print(PerfLine(rows_.back(), ceilings_));
+    Print(PerfLines(rows_.back(), ceilings_));
     if (WouldReplace(options_.json)) Save().IgnoreError();  // End has the last word
   }
   absl::Status End() const {
@@ -112,25 +123,37 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
                          const std::vector<Contender*>& contenders, PerfOutput& output) {
   absl::Status first_error;
   absl::Status first_refusal;
+  // Whether there is a row of it. An error ends the table.
+  const auto measure = [&](const RunOptions& options,
+                           Contender* contender) -> absl::StatusOr<bool> {
+    std::optional<Progress> progress(std::in_place);
+    absl::StatusOr<PerfRow> row =
+        MeasurePerf(node, contender, options, perf.check_steps, *progress);
+    progress.reset();  // its line must not stand in the table
+    if (row.ok()) {
+      output.Add(*std::move(row));
+      return true;
+    }
+    absl::Status error(
+        row.status().code(),
+        absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
+                     options.workload.max_tokens, " tokens", options.graph ? ", graph" : "", ": ",
+                     row.status().message()));
+    const bool refused = absl::IsInvalidArgument(error) && contenders.size() > 1;
+    absl::Status& first = refused ? first_refusal : first_error;
+    if (first.ok()) first = error;
+    if (!refused && !absl::IsResourceExhausted(error)) return error;
+    output.Note(error.message());
+    return false;
+  };
   for (const RunOptions& options : perf.shapes) {
     for (Contender* const contender : contenders) {
-      std::optional<Progress> progress(std::in_place);
-      absl::StatusOr<PerfRow> row =
-          MeasurePerf(node, contender, options, perf.check_steps, *progress);
-      progress.reset();  // its line must not stand in the table
-      if (row.ok()) {
-        output.Add(*std::move(row));
-        continue;
-      }
-      const absl::Status error(
-          row.status().code(),
-          absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
-                       options.workload.max_tokens, " tokens: ", row.status().message()));
-      const bool refused = absl::IsInvalidArgument(error) && contenders.size() > 1;
-      absl::Status& first = refused ? first_refusal : first_error;
-      if (first.ok()) first = error;
-      if (!refused && !absl::IsResourceExhausted(error)) return error;
-      output.Note(error.message());
+      OCTET_ASSIGN_OR_RETURN(const bool measured, measure(options, contender));
+      const bool is_peer = contender != nullptr && contender->is_peer();
+      if (!perf.graph || !measured || is_peer) continue;
+      RunOptions graph = options;
+      graph.graph = true;
+      OCTET_RETURN_IF_ERROR(measure(graph, contender).status());
     }
   }
   return output.rows().empty() && first_error.ok() ? first_refusal : first_error;
@@ -148,8 +171,13 @@ int Run(const CommandLine& line) {
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
-  const absl::StatusOr<std::unique_ptr<Node>> node =
-      Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
+  if (!perf->json.empty()) {
+    if (const absl::Status status = ProbeWrite(perf->json); !status.ok()) {
+      return Fail(kExitUsage, status);
+    }
+  }
+  const absl::StatusOr<std::shared_ptr<Node>> node =
+      CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   const Contenders contenders = MakeContenders(**node);
   const absl::StatusOr<std::vector<Contender*>> chosen =
@@ -188,7 +216,9 @@ Command PerfCommand() {
           "those of nccl-tests: octet perf -b 1 -e 128 -f 2 -n 50 -J perf.json\n"
           "The JSON has each row as soon as the table has it.\n"
           "--strategy takes a list, peers (nccl, memcpy_peer) included: a row for each; all: what\n"
-          "this machine has. A size that does not fit into memory is named and left out (exit\n"
+          "this machine has. --graph adds a row for each strategy, marked +: the same steps as\n"
+          "replays of captured calls, dispatch, expert and combine in one graph. A size that does "
+          "not fit into memory is named and left out (exit\n"
           "code 3); the table goes on. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device\n"
           "error, 4 deadline, 77 nothing of what was asked for exists here.",
       .flags = PerfFlags(),

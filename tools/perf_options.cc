@@ -24,6 +24,9 @@ ABSL_FLAG(std::string, step, "0", "tokens more from row to row, in the place of 
 ABSL_FLAG(double, factor, 2.0, "as many times the tokens from row to row");
 ABSL_FLAG(int32_t, check_steps, 1,
           "steps of each kind that are verified to the bit, the last ones; 0: none");
+ABSL_FLAG(bool, graph, false,
+          "a second row for each strategy, marked +: the calls are captured into graphs once and\n"
+          "then replayed; peers, whose calls wait on the host, have none");
 ABSL_FLAG(double, timeout, 0.0,
           "seconds that a wait on a GPU takes at most; 0: OCTET_TIMEOUT_MS, else 10");
 ABSL_DECLARE_FLAG(std::string, strategy);
@@ -32,9 +35,9 @@ namespace octet {
 namespace {
 
 constexpr auto kSizeFlags = std::to_array<absl::string_view>({"begin", "end", "step", "factor"});
-constexpr auto kPerfFlags =
-    JoinFlags(kSizeFlags, std::to_array<absl::string_view>({"check_steps", "timeout", "json"}),
-              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+constexpr auto kPerfFlags = JoinFlags(
+    kSizeFlags, std::to_array<absl::string_view>({"check_steps", "graph", "timeout", "json"}),
+    kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
 
 constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
                                                         {'e', "end"},
@@ -136,6 +139,13 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
   }
   common.timeout = absl::Seconds(timeout);
   OCTET_ASSIGN_OR_RETURN(const std::vector<int> sizes, ParseSizes(line, common));
+  perf.graph = absl::GetFlag(FLAGS_graph);
+  if (perf.graph && (common.cached || common.config.host_totals)) {
+    return absl::InvalidArgumentError(
+        "--graph goes with neither --cached nor --host_totals: a graph has one layout, and the "
+        "host "
+        "would wait for what is not executed");
+  }
   perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
   // What only one strategy can do is checked against that one.
   if (const absl::StatusOr<Strategy> only = ParseStrategy(absl::GetFlag(FLAGS_strategy));

@@ -18,6 +18,7 @@ struct PerfOptions {
   std::vector<RunOptions> shapes;
   std::vector<std::string> strategies;  // names of contenders, or "auto", or "all"
   int check_steps = 0;                  // of each kind, to be verified
+  bool graph = false;                   // a second row for each: replays of a captured step
   std::string json;                     // file; empty: none
 };
 

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/dtype.h"
 #include "tools/json_parts.h"
 #include "tools/report.h"
 #include "tools/statistics.h"
+#include "tools/text_table.h"
 
 namespace octet {
 namespace {
@@ -20,32 +20,30 @@ namespace {
 constexpr int kSchema = 1;
 constexpr double kPercent = 100;
 
-// What comes before the three groups of columns: tokens, hidden, topk, experts, type, strategy,
-// blocks. A blank parts what is wider than its column from its neighbour.
-std::string Left(const std::array<std::string, 7>& cells) {
-  return absl::StrFormat("%8s %6s %5s %7s %5s %16s %6s", cells[0], cells[1], cells[2], cells[3],
-                         cells[4], cells[5], cells[6]);
+// A line for each kind, complete by itself, so that grep and awk have it easy.
+const TextTable& PerfTable() {
+  static const auto* const kTable = new TextTable({{"tokens", "(/rank)", 9},
+                                                   {"strategy", "", 17},
+                                                   {"blocks", "", 7},
+                                                   {"what", "", 9},
+                                                   {"time", "(us)", 10},
+                                                   {"p99", "(us)", 11},
+                                                   {"cv", "(%)", 6},
+                                                   {"logical", "(GB/s)", 9},
+                                                   {"wire", "(GB/s)", 9},
+                                                   {"ceil", "(%)", 6},
+                                                   {"#wrong", "(rows)", 7}});
+  return *kTable;
 }
 
-// With a star where it is what Strategy::kAuto has chosen; the foot says so.
+// With a star where Strategy::kAuto has chosen it, and a plus where a graph was replayed; the foot
+// says so.
 std::string StrategyCell(const PerfRow& row) {
-  return absl::StrCat(row.strategy, row.options.config.strategy == Strategy::kAuto ? "*" : "");
+  return absl::StrCat(row.strategy, row.options.config.strategy == Strategy::kAuto ? "*" : "",
+                      row.options.graph ? "+" : "");
 }
 
-// One group: time, p99, cv, logical, wire, share of the ceiling, wrong rows.
-std::string Group(const std::array<std::string, 7>& cells) {
-  return absl::StrFormat(" %9s %8s %5s %7s %7s %5s %6s", cells[0], cells[1], cells[2], cells[3],
-                         cells[4], cells[5], cells[6]);
-}
-constexpr int kLeftWidth = 59;
-constexpr int kGroupWidth = 54;
-
-std::string Centered(absl::string_view text, int width) {
-  const int left = (width - static_cast<int>(text.size())) / 2;
-  return absl::StrFormat("%*s%-*s", left, "", width - left, text);
-}
-
-// Wire bandwidth of what the links can do; 0 where there are none.
+// The wire bandwidth as a part of what the links can do; 0 where there are none.
 double CeilingRatio(const PerfFigures& figures, const Ceilings& ceilings) {
   return ceilings.all_to_all_gbps > 0 ? figures.wire_gbps / ceilings.all_to_all_gbps : 0;
 }
@@ -85,6 +83,7 @@ Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
                {"align", std::string(AlignName(options.align))},
                {"iters", options.iters},
                {"warmup", options.warmup},
+               {"graph", options.graph},
                {"verified_steps", row.verified_steps}});
   for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
     json[kPerfKindNames[kind]] = FiguresToJson(row.kinds[kind], ceilings, row.verified_steps > 0);
@@ -97,54 +96,45 @@ Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
 std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
   const RunOptions& options = perf.shapes.front();
   const WorkloadSpec& spec = options.workload;
-  std::string head = absl::StrFormat(
-      "# octet perf: %d ranks on %s (%s)\n"
-      "# tokens on every rank; routing %s, drop %g, seed %d; expert %s (%s); slots %s, flags %s\n"
-      "# %d steps of each kind after %d of warm-up, from a barrier of the %s; ",
-      spec.num_ranks, GpuName(topology), topology.platform, spec.routing.text, spec.drop, spec.seed,
-      ExpertKindName(options.expert),
-      options.fuse_expert ? "fused into combine" : "its own kernel, not in combine's time",
-      SlotsName(options.config.slots), FlagsName(options.config.flags), options.iters,
-      options.warmup, options.align == Align::kHost ? "threads" : "GPUs");
-  absl::StrAppend(&head,
-                  perf.check_steps == 0
-                      ? "nothing verified"
-                      : absl::StrCat("the last ", std::min(perf.check_steps, options.iters),
-                                     " verified to the bit"),
-                  "\n", FormatsLine(options, options.config), "#\n");
-  std::string groups(kLeftWidth, ' ');
-  std::string names = Left({"tokens", "hidden", "topk", "experts", "type", "strategy", "blocks"});
-  std::string units = Left({"(/rank)", "(elem)", "", "", "", "", ""});
-  for (const char* kind : kPerfKindNames) {
-    absl::StrAppend(&groups, Centered(kind, kGroupWidth));
-    absl::StrAppend(&names, Group({"time", "p99", "cv", "logical", "wire", "ceil", "#wrong"}));
-    absl::StrAppend(&units, Group({"(us)", "(us)", "(%)", "(GB/s)", "(GB/s)", "(%)", "(rows)"}));
-  }
-  for (std::string* line : {&groups, &names, &units}) {
-    (*line)[0] = '#';
-    absl::StrAppend(&head, absl::StripTrailingAsciiWhitespace(*line), "\n");
-  }
-  return head;
+  return absl::StrCat(
+      Comment(absl::StrFormat("octet perf: %d ranks on %s (%s)", spec.num_ranks, GpuName(topology),
+                              topology.platform)),
+      EmulationNote(topology),
+      Comment(absl::StrFormat("experts %d, topk %d, hidden %d, %s; routing %s, drop %g, seed %d",
+                              spec.num_experts, spec.topk, spec.hidden, DTypeName(spec.dtype),
+                              spec.routing.text, spec.drop, spec.seed)),
+      Comment(absl::StrFormat(
+          "expert %s (%s); slots %s, flags %s", ExpertKindName(options.expert),
+          options.fuse_expert ? "fused into combine" : "its own kernel, not in combine's time",
+          SlotsName(options.config.slots), FlagsName(options.config.flags))),
+      Comment(absl::StrFormat("%d steps of each kind after %d of warm-up, from a barrier of the %s",
+                              options.iters, options.warmup,
+                              options.align == Align::kHost ? "threads" : "GPUs")),
+      Comment(perf.check_steps == 0 ? "nothing verified"
+                                    : absl::StrCat("of each kind the last ",
+                                                   std::min(perf.check_steps, options.iters),
+                                                   " verified to the bit")),
+      FormatsLine(options, options.config), "#\n", PerfTable().Head());
 }
 
-std::string PerfLine(const PerfRow& row, const Ceilings& ceilings) {
-  const WorkloadSpec& spec = row.options.workload;
-  std::string line =
-      Left({absl::StrCat(row.tokens), absl::StrCat(spec.hidden), absl::StrCat(spec.topk),
-            absl::StrCat(spec.num_experts), std::string(DTypeName(spec.dtype)), StrategyCell(row),
-            row.config.tuning.blocks > 0 ? absl::StrCat(row.config.tuning.blocks) : "-"});
-  for (const PerfFigures& figures : row.kinds) {
+std::string PerfLines(const PerfRow& row, const Ceilings& ceilings) {
+  std::string lines;
+  for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
+    const PerfFigures& figures = row.kinds[kind];
     const Statistics time = Summarize(figures.us);
     absl::StrAppend(
-        &line, Group({absl::StrFormat("%.1f", time.median), absl::StrFormat("%.1f", time.p99),
-                      absl::StrFormat("%.1f", time.cv * kPercent), Bandwidth(figures.logical_gbps),
-                      Bandwidth(figures.wire_gbps),
-                      ceilings.all_to_all_gbps > 0
-                          ? absl::StrFormat("%.1f", CeilingRatio(figures, ceilings) * kPercent)
-                          : "-",
-                      row.verified_steps > 0 ? absl::StrCat(figures.wrong) : "N/A"}));
+        &lines, PerfTable().Row(
+                    {absl::StrCat(row.tokens), StrategyCell(row),
+                     row.config.tuning.blocks > 0 ? absl::StrCat(row.config.tuning.blocks) : "-",
+                     kPerfKindNames[kind], absl::StrFormat("%.1f", time.median),
+                     absl::StrFormat("%.1f", time.p99), absl::StrFormat("%.1f", time.cv * kPercent),
+                     Bandwidth(figures.logical_gbps), Bandwidth(figures.wire_gbps),
+                     ceilings.all_to_all_gbps > 0
+                         ? absl::StrFormat("%.1f", CeilingRatio(figures, ceilings) * kPercent)
+                         : "-",
+                     row.verified_steps > 0 ? absl::StrCat(figures.wrong) : "N/A"}));
   }
-  return line + "\n";
+  return lines;
 }
 
 std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings) {
@@ -180,13 +170,12 @@ std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings) {
     absl::StrAppend(&foot, "# Avg wire bandwidth  : ", averages, " GB/s (", strategy, ")\n");
   }
   absl::StrAppend(
-      &foot,
-      "#\n"
-      "# time: median of device events of the slowest rank, each kind from a barrier of its own;\n"
-      "# logical: payload of the rows that the busiest rank receives, each token once; wire: what\n"
-      "# crosses links, metadata and flags included; ceil: wire of the all-to-all stores above;\n"
-      "# both: dispatch, expert and combine enqueued together; *: the strategy was auto's "
-      "choice.\n");
+      &foot, "#\n",
+      Comment("time: median of device events of the slowest rank, each kind from a barrier of its "
+              "own; logical: payload of the rows that the busiest rank receives, each token once; "
+              "wire: what crosses links, metadata and flags included; ceil: wire of the all-to-all "
+              "stores above; both: dispatch, expert and combine enqueued together; *: the strategy "
+              "was auto's choice; +: replays of captured calls, from graphs."));
   return foot;
 }
 

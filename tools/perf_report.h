@@ -16,8 +16,8 @@ namespace octet {
 // Lines that begin with '#': what is run, and the names and units of the columns.
 std::string PerfHead(const Topology& topology, const PerfOptions& options);
 
-// One line.
-std::string PerfLine(const PerfRow& row, const Ceilings& ceilings);
+// A line for each kind.
+std::string PerfLines(const PerfRow& row, const Ceilings& ceilings);
 
 // Lines that begin with '#': ceilings, wrong rows, averages, what the columns mean.
 std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings);

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "runtime/schedule.h"
+#include "tools/text_table.h"
 
 namespace octet {
 namespace {
@@ -41,46 +42,63 @@ std::string Count(double count) {
                                     : absl::StrFormat("%.1f", count);
 }
 
-struct Column {
-  std::string name;
-  std::string unit;
-  int width;
-};
-
-const std::vector<Column>& Columns() {
-  static const auto* const kColumns = new std::vector<Column>{
-      {"", "rank", 5},         {"", "tokens", 7},        {"rows", "sent", 8},
-      {"rows", "received", 9}, {"dispatch", "send", 10}, {"dispatch", "receive", 10},
-      {"", "expert", 9},       {"combine", "send", 10},  {"combine", "receive", 10},
-      {"all", "median", 10},   {"all", "min", 10},       {"all", "p99", 10},
-      {"logical", "GB/s", 8},  {"wire", "GB/s", 8},      {"max", "error", 10},
-      {"", "bitwise", 8}};
-  return *kColumns;
+// Columns of a step in one piece, by rank.
+const TextTable& StepTable() {
+  static const auto* const kTable = new TextTable({{"rank", "", 6},
+                                                   {"tokens", "", 7},
+                                                   {"sent", "(rows)", 9},
+                                                   {"received", "(rows)", 10},
+                                                   {"median", "(us)", 11},
+                                                   {"min", "(us)", 11},
+                                                   {"p99", "(us)", 11},
+                                                   {"logical", "(GB/s)", 9},
+                                                   {"wire", "(GB/s)", 9},
+                                                   {"max", "error", 9},
+                                                   {"bitwise", "", 8}});
+  return *kTable;
 }
 
-// A blank parts what is wider than its column from its neighbour.
-std::string Row(const std::vector<std::string>& cells) {
-  std::string row;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    absl::StrAppendFormat(&row, " %*s", Columns()[i].width - 1, cells[i]);
-  }
-  return row + "\n";
+// Columns of steps by phases.
+const TextTable& PhaseTable() {
+  static const auto* const kTable = new TextTable({{"rank", "", 6},
+                                                   {"dispatch", "send", 12},
+                                                   {"dispatch", "receive", 12},
+                                                   {"expert", "", 12},
+                                                   {"combine", "send", 12},
+                                                   {"combine", "receive", 12}});
+  return *kTable;
 }
 
-std::vector<std::string> Cells(const RunResult& result, const std::string& name,
-                               const SummaryLine& line) {
-  std::vector<std::string> cells = {name, Count(line.num_tokens), Count(line.rows_sent),
-                                    Count(line.rows_received)};
-  for (const double us : line.phase_us) cells.push_back(absl::StrFormat("%.1f", us));
-  for (const double us : {line.all_us.median, line.all_us.min, line.all_us.p99}) {
-    cells.push_back(absl::StrFormat("%.1f", us));
-  }
-  for (const double gbps : {line.logical_gbps, line.wire_gbps}) {
-    cells.push_back(Bandwidth(gbps));
-  }
-  cells.push_back(MaxError(result, line.verification));
-  cells.push_back(Bitwise(result, line.verification));
-  return cells;
+const TextTable& ShapeTable() {
+  static const auto* const kTable = new TextTable({{"E/K/H/M", "", 15},
+                                                   {"seed", "", 5},
+                                                   {"kind", "", 6},
+                                                   {"tokens", "", 7},
+                                                   {"median", "(us)", 9},
+                                                   {"min", "(us)", 9},
+                                                   {"p99", "(us)", 9},
+                                                   {"host", "(us)", 9},
+                                                   {"logical", "(GB/s)", 8},
+                                                   {"wire", "(GB/s)", 7},
+                                                   {"error", "(max)", 8},
+                                                   {"bitwise", "", 8}});
+  return *kTable;
+}
+
+std::string Us(double us) { return absl::StrFormat("%.1f", us); }
+
+std::string StepLine(const RunResult& result, const std::string& name, const SummaryLine& line) {
+  return StepTable().Row({name, Count(line.num_tokens), Count(line.rows_sent),
+                          Count(line.rows_received), Us(line.all_us.median), Us(line.all_us.min),
+                          Us(line.all_us.p99), Bandwidth(line.logical_gbps),
+                          Bandwidth(line.wire_gbps), MaxError(result, line.verification),
+                          Bitwise(result, line.verification)});
+}
+
+std::string PhaseLine(const std::string& name, const SummaryLine& line) {
+  std::vector<std::string> cells = {name};
+  for (const double us : line.phase_us) cells.push_back(Us(us));
+  return PhaseTable().Row(cells);
 }
 
 }  // namespace
@@ -93,18 +111,16 @@ std::string Bandwidth(double gbps) {
   return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
 }
 
+std::string EmulationNote(const Topology& topology) {
+  return topology.platform == "emulation"
+             ? Comment("emulated GPUs: times say nothing about the speed of real ones")
+             : "";
+}
+
 std::string RunHead(absl::string_view command, const Topology& topology, const RunOptions& options,
                     const EpConfig& config) {
   const WorkloadSpec& spec = options.workload;
   const Tuning& tuning = config.tuning;
-  std::string head = absl::StrFormat(
-      "# octet %s: %d ranks on %s (%s), strategy %s, slots %s, flags %s, combine %s\n", command,
-      spec.num_ranks, GpuName(topology), topology.platform, ChosenStrategy(options, config),
-      SlotsName(config.slots), FlagsName(config.flags), CombineOrderName(config.combine_order));
-  absl::StrAppendFormat(
-      &head, "# experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d\n",
-      spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
-      spec.routing.text, spec.drop, spec.seed);
   // Blocks have their roles, or the waves of each block.
   const std::string senders =
       tuning.send_blocks > 0
@@ -112,14 +128,25 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
                             tuning.waves_per_block)
           : absl::StrFormat(", %d waves each (%d send, %d in combine)", tuning.waves_per_block,
                             tuning.send_waves, tuning.combine_send_waves);
-  absl::StrAppendFormat(
-      &head,
-      "# expert %s (%s); %d blocks%s, rows in %d parts; %d steps after %d of warm-up, from a "
-      "barrier of the %s\n",
-      ExpertKindName(options.expert), options.fuse_expert ? "fused into combine" : "its own kernel",
-      tuning.blocks, senders, tuning.row_parts, options.iters, options.warmup,
-      options.align == Align::kHost ? "threads" : "GPUs");
-  return absl::StrCat(head, FormatsLine(options, config), ScheduleLine());
+  return absl::StrCat(
+      Comment(absl::StrFormat("octet %s: %d ranks on %s (%s)", command, spec.num_ranks,
+                              GpuName(topology), topology.platform)),
+      EmulationNote(topology),
+      Comment(absl::StrFormat("strategy %s, slots %s, flags %s, combine %s",
+                              ChosenStrategy(options, config), SlotsName(config.slots),
+                              FlagsName(config.flags), CombineOrderName(config.combine_order))),
+      Comment(absl::StrFormat(
+          "experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d",
+          spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
+          spec.routing.text, spec.drop, spec.seed)),
+      Comment(absl::StrFormat("expert %s (%s); %d blocks%s, rows in %d parts",
+                              ExpertKindName(options.expert),
+                              options.fuse_expert ? "fused into combine" : "its own kernel",
+                              tuning.blocks, senders, tuning.row_parts)),
+      Comment(absl::StrFormat("%d steps after %d of warm-up, from a barrier of the %s",
+                              options.iters, options.warmup,
+                              options.align == Align::kHost ? "threads" : "GPUs")),
+      FormatsLine(options, config), ScheduleLine());
 }
 
 std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
@@ -144,7 +171,7 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   if (options.cached) parts.emplace_back("cached");
   if (config.failure_policy == FailurePolicy::kMask) parts.emplace_back("failure_policy mask");
   if (config.statistics) parts.emplace_back("statistics");
-  return parts.empty() ? "" : absl::StrCat("# ", absl::StrJoin(parts, ", "), "\n");
+  return parts.empty() ? "" : Comment(absl::StrJoin(parts, ", "));
 }
 
 std::string FirstDifference(const RunResult& result) {
@@ -153,69 +180,57 @@ std::string FirstDifference(const RunResult& result) {
 
 std::string RunTable(const Topology& topology, const RunResult& result) {
   const RunSummary summary = Summarize(result);
-  std::string table = RunHead("run", topology, result.options, result.config) + "#\n";
-  std::vector<std::string> names;
-  std::vector<std::string> units;
-  for (const Column& column : Columns()) {
-    names.push_back(column.name);
-    units.push_back(column.unit);
-  }
-  for (const std::vector<std::string>& heading : {names, units}) {
-    std::string row = Row(heading);
-    row[0] = '#';
-    table += row;
-  }
+  std::string steps = StepTable().Head();
+  std::string phases = PhaseTable().Head();
   for (size_t r = 0; r < summary.ranks.size(); ++r) {
-    table += Row(Cells(result, absl::StrCat(r), summary.ranks[r]));
+    absl::StrAppend(&steps, StepLine(result, absl::StrCat(r), summary.ranks[r]));
+    absl::StrAppend(&phases, PhaseLine(absl::StrCat(r), summary.ranks[r]));
   }
-  table += Row(Cells(result, "all", summary.total));
-  absl::StrAppendFormat(&table,
-                        "#\n# host, from the barrier to the last rank's completion: median %.1f, "
-                        "min %.1f, p99 %.1f us\n",
-                        summary.wall_us.median, summary.wall_us.min, summary.wall_us.p99);
-  absl::StrAppendFormat(&table, "# symmetric heap on each GPU: %.1f MB\n",
-                        static_cast<double>(result.heap_bytes) / kBytesPerMegabyte);
-  table +=
-      "# Times are us of device events: all: dispatch, expert and combine, of the timed steps; of "
-      "'all' ranks: the slowest of each step.\n"
-      "# The phases come from as many other steps, with a launch for each phase: their sum is not "
-      "'all'.\n"
-      "# logical: payload of the rows that a rank receives, each token once, and of the same rows "
-      "on their way back; wire: what crosses links, metadata and flags included; of 'all' ranks: "
-      "the busiest.\n";
-  if (result.options.check) {
-    absl::StrAppend(
-        &table, "# ", summary.total.verification.bitwise ? "All" : "NOT all", " of ",
-        result.warmup.size() + result.steps.size() + result.by_phases.size() + result.traced.size(),
-        " steps equal the reference to the bit; ",
-        summary.total.verification.within_tolerance ? "all" : "NOT all",
-        " are within 5e-3 + 1e-2 |ref|.\n");
-  } else {
-    table += "# Nothing was verified (--check=false).\n";
-  }
-  return table;
+  absl::StrAppend(&steps, StepLine(result, "all", summary.total));
+  absl::StrAppend(&phases, PhaseLine("all", summary.total));
+  const Verification& verified = summary.total.verification;
+  return absl::StrCat(
+      RunHead("run", topology, result.options, result.config), "#\n",
+      Comment("dispatch, expert and combine in one piece; device events, all: of the slowest rank"),
+      steps, "#\n", Comment("by phases, a launch each: us, medians of as many other steps"), phases,
+      "#\n",
+      Comment(absl::StrFormat("host, from the barrier to the last completion: median %.1f, "
+                              "min %.1f, p99 %.1f us",
+                              summary.wall_us.median, summary.wall_us.min, summary.wall_us.p99)),
+      Comment(absl::StrFormat("symmetric heap on each GPU: %.1f MB",
+                              static_cast<double>(result.heap_bytes) / kBytesPerMegabyte)),
+      Comment("logical: payload of the rows that a rank receives, each token once, and of the same "
+              "rows on their way back; wire: what crosses links, metadata and flags included; all: "
+              "of the busiest rank"),
+      Comment(!result.options.check
+                  ? "Nothing was verified (--check=false)."
+                  : absl::StrCat(verified.bitwise ? "All" : "NOT all", " of ",
+                                 result.warmup.size() + result.steps.size() +
+                                     result.by_phases.size() + result.traced.size(),
+                                 " steps equal the reference to the bit; ",
+                                 verified.within_tolerance ? "all" : "NOT all",
+                                 " are within 5e-3 + 1e-2 |ref|.")));
 }
 
 std::string CeilingsText(const Ceilings& ceilings) {
   if (ceilings.all_to_all_gbps == 0) {
-    return absl::StrFormat(
-        "# ceilings of this run: a single rank has no links; barrier of the GPU %.2f us, of the "
-        "host threads %.2f us; empty launch %.1f us\n",
-        ceilings.node_barrier_us, ceilings.host_barrier_us, ceilings.empty_launch_us);
+    return Comment(absl::StrFormat(
+        "ceilings of this run: a single rank has no links; barrier of the GPU %.2f us, of the host "
+        "threads %.2f us; empty launch %.1f us",
+        ceilings.node_barrier_us, ceilings.host_barrier_us, ceilings.empty_launch_us));
   }
-  std::string text = absl::StrFormat(
-      "# ceilings of this run: all-to-all stores %s GB/s per GPU; loads %s, bulk copies %s, copy "
-      "engines %s; one pair, stores %s\n",
-      Bandwidth(ceilings.all_to_all_gbps), Bandwidth(ceilings.loads_gbps),
-      Bandwidth(ceilings.bulk_gbps), Bandwidth(ceilings.copy_engine_gbps),
-      Bandwidth(ceilings.pair_gbps));
-  absl::StrAppendFormat(
-      &text,
-      "# flag round trip %.2f us; barrier of the GPUs %.2f us, of the host threads %.2f us; empty "
-      "launch %.1f us; launch skew %.1f us (clocks to within %.1f us)\n",
-      ceilings.flag_round_trip_us, ceilings.node_barrier_us, ceilings.host_barrier_us,
-      ceilings.empty_launch_us, ceilings.launch_skew_us, ceilings.clock_round_trip_us / 2);
-  return text;
+  return absl::StrCat(
+      Comment(absl::StrFormat(
+          "ceilings of this run: all-to-all stores %s GB/s per GPU; loads %s, bulk copies %s, copy "
+          "engines %s; one pair, stores %s",
+          Bandwidth(ceilings.all_to_all_gbps), Bandwidth(ceilings.loads_gbps),
+          Bandwidth(ceilings.bulk_gbps), Bandwidth(ceilings.copy_engine_gbps),
+          Bandwidth(ceilings.pair_gbps))),
+      Comment(absl::StrFormat(
+          "flag round trip %.2f us; barrier of the GPUs %.2f us, of the host threads %.2f us; "
+          "empty launch %.1f us; launch skew %.1f us (clocks to within %.1f us)",
+          ceilings.flag_round_trip_us, ceilings.node_barrier_us, ceilings.host_barrier_us,
+          ceilings.empty_launch_us, ceilings.launch_skew_us, ceilings.clock_round_trip_us / 2)));
 }
 
 std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results) {
@@ -224,27 +239,29 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
   for (const RunResult& result : results) {
     strategies.insert(ChosenStrategy(result.options, result.config));
   }
-  absl::StrAppendFormat(&table, "# octet run: %d ranks on %s (%s), strategy %s, %s\n",
-                        results.front().options.workload.num_ranks, GpuName(topology),
-                        topology.platform, absl::StrJoin(strategies, ", "),
-                        DTypeName(results.front().config.dtype));
-  table += ScheduleLine();
-  absl::StrAppendFormat(&table, "#%19s%8s%7s%8s%10s%10s%10s%10s%8s%8s%10s%8s\n", "E/K/H/M", "seed",
-                        "kind", "tokens", "median", "min", "p99", "host", "logical", "wire", "max",
-                        "bitwise");
-  absl::StrAppendFormat(&table, "#%19s%8s%7s%8s%10s%10s%10s%10s%8s%8s%10s\n", "", "", "", "", "us",
-                        "us", "us", "us", "GB/s", "GB/s", "error");
+  const RunResult& first = results.front();
+  absl::StrAppend(
+      &table,
+      Comment(absl::StrFormat("octet run: %d ranks on %s (%s)", first.options.workload.num_ranks,
+                              GpuName(topology), topology.platform)),
+      EmulationNote(topology),
+      Comment(absl::StrFormat("strategy %s, %s; %d steps of each shape after %d of warm-up",
+                              absl::StrJoin(strategies, ", "), DTypeName(first.config.dtype),
+                              first.options.iters, first.options.warmup)),
+      ScheduleLine(), "#\n", ShapeTable().Head());
   double log_sum = 0;
   int benchmarks = 0;
   for (const RunResult& result : results) {
     const RunSummary summary = Summarize(result);
     const SummaryLine& total = summary.total;
-    absl::StrAppendFormat(
-        &table, "%20s%8d%7s%8s%10.1f%10.1f%10.1f%10.1f%8s%8s%10s%8s\n", result.options.name,
-        result.options.workload.seed, result.options.benchmark ? "bench" : "test",
-        Count(total.num_tokens), total.all_us.median, total.all_us.min, total.all_us.p99,
-        summary.wall_us.median, Bandwidth(total.logical_gbps), Bandwidth(total.wire_gbps),
-        MaxError(result, total.verification), Bitwise(result, total.verification));
+    absl::StrAppend(
+        &table,
+        ShapeTable().Row({result.options.name, absl::StrCat(result.options.workload.seed),
+                          result.options.benchmark ? "bench" : "test", Count(total.num_tokens),
+                          Us(total.all_us.median), Us(total.all_us.min), Us(total.all_us.p99),
+                          Us(summary.wall_us.median), Bandwidth(total.logical_gbps),
+                          Bandwidth(total.wire_gbps), MaxError(result, total.verification),
+                          Bitwise(result, total.verification)}));
     if (!result.options.benchmark || total.all_us.median <= 0) continue;
     log_sum += std::log(total.all_us.median);
     ++benchmarks;
@@ -258,10 +275,12 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
 
 std::string SoakTable(const Topology& topology, const SoakResult& result) {
   const SoakOptions& options = result.options;
-  std::string table = absl::StrFormat(
-      "# octet run --soak=%d: random shapes on %d ranks or fewer of %s (%s), seed %d\n#\n",
-      absl::ToInt64Seconds(options.duration), options.num_ranks, GpuName(topology),
-      topology.platform, options.seed);
+  std::string table = absl::StrCat(
+      Comment(absl::StrFormat("octet run --soak=%d: random shapes on %d ranks or fewer of %s (%s), "
+                              "seed %d",
+                              absl::ToInt64Seconds(options.duration), options.num_ranks,
+                              GpuName(topology), topology.platform, options.seed)),
+      EmulationNote(topology), "#\n");
   absl::StrAppendFormat(&table, "#%15s%8s%7s%9s%12s%12s%14s%14s\n", "strategy", "slots", "flags",
                         "shapes", "fused steps", "by phases", "rows", "wire MB");
   const auto add = [&table](absl::string_view strategy, absl::string_view slots,

@@ -20,7 +20,11 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
 // What is sent and received, as a line that begins with '#'; empty where it is nothing special.
 std::string FormatsLine(const RunOptions& options, const EpConfig& config);
 
-// A line for each rank and one for all, under lines that begin with '#'.
+// For the head of every table with times: a line that says so where GPUs are emulated; else empty.
+std::string EmulationNote(const Topology& topology);
+
+// Two tables with a line for each rank and one for all, under lines that begin with '#': steps in
+// one piece, and by phases.
 std::string RunTable(const Topology& topology, const RunResult& result);
 
 // A line for each shape of a workload, and the geometric mean of its benchmarks.

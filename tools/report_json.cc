@@ -1,8 +1,8 @@
 // The JSON of a run. Members are named as in the table; times are µs, bandwidths GB/s.
 #include <array>
+#include <vector>
 
 #include "absl/strings/string_view.h"
-#include "kernels/dtype.h"
 #include "runtime/schedule.h"
 #include "tools/json_parts.h"
 #include "tools/report.h"
@@ -45,27 +45,12 @@ Json PhasesToJson(const std::array<double, kNumPhases>& us) {
   return json;
 }
 
-Json ConfigToJson(const RunResult& result) {
+Json RunConfigToJson(const RunResult& result) {
   const RunOptions& options = result.options;
-  const WorkloadSpec& spec = options.workload;
-  const EpConfig& config = result.config;
-  Json tokens = Json::array();
+  std::vector<int> tokens;
   for (const RankStepResult& rank : result.steps.front().ranks) tokens.push_back(rank.num_tokens);
-  Json json = {{"ranks", spec.num_ranks},
-               {"experts", spec.num_experts},
-               {"topk", spec.topk},
-               {"hidden", spec.hidden},
-               {"max_tokens", spec.max_tokens},
-               {"tokens", tokens},
-               {"dtype", Text(DTypeName(spec.dtype))},
-               {"strategy", Text(StrategyName(config.strategy))}};
-  json.update(ChoicesToJson(options, config));
-  json.update({{"routing", spec.routing.text},
-               {"drop", spec.drop},
-               {"expert", Text(ExpertKindName(options.expert))},
-               {"fuse_expert", options.fuse_expert},
-               {"seed", spec.seed},
-               {"iters", options.iters},
+  Json json = ConfigToJson(options, result.config, tokens);
+  json.update({{"iters", options.iters},
                {"warmup", options.warmup},
                {"check", options.check},
                {"align", Text(AlignName(options.align))},
@@ -112,7 +97,7 @@ Json RunToJson(const RunResult& result) {
     json["name"] = result.options.name;
     json["benchmark"] = result.options.benchmark;
   }
-  json["config"] = ConfigToJson(result);
+  json["config"] = RunConfigToJson(result);
   json["total"] = LineToJson(summary.total, checked);
   json["total"]["host_us"] = ToJson(summary.wall_us);
   json["ranks"] = ranks;

@@ -29,7 +29,8 @@ def need(name):
     """Ends the program, with exit code 2, where this Python does not have the module."""
     if importlib.util.find_spec(name) is None:
         print(f"{sys.argv[0]}: {sys.executable} has no {name}; "
-              "tools/install_packages.sh plot installs it for /usr/bin/python3", file=sys.stderr)
+              "tools/install_packages.sh plot, or apt-get install "
+              f"python3-{name}, installs it for /usr/bin/python3", file=sys.stderr)
         sys.exit(2)
 
 
@@ -45,7 +46,7 @@ class Row:
     tokens: int | None  # of every rank
     kind: str  # "dispatch", "combine", "both"; of Google Benchmark "time"
     us: list[float]  # the samples
-    wire_gbps: float | None = None
+    logical_gbps: float | None = None  # payload that the busiest rank receives, each token once
     error: str | None = None  # why the samples, if any, count for nothing
 
     @property
@@ -60,8 +61,20 @@ class Row:
 @dataclasses.dataclass
 class Results:
     machine: str  # in words
-    ceiling_gbps: float | None  # what the links can do, measured in the same run
+    ceiling_gbps: float | None  # what a GPU's links can do, measured in the same run
     rows: list[Row]
+    ranks: int = 1
+    emulated: bool = False  # its times say nothing about the speed of GPUs
+
+    @property
+    def logical_ceiling_gbps(self):
+        """The most logical bandwidth that the links allow where rows go to all ranks alike.
+
+        Of R rows that a rank receives one is its own, which crosses no link.
+        """
+        if not self.ceiling_gbps or self.ranks < 2:
+            return None
+        return self.ceiling_gbps * self.ranks / (self.ranks - 1)
 
 
 def varying(rows):
@@ -87,16 +100,18 @@ def _perf(data):
     for row in data["rows"]:
         shape = {name: row[name] for name in PERF_SHAPE}
         shape.update({name: row.get(name) for name in NEWER_PERF_SHAPE})
+        shape["graph"] = row.get("graph", False)  # older files have none
         if row.get("auto_strategy") and row["strategy"] in named:
             shape["strategy"] += "*"  # as in the table: auto's choice, measured beside the same
         for kind in PERF_KINDS:
             figures = row[kind]
             wrong = figures["wrong"]  # None: not verified
             rows.append(Row(shape, row["tokens"], kind, figures["steps_us"],
-                            wire_gbps=figures["wire_gbps"],
+                            logical_gbps=figures["logical_gbps"],
                             error=f"{wrong} wrong rows" if wrong else None))
     return Results(f"{ranks} × {gpus[0]['name']} ({platform['name']})",
-                   data["ceilings"]["all_to_all_gbps"] or None, rows)
+                   data["ceilings"]["all_to_all_gbps"] or None, rows, ranks,
+                   platform["name"] == "emulation")
 
 
 def _step_benchmark(name):
@@ -113,7 +128,7 @@ def _step_benchmark(name):
 
 def _google_benchmark(data):
     rows = {}
-    wire_gbps = collections.defaultdict(list)
+    logical_gbps = collections.defaultdict(list)
     context = data["context"]
     for entry in data["benchmarks"]:
         if entry.get("run_type", "iteration") != "iteration":
@@ -127,15 +142,16 @@ def _google_benchmark(data):
             rows[name].error = entry.get("error_message", "error")
             continue
         rows[name].us.append(entry["real_time"] * US_PER[entry["time_unit"]])
-        if "wire_GBps" in entry:
-            wire_gbps[name].append(entry["wire_GBps"])
-    for name, gbps in wire_gbps.items():
-        rows[name].wire_gbps = statistics.median(gbps)
+        if "logical_GBps" in entry:
+            logical_gbps[name].append(entry["logical_GBps"])
+    for name, gbps in logical_gbps.items():
+        rows[name].logical_gbps = statistics.median(gbps)
     machine = context.get("host_name", "?")
     if "gpu" in context:
         machine = f"{context['ranks']} × {context['gpu']} ({context['platform']})"
     return Results(machine, float(context.get("ceiling_all_to_all_GBps", 0)) or None,
-                   list(rows.values()))
+                   list(rows.values()), int(context.get("ranks", 1)),
+                   context.get("platform") == "emulation")
 
 
 def read(path):

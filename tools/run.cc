@@ -47,8 +47,9 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
                            ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
     result.config = ep->config();
-    OCTET_ASSIGN_OR_RETURN(result.heap_bytes,
+    OCTET_ASSIGN_OR_RETURN(const HeapSize heap_size,
                            ExpertParallel::HeapBytes(result.config, node.num_ranks()));
+    result.heap_bytes = heap_size.total();
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
                            StepRunner::Create(node, *ep, options));
     OCTET_ASSIGN_OR_RETURN(result.warmup,
@@ -61,7 +62,11 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                            series.Run(*runner, "step by phases", options.iters, StepForm::kPhases));
     if (!options.dump.empty()) {
       OCTET_ASSIGN_OR_RETURN(const std::vector<RankOutput> outputs, runner->Download(*workload));
-      OCTET_RETURN_IF_ERROR(WriteDump(options.dump, *workload, outputs));
+      OCTET_RETURN_IF_ERROR(WriteDump(options.dump, {.topology = node.topology(),
+                                                     .options = options,
+                                                     .config = result.config,
+                                                     .workload = *workload,
+                                                     .outputs = outputs}));
     }
   }
   if (!options.trace.empty()) OCTET_RETURN_IF_ERROR(Trace(node, options, series, result));

@@ -19,12 +19,14 @@
 #include "runtime/topology.h"
 #include "tools/atomic_file.h"
 #include "tools/ceilings.h"
+#include "tools/dump.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
 #include "tools/report.h"
 #include "tools/run.h"
 #include "tools/run_options.h"
 #include "tools/soak.h"
+#include "tools/watched_node.h"
 
 ABSL_DECLARE_FLAG(std::string, schedule);
 
@@ -60,12 +62,26 @@ absl::Status Measure(Node& node, Ceilings& ceilings) {
   return absl::OkStatus();
 }
 
+// Finds out whether results can be written, before they are worked for.
+absl::Status PrepareOutputs(const RunOptions& options) {
+  if (!options.dump.empty()) OCTET_RETURN_IF_ERROR(PrepareDump(options.dump));
+  for (const std::string& file : {options.json, options.trace}) {
+    if (!file.empty()) OCTET_RETURN_IF_ERROR(ProbeWrite(file));
+  }
+  return absl::OkStatus();
+}
+
 int RunSoak(const CommandLine& line, const absl::StatusOr<Topology>& topology, int num_gpus) {
   const absl::StatusOr<SoakOptions> options = ParseSoakOptions(line, num_gpus);
   if (!options.ok()) return Fail(kExitUsage, options.status());
   if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   if (const absl::Status status = topology->CheckRanks(options->num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
+  }
+  if (!options->json.empty()) {
+    if (const absl::Status status = ProbeWrite(options->json); !status.ok()) {
+      return Fail(kExitUsage, status);
+    }
   }
   const SoakResult result = Soak(
       *topology, *options, [](Node& node, const RunOptions& shape) -> absl::StatusOr<RunResult> {
@@ -102,14 +118,12 @@ int Run(const CommandLine& line) {
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
-  if (!options.dump.empty()) {
-    if (const absl::Status status = MakeFolder(options.dump); !status.ok()) {
-      return Fail(kExitUsage, status);
-    }
+  if (const absl::Status status = PrepareOutputs(options); !status.ok()) {
+    return Fail(kExitUsage, status);
   }
 
-  const absl::StatusOr<std::unique_ptr<Node>> node =
-      Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
+  const absl::StatusOr<std::shared_ptr<Node>> node =
+      CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   std::vector<RunResult> results;
   absl::Status status = RunShapes(**node, *shapes, results);

@@ -69,8 +69,9 @@ ABSL_FLAG(std::string, row_copies, "auto",
           "how dispatch moves rows: vectors (lanes, 16 bytes each), bulk (the GPU's copy unit) or\n"
           "auto: high_throughput");
 ABSL_FLAG(std::string, format, "same",
-          "what travels in dispatch: same (rows of the dtype), fp8 (rows that have scales), or\n"
-          "quantized_fp8 (rows of the dtype that dispatch makes fp8 of)");
+          "what travels in dispatch: same (rows of the dtype), fp8 (rows that have scales), bytes\n"
+          "(rows of the dtype as bytes that mean nothing to dispatch), or quantized_fp8 (rows of\n"
+          "the dtype that dispatch makes fp8 of)");
 ABSL_FLAG(std::string, scales, "float32", "of fp8: float32, power_of_two (in float32) or ue8m0");
 ABSL_FLAG(int32_t, scale_group, 128, "of fp8: columns that share a scale");
 ABSL_FLAG(
@@ -97,7 +98,9 @@ ABSL_FLAG(
     "run. Kinds: random, starve_device, starve_block, starve_wave, delay_device (starts and\n"
     "tells others late), lap (one is calls ahead); SEED alone picks one");
 ABSL_FLAG(bool, ceilings, false, "measure what links, launches and the host barrier can do");
-ABSL_FLAG(std::string, dump, "", "folder for the last step's data of each rank as .npy files");
+ABSL_FLAG(std::string, dump, "",
+          "folder for the last step's data of each rank as .npy files, and a meta.json that says\n"
+          "what they are (docs/formats.md); the files of an earlier dump are replaced");
 ABSL_FLAG(std::string, json, "", "file for everything in the table and more");
 ABSL_FLAG(std::string, output, "",
           "file to write; empty: octet_trace.json (trace) or octet_tuning.json (tune)");
@@ -172,9 +175,10 @@ constexpr std::array<Choice<RowCopies>, 3> kRowCopies = {
 constexpr std::array<Choice<CombineMethod>, 3> kCombineMethods = {{{"auto", CombineMethod::kAuto},
                                                                    {"push", CombineMethod::kPush},
                                                                    {"pull", CombineMethod::kPull}}};
-constexpr std::array<Choice<DispatchFormat>, 3> kFormats = {
+constexpr std::array<Choice<DispatchFormat>, 4> kFormats = {
     {{DispatchFormatName(DispatchFormat::kSame), DispatchFormat::kSame},
      {DispatchFormatName(DispatchFormat::kFp8), DispatchFormat::kFp8},
+     {DispatchFormatName(DispatchFormat::kBytes), DispatchFormat::kBytes},
      {DispatchFormatName(DispatchFormat::kQuantizedFp8), DispatchFormat::kQuantizedFp8}}};
 constexpr std::array<Choice<ScaleFormat>, 3> kScales = {{{"float32", ScaleFormat::kFloat32},
                                                          {"power_of_two", ScaleFormat::kPowerOfTwo},
@@ -385,13 +389,21 @@ absl::Status CompleteOptions(RunOptions& options) {
           "--cached: only high_throughput keeps layouts, not ", StrategyName(config.strategy)));
     }
   }
+  if (config.dispatch_format == DispatchFormat::kBytes) {
+    config.row_bytes = config.hidden * static_cast<int>(kElementBytes);
+    if (!options.fuse_expert || !CanFuseExpert(config)) {
+      return absl::InvalidArgumentError(
+          "--format=bytes: experts are applied inside combine, so it goes with neither "
+          "--fuse_expert=false nor rows that are received once");
+    }
+  }
   OCTET_RETURN_IF_ERROR(Validate(config, spec.num_ranks));
   options.fuse_expert = options.fuse_expert && CanFuseExpert(config);
   if (config.scale_words() > 0) spec.fp8 = config;
-  OCTET_ASSIGN_OR_RETURN(const size_t needed, ExpertParallel::HeapBytes(config, spec.num_ranks));
-  if (options.heap_bytes > 0 && needed > options.heap_bytes) {
+  OCTET_ASSIGN_OR_RETURN(const HeapSize needed, ExpertParallel::HeapBytes(config, spec.num_ranks));
+  if (options.heap_bytes > 0 && needed.total() > options.heap_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the heap is too small: ", needed,
+        absl::StrCat("the heap is too small: ", needed.total(),
                      " bytes are needed on every GPU, --heap_mb gives ", options.heap_bytes));
   }
   return Workload::Check(spec);
@@ -428,12 +440,6 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
   }
   for (RunOptions& options : shapes) {
     OCTET_RETURN_IF_ERROR(CompleteOptions(options));
-    if (!options.dump.empty() && (!CanFuseExpert(options.config) || options.config.rows_apart())) {
-      return absl::InvalidArgumentError(
-          "--dump is of packed rows of the dtype, one for each choice: it goes with neither fp8 "
-          "nor "
-          "--duplicates=index, and with no --received but packed");
-    }
   }
   for (const std::string& file : {common.json, common.trace}) {
     if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
@@ -461,7 +467,7 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
 }
 
 bool CanFuseExpert(const EpConfig& config) {
-  return config.dispatch_format == DispatchFormat::kSame && !config.rows_once();
+  return config.scale_words() == 0 && !config.rows_once();
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {

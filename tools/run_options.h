@@ -58,6 +58,7 @@ struct RunOptions {
   int warmup = 0;
   bool check = true;
   bool cached = false;  // steps use a layout that was made before they are timed
+  bool graph = false;   // timed steps replay what has been captured of one (octet perf)
   Align align = Align::kHost;
   absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
   bool ceilings = false;                          // measure them beside the run
@@ -97,8 +98,8 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
 // The configuration that goes with options.workload, and whether all fits together.
 absl::Status CompleteOptions(RunOptions& options);
 
-// Whether Combine itself can apply the experts' stand-in: what is received are rows of the dtype,
-// one for each choice.
+// Whether Combine itself can apply the experts' stand-in: a row of the dtype is received for each
+// choice.
 bool CanFuseExpert(const EpConfig& config);
 
 // Factors of all experts, [E].

@@ -19,6 +19,7 @@
 #include "tools/philox.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/watched_node.h"
 
 namespace octet {
 namespace {
@@ -127,8 +128,8 @@ class Soaking {
     const SoakOptions& options = result_.options;
     node_.reset();
     OCTET_ASSIGN_OR_RETURN(
-        node_, Node::Create({.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
-                             .timeout = options.timeout}));
+        node_, CreateWatchedNode({.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
+                                  .timeout = options.timeout}));
     ++result_.nodes;
     return absl::OkStatus();
   }
@@ -171,7 +172,7 @@ class Soaking {
   const Topology& topology_;
   const ShapeRunner run_shape_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::unique_ptr<Node> node_;
+  std::shared_ptr<Node> node_;
   SoakResult result_;
 };
 

@@ -6,11 +6,12 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
+#include "runtime/graph.h"
 #include "tools/host_reader.h"
 #include "tools/statistics.h"
-#include "tools/verify_step.h"
 
 namespace octet {
 namespace {
@@ -20,6 +21,9 @@ constexpr int kStepsInQueue = 32;  // at most, while GPUs are kept busy
 constexpr size_t kStagingBytes = size_t{8} << 20;
 
 constexpr double kMicrosPerMilli = 1e3;
+
+// Of the forms that can be captured.
+size_t IndexOf(StepForm form) { return form == StepForm::kFused ? 0 : 1; }
 
 }  // namespace
 
@@ -37,6 +41,15 @@ std::string FirstDifferenceOf(absl::Span<const StepResult> steps) {
   }
   return "";
 }
+
+// A form of a step as it has been captured.
+struct Captured {
+  int num_tokens;
+  Graph poison;  // what the dispatch delivers
+  // Of StepForm::kFused one graph, of StepForm::kCalls one for each call.
+  std::vector<Graph> calls;
+  Received received;
+};
 
 struct StepRunner::RankState {
   ~RankState() {
@@ -56,6 +69,7 @@ struct StepRunner::RankState {
   std::array<hipEvent_t, kNumPhases + 1> events = {};  // the start, and the end of each phase
   Received received;                                   // of the last step
   DispatchHandle cached;                               // with RunOptions::cached, once there is one
+  std::array<std::unique_ptr<Captured>, 2> captured;   // by IndexOf(form)
   int64_t rows = 0;  // of the step, in expert order, padding or the room between them included
   std::chrono::steady_clock::time_point start;
   std::chrono::steady_clock::time_point stop;
@@ -135,14 +149,16 @@ absl::Status StepRunner::Upload(Rank& rank, const RankInput& input) {
 }
 
 // What the step is to write, so that nothing of an earlier one is left; more than the caches hold.
-absl::Status StepRunner::Poison(Rank& rank, const RankInput& input) {
+absl::Status StepRunner::Poison(Rank& rank, const RankInput& input, StepForm form) {
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const auto poison = [&](const DeviceMemory& memory, size_t bytes) {
     if (bytes == 0) return absl::OkStatus();
     return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, bytes, rank.stream()));
   };
   OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * kElementBytes));
-  OCTET_RETURN_IF_ERROR(ep_.Poison(rank, static_cast<int>(mine.rows)));
+  const std::unique_ptr<Captured>& captured = mine.captured[IndexOf(form)];
+  OCTET_RETURN_IF_ERROR(captured != nullptr ? captured->poison.Launch(rank)
+                                            : ep_.Poison(rank, static_cast<int>(mine.rows)));
   const size_t outputs = static_cast<size_t>(mine.rows) * row_bytes_;
   OCTET_RETURN_IF_ERROR(poison(mine.expert_out, std::min(outputs, mine.expert_out.bytes())));
   return rank.Synchronize();
@@ -183,6 +199,7 @@ CombineArgs StepRunner::CombineArgsOf(const RankState& mine, const Received& rec
 absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
   if (form == StepForm::kPhases) return LaunchPhases(rank, input);
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  if (mine.captured[IndexOf(form)] != nullptr) return LaunchGraphs(rank, input, form);
   const auto record = [&](size_t event) {
     return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
   };
@@ -202,6 +219,68 @@ absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm for
   OCTET_RETURN_IF_ERROR(
       ep_.Combine(rank, mine.received.handle, CombineArgsOf(mine, mine.received)));
   OCTET_RETURN_IF_ERROR(compute());
+  return record(kNumPhases);
+}
+
+absl::Status StepRunner::CaptureRank(Rank& rank, const RankInput& input) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  for (const StepForm form : {StepForm::kFused, StepForm::kCalls}) {
+    Received received;
+    const auto dispatch = [&]() -> absl::Status {
+      OCTET_ASSIGN_OR_RETURN(received, ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
+      return absl::OkStatus();
+    };
+    const auto combine = [&] {
+      return ep_.Combine(rank, received.handle, CombineArgsOf(mine, received));
+    };
+    // Of the dispatch that is captured next, with as many rows as it can ever have.
+    OCTET_ASSIGN_OR_RETURN(Graph poison, Graph::Capture(rank, [&] {
+                             return ep_.Poison(rank, config_.max_rows(rank.num_ranks()));
+                           }));
+    std::vector<Graph> calls;
+    const auto capture = [&](absl::FunctionRef<absl::Status()> enqueue) -> absl::Status {
+      OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, enqueue));
+      calls.push_back(std::move(graph));
+      return absl::OkStatus();
+    };
+    if (form == StepForm::kFused) {
+      OCTET_RETURN_IF_ERROR(capture([&]() -> absl::Status {
+        OCTET_RETURN_IF_ERROR(dispatch());
+        OCTET_RETURN_IF_ERROR(LaunchExpert(rank, received));
+        return combine();
+      }));
+    } else {
+      OCTET_RETURN_IF_ERROR(capture(dispatch));
+      OCTET_RETURN_IF_ERROR(capture(combine));
+    }
+    mine.captured[IndexOf(form)] = std::make_unique<Captured>(
+        Captured{input.num_tokens, std::move(poison), std::move(calls), received});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRunner::LaunchGraphs(Rank& rank, const RankInput& input, StepForm form) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  const Captured& captured = *mine.captured[IndexOf(form)];
+  if (input.num_tokens != captured.num_tokens) {
+    return absl::FailedPreconditionError(absl::StrCat("a step of ", captured.num_tokens,
+                                                      " tokens was captured; this one has ",
+                                                      input.num_tokens));
+  }
+  const auto record = [&](size_t event) {
+    return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
+  };
+  mine.received = captured.received;
+  OCTET_RETURN_IF_ERROR(RecordStart(rank, 0));
+  OCTET_RETURN_IF_ERROR(captured.calls[0].Launch(rank));
+  if (form == StepForm::kCalls) {
+    OCTET_RETURN_IF_ERROR(record(1));
+    OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(RecordStart(rank, 2));
+    OCTET_RETURN_IF_ERROR(captured.calls[1].Launch(rank));
+  }
   return record(kNumPhases);
 }
 
@@ -354,7 +433,7 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
                                  RankStepResult& result) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(Poison(rank, input));
+  OCTET_RETURN_IF_ERROR(Poison(rank, input, form));
   OCTET_RETURN_IF_ERROR(rank.Barrier());
   mine.start = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(Launch(rank, input, form));
@@ -389,6 +468,12 @@ absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm fo
   return step;
 }
 
+absl::Status StepRunner::Capture(const Workload& workload) {
+  return node_.Run([&](Rank& rank) {
+    return CaptureRank(rank, workload.inputs()[static_cast<size_t>(rank.rank())]);
+  });
+}
+
 absl::Status StepRunner::Heat(const Workload& workload, int steps) {
   return node_.Run([&](Rank& rank) -> absl::Status {
     const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
@@ -403,21 +488,17 @@ absl::Status StepRunner::Heat(const Workload& workload, int steps) {
 absl::StatusOr<std::vector<RankOutput>> StepRunner::Download(const Workload& workload) {
   std::vector<RankOutput> outputs(ranks_.size());
   OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) -> absl::Status {
-    const auto r = static_cast<size_t>(rank.rank());
-    const Received& received = ranks_[r]->received;
-    RankOutput& output = outputs[r];
-    HostReader reader(rank, ranks_[r]->staging);
-    const auto hidden = static_cast<size_t>(config_.hidden);
-    const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
-    OCTET_RETURN_IF_ERROR(reader.Read(received.expert_counts, num_local, output.expert_counts));
-    OCTET_RETURN_IF_ERROR(
-        reader.Read(received.expert_offsets, num_local + 1, output.expert_offsets));
-    const auto rows =
-        static_cast<size_t>(std::clamp(output.expert_offsets.back(), 0, received.max_rows));
+    RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+    RankOutput& output = outputs[static_cast<size_t>(rank.rank())];
+    if (config_.combine_method == CombineMethod::kPull) {
+      OCTET_RETURN_IF_ERROR(DispatchAgain(rank, workload.inputs()));
+    }
+    HostReader reader(rank, mine.staging);
     const auto tokens = static_cast<size_t>(workload.num_tokens(rank.rank()));
-    OCTET_RETURN_IF_ERROR(reader.Read(received.sources, rows, output.sources));
-    OCTET_RETURN_IF_ERROR(reader.Read(received.x, rows * hidden, output.recv_x));
-    return reader.Read(ranks_[r]->y.as<void>(), tokens * hidden, output.y);
+    OCTET_RETURN_IF_ERROR(
+        reader.Read(mine.y.as<void>(), tokens * static_cast<size_t>(config_.hidden), output.y));
+    return ReadReceived(reader, config_, workload.inputs(), rank.rank(), mine.received,
+                        output.received);
   }));
   return outputs;
 }

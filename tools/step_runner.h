@@ -23,6 +23,7 @@
 #include "tools/compute_work.h"
 #include "tools/run_options.h"
 #include "tools/verify.h"
+#include "tools/verify_step.h"
 #include "tools/workload.h"
 
 namespace octet {
@@ -71,11 +72,8 @@ std::string FirstDifferenceOf(absl::Span<const StepResult> steps);
 
 // What a rank has in its GPU's memory after a step.
 struct RankOutput {
-  std::vector<uint16_t> y;              // [T][H]
-  std::vector<uint16_t> recv_x;         // [rows][H]
-  std::vector<RowSource> sources;       // [rows]
-  std::vector<int32_t> expert_counts;   // [L]
-  std::vector<int32_t> expert_offsets;  // [L + 1]
+  std::vector<uint16_t> y;  // [T][H]
+  ReceivedRows received;
 };
 
 // Everything that the GPUs need is allocated at creation. Not thread-safe.
@@ -101,11 +99,17 @@ class StepRunner {
   // StepForm::kPhases beside each send. Null: none.
   void set_compute(ComputeWork* compute) { compute_ = compute; }
 
+  // Captures the calls of a step of the workload's present inputs, which is not executed. From then
+  // on StepForm::kFused replays a graph of the whole step, StepForm::kCalls one of each call;
+  // inputs may change, but not how many tokens a rank has. Errors as of Graph::Capture.
+  absl::Status Capture(const Workload& workload);
+
   // Repeats the step of the workload's present inputs, neither timed nor verified: the clocks of
   // GPUs that have been idle rise only under load.
   absl::Status Heat(const Workload& workload, int steps);
 
-  // What the last step has delivered, by rank.
+  // What the last step has delivered, by rank. Rows that combine has overwritten (kPull) are
+  // dispatched once more.
   absl::StatusOr<std::vector<RankOutput>> Download(const Workload& workload);
 
  private:
@@ -117,10 +121,12 @@ class StepRunner {
   absl::Status Prepare(Rank& rank, const RankInput& input);
   absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
   absl::Status Upload(Rank& rank, const RankInput& input);
-  absl::Status Poison(Rank& rank, const RankInput& input);
+  absl::Status Poison(Rank& rank, const RankInput& input, StepForm form);
   DispatchArgs DispatchArgsOf(const RankState& mine, const RankInput& input) const;
   absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
   absl::Status LaunchPhases(Rank& rank, const RankInput& input);
+  absl::Status CaptureRank(Rank& rank, const RankInput& input);
+  absl::Status LaunchGraphs(Rank& rank, const RankInput& input, StepForm form);
   CombineArgs CombineArgsOf(const RankState& mine, const Received& received) const;
   // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
   absl::Status RecordStart(Rank& rank, size_t event);

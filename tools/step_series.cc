@@ -33,7 +33,11 @@ absl::Status Heat(StepRunner& runner, const Workload& workload,
 
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options) {
   if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
-  return SymmetricHeap::Create(node, options.heap_bytes);
+  OCTET_ASSIGN_OR_RETURN(HeapSize size,
+                         ExpertParallel::HeapBytes(options.config, node.num_ranks()));
+  // What is more than is needed, of the kind that every strategy uses.
+  size.uncached = options.heap_bytes - size.cached;
+  return SymmetricHeap::Create(node, size);
 }
 
 }  // namespace octet

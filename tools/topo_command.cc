@@ -41,10 +41,10 @@ int Run(const CommandLine&) {
 std::string TopologyTable(const Topology& topology) {
   std::string table = absl::StrFormat("# platform %s, driver %d, runtime %d\n", topology.platform,
                                       topology.driver_version, topology.runtime_version);
-  absl::StrAppendFormat(&table, "#%4s  %-28s%-14s%6s%6s%6s%11s%13s  %s\n", "gpu", "name", "pci",
-                        "numa", "units", "wave", "memory GiB", "cooperative", "near cpus");
+  absl::StrAppendFormat(&table, "#%4s  %-24s%-13s%5s%6s%5s%8s%5s  %s\n", "gpu", "name", "pci",
+                        "numa", "units", "wave", "GiB", "coop", "near cpus");
   for (const GpuInfo& gpu : topology.gpus) {
-    absl::StrAppendFormat(&table, "%5d  %-28s%-14s%6s%6d%6d%11.1f%13s  %s\n", gpu.device, gpu.name,
+    absl::StrAppendFormat(&table, "%5d  %-24s%-13s%5s%6d%5d%8.1f%5s  %s\n", gpu.device, gpu.name,
                           gpu.pci_bus_id.empty() ? "-" : gpu.pci_bus_id,
                           gpu.numa_node < 0 ? "-" : absl::StrCat(gpu.numa_node),
                           gpu.num_compute_units, gpu.wave_size,

@@ -25,8 +25,10 @@
 #include "tools/report.h"
 #include "tools/run_options.h"
 #include "tools/statistics.h"
+#include "tools/text_table.h"
 #include "tools/trace_summary.h"
 #include "tools/traced_run.h"
+#include "tools/watched_node.h"
 
 ABSL_DECLARE_FLAG(std::string, output);
 
@@ -66,31 +68,32 @@ std::string Foot(const TraceResult& result) {
   const double plain = MedianUs(result.plain);
   const double traced = MedianUs(result.traced);
   constexpr double kPercent = 100;
-  std::string foot = absl::StrFormat(
-      "#\n# tracing costs %+.1f%%: a step takes %.1f us with it and %.1f us without (medians of %d "
-      "each, in turns)\n",
-      (traced / plain - 1) * kPercent, traced, plain, result.plain.size());
-  absl::StrAppendFormat(&foot,
-                        "# kernels, from the first event of the slowest rank to its last: dispatch "
-                        "%.1f us, combine %.1f us (medians)\n",
-                        MedianUs(result.kernels, &KernelTimes::dispatch_us),
-                        MedianUs(result.kernels, &KernelTimes::combine_us));
+  std::string foot = absl::StrCat(
+      "#\n",
+      Comment(absl::StrFormat("tracing costs %+.1f%%: a step takes %.1f us with it and %.1f us "
+                              "without (medians of %d each, in turns)",
+                              (traced / plain - 1) * kPercent, traced, plain, result.plain.size())),
+      Comment(absl::StrFormat("kernels, from the first event of the slowest rank to its last: "
+                              "dispatch %.1f us, combine %.1f us (medians)",
+                              MedianUs(result.kernels, &KernelTimes::dispatch_us),
+                              MedianUs(result.kernels, &KernelTimes::combine_us))));
   const std::string budget = BudgetText(result.budget);
   if (!budget.empty()) {
     absl::StrAppend(&foot,
-                    "# budget of the slowest rank, us (medians): each part until the last event of "
-                    "its kind\n",
+                    Comment("budget of the slowest rank, us (medians): each part until the last "
+                            "event of its kind"),
                     budget);
   }
-  absl::StrAppendFormat(
+  absl::StrAppend(
       &foot,
-      "# One wave of each block records: the first; with high_throughput, in odd blocks, the "
-      "first\n"
-      "# that only receives. A wait for several is put down to who was missing last.\n"
-      "# GPUs have clocks of their own: in %s they are brought to one to within %.2f us.\n",
-      result.options.trace, round_trip_ns / 2e3);
+      Comment("One wave of each block records: the first; with high_throughput, in odd blocks, the "
+              "first that only receives. A wait for several is put down to who was missing last."),
+      Comment(absl::StrFormat(
+          "GPUs have clocks of their own: in %s they are brought to one to within %.2f us.",
+          result.options.trace, round_trip_ns / 2e3)));
   if (result.events_dropped > 0) {
-    absl::StrAppend(&foot, "# ", result.events_dropped, " events did not fit and are missing.\n");
+    absl::StrAppend(&foot, Comment(absl::StrCat(result.events_dropped,
+                                                " events did not fit and are missing.")));
   }
   return foot;
 }
@@ -148,8 +151,11 @@ int Run(const CommandLine& line) {
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
-  const absl::StatusOr<std::unique_ptr<Node>> node =
-      Node::Create({.num_ranks = num_ranks, .timeout = options.timeout});
+  if (const absl::Status status = ProbeWrite(options.trace); !status.ok()) {
+    return Fail(kExitUsage, status);
+  }
+  const absl::StatusOr<std::shared_ptr<Node>> node =
+      CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   std::optional<Progress> progress(std::in_place);
   const absl::StatusOr<Outcome> outcome = compute_us > 0

@@ -9,11 +9,13 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/device/trace_event.h"
 #include "tools/statistics.h"
+#include "tools/text_table.h"
 
 namespace octet {
 namespace {
@@ -120,6 +122,34 @@ std::vector<BudgetPart> CallBudget(absl::Span<const Ends> ends, absl::Span<const
   return parts;
 }
 
+// A row for each rank, a column for each peer and one for nobody, in tables of as many columns as
+// fit into a line.
+std::string WaitsText(const TraceSummary& summary) {
+  constexpr size_t kNameWidth = 5;
+  constexpr size_t kWidth = 9;
+  constexpr size_t kAtOnce = (kTextWidth - kNameWidth) / kWidth;
+  const size_t columns = summary.waited_us.size() + 1;
+  std::string text;
+  for (size_t first = 0; first < columns; first += kAtOnce) {
+    const size_t end = std::min(first + kAtOnce, columns);
+    absl::StrAppend(&text, first > 0 ? "#\n" : "", "#    ");
+    for (size_t peer = first; peer < end; ++peer) {
+      absl::StrAppendFormat(&text, "%9s", peer + 1 < columns ? absl::StrCat(peer) : "-");
+    }
+    absl::StrAppend(&text, "\n");
+    for (size_t rank = 0; rank + 1 < columns; ++rank) {
+      absl::StrAppendFormat(&text, "%5d", rank);
+      for (size_t peer = first; peer < end; ++peer) {
+        absl::StrAppendFormat(&text, " %8.2f",
+                              peer + 1 < columns ? summary.waited_us[rank][peer]
+                                                 : summary.waited_for_nobody_us[rank]);
+      }
+      absl::StrAppend(&text, "\n");
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
@@ -216,53 +246,56 @@ LatencyBudget MedianBudget(absl::Span<const LatencyBudget> steps) {
 }
 
 std::string BudgetText(const LatencyBudget& budget) {
+  constexpr size_t kIndent = 14;  // behind the name
   std::string text;
   for (const auto& [name, parts] :
        {std::pair("dispatch", &budget.dispatch), std::pair("combine", &budget.combine)}) {
     if (parts->empty()) continue;
     double all = 0;
-    absl::StrAppendFormat(&text, "#   %-9s", name);
+    std::string line = absl::StrFormat("  %-9s", name);
     for (const BudgetPart& part : *parts) {
       all += part.us;
-      absl::StrAppendFormat(&text, " %s %.1f |", part.name, part.us);
+      absl::StrAppendFormat(&line, " %s %.1f |", part.name, part.us);
     }
-    absl::StrAppendFormat(&text, " together %.1f\n", all);
+    absl::StrAppend(&text, Comment(absl::StrFormat("%s together %.1f", line, all), kIndent));
   }
   return text;
 }
 
 std::string TraceSummaryText(const TraceSummary& summary) {
   constexpr double kPercent = 100;
-  std::string text =
-      absl::StrFormat("#%-24s%8s%12s%10s%10s%9s  %-18s%s\n", " phase, tag", "events", "total",
-                      "median", "p99", "waiting", "slowest rank", "slowest block");
-  absl::StrAppendFormat(&text, "#%-24s%8s%12s%10s%10s%9s  %-18s%s\n", "", "", "(us)", "(us)",
-                        "(us)", "(%)", "(us a block)", "(us)");
+  // Names first, which are aligned to the left.
+  const auto line = [](absl::string_view name, const std::array<std::string, 7>& cells) {
+    std::string text = absl::StrFormat("%-22s %6s %10s %8s %8s %8s  %-12s %s", name, cells[0],
+                                       cells[1], cells[2], cells[3], cells[4], cells[5], cells[6]);
+    return absl::StrCat(absl::StripTrailingAsciiWhitespace(text), "\n");
+  };
+  const auto us = [](double value) { return absl::StrFormat("%.*f", value < 1e4 ? 2 : 1, value); };
+  std::string text = absl::StrCat(
+      line("# phase, tag",
+           {"events", "total", "median", "p99", "waiting", "slowest rank", "slowest block"}),
+      line("#", {"", "(us)", "(us)", "(us)", "(%)", "(us a block)", "(us)"}));
   for (const TracePhaseSummary& phase : summary.phases) {
-    absl::StrAppendFormat(&text, "%-25s%8s%12.1f%10.2f%10s%9.1f  %-18s%s\n", phase.name, "",
-                          phase.total_us, phase.median_us, "", phase.waiting * kPercent,
-                          absl::StrFormat("%d (%.2f)", phase.slowest_rank, phase.slowest_rank_us),
-                          absl::StrFormat("rank %d block %d (%.2f)", phase.slowest_block_rank,
-                                          phase.slowest_block, phase.slowest_block_us));
+    absl::StrAppend(
+        &text,
+        line(phase.name, {"", absl::StrFormat("%.1f", phase.total_us), us(phase.median_us), "",
+                          absl::StrFormat("%.1f", phase.waiting * kPercent),
+                          absl::StrFormat("%d (%.1f)", phase.slowest_rank, phase.slowest_rank_us),
+                          absl::StrFormat("%d/%d (%.1f)", phase.slowest_block_rank,
+                                          phase.slowest_block, phase.slowest_block_us)}));
     for (const TraceTagSummary& tag : phase.tags) {
-      absl::StrAppendFormat(
-          &text, "  %-23s%8d%12.1f%10.2f%10.2f%9.1f\n", tag.name, tag.events, tag.total_us,
-          tag.median_us, tag.p99_us,
-          phase.total_us > 0 && tag.waits ? tag.total_us / phase.total_us * kPercent : 0.0);
+      const double waiting =
+          phase.total_us > 0 && tag.waits ? tag.total_us / phase.total_us * kPercent : 0.0;
+      absl::StrAppend(&text,
+                      line(absl::StrCat("  ", tag.name),
+                           {absl::StrCat(tag.events), absl::StrFormat("%.1f", tag.total_us),
+                            us(tag.median_us), us(tag.p99_us), absl::StrFormat("%.1f", waiting)}));
     }
   }
-  text +=
-      "#\n# who (row) waited for whom (column) in a step: us, mean of the rank's blocks; -: for "
-      "nobody in particular\n#    ";
-  for (size_t peer = 0; peer < summary.waited_us.size(); ++peer) {
-    absl::StrAppendFormat(&text, "%9d", peer);
-  }
-  absl::StrAppendFormat(&text, "%9s\n", "-");
-  for (size_t rank = 0; rank < summary.waited_us.size(); ++rank) {
-    absl::StrAppendFormat(&text, "%5d", rank);
-    for (const double us : summary.waited_us[rank]) absl::StrAppendFormat(&text, " %8.2f", us);
-    absl::StrAppendFormat(&text, " %8.2f\n", summary.waited_for_nobody_us[rank]);
-  }
+  absl::StrAppend(&text, Comment("slowest block: rank/block"), "#\n",
+                  Comment("who (row) waited for whom (column) in a step: us, mean of the rank's "
+                          "blocks; -: for nobody in particular"),
+                  WaitsText(summary));
   return text;
 }
 

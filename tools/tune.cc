@@ -16,6 +16,7 @@
 #include "tools/statistics.h"
 #include "tools/step_runner.h"
 #include "tools/step_series.h"
+#include "tools/text_table.h"
 #include "tools/workload.h"
 
 namespace octet {
@@ -397,36 +398,36 @@ std::string TuneLine(Strategy strategy, const TuneTrial& trial, double built_in_
 }
 
 std::string TuneVerdict(const TuneResult& result, int tokens) {
-  std::string text = absl::StrFormat("# %d tokens: ", tokens);
+  std::string text = absl::StrFormat("%d tokens: ", tokens);
   const TuneComparison& comparison = result.comparison;
   if (comparison.pairs == 0) {
-    absl::StrAppendFormat(&text, "nothing is faster than the built-in choice (%s)",
+    absl::StrAppendFormat(&text, "nothing is faster than the built-in choice\n  (%s)",
                           TuningText(result.key.strategy, result.built_in));
   } else {
     absl::StrAppendFormat(
         &text,
-        "(%s) takes %.1f us, the built-in choice (%s) %.1f us (medians; faster in %d of %d "
-        "pairs): %s",
+        "(%s) takes %.1f us,\n  the built-in choice (%s) %.1f us\n"
+        "  (medians; faster in %d of %d pairs): %s",
         TuningText(result.key.strategy, result.tuned), comparison.tuned_us,
         TuningText(result.key.strategy, result.built_in), comparison.default_us, comparison.won,
         comparison.pairs,
         comparison.faster ? "taken" : "not beyond noise, the built-in choice stays");
   }
-  return absl::StrCat(text, result.out_of_time ? "; out of time" : "", "\n");
+  return Comment(absl::StrCat(text, result.out_of_time ? "; out of time" : ""));
 }
 
 std::string StrategyVerdict(const StrategyResult& result, int tokens) {
   const TuneComparison& comparison = result.comparison;
   if (comparison.pairs == 0) {
-    return absl::StrFormat("# %d tokens: auto stays %s, which is the fastest\n", tokens,
-                           StrategyName(result.built_in));
+    return Comment(absl::StrFormat("%d tokens: auto stays %s, which is the fastest", tokens,
+                                   StrategyName(result.built_in)));
   }
-  return absl::StrFormat(
-      "# %d tokens: %s takes %.1f us, %s, which auto is by itself, %.1f us (medians; faster in %d "
-      "of %d pairs): %s\n",
+  return Comment(absl::StrFormat(
+      "%d tokens: %s takes %.1f us, %s, which auto is by itself, %.1f us\n"
+      "  (medians; faster in %d of %d pairs): %s",
       tokens, StrategyName(result.fastest), comparison.tuned_us, StrategyName(result.built_in),
       comparison.default_us, comparison.won, comparison.pairs,
-      comparison.faster ? "taken" : "not beyond noise, auto stays");
+      comparison.faster ? "taken" : "not beyond noise, auto stays"));
 }
 
 TuningEntry EntryOf(const TuneResult& result, const RunOptions& options) {

@@ -24,7 +24,9 @@
 #include "tools/perf_options.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/text_table.h"
 #include "tools/tune.h"
+#include "tools/watched_node.h"
 
 ABSL_FLAG(double, budget, 30.0,
           "seconds that the search for one number of tokens and one strategy takes at most");
@@ -100,7 +102,8 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
     }
     if (status.ok()) continue;
     if (!absl::IsInvalidArgument(status) && !absl::IsResourceExhausted(status)) return status;
-    absl::PrintF("# %s is left out: %s\n#\n", StrategyName(strategy), status.message());
+    absl::PrintF("%s#\n",
+                 Comment(absl::StrCat(StrategyName(strategy), " is left out: ", status.message())));
   }
   if (results.empty()) {
     return absl::ResourceExhaustedError("none of the strategies can be measured here");
@@ -156,16 +159,18 @@ int Run(const CommandLine& line) {
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
-  const absl::StatusOr<std::unique_ptr<Node>> node =
-      Node::Create({.num_ranks = num_ranks, .timeout = shapes.front().timeout});
+  if (const absl::Status status = ProbeWrite(path); !status.ok()) return Fail(kExitUsage, status);
+  const absl::StatusOr<std::shared_ptr<Node>> node =
+      CreateWatchedNode({.num_ranks = num_ranks, .timeout = shapes.front().timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
-  absl::PrintF("# octet tune: %d ranks on %s (%s)\n#\n", num_ranks, GpuName(*topology),
-               topology->platform);
+  absl::PrintF("# octet tune: %d ranks on %s (%s)\n%s#\n", num_ranks, GpuName(*topology),
+               topology->platform, EmulationNote(*topology));
   if (const absl::Status status = TuneAll(**node, shapes, budget, path, *table); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
-  absl::PrintF("# %s has %d entries; OCTET_TUNING=%s makes octet and the library use them\n", path,
-               table->entries().size(), path);
+  absl::PrintF("%s", Comment(absl::StrFormat(
+                         "%s has %d entries; OCTET_TUNING=%s makes octet and the library use them",
+                         path, table->entries().size(), path)));
   return kExitOk;
 }
 

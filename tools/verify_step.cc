@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/dtype.h"
 #include "runtime/status_macros.h"
@@ -42,6 +44,36 @@ absl::Status ReadLayout(HostReader& reader, const EpConfig& config,
 }
 
 }  // namespace
+
+absl::Status ReadReceived(HostReader& reader, const EpConfig& config,
+                          absl::Span<const RankInput> inputs, int rank, const Received& received,
+                          ReceivedRows& rows) {
+  const DispatchVerifier verifier(config, inputs, rank);
+  OCTET_RETURN_IF_ERROR(ReadLayout(reader, config, verifier, received, rows.layout));
+  std::vector<RowSource> sources;
+  const auto append = [&](const void* from, const RowRange& range, size_t row_bytes,
+                          auto& to) -> absl::Status {
+    using Element = std::remove_reference_t<decltype(to)>::value_type;
+    const size_t count = static_cast<size_t>(range.count) * row_bytes / sizeof(Element);
+    to.resize(to.size() + count);
+    return reader.Read(
+        static_cast<const char*>(from) + static_cast<size_t>(range.first) * row_bytes,
+        count * sizeof(Element), to.data() + (to.size() - count));
+  };
+  for (const RowRange& range : verifier.RowsOf(verifier.num_rows())) {
+    OCTET_RETURN_IF_ERROR(append(received.x, range, received.row_bytes, rows.x));
+    if (config.scale_words() > 0) {
+      const size_t bytes = static_cast<size_t>(config.scale_words()) * sizeof(uint32_t);
+      OCTET_RETURN_IF_ERROR(append(received.scales, range, bytes, rows.scales));
+    }
+    for (int32_t row = range.first; row < range.first + range.count; ++row) {
+      rows.places.push_back(row);
+      if (config.rows_apart()) sources.push_back(rows.layout.sources[static_cast<size_t>(row)]);
+    }
+  }
+  if (config.rows_apart()) rows.layout.sources = std::move(sources);
+  return absl::OkStatus();
+}
 
 absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
                             absl::Span<const RankInput> inputs, int rank, const Received& received,

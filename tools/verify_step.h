@@ -2,6 +2,9 @@
 #ifndef OCTET_TOOLS_VERIFY_STEP_H_
 #define OCTET_TOOLS_VERIFY_STEP_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/ep_config.h"
@@ -11,6 +14,22 @@
 #include "tools/verify.h"
 
 namespace octet {
+
+// One rank's received rows and all that Received says about them, in host memory. Where rows lie
+// apart, only those that `layout.ranges` names, one after the other: `places` has their numbers in
+// Received::x, and layout.sources is as long and in the same order.
+struct ReceivedRows {
+  ReceivedLayout layout;
+  std::vector<uint8_t> x;  // rows of Received::row_bytes
+  std::vector<uint32_t> scales;
+  std::vector<int32_t> places;
+};
+
+// As much as `rank` must have received when every rank has dispatched inputs[its rank], whatever it
+// is that is there.
+absl::Status ReadReceived(HostReader& reader, const EpConfig& config,
+                          absl::Span<const RankInput> inputs, int rank, const Received& received,
+                          ReceivedRows& rows);
 
 // What `rank` has received when every rank has dispatched inputs[its rank]: everything that
 // Received says, the rows and their scales. Adds to `verification`.

@@ -7,9 +7,8 @@
 namespace octet {
 
 struct CallEndParams {
-  uint32_t* blocks_done;  // 0 between calls; null: a call's end is nothing special
-  uint32_t* left_out;     // gets the ranks that the call goes without, a bit each; or null
-  uint64_t* wait_ticks;   // [R] gets the longest waits added; or null
+  uint32_t* blocks_done;  // 0 between calls; null: ranks are never masked
+  uint32_t* left_out;     // receives the ranks that the call excludes, a bit each
 };
 
 }  // namespace octet

@@ -16,10 +16,10 @@ __device__ __forceinline__ void StoreCount(uint64_t* word, uint64_t epoch, int c
 
 // The block looks at all of `words` ([num_sources][columns]) until none is missing; between looks
 // one thread waits for one that is. `take(i, count)`: called for each word at every look. A masked
-// source is not waited for, and its counts are 0. False if a word did not come. `last`, if asked
-// for: the source that was missing last; as it was if none was.
+// source is not waited for, and its counts are 0. Returns false if a word did not come. `last`, if
+// asked for: the source that was missing last; unchanged if none was.
 //
-// The words are read relaxed. Who goes on to read what they announce polls or acquires for himself.
+// The words are read relaxed: callers must acquire before reading what they announce.
 template <bool kMeasured = false, typename Enum, typename Take>
 __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_sources,
                             int columns, uint64_t epoch, Enum where, Take take,
@@ -29,12 +29,14 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
   __shared__ uint32_t masked;
   uint64_t start = 0;
   if (threadIdx.x == 0) failed = 0;
+  // Once, before the words are there, and again only where a wait has failed: a rank that another
+  // block masks meanwhile is found at the end of the call (call_end.h).
+  if (Wave() == 0) {
+    const uint32_t ranks = MaskedRanks(c.failure);
+    if (Lane() == 0) masked = ranks;
+  }
   for (;;) {
     if (threadIdx.x == 0) missing = -1;
-    if (Wave() == 0) {
-      const uint32_t ranks = MaskedRanks(c.failure);
-      if (Lane() == 0) masked = ranks;
-    }
     __syncthreads();
     for (int i = threadIdx.x; i < num_sources * columns; i += blockDim.x) {
       if (masked != 0 && HasRank(masked, i / columns)) {
@@ -57,7 +59,12 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
           MakeSite(where, source, static_cast<uint32_t>(first_missing - source * columns)),
           PackEpochCount(epoch, 0), &start,
           [epoch](uint64_t word) { return EpochOf(word) >= epoch; });
-      if (!came && !IsMasked(c.failure, source)) failed = 1;
+      if (!came) {
+        uint32_t ranks = 0;
+        for (int r = 0; r < num_sources; ++r) ranks |= IsMasked(c.failure, r) ? 1U << r : 0U;
+        masked = ranks;
+        failed = HasRank(ranks, source) ? 0 : 1;
+      }
     }
     __syncthreads();
     if (failed != 0) return false;

@@ -35,13 +35,18 @@ __device__ inline void GiveCredits(const CallParams& c, size_t credits, uint64_t
   StoreRelaxed<Scope::kSystem>(FlagOf(c.peers.base[peer], credits, c.peers.rank), epoch);
 }
 
+// For AwaitFlags: any flag that has come will do.
+struct AcceptFlag {
+  __device__ bool operator()(int /*peer*/, uint64_t /*flag*/) const { return true; }
+};
+
 // The block waits until every peer's flag has come to `epoch`. `flags`: offset of this rank's [R]
 // words. One wave polls, since all wait for the same few words. False if some did not come that are
-// not masked. `last`, if asked for: on the first wave, the peer that was missing last; as it was if
-// none was.
-template <bool kMeasured = false, typename Enum>
+// not masked, or one is not accepted. `last`, if asked for: on the first wave, the peer that was
+// missing last; as it was if none was. `accept(peer, flag)`: called for each when all have come.
+template <bool kMeasured = false, typename Enum, typename Accept = AcceptFlag>
 __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
-                           uint32_t* last = nullptr) {
+                           uint32_t* last = nullptr, Accept accept = {}) {
   __shared__ int32_t came;
   if (Wave() == 0) {
     const int peer = Lane();
@@ -50,10 +55,13 @@ __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, En
     const uint64_t* flag = waits ? FlagOf(c.peers.base[c.peers.rank], flags, peer) : nullptr;
     int last_lane = -1;
     bool masked = false;
+    uint64_t seen = 0;
     const bool all = WaveWaitEpochs<kMeasured>(c.failure, flag, epoch, MakeSite(where, peer, 0),
-                                               &last_lane, &masked);
+                                               &last_lane, &masked, &seen);
     if (last != nullptr && last_lane >= 0) *last = static_cast<uint32_t>(last_lane);
-    if (peer == 0) came = all ? 1 : 0;
+    const bool refused = all && waits && !masked && !accept(peer, seen);
+    const bool none_refused = Ballot(refused) == 0;
+    if (peer == 0) came = all && none_refused ? 1 : 0;
   }
   __syncthreads();
   const bool all_came = came != 0;
@@ -71,7 +79,8 @@ class Credits {
       : mine_(threadIdx.x >= blockDim.x - static_cast<unsigned>(kWaveSize)),
         peer_(Lane() < c.peers.num_ranks ? Lane() : 0),
         credit_(FlagOf(c.peers.base[c.peers.rank], credits, peer_)),
-        seen_(mine_ ? LoadRelaxed<Scope::kSystem>(credit_) : 0) {}
+        seen_(mine_ ? LoadRelaxed<Scope::kSystem>(credit_) : 0),
+        masked_(mine_ && IsMasked(c.failure, peer_)) {}
 
   // Waits for those of call `epoch`. After its next barrier the block has in `*granted` (shared
   // memory) who may be sent to, a bit each: everybody, but for masked ranks; none if some did not
@@ -81,7 +90,7 @@ class Credits {
     if (!mine_) return;
     bool given = true;
     bool failed = false;
-    if (IsMasked(c.failure, peer_)) {
+    if (masked_) {
       given = false;
     } else if (seen_ >= epoch) {
       AcquirePolled<Scope::kSystem>(credit_);
@@ -99,6 +108,7 @@ class Credits {
   int peer_;
   const uint64_t* credit_;
   uint64_t seen_;
+  bool masked_;
 };
 
 }  // namespace octet::device

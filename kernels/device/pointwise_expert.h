@@ -41,6 +41,8 @@ struct PointwiseExpertVariant {
   ExpertInput input;
 };
 
+// Loads the kernel on the current device.
+hipError_t LoadPointwiseExpert(const PointwiseExpertVariant& variant);
 hipError_t LaunchPointwiseExpert(const PointwiseExpertParams& params,
                                  const PointwiseExpertVariant& variant, const LaunchShape& shape,
                                  hipStream_t stream);

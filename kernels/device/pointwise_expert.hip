@@ -5,6 +5,7 @@
 #include "device_ops.h"
 #include "kernels/device/pointwise_expert.h"
 #include "kernels/device/row_codec.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/platform/fp8_format.h"
 
 namespace octet {
@@ -130,10 +131,11 @@ __device__ void ApplyToRow(const PointwiseExpertParams& p, int row) {
     return;
   }
   const int local_expert = p.sources[row].local_expert;
-  // Padding; and after a dispatch that failed, rows that never came have no origin.
-  if (local_expert < 0 || local_expert >= p.num_local_experts) return;
+  const int from = p.row_index != nullptr ? p.row_index[row] : row;
+  // Padding has no origin, and so have rows that did not come.
+  if (local_expert < 0 || local_expert >= p.num_local_experts || from < 0) return;
   const float scale = p.expert_scale[local_expert];
-  TransformRow(Row(p, p.row_index != nullptr ? p.row_index[row] : row), out, p.row_vecs,
+  TransformRow(Row(p, from), out, p.row_vecs,
                [scale](const float (&x)[kElementsPerVec]) { return Expert<Codec>(x, scale); });
 }
 
@@ -170,16 +172,23 @@ Kernel PickInput(ExpertInput input) {
   return ApplyExperts<Codec, Fp8Row<E4m3Fnuz>>;
 }
 
+Kernel PickKernel(const PointwiseExpertVariant& variant) {
+  return variant.fp16 ? PickInput<device::Fp16Codec>(variant.input)
+                      : PickInput<device::Bf16Codec>(variant.input);
+}
+
 }  // namespace
+
+hipError_t LoadPointwiseExpert(const PointwiseExpertVariant& variant) {
+  return device::LoadKernel(PickKernel(variant));
+}
 
 hipError_t LaunchPointwiseExpert(const PointwiseExpertParams& params,
                                  const PointwiseExpertVariant& variant, const LaunchShape& shape,
                                  hipStream_t stream) {
   PointwiseExpertParams p = params;
   void* args[] = {&p};
-  return hipLaunchKernel(variant.fp16 ? PickInput<device::Fp16Codec>(variant.input)
-                                      : PickInput<device::Bf16Codec>(variant.input),
-                         dim3(static_cast<unsigned>(shape.blocks)),
+  return hipLaunchKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
                          dim3(static_cast<unsigned>(shape.threads)), args,
                          static_cast<unsigned>(shape.shared_bytes), stream);
 }

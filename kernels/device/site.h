@@ -10,6 +10,7 @@ namespace octet {
 enum class Site : uint32_t {
   kBlockCount,  // index: block of this rank
   kDispatchCredit,
+  kLayoutCredit,    // the same, with the number of the layout that the peer dispatches with
   kDispatchCount,   // index: column of the counts
   kDispatchPacket,  // index: slot
   kDispatchRow,     // likewise
@@ -21,6 +22,7 @@ enum class Site : uint32_t {
   kExpertOutOfRange,        // index: flat index, seen: the id, expected: E
   kExpertTwice,             // likewise
   kScatterIndexOutOfRange,  // index: flat index, seen: the index, expected: rows of that expert
+  kLayoutsDiffer,           // seen: the number of the peer's layout, expected: this rank's
 };
 
 }  // namespace octet

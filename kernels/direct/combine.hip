@@ -24,6 +24,7 @@
 #include "kernels/direct/phase.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -134,7 +135,8 @@ __device__ void SumToken(const CombineParams& p, int token, uint64_t present, in
       static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.row_vecs, layout.topk,
       static_cast<uint32_t>(present),
       [&](int k) { return rows + static_cast<size_t>(k) * layout.row_vecs; },
-      [&](int k) { return p.topk_weights[flat + k]; }, nullptr, begin, end, step);
+      [&](int k) { return p.topk_weights != nullptr ? p.topk_weights[flat + k] : 1.0F; },
+      static_cast<const Vec16*>(p.bias), begin, end, step);
 }
 
 template <typename Codec, typename Trace>
@@ -212,6 +214,10 @@ Kernel PickKernel(bool fp16, bool traced) {
 }
 
 }  // namespace
+
+hipError_t LoadCombine(bool fp16, bool traced) {
+  return device::LoadKernel(PickKernel(fp16, traced));
+}
 
 hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
                          const LaunchShape& shape, hipStream_t stream) {

@@ -44,12 +44,14 @@ absl::Status Direct::InitRank(Rank& rank) {
   const auto num_local = static_cast<size_t>(layout_.num_local_experts);
   OCTET_ASSIGN_OR_RETURN(mine.recv_x, memory().Device<char>(rows * row_bytes()));
   OCTET_ASSIGN_OR_RETURN(mine.sources, memory().Device<RowSource>(rows));
-  // Combine looks at a first origin before it knows whether there is such a row.
-  OCTET_RETURN_IF_GPU_ERROR(
-      hipMemsetAsync(mine.sources.data(), 0xff, rows * sizeof(RowSource), rank.stream()));
   OCTET_ASSIGN_OR_RETURN(mine.expert_counts, memory().Device<int32_t>(num_local));
   OCTET_ASSIGN_OR_RETURN(mine.expert_offsets, memory().Device<int32_t>(num_local + 1));
-  return absl::OkStatus();
+  // Combine looks at a first origin before it knows whether there is such a row.
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.sources, 0xff));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.expert_counts, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.expert_offsets, 0));
+  OCTET_RETURN_IF_GPU_ERROR(LoadDispatch(traced()));
+  return OCTET_GPU(LoadCombine(config().dtype == DType::kFloat16, traced()));
 }
 
 std::vector<uint64_t> Direct::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
@@ -117,9 +119,6 @@ CommonParams Direct::Common(Rank& rank, Phases phases) const {
 
 absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                      DispatchHandle& /*handle*/) {
-  if (args.num_tokens > 0 && args.topk_weights == nullptr) {
-    return absl::InvalidArgumentError("topk_weights must not be null");
-  }
   if (args.x_scales != nullptr || args.scatter_idx != nullptr || args.cached != nullptr) {
     return absl::InvalidArgumentError(
         "direct has no x_scales, scatter_idx or cached layouts; high_throughput has");
@@ -133,23 +132,20 @@ absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phase
   params.sources = mine.sources.data();
   params.expert_counts = mine.expert_counts.data();
   params.expert_offsets = mine.expert_offsets.data();
-  return Launch(rank, phases, [&] {
+  return Launch(rank, phases, "dispatch", [&] {
     return OCTET_GPU(LaunchDispatch(params, traced(), shape(), rank.stream()));
   });
 }
 
 absl::Status Direct::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
                                     const CombineArgs& args, Phases phases) {
-  if (args.bias != nullptr) {
-    return absl::InvalidArgumentError("direct adds no bias; high_throughput does");
-  }
   const RankState& mine = ranks_[Index(rank.rank())];
   CombineParams params = {};
   SetTensors(handle, args, params);
   params.common = Common(rank, phases);
   params.sources = mine.sources.data();
   params.expert_offsets = mine.expert_offsets.data();
-  return Launch(rank, phases, [&] {
+  return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(
         LaunchCombine(params, config().dtype == DType::kFloat16, traced(), shape(), rank.stream()));
   });

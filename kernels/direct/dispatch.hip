@@ -24,12 +24,14 @@
 
 #include "device_ops.h"
 #include "kernels/device/counts.h"
+#include "kernels/device/delivery.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/phase.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -332,15 +334,15 @@ __device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s, uin
   return false;
 }
 
-// The first receiving block tells the caller what there is: after a failure nothing, so that what
-// is enqueued behind this kernel finds no rows.
-__device__ void WriteOffsets(const DispatchParams& p, const ReceiveShared& s, bool ok) {
+// Tells the caller what there is: nothing unless `ok`. Thread `first` of `step`.
+__device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bool ok, int first,
+                             int step) {
   const Layout& layout = p.common.layout;
-  for (int e = threadIdx.x; e <= layout.num_local_experts; e += blockDim.x) {
-    const int32_t first = ok ? s.first_row[e * layout.num_ranks] : 0;
-    p.expert_offsets[e] = first;
+  for (int e = first; e <= layout.num_local_experts; e += step) {
+    const int32_t row = ok ? s.first_row[e * layout.num_ranks] : 0;
+    p.expert_offsets[e] = row;
     if (e == layout.num_local_experts) continue;
-    p.expert_counts[e] = ok ? s.first_row[(e + 1) * layout.num_ranks] - first : 0;
+    p.expert_counts[e] = ok ? s.first_row[(e + 1) * layout.num_ranks] - row : 0;
   }
 }
 
@@ -387,32 +389,37 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   const Trace trace(c.trace);
   const int block = static_cast<int>(blockIdx.x) - c.send_blocks;
   const int num_blocks = static_cast<int>(gridDim.x) - c.send_blocks;
-  const uint64_t epoch =
-      device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(num_blocks));
+  uint64_t epoch = 0;
+  const bool begun = device::BeginCall(c.failure, &c.state->dispatch_receive,
+                                       static_cast<uint32_t>(num_blocks), &epoch);
 
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;
-  bool ok = epoch != 0 && ReceiveCounts(p, s, epoch, &last);
+  bool ok = begun && ReceiveCounts(p, s, epoch, &last);
   ok = ok && PlaceCounts(p, s, epoch);
   if (ok && c.source_flags) {
     ok = device::AwaitFlags(c, layout.source_flags, epoch, Site::kDispatchSource, &last);
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
-  if (block == 0) WriteOffsets(p, s, ok);
-  if (ok) {
-    const int waves = blockDim.x / device::kWaveSize;
-    int item = block * waves + Wave();
-    int first = 0;
-    for (int source = 0; source < layout.num_ranks && ok; ++source) {
-      const int end = first + s.source_rows[source] * layout.row_parts;
-      for (; item < end && ok; item += num_blocks * waves) {
-        const int slot = (item - first) / layout.row_parts;
-        const int part = item - first - slot * layout.row_parts;
-        ok = ReceiveRow(p, s, epoch, source, slot, part, trace);
-      }
-      first = end;
+  const auto describe = [&](bool known, int begin, int step) {
+    DescribeRows(p, s, known, begin, step);
+  };
+  // By the block with the fewest rows.
+  device::DescribeDelivery(&c.state->delivery, epoch, block == num_blocks - 1, ok, describe);
+  if (!ok) return;
+  const int waves = blockDim.x / device::kWaveSize;
+  int item = block * waves + Wave();
+  int first = 0;
+  for (int source = 0; source < layout.num_ranks && ok; ++source) {
+    const int end = first + s.source_rows[source] * layout.row_parts;
+    for (; item < end && ok; item += num_blocks * waves) {
+      const int slot = (item - first) / layout.row_parts;
+      const int part = item - first - slot * layout.row_parts;
+      ok = ReceiveRow(p, s, epoch, source, slot, part, trace);
     }
+    first = end;
   }
+  if (!ok) device::WithdrawDelivery(&c.state->delivery, epoch, describe);
 }
 
 template <typename Trace>
@@ -425,26 +432,32 @@ __global__ void __launch_bounds__(kMaxThreads, 2) Dispatch(const DispatchParams 
   }
 }
 
+using Kernel = void (*)(DispatchParams);
+
+Kernel PickKernel(bool traced) {
+  return traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>;
+}
+
 }  // namespace
 
 size_t SharedBytes(const Layout& layout) {
   return SharedInts(layout.num_experts) * sizeof(int32_t);
 }
 
+hipError_t LoadDispatch(bool traced) { return device::LoadKernel(PickKernel(traced)); }
+
 hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
                           hipStream_t stream) {
   DispatchParams p = params;
   void* args[] = {&p};
-  return hipLaunchCooperativeKernel(traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>,
-                                    dim3(static_cast<unsigned>(shape.blocks)),
+  return hipLaunchCooperativeKernel(PickKernel(traced), dim3(static_cast<unsigned>(shape.blocks)),
                                     dim3(static_cast<unsigned>(shape.threads)), args,
                                     static_cast<unsigned>(shape.shared_bytes), stream);
 }
 
 hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(
-      blocks, traced ? Dispatch<device::Tracer> : Dispatch<device::NoTracer>, shape.threads,
-      shape.shared_bytes);
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(traced), shape.threads,
+                                                      shape.shared_bytes);
 }
 
 }  // namespace octet::direct

@@ -61,11 +61,14 @@ struct CombineParams : CombineTensors {
 size_t SharedBytes(const Layout& layout);
 
 // `traced` picks the variant that records into common.trace. Cooperative: all blocks are resident.
+// Load...: loads the kernel on the current device.
+hipError_t LoadDispatch(bool traced);
 hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
                           hipStream_t stream);
 hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
 
 // T: the element type's codec is chosen by `fp16`.
+hipError_t LoadCombine(bool fp16, bool traced);
 hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
                          const LaunchShape& shape, hipStream_t stream);
 hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks);

@@ -53,6 +53,7 @@ struct State {
   // Senders that are done; used where something comes after the last of them. Zero between calls.
   uint32_t dispatch_senders_done;
   uint32_t combine_senders_done;
+  uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
   // Slots::kAtomic only; zero between calls.
   int32_t rank_slots[kMaxRanks];
   int32_t expert_slots[1];  // [E]: the allocation is longer

@@ -33,6 +33,7 @@
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -108,7 +109,7 @@ __device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, in
   // Where a row is to be: at its origin, or here until it is pulled.
   const auto place = [&](int choice_row, int combine_slot) {
     return reinterpret_cast<Vec16*>(
-        layout.pull ? layout.PulledRow(c.peers.base[c.peers.rank], choice_row, token_row)
+        layout.pull ? layout.PulledRow(c.row_bases[c.peers.rank], choice_row, token_row)
                     : layout.CombineRow(base, token, combine_slot));
   };
   if constexpr (kRows == CombineRows::kChoices) {
@@ -145,7 +146,7 @@ __device__ uint64_t PulledFrom(const CombineParams& p, const Route& route,
   uint64_t mine = 0;
   if (from.rank >= 0) {
     mine = reinterpret_cast<uint64_t>(c.layout.PulledRow(
-        c.peers.base[from.rank], route.row, c.kept.first_slots[from.rank] + route.slot));
+        c.row_bases[from.rank], route.row, c.kept.first_slots[from.rank] + route.slot));
   }
   if constexpr (!kPerRank<kRows>) return mine;
   // Of each rank the first choice, in the order of the ranks.
@@ -276,6 +277,10 @@ Kernel PickKernel(const CombineVariant& variant) {
 }
 
 }  // namespace
+
+hipError_t LoadCombine(const CombineVariant& variant) {
+  return device::LoadKernel(PickKernel(variant));
+}
 
 hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream) {

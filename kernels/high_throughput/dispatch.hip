@@ -18,12 +18,14 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
+#include "kernels/device/delivery.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_mover.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -51,7 +53,8 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, const Share& share, int
   // from others, are done. Nobody sends a row before all ranks have said so.
   if (blockIdx.x == 0) {
     device::GiveCredits(c, c.layout.combine_credits, c.state->combine.epoch - 1);
-    device::GiveCredits(c, c.layout.dispatch_credits, epoch, /*fence=*/false);
+    device::GiveCredits(c, c.layout.dispatch_credits,
+                        device::PackEpochCount(epoch, p.layout_number), /*fence=*/false);
   }
   bool ok = false;
   if (p.fresh) {
@@ -64,7 +67,7 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, const Share& share, int
     if (ok) MakePlaces(p, s, epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kExchange));
   } else {
-    ok = device::AwaitFlags(c, c.layout.dispatch_credits, epoch, Site::kDispatchCredit);
+    ok = AwaitSameLayout(p, epoch);
     if (ok) LoadPlaces(c, s);
   }
   if (ok && blockIdx.x == 0) WriteTotals(p, s, epoch);
@@ -94,15 +97,15 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
   mover.CopyToMany(static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs,
                    layout.row_vecs, copies, [&](int i) {
                      const int lane = NthBit(to.firsts, i);
-                     char* base = c.peers.base[Shuffle(to.rank, lane)];
-                     return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(place, lane)));
+                     char* rows = c.row_bases[Shuffle(to.rank, lane)];
+                     return reinterpret_cast<Vec16*>(layout.Row(rows, Shuffle(place, lane)));
                    });
   if (layout.scale_words > 0) {
     device::WaveCopyWordsToMany(p.x_scales + static_cast<size_t>(token) * layout.scale_words,
                                 layout.scale_words, copies, [&](int i) {
                                   const int lane = NthBit(to.firsts, i);
-                                  char* base = c.peers.base[Shuffle(to.rank, lane)];
-                                  return layout.Scales(base, Shuffle(place, lane));
+                                  char* rows = c.row_bases[Shuffle(to.rank, lane)];
+                                  return layout.Scales(rows, Shuffle(place, lane));
                                 });
   }
   mover.Finish();
@@ -161,8 +164,8 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
                              int source, int slot, Mover& mover, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  char* base = c.peers.base[c.peers.rank];
-  const Packet* packet = layout.PacketOf(base + layout.packets, source, slot);
+  char* rows = c.row_bases[c.peers.rank];
+  const Packet* packet = layout.PacketOf(c.peers.base[c.peers.rank] + layout.packets, source, slot);
   uint64_t start = trace.Start();
   const int choices =
       device::WaveAwaitPacket(c.failure, packet, epoch,
@@ -181,14 +184,14 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   const int place = layout.token_major ? s.sources()[source] + slot : Shuffle(mine.row, 0);
   if (!layout.token_major && choices > 1) {
     mover.Acquired();
-    mover.CopyToMany(reinterpret_cast<const Vec16*>(layout.Row(base, place)), layout.row_vecs,
+    mover.CopyToMany(reinterpret_cast<const Vec16*>(layout.Row(rows, place)), layout.row_vecs,
                      choices - 1, [&](int i) {
-                       return reinterpret_cast<Vec16*>(layout.Row(base, Shuffle(mine.row, i + 1)));
+                       return reinterpret_cast<Vec16*>(layout.Row(rows, Shuffle(mine.row, i + 1)));
                      });
     if (layout.scale_words > 0) {
       device::WaveCopyWordsToMany(
-          layout.Scales(base, place), layout.scale_words, choices - 1,
-          [&](int i) { return layout.Scales(base, Shuffle(mine.row, i + 1)); });
+          layout.Scales(rows, place), layout.scale_words, choices - 1,
+          [&](int i) { return layout.Scales(rows, Shuffle(mine.row, i + 1)); });
     }
   }
   Describe(p, mine, choices, source, place);
@@ -196,11 +199,27 @@ __device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint
   return true;
 }
 
+// Tells the caller what there is: nothing unless `ok`. Thread `first` of `step`.
+__device__ void DescribeRows(const DispatchParams& p, const PlaceShared& s, bool ok, int first,
+                             int step) {
+  const Layout& layout = p.common.layout;
+  const int num_local = layout.num_local_experts;
+  const int32_t* first_row = s.first_row() + p.common.peers.rank * num_local;
+  for (int e = first; e < num_local; e += step) {
+    p.expert_counts[e] = ok ? s.counts()[e] : 0;
+    p.expert_offsets[e] = ok ? first_row[e] : 0;
+  }
+  if (first == 0) p.expert_offsets[num_local] = ok ? *s.end_row() : 0;
+  for (int r = first; r <= layout.num_ranks; r += step) {
+    p.source_offsets[r] = ok ? s.sources()[r] : 0;
+  }
+}
+
 // Zeros between the last row of an expert and the first of the next, by all waves of the grid.
 __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  char* base = c.peers.base[c.peers.rank];
+  char* rows = c.row_bases[c.peers.rank];
   const int num_local = layout.num_local_experts;
   const int32_t* first_row = s.first_row() + c.peers.rank * num_local;
   const int blocks = static_cast<int>(gridDim.x);
@@ -216,12 +235,12 @@ __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
     }
     if (Lane() == 0 && p.row_index != nullptr) p.row_index[row] = -1;
     if (layout.token_major) continue;
-    auto* vecs = reinterpret_cast<Vec16*>(layout.Row(base, row));
+    auto* vecs = reinterpret_cast<Vec16*>(layout.Row(rows, row));
     for (int v = Lane(); v < layout.row_vecs; v += device::kWaveSize) {
       device::StoreStream(vecs + v, Vec16{});
     }
     for (int w = Lane(); w < layout.scale_words; w += device::kWaveSize) {
-      layout.Scales(base, row)[w] = 0;
+      layout.Scales(rows, row)[w] = 0;
     }
   }
 }
@@ -235,21 +254,29 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   const PlaceShared s(shared, layout);
   const Trace trace(c.trace, TracedWave(c));
   uint64_t epoch = 0;
-  bool ok = true;
+  bool ok = false;
   if (c.send_waves > 0) {
+    const uint64_t start = trace.Start();
     // Its loads are on their way while the call begins.
     const Share share(p);
-    epoch = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x);
-    if (epoch != 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+    ok = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x, &epoch);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kBegin));
+    if (ok && blockIdx.x == 0 && threadIdx.x == 0) {
       RenewWork(&c.state->dispatch_sends, epoch);
       RenewWork(&c.state->dispatch_receives, epoch);
     }
-    ok = epoch != 0 && MakeLayoutKnown(p, share, shared, s, epoch, trace);
+    ok = ok && MakeLayoutKnown(p, share, shared, s, epoch, trace);
     if (p.fresh && blockIdx.x == 0) KeepPlaces(c, s, ok);
   } else {
-    epoch = device::BegunCall(c.failure, &c.state->dispatch);
-    ok = epoch != 0;
+    ok = device::BegunCall(c.failure, &c.state->dispatch, &epoch);
     if (ok) LoadPlaces(c, s);
+  }
+  const auto describe = [&](bool known, int first, int step) {
+    DescribeRows(p, s, known, first, step);
+  };
+  if (c.receives) {
+    const bool describes = blockIdx.x == gridDim.x - 1;  // the first one has enough to do
+    device::DescribeDelivery(&c.state->delivery, epoch, describes, ok, describe);
   }
   if (!ok) return;
   Mover mover({shared + p.shared.mover_offset, static_cast<int>(blockDim.x) / device::kWaveSize,
@@ -272,6 +299,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
       const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
       ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
     }
+    if (!ok) device::WithdrawDelivery(&c.state->delivery, epoch, describe);
   }
   mover.Finish();
 }
@@ -305,7 +333,8 @@ DispatchShared SharedOfDispatch(const Layout& layout, bool bulk, int waves) {
 }
 
 hipError_t PrepareDispatch(const DispatchVariant& variant, const LaunchShape& shape) {
-  if (!variant.bulk) return hipSuccess;
+  const hipError_t error = device::LoadKernel(PickKernel(variant));
+  if (error != hipSuccess || !variant.bulk) return error;
   return hipFuncSetAttribute(reinterpret_cast<const void*>(PickKernel(variant)),
                              hipFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(shape.shared_bytes));

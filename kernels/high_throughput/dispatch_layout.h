@@ -13,7 +13,7 @@
 // sums of that column are. So there is no grid barrier.
 //
 // With a layout that is kept from an earlier call all of this is skipped; then a credit says that
-// the peer has no use any more for what it received before.
+// the peer has no use any more for what it received before, and which layout it dispatches with.
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_DISPATCH_LAYOUT_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_DISPATCH_LAYOUT_H_
 
@@ -385,6 +385,22 @@ __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s,
   __syncthreads();
 }
 
+// Waits until no rank needs what it received before. False if some rank did not come, or dispatches
+// with another layout. A rank that is a call ahead has found this rank's layout to be its own.
+__device__ inline bool AwaitSameLayout(const DispatchParams& p, uint64_t epoch) {
+  const CommonParams& c = p.common;
+  return device::AwaitFlags(c, c.layout.dispatch_credits, device::PackEpochCount(epoch, 0),
+                            Site::kLayoutCredit, nullptr, [&](int peer, uint64_t credit) {
+                              const uint32_t theirs = device::CountOf(credit);
+                              if (device::EpochOf(credit) != epoch || theirs == p.layout_number)
+                                return true;
+                              device::Fail(c.failure, device::FailureKind::kInput,
+                                           MakeSite(Site::kLayoutsDiffer, peer, 0), p.layout_number,
+                                           theirs, 0);
+                              return false;
+                            });
+}
+
 // Places of a layout that is kept.
 __device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
   const Layout& layout = c.layout;
@@ -405,8 +421,7 @@ __device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
   __syncthreads();
 }
 
-// The first block keeps the layout; after a failure an empty one, so that what is enqueued behind
-// this kernel finds nothing.
+// The first block keeps the layout; an empty one if it has not become known.
 __device__ inline void KeepPlaces(const CommonParams& c, const PlaceShared& s, bool ok) {
   const Layout& layout = c.layout;
   const int32_t* first_row = s.first_row() + c.peers.rank * layout.num_local_experts;

@@ -10,7 +10,6 @@
 #include "kernels/heap_pieces.h"
 #include "kernels/packet_flags.h"
 #include "kernels/trace_phases.h"
-#include "runtime/backoff.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
 #include "runtime/graph.h"
@@ -37,7 +36,8 @@ absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
   OCTET_RETURN_IF_ERROR(ChooseShape());
   return Needs{.layout = layout_,
                .state_bytes = StateBytes(layout_, shape().blocks),
-               .call_epochs = kCallEpochs};
+               .call_epochs = kCallEpochs,
+               .layouts_in_credits = true};
 }
 
 // A block on each compute unit, as large as can be, unless the caller has said otherwise.
@@ -124,17 +124,12 @@ absl::Status HighThroughput::AllocateKept(Rank& rank, RankState& mine) {
   return absl::OkStatus();
 }
 
-absl::Status HighThroughput::InitRank(Rank& rank) {
-  RankState& mine = ranks_[Index(rank.rank())];
+absl::Status HighThroughput::AllocateReceived(Rank& rank, RankState& mine) {
   const auto rows = static_cast<size_t>(layout_.max_rows);
   const size_t tokens = Index(layout_.num_ranks) * static_cast<size_t>(layout_.max_tokens);
   const auto topk = static_cast<size_t>(layout_.topk);
+  const auto num_local = static_cast<size_t>(layout_.num_local_experts);
   const bool deduplicated = config().output == Output::kDeduplicated;
-  OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
-  OCTET_RETURN_IF_ERROR(AllocateKept(rank, mine));
-  OCTET_ASSIGN_OR_RETURN(mine.before,
-                         memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts) *
-                                                  static_cast<size_t>(shape().blocks)));
   OCTET_ASSIGN_OR_RETURN(mine.sources, memory().Device<RowSource>(deduplicated ? tokens : rows));
   if (deduplicated) {
     OCTET_ASSIGN_OR_RETURN(mine.recv_topk_idx, memory().Device<int32_t>(tokens * topk));
@@ -145,6 +140,29 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
   if (config().duplicates == Duplicates::kIndex) {
     OCTET_ASSIGN_OR_RETURN(mine.row_index, memory().Device<int32_t>(rows));
   }
+  OCTET_ASSIGN_OR_RETURN(mine.expert_counts, memory().Device<int32_t>(num_local));
+  OCTET_ASSIGN_OR_RETURN(mine.expert_offsets, memory().Device<int32_t>(num_local + 1));
+  OCTET_ASSIGN_OR_RETURN(mine.source_offsets,
+                         memory().Device<int32_t>(Index(layout_.num_ranks) + 1));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.sources, 0xff));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.row_index, 0xff));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.recv_topk_idx, 0xff));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.recv_topk_weights, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.row_weights, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.expert_counts, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.expert_offsets, 0));
+  return Fill(rank, mine.source_offsets, 0);
+}
+
+absl::Status HighThroughput::InitRank(Rank& rank) {
+  RankState& mine = ranks_[Index(rank.rank())];
+  OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
+  OCTET_RETURN_IF_GPU_ERROR(LoadCombine(CombineKernel()));
+  OCTET_RETURN_IF_ERROR(AllocateKept(rank, mine));
+  OCTET_RETURN_IF_ERROR(AllocateReceived(rank, mine));
+  OCTET_ASSIGN_OR_RETURN(mine.before,
+                         memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts) *
+                                                  static_cast<size_t>(shape().blocks)));
   if (config().host_totals) {
     OCTET_ASSIGN_OR_RETURN(
         const absl::Span<char> totals,
@@ -184,6 +202,7 @@ std::vector<uint64_t> HighThroughput::EpochsAt(int rank, int peer, Site site, ui
 
 absl::Status HighThroughput::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
   if (args.cached != nullptr) {
+    OCTET_RETURN_IF_ERROR(CheckOwner(rank, *args.cached));
     OCTET_RETURN_IF_ERROR(CheckHandle(rank, *args.cached));
     if (args.num_tokens != args.cached->num_tokens) {
       return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
@@ -217,11 +236,18 @@ const Kept& HighThroughput::KeptOf(int rank, uint64_t layout) const {
   return ranks_[Index(rank)].kept[(layout - 1) % static_cast<uint64_t>(config().kept_layouts)];
 }
 
+// After a failure ranks may have made different numbers of layouts, all of which are void.
+uint32_t HighThroughput::LayoutNumber(int rank, uint64_t layout) const {
+  constexpr uint64_t kNumbers = uint64_t{1} << device::kCountBits;
+  return static_cast<uint32_t>((layout - ranks_[Index(rank)].void_layouts) % kNumbers);
+}
+
 CommonParams HighThroughput::Common(Rank& rank, uint64_t layout, Phases phases,
                                     int send_waves) const {
   const int waves = config().tuning.waves_per_block;
   CommonParams common = {};
   static_cast<CallParams&>(common) = ParamsOf(rank);
+  std::copy_n(CachedPeers(rank.rank()).base, kMaxRanks, common.row_bases);
   common.layout = layout_;
   common.state = StateOn<State>(rank.rank());
   common.kept = KeptOf(rank.rank(), layout);
@@ -261,6 +287,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   SetTensors(args, params);
   params.common = Common(rank, handle.layout, phases, tuning().send_waves);
   params.fresh = fresh;
+  params.layout_number = LayoutNumber(rank.rank(), handle.layout);
   params.x_scales = static_cast<const uint32_t*>(args.x_scales);
   params.scatter_idx = args.scatter_idx;
   params.shared = dispatch_shared_;
@@ -272,8 +299,11 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   params.row_index = mine.row_index.data();
   params.recv_topk_idx = mine.recv_topk_idx.data();
   params.recv_topk_weights = mine.recv_topk_weights.data();
+  params.expert_counts = mine.expert_counts.data();
+  params.expert_offsets = mine.expert_offsets.data();
+  params.source_offsets = mine.source_offsets.data();
   const uint64_t totals_before = mine.totals != nullptr ? mine.totals->epoch : 0;
-  OCTET_RETURN_IF_ERROR(Launch(rank, phases, [&] {
+  OCTET_RETURN_IF_ERROR(Launch(rank, phases, "dispatch", [&] {
     return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
   }));
   if (!sends) return absl::OkStatus();
@@ -291,43 +321,34 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
   CombineParams params = {};
   SetTensors(handle, args, params);
   params.common = Common(rank, handle.layout, phases, config().tuning.combine_send_waves);
-  return Launch(rank, phases, [&] {
+  return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), combine_shape_, rank.stream()));
   });
 }
 
 absl::Status HighThroughput::AwaitTotals(Rank& rank, uint64_t epoch_before) {
   HostTotals* totals = ranks_[Index(rank.rank())].totals;
-  Backoff backoff(true);
-  while (std::atomic_ref(totals->epoch).load(std::memory_order_acquire) == epoch_before) {
-    // A kernel that has ended without them has failed, and says why.
-    const hipError_t error = hipStreamQuery(rank.stream());
-    if (error == hipErrorNotReady) {
-      (void)hipGetLastError();  // "not ready" counts as an error on some platforms
-      backoff.Wait();
-      continue;
-    }
-    OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    if (std::atomic_ref(totals->epoch).load(std::memory_order_acquire) != epoch_before) break;
-    return absl::InternalError("a dispatch has ended without its totals");
-  }
-  return absl::OkStatus();
+  const auto told = [&] {
+    return std::atomic_ref(totals->epoch).load(std::memory_order_acquire) != epoch_before;
+  };
+  OCTET_RETURN_IF_ERROR(rank.WaitUntil(told, "the totals of its dispatch"));
+  // A kernel that has ended without them has failed, and says why.
+  return told() ? absl::OkStatus() : absl::InternalError("a dispatch has ended without its totals");
 }
 
 Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& handle) const {
   const RankState& mine = ranks_[Index(rank.rank())];
-  const Kept& kept = KeptOf(rank.rank(), handle.layout);
-  char* base = HeapOn(rank.rank());
+  char* rows = CachedPeers(rank.rank()).base[rank.rank()];
   Received received;
-  received.x = layout_.Row(base, 0);
-  received.expert_counts = kept.expert_counts;
-  received.expert_offsets = kept.expert_offsets;
+  received.x = layout_.Row(rows, 0);
+  received.expert_counts = mine.expert_counts.data();
+  received.expert_offsets = mine.expert_offsets.data();
   received.sources = mine.sources.data();
   received.row_bytes = static_cast<size_t>(layout_.row_vecs) * kVecBytes;
   received.max_rows = layout_.max_rows;
   received.handle = handle;
-  if (layout_.scale_words > 0) received.scales = layout_.Scales(base, 0);
-  received.source_offsets = kept.source_offsets;
+  if (layout_.scale_words > 0) received.scales = layout_.Scales(rows, 0);
+  received.source_offsets = mine.source_offsets.data();
   received.row_weights = mine.row_weights.data();
   received.row_index = mine.row_index.data();
   received.recv_topk_idx = mine.recv_topk_idx.data();
@@ -344,7 +365,7 @@ Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& hand
 std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank,
                                                                 size_t rows) const {
   const RankState& mine = ranks_[Index(rank.rank())];
-  char* base = HeapOn(rank.rank());
+  char* base = CachedPeers(rank.rank()).base[rank.rank()];
   // Where rows come once, fewer of them hold `rows` choices.
   // Where they are pulled from, peers may not be done with those of the last combine.
   const size_t places =
@@ -358,6 +379,9 @@ std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank
       {mine.row_index.data(), mine.row_index.size() * sizeof(int32_t)},
       {mine.recv_topk_idx.data(), mine.recv_topk_idx.size() * sizeof(int32_t)},
       {mine.recv_topk_weights.data(), mine.recv_topk_weights.size() * sizeof(float)},
+      {mine.expert_counts.data(), mine.expert_counts.size() * sizeof(int32_t)},
+      {mine.expert_offsets.data(), mine.expert_offsets.size() * sizeof(int32_t)},
+      {mine.source_offsets.data(), mine.source_offsets.size() * sizeof(int32_t)},
   };
 }
 
@@ -381,7 +405,8 @@ WireFormat HighThroughput::CombineWire() const {
 
 absl::Span<const TraceTag> HighThroughput::trace_tags() const {
   // In the order of Tag.
-  static constexpr std::array<TraceTag, 8> kTags = {{
+  static constexpr std::array<TraceTag, 9> kTags = {{
+      {.name = "begin", .phase = kDispatchLayout},
       {.name = "count", .phase = kDispatchLayout},
       {.name = "exchange", .phase = kDispatchLayout},
       {.name = "send", .phase = kDispatchSend, .detail = "token"},

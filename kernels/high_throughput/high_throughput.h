@@ -39,6 +39,9 @@ class HighThroughput final : public StrategyBase {
     absl::Span<int32_t> row_index;
     absl::Span<int32_t> recv_topk_idx;
     absl::Span<float> recv_topk_weights;
+    absl::Span<int32_t> expert_counts;
+    absl::Span<int32_t> expert_offsets;
+    absl::Span<int32_t> source_offsets;
     HostTotals* totals = nullptr;  // with config.host_totals
     uint64_t layouts = 0;          // dispatches with a layout of their own
     uint64_t void_layouts = 0;     // the last that a failure has made void
@@ -48,6 +51,8 @@ class HighThroughput final : public StrategyBase {
   DispatchVariant DispatchKernel() const;
   CombineVariant CombineKernel() const;
   absl::Status AllocateKept(Rank& rank, RankState& mine);
+  absl::Status AllocateReceived(Rank& rank, RankState& mine);
+  uint32_t LayoutNumber(int rank, uint64_t layout) const;
 
   absl::StatusOr<Needs> Prepare() override;
   absl::Status InitRank(Rank& rank) override;

@@ -24,6 +24,7 @@ inline constexpr int kCombineMaxThreads = 512;
 
 // Tags in traces; high_throughput.cc has their names.
 enum class Tag : uint32_t {
+  kBegin,        // from the kernel's first instruction until the call has begun
   kCount,        // this block's share of the routing
   kExchange,     // until all ranks' counts are here and places known
   kSend,         // a token to all its ranks; detail: token
@@ -36,6 +37,7 @@ enum class Tag : uint32_t {
 
 // What every kernel of this strategy gets.
 struct CommonParams : CallParams {
+  char* row_bases[kMaxRanks];  // each rank's part of the heap's cached memory
   Layout layout;
   State* state;
   Kept kept;
@@ -63,6 +65,8 @@ struct DispatchShared {
 struct DispatchParams : DispatchTensors {
   CommonParams common;
   bool fresh;  // no layout is kept: count and exchange first
+  // The number of the layout among those made since the last fresh start, the same on all ranks.
+  uint32_t layout_number;
   // Read by the senders.
   const uint32_t* x_scales;    // [T][scale_words]
   const int32_t* scatter_idx;  // [T][K] or nullptr
@@ -75,6 +79,9 @@ struct DispatchParams : DispatchTensors {
   int32_t* row_index;        // [max_rows] the row in x
   int32_t* recv_topk_idx;    // [R·M][K]
   float* recv_topk_weights;  // [R·M][K]
+  int32_t* expert_counts;    // [L]
+  int32_t* expert_offsets;   // [L + 1]
+  int32_t* source_offsets;   // [R + 1]
   DispatchShared shared;
 };
 
@@ -95,7 +102,7 @@ struct DispatchVariant {
   bool bulk;    // rows are moved by device::BulkMover, else by device::VectorMover
 };
 DispatchShared SharedOfDispatch(const Layout& layout, bool bulk, int waves);
-// On each device before the first launch there.
+// On each device before the first launch there: loads the kernel, and allows it its shared memory.
 hipError_t PrepareDispatch(const DispatchVariant& variant, const LaunchShape& shape);
 // Cooperative: all blocks are resident.
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
@@ -110,6 +117,8 @@ struct CombineVariant {
   bool traced;
   CombineRows rows;
 };
+// Loads the kernel on the current device.
+hipError_t LoadCombine(const CombineVariant& variant);
 hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream);
 hipError_t CombineBlocksPerUnit(const CombineVariant& variant, const LaunchShape& shape,

@@ -66,11 +66,14 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   const size_t pulled_rows = !layout.pull           ? 0
                              : layout.pull_by_token ? ranks * tokens
                                                     : static_cast<size_t>(layout.max_rows);
-  layout.rows = heap.Place(std::max(received_bytes, pulled_rows * combine_row_bytes));
-  layout.scales = heap.Place(capacity * static_cast<size_t>(layout.scale_words) * sizeof(uint32_t));
   layout.combine_rows = heap.Place(
       layout.pull ? 0 : tokens * static_cast<size_t>(layout.combine_slots) * combine_row_bytes);
   layout.bytes = heap.end();
+  HeapPieces cached;
+  layout.rows = cached.Place(std::max(received_bytes, pulled_rows * combine_row_bytes));
+  layout.scales =
+      cached.Place(capacity * static_cast<size_t>(layout.scale_words) * sizeof(uint32_t));
+  layout.cached_bytes = cached.end();
   return layout;
 }
 

@@ -13,10 +13,13 @@
 //             packets           [R source][M]       where a token goes here, and its flag
 //             combine_flags     [M][P][S]           for each part of each row of a token on its way
 //             home
-//   payload   rows              [capacity]          what the caller receives, in place
-//             scales            [capacity]
-//             combine_rows      [M][S][H]           S = K (flat) or min(R, K) (per rank); kPush.
+//   payload   combine_rows      [M][S][H]           S = K (flat) or min(R, K) (per rank); kPush.
 //                                                   With kPull rows wait in `rows` for their origin
+//   cached    rows              [capacity]          what the caller receives, in place
+//             scales            [capacity]
+//
+// The last are in the heap's cached memory, since the caller's kernels read them, perhaps more than
+// once; all else is in its uncached memory.
 //
 // A source may be one call ahead of this rank in its counts, never two: for the call between it has
 // needed this rank's counts, which a rank sends when it is done with the call before.
@@ -78,6 +81,7 @@ struct State {
   device::WorkQueue dispatch_receives;
   device::WorkQueue combine_sends;
   device::WorkQueue combine_receives;
+  alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
 };
 inline constexpr int kCallEpochs = 2;
 
@@ -110,21 +114,22 @@ struct Layout : PacketLayout {
   __host__ __device__ Packet* PacketOf(char* packets_base, int source, int slot) const {
     return PacketAt(packets_base, static_cast<size_t>(source), slot);
   }
-  // `base`: the heap of the rank that owns the object.
+  // `base`: the uncached memory of the heap of the rank that owns the object.
   __host__ __device__ uint64_t* CombineFlag(char* base, int token, int slot, int part) const {
     return reinterpret_cast<uint64_t*>(base + combine_flags) +
            static_cast<size_t>(token) * flags_per_token() + part * combine_slots + slot;
   }
-  __host__ __device__ char* Row(char* base, int row) const {
-    return base + rows + static_cast<size_t>(row) * row_vecs * kVecBytes;
+  // `row_base`: its cached memory.
+  __host__ __device__ char* Row(char* row_base, int row) const {
+    return row_base + rows + static_cast<size_t>(row) * row_vecs * kVecBytes;
   }
-  __host__ __device__ uint32_t* Scales(char* base, int row) const {
-    return reinterpret_cast<uint32_t*>(base + scales) + static_cast<size_t>(row) * scale_words;
+  __host__ __device__ uint32_t* Scales(char* row_base, int row) const {
+    return reinterpret_cast<uint32_t*>(row_base + scales) + static_cast<size_t>(row) * scale_words;
   }
   // Of kPull. `choice_row`: of the first of the choices that the row is of; `token_row`: the slot,
   // counted over all sources.
-  __host__ __device__ char* PulledRow(char* base, int choice_row, int token_row) const {
-    return base + rows +
+  __host__ __device__ char* PulledRow(char* row_base, int choice_row, int token_row) const {
+    return row_base + rows +
            static_cast<size_t>(pull_by_token ? token_row : choice_row) * combine_vecs * kVecBytes;
   }
   __host__ __device__ char* CombineRow(char* base, int token, int slot) const {

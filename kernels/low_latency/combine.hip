@@ -27,6 +27,7 @@
 
 #include "device_ops.h"
 #include "kernels/device/call_end.h"
+#include "kernels/device/call_statistics_device.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_sum.h"
@@ -35,6 +36,7 @@
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/phase.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -68,9 +70,9 @@ struct Batch {
   float scale[kBatchRows];  // expert_scale; only if there is one
 };
 
-// The items that a block sends: first, first + step, ... of the walk over all packets, but for
-// those of ranks that are not `receivers`. Blocks may not agree on these, so that they do not
-// number.
+// The items that a block sends: first, first + step, ... of the walk over all packets, except those
+// of ranks that are not in `receivers`. Blocks may not agree on these, so the items of all ranks
+// have numbers.
 struct SendShare {
   int first;
   int step;
@@ -189,18 +191,23 @@ __device__ void Send(const CombineParams& p, const Role& role) {
     device::GiveCredits(c, layout.combine_credits, Received(c, epoch, c.state->combine_receive));
   }
   credits.Await(c, CallBefore(epoch), Site::kCombineCredit, &granted);
-  SendShare share = {role.index, role.count, walk.Total(layout.num_ranks), ~0U};
-  if (c.failure.masks != nullptr) {
+  SendShare share = {role.index, role.count, walk.Total(layout.num_ranks),
+                     (1U << layout.num_ranks) - 1};
+  if (c.failure.masks != nullptr && role.index == role.count - 1) {
     __syncthreads();
-    if (granted == 0) return;
-    share.receivers = granted;
-    if (role.index == role.count - 1) TellBegun(c, granted, epoch);
+    TellBegun(c, granted, epoch);
   }
   for (; share.first < share.items; share.first += kBatchTokens * role.count) {
     const uint64_t start = trace.Start();
-    const int rows = ListBatch<kPerRank>(p, walk, epoch, share, batch);
+    int rows = ListBatch<kPerRank>(p, walk, epoch, share, batch);
     __syncthreads();
     if (granted == 0) return;
+    // The first batch is listed before it is known who is masked.
+    if (granted != share.receivers) {
+      share.receivers = granted;
+      rows = ListBatch<kPerRank>(p, walk, epoch, share, batch);
+      __syncthreads();
+    }
     SendRows<Codec, kPerRank>(p, batch, rows);
     device::SyncBlockStores();
     for (int row = threadIdx.x; row < rows; row += blockDim.x) {
@@ -253,10 +260,11 @@ __device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token,
   return came;
 }
 
-// The tokens of one block. What does not come is left.
+// Sums the tokens of one block, without the rows of ranks that are `masked`. Tokens whose rows do
+// not come are left as they are.
 template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
 __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epoch,
-                          const Trace& trace) {
+                          device::MaskedInCall<kWatched> masked, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
@@ -265,8 +273,6 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
   const int most_shares = (layout.dtype_vecs + device::kWaveSize - 1) / device::kWaveSize;
   int shares = p.num_tokens > 0 ? num_waves / p.num_tokens : 1;
   shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
-  device::MaskedInCall<kWatched> masked;
-  masked.Look(c.failure, 0);
   // Those of a token are neighbours, in one block if that has so many.
   const int first = role.index * waves + Wave();
   for (int i = first; i < p.num_tokens * shares; i += num_waves) {
@@ -299,30 +305,56 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
 
 template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
 __device__ void Receive(const CombineParams& p, const Role& role) {
+  __shared__ uint32_t masked;
   const CommonParams& c = p.common;
   const Trace trace(c.trace);
+  // One wave looks for all of the block, while the call begins: thousands that look at the same
+  // words wait for each other.
+  const auto look = [&] {
+    if (!kWatched || device::Wave() != 0) return;
+    const uint32_t ranks = device::MaskedRanks(c.failure);
+    if (Lane() == 0) masked = ranks;
+  };
+  look();
+  if constexpr (kWatched) device::ResetLongestWaits(c.failure);
   const uint64_t epoch =
       device::BeginCall(c.failure, &c.state->combine_receive, static_cast<uint32_t>(role.count));
   if (epoch == 0) return;
   if constexpr (!kWatched) {
-    SumTokens<Codec, kPerRank, kWatched>(p, role, epoch, trace);
+    SumTokens<Codec, kPerRank, kWatched>(p, role, epoch, device::MaskedInCall<kWatched>(), trace);
     return;
   }
-  // First, so that the time of all silent ranks is up together.
-  if (c.failure.masks != nullptr && role.index == 0) {
-    device::AwaitFlags<true>(c, c.layout.combine_begun, epoch, Site::kCombineSource);
+  if (role.index == role.count - 1) {  // the block with the fewest tokens to sum
+    // First, so that the time of all silent ranks is up together.
+    if (c.failure.masks != nullptr) {
+      device::AwaitFlags<true>(c, c.layout.combine_begun, epoch, Site::kCombineSource);
+    }
+    device::BeginStatistics(c.statistics, c.peers.num_ranks, epoch, role.count);
   }
-  for (Role part = role;; part = Role{false, 0, 1}) {
-    SumTokens<Codec, kPerRank, kWatched>(p, part, epoch, trace);
-    const device::CallEnd end = device::EndCall(c, c.end, static_cast<uint32_t>(part.count));
-    if (end != device::CallEnd::kAgain) return;
+  for (bool again = false;; again = true) {
+    SumTokens<Codec, kPerRank, kWatched>(p, again ? Role{false, 0, 1} : role, epoch,
+                                         device::MaskedInCall<kWatched>(masked), trace);
+    if (c.failure.masks == nullptr ||
+        device::EndCall(c, c.end, {role.count, again}) != device::CallEnd::kAgain) {
+      break;
+    }
+    look();
+    __syncthreads();
   }
+  device::EndStatistics(c.statistics, c.peers.num_ranks, epoch);
 }
 
 template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
 __global__ void __launch_bounds__(kMaxThreads, 2) Combine(const CombineParams p) {
   const int blocks = static_cast<int>(gridDim.x);
   const int block = static_cast<int>(blockIdx.x);
+  // Before anything else: the store's way to the host takes 1 us, which would otherwise be at the
+  // end.
+  if (kWatched && p.common.failure.masks != nullptr && Receives(p.common) && block == blocks - 1 &&
+      Wave() == 0) {
+    const uint32_t masked = device::MaskedRanks(p.common.failure);
+    if (Lane() == 0) device::TellLeftOut(p.common.end, masked);
+  }
   if (Sends(p.common)) {
     Send<Codec, kPerRank, Trace>(p, {true, block, blocks});
     __syncthreads();
@@ -358,6 +390,10 @@ Kernel PickKernel(const CombineVariant& variant) {
 }
 
 }  // namespace
+
+hipError_t LoadCombine(const CombineVariant& variant) {
+  return device::LoadKernel(PickKernel(variant));
+}
 
 hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream) {

@@ -29,7 +29,9 @@
 
 #include "device_ops.h"
 #include "kernels/device/call_end.h"
+#include "kernels/device/call_statistics_device.h"
 #include "kernels/device/counts.h"
+#include "kernels/device/delivery.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
@@ -39,6 +41,7 @@
 #include "kernels/low_latency/phase.h"
 #include "kernels/low_latency/wire_row.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
 
@@ -56,6 +59,11 @@ using device::Wave;
 
 // Ids of the routing that a thread has in flight.
 constexpr int kIdsInFlight = 8;
+
+// Vectors of a row that a receiving lane has in flight where ranks may be masked or waits are
+// measured: with kCopyUnroll of them the registers do not suffice, and 256 tokens on two H200s take
+// 1.5 us longer.
+constexpr int kWatchedCopyUnroll = 3;
 
 // A sending block's shared memory: what this rank's tokens before a certain one have chosen.
 struct SendShared {
@@ -342,14 +350,14 @@ __device__ __forceinline__ int32_t RowsOf(const Layout& layout, const ReceiveSha
   return rows;
 }
 
-// The first receiving block tells the caller what there is: after a failure nothing, so that what
-// is enqueued behind this kernel finds no rows.
-__device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bool ok) {
+// Tells the caller what there is: nothing unless `ok`. Thread `begin` of `step`.
+__device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bool ok, int begin,
+                             int step) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int num_ranks = layout.num_ranks;
   const int num_local = layout.num_local_experts;
-  for (int i = threadIdx.x; i < num_local * num_ranks; i += blockDim.x) {
+  for (int i = begin; i < num_local * num_ranks; i += step) {
     const int source = layout.by_local_experts.Quotient(i);
     const int expert = i - source * num_local;
     const int32_t count = ok ? RowsOf(layout, s, expert, source) : 0;
@@ -357,18 +365,27 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
     p.ranges[expert * num_ranks + source] = RowRange{first, count};
     if (p.split_counts != nullptr) p.split_counts[i] = count;
   }
-  for (int e = threadIdx.x; e < num_local; e += blockDim.x) {
+  for (int e = begin; e < num_local; e += step) {
     p.expert_counts[e] = ok ? RowsOf(layout, s, e) : 0;
     if (p.expert_offsets != nullptr) {
       p.expert_offsets[e] = ok ? layout.places.FirstRow(s.sums, e, 0) : 0;
     }
   }
-  if (threadIdx.x == 0 && p.expert_offsets != nullptr) {
+  if (begin == 0 && p.expert_offsets != nullptr) {
     const int rows = layout.places.group_rows == 0 ? s.sums[layout.num_experts] : layout.max_rows;
     p.expert_offsets[num_local] = ok ? rows : 0;
   }
-  const int source = static_cast<int>(threadIdx.x);
-  if (source < num_ranks) c.kept.received[source] = ok ? s.tokens[source] : 0;
+  for (int source = begin; source < num_ranks; source += step) {
+    c.kept.received[source] = ok ? s.tokens[source] : 0;
+  }
+}
+
+__device__ void CountRows(const CallStatistics& statistics, const Layout& layout,
+                          const ReceiveShared& s, uint64_t epoch) {
+  if (statistics.words == nullptr) return;
+  for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
+    *statistics.Rows(epoch & 1, e) = static_cast<uint64_t>(RowsOf(layout, s, e));
+  }
 }
 
 // Takes one part of a token's row to the places of its choices. False if it did not come.
@@ -392,7 +409,7 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, ui
     mine.row += layout.places.FirstRow(s.sums, LocalExpertOf(mine.origin), source);
   }
   char* staged = layout.Row(base, epoch, source, slot);
-  device::WaveCopyRowToMany<device::kCopyUnroll>(
+  device::WaveCopyRowToMany<kWatched ? kWatchedCopyUnroll : device::kCopyUnroll>(
       reinterpret_cast<const Vec16*>(staged), device::PartOfRow(part, p.row_waves, layout.row_vecs),
       choices, [&](int i) {
         return static_cast<Vec16*>(p.recv_x) +
@@ -420,6 +437,9 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, ui
   return true;
 }
 
+// The block with the fewest tokens tells the caller what there is.
+__device__ __forceinline__ bool Describes(const Role& role) { return role.index == role.count - 1; }
+
 // What one block receives, or what is there for all blocks (`alone`). True if the call has come to
 // its end (kernels/device/call_end.h).
 template <typename Trace, bool kWatched>
@@ -433,8 +453,14 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
   uint32_t last = device::kNoPeer;
   const bool counted = ReceiveCounts<kWatched>(p, s, walk, epoch, &last);
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
-  if (role.index == 0) DescribeRows(p, s, counted);
+  const auto describe = [&](bool known, int begin, int step) {
+    DescribeRows(p, s, known, begin, step);
+  };
+  device::DescribeDelivery(&c.state->delivery, epoch, Describes(role), counted, describe);
   if (!counted) return true;
+  if constexpr (kWatched) {
+    if (role.index == 0) CountRows(c.statistics, layout, s, epoch);
+  }
   // Neighbouring tokens are taken by different blocks.
   const int groups = static_cast<int>(blockDim.x) / device::kWaveSize / p.row_waves;
   const int group = Wave() / p.row_waves;
@@ -446,17 +472,17 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
     if (masked.Has(item.source)) continue;
     if (!ReceiveToken<Trace, kWatched>(p, s, epoch, item.source, item.index, part, trace) &&
         !masked.Look(c.failure, item.source)) {
+      device::WithdrawDelivery(&c.state->delivery, epoch, describe);
       break;
     }
   }
   if constexpr (!kWatched) return true;
-  const device::CallEnd end = device::EndCall(c, c.end, static_cast<uint32_t>(role.count));
-  if (end == device::CallEnd::kLast && p.expert_rows != nullptr) {
-    for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
-      p.expert_rows[e] += RowsOf(layout, s, e);
-    }
+  if (c.failure.masks != nullptr &&
+      device::EndCall(c, c.end, {RoleOf(c).count, alone}) == device::CallEnd::kAgain) {
+    return false;
   }
-  return end != device::CallEnd::kAgain;
+  device::EndStatistics(c.statistics, layout.num_ranks, epoch);
+  return true;
 }
 
 template <typename Trace, bool kWatched>
@@ -464,11 +490,24 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
   const CommonParams& c = p.common;
   const ReceiveShared s(shared, c.layout.num_experts);
   const Trace trace(c.trace);
-  const uint64_t epoch =
-      device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(role.count));
-  if (epoch == 0) {
-    if (role.index == 0) DescribeRows(p, s, false);
+  if constexpr (kWatched) device::ResetLongestWaits(c.failure);
+  uint64_t epoch = 0;
+  if (!device::BeginCall(c.failure, &c.state->dispatch_receive, static_cast<uint32_t>(role.count),
+                         &epoch)) {
+    device::DescribeDelivery(
+        &c.state->delivery, epoch, Describes(role), false,
+        [&](bool known, int begin, int step) { DescribeRows(p, s, known, begin, step); });
     return;
+  }
+  if constexpr (kWatched) {
+    if (role.index == 0 && device::Wave() == 0 && c.failure.masks != nullptr) {
+      const uint32_t masked = device::MaskedRanks(c.failure);
+      if (Lane() == 0) device::TellLeftOut(c.end, masked);
+    }
+    // The block with the fewest tokens.
+    if (role.index == role.count - 1) {
+      device::BeginStatistics(c.statistics, c.layout.num_ranks, epoch, role.count);
+    }
   }
   for (bool alone = false; !ReceivePart<Trace, kWatched>(p, alone, s, epoch, trace); alone = true) {
   }
@@ -508,6 +547,10 @@ Kernel PickKernel(const DispatchVariant& variant) {
 
 size_t DispatchSharedBytes(const Layout& layout) {
   return SharedInts(layout.num_experts) * sizeof(int32_t);
+}
+
+hipError_t LoadDispatch(const DispatchVariant& variant) {
+  return device::LoadKernel(PickKernel(variant));
 }
 
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,

@@ -9,6 +9,7 @@
 
 #include "kernels/device/call_end_params.h"
 #include "kernels/device/call_params.h"
+#include "kernels/device/call_statistics.h"
 #include "kernels/device/row_source.h"
 #include "kernels/device/site.h"
 #include "kernels/low_latency/layout.h"
@@ -38,6 +39,7 @@ struct CommonParams : CallParams {
   Kept kept;        // of the dispatch that the kernel is of, or combines
   int send_blocks;  // 0: the launch only receives; all of the grid's: it only sends (phase.h)
   CallEndParams end;
+  CallStatistics statistics;
 };
 
 struct DispatchParams : DispatchTensors {
@@ -51,7 +53,6 @@ struct DispatchParams : DispatchTensors {
   int32_t* expert_counts;   // [L]
   int32_t* expert_offsets;  // [L + 1] or nullptr
   int32_t* split_counts;    // [R][L] or nullptr
-  int64_t* expert_rows;     // [L] gets the rows of the call added; or nullptr
 };
 
 struct CombineParams : CombineTensors {
@@ -66,8 +67,10 @@ struct DispatchVariant {
   bool quantized;  // DispatchFormat::kQuantizedFp8, from
   bool fp16;       // rows of fp16; else bf16
   bool traced;
-  bool watched;  // ranks may be masked, or there are statistics: common.end is looked at
+  bool watched;  // ranks may be masked, or there are statistics
 };
+// Loads the kernel on the current device.
+hipError_t LoadDispatch(const DispatchVariant& variant);
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
                           const LaunchShape& shape, hipStream_t stream);
 hipError_t DispatchBlocksPerUnit(const DispatchVariant& variant, const LaunchShape& shape,
@@ -79,6 +82,7 @@ struct CombineVariant {
   bool per_rank;  // CombineOrder::kPerRank
   bool watched;
 };
+hipError_t LoadCombine(const CombineVariant& variant);
 hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream);
 hipError_t CombineBlocksPerUnit(const CombineVariant& variant, const LaunchShape& shape,

@@ -79,6 +79,7 @@ struct State {
   device::CallEpoch combine_receive;
   // Blocks that have received their part of the running call (device::EndCall).
   alignas(kLineBytes) uint32_t blocks_done;
+  alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
 };
 inline constexpr int kCallEpochs = 4;
 

@@ -95,18 +95,23 @@ absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
     left_out[0] = {};
     batch.left_out = left_out.data();
   }
+  OCTET_RETURN_IF_ERROR(Fill(rank, batch.sources, 0xff));
+  OCTET_RETURN_IF_ERROR(Fill(rank, batch.ranges, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, batch.expert_counts, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, batch.expert_offsets, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, batch.split_counts, 0));
   // No packets, and no choices in those that a failed dispatch leaves as they are.
-  OCTET_RETURN_IF_GPU_ERROR(
-      hipMemsetAsync(batch.packets.data(), 0, batch.packets.size(), rank.stream()));
-  return OCTET_GPU(
-      hipMemsetAsync(batch.packet_counts.data(), 0, ranks * sizeof(int32_t), rank.stream()));
+  OCTET_RETURN_IF_ERROR(Fill(rank, batch.packets, 0));
+  return Fill(rank, batch.packet_counts, 0);
 }
 
 absl::Status LowLatency::InitRank(Rank& rank) {
   for (Batch& batch : batches_[Index(rank.rank())]) {
     OCTET_RETURN_IF_ERROR(AllocateBatch(rank, batch));
   }
-  return watches_[Index(rank.rank())].Init(rank, config(), memory());
+  OCTET_RETURN_IF_GPU_ERROR(LoadDispatch(DispatchKernel()));
+  OCTET_RETURN_IF_GPU_ERROR(LoadCombine(CombineKernel()));
+  return watches_[Index(rank.rank())].Init(rank, config(), shape().blocks, memory());
 }
 
 std::vector<uint64_t> LowLatency::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
@@ -139,7 +144,8 @@ CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases,
     left_out =
         call == Watch::Call::kDispatch ? &batch.left_out->dispatch : &batch.left_out->combine;
   }
-  WatchOf(rank).Join(call, &common.state->blocks_done, left_out, &common.failure, &common.end);
+  WatchOf(rank).Join(&common.state->blocks_done, left_out, &common.failure, &common.end);
+  common.statistics = WatchOf(rank).statistics(call);
   return common;
 }
 
@@ -161,8 +167,7 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
   params.expert_counts = batch.expert_counts.data();
   params.expert_offsets = batch.expert_offsets.data();
   params.split_counts = batch.split_counts.data();
-  params.expert_rows = WatchOf(rank).expert_rows();
-  return Launch(rank, phases, [&] {
+  return Launch(rank, phases, "dispatch", [&] {
     return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
   });
 }
@@ -172,7 +177,7 @@ absl::Status LowLatency::EnqueueCombine(Rank& rank, const DispatchHandle& handle
   CombineParams params = {};
   SetTensors(handle, args, params);
   params.common = Common(rank, BatchOf(rank, handle.call), phases, Watch::Call::kCombine);
-  return Launch(rank, phases, [&] {
+  return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));
   });
 }
@@ -232,7 +237,7 @@ WireFormat LowLatency::CombineWire() const {
 
 absl::Status LowLatency::VoidCalls(Rank& rank) {
   const Watch& watch = WatchOf(rank);
-  return watch.has_statistics() ? watch.ForgetCall(rank) : absl::OkStatus();
+  return watch.has_statistics() ? watch.SettleStatistics(rank) : absl::OkStatus();
 }
 
 absl::StatusOr<RankSet> LowLatency::MaskedRanks(Rank& rank) {
@@ -258,7 +263,7 @@ absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
   OCTET_RETURN_IF_ERROR(BeginAfresh(rank));
   // Before anybody sends.
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  return rank.Barrier();
+  return rank.Barrier("the return of Unmask");
 }
 
 absl::StatusOr<EpStatistics> LowLatency::Statistics(Rank& rank) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "runtime/device/epoch.h"
 #include "runtime/device/peers.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
@@ -34,38 +35,37 @@ absl::StatusOr<std::vector<T>> Watch::Read(Rank& rank, absl::Span<T> memory) con
   return std::vector<T>(copied, copied + memory.size());
 }
 
-absl::Status Watch::Init(Rank& rank, const EpConfig& config, NodeMemory& memory) {
-  if (config.failure_policy != FailurePolicy::kMask && !config.statistics) return absl::OkStatus();
-  const auto num_local = static_cast<size_t>(config.num_local_experts(rank.num_ranks()));
-  const auto ranks = static_cast<size_t>(rank.num_ranks());
-  OCTET_ASSIGN_OR_RETURN(copied_, memory.Pinned<char>(std::max({kMaxRanks * sizeof(uint32_t),
-                                                                2 * ranks * sizeof(uint64_t),
-                                                                num_local * sizeof(int64_t)})));
+absl::Status Watch::Init(Rank& rank, const EpConfig& config, int blocks, NodeMemory& memory) {
+  size_t most_bytes = kMaxRanks * sizeof(uint32_t);
   if (config.failure_policy == FailurePolicy::kMask) {
     OCTET_ASSIGN_OR_RETURN(masks_, memory.Device<uint32_t>(kMaxRanks));
     OCTET_RETURN_IF_ERROR(ClearMasks(rank));
     mask_ticks_ = DeviceTicksOf(config.mask_timeout);
   }
-  if (!config.statistics) return absl::OkStatus();
-  OCTET_ASSIGN_OR_RETURN(longest_waits_, memory.Device<uint64_t>(kMaxRanks));
-  OCTET_ASSIGN_OR_RETURN(wait_ticks_, memory.Device<uint64_t>(2 * ranks));
-  OCTET_ASSIGN_OR_RETURN(expert_rows_, memory.Device<int64_t>(num_local));
-  OCTET_RETURN_IF_ERROR(Clear(rank, longest_waits_));
-  return ResetStatistics(rank);
+  if (config.statistics) {
+    for (CallStatistics& each : statistics_) {
+      each.blocks = blocks;
+      each.num_experts =
+          &each == statistics_.data() ? config.num_local_experts(rank.num_ranks()) : 0;
+      OCTET_ASSIGN_OR_RETURN(const absl::Span<uint64_t> words,
+                             memory.Device<uint64_t>(each.num_words()));
+      each.words = words.data();
+      most_bytes = std::max(most_bytes, words.size() * sizeof(uint64_t));
+    }
+    OCTET_RETURN_IF_ERROR(ResetStatistics(rank));
+  }
+  if (!has_masks() && !has_statistics()) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(copied_, memory.Pinned<char>(most_bytes));
+  return absl::OkStatus();
 }
 
-void Watch::Join(Call call, uint32_t* blocks_done, RankSet* left_out, device::FailurePort* port,
+void Watch::Join(uint32_t* blocks_done, RankSet* left_out, device::FailurePort* port,
                  CallEndParams* end) const {
-  if (has_masks()) {
-    port->masks = masks_.data();
-    if (mask_ticks_ != 0) port->deadline_ticks = mask_ticks_;
-    end->left_out = left_out;
-  }
-  if (has_statistics()) {
-    port->longest_waits = longest_waits_.data();
-    end->wait_ticks = wait_ticks_.data() + (call == Call::kCombine ? wait_ticks_.size() / 2 : 0);
-  }
-  if (has_masks() || has_statistics()) end->blocks_done = blocks_done;
+  port->measures_waits = has_statistics();
+  if (!has_masks()) return;
+  port->masks = masks_.data();
+  if (mask_ticks_ != 0) port->deadline_ticks = mask_ticks_;
+  *end = {.blocks_done = blocks_done, .left_out = left_out};
 }
 
 absl::StatusOr<RankSet> Watch::MaskedRanks(Rank& rank) const {
@@ -99,22 +99,65 @@ absl::Status Watch::Mask(Rank& rank, RankSet ranks) const {
 
 absl::Status Watch::ClearMasks(Rank& rank) const { return Clear(rank, masks_); }
 
+absl::StatusOr<CallStatistics> Watch::ReadStatistics(Rank& rank, Call call) const {
+  CallStatistics copy = statistics(call);
+  const size_t bytes = copy.num_words() * sizeof(uint64_t);
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemcpyAsync(copied_.data(), copy.words, bytes, hipMemcpyDeviceToHost, rank.stream()));
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  copy.words = reinterpret_cast<uint64_t*>(copied_.data());
+  const uint64_t half = device::EpochOf(*copy.Call(1)) > device::EpochOf(*copy.Call(0)) ? 1 : 0;
+  const uint64_t epoch = device::EpochOf(*copy.Call(half));
+  const int first = copy.blocks - static_cast<int>(device::CountOf(*copy.Call(half)));
+  for (int block = first; block < copy.blocks; ++block) {
+    if (*copy.Completed(half, block) != epoch) return copy;
+  }
+  for (int peer = 0; peer < rank.num_ranks(); ++peer) {
+    uint64_t longest = 0;
+    for (int block = first; block < copy.blocks; ++block) {
+      longest = std::max(longest, *copy.Wait(half, peer, block));
+    }
+    *copy.TotalWait(peer) += longest;
+  }
+  for (int e = 0; epoch > 0 && e < copy.num_experts; ++e) {
+    *copy.TotalRows(e) += *copy.Rows(half, e);
+  }
+  return copy;
+}
+
 absl::StatusOr<EpStatistics> Watch::Statistics(Rank& rank) const {
   EpStatistics statistics;
-  OCTET_ASSIGN_OR_RETURN(statistics.expert_rows, Read(rank, expert_rows_));
-  OCTET_ASSIGN_OR_RETURN(const std::vector<uint64_t> ticks, Read(rank, wait_ticks_));
-  for (size_t i = 0; i < ticks.size(); ++i) {
-    (i < ticks.size() / 2 ? statistics.dispatch_waits : statistics.combine_waits)
-        .push_back(DeviceTicks(ticks[i]));
+  for (const Call call : {Call::kDispatch, Call::kCombine}) {
+    OCTET_ASSIGN_OR_RETURN(const CallStatistics read, ReadStatistics(rank, call));
+    auto& waits = call == Call::kDispatch ? statistics.dispatch_waits : statistics.combine_waits;
+    for (int peer = 0; peer < rank.num_ranks(); ++peer) {
+      waits.push_back(DeviceTicks(*read.TotalWait(peer)));
+    }
+    for (int e = 0; e < read.num_experts; ++e) {
+      statistics.expert_rows.push_back(static_cast<int64_t>(*read.TotalRows(e)));
+    }
   }
   return statistics;
 }
 
-absl::Status Watch::ForgetCall(Rank& rank) const { return Clear(rank, longest_waits_); }
+absl::Status Watch::SettleStatistics(Rank& rank) const {
+  for (const Call call : {Call::kDispatch, Call::kCombine}) {
+    OCTET_ASSIGN_OR_RETURN(const CallStatistics read, ReadStatistics(rank, call));
+    const auto totals = static_cast<size_t>(read.Call(0) - read.words);
+    std::fill(read.words + totals, read.words + read.num_words(), 0);
+    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(statistics(call).words, read.words,
+                                             read.num_words() * sizeof(uint64_t),
+                                             hipMemcpyHostToDevice, rank.stream()));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());  // the copy is used again
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Watch::ResetStatistics(Rank& rank) const {
-  OCTET_RETURN_IF_ERROR(Clear(rank, wait_ticks_));
-  return Clear(rank, expert_rows_);
+  for (const CallStatistics& each : statistics_) {
+    OCTET_RETURN_IF_ERROR(Clear(rank, absl::MakeSpan(each.words, each.num_words())));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace octet::low_latency

@@ -4,6 +4,8 @@
 #ifndef OCTET_KERNELS_LOW_LATENCY_WATCH_H_
 #define OCTET_KERNELS_LOW_LATENCY_WATCH_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/device/call_end_params.h"
+#include "kernels/device/call_statistics.h"
 #include "kernels/expert_parallel.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/node.h"
@@ -22,17 +25,18 @@ class Watch {
  public:
   enum class Call { kDispatch, kCombine };
 
-  // Allocates, and enqueues the beginning: nobody is masked, nothing is counted.
-  absl::Status Init(Rank& rank, const EpConfig& config, NodeMemory& memory);
+  // Allocates, for kernels of at most `blocks` blocks, and enqueues the beginning: nobody is
+  // masked, nothing is counted.
+  absl::Status Init(Rank& rank, const EpConfig& config, int blocks, NodeMemory& memory);
 
   // Lets the kernels of a call mask and measure. `blocks_done`, `left_out`: CallEndParams.
-  void Join(Call call, uint32_t* blocks_done, RankSet* left_out, device::FailurePort* port,
+  void Join(uint32_t* blocks_done, RankSet* left_out, device::FailurePort* port,
             CallEndParams* end) const;
-  // [L] or null.
-  int64_t* expert_rows() const { return expert_rows_.data(); }
+  // `words` is null where there are none.
+  const CallStatistics& statistics(Call call) const { return statistics_[Index(call)]; }
 
   bool has_masks() const { return !masks_.empty(); }
-  bool has_statistics() const { return !expert_rows_.empty(); }
+  bool has_statistics() const { return statistics_[0].words != nullptr; }
 
   // As in ExpertParallel.
   absl::StatusOr<RankSet> MaskedRanks(Rank& rank) const;
@@ -41,19 +45,22 @@ class Watch {
   absl::Status ClearMasks(Rank& rank) const;
   absl::StatusOr<EpStatistics> Statistics(Rank& rank) const;
   absl::Status ResetStatistics(Rank& rank) const;
-  // What a call that did not end has measured is in no statistics.
-  absl::Status ForgetCall(Rank& rank) const;
+  // Adds to the totals what the last calls have measured that were completed, before epochs begin
+  // anew. What a call that did not end has measured is in no statistics.
+  absl::Status SettleStatistics(Rank& rank) const;
 
  private:
+  static size_t Index(Call call) { return call == Call::kDispatch ? 0 : 1; }
+  // A copy in pinned memory of what there is when everything enqueued is done, with the last call
+  // added to the totals.
+  absl::StatusOr<CallStatistics> ReadStatistics(Rank& rank, Call call) const;
   // What is there when everything enqueued is done.
   template <typename T>
   absl::StatusOr<std::vector<T>> Read(Rank& rank, absl::Span<T> memory) const;
 
-  absl::Span<uint32_t> masks_;          // [kMaxRanks]
-  absl::Span<uint64_t> longest_waits_;  // [kMaxRanks]
-  absl::Span<uint64_t> wait_ticks_;     // [2][R] by Call
-  absl::Span<int64_t> expert_rows_;     // [L]
-  uint64_t mask_ticks_ = 0;             // config.mask_timeout
+  absl::Span<uint32_t> masks_;                     // [kMaxRanks]
+  std::array<CallStatistics, 2> statistics_ = {};  // by Index(Call)
+  uint64_t mask_ticks_ = 0;                        // config.mask_timeout
   // What Read has copied. Stays with the node where a copy never ends.
   absl::Span<char> copied_;
 };

@@ -15,11 +15,11 @@ namespace octet::device {
 // the next call.
 __device__ inline bool LastBlock(uint32_t* counter, uint32_t num_blocks) {
   __shared__ uint32_t last;
-  // Each wave for itself: where a block's barrier does not wait for stores to peers, a release by
-  // one wave does not cover those of the others.
+  // All waves at the same time, so that little is left to wait for when one thread releases for the
+  // block.
   SyncWave();
   if (Lane() == 0) FenceRelease<Scope::kSystem>();
-  __syncthreads();
+  SyncBlockStores();
   if (threadIdx.x == 0) {
     const uint32_t before = FetchAddAcqRel<Scope::kSystem>(counter, 1U);
     last = before + 1 == num_blocks ? 1 : 0;

@@ -13,19 +13,20 @@ namespace octet::device {
 // Called once by all threads of each of the `num_blocks` blocks that share `call`: this call's
 // epoch, or 0 if the rank has failed: then there is nothing that the block could work on. The last
 // block that has read it advances it, so that nothing is left to do at the end of the kernel. A
-// barrier of the block, too.
-__device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call,
-                                     uint32_t num_blocks) {
+// barrier of the block, too. `number`, if asked for: the call's epoch even if the rank has failed.
+__device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call, uint32_t num_blocks,
+                                     uint64_t* number = nullptr) {
   __shared__ uint64_t shared;
   // One thread of the last wave: the others need not wait for its atomic.
   const bool reader = threadIdx.x == blockDim.x - static_cast<unsigned>(kWaveSize);
   uint64_t next = 0;
   if (reader) {
     next = LoadRelaxed<Scope::kDevice>(&call->epoch);
-    shared = HasFailed(port) ? 0 : next;
+    shared = next << 1 | (HasFailed(port) ? 1 : 0);
   }
   __syncthreads();
-  const uint64_t epoch = shared;
+  const uint64_t epoch = (shared & 1) != 0 ? 0 : shared >> 1;
+  if (number != nullptr) *number = shared >> 1;
   if (reader && FetchAddAcqRel<Scope::kDevice>(&call->blocks_started, 1U) + 1 == num_blocks) {
     StoreRelaxed<Scope::kDevice>(&call->blocks_started, 0U);
     StoreRelaxed<Scope::kDevice>(&call->epoch, next + 1);
@@ -34,11 +35,13 @@ __device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call,
 }
 
 // The same for a kernel that goes on with the call that the kernel before it has begun.
-__device__ inline uint64_t BegunCall(const FailurePort& port, const CallEpoch* call) {
+__device__ inline uint64_t BegunCall(const FailurePort& port, const CallEpoch* call,
+                                     uint64_t* number = nullptr) {
   __shared__ uint64_t shared;
-  if (threadIdx.x == 0) shared = HasFailed(port) ? 0 : call->epoch - 1;
+  if (threadIdx.x == 0) shared = (call->epoch - 1) << 1 | (HasFailed(port) ? 1 : 0);
   __syncthreads();
-  return shared;
+  if (number != nullptr) *number = shared >> 1;
+  return (shared & 1) != 0 ? 0 : shared >> 1;
 }
 
 }  // namespace octet::device

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/wait.h"
 
 namespace octet::device {
@@ -64,13 +65,7 @@ hipError_t LaunchClockResponder(const ClockPairParams& params, hipStream_t strea
   return Launch(ClockResponderKernel, params, stream);
 }
 
-hipError_t LoadClockKernels() {
-  hipFuncAttributes attributes;
-  const hipError_t error =
-      hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(ClockCallerKernel));
-  if (error != hipSuccess) return error;
-  return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(ClockResponderKernel));
-}
+hipError_t LoadClockKernels() { return LoadKernels(ClockCallerKernel, ClockResponderKernel); }
 
 uint64_t ClockHz() { return HostClockHz(); }
 

@@ -43,9 +43,7 @@ struct FailurePort {
   // Where the node goes on without a rank that does not come (mask.h); null: it stops. This GPU's
   // memory, [kMaxRanks], a Mask each.
   uint32_t* masks = nullptr;
-  // Where waits are measured; else null. This GPU's memory, [kMaxRanks]: the longest wait for what
-  // each rank sends, in ticks.
-  uint64_t* longest_waits = nullptr;
+  bool measures_waits = false;  // wait.h: LongestWaitsOfBlock
 };
 
 // What the others think of a rank.

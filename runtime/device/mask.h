@@ -40,11 +40,11 @@ __device__ inline bool MaskRank(const FailurePort& port, int peer) {
   return true;
 }
 
-// What a wave knows of the ranks that are masked, beyond those that it does not come to at all.
-// kPossible: whether any can be.
+// The masked ranks that a wave knows of. kPossible: whether any can be.
 template <bool kPossible>
 class MaskedInCall {
  public:
+  __device__ explicit MaskedInCall(uint32_t ranks = 0) : ranks_(ranks) {}
   __device__ __forceinline__ bool Has(int peer) const { return HasRank(ranks_, peer); }
   // A wait for `peer` has failed: whether because it is masked. Called by all lanes of the wave.
   __device__ __forceinline__ bool Look(const FailurePort& port, int peer) {
@@ -53,11 +53,12 @@ class MaskedInCall {
   }
 
  private:
-  uint32_t ranks_ = 0;
+  uint32_t ranks_;
 };
 template <>
 class MaskedInCall<false> {
  public:
+  __device__ explicit MaskedInCall(uint32_t /*ranks*/ = 0) {}
   __device__ __forceinline__ bool Has(int /*peer*/) const { return false; }
   __device__ __forceinline__ bool Look(const FailurePort& /*port*/, int /*peer*/) { return false; }
 };

@@ -30,8 +30,7 @@ struct NodeBarrierParams {
 // come to the same round. A rank that does not come ends in a failure record.
 hipError_t LaunchNodeBarrier(const NodeBarrierParams& params, hipStream_t stream);
 
-// Loads the kernel on the current device, so that the first launch does not: loading can wait for
-// kernels that wait for peers.
+// Loads the kernel on the current device (load_kernel.h).
 hipError_t LoadNodeBarrier();
 
 }  // namespace octet::device

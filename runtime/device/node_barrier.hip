@@ -7,6 +7,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include "runtime/device/load_kernel.h"
 #include "runtime/device/node_barrier_device.h"
 
 namespace octet::device {
@@ -25,9 +26,6 @@ hipError_t LaunchNodeBarrier(const NodeBarrierParams& params, hipStream_t stream
   return hipLaunchCooperativeKernel(NodeBarrierKernel, dim3(1), dim3(kThreads), args, 0, stream);
 }
 
-hipError_t LoadNodeBarrier() {
-  hipFuncAttributes attributes;
-  return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(NodeBarrierKernel));
-}
+hipError_t LoadNodeBarrier() { return LoadKernel(NodeBarrierKernel); }
 
 }  // namespace octet::device

@@ -20,7 +20,7 @@ __device__ inline bool NodeBarrier(const NodeBarrierParams& params) {
   __shared__ uint32_t failed;
   NodeBarrierState* mine = params.state[params.rank];
   if (threadIdx.x == 0) failed = 0;
-  __syncthreads();
+  SyncBlockStores();  // a few threads publish what all waves have stored
 
   // The round lives in memory, not in the launch: a captured graph goes on counting.
   const uint64_t round = mine->round + 1;

@@ -13,6 +13,7 @@
 #include "runtime/device/epoch.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/mask.h"
+#include "runtime/device/peers.h"
 
 namespace octet::device {
 
@@ -61,9 +62,23 @@ __device__ inline uint64_t DeadlineOf(const FailurePort& port, const Site& site)
   return half ? port.deadline_ticks / 2 : port.deadline_ticks;
 }
 
+// The block's longest waits for what each rank sends, in ticks: [kMaxRanks] in shared memory, so
+// that a wave that has waited does not wait again to say for how long.
+__device__ inline uint64_t* LongestWaitsOfBlock() {
+  __shared__ uint64_t longest[kMaxRanks];
+  return longest;
+}
+
+// Called by all threads of a block whose waits are measured, before the first of them; a barrier of
+// the block must follow.
+__device__ inline void ResetLongestWaits(const FailurePort& port) {
+  if (!port.measures_waits || threadIdx.x >= kMaxRanks) return;
+  LongestWaitsOfBlock()[threadIdx.x] = 0;
+}
+
 // Makes `*longest` the greatest of all values: whoever has taken a greater one out puts it back.
 __device__ inline void NoteLongest(uint64_t* longest, uint64_t ticks) {
-  for (uint64_t before; (before = ExchangeRelaxed<Scope::kDevice>(longest, ticks)) > ticks;) {
+  for (uint64_t before; (before = ExchangeRelaxed<Scope::kBlock>(longest, ticks)) > ticks;) {
     ticks = before;
   }
 }
@@ -103,17 +118,17 @@ __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site
 }
 
 // Polls `word` until `arrived(value)`. True once it has, with nothing acquired: for words that say
-// everything themselves. The rest is as in WaitUntil. kMeasured: a wait that is entered in
-// FailurePort::longest_waits, if that is set.
+// everything themselves. The rest is as in WaitUntil. kMeasured: the wait is entered in
+// LongestWaitsOfBlock, if FailurePort::measures_waits.
 template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool PollUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
   const T seen = LoadRelaxed<Scope::kSystem>(word);
   if (arrived(seen)) return true;
-  const bool measured = kMeasured && port.longest_waits != nullptr && site.peer >= 0;
+  const bool measured = kMeasured && port.measures_waits && site.peer >= 0;
   if (measured && *start == 0) *start = Clock();
   const bool came = PollOn(port, word, site, expected, start, arrived, seen);
-  if (measured) NoteLongest(port.longest_waits + site.peer, Clock() - *start);
+  if (measured) NoteLongest(LongestWaitsOfBlock() + site.peer, Clock() - *start);
   return came;
 }
 
@@ -157,17 +172,18 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
 // a time: many pollers slow down those that they wait for. `last_lane`, if asked for: the lane
 // whose flag was waited for last, -1 if all were there at once. `masked`, to be asked for where
 // ranks may be masked: whether that has happened to this lane's peer, so that its flag may not be
-// there.
+// there. `seen`, if asked for: this lane's flag as it was when all had come.
 template <bool kMeasured = false>
 __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                       const Site& site, int* last_lane = nullptr,
-                                      bool* masked = nullptr) {
+                                      bool* masked = nullptr, uint64_t* seen = nullptr) {
   if (last_lane != nullptr) *last_lane = -1;
   if (masked != nullptr) *masked = false;
   uint64_t start = 0;
   for (;;) {
-    const bool arrived = flag == nullptr || LoadRelaxed<Scope::kSystem>(flag) >= epoch;
-    const uint64_t missing = Ballot(!arrived);
+    const uint64_t word = flag != nullptr ? LoadRelaxed<Scope::kSystem>(flag) : epoch;
+    const uint64_t missing = Ballot(word < epoch);
+    if (seen != nullptr) *seen = word;
     if (missing == 0) break;
     const int poller = __ffsll(static_cast<long long>(missing)) - 1;
     if (last_lane != nullptr) *last_lane = poller;

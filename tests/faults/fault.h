@@ -51,7 +51,9 @@ struct Plant {
   Fault fault = Fault::kNone;
   // Where kernels write into peers' memory, and what the shape of the call is.
   device::PeerBases heaps = {};
+  device::PeerBases row_heaps = {};  // of cached memory
   size_t heap_bytes = 0;
+  size_t row_heap_bytes = 0;
   int row_vecs = 0;
   int send_blocks = 0;
 };

@@ -42,9 +42,14 @@ class SeamCredits : public Credits {
   }
 };
 
-__device__ inline CallEnd SeamEndCall(const CallParams& c, CallEndParams end, uint32_t num_blocks) {
+__device__ inline void SeamTellLeftOut(const CallEndParams& end, uint32_t masked) {
+  if (!Planted(faults::Fault::kLeftOutNotSet)) TellLeftOut(end, masked);
+}
+
+__device__ inline CallEnd SeamEndCall(const CallParams& c, CallEndParams end,
+                                      const ReceivingBlocks& blocks) {
   if (Planted(faults::Fault::kLeftOutNotSet)) end.left_out = nullptr;
-  const CallEnd result = EndCall(c, end, num_blocks);
+  const CallEnd result = EndCall(c, end, blocks);
   if (result == CallEnd::kAgain && Planted(faults::Fault::kNotDoneAgain)) return CallEnd::kLast;
   const int peer = static_cast<int>(threadIdx.x);
   if (result == CallEnd::kLast && Planted(faults::Fault::kMaskForgotten) && peer < kMaxRanks) {
@@ -56,6 +61,7 @@ __device__ inline CallEnd SeamEndCall(const CallParams& c, CallEndParams end, ui
 template <bool kPossible>
 class SeamMaskedInCall : public MaskedInCall<kPossible> {
  public:
+  using MaskedInCall<kPossible>::MaskedInCall;
   __device__ bool Has(int peer) const {
     return !Planted(faults::Fault::kMaskedIsAdded) && MaskedInCall<kPossible>::Has(peer);
   }
@@ -90,6 +96,7 @@ __device__ inline int32_t SeamId(int32_t id) {
 
 #define Credits SeamCredits
 #define EndCall SeamEndCall
+#define TellLeftOut SeamTellLeftOut
 #define MaskedInCall SeamMaskedInCall
 #undef StoreRelaxed
 #define StoreRelaxed SeamStoreFlag

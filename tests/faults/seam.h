@@ -75,16 +75,19 @@ __device__ inline void SeamStoreRelaxed(T* p, T v, Where where = Where::current(
   StoreRelaxed<scope>(p, v, where);
 }
 
-// The heap that the address lies in; nullptr: none.
-__device__ inline char* HeapOf(const void* address) {
-  const faults::Plant& plant = faults::planted;
-  for (int rank = 0; rank < plant.heaps.num_ranks; ++rank) {
-    char* base = plant.heaps.base[rank];
-    if (static_cast<size_t>(static_cast<const char*>(address) - base) < plant.heap_bytes) {
-      return base;
-    }
+// The end of the heap's memory that the address lies in; nullptr: it lies in none.
+__device__ inline char* EndOfHeap(const device::PeerBases& heaps, size_t bytes,
+                                  const void* address) {
+  for (int rank = 0; rank < heaps.num_ranks; ++rank) {
+    char* base = heaps.base[rank];
+    if (static_cast<size_t>(static_cast<const char*>(address) - base) < bytes) return base + bytes;
   }
   return nullptr;
+}
+__device__ inline char* EndOfHeap(const void* address) {
+  const faults::Plant& plant = faults::planted;
+  char* end = EndOfHeap(plant.heaps, plant.heap_bytes, address);
+  return end != nullptr ? end : EndOfHeap(plant.row_heaps, plant.row_heap_bytes, address);
 }
 
 // Vectors that are to be stored after the flag: a lane's last ones.
@@ -102,8 +105,8 @@ __device__ inline LateVectors* LateVectorsOfBlock() {
 __device__ inline LateVectors& LateVectorsOfLane() { return LateVectorsOfBlock()[threadIdx.x]; }
 
 __device__ inline void SeamStoreStream(Vec16* p, const Vec16& v, Where where = Where::current()) {
-  char* heap = Planted(faults::Fault::kNone) ? nullptr : HeapOf(p);
-  if (heap != nullptr && Planted(faults::Fault::kFlagBeforePayload)) {
+  char* end = Planted(faults::Fault::kNone) ? nullptr : EndOfHeap(p);
+  if (end != nullptr && Planted(faults::Fault::kFlagBeforePayload)) {
     LateVectors& late = LateVectorsOfLane();
     if (late.count < LateVectors::kMost) {
       if (late.count == 0) late.syncs = 0;
@@ -112,9 +115,9 @@ __device__ inline void SeamStoreStream(Vec16* p, const Vec16& v, Where where = W
       return;
     }
   }
-  if (heap != nullptr && Planted(faults::Fault::kOffByOneSlot)) p += faults::planted.row_vecs;
-  if (heap != nullptr && Planted(faults::Fault::kRowPastTheEnd)) {
-    p = reinterpret_cast<Vec16*>(heap + faults::planted.heap_bytes);
+  if (end != nullptr && Planted(faults::Fault::kOffByOneSlot)) p += faults::planted.row_vecs;
+  if (end != nullptr && Planted(faults::Fault::kRowPastTheEnd)) {
+    p = reinterpret_cast<Vec16*>(end);
   }
   StoreStream(p, v, where);
 }
@@ -150,9 +153,9 @@ __device__ inline SeamGrid SeamThisGrid() { return {}; }
 namespace octet::device {
 
 __device__ inline uint64_t SeamBeginCall(const FailurePort& port, CallEpoch* call,
-                                         uint32_t num_blocks) {
+                                         uint32_t num_blocks, uint64_t* number = nullptr) {
   if (Planted(faults::Fault::kFlagBeforePayload)) LateVectorsOfLane().count = 0;
-  return BeginCall(port, call, num_blocks);
+  return BeginCall(port, call, num_blocks, number);
 }
 
 __device__ inline bool SeamLastBlock(uint32_t* counter, uint32_t num_blocks) {
@@ -196,9 +199,10 @@ __device__ inline bool SeamWaveWaitEpoch(const FailurePort& port, const uint64_t
 template <bool kMeasured = false>
 __device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_t* flag,
                                           uint64_t epoch, const Site& site,
-                                          int* last_lane = nullptr, bool* masked = nullptr) {
+                                          int* last_lane = nullptr, bool* masked = nullptr,
+                                          uint64_t* seen = nullptr) {
   if (!Planted(faults::Fault::kBitInsteadOfEpoch)) {
-    return WaveWaitEpochs<kMeasured>(port, flag, epoch, site, last_lane, masked);
+    return WaveWaitEpochs<kMeasured>(port, flag, epoch, site, last_lane, masked, seen);
   }
   if (last_lane != nullptr) *last_lane = -1;
   return Ballot(flag != nullptr && !WaitBit(port, flag, epoch, site)) == 0;
@@ -257,12 +261,12 @@ __device__ inline int SeamSlot(int slot) {
 namespace octet::device {
 
 // Such waits are for credits in high_throughput, and in low_latency for a source to begin.
-template <bool kMeasured = false, typename Enum>
+template <bool kMeasured = false, typename Enum, typename Accept = AcceptFlag>
 __device__ bool SeamAwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
-                               uint32_t* last = nullptr) {
+                               uint32_t* last = nullptr, Accept accept = {}) {
   const bool begun = where == Enum::kCombineSource;
   return Planted(begun ? faults::Fault::kBegunIgnored : faults::Fault::kCreditIgnored) ||
-         AwaitFlags<kMeasured>(c, flags, epoch, where, last);
+         AwaitFlags<kMeasured>(c, flags, epoch, where, last, accept);
 }
 
 }  // namespace octet::device

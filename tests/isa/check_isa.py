@@ -6,8 +6,8 @@
 runtime/platform/amd/device_ops.h leaves a pair of comments around everything that orders memory
 between GPUs (a site). For each site the instructions between the comments are checked:
 
-  publish         buffer_wbl2 sc0 sc1; s_waitcnt vmcnt(0); store sc0 sc1
-  release         buffer_wbl2 sc0 sc1; s_waitcnt vmcnt(0)
+  publish         s_waitcnt vmcnt(0); buffer_wbl2 sc0 sc1; s_waitcnt vmcnt(0); store sc0 sc1
+  release         s_waitcnt vmcnt(0); buffer_wbl2 sc0 sc1; s_waitcnt vmcnt(0)
   store           store sc0 sc1
   poll            load sc0 sc1
   acquire         buffer_inv sc0 sc1, after a poll of the same function
@@ -20,8 +20,13 @@ and for each function as a whole:
   - what has system scope and is in no site: an error, except the indivisible 16-byte accesses
     (global dwordx4 with sc0 sc1), counted as "packet_load" and "packet_store"
   - what converts to FP8, of the form E4m3Fnuz here, is counted as "fnuz"
-  - what is nontemporal: only global_load_dwordx4 and global_store_dwordx4, counted as "row"
+  - what is nontemporal: only global_load_dwordx4 and global_store_dwordx4, counted as "row". Rows
+    may lie in memory that their owner caches (runtime/platform/amd/heap_memory.h): sc0 or sc1 is an
+    error. So is a kernel that loads rows and polls but never acquires, even if it reads packets, or
+    that stores rows and flags or packets but never releases: caches would hide rows
   - flat instructions with system scope: an error
+  - a block's barrier that does not wait for stores, before a release that is to cover them: an
+    error (block_stores.py)
   - a kernel that polls and neither consumes nor reads packets, or that stores flags and publishes
     nothing: an error
 
@@ -39,8 +44,11 @@ import shutil
 import subprocess
 import sys
 
+import block_stores
+
 SITE = re.compile(r"^\s*; octet\.(\w+)\.(begin|end)\s*$")
 FUNCTION = re.compile(r"^([A-Za-z_$.][\w$.]*):\s*; @")
+LABEL = re.compile(r"^(\.L\w+):")
 CALLEE = re.compile(r"\b([A-Za-z_$][\w$.]*)@(?:rel32@lo|gotpcrel32@lo)")
 
 
@@ -98,6 +106,8 @@ class Function:
     sites: list = dataclasses.field(default_factory=list)
     outside: list = dataclasses.field(default_factory=list)  # instructions in no site
     callees: set = dataclasses.field(default_factory=set)
+    code: list = dataclasses.field(default_factory=list)  # all instructions
+    labels: dict = dataclasses.field(default_factory=dict)  # indices into `code`
     errors: list = dataclasses.field(default_factory=list)
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
@@ -134,14 +144,16 @@ def parse(path):
                 else:
                     function.errors.append((number, f"stray end or nested site '{kind}'"))
                 continue
+            if match := LABEL.match(text):
+                function.labels[match[1]] = len(function.code)
             code = text.split(";")[0].strip()
             if not code or code.startswith(".") or code.endswith(":"):
                 continue
-            name, _, operands = code.partition(" ")
-            name, _, rest = name.partition("\t")
+            name, operands = (code.split(maxsplit=1) + [""])[:2]
             name = re.sub(r"_e(32|64)$", "", name)
-            instruction = Instruction(number, name, rest + operands)
+            instruction = Instruction(number, name, operands)
             function.callees.update(CALLEE.findall(code))
+            function.code.append(instruction)
             (site.body if site else function.outside).append(instruction)
     for function in functions:
         function.is_kernel = function.symbol in kernels
@@ -171,14 +183,14 @@ STORE = ("a global store with sc0 sc1", lambda i: i.flag_store and i.system)
 ATOMIC = ("a global atomic with sc1", lambda i: i.name.startswith("global_atomic") and i.system)
 
 STEPS = {
-    "publish": [WRITE_BACK, WAIT, STORE],
-    "release": [WRITE_BACK, WAIT],
+    "publish": [WAIT, WRITE_BACK, WAIT, STORE],
+    "release": [WAIT, WRITE_BACK, WAIT],
     "store": [STORE],
     "poll": [LOAD],
     "acquire": [INVALIDATE],
     "consume": [LOAD, WAIT, INVALIDATE],
     "atomic": [ATOMIC],
-    "atomic_acq_rel": [WRITE_BACK, WAIT, ATOMIC, WAIT, INVALIDATE],
+    "atomic_acq_rel": [WAIT, WRITE_BACK, WAIT, ATOMIC, WAIT, INVALIDATE],
 }
 
 
@@ -219,14 +231,32 @@ def check_function(function):
             function.counts["fnuz"] += 1
         if instruction.has("nt"):
             function.counts["row"] += 1
+            function.counts["row_store" if "store" in instruction.name else "row_load"] += 1
+            if instruction.has("sc0") or instruction.has("sc1"):
+                function.error(instruction.line,
+                               f"{instruction.name} nt with a scope: rows pass through the caches")
             if not instruction.row_access:
                 function.error(instruction.line,
                                f"{instruction.name} nt: rows move as global dwordx4")
 
 
+def check_block_stores(function):
+    for barrier, (stores, publications) in sorted(
+            block_stores.uncovered(function.code, function.labels).items()):
+        function.error(barrier, f"s_barrier without s_waitcnt vmcnt(0): the release that publishes "
+                                f"in line {min(publications)} does not cover other waves' stores, "
+                                f"as that in line {min(stores)}")
+
+
 def check_protocol(kernel, counts):
     if counts["poll"] and not (counts["acquire"] or counts["consume"] or counts["packet_load"]):
         kernel.error(kernel.line, "polls, but neither consumes nor reads packets")
+    # Rows may lie in cached memory: packets order nothing there.
+    if counts["poll"] and counts["row_load"] and not (counts["acquire"] or counts["consume"]):
+        kernel.error(kernel.line, "polls and loads rows, but acquires nothing")
+    if (counts["row_store"] and (counts["store"] or counts["packet_store"]) and
+            not (counts["release"] or counts["publish"] or counts["atomic_acq_rel"])):
+        kernel.error(kernel.line, "stores rows and tells peers, but releases nothing")
     if counts["store"] and not (counts["release"] or counts["publish"] or
                                 counts["atomic_acq_rel"]):
         kernel.error(kernel.line, "stores flags, but publishes nothing")
@@ -284,6 +314,7 @@ def check(paths, required=None):
         for function, name in zip(functions, demangle([f.symbol for f in functions])):
             function.name = name
             check_function(function)
+            check_block_stores(function)
         by_symbol = {function.symbol: function for function in functions}
         for function in functions:
             if function.is_kernel:

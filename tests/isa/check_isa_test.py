@@ -11,6 +11,7 @@ import sys
 import tempfile
 import unittest
 
+import block_stores
 import check_isa
 
 ASSEMBLY = ""
@@ -90,6 +91,13 @@ class CheckIsaTest(unittest.TestCase):
                                r"\3\1\2")
         self.expect_error(text, "publish: a global store")
 
+    def test_write_back_before_the_wait(self):
+        for kind in ("publish", "release", "atomic_acq_rel"):
+            with self.subTest(kind=kind):
+                text = self.spoil_site(
+                    kind, r"\A(.*\n)((?:.*\n)*?)(.*buffer_wbl2 sc0 sc1\n)", r"\1\3\2")
+                self.expect_error(text, f"{kind}: buffer_wbl2")
+
     def test_flag_through_a_flat_store(self):
         self.expect_error(self.spoil_site("publish", "global_store", "flat_store"), "flat_store")
 
@@ -117,14 +125,99 @@ class CheckIsaTest(unittest.TestCase):
         self.expect_error(self.spoil(r"global_store_dwordx4 (.*), off nt",
                                      r"flat_store_dwordx4 \1 nt"), "rows move as")
 
+    def test_row_that_bypasses_the_caches(self):
+        for scope in ("sc1", "sc0 sc1"):
+            text = self.spoil(r"(global_load_dwordx4 v\[\d+:\d+\].*) nt", rf"\1 {scope} nt")
+            self.expect_error(text, "rows pass through the caches")
+
+    def test_rows_that_nothing_acquires(self):
+        # The packets that the kernel reads are no substitute.
+        text = re.sub(r"; octet\.(acquire|consume)\.\w+|buffer_inv sc0 sc1", "", self.good)
+        self.expect_error(text, "octet::Messages: polls and loads rows, but acquires nothing")
+
+    def test_rows_that_nothing_releases(self):
+        text = re.sub(r"; octet\.(publish|release)\.\w+|buffer_wbl2 sc0 sc1", "", self.good)
+        self.expect_error(text, "octet::Messages: stores rows and tells peers, but releases")
+
     def test_required_sites(self):
         self.assertEqual(self.errors(self.good, "Messages publish acquire row # comment\n"), [])
         self.assertIn("no 'row' site", self.errors(self.good, "Atomics row\n")[0])
         self.assertIn("a 'row' site", self.errors(self.good, "Messages !row\n")[0])
         self.assertIn("no kernel matches", self.errors(self.good, "Nowhere row\n")[0])
 
+    def test_block_barrier_before_a_release_does_not_wait(self):
+        text = self.spoil(r"(\tglobal_store_dwordx4 [^\n]* sc0 sc1\n(?:(?!s_barrier).*\n)*?)"
+                          r"\ts_waitcnt vmcnt\(0\)\n(\t;;#ASMEND\n\ts_barrier)", r"\1\2")
+        self.expect_error(text, "octet::Messages: s_barrier without s_waitcnt vmcnt(0)")
+
     def test_no_kernels(self):
         self.assertEqual(self.errors(""), ["no kernel found"])
+
+
+class BlockStoresTest(unittest.TestCase):
+    """Small functions: STORE is of a row, TELL a release and the flag that it publishes."""
+
+    STORE = "global_store_dwordx4 v[0:1], v[2:5], off nt"
+    WAIT = "s_waitcnt vmcnt(0)"
+    BARRIER = "s_barrier"
+    TELL = ["buffer_wbl2 sc0 sc1", "s_waitcnt vmcnt(0)",
+            "global_store_dword v[0:1], v2, off sc0 sc1"]
+
+    def found(self, *code):
+        """How many barriers are found in a function."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "kernel.s")
+            with open(path, "w", encoding="utf-8") as file:
+                lines = [line if line.endswith(":") else f"\t{line.replace(' ', chr(9), 1)}"
+                         for line in code]
+                file.write("\n".join(["kernel:  ; @kernel", *lines, ".Lfunc_end0:", ""]))
+            function = check_isa.parse(path)[0]
+        return len(block_stores.uncovered(function.code, function.labels))
+
+    def test_straight(self):
+        self.assertEqual(self.found(self.STORE, self.BARRIER, *self.TELL), 1)
+        self.assertEqual(self.found(self.STORE, self.WAIT, self.BARRIER, *self.TELL), 0)
+        self.assertEqual(self.found(self.STORE, "s_waitcnt vmcnt(1)", self.BARRIER, *self.TELL), 1)
+        self.assertEqual(self.found(self.STORE, self.WAIT, self.STORE, self.BARRIER, *self.TELL), 1)
+        self.assertEqual(self.found(self.BARRIER, self.WAIT, *self.TELL), 0)
+
+    def test_wait_behind_the_barrier_is_that_of_one_wave(self):
+        self.assertEqual(self.found(self.STORE, self.BARRIER, self.WAIT, *self.TELL), 1)
+
+    def test_only_the_last_barrier_counts(self):
+        self.assertEqual(
+            self.found(self.STORE, self.BARRIER, self.WAIT, self.BARRIER, *self.TELL), 0)
+
+    def test_waves_that_publish_their_own_rows(self):
+        self.assertEqual(self.found(self.STORE, self.BARRIER, self.STORE, *self.TELL), 0)
+
+    def test_flag_that_is_not_released(self):
+        self.assertEqual(self.found(self.STORE, self.BARRIER, self.TELL[-1]), 0)
+
+    def test_atomic_publishes(self):
+        self.assertEqual(self.found(self.STORE, self.BARRIER, *self.TELL[:2],
+                                    "global_atomic_add v0, v1, v2, s[0:1] sc0 sc1"), 1)
+
+    def test_wait_on_one_of_two_paths(self):
+        self.assertEqual(self.found(self.STORE, "s_cbranch_execz .LBB0_1", self.WAIT, ".LBB0_1:",
+                                    self.BARRIER, *self.TELL), 1)
+
+    def test_store_of_the_round_before(self):
+        self.assertEqual(self.found(".LBB0_1:", self.BARRIER, *self.TELL,
+                                    "global_store_dword v[0:1], v2, off",
+                                    "s_cbranch_scc1 .LBB0_1", "s_endpgm"), 1)
+
+    def test_alternatives_that_exclude_each_other(self):
+        def code(value):
+            return ["s_mov_b64 s[4:5], -1", "s_cbranch_scc1 .LBB0_1", self.STORE,
+                    f"s_mov_b64 s[4:5], {value}", ".LBB0_1:", "s_and_b64 vcc, exec, s[4:5]",
+                    "s_cbranch_vccz .LBB0_2", self.BARRIER, *self.TELL, ".LBB0_2:", "s_endpgm"]
+        self.assertEqual(self.found(*code("0")), 0)
+        self.assertEqual(self.found(*code("-1")), 1)
+        self.assertEqual(self.found(*code("s[6:7]")), 1)
+
+    def test_nothing_behind_the_end(self):
+        self.assertEqual(self.found(self.STORE, "s_endpgm", self.BARRIER, *self.TELL), 0)
 
 
 if __name__ == "__main__":

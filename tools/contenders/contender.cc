@@ -1,8 +1,10 @@
 #include "tools/contenders/contender.h"
 
+#include <array>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "tools/contenders/memcpy_transport.h"
 #include "tools/contenders/nccl_contender.h"
@@ -10,6 +12,9 @@
 
 namespace octet {
 namespace {
+
+// Peers that some builds have and others do not.
+constexpr auto kLibraries = std::to_array<absl::string_view>({"nccl", "rccl"});
 
 class StrategyContender final : public Contender {
  public:
@@ -87,6 +92,9 @@ absl::StatusOr<Contender*> FindContender(const std::vector<std::unique_ptr<Conte
   for (const std::unique_ptr<Contender>& contender : contenders) {
     if (contender->name() == name) return contender.get();
     absl::StrAppend(&names, names.empty() ? "" : ", ", contender->name());
+  }
+  if (absl::c_linear_search(kLibraries, name)) {
+    return absl::UnavailableError(absl::StrCat("this build of octet has no ", name));
   }
   return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "' is not one of ", names));
 }

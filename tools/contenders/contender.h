@@ -52,7 +52,8 @@ class Contender {
 // All that this platform has, available or not: the strategies first. The node must outlive them.
 std::vector<std::unique_ptr<Contender>> MakeContenders(Node& node);
 
-// kInvalidArgument, with all the names, for a name that none has.
+// kUnavailable for a peer of another platform, or one that this build was made without;
+// kInvalidArgument, with all the names, for any other name that none of them has.
 absl::StatusOr<Contender*> FindContender(const std::vector<std::unique_ptr<Contender>>& contenders,
                                          absl::string_view name);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/auto_choice.h"
 #include "kernels/device/rank_flags.h"
+#include "kernels/pointwise_expert.h"
 #include "kernels/traffic.h"
 #include "runtime/gpu_status.h"
 
@@ -115,11 +116,28 @@ absl::Status SortedExchange::InitRank(Rank& rank) {
   OCTET_RETURN_IF_GPU_ERROR(
       SortFlatsBytes(static_cast<int>(flats), config_.num_experts, &temp_bytes));
   OCTET_ASSIGN_OR_RETURN(mine.temp, memory_.Device<char>(temp_bytes));
+  OCTET_RETURN_IF_ERROR(LoadKernels(rank));
   OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> counts, memory_.Pinned<int32_t>(2 * experts));
   buffers.sent_counts = counts.data();
   buffers.arrived_counts = buffers.sent_counts + experts;
   buffers.sent.resize(static_cast<size_t>(shape_.num_ranks));
   buffers.received.resize(static_cast<size_t>(shape_.num_ranks));
+  return absl::OkStatus();
+}
+
+// The platform's sort has kernels of its own, chosen by the number of keys.
+absl::Status SortedExchange::LoadKernels(Rank& rank) {
+  const RankState& mine = StateOf(rank);
+  const SortedSide& sorted = mine.buffers.sorted;
+  const int flats = config_.max_tokens_per_rank * config_.topk;
+  OCTET_RETURN_IF_GPU_ERROR(LoadSortedRows(config_.dtype == DType::kFloat16));
+  OCTET_RETURN_IF_ERROR(LoadPointwiseExpert(config_));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(
+      sorted.position, 0, static_cast<size_t>(flats) * sizeof(int32_t), rank.stream()));
+  for (const int n : {1, flats}) {
+    OCTET_RETURN_IF_GPU_ERROR(LaunchSortFlats(shape_, sorted, sorted.position, n, mine.temp.data(),
+                                              mine.temp.size(), launch_, rank.stream()));
+  }
   return absl::OkStatus();
 }
 

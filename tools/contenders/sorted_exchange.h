@@ -96,6 +96,7 @@ class SortedExchange final : public ExpertParallel {
 
   SortedExchange(Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport);
   absl::Status InitRank(Rank& rank);
+  absl::Status LoadKernels(Rank& rank);
   RankState& StateOf(const Rank& rank) { return *ranks_[static_cast<size_t>(rank.rank())]; }
 
   Node& node_;

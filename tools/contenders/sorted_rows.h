@@ -44,6 +44,9 @@ struct ArrivedSide {
   void* x;                  // [max rows][H], by place
 };
 
+// Loads the kernels on the current device, but for those of the sort: a first LaunchSortFlats does.
+hipError_t LoadSortedRows(bool fp16);
+
 // Bytes of temporary memory that SortFlats needs for `n` flat tokens.
 hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes);
 

@@ -13,6 +13,7 @@
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/ep_config.h"
+#include "runtime/device/load_kernel.h"
 
 namespace octet {
 namespace {
@@ -200,6 +201,13 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
+auto* PickReturnRows(bool fp16) {
+  return fp16 ? ReturnRows<device::Fp16Codec> : ReturnRows<device::Bf16Codec>;
+}
+auto* PickSumRows(bool fp16) {
+  return fp16 ? SumRows<device::Fp16Codec> : SumRows<device::Bf16Codec>;
+}
+
 template <typename... Parameters>
 hipError_t Launch(void (*kernel)(Parameters...), const LaunchShape& shape, hipStream_t stream,
                   std::type_identity_t<Parameters>... arguments) {
@@ -210,6 +218,11 @@ hipError_t Launch(void (*kernel)(Parameters...), const LaunchShape& shape, hipSt
 }
 
 }  // namespace
+
+hipError_t LoadSortedRows(bool fp16) {
+  return device::LoadKernels(MakeKeys, CountExperts, Gather, Plan, PlaceRows, PickReturnRows(fp16),
+                             PickSumRows(fp16));
+}
 
 hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes) {
   return device::SortPairs(nullptr, bytes, nullptr, nullptr, nullptr, nullptr, n,
@@ -248,15 +261,13 @@ hipError_t LaunchPlace(const SortedRowsShape& rows, const ArrivedSide& side,
 hipError_t LaunchReturn(const SortedRowsShape& rows, const ArrivedSide& side,
                         const void* expert_out, const float* expert_scale, bool fp16,
                         const LaunchShape& shape, hipStream_t stream) {
-  return Launch(fp16 ? ReturnRows<device::Fp16Codec> : ReturnRows<device::Bf16Codec>, shape, stream,
-                rows, side, expert_out, expert_scale);
+  return Launch(PickReturnRows(fp16), shape, stream, rows, side, expert_out, expert_scale);
 }
 
 hipError_t LaunchSum(const SortedRowsShape& rows, const SortedSide& side, const float* topk_weights,
                      int num_tokens, bool fp16, void* y, const LaunchShape& shape,
                      hipStream_t stream) {
-  return Launch(fp16 ? SumRows<device::Fp16Codec> : SumRows<device::Bf16Codec>, shape, stream, rows,
-                side, topk_weights, num_tokens, y);
+  return Launch(PickSumRows(fp16), shape, stream, rows, side, topk_weights, num_tokens, y);
 }
 
 }  // namespace octet

@@ -93,12 +93,14 @@ __device__ __forceinline__ void Acquire() {
 // A release writes the L2 back (buffer_wbl2) and has to wait until that is done. Compilers without
 // LLVM's change 178316 (clang 22 among them) leave the wait out where they know of no load or store
 // in flight, since they do not count the write-back: the flag could overtake the rows. Hence a wait
-// of our own.
+// of our own. The one before makes sure that the wave's stores are in the L2 when it is written
+// back: LLVM's sequence relies on a write-back not overtaking them, which AMD documents nowhere.
 template <Scope scope>
 __device__ __forceinline__ void Release() {
   if constexpr (scope == Scope::kBlock) {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   } else {
+    asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
     if constexpr (scope == Scope::kDevice) {
       __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     } else {

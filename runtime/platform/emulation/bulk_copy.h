@@ -2,7 +2,7 @@
 // described in runtime/platform/nvidia/bulk_copy.h and is the same on every platform.
 //
 // A load is done as late as the contract allows, when it is waited for; until then its buffer holds
-// a pattern. A store is done at once.
+// poison. A store is done at once.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_BULK_COPY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_BULK_COPY_H_
 
@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "poison.h"
 
 namespace octet::device {
 
@@ -33,8 +34,8 @@ inline void BulkInit(BulkBarrier* barrier) {
 
 inline void BulkLoad(void* to, const void* from, uint32_t bytes, BulkBarrier* barrier) {
   SyncWave();  // all lanes have done with what the buffer held
-  constexpr uint32_t kPattern = 0xa5a5a5a5U;
-  constexpr Vec16 kNotYet = {{kPattern, kPattern, kPattern, kPattern}};
+  constexpr uint32_t kWord = emulation::kPoisonWord;
+  constexpr Vec16 kNotYet = {{kWord, kWord, kWord, kWord}};
   for (uint32_t i = static_cast<uint32_t>(Lane()); i < bytes / sizeof(Vec16);
        i += static_cast<uint32_t>(kWaveSize)) {
     static_cast<Vec16*>(to)[i] = kNotYet;

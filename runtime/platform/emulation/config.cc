@@ -125,7 +125,6 @@ Config Config::FromEnvironment() {
   read.Read("OCTET_EMULATION_COMPUTE_UNITS", kUnits, &Config::compute_units);
   read.Read("OCTET_EMULATION_THREADS_PER_UNIT", kThreads, &Config::threads_per_unit);
   read.Read("OCTET_EMULATION_MEMORY_MB", kMemoryMb, &Config::memory_bytes, kMb);
-  read.Read("OCTET_EMULATION_FRESH_PATTERN_BYTES", kFromZero, &Config::fresh_pattern_bytes);
   read.Read("OCTET_EMULATION_WORKERS", kFromZero, &Config::workers);
   read.Read("OCTET_EMULATION_STACK_KB", {0, kStackKb.most}, &Config::stack_bytes, kKb);
   read.Read("OCTET_EMULATION_RECHECK_US", kRecheckUs, &Config::recheck_us);

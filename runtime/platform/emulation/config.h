@@ -28,13 +28,11 @@ enum class ScheduleKind {
 
 struct Config {
   // ---- the machine
-  int devices = 8;                        // OCTET_EMULATION_DEVICES: GPUs, 1 to 16
-  int wave_size = 64;                     // OCTET_EMULATION_WAVE_SIZE: 32 or 64
-  int compute_units = 4;                  // OCTET_EMULATION_COMPUTE_UNITS: per GPU
-  int threads_per_unit = 1024;            // OCTET_EMULATION_THREADS_PER_UNIT: resident ones
-  uint64_t memory_bytes = 16ULL << 30;    // OCTET_EMULATION_MEMORY_MB: per GPU, committed lazily
-  uint64_t fresh_pattern_bytes = 65'536;  // OCTET_EMULATION_FRESH_PATTERN_BYTES: that much of every
-                                          // new allocation is filled with 0xa5, not with zeros
+  int devices = 8;                      // OCTET_EMULATION_DEVICES: GPUs, 1 to 16
+  int wave_size = 64;                   // OCTET_EMULATION_WAVE_SIZE: 32 or 64
+  int compute_units = 4;                // OCTET_EMULATION_COMPUTE_UNITS: per GPU
+  int threads_per_unit = 1024;          // OCTET_EMULATION_THREADS_PER_UNIT: resident ones
+  uint64_t memory_bytes = 16ULL << 30;  // OCTET_EMULATION_MEMORY_MB: per GPU, committed lazily
 
   // ---- the CPU
   int workers = 0;  // OCTET_EMULATION_WORKERS: threads; 0: as many as cores, at most devices,

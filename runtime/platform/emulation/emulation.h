@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config.h"
 
@@ -31,6 +33,10 @@ struct StaleReads {
 // nobody has asked for are printed to stderr.
 StaleReads TakeStaleReads();
 
+// Kernels, by name, that were loaded on a device by their first launch there since the last call,
+// with the device; whoever asks about a kernel (hipFuncGetAttributes) has loaded it before.
+std::vector<std::pair<std::string, int>> TakeKernelsLoadedByLaunches();
+
 Config CurrentConfig();
 
 // A new machine instead of the present one: memory, streams and events are gone. Nothing may be
@@ -41,6 +47,23 @@ void Reconfigure(const Config& config);
 // gpu_schedule.h.
 void BeginHostWait(std::function<bool()> over);
 void EndHostWait();
+
+// ---- Misuse by the bodies of ranks: misuse.h.
+
+// From here to EndBody the calling thread runs the body of a rank. `report` is called, at most
+// once, from inside a HIP call that can wait for a device while kernels of KernelsWait are
+// outstanding.
+void BeginBody(std::function<void(const std::string&)> report);
+void EndBody();
+
+// The body has given the stream kernels that wait for other ranks, the last one just now. Not while
+// the stream is captured: nothing is executed then.
+void KernelsWait(hipStream_t stream);
+// The body has waited for them.
+void KernelsHaveEnded();
+
+// Says where `pointer` lies; empty if it is null or in an allocation of the device.
+std::string PlaceOutside(int device, const void* pointer);
 
 // An error that one call of the HIP API returns instead of doing its work.
 struct Injection {

@@ -252,6 +252,6 @@ hipError_t hipDeviceDisablePeerAccess(int peer) {
 }
 
 hipError_t hipDeviceSynchronize() {
-  OCTET_API_CALL();
+  OCTET_DEVICE_CALL();
   return Return(CurrentDevice().SynchronizeAll());
 }

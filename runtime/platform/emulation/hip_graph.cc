@@ -1,5 +1,7 @@
 // HIP: capture of a stream, and graphs. A graph is what one stream was given, in that order.
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,24 @@ hipError_t RefuseCapture(Stream* stream) {
   if (stream->capture == nullptr) return hipSuccess;
   stream->capture->invalid = true;
   return hipErrorStreamCaptureUnsupported;
+}
+
+hipError_t RefuseWhileCapturing() {
+  const auto forbids = [](const Capture& capture) {
+    return capture.mode == hipStreamCaptureModeGlobal ||
+           (capture.mode == hipStreamCaptureModeThreadLocal &&
+            capture.thread == std::this_thread::get_id());
+  };
+  hipError_t error = hipSuccess;
+  for (const auto& device : Machine::Get().devices) {
+    std::lock_guard lock(device->mutex);
+    for (const auto& stream : device->streams) {
+      if (stream->capture == nullptr || !forbids(*stream->capture)) continue;
+      stream->capture->invalid = true;
+      error = hipErrorStreamCaptureUnsupported;
+    }
+  }
+  return error;
 }
 
 namespace {
@@ -53,6 +73,8 @@ hipError_t hipStreamBeginCapture(hipStream_t stream_handle, hipStreamCaptureMode
   std::lock_guard lock(stream->device->mutex);
   if (stream->capture != nullptr) return Return(hipErrorIllegalState);
   stream->capture = std::make_unique<Capture>();
+  stream->capture->mode = mode;
+  stream->capture->thread = std::this_thread::get_id();
   return hipSuccess;
 }
 

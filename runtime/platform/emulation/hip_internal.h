@@ -23,6 +23,27 @@ hipError_t EnterCall(const char* name);
   }                                                                        \
   static_assert(true)
 
+// The same for functions that wait for a stream, or can on a GPU: EnterWaitingCall.
+#define OCTET_WAITING_CALL() \
+  OCTET_API_CALL();          \
+  ::octet::emulation::EnterWaitingCall(__func__)
+
+// The same for functions that allocate or wait for all of a device. A capture forbids them, too.
+#define OCTET_DEVICE_CALL()                                                  \
+  OCTET_API_CALL();                                                          \
+  if (const hipError_t refused = ::octet::emulation::RefuseWhileCapturing(); \
+      refused != hipSuccess) {                                               \
+    return ::octet::emulation::Return(refused);                              \
+  }                                                                          \
+  ::octet::emulation::EnterWaitingCall(__func__)
+
+// Reports the call if the thread runs the body of a rank whose kernels may wait for others.
+void EnterWaitingCall(const char* name);
+
+// An error, and an invalid capture, if this thread captures a stream in any mode but the relaxed
+// one, or any thread does in the global mode.
+hipError_t RefuseWhileCapturing();
+
 // The calling thread's.
 Device& CurrentDevice();
 

@@ -80,11 +80,13 @@ using octet::emulation::Return;
 using octet::emulation::Stream;
 
 hipError_t hipMalloc(void** pointer, size_t bytes) {
-  return hipExtMallocWithFlags(pointer, bytes, hipDeviceMallocDefault);
+  OCTET_DEVICE_CALL();
+  return Return(
+      octet::emulation::Allocate(CurrentDevice().id, pointer, bytes, hipDeviceMallocDefault));
 }
 
 hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned flags) {
-  OCTET_API_CALL();
+  OCTET_DEVICE_CALL();
   if (flags != hipDeviceMallocDefault && flags != hipDeviceMallocFinegrained &&
       flags != hipDeviceMallocUncached) {
     return Return(hipErrorInvalidValue);
@@ -93,8 +95,8 @@ hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned flags) {
 }
 
 hipError_t hipFree(void* pointer) {
-  OCTET_API_CALL();
   if (pointer == nullptr) return hipSuccess;
+  OCTET_DEVICE_CALL();
   Machine& machine = Machine::Get();
   const int arena = machine.memory.ArenaOf(pointer);
   if (arena == kNoArena || arena == kHostArena) return Return(hipErrorInvalidValue);
@@ -103,13 +105,13 @@ hipError_t hipFree(void* pointer) {
 }
 
 hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned flags) {
-  OCTET_API_CALL();
+  OCTET_DEVICE_CALL();
   return Return(octet::emulation::Allocate(kHostArena, pointer, bytes, flags));
 }
 
 hipError_t hipHostFree(void* pointer) {
-  OCTET_API_CALL();
   if (pointer == nullptr) return hipSuccess;
+  OCTET_DEVICE_CALL();
   Machine& machine = Machine::Get();
   if (machine.memory.ArenaOf(pointer) != kHostArena) return Return(hipErrorInvalidValue);
   CurrentDevice().SynchronizeAll();
@@ -163,7 +165,7 @@ hipError_t hipMemsetAsync(void* pointer, int value, size_t bytes, hipStream_t st
 }
 
 hipError_t hipMemset(void* pointer, int value, size_t bytes) {
-  OCTET_API_CALL();
+  OCTET_DEVICE_CALL();
   Stream* stream = ResolveStream(nullptr);
   const hipError_t error = octet::emulation::EnqueueFill(stream, pointer, value, bytes);
   return Return(error != hipSuccess ? error : stream->device->Synchronize(stream));
@@ -176,7 +178,7 @@ hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKin
 }
 
 hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind) {
-  OCTET_API_CALL();
+  OCTET_DEVICE_CALL();
   Stream* stream = ResolveStream(nullptr);
   const hipError_t error = octet::emulation::EnqueueCopy(stream, to, from, bytes, kind);
   return Return(error != hipSuccess ? error : stream->device->Synchronize(stream));
@@ -192,8 +194,9 @@ hipError_t hipMemcpyPeerAsync(void* to, int to_device, const void* from, int fro
 }
 
 hipError_t hipMemcpyPeer(void* to, int to_device, const void* from, int from_device, size_t bytes) {
-  const hipError_t error = hipMemcpyPeerAsync(to, to_device, from, from_device, bytes, nullptr);
-  if (error != hipSuccess) return error;
-  Stream* stream = ResolveStream(nullptr);
-  return Return(stream->device->Synchronize(stream));
+  const auto& memory = Machine::Get().memory;
+  if (memory.ArenaOf(to) != to_device || memory.ArenaOf(from) != from_device) {
+    return Return(hipErrorInvalidValue);
+  }
+  return hipMemcpy(to, from, bytes, hipMemcpyDeviceToDevice);
 }

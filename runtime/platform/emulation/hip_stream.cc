@@ -52,7 +52,7 @@ hipError_t hipStreamCreate(hipStream_t* stream) {
 }
 
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
-  OCTET_API_CALL();
+  OCTET_WAITING_CALL();
   if (stream == nullptr || (flags != hipStreamDefault && flags != hipStreamNonBlocking)) {
     return Return(hipErrorInvalidValue);
   }
@@ -64,7 +64,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
 }
 
 hipError_t hipStreamDestroy(hipStream_t stream) {
-  OCTET_API_CALL();
+  OCTET_WAITING_CALL();
   Machine& machine = Machine::Get();
   machine.HostGoesOn();  // it may have polled the stream
   {
@@ -80,7 +80,7 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
 }
 
 hipError_t hipStreamSynchronize(hipStream_t stream_handle) {
-  OCTET_API_CALL();
+  OCTET_WAITING_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess) {
@@ -197,7 +197,7 @@ hipError_t hipEventQuery(hipEvent_t event) {
 }
 
 hipError_t hipEventSynchronize(hipEvent_t event) {
-  OCTET_API_CALL();
+  OCTET_WAITING_CALL();
   std::shared_ptr<Completion> last;
   const hipError_t error = LastRecording(event, &last);
   if (error != hipSuccess) return Return(error);

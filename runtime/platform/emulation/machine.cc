@@ -104,6 +104,7 @@ void Device::Enqueue(Stream* stream, Operation operation) {
       stream->capture->operations.push_back(std::move(operation));
       return;
     }
+    if (operation.kind == Operation::Kind::kKernel) stream->last_kernel = operation.launch->kernel;
     operation.sequence = machine->last_sequence.fetch_add(1, std::memory_order_acq_rel) + 1;
     TsanRelease(&stream->tsan_sync);
     stream->queue.push_back(std::move(operation));

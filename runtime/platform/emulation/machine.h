@@ -20,6 +20,7 @@
 
 #include "config.h"
 #include "hosts.h"
+#include "loaded_kernels.h"
 #include "memory.h"
 #include "stream.h"
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
@@ -155,6 +156,7 @@ class Machine {
   std::set<hipEvent_t> live_events;
   SpinLock function_mutex;
   std::map<const void*, size_t> static_shared;  // bytes, of each kernel, as seen so far
+  LoadedKernels loaded_kernels;
 
  private:
   std::atomic<uint64_t> virtual_ns_{1'000'000'000};

@@ -14,10 +14,8 @@ namespace octet::emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kRedZone = kPage;          // before each allocation, hence after each, too
-constexpr size_t kFrontierStep = 64 << 20;  // fewer and larger mappings
-constexpr size_t kPoisonEdge = 1 << 20;     // of freed memory: poisoning costs an eighth of it
-constexpr unsigned char kFreshPattern = 0xa5;
+constexpr size_t kRedZone = kPage;       // before each allocation, hence after each, too
+constexpr size_t kPoisonEdge = 1 << 20;  // of freed memory: poisoning costs an eighth of it
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 char* Pointer(uintptr_t address) { return reinterpret_cast<char*>(address); }
@@ -30,16 +28,16 @@ bool IsMapped(const void* address) {
 
 }  // namespace
 
-Memory::Memory(const Config& config)
-    : capacity_(config.memory_bytes), fresh_pattern_bytes_(config.fresh_pattern_bytes) {
-  void* range = mmap(nullptr, kNumArenas * kArenaBytes, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+Memory::Memory(const Config& config) : capacity_(config.memory_bytes) {
+  void* range =
+      mmap(nullptr, kReservedBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
     std::fprintf(stderr, "emulation: no room for the devices' address range: %s\n",
                  std::strerror(errno));
     return;  // every allocation answers hipErrorOutOfMemory
   }
-  base_ = reinterpret_cast<uintptr_t>(range);
+  reserved_ = range;
+  base_ = RoundUp(reinterpret_cast<uintptr_t>(range), PoisonedPages::kUnit);
   for (int i = 0; i < kNumArenas; ++i) {
     Arena& arena = arenas_[i];
     arena.begin = arena.cursor = arena.frontier = base_ + static_cast<uintptr_t>(i) * kArenaBytes;
@@ -52,7 +50,7 @@ Memory::~Memory() {
     for (const auto& [begin, region] : arena.live) AsanUnpoison(Pointer(begin), region.bytes);
     AsanUnpoison(Pointer(arena.begin), arena.frontier - arena.begin);
   }
-  munmap(Pointer(base_), kNumArenas * kArenaBytes);
+  munmap(reserved_, kReservedBytes);
 }
 
 // The lowest address not below `from` with `span` free bytes, 0 if there is none.
@@ -69,36 +67,34 @@ uintptr_t Memory::FindRoom(const Arena& arena, uintptr_t from, size_t span) cons
   return from + span <= arena.begin + kArenaBytes ? from : 0;
 }
 
+bool Memory::ExtendTo(uintptr_t end, Arena& arena) const {
+  if (end <= arena.frontier) return true;
+  const size_t bytes = RoundUp(end - arena.frontier, PoisonedPages::kUnit);
+  if (!pages_.Map(arena.frontier, bytes)) return false;
+  arena.frontier += bytes;
+  return true;
+}
+
 hipError_t Memory::Allocate(int arena_index, size_t bytes, unsigned flags, void** pointer) {
   if (base_ == 0 || bytes > capacity_) return hipErrorOutOfMemory;
-  uintptr_t begin = 0;
-  {
-    std::lock_guard lock(lock_);
-    Arena& arena = arenas_[arena_index];
-    if (arena.used + bytes > capacity_) return hipErrorOutOfMemory;
-    const size_t span = kRedZone + RoundUp(bytes, kPage);
-    uintptr_t room = FindRoom(arena, arena.cursor, span);
-    if (room == 0) room = FindRoom(arena, arena.begin, span);
-    if (room == 0) return hipErrorOutOfMemory;
-    const uintptr_t end = room + span;
-    if (end > arena.frontier) {
-      const uintptr_t frontier = std::min(arena.begin + RoundUp(end - arena.begin, kFrontierStep),
-                                          arena.begin + kArenaBytes);
-      if (mprotect(Pointer(arena.frontier), frontier - arena.frontier, PROT_READ | PROT_WRITE) !=
-          0) {
-        return hipErrorOutOfMemory;
-      }
-      arena.frontier = frontier;
-    }
-    begin = room + kRedZone;
-    arena.live.emplace(begin, Region{bytes, flags});
-    arena.cursor = end;
-    arena.used += bytes;
-    AsanPoison(Pointer(room), kRedZone);
-    AsanUnpoison(Pointer(begin), bytes);
-    AsanPoison(Pointer(begin + bytes), end - begin - bytes);
-  }
-  std::memset(Pointer(begin), kFreshPattern, std::min<uint64_t>(bytes, fresh_pattern_bytes_));
+  std::lock_guard lock(lock_);
+  Arena& arena = arenas_[arena_index];
+  if (arena.used + bytes > capacity_) return hipErrorOutOfMemory;
+  TsanAcquire(&arena.tsan_sync);
+  const size_t span = kRedZone + RoundUp(bytes, kPage);
+  uintptr_t room = FindRoom(arena, arena.cursor, span);
+  if (room == 0) room = FindRoom(arena, arena.begin, span);
+  if (room == 0) return hipErrorOutOfMemory;
+  const uintptr_t end = room + span;
+  if (!ExtendTo(end, arena)) return hipErrorOutOfMemory;
+  pages_.Fill(room, span);
+  const uintptr_t begin = room + kRedZone;
+  arena.live.emplace(begin, Region{bytes, flags});
+  arena.cursor = end;
+  arena.used += bytes;
+  AsanPoison(Pointer(room), kRedZone);
+  AsanUnpoison(Pointer(begin), bytes);
+  AsanPoison(Pointer(begin + bytes), end - begin - bytes);
   *pointer = Pointer(begin);
   return hipSuccess;
 }
@@ -112,10 +108,11 @@ hipError_t Memory::Free(const void* pointer) {
   if (it == arena.live.end()) return hipErrorInvalidValue;
   const uintptr_t begin = it->first;
   const size_t bytes = it->second.bytes;
+  TsanRelease(&arena.tsan_sync);
   arena.live.erase(it);
   arena.used -= bytes;
   AdvanceEpoch();
-  madvise(Pointer(begin), RoundUp(bytes, kPage), MADV_DONTNEED);
+  PoisonedPages::Reset(begin, RoundUp(bytes, kPage));
   const size_t edge = std::min(bytes, kPoisonEdge);
   AsanPoison(Pointer(begin), edge);
   AsanPoison(Pointer(begin + bytes - edge), edge);

@@ -1,6 +1,6 @@
 // The memory of all devices, and pinned host memory: one range of addresses, cut into an arena for
-// each, so that an address tells whose it is. Pages are committed when first touched and given back
-// when freed.
+// each, so that an address tells whose it is. Pages are committed when first written and given back
+// when freed. Fresh and freed memory reads as poison (poison.h).
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_H_
 
@@ -14,6 +14,7 @@
 #include <string>
 
 #include "config.h"
+#include "poisoned_pages.h"
 #include "spin_lock.h"
 
 namespace octet::emulation {
@@ -65,6 +66,7 @@ class Memory {
  private:
   static constexpr int kArenaShift = 36;
   static constexpr uintptr_t kArenaBytes = uintptr_t{1} << kArenaShift;
+  static constexpr size_t kReservedBytes = kNumArenas * kArenaBytes + PoisonedPages::kUnit;
 
   struct Region {
     size_t bytes;
@@ -76,15 +78,19 @@ class Memory {
     uintptr_t cursor = 0;    // where to look for room next: freed addresses come back late
     uintptr_t frontier = 0;  // addresses below are readable and writable
     size_t used = 0;
+    char tsan_sync = 0;  // who allocates comes after everybody who has freed
   };
 
   bool FindLocked(uintptr_t address, Allocation* found) const;
   uintptr_t FindRoom(const Arena& arena, uintptr_t from, size_t span) const;
+  // Makes the arena readable and writable up to `end`. False: no memory.
+  bool ExtendTo(uintptr_t end, Arena& arena) const;
 
   const size_t capacity_;
-  const uint64_t fresh_pattern_bytes_;
-  uintptr_t base_ = 0;
+  void* reserved_ = nullptr;  // the range of addresses, and some before and after the arenas
+  uintptr_t base_ = 0;        // of the first arena; 0: there are none
   mutable SpinLock lock_;
+  PoisonedPages pages_;
   Arena arenas_[kNumArenas];
   std::atomic<uint64_t> epoch_{1};
 };

@@ -9,6 +9,7 @@
 
 #include "lane_operations.h"
 #include "memory_order.h"
+#include "poison.h"
 #include "report.h"
 #include "worker.h"
 
@@ -16,7 +17,6 @@ namespace octet::emulation {
 namespace {
 
 constexpr size_t kAlignment = 128;
-constexpr unsigned char kPattern = 0xcd;  // shared memory begins with whatever was there
 
 // The compiler's description of a variable.
 struct Control {
@@ -34,7 +34,9 @@ void* TakeShared(Block* block, size_t bytes) {
   block->shared_bytes += bytes;
   AsanUnpoison(memory, bytes);
   OrderOverwrite(block->grid->device->machine, memory, bytes);
-  std::memset(memory, kPattern, bytes);
+  auto* halves = reinterpret_cast<uint16_t*>(memory);
+  uint16_t* end = std::fill_n(halves, bytes / sizeof(kPoison), kPoison);
+  std::memcpy(end, &kPoison, bytes % sizeof(kPoison));
   return memory;
 }
 

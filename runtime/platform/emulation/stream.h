@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "grid.h"
@@ -40,6 +41,8 @@ struct Operation {
 
 // What a stream has been given since hipStreamBeginCapture.
 struct Capture {
+  hipStreamCaptureMode mode = hipStreamCaptureModeGlobal;
+  std::thread::id thread;  // that began it
   std::vector<Operation> operations;
   bool invalid = false;  // something was asked for that cannot be captured
 };
@@ -56,6 +59,7 @@ struct ihipStream_t {
   std::deque<octet::emulation::Operation> queue;
   uint64_t enqueued = 0;  // operations, ever
   uint64_t finished = 0;
+  const void* last_kernel = nullptr;                   // of those enqueued, null: none yet
   std::unique_ptr<octet::emulation::Grid> grid;        // of the first of `queue`; the worker only
   std::unique_ptr<octet::emulation::Capture> capture;  // while operations go into a graph
 

@@ -1,0 +1,23 @@
+// The kinds of memory of a symmetric heap, in emulation: the same memory, but
+// hipPointerGetAttributes tells which kind it is, by the flags that AMD GPUs would be asked for.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HEAP_MEMORY_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_HEAP_MEMORY_H_
+
+#include <hip/hip_runtime_api.h>
+
+#include <cstddef>
+
+namespace octet::platform {
+
+enum class HeapMemory { kUncached, kCached };
+
+// On the current device.
+inline hipError_t AllocateHeap(HeapMemory kind, size_t bytes, void** data) {
+  const unsigned flags =
+      kind == HeapMemory::kUncached ? hipDeviceMallocUncached : hipDeviceMallocFinegrained;
+  return hipExtMallocWithFlags(data, bytes, flags);
+}
+
+}  // namespace octet::platform
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_HEAP_MEMORY_H_

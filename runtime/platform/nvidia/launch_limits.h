@@ -1,0 +1,15 @@
+// The launch shape that strategies choose by themselves: on GPUs as many blocks and waves as they
+// like.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_LAUNCH_LIMITS_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_LAUNCH_LIMITS_H_
+
+#include <limits>
+
+namespace octet::platform {
+
+inline constexpr int kMostDefaultBlocks = std::numeric_limits<int>::max();
+inline constexpr int kMostDefaultWaves = std::numeric_limits<int>::max();
+
+}  // namespace octet::platform
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_LAUNCH_LIMITS_H_
