@@ -67,7 +67,13 @@ struct WaitingCall {
   std::function<hipError_t(Rank&)> call;
 };
 
-std::vector<WaitingCall> WaitingCalls(void* pinned, void* on_device) {
+constexpr size_t kBytesPerRank = 16;
+
+// `pinned` and `on_device` hold `kBytesPerRank` for each rank: each rank's calls touch its own.
+std::vector<WaitingCall> WaitingCalls(const PinnedMemory& pinned, const DeviceMemory& on_device) {
+  const auto of_rank = [](auto& memory, const Rank& rank) {
+    return memory.template as<std::byte>() + rank.rank() * kBytesPerRank;
+  };
   return {
       {"hipMalloc",
        [](Rank&) {
@@ -88,8 +94,13 @@ std::vector<WaitingCall> WaitingCalls(void* pinned, void* on_device) {
          const hipError_t error = hipHostMalloc(&memory, 64);
          return error != hipSuccess ? error : hipHostFree(memory);
        }},
-      {"hipMemset", [=](Rank&) { return hipMemset(on_device, 0, 16); }},
-      {"hipMemcpy", [=](Rank&) { return hipMemcpy(on_device, pinned, 16, hipMemcpyDefault); }},
+      {"hipMemset",
+       [&, of_rank](Rank& rank) { return hipMemset(of_rank(on_device, rank), 0, kBytesPerRank); }},
+      {"hipMemcpy",
+       [&, of_rank](Rank& rank) {
+         return hipMemcpy(of_rank(on_device, rank), of_rank(pinned, rank), kBytesPerRank,
+                          hipMemcpyDefault);
+       }},
       {"hipDeviceSynchronize", [](Rank&) { return hipDeviceSynchronize(); }},
       {"hipStreamSynchronize", [](Rank& rank) { return hipStreamSynchronize(rank.stream()); }},
       {"hipStreamCreateWithFlags",
@@ -102,11 +113,11 @@ std::vector<WaitingCall> WaitingCalls(void* pinned, void* on_device) {
 }
 
 TEST_P(MisuseTest, CallsThatCanWaitForADeviceWhileKernelsWaitFailTheRun) {
-  auto pinned = PinnedMemory::Allocate(16);
-  auto on_device = DeviceMemory::Allocate(16);
+  auto pinned = PinnedMemory::Allocate(kRanks * kBytesPerRank);
+  auto on_device = DeviceMemory::Allocate(kRanks * kBytesPerRank);
   ASSERT_OK(pinned.status());
   ASSERT_OK(on_device.status());
-  for (const WaitingCall& call : WaitingCalls(pinned->as<void>(), on_device->as<void>())) {
+  for (const WaitingCall& call : WaitingCalls(*pinned, *on_device)) {
     SCOPED_TRACE(call.name);
     const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
       OCTET_RETURN_IF_ERROR(Dispatch(rank).status());
@@ -123,11 +134,11 @@ TEST_P(MisuseTest, CallsThatCanWaitForADeviceWhileKernelsWaitFailTheRun) {
 }
 
 TEST_P(MisuseTest, TheSameCallsAreFineBeforeTheLaunchAndAfterSynchronize) {
-  auto pinned = PinnedMemory::Allocate(16);
-  auto on_device = DeviceMemory::Allocate(16);
+  auto pinned = PinnedMemory::Allocate(kRanks * kBytesPerRank);
+  auto on_device = DeviceMemory::Allocate(kRanks * kBytesPerRank);
   ASSERT_OK(pinned.status());
   ASSERT_OK(on_device.status());
-  const auto calls = WaitingCalls(pinned->as<void>(), on_device->as<void>());
+  const auto calls = WaitingCalls(*pinned, *on_device);
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     const auto call_all = [&]() -> absl::Status {
       for (const WaitingCall& call : calls) {

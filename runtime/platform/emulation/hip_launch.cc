@@ -32,7 +32,7 @@ hipError_t CheckLaunch(const void* kernel, dim3 grid, dim3 block, size_t shared_
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   Machine& machine = *stream->device->machine;
-  machine.loaded_kernels.Launch(kernel, stream->device->id);
+  stream->device->loaded_kernels.Launch(kernel);
   const uint64_t threads = Volume(block);
   if (threads == 0 || threads > kMaxThreadsPerBlock || Volume(grid) == 0 ||
       Volume(grid) > UINT32_MAX) {
@@ -82,7 +82,7 @@ hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* funct
   OCTET_API_CALL();
   if (attributes == nullptr) return Return(hipErrorInvalidValue);
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
-  Machine::Get().loaded_kernels.Load(function, octet::emulation::CurrentDevice().id);
+  octet::emulation::CurrentDevice().loaded_kernels.Load(function);
   *attributes = {};
   attributes->sharedSizeBytes = octet::emulation::StaticShared(Machine::Get(), function);
   attributes->maxThreadsPerBlock = octet::emulation::kMaxThreadsPerBlock;
@@ -98,7 +98,7 @@ hipError_t hipFuncSetAttribute(const void* function, hipFuncAttribute attribute,
       static_cast<size_t>(value) > octet::emulation::kSharedBytesPerBlock) {
     return Return(hipErrorInvalidValue);
   }
-  Machine::Get().loaded_kernels.Load(function, octet::emulation::CurrentDevice().id);
+  octet::emulation::CurrentDevice().loaded_kernels.Load(function);
   return hipSuccess;
 }
 

@@ -1,9 +1,7 @@
 #include "loaded_kernels.h"
 
-#include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "emulation.h"
 #include "machine.h"
@@ -11,29 +9,29 @@
 
 namespace octet::emulation {
 
-void LoadedKernels::Load(const void* kernel, int device) {
+void LoadedKernels::Load(const void* kernel) {
   std::lock_guard lock(mutex_);
-  loaded_.emplace(kernel, device);
+  loaded_.insert(kernel);
 }
 
-void LoadedKernels::Launch(const void* kernel, int device) {
+void LoadedKernels::Launch(const void* kernel) {
   std::lock_guard lock(mutex_);
-  if (loaded_.emplace(kernel, device).second) by_launches_.emplace_back(kernel, device);
+  if (loaded_.insert(kernel).second) by_launches_.push_back(kernel);
 }
 
-std::vector<std::pair<std::string, int>> LoadedKernels::TakeLoadedByLaunches() {
-  std::vector<std::pair<const void*, int>> taken;
-  {
-    std::lock_guard lock(mutex_);
-    std::swap(taken, by_launches_);
-  }
-  std::vector<std::pair<std::string, int>> named;
-  for (const auto& [kernel, device] : taken) named.emplace_back(FunctionName(kernel), device);
-  return named;
+std::vector<const void*> LoadedKernels::TakeLoadedByLaunches() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(by_launches_, {});
 }
 
 std::vector<std::pair<std::string, int>> TakeKernelsLoadedByLaunches() {
-  return Machine::Get().loaded_kernels.TakeLoadedByLaunches();
+  std::vector<std::pair<std::string, int>> named;
+  for (const auto& device : Machine::Get().devices) {
+    for (const void* kernel : device->loaded_kernels.TakeLoadedByLaunches()) {
+      named.emplace_back(FunctionName(kernel), device->id);
+    }
+  }
+  return named;
 }
 
 }  // namespace octet::emulation

@@ -1,30 +1,29 @@
-// Which kernels have been loaded on which device, as a GPU's driver would load them: by whoever
-// asks about a kernel there (hipFuncGetAttributes, hipFuncSetAttribute), else by the first launch.
-// On a GPU, such a launch may wait for kernels that wait for peers.
+// The kernels that a device has loaded, as a GPU's driver loads them: when somebody asks about a
+// kernel there (hipFuncGetAttributes, hipFuncSetAttribute), else at its first launch. On a GPU,
+// such a launch may wait for kernels that wait for peers.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_LOADED_KERNELS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_LOADED_KERNELS_H_
 
+#include <mutex>
 #include <set>
-#include <string>
-#include <utility>
 #include <vector>
-
-#include "spin_lock.h"
 
 namespace octet::emulation {
 
+// Of one device. Host threads only: a std::mutex, which ThreadSanitizer sees, orders no more than
+// the device's own does at every launch.
 class LoadedKernels {
  public:
-  void Load(const void* kernel, int device);
-  // The same by a launch, noted if it is what loads the kernel.
-  void Launch(const void* kernel, int device);
-  // Kernels, by name, that launches have loaded since the last call, with the device.
-  std::vector<std::pair<std::string, int>> TakeLoadedByLaunches();
+  void Load(const void* kernel);
+  // Loads `kernel` for a launch, and notes it unless it was loaded before.
+  void Launch(const void* kernel);
+  // The kernels that launches have loaded since the last call.
+  std::vector<const void*> TakeLoadedByLaunches();
 
  private:
-  SpinLock mutex_;
-  std::set<std::pair<const void*, int>> loaded_;
-  std::vector<std::pair<const void*, int>> by_launches_;
+  std::mutex mutex_;
+  std::set<const void*> loaded_;
+  std::vector<const void*> by_launches_;
 };
 
 }  // namespace octet::emulation

@@ -57,6 +57,7 @@ class Device {
   Worker* worker = nullptr;
   std::atomic<hipError_t> error{hipSuccess};
   std::atomic<uint32_t> accessible;  // arenas that kernels of this device may touch, as bits
+  LoadedKernels loaded_kernels;
 
   std::mutex mutex;
   std::condition_variable progressed;  // an operation has finished
@@ -156,7 +157,6 @@ class Machine {
   std::set<hipEvent_t> live_events;
   SpinLock function_mutex;
   std::map<const void*, size_t> static_shared;  // bytes, of each kernel, as seen so far
-  LoadedKernels loaded_kernels;
 
  private:
   std::atomic<uint64_t> virtual_ns_{1'000'000'000};
