@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "bench/measured.h"
 #include "runtime/status_macros.h"
-#include "tools/latency_test.h"
-#include "tools/link_test.h"
-#include "tools/statistics.h"
+#include "tools/measure/latency_test.h"
+#include "tools/measure/link_test.h"
+#include "tools/measure/statistics.h"
 
 namespace octet {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/statistics.h"
+#include "tools/measure/statistics.h"
 
 namespace octet {
 namespace {

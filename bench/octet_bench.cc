@@ -21,11 +21,11 @@
 #include "bench/step_benchmarks.h"
 #include "runtime/status_macros.h"
 #include "runtime/topology.h"
-#include "tools/atomic_file.h"
-#include "tools/command_line.h"
-#include "tools/commit.h"
-#include "tools/exit_code.h"
-#include "tools/run_options.h"
+#include "tools/commands/command_line.h"
+#include "tools/commands/exit_code.h"
+#include "tools/commands/run_options.h"
+#include "tools/support/atomic_file.h"
+#include "tools/support/commit.h"
 
 ABSL_FLAG(bool, all_shapes, false,
           "on emulated GPUs, too, the shapes of the real ones; they take minutes");

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/node.h"
-#include "tools/ceilings.h"
+#include "tools/commands/run_options.h"
 #include "tools/contenders/contender.h"
-#include "tools/run_options.h"
+#include "tools/measure/ceilings.h"
 
 namespace octet {
 

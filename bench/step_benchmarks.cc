@@ -9,11 +9,11 @@
 #include "bench/measured.h"
 #include "bench/step_workloads.h"
 #include "runtime/status_macros.h"
-#include "tools/perf.h"
-#include "tools/progress.h"
-#include "tools/step_runner.h"
-#include "tools/step_series.h"
-#include "tools/workload.h"
+#include "tools/measure/perf.h"
+#include "tools/measure/step_runner.h"
+#include "tools/measure/step_series.h"
+#include "tools/support/progress.h"
+#include "tools/workload/workload.h"
 
 namespace octet {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "tools/routing.h"
+#include "tools/workload/routing.h"
 
 namespace octet {
 namespace {

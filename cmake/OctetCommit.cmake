@@ -5,7 +5,7 @@ execute_process(COMMAND git -C ${SOURCE_DIR} describe --always --dirty --exclude
 if(NOT commit)
   set(commit unknown)
 endif()
-set(text "#include \"tools/commit.h\"
+set(text "#include \"tools/support/commit.h\"
 
 namespace octet {
 

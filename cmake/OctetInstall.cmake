@@ -15,7 +15,7 @@ install(TARGETS octet_kernels octet_runtime octet_platform EXPORT octetTargets
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octet)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY tests/package/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/example)
+install(DIRECTORY tests/package/example/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/example)
 
 # octet_add_man_page(<target> <summary>): a manual page made of the program's --help. None where the
 # program may be linked to a stub of ROCm, with which it does not start.

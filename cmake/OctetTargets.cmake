@@ -76,12 +76,15 @@ function(octet_add_executable name)
 endfunction()
 
 # octet_add_test(<name> <file.cc>... [KERNELS <file.hip>...] [DEPS <target>...] [ENV <NAME=value>...]
-#                [LABELS <label>...] [TIMEOUT <seconds>] [WAVES] [SANITIZE_FILTER <filter>])
+#                [LABELS <label>...] [TIMEOUT <seconds>] [COST <seconds>] [WAVES]
+#                [SANITIZE_FILTER <filter>])
 # One GoogleTest program and one ctest entry of its name. WAVES adds a second entry, <name>.wave32,
 # in emulation: the same program with waves of 32 lanes (the default is 64). Tests labelled
 # `sanitize` also run under the sanitizers, which make them 3 to 20 times slower: with one size of
 # waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given. The target
-# octet_sanitize_tests builds just these.
+# octet_sanitize_tests builds just these. ctest begins with the tests of the highest COST, in seconds
+# of processor time, so that none is left alone at the end. (It measures them itself, but knows
+# nothing in the first run.)
 #
 # Host code of emulated tests is optimised and described to the debugger less than the rest, which
 # is what most of their compile time went into. Kernels are compiled as everywhere.
@@ -110,7 +113,7 @@ function(octet_add_test_objects name)
 endfunction()
 
 function(octet_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT;SANITIZE_FILTER"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT;COST;SANITIZE_FILTER"
                         "KERNELS;DEPS;ENV;LABELS")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -125,7 +128,7 @@ function(octet_add_test name)
     add_dependencies(octet_sanitize_tests ${name})
   endif()
   if(OCTET_SANITIZE STREQUAL "weak-memory")
-    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/stale_reads_listener.cc)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/stale_reads_listener.cc)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
@@ -142,5 +145,8 @@ function(octet_add_test name)
     list(APPEND entries ${name}.wave32)
   endif()
   set_tests_properties(${entries} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  if(arg_COST)
+    set_tests_properties(${entries} PROPERTIES COST ${arg_COST})
+  endif()
   set_property(TEST ${entries} APPEND PROPERTY ENVIRONMENT ${arg_ENV} ${OCTET_TEST_ENVIRONMENT})
 endfunction()

@@ -9,8 +9,8 @@
 namespace octet {
 
 // Everything from now on runs under that schedule, which is SEED or KIND:SEED
-// (runtime/platform/emulation/config.h), on one thread, so that it runs the same each time. Before
-// anything else is done with the GPUs.
+// (runtime/platform/emulation/machine/config.h), on one thread, so that it runs the same each time.
+// Before anything else is done with the GPUs.
 //   kFailedPrecondition  these are no emulated GPUs
 //   kInvalidArgument     the text is no schedule
 absl::Status UseSchedule(const std::string& text);

@@ -3,13 +3,13 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tools/command_line.h"
-#include "tools/commit.h"
-#include "tools/perf_command.h"
-#include "tools/run_command.h"
-#include "tools/topo_command.h"
-#include "tools/trace_command.h"
-#include "tools/tune_command.h"
+#include "tools/commands/command_line.h"
+#include "tools/commands/perf_command.h"
+#include "tools/commands/run_command.h"
+#include "tools/commands/topo_command.h"
+#include "tools/commands/trace_command.h"
+#include "tools/commands/tune_command.h"
+#include "tools/support/commit.h"
 
 int main(int argc, char** argv) {
   const std::array commands = {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/ep_config.h"
-#include "tests/ep_harness.h"
 #include "tests/faults/fault.h"
+#include "tests/support/ep_harness.h"
 
 namespace octet::faults {
 

@@ -10,9 +10,9 @@
 #include "absl/strings/string_view.h"
 #include "kernels/ep_config.h"
 #include "tests/fuzz/check.h"
-#include "tools/command_line.h"
-#include "tools/perf_options.h"
-#include "tools/run_options.h"
+#include "tools/commands/command_line.h"
+#include "tools/commands/perf_options.h"
+#include "tools/commands/run_options.h"
 
 namespace octet::fuzz {
 namespace {

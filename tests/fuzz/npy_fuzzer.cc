@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tests/fuzz/check.h"
-#include "tools/npy.h"
-#include "tools/routing.h"
+#include "tools/support/npy.h"
+#include "tools/workload/routing.h"
 
 namespace octet::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-#include "tools/atomic_file.h"
+#include "tools/support/atomic_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "tests/fuzz/check.h"
-#include "tools/philox.h"
-#include "tools/routing.h"
+#include "tools/workload/philox.h"
+#include "tools/workload/routing.h"
 
 namespace octet::fuzz {
 namespace {

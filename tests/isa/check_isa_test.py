@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows that check_isa.py fails when it should: check_isa_test.py ASSEMBLY.s
 
-ASSEMBLY.s is what the compiler makes of tests/device_ops_kernels.hip, which has a site of every
+ASSEMBLY.s is what the compiler makes of tests/platform/device_ops_kernels.hip, which has a site of every
 kind. Each test spoils a copy of it in one place.
 """
 

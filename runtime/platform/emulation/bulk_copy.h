@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "poison.h"
+#include "memory/poison.h"
 
 namespace octet::device {
 

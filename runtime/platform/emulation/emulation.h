@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "config.h"
+#include "machine/config.h"
 
 namespace octet::emulation {
 

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernel_interface.h"
+#include "scheduler/kernel_interface.h"
 
 // ---- declarations
 

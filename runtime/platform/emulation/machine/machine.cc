@@ -1,0 +1,280 @@
+#include "machine/machine.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "emulation.h"
+#include "scheduler/worker.h"
+
+namespace octet::emulation {
+namespace {
+
+// How long a query that would answer "not ready" waits first. Host threads that poll would
+// otherwise take the cores away from the workers.
+constexpr std::chrono::microseconds kQueryWait{100};
+
+std::mutex machine_mutex;
+std::atomic<Machine*> machine_pointer{nullptr};
+
+// Stops the machine when the process ends, whatever still runs on it.
+class MachineHolder {
+ public:
+  ~MachineHolder() {
+    Reset();
+    const StaleReads stale = TakeStaleReads();
+    if (stale.count == 0) return;
+    std::fprintf(stderr, "%llu stale reads\n%s", static_cast<unsigned long long>(stale.count),
+                 stale.text.c_str());
+  }
+  void Reset() {
+    TsanIgnoreScope ignore;  // lanes that never ended have released nothing
+    machine_pointer.store(nullptr, std::memory_order_release);
+    machine_.reset();
+  }
+  void Start(const Config& config) {
+    machine_ = std::make_unique<Machine>(config);
+    machine_pointer.store(machine_.get(), std::memory_order_release);
+  }
+
+ private:
+  std::unique_ptr<Machine> machine_;
+};
+MachineHolder holder;
+
+}  // namespace
+
+uint64_t WallNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+int BlocksPerUnit(const Config& config, int threads, size_t shared_bytes) {
+  if (threads <= 0 || threads > kMaxThreadsPerBlock || shared_bytes > kSharedBytesPerBlock) {
+    return 0;
+  }
+  const int wave = config.wave_size;
+  const int whole_waves = (threads + wave - 1) / wave * wave;
+  int blocks = std::min(kMaxBlocksPerUnit, config.threads_per_unit / whole_waves);
+  if (shared_bytes > 0) {
+    blocks = std::min(blocks, static_cast<int>(kSharedBytesPerBlock / shared_bytes));
+  }
+  return blocks;
+}
+
+// ---- Device
+
+Device::Device(Machine* machine_in, int id_in, const Config& config)
+    : machine(machine_in),
+      id(id_in),
+      accessible((1U << id_in) | (1U << kHostArena)),
+      resources(config.stack_bytes) {
+  null_stream_ = NewStream(/*is_null=*/true, /*blocking=*/false);
+}
+
+Device::~Device() {
+  for (const auto& stream : streams) {
+    if (stream->tsan_context != nullptr) TsanDestroyContext(stream->tsan_context);
+  }
+}
+
+Stream* Device::NewStream(bool is_null, bool blocking) {
+  auto stream = std::make_unique<Stream>();
+  stream->device = this;
+  stream->is_null = is_null;
+  stream->blocking = blocking;
+  if (kTsan) {
+    stream->tsan_context = TsanCreateContext();
+    stream->tsan_resources = std::make_unique<ResourcePool>(resources.stack_bytes());
+  }
+  std::lock_guard lock(mutex);
+  streams.push_back(std::move(stream));
+  return streams.back().get();
+}
+
+void Device::Enqueue(Stream* stream, Operation operation) {
+  machine->HostGoesOn();
+  {
+    std::lock_guard lock(mutex);
+    if (stream->capture != nullptr) {
+      stream->capture->operations.push_back(std::move(operation));
+      return;
+    }
+    if (operation.kind == Operation::Kind::kKernel) stream->last_kernel = operation.launch->kernel;
+    operation.sequence = machine->last_sequence.fetch_add(1, std::memory_order_acq_rel) + 1;
+    TsanRelease(&stream->tsan_sync);
+    stream->queue.push_back(std::move(operation));
+    ++stream->enqueued;
+  }
+  machine->Kick();
+}
+
+void Device::WaitUntil(const std::function<bool()>& done) {
+  const HostWait wait(*machine, [&] {
+    std::lock_guard lock(mutex);
+    return done();
+  });
+  std::unique_lock lock(mutex);
+  progressed.wait(lock, done);
+}
+
+bool Device::Poll(std::function<bool()> done) {
+  bool is_done = false;
+  {
+    std::unique_lock lock(mutex);
+    is_done = done() || progressed.wait_for(lock, kQueryWait, done);
+  }
+  if (is_done) {
+    machine->HostGoesOn();
+  } else {
+    machine->HostWaits([this, done = std::move(done)] {
+      std::lock_guard lock(mutex);
+      return done();
+    });
+  }
+  return is_done;
+}
+
+hipError_t Device::Synchronize(Stream* stream) {
+  uint64_t target = 0;
+  {
+    std::lock_guard lock(mutex);
+    target = stream->enqueued;
+  }
+  WaitUntil([&] { return stream->finished >= target; });
+  TsanAcquire(&stream->tsan_sync);
+  return sticky_error();
+}
+
+hipError_t Device::SynchronizeAll() {
+  const uint64_t last = machine->last_sequence.load(std::memory_order_acquire);
+  WaitUntil([&] {
+    return std::ranges::all_of(streams, [&](const auto& stream) {
+      return stream->queue.empty() || stream->queue.front().sequence > last;
+    });
+  });
+  std::lock_guard lock(mutex);
+  for (const auto& stream : streams) TsanAcquire(&stream->tsan_sync);
+  return sticky_error();
+}
+
+// ---- HostFunctionThread
+
+void HostFunctionThread::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HostFunctionThread::Run(Device* device, Stream* stream, hipHostFn_t function, void* argument) {
+  std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
+  calls_.push_back({device, stream, function, argument});
+  changed_.notify_all();
+}
+
+void HostFunctionThread::Loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
+    if (stopping_) return;
+    const Call call = calls_.front();
+    calls_.pop_front();
+    lock.unlock();
+    TsanAcquire(&call.stream->tsan_sync);
+    call.function(call.argument);
+    TsanRelease(&call.stream->tsan_sync);
+    call.device->machine->busy_operations.fetch_sub(1, std::memory_order_acq_rel);
+    call.device->worker->FinishOperation(call.stream);
+    lock.lock();
+  }
+}
+
+// ---- Machine
+
+Machine& Machine::Get() {
+  Machine* machine = machine_pointer.load(std::memory_order_acquire);
+  if (machine != nullptr) [[likely]] {
+    return *machine;
+  }
+  std::lock_guard lock(machine_mutex);
+  if (machine_pointer.load(std::memory_order_acquire) == nullptr) {
+    holder.Start(Config::FromEnvironment());
+  }
+  return *machine_pointer.load(std::memory_order_acquire);
+}
+
+Machine* Machine::IfStarted() { return machine_pointer.load(std::memory_order_acquire); }
+
+void Machine::Replace(const Config& config) {
+  std::lock_guard lock(machine_mutex);
+  holder.Reset();
+  holder.Start(config.Normalized());
+}
+
+Machine::Machine(const Config& config_in) : config(config_in), memory(config_in) {
+  wave_size = config.wave_size;
+  for (int i = 0; i < config.devices; ++i) {
+    devices.push_back(std::make_unique<Device>(this, i, config));
+  }
+  for (int i = 0; i < config.workers; ++i) {
+    workers.push_back(std::make_unique<Worker>(this, i));
+  }
+  for (int i = 0; i < config.devices; ++i) {
+    workers[static_cast<size_t>(i % config.workers)]->Adopt(devices[static_cast<size_t>(i)].get());
+  }
+  for (const auto& worker : workers) worker->Start();
+}
+
+Machine::~Machine() {
+  stopping.store(true, std::memory_order_release);
+  Kick();
+  for (const auto& worker : workers) worker->Join();
+  host_functions.Stop();
+  for (hipEvent_t event : live_events) delete event;
+}
+
+uint64_t Machine::Now() const {
+  return config.seed != 0 ? virtual_ns_.load(std::memory_order_relaxed) : WallNs();
+}
+
+void Machine::Kick() {
+  kicks.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) == 0) return;
+  {
+    std::lock_guard lock(kick_mutex);
+  }
+  kicked.notify_all();
+}
+
+uint64_t Machine::TotalProgress() const {
+  uint64_t total = 0;
+  for (const auto& worker : workers) total += worker->progress();
+  return total;
+}
+
+void Machine::AppendReport(const std::string& text) {
+  constexpr size_t kMaxReport = 64 << 10;
+  std::lock_guard lock(report_mutex_);
+  if (report_.size() < kMaxReport) report_ += text;
+}
+
+std::string Machine::report() const {
+  std::lock_guard lock(report_mutex_);
+  return report_;
+}
+
+void Machine::ClearErrors() {
+  for (const auto& device : devices) device->error.store(hipSuccess, std::memory_order_release);
+  std::lock_guard lock(report_mutex_);
+  report_.clear();
+}
+
+}  // namespace octet::emulation

@@ -1,0 +1,191 @@
+// The emulated machine: its devices, its memory and the threads that run them.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_MACHINE_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_MACHINE_H_
+
+#include <hip/hip_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "machine/config.h"
+#include "machine/hosts.h"
+#include "machine/loaded_kernels.h"
+#include "machine/stream.h"
+#include "memory/memory.h"
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+#include "memory/weak_memory.h"
+#endif
+
+namespace octet::emulation {
+
+class Machine;
+class Worker;
+
+class Device {
+ public:
+  Device(Machine* machine, int id, const Config& config);
+  ~Device();
+
+  // Any thread.
+  Stream* null_stream() const { return null_stream_; }
+  Stream* NewStream(bool is_null, bool blocking);
+  // Into the graph, while the stream is captured.
+  void Enqueue(Stream* stream, Operation operation);
+  bool IsIdleLocked(const Stream* stream) const { return stream->finished == stream->enqueued; }
+  // Blocks until all that was enqueued before has finished; the device's error if it has one.
+  hipError_t Synchronize(Stream* stream);
+  hipError_t SynchronizeAll();
+  // Blocks until `done`, which is called with `mutex` held.
+  void WaitUntil(const std::function<bool()>& done);
+  // Whether it is `done`, after a moment. If not, the calling thread is taken to go on polling.
+  bool Poll(std::function<bool()> done);
+  hipError_t sticky_error() const { return error.load(std::memory_order_acquire); }
+
+  Machine* const machine;
+  const int id;
+  Worker* worker = nullptr;
+  std::atomic<hipError_t> error{hipSuccess};
+  std::atomic<uint32_t> accessible;  // arenas that kernels of this device may touch, as bits
+  LoadedKernels loaded_kernels;
+
+  std::mutex mutex;
+  std::condition_variable progressed;  // an operation has finished
+  std::vector<std::unique_ptr<Stream>> streams;
+
+  // The worker only.
+  ResourcePool resources;
+  std::vector<Grid*> grids;  // running; each is owned by its stream
+  std::array<Allocation, kNumArenas> recent;
+  uint64_t memory_epoch = 0;
+
+ private:
+  Stream* null_stream_ = nullptr;
+};
+
+// Runs host functions of streams, which may block, so that the workers need not.
+class HostFunctionThread {
+ public:
+  // Waits for the function that is under way; the others are dropped.
+  void Stop();
+  void Run(Device* device, Stream* stream, hipHostFn_t function, void* argument);
+
+ private:
+  struct Call {
+    Device* device;
+    Stream* stream;
+    hipHostFn_t function;
+    void* argument;
+  };
+  void Loop();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Call> calls_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+class Machine {
+ public:
+  // Starts it on first use.
+  static Machine& Get();
+  static Machine* IfStarted();
+  // Stops it, ends what runs and drops all memory, streams and events. No other thread may be using
+  // it. The next use starts a machine with that configuration.
+  static void Replace(const Config& config);
+
+  explicit Machine(const Config& config);
+  ~Machine();
+
+  // Nanoseconds since some start: real, or virtual with a seed.
+  uint64_t Now() const;
+  void AdvanceVirtualTime(uint64_t ns) { virtual_ns_.fetch_add(ns, std::memory_order_relaxed); }
+
+  // What the calling host thread does matters under a schedule only: HostThread.
+  void HostGoesOn() const {
+    if (config.seed != 0) HostThread::OfThread().GoOn(hosts);
+  }
+  void HostWaits(std::function<bool()> over) const {
+    if (config.seed != 0) HostThread::OfThread().Wait(hosts, std::move(over));
+  }
+
+  // Tells the workers that there may be something new to start.
+  void Kick();
+  uint64_t TotalProgress() const;
+
+  void AppendReport(const std::string& text);
+  std::string report() const;
+  void ClearErrors();
+
+  const Config config;
+  Memory memory;
+#if defined(OCTET_EMULATION_WEAK_MEMORY)
+  WeakMemory weak_memory{&memory};
+#endif
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Worker>> workers;
+  HostFunctionThread host_functions;
+
+  const std::shared_ptr<Hosts> hosts = std::make_shared<Hosts>();
+  std::atomic<uint64_t> last_sequence{0};  // of all operations
+
+  std::atomic<bool> stopping{false};
+  std::atomic<uint64_t> kicks{0};
+  std::mutex kick_mutex;
+  std::condition_variable kicked;
+  std::atomic<int> sleepers{0};
+  // How often the machine has been found to be stuck: as the first worker sees it, once the report
+  // has begun, and how many workers have written their part of the reports.
+  std::atomic<uint64_t> stuck_claims{0};
+  std::atomic<uint64_t> stuck_epoch{0};
+  std::atomic<uint64_t> stuck_reports{0};
+  std::atomic<int> busy_operations{0};  // host functions under way
+
+  std::mutex handle_mutex;
+  std::set<hipStream_t> live_streams;
+  std::set<hipEvent_t> live_events;
+  SpinLock function_mutex;
+  std::map<const void*, size_t> static_shared;  // bytes, of each kernel, as seen so far
+
+ private:
+  std::atomic<uint64_t> virtual_ns_{1'000'000'000};
+  mutable std::mutex report_mutex_;
+  std::string report_;
+};
+
+uint64_t WallNs();
+
+// While it lives, the calling host thread waits: Hosts.
+class HostWait {
+ public:
+  HostWait(const Machine& machine, std::function<bool()> over) : machine_(machine) {
+    machine_.HostWaits(std::move(over));
+  }
+  ~HostWait() { machine_.HostGoesOn(); }
+  HostWait(const HostWait&) = delete;
+  HostWait& operator=(const HostWait&) = delete;
+
+ private:
+  const Machine& machine_;
+};
+
+inline constexpr int kMaxThreadsPerBlock = 1024;
+inline constexpr int kMaxBlocksPerUnit = 32;
+
+// Blocks of that shape that one compute unit can hold, 0 if none.
+int BlocksPerUnit(const Config& config, int threads, size_t shared_bytes);
+
+}  // namespace octet::emulation
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_MACHINE_H_

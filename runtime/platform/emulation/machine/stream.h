@@ -1,0 +1,78 @@
+// Streams, events, and what is enqueued on them.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_STREAM_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_STREAM_H_
+
+#include <hip/hip_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "scheduler/grid.h"
+#include "scheduler/resource_pool.h"
+
+namespace octet::emulation {
+
+// One recording of an event.
+struct Completion {
+  Device* device = nullptr;
+  std::atomic<bool> done{false};
+  uint64_t time_ns = 0;  // valid once done
+  char tsan_sync = 0;
+};
+
+struct Operation {
+  enum class Kind { kKernel, kCopy, kFill, kRecord, kWait, kHostFunction };
+  Kind kind = Kind::kKernel;
+  uint64_t sequence = 0;                     // in order of enqueuing, of all devices
+  std::shared_ptr<const GridLaunch> launch;  // kKernel
+  void* to = nullptr;                        // kCopy, kFill
+  const void* from = nullptr;                // kCopy
+  size_t bytes = 0;                          // kCopy, kFill
+  int value = 0;                             // kFill
+  std::shared_ptr<Completion> completion;    // kRecord: is done then; kWait: is waited for
+  hipHostFn_t function = nullptr;            // kHostFunction
+  void* argument = nullptr;
+};
+
+// What a stream has been given since hipStreamBeginCapture.
+struct Capture {
+  hipStreamCaptureMode mode = hipStreamCaptureModeGlobal;
+  std::thread::id thread;  // that began it
+  std::vector<Operation> operations;
+  bool invalid = false;  // something was asked for that cannot be captured
+};
+
+}  // namespace octet::emulation
+
+// Guarded by the device's mutex unless said otherwise.
+struct ihipStream_t {
+  octet::emulation::Device* device = nullptr;
+  bool is_null = false;   // the device's own stream
+  bool blocking = false;  // takes turns with the null stream
+  bool closing = false;   // goes away once empty
+  bool running = false;   // the first of `queue` has started
+  std::deque<octet::emulation::Operation> queue;
+  uint64_t enqueued = 0;  // operations, ever
+  uint64_t finished = 0;
+  const void* last_kernel = nullptr;                   // of those enqueued, null: none yet
+  std::unique_ptr<octet::emulation::Grid> grid;        // of the first of `queue`; the worker only
+  std::unique_ptr<octet::emulation::Capture> capture;  // while operations go into a graph
+
+  // ThreadSanitizer: operations of a stream are ordered among themselves and with nothing else, so
+  // each stream has a context and stacks of its own.
+  void* tsan_context = nullptr;
+  std::unique_ptr<octet::emulation::ResourcePool> tsan_resources;
+  char tsan_sync = 0;
+};
+
+struct ihipEvent_t {
+  unsigned flags = 0;
+  std::shared_ptr<octet::emulation::Completion> last;  // guarded by the machine's handle mutex
+};
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_STREAM_H_

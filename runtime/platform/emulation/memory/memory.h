@@ -1,0 +1,100 @@
+// The memory of all devices, and pinned host memory: one range of addresses, cut into an arena for
+// each, so that an address tells whose it is. Pages are committed when first written and given back
+// when freed. Fresh and freed memory reads as poison (poison.h).
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_MEMORY_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_MEMORY_H_
+
+#include <hip/hip_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "machine/config.h"
+#include "memory/poisoned_pages.h"
+#include "scheduler/spin_lock.h"
+
+namespace octet::emulation {
+
+inline constexpr int kHostArena = kMaxDevices;  // pinned host memory
+inline constexpr int kNumArenas = kMaxDevices + 1;
+inline constexpr int kNoArena = -1;
+
+struct Allocation {
+  uintptr_t begin = 0;
+  size_t bytes = 0;
+  int arena = kNoArena;
+  unsigned flags = 0;
+};
+
+// Thread-safe.
+class Memory {
+ public:
+  explicit Memory(const Config& config);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  hipError_t Allocate(int arena, size_t bytes, unsigned flags, void** pointer);
+  // hipErrorInvalidValue unless `pointer` is the begin of a live allocation.
+  hipError_t Free(const void* pointer);
+
+  // Which arena the address belongs to, whether allocated or not.
+  int ArenaOf(const void* address) const {
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - base_;
+    return offset < kNumArenas * kArenaBytes ? static_cast<int>(offset >> kArenaShift) : kNoArena;
+  }
+  // The live allocation that contains the address.
+  bool Find(const void* address, Allocation* found) const;
+  // Whether [address, address + bytes) may be touched by a copy: within one live allocation, or
+  // mapped memory of the process outside of the arenas.
+  bool IsAccessible(const void* address, size_t bytes) const;
+
+  size_t capacity() const { return capacity_; }
+  size_t used(int arena) const;
+
+  // Changes whenever something that was allocated is so no longer.
+  uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+  void AdvanceEpoch() { epoch_.fetch_add(1, std::memory_order_acq_rel); }
+
+  // "device 3, byte 40 of an allocation of 4096 at 0x..." and the like.
+  std::string Describe(const void* address) const;
+
+ private:
+  static constexpr int kArenaShift = 36;
+  static constexpr uintptr_t kArenaBytes = uintptr_t{1} << kArenaShift;
+  static constexpr size_t kReservedBytes = kNumArenas * kArenaBytes + PoisonedPages::kUnit;
+
+  struct Region {
+    size_t bytes;
+    unsigned flags;
+  };
+  struct Arena {
+    std::map<uintptr_t, Region> live;  // by begin
+    uintptr_t begin = 0;
+    uintptr_t cursor = 0;    // where to look for room next: freed addresses come back late
+    uintptr_t frontier = 0;  // addresses below are readable and writable
+    size_t used = 0;
+    char tsan_sync = 0;  // who allocates comes after everybody who has freed
+  };
+
+  bool FindLocked(uintptr_t address, Allocation* found) const;
+  uintptr_t FindRoom(const Arena& arena, uintptr_t from, size_t span) const;
+  // Makes the arena readable and writable up to `end`. False: no memory.
+  bool ExtendTo(uintptr_t end, Arena& arena) const;
+
+  const size_t capacity_;
+  void* reserved_ = nullptr;  // the range of addresses, and some before and after the arenas
+  uintptr_t base_ = 0;        // of the first arena; 0: there are none
+  mutable SpinLock lock_;
+  PoisonedPages pages_;
+  Arena arenas_[kNumArenas];
+  std::atomic<uint64_t> epoch_{1};
+};
+
+}  // namespace octet::emulation
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_MEMORY_H_

@@ -1,0 +1,126 @@
+// What kernels need of the emulation: where a lane is, and the operations at which it may have to
+// wait for others. hip_runtime.h and device_ops.h give these HIP's and Octet's names. Kernels are
+// compiled apart from the emulation (other flags, other sanitizers), so only what must be fast is
+// inline here.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_KERNEL_INTERFACE_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_KERNEL_INTERFACE_H_
+
+#include <hip/hip_runtime_api.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+
+namespace octet::emulation {
+
+using Location = std::source_location;
+
+extern int wave_size;  // 32 or 64
+
+// ---- where a lane is
+
+struct BlockView {
+  dim3 index;
+  dim3 block_dim;
+  dim3 grid_dim;
+};
+
+struct LaneView {
+  dim3 thread;
+  int lane = 0;  // within its wave
+  int wave_index = 0;
+  const BlockView* block_view = nullptr;
+};
+
+// Addresses that a wave may touch without asking: those of the allocation that it touched last.
+struct AccessRange {
+  uintptr_t begin = 0;
+  uintptr_t last = 0;      // the last byte is begin + last
+  uintptr_t last_vec = 0;  // the last 16 bytes are at begin + 16 * last_vec
+};
+
+struct WaveView {
+  AccessRange read{1, 0, 0};  // 1 is no multiple of 16: refuses every vector
+  AccessRange write{1, 0, 0};
+  AccessRange atomic{1, 0, 0};
+};
+
+// Both stay the same for the life of a lane, as seen from that lane, so they may be kept in
+// registers. Kernels are compiled with emulated TLS, hence the assembly for what is a plain
+// thread_local of the emulation.
+#if defined(__x86_64__)
+inline LaneView* CurrentLane() {
+  LaneView* lane;
+  asm("movq octet_emulation_lane@gottpoff(%%rip), %0\n\tmovq %%fs:(%0), %0" : "=r"(lane));
+  return lane;
+}
+inline WaveView* CurrentWave() {
+  WaveView* wave;
+  asm("movq octet_emulation_wave@gottpoff(%%rip), %0\n\tmovq %%fs:(%0), %0" : "=r"(wave));
+  return wave;
+}
+#else
+LaneView* CurrentLane();
+WaveView* CurrentWave();
+#endif
+
+// ---- access checks
+
+// The wave touches memory outside of its range: finds the new one, or ends the grid with an error
+// and does not return.
+void MissRead16(const void* address, Location where);
+void MissWrite16(const void* address, Location where);
+
+// 16-byte accesses, aligned. The rotation moves the bits of a misaligned address to the top.
+inline void CheckRead16(const void* address, Location where) {
+  const AccessRange& range = CurrentWave()->read;
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - range.begin;
+  if (std::rotr(offset, 4) > range.last_vec) [[unlikely]] {
+    MissRead16(address, where);
+  }
+}
+inline void CheckWrite16(void* address, Location where) {
+  const AccessRange& range = CurrentWave()->write;
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - range.begin;
+  if (std::rotr(offset, 4) > range.last_vec) [[unlikely]] {
+    MissWrite16(address, where);
+  }
+}
+
+// ---- atomics. `bytes` is 4 or 8.
+
+enum class MemoryScope { kBlock, kDevice, kSystem };
+enum class MemoryOrder { kRelaxed, kAcquire, kRelease, kAcqRel };
+enum class Update { kAdd, kExchange, kMin, kMax, kAnd, kOr, kSignedMin, kSignedMax };
+
+uint64_t AtomicLoad(const void* address, int bytes, MemoryOrder order, MemoryScope scope,
+                    Location where);
+void AtomicStore(void* address, int bytes, uint64_t value, MemoryOrder order, MemoryScope scope,
+                 Location where);
+uint64_t AtomicUpdate(Update update, void* address, int bytes, uint64_t value, MemoryOrder order,
+                      MemoryScope scope, Location where);
+uint64_t AtomicCompareExchange(void* address, int bytes, uint64_t expected, uint64_t desired,
+                               MemoryOrder order, MemoryScope scope, Location where);
+void AtomicLoad16(const void* address, void* value, Location where);
+void AtomicStore16(void* address, const void* value, Location where);
+void Fence(MemoryOrder order, MemoryScope scope);
+
+// ---- collectives
+
+void SyncBlock(Location where);
+void SyncGrid(Location where);
+void SyncWave(Location where);
+// The value that lane `source` of the wave passed; the lane's own if there is no such lane.
+uint64_t ShuffleFrom(uint64_t value, int source, Location where);
+uint64_t BallotOf(bool predicate, Location where);
+
+// ---- the rest
+
+void PauseLane(Location where);
+uint64_t ReadClock();
+void* DynamicShared();
+
+}  // namespace octet::emulation
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_KERNEL_INTERFACE_H_

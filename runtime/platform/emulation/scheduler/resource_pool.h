@@ -1,0 +1,63 @@
+// What blocks and lanes need while they run, kept for reuse: stacks, shared memory and
+// ThreadSanitizer's contexts.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_RESOURCE_POOL_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_RESOURCE_POOL_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "sanitizers/sanitizer.h"
+
+namespace octet::emulation {
+
+inline constexpr size_t kSharedBytesPerBlock = 64 << 10;
+
+// AddressSanitizer keeps objects in shared memory apart.
+inline constexpr size_t kSharedRedZone = kAsan ? 128 : 0;
+inline constexpr size_t kSharedMappedBytes = (kAsan ? 2 : 1) * kSharedBytesPerBlock;
+
+// Used by one thread at a time.
+class ResourcePool {
+ public:
+  explicit ResourcePool(size_t stack_bytes) : stack_bytes_(stack_bytes) {}
+  ~ResourcePool();
+  ResourcePool(const ResourcePool&) = delete;
+  ResourcePool& operator=(const ResourcePool&) = delete;
+
+  // The lowest address of a stack, nullptr if there is no memory. The tops of neighbours lie in
+  // different sets of the cache.
+  void* TakeStack();
+  // False if whoever used the stack ran over its end.
+  bool ReturnStack(void* stack_low);
+  size_t stack_bytes() const { return stack_bytes_; }
+
+  // kSharedMappedBytes, nullptr if there is no memory.
+  char* TakeShared();
+  void ReturnShared(char* shared);
+
+  // Whether ThreadSanitizer, which knows a limited number of contexts, has room for so many.
+  bool HasTsanContexts(size_t count) const;
+  void* TakeTsanContext();
+  void ReturnTsanContext(void* context);
+
+ private:
+  struct Chunk {
+    char* memory;
+    size_t bytes;
+  };
+  struct TsanContext {
+    void* handle;
+  };
+
+  void AddStacks();
+
+  const size_t stack_bytes_;
+  std::vector<Chunk> mapped_;
+  std::vector<Chunk> stacks_;
+  std::vector<Chunk> shared_;
+  std::vector<TsanContext> tsan_contexts_;
+};
+
+}  // namespace octet::emulation
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_RESOURCE_POOL_H_

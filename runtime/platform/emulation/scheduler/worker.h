@@ -1,0 +1,140 @@
+// A thread that runs the kernels and copies of some devices. Devices and lanes never move to
+// another worker.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_WORKER_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_WORKER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "machine/machine.h"
+#include "scheduler/grid.h"
+#include "scheduler/random.h"
+#include "scheduler/starvation.h"
+
+namespace octet::emulation {
+
+class Worker {
+ public:
+  Worker(Machine* machine, int index);
+
+  void Adopt(Device* device);
+  void Start();
+  void Join();
+
+  Machine* machine() const { return machine_; }
+  bool seeded() const { return seed_ != 0; }
+  Random& random() { return random_; }
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  bool idle() const { return idle_.load(std::memory_order_acquire); }
+
+  // Any thread: the first operation of the stream is done.
+  void FinishOperation(Stream* stream);
+
+  // ---- for lanes of this worker
+
+  static Worker* Current();
+
+  // Something happened that may let others go on.
+  void NoteProgress() {
+    progress_.store(progress_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  // The lane has been taken out of `runnable`, or lets others run: returns when it is its turn.
+  void Leave(Lane* lane);
+  // With a seed: sometimes lets others run.
+  void MaybePreempt(Lane* lane);
+  // The same before a store; one that is late must let others run.
+  void MaybeDelayStore(Lane* lane, MemoryScope scope);
+  // Never returns.
+  [[noreturn]] void LeaveForGood(Lane* lane);
+  // Ends the grid with an error: its lanes do not run again, and the device keeps the error.
+  void FailGrid(Grid* grid, hipError_t error, const std::string& report);
+  // The same, from a lane of the grid: "<lane>: <what>", and what all others do if asked for. The
+  // caller has said TsanIgnoreBegin().
+  [[noreturn]] void FailFromLane(Lane* lane, hipError_t error, std::string&& what,
+                                 bool describe_grid = false);
+
+ private:
+  static constexpr uint32_t kIdleBeforeYield = 64;
+
+  static void LaneEntry(void* lane);
+  void Loop();
+
+  // Streams.
+  bool StartReadyOperations(uint64_t last_sequence);
+  bool IsReady(const Device& device, const Stream& stream) const;
+  void StartOperation(Device* device, Stream* stream, Operation* operation);
+  void StartGrid(Grid* grid);
+  bool HostsAreQuiet(uint64_t* last_sequence) const;
+
+  // Blocks.
+  void StartBlocks(Grid* grid);
+  void StartBlock(Grid* grid, uint32_t number);
+  void DropBlock(Block* block);
+  void DropFinishedBlocks(Grid* grid);
+  void RetireFinished();
+  bool RunsNothing() const;
+
+  // Waves.
+  void RunAll(bool recheck);
+  void RunIfReady(Wave* wave, bool recheck);
+  void WakePolling(Wave* wave, bool recheck);
+  void RunWave(Wave* wave);
+  void PrepareLane(Wave* wave, int lane);
+  int PickLane(LaneMask runnable, int after);
+  void Reclaim();
+  void HandleFailure();
+  void ForgetAddressesIfFreed();
+
+  // Time.
+  void WaitForWork(uint64_t kicks_seen);
+  void IdleRound(uint64_t kicks_seen);
+  void WatchForStuck();
+  void FailStuck();
+
+  Machine* const machine_;
+  const uint64_t seed_;
+  std::vector<Device*> devices_;
+  std::thread thread_;
+  Context scheduler_;
+  std::vector<Wave*> waves_;
+  bool retire_needed_ = false;
+  Lane* gone_ = nullptr;  // left for good; its stack is not in use any more
+
+  // By a lane that has just left; lanes' stacks are too small to write reports on.
+  struct Failure {
+    Lane* lane = nullptr;
+    hipError_t error = hipSuccess;
+    std::string what;
+    bool describe_grid = false;
+  };
+  Failure failure_;
+
+  std::atomic<uint64_t> progress_{0};
+  std::atomic<bool> idle_{false};
+  Random random_;
+  Starvation starvation_;
+  std::vector<Wave*> passed_over_;  // in this round
+  uint64_t kicks_seen_ = 0;
+  bool look_at_streams_ = true;
+  bool has_finished_ = false;  // an operation, since streams were last looked at
+  uint64_t next_recheck_ns_ = 0;
+  uint32_t idle_rounds_ = 0;
+  uint64_t idle_since_ns_ = 0;
+
+  uint64_t watched_progress_ = 0;
+  uint64_t watched_since_ns_ = 0;
+  uint64_t stuck_epoch_seen_ = 0;
+};
+
+}  // namespace octet::emulation
+
+// The running lane and its wave; also read from kernels by the assembly in kernel_interface.h.
+extern "C" {
+extern constinit thread_local octet::emulation::LaneView* octet_emulation_lane;
+extern constinit thread_local octet::emulation::WaveView* octet_emulation_wave;
+}
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_WORKER_H_

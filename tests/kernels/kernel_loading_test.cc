@@ -1,0 +1,189 @@
+// All kernels are loaded on all ranks before anything waits for a peer: none by its first launch.
+// The emulation knows which were.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "emulation.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+#include "runtime/trace.h"
+#include "tests/support/ep_harness.h"
+#include "tests/support/node_fixture.h"
+#include "tools/contenders/contender.h"
+#include "tools/measure/ceilings_kernels.h"
+#include "tools/measure/compute_work.h"
+#include "tools/measure/latency_test.h"
+#include "tools/measure/link_test.h"
+
+namespace octet {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int kRanks = 2;
+
+EpConfig Config(Strategy strategy) {
+  EpConfig config;
+  config.num_experts = 4;
+  config.topk = 2;
+  config.hidden = 128;
+  config.max_tokens_per_rank = 4;
+  config.strategy = strategy;
+  config.tuning = {.blocks = 3, .waves_per_block = 2};
+  return config;
+}
+
+class KernelLoadingTest : public NodeTest {
+ protected:
+  void SetUp() override {
+    // A machine that has loaded nothing yet.
+    node_.reset();
+    emulation::Reconfigure(emulation::CurrentConfig());
+  }
+  static std::vector<std::pair<std::string, int>> Late() {
+    return emulation::TakeKernelsLoadedByLaunches();
+  }
+};
+
+// A kernel that nobody has asked about.
+TEST_F(KernelLoadingTest, LaunchesThatLoadAreSeen) {
+  MakeNode(kRanks);
+  std::vector<DeviceMemory> clocks(kRanks);
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    DeviceMemory& clock = clocks[static_cast<size_t>(rank.rank())];
+    OCTET_ASSIGN_OR_RETURN(clock, DeviceMemory::Allocate(sizeof(uint64_t)));
+    return OCTET_GPU(LaunchReadClock(clock.as<uint64_t>(), rank.stream()));
+  }));
+  EXPECT_THAT(Late(), SizeIs(kRanks));
+  EXPECT_THAT(Late(), IsEmpty());
+}
+
+class StrategyLoadingTest : public KernelLoadingTest,
+                            public ::testing::WithParamInterface<std::pair<const char*, EpConfig>> {
+};
+
+TEST_P(StrategyLoadingTest, EveryKernelIsLoadedAtCreation) {
+  const EpConfig& config = GetParam().second;
+  auto harness = EpHarness::Create(kRanks, config);
+  ASSERT_OK(harness.status());
+  std::mt19937_64 rng(3);
+  const EpConfig& chosen = (*harness)->ep().config();
+  for (const Form form : {Form::kSeparateExpert, Form::kSplit}) {
+    ASSERT_OK((*harness)->Step(RandomStep(rng, chosen, {4, 3}), {form}));
+  }
+  EXPECT_THAT(Late(), IsEmpty());
+}
+
+TEST_P(StrategyLoadingTest, EveryTracedKernelIsLoadedAtCreation) {
+  MakeNode(kRanks);
+  constexpr int kBlocks = 8;
+  constexpr int kEvents = 256;
+  const auto trace = TraceCollector::Create(*node_, kBlocks, kEvents);
+  ASSERT_OK(trace.status());
+  auto ep = ExpertParallel::Create(*node_, GetParam().second, {.trace = trace->get()});
+  ASSERT_OK(ep.status());
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, (*ep)->Dispatch(rank, {}));
+    return (*ep)->Combine(rank, received.handle, {.expert_out = received.x});
+  }));
+  EXPECT_THAT(Late(), IsEmpty());
+}
+
+EpConfig Changed(Strategy strategy, const std::function<void(EpConfig&)>& change) {
+  EpConfig config = Config(strategy);
+  change(config);
+  return config;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, StrategyLoadingTest,
+    ::testing::Values(
+        std::pair("Direct", Config(Strategy::kDirect)),
+        std::pair("DirectFp16",
+                  Changed(Strategy::kDirect, [](EpConfig& c) { c.dtype = DType::kFloat16; })),
+        std::pair("HighThroughput", Config(Strategy::kHighThroughput)),
+        std::pair("HighThroughputFlat",
+                  Changed(Strategy::kHighThroughput,
+                          [](EpConfig& c) { c.combine_order = CombineOrder::kFlat; })),
+        std::pair("HighThroughputBulk",
+                  Changed(Strategy::kHighThroughput,
+                          [](EpConfig& c) { c.tuning.row_copies = RowCopies::kBulk; })),
+        std::pair("LowLatency", Config(Strategy::kLowLatency)),
+        std::pair("LowLatencyFlatFp16", Changed(Strategy::kLowLatency,
+                                                [](EpConfig& c) {
+                                                  c.dtype = DType::kFloat16;
+                                                  c.combine_order = CombineOrder::kFlat;
+                                                })),
+        std::pair("LowLatencyQuantized",
+                  Changed(Strategy::kLowLatency,
+                          [](EpConfig& c) { c.dispatch_format = DispatchFormat::kQuantizedFp8; })),
+        std::pair("LowLatencyMasks",
+                  Changed(Strategy::kLowLatency,
+                          [](EpConfig& c) { c.failure_policy = FailurePolicy::kMask; }))),
+    [](const auto& info) { return std::string(info.param.first); });
+
+TEST_F(KernelLoadingTest, Contenders) {
+  MakeNode(kRanks);
+  for (const std::unique_ptr<Contender>& contender : MakeContenders(*node_)) {
+    if (!contender->is_peer() || !contender->Available().ok()) continue;
+    SCOPED_TRACE(contender->name());
+    const auto ep = contender->Create(Config(Strategy::kDirect), {});
+    ASSERT_OK(ep.status());
+    std::vector<DeviceMemory> memory(kRanks);
+    ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+      OCTET_ASSIGN_OR_RETURN(memory[static_cast<size_t>(rank.rank())],
+                             DeviceMemory::Allocate(4096));
+      return OCTET_GPU(hipMemset(memory[static_cast<size_t>(rank.rank())].as<void>(), 0, 4096));
+    }));
+    ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+      char* base = memory[static_cast<size_t>(rank.rank())].as<char>();
+      OCTET_ASSIGN_OR_RETURN(
+          const Received received,
+          (*ep)->Dispatch(rank, {.x = base,
+                                 .topk_idx = reinterpret_cast<const int32_t*>(base),
+                                 .topk_weights = reinterpret_cast<const float*>(base),
+                                 .num_tokens = 1}));
+      return (*ep)->Combine(rank, received.handle, {.expert_out = received.x, .y = base + 2048});
+    }));
+    EXPECT_THAT(Late(), IsEmpty());
+  }
+}
+
+TEST_F(KernelLoadingTest, Ceilings) {
+  MakeNode(kRanks);
+  const auto links = LinkTest::Create(*node_, 1 << 16);
+  ASSERT_OK(links.status());
+  for (const Mover mover : kMovers) {
+    ASSERT_OK((*links)->Verify({.mover = mover, .blocks = 2, .row_bytes = 256}));
+  }
+  const auto latency = LatencyTest::Create(*node_);
+  ASSERT_OK(latency.status());
+  ASSERT_OK((*latency)->EmptyLaunch().status());
+  ASSERT_OK((*latency)->FlagRoundTrip(0, 1).status());
+  ASSERT_OK((*latency)->NodeBarrier().status());
+  EXPECT_THAT(Late(), IsEmpty());
+}
+
+TEST_F(KernelLoadingTest, ComputeWork) {
+  MakeNode(kRanks);
+  ASSERT_OK(ComputeWork::Create(*node_, 1.0, 1).status());
+  EXPECT_THAT(Late(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,241 @@
+// Calls in an order, or with arguments, that cannot be: each is an error that names what is wrong,
+// of the call or of the Run that it belongs to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/graph.h"
+#include "runtime/status_macros.h"
+#include "tests/support/ep_harness.h"
+#include "tests/support/node_fixture.h"
+
+namespace octet {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kRanks = 2;
+
+class MisuseTest : public ::testing::TestWithParam<Strategy> {
+ protected:
+  static EpConfig Config(Strategy strategy) {
+    EpConfig config;
+    config.num_experts = 4;
+    config.topk = 2;
+    config.hidden = 64;
+    config.max_tokens_per_rank = 4;
+    config.strategy = strategy;
+    config.tuning = {.blocks = 3, .waves_per_block = 2};
+    return config;
+  }
+
+  void Make() {
+    const absl::StatusOr<Topology> topology = DiscoverTopology();
+    const int gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : 0;
+    if (kRanks > gpus) GTEST_SKIP() << kRanks << " ranks on " << gpus << " GPUs";
+    absl::StatusOr<std::unique_ptr<EpHarness>> harness =
+        EpHarness::Create(kRanks, Config(GetParam()));
+    ASSERT_OK(harness.status());
+    harness_ = *std::move(harness);
+    ASSERT_OK(harness_->Upload(Random()));
+  }
+
+  StepInput Random() {
+    return RandomStep(rng_, harness_->ep().config(), std::vector<int>(kRanks, 4));
+  }
+  ExpertParallel& ep() { return harness_->ep(); }
+  DispatchArgs args(const Rank& rank) const { return harness_->dispatch_args(rank.rank()); }
+
+  std::mt19937_64 rng_{7};
+  std::unique_ptr<EpHarness> harness_;
+};
+
+// As two layers of a model have: both have made equally many calls.
+TEST_P(MisuseTest, HandlesOfAnotherExpertParallelAreRefused) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  auto other = ExpertParallel::Create(harness_->node(), Config(GetParam()));
+  ASSERT_OK(other.status());
+  const auto refused = [](const absl::Status& status) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("of another ExpertParallel")));
+  };
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received mine, ep().Dispatch(rank, args(rank)));
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle theirs, (*other)->DispatchSend(rank, args(rank)));
+    CombineArgs combine = harness_->combine_args(rank.rank());
+    combine.expert_out = mine.x;
+    refused((*other)->DispatchReceive(rank, mine.handle).status());
+    refused(ep().Combine(rank, theirs, combine));
+    refused(ep().CombineSend(rank, theirs, combine));
+    if (GetParam() == Strategy::kHighThroughput) {
+      DispatchArgs again = args(rank);
+      again.cached = &theirs;
+      refused(ep().Dispatch(rank, again).status());
+    }
+    OCTET_RETURN_IF_ERROR(ep().CombineSend(rank, mine.handle, combine));
+    refused(ep().CombineReceive(rank, theirs, combine));
+    OCTET_RETURN_IF_ERROR(ep().CombineReceive(rank, mine.handle, combine));
+    return (*other)->DispatchReceive(rank, theirs).status();
+  }));
+  EXPECT_OK(harness_->Step(Random()));
+}
+
+TEST_P(MisuseTest, HandlesOfAnotherRankAreRefused) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  std::vector<DispatchHandle> handles(kRanks);
+  ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received mine, ep().Dispatch(rank, args(rank)));
+    handles[static_cast<size_t>(rank.rank())] = mine.handle;
+    return absl::OkStatus();
+  }));
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    CombineArgs combine = harness_->combine_args(rank.rank());
+    combine.expert_out = combine.y;
+    const int other = 1 - rank.rank();
+    EXPECT_THAT(ep().Combine(rank, handles[static_cast<size_t>(other)], combine),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("the handle is of a dispatch of rank ", other))));
+    return absl::OkStatus();
+  }));
+}
+
+// The Run whose body forgets to receive says so, not one of its calls some time later.
+TEST_P(MisuseTest, WhatIsNotReceivedIsAnErrorOfThatRun) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_THAT(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep().DispatchSend(rank, args(rank)));
+    return rank.rank() == 0 ? absl::OkStatus() : ep().DispatchReceive(rank, handle).status();
+  }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("rank 0: the dispatch of call 1"),
+                             HasSubstr("has been sent but not received"))));
+  EXPECT_OK(harness_->Step(Random()));
+  EXPECT_THAT(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
+    CombineArgs combine = harness_->combine_args(rank.rank());
+    combine.expert_out = received.x;
+    return ep().CombineSend(rank, received.handle, combine);
+  }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("the combine of call "),
+                             HasSubstr("has been sent but not received"))));
+  EXPECT_OK(harness_->Step(Random(), {Form::kSplit}));
+}
+
+// A graph would receive what the call has sent in the place of what it sends itself.
+TEST_P(MisuseTest, AGraphIsNotLaunchedBeforeWhatWasSentIsReceived) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  std::vector<std::unique_ptr<Graph>> graphs(kRanks);
+  const auto step = [&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
+    CombineArgs combine = harness_->combine_args(rank.rank());
+    combine.expert_out = received.x;
+    return ep().Combine(rank, received.handle, combine);
+  };
+  ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, [&] { return step(rank); }));
+    graphs[static_cast<size_t>(rank.rank())] = std::make_unique<Graph>(std::move(graph));
+    return absl::OkStatus();
+  }));
+  const auto launch = [&](Rank& rank) {
+    return graphs[static_cast<size_t>(rank.rank())]->Launch(rank);
+  };
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep().DispatchSend(rank, args(rank)));
+    EXPECT_THAT(launch(rank), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       AllOf(HasSubstr("a graph cannot be launched"),
+                                             HasSubstr("the dispatch of call "),
+                                             HasSubstr("has been sent but not received"))));
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep().DispatchReceive(rank, handle));
+    CombineArgs combine = harness_->combine_args(rank.rank());
+    combine.expert_out = received.x;
+    OCTET_RETURN_IF_ERROR(ep().CombineSend(rank, handle, combine));
+    EXPECT_THAT(launch(rank),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the combine of call ")));
+    return ep().CombineReceive(rank, handle, combine);
+  }));
+  EXPECT_OK(harness_->node().Run(launch));
+  EXPECT_OK(harness_->Step(Random()));
+}
+
+TEST_P(MisuseTest, MisalignedPointersAreRefusedByName) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  const auto offset = [](auto*& pointer, int bytes) {
+    using Pointer = std::remove_reference_t<decltype(pointer)>;
+    pointer = reinterpret_cast<Pointer>(reinterpret_cast<uintptr_t>(pointer) +
+                                        static_cast<uintptr_t>(bytes));
+  };
+  const auto dispatch = [&](const char* name, const std::function<void(DispatchArgs&)>& change) {
+    EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+      DispatchArgs wrong = args(rank);
+      change(wrong);
+      EXPECT_THAT(ep().Dispatch(rank, wrong).status(),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           AllOf(::testing::StartsWith(absl::StrCat(name, " is at 0x")),
+                                 HasSubstr("must be 16-byte aligned"))));
+      return absl::OkStatus();
+    }));
+  };
+  dispatch("x", [&](DispatchArgs& a) { offset(a.x, 2); });
+  dispatch("topk_idx", [&](DispatchArgs& a) { offset(a.topk_idx, 2); });
+  dispatch("topk_idx", [&](DispatchArgs& a) { offset(a.topk_idx, 4); });
+  dispatch("topk_weights", [&](DispatchArgs& a) { offset(a.topk_weights, 8); });
+  dispatch("x_scales", [&](DispatchArgs& a) { a.x_scales = reinterpret_cast<const void*>(4); });
+  dispatch("scatter_idx", [&](DispatchArgs& a) {
+    a.scatter_idx = a.topk_idx;
+    offset(a.scatter_idx, 1);
+  });
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
+    const auto combine = [&](const char* name, const std::function<void(CombineArgs&)>& change) {
+      CombineArgs wrong = harness_->combine_args(rank.rank());
+      wrong.expert_out = received.x;
+      change(wrong);
+      EXPECT_THAT(ep().Combine(rank, received.handle, wrong),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           AllOf(::testing::StartsWith(absl::StrCat(name, " is at 0x")),
+                                 HasSubstr("must be 16-byte aligned"))));
+    };
+    combine("expert_out", [&](CombineArgs& a) { offset(a.expert_out, 8); });
+    combine("y", [&](CombineArgs& a) { offset(a.y, 4); });
+    CombineArgs wrong = harness_->combine_args(rank.rank());
+    wrong.expert_out = received.x;
+    offset(wrong.expert_scale, 2);
+    EXPECT_THAT(ep().Combine(rank, received.handle, wrong),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(::testing::StartsWith("expert_scale is at 0x"),
+                               HasSubstr("must be 4-byte aligned"))));
+    return absl::OkStatus();
+  }));
+  EXPECT_OK(harness_->Step(Random()));
+}
+
+std::string CaseName(const ::testing::TestParamInfo<Strategy>& info) {
+  return info.param == Strategy::kDirect           ? "Direct"
+         : info.param == Strategy::kHighThroughput ? "HighThroughput"
+                                                   : "LowLatency";
+}
+INSTANTIATE_TEST_SUITE_P(All, MisuseTest,
+                         ::testing::Values(Strategy::kDirect, Strategy::kHighThroughput,
+                                           Strategy::kLowLatency),
+                         CaseName);
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,288 @@
+"""Octet as its users install it: the example that is installed with it, as a project of theirs.
+
+    package_test.py BUILD_DIR CXX [unittest arguments]
+
+BUILD_DIR is a finished build of Octet for emulated or NVIDIA GPUs, CXX the compiler that made it.
+Without a GPU, what is built for NVIDIA is not run.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = pathlib.Path()
+CXX = ""
+PLATFORM = ""
+NVCC = shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def run(*command, cwd=None, env=None):
+    result = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0:
+        line = " ".join(map(str, command))
+        raise AssertionError(f"{line}: exit code {result.returncode}\n{result.stdout}")
+    return result.stdout
+
+
+def can_run():
+    """Whether there are GPUs of the platform here."""
+    return PLATFORM == "emulation" or (
+        shutil.which("nvidia-smi") is not None
+        and subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0)
+
+
+def links(folder):
+    """Files and links below the folder, in its terms."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")
+            if path.is_symlink() or not path.is_dir()}
+
+
+HOST_ONLY = """\
+#include <cstdio>
+#include <string>
+#include "kernels/expert_parallel.h"
+#include "runtime/node.h"
+int main() {
+  auto node = octet::Node::Create({.num_ranks = 2});
+  if (!node.ok()) return 1;
+  octet::EpConfig config;
+  config.num_experts = 8;
+  config.topk = 2;
+  config.hidden = 192;
+  config.max_tokens_per_rank = 12;
+  const auto ep = octet::ExpertParallel::Create(**node, config);
+  std::puts(ep.ok() ? "ok" : std::string(ep.status().message()).c_str());
+}
+"""
+HOST_ONLY_PROJECT = """\
+cmake_minimum_required(VERSION 3.23)
+project(host_only LANGUAGES CXX)
+find_package(octet CONFIG REQUIRED)
+add_executable(host_only host_only.cc)
+target_link_libraries(host_only PRIVATE octet::octet)
+"""
+
+
+def project_version():
+    text = (SOURCE / "CMakeLists.txt").read_text()
+    return re.search(r"project\(octet VERSION ([0-9.]+)", text)[1]
+
+
+class PackageTest(unittest.TestCase):
+    def setUp(self):
+        # Outside of the source tree, where none of its headers are found by accident.
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="octet_package_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def installed(self):
+        prefix = self.folder / "prefix"
+        run("cmake", "--install", BUILD, "--prefix", prefix)
+        return prefix
+
+    def unpacked_deb(self):
+        run("cpack", "-G", "DEB", "-B", self.folder / "deb", cwd=BUILD)
+        (deb,) = (self.folder / "deb").glob("*.deb")
+        root = self.folder / "root"
+        run("dpkg-deb", "-x", deb, root)
+        return deb, root / "usr"
+
+    def example(self, prefix):
+        return prefix / "share" / "doc" / "octet" / "example"
+
+    def configure(self, prefix, version, cxx=None, source=None):
+        return run("cmake", "-S", source or self.example(prefix), "-B", self.folder / "build",
+                   f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={cxx or CXX}",
+                   f"-DWANTED_VERSION={version}")
+
+    def check_program(self, program):
+        self.assertTrue(os.access(program, os.X_OK))
+        if can_run():
+            self.assertEqual(run(program), "ok\n")
+
+    def build_and_run(self, prefix):
+        version = project_version()
+        self.assertIn(f"Octet {version} for {PLATFORM}", self.configure(prefix, version))
+        run("cmake", "--build", self.folder / "build")
+        self.check_program(self.folder / "build" / "consumer")
+
+    def pkg_config(self, prefix, *arguments):
+        path = prefix / "lib" / "pkgconfig"
+        return run("pkg-config", *arguments, "octet", env={"PKG_CONFIG_PATH": str(path)}).split()
+
+    def test_find_package(self):
+        self.build_and_run(self.installed())
+
+    def test_other_minor_version_is_refused(self):
+        major, minor, _ = map(int, project_version().split("."))
+        prefix = self.installed()
+        for other in {max(minor - 1, 0), minor + 1} - {minor}:
+            with self.assertRaisesRegex(AssertionError, "considered but not accepted"):
+                self.configure(prefix, f"{major}.{other}")
+
+    def test_pkg_config(self):
+        prefix = self.installed()
+        self.assertEqual(self.pkg_config(prefix, "--modversion"), [project_version()])
+        flags = ["-std=c++20", *self.pkg_config(prefix, "--cflags")]
+        kernel_flags = self.pkg_config(prefix, "--variable=kernel_flags")
+        kernels, consumer = self.folder / "negate.o", self.folder / "consumer"
+        example = self.example(prefix)
+        kernel_compiler = NVCC if PLATFORM == "nvidia" else CXX
+        run(kernel_compiler, *flags, *kernel_flags, "-c", example / "negate.hip", "-o", kernels)
+        run(CXX, *flags, example / "consumer.cc", kernels, *self.pkg_config(prefix, "--libs"),
+            "-o", consumer)
+        self.check_program(consumer)
+
+    @unittest.skipUnless(shutil.which("g++"), "needs g++")
+    def test_other_compiler_for_host_code(self):
+        prefix = self.installed()
+        (self.folder / "host_only.cc").write_text(HOST_ONLY)
+        (self.folder / "CMakeLists.txt").write_text(HOST_ONLY_PROJECT)
+        self.configure(prefix, "", cxx="g++", source=self.folder)
+        run("cmake", "--build", self.folder / "build")
+        self.check_program(self.folder / "build" / "host_only")
+
+    @unittest.skipUnless(shutil.which("g++"), "needs g++")
+    def test_other_compiler_for_kernels(self):
+        if PLATFORM != "emulation":
+            self.skipTest("nvcc compiles kernels whatever the host compiler is")
+        with self.assertRaisesRegex(AssertionError, "(?s)octet_mark_kernels: kernels for emulated "
+                                                    "GPUs need clang 18.*not GNU"):
+            self.configure(self.installed(), project_version(), cxx="g++")
+
+    def test_programs(self):
+        prefix = self.installed()
+        self.assertEqual({path.name for path in (prefix / "bin").iterdir()},
+                         {"octet", "octet_bench", "octet-plot", "octet-compare"})
+        self.assertIn("usage: octet ", run(prefix / "bin" / "octet", "--help"))
+        self.assertIn("usage: octet_bench ", run(prefix / "bin" / "octet_bench", "--help"))
+        python = "/usr/bin/python3"
+        for script, module in [("octet-plot", "matplotlib"), ("octet-compare", "scipy")]:
+            if subprocess.run([python, "-c", f"import {module}"], capture_output=True,
+                              check=False).returncode != 0:
+                self.skipTest(f"{python} has no {module}")
+            help_text = run(python, prefix / "bin" / script, "--help",
+                            env={"PYTHONDONTWRITEBYTECODE": "1"})
+            self.assertIn(f"usage: {script}", help_text)
+
+    def test_manual_pages(self):
+        pages = self.installed() / "share" / "man" / "man1"
+        octet = (pages / "octet.1").read_text()
+        for word in [".SH NAME", ".SH octet run", ".SH octet topo", "\\-\\-timeout_ms="]:
+            self.assertIn(word, octet)
+        self.assertIn("\\-\\-benchmark_filter=", (pages / "octet_bench.1").read_text())
+        if shutil.which("groff"):
+            for page in pages.iterdir():
+                self.assertEqual(run("groff", "-man", "-Tutf8", "-ww", "-z", page), "")
+
+    def completions(self, prefix, *words):
+        """The words that bash offers for the last one, when TAB is pressed after it."""
+        script = """
+            source "$1"; shift
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+            function=$(complete -p "$1"); function=${function#*-F }; function=${function%% *}
+            "$function" "$1" "${@: -1}" "${@: -2:1}"
+            printf '%s\\n' "${COMPREPLY[@]}"
+        """
+        file = prefix / "share" / "bash-completion" / "completions" / words[0]
+        path = f"{prefix / 'bin'}:{os.environ['PATH']}"
+        return set(run("bash", "-c", script, "bash", file, *words, cwd=prefix,
+                       env={"PATH": path}).split())
+
+    def test_completions(self):
+        prefix = self.installed()
+        self.assertEqual(self.completions(prefix, "octet", "t"), {"topo", "trace", "tune"})
+        self.assertEqual(self.completions(prefix, "octet", "--v"), {"--version"})
+        self.assertEqual(self.completions(prefix, "octet", "run", "--timeo"), {"--timeout_ms"})
+        self.assertEqual(self.completions(prefix, "octet", "perf", "--check_s"), {"--check_steps"})
+        self.assertEqual(self.completions(prefix, "octet", "run", "--check_s"), set())
+        self.assertEqual(self.completions(prefix, "octet", "run", "--json", "=", "sh"), {"share"})
+        self.assertEqual(self.completions(prefix, "octet", "run", "--json", "="),
+                         {path.name for path in prefix.iterdir()})
+        self.assertEqual(self.completions(prefix, "octet_bench", "--all_sh"), {"--all_shapes"})
+        self.assertEqual(self.completions(prefix, "octet_bench", "--benchmark_fi"),
+                         {"--benchmark_filter"})
+
+    def test_installed_headers_need_no_others(self):
+        prefix = self.installed()
+        include = prefix / "include" / "octet"
+        headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
+        self.assertIn("kernels/expert_parallel.h", headers)
+        self.assertIn("hip/hip_runtime.h", headers)
+        everything = self.folder / "everything.cc"
+        everything.write_text("".join(f'#include "{header}"\n' for header in headers))
+        flags = ["-std=c++20", *self.pkg_config(prefix, "--cflags")]
+        if PLATFORM == "nvidia":  # some of them are for kernels
+            run(NVCC, *flags, *self.pkg_config(prefix, "--variable=kernel_flags"), "-c", everything,
+                "-o", self.folder / "everything.o")
+        else:
+            run(CXX, *flags, "-fsyntax-only", everything)
+
+    @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "needs dpkg-dev")
+    def test_deb(self):
+        deb, usr = self.unpacked_deb()
+        fields = dict(re.findall(r"^ (\S+): (.*)$", run("dpkg-deb", "-I", deb), re.MULTILINE))
+        self.assertEqual(fields["Package"], f"octet-{PLATFORM}")
+        self.assertEqual(fields["Version"], project_version())
+        # All but the first by shlibdeps; libbenchmark is octet_bench's.
+        for package in ["libabsl-dev", "libbenchmark1", "libc6"]:
+            self.assertIn(package, fields["Depends"])
+        for package in ["python3-matplotlib", "python3-scipy"]:
+            self.assertIn(package, fields["Recommends"])
+        names = re.findall(r" (\./\S+)$", run("dpkg-deb", "-c", deb), re.MULTILINE)
+        for name in names:
+            self.assertTrue("./usr/".startswith(name) or name.startswith("./usr/"), name)
+        self.assertIn("./usr/share/doc/octet/LICENSE", names)
+        for name in ["bin/octet", "bin/octet_bench", "bin/octet-plot", "bin/octet-compare",
+                     "share/man/man1/octet.1", "share/man/man1/octet_bench.1",
+                     "share/bash-completion/completions/octet"]:
+            self.assertTrue((usr / name).exists(), name)
+        self.assertIn("run", run(usr / "bin" / "octet", "--help"))
+        self.build_and_run(usr)
+        self.check_removal(deb)
+
+    def check_removal(self, deb):
+        """What dpkg has installed it removes, in a root of its own and beside other files."""
+        if os.geteuid() != 0:
+            print("removal of the package is not tested: dpkg needs root")
+            return
+        root = self.folder / "dpkg_root"
+        for folder in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "usr/bin"]:
+            (root / folder).mkdir(parents=True)
+        for file in ["var/lib/dpkg/status", "var/lib/dpkg/available", "usr/bin/other"]:
+            (root / file).touch()
+        dpkg = ["dpkg", f"--root={root}", "--force-depends", "--log=/dev/null"]
+        run(*dpkg, "-i", deb)
+        self.assertIn("usr/bin/octet", links(root))
+        run(*dpkg, "-r", run("dpkg-deb", "-f", deb, "Package").strip())
+        self.assertEqual({name for name in links(root) if not name.startswith("var/lib/dpkg/")},
+                         {"usr/bin/other"})
+        self.assertEqual([path.name for path in (root / "usr").iterdir()], ["bin"])
+
+
+def main():
+    global BUILD, CXX, PLATFORM
+    if len(sys.argv) < 3:
+        sys.exit("usage: package_test.py BUILD_DIR CXX [unittest arguments]")
+    BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+    CXX = sys.argv.pop(1)
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    PLATFORM = re.search(r"^OCTET_PLATFORM:\w+=(\w+)$", cache, re.MULTILINE)[1]
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+#include "runtime/failure.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/time/time.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/failure_log.h"
+#include "runtime/flag_table.h"
+#include "tests/support/node_fixture.h"
+
+namespace octet {
+namespace {
+
+using device::FailureKind;
+using device::FailureRecord;
+
+FailureRecord Record(FailureKind kind, int32_t peer, uint32_t index = 0, uint64_t expected = 0,
+                     uint64_t seen = 0) {
+  FailureRecord record = {};
+  record.kind = kind;
+  record.peer = peer;
+  record.index = index;
+  record.expected = expected;
+  record.seen = seen;
+  return record;
+}
+FailureRecord Waited(int peer) { return Record(FailureKind::kDeadline, peer); }
+
+TEST(DeadlineStatus, Sentence) {
+  const FailureRecord record = Record(FailureKind::kDeadline, 5, 17, 42, 41);
+  EXPECT_THAT(DeadlineStatus(3, "dispatch-receive", "token flag", record, absl::Seconds(10)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "rank 3: dispatch-receive waited 10.0 s for rank 5's token flag 17: "
+                       "expected epoch 42, seen 41"));
+}
+
+TEST(DeadlineStatus, WithoutAPeer) {
+  const FailureRecord record = Record(FailureKind::kDeadline, -1, 0, 2, 1);
+  EXPECT_EQ(DeadlineStatus(0, "send", "row counter", record, absl::Milliseconds(250)).message(),
+            "rank 0: send waited 250 ms for row counter 0: expected epoch 2, seen 1");
+}
+
+TEST(DeviceTicks, AreSecondsOfTheGpuClock) {
+  EXPECT_EQ(DeviceTicks(DeviceClockHz()), absl::Seconds(1));
+  EXPECT_EQ(DeviceTicks(DeviceClockHz() / 1000), absl::Milliseconds(1));
+  EXPECT_EQ(DeviceTicksOf(absl::Seconds(3)), 3 * DeviceClockHz());
+  EXPECT_EQ(DeviceTicksOf(absl::ZeroDuration()), 0U);
+  EXPECT_EQ(DeviceTicksOf(absl::Nanoseconds(1) / 4), 1U);
+  EXPECT_GT(DeviceTicksOf(absl::InfiniteDuration()), uint64_t{1} << 61);
+}
+
+TEST(WithRank, NamesTheRankOnce) {
+  const absl::Status status = WithRank(3, absl::InternalError("x"));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, "rank 3: x"));
+  EXPECT_EQ(WithRank(4, status).message(), "rank 3: x");
+  EXPECT_EQ(WithRank(11, WithRank(11, absl::InternalError("x"))).message(), "rank 11: x");
+  EXPECT_EQ(WithRank(1, absl::AbortedError("rank 2 has left Run")).message(),
+            "rank 1: rank 2 has left Run");
+  EXPECT_EQ(WithRank(1, absl::InternalError("rank : x")).message(), "rank 1: rank : x");
+  EXPECT_OK(WithRank(1, absl::OkStatus()));
+}
+
+TEST(WithRank, KeepsPayloads) {
+  absl::Status status = absl::InternalError("x");
+  status.SetPayload("octet/test", absl::Cord("payload"));
+  EXPECT_EQ(WithRank(0, status).GetPayload("octet/test"), absl::Cord("payload"));
+}
+
+TEST(FlagTable, IsAligned) {
+  FlagTable table = {.title = "flags of no kind", .rows = {}};
+  table.rows.push_back({.rank = 0, .expected = "7", .peers = {{"7", false}, {"6", true}}});
+  table.rows.push_back({.rank = 11, .expected = "1000", .peers = {{"0", true}, {"1000", false}}});
+  EXPECT_EQ(FlagTableText(table),
+            "\nflags of no kind, * behind"
+            "\n           expected  0      1"
+            "\n  rank 0          7  7      6*"
+            "\n  rank 11      1000  0*  1000");
+}
+
+TEST(FailureLog, IsOkWhenEmpty) {
+  FailureLog log;
+  EXPECT_TRUE(log.empty());
+  EXPECT_OK(log.Cause());
+  log.AddStatus(0, absl::InternalError("x"), false);
+  EXPECT_FALSE(log.empty());
+  log.Clear();
+  EXPECT_OK(log.Cause());
+}
+
+TEST(FailureLog, RefusedInputComesFirst) {
+  FailureLog log;
+  log.AddStatus(0, absl::InternalError("body"), false);
+  log.AddRecord(1, Waited(2), absl::DeadlineExceededError("waited"));
+  log.AddRecord(3, Record(FailureKind::kInput, -1), absl::InvalidArgumentError("refused"));
+  EXPECT_THAT(log.Cause(), StatusIs(absl::StatusCode::kInvalidArgument, "rank 3: refused"));
+}
+
+// A body that failed before any GPU did made the others' waits expire; one that failed afterwards
+// reports the consequence in its own words.
+TEST(FailureLog, ABodyThatFailedFirstIsTheCause) {
+  FailureLog log;
+  log.AddStatus(2, absl::InternalError("body"), false);
+  log.AddRecord(1, Waited(2), absl::DeadlineExceededError("waited"));
+  EXPECT_EQ(log.Cause().message(), "rank 2: body");
+}
+
+TEST(FailureLog, AWaitThatExpiredFirstIsTheCause) {
+  FailureLog log;
+  log.AddStatus(1, absl::InternalError("my model failed"), true);
+  log.AddRecord(1, Waited(2), absl::DeadlineExceededError("waited"));
+  EXPECT_EQ(log.Cause().message(), "rank 1: waited");
+}
+
+// Rank 0 waited for 1, 1 for 2, and 2 for nobody.
+TEST(FailureLog, TheWaitForASilentRankIsTheCause) {
+  FailureLog log;
+  log.AddRecord(0, Waited(1), absl::DeadlineExceededError("for 1"));
+  log.AddRecord(1, Waited(2), absl::DeadlineExceededError("for 2"));
+  EXPECT_EQ(log.Cause().message(), "rank 1: for 2");
+}
+
+TEST(FailureLog, ACircleOfWaitsIsReportedFromItsLowestRank) {
+  FailureLog log;
+  log.AddRecord(0, Waited(1), absl::DeadlineExceededError("for 1"));
+  log.AddRecord(1, Waited(0), absl::DeadlineExceededError("for 0"));
+  EXPECT_EQ(log.Cause().message(), "rank 0: for 1");
+}
+
+TEST(FailureLog, ReleasedRanksComeLast) {
+  FailureLog log;
+  log.AddStatus(0, absl::CancelledError("released"), false);
+  EXPECT_EQ(log.Cause().message(), "rank 0: released");
+  log.AddStatus(1, absl::AbortedError("rank 2 has left Run"), false);
+  EXPECT_EQ(log.Cause().message(), "rank 1: rank 2 has left Run");
+  log.AddStatus(2, absl::InternalError("late"), true);
+  EXPECT_EQ(log.Cause().message(), "rank 2: late");
+}
+
+TEST(FailureLog, WhereRanksSayTheSameTheLowestSpeaks) {
+  FailureLog log;
+  log.AddStatus(5, absl::InvalidArgumentError("bad config"), false);
+  log.AddStatus(0, absl::InvalidArgumentError("bad luck"), false);
+  log.AddStatus(2, absl::InvalidArgumentError("bad config"), false);
+  EXPECT_EQ(log.Cause().message(), "rank 2: bad config");
+}
+
+}  // namespace
+}  // namespace octet

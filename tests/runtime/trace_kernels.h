@@ -1,0 +1,28 @@
+// A kernel that records nested slices.
+#ifndef OCTET_TESTS_RUNTIME_TRACE_KERNELS_H_
+#define OCTET_TESTS_RUNTIME_TRACE_KERNELS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "runtime/device/launch_shape.h"
+#include "runtime/device/trace_event.h"
+
+namespace octet {
+
+inline constexpr uint32_t kOuterTag = 0;
+inline constexpr uint32_t kInnerTag = 1;
+inline constexpr uint32_t kUnnamedTag = 9;
+
+// Each block: an outer slice (detail: block) with `inner` slices (detail: 0, 1, ...) in it one
+// after the other, then an empty slice with kUnnamedTag.
+struct TracedParams {
+  device::TraceBuffer trace;
+  int inner;
+};
+hipError_t LaunchTraced(const TracedParams& params, LaunchShape shape, hipStream_t stream);
+
+}  // namespace octet
+
+#endif  // OCTET_TESTS_RUNTIME_TRACE_KERNELS_H_

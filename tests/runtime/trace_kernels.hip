@@ -1,0 +1,35 @@
+#include "tests/runtime/trace_kernels.h"
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "runtime/device/tracer.h"
+
+namespace octet {
+
+template <typename Tracer>
+__device__ void Traced(const TracedParams& params) {
+  const Tracer tracer(params.trace);
+  const uint64_t outer = tracer.Start();
+  for (int i = 0; i < params.inner; ++i) {
+    const uint64_t inner = tracer.Start();
+    __syncthreads();
+    tracer.Stop(inner, kInnerTag, static_cast<uint32_t>(i));
+  }
+  tracer.Stop(outer, kOuterTag, blockIdx.x);
+  const uint64_t last = tracer.Start();
+  tracer.Stop(last, kUnnamedTag);
+}
+
+__global__ void TracedKernel(TracedParams params) { Traced<device::Tracer>(params); }
+
+hipError_t LaunchTraced(const TracedParams& params, LaunchShape shape, hipStream_t stream) {
+  TracedParams copy = params;
+  void* args[] = {&copy};
+  return hipLaunchCooperativeKernel(TracedKernel, dim3(shape.blocks), dim3(shape.threads), args,
+                                    shape.shared_bytes, stream);
+}
+
+}  // namespace octet

@@ -1,0 +1,140 @@
+// What the flags of `octet run` mean. (What the program does with them: octet_cli_test.py.)
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/flags/reflection.h"
+#include "tools/commands/run_options.h"
+
+namespace octet {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RunOptionsTest : public testing::Test {
+ protected:
+  static absl::StatusOr<std::vector<RunOptions>> Parse(const std::vector<std::string>& args,
+                                                       int num_gpus = 8) {
+    const absl::FlagSaver saver;
+    const absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), args);
+    if (!line.ok()) return line.status();
+    return ParseRunOptions(*line, num_gpus);
+  }
+  static RunOptions One(const std::vector<std::string>& args) {
+    const absl::StatusOr<std::vector<RunOptions>> shapes = Parse(args);
+    EXPECT_TRUE(shapes.ok()) << shapes.status();
+    EXPECT_EQ(shapes->size(), 1U);
+    return shapes->front();
+  }
+};
+
+TEST_F(RunOptionsTest, Defaults) {
+  const RunOptions options = One({});
+  EXPECT_EQ(options.workload.num_ranks, 8);
+  EXPECT_EQ(options.config.num_experts, 256);
+  EXPECT_EQ(options.config.topk, 8);
+  EXPECT_EQ(options.config.hidden, 7168);
+  EXPECT_EQ(options.config.max_tokens_per_rank, 256);
+  EXPECT_EQ(options.config.dtype, DType::kBFloat16);
+  EXPECT_EQ(options.config.slots, Slots::kPrefix);
+  EXPECT_EQ(options.config.flags, Flags::kToken);
+  EXPECT_THAT(options.workload.tokens, IsEmpty());
+  EXPECT_EQ(options.workload.seed, 4U);
+  EXPECT_EQ(options.expert, ExpertKind::kId);
+  EXPECT_TRUE(options.fuse_expert);
+  EXPECT_TRUE(options.check);
+  EXPECT_EQ(options.iters, 20);
+  EXPECT_EQ(options.heap_bytes, 0U);
+}
+
+TEST_F(RunOptionsTest, EveryFlagHasItsPlace) {
+  const RunOptions options =
+      One({"--ranks=4",          "--experts=64",     "--topk=6",      "--hidden=2048",
+           "--max_tokens=32",    "--tokens=1,2,3,4", "--dtype=fp16",  "--strategy=direct",
+           "--routing=zipf:1.5", "--drop=0.25",      "--expert=rank", "--fuse_expert=false",
+           "--seed=99",          "--iters=7",        "--warmup=0",    "--check=false",
+           "--slots=atomic",     "--flags=source",   "--blocks=10",   "--send_blocks=4",
+           "--waves=3",          "--row_parts=2",    "--heap_mb=64",  "--timeout_ms=1500",
+           "--align=device",     "--dump=some/dir",  "--json=a.json", "--trace=b.json"});
+  EXPECT_EQ(options.config.num_experts, 64);
+  EXPECT_EQ(options.config.topk, 6);
+  EXPECT_EQ(options.config.hidden, 2048);
+  EXPECT_EQ(options.config.max_tokens_per_rank, 32);
+  EXPECT_EQ(options.config.dtype, DType::kFloat16);
+  EXPECT_EQ(options.config.strategy, Strategy::kDirect);
+  EXPECT_EQ(options.config.slots, Slots::kAtomic);
+  EXPECT_EQ(options.config.flags, Flags::kSource);
+  EXPECT_EQ(options.config.tuning.blocks, 10);
+  EXPECT_EQ(options.config.tuning.send_blocks, 4);
+  EXPECT_EQ(options.config.tuning.waves_per_block, 3);
+  EXPECT_EQ(options.config.tuning.row_parts, 2);
+  EXPECT_EQ(options.workload.num_ranks, 4);
+  EXPECT_EQ(options.workload.num_experts, 64);
+  EXPECT_EQ(options.workload.topk, 6);
+  EXPECT_EQ(options.workload.hidden, 2048);
+  EXPECT_EQ(options.workload.max_tokens, 32);
+  EXPECT_THAT(options.workload.tokens, ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(options.workload.dtype, DType::kFloat16);
+  EXPECT_EQ(options.workload.routing.kind, RoutingKind::kZipf);
+  EXPECT_EQ(options.workload.drop, 0.25);
+  EXPECT_EQ(options.workload.seed, 99U);
+  EXPECT_EQ(options.expert, ExpertKind::kRank);
+  EXPECT_FALSE(options.fuse_expert);
+  EXPECT_FALSE(options.check);
+  EXPECT_EQ(options.iters, 7);
+  EXPECT_EQ(options.warmup, 0);
+  EXPECT_EQ(options.align, Align::kDevice);
+  EXPECT_EQ(options.timeout, absl::Milliseconds(1500));
+  EXPECT_EQ(options.heap_bytes, size_t{64} << 20);
+  EXPECT_EQ(options.dump, "some/dir");
+  EXPECT_EQ(options.json, "a.json");
+  EXPECT_EQ(options.trace, "b.json");
+}
+
+TEST_F(RunOptionsTest, OneNumberOfTokensIsEverybodys) {
+  EXPECT_THAT(One({"--ranks=4", "--tokens=9"}).workload.tokens, ElementsAre(9, 9, 9, 9));
+}
+
+TEST_F(RunOptionsTest, Machine) {
+  EXPECT_EQ(Parse({}, 2)->front().workload.num_ranks, 2);
+  EXPECT_THAT(std::string(Parse({"--ranks=4"}, 2).status().message()),
+              HasSubstr("--ranks=4 needs as many GPUs; there are 2"));
+  EXPECT_THAT(std::string(Parse({}, 3).status().message()), HasSubstr("divisible by the 3 ranks"));
+}
+
+TEST_F(RunOptionsTest, TheChallenge) {
+  const absl::StatusOr<std::vector<RunOptions>> shapes =
+      Parse({"--workload=challenge", "--iters=3", "--slots=atomic"});
+  ASSERT_TRUE(shapes.ok()) << shapes.status();
+  ASSERT_EQ(shapes->size(), 14U);
+  int benchmarks = 0;
+  for (const RunOptions& options : *shapes) {
+    benchmarks += options.benchmark ? 1 : 0;
+    EXPECT_EQ(options.config.dtype, DType::kFloat16);
+    EXPECT_EQ(options.expert, ExpertKind::kRank);
+    EXPECT_EQ(options.iters, 3);
+    EXPECT_EQ(options.config.slots, Slots::kAtomic);
+    EXPECT_THAT(options.workload.tokens, IsEmpty());
+  }
+  EXPECT_EQ(benchmarks, 5);
+  EXPECT_EQ(shapes->back().name, "256/8/7168/256");
+  EXPECT_EQ(shapes->back().config.num_experts, 256);
+  EXPECT_EQ(shapes->back().workload.seed, 4U);
+}
+
+TEST_F(RunOptionsTest, HeapTooSmall) {
+  EXPECT_THAT(std::string(Parse({"--heap_mb=1"}).status().message()),
+              HasSubstr("bytes are needed on every GPU, --heap_mb gives 1048576"));
+}
+
+TEST(ExpertScales, ById) {
+  EXPECT_THAT(ExpertScales(ExpertKind::kId, 4, 2), ElementsAre(1.0F, 1.25F, 1.5F, 1.75F));
+  EXPECT_THAT(ExpertScales(ExpertKind::kRank, 4, 2), ElementsAre(1.0F, 1.0F, 2.0F, 2.0F));
+}
+
+}  // namespace
+}  // namespace octet

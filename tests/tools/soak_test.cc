@@ -1,0 +1,280 @@
+// Shapes drawn at random, and what a soak makes of them. (With real failures: octet_cli_test.py.)
+#include "tools/measure/soak.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "kernels/auto_choice.h"
+#include "kernels/expert_parallel.h"
+#include "tools/commands/command_line.h"
+#include "tools/commands/exit_code.h"
+#include "tools/report/report.h"
+#include "tools/workload/random_shape.h"
+
+namespace octet {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::StartsWith;
+
+constexpr ShapeLimits kEmulation = {
+    .compute_units = 4, .wave_size = 64, .gpu_bytes = 1LL << 30, .step_bytes = 32LL << 20};
+constexpr ShapeLimits kH200 = {
+    .compute_units = 132, .wave_size = 32, .gpu_bytes = 8LL << 30, .step_bytes = 512LL << 20};
+
+constexpr ShapeLimits kLittleMemory = {
+    .compute_units = 1, .wave_size = 64, .gpu_bytes = 64LL << 20, .step_bytes = 512LL << 20};
+
+RunOptions Parse(const std::vector<std::string>& flags) {
+  const absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), flags);
+  EXPECT_TRUE(line.ok()) << line.status();
+  const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(*line, kMaxRanks);
+  EXPECT_TRUE(shapes.ok()) << shapes.status() << "\n" << absl::StrJoin(flags, " ");
+  return shapes.ok() ? shapes->front() : RunOptions();
+}
+
+// The values that were drawn, by flag.
+using Drawn = std::map<std::string, std::set<std::string>>;
+
+Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
+  Drawn drawn;
+  const std::vector<int> all_ranks = {1, 2, 3, 4, 5, 7, 8, 16};
+  for (int i = 0; i < draws; ++i) {
+    const int ranks = all_ranks[static_cast<size_t>(i) % all_ranks.size()];
+    const std::vector<std::string> flags = RandomShape(7, static_cast<uint32_t>(i), ranks, limits);
+    const RunOptions options = Parse(flags);
+    if (testing::Test::HasFailure()) break;
+    EXPECT_EQ(options.workload.num_ranks, ranks);
+    EXPECT_TRUE(options.check);
+    const Tuning& tuning = options.config.tuning;
+    EXPECT_TRUE(tuning.blocks == 0 || tuning.send_blocks < tuning.blocks);
+    EXPECT_LE(tuning.blocks, std::max(2, limits.compute_units));
+    EXPECT_LE(tuning.waves_per_block * limits.wave_size, 512);
+    const WorkloadSpec& spec = options.workload;
+    if (spec.max_tokens > 1) {
+      const size_t row_bytes = static_cast<size_t>(spec.hidden) * kElementBytes;
+      EXPECT_LE(ExpertParallel::HeapBytes(options.config, ranks)->total(),
+                static_cast<size_t>(limits.gpu_bytes));
+      if (options.config.output == Output::kExpertMajor) {
+        const size_t rows =
+            static_cast<size_t>(spec.num_experts) * static_cast<size_t>(spec.max_tokens);
+        EXPECT_LE(3 * rows * row_bytes, static_cast<size_t>(limits.gpu_bytes));
+      }
+      EXPECT_LE(static_cast<size_t>(ranks * spec.max_tokens * spec.topk) * row_bytes,
+                static_cast<size_t>(limits.step_bytes));
+    }
+    EXPECT_EQ(flags.size(), RandomShape(7, 0, ranks, limits).size());
+    for (const std::string& flag : flags) {
+      const std::vector<std::string> parts = absl::StrSplit(flag, absl::MaxSplits('=', 1));
+      drawn[parts[0]].insert(parts[1]);
+    }
+    const std::string& routing = spec.routing.text;
+    drawn["kind"].insert(routing.substr(0, routing.find(':')));
+    drawn["variant"].insert(absl::StrCat(StrategyName(options.config.strategy), " ",
+                                         SlotsName(options.config.slots), " ",
+                                         FlagsName(options.config.flags)));
+    if (options.config.strategy == Strategy::kAuto) {
+      drawn["chosen"].insert(
+          std::string(StrategyName(WithAutoChosen(options.config, ranks).strategy)));
+    }
+    if (spec.max_tokens > 1 && ranks > 1 && !spec.tokens.empty()) {
+      const auto [least, most] = std::minmax_element(spec.tokens.begin(), spec.tokens.end());
+      drawn["tokens"].insert(*most == 0                  ? "none"
+                             : *least == spec.max_tokens ? "all"
+                             : *least == 0               ? "some ranks none"
+                                                         : "any");
+    }
+  }
+  return drawn;
+}
+
+TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
+  Drawn drawn = DrawAndCheck(5000, kEmulation);
+  for (const auto& [flag, values] : DrawAndCheck(5000, kH200)) {
+    drawn[flag].insert(values.begin(), values.end());
+  }
+  DrawAndCheck(1000, kLittleMemory);
+  // Every flag is drawn each time, or never: nothing is left of the shape before.
+  const std::set<std::string> not_drawn = {"--workload", "--soak",       "--check", "--heap_mb",
+                                           "--ceilings", "--timeout_ms", "--dump",  "--json",
+                                           "--trace",    "--schedule"};
+  for (const absl::string_view flag : RunFlags()) {
+    const std::string name = absl::StrCat("--", flag);
+    EXPECT_EQ(drawn.count(name) + not_drawn.count(name), 1U) << name;
+  }
+  EXPECT_EQ(drawn["variant"].size(), StrategyVariants().size());
+  EXPECT_THAT(drawn["kind"],
+              testing::UnorderedElementsAre("uniform", "zipf", "group", "one_expert"));
+  EXPECT_THAT(drawn["tokens"],
+              testing::UnorderedElementsAre("none", "all", "some ranks none", "any"));
+  EXPECT_THAT(drawn["--tokens"], testing::Contains(""));
+  EXPECT_THAT(drawn["--dtype"], IsSupersetOf({"bf16", "fp16"}));
+  EXPECT_THAT(drawn["--expert"], IsSupersetOf({"id", "rank"}));
+  EXPECT_THAT(drawn["--fuse_expert"], IsSupersetOf({"true", "false"}));
+  EXPECT_THAT(drawn["chosen"],
+              testing::UnorderedElementsAre("direct", "high_throughput", "low_latency"));
+  EXPECT_THAT(drawn["--format"], IsSupersetOf({"same", "fp8", "quantized_fp8"}));
+  EXPECT_THAT(drawn["--scales"], IsSupersetOf({"float32", "power_of_two", "ue8m0"}));
+  EXPECT_THAT(drawn["--received"],
+              IsSupersetOf({"packed", "deduplicated", "expert_major", "rank_major"}));
+  EXPECT_THAT(drawn["--duplicates"], IsSupersetOf({"fill", "index"}));
+  EXPECT_THAT(drawn["--expert_alignment"], IsSupersetOf({"1", "2", "8", "64"}));
+  EXPECT_THAT(drawn["--combine_order"], IsSupersetOf({"auto", "flat", "per_rank"}));
+  EXPECT_THAT(drawn["--align"], IsSupersetOf({"host", "device"}));
+  EXPECT_THAT(drawn["--drop"], IsSupersetOf({"0", "0.01", "0.1", "0.5", "0.9", "1"}));
+  EXPECT_THAT(drawn["--warmup"], IsSupersetOf({"0", "1"}));
+  EXPECT_THAT(drawn["--iters"], IsSupersetOf({"1", "2", "3", "4"}));
+  EXPECT_THAT(drawn["--topk"], IsSupersetOf({"1", "8", "31", "32"}));
+  EXPECT_THAT(drawn["--experts"], IsSupersetOf({"1", "3", "256", "2048"}));
+  EXPECT_THAT(drawn["--hidden"], IsSupersetOf({"8", "16", "24", "7168", "65536"}));
+  EXPECT_THAT(drawn["--max_tokens"], IsSupersetOf({"1", "2", "3"}));
+  EXPECT_TRUE(std::any_of(drawn["--max_tokens"].begin(), drawn["--max_tokens"].end(),
+                          [](const std::string& text) { return std::stoi(text) > 4096; }));
+  EXPECT_THAT(drawn["--blocks"], IsSupersetOf({"0", "2", "3", "4", "130"}));
+  EXPECT_THAT(drawn["--send_blocks"], IsSupersetOf({"0", "1", "2", "3"}));
+  EXPECT_THAT(drawn["--waves"], IsSupersetOf({"0", "1", "7", "8", "16"}));
+  EXPECT_THAT(drawn["--row_parts"], IsSupersetOf({"0", "1", "2", "3", "32"}));
+}
+
+TEST(RandomShape, IsAFunctionOfSeedAndIndex) {
+  EXPECT_EQ(RandomShape(1, 2, 8, kEmulation), RandomShape(1, 2, 8, kEmulation));
+  EXPECT_NE(RandomShape(1, 2, 8, kEmulation), RandomShape(1, 3, 8, kEmulation));
+  EXPECT_NE(RandomShape(1, 2, 8, kEmulation), RandomShape(2, 2, 8, kEmulation));
+}
+
+class SoakTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<Topology> topology = DiscoverTopology();
+    if (!topology.ok()) GTEST_SKIP() << topology.status();
+    topology_ = *std::move(topology);
+    options_.num_ranks = std::min(4, static_cast<int>(topology_.gpus.size()));
+    options_.seed = 11;
+    options_.duration = absl::Hours(1);
+  }
+
+  static absl::StatusOr<RunResult> Execute(Node& node, const RunOptions& shape) {
+    const Progress quiet(false);
+    return ExecuteRun(node, shape, quiet);
+  }
+
+  Topology topology_;
+  SoakOptions options_;
+};
+
+TEST_F(SoakTest, RunsUntilTheTimeIsOver) {
+  options_.duration = absl::Seconds(2);
+  const SoakResult result = Soak(topology_, options_, [&](Node& node, const RunOptions& shape) {
+    EXPECT_EQ(node.num_ranks(), shape.workload.num_ranks);
+    return Execute(node, shape);
+  });
+  EXPECT_TRUE(result.status.ok()) << result.status << "\n" << result.command;
+  EXPECT_EQ(result.command, "");
+  EXPECT_GE(result.elapsed, options_.duration);
+  SoakTally sum;
+  for (const SoakTally& tally : result.tallies) sum.Add(tally);
+  EXPECT_EQ(sum.shapes, result.total.shapes);
+  EXPECT_EQ(sum.rows, result.total.rows);
+  EXPECT_GT(sum.rows, 0);
+  EXPECT_GT(result.start.host, 0U);
+  EXPECT_GT(result.half.host, 0U);
+  EXPECT_GT(result.end.host, 0U);
+  EXPECT_THAT(SoakTable(topology_, result),
+              HasSubstr("equal the reference to the bit; 0 errors\n"));
+}
+
+TEST_F(SoakTest, SmallerNodesComeUpAndASeedMeansASequence) {
+  constexpr size_t kShapes = 200;
+  const auto sequence = [&] {
+    std::vector<RunOptions> shapes;
+    const SoakResult result = Soak(
+        topology_, options_, [&](Node& node, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+          EXPECT_EQ(node.num_ranks(), shape.workload.num_ranks);
+          shapes.push_back(shape);
+          if (shapes.size() == kShapes) return absl::CancelledError("enough");
+          RunResult nothing;
+          nothing.steps.emplace_back();
+          return nothing;
+        });
+    EXPECT_EQ(result.status, absl::CancelledError("enough"));
+    return shapes;
+  };
+  const std::vector<RunOptions> first = sequence();
+  const std::vector<RunOptions> second = sequence();
+  ASSERT_EQ(first.size(), kShapes);
+  ASSERT_EQ(second.size(), kShapes);
+  std::set<int> ranks;
+  for (size_t i = 0; i < kShapes; ++i) {
+    EXPECT_EQ(first[i].workload.seed, second[i].workload.seed);
+    EXPECT_EQ(first[i].workload.hidden, second[i].workload.hidden);
+    ranks.insert(first[i].workload.num_ranks);
+  }
+  if (options_.num_ranks == 4) EXPECT_THAT(ranks, testing::UnorderedElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
+  RunOptions last;
+  int shapes = 0;
+  const SoakResult result = Soak(
+      topology_, options_, [&](Node& node, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+        last = shape;
+        absl::StatusOr<RunResult> done = Execute(node, shape);
+        if (++shapes == 3 && done.ok()) {
+          Verification& verification = done->by_phases.back().ranks.back().verification;
+          verification.bitwise = false;
+          verification.first = "rank 0: planted";
+        }
+        return done;
+      });
+  EXPECT_EQ(result.status, absl::DataLossError("wrong results: rank 0: planted"));
+  EXPECT_EQ(ExitCodeOf(result.status), kExitWrongResults);
+  EXPECT_EQ(result.total.shapes, 2);
+  EXPECT_THAT(SoakTable(topology_, result), HasSubstr("then 1 ERROR"));
+  EXPECT_THAT(SoakJson(topology_, result),
+              HasSubstr("\"error\": \"wrong results: rank 0: planted"));
+  // The same shape from its command.
+  std::vector<std::string> words = absl::StrSplit(result.command, ' ');
+  ASSERT_GT(words.size(), 2U);
+  EXPECT_EQ(words[0] + " " + words[1], "octet run");
+  words.erase(words.begin(), words.begin() + 2);
+  const RunOptions again = Parse(words);
+  EXPECT_EQ(again.workload.num_ranks, last.workload.num_ranks);
+  EXPECT_EQ(again.workload.num_experts, last.workload.num_experts);
+  EXPECT_EQ(again.workload.topk, last.workload.topk);
+  EXPECT_EQ(again.workload.hidden, last.workload.hidden);
+  EXPECT_EQ(again.workload.max_tokens, last.workload.max_tokens);
+  EXPECT_EQ(again.workload.tokens, last.workload.tokens);
+  EXPECT_EQ(again.workload.routing.text, last.workload.routing.text);
+  EXPECT_EQ(again.workload.seed, last.workload.seed);
+  EXPECT_EQ(again.workload.drop, last.workload.drop);
+  EXPECT_EQ(again.config.slots, last.config.slots);
+  EXPECT_EQ(again.config.flags, last.config.flags);
+  EXPECT_EQ(again.iters, last.iters);
+}
+
+TEST_F(SoakTest, AnErrorEndsIt) {
+  options_.timeout = absl::Milliseconds(1234);
+  const SoakResult result =
+      Soak(topology_, options_, [&](Node&, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+        EXPECT_EQ(shape.timeout, options_.timeout);
+        return absl::DeadlineExceededError("rank 1 waited");
+      });
+  EXPECT_EQ(result.status, absl::DeadlineExceededError("rank 1 waited"));
+  EXPECT_THAT(result.command, StartsWith("octet run --ranks="));
+  EXPECT_THAT(result.command, HasSubstr(" --timeout_ms=1234"));
+  EXPECT_EQ(result.total.shapes, 0);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,35 @@
+// The last step of a run as .npy files and a meta.json, so that anybody can check it with NumPy
+// alone. docs/formats.md describes every file; tests/tools/check_dump.py is such a check.
+#ifndef OCTET_TOOLS_CHECK_DUMP_H_
+#define OCTET_TOOLS_CHECK_DUMP_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/ep_config.h"
+#include "runtime/topology.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/step_runner.h"
+#include "tools/workload/workload.h"
+
+namespace octet {
+
+struct Dump {
+  const Topology& topology;
+  const RunOptions& options;
+  const EpConfig& config;  // with every choice made
+  const Workload& workload;
+  absl::Span<const RankOutput> outputs;  // by rank
+};
+
+// Makes the folder where it is missing and tries to write into it. kInvalidArgument if that fails,
+// or if the folder holds anything that is not of an earlier dump. To be called before the run.
+absl::Status PrepareDump(const std::string& folder);
+
+// Replaces the dump in `folder`. meta.json goes first and comes last: where it is, all of it is.
+absl::Status WriteDump(const std::string& folder, const Dump& dump);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_CHECK_DUMP_H_

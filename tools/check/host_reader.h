@@ -1,0 +1,41 @@
+// What a GPU holds, on the host: through pinned memory, and in pieces where there is much of it.
+#ifndef OCTET_TOOLS_CHECK_HOST_READER_H_
+#define OCTET_TOOLS_CHECK_HOST_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "runtime/node.h"
+#include "runtime/pinned_memory.h"
+
+namespace octet {
+
+// For one rank, on its thread inside Node::Run. Every call waits for the rank's stream.
+class HostReader {
+ public:
+  // Both must outlive it. `staging` holds a row at least.
+  HostReader(Rank& rank, const PinnedMemory& staging) : rank_(rank), staging_(staging) {}
+
+  absl::Status Read(const void* from, size_t bytes, void* to);
+  template <typename T>
+  absl::Status Read(const void* from, size_t count, std::vector<T>& to) {
+    to.resize(count);
+    return Read(from, count * sizeof(T), static_cast<void*>(to.data()));
+  }
+
+  // `rows` rows of `row_bytes` bytes: use(first, some whole rows), where the GPU's copies put them.
+  absl::Status ForRows(const void* from, size_t rows, size_t row_bytes,
+                       absl::FunctionRef<void(size_t first, absl::Span<const uint8_t>)> use);
+
+ private:
+  Rank& rank_;
+  const PinnedMemory& staging_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_CHECK_HOST_READER_H_

@@ -1,0 +1,30 @@
+// How the programs end.
+#ifndef OCTET_TOOLS_COMMANDS_EXIT_CODE_H_
+#define OCTET_TOOLS_COMMANDS_EXIT_CODE_H_
+
+#include "absl/status/status.h"
+
+namespace octet {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitWrongResults = 1,
+  kExitUsage = 2,
+  kExitDevice = 3,
+  kExitDeadline = 4,
+  kExitSkipped = 77,  // nothing of what was asked for exists here
+};
+
+// The exit code for an error of something that ran on GPUs. Arguments that turn out to be wrong
+// there are still the user's; kDataLoss: the results are wrong.
+inline ExitCode ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return kExitOk;
+  if (absl::IsInvalidArgument(status)) return kExitUsage;
+  if (absl::IsDataLoss(status)) return kExitWrongResults;
+  if (absl::IsDeadlineExceeded(status)) return kExitDeadline;
+  return kExitDevice;
+}
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_COMMANDS_EXIT_CODE_H_

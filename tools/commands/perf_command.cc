@@ -1,0 +1,229 @@
+#include "tools/commands/perf_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "runtime/device/peers.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+#include "runtime/topology.h"
+#include "tools/commands/exit_code.h"
+#include "tools/commands/perf_options.h"
+#include "tools/contenders/contender.h"
+#include "tools/measure/ceilings.h"
+#include "tools/measure/perf.h"
+#include "tools/report/perf_report.h"
+#include "tools/report/text_table.h"
+#include "tools/support/atomic_file.h"
+#include "tools/support/progress.h"
+#include "tools/support/watched_node.h"
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "perf";
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+using Contenders = std::vector<std::unique_ptr<Contender>>;
+
+void SayLeftOut(absl::string_view name, const absl::Status& why) {
+  absl::PrintF("%s", Comment(absl::StrCat(name, " is left out: ", why.message())));
+}
+
+// Those that the names stand for; nullptr: ExpertParallel's choice. Names of contenders that this
+// build or this machine does not have are printed and left out.
+absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& contenders,
+                                                         const std::vector<std::string>& names) {
+  std::vector<Contender*> found;
+  for (const std::string& name : names) {
+    if (name == "auto") {
+      found.push_back(nullptr);
+    } else if (name == "all") {
+      for (const std::unique_ptr<Contender>& each : contenders) found.push_back(each.get());
+    } else {
+      const absl::StatusOr<Contender*> contender = FindContender(contenders, name);
+      if (absl::IsUnavailable(contender.status())) {
+        SayLeftOut(name, contender.status());
+        continue;
+      }
+      if (!contender.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(contender.status().message(), ", auto, all"));
+      }
+      found.push_back(*contender);
+    }
+  }
+  std::vector<Contender*> chosen;
+  for (Contender* const contender : found) {
+    const absl::Status available = contender == nullptr ? absl::OkStatus() : contender->Available();
+    if (available.ok()) {
+      chosen.push_back(contender);
+    } else {
+      SayLeftOut(contender->name(), available);
+    }
+  }
+  return chosen;
+}
+
+// Where rows go as they come: to the table, and with all before them to the JSON file, so that a
+// run that is interrupted keeps what it has measured.
+class PerfOutput {
+ public:
+  PerfOutput(const Topology& topology, const PerfOptions& options, const Ceilings& ceilings)
+      : topology_(topology), options_(options), ceilings_(ceilings) {}
+
+  void Begin() const { Print(PerfHead(topology_, options_)); }
+  void Note(absl::string_view text) const { Print(Comment(text)); }
+  void Add(PerfRow row) {
+    rows_.push_back(std::move(row));
+    Print(PerfLines(rows_.back(), ceilings_));
+    if (WouldReplace(options_.json)) Save().IgnoreError();  // End has the last word
+  }
+  absl::Status End() const {
+    Print(PerfFoot(rows_, ceilings_));
+    return Save();
+  }
+
+  absl::Span<const PerfRow> rows() const { return rows_; }
+
+ private:
+  static void Print(absl::string_view text) {
+    absl::PrintF("%s", text);
+    std::fflush(stdout);
+  }
+  absl::Status Save() const {
+    if (options_.json.empty()) return absl::OkStatus();
+    return WriteFileAtomically(options_.json, {PerfJson(topology_, rows_, ceilings_)});
+  }
+
+  const Topology& topology_;
+  const PerfOptions& options_;
+  const Ceilings& ceilings_;
+  std::vector<PerfRow> rows_;
+};
+
+// Measures row after row. A row that does not fit into memory is said and left out, and so is one
+// that its strategy is not made for, among others; anything else that goes wrong ends the table.
+// The first error comes back; that a strategy is left out is one only if all are.
+absl::Status MeasureRows(Node& node, const PerfOptions& perf,
+                         const std::vector<Contender*>& contenders, PerfOutput& output) {
+  absl::Status first_error;
+  absl::Status first_refusal;
+  // Whether there is a row of it. An error ends the table.
+  const auto measure = [&](const RunOptions& options,
+                           Contender* contender) -> absl::StatusOr<bool> {
+    std::optional<Progress> progress(std::in_place);
+    absl::StatusOr<PerfRow> row =
+        MeasurePerf(node, contender, options, perf.check_steps, *progress);
+    progress.reset();  // its line must not stand in the table
+    if (row.ok()) {
+      output.Add(*std::move(row));
+      return true;
+    }
+    absl::Status error(row.status().code(),
+                       absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
+                                    options.workload.max_tokens, " tokens",
+                                    options.graph ? ", graph" : "", ": ", row.status().message()));
+    const bool refused = absl::IsInvalidArgument(error) && contenders.size() > 1;
+    absl::Status& first = refused ? first_refusal : first_error;
+    if (first.ok()) first = error;
+    if (!refused && !absl::IsResourceExhausted(error)) return error;
+    output.Note(error.message());
+    return false;
+  };
+  for (const RunOptions& options : perf.shapes) {
+    for (Contender* const contender : contenders) {
+      OCTET_ASSIGN_OR_RETURN(const bool measured, measure(options, contender));
+      const bool is_peer = contender != nullptr && contender->is_peer();
+      if (!perf.graph || !measured || is_peer) continue;
+      RunOptions graph = options;
+      graph.graph = true;
+      OCTET_RETURN_IF_ERROR(measure(graph, contender).status());
+    }
+  }
+  return output.rows().empty() && first_error.ok() ? first_refusal : first_error;
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  const absl::StatusOr<PerfOptions> perf =
+      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  if (!perf.ok()) return Fail(kExitUsage, perf.status());
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
+  const RunOptions& options = perf->shapes.front();
+  const int num_ranks = options.workload.num_ranks;
+  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  if (!perf->json.empty()) {
+    if (const absl::Status status = ProbeWrite(perf->json); !status.ok()) {
+      return Fail(kExitUsage, status);
+    }
+  }
+  const absl::StatusOr<std::shared_ptr<Node>> node =
+      CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  const Contenders contenders = MakeContenders(**node);
+  const absl::StatusOr<std::vector<Contender*>> chosen =
+      ChosenContenders(contenders, perf->strategies);
+  if (!chosen.ok()) return Fail(kExitUsage, chosen.status());
+  if (chosen->empty()) {
+    return Fail(kExitSkipped, absl::UnavailableError("none of the strategies exists here"));
+  }
+  const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(**node);
+  if (!ceilings.ok()) return Fail(ExitCodeOf(ceilings.status()), ceilings.status());
+
+  PerfOutput output(*topology, *perf, *ceilings);
+  output.Begin();
+  const absl::Status status = MeasureRows(**node, *perf, *chosen, output);
+  if (const absl::Status written = output.End(); !written.ok()) return Fail(kExitUsage, written);
+  for (const PerfRow& row : output.rows()) {
+    if (row.first_difference.empty()) continue;
+    return Fail(kExitWrongResults, absl::DataLossError(absl::StrCat(
+                                       row.strategy, ", ", row.tokens,
+                                       " tokens: wrong results: ", row.first_difference)));
+  }
+  if (!status.ok()) return Fail(ExitCodeOf(status), status);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command PerfCommand() {
+  return {
+      .name = kName,
+      .summary = "a table of times and bandwidths over numbers of tokens, as nccl-tests print it",
+      .details =
+          "Times dispatch, combine and both over numbers of tokens, verifies them against a "
+          "serial\n"
+          "reference in the same run, and holds them against what the links can do. Letters are\n"
+          "those of nccl-tests: octet perf -b 1 -e 128 -f 2 -n 50 -J perf.json\n"
+          "The JSON has each row as soon as the table has it.\n"
+          "--strategy takes a list, peers (nccl, memcpy_peer) included: a row for each; all: what\n"
+          "this machine has. --graph adds a row for each strategy, marked +: the same steps as\n"
+          "replays of captured calls, dispatch, expert and combine in one graph. A size that does "
+          "not fit into memory is named and left out (exit\n"
+          "code 3); the table goes on. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device\n"
+          "error, 4 deadline, 77 nothing of what was asked for exists here.",
+      .flags = PerfFlags(),
+      .run = Run,
+      .short_flags = PerfShortFlags(),
+  };
+}
+
+}  // namespace octet

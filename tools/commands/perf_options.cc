@@ -1,0 +1,168 @@
+#include "tools/commands/perf_options.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "kernels/ep_config.h"
+#include "runtime/status_macros.h"
+#include "tools/support/atomic_file.h"
+
+ABSL_FLAG(std::string, begin, "128", "tokens of every rank in the first row; 4K are 4096");
+ABSL_FLAG(std::string, end, "", "the most tokens of every rank; empty: as many as --begin");
+ABSL_FLAG(std::string, step, "0", "tokens more from row to row, in the place of --factor");
+ABSL_FLAG(double, factor, 2.0, "as many times the tokens from row to row");
+ABSL_FLAG(int32_t, check_steps, 1,
+          "steps of each kind that are verified to the bit, the last ones; 0: none");
+ABSL_FLAG(bool, graph, false,
+          "a second row for each strategy, marked +: the calls are captured into graphs once and\n"
+          "then replayed; peers, whose calls wait on the host, have none");
+ABSL_FLAG(double, timeout, 0.0,
+          "seconds that a wait on a GPU takes at most; 0: OCTET_TIMEOUT_MS, else 10");
+ABSL_DECLARE_FLAG(std::string, strategy);
+
+namespace octet {
+namespace {
+
+constexpr auto kSizeFlags = std::to_array<absl::string_view>({"begin", "end", "step", "factor"});
+constexpr auto kPerfFlags = JoinFlags(
+    kSizeFlags, std::to_array<absl::string_view>({"check_steps", "graph", "timeout", "json"}),
+    kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+
+constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
+                                                        {'e', "end"},
+                                                        {'i', "step"},
+                                                        {'f', "factor"},
+                                                        {'n', "iters"},
+                                                        {'w', "warmup"},
+                                                        {'c', "check_steps"},
+                                                        {'d', "dtype"},
+                                                        {'g', "ranks"},
+                                                        {'T', "timeout"},
+                                                        {'J', "json"}}};
+
+constexpr size_t kMostSizes = 1000;
+
+// A number of tokens, with the suffix K for 1024 of them, as in nccl-tests.
+absl::StatusOr<int> ParseSize(absl::string_view flag, absl::string_view text) {
+  absl::string_view digits = text;
+  int64_t unit = 1;
+  if (absl::EndsWithIgnoreCase(digits, "K")) {
+    digits.remove_suffix(1);
+    unit = 1024;
+  }
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(digits, &number) || number < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", text, " is not a number of tokens (128, 4K)"));
+  }
+  if (number > kMaxTokensPerRank / unit) {
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, " is more than the ",
+                                                   kMaxTokensPerRank, " tokens of a rank at most"));
+  }
+  return static_cast<int>(number * unit);
+}
+
+// The tokens of the rows. A recorded routing has them.
+absl::StatusOr<std::vector<int>> ParseSizes(const CommandLine& line, const RunOptions& common) {
+  if (common.workload.recorded != nullptr) {
+    for (const absl::string_view flag : kSizeFlags) {
+      if (line.Given(flag)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", flag, " does not go with --routing=file, which has the tokens"));
+      }
+    }
+    return std::vector<int>{common.workload.recorded->num_tokens(0)};
+  }
+  OCTET_ASSIGN_OR_RETURN(const int begin, ParseSize("begin", absl::GetFlag(FLAGS_begin)));
+  const std::string end_text = absl::GetFlag(FLAGS_end);
+  OCTET_ASSIGN_OR_RETURN(const int end, end_text.empty() ? begin : ParseSize("end", end_text));
+  OCTET_ASSIGN_OR_RETURN(const int step, ParseSize("step", absl::GetFlag(FLAGS_step)));
+  if (step > 0 && line.Given("factor")) {
+    return absl::InvalidArgumentError("--step and --factor exclude one another");
+  }
+  return Sizes(begin, end, step, absl::GetFlag(FLAGS_factor));
+}
+
+}  // namespace
+
+absl::Span<const absl::string_view> PerfFlags() { return kPerfFlags; }
+absl::Span<const ShortFlag> PerfShortFlags() { return kPerfShortFlags; }
+
+absl::StatusOr<std::vector<int>> Sizes(int begin, int end, int step, double factor) {
+  if (end < begin) {
+    return absl::InvalidArgumentError(absl::StrCat("--end=", end, " is less than --begin=", begin));
+  }
+  if (begin < end && step == 0 && (!(factor > 1) || begin == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("from ", begin, " tokens --factor=", factor, " never comes to ", end));
+  }
+  std::vector<int> sizes;
+  for (int size = begin;;) {
+    sizes.push_back(size);
+    // Small numbers times small factors would stay where they are.
+    const double next = step > 0 ? static_cast<double>(size) + step
+                                 : std::max(std::floor(size * factor), size + 1.0);
+    if (begin == end || next > end) return sizes;
+    size = static_cast<int>(next);
+    if (sizes.size() == kMostSizes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--begin, --end, --step and --factor ask for more than ", kMostSizes, " rows"));
+    }
+  }
+}
+
+absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gpus) {
+  PerfOptions perf;
+  OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseShapeOptions(line, num_gpus));
+  perf.json = std::exchange(common.json, "");
+  perf.check_steps = absl::GetFlag(FLAGS_check_steps);
+  if (perf.check_steps < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--check_steps=", perf.check_steps, " is not from 0 up"));
+  }
+  const double timeout = absl::GetFlag(FLAGS_timeout);
+  constexpr double kMostSeconds = 1e6;
+  if (!(timeout >= 0 && timeout <= kMostSeconds)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--timeout=", timeout, " is not from 0 to ", kMostSeconds));
+  }
+  common.timeout = absl::Seconds(timeout);
+  OCTET_ASSIGN_OR_RETURN(const std::vector<int> sizes, ParseSizes(line, common));
+  perf.graph = absl::GetFlag(FLAGS_graph);
+  if (perf.graph && (common.cached || common.config.host_totals)) {
+    return absl::InvalidArgumentError(
+        "--graph goes with neither --cached nor --host_totals: a graph has one layout, and the "
+        "host "
+        "would wait for what is not executed");
+  }
+  perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
+  // What only one strategy can do is checked against that one.
+  if (const absl::StatusOr<Strategy> only = ParseStrategy(absl::GetFlag(FLAGS_strategy));
+      only.ok()) {
+    common.config.strategy = *only;
+  }
+  for (const int tokens : sizes) {
+    RunOptions& options = perf.shapes.emplace_back(common);
+    WorkloadSpec& spec = options.workload;
+    spec.max_tokens = std::max(1, tokens);
+    if (spec.recorded == nullptr) {
+      spec.tokens.assign(static_cast<size_t>(spec.num_ranks), tokens);
+    }
+    OCTET_RETURN_IF_ERROR(CompleteOptions(options));
+  }
+  if (!perf.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(perf.json));
+  return perf;
+}
+
+}  // namespace octet

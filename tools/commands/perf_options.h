@@ -1,0 +1,38 @@
+// The flags of `octet perf`, and what they mean.
+#ifndef OCTET_TOOLS_COMMANDS_PERF_OPTIONS_H_
+#define OCTET_TOOLS_COMMANDS_PERF_OPTIONS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tools/commands/command_line.h"
+#include "tools/commands/run_options.h"
+
+namespace octet {
+
+struct PerfOptions {
+  // One for each number of tokens, the same on every rank, which is also max_tokens.
+  std::vector<RunOptions> shapes;
+  std::vector<std::string> strategies;  // names of contenders, or "auto", or "all"
+  int check_steps = 0;                  // of each kind, to be verified
+  bool graph = false;                   // a second row for each: replays of a captured step
+  std::string json;                     // file; empty: none
+};
+
+// Names of the flags, in the order of --help, and nccl-tests' letters for them.
+absl::Span<const absl::string_view> PerfFlags();
+absl::Span<const ShortFlag> PerfShortFlags();
+
+// As ParseRunOptions. Whether there are such strategies is known to MakeContenders only.
+absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gpus);
+
+// `begin`, and on by steps (`step` > 0) or by factors to `end`, which need not be met.
+// kInvalidArgument where that does not come to an end, or has too many members.
+absl::StatusOr<std::vector<int>> Sizes(int begin, int end, int step, double factor);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_COMMANDS_PERF_OPTIONS_H_

@@ -1,0 +1,191 @@
+#include "tools/commands/trace_command.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/device/peers.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+#include "runtime/topology.h"
+#include "tools/commands/exit_code.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/overlap_run.h"
+#include "tools/measure/statistics.h"
+#include "tools/measure/trace_summary.h"
+#include "tools/measure/traced_run.h"
+#include "tools/report/report.h"
+#include "tools/report/text_table.h"
+#include "tools/support/atomic_file.h"
+#include "tools/support/progress.h"
+#include "tools/support/watched_node.h"
+
+ABSL_DECLARE_FLAG(std::string, output);
+
+ABSL_FLAG(double, overlap_us, 0,
+          "microseconds of a kernel that computes beside the sends, instead of the summary: how\n"
+          "much of dispatch and combine it hides; 0: none");
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "trace";
+constexpr absl::string_view kDefaultOutput = "octet_trace.json";
+constexpr double kMostOverlapUs = 1e6;
+
+constexpr auto kTraceFlags =
+    JoinFlags(std::to_array<absl::string_view>(
+                  {"output", "overlap_us", "max_tokens", "tokens", "check", "timeout_ms"}),
+              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+double MedianUs(const std::vector<KernelTimes>& steps, double KernelTimes::* call) {
+  std::vector<double> us;
+  for (const KernelTimes& step : steps) us.push_back(step.*call);
+  return Summarize(std::move(us)).median;
+}
+
+// Everything but the tables of the summary.
+std::string Foot(const TraceResult& result) {
+  double round_trip_ns = 0;
+  for (const TraceCollector::ClockOffset& offset : result.clock_offsets) {
+    round_trip_ns = std::max(round_trip_ns, offset.round_trip_ns);
+  }
+  const double plain = MedianUs(result.plain);
+  const double traced = MedianUs(result.traced);
+  constexpr double kPercent = 100;
+  std::string foot = absl::StrCat(
+      "#\n",
+      Comment(absl::StrFormat("tracing costs %+.1f%%: a step takes %.1f us with it and %.1f us "
+                              "without (medians of %d each, in turns)",
+                              (traced / plain - 1) * kPercent, traced, plain, result.plain.size())),
+      Comment(absl::StrFormat("kernels, from the first event of the slowest rank to its last: "
+                              "dispatch %.1f us, combine %.1f us (medians)",
+                              MedianUs(result.kernels, &KernelTimes::dispatch_us),
+                              MedianUs(result.kernels, &KernelTimes::combine_us))));
+  const std::string budget = BudgetText(result.budget);
+  if (!budget.empty()) {
+    absl::StrAppend(&foot,
+                    Comment("budget of the slowest rank, us (medians): each part until the last "
+                            "event of its kind"),
+                    budget);
+  }
+  absl::StrAppend(
+      &foot,
+      Comment("One wave of each block records: the first; with high_throughput, in odd blocks, the "
+              "first that only receives. A wait for several is put down to who was missing last."),
+      Comment(absl::StrFormat(
+          "GPUs have clocks of their own: in %s they are brought to one to within %.2f us.",
+          result.options.trace, round_trip_ns / 2e3)));
+  if (result.events_dropped > 0) {
+    absl::StrAppend(&foot, Comment(absl::StrCat(result.events_dropped,
+                                                " events did not fit and are missing.")));
+  }
+  return foot;
+}
+
+// What is printed, and what is wrong first in the steps; empty: nothing is.
+struct Outcome {
+  std::string text = {};
+  std::string difference = {};
+};
+
+absl::StatusOr<Outcome> Trace(Node& node, const RunOptions& options, const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const TraceResult result, ExecuteTrace(node, options, progress));
+  Outcome outcome = {
+      .text = absl::StrCat(RunHead(kName, node.topology(), result.options, result.config), "#\n",
+                           TraceSummaryText(result.summary), Foot(result)),
+      .difference = FirstDifferenceOf(result.plain)};
+  if (outcome.difference.empty()) outcome.difference = FirstDifferenceOf(result.traced);
+  return outcome;
+}
+
+absl::StatusOr<Outcome> Overlap(Node& node, const RunOptions& options, double compute_us,
+                                const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const OverlapResult result,
+                         ExecuteOverlap(node, options, compute_us, progress));
+  Outcome outcome = {
+      .text = absl::StrCat(RunHead(kName, node.topology(), result.options, result.config), "#\n",
+                           OverlapText(result))};
+  for (const std::vector<StepResult>* steps :
+       {&result.alone, &result.in_turn, &result.overlapped, &result.traced}) {
+    if (outcome.difference.empty()) outcome.difference = FirstDifferenceOf(*steps);
+  }
+  return outcome;
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  const absl::StatusOr<std::vector<RunOptions>> shapes =
+      ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
+  const double compute_us = absl::GetFlag(FLAGS_overlap_us);
+  if (!(compute_us >= 0 && compute_us <= kMostOverlapUs)) {
+    return Fail(kExitUsage,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "--overlap_us is ", compute_us, "; it must be from 0 to ", kMostOverlapUs)));
+  }
+  RunOptions options = shapes->front();
+  options.trace = absl::GetFlag(FLAGS_output);
+  if (options.trace.empty()) options.trace = std::string(kDefaultOutput);
+  if (const absl::Status status = CheckCanWrite(options.trace); !status.ok()) {
+    return Fail(kExitUsage, status);
+  }
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
+  const int num_ranks = options.workload.num_ranks;
+  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  if (const absl::Status status = ProbeWrite(options.trace); !status.ok()) {
+    return Fail(kExitUsage, status);
+  }
+  const absl::StatusOr<std::shared_ptr<Node>> node =
+      CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  std::optional<Progress> progress(std::in_place);
+  const absl::StatusOr<Outcome> outcome = compute_us > 0
+                                              ? Overlap(**node, options, compute_us, *progress)
+                                              : Trace(**node, options, *progress);
+  progress.reset();
+  if (!outcome.ok()) return Fail(ExitCodeOf(outcome.status()), outcome.status());
+  absl::PrintF("%s", outcome->text);
+  std::fflush(stdout);
+  if (outcome->difference.empty()) return kExitOk;
+  return Fail(kExitWrongResults,
+              absl::DataLossError(absl::StrCat("wrong results: ", outcome->difference)));
+}
+
+}  // namespace
+
+Command TraceCommand() {
+  return {
+      .name = kName,
+      .summary = "what happens inside the kernels: a file for Perfetto, and who waits for whom",
+      .details =
+          "Runs steps with kernels that record what their blocks do, in turns with the same steps\n"
+          "without. Writes the last one for ui.perfetto.dev and prints where the time went, how\n"
+          "much of it was spent waiting, who waited for whom, and what the recording cost.\n"
+          "With --overlap_us: steps in two phases, with a kernel of the caller's own beside each\n"
+          "send, against the same in turn, and one such step as the file.\n"
+          "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
+      .flags = kTraceFlags,
+      .run = Run,
+  };
+}
+
+}  // namespace octet

@@ -1,0 +1,201 @@
+#include "tools/commands/tune_command.h"
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "kernels/tuning.h"
+#include "runtime/device/peers.h"
+#include "runtime/node.h"
+#include "runtime/status_macros.h"
+#include "runtime/topology.h"
+#include "tools/commands/exit_code.h"
+#include "tools/commands/perf_options.h"
+#include "tools/measure/tune.h"
+#include "tools/report/report.h"
+#include "tools/report/text_table.h"
+#include "tools/support/atomic_file.h"
+#include "tools/support/progress.h"
+#include "tools/support/watched_node.h"
+
+ABSL_FLAG(double, budget, 30.0,
+          "seconds that the search for one number of tokens and one strategy takes at most");
+ABSL_DECLARE_FLAG(std::string, output);
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "tune";
+constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
+
+// Of how a call is made only what an entry of the table says: what is found is for all such calls.
+constexpr auto kTuneFlags = JoinFlags(
+    std::to_array<absl::string_view>({"output", "budget", "begin", "end", "step", "factor",
+                                      "timeout", "strategy", "format", "received"}),
+    kStepFlags);
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+// What the file has already, to which the results are added; an empty table if there is no file.
+absl::StatusOr<TuningTable> ReadOutput(const std::string& path) {
+  OCTET_RETURN_IF_ERROR(CheckCanWrite(path));
+  absl::StatusOr<TuningTable> table = TuningTable::Read(path);
+  if (absl::IsNotFound(table.status())) return TuningTable();
+  return table;
+}
+
+void Say(const Progress& progress, const std::string& text) {
+  progress.Clear();
+  absl::PrintF("%s", text);
+  std::fflush(stdout);
+}
+
+// One shape with one strategy; the result goes into `table`.
+absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
+                                        absl::Duration budget, TuningTable& table) {
+  const int tokens = options.workload.max_tokens;
+  const Strategy strategy = options.config.strategy;
+  absl::PrintF("# %d tokens on every rank, %s: candidates\n%s", tokens, StrategyName(strategy),
+               TuneHead(strategy));
+  const Progress progress;
+  double built_in_us = 0;
+  const auto report = [&](const TuneTrial& trial) {
+    if (built_in_us == 0) built_in_us = trial.us;
+    Say(progress, TuneLine(strategy, trial, built_in_us));
+  };
+  OCTET_ASSIGN_OR_RETURN(TuneResult result, TuneShape(node, options, budget, report, progress));
+  Say(progress, absl::StrCat(TuneVerdict(result, tokens), "#\n"));
+  if (result.comparison.faster) {
+    table.Set(EntryOf(result, options));
+  } else {
+    table.Remove(result.key);
+  }
+  return result;
+}
+
+// One shape with each strategy that can do it, and which of them to take. What does not fit into
+// memory is left out.
+absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budget,
+                      TuningTable& table) {
+  std::vector<TuneResult> results;
+  RunOptions named = options;
+  for (const Strategy strategy : kStrategies) {
+    named.config.strategy = strategy;
+    absl::Status status = Validate(named.config, node.num_ranks());
+    if (status.ok()) {
+      absl::StatusOr<TuneResult> result = TuneStrategy(node, named, budget, table);
+      status = result.status();
+      if (result.ok()) results.push_back(*std::move(result));
+    }
+    if (status.ok()) continue;
+    if (!absl::IsInvalidArgument(status) && !absl::IsResourceExhausted(status)) return status;
+    absl::PrintF("%s#\n",
+                 Comment(absl::StrCat(StrategyName(strategy), " is left out: ", status.message())));
+  }
+  if (results.empty()) {
+    return absl::ResourceExhaustedError("none of the strategies can be measured here");
+  }
+  const Progress progress;
+  OCTET_ASSIGN_OR_RETURN(const StrategyResult best,
+                         CompareStrategies(node, options, results, progress));
+  Say(progress, absl::StrCat(StrategyVerdict(best, options.workload.max_tokens), "#\n"));
+  if (best.comparison.faster) {
+    table.Set(EntryOf(best, options));
+  } else {
+    table.Remove(best.key);
+  }
+  return absl::OkStatus();
+}
+
+// All shapes; results go into `table` and, after each shape, into the file.
+absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Duration budget,
+                     const std::string& path, TuningTable& table) {
+  for (const RunOptions& options : shapes) {
+    if (options.config.strategy == Strategy::kAuto) {
+      OCTET_RETURN_IF_ERROR(TuneAuto(node, options, budget, table));
+    } else {
+      OCTET_RETURN_IF_ERROR(TuneStrategy(node, options, budget, table).status());
+    }
+    OCTET_RETURN_IF_ERROR(WriteFileAtomically(path, {table.ToJson()}));
+  }
+  return absl::OkStatus();
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  const absl::StatusOr<PerfOptions> options =
+      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  if (!options.ok()) return Fail(kExitUsage, options.status());
+  std::vector<RunOptions> shapes = options->shapes;
+  const absl::StatusOr<Strategy> strategy =
+      options->strategies.size() == 1 ? ParseStrategy(options->strategies[0])
+                                      : absl::InvalidArgumentError("--strategy takes one strategy");
+  if (!strategy.ok()) return Fail(kExitUsage, strategy.status());
+  for (RunOptions& shape : shapes) shape.config.strategy = *strategy;
+  const absl::Duration budget = absl::Seconds(absl::GetFlag(FLAGS_budget));
+  if (budget <= absl::ZeroDuration()) {
+    return Fail(kExitUsage, absl::InvalidArgumentError("--budget must be more than 0"));
+  }
+  std::string path = absl::GetFlag(FLAGS_output);
+  if (path.empty()) path = std::string(kDefaultOutput);
+  absl::StatusOr<TuningTable> table = ReadOutput(path);
+  if (!table.ok()) return Fail(kExitUsage, table.status());
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
+  const int num_ranks = shapes.front().workload.num_ranks;
+  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  if (const absl::Status status = ProbeWrite(path); !status.ok()) return Fail(kExitUsage, status);
+  const absl::StatusOr<std::shared_ptr<Node>> node =
+      CreateWatchedNode({.num_ranks = num_ranks, .timeout = shapes.front().timeout});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  absl::PrintF("# octet tune: %d ranks on %s (%s)\n%s#\n", num_ranks, GpuName(*topology),
+               topology->platform, EmulationNote(*topology));
+  if (const absl::Status status = TuneAll(**node, shapes, budget, path, *table); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  absl::PrintF("%s", Comment(absl::StrFormat(
+                         "%s has %d entries; OCTET_TUNING=%s makes octet and the library use them",
+                         path, table->entries().size(), path)));
+  return kExitOk;
+}
+
+}  // namespace
+
+Command TuneCommand() {
+  return {
+      .name = kName,
+      .summary = "looks for faster launch shapes and strategies, and writes them to a file",
+      .details =
+          "For each number of tokens, changes blocks, waves, which of them send, parts of rows "
+          "and\n"
+          "how they are copied (what the strategy has of these) one at a time and keeps what is\n"
+          "faster. The winner is measured again in turns with the built-in choice, and written\n"
+          "only if it is faster beyond noise. --strategy=auto does so with each strategy, and\n"
+          "finds out in the same way which of them auto should be. With OCTET_TUNING=FILE octet\n"
+          "and the library use what was found for calls that are alike on such GPUs: M * K and\n"
+          "the bytes of a row between the same powers of two, and the same --format and\n"
+          "--received. What the file has already for other calls stays. Exit codes: 0 ok, 1 wrong "
+          "results, 2 usage,\n"
+          "3 device error, 4 deadline.",
+      .flags = kTuneFlags,
+      .run = Run,
+      .short_flags = PerfShortFlags(),
+  };
+}
+
+}  // namespace octet

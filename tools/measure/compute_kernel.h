@@ -1,0 +1,31 @@
+// The kernel behind tools/measure/compute_work.h.
+#ifndef OCTET_TOOLS_MEASURE_COMPUTE_KERNEL_H_
+#define OCTET_TOOLS_MEASURE_COMPUTE_KERNEL_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "runtime/device/launch_shape.h"
+#include "runtime/device/trace_event.h"
+
+namespace octet {
+
+// What a thread computes, from its number among all of them.
+inline constexpr uint32_t kComputeFactor = 1664525;
+inline constexpr uint32_t kComputeSummand = 1013904223;
+
+struct ComputeParams {
+  uint32_t* out;  // of each thread
+  int rounds;
+  device::TraceBuffer trace;  // of no blocks: nothing is recorded
+  uint32_t tag;
+};
+
+// Loads the kernel on the current device.
+hipError_t LoadCompute();
+hipError_t LaunchCompute(const ComputeParams& params, const LaunchShape& shape, hipStream_t stream);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_COMPUTE_KERNEL_H_

@@ -1,0 +1,43 @@
+// Device time of something that all GPUs do together.
+#ifndef OCTET_TOOLS_MEASURE_DEVICE_TIMER_H_
+#define OCTET_TOOLS_MEASURE_DEVICE_TIMER_H_
+
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/gpu_event.h"
+#include "runtime/node.h"
+
+namespace octet {
+
+class DeviceTimer {
+ public:
+  // Not during Run. The node must outlive it.
+  static absl::StatusOr<DeviceTimer> Create(Node& node);
+
+  // Microseconds of events around what `enqueue` enqueues on each rank's stream, from a barrier of
+  // the GPUs; of the slowest rank. Not during Run.
+  absl::StatusOr<double> Time(absl::FunctionRef<absl::Status(Rank&)> enqueue);
+
+  // The median of `repetitions` such times.
+  absl::StatusOr<double> MedianTime(int repetitions,
+                                    absl::FunctionRef<absl::Status(Rank&)> enqueue);
+
+ private:
+  struct Watch {
+    GpuEvent start;
+    GpuEvent stop;
+    double us = 0;
+  };
+  explicit DeviceTimer(Node& node)
+      : node_(&node), watches_(static_cast<size_t>(node.num_ranks())) {}
+
+  Node* node_;
+  std::vector<Watch> watches_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_DEVICE_TIMER_H_

@@ -1,0 +1,40 @@
+// Steps whose sends have a kernel of the caller's own beside them, and the same one after the
+// other.
+#ifndef OCTET_TOOLS_MEASURE_OVERLAP_RUN_H_
+#define OCTET_TOOLS_MEASURE_OVERLAP_RUN_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/ep_config.h"
+#include "runtime/node.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/step_runner.h"
+#include "tools/support/progress.h"
+
+namespace octet {
+
+struct OverlapResult {
+  RunOptions options;
+  EpConfig config;  // with every choice made
+  int compute_blocks = 0;
+  double compute_us = 0;               // of the kernel by itself
+  std::vector<StepResult> alone;       // Dispatch, Combine
+  std::vector<StepResult> in_turn;     // Dispatch, kernel, Combine, kernel
+  std::vector<StepResult> overlapped;  // DispatchSend beside kernel, DispatchReceive; combine too
+  std::vector<StepResult> traced;      // one of these, the file's
+};
+
+// Warms up, runs options.iters steps of each kind in turns, with a kernel that computes for
+// `compute_us`, and writes one more overlapped step, traced, to options.trace. Calls have half of
+// the compute units, the kernel the other half, unless the options say how many blocks a call has.
+absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& options,
+                                             double compute_us, const Progress& progress);
+
+// As a table, under lines that begin with '#'.
+std::string OverlapText(const OverlapResult& result);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_OVERLAP_RUN_H_

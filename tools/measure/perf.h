@@ -1,0 +1,55 @@
+// One row of `octet perf`: dispatch, combine and both, measured and verified.
+#ifndef OCTET_TOOLS_MEASURE_PERF_H_
+#define OCTET_TOOLS_MEASURE_PERF_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/node.h"
+#include "tools/commands/run_options.h"
+#include "tools/contenders/contender.h"
+#include "tools/measure/statistics.h"
+#include "tools/measure/step_runner.h"
+#include "tools/support/progress.h"
+
+namespace octet {
+
+// What is timed, each from a barrier of its own. Both: with the experts' stand-in between.
+enum class PerfKind { kDispatch, kCombine, kBoth };
+inline constexpr size_t kNumPerfKinds = 3;
+inline constexpr std::array<const char*, kNumPerfKinds> kPerfKindNames = {"dispatch", "combine",
+                                                                          "both"};
+
+struct PerfFigures {
+  std::vector<double> us;   // of each timed step: the slowest rank's device time
+  double logical_gbps = 0;  // medians over the timed steps, of the busiest rank
+  double wire_gbps = 0;
+  int64_t wrong = 0;  // rows received and rows of y that are not the reference's to the bit
+};
+
+struct PerfRow {
+  int tokens = 0;        // of a rank: those of rank 0
+  std::string strategy;  // or peer, that was measured
+  RunOptions options;
+  EpConfig config;  // with every choice made
+  std::array<PerfFigures, kNumPerfKinds> kinds;
+  int verified_steps = 0;        // of all kinds together
+  std::string first_difference;  // in words; empty if there is none
+};
+
+// The figures of steps. `fused`: StepForm::kFused, `calls`: StepForm::kCalls.
+std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResult>& fused,
+                                                     const std::vector<StepResult>& calls);
+
+// `contender` is of `node`; nullptr: what ExpertParallel chooses. The node has as many ranks as the
+// options say. kResourceExhausted: it does not fit into memory; the node is as before.
+absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunOptions& options,
+                                    int check_steps, const Progress& progress);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_PERF_H_

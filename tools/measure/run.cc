@@ -1,0 +1,155 @@
+#include "tools/measure/run.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/schedule.h"
+#include "runtime/status_macros.h"
+#include "runtime/symmetric_heap.h"
+#include "tools/check/dump.h"
+#include "tools/measure/step_series.h"
+#include "tools/measure/traced_run.h"
+
+namespace octet {
+namespace {
+
+// The first traced step warms caches and clocks, the second is kept.
+constexpr int kTracedSteps = 2;
+
+absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, RunResult& result) {
+  OCTET_ASSIGN_OR_RETURN(const TracedSteps traced,
+                         TracedSteps::Create(node, result.config, options));
+  for (int i = 0; i < kTracedSteps; ++i) {
+    OCTET_ASSIGN_OR_RETURN(std::vector<StepResult> steps,
+                           series.Run(*traced.runner, "traced step", 1, StepForm::kFused));
+    result.traced.push_back(std::move(steps[0]));
+  }
+  OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, traced.collector->Collect());
+  result.trace_events_dropped = traced.collector->num_dropped();
+  return TracedSteps::Write(node, slices, traced.ep->trace_tags(), options.trace);
+}
+
+}  // namespace
+
+absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
+                                     const Progress& progress) {
+  RunResult result;
+  result.options = options;
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
+                         Workload::Create(options.workload));
+  StepSeries series(*workload, progress);
+  {
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
+                           ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
+    result.config = ep->config();
+    OCTET_ASSIGN_OR_RETURN(const HeapSize heap_size,
+                           ExpertParallel::HeapBytes(result.config, node.num_ranks()));
+    result.heap_bytes = heap_size.total();
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
+                           StepRunner::Create(node, *ep, options));
+    OCTET_ASSIGN_OR_RETURN(result.warmup,
+                           series.Run(*runner, "warm-up step", options.warmup, StepForm::kFused));
+    OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, result.warmup));
+    OCTET_ASSIGN_OR_RETURN(result.steps,
+                           series.Run(*runner, "timed step", options.iters, StepForm::kFused));
+    OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, result.warmup));
+    OCTET_ASSIGN_OR_RETURN(result.by_phases,
+                           series.Run(*runner, "step by phases", options.iters, StepForm::kPhases));
+    if (!options.dump.empty()) {
+      OCTET_ASSIGN_OR_RETURN(const std::vector<RankOutput> outputs, runner->Download(*workload));
+      OCTET_RETURN_IF_ERROR(WriteDump(options.dump, {.topology = node.topology(),
+                                                     .options = options,
+                                                     .config = result.config,
+                                                     .workload = *workload,
+                                                     .outputs = outputs}));
+    }
+  }
+  if (!options.trace.empty()) OCTET_RETURN_IF_ERROR(Trace(node, options, series, result));
+  return result;
+}
+
+RunSummary Summarize(const RunResult& result) {
+  RunSummary summary;
+  const size_t num_ranks = result.steps.front().ranks.size();
+  const auto over = [](const std::vector<StepResult>& steps,
+                       const std::function<double(const StepResult&)>& value) {
+    std::vector<double> values;
+    for (const StepResult& step : steps) values.push_back(value(step));
+    return Summarize(std::move(values));
+  };
+  for (size_t r = 0; r < num_ranks; ++r) {
+    const auto mean = [&](const std::function<double(const RankStepResult&)>& value) {
+      return over(result.steps, [&](const StepResult& s) { return value(s.ranks[r]); }).mean;
+    };
+    SummaryLine& line = summary.ranks.emplace_back();
+    line.num_tokens = mean([](const RankStepResult& rank) { return rank.num_tokens; });
+    line.rows_sent =
+        mean([](const RankStepResult& rank) { return static_cast<double>(rank.rows_sent); });
+    line.rows_received =
+        mean([](const RankStepResult& rank) { return static_cast<double>(rank.rows_received); });
+    line.all_us = over(result.steps, [r](const StepResult& s) { return s.ranks[r].all_us; });
+    line.logical_gbps = over(result.steps, [r](const StepResult& s) {
+                          return Gbps(s.ranks[r].logical_bytes, s.ranks[r].all_us);
+                        }).median;
+    line.wire_gbps = over(result.steps, [r](const StepResult& s) {
+                       return Gbps(s.ranks[r].wire_bytes, s.ranks[r].all_us);
+                     }).median;
+    for (size_t phase = 0; phase < kNumPhases; ++phase) {
+      line.phase_us[phase] = over(result.by_phases, [&](const StepResult& s) {
+                               return s.ranks[r].phase_us[phase];
+                             }).median;
+    }
+    for (const std::vector<StepResult>* steps :
+         {&result.warmup, &result.steps, &result.by_phases, &result.traced}) {
+      for (const StepResult& step : *steps) line.verification.Add(step.ranks[r].verification);
+    }
+    summary.total.verification.Add(line.verification);
+  }
+  // The greatest value of any rank in each step.
+  const auto greatest = [&](const std::vector<StepResult>& steps, auto&& value) {
+    return over(steps, [&](const StepResult& step) {
+      double most = 0;
+      for (const RankStepResult& rank : step.ranks) {
+        most = std::max(most, static_cast<double>(value(rank, step)));
+      }
+      return most;
+    });
+  };
+  // The sum over all ranks in each step, averaged.
+  const auto mean_sum = [&](auto&& value) {
+    return over(result.steps,
+                [&](const StepResult& step) {
+                  int64_t sum = 0;
+                  for (const RankStepResult& rank : step.ranks) sum += value(rank);
+                  return static_cast<double>(sum);
+                })
+        .mean;
+  };
+  SummaryLine& total = summary.total;
+  total.num_tokens = mean_sum([](const RankStepResult& rank) { return rank.num_tokens; });
+  total.rows_sent = mean_sum([](const RankStepResult& rank) { return rank.rows_sent; });
+  total.rows_received = mean_sum([](const RankStepResult& rank) { return rank.rows_received; });
+  total.all_us = over(result.steps, [](const StepResult& step) { return step.all_us; });
+  total.logical_gbps =
+      greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
+        return Gbps(rank.logical_bytes, step.all_us);
+      }).median;
+  total.wire_gbps = greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
+                      return Gbps(rank.wire_bytes, step.all_us);
+                    }).median;
+  for (size_t phase = 0; phase < kNumPhases; ++phase) {
+    total.phase_us[phase] =
+        greatest(result.by_phases, [phase](const RankStepResult& rank, const StepResult&) {
+          return rank.phase_us[phase];
+        }).median;
+  }
+  summary.wall_us = over(result.steps, [](const StepResult& step) { return step.wall_us; });
+  return summary;
+}
+
+}  // namespace octet

@@ -1,0 +1,57 @@
+// One shape from the inputs to the results: warm-up, timed steps, steps by phases, dump, trace.
+#ifndef OCTET_TOOLS_MEASURE_RUN_H_
+#define OCTET_TOOLS_MEASURE_RUN_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/ep_config.h"
+#include "runtime/node.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/statistics.h"
+#include "tools/measure/step_runner.h"
+#include "tools/support/progress.h"
+
+namespace octet {
+
+struct RunResult {
+  RunOptions options;
+  EpConfig config;                    // with every choice made
+  size_t heap_bytes = 0;              // used on every GPU
+  std::vector<StepResult> warmup;     // fused
+  std::vector<StepResult> steps;      // fused: the timed ones
+  std::vector<StepResult> by_phases;  // as many, with a launch for each phase
+  std::vector<StepResult> traced;     // with recording kernels; empty without --trace
+  uint64_t trace_events_dropped = 0;
+};
+
+// What is reported about one rank, or about all of them.
+struct SummaryLine {
+  double num_tokens = 0;  // means over the timed steps
+  double rows_sent = 0;
+  double rows_received = 0;
+  Statistics all_us;                             // of the timed steps
+  std::array<double, kNumPhases> phase_us = {};  // medians of the steps by phases
+  double logical_gbps = 0;  // medians over the timed steps; of the busiest rank in the total
+  double wire_gbps = 0;
+  Verification verification;  // of all steps
+};
+
+struct RunSummary {
+  std::vector<SummaryLine> ranks;
+  SummaryLine total;   // sums of tokens and rows; times of the slowest rank of each step
+  Statistics wall_us;  // of the timed steps, on the host
+};
+
+RunSummary Summarize(const RunResult& result);
+
+// Runs it. The node has options.workload.num_ranks ranks.
+absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
+                                     const Progress& progress);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_RUN_H_

@@ -1,0 +1,193 @@
+#include "tools/measure/soak.h"
+
+#include <hip/hip_runtime.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "runtime/gpu_status.h"
+#include "runtime/schedule.h"
+#include "runtime/status_macros.h"
+#include "tools/commands/command_line.h"
+#include "tools/report/report.h"
+#include "tools/support/progress.h"
+#include "tools/support/watched_node.h"
+#include "tools/workload/philox.h"
+
+namespace octet {
+namespace {
+
+constexpr uint32_t kShapesPerNode = 4;
+
+// Word 3 of the counters from which the ranks of a node are drawn.
+constexpr uint32_t kNodeStream = 0x6e6f6465;
+
+// All ranks for the first node and for most others.
+int DrawRanks(uint64_t seed, uint32_t node, int most) {
+  constexpr uint32_t kOneInFewer = 4;
+  PhiloxStream stream(seed, node, 0, kNodeStream);
+  if (node == 0 || stream.Below(kOneInFewer) != 0) return most;
+  return 1 + static_cast<int>(stream.Below(static_cast<uint32_t>(most)));
+}
+
+size_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t pages = 0;
+  size_t resident = 0;
+  file >> pages >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// On the GPUs of the first `num_ranks` ranks, each counted once.
+absl::StatusOr<SoakMemory> MemoryInUse(const Topology& topology, int num_ranks) {
+  SoakMemory memory = {.host = ResidentBytes()};
+  int current = 0;
+  OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&current));
+  std::set<int> devices;
+  for (int rank = 0; rank < num_ranks; ++rank) devices.insert(topology.gpus[rank].device);
+  for (const int device : devices) {
+    size_t free = 0;
+    size_t all = 0;
+    OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(device));
+    OCTET_RETURN_IF_GPU_ERROR(hipMemGetInfo(&free, &all));
+    memory.gpus += all - free;
+  }
+  OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(current));
+  return memory;
+}
+
+// The flags are the process's own, and shapes give all that could be left of the shape before.
+absl::StatusOr<RunOptions> OptionsOf(const std::vector<std::string>& flags, int num_gpus) {
+  OCTET_ASSIGN_OR_RETURN(const CommandLine line, ParseFlags(RunFlags(), flags));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<RunOptions> shapes, ParseRunOptions(line, num_gpus));
+  return shapes.front();
+}
+
+SoakTally TallyOf(const RunResult& result) {
+  SoakTally tally = {.shapes = 1,
+                     .fused_steps = static_cast<int64_t>(result.warmup.size()) +
+                                    static_cast<int64_t>(result.steps.size()),
+                     .phased_steps = static_cast<int64_t>(result.by_phases.size())};
+  for (const std::vector<StepResult>* steps : {&result.warmup, &result.steps, &result.by_phases}) {
+    for (const StepResult& step : *steps) {
+      for (const RankStepResult& rank : step.ranks) {
+        tally.rows += rank.rows_received;
+        tally.wire_bytes += rank.wire_bytes;
+      }
+    }
+  }
+  return tally;
+}
+
+// One soak, with what it is in the middle of.
+class Soaking {
+ public:
+  Soaking(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape)
+      : topology_(topology), run_shape_(run_shape) {
+    result_.options = options;
+    result_.tallies.resize(StrategyVariants().size());
+  }
+
+  SoakResult Run() {
+    result_.status = RunShapes();
+    result_.elapsed = Elapsed();
+    return std::move(result_);
+  }
+
+ private:
+  absl::Duration Elapsed() const {
+    return absl::FromChrono(std::chrono::steady_clock::now() - start_);
+  }
+
+  absl::Status RunShapes() {
+    const SoakOptions& options = result_.options;
+    const Progress progress;
+    bool half_over = false;
+    for (uint32_t shape = 0; shape == 0 || Elapsed() < options.duration; ++shape) {
+      progress.Show(absl::StrCat(shape, " shapes, second"),
+                    static_cast<int>(absl::ToInt64Seconds(Elapsed())),
+                    static_cast<int>(absl::ToInt64Seconds(options.duration)));
+      if (shape % kShapesPerNode == 0) OCTET_RETURN_IF_ERROR(MakeNode(shape / kShapesPerNode));
+      OCTET_RETURN_IF_ERROR(RunShape(shape));
+      if (shape == 0) OCTET_RETURN_IF_ERROR(Measure(result_.start));
+      if (!std::exchange(half_over, Elapsed() >= options.duration / 2) && half_over) {
+        OCTET_RETURN_IF_ERROR(Measure(result_.half));
+      }
+    }
+    return Measure(result_.end);
+  }
+
+  absl::Status MakeNode(uint32_t index) {
+    const SoakOptions& options = result_.options;
+    node_.reset();
+    OCTET_ASSIGN_OR_RETURN(
+        node_, CreateWatchedNode({.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
+                                  .timeout = options.timeout}));
+    ++result_.nodes;
+    return absl::OkStatus();
+  }
+
+  absl::Status RunShape(uint32_t shape) {
+    const SoakOptions& options = result_.options;
+    const int num_ranks = node_->num_ranks();
+    std::vector<std::string> flags =
+        RandomShape(options.seed, shape, num_ranks, LimitsOf(topology_, num_ranks));
+    if (options.timeout > absl::ZeroDuration()) {
+      flags.push_back(absl::StrCat("--timeout_ms=", absl::ToInt64Milliseconds(options.timeout)));
+    }
+    if (const std::string schedule = CurrentSchedule(); !schedule.empty()) {
+      flags.push_back(absl::StrCat("--schedule=", schedule));
+    }
+    result_.command = absl::StrCat("octet run ", absl::StrJoin(flags, " "));
+    OCTET_ASSIGN_OR_RETURN(const RunOptions run, OptionsOf(flags, options.num_ranks));
+    OCTET_ASSIGN_OR_RETURN(const RunResult done, run_shape_(*node_, run));
+    if (const std::string difference = FirstDifference(done); !difference.empty()) {
+      return absl::DataLossError(absl::StrCat("wrong results: ", difference));
+    }
+    result_.command.clear();
+    const SoakTally tally = TallyOf(done);
+    result_.total.Add(tally);
+    for (size_t i = 0; i < result_.tallies.size(); ++i) {
+      const StrategyVariant& variant = StrategyVariants()[i];
+      if (variant.strategy == run.config.strategy && variant.slots == run.config.slots &&
+          variant.flags == run.config.flags) {
+        result_.tallies[i].Add(tally);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure(SoakMemory& memory) const {
+    OCTET_ASSIGN_OR_RETURN(memory, MemoryInUse(topology_, result_.options.num_ranks));
+    return absl::OkStatus();
+  }
+
+  const Topology& topology_;
+  const ShapeRunner run_shape_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::shared_ptr<Node> node_;
+  SoakResult result_;
+};
+
+}  // namespace
+
+void SoakTally::Add(const SoakTally& other) {
+  shapes += other.shapes;
+  fused_steps += other.fused_steps;
+  phased_steps += other.phased_steps;
+  rows += other.rows;
+  wire_bytes += other.wire_bytes;
+}
+
+SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape) {
+  return Soaking(topology, options, run_shape).Run();
+}
+
+}  // namespace octet

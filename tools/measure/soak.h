@@ -1,0 +1,63 @@
+// Random shapes one after the other until the time is over, each verified to the bit.
+#ifndef OCTET_TOOLS_MEASURE_SOAK_H_
+#define OCTET_TOOLS_MEASURE_SOAK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "runtime/node.h"
+#include "runtime/topology.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/run.h"
+#include "tools/workload/random_shape.h"
+
+namespace octet {
+
+// What was run with one variant of a strategy, or with all.
+struct SoakTally {
+  int64_t shapes = 0;
+  int64_t fused_steps = 0;  // verified ones only
+  int64_t phased_steps = 0;
+  int64_t rows = 0;        // received
+  int64_t wire_bytes = 0;  // dispatch and combine
+
+  void Add(const SoakTally& other);
+};
+
+// Bytes in use: growth over a long soak is a leak.
+struct SoakMemory {
+  size_t host = 0;  // resident, of the process
+  size_t gpus = 0;  // of all GPUs together, by whomever
+};
+
+struct SoakResult {
+  SoakOptions options;
+  std::vector<SoakTally> tallies;  // in the order of StrategyVariants()
+  SoakTally total;
+  int64_t nodes = 0;
+  absl::Duration elapsed;
+  SoakMemory start;  // after the first shape
+  SoakMemory half;   // when half of the time was over
+  SoakMemory end;    // after the last shape
+  // The first failure, which ended it: kDataLoss for wrong results, else what ExecuteRun says.
+  absl::Status status;
+  std::string command;  // runs the shape that failed by itself; empty if none did
+};
+
+// How one shape is run; ExecuteRun but in tests.
+using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Node&, const RunOptions&)>;
+
+// Draws and runs shapes, one at least, on nodes that have options.num_ranks ranks at most: most of
+// them as many, the others fewer. The shapes are a function of the seed, the ranks and the machine.
+// Shows its progress on stderr.
+SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_SOAK_H_

@@ -1,0 +1,158 @@
+// Runs steps of dispatch, experts and combine on all ranks: uploads the inputs, times the GPUs, and
+// verifies what they have delivered.
+#ifndef OCTET_TOOLS_MEASURE_STEP_RUNNER_H_
+#define OCTET_TOOLS_MEASURE_STEP_RUNNER_H_
+
+#include <hip/hip_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/device_memory.h"
+#include "runtime/node.h"
+#include "runtime/pinned_memory.h"
+#include "runtime/trace.h"
+#include "tools/check/verify.h"
+#include "tools/check/verify_step.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/compute_work.h"
+#include "tools/workload/workload.h"
+
+namespace octet {
+
+enum class StepForm {
+  kFused,   // Dispatch, experts, Combine
+  kPhases,  // DispatchSend, DispatchReceive, experts, CombineSend, CombineReceive
+  kCalls,   // Dispatch and experts; Combine: each timed from a barrier of its own
+};
+
+// In the order of a step.
+enum class Phase { kDispatchSend, kDispatchReceive, kExpert, kCombineSend, kCombineReceive };
+inline constexpr size_t kNumPhases = 5;
+
+enum class Call { kDispatch, kCombine };
+inline constexpr size_t kNumCalls = 2;
+
+// One rank's part of a step.
+struct RankStepResult {
+  int num_tokens = 0;
+  int64_t rows_sent = 0;
+  int64_t rows_received = 0;
+  // Bytes of dispatch and combine together. Logical: payload of the rows that this rank receives,
+  // each token once, its own included, and the same again on the way back. Wire: what it stores
+  // into other GPUs in dispatch, and they into it in combine.
+  int64_t logical_bytes = 0;
+  int64_t dispatch_logical_bytes = 0;
+  int64_t wire_bytes = 0;
+  int64_t dispatch_wire_bytes = 0;               // of wire_bytes; the others are combine's
+  double all_us = 0;                             // device events around all launches
+  std::array<double, kNumPhases> phase_us = {};  // StepForm::kPhases only
+  std::array<double, kNumCalls> call_us = {};    // StepForm::kCalls only; all_us is their sum
+  Verification verification;
+};
+
+struct StepResult {
+  std::vector<RankStepResult> ranks;
+  double all_us = 0;   // the slowest rank's
+  double wall_us = 0;  // from the barrier to the last rank's completion, on the host
+};
+
+// The median of all_us.
+double MedianUs(absl::Span<const StepResult> steps);
+// What is wrong first in steps that were verified; empty: nothing is.
+std::string FirstDifferenceOf(absl::Span<const StepResult> steps);
+
+// What a rank has in its GPU's memory after a step.
+struct RankOutput {
+  std::vector<uint16_t> y;  // [T][H]
+  ReceivedRows received;
+};
+
+// Everything that the GPUs need is allocated at creation. Not thread-safe.
+class StepRunner {
+ public:
+  // `ep` is of `node` and made for `options`; both must outlive the runner. Not during Run.
+  // `trace`: where `ep` records; after Run it holds just the timed step.
+  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Node& node, ExpertParallel& ep,
+                                                            const RunOptions& options,
+                                                            TraceCollector* trace = nullptr);
+  ~StepRunner();
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
+
+  // One step of the workload's present inputs, verified if that is wanted. What the GPUs receive
+  // and write is filled with NaNs before.
+  absl::StatusOr<StepResult> Run(const Workload& workload, StepForm form);
+
+  // Whether the next steps are to be verified; the options say whether the first ones are.
+  void set_check(bool check) { check_ = check; }
+
+  // A kernel of the caller's own that the next steps have twice: after each call, in
+  // StepForm::kPhases beside each send. Null: none.
+  void set_compute(ComputeWork* compute) { compute_ = compute; }
+
+  // Captures the calls of a step of the workload's present inputs, which is not executed. From then
+  // on StepForm::kFused replays a graph of the whole step, StepForm::kCalls one of each call;
+  // inputs may change, but not how many tokens a rank has. Errors as of Graph::Capture.
+  absl::Status Capture(const Workload& workload);
+
+  // Repeats the step of the workload's present inputs, neither timed nor verified: the clocks of
+  // GPUs that have been idle rise only under load.
+  absl::Status Heat(const Workload& workload, int steps);
+
+  // What the last step has delivered, by rank. Rows that combine has overwritten (kPull) are
+  // dispatched once more.
+  absl::StatusOr<std::vector<RankOutput>> Download(const Workload& workload);
+
+ private:
+  struct RankState;
+
+  StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options, TraceCollector* trace);
+  absl::Status InitRank(Rank& rank);
+  // Everything before the step that counts.
+  absl::Status Prepare(Rank& rank, const RankInput& input);
+  absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
+  absl::Status Upload(Rank& rank, const RankInput& input);
+  absl::Status Poison(Rank& rank, const RankInput& input, StepForm form);
+  DispatchArgs DispatchArgsOf(const RankState& mine, const RankInput& input) const;
+  absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
+  absl::Status LaunchPhases(Rank& rank, const RankInput& input);
+  absl::Status CaptureRank(Rank& rank, const RankInput& input);
+  absl::Status LaunchGraphs(Rank& rank, const RankInput& input, StepForm form);
+  CombineArgs CombineArgsOf(const RankState& mine, const Received& received) const;
+  // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
+  absl::Status RecordStart(Rank& rank, size_t event);
+  absl::Status LaunchExpert(Rank& rank, const Received& received);
+  absl::Status ReadTimes(Rank& rank, StepForm form, RankStepResult& result);
+  absl::Status Verify(Rank& rank, const Workload& workload, Verification& verification);
+  absl::Status DispatchAgain(Rank& rank, absl::Span<const RankInput> inputs);
+  void CountRows(absl::Span<const RankInput> inputs);
+  void CountTraffic(absl::Span<const RankInput> inputs, std::vector<RankStepResult>& ranks) const;
+
+  Node& node_;
+  ExpertParallel& ep_;
+  TraceCollector* const trace_;
+  const RunOptions options_;
+  const EpConfig config_;                  // ep_'s, with all choices made
+  const std::vector<float> expert_scale_;  // [E]
+  const size_t row_bytes_;                 // of x, y and expert outputs
+  const bool fuse_expert_;                 // the stand-in is applied by Combine
+  // GPUs that have done nothing for some 30 ms, while the host made a step's inputs, take up to
+  // 300 us longer for the next transfers; so each timed step follows one that is not timed.
+  const bool wakes_;
+  bool check_;
+  ComputeWork* compute_ = nullptr;
+  std::vector<std::unique_ptr<RankState>> ranks_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_STEP_RUNNER_H_

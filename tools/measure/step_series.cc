@@ -1,0 +1,43 @@
+#include "tools/measure/step_series.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/schedule.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+constexpr double kHeatUs = 200e3;
+
+}  // namespace
+
+absl::StatusOr<std::vector<StepResult>> StepSeries::Run(StepRunner& runner, absl::string_view what,
+                                                        int steps, StepForm form) {
+  std::vector<StepResult> results;
+  for (int i = 0; i < steps; ++i) {
+    progress_.Show(what, i + 1, steps);
+    workload_.Generate(next_step_++);
+    OCTET_ASSIGN_OR_RETURN(StepResult result, runner.Run(workload_, form));
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+absl::Status Heat(StepRunner& runner, const Workload& workload,
+                  const std::vector<StepResult>& warmup) {
+  if (warmup.empty() || !CurrentSchedule().empty()) return absl::OkStatus();
+  return runner.Heat(workload, static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0)));
+}
+
+absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options) {
+  if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
+  OCTET_ASSIGN_OR_RETURN(HeapSize size,
+                         ExpertParallel::HeapBytes(options.config, node.num_ranks()));
+  // What is more than is needed, of the kind that every strategy uses.
+  size.uncached = options.heap_bytes - size.cached;
+  return SymmetricHeap::Create(node, size);
+}
+
+}  // namespace octet

@@ -1,0 +1,48 @@
+// Series of steps, as all commands that time them make them.
+#ifndef OCTET_TOOLS_MEASURE_STEP_SERIES_H_
+#define OCTET_TOOLS_MEASURE_STEP_SERIES_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runtime/node.h"
+#include "runtime/symmetric_heap.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/step_runner.h"
+#include "tools/support/progress.h"
+#include "tools/workload/workload.h"
+
+namespace octet {
+
+// Steps of one workload. Each has inputs that no other step of the object has. The workload and
+// the progress must outlive it.
+class StepSeries {
+ public:
+  StepSeries(Workload& workload, const Progress& progress)
+      : workload_(workload), progress_(progress) {}
+
+  absl::StatusOr<std::vector<StepResult>> Run(StepRunner& runner, absl::string_view what, int steps,
+                                              StepForm form);
+
+ private:
+  Workload& workload_;
+  const Progress& progress_;
+  uint32_t next_step_ = 0;
+};
+
+// Keeps the GPUs under load for a while before a series is timed; how many steps that takes is
+// known from the last of `warmup`. Nothing where that is longer, where there is none, or under
+// a schedule, where each run has to be the same.
+absl::Status Heat(StepRunner& runner, const Workload& workload,
+                  const std::vector<StepResult>& warmup);
+
+// The heap that options.heap_bytes asks for; nullptr if it does not.
+absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_STEP_SERIES_H_

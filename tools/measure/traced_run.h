@@ -1,0 +1,60 @@
+// Steps with kernels that record what happens inside them, beside the same without.
+#ifndef OCTET_TOOLS_MEASURE_TRACED_RUN_H_
+#define OCTET_TOOLS_MEASURE_TRACED_RUN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/ep_config.h"
+#include "kernels/expert_parallel.h"
+#include "runtime/node.h"
+#include "runtime/symmetric_heap.h"
+#include "runtime/trace.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/step_runner.h"
+#include "tools/measure/trace_summary.h"
+#include "tools/support/progress.h"
+
+namespace octet {
+
+// What a traced step needs. Must not outlive the node.
+struct TracedSteps {
+  std::unique_ptr<TraceCollector> collector;
+  std::unique_ptr<SymmetricHeap> heap;  // if the options ask for one
+  std::unique_ptr<ExpertParallel> ep;
+  std::unique_ptr<StepRunner> runner;
+
+  // `config`: with every choice made, so that launches are those of the steps that are not traced.
+  // `more_blocks`: that something else records in, behind those of the launches.
+  static absl::StatusOr<TracedSteps> Create(Node& node, const EpConfig& config,
+                                            const RunOptions& options, int more_blocks = 0);
+
+  // The slices as a file for Perfetto.
+  static absl::Status Write(const Node& node, absl::Span<const TraceSlice> slices,
+                            absl::Span<const TraceTag> tags, const std::string& path);
+};
+
+struct TraceResult {
+  RunOptions options;
+  EpConfig config;                // with every choice made
+  std::vector<StepResult> plain;  // as many as traced ones, in turns with them
+  std::vector<StepResult> traced;
+  TraceSummary summary;                                    // of all traced steps
+  std::vector<KernelTimes> kernels;                        // of each traced step
+  LatencyBudget budget;                                    // of its slowest rank, medians
+  uint64_t events_dropped = 0;                             // of all traced steps
+  std::vector<TraceCollector::ClockOffset> clock_offsets;  // by rank
+};
+
+// Warms up, runs options.iters steps of either kind, and writes the last traced one to
+// options.trace.
+absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
+                                         const Progress& progress);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_TRACED_RUN_H_

@@ -1,0 +1,102 @@
+#include "tools/report/json_parts.h"
+
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "kernels/dtype.h"
+
+namespace octet {
+
+Json ToJson(const Topology& topology) {
+  Json gpus = Json::array();
+  for (const GpuInfo& gpu : topology.gpus) {
+    gpus.push_back({{"device", gpu.device},
+                    {"name", gpu.name},
+                    {"pci_bus_id", gpu.pci_bus_id},
+                    {"numa_node", gpu.numa_node},
+                    {"compute_units", gpu.num_compute_units},
+                    {"wave_size", gpu.wave_size},
+                    {"memory_bytes", gpu.memory_bytes}});
+  }
+  return {{"name", topology.platform},
+          {"driver_version", topology.driver_version},
+          {"runtime_version", topology.runtime_version},
+          {"gpus", gpus}};
+}
+
+Json ToJson(const Statistics& statistics) {
+  return {{"median", statistics.median}, {"min", statistics.min},   {"max", statistics.max},
+          {"p99", statistics.p99},       {"mean", statistics.mean}, {"cv", statistics.cv}};
+}
+
+Json ToJson(const Ceilings& ceilings) {
+  // Between ranks: null where there is one rank only.
+  const auto between = [&](double value) {
+    return ceilings.all_to_all_gbps > 0 ? Json(value) : Json();
+  };
+  return {{"all_to_all_gbps", between(ceilings.all_to_all_gbps)},
+          {"loads_gbps", between(ceilings.loads_gbps)},
+          {"bulk_gbps", between(ceilings.bulk_gbps)},
+          {"copy_engine_gbps", between(ceilings.copy_engine_gbps)},
+          {"pair_gbps", between(ceilings.pair_gbps)},
+          {"empty_launch_us", ceilings.empty_launch_us},
+          {"host_barrier_us", ceilings.host_barrier_us},
+          {"node_barrier_us", ceilings.node_barrier_us},
+          {"flag_round_trip_us", between(ceilings.flag_round_trip_us)},
+          {"launch_skew_us", between(ceilings.launch_skew_us)},
+          {"clock_round_trip_us", between(ceilings.clock_round_trip_us)}};
+}
+
+Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
+  const auto text = [](absl::string_view name) { return std::string(name); };
+  const Tuning& tuning = config.tuning;
+  return {{"auto_strategy", options.config.strategy == Strategy::kAuto},
+          {"slots", text(SlotsName(config.slots))},
+          {"flags", text(FlagsName(config.flags))},
+          {"combine_order", text(CombineOrderName(config.combine_order))},
+          {"combine_method", text(CombineMethodName(config.combine_method))},
+          {"blocks", tuning.blocks},
+          {"send_blocks", tuning.send_blocks},
+          {"waves", tuning.waves_per_block},
+          {"row_parts", tuning.row_parts},
+          {"max_blocks", config.max_blocks},
+          {"send_waves", tuning.send_waves},
+          {"combine_send_waves", tuning.combine_send_waves},
+          {"row_copies", text(RowCopiesName(tuning.row_copies))},
+          {"format", text(DispatchFormatName(config.dispatch_format))},
+          {"scales", text(ScalesName(config.scale_format))},
+          {"scale_group", config.scale_group},
+          {"received", text(OutputName(config.output))},
+          {"duplicates", text(DuplicatesName(config.duplicates))},
+          {"expert_alignment", config.expert_alignment},
+          {"host_totals", config.host_totals},
+          {"cached", options.cached},
+          {"failure_policy", text(FailurePolicyName(config.failure_policy))},
+          {"statistics", config.statistics}};
+}
+
+Json ConfigToJson(const RunOptions& options, const EpConfig& config,
+                  absl::Span<const int> num_tokens) {
+  const WorkloadSpec& spec = options.workload;
+  Json json = {{"ranks", spec.num_ranks},
+               {"experts", spec.num_experts},
+               {"topk", spec.topk},
+               {"hidden", spec.hidden},
+               {"max_tokens", spec.max_tokens},
+               {"tokens", std::vector<int>(num_tokens.begin(), num_tokens.end())},
+               {"dtype", std::string(DTypeName(spec.dtype))},
+               {"strategy", std::string(StrategyName(config.strategy))}};
+  json.update(ChoicesToJson(options, config));
+  json.update({{"routing", spec.routing.text},
+               {"drop", spec.drop},
+               {"expert", std::string(ExpertKindName(options.expert))},
+               {"fuse_expert", options.fuse_expert},
+               {"seed", spec.seed}});
+  return json;
+}
+
+std::string JsonText(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace octet

@@ -1,0 +1,37 @@
+// What the JSON files of several commands have in common. Times are µs, bandwidths GB/s.
+#ifndef OCTET_TOOLS_REPORT_JSON_PARTS_H_
+#define OCTET_TOOLS_REPORT_JSON_PARTS_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/types/span.h"
+#include "kernels/ep_config.h"
+#include "runtime/topology.h"
+#include "tools/commands/run_options.h"
+#include "tools/measure/ceilings.h"
+#include "tools/measure/statistics.h"
+
+namespace octet {
+
+using Json = nlohmann::ordered_json;
+
+Json ToJson(const Topology& topology);
+Json ToJson(const Statistics& statistics);
+Json ToJson(const Ceilings& ceilings);
+
+// How a step was done: the strategy's ways, its launches, what was sent and received. `config`:
+// with every choice made.
+Json ChoicesToJson(const RunOptions& options, const EpConfig& config);
+
+// What was run, by flags' names: ranks and shape, ChoicesToJson, and how inputs were drawn.
+// `num_tokens`: of each rank.
+Json ConfigToJson(const RunOptions& options, const EpConfig& config,
+                  absl::Span<const int> num_tokens);
+
+// Indented, and whatever bytes a name may have.
+std::string JsonText(const Json& json);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_REPORT_JSON_PARTS_H_

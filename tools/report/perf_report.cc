@@ -1,0 +1,193 @@
+#include "tools/report/perf_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/dtype.h"
+#include "tools/measure/statistics.h"
+#include "tools/report/json_parts.h"
+#include "tools/report/report.h"
+#include "tools/report/text_table.h"
+
+namespace octet {
+namespace {
+
+constexpr int kSchema = 1;
+constexpr double kPercent = 100;
+
+// A line for each kind, complete by itself, so that grep and awk have it easy.
+const TextTable& PerfTable() {
+  static const auto* const kTable = new TextTable({{"tokens", "(/rank)", 9},
+                                                   {"strategy", "", 17},
+                                                   {"blocks", "", 7},
+                                                   {"what", "", 9},
+                                                   {"time", "(us)", 10},
+                                                   {"p99", "(us)", 11},
+                                                   {"cv", "(%)", 6},
+                                                   {"logical", "(GB/s)", 9},
+                                                   {"wire", "(GB/s)", 9},
+                                                   {"ceil", "(%)", 6},
+                                                   {"#wrong", "(rows)", 7}});
+  return *kTable;
+}
+
+// With a star where Strategy::kAuto has chosen it, and a plus where a graph was replayed; the foot
+// says so.
+std::string StrategyCell(const PerfRow& row) {
+  return absl::StrCat(row.strategy, row.options.config.strategy == Strategy::kAuto ? "*" : "",
+                      row.options.graph ? "+" : "");
+}
+
+// The wire bandwidth as a part of what the links can do; 0 where there are none.
+double CeilingRatio(const PerfFigures& figures, const Ceilings& ceilings) {
+  return ceilings.all_to_all_gbps > 0 ? figures.wire_gbps / ceilings.all_to_all_gbps : 0;
+}
+
+int64_t WrongRows(const PerfRow& row) {
+  int64_t wrong = 0;
+  for (const PerfFigures& figures : row.kinds) wrong += figures.wrong;
+  return wrong;
+}
+
+Json FiguresToJson(const PerfFigures& figures, const Ceilings& ceilings, bool verified) {
+  return {{"us", ToJson(Summarize(figures.us))},
+          {"steps_us", figures.us},
+          {"logical_gbps", figures.logical_gbps},
+          {"wire_gbps", figures.wire_gbps},
+          {"ceiling_ratio",
+           ceilings.all_to_all_gbps > 0 ? Json(CeilingRatio(figures, ceilings)) : Json()},
+          {"wrong", verified ? Json(figures.wrong) : Json()}};
+}
+
+Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
+  const RunOptions& options = row.options;
+  const WorkloadSpec& spec = options.workload;
+  Json json = {{"tokens", row.tokens},
+               {"hidden", spec.hidden},
+               {"topk", spec.topk},
+               {"experts", spec.num_experts},
+               {"dtype", std::string(DTypeName(spec.dtype))},
+               {"strategy", row.strategy},
+               {"ranks", spec.num_ranks}};
+  json.update(ChoicesToJson(options, row.config));
+  json.update({{"routing", spec.routing.text},
+               {"drop", spec.drop},
+               {"expert", std::string(ExpertKindName(options.expert))},
+               {"fuse_expert", options.fuse_expert},
+               {"seed", spec.seed},
+               {"align", std::string(AlignName(options.align))},
+               {"iters", options.iters},
+               {"warmup", options.warmup},
+               {"graph", options.graph},
+               {"verified_steps", row.verified_steps}});
+  for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
+    json[kPerfKindNames[kind]] = FiguresToJson(row.kinds[kind], ceilings, row.verified_steps > 0);
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
+  const RunOptions& options = perf.shapes.front();
+  const WorkloadSpec& spec = options.workload;
+  return absl::StrCat(
+      Comment(absl::StrFormat("octet perf: %d ranks on %s (%s)", spec.num_ranks, GpuName(topology),
+                              topology.platform)),
+      EmulationNote(topology),
+      Comment(absl::StrFormat("experts %d, topk %d, hidden %d, %s; routing %s, drop %g, seed %d",
+                              spec.num_experts, spec.topk, spec.hidden, DTypeName(spec.dtype),
+                              spec.routing.text, spec.drop, spec.seed)),
+      Comment(absl::StrFormat(
+          "expert %s (%s); slots %s, flags %s", ExpertKindName(options.expert),
+          options.fuse_expert ? "fused into combine" : "its own kernel, not in combine's time",
+          SlotsName(options.config.slots), FlagsName(options.config.flags))),
+      Comment(absl::StrFormat("%d steps of each kind after %d of warm-up, from a barrier of the %s",
+                              options.iters, options.warmup,
+                              options.align == Align::kHost ? "threads" : "GPUs")),
+      Comment(perf.check_steps == 0 ? "nothing verified"
+                                    : absl::StrCat("of each kind the last ",
+                                                   std::min(perf.check_steps, options.iters),
+                                                   " verified to the bit")),
+      FormatsLine(options, options.config), "#\n", PerfTable().Head());
+}
+
+std::string PerfLines(const PerfRow& row, const Ceilings& ceilings) {
+  std::string lines;
+  for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
+    const PerfFigures& figures = row.kinds[kind];
+    const Statistics time = Summarize(figures.us);
+    absl::StrAppend(
+        &lines, PerfTable().Row(
+                    {absl::StrCat(row.tokens), StrategyCell(row),
+                     row.config.tuning.blocks > 0 ? absl::StrCat(row.config.tuning.blocks) : "-",
+                     kPerfKindNames[kind], absl::StrFormat("%.1f", time.median),
+                     absl::StrFormat("%.1f", time.p99), absl::StrFormat("%.1f", time.cv * kPercent),
+                     Bandwidth(figures.logical_gbps), Bandwidth(figures.wire_gbps),
+                     ceilings.all_to_all_gbps > 0
+                         ? absl::StrFormat("%.1f", CeilingRatio(figures, ceilings) * kPercent)
+                         : "-",
+                     row.verified_steps > 0 ? absl::StrCat(figures.wrong) : "N/A"}));
+  }
+  return lines;
+}
+
+std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings) {
+  std::string foot = "#\n" + CeilingsText(ceilings);
+  int64_t wrong = 0;
+  int verified = 0;
+  std::vector<std::string> strategies;  // in the order of their first rows
+  for (const PerfRow& row : rows) {
+    wrong += WrongRows(row);
+    verified += row.verified_steps;
+    if (std::string cell = StrategyCell(row); !absl::c_linear_search(strategies, cell)) {
+      strategies.push_back(std::move(cell));
+    }
+  }
+  absl::StrAppend(&foot, "# Wrong rows          : ",
+                  verified == 0 ? "N/A"
+                                : absl::StrCat(wrong, wrong == 0 ? " OK" : " FAILED", ", ",
+                                               verified, " steps verified"),
+                  "\n");
+  for (const std::string& strategy : strategies) {
+    std::array<std::vector<double>, kNumPerfKinds> wire;
+    for (const PerfRow& row : rows) {
+      if (StrategyCell(row) != strategy) continue;
+      for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
+        wire[kind].push_back(row.kinds[kind].wire_gbps);
+      }
+    }
+    std::string averages;
+    for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
+      absl::StrAppend(&averages, averages.empty() ? "" : ", ", kPerfKindNames[kind], " ",
+                      Bandwidth(Summarize(std::move(wire[kind])).mean));
+    }
+    absl::StrAppend(&foot, "# Avg wire bandwidth  : ", averages, " GB/s (", strategy, ")\n");
+  }
+  absl::StrAppend(
+      &foot, "#\n",
+      Comment("time: median of device events of the slowest rank, each kind from a barrier of its "
+              "own; logical: payload of the rows that the busiest rank receives, each token once; "
+              "wire: what crosses links, metadata and flags included; ceil: wire of the all-to-all "
+              "stores above; both: dispatch, expert and combine enqueued together; *: the strategy "
+              "was auto's choice; +: replays of captured calls, from graphs."));
+  return foot;
+}
+
+std::string PerfJson(const Topology& topology, absl::Span<const PerfRow> rows,
+                     const Ceilings& ceilings) {
+  Json json = {{"schema", kSchema},
+               {"program", "octet perf"},
+               {"platform", ToJson(topology)},
+               {"ceilings", ToJson(ceilings)},
+               {"rows", Json::array()}};
+  for (const PerfRow& row : rows) json["rows"].push_back(RowToJson(row, ceilings));
+  return JsonText(json);
+}
+
+}  // namespace octet

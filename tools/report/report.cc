@@ -1,0 +1,315 @@
+#include "tools/report/report.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "kernels/dtype.h"
+#include "runtime/schedule.h"
+#include "tools/report/text_table.h"
+
+namespace octet {
+namespace {
+
+constexpr double kBytesPerMegabyte = 1e6;
+
+std::string ScheduleLine() {
+  const std::string schedule = CurrentSchedule();
+  return schedule.empty() ? "" : absl::StrCat("# schedule ", schedule, "; times are virtual\n");
+}
+
+std::string ChosenStrategy(const RunOptions& options, const EpConfig& config) {
+  return absl::StrCat(StrategyName(config.strategy),
+                      options.config.strategy == Strategy::kAuto ? " (auto)" : "");
+}
+
+std::string Bitwise(const RunResult& result, const Verification& verification) {
+  if (!result.options.check) return "-";
+  return verification.bitwise ? "yes" : "NO";
+}
+
+std::string MaxError(const RunResult& result, const Verification& verification) {
+  return result.options.check ? absl::StrFormat("%.3g", verification.max_error) : "-";
+}
+
+// Numbers of tokens and rows are means; they are whole wherever steps do not differ.
+std::string Count(double count) {
+  return count == std::floor(count) ? absl::StrFormat("%.0f", count)
+                                    : absl::StrFormat("%.1f", count);
+}
+
+// Columns of a step in one piece, by rank.
+const TextTable& StepTable() {
+  static const auto* const kTable = new TextTable({{"rank", "", 6},
+                                                   {"tokens", "", 7},
+                                                   {"sent", "(rows)", 9},
+                                                   {"received", "(rows)", 10},
+                                                   {"median", "(us)", 11},
+                                                   {"min", "(us)", 11},
+                                                   {"p99", "(us)", 11},
+                                                   {"logical", "(GB/s)", 9},
+                                                   {"wire", "(GB/s)", 9},
+                                                   {"max", "error", 9},
+                                                   {"bitwise", "", 8}});
+  return *kTable;
+}
+
+// Columns of steps by phases.
+const TextTable& PhaseTable() {
+  static const auto* const kTable = new TextTable({{"rank", "", 6},
+                                                   {"dispatch", "send", 12},
+                                                   {"dispatch", "receive", 12},
+                                                   {"expert", "", 12},
+                                                   {"combine", "send", 12},
+                                                   {"combine", "receive", 12}});
+  return *kTable;
+}
+
+const TextTable& ShapeTable() {
+  static const auto* const kTable = new TextTable({{"E/K/H/M", "", 15},
+                                                   {"seed", "", 5},
+                                                   {"kind", "", 6},
+                                                   {"tokens", "", 7},
+                                                   {"median", "(us)", 9},
+                                                   {"min", "(us)", 9},
+                                                   {"p99", "(us)", 9},
+                                                   {"host", "(us)", 9},
+                                                   {"logical", "(GB/s)", 8},
+                                                   {"wire", "(GB/s)", 7},
+                                                   {"error", "(max)", 8},
+                                                   {"bitwise", "", 8}});
+  return *kTable;
+}
+
+std::string Us(double us) { return absl::StrFormat("%.1f", us); }
+
+std::string StepLine(const RunResult& result, const std::string& name, const SummaryLine& line) {
+  return StepTable().Row({name, Count(line.num_tokens), Count(line.rows_sent),
+                          Count(line.rows_received), Us(line.all_us.median), Us(line.all_us.min),
+                          Us(line.all_us.p99), Bandwidth(line.logical_gbps),
+                          Bandwidth(line.wire_gbps), MaxError(result, line.verification),
+                          Bitwise(result, line.verification)});
+}
+
+std::string PhaseLine(const std::string& name, const SummaryLine& line) {
+  std::vector<std::string> cells = {name};
+  for (const double us : line.phase_us) cells.push_back(Us(us));
+  return PhaseTable().Row(cells);
+}
+
+}  // namespace
+
+std::string GpuName(const Topology& topology) {
+  return topology.gpus.empty() ? "no GPU" : topology.gpus.front().name;
+}
+
+std::string Bandwidth(double gbps) {
+  return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
+}
+
+std::string EmulationNote(const Topology& topology) {
+  return topology.platform == "emulation"
+             ? Comment("emulated GPUs: times say nothing about the speed of real ones")
+             : "";
+}
+
+std::string RunHead(absl::string_view command, const Topology& topology, const RunOptions& options,
+                    const EpConfig& config) {
+  const WorkloadSpec& spec = options.workload;
+  const Tuning& tuning = config.tuning;
+  // Blocks have their roles, or the waves of each block.
+  const std::string senders =
+      tuning.send_blocks > 0
+          ? absl::StrFormat(", %d of them send, %d waves each", tuning.send_blocks,
+                            tuning.waves_per_block)
+          : absl::StrFormat(", %d waves each (%d send, %d in combine)", tuning.waves_per_block,
+                            tuning.send_waves, tuning.combine_send_waves);
+  return absl::StrCat(
+      Comment(absl::StrFormat("octet %s: %d ranks on %s (%s)", command, spec.num_ranks,
+                              GpuName(topology), topology.platform)),
+      EmulationNote(topology),
+      Comment(absl::StrFormat("strategy %s, slots %s, flags %s, combine %s",
+                              ChosenStrategy(options, config), SlotsName(config.slots),
+                              FlagsName(config.flags), CombineOrderName(config.combine_order))),
+      Comment(absl::StrFormat(
+          "experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d",
+          spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
+          spec.routing.text, spec.drop, spec.seed)),
+      Comment(absl::StrFormat("expert %s (%s); %d blocks%s, rows in %d parts",
+                              ExpertKindName(options.expert),
+                              options.fuse_expert ? "fused into combine" : "its own kernel",
+                              tuning.blocks, senders, tuning.row_parts)),
+      Comment(absl::StrFormat("%d steps after %d of warm-up, from a barrier of the %s",
+                              options.iters, options.warmup,
+                              options.align == Align::kHost ? "threads" : "GPUs")),
+      FormatsLine(options, config), ScheduleLine());
+}
+
+std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
+  std::vector<std::string> parts;
+  if (config.dispatch_format != DispatchFormat::kSame) {
+    parts.push_back(absl::StrCat("format ", DispatchFormatName(config.dispatch_format), " (scales ",
+                                 ScalesName(config.scale_format), " of ", config.scale_group,
+                                 " columns)"));
+  }
+  if (config.output != Output::kPackedExperts) {
+    parts.push_back(absl::StrCat("received ", OutputName(config.output)));
+  }
+  if (config.duplicates != Duplicates::kFill) {
+    parts.push_back(absl::StrCat("duplicates ", DuplicatesName(config.duplicates)));
+  }
+  if (config.expert_alignment != 1) {
+    parts.push_back(absl::StrCat("expert_alignment ", config.expert_alignment));
+  }
+  if (config.combine_method == CombineMethod::kPull) parts.emplace_back("combine pull");
+  if (config.tuning.row_copies == RowCopies::kBulk) parts.emplace_back("row_copies bulk");
+  if (config.host_totals) parts.emplace_back("host_totals");
+  if (options.cached) parts.emplace_back("cached");
+  if (config.failure_policy == FailurePolicy::kMask) parts.emplace_back("failure_policy mask");
+  if (config.statistics) parts.emplace_back("statistics");
+  return parts.empty() ? "" : Comment(absl::StrJoin(parts, ", "));
+}
+
+std::string FirstDifference(const RunResult& result) {
+  return Summarize(result).total.verification.first;
+}
+
+std::string RunTable(const Topology& topology, const RunResult& result) {
+  const RunSummary summary = Summarize(result);
+  std::string steps = StepTable().Head();
+  std::string phases = PhaseTable().Head();
+  for (size_t r = 0; r < summary.ranks.size(); ++r) {
+    absl::StrAppend(&steps, StepLine(result, absl::StrCat(r), summary.ranks[r]));
+    absl::StrAppend(&phases, PhaseLine(absl::StrCat(r), summary.ranks[r]));
+  }
+  absl::StrAppend(&steps, StepLine(result, "all", summary.total));
+  absl::StrAppend(&phases, PhaseLine("all", summary.total));
+  const Verification& verified = summary.total.verification;
+  return absl::StrCat(
+      RunHead("run", topology, result.options, result.config), "#\n",
+      Comment("dispatch, expert and combine in one piece; device events, all: of the slowest rank"),
+      steps, "#\n", Comment("by phases, a launch each: us, medians of as many other steps"), phases,
+      "#\n",
+      Comment(absl::StrFormat("host, from the barrier to the last completion: median %.1f, "
+                              "min %.1f, p99 %.1f us",
+                              summary.wall_us.median, summary.wall_us.min, summary.wall_us.p99)),
+      Comment(absl::StrFormat("symmetric heap on each GPU: %.1f MB",
+                              static_cast<double>(result.heap_bytes) / kBytesPerMegabyte)),
+      Comment("logical: payload of the rows that a rank receives, each token once, and of the same "
+              "rows on their way back; wire: what crosses links, metadata and flags included; all: "
+              "of the busiest rank"),
+      Comment(!result.options.check
+                  ? "Nothing was verified (--check=false)."
+                  : absl::StrCat(verified.bitwise ? "All" : "NOT all", " of ",
+                                 result.warmup.size() + result.steps.size() +
+                                     result.by_phases.size() + result.traced.size(),
+                                 " steps equal the reference to the bit; ",
+                                 verified.within_tolerance ? "all" : "NOT all",
+                                 " are within 5e-3 + 1e-2 |ref|.")));
+}
+
+std::string CeilingsText(const Ceilings& ceilings) {
+  if (ceilings.all_to_all_gbps == 0) {
+    return Comment(absl::StrFormat(
+        "ceilings of this run: a single rank has no links; barrier of the GPU %.2f us, of the host "
+        "threads %.2f us; empty launch %.1f us",
+        ceilings.node_barrier_us, ceilings.host_barrier_us, ceilings.empty_launch_us));
+  }
+  return absl::StrCat(
+      Comment(absl::StrFormat(
+          "ceilings of this run: all-to-all stores %s GB/s per GPU; loads %s, bulk copies %s, copy "
+          "engines %s; one pair, stores %s",
+          Bandwidth(ceilings.all_to_all_gbps), Bandwidth(ceilings.loads_gbps),
+          Bandwidth(ceilings.bulk_gbps), Bandwidth(ceilings.copy_engine_gbps),
+          Bandwidth(ceilings.pair_gbps))),
+      Comment(absl::StrFormat(
+          "flag round trip %.2f us; barrier of the GPUs %.2f us, of the host threads %.2f us; "
+          "empty launch %.1f us; launch skew %.1f us (clocks to within %.1f us)",
+          ceilings.flag_round_trip_us, ceilings.node_barrier_us, ceilings.host_barrier_us,
+          ceilings.empty_launch_us, ceilings.launch_skew_us, ceilings.clock_round_trip_us / 2)));
+}
+
+std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> results) {
+  std::string table;
+  std::set<std::string> strategies;
+  for (const RunResult& result : results) {
+    strategies.insert(ChosenStrategy(result.options, result.config));
+  }
+  const RunResult& first = results.front();
+  absl::StrAppend(
+      &table,
+      Comment(absl::StrFormat("octet run: %d ranks on %s (%s)", first.options.workload.num_ranks,
+                              GpuName(topology), topology.platform)),
+      EmulationNote(topology),
+      Comment(absl::StrFormat("strategy %s, %s; %d steps of each shape after %d of warm-up",
+                              absl::StrJoin(strategies, ", "), DTypeName(first.config.dtype),
+                              first.options.iters, first.options.warmup)),
+      ScheduleLine(), "#\n", ShapeTable().Head());
+  double log_sum = 0;
+  int benchmarks = 0;
+  for (const RunResult& result : results) {
+    const RunSummary summary = Summarize(result);
+    const SummaryLine& total = summary.total;
+    absl::StrAppend(
+        &table,
+        ShapeTable().Row({result.options.name, absl::StrCat(result.options.workload.seed),
+                          result.options.benchmark ? "bench" : "test", Count(total.num_tokens),
+                          Us(total.all_us.median), Us(total.all_us.min), Us(total.all_us.p99),
+                          Us(summary.wall_us.median), Bandwidth(total.logical_gbps),
+                          Bandwidth(total.wire_gbps), MaxError(result, total.verification),
+                          Bitwise(result, total.verification)}));
+    if (!result.options.benchmark || total.all_us.median <= 0) continue;
+    log_sum += std::log(total.all_us.median);
+    ++benchmarks;
+  }
+  if (benchmarks > 0) {
+    absl::StrAppendFormat(&table, "# geometric mean of the benchmarks' medians: %.1f us\n",
+                          std::exp(log_sum / benchmarks));
+  }
+  return table;
+}
+
+std::string SoakTable(const Topology& topology, const SoakResult& result) {
+  const SoakOptions& options = result.options;
+  std::string table = absl::StrCat(
+      Comment(absl::StrFormat("octet run --soak=%d: random shapes on %d ranks or fewer of %s (%s), "
+                              "seed %d",
+                              absl::ToInt64Seconds(options.duration), options.num_ranks,
+                              GpuName(topology), topology.platform, options.seed)),
+      EmulationNote(topology), "#\n");
+  absl::StrAppendFormat(&table, "#%15s%8s%7s%9s%12s%12s%14s%14s\n", "strategy", "slots", "flags",
+                        "shapes", "fused steps", "by phases", "rows", "wire MB");
+  const auto add = [&table](absl::string_view strategy, absl::string_view slots,
+                            absl::string_view flags, const SoakTally& tally) {
+    absl::StrAppendFormat(&table, "%16s%8s%7s%9d%12d%12d%14d%14.1f\n", strategy, slots, flags,
+                          tally.shapes, tally.fused_steps, tally.phased_steps, tally.rows,
+                          static_cast<double>(tally.wire_bytes) / kBytesPerMegabyte);
+  };
+  for (size_t i = 0; i < result.tallies.size(); ++i) {
+    const StrategyVariant& variant = StrategyVariants()[i];
+    add(StrategyName(variant.strategy), SlotsName(variant.slots), FlagsName(variant.flags),
+        result.tallies[i]);
+  }
+  add("all", "", "", result.total);
+  absl::StrAppend(&table, "#\n# MB in use         host (resident)        GPUs\n");
+  for (const auto& [when, memory] : {std::pair("after the first shape", result.start),
+                                     {"after half of the time", result.half},
+                                     {"at the end", result.end}}) {
+    if (memory.host == 0) continue;  // it failed before
+    absl::StrAppendFormat(&table, "# %-22s%12.1f%12.1f\n", when,
+                          static_cast<double>(memory.host) / kBytesPerMegabyte,
+                          static_cast<double>(memory.gpus) / kBytesPerMegabyte);
+  }
+  absl::StrAppendFormat(
+      &table, "# %d shapes, %d nodes, %.1f s: %d steps equal the reference to the bit; %s\n",
+      result.total.shapes, result.nodes, absl::ToDoubleSeconds(result.elapsed),
+      result.total.fused_steps + result.total.phased_steps,
+      result.status.ok() ? "0 errors" : "then 1 ERROR");
+  return table;
+}
+
+}  // namespace octet

@@ -1,0 +1,93 @@
+#include "tools/support/watched_node.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "runtime/failure.h"
+#include "runtime/schedule.h"
+#include "runtime/status_macros.h"
+#include "tools/commands/exit_code.h"
+
+namespace octet {
+namespace {
+
+constexpr absl::Duration kTellAfter = absl::Seconds(5);
+constexpr int kGraceTimeouts = 2;
+constexpr absl::Duration kGraceExtra = absl::Seconds(20);
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
+
+// Members go in reverse: `shared` must be there as long as `node` can fail.
+struct WatchedNode {
+  std::shared_ptr<Node> shared;
+  std::unique_ptr<Node> node;
+};
+
+// Standard error has no buffer that a stuck thread could have locked for good.
+void Say(absl::string_view text) {
+  std::fputs(absl::StrCat("octet: ", text, "\n").c_str(), stderr);
+}
+
+// Returns when the Run that was in progress has come back.
+void Watch(const Node& node, uint64_t completed_runs, const std::string& failure) {
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Duration grace = FailureGrace(node.timeout());
+  bool told = false;
+  while (node.completed_runs() == completed_runs || node.stuck()) {
+    const absl::Duration passed = absl::FromChrono(std::chrono::steady_clock::now() - start);
+    if (!told && passed > kTellAfter) {
+      told = true;
+      Say(failure);
+      Say(absl::StrCat("a rank's thread or stream has not come back since; exit with code ",
+                       kExitDeadline, " in ", WaitText(grace - passed), " unless it does"));
+    }
+    if (passed > grace) {
+      Say(absl::StrCat("a rank's thread or stream is stuck ", WaitText(passed),
+                       " after the failure"));
+      _exit(kExitDeadline);
+    }
+    absl::SleepFor(kPoll);
+  }
+}
+
+void StartWatch(const std::shared_ptr<Node>& node, const absl::Status& failure) {
+  const absl::Status sentence = WithMessage(failure, FirstLine(failure));
+  const std::string text(WithSchedule(sentence).message());
+  try {
+    std::thread([node, text, completed = node->completed_runs()] {
+      Watch(*node, completed, text);
+    }).detach();
+  } catch (const std::system_error&) {
+    PrintFailure(failure);
+  }
+}
+
+}  // namespace
+
+absl::Duration FailureGrace(absl::Duration timeout) {
+  return kGraceTimeouts * timeout + kGraceExtra;
+}
+
+absl::StatusOr<std::shared_ptr<Node>> CreateWatchedNode(NodeOptions options) {
+  const auto watched = std::make_shared<WatchedNode>();
+  options.on_failure = [weak = std::weak_ptr(watched)](const absl::Status& failure) {
+    const std::shared_ptr<WatchedNode> owner = weak.lock();
+    if (owner == nullptr) return PrintFailure(failure);  // the node is about to go
+    StartWatch(owner->shared, failure);
+  };
+  OCTET_ASSIGN_OR_RETURN(watched->node, Node::Create(options));
+  watched->shared = watched->node->Share();
+  return std::shared_ptr<Node>(watched, watched->node.get());
+}
+
+}  // namespace octet

@@ -1,0 +1,82 @@
+// The inputs of a run: how many tokens each rank has, which experts they choose, their weights and
+// rows. Made from counters (philox.h): the same seed means the same bits on every platform, with
+// any number of threads.
+#ifndef OCTET_TOOLS_WORKLOAD_WORKLOAD_H_
+#define OCTET_TOOLS_WORKLOAD_WORKLOAD_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "kernels/ep_config.h"
+#include "kernels/reference.h"
+#include "tools/workload/routing.h"
+
+namespace octet {
+
+struct WorkloadSpec {
+  int num_ranks = 0;
+  int num_experts = 0;  // E
+  int topk = 0;         // K
+  int hidden = 0;       // H
+  int max_tokens = 0;   // M
+  DType dtype = DType::kBFloat16;
+  std::vector<int> tokens;  // of each rank; empty: drawn from 1 to M-1, as the challenge does
+  RoutingSpec routing;
+  std::shared_ptr<const RecordedRouting> recorded;  // with RoutingKind::kFile
+  double drop = 0;                                  // probability that a (token, k) is dropped
+  uint64_t seed = 0;                                // rank r draws with seed + r
+  // Rows are quantised as this configuration's experts receive them, too (kernels/fp8_rows.h).
+  std::optional<EpConfig> fp8;
+};
+
+// One rank's input of one step.
+struct RankStep {
+  std::vector<uint16_t> x;          // [T][H] bits of the dtype: standard normal, rounded to float32
+                                    // and then to the dtype
+  std::vector<int32_t> topk_idx;    // [T][K]
+  std::vector<float> topk_weights;  // [T][K], uniform in [0, 1)
+  std::vector<uint8_t> fp8;         // [T][H] and [T][scale words], with WorkloadSpec::fp8
+  std::vector<uint32_t> scales;
+};
+
+// Not thread-safe.
+class Workload {
+ public:
+  // kInvalidArgument: no number of tokens can be drawn (M = 1), a number of tokens above M, or
+  // numbers for another number of ranks; a routing that does not go with E and K; a recording of
+  // other ranks, of another K, of experts that do not exist; drop outside [0, 1].
+  static absl::StatusOr<std::unique_ptr<Workload>> Create(const WorkloadSpec& spec);
+
+  // What Create would refuse, without the memory that it takes.
+  static absl::Status Check(const WorkloadSpec& spec);
+
+  // Rows, choices and weights of step `step`, on all cores. The number of tokens of a rank is the
+  // same in all steps, and a recorded routing is; all else differs from step to step.
+  void Generate(uint32_t step);
+
+  const WorkloadSpec& spec() const { return spec_; }
+  int num_tokens(int rank) const { return num_tokens_[static_cast<size_t>(rank)]; }
+  // The last step's, by rank; valid until the next Generate.
+  absl::Span<const RankInput> inputs() const { return inputs_; }
+
+ private:
+  Workload(const WorkloadSpec& spec, std::vector<int> num_tokens);
+  static absl::StatusOr<std::vector<int>> Resolve(const WorkloadSpec& spec);
+  void GenerateTokens(uint32_t step, size_t rank, size_t begin, size_t end);
+
+  const WorkloadSpec spec_;
+  const RoutingGenerator routing_;
+  const std::vector<int> num_tokens_;
+  std::vector<RankStep> ranks_;
+  std::vector<RankInput> inputs_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_WORKLOAD_WORKLOAD_H_
