@@ -6,13 +6,20 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/octet)
 
-# One folder for all headers, in which includes look as they do in the source tree.
+# Headers go where users include them from: <octet/node.h>.
 set_target_properties(octet_kernels PROPERTIES EXPORT_NAME octet)
 set_target_properties(octet_runtime PROPERTIES EXPORT_NAME runtime)
 set_target_properties(octet_platform PROPERTIES EXPORT_NAME platform)
 install(TARGETS octet)
 install(TARGETS octet_kernels octet_runtime octet_platform EXPORT octetTargets
-        FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octet)
+        FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(emulated_hip_dir ${CMAKE_INSTALL_LIBDIR}/octet/emulated_hip)
+if(OCTET_PLATFORM STREQUAL "emulation")
+  # For kernels only, so that it hides no real HIP from other files: octet_mark_kernels().
+  install(DIRECTORY runtime/platform/emulation/hip DESTINATION ${emulated_hip_dir}
+          FILES_MATCHING PATTERN "hip_*.h" PATTERN "kernel_interface.h"
+          PATTERN "hip_internal.h" EXCLUDE)
+endif()
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY tests/package/example/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/example)
@@ -60,7 +67,7 @@ octet_install_link(octet_bench ${completion_dir} ${completion_dir}/octet)
 
 install(EXPORT octetTargets NAMESPACE octet:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/octetConfig.cmake.in octetConfig.cmake
-                              INSTALL_DESTINATION ${package_dir})
+                              INSTALL_DESTINATION ${package_dir} PATH_VARS emulated_hip_dir)
 write_basic_package_version_file(octetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/octetConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/octetConfigVersion.cmake cmake/OctetKernels.cmake
@@ -74,7 +81,6 @@ get_target_property(pc_requires octet_runtime LINK_LIBRARIES)
 list(FILTER pc_requires INCLUDE REGEX "^absl::")
 list(TRANSFORM pc_requires REPLACE "^absl::" "absl_")
 list(JOIN pc_requires ", " pc_requires)
-get_target_property(pc_cflags octet_platform OCTET_PC_CFLAGS)
 get_target_property(pc_libs octet_platform OCTET_PC_LIBS)
 get_target_property(pc_kernel_flags octet_platform OCTET_PC_KERNEL_FLAGS)
 list(JOIN OCTET_KERNEL_OPTIONS " " kernel_options)

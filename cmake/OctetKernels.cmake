@@ -31,8 +31,9 @@ function(octet_check_kernel_compiler)
   endif()
 endfunction()
 
-# octet_mark_kernels(<file.hip>...): marks files with kernels, of the current folder, for the
-# platform's compiler. The language ${OCTET_KERNEL_LANGUAGE} must be enabled.
+# octet_mark_kernels(<file>...): marks files with kernels, of the current folder, for the platform's
+# compiler: HIP's on amd and on emulated GPUs, CUDA's on nvidia. The language
+# ${OCTET_KERNEL_LANGUAGE} must be enabled.
 function(octet_mark_kernels)
   octet_check_kernel_compiler()
   set(options ${OCTET_KERNEL_OPTIONS})
@@ -41,5 +42,7 @@ function(octet_mark_kernels)
     list(APPEND options -std=c++20)
   endif()
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE ${OCTET_KERNEL_LANGUAGE}
-                              COMPILE_OPTIONS "${options}" SKIP_PRECOMPILE_HEADERS ON)
+                              COMPILE_OPTIONS "${options}"
+                              INCLUDE_DIRECTORIES "${OCTET_KERNEL_INCLUDE_DIRECTORIES}"
+                              SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

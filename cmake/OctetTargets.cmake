@@ -29,7 +29,7 @@ octet_precompile(octet_precompiled ${octet_common_headers})
 
 # octet_add_library(<name> SOURCES <file.cc|file.hip>... [HEADERS <file.h>...] DEPS <target>...)
 # A static library; without sources an interface one, so that it can be linked already. HEADERS are
-# those that users may include, and what these include: they are installed (package_test).
+# those that users include, below include/: they are installed (package_test).
 function(octet_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DEPS")
   if(NOT arg_SOURCES)
@@ -41,8 +41,7 @@ function(octet_add_library name)
   add_library(${name} STATIC ${arg_SOURCES})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   if(arg_HEADERS)
-    target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
-                   FILES ${arg_HEADERS})
+    target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
   endif()
   target_link_libraries(${name} PUBLIC ${arg_DEPS})
   if(arg_SOURCES MATCHES "\\.cc")
@@ -60,6 +59,8 @@ endfunction()
 # octet_add_kernels(<name> <file.hip>...): a static library of kernels and their launchers.
 function(octet_add_kernels name)
   octet_add_library(${name} SOURCES ${ARGN} DEPS octet_platform)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/runtime/include
+                             ${PROJECT_SOURCE_DIR}/kernels/include)
 endfunction()
 
 # octet_add_executable(<name> SOURCES <file.cc>... DEPS <target>...)

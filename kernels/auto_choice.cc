@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/algorithm/container.h"
-#include "kernels/fp8.h"
+#include "octet/fp8.h"
 
 namespace octet {
 namespace {

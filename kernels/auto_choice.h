@@ -19,9 +19,9 @@
 
 #include <vector>
 
-#include "kernels/ep_config.h"
 #include "kernels/tuning.h"
-#include "runtime/topology.h"
+#include "octet/ep_config.h"
+#include "octet/topology.h"
 
 namespace octet {
 

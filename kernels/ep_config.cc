@@ -1,11 +1,11 @@
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 
 #include <algorithm>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/device/peers.h"
+#include "octet/peers.h"
 
 namespace octet {
 namespace {

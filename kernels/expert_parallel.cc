@@ -1,4 +1,4 @@
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 
 #include <algorithm>
 #include <memory>

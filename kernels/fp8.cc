@@ -1,9 +1,9 @@
-#include "kernels/fp8.h"
+#include "octet/fp8.h"
 
 #include <type_traits>
 
-#include "native_fp8.h"
-#include "runtime/platform/fp8_format.h"
+#include "octet/fp8_format.h"
+#include "octet/native_fp8.h"
 
 namespace octet {
 

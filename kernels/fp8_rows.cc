@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstddef>
 
-#include "kernels/device/fp8_scale.h"
-#include "kernels/dtype.h"
-#include "kernels/fp8.h"
-#include "runtime/platform/fp8_format.h"
+#include "octet/dtype.h"
+#include "octet/fp8.h"
+#include "octet/fp8_format.h"
+#include "octet/fp8_scale.h"
 
 namespace octet {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 
 namespace octet {
 
@@ -14,7 +14,7 @@ namespace octet {
 // shorter. `fp8` [H] gets bytes of config.fp8_form, `scales` [config.scale_words()] the scales as
 // config.scale_format says; bytes of padding are zero. With amax the largest magnitude of a group:
 //   scale  = amax / the largest finite fp8, at least 2^-90; then, if asked for, rounded up to a
-//            power of two. 1 where amax is 0. (kernels/device/fp8_scale.h)
+//            power of two. 1 where amax is 0. (octet/fp8_scale.h)
 //   fp8[i] = x[i] / scale, rounded to float32, then to nearest even and saturated to fp8.
 // A group that holds an infinity or a NaN becomes NaN as a whole: the scale and every byte.
 void ReferenceQuantize(const EpConfig& config, absl::Span<const uint16_t> row,

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "runtime/symmetric_heap.h"
+#include "octet/symmetric_heap.h"
 
 namespace octet {
 

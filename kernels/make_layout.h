@@ -3,8 +3,8 @@
 #define OCTET_KERNELS_MAKE_LAYOUT_H_
 
 #include "kernels/device/call_layout.h"
-#include "kernels/ep_config.h"
 #include "kernels/heap_pieces.h"
+#include "octet/ep_config.h"
 
 namespace octet {
 

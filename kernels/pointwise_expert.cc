@@ -3,9 +3,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/device/pointwise_expert.h"
-#include "kernels/fp8.h"
+#include "octet/fp8.h"
+#include "octet/topology.h"
 #include "runtime/gpu_status.h"
-#include "runtime/topology.h"
 
 namespace octet {
 namespace {

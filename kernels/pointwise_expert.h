@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/ep_config.h"
-#include "kernels/expert_parallel.h"
-#include "runtime/node.h"
+#include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 
 namespace octet {
 

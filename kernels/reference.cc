@@ -5,13 +5,13 @@
 #include <cstddef>
 
 #include "kernels/auto_choice.h"
-#include "kernels/dtype.h"
 #include "kernels/fp8_rows.h"
+#include "octet/dtype.h"
 
 namespace octet {
 namespace {
 
-// The conversions of kernels/dtype.h with the dtype known to the compiler, so that loops over rows
+// The conversions of octet/dtype.h with the dtype known to the compiler, so that loops over rows
 // become vector code.
 template <DType dtype>
 float ToFloat(uint16_t bits) {

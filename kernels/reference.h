@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/device/row_source.h"
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
+#include "octet/row_source.h"
 
 namespace octet {
 

@@ -174,10 +174,10 @@ StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParal
       batches_(static_cast<uint64_t>(batches)),
       memory_(node),
       ranks_(Index(node.num_ranks())) {
-  client_ = node.AddClient(this);
+  client_ = NodeClient::Register(node, this);
 }
 
-StrategyBase::~StrategyBase() { node_.RemoveClient(client_); }
+StrategyBase::~StrategyBase() { NodeClient::Unregister(node_, client_); }
 
 absl::Status StrategyBase::Init(Contract contract) {
   contract_ = contract;
@@ -277,7 +277,7 @@ absl::Status StrategyBase::FillBytes(Rank& rank, void* memory, size_t bytes, int
 CallParams StrategyBase::ParamsOf(Rank& rank) const {
   CallParams params = {};
   params.peers = peers_[Index(rank.rank())];
-  params.failure = rank.failure_port(client_);
+  params.failure = NodeClient::PortOf(rank, client_);
   if (traced()) params.trace = options_.trace->buffer(rank.rank());
   return params;
 }

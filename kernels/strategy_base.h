@@ -23,16 +23,17 @@
 #include "kernels/device/call_params.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/site.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/traffic.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
+#include "octet/peers.h"
+#include "octet/symmetric_heap.h"
 #include "runtime/device/call_epoch.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
-#include "runtime/device/peers.h"
 #include "runtime/flag_table.h"
-#include "runtime/node.h"
+#include "runtime/node_client.h"
 #include "runtime/node_memory.h"
-#include "runtime/symmetric_heap.h"
 
 namespace octet {
 

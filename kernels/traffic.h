@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 
 namespace octet {
 

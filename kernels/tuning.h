@@ -27,8 +27,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
-#include "runtime/topology.h"
+#include "octet/ep_config.h"
+#include "octet/topology.h"
 
 namespace octet {
 

@@ -1,4 +1,4 @@
-#include "runtime/graph.h"
+#include "octet/graph.h"
 
 #include <hip/hip_runtime.h>
 
@@ -8,25 +8,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "octet/node.h"
+#include "runtime/capture.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
 
-bool IsCapturing(hipStream_t stream) {
-  hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
-  return OCTET_GPU(hipStreamIsCapturing(stream, &capture)).ok() &&
-         capture != hipStreamCaptureStatusNone;
+namespace {
+
+void DestroyExecutable(void* executable) {
+  (void)hipGraphExecDestroy(static_cast<hipGraphExec_t>(executable));
 }
 
-void AbandonCapture(hipStream_t stream) {
-  if (!IsCapturing(stream)) return;
-  hipGraph_t graph = nullptr;
-  // An error says that the capture was invalid. It has ended all the same.
-  (void)OCTET_GPU(hipStreamEndCapture(stream, &graph));
-  if (graph != nullptr) (void)hipGraphDestroy(graph);
-}
+}  // namespace
 
 absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status()> enqueue) {
   const hipStream_t stream = rank.stream();
@@ -45,7 +40,8 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   const hipError_t error = hipGraphInstantiate(&executable, captured, nullptr, nullptr, 0);
   (void)hipGraphDestroy(captured);
   OCTET_RETURN_IF_ERROR(GpuStatus(error, "hipGraphInstantiate"));
-  Graph graph(executable, rank.coordinated_launches_ != coordinated_before);
+  Graph graph(Executable(executable, DestroyExecutable),
+              rank.coordinated_launches_ != coordinated_before);
   // Now rather than in the first launch: it may allocate.
   OCTET_RETURN_IF_GPU_ERROR(hipGraphUpload(executable, stream));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
@@ -58,7 +54,9 @@ absl::Status Graph::Launch(Rank& rank) const {
     return absl::Status(complete.code(),
                         absl::StrCat("a graph cannot be launched: ", complete.message()));
   }
-  const auto launch = [&] { return OCTET_GPU(hipGraphLaunch(executable_.get(), rank.stream())); };
+  const auto launch = [&] {
+    return OCTET_GPU(hipGraphLaunch(static_cast<hipGraphExec_t>(executable_.get()), rank.stream()));
+  };
   return coordinated_ ? rank.CoordinatedLaunch(launch, "a graph launch") : launch();
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/node.h"
+#include "octet/node.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,13 +18,13 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "misuse.h"
+#include "octet/peers.h"
+#include "octet/topology.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/device/peers.h"
 #include "runtime/failure.h"
 #include "runtime/flag_table.h"
 #include "runtime/node_impl.h"
 #include "runtime/status_macros.h"
-#include "runtime/topology.h"
 
 namespace octet {
 namespace {
@@ -81,8 +81,8 @@ absl::Status Rank::WaitUntil(absl::FunctionRef<bool()> done, absl::string_view w
   return node_->impl_->WaitUntil(*this, done, what);
 }
 
-device::FailurePort Rank::failure_port(uint32_t client) const {
-  return node_->impl_->failure_port(rank_, client);
+device::FailurePort NodeClient::PortOf(const Rank& rank, uint32_t id) {
+  return rank.node_->impl_->failure_port(rank.rank_, id);
 }
 
 absl::Status Rank::EnqueueNodeBarrier() { return node_->impl_->EnqueueNodeBarrier(*this); }
@@ -135,7 +135,9 @@ uint64_t Node::completed_runs() const { return impl_->completed_runs(); }
 bool Node::stuck() const { return impl_->stuck(); }
 bool Node::ReadyToFree() { return impl_->ReadyToFree(); }
 
-uint32_t Node::AddClient(NodeClient* client) { return impl_->AddClient(client); }
-void Node::RemoveClient(uint32_t id) { impl_->RemoveClient(id); }
+uint32_t NodeClient::Register(Node& node, NodeClient* client) {
+  return node.impl_->AddClient(client);
+}
+void NodeClient::Unregister(Node& node, uint32_t id) { node.impl_->RemoveClient(id); }
 
 }  // namespace octet

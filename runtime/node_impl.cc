@@ -1,4 +1,5 @@
 #include "runtime/node_impl.h"
+#include "runtime/capture.h"
 
 #include <hip/hip_runtime.h>
 
@@ -25,7 +26,6 @@
 #include "runtime/failure.h"
 #include "runtime/flag_table.h"
 #include "runtime/gpu_status.h"
-#include "runtime/graph.h"
 #include "runtime/mutex.h"
 #include "runtime/status_macros.h"
 

@@ -19,15 +19,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "octet/node.h"
+#include "octet/peers.h"
+#include "octet/topology.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/node_barrier.h"
-#include "runtime/device/peers.h"
 #include "runtime/failure_log.h"
 #include "runtime/host_barrier.h"
 #include "runtime/mutex.h"
-#include "runtime/node.h"
+#include "runtime/node_client.h"
 #include "runtime/rank_threads.h"
-#include "runtime/topology.h"
 
 namespace octet {
 

@@ -10,9 +10,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "octet/node.h"
 #include "runtime/device_memory.h"
 #include "runtime/mutex.h"
-#include "runtime/node.h"
 #include "runtime/pinned_memory.h"
 #include "runtime/status_macros.h"
 

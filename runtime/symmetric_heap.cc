@@ -1,4 +1,4 @@
-#include "runtime/symmetric_heap.h"
+#include "octet/symmetric_heap.h"
 
 #include <hip/hip_runtime.h>
 
@@ -11,9 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/device/peers.h"
+#include "heap_memory.h"
+#include "octet/node.h"
+#include "octet/peers.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -38,7 +39,7 @@ absl::Status SymmetricHeap::Allocate(HeapMemory kind, size_t bytes) {
   bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   OCTET_RETURN_IF_ERROR(node_->Run([&mine, kind, bytes](Rank& rank) -> absl::Status {
     void* base = nullptr;
-    const hipError_t error = platform::AllocateHeap(kind, bytes, &base);
+    const hipError_t error = platform::AllocateHeap(kind == HeapMemory::kCached, bytes, &base);
     OCTET_RETURN_IF_ERROR(
         GpuStatus(error, absl::StrCat("symmetric heap of ", bytes, " bytes on every rank")));
     mine.bases[static_cast<size_t>(rank.rank())] = static_cast<char*>(base);

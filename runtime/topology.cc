@@ -1,4 +1,4 @@
-#include "runtime/topology.h"
+#include "octet/topology.h"
 
 #include <hip/hip_runtime.h>
 
@@ -14,8 +14,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "octet/peers.h"
 #include "runtime/cpu_affinity.h"
-#include "runtime/device/peers.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 

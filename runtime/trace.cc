@@ -1,4 +1,4 @@
-#include "runtime/trace.h"
+#include "octet/trace.h"
 
 #include <hip/hip_runtime.h>
 
@@ -16,18 +16,21 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "octet/node.h"
+#include "octet/symmetric_heap.h"
 #include "runtime/device/clock.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/trace_event.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
+#include "runtime/node_client.h"
 #include "runtime/node_memory.h"
 #include "runtime/status_macros.h"
-#include "runtime/symmetric_heap.h"
 
 namespace octet {
 namespace {
+
+static_assert(kNoTraceDetail == device::kNoPeer);
 
 constexpr uint32_t kClockRounds = 128;
 
@@ -67,7 +70,7 @@ absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& nod
   OCTET_ASSIGN_OR_RETURN(const auto results, heap->Allocate<device::ClockOffset>(num_ranks));
 
   ClockClient client;
-  const uint32_t id = node.AddClient(&client);
+  const uint32_t id = NodeClient::Register(node, &client);
   std::vector<device::ClockOffset> measured(num_ranks);
   const absl::Status status = node.Run([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_GPU_ERROR(device::LoadClockKernels());
@@ -77,7 +80,7 @@ absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& nod
       return {.mine = mailboxes.Mine(peers) + peer,
               .theirs = mailboxes.On(peers, peer) + rank.rank(),
               .result = results.Mine(peers) + peer,
-              .port = rank.failure_port(id),
+              .port = NodeClient::PortOf(rank, id),
               .site = 0,
               .peer = peer,
               .rounds = kClockRounds};
@@ -94,7 +97,7 @@ absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& nod
                                       hipMemcpyDeviceToHost, rank.stream()));
     });
   });
-  node.RemoveClient(id);
+  NodeClient::Unregister(node, id);
   OCTET_RETURN_IF_ERROR(status);
   for (int rank = 1; rank < num_ranks; ++rank) {
     offsets[rank].offset_ns = NanosecondsOf(measured[rank].offset_ticks);

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "runtime/trace.h"
+#include "octet/trace.h"
 
 namespace octet {
 namespace {
@@ -96,7 +96,7 @@ std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const Trac
     if (!tag.phase.empty()) absl::StrAppend(&json, ",\"cat\":", Quoted(tag.phase));
     absl::StrAppendFormat(&json, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{", slice.start_us,
                           slice.duration_us);
-    if (tag.detail != kTracePeer || slice.detail != device::kNoPeer) {
+    if (tag.detail != kTracePeer || slice.detail != kNoTraceDetail) {
       absl::StrAppend(&json, Quoted(tag.detail), ":", slice.detail);
     }
     absl::StrAppend(&json, "}}");

@@ -26,8 +26,8 @@ struct CallLayout {
   size_t dispatch_credits;  // [R peer]
   size_t combine_credits;   // [R peer]
   size_t control_bytes;     // counts, credits and all flags; zero before the first call
-  size_t bytes;         // of uncached memory (runtime/symmetric_heap.h), control_bytes among them
-  size_t cached_bytes;  // of cached memory
+  size_t bytes;             // of uncached memory (octet/symmetric_heap.h), control_bytes among them
+  size_t cached_bytes;      // of cached memory
 
   // `base`: the heap of the rank that owns the object.
   __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source, int column) const {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "octet/peers.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/device/peers.h"
 #include "runtime/device/trace_event.h"
 
 namespace octet {

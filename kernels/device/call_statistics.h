@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/device/peers.h"
+#include "octet/peers.h"
 
 namespace octet {
 

@@ -8,8 +8,8 @@
 
 #include "device_ops.h"
 #include "fp8_ops.h"
-#include "kernels/device/fp8_scale.h"
 #include "kernels/device/row_codec.h"
+#include "octet/fp8_scale.h"
 
 namespace octet::device {
 

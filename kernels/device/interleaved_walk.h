@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "runtime/device/peers.h"
+#include "octet/peers.h"
 
 namespace octet::device {
 

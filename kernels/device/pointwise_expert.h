@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "kernels/device/fp8_scale.h"
-#include "kernels/device/row_source.h"
+#include "octet/fp8_scale.h"
+#include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 
 namespace octet {

@@ -5,8 +5,8 @@
 #include "device_ops.h"
 #include "kernels/device/pointwise_expert.h"
 #include "kernels/device/row_codec.h"
+#include "octet/fp8_format.h"
 #include "runtime/device/load_kernel.h"
-#include "runtime/platform/fp8_format.h"
 
 namespace octet {
 namespace {

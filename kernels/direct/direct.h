@@ -19,9 +19,9 @@
 #include "absl/types/span.h"
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/layout.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/strategy_base.h"
-#include "runtime/node.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 
 namespace octet::direct {
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "kernels/dtype.h"
-#include "kernels/ep_config.h"
 #include "kernels/heap_pieces.h"
 #include "kernels/make_layout.h"
+#include "octet/dtype.h"
+#include "octet/ep_config.h"
 
 namespace octet::direct {
 namespace {

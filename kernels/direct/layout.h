@@ -26,9 +26,9 @@
 
 #include "kernels/device/call_layout.h"
 #include "kernels/device/rank_flags.h"
-#include "kernels/device/row_source.h"
+#include "octet/peers.h"
+#include "octet/row_source.h"
 #include "runtime/device/call_epoch.h"
-#include "runtime/device/peers.h"
 
 namespace octet {
 struct EpConfig;

@@ -10,9 +10,9 @@
 #include "kernels/heap_pieces.h"
 #include "kernels/packet_flags.h"
 #include "kernels/trace_phases.h"
+#include "runtime/capture.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
-#include "runtime/graph.h"
 
 namespace octet::high_throughput {
 namespace {

@@ -15,11 +15,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/strategy_base.h"
-#include "runtime/node.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 
 namespace octet::high_throughput {
 

@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "kernels/device/call_params.h"
-#include "kernels/device/row_source.h"
 #include "kernels/device/site.h"
 #include "kernels/high_throughput/layout.h"
+#include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 
 namespace octet::high_throughput {

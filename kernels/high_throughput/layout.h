@@ -37,8 +37,8 @@
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/token_packet.h"
 #include "kernels/device/work_queue.h"
+#include "octet/peers.h"
 #include "runtime/device/call_epoch.h"
-#include "runtime/device/peers.h"
 
 namespace octet {
 struct EpConfig;

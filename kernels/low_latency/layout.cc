@@ -1,10 +1,10 @@
 #include "kernels/low_latency/layout.h"
 
 #include "kernels/device/divisor.h"
-#include "kernels/dtype.h"
-#include "kernels/ep_config.h"
 #include "kernels/heap_pieces.h"
 #include "kernels/make_layout.h"
+#include "octet/dtype.h"
+#include "octet/ep_config.h"
 
 namespace octet::low_latency {
 namespace {

@@ -43,11 +43,11 @@
 
 #include "kernels/device/call_layout.h"
 #include "kernels/device/divisor.h"
-#include "kernels/device/fp8_scale.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/token_packet.h"
+#include "octet/fp8_scale.h"
+#include "octet/peers.h"
 #include "runtime/device/call_epoch.h"
-#include "runtime/device/peers.h"
 
 namespace octet {
 struct EpConfig;

@@ -16,11 +16,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/layout.h"
 #include "kernels/low_latency/watch.h"
 #include "kernels/strategy_base.h"
+#include "octet/expert_parallel.h"
 
 namespace octet::low_latency {
 

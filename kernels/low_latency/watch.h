@@ -14,9 +14,9 @@
 #include "absl/types/span.h"
 #include "kernels/device/call_end_params.h"
 #include "kernels/device/call_statistics.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/node.h"
 #include "runtime/node_memory.h"
 
 namespace octet::low_latency {

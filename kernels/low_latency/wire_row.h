@@ -8,7 +8,7 @@
 #include "device_ops.h"
 #include "kernels/device/fp8_quantize.h"
 #include "kernels/low_latency/layout.h"
-#include "native_fp8.h"
+#include "octet/native_fp8.h"
 
 namespace octet::low_latency {
 

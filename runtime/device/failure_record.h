@@ -19,7 +19,7 @@ enum class FailureKind : uint32_t {
 struct FailureRecord {
   uint32_t complete;  // 1, stored last with release at system scope
   FailureKind kind;
-  uint32_t client;  // who launched the kernel (Node::AddClient)
+  uint32_t client;  // who launched the kernel (NodeClient::Register)
   uint32_t site;    // which wait or check: the client's own numbering
   int32_t peer;     // the rank that was waited for, -1 if none
   uint32_t index;   // which flag of that peer, or which element of the input
@@ -32,7 +32,7 @@ inline constexpr int kRecordsOfARank = 2;
 constexpr int RecordIndex(FailureKind kind) { return kind == FailureKind::kReleased ? 1 : 0; }
 
 // How a kernel takes part in the node's failure protocol: a kernel parameter, made by
-// Rank::failure_port().
+// NodeClient::PortOf.
 struct FailurePort {
   uint32_t* abort_word;    // pinned host memory, one for the node: not 0 tells every wait to leave
   FailureRecord* records;  // this rank's, by RecordIndex

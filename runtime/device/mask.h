@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "octet/peers.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/device/peers.h"
 
 namespace octet::device {
 

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
+#include "octet/peers.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/device/peers.h"
 
 namespace octet::device {
 

@@ -1,4 +1,4 @@
-// Events recorded inside kernels (tracer.h) and written as one Perfetto file (runtime/trace.h).
+// Events recorded inside kernels (tracer.h) and written as one Perfetto file (octet/trace.h).
 // Plain records, shared by host and device.
 #ifndef OCTET_RUNTIME_DEVICE_TRACE_EVENT_H_
 #define OCTET_RUNTIME_DEVICE_TRACE_EVENT_H_

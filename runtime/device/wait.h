@@ -10,10 +10,10 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "octet/peers.h"
 #include "runtime/device/epoch.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/mask.h"
-#include "runtime/device/peers.h"
 
 namespace octet::device {
 

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "runtime/device/peers.h"
+#include "octet/peers.h"
 
 namespace octet::faults {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 #include "tests/faults/fault.h"
 #include "tests/support/ep_harness.h"
 

@@ -7,8 +7,8 @@
 #include "kernels/device/call_end.h"
 #include "kernels/device/counts.h"
 #include "kernels/device/credits.h"
-#include "kernels/device/fp8_scale.h"
 #include "kernels/low_latency/phase.h"
+#include "octet/fp8_scale.h"
 #include "runtime/device/mask.h"
 #include "tests/faults/fault.h"
 

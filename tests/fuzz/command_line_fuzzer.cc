@@ -8,7 +8,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 #include "tests/fuzz/check.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/perf_options.h"

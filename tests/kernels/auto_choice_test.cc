@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"

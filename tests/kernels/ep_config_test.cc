@@ -1,4 +1,4 @@
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/device/fp8_scale.h"
+#include "octet/fp8_scale.h"
 #include "runtime/device/launch_shape.h"
 
 namespace octet {

@@ -9,7 +9,7 @@
 #include "fp8_ops.h"
 #include "kernels/device/fp8_quantize.h"
 #include "kernels/device/row_codec.h"
-#include "runtime/platform/fp8_format.h"
+#include "octet/fp8_format.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // Conversion and quantisation by a GPU (fp8_ops.h, kernels/device/fp8_quantize.h) against the
-// host's (kernels/fp8.h, kernels/fp8_rows.h), to the bit.
+// host's (octet/fp8.h, kernels/fp8_rows.h), to the bit.
 #include <gtest/gtest.h>
 #include <hip/hip_runtime.h>
 
@@ -13,10 +13,10 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/dtype.h"
-#include "kernels/ep_config.h"
-#include "kernels/fp8.h"
 #include "kernels/fp8_rows.h"
+#include "octet/dtype.h"
+#include "octet/ep_config.h"
+#include "octet/fp8.h"
 #include "runtime/device_memory.h"
 #include "tests/kernels/fp8_kernels.h"
 

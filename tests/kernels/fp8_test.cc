@@ -1,4 +1,4 @@
-// The 8-bit floats of kernels/fp8.h and the rows of kernels/fp8_rows.h, against their definitions
+// The 8-bit floats of octet/fp8.h and the rows of kernels/fp8_rows.h, against their definitions
 // in double precision.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dtype.h"
-#include "kernels/ep_config.h"
-#include "kernels/fp8.h"
 #include "kernels/fp8_rows.h"
+#include "octet/dtype.h"
+#include "octet/ep_config.h"
+#include "octet/fp8.h"
 
 namespace octet {
 namespace {

@@ -18,12 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/expert_parallel.h"
+#include "kernels/ep_internals.h"
 #include "kernels/reference.h"
+#include "octet/expert_parallel.h"
+#include "octet/graph.h"
+#include "octet/node.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
-#include "runtime/graph.h"
-#include "runtime/node.h"
 #include "runtime/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
@@ -110,7 +111,7 @@ class GraphTest : public ::testing::Test {
   absl::Status EnqueuePoisonedStep(Rank& rank, const Steps::Step& step) {
     const int rows = rank.num_ranks() * config_.max_tokens_per_rank *
                      std::min(config_.topk, config_.num_local_experts(rank.num_ranks()));
-    OCTET_RETURN_IF_ERROR(harness_->ep().Poison(rank, rows));
+    OCTET_RETURN_IF_ERROR(EpInternals::Poison(harness_->ep(), rank, rows));
     return EnqueueStep(rank, step);
   }
   absl::Status EnqueueStep(Rank& rank, const Steps::Step& step) {

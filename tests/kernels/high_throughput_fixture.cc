@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/dtype.h"
+#include "kernels/ep_internals.h"
+#include "octet/dtype.h"
 #include "runtime/gpu_status.h"
 #include "tests/support/host_copy.h"
 
@@ -111,7 +112,8 @@ absl::Status HighThroughputTest::Dispatch(const Step& step,
   OCTET_RETURN_IF_ERROR(Upload(step));
   return node_->Run([&](Rank& rank) -> absl::Status {
     const auto r = static_cast<size_t>(rank.rank());
-    OCTET_RETURN_IF_ERROR(ep_->Poison(rank, Expect(step, rank.rank()).expert_offsets.back()));
+    OCTET_RETURN_IF_ERROR(
+        EpInternals::Poison(*ep_, rank, Expect(step, rank.rank()).expert_offsets.back()));
     DispatchArgs args = Args(step, rank.rank());
     if (!weights) args.topk_weights = nullptr;
     if (!cached.empty()) {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/reference.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 #include "runtime/device_memory.h"
-#include "runtime/node.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/node_fixture.h"
 

@@ -15,15 +15,16 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/dtype.h"
-#include "kernels/expert_parallel.h"
+#include "kernels/ep_internals.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/pointwise_expert.h"
+#include "octet/dtype.h"
+#include "octet/expert_parallel.h"
+#include "octet/trace.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
-#include "runtime/trace.h"
 #include "tests/kernels/high_throughput_fixture.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
@@ -526,7 +527,7 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
     std::set<absl::string_view> phases;
     for (const TraceSlice& slice : *slices) {
       blocks.insert(slice.block);
-      phases.insert(ep_->trace_tags()[slice.tag].phase);
+      phases.insert(EpInternals::TraceTags(*ep_)[slice.tag].phase);
     }
     EXPECT_EQ(blocks.size(), static_cast<size_t>(max_blocks));
     EXPECT_LT(*blocks.rbegin(), max_blocks);

@@ -18,16 +18,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/dtype.h"
-#include "kernels/expert_parallel.h"
+#include "octet/dtype.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
+#include "octet/peers.h"
+#include "octet/topology.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/device/peers.h"
 #include "runtime/device_memory.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
+#include "runtime/node_client.h"
 #include "runtime/status_macros.h"
-#include "runtime/topology.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/node_fixture.h"
 #include "tests/support/node_kernels.h"
@@ -209,7 +210,7 @@ class LowLatencyMaskTest : public ::testing::Test {
   absl::Status EnqueueExchange(Rank& rank, uint64_t* to, const uint64_t* flag,
                                absl::Duration limit) {
     Signals::PerRank& mine = signals_->ranks[static_cast<size_t>(rank.rank())];
-    device::FailurePort port = rank.failure_port(0);
+    device::FailurePort port = NodeClient::PortOf(rank, 0);
     port.masks = mine.masks.data();  // a wait that expires leaves, and that is all
     port.deadline_ticks =
         static_cast<uint64_t>(absl::ToDoubleSeconds(limit) * static_cast<double>(DeviceClockHz()));

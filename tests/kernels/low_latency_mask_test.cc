@@ -13,13 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/device/rank_flags.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/low_latency/layout.h"
+#include "octet/expert_parallel.h"
+#include "octet/graph.h"
+#include "octet/node.h"
 #include "runtime/device/epoch.h"
 #include "runtime/device_memory.h"
-#include "runtime/gpu_event.h"
-#include "runtime/graph.h"
-#include "runtime/node.h"
+#include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
 #include "tests/kernels/low_latency_mask_fixture.h"
 #include "tests/support/ep_harness.h"
@@ -154,8 +154,8 @@ TEST_F(LowLatencyMaskTest, SilentRanksCostTheirTimeTogether) {
         return dispatch ? ep.Dispatch(rank, harness_->dispatch_args(rank.rank())).status()
                         : absl::OkStatus();
       }
-      OCTET_ASSIGN_OR_RETURN(GpuEvent start, GpuEvent::Create());
-      OCTET_ASSIGN_OR_RETURN(GpuEvent end, GpuEvent::Create());
+      OCTET_ASSIGN_OR_RETURN(ScopedEvent start, ScopedEvent::Create());
+      OCTET_ASSIGN_OR_RETURN(ScopedEvent end, ScopedEvent::Create());
       OCTET_RETURN_IF_ERROR(start.Record(rank.stream()));
       OCTET_RETURN_IF_ERROR(harness_->RunStep(rank, Form::kFused));
       OCTET_RETURN_IF_ERROR(end.Record(rank.stream()));

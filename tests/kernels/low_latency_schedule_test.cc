@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 #include "tests/platform/emulation_fixture.h"
 #include "tests/support/ep_harness.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 #include "runtime/gpu_status.h"
 #include "tests/support/ep_harness.h"
 

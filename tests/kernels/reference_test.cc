@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 
 namespace octet {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "kernels/ep_internals.h"
 #include "runtime/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
@@ -386,7 +387,7 @@ TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
         OCTET_RETURN_IF_ERROR(rank.Barrier());
         continue;
       }
-      OCTET_RETURN_IF_ERROR(harness_->ep().Poison(rank, 1));
+      OCTET_RETURN_IF_ERROR(EpInternals::Poison(harness_->ep(), rank, 1));
       OCTET_ASSIGN_OR_RETURN(const Received one,
                              harness_->ep().Dispatch(rank, harness_->dispatch_args(rank.rank())));
       if (rank.rank() == 0) received.push_back(one);

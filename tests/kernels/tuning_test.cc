@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 #include "tests/support/node_fixture.h"
 
 namespace octet {

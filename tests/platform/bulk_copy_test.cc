@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "octet/node.h"
+#include "octet/symmetric_heap.h"
+#include "octet/topology.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
-#include "runtime/symmetric_heap.h"
-#include "runtime/topology.h"
 #include "tests/platform/bulk_copy_kernels.h"
 
 namespace octet {

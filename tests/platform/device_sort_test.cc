@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "octet/node.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
 #include "tests/platform/device_sort_kernels.h"
 
 namespace octet {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "octet/node.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
 #include "tests/platform/emulation_fixture.h"
 
 namespace octet {

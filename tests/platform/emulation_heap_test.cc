@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/expert_parallel.h"
-#include "runtime/symmetric_heap.h"
+#include "octet/expert_parallel.h"
+#include "octet/symmetric_heap.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/node_fixture.h"
 

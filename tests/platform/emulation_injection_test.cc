@@ -18,8 +18,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "emulation.h"
-#include "kernels/expert_parallel.h"
-#include "runtime/node.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/node_fixture.h"
 

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "octet/node.h"
+#include "octet/symmetric_heap.h"
 #include "runtime/gpu_status.h"
-#include "runtime/node.h"
 #include "runtime/status_macros.h"
-#include "runtime/symmetric_heap.h"
 #include "tests/support/node_fixture.h"
 #include "tests/support/node_kernels.h"
 

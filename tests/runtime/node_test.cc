@@ -1,4 +1,5 @@
-#include "runtime/node.h"
+#include "octet/node.h"
+#include "runtime/node_client.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,13 +22,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "octet/symmetric_heap.h"
+#include "octet/trace.h"
 #include "runtime/device_memory.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
 #include "runtime/pinned_memory.h"
 #include "runtime/status_macros.h"
-#include "runtime/symmetric_heap.h"
-#include "runtime/trace.h"
 #include "tests/support/node_fixture.h"
 #include "tests/support/node_kernels.h"
 #include "tests/support/scoped_environment.h"
@@ -51,10 +52,10 @@ class Ring : public NodeClient {
     OCTET_ASSIGN_OR_RETURN(ring->heap_, SymmetricHeap::Create(node, 1 << 14));
     OCTET_ASSIGN_OR_RETURN(ring->flags_, ring->heap_->Allocate<uint64_t>(kMaxRanks));
     OCTET_ASSIGN_OR_RETURN(ring->passed_, ring->heap_->Allocate<uint64_t>(1));
-    ring->id_ = node.AddClient(ring.get());
+    ring->id_ = NodeClient::Register(node, ring.get());
     return ring;
   }
-  ~Ring() override { node_.RemoveClient(id_); }
+  ~Ring() override { NodeClient::Unregister(node_, id_); }
 
   absl::Status Describe(int rank, const device::FailureRecord& record) const override {
     if (record.kind == device::FailureKind::kInput) {
@@ -79,7 +80,7 @@ class Ring : public NodeClient {
     const int before = (rank.rank() + n - 1) % n;
     const device::PeerBases peers = heap_->peers(rank.rank());
     uint64_t* to = flags_.On(peers, (rank.rank() + 1) % n) + rank.rank();
-    return OCTET_GPU(LaunchExchange({.port = rank.failure_port(id_),
+    return OCTET_GPU(LaunchExchange({.port = NodeClient::PortOf(rank, id_),
                                      .site = {kRingSite, before, 100U + before},
                                      .to = send ? to : nullptr,
                                      .flag = flags_.Mine(peers) + before,
@@ -88,9 +89,9 @@ class Ring : public NodeClient {
                                     rank.stream()));
   }
   absl::Status EnqueueRefusal(Rank& rank, uint64_t value) const {
-    return OCTET_GPU(
-        LaunchRefuse({.port = rank.failure_port(id_), .site = {kInputSite, -1, 3}, .value = value},
-                     rank.stream()));
+    return OCTET_GPU(LaunchRefuse(
+        {.port = NodeClient::PortOf(rank, id_), .site = {kInputSite, -1, 3}, .value = value},
+        rank.stream()));
   }
   // How often this rank's kernel has got past its wait. The stream must be idle.
   absl::StatusOr<uint64_t> Passed(Rank& rank) const {
@@ -450,7 +451,7 @@ TEST_F(NodeRunTest, AKernelOfNobodyIsStillReported) {
   EXPECT_THAT(node_->Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(flag, DeviceMemory::Allocate(2 * sizeof(uint64_t)));
     OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(flag.as<void>(), 0, flag.bytes(), rank.stream()));
-    return OCTET_GPU(LaunchExchange({.port = rank.failure_port(999),
+    return OCTET_GPU(LaunchExchange({.port = NodeClient::PortOf(rank, 999),
                                      .site = {5, -1, 2},
                                      .to = nullptr,
                                      .flag = flag.as<uint64_t>(),

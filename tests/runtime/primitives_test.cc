@@ -10,11 +10,11 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "octet/topology.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device_memory.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
-#include "runtime/topology.h"
 
 namespace octet {
 namespace {

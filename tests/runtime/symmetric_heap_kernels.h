@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "runtime/device/peers.h"
+#include "octet/peers.h"
 
 namespace octet {
 

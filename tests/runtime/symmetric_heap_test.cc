@@ -1,4 +1,4 @@
-#include "runtime/symmetric_heap.h"
+#include "octet/symmetric_heap.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runtime/topology.h"
+#include "octet/topology.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runtime/trace.h"
+#include "octet/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/ep_internals.h"
 #include "kernels/fp8_rows.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/gpu_status.h"
@@ -221,7 +222,7 @@ absl::StatusOr<CombineArgs> EpHarness::ApplyExperts(Rank& rank, Form form, const
 
 absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffers& b) {
   const auto r = static_cast<size_t>(rank.rank());
-  OCTET_RETURN_IF_ERROR(ep_->Poison(rank, num_rows));
+  OCTET_RETURN_IF_ERROR(EpInternals::Poison(*ep_, rank, num_rows));
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(b.y.as<void>(), 0xff, b.y.bytes(), rank.stream()));
   DispatchArgs args = DispatchArgsOf(b);
   const DispatchHandle before = received_[r].handle;

@@ -13,11 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/reference.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
+#include "octet/symmetric_heap.h"
 #include "runtime/device_memory.h"
-#include "runtime/node.h"
-#include "runtime/symmetric_heap.h"
 
 namespace octet {
 

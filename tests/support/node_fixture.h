@@ -14,9 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "octet/node.h"
+#include "octet/topology.h"
 #include "runtime/mutex.h"
-#include "runtime/node.h"
-#include "runtime/topology.h"
 
 namespace octet {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/topology.h"
+#include "octet/topology.h"
 #include "tools/measure/latency_test.h"
 #include "tools/measure/link_test.h"
 

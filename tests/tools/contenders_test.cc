@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/topology.h"
+#include "octet/topology.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/step_runner.h"
 #include "tools/workload/workload.h"

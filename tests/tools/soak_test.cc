@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "kernels/auto_choice.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/exit_code.h"
 #include "tools/report/report.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 #include "tools/workload/workload.h"
 
 namespace octet {

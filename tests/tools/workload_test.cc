@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 #include "tools/workload/philox.h"
 
 namespace octet {

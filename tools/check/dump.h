@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
-#include "runtime/topology.h"
+#include "octet/ep_config.h"
+#include "octet/topology.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/step_runner.h"
 #include "tools/workload/workload.h"

@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "runtime/node.h"
+#include "octet/node.h"
 #include "runtime/pinned_memory.h"
 
 namespace octet {

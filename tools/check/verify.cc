@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 
 namespace octet {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
 #include "kernels/reference.h"
+#include "octet/ep_config.h"
 
 namespace octet {
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 #include "runtime/status_macros.h"
 
 namespace octet {

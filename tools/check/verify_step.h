@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
-#include "kernels/expert_parallel.h"
 #include "kernels/reference.h"
+#include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
 #include "tools/check/host_reader.h"
 #include "tools/check/verify.h"
 

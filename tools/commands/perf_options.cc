@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 #include "runtime/status_macros.h"
 #include "tools/support/atomic_file.h"
 

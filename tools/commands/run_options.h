@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 #include "tools/commands/command_line.h"
 #include "tools/workload/workload.h"
 

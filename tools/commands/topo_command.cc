@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "runtime/device/peers.h"
+#include "octet/peers.h"
 #include "tools/commands/exit_code.h"
 
 namespace octet {

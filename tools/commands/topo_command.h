@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "runtime/topology.h"
+#include "octet/topology.h"
 #include "tools/commands/command_line.h"
 
 namespace octet {

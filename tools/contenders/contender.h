@@ -21,9 +21,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/ep_config.h"
-#include "kernels/expert_parallel.h"
-#include "runtime/node.h"
+#include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 
 namespace octet {
 

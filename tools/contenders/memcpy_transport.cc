@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "octet/topology.h"
 #include "runtime/gpu_status.h"
-#include "runtime/topology.h"
 
 namespace octet {
 
@@ -16,9 +16,9 @@ absl::Status MemcpyTransport::Prepare(Rank& rank, const std::vector<ExchangeBuff
   RankState& mine = ranks_[r];
   mine.buffers = buffers[r];
   mine.rows.assign(ranks_.size(), std::vector<int64_t>(ranks_.size()));
-  OCTET_ASSIGN_OR_RETURN(mine.counted, GpuEvent::Create());
-  for (GpuEvent& sent : mine.sent) {
-    OCTET_ASSIGN_OR_RETURN(sent, GpuEvent::Create());
+  OCTET_ASSIGN_OR_RETURN(mine.counted, ScopedEvent::Create());
+  for (ScopedEvent& sent : mine.sent) {
+    OCTET_ASSIGN_OR_RETURN(sent, ScopedEvent::Create());
   }
   return absl::OkStatus();
 }

@@ -5,8 +5,8 @@
 #include <array>
 #include <vector>
 
-#include "runtime/device/peers.h"
-#include "runtime/gpu_event.h"
+#include "octet/peers.h"
+#include "runtime/scoped_event.h"
 #include "tools/contenders/sorted_exchange.h"
 
 namespace octet {
@@ -27,9 +27,9 @@ class MemcpyTransport final : public RowTransport {
  private:
   struct RankState {
     ExchangeBuffers* buffers = nullptr;
-    GpuEvent counted;
+    ScopedEvent counted;
     // Of each direction, so that a rank that is ahead does not record one that is still looked at.
-    std::array<GpuEvent, 2> sent;
+    std::array<ScopedEvent, 2> sent;
     // [source][destination], the same on all ranks.
     std::vector<std::vector<int64_t>> rows;
   };

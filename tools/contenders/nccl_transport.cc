@@ -68,7 +68,7 @@ NcclCommunicators::~NcclCommunicators() {
 absl::Status NcclTransport::Prepare(Rank& rank, const std::vector<ExchangeBuffers*>& buffers) {
   RankState& mine = StateOf(rank);
   mine.buffers = buffers[static_cast<size_t>(rank.rank())];
-  OCTET_ASSIGN_OR_RETURN(mine.counted, GpuEvent::Create());
+  OCTET_ASSIGN_OR_RETURN(mine.counted, ScopedEvent::Create());
   return absl::OkStatus();
 }
 

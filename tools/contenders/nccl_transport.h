@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/gpu_event.h"
+#include "runtime/scoped_event.h"
 #include "tools/contenders/nccl_library.h"
 #include "tools/contenders/sorted_exchange.h"
 
@@ -49,7 +49,7 @@ class NcclTransport final : public RowTransport {
  private:
   struct RankState {
     ExchangeBuffers* buffers = nullptr;
-    GpuEvent counted;
+    ScopedEvent counted;
   };
   RankState& StateOf(const Rank& rank) { return ranks_[static_cast<size_t>(rank.rank())]; }
 

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/expert_parallel.h"
-#include "runtime/node.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
 #include "runtime/node_memory.h"
 #include "tools/contenders/sorted_rows.h"
 

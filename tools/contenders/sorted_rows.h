@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/device/row_source.h"
+#include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 
 namespace octet {

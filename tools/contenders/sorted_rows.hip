@@ -12,7 +12,7 @@
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
-#include "kernels/ep_config.h"
+#include "octet/ep_config.h"
 #include "runtime/device/load_kernel.h"
 
 namespace octet {

@@ -4,7 +4,7 @@
 #define OCTET_TOOLS_MEASURE_CEILINGS_H_
 
 #include "absl/status/statusor.h"
-#include "runtime/node.h"
+#include "octet/node.h"
 
 namespace octet {
 

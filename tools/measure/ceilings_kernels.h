@@ -6,10 +6,10 @@
 
 #include <cstdint>
 
+#include "octet/peers.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
 #include "runtime/device/node_barrier.h"
-#include "runtime/device/peers.h"
 
 namespace octet {
 

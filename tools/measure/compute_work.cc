@@ -6,8 +6,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/device_memory.h"
-#include "runtime/gpu_event.h"
 #include "runtime/gpu_status.h"
+#include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/compute_kernel.h"
 #include "tools/measure/device_timer.h"
@@ -30,8 +30,8 @@ struct ComputeWork::RankState {
   }
 
   hipStream_t stream = nullptr;
-  GpuEvent before;
-  GpuEvent done;
+  ScopedEvent before;
+  ScopedEvent done;
   DeviceMemory out;
 };
 
@@ -54,8 +54,8 @@ absl::Status ComputeWork::InitRank(Rank& rank) {
   RankState& mine = StateOf(rank);
   OCTET_RETURN_IF_GPU_ERROR(LoadCompute());
   OCTET_RETURN_IF_GPU_ERROR(hipStreamCreateWithFlags(&mine.stream, hipStreamNonBlocking));
-  OCTET_ASSIGN_OR_RETURN(mine.before, GpuEvent::Create());
-  OCTET_ASSIGN_OR_RETURN(mine.done, GpuEvent::Create());
+  OCTET_ASSIGN_OR_RETURN(mine.before, ScopedEvent::Create());
+  OCTET_ASSIGN_OR_RETURN(mine.done, ScopedEvent::Create());
   const size_t threads = static_cast<size_t>(shape_.blocks) * static_cast<size_t>(shape_.threads);
   OCTET_ASSIGN_OR_RETURN(mine.out, DeviceMemory::Allocate(threads * sizeof(uint32_t)));
   return absl::OkStatus();

@@ -11,9 +11,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "octet/node.h"
+#include "octet/trace.h"
 #include "runtime/device/launch_shape.h"
-#include "runtime/node.h"
-#include "runtime/trace.h"
 
 namespace octet {
 

@@ -12,8 +12,8 @@ absl::StatusOr<DeviceTimer> DeviceTimer::Create(Node& node) {
   DeviceTimer timer(node);
   OCTET_RETURN_IF_ERROR(node.Run([&timer](Rank& rank) -> absl::Status {
     Watch& watch = timer.watches_[static_cast<size_t>(rank.rank())];
-    OCTET_ASSIGN_OR_RETURN(watch.start, GpuEvent::Create());
-    OCTET_ASSIGN_OR_RETURN(watch.stop, GpuEvent::Create());
+    OCTET_ASSIGN_OR_RETURN(watch.start, ScopedEvent::Create());
+    OCTET_ASSIGN_OR_RETURN(watch.stop, ScopedEvent::Create());
     return absl::OkStatus();
   }));
   return timer;

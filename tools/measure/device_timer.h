@@ -7,8 +7,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/gpu_event.h"
-#include "runtime/node.h"
+#include "octet/node.h"
+#include "runtime/scoped_event.h"
 
 namespace octet {
 
@@ -27,8 +27,8 @@ class DeviceTimer {
 
  private:
   struct Watch {
-    GpuEvent start;
-    GpuEvent stop;
+    ScopedEvent start;
+    ScopedEvent stop;
     double us = 0;
   };
   explicit DeviceTimer(Node& node)

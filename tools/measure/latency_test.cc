@@ -39,9 +39,9 @@ absl::StatusOr<std::unique_ptr<LatencyTest>> LatencyTest::Create(Node& node) {
 }
 
 LatencyTest::LatencyTest(Node& node, DeviceTimer timer)
-    : node_(node), timer_(std::move(timer)), client_(node.AddClient(this)) {}
+    : node_(node), timer_(std::move(timer)), client_(NodeClient::Register(node, this)) {}
 
-LatencyTest::~LatencyTest() { node_.RemoveClient(client_); }
+LatencyTest::~LatencyTest() { NodeClient::Unregister(node_, client_); }
 
 absl::Status LatencyTest::Init() {
   constexpr size_t kHeapBytes = 4096;
@@ -155,7 +155,7 @@ absl::StatusOr<double> LatencyTest::FlagRoundTrip(int from, int to) {
                                    .rounds = rounds,
                                    .call = me == from,
                                    .peer = peer,
-                                   .port = rank.failure_port(client_),
+                                   .port = NodeClient::PortOf(rank, client_),
                                    .site = kFlagSite};
     return OCTET_GPU(LaunchPingPong(params, rank.stream()));
   }));
@@ -169,7 +169,7 @@ absl::StatusOr<double> LatencyTest::NodeBarrier() {
     device::NodeBarrierParams params = {};
     params.rank = rank.rank();
     params.num_ranks = rank.num_ranks();
-    params.port = rank.failure_port(client_);
+    params.port = NodeClient::PortOf(rank, client_);
     params.site = kBarrierSite;
     const device::PeerBases peers = heap_->peers(rank.rank());
     for (int peer = 0; peer < params.num_ranks; ++peer) {

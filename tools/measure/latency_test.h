@@ -8,11 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "octet/node.h"
+#include "octet/symmetric_heap.h"
+#include "octet/trace.h"
 #include "runtime/device/node_barrier.h"
 #include "runtime/device_memory.h"
-#include "runtime/node.h"
-#include "runtime/symmetric_heap.h"
-#include "runtime/trace.h"
+#include "runtime/node_client.h"
 #include "tools/measure/device_timer.h"
 
 namespace octet {

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "octet/node.h"
+#include "octet/symmetric_heap.h"
 #include "runtime/device_memory.h"
-#include "runtime/node.h"
-#include "runtime/symmetric_heap.h"
 #include "tools/measure/ceilings_kernels.h"
 #include "tools/measure/device_timer.h"
 

@@ -6,7 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/expert_parallel.h"
+#include "kernels/ep_internals.h"
+#include "octet/expert_parallel.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/compute_work.h"
 #include "tools/measure/step_series.h"
@@ -73,7 +74,8 @@ absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& optio
     OCTET_RETURN_IF_ERROR(step(*plain, kInTurn, result.in_turn));
     OCTET_RETURN_IF_ERROR(step(*plain, kOverlapped, result.overlapped));
   }
-  std::vector<TraceTag> tags(traced.ep->trace_tags().begin(), traced.ep->trace_tags().end());
+  std::vector<TraceTag> tags(EpInternals::TraceTags(*traced.ep).begin(),
+                             EpInternals::TraceTags(*traced.ep).end());
   compute->Record(traced.collector.get(), blocks, static_cast<uint32_t>(tags.size()));
   tags.push_back({.name = "compute", .phase = "compute"});
   OCTET_RETURN_IF_ERROR(step(*traced.runner, kOverlapped, warmup));

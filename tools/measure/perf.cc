@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/step_series.h"
 #include "tools/workload/workload.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "runtime/node.h"
+#include "octet/node.h"
 #include "tools/commands/run_options.h"
 #include "tools/contenders/contender.h"
 #include "tools/measure/statistics.h"

@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/expert_parallel.h"
+#include "kernels/ep_internals.h"
+#include "octet/expert_parallel.h"
+#include "octet/symmetric_heap.h"
 #include "runtime/schedule.h"
 #include "runtime/status_macros.h"
-#include "runtime/symmetric_heap.h"
 #include "tools/check/dump.h"
 #include "tools/measure/step_series.h"
 #include "tools/measure/traced_run.h"
@@ -30,7 +31,7 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
   }
   OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, traced.collector->Collect());
   result.trace_events_dropped = traced.collector->num_dropped();
-  return TracedSteps::Write(node, slices, traced.ep->trace_tags(), options.trace);
+  return TracedSteps::Write(node, slices, EpInternals::TraceTags(*traced.ep), options.trace);
 }
 
 }  // namespace

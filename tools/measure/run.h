@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/ep_config.h"
-#include "runtime/node.h"
+#include "octet/ep_config.h"
+#include "octet/node.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/statistics.h"
 #include "tools/measure/step_runner.h"

@@ -7,9 +7,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/ep_internals.h"
 #include "kernels/pointwise_expert.h"
+#include "octet/graph.h"
 #include "runtime/gpu_status.h"
-#include "runtime/graph.h"
 #include "tools/check/host_reader.h"
 #include "tools/measure/statistics.h"
 
@@ -157,8 +158,9 @@ absl::Status StepRunner::Poison(Rank& rank, const RankInput& input, StepForm for
   };
   OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * kElementBytes));
   const std::unique_ptr<Captured>& captured = mine.captured[IndexOf(form)];
-  OCTET_RETURN_IF_ERROR(captured != nullptr ? captured->poison.Launch(rank)
-                                            : ep_.Poison(rank, static_cast<int>(mine.rows)));
+  OCTET_RETURN_IF_ERROR(captured != nullptr
+                            ? captured->poison.Launch(rank)
+                            : EpInternals::Poison(ep_, rank, static_cast<int>(mine.rows)));
   const size_t outputs = static_cast<size_t>(mine.rows) * row_bytes_;
   OCTET_RETURN_IF_ERROR(poison(mine.expert_out, std::min(outputs, mine.expert_out.bytes())));
   return rank.Synchronize();
@@ -235,7 +237,8 @@ absl::Status StepRunner::CaptureRank(Rank& rank, const RankInput& input) {
     };
     // Of the dispatch that is captured next, with as many rows as it can ever have.
     OCTET_ASSIGN_OR_RETURN(Graph poison, Graph::Capture(rank, [&] {
-                             return ep_.Poison(rank, config_.max_rows(rank.num_ranks()));
+                             return EpInternals::Poison(ep_, rank,
+                                                        config_.max_rows(rank.num_ranks()));
                            }));
     std::vector<Graph> calls;
     const auto capture = [&](absl::FunctionRef<absl::Status()> enqueue) -> absl::Status {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "runtime/trace.h"
+#include "octet/trace.h"
 
 namespace octet {
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "kernels/ep_internals.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/step_series.h"
 #include "tools/support/atomic_file.h"
@@ -82,14 +83,18 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
     OCTET_RETURN_IF_ERROR(step(*plain, result.plain));
     OCTET_RETURN_IF_ERROR(step(*traced.runner, result.traced));
     OCTET_ASSIGN_OR_RETURN(last, traced.collector->Collect());
-    result.kernels.push_back(TimeKernels(last, traced.ep->trace_tags(), node.num_ranks()));
-    budgets.push_back(BudgetOfSlowest(result.traced.back(), last, traced.ep->trace_tags()));
+    result.kernels.push_back(
+        TimeKernels(last, EpInternals::TraceTags(*traced.ep), node.num_ranks()));
+    budgets.push_back(
+        BudgetOfSlowest(result.traced.back(), last, EpInternals::TraceTags(*traced.ep)));
     result.events_dropped += traced.collector->num_dropped();
     all.insert(all.end(), last.begin(), last.end());
   }
-  result.summary = SummarizeTrace(all, traced.ep->trace_tags(), node.num_ranks(), options.iters);
+  result.summary =
+      SummarizeTrace(all, EpInternals::TraceTags(*traced.ep), node.num_ranks(), options.iters);
   result.budget = MedianBudget(budgets);
-  OCTET_RETURN_IF_ERROR(TracedSteps::Write(node, last, traced.ep->trace_tags(), options.trace));
+  OCTET_RETURN_IF_ERROR(
+      TracedSteps::Write(node, last, EpInternals::TraceTags(*traced.ep), options.trace));
   return result;
 }
 

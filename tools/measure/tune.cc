@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/auto_choice.h"
-#include "kernels/expert_parallel.h"
+#include "octet/expert_parallel.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/statistics.h"
 #include "tools/measure/step_runner.h"

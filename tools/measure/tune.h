@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
 #include "kernels/tuning.h"
-#include "runtime/node.h"
+#include "octet/ep_config.h"
+#include "octet/node.h"
 #include "tools/commands/run_options.h"
 #include "tools/support/progress.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
-#include "runtime/topology.h"
+#include "octet/ep_config.h"
+#include "octet/topology.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/ceilings.h"
 #include "tools/measure/statistics.h"

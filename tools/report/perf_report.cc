@@ -8,7 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 #include "tools/measure/statistics.h"
 #include "tools/report/json_parts.h"
 #include "tools/report/report.h"

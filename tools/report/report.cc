@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 #include "runtime/schedule.h"
 #include "tools/report/text_table.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "runtime/topology.h"
+#include "octet/topology.h"
 #include "tools/measure/ceilings.h"
 #include "tools/measure/run.h"
 #include "tools/measure/soak.h"

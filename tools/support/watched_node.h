@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "runtime/node.h"
+#include "octet/node.h"
 
 namespace octet {
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/dtype.h"
+#include "octet/dtype.h"
 #include "runtime/schedule.h"
 #include "tools/commands/run_options.h"
 #include "tools/workload/philox.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/ep_config.h"
-#include "runtime/topology.h"
+#include "octet/ep_config.h"
+#include "octet/topology.h"
 
 namespace octet {
 

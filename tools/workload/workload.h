@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/dtype.h"
-#include "kernels/ep_config.h"
 #include "kernels/reference.h"
+#include "octet/dtype.h"
+#include "octet/ep_config.h"
 #include "tools/workload/routing.h"
 
 namespace octet {

@@ -43,12 +43,9 @@
 
 namespace octet::platform {
 
-enum class HeapMemory { kUncached, kCached };
-
-// On the current device.
-inline hipError_t AllocateHeap(HeapMemory kind, size_t bytes, void** data) {
-  const unsigned flags =
-      kind == HeapMemory::kUncached ? hipDeviceMallocUncached : hipDeviceMallocFinegrained;
+// Allocates memory of HeapMemory::kCached, or else kUncached, on the current device.
+inline hipError_t AllocateHeap(bool cached, size_t bytes, void** data) {
+  const unsigned flags = cached ? hipDeviceMallocFinegrained : hipDeviceMallocUncached;
   return hipExtMallocWithFlags(data, bytes, flags);
 }
 

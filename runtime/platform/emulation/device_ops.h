@@ -21,7 +21,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "scheduler/kernel_interface.h"
+#include "hip/kernel_interface.h"
 
 namespace octet::device {
 

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "native_fp8.h"
-#include "runtime/platform/fp8_format.h"
+#include "octet/fp8_format.h"
+#include "octet/native_fp8.h"
 
 namespace octet::device {
 

@@ -9,10 +9,8 @@
 
 namespace octet::platform {
 
-enum class HeapMemory { kUncached, kCached };
-
-// On the current device.
-inline hipError_t AllocateHeap(HeapMemory /*kind*/, size_t bytes, void** data) {
+// Allocates memory of HeapMemory::kCached, or else kUncached, on the current device.
+inline hipError_t AllocateHeap(bool /*cached*/, size_t bytes, void** data) {
   return hipMalloc(data, bytes);
 }
 

@@ -1,57 +1,37 @@
-// A block for every so many rows. Launches are written as here, by hipLaunchKernel and without
-// <<<>>>, so that the same file is compiled for emulated GPUs, too.
+// Launches are written as here, by hipLaunchKernel and without <<<>>>, so that emulated GPUs, too,
+// can run them.
 #include "negate.h"
 
-#include <bit>
+#include <hip/hip_runtime.h>
 
-#include "native_fp8.h"
-#include "runtime/platform/fp8_format.h"
+#include "negate_kernels.h"
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kBlocks = 4;
-
-__global__ void Negate(const uint16_t* x, const int32_t* num_rows, int row_elements,
-                       uint16_t* out) {
-  for (int row = static_cast<int>(blockIdx.x); row < *num_rows;
-       row += static_cast<int>(gridDim.x)) {
-    for (int i = static_cast<int>(threadIdx.x); i < row_elements; i += kThreads) {
-      const size_t at = static_cast<size_t>(row) * row_elements + i;
-      out[at] = x[at] ^ 0x8000;
-    }
-  }
-}
-
-__global__ void NegateFp8(const octet::NativeFp8* x, const float* scales, const int32_t* num_rows,
-                          int row_elements, int scale_group, uint16_t* out) {
-  __shared__ float scale;
-  const int groups = (row_elements + scale_group - 1) / scale_group;
-  for (int at = static_cast<int>(blockIdx.x); at < *num_rows * groups;
-       at += static_cast<int>(gridDim.x)) {
-    if (threadIdx.x == 0) scale = scales[at];
-    __syncthreads();
-    const size_t row = static_cast<size_t>(at / groups) * row_elements;
-    const int first = at % groups * scale_group;
-    for (int i = first + static_cast<int>(threadIdx.x); i < first + scale_group && i < row_elements;
-         i += kThreads) {
-      const float value = -octet::FloatFromFp8(x[row + i]) * scale;
-      out[row + i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);  // exact here
-    }
-    __syncthreads();
-  }
-}
+Error Check(hipError_t error) { return error == hipSuccess ? nullptr : hipGetErrorString(error); }
 
 }  // namespace
 
-hipError_t LaunchNegate(const void* x, const int32_t* num_rows, int row_elements, void* out,
-                        hipStream_t stream) {
+Error LaunchNegate(const void* x, const int32_t* num_rows, int row_elements, void* out,
+                   octet::GpuStream stream) {
   void* args[] = {&x, &num_rows, &row_elements, &out};
-  return hipLaunchKernel(Negate, dim3(kBlocks), dim3(kThreads), args, 0, stream);
+  return Check(hipLaunchKernel(Negate, dim3(kBlocks), dim3(kThreads), args, 0, stream));
 }
 
-hipError_t LaunchNegateFp8(const void* x, const void* scales, const int32_t* num_rows,
-                           int row_elements, int scale_group, void* out, hipStream_t stream) {
+Error LaunchNegateFp8(const void* x, const void* scales, const int32_t* num_rows, int row_elements,
+                      int scale_group, void* out, octet::GpuStream stream) {
   void* args[] = {&x, &scales, &num_rows, &row_elements, &scale_group, &out};
-  return hipLaunchKernel(NegateFp8, dim3(kBlocks), dim3(kThreads), args, 0, stream);
+  return Check(hipLaunchKernel(NegateFp8, dim3(kBlocks), dim3(kThreads), args, 0, stream));
 }
+
+Error NewOnGpu(const void* host, size_t bytes, void** gpu) {
+  const hipError_t error = hipMalloc(gpu, bytes);
+  if (error != hipSuccess) return Check(error);
+  return Check(hipMemcpy(*gpu, host, bytes, hipMemcpyHostToDevice));
+}
+
+Error CopyFromGpu(void* host, const void* gpu, size_t bytes) {
+  return Check(hipMemcpy(host, gpu, bytes, hipMemcpyDeviceToHost));
+}
+
+void FreeOnGpu(void* gpu) { (void)hipFree(gpu); }

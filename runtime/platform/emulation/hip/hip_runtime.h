@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "scheduler/kernel_interface.h"
+#include "hip/kernel_interface.h"
 
 // ---- declarations
 

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <thread>
 
+#include "hip/kernel_interface.h"
 #include "sanitizers/sanitizer.h"
-#include "scheduler/kernel_interface.h"
 
 namespace octet::emulation {
 namespace {

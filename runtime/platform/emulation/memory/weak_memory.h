@@ -34,8 +34,8 @@
 #include <utility>
 #include <vector>
 
+#include "hip/kernel_interface.h"
 #include "machine/config.h"
-#include "scheduler/kernel_interface.h"
 
 namespace octet::emulation {
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "hip/kernel_interface.h"
 #include "machine/config.h"
 #include "scheduler/fiber.h"
-#include "scheduler/kernel_interface.h"
 #include "scheduler/resource_pool.h"
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
 #include "memory/weak_memory.h"

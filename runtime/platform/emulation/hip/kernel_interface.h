@@ -2,8 +2,8 @@
 // wait for others. hip_runtime.h and device_ops.h give these HIP's and Octet's names. Kernels are
 // compiled apart from the emulation (other flags, other sanitizers), so only what must be fast is
 // inline here.
-#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_KERNEL_INTERFACE_H_
-#define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_KERNEL_INTERFACE_H_
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_KERNEL_INTERFACE_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_KERNEL_INTERFACE_H_
 
 #include <hip/hip_runtime_api.h>
 
@@ -123,4 +123,4 @@ void* DynamicShared();
 
 }  // namespace octet::emulation
 
-#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_KERNEL_INTERFACE_H_
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_HIP_KERNEL_INTERFACE_H_

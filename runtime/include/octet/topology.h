@@ -4,8 +4,8 @@
 // shares, which are listed and used as if they were GPUs: tests and bugs of eight ranks run on two
 // GPUs, or on one. Kernels of ranks that share a GPU wait for each other like all others, so each
 // has its part of the compute units. Times then say nothing about links.
-#ifndef OCTET_RUNTIME_TOPOLOGY_H_
-#define OCTET_RUNTIME_TOPOLOGY_H_
+#ifndef OCTET_TOPOLOGY_H_
+#define OCTET_TOPOLOGY_H_
 
 #include <cstddef>
 #include <string>
@@ -52,4 +52,4 @@ absl::StatusOr<Topology> DiscoverTopology();
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_TOPOLOGY_H_
+#endif  // OCTET_TOPOLOGY_H_

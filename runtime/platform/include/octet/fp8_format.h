@@ -7,8 +7,8 @@
 //
 // Neither has infinities. E4m3Fn is the one of the OCP specification, of NVIDIA GPUs and of gfx950;
 // E4m3Fnuz that of gfx942. The same byte means values a factor of two apart, hence two types.
-#ifndef OCTET_RUNTIME_PLATFORM_FP8_FORMAT_H_
-#define OCTET_RUNTIME_PLATFORM_FP8_FORMAT_H_
+#ifndef OCTET_FP8_FORMAT_H_
+#define OCTET_FP8_FORMAT_H_
 
 #include <bit>
 #include <cstdint>
@@ -86,4 +86,4 @@ constexpr uint32_t PackFp8InSoftware(float a, float b, float c, float d) {
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_PLATFORM_FP8_FORMAT_H_
+#endif  // OCTET_FP8_FORMAT_H_

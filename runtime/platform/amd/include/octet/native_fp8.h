@@ -1,10 +1,10 @@
 // The FP8 format that this platform converts to, known to the host as well: of AMD GPUs, that of
 // gfx942. gfx950 has instructions for the other one instead, and gfx90a for neither; there it is
 // made in software (fp8_ops.h).
-#ifndef OCTET_RUNTIME_PLATFORM_AMD_NATIVE_FP8_H_
-#define OCTET_RUNTIME_PLATFORM_AMD_NATIVE_FP8_H_
+#ifndef OCTET_NATIVE_FP8_H_
+#define OCTET_NATIVE_FP8_H_
 
-#include "runtime/platform/fp8_format.h"
+#include "octet/fp8_format.h"
 
 namespace octet {
 
@@ -12,4 +12,4 @@ using NativeFp8 = E4m3Fnuz;
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_PLATFORM_AMD_NATIVE_FP8_H_
+#endif  // OCTET_NATIVE_FP8_H_

@@ -1,4 +1,4 @@
-#include "runtime/gpu_event.h"
+#include "runtime/scoped_event.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -9,25 +9,25 @@
 
 namespace octet {
 
-GpuEvent::~GpuEvent() {
+ScopedEvent::~ScopedEvent() {
   if (event_ != nullptr) static_cast<void>(hipEventDestroy(event_));
 }
 
-absl::StatusOr<GpuEvent> GpuEvent::Create() {
-  GpuEvent event;
+absl::StatusOr<ScopedEvent> ScopedEvent::Create() {
+  ScopedEvent event;
   OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event.event_));
   return event;
 }
 
-absl::Status GpuEvent::Record(hipStream_t stream) {
+absl::Status ScopedEvent::Record(hipStream_t stream) {
   return OCTET_GPU(hipEventRecord(event_, stream));
 }
 
-absl::Status GpuEvent::Hold(hipStream_t stream) const {
+absl::Status ScopedEvent::Hold(hipStream_t stream) const {
   return OCTET_GPU(hipStreamWaitEvent(stream, event_, 0));
 }
 
-absl::Status GpuEvent::Wait(Rank& rank, absl::string_view what) const {
+absl::Status ScopedEvent::Wait(Rank& rank, absl::string_view what) const {
   const absl::Time deadline = absl::Now() + rank.node().timeout();
   Backoff backoff(static_cast<size_t>(rank.num_ranks()) <= AllowedCpus().size());
   while (true) {
@@ -44,7 +44,7 @@ absl::Status GpuEvent::Wait(Rank& rank, absl::string_view what) const {
   }
 }
 
-absl::StatusOr<double> GpuEvent::MicrosecondsSince(const GpuEvent& start) const {
+absl::StatusOr<double> ScopedEvent::MicrosecondsSince(const ScopedEvent& start) const {
   constexpr double kMicrosPerMilli = 1e3;
   float millis = 0;
   OCTET_RETURN_IF_GPU_ERROR(hipEventElapsedTime(&millis, start.event_, event_));

@@ -1,25 +1,16 @@
 // What a rank enqueues on its stream, captured once and launched again with one call.
-#ifndef OCTET_RUNTIME_GRAPH_H_
-#define OCTET_RUNTIME_GRAPH_H_
-
-#include <hip/hip_runtime.h>
+#ifndef OCTET_GRAPH_H_
+#define OCTET_GRAPH_H_
 
 #include <memory>
-#include <type_traits>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/node.h"
+#include "octet/node.h"
 
 namespace octet {
-
-// Whether what is enqueued on the stream goes into a graph (hipStreamBeginCapture). A GPU that
-// cannot tell says so in whatever is enqueued next.
-bool IsCapturing(hipStream_t stream);
-
-// Ends the capture of the stream, if there is one, and throws away what it has.
-void AbandonCapture(hipStream_t stream);
 
 // Owns an executable graph. Not to be destroyed while a launch of it is under way: after the
 // Node::Run of the last one, or a Rank::Synchronize.
@@ -34,18 +25,16 @@ class Graph {
 
   // Enqueues all of it on the stream of the rank that has captured it: a coordinated launch if one
   // was captured, so by every rank that is waited for, as often and in the same order. Waits for no
-  // launch before it. kFailedPrecondition if the rank has something outstanding
-  // (NodeClient::CheckComplete): the graph would go on with it.
+  // launch before it. kFailedPrecondition if the rank has something outstanding, such as a send
+  // without its receive, which the graph would continue.
   absl::Status Launch(Rank& rank) const;
 
  private:
-  struct Destroy {
-    void operator()(hipGraphExec_t executable) const { (void)hipGraphExecDestroy(executable); }
-  };
-  using Executable = std::unique_ptr<std::remove_pointer_t<hipGraphExec_t>, Destroy>;
+  // The platform's executable graph.
+  using Executable = std::unique_ptr<void, void (*)(void*)>;
 
-  Graph(hipGraphExec_t executable, bool coordinated)
-      : executable_(executable), coordinated_(coordinated) {}
+  Graph(Executable executable, bool coordinated)
+      : executable_(std::move(executable)), coordinated_(coordinated) {}
 
   Executable executable_;
   bool coordinated_;
@@ -53,4 +42,4 @@ class Graph {
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_GRAPH_H_
+#endif  // OCTET_GRAPH_H_

@@ -1,9 +1,9 @@
 // The FP8 format that this platform converts to, known to the host as well. NVIDIA GPUs (sm_90 and
 // later) have the one of OCP.
-#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_NATIVE_FP8_H_
-#define OCTET_RUNTIME_PLATFORM_NVIDIA_NATIVE_FP8_H_
+#ifndef OCTET_NATIVE_FP8_H_
+#define OCTET_NATIVE_FP8_H_
 
-#include "runtime/platform/fp8_format.h"
+#include "octet/fp8_format.h"
 
 namespace octet {
 
@@ -11,4 +11,4 @@ using NativeFp8 = E4m3Fn;
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_NATIVE_FP8_H_
+#endif  // OCTET_NATIVE_FP8_H_

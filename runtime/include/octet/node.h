@@ -1,8 +1,6 @@
 // All GPUs of this machine in one process: a thread for each, peer access between all of them.
-#ifndef OCTET_RUNTIME_NODE_H_
-#define OCTET_RUNTIME_NODE_H_
-
-#include <hip/hip_runtime.h>
+#ifndef OCTET_NODE_H_
+#define OCTET_NODE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +15,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "runtime/device/failure_record.h"
-#include "runtime/device/peers.h"
-#include "runtime/flag_table.h"
-#include "runtime/topology.h"
+#include "octet/gpu.h"
+#include "octet/topology.h"
 
 namespace octet {
 
@@ -53,7 +49,7 @@ struct NodeOptions {
   // Runs on the thread that noticed: a rank's, the one that called Run, or for memory the one that
   // destroys the object. By then the other ranks have been told to stop. It may take its time, but
   // that part of the Run waits for it. It must not throw, make HIP calls, wait for the Run, destroy
-  // the node or what was made on it, or call Run, AddClient or RemoveClient.
+  // the node or what was made on it, or call Run.
   //
   // Default: the sentence on stderr. nullptr (an empty function): failures are told only by the
   // Status of Run, and nothing is said of memory that is left.
@@ -70,7 +66,7 @@ class Rank {
   Node& node() const { return *node_; }
 
   // The rank's stream (non-blocking). Everything Octet enqueues goes there. Owned by the node.
-  hipStream_t stream() const { return stream_; }
+  GpuStream stream() const { return stream_; }
 
   // True if this is a rank of that node, or of another object for it (Node::Share).
   bool IsOf(const Node& node) const;
@@ -101,51 +97,24 @@ class Rank {
   // "waited 65.0 s for `what`".
   absl::Status WaitUntil(absl::FunctionRef<bool()> done, absl::string_view what);
 
-  // For the parameters of a kernel launched by client `client` (Node::AddClient).
-  device::FailurePort failure_port(uint32_t client) const;
-
-  // OK if no client has anything outstanding on this rank (NodeClient::CheckComplete).
-  absl::Status CheckComplete() const;
-
   // A kernel that waits on the GPU until all ranks' streams have come to it: lines the GPUs up to
   // well under a microsecond before something is timed. Enqueues only.
   absl::Status EnqueueNodeBarrier();
 
  private:
   friend class Node;
+  friend class NodeClient;
   friend class Graph;
+
+  // OK if nothing that was begun on this rank is outstanding: a send without its receive.
+  absl::Status CheckComplete() const;
+
   Node* node_ = nullptr;
   int rank_ = 0;
   int device_ = 0;
-  hipStream_t stream_ = nullptr;
-  hipEvent_t drained_ = nullptr;
+  GpuStream stream_ = nullptr;
+  GpuEvent drained_ = nullptr;
   uint64_t coordinated_launches_ = 0;
-};
-
-// Something that keeps flags and counters on the GPUs and must start afresh after a failure.
-class NodeClient {
- public:
-  virtual ~NodeClient() = default;
-
-  // The record as a sentence: which wait or check its `site` is. Called on any thread.
-  virtual absl::Status Describe(int rank, const device::FailureRecord& record) const = 0;
-
-  // After a Run in which a wait has expired, when all streams are drained and before Recover, the
-  // node asks how far the flags have come, to put it into the Status: each rank's thread enqueues
-  // a copy of the rank's flags to the host, and when all are there, FlagTables makes tables of
-  // them. `waits`: what each rank waited for, among its flags of this client (kind kNone: nothing).
-  virtual absl::Status CopyFlags(Rank& rank);
-  virtual std::vector<FlagTable> FlagTables(absl::Span<const device::FailureRecord> waits);
-
-  // OK unless the rank has begun something with this client that it has yet to finish, such as a
-  // send without its receive; the error says what. Called on the rank's thread when the body of a
-  // Run has returned OK, which the error then fails, and before a graph is launched, which is then
-  // refused. Enqueues nothing.
-  virtual absl::Status CheckComplete(const Rank& rank) const;
-
-  // Called on each rank's thread after a failed Run, when all streams are drained and before
-  // anything else runs: bring back a state from which the next call is correct on all ranks.
-  virtual absl::Status Recover(Rank& rank) = 0;
 };
 
 class Node {
@@ -172,8 +141,9 @@ class Node {
   // enqueued. The first error, by cause rather than by time, comes back:
   //   - `body` returned it on some rank ("rank r: ..."): the others are released from barriers and
   //     device waits;
-  //   - `body` returned OK but left something outstanding (NodeClient::CheckComplete): likewise;
-  //   - a device wait expired: kDeadlineExceeded with who waited for what (NodeClient::Describe),
+  //   - `body` returned OK but left something outstanding, such as a send without its receive:
+  //   likewise;
+  //   - a device wait expired: kDeadlineExceeded with who waited for what,
   //     and on lines below it what the other ranks waited for and how far the flags had come;
   //   - a kernel refused its input: kInvalidArgument;
   //   - a HIP call or kernel failed.
@@ -210,13 +180,9 @@ class Node {
   // destroyed first: then it has no threads and streams any more, and Run is refused.
   std::shared_ptr<Node> Share() const;
 
-  // Registers a client; the id goes into its kernels' FailurePort. The client must outlive its
-  // registration. Not during Run.
-  uint32_t AddClient(NodeClient* client);
-  void RemoveClient(uint32_t id);
-
  private:
   friend class Rank;
+  friend class NodeClient;
   class Impl;
   Node(std::shared_ptr<Impl> impl, bool owner);
 
@@ -226,4 +192,4 @@ class Node {
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_NODE_H_
+#endif  // OCTET_NODE_H_

@@ -1,6 +1,6 @@
 // Where received rows come from, and where those of one source lie. Shared by host and device.
-#ifndef OCTET_KERNELS_DEVICE_ROW_SOURCE_H_
-#define OCTET_KERNELS_DEVICE_ROW_SOURCE_H_
+#ifndef OCTET_ROW_SOURCE_H_
+#define OCTET_ROW_SOURCE_H_
 
 #include <cstdint>
 
@@ -21,4 +21,4 @@ struct RowRange {
 
 }  // namespace octet
 
-#endif  // OCTET_KERNELS_DEVICE_ROW_SOURCE_H_
+#endif  // OCTET_ROW_SOURCE_H_

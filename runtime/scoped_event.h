@@ -1,6 +1,6 @@
 // A HIP event with an owner.
-#ifndef OCTET_RUNTIME_GPU_EVENT_H_
-#define OCTET_RUNTIME_GPU_EVENT_H_
+#ifndef OCTET_RUNTIME_SCOPED_EVENT_H_
+#define OCTET_RUNTIME_SCOPED_EVENT_H_
 
 #include <hip/hip_runtime.h>
 
@@ -8,22 +8,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/node.h"
+#include "octet/node.h"
 
 namespace octet {
 
 // Move-only. Belongs to the device that was current when it was made.
-class GpuEvent {
+class ScopedEvent {
  public:
-  GpuEvent() = default;
-  GpuEvent(GpuEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  GpuEvent& operator=(GpuEvent&& other) noexcept {
+  ScopedEvent() = default;
+  ScopedEvent(ScopedEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  ScopedEvent& operator=(ScopedEvent&& other) noexcept {
     std::swap(event_, other.event_);
     return *this;
   }
-  ~GpuEvent();
+  ~ScopedEvent();
 
-  static absl::StatusOr<GpuEvent> Create();
+  static absl::StatusOr<ScopedEvent> Create();
 
   absl::Status Record(hipStream_t stream);
   // What `stream` gets from now on starts after the last Record.
@@ -31,7 +31,7 @@ class GpuEvent {
   // Waits on the host, polling. kDeadlineExceeded, naming `what`, after the node's timeout.
   absl::Status Wait(Rank& rank, absl::string_view what) const;
   // From `start` to this one, when both are done.
-  absl::StatusOr<double> MicrosecondsSince(const GpuEvent& start) const;
+  absl::StatusOr<double> MicrosecondsSince(const ScopedEvent& start) const;
 
  private:
   hipEvent_t event_ = nullptr;
@@ -39,4 +39,4 @@ class GpuEvent {
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_GPU_EVENT_H_
+#endif  // OCTET_RUNTIME_SCOPED_EVENT_H_

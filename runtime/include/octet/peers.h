@@ -1,11 +1,11 @@
 // Addresses of the same symmetric object on every rank. Plain records, shared by host and device.
-#ifndef OCTET_RUNTIME_DEVICE_PEERS_H_
-#define OCTET_RUNTIME_DEVICE_PEERS_H_
-
-#include <hip/hip_runtime.h>
+#ifndef OCTET_PEERS_H_
+#define OCTET_PEERS_H_
 
 #include <cstddef>
 #include <cstdint>
+
+#include "octet/gpu.h"
 
 namespace octet {
 
@@ -24,7 +24,7 @@ struct PeerBases {
 // The address on `peer` of the object that lies at `mine` in this rank's heap. Every object has the
 // same offset in every heap, so that two bases are all that a kernel needs to know.
 template <typename T>
-__host__ __device__ inline T* Translate(const PeerBases& peers, T* mine, int peer) {
+OCTET_HOST_DEVICE inline T* Translate(const PeerBases& peers, T* mine, int peer) {
   const ptrdiff_t offset = reinterpret_cast<const char*>(mine) - peers.base[peers.rank];
   return reinterpret_cast<T*>(peers.base[peer] + offset);
 }
@@ -36,14 +36,12 @@ template <typename T>
 struct SymmetricPtr {
   size_t offset = 0;
 
-  __host__ __device__ T* On(const device::PeerBases& peers, int rank) const {
+  OCTET_HOST_DEVICE T* On(const device::PeerBases& peers, int rank) const {
     return reinterpret_cast<T*>(peers.base[rank] + offset);
   }
-  __host__ __device__ T* Mine(const device::PeerBases& peers) const {
-    return On(peers, peers.rank);
-  }
+  OCTET_HOST_DEVICE T* Mine(const device::PeerBases& peers) const { return On(peers, peers.rank); }
 };
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_DEVICE_PEERS_H_
+#endif  // OCTET_PEERS_H_

@@ -1,6 +1,6 @@
 // Memory at the same offset on every GPU of the node.
-#ifndef OCTET_RUNTIME_SYMMETRIC_HEAP_H_
-#define OCTET_RUNTIME_SYMMETRIC_HEAP_H_
+#ifndef OCTET_SYMMETRIC_HEAP_H_
+#define OCTET_SYMMETRIC_HEAP_H_
 
 #include <array>
 #include <cstddef>
@@ -10,18 +10,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "heap_memory.h"
-#include "runtime/device/peers.h"
-#include "runtime/node.h"
+#include "octet/node.h"
+#include "octet/peers.h"
 
 namespace octet {
 
 // The kinds of memory of a heap. On most platforms they are the same; on AMD GPUs a peer's stores
 // into kUncached memory bypass the caches, and the owner's reads of kCached memory are cached
-// (runtime/platform/amd/heap_memory.h).
+// (docs/memory_model.md).
 //   kUncached  flags, counts, and whatever is read once
 //   kCached    rows that kernels of the owner read after an acquire, perhaps more than once
-using platform::HeapMemory;
+enum class HeapMemory { kUncached, kCached };
 
 // Bytes of each kind.
 struct HeapSize {
@@ -89,4 +88,4 @@ class SymmetricHeap {
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_SYMMETRIC_HEAP_H_
+#endif  // OCTET_SYMMETRIC_HEAP_H_

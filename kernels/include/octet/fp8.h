@@ -1,8 +1,8 @@
 // 8-bit floats of token rows: their two forms, and their host-side conversions, which give the same
-// bits on every platform. runtime/platform/fp8_format.h has the forms as types, and their
+// bits on every platform. octet/fp8_format.h has the forms as types, and their
 // conversions in kernels; native_fp8.h the platform's own, NativeFp8.
-#ifndef OCTET_KERNELS_FP8_H_
-#define OCTET_KERNELS_FP8_H_
+#ifndef OCTET_FP8_H_
+#define OCTET_FP8_H_
 
 #include <cstdint>
 
@@ -28,4 +28,4 @@ uint8_t Fp8BitsFromFloat(Fp8Form form, float value);
 
 }  // namespace octet
 
-#endif  // OCTET_KERNELS_FP8_H_
+#endif  // OCTET_FP8_H_

@@ -1,6 +1,6 @@
 // Events recorded inside the kernels of all GPUs, as one Chrome/Perfetto JSON file.
-#ifndef OCTET_RUNTIME_TRACE_H_
-#define OCTET_RUNTIME_TRACE_H_
+#ifndef OCTET_TRACE_H_
+#define OCTET_TRACE_H_
 
 #include <cstdint>
 #include <memory>
@@ -11,12 +11,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "runtime/device/trace_event.h"
-#include "runtime/node.h"
+#include "octet/node.h"
 
 namespace octet {
 
-// The detail of an event is the number of a rank, or device::kNoPeer.
+namespace device {
+struct TraceBuffer;  // runtime/device/trace_event.h
+}  // namespace device
+
+// The detail of an event that is no number: TraceJson leaves it out.
+inline constexpr uint32_t kNoTraceDetail = ~uint32_t{0};
+// The name of a detail that is the number of a rank, or kNoTraceDetail.
 inline constexpr absl::string_view kTracePeer = "peer";
 
 // What the events of one tag are. Strings must live as long as they are used.
@@ -49,7 +54,7 @@ class TraceCollector {
   TraceCollector(const TraceCollector&) = delete;
   TraceCollector& operator=(const TraceCollector&) = delete;
 
-  // For kernel parameters of `rank`.
+  // For the parameters of kernels of `rank` that record events.
   device::TraceBuffer buffer(int rank) const;
 
   // Forgets all events. Streams must be idle; not during Run.
@@ -78,7 +83,7 @@ class TraceCollector {
 
 // The slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs with three
 // decimals, named by tag ("tag 7" where there is none), the phase as their category, with the
-// detail by its name in args, unless it is device::kNoPeer. Processes are named "rank r (GPU)" and
+// detail by its name in args, unless it is kNoTraceDetail. Processes are named "rank r (GPU)" and
 // threads "block b", those that have slices. `gpu_names` by rank, may be shorter. Perfetto does not
 // need the slices in any order.
 std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
@@ -86,4 +91,4 @@ std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const Trac
 
 }  // namespace octet
 
-#endif  // OCTET_RUNTIME_TRACE_H_
+#endif  // OCTET_TRACE_H_

@@ -1,6 +1,6 @@
 // What an ExpertParallel is made for. Fixed at creation; only num_tokens varies from call to call.
-#ifndef OCTET_KERNELS_EP_CONFIG_H_
-#define OCTET_KERNELS_EP_CONFIG_H_
+#ifndef OCTET_EP_CONFIG_H_
+#define OCTET_EP_CONFIG_H_
 
 #include <array>
 #include <cstddef>
@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "kernels/device/fp8_scale.h"
-#include "kernels/dtype.h"
-#include "kernels/fp8.h"
+#include "octet/dtype.h"
+#include "octet/fp8.h"
+#include "octet/fp8_scale.h"
 
 namespace octet {
 
@@ -193,7 +193,7 @@ struct EpConfig {
   // high_throughput only, from here to tuning; low_latency has output, of the formats kSame and
   // kQuantizedFp8, and what belongs to the latter: scale_format, scale_group and fp8_form.
   DispatchFormat dispatch_format = DispatchFormat::kSame;
-  ScaleFormat scale_format = ScaleFormat::kFloat32;  // kernels/device/fp8_scale.h
+  ScaleFormat scale_format = ScaleFormat::kFloat32;  // octet/fp8_scale.h
   CombineMethod combine_method = CombineMethod::kAuto;
   int scale_group = 128;  // columns that share a scale; of kQuantizedFp8: 64, 128 or 256
   Fp8Form fp8_form = Fp8Form::kNative;  // of kQuantizedFp8; must be the platform's
@@ -247,4 +247,4 @@ absl::Status Validate(const EpConfig& config, int num_ranks);
 
 }  // namespace octet
 
-#endif  // OCTET_KERNELS_EP_CONFIG_H_
+#endif  // OCTET_EP_CONFIG_H_

@@ -1,7 +1,7 @@
 // The element types of token rows, and their host-side conversions: the same bits on every
 // platform.
-#ifndef OCTET_KERNELS_DTYPE_H_
-#define OCTET_KERNELS_DTYPE_H_
+#ifndef OCTET_DTYPE_H_
+#define OCTET_DTYPE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -28,4 +28,4 @@ uint16_t BitsFromFloat(DType dtype, float value);
 
 }  // namespace octet
 
-#endif  // OCTET_KERNELS_DTYPE_H_
+#endif  // OCTET_DTYPE_H_

@@ -1,7 +1,7 @@
 // The scales of groups of columns that are quantised to 8-bit floats: value = scale · fp8. Shared
 // by host and device.
-#ifndef OCTET_KERNELS_DEVICE_FP8_SCALE_H_
-#define OCTET_KERNELS_DEVICE_FP8_SCALE_H_
+#ifndef OCTET_FP8_SCALE_H_
+#define OCTET_FP8_SCALE_H_
 
 #include <bit>
 #include <cstdint>
@@ -50,4 +50,4 @@ constexpr float ScaleFromUe8m0(uint8_t exponent) {
 
 }  // namespace octet
 
-#endif  // OCTET_KERNELS_DEVICE_FP8_SCALE_H_
+#endif  // OCTET_FP8_SCALE_H_

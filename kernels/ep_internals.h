@@ -1,0 +1,24 @@
+// What tests and tools reach of an ExpertParallel and users do not.
+#ifndef OCTET_KERNELS_EP_INTERNALS_H_
+#define OCTET_KERNELS_EP_INTERNALS_H_
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "octet/expert_parallel.h"
+#include "octet/node.h"
+#include "octet/trace.h"
+
+namespace octet {
+
+struct EpInternals {
+  // Fills what a dispatch of `num_rows` rows will deliver with 0xFF bytes (NaNs), in stream order.
+  static absl::Status Poison(ExpertParallel& ep, Rank& rank, int num_rows) {
+    return ep.Poison(rank, num_rows);
+  }
+  // The tags in traces of the kernels, in order; none where they cannot be traced.
+  static absl::Span<const TraceTag> TraceTags(const ExpertParallel& ep) { return ep.trace_tags(); }
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_EP_INTERNALS_H_

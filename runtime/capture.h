@@ -1,0 +1,18 @@
+// Streams that are being captured into a graph.
+#ifndef OCTET_RUNTIME_CAPTURE_H_
+#define OCTET_RUNTIME_CAPTURE_H_
+
+#include "octet/gpu.h"
+
+namespace octet {
+
+// Returns whether what is enqueued on `stream` goes into a graph instead of being executed. False
+// if the GPU cannot tell: the next call that enqueues something then returns the error.
+bool IsCapturing(GpuStream stream);
+
+// Ends the capture of `stream`, if there is one, and discards what it has captured.
+void AbandonCapture(GpuStream stream);
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_CAPTURE_H_

@@ -1,0 +1,24 @@
+// The GPU types of Octet's interface, as HIP has them. Includes nothing of HIP, so that programs
+// without kernels need no HIP headers; those that include <hip/hip_runtime.h> pass hipStream_t and
+// hipEvent_t as they are.
+#ifndef OCTET_GPU_H_
+#define OCTET_GPU_H_
+
+struct ihipStream_t;
+struct ihipEvent_t;
+
+namespace octet {
+
+using GpuStream = ihipStream_t*;  // hipStream_t
+using GpuEvent = ihipEvent_t*;    // hipEvent_t
+
+}  // namespace octet
+
+// In front of functions that kernels may call as well.
+#ifdef __HIP__
+#define OCTET_HOST_DEVICE __host__ __device__
+#else
+#define OCTET_HOST_DEVICE
+#endif
+
+#endif  // OCTET_GPU_H_

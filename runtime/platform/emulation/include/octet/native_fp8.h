@@ -1,0 +1,14 @@
+// The FP8 format that this platform converts to, known to the host as well. Emulated GPUs could as
+// well have the other one.
+#ifndef OCTET_NATIVE_FP8_H_
+#define OCTET_NATIVE_FP8_H_
+
+#include "octet/fp8_format.h"
+
+namespace octet {
+
+using NativeFp8 = E4m3Fn;
+
+}  // namespace octet
+
+#endif  // OCTET_NATIVE_FP8_H_
