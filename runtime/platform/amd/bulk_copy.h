@@ -1,6 +1,6 @@
 // Rows between global memory and a block's shared memory, on AMD GPUs, which have no copy unit for
-// it: the wave copies by itself, and everything is done when a function returns. The contract is
-// described in runtime/platform/nvidia/bulk_copy.h and is the same on every platform.
+// it: the wave copies by itself, and everything is done when a function returns.
+// runtime/platform/README.md states the contract.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_BULK_COPY_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_BULK_COPY_H_
 

@@ -1,5 +1,5 @@
-// A stable sort of pairs in a GPU's memory, by hipCUB. The contract is described in
-// runtime/platform/nvidia/device_sort.h and is the same on every platform.
+// A stable sort of pairs in a GPU's memory, by hipCUB. runtime/platform/README.md states the
+// contract.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_DEVICE_SORT_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_DEVICE_SORT_H_
 

@@ -1,5 +1,4 @@
-// Conversion to 8-bit floats, on AMD GPUs. The contract is described in
-// runtime/platform/nvidia/fp8_ops.h and is the same on every platform.
+// Conversion to 8-bit floats, on AMD GPUs. runtime/platform/README.md states the contract.
 //
 // The same instruction makes E4m3Fnuz on gfx942 and E4m3Fn on gfx950, and HIP's own conversions to
 // the other format compile to a trap; hence a choice by format, and software for the rest.

@@ -1,5 +1,5 @@
-// Rows between global memory and a block's shared memory, on emulated GPUs. The contract is
-// described in runtime/platform/nvidia/bulk_copy.h and is the same on every platform.
+// Rows between global memory and a block's shared memory, on emulated GPUs.
+// runtime/platform/README.md states the contract.
 //
 // A load is done as late as the contract allows, when it is waited for; until then its buffer holds
 // poison. A store is done at once.

@@ -1,5 +1,5 @@
-// What a kernel may ask of the GPU, on emulated GPUs. The contract is described in
-// runtime/platform/nvidia/device_ops.h and is the same on every platform.
+// What a kernel may ask of the GPU, on emulated GPUs. runtime/platform/README.md states the
+// contract of every name.
 //
 // Here every atomic and every 16-byte access is checked: memory of a peer that this GPU has no
 // access to, freed memory and addresses out of bounds end the grid with an error. Polling lanes

@@ -1,5 +1,5 @@
-// Conversion to 8-bit floats, on emulated GPUs. The contract is described in
-// runtime/platform/nvidia/fp8_ops.h and is the same on every platform.
+// Conversion to 8-bit floats, on emulated GPUs. runtime/platform/README.md states the
+// contract.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_FP8_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_FP8_OPS_H_
 

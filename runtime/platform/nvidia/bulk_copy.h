@@ -1,38 +1,5 @@
-// Rows between global memory, this GPU's or a peer's, and a block's shared memory, moved by the
-// GPU's copy unit beside the waves (on NVIDIA: cp.async.bulk). One wave drives its own copies:
-//
-//   BulkLoad  -> shared memory -> BulkStore, BulkStore, ... -> BulkCommit       one row
-//   BulkWaitLoad(round)           BulkWaitRead<rows in flight>()
-//
-// The three files runtime/platform/{amd,nvidia,emulation}/bulk_copy.h declare the same functions
-// with the same contract. bulk_ring.h makes a ring of rows of them.
-//
-// All functions are called by all lanes of one wave, which must be converged; arguments are the
-// same in all of them. Addresses and sizes are multiples of 16 bytes.
-//
-//   kBulkIsAsync           whether a copy goes on while the wave does something else.
-//   kMaxBulkSharedBytes    dynamic shared memory that a block may ask for
-//                          (hipFuncAttributeMaxDynamicSharedMemorySize): what there is, less 1 KiB
-//                          for what the kernel declares itself.
-//
-//   BulkBarrier            tells when loads have come; in shared memory, one for each buffer.
-//   BulkInit(b)            before its first load.
-//   BulkLoad(to, from, n, b)    starts a load to shared memory. One at a time for each barrier.
-//   BulkWaitLoad(b, round)      until load number `round` (0, 1, 2, ...) of `b` has come: the wave,
-//                               and the stores that it starts next, may then read the buffer. Every
-//                               load is waited for before the next one of `b`.
-//
-//   BulkStore(to, from, n)      starts a store from shared memory.
-//   BulkCommit()                the stores since the last one become a group.
-//   BulkWaitRead<n>()           until all but the last n groups have read their shared memory,
-//   which
-//                               may then be loaded again.
-//   BulkWaitWritten<n>()        until all but the last n groups are written: a release by this wave
-//                               then publishes them like its own stores.
-//
-//   BulkFenceShared()      between this wave's plain stores to shared memory and a BulkStore of it.
-//   BulkFenceGlobal()      between seeing others' stores to global memory (an acquire), or making
-//                          one's own, and a BulkLoad of it.
+// Rows between global memory and a block's shared memory, moved by the GPU's copy unit beside the
+// waves (cp.async.bulk). runtime/platform/README.md states the contract of every name.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_BULK_COPY_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_BULK_COPY_H_
 

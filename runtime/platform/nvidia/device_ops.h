@@ -1,44 +1,5 @@
-// What a kernel may ask of the GPU, on NVIDIA GPUs (sm_90 and later).
-//
-// The three files runtime/platform/{amd,nvidia,emulation}/device_ops.h declare the same functions
-// with the same contract; the include path picks one. Kernels use these and plain HIP
-// (__global__, threadIdx, __shared__, __syncthreads, this_grid().sync()), nothing of a vendor.
-//
-//   kWaveSize            lanes that execute together. Not usable as a constant expression: in
-//                        emulation it is chosen when the process starts.
-//   kMinWaveSize         the smallest kWaveSize of this platform, a constant expression.
-//   kClockHz             ticks per second of Clock(), in kernels.
-//   HostClockHz()        the same for the host, of the GPUs of this machine.
-//
-//   Lane(), Wave()       position of the caller in a one-dimensional block.
-//
-//   Load/Store/...       scoped atomics on aligned uint32_t, int32_t, uint64_t. The scope says who
-//                        may be on the other side: kBlock, kDevice (this GPU), kSystem (any GPU or
-//                        the host). Acquire and release are the operation's own, never `volatile`.
-//   FenceAcquire/Release fences of the same scopes, to stand after a loop of relaxed loads, or
-//                        before relaxed stores.
-//   AcquirePolled(p)     what must stand between a loop of relaxed loads of a flag that only grows
-//                        and the first use of what it guards: an acquire, in the way that is cheap
-//                        here, by a fence or by an acquiring load of the flag.
-//
-//   SyncWave()           all lanes of the wave arrive; orders their memory accesses among them.
-//   SyncBlockStores()    __syncthreads() after which one thread's release covers what all of the
-//                        block have stored, to peers, too.
-//   Shuffle*, Ballot     all lanes of the wave take part. Values of 4 or 8 bytes.
-//
-//   Vec16                16 bytes, the unit of every row copy; rows are 16-byte aligned.
-//   LoadStream           a plain load of data that is read once: does not displace other data.
-//   StoreStream          a plain store of data that this GPU does not read again. Neither orders
-//                        anything: publish with a release afterwards.
-//   LoadOnce16           one indivisible relaxed 16-byte load at system scope: all of one
-//   StoreOnce16          StoreOnce16 or nothing of it (both 16-byte aligned).
-//
-//   Pause(polls)         inside every polling loop, with the number of polls so far: longer for a
-//                        long wait, so that many pollers do not slow down those who work.
-//   Clock()              monotonic ticks of this GPU. Clocks of different GPUs are not common.
-//
-//   Fp16/Bf16 pairs      two values packed in 32 bits, the first in the low half; conversion from
-//                        float rounds to nearest even, NaN stays NaN, overflow becomes infinity.
+// What a kernel may ask of the GPU, on NVIDIA GPUs (sm_90 and later). runtime/platform/README.md
+// states the contract of every name.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_OPS_H_
 

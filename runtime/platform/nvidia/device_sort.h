@@ -1,13 +1,5 @@
-// A stable sort of pairs in a GPU's memory, by the platform's own library.
-//
-// The three files runtime/platform/{amd,nvidia,emulation}/device_sort.h declare the same function
-// with the same contract. For .hip files only, and not for those of strategies: a sort is several
-// launches.
-//
-//   SortPairs   sorted_values is a permutation of values by ascending key, equal keys in the order
-//               that they had; sorted_keys are the keys in that order. Only the low `key_bits` bits
-//               of keys may be set. Inputs stay as they are. With temp = nullptr nothing is done
-//               but *temp_bytes set, to what a sort of `n` pairs or fewer needs.
+// A stable sort of pairs in a GPU's memory, by CUB. runtime/platform/README.md states the contract.
+// For .hip files only, and not for those of strategies: a sort is several launches.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_SORT_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_SORT_H_
 

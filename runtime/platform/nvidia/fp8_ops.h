@@ -1,12 +1,5 @@
-// Conversion to 8-bit floats, on NVIDIA GPUs (sm_90 and later).
-//
-// The three files runtime/platform/{amd,nvidia,emulation}/fp8_ops.h declare the same function with
-// the same contract.
-//
-//   PackFp8<Fp8>(a, b, c, d)   four bytes, the first in the lowest: Fp8FromFloat<Fp8>() of each, to
-//                              the bit (fp8_format.h). By the GPU's instructions where it has some
-//                              for this format, as it usually has for NativeFp8, else by a dozen
-//                              others for each number.
+// Conversion to 8-bit floats, on NVIDIA GPUs (sm_90 and later). runtime/platform/README.md states
+// the contract.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_FP8_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_FP8_OPS_H_
 
