@@ -1,5 +1,6 @@
-// What a kernel may ask of the GPU, on AMD GPUs (gfx90a, gfx942, gfx950). runtime/platform/README.md
-// states the contract of every name; this comment says what is particular to AMD.
+// What a kernel may ask of the GPU, on AMD GPUs (gfx90a, gfx942, gfx950).
+// runtime/platform/README.md states the contract of every name; this comment says what is
+// particular to AMD.
 //
 // Pointers to what other devices may see (device and system scope, rows) are global memory, never
 // __shared__, and are told so to the compiler: a pointer read from a table would otherwise become a
