@@ -1,5 +1,5 @@
 // Google Benchmark's program for Octet. Its own flags (--benchmark_filter, --benchmark_out,
-// --benchmark_repetitions, ...) and those below; bench/PERFORMANCE.md says what is measured.
+// --benchmark_repetitions, ...) and those below; docs/measuring.md says what is measured.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
