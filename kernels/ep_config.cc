@@ -5,148 +5,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/config_checks.h"
+#include "kernels/strategy_registry.h"
 #include "octet/peers.h"
 
 namespace octet {
 namespace {
-
-absl::Status OutOfRange(absl::string_view field, int value, int low, int high) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value, "; it must be from ", low, " to ", high));
-}
-
-absl::Status CheckRange(absl::string_view field, int value, int low, int high) {
-  return value < low || value > high ? OutOfRange(field, value, low, high) : absl::OkStatus();
-}
-
-// What any strategy that quantises has to offer.
-absl::Status ValidateQuantized(const EpConfig& config) {
-  if (config.scale_group != 64 && config.scale_group != 128 && config.scale_group != 256) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("scale_group is ", config.scale_group,
-                     "; rows that dispatch quantises have groups of 64, 128 or 256 columns"));
-  }
-  if (WithNativeFp8(config.fp8_form) != WithNativeFp8(Fp8Form::kNative)) {
-    return absl::InvalidArgumentError(absl::StrCat("fp8_form is ", Fp8FormName(config.fp8_form),
-                                                   "; this platform quantises to ",
-                                                   Fp8FormName(WithNativeFp8(Fp8Form::kNative))));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RefuseQuantized(const EpConfig& config) {
-  if (config.dispatch_format != DispatchFormat::kQuantizedFp8) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("dispatch_format is quantized_fp8, but ",
-                                                 StrategyName(config.strategy),
-                                                 " moves rows as they are"));
-}
-
-absl::Status RefuseRoomForAll(const EpConfig& config) {
-  if (!config.rows_apart()) return absl::OkStatus();
-  return absl::InvalidArgumentError("expert_major and rank_major need the strategy low_latency");
-}
-
-absl::Status RefuseMasks(const EpConfig& config) {
-  const EpConfig plain;
-  if (config.failure_policy == plain.failure_policy && config.mask_timeout == plain.mask_timeout &&
-      config.statistics == plain.statistics) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("failure_policy mask, mask_timeout and statistics need the strategy "
-                   "low_latency, not ",
-                   StrategyName(config.strategy)));
-}
-
-// What only high_throughput can do, and what that cannot.
-absl::Status ValidateHighThroughput(const EpConfig& config) {
-  for (const absl::Status& status :
-       {RefuseQuantized(config), RefuseRoomForAll(config), RefuseMasks(config),
-        CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
-        CheckRange("expert_alignment", config.expert_alignment, 1, kMaxExpertAlignment),
-        CheckRange("kept_layouts", config.kept_layouts, 1, kMaxKeptLayouts)}) {
-    if (!status.ok()) return status;
-  }
-  if (config.dispatch_format == DispatchFormat::kBytes) {
-    const absl::Status status = CheckRange("row_bytes", config.row_bytes, 16, kMaxRowBytes);
-    if (!status.ok()) return status;
-  }
-  if (config.dispatch_row_bytes() % 16 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a row of dispatch has ",
-                                                   config.dispatch_row_bytes(),
-                                                   " bytes; they must be a multiple of 16"));
-  }
-  if (config.slots != Slots::kPrefix || config.flags != Flags::kToken) {
-    return absl::InvalidArgumentError(
-        "high_throughput has slots by prefix sums and flags for tokens only");
-  }
-  if (config.output == Output::kDeduplicated) {
-    if (config.combine_order == CombineOrder::kFlat) {
-      return absl::InvalidArgumentError(
-          "deduplicated rows are summed on the experts' rank: combine_order must be per_rank");
-    }
-    if (config.duplicates != Duplicates::kFill || config.expert_alignment != 1) {
-      return absl::InvalidArgumentError(
-          "deduplicated rows have neither duplicates nor an expert_alignment");
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ValidateLowLatency(const EpConfig& config) {
-  const EpConfig plain;
-  for (const absl::Status& status :
-       {CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, kMaxLowLatencyTokens),
-        CheckRange("num_experts", config.num_experts, 1, kMaxLowLatencyExperts),
-        CheckRange("hidden", config.hidden, 8, kMaxLowLatencyHidden)}) {
-    if (!status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("low_latency: ", status.message()));
-    }
-  }
-  if (config.mask_timeout < absl::ZeroDuration() ||
-      (config.mask_timeout > absl::ZeroDuration() &&
-       config.failure_policy != FailurePolicy::kMask)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("mask_timeout is ", absl::FormatDuration(config.mask_timeout),
-                     "; it must be positive and go with failure_policy mask"));
-  }
-  if (config.slots != plain.slots || config.flags != plain.flags ||
-      config.combine_method == CombineMethod::kPull) {
-    return absl::InvalidArgumentError(
-        "low_latency has slots by prefix sums, flags for tokens and combine by push only");
-  }
-  const bool quantized = config.dispatch_format == DispatchFormat::kQuantizedFp8;
-  if ((!quantized && config.dispatch_format != plain.dispatch_format) ||
-      config.output == Output::kDeduplicated || config.duplicates != plain.duplicates ||
-      config.expert_alignment != plain.expert_alignment ||
-      config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
-    return absl::InvalidArgumentError(
-        "dispatch_format fp8 and bytes, deduplicated output, duplicates, expert_alignment, "
-        "kept_layouts and "
-        "host_totals need the strategy high_throughput");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ValidateDirect(const EpConfig& config) {
-  const EpConfig plain;
-  for (const absl::Status& status :
-       {RefuseQuantized(config), RefuseRoomForAll(config), RefuseMasks(config)}) {
-    if (!status.ok()) return status;
-  }
-  if (config.combine_order == CombineOrder::kPerRank ||
-      config.combine_method == CombineMethod::kPull) {
-    return absl::InvalidArgumentError("direct combines in the order flat and by push only");
-  }
-  if (config.dispatch_format != plain.dispatch_format || config.output != plain.output ||
-      config.duplicates != plain.duplicates || config.expert_alignment != plain.expert_alignment ||
-      config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
-    return absl::InvalidArgumentError(
-        "dispatch_format, output, duplicates, expert_alignment, kept_layouts and host_totals need "
-        "the strategy high_throughput");
-  }
-  return absl::OkStatus();
-}
 
 // What has to do with the strategy, which is not kAuto.
 absl::Status ValidateStrategy(const EpConfig& config) {
@@ -154,22 +18,22 @@ absl::Status ValidateStrategy(const EpConfig& config) {
     absl::Status status = ValidateQuantized(config);
     if (!status.ok()) return status;
   }
-  switch (config.strategy) {
-    case Strategy::kHighThroughput:
-      return ValidateHighThroughput(config);
-    case Strategy::kLowLatency:
-      return ValidateLowLatency(config);
-    case Strategy::kAuto:
-    case Strategy::kDirect:
-      break;
+  const StrategyInfo& info = InfoOf(config.strategy);
+  for (const absl::Status& status :
+       {CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, info.most_tokens),
+        CheckRange("num_experts", config.num_experts, 1, info.most_experts),
+        CheckRange("hidden", config.hidden, 8, info.most_hidden)}) {
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(info.name, ": ", status.message()));
+    }
   }
-  return ValidateDirect(config);
+  return info.validate(config);
 }
 
 // That there is a strategy for all of it; else why each of them is none.
 absl::Status ValidateAuto(const EpConfig& config) {
   std::string reasons;
-  for (const Strategy strategy : kStrategies) {
+  for (const Strategy strategy : AllStrategies()) {
     EpConfig named = config;
     named.strategy = strategy;
     const absl::Status status = ValidateStrategy(named);
@@ -180,6 +44,20 @@ absl::Status ValidateAuto(const EpConfig& config) {
 }
 
 }  // namespace
+
+absl::string_view StrategyName(Strategy strategy) {
+  return strategy == Strategy::kAuto ? "auto" : InfoOf(strategy).name;
+}
+
+absl::StatusOr<Strategy> ParseStrategy(absl::string_view name) {
+  std::string names(StrategyName(Strategy::kAuto));
+  if (name == names) return Strategy::kAuto;
+  for (const StrategyInfo* info : StrategyInfos()) {
+    if (name == info->name) return info->strategy;
+    absl::StrAppend(&names, ", ", info->name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "' is not one of ", names));
+}
 
 size_t EpConfig::dispatch_row_bytes() const {
   switch (dispatch_format) {
@@ -218,29 +96,6 @@ int EpConfig::scale_words() const {
   constexpr int kScalesPerWord = 4;
   return scale_format == ScaleFormat::kUe8m0 ? (scales + kScalesPerWord - 1) / kScalesPerWord
                                              : scales;
-}
-
-absl::string_view StrategyName(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kAuto:
-      return "auto";
-    case Strategy::kDirect:
-      return "direct";
-    case Strategy::kHighThroughput:
-      return "high_throughput";
-    case Strategy::kLowLatency:
-      return "low_latency";
-  }
-  return "unknown";
-}
-
-absl::StatusOr<Strategy> ParseStrategy(absl::string_view name) {
-  if (name == StrategyName(Strategy::kAuto)) return Strategy::kAuto;
-  for (const Strategy strategy : kStrategies) {
-    if (name == StrategyName(strategy)) return strategy;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "strategy '", name, "' is not one of auto, direct, high_throughput, low_latency"));
 }
 
 absl::Status Validate(const EpConfig& config, int num_ranks) {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstddef>
 
-#include "kernels/auto_choice.h"
+#include "kernels/ep_plan.h"
 #include "kernels/fp8_rows.h"
 #include "octet/dtype.h"
 
@@ -76,7 +76,7 @@ std::vector<uint16_t> Combine(const EpConfig& config, int num_ranks, const RankI
                               absl::Span<const uint16_t> bias) {
   const auto hidden = static_cast<size_t>(config.hidden);
   const int num_local = config.num_local_experts(num_ranks);
-  const bool per_rank = WithAutoChosen(config, num_ranks).combine_order == CombineOrder::kPerRank;
+  const bool per_rank = EpPlan::ByRules(config, num_ranks).combine_order == CombineOrder::kPerRank;
   std::vector<uint16_t> y(hidden * static_cast<size_t>(input.num_tokens));
   std::vector<float> x(hidden);
   std::vector<float> sum(hidden);

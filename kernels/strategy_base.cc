@@ -165,13 +165,14 @@ HeapSize HeapSizeOf(const CallLayout& layout) {
   return {.uncached = layout.bytes, .cached = layout.cached_bytes};
 }
 
-StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
+StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
                            int batches)
     : shared_node_(node.Share()),
       node_(*shared_node_),
-      config_(config),
+      config_(plan.config),
       options_(options),
-      batches_(static_cast<uint64_t>(batches)),
+      contract_(plan.contract),
+      batches_(contract_ == Contract::kOfAll ? 1 : static_cast<uint64_t>(batches)),
       memory_(node),
       ranks_(Index(node.num_ranks())) {
   client_ = NodeClient::Register(node, this);
@@ -179,9 +180,7 @@ StrategyBase::StrategyBase(Node& node, const EpConfig& config, const ExpertParal
 
 StrategyBase::~StrategyBase() { NodeClient::Unregister(node_, client_); }
 
-absl::Status StrategyBase::Init(Contract contract) {
-  contract_ = contract;
-  if (contract == Contract::kOfAll) batches_ = 1;
+absl::Status StrategyBase::Init() {
   OCTET_ASSIGN_OR_RETURN(needs_, Prepare());
   const HeapSize size = HeapSizeOf(needs_.layout);
   SymmetricHeap* whole = options_.heap;

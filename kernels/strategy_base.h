@@ -23,6 +23,7 @@
 #include "kernels/device/call_params.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/site.h"
+#include "kernels/ep_plan.h"
 #include "kernels/traffic.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
@@ -39,12 +40,6 @@ namespace octet {
 
 // Returns how much of a symmetric heap a strategy with that layout needs.
 HeapSize HeapSizeOf(const CallLayout& layout);
-
-// Which calls are legal.
-enum class Contract {
-  kOfStrategy,  // what the strategy itself allows
-  kOfAll,       // what every strategy allows: Strategy::kAuto could have chosen another
-};
 
 class StrategyBase : public ExpertParallel, protected NodeClient {
  public:
@@ -64,7 +59,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
 
   // Takes the heap and the memory of each rank. Once, before all else, not during Run.
-  absl::Status Init(Contract contract);
+  absl::Status Init();
 
  protected:
   enum class Phases { kSend, kReceive, kBoth };
@@ -72,7 +67,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // `batches`: dispatches that may be on their way at the same time, each to be received and
   // combined before its batch, call % batches, comes round again. What has been sent is received in
   // the order of sending, dispatches and combines each by themselves.
-  StrategyBase(Node& node, const EpConfig& config, const ExpertParallelOptions& options,
+  StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
                int batches = 1);
 
   // What a strategy has on each rank.
@@ -231,7 +226,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   Node& node_;
   EpConfig config_;
   const ExpertParallelOptions options_;
-  Contract contract_ = Contract::kOfStrategy;
+  const Contract contract_;
   uint64_t batches_;
   Needs needs_ = {};
   LaunchShape shape_;

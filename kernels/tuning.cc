@@ -6,14 +6,19 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <system_error>
 
 #include "absl/algorithm/container.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/shipped_tuning.h"
+#include "kernels/strategy_registry.h"
+#include "runtime/mutex.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -30,19 +35,6 @@ constexpr absl::string_view kChosen = "chosen";
 // Of an entry, beside the fields of its strategy's tuning.
 constexpr auto kFields = std::to_array<absl::string_view>(
     {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "received", "note"});
-
-// Of strategies with blocks that send and blocks that receive.
-constexpr std::array<TuningField, 4> kSidesFields = {{{"blocks", &Tuning::blocks},
-                                                      {"send_blocks", &Tuning::send_blocks},
-                                                      {"waves", &Tuning::waves_per_block},
-                                                      {"row_parts", &Tuning::row_parts}}};
-constexpr std::array<TuningField, 6> kHighThroughputFields = {
-    {{"blocks", &Tuning::blocks},
-     {"waves", &Tuning::waves_per_block},
-     {"send_waves", &Tuning::send_waves},
-     {"combine_send_waves", &Tuning::combine_send_waves},
-     {"row_parts", &Tuning::row_parts},
-     {"row_copies"}}};
 
 constexpr std::array<RowCopies, 3> kRowCopies = {RowCopies::kAuto, RowCopies::kVectors,
                                                  RowCopies::kBulk};
@@ -204,6 +196,37 @@ bool IsLike(const TuningKey& key, int num_ranks, const EpConfig& config) {
          key.rows.Contains(Rows(config)) && key.row_bytes.Contains(RowBytes(config));
 }
 
+absl::StatusOr<std::shared_ptr<const TuningTable>> Shared(absl::StatusOr<TuningTable> table) {
+  if (!table.ok()) return table.status();
+  return std::make_shared<const TuningTable>(*std::move(table));
+}
+
+// The file that was read last.
+class LastRead {
+ public:
+  static absl::StatusOr<std::shared_ptr<const TuningTable>> Get(const std::string& path) {
+    static auto& last = *new LastRead;
+    MutexLock lock(&last.mutex_);
+    std::error_code missing;  // Read says so
+    const auto time = std::filesystem::last_write_time(path, missing);
+    const auto bytes = std::filesystem::file_size(path, missing);
+    if (missing || last.path_ != path || last.time_ != time || last.bytes_ != bytes) {
+      last.table_ = Shared(TuningTable::Read(path));
+      last.path_ = path;
+      last.time_ = time;
+      last.bytes_ = bytes;
+    }
+    return last.table_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::string path_ ABSL_GUARDED_BY(mutex_);
+  std::filesystem::file_time_type time_ ABSL_GUARDED_BY(mutex_);
+  uintmax_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::StatusOr<std::shared_ptr<const TuningTable>> table_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 std::string TuningField::Text(const Tuning& tuning) const {
@@ -212,16 +235,8 @@ std::string TuningField::Text(const Tuning& tuning) const {
 }
 
 absl::Span<const TuningField> TuningFieldsOf(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kAuto:
-      break;
-    case Strategy::kDirect:
-    case Strategy::kLowLatency:
-      return kSidesFields;
-    case Strategy::kHighThroughput:
-      return kHighThroughputFields;
-  }
-  return {};
+  if (strategy == Strategy::kAuto) return {};
+  return InfoOf(strategy).tuning_fields;
 }
 
 TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config) {
@@ -290,11 +305,15 @@ absl::StatusOr<TuningTable> TuningTable::Read(const std::string& path) {
   return Parse(text, absl::StrCat("tuning ", path));
 }
 
-absl::StatusOr<TuningTable> TuningTable::Default() {
+absl::StatusOr<std::shared_ptr<const TuningTable>> TuningTable::Default() {
   const char* const path = std::getenv("OCTET_TUNING");
-  if (path == nullptr || *path == '\0') return Parse(kShippedTuning, "the library's own tuning");
-  if (absl::string_view(path) == "none") return TuningTable();
-  return Read(path);
+  if (path == nullptr || *path == '\0') {
+    static const auto& shipped = *new absl::StatusOr<std::shared_ptr<const TuningTable>>(
+        Shared(Parse(kShippedTuning, "the library's own tuning")));
+    return shipped;
+  }
+  if (absl::string_view(path) == "none") return std::make_shared<const TuningTable>();
+  return LastRead::Get(path);
 }
 
 const TuningEntry* TuningTable::FindEntry(const Topology& topology, int num_ranks,

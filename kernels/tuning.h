@@ -19,6 +19,7 @@
 #define OCTET_KERNELS_TUNING_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,18 +28,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/tuning_field.h"
 #include "octet/ep_config.h"
 #include "octet/topology.h"
 
 namespace octet {
-
-// A field of Tuning, by its name in files and flags.
-struct TuningField {
-  absl::string_view name;
-  int Tuning::* number = nullptr;  // nullptr: it is Tuning::row_copies
-
-  std::string Text(const Tuning& tuning) const;
-};
 
 // Those that `strategy` has a use for.
 absl::Span<const TuningField> TuningFieldsOf(Strategy strategy);
@@ -85,8 +79,9 @@ class TuningTable {
   // The file at `path`. Errors name it.
   static absl::StatusOr<TuningTable> Read(const std::string& path);
   // That of the environment's OCTET_TUNING: a file, or "none" for an empty table. Without it the
-  // one that comes with the library.
-  static absl::StatusOr<TuningTable> Default();
+  // one that comes with the library. Parsed once: again only if the file has changed since, by its
+  // size or time. Any thread.
+  static absl::StatusOr<std::shared_ptr<const TuningTable>> Default();
 
   // Where it is from, for messages.
   const std::string& origin() const { return origin_; }

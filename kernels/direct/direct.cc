@@ -12,11 +12,10 @@
 
 namespace octet::direct {
 
-Direct::Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
-    : StrategyBase(node, config, options), ranks_(Index(node.num_ranks())) {}
+Direct::Direct(Node& node, const EpPlan& plan, const ExpertParallelOptions& options)
+    : StrategyBase(node, plan, options), ranks_(Index(node.num_ranks())) {}
 
 absl::StatusOr<StrategyBase::Needs> Direct::Prepare() {
-  if (tuning().row_parts == 0) tuning().row_parts = ChooseRowParts(config());
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
   return Needs{

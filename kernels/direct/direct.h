@@ -27,7 +27,7 @@ namespace octet::direct {
 
 class Direct final : public StrategyBase {
  public:
-  Direct(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+  Direct(Node& node, const EpPlan& plan, const ExpertParallelOptions& options);
 
   absl::Span<const TraceTag> trace_tags() const override;
 

@@ -24,14 +24,10 @@ constexpr int kFewSendingBlocks = 32;
 
 }  // namespace
 
-HighThroughput::HighThroughput(Node& node, const EpConfig& config,
-                               const ExpertParallelOptions& options)
-    : StrategyBase(node, config, options), ranks_(Index(node.num_ranks())) {}
+HighThroughput::HighThroughput(Node& node, const EpPlan& plan, const ExpertParallelOptions& options)
+    : StrategyBase(node, plan, options), ranks_(Index(node.num_ranks())) {}
 
 absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
-  if (tuning().row_parts == 0) {
-    tuning().row_parts = ChooseRowParts(config(), node().num_ranks());
-  }
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
   return Needs{.layout = layout_,

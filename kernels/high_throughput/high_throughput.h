@@ -25,7 +25,7 @@ namespace octet::high_throughput {
 
 class HighThroughput final : public StrategyBase {
  public:
-  HighThroughput(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+  HighThroughput(Node& node, const EpPlan& plan, const ExpertParallelOptions& options);
 
   absl::Span<const TraceTag> trace_tags() const override;
 

@@ -22,8 +22,8 @@ constexpr int kRowWaves = 4;
 
 }  // namespace
 
-LowLatency::LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options)
-    : StrategyBase(node, config, options, kCallsInFlight),
+LowLatency::LowLatency(Node& node, const EpPlan& plan, const ExpertParallelOptions& options)
+    : StrategyBase(node, plan, options, kCallsInFlight),
       batches_(Index(node.num_ranks())),
       watches_(Index(node.num_ranks())) {}
 

@@ -26,7 +26,7 @@ namespace octet::low_latency {
 
 class LowLatency final : public StrategyBase {
  public:
-  LowLatency(Node& node, const EpConfig& config, const ExpertParallelOptions& options);
+  LowLatency(Node& node, const EpPlan& plan, const ExpertParallelOptions& options);
 
   absl::Span<const TraceTag> trace_tags() const override;
   absl::StatusOr<RankSet> MaskedRanks(Rank& rank) override;

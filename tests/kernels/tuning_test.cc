@@ -271,7 +271,7 @@ TEST(TuningTable, MistakesAreNamed) {
 
 TEST(TuningTable, TheOneThatComesWithTheLibraryIsRight) {
   unsetenv("OCTET_TUNING");
-  const absl::StatusOr<TuningTable> table = TuningTable::Default();
+  const auto table = TuningTable::Default();
   EXPECT_TRUE(table.ok()) << table.status();
 }
 

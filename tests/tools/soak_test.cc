@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "kernels/auto_choice.h"
+#include "kernels/ep_plan.h"
 #include "octet/expert_parallel.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/exit_code.h"
@@ -86,7 +86,7 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
                                          FlagsName(options.config.flags)));
     if (options.config.strategy == Strategy::kAuto) {
       drawn["chosen"].insert(
-          std::string(StrategyName(WithAutoChosen(options.config, ranks).strategy)));
+          std::string(StrategyName(EpPlan::ByRules(options.config, ranks).strategy)));
     }
     if (spec.max_tokens > 1 && ranks > 1 && !spec.tokens.empty()) {
       const auto [least, most] = std::minmax_element(spec.tokens.begin(), spec.tokens.end());
@@ -113,7 +113,7 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
     const std::string name = absl::StrCat("--", flag);
     EXPECT_EQ(drawn.count(name) + not_drawn.count(name), 1U) << name;
   }
-  EXPECT_EQ(drawn["variant"].size(), StrategyVariants().size());
+  EXPECT_EQ(drawn["variant"].size(), SoakVariants().size());
   EXPECT_THAT(drawn["kind"],
               testing::UnorderedElementsAre("uniform", "zipf", "group", "one_expert"));
   EXPECT_THAT(drawn["tokens"],

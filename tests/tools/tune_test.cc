@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include "kernels/strategy_registry.h"
 
 namespace octet {
 namespace {
@@ -183,7 +184,7 @@ TEST(TuneShape, StrategiesAgainstEachOther) {
   ASSERT_TRUE(CompleteOptions(options).ok());
   const Progress quiet(false);
   std::vector<TuneResult> results;
-  for (const Strategy strategy : kStrategies) {
+  for (const Strategy strategy : AllStrategies()) {
     RunOptions named = options;
     named.config.strategy = strategy;
     absl::StatusOr<TuneResult> result =

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "kernels/strategy_registry.h"
 #include "kernels/tuning.h"
 #include "octet/node.h"
 #include "octet/peers.h"
@@ -92,7 +93,7 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
                       TuningTable& table) {
   std::vector<TuneResult> results;
   RunOptions named = options;
-  for (const Strategy strategy : kStrategies) {
+  for (const Strategy strategy : AllStrategies()) {
     named.config.strategy = strategy;
     absl::Status status = Validate(named.config, node.num_ranks());
     if (status.ok()) {

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/strategy_registry.h"
 #include "tools/contenders/memcpy_transport.h"
 #include "tools/contenders/nccl_contender.h"
 #include "tools/contenders/sorted_exchange.h"
@@ -18,11 +19,10 @@ constexpr auto kLibraries = std::to_array<absl::string_view>({"nccl", "rccl"});
 
 class StrategyContender final : public Contender {
  public:
-  StrategyContender(Node& node, Strategy strategy, absl::string_view summary)
-      : node_(node), strategy_(strategy), summary_(summary) {}
+  StrategyContender(Node& node, const StrategyInfo& info) : node_(node), info_(info) {}
 
-  absl::string_view name() const override { return StrategyName(strategy_); }
-  absl::string_view summary() const override { return summary_; }
+  absl::string_view name() const override { return info_.name; }
+  absl::string_view summary() const override { return info_.summary; }
   bool is_peer() const override { return false; }
   absl::Status Available() const override { return absl::OkStatus(); }
   absl::Status Check(const EpConfig& config) const override {
@@ -35,13 +35,12 @@ class StrategyContender final : public Contender {
 
  private:
   EpConfig Chosen(EpConfig config) const {
-    config.strategy = strategy_;
+    config.strategy = info_.strategy;
     return config;
   }
 
   Node& node_;
-  const Strategy strategy_;
-  const absl::string_view summary_;
+  const StrategyInfo& info_;
 };
 
 class MemcpyContender final : public Contender {
@@ -71,14 +70,9 @@ class MemcpyContender final : public Contender {
 
 std::vector<std::unique_ptr<Contender>> MakeContenders(Node& node) {
   std::vector<std::unique_ptr<Contender>> contenders;
-  contenders.push_back(std::make_unique<StrategyContender>(
-      node, Strategy::kDirect, "every (token, k) by itself, straight to its expert and home"));
-  contenders.push_back(std::make_unique<StrategyContender>(
-      node, Strategy::kHighThroughput,
-      "a token once to each rank, straight to its place; for thousands of tokens"));
-  contenders.push_back(std::make_unique<StrategyContender>(
-      node, Strategy::kLowLatency,
-      "a token once to each rank, nothing worked out before; for up to hundreds of tokens"));
+  for (const StrategyInfo* info : StrategyInfos()) {
+    contenders.push_back(std::make_unique<StrategyContender>(node, *info));
+  }
   contenders.push_back(std::make_unique<MemcpyContender>(node));
   if (std::unique_ptr<Contender> nccl = MakeNcclContender(node)) {
     contenders.push_back(std::move(nccl));

@@ -5,8 +5,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/auto_choice.h"
 #include "kernels/device/rank_flags.h"
+#include "kernels/ep_plan.h"
 #include "kernels/pointwise_expert.h"
 #include "kernels/traffic.h"
 #include "runtime/gpu_status.h"
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> SortedExchange::Create(
     Node& node, const EpConfig& config, std::unique_ptr<RowTransport> transport) {
   OCTET_RETURN_IF_ERROR(Check(config, node.num_ranks()));
   auto exchange = absl::WrapUnique(new SortedExchange(
-      node, WithAutoChosen(AsDirect(config), node.num_ranks()), std::move(transport)));
+      node, EpPlan::ByRules(AsDirect(config), node.num_ranks()), std::move(transport)));
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return exchange->InitRank(rank); }));
   std::vector<ExchangeBuffers*> buffers;
   for (const std::unique_ptr<RankState>& rank : exchange->ranks_) buffers.push_back(&rank->buffers);

@@ -92,7 +92,7 @@ class Soaking {
   Soaking(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape)
       : topology_(topology), run_shape_(run_shape) {
     result_.options = options;
-    result_.tallies.resize(StrategyVariants().size());
+    result_.tallies.resize(SoakVariants().size());
   }
 
   SoakResult Run() {
@@ -155,9 +155,9 @@ class Soaking {
     const SoakTally tally = TallyOf(done);
     result_.total.Add(tally);
     for (size_t i = 0; i < result_.tallies.size(); ++i) {
-      const StrategyVariant& variant = StrategyVariants()[i];
-      if (variant.strategy == run.config.strategy && variant.slots == run.config.slots &&
-          variant.flags == run.config.flags) {
+      const SoakVariant& variant = SoakVariants()[i];
+      if (variant.strategy == run.config.strategy && variant.options.slots == run.config.slots &&
+          variant.options.flags == run.config.flags) {
         result_.tallies[i].Add(tally);
       }
     }

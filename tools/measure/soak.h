@@ -38,7 +38,7 @@ struct SoakMemory {
 
 struct SoakResult {
   SoakOptions options;
-  std::vector<SoakTally> tallies;  // in the order of StrategyVariants()
+  std::vector<SoakTally> tallies;  // in the order of SoakVariants()
   SoakTally total;
   int64_t nodes = 0;
   absl::Duration elapsed;

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "kernels/auto_choice.h"
+#include "kernels/ep_plan.h"
 #include "octet/expert_parallel.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/statistics.h"
@@ -105,27 +105,32 @@ std::vector<Tuning> OtherRowCopies(const Tuning& from, const TuneLimits& /*limit
 }
 
 using Axis = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
-constexpr std::array<Axis, 4> kSidesAxes = {
-    OtherBlocks, OtherShares<&Tuning::send_blocks, &Tuning::blocks>, OtherWaves, OtherRowParts};
-constexpr std::array<Axis, 6> kHighThroughputAxes = {
-    OtherBlocks,
-    OtherWaves,
-    OtherShares<&Tuning::send_waves, &Tuning::waves_per_block>,
-    OtherShares<&Tuning::combine_send_waves, &Tuning::waves_per_block>,
-    OtherRowParts,
-    OtherRowCopies};
 
-absl::Span<const Axis> AxesOf(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kAuto:
-      break;
-    case Strategy::kDirect:
-    case Strategy::kLowLatency:
-      return kSidesAxes;
-    case Strategy::kHighThroughput:
-      return kHighThroughputAxes;
+// How a field is varied.
+struct FieldAxis {
+  int Tuning::* number;  // nullptr: row_copies, as in TuningField
+  Axis axis;
+};
+constexpr std::array<FieldAxis, 7> kFieldAxes = {{
+    {&Tuning::blocks, OtherBlocks},
+    {&Tuning::send_blocks, OtherShares<&Tuning::send_blocks, &Tuning::blocks>},
+    {&Tuning::waves_per_block, OtherWaves},
+    {&Tuning::send_waves, OtherShares<&Tuning::send_waves, &Tuning::waves_per_block>},
+    {&Tuning::combine_send_waves,
+     OtherShares<&Tuning::combine_send_waves, &Tuning::waves_per_block>},
+    {&Tuning::row_parts, OtherRowParts},
+    {nullptr, OtherRowCopies},
+}};
+
+// In the order of the fields that the strategy has a use for.
+std::vector<Axis> AxesOf(Strategy strategy) {
+  std::vector<Axis> axes;
+  for (const TuningField& field : TuningFieldsOf(strategy)) {
+    for (const FieldAxis& each : kFieldAxes) {
+      if (each.number == field.number) axes.push_back(each.axis);
+    }
   }
-  return {};
+  return axes;
 }
 
 std::string TuningText(Strategy strategy, const Tuning& tuning) {
@@ -351,7 +356,7 @@ absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& o
                                                  const Progress& progress) {
   StrategyResult best;
   best.key = TuningKeyOf(node.topology(), node.num_ranks(), options.config);
-  best.built_in = WithAutoChosen(options.config, node.num_ranks()).strategy;
+  best.built_in = EpPlan::ByRules(options.config, node.num_ranks()).strategy;
   const TuneResult* fastest = &results.front();
   const TuneResult* built_in = nullptr;
   for (const TuneResult& result : results) {

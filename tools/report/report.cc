@@ -290,9 +290,9 @@ std::string SoakTable(const Topology& topology, const SoakResult& result) {
                           static_cast<double>(tally.wire_bytes) / kBytesPerMegabyte);
   };
   for (size_t i = 0; i < result.tallies.size(); ++i) {
-    const StrategyVariant& variant = StrategyVariants()[i];
-    add(StrategyName(variant.strategy), SlotsName(variant.slots), FlagsName(variant.flags),
-        result.tallies[i]);
+    const SoakVariant& variant = SoakVariants()[i];
+    add(StrategyName(variant.strategy), SlotsName(variant.options.slots),
+        FlagsName(variant.options.flags), result.tallies[i]);
   }
   add("all", "", "", result.total);
   absl::StrAppend(&table, "#\n# MB in use         host (resident)        GPUs\n");

@@ -122,10 +122,10 @@ std::string RunJson(const Topology& topology, absl::Span<const RunResult> result
 std::string SoakJson(const Topology& topology, const SoakResult& result) {
   Json variants = Json::array();
   for (size_t i = 0; i < result.tallies.size(); ++i) {
-    const StrategyVariant& variant = StrategyVariants()[i];
+    const SoakVariant& variant = SoakVariants()[i];
     Json json = {{"strategy", Text(StrategyName(variant.strategy))},
-                 {"slots", Text(SlotsName(variant.slots))},
-                 {"flags", Text(FlagsName(variant.flags))}};
+                 {"slots", Text(SlotsName(variant.options.slots))},
+                 {"flags", Text(FlagsName(variant.options.flags))}};
     json.update(ToJson(result.tallies[i]));
     variants.push_back(json);
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/strategy_registry.h"
 #include "octet/dtype.h"
 #include "runtime/schedule.h"
 #include "tools/commands/run_options.h"
@@ -34,16 +35,6 @@ constexpr int64_t kBytesPerExpert = 16;
 constexpr int64_t kFillsPerStep = 8;
 
 constexpr size_t kGpuMemoryShare = 16;
-
-constexpr std::array<StrategyVariant, 7> kVariants = {{
-    {Strategy::kAuto, Slots::kPrefix, Flags::kToken},
-    {Strategy::kDirect, Slots::kPrefix, Flags::kToken},
-    {Strategy::kDirect, Slots::kPrefix, Flags::kSource},
-    {Strategy::kDirect, Slots::kAtomic, Flags::kToken},
-    {Strategy::kDirect, Slots::kAtomic, Flags::kSource},
-    {Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken},
-    {Strategy::kLowLatency, Slots::kPrefix, Flags::kToken},
-}};
 
 // Draws of one shape.
 class Dice {
@@ -265,21 +256,32 @@ ShapeLimits LimitsOf(const Topology& topology, int num_ranks) {
               CurrentSchedule().empty() ? cores * kStepBytesPerCore : kStepBytesUnderASchedule};
 }
 
-absl::Span<const StrategyVariant> StrategyVariants() { return kVariants; }
+const std::vector<SoakVariant>& SoakVariants() {
+  static const auto& variants = *[] {
+    auto* all = new std::vector<SoakVariant>{{Strategy::kAuto, {}}};
+    for (const StrategyInfo* info : StrategyInfos()) {
+      for (const StrategyVariant& variant : info->variants) {
+        all->push_back({info->strategy, variant});
+      }
+    }
+    return all;
+  }();
+  return variants;
+}
 
 std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_ranks,
                                      const ShapeLimits& limits) {
   Dice dice(seed, index);
   FlagList flags;
-  const StrategyVariant& variant = dice.OneOf(StrategyVariants());
+  const SoakVariant& variant = dice.OneOf(absl::MakeConstSpan(SoakVariants()));
   // Whose shapes are drawn, so that what only one strategy can do comes up under kAuto, too.
   const bool automatic = variant.strategy == Strategy::kAuto;
   const Strategy strategy =
-      automatic ? dice.OneOf(absl::MakeConstSpan(kStrategies)) : variant.strategy;
-  const bool low_latency = strategy == Strategy::kLowLatency;
+      automatic ? dice.OneOf(absl::MakeConstSpan(AllStrategies())) : variant.strategy;
+  const StrategyInfo& info = InfoOf(strategy);
 
   flags.Add("ranks", num_ranks);
-  const int most_local = (low_latency ? kMaxLowLatencyExperts : kMaxExperts) / num_ranks;
+  const int most_local = info.most_experts / num_ranks;
   const int num_local = std::min(
       most_local, dice.OneIn(2) ? dice.OneOf({1, 2, 8, 32}) : dice.LogUniform(1, most_local));
   const int num_experts = flags.Add("experts", num_ranks * num_local);
@@ -287,16 +289,16 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   const int topk =
       flags.Add("topk", std::min(most_topk, dice.OneIn(2) ? dice.OneOf({1, 2, 4, 6, 8})
                                                           : dice.Uniform(1, most_topk)));
-  const int most_hidden = low_latency ? kMaxLowLatencyHidden : kMaxHidden;
-  const int hidden = flags.Add("hidden", dice.OneIn(4) ? dice.OneOf({2048, 2880, 4096, 6144, 7168})
-                                                       : 8 * dice.LogUniform(1, most_hidden / 8));
+  const int hidden =
+      flags.Add("hidden", dice.OneIn(4) ? dice.OneOf({2048, 2880, 4096, 6144, 7168})
+                                        : 8 * dice.LogUniform(1, info.most_hidden / 8));
   const int64_t most_alignment = limits.gpu_bytes / (6 * int64_t{hidden} * num_experts);
   const Formats formats =
       DrawFormats(dice, strategy, automatic, hidden,
                   static_cast<int>(std::clamp<int64_t>(most_alignment, 1, kMaxExpertAlignment)));
   const int room = formats.received == "expert_major" ? num_local : std::min(topk, num_local);
-  const int most_tokens = std::min(MostTokens(limits, num_ranks, num_experts, topk, hidden, room),
-                                   low_latency ? kMaxLowLatencyTokens : kMaxTokensPerRank);
+  const int most_tokens =
+      std::min(MostTokens(limits, num_ranks, num_experts, topk, hidden, room), info.most_tokens);
   const int max_tokens = flags.Add("max_tokens", dice.LogUniform(1, most_tokens));
   // Without numbers they are drawn from the shape's seed, from 1 to one less than the most.
   const std::string tokens = absl::StrJoin(DrawTokens(dice, num_ranks, max_tokens), ",");
@@ -308,8 +310,8 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   flags.AddSwitch("fuse_expert", dice.OneIn(2));
 
   flags.Add("strategy", StrategyName(variant.strategy));
-  flags.Add("slots", SlotsName(variant.slots));
-  flags.Add("flags", FlagsName(variant.flags));
+  flags.Add("slots", SlotsName(variant.options.slots));
+  flags.Add("flags", FlagsName(variant.options.flags));
   AddLaunch(dice, limits, flags);
   AddFormats(formats, flags);
   flags.Add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));

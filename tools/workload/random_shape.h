@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/strategy_info.h"
 #include "octet/ep_config.h"
 #include "octet/topology.h"
 
@@ -25,13 +26,13 @@ struct ShapeLimits {
 // second.
 ShapeLimits LimitsOf(const Topology& topology, int num_ranks);
 
-// A strategy and how it works: every one that there is to draw.
-struct StrategyVariant {
-  Strategy strategy;
-  Slots slots;
-  Flags flags;
+// A strategy with options that only it has.
+struct SoakVariant {
+  Strategy strategy = Strategy::kAuto;
+  StrategyVariant options = {};
 };
-absl::Span<const StrategyVariant> StrategyVariants();
+// Every variant that there is to draw: kAuto, and those of all strategies.
+const std::vector<SoakVariant>& SoakVariants();
 
 // Shape `index` of the sequence that `seed` means: "--ranks=8", "--experts=24", ..., the same flags
 // for each shape. A function of its arguments alone. Sizes are drawn by their logarithm, so that

@@ -2,7 +2,6 @@
 #ifndef OCTET_EP_CONFIG_H_
 #define OCTET_EP_CONFIG_H_
 
-#include <array>
 #include <cstddef>
 
 #include "absl/status/status.h"
@@ -17,7 +16,7 @@ namespace octet {
 
 enum class Strategy {
   // The fastest of the others for such calls, by rules and by the tuning table
-  // (kernels/auto_choice.h). Whatever it is, legal calls are those that every strategy allows that
+  // (kernels/ep_plan.h). Whatever it is, legal calls are those that every strategy allows that
   // can do what the configuration asks for: with more than one such strategy, one dispatch
   // outstanding, no scatter_idx and no cached layouts.
   kAuto,
@@ -25,9 +24,6 @@ enum class Strategy {
   kHighThroughput,  // a token once to each rank, its places computed first: kernels/high_throughput
   kLowLatency,      // a token once to each rank, through a staging buffer: kernels/low_latency
 };
-// All but kAuto.
-inline constexpr std::array<Strategy, 3> kStrategies = {
-    Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency};
 absl::string_view StrategyName(Strategy strategy);
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name);  // the same names
 

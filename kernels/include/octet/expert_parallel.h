@@ -99,7 +99,7 @@ struct ExpertParallelOptions {
   TraceCollector* trace = nullptr;
   // Where config.tuning says nothing: what has been measured to be fast for such calls on this GPU
   // (kernels/tuning.h), if anything has; likewise for Strategy::kAuto. false: the strategy's own
-  // choice, and the built-in rules (kernels/auto_choice.h).
+  // choice, and the built-in rules (kernels/ep_plan.h).
   bool use_measured_tuning = true;
 };
 

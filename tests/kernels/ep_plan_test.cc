@@ -1,6 +1,6 @@
 // What kAuto comes to: by the rules, by what a configuration asks for, and by a table; and that
 // Create takes it.
-#include "kernels/auto_choice.h"
+#include "kernels/ep_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,12 +37,12 @@ EpConfig Good(int max_tokens) {
 
 Strategy Chosen(const EpConfig& config, int num_ranks = 8) {
   EXPECT_TRUE(Validate(config, num_ranks).ok()) << Validate(config, num_ranks);
-  const EpConfig chosen = WithAutoChosen(config, num_ranks);
+  const EpConfig chosen = EpPlan::ByRules(config, num_ranks);
   EXPECT_TRUE(Validate(chosen, num_ranks).ok()) << Validate(chosen, num_ranks);
   return chosen.strategy;
 }
 
-TEST(AutoChoice, ByTokens) {
+TEST(EpPlan, ByTokens) {
   for (const int ranks : {1, 2, 4, 8, 16}) {
     for (const int tokens : {1, 16, 64, 128, 512, 1024}) {
       EXPECT_EQ(Chosen(Good(tokens), ranks), Strategy::kLowLatency) << tokens;
@@ -53,7 +53,7 @@ TEST(AutoChoice, ByTokens) {
   }
 }
 
-TEST(AutoChoice, ByWhatOnlyOneStrategyHas) {
+TEST(EpPlan, ByWhatOnlyOneStrategyHas) {
   const auto with = [](int tokens, const std::function<void(EpConfig&)>& change) {
     EpConfig config = Good(tokens);
     change(config);
@@ -91,7 +91,7 @@ TEST(AutoChoice, ByWhatOnlyOneStrategyHas) {
   }
 }
 
-TEST(AutoChoice, NeverWhatIsRefusedOrTakesTooMuch) {
+TEST(EpPlan, NeverWhatIsRefusedOrTakesTooMuch) {
   EpConfig config = Good(64);
   config.num_experts = 2048;
   EXPECT_EQ(Chosen(config), Strategy::kDirect);
@@ -111,30 +111,30 @@ TEST(AutoChoice, NeverWhatIsRefusedOrTakesTooMuch) {
   EXPECT_EQ(Chosen(config, 16), Strategy::kLowLatency);
 }
 
-TEST(AutoChoice, TheOrderThatIsAskedForStays) {
+TEST(EpPlan, TheOrderThatIsAskedForStays) {
   EpConfig config = Good(64);
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kPerRank);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).combine_order, CombineOrder::kPerRank);
   config.combine_order = CombineOrder::kFlat;
-  EXPECT_EQ(WithAutoChosen(config, 8).strategy, Strategy::kLowLatency);
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kFlat);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).strategy, Strategy::kLowLatency);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).combine_order, CombineOrder::kFlat);
   config = Good(16);
   config.num_experts = 2048;
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kFlat);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).combine_order, CombineOrder::kFlat);
   config.combine_order = CombineOrder::kPerRank;  // not direct then
-  EXPECT_EQ(WithAutoChosen(config, 8).strategy, Strategy::kHighThroughput);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).strategy, Strategy::kHighThroughput);
 }
 
-TEST(AutoChoice, WithinAStrategy) {
+TEST(EpPlan, WithinAStrategy) {
   EpConfig config = Good(256);
-  EXPECT_EQ(WithAutoChosen(config, 8).fp8_form, WithNativeFp8(Fp8Form::kNative));
+  EXPECT_EQ(EpPlan::ByRules(config, 8).fp8_form, WithNativeFp8(Fp8Form::kNative));
   config.strategy = Strategy::kDirect;
-  EXPECT_EQ(WithAutoChosen(config, 8).strategy, Strategy::kDirect);
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kFlat);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).strategy, Strategy::kDirect);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).combine_order, CombineOrder::kFlat);
   config.strategy = Strategy::kHighThroughput;
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_order, CombineOrder::kPerRank);
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_method, CombineMethod::kPush);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).combine_order, CombineOrder::kPerRank);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).combine_method, CombineMethod::kPush);
   config.output = Output::kDeduplicated;  // as much again as is received would be too much
-  EXPECT_EQ(WithAutoChosen(config, 8).combine_method, CombineMethod::kPull);
+  EXPECT_EQ(EpPlan::ByRules(config, 8).combine_method, CombineMethod::kPull);
 }
 
 // ---- with a table
@@ -144,7 +144,7 @@ TuningEntry Choice(const Topology& topology, int num_ranks, const EpConfig& conf
   return {.key = TuningKeyOf(topology, num_ranks, config), .chosen = chosen};
 }
 
-TEST(AutoChoice, WhatWasMeasuredComesFirst) {
+TEST(EpPlan, WhatWasMeasuredComesFirst) {
   Topology here;
   here.platform = "nvidia";
   here.gpus.resize(1);
@@ -152,7 +152,7 @@ TEST(AutoChoice, WhatWasMeasuredComesFirst) {
   Topology elsewhere = here;
   elsewhere.gpus[0].name = "another";
   const auto chosen = [&](const EpConfig& config, const TuningTable& table) {
-    return WithAutoChosen(config, 8, here, table).strategy;
+    return EpPlan::Resolve(config, 8, here, table)->config.strategy;
   };
   TuningTable table;
   table.Set(Choice(here, 8, Good(128), Strategy::kDirect));
@@ -160,8 +160,9 @@ TEST(AutoChoice, WhatWasMeasuredComesFirst) {
   EXPECT_EQ(chosen(Good(128), table), Strategy::kDirect);
   EXPECT_EQ(chosen(Good(255), table), Strategy::kDirect);
   EXPECT_EQ(chosen(Good(256), table), Strategy::kLowLatency);
-  EXPECT_EQ(WithAutoChosen(Good(128), 4, here, table).strategy, Strategy::kLowLatency);
-  EXPECT_EQ(WithAutoChosen(Good(128), 8, elsewhere, table).strategy, Strategy::kHighThroughput);
+  EXPECT_EQ(EpPlan::Resolve(Good(128), 4, here, table)->config.strategy, Strategy::kLowLatency);
+  EXPECT_EQ(EpPlan::Resolve(Good(128), 8, elsewhere, table)->config.strategy,
+            Strategy::kHighThroughput);
   EXPECT_THAT(PossibleStrategies(Good(128), 8, table),
               ElementsAre(Strategy::kLowLatency, Strategy::kDirect, Strategy::kHighThroughput));
   // Not for who has named a strategy, and not where it cannot do what is asked for.
@@ -175,22 +176,22 @@ TEST(AutoChoice, WhatWasMeasuredComesFirst) {
   EXPECT_THAT(PossibleStrategies(config, 8, table), ElementsAre(Strategy::kLowLatency));
 }
 
-TEST(AutoChoice, LaunchShapesOfOneStrategyAreNotForTheOthers) {
+TEST(EpPlan, LaunchShapesOfOneStrategyAreNotForTheOthers) {
   unsetenv("OCTET_TUNING");
-  const absl::StatusOr<TuningTable> shipped = TuningTable::Default();
+  const auto shipped = TuningTable::Default();
   ASSERT_TRUE(shipped.ok()) << shipped.status();
   Topology h200;
   h200.platform = "nvidia";
   h200.gpus.resize(4);
   h200.gpus[0].name = "NVIDIA H200";
-  EpConfig config = WithAutoChosen(Good(256), 4, h200, *shipped);
+  EpConfig config = EpPlan::Resolve(Good(256), 4, h200, **shipped)->config;
   EXPECT_EQ(config.strategy, Strategy::kLowLatency);
-  EXPECT_FALSE(shipped->Find(h200, 4, config).has_value());
+  EXPECT_FALSE((*shipped)->Find(h200, 4, config).has_value());
   config.strategy = Strategy::kDirect;
-  EXPECT_TRUE(shipped->Find(h200, 4, config).has_value());
+  EXPECT_TRUE((*shipped)->Find(h200, 4, config).has_value());
 }
 
-class AutoChoiceTest : public NodeTest {
+class EpPlanTest : public NodeTest {
  protected:
   void TearDown() override {
     unsetenv("OCTET_TUNING");
@@ -211,7 +212,7 @@ class AutoChoiceTest : public NodeTest {
   }
 };
 
-TEST_F(AutoChoiceTest, CreateTakesIt) {
+TEST_F(EpPlanTest, CreateTakesIt) {
   MakeNode(1);
   if (IsSkipped()) return;
   setenv("OCTET_TUNING", "none", 1);
@@ -228,7 +229,7 @@ TEST_F(AutoChoiceTest, CreateTakesIt) {
       .key = TuningKeyOf(node_->topology(), 1, direct),
       .tuning = {.blocks = 4, .send_blocks = 1, .waves_per_block = 2, .row_parts = 5}};
   table.Set(launch);
-  const std::string path = testing::TempDir() + "octet_auto_choice_test.json";
+  const std::string path = testing::TempDir() + "octet_ep_plan_test.json";
   std::ofstream(path) << table.ToJson();
   setenv("OCTET_TUNING", path.c_str(), 1);
   created = Created(Small());
@@ -249,7 +250,7 @@ TEST_F(AutoChoiceTest, CreateTakesIt) {
 }
 
 // Whatever kAuto comes to, the same calls are legal.
-TEST_F(AutoChoiceTest, OneContractWhateverTheTableSays) {
+TEST_F(EpPlanTest, OneContractWhateverTheTableSays) {
   MakeNode(2);
   if (IsSkipped()) return;
   for (const Strategy chosen :
@@ -257,7 +258,7 @@ TEST_F(AutoChoiceTest, OneContractWhateverTheTableSays) {
     SCOPED_TRACE(StrategyName(chosen));
     TuningTable table;
     table.Set(Choice(node_->topology(), 2, Small(), chosen));
-    const std::string path = testing::TempDir() + "octet_auto_choice_test.json";
+    const std::string path = testing::TempDir() + "octet_ep_plan_test.json";
     std::ofstream(path) << table.ToJson();
     setenv("OCTET_TUNING", path.c_str(), 1);
     const auto ep = ExpertParallel::Create(*node_, Small());
@@ -306,7 +307,7 @@ TEST_F(AutoChoiceTest, OneContractWhateverTheTableSays) {
 }
 
 // A configuration that only one strategy can do: all of its calls.
-TEST_F(AutoChoiceTest, TheWholeContractOfTheOnlyStrategyThatCan) {
+TEST_F(EpPlanTest, TheWholeContractOfTheOnlyStrategyThatCan) {
   MakeNode(1);
   if (IsSkipped()) return;
   setenv("OCTET_TUNING", "none", 1);

@@ -1,0 +1,79 @@
+#include "kernels/direct/info.h"
+
+#include <array>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/config_checks.h"
+#include "kernels/direct/direct.h"
+#include "kernels/direct/layout.h"
+#include "kernels/ep_plan.h"
+#include "kernels/strategy_base.h"
+#include "octet/ep_config.h"
+
+namespace octet::direct {
+namespace {
+
+constexpr std::array<TuningField, 4> kTuningFields = {{{"blocks", &Tuning::blocks},
+                                                       {"send_blocks", &Tuning::send_blocks},
+                                                       {"waves", &Tuning::waves_per_block},
+                                                       {"row_parts", &Tuning::row_parts}}};
+
+constexpr std::array<StrategyVariant, 4> kVariants = {{{Slots::kPrefix, Flags::kToken},
+                                                       {Slots::kPrefix, Flags::kSource},
+                                                       {Slots::kAtomic, Flags::kToken},
+                                                       {Slots::kAtomic, Flags::kSource}}};
+
+absl::Status Validate(const EpConfig& config) {
+  const EpConfig plain;
+  for (const absl::Status& status :
+       {RefuseQuantized(config), RefuseRowsApart(config), RefuseMasks(config)}) {
+    if (!status.ok()) return status;
+  }
+  if (config.combine_order == CombineOrder::kPerRank ||
+      config.combine_method == CombineMethod::kPull) {
+    return absl::InvalidArgumentError("direct combines in the order flat and by push only");
+  }
+  if (config.dispatch_format != plain.dispatch_format || config.output != plain.output ||
+      config.duplicates != plain.duplicates || config.expert_alignment != plain.expert_alignment ||
+      config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
+    return absl::InvalidArgumentError(
+        "dispatch_format, output, duplicates, expert_alignment, kept_layouts and host_totals need "
+        "the strategy high_throughput");
+  }
+  return absl::OkStatus();
+}
+
+void Choose(EpConfig& config, int /*num_ranks*/) {
+  config.combine_order = CombineOrder::kFlat;
+  config.combine_method = CombineMethod::kPush;
+}
+
+int RowParts(const EpConfig& config, int /*num_ranks*/) { return ChooseRowParts(config); }
+
+std::unique_ptr<StrategyBase> Make(Node& node, const EpPlan& plan,
+                                   const ExpertParallelOptions& options) {
+  return std::make_unique<Direct>(node, plan, options);
+}
+
+HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
+  return HeapSizeOf(MakeLayout(config, num_ranks));
+}
+
+}  // namespace
+
+constexpr StrategyInfo kInfo = {
+    .strategy = Strategy::kDirect,
+    .name = "direct",
+    .summary = "every (token, k) by itself, straight to its expert and home",
+    .auto_rule = {.order = 1, .most_tokens = 64},
+    .variants = kVariants,
+    .tuning_fields = kTuningFields,
+    .validate = Validate,
+    .choose = Choose,
+    .row_parts = RowParts,
+    .heap_size = HeapSizeFor,
+    .make = Make};
+
+}  // namespace octet::direct

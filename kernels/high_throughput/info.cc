@@ -1,0 +1,101 @@
+#include "kernels/high_throughput/info.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/config_checks.h"
+#include "kernels/ep_plan.h"
+#include "kernels/high_throughput/high_throughput.h"
+#include "kernels/high_throughput/layout.h"
+#include "kernels/strategy_base.h"
+#include "octet/ep_config.h"
+
+namespace octet::high_throughput {
+namespace {
+
+constexpr std::array<TuningField, 6> kTuningFields = {
+    {{"blocks", &Tuning::blocks},
+     {"waves", &Tuning::waves_per_block},
+     {"send_waves", &Tuning::send_waves},
+     {"combine_send_waves", &Tuning::combine_send_waves},
+     {"row_parts", &Tuning::row_parts},
+     {"row_copies"}}};
+
+constexpr std::array<StrategyVariant, 1> kVariants = {};
+
+absl::Status Validate(const EpConfig& config) {
+  for (const absl::Status& status :
+       {RefuseQuantized(config), RefuseRowsApart(config), RefuseMasks(config),
+        CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
+        CheckRange("expert_alignment", config.expert_alignment, 1, kMaxExpertAlignment),
+        CheckRange("kept_layouts", config.kept_layouts, 1, kMaxKeptLayouts)}) {
+    if (!status.ok()) return status;
+  }
+  if (config.dispatch_format == DispatchFormat::kBytes) {
+    const absl::Status status = CheckRange("row_bytes", config.row_bytes, 16, kMaxRowBytes);
+    if (!status.ok()) return status;
+  }
+  if (config.dispatch_row_bytes() % 16 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a row of dispatch has ",
+                                                   config.dispatch_row_bytes(),
+                                                   " bytes; they must be a multiple of 16"));
+  }
+  if (config.slots != Slots::kPrefix || config.flags != Flags::kToken) {
+    return absl::InvalidArgumentError(
+        "high_throughput has slots by prefix sums and flags for tokens only");
+  }
+  if (config.output == Output::kDeduplicated) {
+    if (config.combine_order == CombineOrder::kFlat) {
+      return absl::InvalidArgumentError(
+          "deduplicated rows are summed on the experts' rank: combine_order must be per_rank");
+    }
+    if (config.duplicates != Duplicates::kFill || config.expert_alignment != 1) {
+      return absl::InvalidArgumentError(
+          "deduplicated rows have neither duplicates nor an expert_alignment");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Choose(EpConfig& config, int num_ranks) {
+  if (config.combine_order == CombineOrder::kAuto) config.combine_order = CombineOrder::kPerRank;
+  if (config.combine_method != CombineMethod::kAuto) return;
+  const int rows_home =
+      config.combine_order == CombineOrder::kFlat ? config.topk : std::min(config.topk, num_ranks);
+  const int rows_received =
+      num_ranks * (config.output == Output::kDeduplicated
+                       ? 1
+                       : std::min(config.topk, config.num_local_experts(num_ranks)));
+  config.combine_method =
+      2 * rows_home < rows_received ? CombineMethod::kPush : CombineMethod::kPull;
+}
+
+std::unique_ptr<StrategyBase> Make(Node& node, const EpPlan& plan,
+                                   const ExpertParallelOptions& options) {
+  return std::make_unique<HighThroughput>(node, plan, options);
+}
+
+HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
+  return HeapSizeOf(MakeLayout(config, num_ranks));
+}
+
+}  // namespace
+
+constexpr StrategyInfo kInfo = {
+    .strategy = Strategy::kHighThroughput,
+    .name = "high_throughput",
+    .summary = "a token once to each rank, straight to its place; for thousands of tokens",
+    .sides = Sides::kWaves,
+    .auto_rule = {.order = 2, .most_tokens = kMaxTokensPerRank},
+    .variants = kVariants,
+    .tuning_fields = kTuningFields,
+    .validate = Validate,
+    .choose = Choose,
+    .row_parts = ChooseRowParts,
+    .heap_size = HeapSizeFor,
+    .make = Make};
+
+}  // namespace octet::high_throughput
