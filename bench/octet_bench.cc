@@ -22,10 +22,10 @@
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
 #include "tools/commands/command_line.h"
-#include "tools/commands/exit_code.h"
 #include "tools/commands/run_options.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/commit.h"
+#include "tools/support/exit_code.h"
 
 ABSL_FLAG(bool, all_shapes, false,
           "on emulated GPUs, too, the shapes of the real ones; they take minutes");

@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "tools/commands/perf_options.h"
 #include "tools/report/perf_report.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 
 namespace octet {
 namespace {

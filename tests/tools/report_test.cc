@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tools/measure/statistics.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 
 namespace octet {
 namespace {

@@ -17,8 +17,8 @@
 #include "kernels/ep_plan.h"
 #include "octet/expert_parallel.h"
 #include "tools/commands/command_line.h"
-#include "tools/commands/exit_code.h"
 #include "tools/report/report.h"
+#include "tools/support/exit_code.h"
 #include "tools/workload/random_shape.h"
 
 namespace octet {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_split.h"
 #include "runtime/device/trace_event.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 
 namespace octet {
 namespace {

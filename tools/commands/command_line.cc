@@ -14,7 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "runtime/status_macros.h"
-#include "tools/commands/exit_code.h"
+#include "tools/support/exit_code.h"
 
 namespace octet {
 namespace {

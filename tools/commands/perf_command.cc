@@ -17,15 +17,15 @@
 #include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
-#include "tools/commands/exit_code.h"
 #include "tools/commands/perf_options.h"
 #include "tools/contenders/contender.h"
 #include "tools/measure/ceilings.h"
 #include "tools/measure/perf.h"
 #include "tools/report/perf_report.h"
-#include "tools/report/text_table.h"
 #include "tools/support/atomic_file.h"
+#include "tools/support/exit_code.h"
 #include "tools/support/progress.h"
+#include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
 namespace octet {

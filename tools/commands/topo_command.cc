@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "octet/peers.h"
-#include "tools/commands/exit_code.h"
+#include "tools/support/exit_code.h"
 
 namespace octet {
 namespace {

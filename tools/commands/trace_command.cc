@@ -18,16 +18,16 @@
 #include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
-#include "tools/commands/exit_code.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/overlap_run.h"
 #include "tools/measure/statistics.h"
 #include "tools/measure/trace_summary.h"
 #include "tools/measure/traced_run.h"
 #include "tools/report/report.h"
-#include "tools/report/text_table.h"
 #include "tools/support/atomic_file.h"
+#include "tools/support/exit_code.h"
 #include "tools/support/progress.h"
+#include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
 ABSL_DECLARE_FLAG(std::string, output);

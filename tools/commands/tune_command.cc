@@ -20,13 +20,13 @@
 #include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
-#include "tools/commands/exit_code.h"
 #include "tools/commands/perf_options.h"
 #include "tools/measure/tune.h"
 #include "tools/report/report.h"
-#include "tools/report/text_table.h"
 #include "tools/support/atomic_file.h"
+#include "tools/support/exit_code.h"
 #include "tools/support/progress.h"
+#include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
 ABSL_FLAG(double, budget, 30.0,

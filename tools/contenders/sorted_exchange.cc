@@ -17,13 +17,16 @@ namespace {
 constexpr int kBlocksPerUnit = 4;
 constexpr int kThreads = 512;
 
+static_assert(kMaxSortedExperts == kMaxExperts);
+
 SortedRowsShape RowsShape(const EpConfig& config, int num_ranks) {
   return {
       .num_ranks = num_ranks,
       .num_experts = config.num_experts,
       .num_local_experts = config.num_local_experts(num_ranks),
       .topk = config.topk,
-      .row_vecs = static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes)};
+      .row_vecs = static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes),
+      .fp16 = config.dtype == DType::kFloat16};
 }
 
 // What direct can do it can do, and adds in the same order.
@@ -37,7 +40,6 @@ EpConfig AsDirect(EpConfig config) {
 // One rank's memory, and the call that it is in.
 struct SortedExchange::RankState {
   ExchangeBuffers buffers;
-  absl::Span<char> temp;
   uint64_t calls = 0;
 };
 
@@ -112,10 +114,9 @@ absl::Status SortedExchange::InitRank(Rank& rank) {
   OCTET_RETURN_IF_ERROR(allocate(&arrived.sources, rows * sizeof(RowSource)));
   OCTET_RETURN_IF_ERROR(allocate(&arrived.x, rows * buffers.row_bytes));
 
-  size_t temp_bytes = 0;
   OCTET_RETURN_IF_GPU_ERROR(
-      SortFlatsBytes(static_cast<int>(flats), config_.num_experts, &temp_bytes));
-  OCTET_ASSIGN_OR_RETURN(mine.temp, memory_.Device<char>(temp_bytes));
+      SortFlatsBytes(static_cast<int>(flats), config_.num_experts, &sorted.temp_bytes));
+  OCTET_RETURN_IF_ERROR(allocate(&sorted.temp, sorted.temp_bytes));
   OCTET_RETURN_IF_ERROR(LoadKernels(rank));
   OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> counts, memory_.Pinned<int32_t>(2 * experts));
   buffers.sent_counts = counts.data();
@@ -130,13 +131,13 @@ absl::Status SortedExchange::LoadKernels(Rank& rank) {
   const RankState& mine = StateOf(rank);
   const SortedSide& sorted = mine.buffers.sorted;
   const int flats = config_.max_tokens_per_rank * config_.topk;
-  OCTET_RETURN_IF_GPU_ERROR(LoadSortedRows(config_.dtype == DType::kFloat16));
+  OCTET_RETURN_IF_GPU_ERROR(LoadSortedRows(shape_.fp16));
   OCTET_RETURN_IF_ERROR(LoadPointwiseExpert(config_));
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(
       sorted.position, 0, static_cast<size_t>(flats) * sizeof(int32_t), rank.stream()));
   for (const int n : {1, flats}) {
-    OCTET_RETURN_IF_GPU_ERROR(LaunchSortFlats(shape_, sorted, sorted.position, n, mine.temp.data(),
-                                              mine.temp.size(), launch_, rank.stream()));
+    OCTET_RETURN_IF_GPU_ERROR(
+        LaunchSortFlats(shape_, sorted, sorted.position, n, launch_, rank.stream()));
   }
   return absl::OkStatus();
 }
@@ -150,8 +151,8 @@ absl::StatusOr<DispatchHandle> SortedExchange::DispatchSend(Rank& rank, const Di
   RankState& mine = StateOf(rank);
   const SortedSide& sorted = mine.buffers.sorted;
   const int flats = args.num_tokens * config_.topk;
-  OCTET_RETURN_IF_GPU_ERROR(LaunchSortFlats(shape_, sorted, args.topk_idx, flats, mine.temp.data(),
-                                            mine.temp.size(), launch_, rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(
+      LaunchSortFlats(shape_, sorted, args.topk_idx, flats, launch_, rank.stream()));
   OCTET_RETURN_IF_ERROR(transport_->StartCounts(rank));
   // While the counts are on their way.
   OCTET_RETURN_IF_GPU_ERROR(LaunchGather(shape_, sorted, args.x, flats, launch_, rank.stream()));
@@ -185,16 +186,14 @@ absl::Status SortedExchange::CombineSend(Rank& rank, const DispatchHandle& handl
                                                       StateOf(rank).calls));
   }
   OCTET_RETURN_IF_GPU_ERROR(LaunchReturn(shape_, StateOf(rank).buffers.arrived, args.expert_out,
-                                         args.expert_scale, config_.dtype == DType::kFloat16,
-                                         launch_, rank.stream()));
+                                         args.expert_scale, launch_, rank.stream()));
   return transport_->Exchange(rank, Direction::kHome);
 }
 
 absl::Status SortedExchange::CombineReceive(Rank& rank, const DispatchHandle& handle,
                                             const CombineArgs& args) {
   return OCTET_GPU(LaunchSum(shape_, StateOf(rank).buffers.sorted, handle.topk_weights,
-                             handle.num_tokens, config_.dtype == DType::kFloat16, args.y, launch_,
-                             rank.stream()));
+                             handle.num_tokens, args.y, launch_, rank.stream()));
 }
 
 absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {

@@ -12,12 +12,16 @@
 
 namespace octet {
 
+// As many as an EpConfig may have, which kernels do not know.
+inline constexpr int kMaxSortedExperts = 2048;
+
 struct SortedRowsShape {
   int num_ranks;
   int num_experts;  // E
   int num_local_experts;
   int topk;
   int row_vecs;  // 16-byte vectors of a row
+  bool fp16;     // else bf16
 };
 
 // What one rank sends, in the order of experts and so of destinations. flat = token · K + k.
@@ -29,6 +33,8 @@ struct SortedSide {
   int32_t* counts;        // [E] rows for each expert
   int32_t* position;      // [M·K] place of a flat token in the order; -1: dropped
   void* rows;             // [M·K][H]
+  void* temp;             // of the sort: SortFlatsBytes
+  size_t temp_bytes;
 };
 
 // What one rank receives, source by source, within a source by expert, and where it belongs.
@@ -47,13 +53,13 @@ struct ArrivedSide {
 // Loads the kernels on the current device, but for those of the sort: a first LaunchSortFlats does.
 hipError_t LoadSortedRows(bool fp16);
 
-// Bytes of temporary memory that SortFlats needs for `n` flat tokens.
+// Bytes of temporary memory that LaunchSortFlats needs for `n` flat tokens.
 hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes);
 
 // keys, flats, sorted_keys, sorted_flats and counts of `n` flat tokens.
 hipError_t LaunchSortFlats(const SortedRowsShape& rows, const SortedSide& side,
-                           const int32_t* topk_idx, int n, void* temp, size_t temp_bytes,
-                           const LaunchShape& shape, hipStream_t stream);
+                           const int32_t* topk_idx, int n, const LaunchShape& shape,
+                           hipStream_t stream);
 
 // position, and the rows of `x` ([T][H]).
 hipError_t LaunchGather(const SortedRowsShape& rows, const SortedSide& side, const void* x, int n,
@@ -70,13 +76,12 @@ hipError_t LaunchPlace(const SortedRowsShape& rows, const ArrivedSide& side,
 // side.rows from `expert_out`, which is laid out as x, each times its expert's factor if
 // `expert_scale` ([L]) is not null.
 hipError_t LaunchReturn(const SortedRowsShape& rows, const ArrivedSide& side,
-                        const void* expert_out, const float* expert_scale, bool fp16,
-                        const LaunchShape& shape, hipStream_t stream);
+                        const void* expert_out, const float* expert_scale, const LaunchShape& shape,
+                        hipStream_t stream);
 
 // y [T][H]: the weighted sums, in ascending k.
 hipError_t LaunchSum(const SortedRowsShape& rows, const SortedSide& side, const float* topk_weights,
-                     int num_tokens, bool fp16, void* y, const LaunchShape& shape,
-                     hipStream_t stream);
+                     int num_tokens, void* y, const LaunchShape& shape, hipStream_t stream);
 
 }  // namespace octet
 

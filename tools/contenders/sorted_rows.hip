@@ -12,7 +12,6 @@
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
-#include "octet/ep_config.h"
 #include "runtime/device/load_kernel.h"
 
 namespace octet {
@@ -90,8 +89,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 // One wave.
 __global__ void Plan(const SortedRowsShape p, const ArrivedSide side) {
-  __shared__ int32_t first[kMaxExperts];
-  __shared__ int32_t place[kMaxExperts];  // [L][R]
+  __shared__ int32_t first[kMaxSortedExperts];
+  __shared__ int32_t place[kMaxSortedExperts];  // [L][R]
   for (int i = device::Lane(); i < p.num_experts; i += device::kWaveSize) {
     const int source = i / p.num_local_experts;
     const int local = i - source * p.num_local_experts;
@@ -230,13 +229,14 @@ hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes) {
 }
 
 hipError_t LaunchSortFlats(const SortedRowsShape& rows, const SortedSide& side,
-                           const int32_t* topk_idx, int n, void* temp, size_t temp_bytes,
-                           const LaunchShape& shape, hipStream_t stream) {
+                           const int32_t* topk_idx, int n, const LaunchShape& shape,
+                           hipStream_t stream) {
   hipError_t error =
       Launch(MakeKeys, shape, stream, topk_idx, n, rows.num_experts, side.keys, side.flats);
   if (error != hipSuccess) return error;
   if (n > 0) {
-    error = device::SortPairs(temp, &temp_bytes, side.keys, side.sorted_keys, side.flats,
+    size_t temp_bytes = side.temp_bytes;
+    error = device::SortPairs(side.temp, &temp_bytes, side.keys, side.sorted_keys, side.flats,
                               side.sorted_flats, n, KeyBits(rows.num_experts), stream);
     if (error != hipSuccess) return error;
   }
@@ -259,15 +259,14 @@ hipError_t LaunchPlace(const SortedRowsShape& rows, const ArrivedSide& side,
 }
 
 hipError_t LaunchReturn(const SortedRowsShape& rows, const ArrivedSide& side,
-                        const void* expert_out, const float* expert_scale, bool fp16,
-                        const LaunchShape& shape, hipStream_t stream) {
-  return Launch(PickReturnRows(fp16), shape, stream, rows, side, expert_out, expert_scale);
+                        const void* expert_out, const float* expert_scale, const LaunchShape& shape,
+                        hipStream_t stream) {
+  return Launch(PickReturnRows(rows.fp16), shape, stream, rows, side, expert_out, expert_scale);
 }
 
 hipError_t LaunchSum(const SortedRowsShape& rows, const SortedSide& side, const float* topk_weights,
-                     int num_tokens, bool fp16, void* y, const LaunchShape& shape,
-                     hipStream_t stream) {
-  return Launch(PickSumRows(fp16), shape, stream, rows, side, topk_weights, num_tokens, y);
+                     int num_tokens, void* y, const LaunchShape& shape, hipStream_t stream) {
+  return Launch(PickSumRows(rows.fp16), shape, stream, rows, side, topk_weights, num_tokens, y);
 }
 
 }  // namespace octet

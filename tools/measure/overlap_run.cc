@@ -12,7 +12,7 @@
 #include "tools/measure/compute_work.h"
 #include "tools/measure/step_series.h"
 #include "tools/measure/traced_run.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 #include "tools/workload/workload.h"
 
 namespace octet {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "runtime/device/trace_event.h"
 #include "tools/measure/statistics.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 
 namespace octet {
 namespace {

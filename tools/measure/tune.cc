@@ -16,7 +16,7 @@
 #include "tools/measure/statistics.h"
 #include "tools/measure/step_runner.h"
 #include "tools/measure/step_series.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 #include "tools/workload/workload.h"
 
 namespace octet {

@@ -12,7 +12,7 @@
 #include "tools/measure/statistics.h"
 #include "tools/report/json_parts.h"
 #include "tools/report/report.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 
 namespace octet {
 namespace {

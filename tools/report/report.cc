@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "octet/dtype.h"
 #include "runtime/schedule.h"
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 
 namespace octet {
 namespace {

@@ -17,7 +17,7 @@
 #include "runtime/failure.h"
 #include "runtime/schedule.h"
 #include "runtime/status_macros.h"
-#include "tools/commands/exit_code.h"
+#include "tools/support/exit_code.h"
 
 namespace octet {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/report/text_table.h"
+#include "tools/support/text_table.h"
 
 #include <utility>
 

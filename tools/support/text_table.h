@@ -1,7 +1,7 @@
 // Tables and comments for a terminal: lines of at most kTextWidth columns, data in columns that awk
 // and people can read, everything else behind a '#'.
-#ifndef OCTET_TOOLS_REPORT_TEXT_TABLE_H_
-#define OCTET_TOOLS_REPORT_TEXT_TABLE_H_
+#ifndef OCTET_TOOLS_SUPPORT_TEXT_TABLE_H_
+#define OCTET_TOOLS_SUPPORT_TEXT_TABLE_H_
 
 #include <cstddef>
 #include <string>
@@ -40,4 +40,4 @@ class TextTable {
 
 }  // namespace octet
 
-#endif  // OCTET_TOOLS_REPORT_TEXT_TABLE_H_
+#endif  // OCTET_TOOLS_SUPPORT_TEXT_TABLE_H_

@@ -1,6 +1,6 @@
 // How the programs end.
-#ifndef OCTET_TOOLS_COMMANDS_EXIT_CODE_H_
-#define OCTET_TOOLS_COMMANDS_EXIT_CODE_H_
+#ifndef OCTET_TOOLS_SUPPORT_EXIT_CODE_H_
+#define OCTET_TOOLS_SUPPORT_EXIT_CODE_H_
 
 #include "absl/status/status.h"
 
@@ -27,4 +27,4 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
 
 }  // namespace octet
 
-#endif  // OCTET_TOOLS_COMMANDS_EXIT_CODE_H_
+#endif  // OCTET_TOOLS_SUPPORT_EXIT_CODE_H_
