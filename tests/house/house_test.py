@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""The rules of the house: what holds for the source tree as it lies there, without compiling any.
+
+    house_test.py [unittest arguments]
+
+Each rule is a function from a tree (path -> text) to violations, one line each. Every rule is also
+tried on the tree with something planted that it has to find.
+"""
+
+import posixpath
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+
+import includes  # noqa: E402
+import markdown  # noqa: E402
+import style  # noqa: E402
+from tree import ROOT, read_tree  # noqa: E402
+
+TREE = read_tree()
+DELETED = None
+
+
+def exists_in(tree):
+    folders = {""}
+    for path in tree:
+        while path:
+            folders.add(path)
+            path = posixpath.dirname(path)
+
+    def exists(path):
+        # Data is not in `tree`; what a test has deleted or planted is told by it.
+        return path in folders or (path not in TREE and (ROOT / path).exists())
+
+    return exists
+
+
+FILES = {markdown.links, markdown.named_files}
+
+
+def violations(rule, tree):
+    return rule(tree, exists_in(tree)) if rule in FILES else rule(tree)
+
+
+def include(path, name):
+    """The tree's file `path`, or an empty new one, with one include more."""
+    return {path: f'#include "{name}"\n' + (TREE.get(path) or "")}
+
+
+def angle(path, name):
+    return {path: f"#include <{name}>\n" + (TREE.get(path) or "")}
+
+
+def append(path, text):
+    return {path: TREE[path] + text}
+
+
+def replace(path, old, new):
+    assert old in TREE[path], (path, old)
+    return {path: TREE[path].replace(old, new, 1)}
+
+
+AMD, EMULATION, NVIDIA = (includes.PLATFORM + name for name in ("amd", "emulation", "nvidia"))
+PUBLIC = includes.PUBLIC[1] + "planted.h"
+
+# A rule, and by what each planting has to be told.
+RULES = [
+    (includes.unknown_includes, [
+        (include("runtime/node.cc", "node.h"), "runtime/node.cc:1: includes node.h, which is none"),
+        (include("kernels/fp8.cc", "fp8.h/no"), "includes fp8.h/no"),
+    ]),
+    (includes.floors, [
+        (include("runtime/node.cc", "kernels/dtype.h"), "runtime may not know kernels"),
+        (include("runtime/device/mask.h", "runtime/node.h"),
+         "runtime/device may not know runtime"),
+        (include("kernels/fp8.cc", "tools/support/npy.h"), "kernels may not know tools"),
+        (include("kernels/fp8.cc", "tests/support/ep_harness.h"), "kernels may not know tests"),
+        (include("tools/support/npy.cc", "bench/session.h"), "tools may not know bench"),
+        (include("bench/session.cc", "tests/support/ep_harness.h"), "bench may not know tests"),
+        (include(AMD + "/misuse.h", "runtime/device/mask.h"), "may not know runtime/device"),
+        ({**include("runtime/node.cc", "octet/planted.h"), PUBLIC: ""}, "may not know kernels"),
+    ]),
+    (includes.platforms, [
+        (include(AMD + "/misuse.h", "runtime/platform/nvidia/misuse.h"), "of another platform"),
+        (include("runtime/node.cc", "runtime/platform/amd/misuse.h"), "by its folder"),
+        (include("runtime/node.cc", "emulation.h"), "which not every platform has"),
+    ]),
+    (includes.tools_rooms, [
+        (include("tools/support/npy.cc", "tools/commands/command_line.h"),
+         "tools/support may not know tools/commands"),
+        (include("tools/workload/workload.cc", "tools/check/verify.h"),
+         "tools/workload may not know tools/check"),
+        (include("tools/check/verify.cc", "tools/measure/run.h"),
+         "tools/check may not know tools/measure"),
+        (include("tools/measure/run.cc", "tools/report/report.h"),
+         "tools/measure may not know tools/report"),
+        (include("tools/new_room/file.cc", "tools/report/report.h"), "a place in TOOLS_ROOMS"),
+        (replace("tools/measure/soak.cc", '#include "tools/report/report.h"', ""),
+         "tools/measure/soak.cc no longer includes tools/report/report.h"),
+    ]),
+    (includes.kernels_rooms, [
+        (include("kernels/low_latency/layout.h", "kernels/direct/layout.h"),
+         "kernels/low_latency may not know kernels/direct"),
+        (include("kernels/device/counts.h", "kernels/direct/layout.h"), "knows nothing above it"),
+        (include("kernels/device/counts.h", "kernels/dtype.h"), "knows nothing above it"),
+        (include("kernels/traffic.cc", "kernels/direct/layout.h"), "know strategies"),
+    ]),
+    (includes.cycles, [
+        (include("kernels/dtype.h", "kernels/ep_config.h"),
+         "kernels/dtype.h -> kernels/ep_config.h"),
+    ]),
+    (includes.no_absl_in_device_code, [
+        (include("kernels/direct/combine.hip", "absl/status/status.h"),
+         "kernels/direct/combine.hip -> absl/status/status.h"),
+        (include("kernels/device/counts.h", "kernels/dtype.h"),
+         "kernels/device/counts.h -> kernels/dtype.h -> absl/"),
+        (include(NVIDIA + "/device_ops.h", "absl/types/span.h"),
+         "runtime/platform/nvidia/device_ops.h -> absl/types/span.h"),
+    ]),
+    (includes.public_headers, [
+        (include(PUBLIC, "runtime/node.h"), "a public header may not"),
+        (angle(PUBLIC, "hip/hip_runtime.h"), "a public header may not"),
+        (angle(PUBLIC, "nlohmann/json.hpp"), "a public header may not"),
+    ]),
+    (includes.foreign_headers, [
+        (angle("runtime/node.cc", "cuda_runtime.h"), "which belongs into runtime/platform/"),
+        (angle("kernels/fp8.cc", "gtest/gtest.h"), "which belongs into tests/"),
+        (angle("tools/measure/run.cc", "rccl/rccl.h"), "tools/contenders/"),
+    ]),
+    (style.header_guards, [
+        (replace("runtime/node.h", "#ifndef OCTET_RUNTIME_NODE_H_", "#ifndef OCTET_NODE_H_"),
+         "runtime/node.h: its guard"),
+        (replace("runtime/node.h", "#endif  // OCTET_RUNTIME_NODE_H_", "#endif"), "runtime/node.h"),
+        ({"kernels/planted.h": "#pragma once\n"}, "kernels/planted.h: its guard"),
+    ]),
+    (style.no_conditionals, [
+        (append("kernels/direct/combine.hip", "#if 1\n#endif\n"), "#if 1"),
+        (append("kernels/direct/combine.hip", "#ifdef __HIP__\n#endif\n"), "#ifdef __HIP__"),
+        (append("kernels/device/counts.h", "#ifndef NDEBUG\n#endif\n"), "#ifndef NDEBUG"),
+        (append("runtime/device/mask.h", "  # if defined(X)\n"), "# if defined(X)"),
+    ]),
+    (style.whitespace, [
+        (append("runtime/node.cc", "\tint i;\n"), "a tab"),
+        (append("cmake/OctetTargets.cmake", "set(x) \n"), "blanks at the end"),
+        (append("tools/test.sh", "\n"), "one line break"),
+    ]),
+    (style.test_size, [
+        (append("tests/runtime/node_test.cc", "TEST(A, B) {\n" + "  f();\n" * 79 + "}\n"),
+         "81 lines"),
+    ]),
+    (style.same_headers, [
+        ({AMD + "/misuse.h": DELETED}, "runtime/platform/amd has no misuse.h"),
+        ({NVIDIA + "/planted.h": ""}, "runtime/platform/emulation has no planted.h"),
+    ]),
+    (style.same_names, [
+        (replace(AMD + "/device_ops.h", " SyncWave(", " SyncTheWave("),
+         "runtime/platform/amd/device_ops.h does not declare SyncWave/0"),
+        (replace(EMULATION + "/misuse.h", "(int device, const void* pointer)", "(int device)"),
+         "runtime/platform/emulation/misuse.h does not declare PlaceOutside/2"),
+        (replace(NVIDIA + "/launch_limits.h", "kMostDefaultWaves", "kMostWaves"),
+         "runtime/platform/nvidia/launch_limits.h does not declare kMostDefaultWaves"),
+        (replace(AMD + "/misuse.h", "class BodyWatch {", "class Watch {"), "BodyWatch"),
+    ]),
+    (markdown.width, [
+        (append("docs/formats.md", "x" * 121 + "\n"), "121 columns"),
+        (append("docs/formats.md", f"{'x' * 110} [a link](docs/{'y' * 90}) more\n"), "columns"),
+    ]),
+    (markdown.readme_length, [
+        (append("README.md", "line\n" * 151), "at most 150"),
+    ]),
+    (markdown.links, [
+        (append("README.md", "[text](docs/no_such_page.md)\n"),
+         "there is no docs/no_such_page.md"),
+        (append("docs/formats.md", "![a picture](../bench/none.svg)\n"), "there is no bench"),
+        (append("README.md", "[text](docs/formats.md#no-such-heading)\n"), "no heading"),
+        (append("README.md", "[text](#no-such-heading)\n"), "no heading"),
+    ]),
+    (markdown.reachable, [
+        ({"docs/planted.md": "# Nobody knows me\n"}, "docs/planted.md: nothing"),
+    ]),
+    (markdown.named_files, [
+        (append("runtime/node.cc", "// See runtime/no_such_file.h.\n"),
+         "no runtime/no_such_file.h"),
+        (append("docs/formats.md", "`tests/tools/no_such_test.py`\n"),
+         "tests/tools/no_such_test.py"),
+        ({"docs/formats.md": DELETED}, "there is no docs/formats.md"),
+    ]),
+]
+
+
+class HouseTest(unittest.TestCase):
+    """Filled below: a test of the tree for each rule, and one of the rule."""
+
+
+def test_of_tree(rule):
+    def test(self):
+        found = violations(rule, TREE)
+        if found:
+            self.fail("\n".join([" ".join(rule.__doc__.split()), *found]))
+
+    return test
+
+
+def test_of_rule(rule, plantings):
+    def test(self):
+        before = set(violations(rule, TREE))
+        for planted, words in plantings:
+            with self.subTest(planted=sorted(planted), words=words):
+                tree = {path: text for path, text in {**TREE, **planted}.items()
+                        if text is not DELETED}
+                found = [line for line in violations(rule, tree) if line not in before]
+                self.assertTrue(any(words in line for line in found), found)
+
+    return test
+
+
+for checked, planting in RULES:
+    name = checked.__name__
+    setattr(HouseTest, f"test_{name}", test_of_tree(checked))
+    setattr(HouseTest, f"test_{name}_finds_what_is_planted", test_of_rule(checked, planting))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,261 @@
+"""The include graph and the arrows between the rooms of the house.
+
+    tests -> bench -> tools -> kernels -> runtime -> runtime/platform/<one>
+
+An arrow points to what a room may include; it may include everything further along, too. Inside:
+
+    tools     commands -> report -> measure -> check, contenders -> workload -> support
+    kernels   kernels/*, strategies -> kernels/device; no strategy includes another
+    runtime   runtime/* -> runtime/device -> runtime/platform
+
+Headers that every platform has are found through the include path and have no folder in their name.
+"""
+
+import collections
+import re
+
+from tree import code, numbered
+
+PLATFORMS = ("amd", "emulation", "nvidia")
+PLATFORM = "runtime/platform/"
+PUBLIC = ("runtime/include/octet/", "kernels/include/octet/")
+EXAMPLE = "tests/package/example/"  # a user's project, whose includes begin there
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:<([^>]+)>|"([^"]+)")')
+
+# From above to below. A room may include itself and those further down the list.
+FLOORS = ("tests", "bench", "tools", "kernels", "runtime", "runtime/device", "runtime/platform")
+TOOLS_ROOMS = {
+    "commands": 6, "report": 5, "measure": 4, "check": 3, "contenders": 3, "workload": 2,
+    "support": 1,
+}
+# What does not keep to that order, and why. An entry that nothing needs any longer is a mistake.
+TOOLS_EXCEPTIONS = {
+    # What a run is and the flags that say so lie in one file; the former is everybody's.
+    ("tools/workload/", "tools/commands/run_options.h"),
+    ("tools/check/", "tools/commands/run_options.h"),
+    ("tools/measure/", "tools/commands/run_options.h"),
+    ("tools/report/", "tools/commands/run_options.h"),
+    ("tools/report/", "tools/commands/perf_options.h"),
+    # A dump is a report by its meta.json, and is written while the memory of the run is there.
+    ("tools/check/dump.h", "tools/measure/step_runner.h"),
+    ("tools/check/dump.cc", "tools/report/json_parts.h"),
+    # A drawn shape is a command line, and is told and read as one.
+    ("tools/measure/soak.cc", "tools/commands/command_line.h"),
+    ("tools/measure/soak.cc", "tools/report/report.h"),
+}
+# Folders of kernels/ beside the strategies, and which other folders they may build upon.
+KERNELS_ROOMS = {
+    "fused": {"direct", "high_throughput", "low_latency", "gemm"},
+    "layer": {"fused", "gemm"},
+}
+# The only files of kernels/ that know the strategies.
+KNOW_STRATEGIES = {"kernels/expert_parallel.cc", "kernels/make_layout.cc",
+                   "kernels/strategy_registry.cc"}
+# Vendors' and other projects' headers, and the only places that know them. HIP's are everybody's.
+FOREIGN = {
+    re.compile(r"^(cuda|cub|cooperative_groups|thrust|hipcub|rocm|rocprim|cudaTypedefs)"): PLATFORM,
+    re.compile(r"^(rccl/|nccl|sanitizer/)"): (PLATFORM, "tools/contenders/"),
+    re.compile(r"^(mpi\.h)"): "runtime/net/",
+    re.compile(r"^(gtest|gmock)/"): "tests/",
+    re.compile(r"^benchmark/"): "bench/",
+}
+
+
+class Include(collections.namedtuple("Include", "path line name quoted")):
+    def __str__(self):
+        return f"{self.path}:{self.line}: includes {self.name}"
+
+
+def includes_of(tree, path):
+    found = []
+    for line, text in numbered(tree[path]):
+        match = INCLUDE.match(text)
+        if match:
+            found.append(Include(path, line, match[1] or match[2], match[2] is not None))
+    return found
+
+
+def resolve(tree, include):
+    """The files of the tree that an include may mean: one, one for each platform, or none."""
+    name = include.name
+    if name in tree:
+        return [name]
+    if include.path.startswith(PLATFORM) and include.path.count("/") > 2:
+        own = "/".join(include.path.split("/")[:3]) + "/" + name
+        return [own] if own in tree else []
+    found = [PLATFORM + platform + "/" + name for platform in PLATFORMS]
+    found += [folder + "include/" + name for folder in
+              ("runtime/", "kernels/", *(PLATFORM + platform + "/" for platform in PLATFORMS))]
+    found = [path for path in found if path in tree]
+    if not found and include.path.startswith(EXAMPLE) and EXAMPLE + name in tree:
+        return [EXAMPLE + name]
+    return found
+
+
+def edges(tree):
+    """(Include, path of what is included) for all includes of the tree's own files."""
+    return [(include, target) for path in code(tree) for include in includes_of(tree, path)
+            for target in resolve(tree, include)]
+
+
+def _floor(path):
+    if path.startswith("runtime/"):
+        inner = "/".join(path.split("/")[:2])
+        return inner if inner in FLOORS else "runtime"
+    return path.split("/")[0]
+
+
+def _room(path, floor):
+    """The folder of `floor` that the file lies in; empty for a file of the floor itself."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == floor and len(parts) > 2 else ""
+
+
+def unknown_includes(tree):
+    """A quoted include is a file of ours or Abseil's, and its name begins at the root."""
+    return [f"{include}, which is none of ours" for path in code(tree)
+            for include in includes_of(tree, path)
+            if include.quoted and not include.name.startswith("absl/")
+            and not resolve(tree, include)]
+
+
+def floors(tree):
+    """Between floors, arrows only point down."""
+    return [f"{include}: {_floor(include.path)} may not know {_floor(target)}"
+            for include, target in edges(tree)
+            if FLOORS.index(_floor(include.path)) > FLOORS.index(_floor(target))]
+
+
+def platforms(tree):
+    """A platform knows itself only, and what all share; only tests know one platform in particular.
+    """
+    found = []
+    contract = platform_headers(tree)
+    for include, target in edges(tree):
+        if not target.startswith(PLATFORM) or target.count("/") < 3:
+            continue
+        own, name = target[len(PLATFORM):].split("/", 1)
+        if include.path.startswith(PLATFORM):
+            if include.path.split("/")[2] != own:
+                found.append(f"{include} of another platform")
+        elif "/" in include.name and include.name.startswith(PLATFORM):
+            found.append(f"{include} by its folder; the include path picks the platform")
+        elif (not include.path.startswith("tests/") and not name.startswith(("hip/", "include/"))
+              and "rccl/" not in name
+              and not all(name in contract[platform] for platform in PLATFORMS)):
+            found.append(f"{include}, which not every platform has")
+    return found
+
+
+def platform_headers(tree):
+    """By platform, the headers at the top of its folder, which the include path finds."""
+    found = {platform: set() for platform in PLATFORMS}
+    for path in code(tree, PLATFORM, kinds=(".h",)):
+        parts = path.split("/")
+        if len(parts) == 4 and parts[2] in found:
+            found[parts[2]].add(parts[3])
+    return found
+
+
+def tools_rooms(tree):
+    """The rooms of tools/ stand in an order, but for the exceptions listed."""
+    found, needed = [], set()
+    for include, target in edges(tree):
+        room, other = _room(include.path, "tools"), _room(target, "tools")
+        if not room or not target.startswith("tools/") or room == other:
+            continue
+        if room not in TOOLS_ROOMS or other not in TOOLS_ROOMS:
+            found.append(f"{include}: give each room of tools/ a place in TOOLS_ROOMS")
+        elif TOOLS_ROOMS[room] <= TOOLS_ROOMS[other]:
+            granted = {exception for exception in TOOLS_EXCEPTIONS
+                       if include.path.startswith(exception[0]) and target == exception[1]}
+            needed |= granted
+            if not granted:
+                found.append(f"{include}: tools/{room} may not know tools/{other}")
+    return found + [f"{place} no longer includes {target}: take it out of TOOLS_EXCEPTIONS"
+                    for place, target in sorted(TOOLS_EXCEPTIONS - needed)]
+
+
+def kernels_rooms(tree):
+    """Strategies do not know each other, device/ knows none, and few files know them all."""
+    found = []
+    for include, target in edges(tree):
+        if not (include.path.startswith("kernels/") and target.startswith("kernels/")):
+            continue
+        room, other = _room(include.path, "kernels"), _room(target, "kernels")
+        if room == other or other in ("device", "include"):
+            continue
+        if room == "" and include.path not in KNOW_STRATEGIES:
+            found.append(f"{include}: only {', '.join(sorted(KNOW_STRATEGIES))} know strategies")
+        elif room == "device":
+            found.append(f"{include}: kernels/device knows nothing above it")
+        elif room and other and other not in KERNELS_ROOMS.get(room, ()):
+            found.append(f"{include}: kernels/{room} may not know kernels/{other}")
+    return found
+
+
+def cycles(tree):
+    """No header includes itself by way of others."""
+    graph = collections.defaultdict(set)
+    for include, target in edges(tree):
+        graph[include.path].add(target)
+    found, state = [], {}
+
+    def visit(path, way):
+        state[path] = "open"
+        for target in sorted(graph[path]):
+            if state.get(target) == "open":
+                found.append(" -> ".join([*way[way.index(target):], target]))
+            elif target not in state:
+                visit(target, [*way, target])
+        state[path] = "done"
+
+    for path in sorted(graph):
+        if path not in state:
+            visit(path, [path])
+    return found
+
+
+def no_absl_in_device_code(tree):
+    """What is compiled for GPUs knows no Abseil, neither itself nor by what it includes."""
+    graph = collections.defaultdict(list)
+    direct = {}
+    for path in code(tree):
+        for include in includes_of(tree, path):
+            if include.name.startswith("absl/"):
+                direct.setdefault(path, include)
+            graph[path] += resolve(tree, include)
+    device = code(tree, kinds=(".hip",)) + code(tree, "runtime/device/", "kernels/device/")
+    found = []
+    for start in device:
+        came_from, queue = {start: None}, [start]
+        while queue:
+            path = queue.pop()
+            if path in direct:
+                way = [path]
+                while came_from[way[0]] is not None:
+                    way.insert(0, came_from[way[0]])
+                found.append(" -> ".join([*way, direct[path].name]))
+                break
+            for target in graph[path]:
+                if target not in came_from:
+                    came_from[target] = path
+                    queue.append(target)
+    return found
+
+
+def public_headers(tree):
+    """What users include includes the standard library, Abseil and other public headers only."""
+    standard = re.compile(r"^[a-z_0-9]+$")
+    return [f"{include}; a public header may not" for path in code(tree, *PUBLIC)
+            for include in includes_of(tree, path)
+            if not (include.name.startswith(("absl/", "octet/"))
+                    or (not include.quoted and standard.match(include.name)))]
+
+
+def foreign_headers(tree):
+    """A vendor's or another project's header is known in the one place that is for it."""
+    return [f"{include}, which belongs into {place if isinstance(place, str) else ', '.join(place)}"
+            for path in code(tree) for include in includes_of(tree, path)
+            for pattern, place in FOREIGN.items()
+            if pattern.match(include.name) and not path.startswith(place)]
