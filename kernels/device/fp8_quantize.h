@@ -45,7 +45,7 @@ __device__ __forceinline__ QuantizedVec<Fp8> Quantize(const Vec16& v, int group_
   // decide which word is larger.
   uint32_t largest = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 4; ++i) {  // NOLINT(modernize-loop-convert): what unrolls needs a counter
     const uint32_t upper = v.w[i] & 0x7fff7fffU;
     const uint32_t lower = upper << 16;
     largest = upper > largest ? upper : largest;

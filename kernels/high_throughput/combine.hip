@@ -59,6 +59,7 @@ constexpr int kReceiveVecs = 4;
 constexpr int kReceiveRows = 4;
 
 template <CombineRows kRows>
+// NOLINTNEXTLINE(google-readability-casting): not a C cast, but an instantiated template shows one
 constexpr bool kPerRank = kRows != CombineRows::kChoices;
 
 __device__ __forceinline__ const Vec16* OutputRow(const CombineParams& p, int row) {

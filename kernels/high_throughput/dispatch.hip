@@ -35,7 +35,6 @@ namespace {
 using device::Destinations;
 using device::FirstWork;
 using device::Lane;
-using device::LoadRelaxed;
 using device::NextWork;
 using device::NthBit;
 using device::RenewWork;

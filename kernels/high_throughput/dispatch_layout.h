@@ -379,8 +379,9 @@ __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s,
     for (int r = 0; r < layout.num_ranks; ++r) s.sources()[r + 1] = s.sources()[r] + s.packets()[r];
   }
   __syncthreads();
-  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x)
+  for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
     s.base()[e] += s.first_row()[e];
+  }
   s.walk().Init(s.packets(), layout.num_ranks);
   __syncthreads();
 }
@@ -392,8 +393,9 @@ __device__ inline bool AwaitSameLayout(const DispatchParams& p, uint64_t epoch) 
   return device::AwaitFlags(c, c.layout.dispatch_credits, device::PackEpochCount(epoch, 0),
                             Site::kLayoutCredit, nullptr, [&](int peer, uint64_t credit) {
                               const uint32_t theirs = device::CountOf(credit);
-                              if (device::EpochOf(credit) != epoch || theirs == p.layout_number)
+                              if (device::EpochOf(credit) != epoch || theirs == p.layout_number) {
                                 return true;
+                              }
                               device::Fail(c.failure, device::FailureKind::kInput,
                                            MakeSite(Site::kLayoutsDiffer, peer, 0), p.layout_number,
                                            theirs, 0);

@@ -4,6 +4,7 @@
 
 namespace octet {
 
+// NOLINTNEXTLINE(readability-function-size): CUB's parameters
 hipError_t SortPairs(void* temp, size_t* temp_bytes, const uint32_t* keys, uint32_t* sorted_keys,
                      const int32_t* values, int32_t* sorted_values, int n, int key_bits,
                      hipStream_t stream) {

@@ -39,6 +39,7 @@ __global__ void TouchAddress(Touch touch, char* address) {
 }
 
 __global__ void DivergentWave() {
+  // NOLINTNEXTLINE(bugprone-branch-clone): the same barrier, but not the same call
   if (device::Lane() == 0) {
     device::SyncWave();
   } else {

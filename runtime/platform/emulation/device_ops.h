@@ -39,6 +39,7 @@ using emulation::MemoryOrder;
 using emulation::MemoryScope;
 
 template <Scope scope>
+// NOLINTNEXTLINE(google-readability-casting): not a C cast, but an instantiated template shows one
 inline constexpr MemoryScope kMemoryScope = static_cast<MemoryScope>(scope);
 
 template <typename T>

@@ -15,6 +15,7 @@
 
 namespace octet::device {
 
+// NOLINTNEXTLINE(readability-function-size): CUB's parameters
 inline hipError_t SortPairs(void* temp, size_t* temp_bytes, const uint32_t* keys,
                             uint32_t* sorted_keys, const int32_t* values, int32_t* sorted_values,
                             int n, int /*key_bits*/, hipStream_t stream) {
@@ -40,6 +41,7 @@ inline hipError_t SortPairs(void* temp, size_t* temp_bytes, const uint32_t* keys
     (*owned)();
   };
   const hipError_t error = hipLaunchHostFunc(stream, run, call.get());
+  // NOLINTNEXTLINE(bugprone-unused-return-value): `run` owns it
   if (error == hipSuccess) static_cast<void>(call.release());
   return error;
 }
