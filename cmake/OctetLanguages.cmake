@@ -47,10 +47,10 @@ if(OCTET_USE_CCACHE AND OCTET_CCACHE)
     set(CMAKE_${language}_COMPILER_LAUNCHER ${OCTET_CCACHE})
   endforeach()
 endif()
-if(OCTET_PLATFORM STREQUAL "emulation" AND NOT (OCTET_USE_CCACHE AND OCTET_CCACHE))
+if(NOT OCTET_PLATFORM STREQUAL "nvidia" AND NOT (OCTET_USE_CCACHE AND OCTET_CCACHE))
   set(precompile_default ON)
 else()
-  set(precompile_default OFF)  # GPU builds also show which file lacks an include
+  set(precompile_default OFF)  # NVIDIA builds also show which file lacks an include
 endif()
 option(OCTET_PRECOMPILE "Precompile headers of the libraries that host code uses"
        ${precompile_default})

@@ -77,21 +77,23 @@ function(octet_add_executable name)
 endfunction()
 
 # octet_add_test(<name> <file.cc>... [KERNELS <file.hip>...] [DEPS <target>...] [ENV <NAME=value>...]
-#                [LABELS <label>...] [TIMEOUT <seconds>] [COST <seconds>] [WAVES]
+#                [LABELS <label>...] [TIMEOUT <seconds>] [COST <seconds>] [WAVES] [SHARDS <number>]
 #                [SANITIZE_FILTER <filter>])
-# One GoogleTest program and one ctest entry of its name. WAVES adds a second entry, <name>.wave32,
+# One GoogleTest program and one ctest entry of its name. SHARDS: instead so many entries, <name>.1
+# and so on, which share the program's cases. WAVES adds a second entry of each, <entry>.wave32,
 # in emulation: the same program with waves of 32 lanes (the default is 64). Tests labelled
 # `sanitize` also run under the sanitizers, which make them 3 to 20 times slower: with one size of
 # waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given. The target
 # octet_sanitize_tests builds just these. ctest begins with the tests of the highest COST, in seconds
-# of processor time, so that none is left alone at the end. (It measures them itself, but knows
+# of processor time (shards share it), so that none is left alone at the end. (It measures them itself, but knows
 # nothing in the first run.)
 #
-# Host code of emulated tests is optimised and described to the debugger less than the rest, which
-# is what most of their compile time went into. Kernels are compiled as everywhere.
+# Host code of tests is optimised and described to the debugger less than the rest, which is what
+# most of their compile time went into. Kernels are compiled as everywhere. On nvidia tests are
+# compiled as what they test is: GCC's warnings depend on what it optimises.
 add_custom_target(octet_sanitize_tests)
 set(octet_test_options)
-if(OCTET_PLATFORM STREQUAL "emulation")
+if(NOT OCTET_PLATFORM STREQUAL "nvidia")
   set(octet_test_options $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>)
 endif()
 if(OCTET_TESTS)
@@ -114,7 +116,7 @@ function(octet_add_test_objects name)
 endfunction()
 
 function(octet_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT;COST;SANITIZE_FILTER"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT;COST;SHARDS;SANITIZE_FILTER"
                         "KERNELS;DEPS;ENV;LABELS")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -134,20 +136,37 @@ function(octet_add_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  set(entries ${name})
   set(filter)
   if(OCTET_SANITIZE AND arg_SANITIZE_FILTER)
     set(filter --gtest_filter=${arg_SANITIZE_FILTER})
   endif()
-  add_test(NAME ${name} COMMAND ${name} ${filter})
-  if(arg_WAVES AND OCTET_PLATFORM STREQUAL "emulation" AND NOT OCTET_SANITIZE)
-    add_test(NAME ${name}.wave32 COMMAND ${name})
-    set_tests_properties(${name}.wave32 PROPERTIES ENVIRONMENT OCTET_EMULATION_WAVE_SIZE=32)
-    list(APPEND entries ${name}.wave32)
+  set(parts 1)
+  if(arg_SHARDS)
+    set(parts ${arg_SHARDS})
   endif()
+  set(entries)
+  foreach(part RANGE 1 ${parts})
+    set(entry ${name})
+    set(shard)
+    if(arg_SHARDS)
+      string(APPEND entry .${part})
+      math(EXPR index "${part} - 1")
+      set(shard GTEST_TOTAL_SHARDS=${parts} GTEST_SHARD_INDEX=${index})
+    endif()
+    add_test(NAME ${entry} COMMAND ${name} ${filter})
+    set_property(TEST ${entry} APPEND PROPERTY ENVIRONMENT ${shard})
+    list(APPEND entries ${entry})
+    if(arg_WAVES AND OCTET_PLATFORM STREQUAL "emulation" AND NOT OCTET_SANITIZE)
+      add_test(NAME ${entry}.wave32 COMMAND ${name})
+      set_property(TEST ${entry}.wave32 APPEND PROPERTY ENVIRONMENT ${shard}
+                                                            OCTET_EMULATION_WAVE_SIZE=32)
+      list(APPEND entries ${entry}.wave32)
+    endif()
+  endforeach()
   set_tests_properties(${entries} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   if(arg_COST)
-    set_tests_properties(${entries} PROPERTIES COST ${arg_COST})
+    math(EXPR cost "${arg_COST} / ${parts}")
+    set_tests_properties(${entries} PROPERTIES COST ${cost})
   endif()
   set_property(TEST ${entries} APPEND PROPERTY ENVIRONMENT ${arg_ENV} ${OCTET_TEST_ENVIRONMENT})
 endfunction()

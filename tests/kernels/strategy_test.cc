@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -103,7 +104,7 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
     config_ = config;
     harness_.reset();
     absl::StatusOr<std::unique_ptr<EpHarness>> harness =
-        EpHarness::Create(num_ranks, config, options);
+        EpHarness::Create(num_ranks, config, std::move(options));
     ASSERT_OK(harness.status());
     harness_ = *std::move(harness);
   }
