@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The rules of the house: what holds for the source tree as it lies there, without compiling any.
 
     house_test.py [unittest arguments]

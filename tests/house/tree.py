@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -13,11 +14,12 @@ CODE = (".cc", ".h", ".hip")
 
 def _paths(root):
     """Files that git tracks or would track; without git, all but what builds and caches leave."""
-    listed = subprocess.run(
-        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True, text=True, check=False)
-    if listed.returncode == 0 and listed.stdout:
-        return [path for path in listed.stdout.split("\0") if path]
+    if shutil.which("git"):
+        listed = subprocess.run(
+            ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others",
+             "--exclude-standard"], capture_output=True, text=True, check=False)
+        if listed.returncode == 0 and listed.stdout:
+            return [path for path in listed.stdout.split("\0") if path]
     found = []
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders
