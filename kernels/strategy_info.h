@@ -43,7 +43,7 @@ struct StrategyVariant {
 struct StrategyInfo {
   Strategy strategy = Strategy::kAuto;
   absl::string_view name = {};     // in flags, files and reports
-  absl::string_view summary = {};  // how it moves a token: a phrase for --help and the README
+  absl::string_view summary = {};  // how it moves a token: a sentence for --help and the README
   // Beyond the limits of every strategy.
   int most_tokens = kMaxTokensPerRank;
   int most_experts = kMaxExperts;

@@ -66,7 +66,7 @@ HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
 constexpr StrategyInfo kInfo = {
     .strategy = Strategy::kDirect,
     .name = "direct",
-    .summary = "every (token, k) by itself, straight to its expert and home",
+    .summary = "Sends every (token, k) by itself, straight to its expert's GPU.",
     .auto_rule = {.order = 1, .most_tokens = 64},
     .variants = kVariants,
     .tuning_fields = kTuningFields,

@@ -87,7 +87,7 @@ HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
 constexpr StrategyInfo kInfo = {
     .strategy = Strategy::kHighThroughput,
     .name = "high_throughput",
-    .summary = "a token once to each rank, straight to its place; for thousands of tokens",
+    .summary = "Computes all places first, then sends a token once per rank.",
     .sides = Sides::kWaves,
     .auto_rule = {.order = 2, .most_tokens = kMaxTokensPerRank},
     .variants = kVariants,

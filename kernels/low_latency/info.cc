@@ -80,7 +80,7 @@ HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
 constexpr StrategyInfo kInfo = {
     .strategy = Strategy::kLowLatency,
     .name = "low_latency",
-    .summary = "a token once to each rank, nothing worked out before; for up to hundreds of tokens",
+    .summary = "Sends a token once per rank through double-buffered staging.",
     .most_tokens = kMaxLowLatencyTokens,
     .most_experts = kMaxLowLatencyExperts,
     .most_hidden = kMaxLowLatencyHidden,

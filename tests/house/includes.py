@@ -18,7 +18,9 @@ from tree import code, numbered
 
 PLATFORMS = ("amd", "emulation", "nvidia")
 PLATFORM = "runtime/platform/"
-PUBLIC = ("runtime/include/octet/", "kernels/include/octet/")
+SHARED = PLATFORM + "include/"  # what all platforms have in common, of public headers
+PUBLIC = ("runtime/include/octet/", "kernels/include/octet/", SHARED,
+          *(f"{PLATFORM}{platform}/include/octet/" for platform in PLATFORMS))
 EXAMPLE = "tests/package/example/"  # a user's project, whose includes begin there
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:<([^>]+)>|"([^"]+)")')
 
@@ -81,11 +83,13 @@ def resolve(tree, include):
     if name in tree:
         return [name]
     if include.path.startswith(PLATFORM) and include.path.count("/") > 2:
-        own = "/".join(include.path.split("/")[:3]) + "/" + name
-        return [own] if own in tree else []
+        own = "/".join(include.path.split("/")[:3]) + "/"
+        return [path for path in (own + name, f"{own}include/{name}", f"{SHARED}{name}")
+                if path in tree]
     found = [PLATFORM + platform + "/" + name for platform in PLATFORMS]
     found += [folder + "include/" + name for folder in
-              ("runtime/", "kernels/", *(PLATFORM + platform + "/" for platform in PLATFORMS))]
+              ("runtime/", "kernels/", PLATFORM,
+               *(PLATFORM + platform + "/" for platform in PLATFORMS))]
     found = [path for path in found if path in tree]
     if not found and include.path.startswith(EXAMPLE) and EXAMPLE + name in tree:
         return [EXAMPLE + name]
@@ -98,7 +102,13 @@ def edges(tree):
             for target in resolve(tree, include)]
 
 
+# Public headers that kernels include, too: as low as runtime/device.
+DEVICE_HEADERS = ("runtime/include/octet/peers.h",)
+
+
 def _floor(path):
+    if path in DEVICE_HEADERS:
+        return "runtime/device"
     if path.startswith("runtime/"):
         inner = "/".join(path.split("/")[:2])
         return inner if inner in FLOORS else "runtime"
@@ -132,11 +142,11 @@ def platforms(tree):
     found = []
     contract = platform_headers(tree)
     for include, target in edges(tree):
-        if not target.startswith(PLATFORM) or target.count("/") < 3:
+        if not target.startswith(PLATFORM) or target.startswith(SHARED) or target.count("/") < 3:
             continue
         own, name = target[len(PLATFORM):].split("/", 1)
         if include.path.startswith(PLATFORM):
-            if include.path.split("/")[2] != own:
+            if include.path.split("/")[2] != own and not include.path.startswith(SHARED):
                 found.append(f"{include} of another platform")
         elif "/" in include.name and include.name.startswith(PLATFORM):
             found.append(f"{include} by its folder; the include path picks the platform")
