@@ -144,11 +144,6 @@ absl::Status CheckPointers(const Rank& rank, std::initializer_list<NamedPointer>
   return absl::OkStatus();
 }
 
-absl::Status NotReceived(absl::string_view what, uint64_t call) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the ", what, " of call ", call, " of this rank has been sent but not received"));
-}
-
 absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
     return absl::InvalidArgumentError("expert_out and y must not be null");
@@ -172,9 +167,11 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       config_(plan.config),
       options_(options),
       contract_(plan.contract),
-      batches_(contract_ == Contract::kOfAll ? 1 : static_cast<uint64_t>(batches)),
       memory_(node),
       ranks_(Index(node.num_ranks())) {
+  for (RankState& rank : ranks_) {
+    rank.sequence = CallSequence(contract_ == Contract::kOfAll ? 1 : batches);
+  }
   client_ = NodeClient::Register(node, this);
 }
 
@@ -352,49 +349,7 @@ absl::Status StrategyBase::CheckOwner(const Rank& rank, const DispatchHandle& ha
 }
 
 absl::Status StrategyBase::CheckHandle(const Rank& rank, const DispatchHandle& handle) const {
-  const RankState& mine = ranks_[Index(rank.rank())];
-  if (handle.call == 0 || handle.call > mine.calls || handle.call + batches_ <= mine.calls) {
-    return absl::FailedPreconditionError(absl::StrCat("the handle is of dispatch ", handle.call,
-                                                      " of this rank, whose last is ", mine.calls));
-  }
-  if (handle.call <= mine.void_calls) {
-    return absl::FailedPreconditionError(
-        "the node has begun afresh since this dispatch, after a failure or to unmask ranks; it is "
-        "void");
-  }
-  return absl::OkStatus();
-}
-
-uint64_t StrategyBase::CallOfBatch(absl::Span<const uint64_t> calls, uint64_t call) const {
-  const auto found =
-      absl::c_find_if(calls, [&](uint64_t other) { return other % batches_ == call % batches_; });
-  return found != calls.end() ? *found : 0;
-}
-
-absl::Status StrategyBase::CheckSend(const RankState& mine, uint64_t call, Phases phases,
-                                     absl::Span<const uint64_t> sent) const {
-  for (const auto& [calls, what] :
-       {std::pair(&mine.dispatches_sent, "dispatch"), std::pair(&mine.combines_sent, "combine")}) {
-    const uint64_t other = CallOfBatch(*calls, call);
-    if (other != 0) return NotReceived(what, other);
-  }
-  if (phases == Phases::kBoth && !sent.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("what has been sent in call ", sent.front(),
-                     " of this rank is to be received before a call that sends and receives"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status StrategyBase::CheckReceive(const RankState& mine, uint64_t call,
-                                        absl::Span<const uint64_t> sent) const {
-  if (!sent.empty() && sent.front() == call) return absl::OkStatus();
-  if (CallOfBatch(sent, call) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "call ", sent.front(), " of this rank has been sent before, and is to be received first"));
-  }
-  OCTET_RETURN_IF_ERROR(CheckSend(mine, call, Phases::kSend, sent));
-  return absl::FailedPreconditionError("nothing has been sent that could be received");
+  return ranks_[Index(rank.rank())].sequence.CheckRecent(handle.call);
 }
 
 absl::Status StrategyBase::CheckRank(const Rank& rank) const {
@@ -406,19 +361,18 @@ absl::Status StrategyBase::CheckRank(const Rank& rank) const {
 absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const DispatchArgs& args,
                                                            Phases phases) {
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
-  RankState& mine = ranks_[Index(rank.rank())];
-  DispatchHandle handle = {.call = mine.calls + 1,
+  CallSequence& sequence = ranks_[Index(rank.rank())].sequence;
+  DispatchHandle handle = {.call = sequence.calls() + 1,
                            .num_tokens = args.num_tokens,
                            .topk_idx = args.topk_idx,
                            .topk_weights = args.topk_weights,
                            .owner = this,
                            .owner_id = client_,
                            .rank = rank.rank()};
-  OCTET_RETURN_IF_ERROR(CheckSend(mine, handle.call, phases, mine.dispatches_sent));
+  OCTET_RETURN_IF_ERROR(sequence.CheckDispatch(phases));
   OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, args, phases, handle));
-  mine.calls = handle.call;
-  if (phases == Phases::kSend) mine.dispatches_sent.push_back(handle.call);
+  sequence.RecordDispatch(phases);
   return handle;
 }
 
@@ -428,13 +382,13 @@ absl::StatusOr<DispatchHandle> StrategyBase::DispatchSend(Rank& rank, const Disp
 
 absl::StatusOr<Received> StrategyBase::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
-  RankState& mine = ranks_[Index(rank.rank())];
+  CallSequence& sequence = ranks_[Index(rank.rank())].sequence;
   OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
-  OCTET_RETURN_IF_ERROR(CheckReceive(mine, handle.call, mine.dispatches_sent));
+  OCTET_RETURN_IF_ERROR(sequence.CheckDispatchReceive(handle.call));
   DispatchHandle sent = handle;
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, {}, Phases::kReceive, sent));
-  mine.dispatches_sent.erase(mine.dispatches_sent.begin());
+  sequence.RecordDispatchReceive();
   return ReceivedOn(rank, handle);
 }
 
@@ -446,16 +400,13 @@ absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchArgs& 
 absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
                                         const CombineArgs& args, Phases phases) {
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
-  RankState& mine = ranks_[Index(rank.rank())];
+  CallSequence& sequence = ranks_[Index(rank.rank())].sequence;
   OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
-  OCTET_RETURN_IF_ERROR(phases == Phases::kReceive
-                            ? CheckReceive(mine, handle.call, mine.combines_sent)
-                            : CheckSend(mine, handle.call, phases, mine.combines_sent));
+  OCTET_RETURN_IF_ERROR(sequence.CheckCombine(handle.call, phases));
   OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args));
   OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, phases));
-  if (phases == Phases::kSend) mine.combines_sent.push_back(handle.call);
-  if (phases == Phases::kReceive) mine.combines_sent.erase(mine.combines_sent.begin());
+  sequence.RecordCombine(handle.call, phases);
   return absl::OkStatus();
 }
 
@@ -529,9 +480,7 @@ absl::Status StrategyBase::BeginAfresh(Rank& rank) {
   OCTET_RETURN_IF_ERROR(rank.Barrier("a fresh start"));
   mine.fresh_starts = (fresh_starts + 1) & ((uint64_t{1} << kStartBits) - 1);
   if (mine.state.empty()) return absl::OkStatus();  // failed before it was made
-  mine.dispatches_sent.clear();
-  mine.combines_sent.clear();
-  mine.void_calls = mine.calls;
+  mine.sequence.Void();
   OCTET_RETURN_IF_ERROR(VoidCalls(rank));
   return ResetControl(rank, (mine.fresh_starts << kCallBits) + 1);
 }
@@ -548,12 +497,7 @@ absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& recor
 }
 
 absl::Status StrategyBase::CheckComplete(const Rank& rank) const {
-  const RankState& mine = ranks_[Index(rank.rank())];
-  for (const auto& [calls, what] :
-       {std::pair(&mine.dispatches_sent, "dispatch"), std::pair(&mine.combines_sent, "combine")}) {
-    if (!calls->empty()) return NotReceived(what, calls->front());
-  }
-  return absl::OkStatus();
+  return ranks_[Index(rank.rank())].sequence.CheckComplete();
 }
 
 absl::Status StrategyBase::CopyFlags(Rank& rank) {

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/call_sequence.h"
 #include "kernels/device/call_layout.h"
 #include "kernels/device/call_params.h"
 #include "kernels/device/rank_flags.h"
@@ -62,11 +63,9 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   absl::Status Init();
 
  protected:
-  enum class Phases { kSend, kReceive, kBoth };
+  using Phases = octet::Phases;
 
-  // `batches`: dispatches that may be on their way at the same time, each to be received and
-  // combined before its batch, call % batches, comes round again. What has been sent is received in
-  // the order of sending, dispatches and combines each by themselves.
+  // `batches`: dispatches that may be outstanding at the same time (CallSequence).
   StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
                int batches = 1);
 
@@ -117,7 +116,9 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // ---- What a strategy is made with.
 
   // The number of the rank's next dispatch.
-  uint64_t NextCall(const Rank& rank) const { return ranks_[Index(rank.rank())].calls + 1; }
+  uint64_t NextCall(const Rank& rank) const {
+    return ranks_[Index(rank.rank())].sequence.calls() + 1;
+  }
   Node& node() const { return node_; }
   Tuning& tuning() { return config_.tuning; }
   bool traced() const { return options_.trace != nullptr; }
@@ -182,12 +183,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
     std::vector<Flag> reset_credits;
     std::vector<device::CallEpoch> reset_epochs;
     std::vector<Flag> copied_control;  // from CopyFlags to FlagTables
-    uint64_t calls = 0;                // dispatches begun
-    uint64_t void_calls = 0;           // the last that a failure has made void
     uint64_t fresh_starts = 0;         // BeginAfresh
-    // Calls whose dispatch, or combine, has been sent and not received, in the order of sending.
-    std::vector<uint64_t> dispatches_sent;
-    std::vector<uint64_t> combines_sent;
+    CallSequence sequence;
   };
 
   // That `rank` is one of the node's.
@@ -200,14 +197,6 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
   // That no call is only one strategy's, where calls are held to what all allow.
   absl::Status CheckContract(const DispatchArgs& args) const;
-  // The first of `calls` that is of the same batch as `call`, 0 if none is: calls count from 1.
-  uint64_t CallOfBatch(absl::Span<const uint64_t> calls, uint64_t call) const;
-  // That nothing of the call's batch waits to be received and, for `kBoth`, nothing of `sent`.
-  absl::Status CheckSend(const RankState& mine, uint64_t call, Phases phases,
-                         absl::Span<const uint64_t> sent) const;
-  // That the call is what is to be received next of `sent`.
-  absl::Status CheckReceive(const RankState& mine, uint64_t call,
-                            absl::Span<const uint64_t> sent) const;
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);
   // All control memory as if call `epoch` - 1 had just been completed by everybody and call `epoch`
@@ -227,7 +216,6 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   EpConfig config_;
   const ExpertParallelOptions options_;
   const Contract contract_;
-  uint64_t batches_;
   Needs needs_ = {};
   LaunchShape shape_;
   uint32_t client_ = 0;
