@@ -3,9 +3,7 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,9 +11,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/check_pointers.h"
 #include "kernels/pointwise_expert.h"
+#include "kernels/site_text.h"
 #include "launch_limits.h"
-#include "misuse.h"
 #include "runtime/device/epoch.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
@@ -32,117 +31,6 @@ constexpr int kCallBits = 28;
 
 // An epoch as people read it: the number of the call since the last fresh start.
 uint64_t CallOf(uint64_t epoch) { return epoch & ((uint64_t{1} << kCallBits) - 1); }
-
-// A wait or a check, for people.
-struct SiteText {
-  absl::string_view phase;       // who waits: "dispatch-send"
-  absl::string_view flag;        // for what: "dispatch credit"
-  absl::string_view table = {};  // title of a table of such flags; empty: there is none
-  bool by_rows = false;          // its cells are rows that have come; else epochs
-  bool counted = false;          // the epoch has a count beside it (runtime/device/epoch.h)
-};
-
-const SiteText& TextOf(Site site) {
-  // In the order of Site.
-  static constexpr std::array<SiteText, 14> kTexts = {{
-      {.phase = "dispatch-send", .flag = "share count of block", .counted = true},
-      {.phase = "dispatch-send",
-       .flag = "dispatch credit",
-       .table = "dispatch credits: epoch seen from each rank"},
-      {.phase = "dispatch-send",
-       .flag = "dispatch credit",
-       .table = "dispatch credits: epoch seen from each rank",
-       .counted = true},
-      {.phase = "dispatch-receive",
-       .flag = "row count",
-       .table = "row counts: epoch seen from each rank",
-       .counted = true},
-      {.phase = "dispatch-receive",
-       .flag = "packet flag of slot",
-       .table = "dispatched tokens: arrived / announced by each rank",
-       .by_rows = true,
-       .counted = true},
-      {.phase = "dispatch-receive",
-       .flag = "row flag of slot",
-       .table = "dispatched rows: arrived / announced by each rank",
-       .by_rows = true},
-      {.phase = "dispatch-receive",
-       .flag = "source flag",
-       .table = "dispatch source flags: epoch seen from each rank"},
-      {.phase = "combine-send",
-       .flag = "combine credit",
-       .table = "combine credits: epoch seen from each rank"},
-      {.phase = "combine-receive",
-       .flag = "row flag of token",
-       .table = "combined rows: arrived / to come back from each rank",
-       .by_rows = true},
-      {.phase = "combine-receive",
-       .flag = "source flag",
-       .table = "combine source flags: epoch seen from each rank"},
-      {.phase = "dispatch-send", .flag = "expert id"},
-      {.phase = "dispatch-send", .flag = "expert id"},
-      {.phase = "dispatch-send", .flag = "scatter index"},
-      {.phase = "dispatch-send", .flag = "cached layout"},
-  }};
-  return kTexts[static_cast<size_t>(site)];
-}
-
-// The epoch in a word of that site.
-uint64_t EpochIn(const SiteText& site, uint64_t word) {
-  return site.counted ? device::EpochOf(word) : word;
-}
-
-absl::Status RefusedInput(int rank, const device::FailureRecord& record, int topk) {
-  const auto check = static_cast<Site>(record.site);
-  if (check == Site::kLayoutsDiffer) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank ", rank, ": `cached` is of layout ", record.expected, ", while rank ", record.peer,
-        " dispatches with layout ", record.seen,
-        "; all ranks must give the handle of the same dispatch (layouts are counted from the last "
-        "failure on)"));
-  }
-  const auto value = static_cast<int64_t>(record.seen);
-  const auto flat = static_cast<int>(record.index);
-  const bool scatter = check == Site::kScatterIndexOutOfRange;
-  const std::string where =
-      absl::StrCat("rank ", rank, ": ", scatter ? "scatter_idx" : "topk_idx", " of token ",
-                   flat / topk, ", k ", flat % topk, " is ", value);
-  if (check == Site::kExpertTwice) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ", which the token has chosen before; a token's experts must differ"));
-  }
-  if (scatter) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, "; it must be from 0 to ", record.expected - 1,
-                     ", since this rank sends that expert ", record.expected, " rows"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(where, "; it must be -1 (dropped) or from 0 to ", record.expected - 1));
-}
-
-struct NamedPointer {
-  absl::string_view name;
-  const void* pointer;
-  size_t alignment = kVecBytes;
-};
-
-// Arguments are aligned memory of the rank's own GPU. Kernels could read other memory through the
-// same pointers, slowly or not at all.
-absl::Status CheckPointers(const Rank& rank, std::initializer_list<NamedPointer> arguments) {
-  for (const auto& [name, pointer, alignment] : arguments) {
-    const auto address = reinterpret_cast<uintptr_t>(pointer);
-    if (address % alignment != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " is at 0x", absl::Hex(address),
-                                                     "; it must be ", alignment, "-byte aligned"));
-    }
-    const std::string place = platform::PlaceOutside(rank.device(), pointer);
-    if (place.empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(name, " of rank ", rank.rank(), " is ", place,
-                                                   "; it must be memory of the rank's own device, ",
-                                                   rank.device()));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
