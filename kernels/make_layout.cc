@@ -5,14 +5,17 @@
 #include <cstdint>
 
 #include "kernels/device/rank_flags.h"
+#include "kernels/device/routing.h"
 #include "kernels/device/token_packet.h"
 
 namespace octet {
 
 void SetShape(const EpConfig& config, int num_ranks, CallLayout& layout) {
+  const ExpertMap experts = MakeExpertMap(config.num_experts, num_ranks);
   layout.num_ranks = num_ranks;
-  layout.num_experts = config.num_experts;
-  layout.num_local_experts = config.num_local_experts(num_ranks);
+  layout.num_experts = experts.num_experts;
+  layout.num_local_experts = experts.num_local_experts;
+  layout.inverse = experts.inverse;
   layout.topk = config.topk;
   layout.max_tokens = config.max_tokens_per_rank;
   layout.max_rows = config.max_rows(num_ranks);

@@ -3,12 +3,14 @@
 #include <bit>
 #include <cstddef>
 
+#include "kernels/device/routing.h"
+
 namespace octet {
 
 Traffic TrafficOf(const WireFormat& format, const EpConfig& config, int num_ranks, int rank,
                   absl::Span<const int32_t> topk_idx) {
   const auto topk = static_cast<size_t>(config.topk);
-  const int num_local_experts = config.num_local_experts(num_ranks);
+  const ExpertMap experts = MakeExpertMap(config.num_experts, num_ranks);
   int64_t choices = 0;
   int64_t remote_choices = 0;
   int64_t tokens = 0;  // a token counts once for each rank
@@ -17,7 +19,7 @@ Traffic TrafficOf(const WireFormat& format, const EpConfig& config, int num_rank
     uint32_t ranks = 0;
     for (const int32_t id : topk_idx.subspan(first, topk)) {
       if (id < 0) continue;
-      const int to = id / num_local_experts;
+      const int to = experts.RankOf(id);
       ranks |= 1U << to;
       ++choices;
       remote_choices += to != rank ? 1 : 0;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/routing.h"
 #include "kernels/device/token_packet.h"
 
 namespace octet {
@@ -28,6 +29,14 @@ struct CallLayout {
   size_t control_bytes;     // counts, credits and all flags; zero before the first call
   size_t bytes;             // of uncached memory (octet/symmetric_heap.h), control_bytes among them
   size_t cached_bytes;      // of cached memory
+
+  // ExpertMap::inverse. Nearer to the numbers that it is used with, nvcc 13.0 loads it with them,
+  // and low_latency's dispatch spills more registers.
+  uint32_t inverse;
+
+  __host__ __device__ ExpertMap experts() const {
+    return ExpertMap{num_experts, num_local_experts, inverse};
+  }
 
   // `base`: the heap of the rank that owns the object.
   __host__ __device__ uint64_t* Count(char* base, uint64_t epoch, int source, int column) const {

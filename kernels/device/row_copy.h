@@ -12,6 +12,14 @@ namespace octet::device {
 // vectors for each of 32 lanes.
 inline constexpr int kCopyUnroll = 7;
 
+// Row `row` of an array of rows of `row_vecs` vectors.
+__device__ __forceinline__ const Vec16* RowOf(const void* rows, int row, int row_vecs) {
+  return static_cast<const Vec16*>(rows) + static_cast<size_t>(row) * row_vecs;
+}
+__device__ __forceinline__ Vec16* RowOf(void* rows, int row, int row_vecs) {
+  return static_cast<Vec16*>(rows) + static_cast<size_t>(row) * row_vecs;
+}
+
 // Part `part` of `parts` of a row of `row_vecs` vectors: [begin, end).
 struct RowPart {
   int begin;

@@ -21,36 +21,29 @@
 #include "kernels/device/row_copy.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/direct/kernels.h"
-#include "kernels/direct/phase.h"
+#include "kernels/direct/protocol.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
-#include "runtime/device/wait.h"
 
 namespace octet::direct {
 namespace {
 
 using device::Lane;
-using device::Scope;
-using device::StoreRelease;
 using device::Vec16;
 using device::Wave;
 
 // Rows of a token that a lane has in flight.
 constexpr int kRowsInFlight = 8;
 
-template <typename Codec, typename Trace>
-__device__ void SendRow(const CombineParams& p, uint64_t epoch, const RowSource& origin, int row,
-                        int part, const Trace& trace) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  const uint64_t start = trace.Start();
-  const int flat = origin.token * layout.topk + origin.k;
-  char* base = c.peers.base[origin.rank];
-  auto* dst = reinterpret_cast<Vec16*>(layout.CombineRow(base, flat));
-  const Vec16* src =
-      static_cast<const Vec16*>(p.expert_out) + static_cast<size_t>(row) * layout.row_vecs;
+// Part `part` of row `row` of expert_out, to where it came from.
+template <typename Codec>
+__device__ void SendRow(const CombineParams& p, const CombineSender& sender,
+                        const RowSource& origin, int row, int part) {
+  const Layout& layout = p.common.layout;
+  Vec16* dst = sender.At(origin);
+  const Vec16* src = device::RowOf(p.expert_out, row, layout.row_vecs);
   const device::RowPart range = device::PartOfRow(part, layout.row_parts, layout.row_vecs);
   if (p.expert_scale != nullptr) {
     const float scale = p.expert_scale[origin.local_expert];
@@ -59,8 +52,7 @@ __device__ void SendRow(const CombineParams& p, uint64_t epoch, const RowSource&
   } else {
     device::WaveCopyRow(dst, src, range);
   }
-  if (!c.source_flags) device::WavePublish(layout.CombineFlag(base, flat, part), epoch);
-  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(origin.rank));
+  sender.Publish(origin, part);
 }
 
 template <typename Codec, typename Trace>
@@ -88,55 +80,43 @@ __device__ void Send(const CombineParams& p) {
   credits.Await(c, epoch - 1, Site::kCombineCredit, &granted);
   __syncthreads();
   trace.Stop(credit_start, static_cast<uint32_t>(Tag::kCombineCredit), device::kNoPeer);
+  const CombineSender sender(c, epoch);
   if (granted != 0) {
     while (item < items) {
       const int row = item / layout.row_parts;
-      SendRow<Codec>(p, epoch, origin, row, item - row * layout.row_parts, trace);
+      const uint64_t start = trace.Start();
+      SendRow<Codec>(p, sender, origin, row, item - row * layout.row_parts);
+      trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend),
+                 static_cast<uint32_t>(origin.rank));
       item += step;
       if (item < items) origin = p.sources[item / layout.row_parts];
     }
   }
   if (c.source_flags &&
-      device::LastBlock(&c.state->combine_senders_done, static_cast<uint32_t>(c.send_blocks)) &&
-      static_cast<int>(threadIdx.x) < layout.num_ranks && !device::HasFailed(c.failure)) {
-    StoreRelease<Scope::kSystem>(
-        FlagOf(c.peers.base[threadIdx.x], layout.combine_source_flags, c.peers.rank), epoch);
+      device::LastBlock(&c.state->combine_senders_done, static_cast<uint32_t>(c.send_blocks))) {
+    sender.AnnounceEnd();
   }
 }
 
-// Waits for one part of all of a token's rows. Bit k of `present` is set where choice k was not
-// dropped. False if some did not come. `last_k`: the choice that was missing last, -1 if none was.
-__device__ bool WaitToken(const CombineParams& p, uint64_t epoch, int token, int part,
-                          uint64_t* present, int* last_k) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  char* base = c.peers.base[c.peers.rank];
-  const int flat = token * layout.topk + Lane();
-  const int32_t id = Lane() < layout.topk ? p.topk_idx[flat] : -1;
-  const bool mine = id >= 0 && id < layout.num_experts;
-  *present = device::Ballot(mine);
-  if (c.source_flags) return true;
-  const int peer = mine ? id / layout.num_local_experts : 0;
-  const uint64_t* flag = mine ? layout.CombineFlag(base, flat, part) : nullptr;
-  return device::WaveWaitEpochs(c.failure, flag, epoch,
-                                MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)),
-                                last_k);
-}
+// The vectors of y that a wave sums: begin + lane, and on by `step`, below `end`.
+struct Columns {
+  int begin;
+  int end;
+  int step;
+};
 
-// y of one token: vectors begin + lane, and on by `step`, below `end`.
+// y of one token, of which there are the outputs in `present`.
 template <typename Codec>
-__device__ void SumToken(const CombineParams& p, int token, uint64_t present, int begin, int end,
-                         int step) {
+__device__ void SumToken(const CombineParams& p, const CombineReceiver& receiver, int token,
+                         uint64_t present, const Columns& columns) {
   const Layout& layout = p.common.layout;
   const int flat = token * layout.topk;
-  const auto* rows = reinterpret_cast<const Vec16*>(
-      layout.CombineRow(p.common.peers.base[p.common.peers.rank], flat));
+  const Vec16* rows = receiver.Rows(token);
   device::SumRows<Codec, 1, kRowsInFlight>(
-      static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.row_vecs, layout.topk,
-      static_cast<uint32_t>(present),
-      [&](int k) { return rows + static_cast<size_t>(k) * layout.row_vecs; },
+      device::RowOf(p.y, token, layout.row_vecs), layout.topk, static_cast<uint32_t>(present),
+      [&](int k) { return device::RowOf(rows, k, layout.row_vecs); },
       [&](int k) { return p.topk_weights != nullptr ? p.topk_weights[flat + k] : 1.0F; },
-      static_cast<const Vec16*>(p.bias), begin, end, step);
+      static_cast<const Vec16*>(p.bias), columns.begin, columns.end, columns.step);
 }
 
 template <typename Codec, typename Trace>
@@ -160,11 +140,12 @@ __device__ void Receive(const CombineParams& p) {
   int shares = token_parts > 0 ? num_waves / token_parts : 1;
   shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
 
+  const CombineReceiver receiver(c, epoch);
   bool ok = true;
   if (c.source_flags) {
     const uint64_t start = trace.Start();
     uint32_t last = device::kNoPeer;
-    ok = device::AwaitFlags(c, layout.combine_source_flags, epoch, Site::kCombineSource, &last);
+    ok = receiver.AwaitSources(&last);
     trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
   }
   for (int item = block * waves + Wave(); item < token_parts * shares && ok; item += num_waves) {
@@ -173,21 +154,21 @@ __device__ void Receive(const CombineParams& p) {
     const int token = token_part / parts;
     const int part = token_part - token * parts;
     uint64_t start = trace.Start();
-    uint64_t present = 0;
-    int last_k = -1;
-    ok = WaitToken(p, epoch, token, part, &present, &last_k);
+    CombineReceiver::Outputs outputs = {};
+    ok = receiver.Await(p.topk_idx, token, part, &outputs);
     if constexpr (Trace::kRecords) {
-      const uint32_t last = last_k < 0
+      const uint32_t last = outputs.last_k < 0
                                 ? device::kNoPeer
-                                : static_cast<uint32_t>(p.topk_idx[token * layout.topk + last_k] /
-                                                        layout.num_local_experts);
+                                : static_cast<uint32_t>(layout.experts().RankOf(
+                                      p.topk_idx[token * layout.topk + outputs.last_k]));
       trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
     }
     if (ok) {
       start = trace.Start();
       const device::RowPart range = device::PartOfRow(part, parts, layout.row_vecs);
-      SumToken<Codec>(p, token, present, range.begin + share * device::kWaveSize, range.end,
-                      shares * device::kWaveSize);
+      SumToken<Codec>(
+          p, receiver, token, outputs.present,
+          {range.begin + share * device::kWaveSize, range.end, shares * device::kWaveSize});
       trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
     }
   }

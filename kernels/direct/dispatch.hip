@@ -23,17 +23,16 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/counts.h"
 #include "kernels/device/delivery.h"
+#include "kernels/device/routing_device.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/direct/kernels.h"
-#include "kernels/direct/phase.h"
+#include "kernels/direct/protocol.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
-#include "runtime/device/wait.h"
 
 namespace octet::direct {
 namespace {
@@ -41,8 +40,6 @@ namespace {
 using device::FetchAddRelaxed;
 using device::Lane;
 using device::Scope;
-using device::StoreRelease;
-using device::Vec16;
 using device::Wave;
 
 // Rows whose places are worked out at a time.
@@ -77,19 +74,22 @@ constexpr size_t SharedInts(int num_experts) {
   return static_cast<size_t>(num_experts) + kMaxRanks + 3 * kTileRows;
 }
 
-__device__ __forceinline__ bool IsExpert(int32_t id, const Layout& layout) {
-  return id >= 0 && id < layout.num_experts;
-}
-
 // Loads of the routing that a thread has in flight.
 constexpr int kIdsInFlight = 4;
 
-// Counts rows of flat tokens [from, first) to each expert and rank on top of what is there, and
-// takes the ids of [first, first + rows) as the tile.
-__device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int from, int first,
-                            int rows) {
+// Flat tokens [first, end) whose places are worked out together.
+struct Tile {
+  int first;
+  int end;
+};
+
+// Counts rows of flat tokens [from, tile.first) to each expert and rank on top of what is there,
+// and takes the ids of the tile.
+__device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int from,
+                            const Tile& tile) {
   const Layout& layout = p.common.layout;
-  const int end = first + rows;
+  const int first = tile.first;
+  const int end = tile.end;
   const int step = blockDim.x;
   for (int next = from + static_cast<int>(threadIdx.x); next < end; next += kIdsInFlight * step) {
     int32_t ids[kIdsInFlight];
@@ -102,9 +102,9 @@ __device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int fr
       const int flat = next + u * step;
       if (flat >= first) {
         if (flat < end) s.expert[flat - first] = ids[u];
-      } else if (IsExpert(ids[u], layout)) {
+      } else if (layout.experts().IsExpert(ids[u])) {
         FetchAddRelaxed<Scope::kBlock>(&s.expert_before[ids[u]], 1);
-        FetchAddRelaxed<Scope::kBlock>(&s.rank_before[ids[u] / layout.num_local_experts], 1);
+        FetchAddRelaxed<Scope::kBlock>(&s.rank_before[layout.experts().RankOf(ids[u])], 1);
       }
     }
   }
@@ -113,63 +113,38 @@ __device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int fr
 // Tells every destination how many rows each of its experts gets from this rank.
 __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_t epoch) {
   const Layout& layout = p.common.layout;
-  const device::PeerBases& peers = p.common.peers;
+  const DispatchSender sender(p.common, epoch);
   for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
-    const int rank = e / layout.num_local_experts;
-    uint64_t* count =
-        layout.Count(peers.base[rank], epoch, peers.rank, e - rank * layout.num_local_experts);
     // More than one for each token only if experts were chosen twice.
     const int32_t counted = s.expert_before[e];
-    const int32_t rows = counted < layout.max_tokens ? counted : layout.max_tokens;
-    device::StoreCount(count, epoch, rows);
+    sender.Announce(e, counted < layout.max_tokens ? counted : layout.max_tokens);
   }
-}
-
-// Reports an id that cannot be right. False if it is not even an expert's: such a row is not sent.
-// A row of an expert chosen twice is, where there is a slot for it, since it has been counted.
-__device__ bool CheckId(const DispatchParams& p, int flat, int32_t id) {
-  const Layout& layout = p.common.layout;
-  const bool in_range = id >= -1 && id < layout.num_experts;
-  bool twice = false;
-  if (id >= 0) {
-    for (int before = flat - flat % layout.topk; before < flat; ++before) {
-      twice = twice || p.topk_idx[before] == id;
-    }
-  }
-  if (!in_range || twice) {
-    device::Fail(p.common.failure, device::FailureKind::kInput,
-                 MakeSite(in_range ? Site::kExpertTwice : Site::kExpertOutOfRange, -1,
-                          static_cast<uint32_t>(flat)),
-                 static_cast<uint64_t>(layout.num_experts),
-                 static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
-  }
-  return in_range;
 }
 
 // Where each of the tile's rows goes.
-__device__ void PlaceTile(const DispatchParams& p, const SendShared& s, int first, int rows) {
-  const int num_local = p.common.layout.num_local_experts;
-  for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+__device__ void PlaceTile(const DispatchParams& p, const SendShared& s, const Tile& tile) {
+  const Layout& layout = p.common.layout;
+  for (int i = threadIdx.x; i < tile.end - tile.first; i += blockDim.x) {
     const int32_t id = s.expert[i];
     int32_t slot = -1;
     int32_t index = 0;
-    if (CheckId(p, first + i, id) && id >= 0) {
-      const int rank = id / num_local;
+    if (device::CheckChoice(p.common, layout, p.topk_idx, tile.first + i, id) && id >= 0) {
+      const int rank = layout.experts().RankOf(id);
       if (p.atomic_slots) {
         slot = FetchAddRelaxed<Scope::kDevice>(&p.common.state->rank_slots[rank], 1);
         index = FetchAddRelaxed<Scope::kDevice>(&p.common.state->expert_slots[id], 1);
       } else {
-        const int first_expert = rank * num_local;
+        const int first_expert = layout.experts().FirstExpert(rank);
         slot = s.rank_before[rank];
         index = s.expert_before[id];
         for (int j = 0; j < i; ++j) {
           const int32_t other = s.expert[j];
-          slot += other >= first_expert && other < first_expert + num_local ? 1 : 0;
+          slot += other >= first_expert && other < first_expert + layout.num_local_experts ? 1 : 0;
           index += other == id ? 1 : 0;
         }
       }
       // With experts chosen twice there can be more rows than slots.
-      if (slot >= p.common.layout.slots_per_source) slot = -1;
+      if (slot >= layout.slots_per_source) slot = -1;
     }
     s.slot[i] = slot;
     s.index[i] = index;
@@ -178,51 +153,44 @@ __device__ void PlaceTile(const DispatchParams& p, const SendShared& s, int firs
 
 // Sends the tile's rows, a wave for each part.
 template <typename Trace>
-__device__ void SendTile(const DispatchParams& p, const SendShared& s, uint64_t epoch, int first,
-                         int rows, const Trace& trace) {
+__device__ void SendTile(const DispatchParams& p, const SendShared& s, const DispatchSender& sender,
+                         const Tile& tile, const Trace& trace) {
   const Layout& layout = p.common.layout;
-  const device::PeerBases& peers = p.common.peers;
   const int waves = blockDim.x / device::kWaveSize;
-  for (int item = Wave(); item < rows * layout.row_parts; item += waves) {
+  for (int item = Wave(); item < (tile.end - tile.first) * layout.row_parts; item += waves) {
     const int i = item / layout.row_parts;
     const int part = item - i * layout.row_parts;
     const int slot = s.slot[i];
     if (slot < 0) continue;
     const uint64_t start = trace.Start();
-    const int flat = first + i;
+    const int flat = tile.first + i;
     const int token = flat / layout.topk;
     const int32_t id = s.expert[i];
-    const int rank = id / layout.num_local_experts;
-    char* base = peers.base[rank];
-    const Vec16* row =
-        static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs;
-    device::WaveCopyRow(reinterpret_cast<Vec16*>(layout.Row(base, peers.rank, slot)), row,
-                        device::PartOfRow(part, layout.row_parts, layout.row_vecs));
-    Packet* packet = layout.PacketOf(base, peers.rank, slot, part);
-    if (Lane() == 0) {
-      packet->index = static_cast<uint32_t>(s.index[i]);
-      packet->source = RowSource{peers.rank, token, flat - token * layout.topk,
-                                 id - rank * layout.num_local_experts};
-    }
-    if (!p.common.source_flags) device::WavePublish(&packet->flag, epoch);
+    const int rank = layout.experts().RankOf(id);
+    const RowSource source = {p.common.peers.rank, token, flat - token * layout.topk,
+                              layout.experts().LocalExpert(id, rank)};
+    sender.Send({rank, slot, static_cast<uint32_t>(s.index[i]), source},
+                device::RowOf(p.x, token, layout.row_vecs), part);
     trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(rank));
   }
 }
 
-// A block's share of the rows, tile by tile.
+// Sends flat tokens [share.first, share.end), tile by tile.
 template <typename Trace>
 __device__ void SendRows(const DispatchParams& p, const SendShared& s,
-                         const device::Credits& credits, uint64_t epoch, int begin, int end,
-                         const Trace& trace) {
+                         const device::Credits& credits, uint64_t epoch, const Tile& share) {
   __shared__ uint32_t granted;
+  const Trace trace(p.common.trace);
+  const DispatchSender sender(p.common, epoch);
   const uint64_t start = trace.Start();
+  const int begin = share.first;
   int counted = p.atomic_slots ? begin : 0;
-  for (int first = begin; first < end; first += kTileRows) {
-    const int rows = end - first < kTileRows ? end - first : kTileRows;
-    ReadRouting(p, s, counted, first, rows);
+  for (int first = begin; first < share.end; first += kTileRows) {
+    const Tile tile = {first, share.end - first < kTileRows ? share.end : first + kTileRows};
+    ReadRouting(p, s, counted, tile);
     counted = first;
     __syncthreads();
-    PlaceTile(p, s, first, rows);
+    PlaceTile(p, s, tile);
     uint64_t credit_start = 0;
     if (first == begin) {
       trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
@@ -233,7 +201,7 @@ __device__ void SendRows(const DispatchParams& p, const SendShared& s,
     if (first == begin) {
       trace.Stop(credit_start, static_cast<uint32_t>(Tag::kCreditWait), device::kNoPeer);
     }
-    if (granted != 0) SendTile(p, s, epoch, first, rows, trace);
+    if (granted != 0) SendTile(p, s, sender, tile, trace);
     __syncthreads();
   }
 }
@@ -243,7 +211,6 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const SendShared s(shared, layout.num_experts);
-  const Trace trace(c.trace);
   const device::Credits credits(c, layout.dispatch_credits);
   for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
   const uint64_t epoch =
@@ -254,7 +221,7 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   // With more than one block the first one only counts, so that counts leave before most rows.
   const int block = blockIdx.x;
   if (block == 0) {
-    ReadRouting(p, s, 0, num_rows, 0);
+    ReadRouting(p, s, 0, {num_rows, num_rows});
     __syncthreads();
     SendCounts(p, s, epoch);
     ReturnCredits(c, epoch - 1, c.state->combine_receive.epoch - 1);
@@ -270,17 +237,12 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
     const int share = (num_rows + row_blocks - 1) / row_blocks;
     const int begin = row_block * share < num_rows ? row_block * share : num_rows;
     const int end = begin + share < num_rows ? begin + share : num_rows;
-    SendRows(p, s, credits, epoch, begin, end, trace);
+    SendRows<Trace>(p, s, credits, epoch, {begin, end});
   }
 
   if ((c.source_flags || p.atomic_slots) &&
       device::LastBlock(&c.state->dispatch_senders_done, static_cast<uint32_t>(c.send_blocks))) {
-    // Not if some block had no credits.
-    if (c.source_flags && static_cast<int>(threadIdx.x) < layout.num_ranks &&
-        !device::HasFailed(c.failure)) {
-      StoreRelease<Scope::kSystem>(
-          FlagOf(c.peers.base[threadIdx.x], layout.source_flags, c.peers.rank), epoch);
-    }
+    DispatchSender(c, epoch).AnnounceEnd();
     if (p.atomic_slots) {
       for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) c.state->rank_slots[i] = 0;
       for (int i = threadIdx.x; i < layout.num_experts; i += blockDim.x) {
@@ -290,32 +252,10 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   }
 }
 
-// Takes the counts of all sources. False if one did not come. `last`: the source that was missing
-// last; as it was if none was.
-__device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
-                              uint32_t* last) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  const auto take = [&](int i, uint32_t count) {
-    const int source = i / layout.num_local_experts;
-    const int local_expert = i - source * layout.num_local_experts;
-    s.first_row[local_expert * layout.num_ranks + source] = static_cast<int32_t>(count);
-  };
-  return device::AwaitCounts(c, layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0),
-                             layout.num_ranks, layout.num_local_experts, epoch,
-                             Site::kDispatchCount, take, last);
-}
-
-// A source has announced what there is no room for, since its ids were refused. Called by one
-// thread.
-__device__ void GiveUp(const DispatchParams& p, uint64_t epoch, int source, int slot) {
-  device::Fail(p.common.failure, device::FailureKind::kReleased,
-               MakeSite(Site::kDispatchRow, source, static_cast<uint32_t>(slot)), epoch, 0, 0);
-}
-
 // Makes of the counts the first row of each (expert, source), and the rows of each source. False
 // if there are more rows than there is room for.
-__device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch) {
+__device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s,
+                            const DispatchReceiver& receiver) {
   const Layout& layout = p.common.layout;
   for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.source_rows[i] = 0;
   __syncthreads();
@@ -330,7 +270,7 @@ __device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s, uin
   }
   __syncthreads();
   if (s.first_row[layout.num_experts] <= layout.max_rows) return true;
-  if (threadIdx.x == 0) GiveUp(p, epoch, -1, 0);
+  if (threadIdx.x == 0) receiver.GiveUp(-1, 0);
   return false;
 }
 
@@ -346,37 +286,36 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
   }
 }
 
-// Takes one part of one row to its place. False if it did not come, or there is no room for it.
+// A part of a row of the walk over all sources.
+struct Item {
+  int source;
+  int slot;
+  int part;
+};
+
+// Takes it to its place. False if it did not come, or there is no room for it.
 template <typename Trace>
-__device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
-                           int source, int slot, int part, const Trace& trace) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  if (slot >= layout.slots_per_source) {
-    if (Lane() == 0) GiveUp(p, epoch, source, slot);
+__device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s,
+                           const DispatchReceiver& receiver, const Item& item, const Trace& trace) {
+  const Layout& layout = p.common.layout;
+  if (item.slot >= layout.slots_per_source) {
+    if (Lane() == 0) receiver.GiveUp(item.source, item.slot);
     return false;
   }
-  char* base = c.peers.base[c.peers.rank];
-  const Packet* packet = layout.PacketOf(base, source, slot, part);
   uint64_t start = trace.Start();
-  const bool arrived =
-      c.source_flags ||
-      device::WaveWaitEpoch(c.failure, &packet->flag, epoch,
-                            MakeSite(Site::kDispatchRow, source, static_cast<uint32_t>(slot)));
-  trace.Stop(start, static_cast<uint32_t>(Tag::kRowWait), static_cast<uint32_t>(source));
+  const bool arrived = receiver.Await(item.source, item.slot, item.part);
+  trace.Stop(start, static_cast<uint32_t>(Tag::kRowWait), static_cast<uint32_t>(item.source));
   if (!arrived) return false;
   start = trace.Start();
-  const RowSource origin = packet->source;
-  const int row = s.first_row[origin.local_expert * layout.num_ranks + source] +
-                  static_cast<int>(packet->index);
+  const DispatchReceiver::Arrival arrival = receiver.Take(item.source, item.slot, item.part);
+  const int row =
+      s.first_row[arrival.source.local_expert * layout.num_ranks + item.source] + arrival.index;
   if (row >= layout.max_rows) {
-    if (Lane() == 0) GiveUp(p, epoch, source, slot);
+    if (Lane() == 0) receiver.GiveUp(item.source, item.slot);
     return false;
   }
-  device::WaveCopyRow(static_cast<Vec16*>(p.recv_x) + static_cast<size_t>(row) * layout.row_vecs,
-                      reinterpret_cast<const Vec16*>(layout.Row(base, source, slot)),
-                      device::PartOfRow(part, layout.row_parts, layout.row_vecs));
-  if (part == 0 && Lane() == 0) p.sources[row] = origin;
+  device::WaveCopyRow(device::RowOf(p.recv_x, row, layout.row_vecs), arrival.row, arrival.part);
+  if (item.part == 0 && Lane() == 0) p.sources[row] = arrival.source;
   trace.Stop(start, static_cast<uint32_t>(Tag::kCopy), static_cast<uint32_t>(row));
   return true;
 }
@@ -395,11 +334,13 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
 
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;
-  bool ok = begun && ReceiveCounts(p, s, epoch, &last);
-  ok = ok && PlaceCounts(p, s, epoch);
-  if (ok && c.source_flags) {
-    ok = device::AwaitFlags(c, layout.source_flags, epoch, Site::kDispatchSource, &last);
-  }
+  const DispatchReceiver receiver(c, epoch);
+  const auto take = [&](int local_expert, int source, int32_t rows) {
+    s.first_row[local_expert * layout.num_ranks + source] = rows;
+  };
+  bool ok = begun && receiver.AwaitCounts(take, &last);
+  ok = ok && PlaceCounts(p, s, receiver);
+  ok = ok && receiver.AwaitSources(&last);
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
   const auto describe = [&](bool known, int begin, int step) {
     DescribeRows(p, s, known, begin, step);
@@ -415,7 +356,7 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
     for (; item < end && ok; item += num_blocks * waves) {
       const int slot = (item - first) / layout.row_parts;
       const int part = item - first - slot * layout.row_parts;
-      ok = ReceiveRow(p, s, epoch, source, slot, part, trace);
+      ok = ReceiveRow(p, s, receiver, {source, slot, part}, trace);
     }
     first = end;
   }

@@ -88,7 +88,7 @@ __device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_
         layout.PacketOf(c.peers.base[to.rank] + layout.packets, c.peers.rank, route.slot);
     const float weight =
         p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
-    const int local = route.expert - to.rank * layout.num_local_experts;
+    const int local = layout.experts().LocalExpert(route.expert, to.rank);
     packet->choices()[to.index()] = Choice{route.row, weight, PackOrigin(token, Lane(), local)};
     if (to.index() == 0) packet->combine_slot = to.slot();
   }
@@ -203,7 +203,7 @@ __device__ void DescribeRows(const DispatchParams& p, const PlaceShared& s, bool
                              int step) {
   const Layout& layout = p.common.layout;
   const int num_local = layout.num_local_experts;
-  const int32_t* first_row = s.first_row() + p.common.peers.rank * num_local;
+  const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(p.common.peers.rank);
   for (int e = first; e < num_local; e += step) {
     p.expert_counts[e] = ok ? s.counts()[e] : 0;
     p.expert_offsets[e] = ok ? first_row[e] : 0;
@@ -220,7 +220,7 @@ __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
   const Layout& layout = c.layout;
   char* rows = c.row_bases[c.peers.rank];
   const int num_local = layout.num_local_experts;
-  const int32_t* first_row = s.first_row() + c.peers.rank * num_local;
+  const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
   const int blocks = static_cast<int>(gridDim.x);
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   for (int i = device::Wave() * blocks + static_cast<int>(blockIdx.x);

@@ -22,6 +22,7 @@
 #include "device_ops.h"
 #include "kernels/device/counts.h"
 #include "kernels/device/interleaved_walk.h"
+#include "kernels/device/routing_device.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
@@ -100,41 +101,6 @@ __device__ __forceinline__ int ShareTokens(const DispatchParams& p) {
   return (p.num_tokens + blocks - 1) / blocks;
 }
 
-__device__ inline void Refuse(const DispatchParams& p, Site site, int flat, int expected,
-                              int32_t seen) {
-  device::Fail(p.common.failure, device::FailureKind::kInput,
-               MakeSite(site, -1, static_cast<uint32_t>(flat)), static_cast<uint64_t>(expected),
-               static_cast<uint64_t>(static_cast<int64_t>(seen)), 0);
-}
-
-// A lane's choice, among those of the tokens that its wave looks at together.
-struct LaneChoice {
-  int expert;  // -1: not sent
-  int rank;    // of the expert; -1: none
-  bool first;  // the token has no choice there before this one
-};
-
-// The choice of lane `lane` = token · K + k. An id that cannot be right is reported and not sent.
-__device__ inline LaneChoice CheckChoice(const DispatchParams& p, int flat, int k, int32_t id) {
-  const Layout& layout = p.common.layout;
-  const int expert = id >= 0 && id < layout.num_experts ? id : -1;
-  const int rank = expert >= 0 ? expert / layout.num_local_experts : -1;
-  bool twice = false;
-  bool first = expert >= 0;
-  for (int d = 1; d < layout.topk; ++d) {
-    const int other = device::ShuffleUp(expert, d);
-    const int other_rank = device::ShuffleUp(rank, d);
-    if (d > k || other < 0) continue;
-    twice = twice || other == expert;
-    first = first && other_rank != rank;
-  }
-  if (id < -1 || id >= layout.num_experts) {
-    Refuse(p, Site::kExpertOutOfRange, flat, layout.num_experts, id);
-  }
-  if (twice) Refuse(p, Site::kExpertTwice, flat, layout.num_experts, id);
-  return {twice ? -1 : expert, rank, first};
-}
-
 // The id of this lane's choice, of those that begin with token `token`; -1 from token `end` on.
 __device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token, int end) {
   const int flat = token * p.common.layout.topk + device::Lane();
@@ -150,7 +116,8 @@ __device__ inline Route CountTokens(const DispatchParams& p, int32_t* counts, in
   const int lanes = n * layout.topk;
   const int lane = device::Lane();
   const int flat = token * layout.topk + lane;
-  const LaneChoice mine = CheckChoice(p, flat, lane % layout.topk, lane < lanes ? id : -1);
+  const device::LaneChoice mine =
+      device::WaveCheckChoices(p.common, layout, flat, lane % layout.topk, lane < lanes ? id : -1);
   // Both in one word, so that one exchange of the wave shows both.
   constexpr int kNoRank = kMaxRanks;
   constexpr int kRankBits = 5;
@@ -242,7 +209,7 @@ __device__ inline void CountShare(const DispatchParams& p, const Share& share, i
   const auto place = [&](int flat, Route r) {
     if (r.expert >= 0) {
       if (p.scatter_idx == nullptr) r.row += mine[r.expert];
-      r.slot += mine[layout.num_experts + r.expert / layout.num_local_experts];
+      r.slot += mine[layout.num_experts + layout.experts().RankOf(r.expert)];
     }
     routes[flat] = r;
   };
@@ -359,7 +326,7 @@ __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s,
     const int padded = total + layout.expert_alignment - 1;
     s.base()[e] = before;
     s.first_row()[e] = padded - padded % layout.expert_alignment;
-    if (e / num_local == me) s.counts()[e - me * num_local] = total;
+    if (layout.experts().RankOf(e) == me) s.counts()[layout.experts().LocalExpert(e, me)] = total;
   }
   if (static_cast<int>(threadIdx.x) < layout.num_ranks) {
     const int rank = static_cast<int>(threadIdx.x);
@@ -371,7 +338,8 @@ __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s,
   __syncthreads();
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   for (int rank = device::Wave(); rank < layout.num_ranks; rank += waves) {
-    const int32_t rows = device::WaveExclusiveScan(s.first_row() + rank * num_local, num_local);
+    const int32_t rows =
+        device::WaveExclusiveScan(s.first_row() + layout.experts().FirstExpert(rank), num_local);
     if (rank == me && device::Lane() == 0) *s.end_row() = rows;
   }
   if (threadIdx.x == 0) {
@@ -406,7 +374,7 @@ __device__ inline bool AwaitSameLayout(const DispatchParams& p, uint64_t epoch) 
 // Places of a layout that is kept.
 __device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
   const Layout& layout = c.layout;
-  int32_t* first_row = s.first_row() + c.peers.rank * layout.num_local_experts;
+  int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
   for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
     first_row[e] = c.kept.expert_offsets[e];
     s.counts()[e] = c.kept.expert_counts[e];
@@ -426,7 +394,7 @@ __device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
 // The first block keeps the layout; an empty one if it has not become known.
 __device__ inline void KeepPlaces(const CommonParams& c, const PlaceShared& s, bool ok) {
   const Layout& layout = c.layout;
-  const int32_t* first_row = s.first_row() + c.peers.rank * layout.num_local_experts;
+  const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
   for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
     c.kept.expert_offsets[e] = ok ? first_row[e] : 0;
     c.kept.expert_counts[e] = ok ? s.counts()[e] : 0;
@@ -468,7 +436,7 @@ __device__ inline Route FinishRoute(const DispatchParams& p, const PlaceShared& 
   if (!p.fresh || route.expert < 0) return route;
   const size_t blocks = gridDim.x;
   const int share = token / ShareTokens(p);
-  const int rank = route.expert / layout.num_local_experts;
+  const int rank = layout.experts().RankOf(route.expert);
   route.slot += p.before[static_cast<size_t>(layout.num_experts + rank) * blocks + share];
   if (p.scatter_idx == nullptr) {
     route.row += p.before[static_cast<size_t>(route.expert) * blocks + share];
@@ -476,7 +444,7 @@ __device__ inline Route FinishRoute(const DispatchParams& p, const PlaceShared& 
     const auto rows = static_cast<int>(device::CountOf(device::LoadRelaxed<device::Scope::kSystem>(
         layout.Count(c.peers.base[c.peers.rank], epoch, c.peers.rank, route.expert))));
     if (route.row < 0 || route.row >= rows) {
-      Refuse(p, Site::kScatterIndexOutOfRange, flat, rows, route.row);
+      device::RefuseInput(c.failure, Site::kScatterIndexOutOfRange, flat, rows, route.row);
       route.expert = -1;
     }
   }

@@ -4,6 +4,7 @@
 
 #include "device_ops.h"
 #include "kernels/device/credits.h"
+#include "kernels/device/routing_device.h"
 #include "kernels/device/token_packet_device.h"
 #include "kernels/device/work_queue_device.h"
 #include "kernels/high_throughput/kernels.h"
@@ -40,8 +41,7 @@ __device__ __forceinline__ int TracedWave(const CommonParams& c) {
 
 // Where a wave's token goes, of the experts that its lanes hold, -1 in lanes that have none.
 __device__ __forceinline__ device::Destinations DestinationsOf(const Layout& layout, int expert) {
-  return device::Destinations(expert >= 0 ? expert / layout.num_local_experts : -1,
-                              layout.num_ranks);
+  return device::Destinations(expert >= 0 ? layout.experts().RankOf(expert) : -1, layout.num_ranks);
 }
 
 }  // namespace octet::high_throughput

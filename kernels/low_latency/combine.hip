@@ -29,6 +29,7 @@
 #include "kernels/device/call_end.h"
 #include "kernels/device/call_statistics_device.h"
 #include "kernels/device/interleaved_walk.h"
+#include "kernels/device/routing_device.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/device/token_packet_device.h"
@@ -235,7 +236,8 @@ __device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token,
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int32_t id = Lane() < layout.topk ? p.topk_idx[token * layout.topk + Lane()] : -1;
-  const Destinations from(layout.IsExpert(id) ? layout.RankOf(id) : -1, layout.num_ranks);
+  const Destinations from(layout.experts().IsExpert(id) ? layout.experts().RankOf(id) : -1,
+                          layout.num_ranks);
   int peer = from.rank;
   if constexpr (kPerRank) {
     if (kWatched && layout.own_slots) {

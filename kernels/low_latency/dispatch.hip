@@ -33,6 +33,7 @@
 #include "kernels/device/counts.h"
 #include "kernels/device/delivery.h"
 #include "kernels/device/interleaved_walk.h"
+#include "kernels/device/routing_device.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/token_packet_device.h"
@@ -92,12 +93,7 @@ __device__ void Refuse(const DispatchParams& p, int token, int k, uint32_t choic
   const Layout& layout = p.common.layout;
   for (; choices != 0; choices &= choices - 1) {
     const int flat = token * layout.topk + k + device::NthBit(choices, 0);
-    const int32_t id = p.topk_idx[flat];
-    device::Fail(p.common.failure, device::FailureKind::kInput,
-                 MakeSite(layout.IsExpert(id) ? Site::kExpertTwice : Site::kExpertOutOfRange, -1,
-                          static_cast<uint32_t>(flat)),
-                 static_cast<uint64_t>(layout.num_experts),
-                 static_cast<uint64_t>(static_cast<int64_t>(id)), 0);
+    device::RefuseChoice(p.common.failure, layout.experts(), flat, p.topk_idx[flat]);
   }
 }
 
@@ -122,16 +118,15 @@ __device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int fr
 #pragma unroll
       for (int u = 0; u < kIdsInFlight; ++u) {
         const int32_t id = ids[u];
-        const bool is_expert = layout.IsExpert(id);
-        ranks |= is_expert ? 1U << layout.RankOf(id) : 0U;
+        const bool is_expert = layout.experts().IsExpert(id);
+        ranks |= is_expert ? 1U << layout.experts().RankOf(id) : 0U;
         if (is_expert) FetchAddRelaxed<Scope::kBlock>(&s.experts[id], 1);
         if constexpr (kRefuse) {
           bool refuse = !is_expert;
 #pragma unroll
           for (int before = 0; before < u; ++before) refuse = refuse || ids[before] == id;
-          for (int before = 0; is_expert && before < k; ++before) {
-            refuse = refuse || chosen[before] == id;
-          }
+          const bool before = is_expert && device::ChosenBefore(chosen, k, id);
+          refuse = refuse || before;
           wrong |= refuse && id != -1 ? 1U << u : 0U;
         }
       }
@@ -170,8 +165,8 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
                        refused != 0 ? 0 : count);
   };
   for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
-    const int rank = layout.RankOf(e);
-    send(rank, e - rank * layout.num_local_experts, s.experts[e]);
+    const int rank = layout.experts().RankOf(e);
+    send(rank, layout.experts().LocalExpert(e, rank), s.experts[e]);
   }
   const int rank = static_cast<int>(threadIdx.x);
   if (rank < layout.num_ranks) send(rank, layout.num_local_experts, s.ranks[rank]);
@@ -220,7 +215,7 @@ __device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, in
   Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
   const float weight =
       p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
-  const int local = expert - to.rank * layout.num_local_experts;
+  const int local = layout.experts().LocalExpert(expert, to.rank);
   packet->choices()[to.index()] = Choice{index, weight, device::PackOrigin(token, Lane(), local)};
   if (to.index() == 0) packet->combine_slot = layout.CombineSlot(to.rank, 0, to.slot());
 }
@@ -243,8 +238,8 @@ __device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_
     if (granted == 0) return;
     trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
     start = trace.Start();
-    const int32_t expert = layout.IsExpert(id) ? id : -1;
-    const int rank = expert >= 0 ? layout.RankOf(expert) : -1;
+    const int32_t expert = layout.experts().IsExpert(id) ? id : -1;
+    const int rank = expert >= 0 ? layout.experts().RankOf(expert) : -1;
     const Destinations to(rank >= 0 && device::HasRank(granted, rank) ? rank : -1,
                           layout.num_ranks);
     const int index = expert >= 0 ? s.experts[expert] : 0;
@@ -358,8 +353,8 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
   const int num_ranks = layout.num_ranks;
   const int num_local = layout.num_local_experts;
   for (int i = begin; i < num_local * num_ranks; i += step) {
-    const int source = layout.by_local_experts.Quotient(i);
-    const int expert = i - source * num_local;
+    const int source = layout.experts().RankOf(i);  // pairs lie as experts do
+    const int expert = layout.experts().LocalExpert(i, source);
     const int32_t count = ok ? RowsOf(layout, s, expert, source) : 0;
     const int32_t first = ok ? layout.places.FirstRow(s.sums, expert, source) : 0;
     p.ranges[expert * num_ranks + source] = RowRange{first, count};

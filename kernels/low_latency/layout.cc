@@ -44,7 +44,6 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.scale_groups = (config.hidden + config.scale_group - 1) / config.scale_group;
   layout.group_lanes = config.scale_group / 8;
   layout.scale_format = config.scale_format;
-  layout.by_local_experts = device::MakeDivisor(layout.num_local_experts);
   layout.places = MakePlaces(config, layout);
 
   constexpr size_t kHalves = kCallsInFlight;

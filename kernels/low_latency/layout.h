@@ -111,7 +111,6 @@ struct Layout : PacketLayout {
   int scale_groups;  // groups of columns with a scale each
   int group_lanes;   // vectors of a row of the dtype that share a scale
   ScaleFormat scale_format;
-  device::Divisor by_local_experts;
   Places places;
 
   size_t combine_begun;
@@ -119,9 +118,6 @@ struct Layout : PacketLayout {
   size_t combine_flags;
   size_t rows;
   size_t combine_rows;
-
-  __host__ __device__ bool IsExpert(int32_t id) const { return id >= 0 && id < num_experts; }
-  __host__ __device__ int RankOf(int expert) const { return by_local_experts.Quotient(expert); }
 
   // `base`: the heap of the rank that owns the object.
   __host__ __device__ Packet* PacketOf(char* base, uint64_t epoch, int source, int slot) const {
