@@ -77,8 +77,8 @@ constexpr size_t SharedInts(int num_experts) {
 // Loads of the routing that a thread has in flight.
 constexpr int kIdsInFlight = 4;
 
-// Flat tokens [first, end) whose places are worked out together.
-struct Tile {
+// Flat tokens [first, end).
+struct FlatRange {
   int first;
   int end;
 };
@@ -86,7 +86,7 @@ struct Tile {
 // Counts rows of flat tokens [from, tile.first) to each expert and rank on top of what is there,
 // and takes the ids of the tile.
 __device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int from,
-                            const Tile& tile) {
+                            const FlatRange& tile) {
   const Layout& layout = p.common.layout;
   const int first = tile.first;
   const int end = tile.end;
@@ -122,7 +122,7 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
 }
 
 // Where each of the tile's rows goes.
-__device__ void PlaceTile(const DispatchParams& p, const SendShared& s, const Tile& tile) {
+__device__ void PlaceTile(const DispatchParams& p, const SendShared& s, const FlatRange& tile) {
   const Layout& layout = p.common.layout;
   for (int i = threadIdx.x; i < tile.end - tile.first; i += blockDim.x) {
     const int32_t id = s.expert[i];
@@ -154,7 +154,7 @@ __device__ void PlaceTile(const DispatchParams& p, const SendShared& s, const Ti
 // Sends the tile's rows, a wave for each part.
 template <typename Trace>
 __device__ void SendTile(const DispatchParams& p, const SendShared& s, const DispatchSender& sender,
-                         const Tile& tile, const Trace& trace) {
+                         const FlatRange& tile, const Trace& trace) {
   const Layout& layout = p.common.layout;
   const int waves = blockDim.x / device::kWaveSize;
   for (int item = Wave(); item < (tile.end - tile.first) * layout.row_parts; item += waves) {
@@ -175,10 +175,10 @@ __device__ void SendTile(const DispatchParams& p, const SendShared& s, const Dis
   }
 }
 
-// Sends flat tokens [share.first, share.end), tile by tile.
+// Sends a block's share of the rows, tile by tile.
 template <typename Trace>
 __device__ void SendRows(const DispatchParams& p, const SendShared& s,
-                         const device::Credits& credits, uint64_t epoch, const Tile& share) {
+                         const device::Credits& credits, uint64_t epoch, const FlatRange& share) {
   __shared__ uint32_t granted;
   const Trace trace(p.common.trace);
   const DispatchSender sender(p.common, epoch);
@@ -186,7 +186,7 @@ __device__ void SendRows(const DispatchParams& p, const SendShared& s,
   const int begin = share.first;
   int counted = p.atomic_slots ? begin : 0;
   for (int first = begin; first < share.end; first += kTileRows) {
-    const Tile tile = {first, share.end - first < kTileRows ? share.end : first + kTileRows};
+    const FlatRange tile = {first, share.end - first < kTileRows ? share.end : first + kTileRows};
     ReadRouting(p, s, counted, tile);
     counted = first;
     __syncthreads();
