@@ -29,13 +29,13 @@
 #include "kernels/device/call_end.h"
 #include "kernels/device/call_statistics_device.h"
 #include "kernels/device/interleaved_walk.h"
-#include "kernels/device/routing_device.h"
 #include "kernels/device/row_codec.h"
+#include "kernels/device/row_copy.h"
 #include "kernels/device/row_sum.h"
-#include "kernels/device/token_packet_device.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/phase.h"
+#include "kernels/low_latency/protocol.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
@@ -44,11 +44,8 @@
 namespace octet::low_latency {
 namespace {
 
-using device::Destinations;
 using device::Lane;
-using device::Scope;
 using device::Shuffle;
-using device::StoreRelaxed;
 using device::Vec16;
 using device::Wave;
 
@@ -85,7 +82,7 @@ struct SendShare {
 // threads; a barrier of the block must follow.
 template <bool kPerRank>
 __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& walk,
-                         uint64_t epoch, const SendShare& share, Batch& batch) {
+                         const CombineSender& sender, const SendShare& share, Batch& batch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   // Every wave looks at all tokens of the batch, a lane at each, and lists the rows of some.
@@ -95,8 +92,7 @@ __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& 
   if (Lane() < kBatchTokens && item < share.items) {
     mine = walk.At(item, layout.num_ranks, c.peers.rank);
     if (device::HasRank(share.receivers, mine.source)) {
-      choices = static_cast<int>(
-          device::CountOf(layout.KeptPacket(c.kept, mine.source, mine.index)->flag));
+      choices = static_cast<int>(device::CountOf(sender.Kept(mine.source, mine.index)->flag));
     }
   }
   const int end = device::WaveInclusiveSum(choices);
@@ -107,18 +103,13 @@ __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& 
     const int n = Shuffle(choices, t);
     const int row = Shuffle(end, t) - n + Lane();
     if (Lane() >= n) continue;
-    const Packet* packet = layout.KeptPacket(c.kept, source, packet_slot);
+    const Packet* packet = sender.Kept(source, packet_slot);
     const Choice choice = packet->choices()[Lane()];
-    const int token = TokenOf(choice.origin);
-    const int slot = kPerRank ? packet->combine_slot
-                              : layout.CombineSlot(c.peers.rank, Lane(), TopkOf(choice.origin));
-    char* base = c.peers.base[source];
+    const auto to = sender.ReturnOf<kPerRank>(source, packet, Lane());
     const bool last = !kPerRank || Lane() == n - 1;
-    batch.from[row] = static_cast<const Vec16*>(p.expert_out) +
-                      static_cast<size_t>(choice.row) * layout.dtype_vecs;
-    batch.to[row] =
-        last ? reinterpret_cast<Vec16*>(layout.CombineRow(base, epoch, token, slot)) : nullptr;
-    batch.flag[row] = layout.CombineFlag(base, epoch, token, slot);
+    batch.from[row] = device::RowOf(p.expert_out, choice.row, layout.dtype_vecs);
+    batch.to[row] = last ? to.row : nullptr;
+    batch.flag[row] = to.flag;
     batch.weight[row] = choice.weight;
     if (p.expert_scale != nullptr) {
       batch.scale[row] = p.expert_scale[LocalExpertOf(choice.origin)];
@@ -164,16 +155,6 @@ __device__ void SendRows(const CombineParams& p, const Batch& batch, int rows) {
   }
 }
 
-// Where ranks may be masked, every rank waits for a word of every other in each call, whether or
-// not it expects rows: so all of them notice in the same call that one is silent, and nobody takes
-// for silent who only waits for that one.
-__device__ void TellBegun(const CommonParams& c, uint32_t receivers, uint64_t epoch) {
-  const int peer = static_cast<int>(threadIdx.x);
-  if (peer >= c.peers.num_ranks || !device::HasRank(receivers, peer)) return;
-  StoreRelaxed<Scope::kSystem>(FlagOf(c.peers.base[peer], c.layout.combine_begun, c.peers.rank),
-                               epoch);
-}
-
 template <typename Codec, bool kPerRank, typename Trace>
 __device__ void Send(const CombineParams& p, const Role& role) {
   __shared__ Batch batch;
@@ -192,74 +173,33 @@ __device__ void Send(const CombineParams& p, const Role& role) {
     device::GiveCredits(c, layout.combine_credits, Received(c, epoch, c.state->combine_receive));
   }
   credits.Await(c, CallBefore(epoch), Site::kCombineCredit, &granted);
+  const CombineSender sender(c, epoch);
   SendShare share = {role.index, role.count, walk.Total(layout.num_ranks),
                      (1U << layout.num_ranks) - 1};
   if (c.failure.masks != nullptr && role.index == role.count - 1) {
     __syncthreads();
-    TellBegun(c, granted, epoch);
+    sender.AnnounceBegin(granted);
   }
   for (; share.first < share.items; share.first += kBatchTokens * role.count) {
     const uint64_t start = trace.Start();
-    int rows = ListBatch<kPerRank>(p, walk, epoch, share, batch);
+    int rows = ListBatch<kPerRank>(p, walk, sender, share, batch);
     __syncthreads();
     if (granted == 0) return;
     // The first batch is listed before it is known who is masked.
     if (granted != share.receivers) {
       share.receivers = granted;
-      rows = ListBatch<kPerRank>(p, walk, epoch, share, batch);
+      rows = ListBatch<kPerRank>(p, walk, sender, share, batch);
       __syncthreads();
     }
     SendRows<Codec, kPerRank>(p, batch, rows);
     device::SyncBlockStores();
     for (int row = threadIdx.x; row < rows; row += blockDim.x) {
       if (batch.to[row] == nullptr) continue;
-      device::FenceRelease<Scope::kSystem>();
-      StoreRelaxed<Scope::kSystem>(batch.flag[row], epoch);
+      sender.Publish(batch.flag[row]);
     }
     trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(rows));
     __syncthreads();
   }
-}
-
-// The rows of a token, of which there are those in `present`; lane i knows where row i lies.
-struct TokenRows {
-  uint32_t present;
-  int slot;
-};
-
-// Waits for all rows of a token that come from ranks which are not `masked`; adds those that have
-// been masked meanwhile. False if some did not come. `last`: the rank whose row was missing last;
-// as it was if none was.
-template <bool kPerRank, bool kWatched>
-__device__ bool AwaitRows(const CombineParams& p, uint64_t epoch, int token,
-                          device::MaskedInCall<kWatched>& masked, TokenRows* rows, uint32_t* last) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  const int32_t id = Lane() < layout.topk ? p.topk_idx[token * layout.topk + Lane()] : -1;
-  const Destinations from(layout.experts().IsExpert(id) ? layout.experts().RankOf(id) : -1,
-                          layout.num_ranks);
-  int peer = from.rank;
-  if constexpr (kPerRank) {
-    if (kWatched && layout.own_slots) {
-      peer = Lane() < kMaxRanks && device::HasRank(from.ranks, Lane()) ? Lane() : -1;
-    } else {
-      const int ranks = __popc(from.ranks);
-      peer = Lane() < ranks ? device::NthBit(from.ranks, Lane()) : -1;
-    }
-  }
-  rows->slot = kPerRank ? Lane() : layout.CombineSlot(peer, from.index(), Lane());
-  const bool waits = peer >= 0 && !masked.Has(peer);
-  const uint64_t* flag =
-      waits ? layout.CombineFlag(c.peers.base[c.peers.rank], epoch, token, rows->slot) : nullptr;
-  int last_lane = -1;
-  bool newly_masked = false;
-  const bool came = device::WaveWaitEpochs<kWatched>(
-      c.failure, flag, epoch, MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)),
-      &last_lane, &newly_masked);
-  if (last_lane >= 0) *last = static_cast<uint32_t>(Shuffle(peer, last_lane));
-  rows->present = static_cast<uint32_t>(device::Ballot(waits && !newly_masked));
-  if (device::Ballot(newly_masked) != 0) masked.Look(c.failure, 0);
-  return came;
 }
 
 // Sums the tokens of one block, without the rows of ranks that are `masked`. Tokens whose rows do
@@ -269,6 +209,7 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
                           device::MaskedInCall<kWatched> masked, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
+  const CombineReceiver<kPerRank, kWatched> receiver(c, epoch);
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   const int num_waves = role.count * waves;
   // With more waves than tokens, several waves share one: `shares` of them.
@@ -281,23 +222,20 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
     const int token = i / shares;
     const int share = i - token * shares;
     uint64_t start = trace.Start();
-    TokenRows rows = {};
+    typename CombineReceiver<kPerRank, kWatched>::Outputs rows = {};
     uint32_t last = device::kNoPeer;
-    const bool came = AwaitRows<kPerRank, kWatched>(p, epoch, token, masked, &rows, &last);
+    const int32_t id = Lane() < layout.topk ? p.topk_idx[token * layout.topk + Lane()] : -1;
+    const bool came = receiver.Await(token, id, masked, &rows, &last);
     trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
     if (!came) return;
     start = trace.Start();
-    const auto* vecs = reinterpret_cast<const Vec16*>(
-        layout.CombineRow(c.peers.base[c.peers.rank], epoch, token, 0));
+    const Vec16* vecs = receiver.Rows(token);
     const float* weights =
         kPerRank || p.topk_weights == nullptr ? nullptr : p.topk_weights + token * layout.topk;
-    const auto slot_of = [&](int row) {
-      return kWatched && !kPerRank && layout.own_slots ? Shuffle(rows.slot, row) : row;
-    };
     device::SumRows<Codec, 1, kRowsInFlight>(
-        static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.dtype_vecs,
-        kPerRank ? layout.combine_slots : layout.topk, rows.present,
-        [&](int row) { return vecs + static_cast<size_t>(slot_of(row)) * layout.dtype_vecs; },
+        device::RowOf(p.y, token, layout.dtype_vecs), kPerRank ? layout.combine_slots : layout.topk,
+        rows.present,
+        [&](int row) { return device::RowOf(vecs, receiver.SlotOf(rows, row), layout.dtype_vecs); },
         [&](int row) { return weights != nullptr ? weights[row] : 1.0F; },
         static_cast<const Vec16*>(p.bias), share * device::kWaveSize, layout.dtype_vecs,
         shares * device::kWaveSize);

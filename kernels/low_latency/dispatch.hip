@@ -30,16 +30,15 @@
 #include "device_ops.h"
 #include "kernels/device/call_end.h"
 #include "kernels/device/call_statistics_device.h"
-#include "kernels/device/counts.h"
 #include "kernels/device/delivery.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/routing_device.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
-#include "kernels/device/token_packet_device.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/phase.h"
+#include "kernels/low_latency/protocol.h"
 #include "kernels/low_latency/wire_row.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/load_kernel.h"
@@ -54,7 +53,6 @@ using device::FetchAddRelaxed;
 using device::Lane;
 using device::Scope;
 using device::Shuffle;
-using device::StoreRelaxed;
 using device::Vec16;
 using device::Wave;
 
@@ -144,32 +142,36 @@ __device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int fr
   return refused;
 }
 
+// A call, and whose memory it may write.
+struct SendCall {
+  uint64_t epoch;
+  const device::Credits& credits;
+};
+
 // The first block's part: how much every rank gets from this one.
-__device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_t epoch,
-                           const device::Credits& credits) {
+__device__ void SendCounts(const DispatchParams& p, const SendShared& s, const SendCall& call) {
   __shared__ uint32_t granted;
   __shared__ int32_t refused;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   if (threadIdx.x == 0) refused = 0;
-  credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
+  call.credits.Await(c, CallBefore(call.epoch), Site::kDispatchCredit, &granted);
   __syncthreads();
   if (CountTokens<true>(p, s, 0, p.num_tokens)) {
     device::ExchangeRelaxed<Scope::kBlock>(&refused, 1);
   }
   __syncthreads();
   if (granted == 0) return;
-  const auto send = [&](int rank, int column, int32_t count) {
-    if (!device::HasRank(granted, rank)) return;
-    device::StoreCount(layout.Count(c.peers.base[rank], epoch, c.peers.rank, column), epoch,
-                       refused != 0 ? 0 : count);
-  };
+  const DispatchSender sender(c, call.epoch);
   for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
     const int rank = layout.experts().RankOf(e);
-    send(rank, layout.experts().LocalExpert(e, rank), s.experts[e]);
+    if (!device::HasRank(granted, rank)) continue;
+    sender.AnnounceRows(rank, e, refused != 0 ? 0 : s.experts[e]);
   }
   const int rank = static_cast<int>(threadIdx.x);
-  if (rank < layout.num_ranks) send(rank, layout.num_local_experts, s.ranks[rank]);
+  if (rank < layout.num_ranks && device::HasRank(granted, rank)) {
+    sender.AnnounceTokens(rank, refused != 0 ? 0 : s.ranks[rank]);
+  }
 }
 
 // A thread's vectors of a row of x: chunk + threadIdx.x, and on by blockDim.x; zeros beyond its
@@ -177,7 +179,7 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_
 __device__ __forceinline__ void LoadChunk(const DispatchParams& p, int token, int chunk,
                                           Vec16 (&v)[kRowUnroll]) {
   const int vecs = p.common.layout.dtype_vecs;
-  const Vec16* row = static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * vecs;
+  const Vec16* row = device::RowOf(p.x, token, vecs);
   const int first = chunk + static_cast<int>(threadIdx.x);
   const int step = static_cast<int>(blockDim.x);
 #pragma unroll
@@ -191,73 +193,83 @@ __device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token) {
   return Lane() < topk ? p.topk_idx[token * topk + Lane()] : -1;
 }
 
+// Where a token goes, of which this lane has a choice.
+struct LaneRoute {
+  Destinations to;
+  int32_t expert;  // -1: this lane has none
+  int index;       // among this rank's rows to that expert
+  int slot;        // of the token, among this rank's tokens to that expert's rank
+};
+
 // Stores a token's row and packets to all its ranks. All threads of the block hold the first chunk
-// of the row in `v`, and each wave the ids in its lanes. The flags are still to follow.
+// of the row in `v`, and each wave the choices in its lanes. The flags are still to follow.
 template <typename Row>
-__device__ void SendToken(const DispatchParams& p, uint64_t epoch, int token, int32_t expert,
-                          int index, int slot, const Destinations& to, Vec16 (&v)[kRowUnroll]) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  const int copies = __popc(to.firsts);
+__device__ void SendToken(const DispatchParams& p, const DispatchSender& sender, int token,
+                          const LaneRoute& route, Vec16 (&v)[kRowUnroll]) {
+  const Layout& layout = p.common.layout;
+  const Destinations& to = route.to;
+  const int copies = to.copies();
   const int step = static_cast<int>(blockDim.x);
   for (int chunk = 0; chunk < layout.dtype_vecs; chunk += kRowUnroll * step) {
     if (chunk > 0) LoadChunk(p, token, chunk, v);
     const Row row(layout, chunk, v);
 #pragma unroll 1
     for (int i = 0; i < copies; ++i) {
-      const int lane = device::NthBit(to.firsts, i);
-      char* base = c.peers.base[Shuffle(to.rank, lane)];
-      row.Store(layout, layout.Row(base, epoch, c.peers.rank, Shuffle(slot, lane)));
+      const int lane = to.LaneOfCopy(i);
+      row.Store(layout, sender.RowAt(Shuffle(to.rank, lane), Shuffle(route.slot, lane)));
     }
   }
-  // More than there is room for are only of an expert that is chosen twice.
   if (Wave() != 0 || to.rank < 0 || to.index() >= layout.max_choices) return;
-  Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
   const float weight =
       p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
-  const int local = layout.experts().LocalExpert(expert, to.rank);
-  packet->choices()[to.index()] = Choice{index, weight, device::PackOrigin(token, Lane(), local)};
-  if (to.index() == 0) packet->combine_slot = layout.CombineSlot(to.rank, 0, to.slot());
+  const int local = layout.experts().LocalExpert(route.expert, to.rank);
+  sender.StoreChoice(to, route.slot,
+                     Choice{route.index, weight, device::PackOrigin(token, Lane(), local)});
 }
 
 // The tokens of one sending block: `first`, and on by `step`.
+struct SendShare {
+  int first;
+  int step;
+  // Of the first one: this thread's vectors of the row, and this lane's id. They are loaded before
+  // it is known where they go.
+  Vec16 v[kRowUnroll];
+  int32_t id;
+};
+
+// Sends them. Those that are loaded ahead are then the next ones.
 template <typename Row, typename Trace>
-__device__ void SendTokens(const DispatchParams& p, const SendShared& s, uint64_t epoch,
-                           const device::Credits& credits, int first, int step,
-                           Vec16 (&v)[kRowUnroll], int32_t id, const Trace& trace) {
+__device__ void SendTokens(const DispatchParams& p, const SendShared& s, const SendCall& call,
+                           SendShare& share, const Trace& trace) {
   __shared__ uint32_t granted;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
+  const DispatchSender sender(c, call.epoch);
   uint64_t start = trace.Start();
   int counted = 0;
-  for (int token = first; token < p.num_tokens; token += step) {
+  for (int token = share.first; token < p.num_tokens; token += share.step) {
     CountTokens<false>(p, s, counted, token);
     counted = token;
-    if (token == first) credits.Await(c, CallBefore(epoch), Site::kDispatchCredit, &granted);
+    if (token == share.first) {
+      call.credits.Await(c, CallBefore(call.epoch), Site::kDispatchCredit, &granted);
+    }
     __syncthreads();
     if (granted == 0) return;
     trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
     start = trace.Start();
-    const int32_t expert = layout.experts().IsExpert(id) ? id : -1;
+    const int32_t expert = layout.experts().IsExpert(share.id) ? share.id : -1;
     const int rank = expert >= 0 ? layout.experts().RankOf(expert) : -1;
     const Destinations to(rank >= 0 && device::HasRank(granted, rank) ? rank : -1,
                           layout.num_ranks);
-    const int index = expert >= 0 ? s.experts[expert] : 0;
-    const int slot = to.rank >= 0 ? s.ranks[to.rank] : 0;
-    SendToken<Row>(p, epoch, token, expert, index, slot, to, v);
-    if (token + step < p.num_tokens) {
-      LoadChunk(p, token + step, 0, v);
-      id = LoadId(p, token + step);
+    const LaneRoute route = {to, expert, expert >= 0 ? s.experts[expert] : 0,
+                             to.rank >= 0 ? s.ranks[to.rank] : 0};
+    SendToken<Row>(p, sender, token, route, share.v);
+    if (token + share.step < p.num_tokens) {
+      LoadChunk(p, token + share.step, 0, share.v);
+      share.id = LoadId(p, token + share.step);
     }
     device::SyncBlockStores();
-    if (Wave() == 0 && to.rank >= 0 && to.index() == 0) {
-      Packet* packet = layout.PacketOf(c.peers.base[to.rank], epoch, c.peers.rank, slot);
-      device::FenceRelease<Scope::kSystem>();
-      const int choices = __popc(to.choices);
-      const int stored = choices < layout.max_choices ? choices : layout.max_choices;
-      StoreRelaxed<Scope::kSystem>(&packet->flag,
-                                   device::PackEpochCount(epoch, static_cast<uint32_t>(stored)));
-    }
+    if (Wave() == 0) sender.Publish(route.to, route.slot);
     trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
     start = trace.Start();
   }
@@ -271,13 +283,13 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
   const Trace trace(c.trace);
   const device::Credits credits(c, layout.dispatch_credits);
   // With more than one block the first one sends no tokens, so that the counts are early.
-  const int token_blocks = role.count > 1 ? role.count - 1 : 1;
-  const int first = role.count > 1 ? role.index - 1 : 0;
-  Vec16 v[kRowUnroll];
-  int32_t id = -1;
-  if (first >= 0 && first < p.num_tokens) {
-    LoadChunk(p, first, 0, v);
-    id = LoadId(p, first);
+  SendShare share;
+  share.first = role.count > 1 ? role.index - 1 : 0;
+  share.step = role.count > 1 ? role.count - 1 : 1;
+  share.id = -1;
+  if (share.first >= 0 && share.first < p.num_tokens) {
+    LoadChunk(p, share.first, 0, share.v);
+    share.id = LoadId(p, share.first);
   }
   const auto clear = [&] {
     for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
@@ -286,13 +298,14 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
   const uint64_t epoch =
       device::BeginCall(c.failure, &c.state->dispatch_send, static_cast<uint32_t>(role.count));
   if (epoch == 0) return;
+  const SendCall call = {epoch, credits};
   // By the block with the fewest tokens: the fence would hold up the counts.
   if (role.index == role.count - 1) {
     device::GiveCredits(c, layout.dispatch_credits, Received(c, epoch, c.state->dispatch_receive));
   }
   if (role.index == 0) {
     const uint64_t start = trace.Start();
-    SendCounts(p, s, epoch, credits);
+    SendCounts(p, s, call);
     trace.Stop(start, static_cast<uint32_t>(Tag::kRoute));
     if (role.count == 1) {
       __syncthreads();
@@ -300,27 +313,22 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
       __syncthreads();
     }
   }
-  if (first >= 0) SendTokens<Row>(p, s, epoch, credits, first, token_blocks, v, id, trace);
+  if (share.first >= 0) SendTokens<Row>(p, s, call, share, trace);
 }
 
 // Waits for all counts, and makes of them the places of all rows. False if one did not come.
 // `last`: the source that was missing last; as it was if none was.
 template <bool kWatched>
 __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
-                              device::InterleavedWalk& walk, uint64_t epoch, uint32_t* last) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
-  const int columns = layout.num_counts;
-  const bool came = device::AwaitCounts<kWatched>(
-      c, words, layout.num_ranks, columns, epoch, Site::kDispatchCount,
-      [&](int i, uint32_t count) {
-        const int source = i / columns;
-        const int column = i - source * columns;
+                              const DispatchReceiver<kWatched>& receiver,
+                              device::InterleavedWalk& walk, uint32_t* last) {
+  const Layout& layout = p.common.layout;
+  const bool came = receiver.AwaitCounts(
+      [&](int source, int column, int32_t count) {
         int32_t& rows = column < layout.num_local_experts
                             ? s.sums[layout.places.Index(column, source)]
                             : s.tokens[source];
-        rows = static_cast<int32_t>(count);
+        rows = count;
       },
       last);
   if (!came) return false;
@@ -383,49 +391,44 @@ __device__ void CountRows(const CallStatistics& statistics, const Layout& layout
   }
 }
 
-// Takes one part of a token's row to the places of its choices. False if it did not come.
+// A part of the row of a token.
+struct TokenPart {
+  int source;
+  int slot;
+  int part;
+};
+
+// Takes it to the places of the token's choices. False if it did not come.
 template <typename Trace, bool kWatched>
-__device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s, uint64_t epoch,
-                             int source, int slot, int part, const Trace& trace) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  char* base = c.peers.base[c.peers.rank];
-  const Packet* packet = layout.PacketOf(base, epoch, source, slot);
+__device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s,
+                             const DispatchReceiver<kWatched>& receiver, const TokenPart& item,
+                             const Trace& trace) {
+  const Layout& layout = p.common.layout;
   uint64_t start = trace.Start();
-  const int choices = device::WaveAwaitPacket<kWatched>(
-      c.failure, packet, epoch,
-      MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)));
-  trace.Stop(start, static_cast<uint32_t>(Tag::kPacketWait), static_cast<uint32_t>(source));
+  const auto token = receiver.Await(item.source, item.slot);
+  const int choices = token.choices;
+  trace.Stop(start, static_cast<uint32_t>(Tag::kPacketWait), static_cast<uint32_t>(item.source));
   if (choices == 0) return false;
   start = trace.Start();
-  Choice mine = {};
+  Choice mine = receiver.ChoiceOf(token);
   if (Lane() < choices) {
-    mine = packet->choices()[Lane()];
-    mine.row += layout.places.FirstRow(s.sums, LocalExpertOf(mine.origin), source);
+    mine.row += layout.places.FirstRow(s.sums, LocalExpertOf(mine.origin), item.source);
   }
-  char* staged = layout.Row(base, epoch, source, slot);
+  char* staged = receiver.RowAt(item.source, item.slot);
   device::WaveCopyRowToMany<kWatched ? kWatchedCopyUnroll : device::kCopyUnroll>(
-      reinterpret_cast<const Vec16*>(staged), device::PartOfRow(part, p.row_waves, layout.row_vecs),
-      choices, [&](int i) {
-        return static_cast<Vec16*>(p.recv_x) +
-               static_cast<size_t>(Shuffle(mine.row, i)) * layout.row_vecs;
-      });
-  if (part == 0) {
+      reinterpret_cast<const Vec16*>(staged),
+      device::PartOfRow(item.part, p.row_waves, layout.row_vecs), choices,
+      [&](int i) { return device::RowOf(p.recv_x, Shuffle(mine.row, i), layout.row_vecs); });
+  if (item.part == 0) {
     if (layout.scale_words > 0) {
       device::WaveCopyWordsToMany(layout.Scales(staged), layout.scale_words, choices, [&](int i) {
         return p.recv_scales + static_cast<size_t>(Shuffle(mine.row, i)) * layout.scale_words;
       });
     }
-    Packet* kept = layout.KeptPacket(c.kept, source, slot);
+    receiver.Keep(item.source, item.slot, token, mine);
     if (Lane() < choices) {
-      kept->choices()[Lane()] = mine;
-      p.sources[mine.row] =
-          RowSource{source, TokenOf(mine.origin), TopkOf(mine.origin), LocalExpertOf(mine.origin)};
-    }
-    if (Lane() == 0) {
-      // The flag itself is not among what it guards: what it said is kept, not read again.
-      kept->flag = device::PackEpochCount(epoch, static_cast<uint32_t>(choices));
-      kept->combine_slot = packet->combine_slot;
+      p.sources[mine.row] = RowSource{item.source, TokenOf(mine.origin), TopkOf(mine.origin),
+                                      LocalExpertOf(mine.origin)};
     }
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kCopy), static_cast<uint32_t>(choices));
@@ -444,9 +447,10 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Role role = kWatched && alone ? Role{false, 0, 1} : RoleOf(c);
+  const DispatchReceiver<kWatched> receiver(c, epoch);
   const uint64_t start = trace.Start();
   uint32_t last = device::kNoPeer;
-  const bool counted = ReceiveCounts<kWatched>(p, s, walk, epoch, &last);
+  const bool counted = ReceiveCounts(p, s, receiver, walk, &last);
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
   const auto describe = [&](bool known, int begin, int step) {
     DescribeRows(p, s, known, begin, step);
@@ -465,7 +469,7 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
   for (int i = group * role.count + role.index; i < tokens; i += groups * role.count) {
     const auto item = walk.At(i, layout.num_ranks, c.peers.rank);
     if (masked.Has(item.source)) continue;
-    if (!ReceiveToken<Trace, kWatched>(p, s, epoch, item.source, item.index, part, trace) &&
+    if (!ReceiveToken(p, s, receiver, {item.source, item.index, part}, trace) &&
         !masked.Look(c.failure, item.source)) {
       device::WithdrawDelivery(&c.state->delivery, epoch, describe);
       break;
