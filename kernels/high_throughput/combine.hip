@@ -32,10 +32,10 @@
 #include "kernels/device/row_sum.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
+#include "kernels/high_throughput/protocol.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
-#include "runtime/device/wait.h"
 
 namespace octet::high_throughput {
 namespace {
@@ -45,9 +45,7 @@ using device::Destinations;
 using device::FirstWork;
 using device::Lane;
 using device::NextWork;
-using device::NthBit;
 using device::RenewWork;
-using device::Scope;
 using device::Shuffle;
 using device::Vec16;
 
@@ -63,8 +61,7 @@ template <CombineRows kRows>
 constexpr bool kPerRank = kRows != CombineRows::kChoices;
 
 __device__ __forceinline__ const Vec16* OutputRow(const CombineParams& p, int row) {
-  return static_cast<const Vec16*>(p.expert_out) +
-         static_cast<size_t>(row) * p.common.layout.combine_vecs;
+  return device::RowOf(p.expert_out, row, p.common.layout.combine_vecs);
 }
 
 // One choice's row as it crosses the link.
@@ -92,98 +89,63 @@ __device__ void SendSum(const CombineParams& p, Vec16* dst, const Choice& mine, 
       part.begin, part.end, device::kWaveSize);
 }
 
-// A part of all of a packet's rows to the token's origin.
+// A part of the rows of a packet.
+struct PacketPart {
+  int source;
+  int slot;
+  int part;
+};
+
+// Returns it to the token's origin.
 template <typename Codec, CombineRows kRows, typename Trace>
-__device__ void SendToken(const CombineParams& p, uint64_t epoch, int source, int slot, int part,
-                          const Trace& trace) {
+__device__ void SendToken(const CombineParams& p, const CombineSender& sender,
+                          const PacketPart& item, const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  const Packet* packet = layout.PacketOf(c.kept.packets, source, slot);
+  const Packet* packet = sender.Kept(item.source, item.slot);
   const int choices = static_cast<int>(device::CountOf(packet->flag));
   const uint64_t start = trace.Start();
   const Choice mine = Lane() < choices ? packet->choices()[Lane()] : Choice{};
-  char* base = c.peers.base[source];
-  const int token = TokenOf(Shuffle(mine.origin, 0));
-  const int token_row = c.kept.source_offsets[source] + slot;
+  const CombineSender::Token to = {item.source, TokenOf(Shuffle(mine.origin, 0)),
+                                   c.kept.source_offsets[item.source] + item.slot};
   const device::RowPart columns =
-      device::PartOfRow(part, layout.combine_parts, layout.combine_vecs);
-  // Where a row is to be: at its origin, or here until it is pulled.
-  const auto place = [&](int choice_row, int combine_slot) {
-    return reinterpret_cast<Vec16*>(
-        layout.pull ? layout.PulledRow(c.row_bases[c.peers.rank], choice_row, token_row)
-                    : layout.CombineRow(base, token, combine_slot));
-  };
+      device::PartOfRow(item.part, layout.combine_parts, layout.combine_vecs);
   if constexpr (kRows == CombineRows::kChoices) {
     for (int i = 0; i < choices; ++i) {
       const uint32_t origin = Shuffle(mine.origin, i);
       const int row = Shuffle(mine.row, i);
-      SendRow<Codec>(p, place(row, TopkOf(origin)), row, LocalExpertOf(origin), columns);
+      SendRow<Codec>(p, sender.At(to, row, TopkOf(origin)), row, LocalExpertOf(origin), columns);
     }
-    device::SyncWave();
-    if (Lane() == 0) device::FenceRelease<Scope::kSystem>();
-    for (int i = 0; i < choices; ++i) {
-      const int k = TopkOf(Shuffle(mine.origin, i));
-      if (Lane() == 0) {
-        device::StoreRelaxed<Scope::kSystem>(layout.CombineFlag(base, token, k, part), epoch);
-      }
-    }
+    sender.PublishChoices(to, mine, choices, item.part);
   } else {
-    Vec16* dst = place(Shuffle(mine.row, 0), packet->combine_slot);
+    Vec16* dst = sender.At(to, Shuffle(mine.row, 0), packet->combine_slot);
     if constexpr (kRows == CombineRows::kReduced) {
-      SendRow<Codec>(p, dst, token_row, 0, columns);
+      SendRow<Codec>(p, dst, to.token_row, 0, columns);
     } else {
       SendSum<Codec>(p, dst, mine, choices, columns);
     }
-    device::WavePublish(layout.CombineFlag(base, token, packet->combine_slot, part), epoch);
+    sender.Publish(to, packet->combine_slot, item.part);
   }
-  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(source));
-}
-
-// The address of the row for the calling lane's slot, on the rank where it waits.
-template <CombineRows kRows>
-__device__ uint64_t PulledFrom(const CombineParams& p, const Route& route,
-                               const Destinations& from) {
-  const CommonParams& c = p.common;
-  uint64_t mine = 0;
-  if (from.rank >= 0) {
-    mine = reinterpret_cast<uint64_t>(c.layout.PulledRow(
-        c.row_bases[from.rank], route.row, c.kept.first_slots[from.rank] + route.slot));
-  }
-  if constexpr (!kPerRank<kRows>) return mine;
-  // Of each rank the first choice, in the order of the ranks.
-  int lane = 0;
-  const int slots = __popc(from.ranks);
-  for (int slot = 0; slot < slots; ++slot) {
-    const uint64_t choices = device::Ballot(from.rank == NthBit(from.ranks, slot));
-    if (slot == Lane()) lane = __ffsll(static_cast<long long>(choices)) - 1;
-  }
-  return Shuffle(mine, lane);
+  trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(item.source));
 }
 
 // Waits for a part of all rows of a token and sums it. False if some did not come.
 template <typename Codec, CombineRows kRows, bool kPull, typename Trace>
-__device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token, int part,
+__device__ bool ReceiveToken(const CombineParams& p,
+                             const CombineReceiver<kPerRank<kRows>>& receiver, int token, int part,
                              const Trace& trace) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  char* base = c.peers.base[c.peers.rank];
   uint64_t start = trace.Start();
   const int flat = token * layout.topk;
   Route route = {-1, 0, 0, 0};
   if (Lane() < layout.topk) route = c.kept.routes[flat + Lane()];
   const Destinations from = DestinationsOf(layout, route.expert);
-  const uint32_t present = kPerRank<kRows>
-                               ? BitsBelow(__popc(from.ranks))
-                               : static_cast<uint32_t>(device::Ballot(route.expert >= 0));
-  const bool waits = Lane() < 32 && ((present >> Lane()) & 1) != 0;
-  const int peer = kPerRank<kRows> && waits ? NthBit(from.ranks, Lane()) : from.rank;
-  int last_lane = -1;
-  const bool came = device::WaveWaitEpochs(
-      c.failure, waits ? layout.CombineFlag(base, token, Lane(), part) : nullptr, epoch,
-      MakeSite(Site::kCombineRow, peer, static_cast<uint32_t>(token)), &last_lane);
+  typename CombineReceiver<kPerRank<kRows>>::Outputs rows = {};
+  const bool came = receiver.Await(token, part, from, &rows);
   uint32_t last = device::kNoPeer;
   if constexpr (Trace::kRecords) {
-    if (last_lane >= 0) last = static_cast<uint32_t>(Shuffle(peer, last_lane));
+    if (rows.last_lane >= 0) last = static_cast<uint32_t>(Shuffle(rows.peer, rows.last_lane));
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
   if (!came) return false;
@@ -193,17 +155,16 @@ __device__ bool ReceiveToken(const CombineParams& p, uint64_t epoch, int token, 
       device::PartOfRow(part, layout.combine_parts, layout.combine_vecs);
   const auto sum = [&](auto row) {
     device::SumRows<Codec, kReceiveVecs, kReceiveRows>(
-        static_cast<Vec16*>(p.y) + static_cast<size_t>(token) * layout.combine_vecs,
-        layout.combine_slots, present, row,
+        device::RowOf(p.y, token, layout.combine_vecs), layout.combine_slots, rows.present, row,
         [&](int slot) { return weights != nullptr ? weights[flat + slot] : 1.0F; },
         static_cast<const Vec16*>(p.bias), columns.begin, columns.end, device::kWaveSize);
   };
   if constexpr (kPull) {
-    const uint64_t mine = PulledFrom<kRows>(p, route, from);
+    const uint64_t mine = receiver.PulledFrom(route, from);
     sum([&](int slot) { return reinterpret_cast<const Vec16*>(Shuffle(mine, slot)); });
   } else {
-    const auto* rows = reinterpret_cast<const Vec16*>(layout.CombineRow(base, token, 0));
-    sum([&](int slot) { return rows + static_cast<size_t>(slot) * layout.combine_vecs; });
+    const Vec16* vecs = receiver.Rows(token);
+    sum([&](int slot) { return device::RowOf(vecs, slot, layout.combine_vecs); });
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
   return true;
@@ -235,21 +196,24 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
     const int items = walk.Total(layout.num_ranks) * parts;
     const device::WorkTeam team = SendTeam(c);
     device::WorkQueue* queue = &c.state->combine_sends;
+    const CombineSender sender(c, epoch);
     for (int i = FirstWork(queue, epoch, team); i < items; i = NextWork(queue, epoch, team)) {
       const int packet = i / parts;
       const auto item = walk.At(packet, layout.num_ranks, c.peers.rank);
-      SendToken<Codec, kRows>(p, epoch, item.source, item.index, i - packet * parts, trace);
+      SendToken<Codec, kRows>(p, sender, {item.source, item.index, i - packet * parts}, trace);
     }
   }
   if (!c.receives) return;
   bool ok = true;
   const device::WorkTeam team = ReceiveTeam(c);
   device::WorkQueue* queue = &c.state->combine_receives;
+  const CombineReceiver<kPerRank<kRows>> receiver(c, epoch);
   for (int i = FirstWork(queue, epoch, team); i < p.num_tokens * parts && ok;
        i = NextWork(queue, epoch, team)) {
     const int token = i / parts;
-    ok = layout.pull ? ReceiveToken<Codec, kRows, true>(p, epoch, token, i - token * parts, trace)
-                     : ReceiveToken<Codec, kRows, false>(p, epoch, token, i - token * parts, trace);
+    const int part = i - token * parts;
+    ok = layout.pull ? ReceiveToken<Codec, kRows, true>(p, receiver, token, part, trace)
+                     : ReceiveToken<Codec, kRows, false>(p, receiver, token, part, trace);
   }
 }
 

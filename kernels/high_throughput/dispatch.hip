@@ -24,10 +24,10 @@
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
+#include "kernels/high_throughput/protocol.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
-#include "runtime/device/wait.h"
 
 namespace octet::high_throughput {
 namespace {
@@ -36,17 +36,22 @@ using device::Destinations;
 using device::FirstWork;
 using device::Lane;
 using device::NextWork;
-using device::NthBit;
 using device::RenewWork;
-using device::Scope;
 using device::Shuffle;
-using device::StoreRelaxed;
 using device::Vec16;
 
-// Everything up to the rows. False if a peer did not come.
+// A dispatch, and the places that are known of it.
+struct Call {
+  const DispatchParams& p;
+  const PlaceShared& s;
+  uint64_t epoch;
+};
+
+// Everything up to the rows. False if a peer did not come. `shared`: all that the block has.
 template <typename Trace>
-__device__ bool MakeLayoutKnown(const DispatchParams& p, const Share& share, int32_t* shared,
-                                const PlaceShared& s, uint64_t epoch, const Trace& trace) {
+__device__ bool MakeLayoutKnown(const Call& call, const Share& share, int32_t* shared,
+                                const Trace& trace) {
+  const auto& [p, s, epoch] = call;
   const CommonParams& c = p.common;
   // All kernels before this one in the stream, and so all that this rank read, here or by pulling
   // from others, are done. Nobody sends a row before all ranks have said so.
@@ -74,53 +79,36 @@ __device__ bool MakeLayoutKnown(const DispatchParams& p, const Share& share, int
 }
 
 template <typename Mover, typename Trace>
-__device__ void SendToken(const DispatchParams& p, const PlaceShared& s, uint64_t epoch, int token,
-                          Mover& mover, const Trace& trace) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
+__device__ void SendToken(const Call& call, int token, Mover& mover, const Trace& trace) {
+  const auto& [p, s, epoch] = call;
+  const Layout& layout = p.common.layout;
+  const DispatchSender sender(p.common, epoch);
   const uint64_t start = trace.Start();
   const Route route = FinishRoute(p, s, epoch, token);
   const Destinations to = DestinationsOf(layout, route.expert);
   int place = route.row;
   if (to.rank >= 0) {
     if (layout.token_major) place = s.first_slots()[to.rank] + route.slot;
-    Packet* packet =
-        layout.PacketOf(c.peers.base[to.rank] + layout.packets, c.peers.rank, route.slot);
     const float weight =
         p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
     const int local = layout.experts().LocalExpert(route.expert, to.rank);
-    packet->choices()[to.index()] = Choice{route.row, weight, PackOrigin(token, Lane(), local)};
-    if (to.index() == 0) packet->combine_slot = to.slot();
+    sender.StoreChoice(to, route.slot, Choice{route.row, weight, PackOrigin(token, Lane(), local)});
   }
-  const int copies = __popc(to.firsts);
-  mover.CopyToMany(static_cast<const Vec16*>(p.x) + static_cast<size_t>(token) * layout.row_vecs,
-                   layout.row_vecs, copies, [&](int i) {
-                     const int lane = NthBit(to.firsts, i);
-                     char* rows = c.row_bases[Shuffle(to.rank, lane)];
-                     return reinterpret_cast<Vec16*>(layout.Row(rows, Shuffle(place, lane)));
-                   });
+  const int copies = to.copies();
+  mover.CopyToMany(device::RowOf(p.x, token, layout.row_vecs), layout.row_vecs, copies, [&](int i) {
+    const int lane = to.LaneOfCopy(i);
+    return sender.RowAt(Shuffle(to.rank, lane), Shuffle(place, lane));
+  });
   if (layout.scale_words > 0) {
     device::WaveCopyWordsToMany(p.x_scales + static_cast<size_t>(token) * layout.scale_words,
                                 layout.scale_words, copies, [&](int i) {
-                                  const int lane = NthBit(to.firsts, i);
-                                  char* rows = c.row_bases[Shuffle(to.rank, lane)];
-                                  return layout.Scales(rows, Shuffle(place, lane));
+                                  const int lane = to.LaneOfCopy(i);
+                                  return sender.ScalesAt(Shuffle(to.rank, lane),
+                                                         Shuffle(place, lane));
                                 });
   }
   mover.Finish();
-  device::SyncWave();
-  if (Lane() == 0) device::FenceRelease<Scope::kSystem>();
-  const int choices = __popc(to.choices);
-  for (int i = 0; i < copies; ++i) {
-    const int lane = NthBit(to.firsts, i);
-    const int rank = Shuffle(to.rank, lane);
-    const int slot = Shuffle(route.slot, lane);
-    const int n = Shuffle(choices, lane);
-    if (Lane() != 0) continue;
-    Packet* packet = layout.PacketOf(c.peers.base[rank] + layout.packets, c.peers.rank, slot);
-    StoreRelaxed<Scope::kSystem>(&packet->flag,
-                                 device::PackEpochCount(epoch, static_cast<uint32_t>(n)));
-  }
+  sender.Publish(to, route.slot);
   trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
 }
 
@@ -157,40 +145,30 @@ __device__ void Describe(const DispatchParams& p, const Choice& mine, int choice
   }
 }
 
-// Takes one token to all its places. False if it did not come.
+// Takes token `slot` of `source` to all its places. False if it did not come.
 template <typename Mover, typename Trace>
-__device__ bool ReceiveToken(const DispatchParams& p, const PlaceShared& s, uint64_t epoch,
-                             int source, int slot, Mover& mover, const Trace& trace) {
-  const CommonParams& c = p.common;
-  const Layout& layout = c.layout;
-  char* rows = c.row_bases[c.peers.rank];
-  const Packet* packet = layout.PacketOf(c.peers.base[c.peers.rank] + layout.packets, source, slot);
+__device__ bool ReceiveToken(const Call& call, int source, int slot, Mover& mover,
+                             const Trace& trace) {
+  const auto& [p, s, epoch] = call;
+  const Layout& layout = p.common.layout;
+  const DispatchReceiver receiver(p.common, epoch);
   uint64_t start = trace.Start();
-  const int choices =
-      device::WaveAwaitPacket(c.failure, packet, epoch,
-                              MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)));
+  const auto token = receiver.Await(source, slot);
+  const int choices = token.choices;
   trace.Stop(start, static_cast<uint32_t>(Tag::kWait), static_cast<uint32_t>(source));
   if (choices == 0) return false;
   start = trace.Start();
-  const Choice mine = Lane() < choices ? packet->choices()[Lane()] : Choice{};
-  // The flag itself is not among what it guards: what it said is kept, not read again.
-  Packet* kept = layout.PacketOf(c.kept.packets, source, slot);
-  if (Lane() < choices) kept->choices()[Lane()] = mine;
-  if (Lane() == 0) {
-    kept->flag = device::PackEpochCount(epoch, static_cast<uint32_t>(choices));
-    kept->combine_slot = packet->combine_slot;
-  }
+  const Choice mine = receiver.ChoiceOf(token);
+  receiver.Keep(source, slot, token, mine);
   const int place = layout.token_major ? s.sources()[source] + slot : Shuffle(mine.row, 0);
   if (!layout.token_major && choices > 1) {
     mover.Acquired();
-    mover.CopyToMany(reinterpret_cast<const Vec16*>(layout.Row(rows, place)), layout.row_vecs,
-                     choices - 1, [&](int i) {
-                       return reinterpret_cast<Vec16*>(layout.Row(rows, Shuffle(mine.row, i + 1)));
-                     });
+    mover.CopyToMany(receiver.RowAt(place), layout.row_vecs, choices - 1,
+                     [&](int i) { return receiver.RowAt(Shuffle(mine.row, i + 1)); });
     if (layout.scale_words > 0) {
       device::WaveCopyWordsToMany(
-          layout.Scales(rows, place), layout.scale_words, choices - 1,
-          [&](int i) { return layout.Scales(rows, Shuffle(mine.row, i + 1)); });
+          receiver.ScalesAt(place), layout.scale_words, choices - 1,
+          [&](int i) { return receiver.ScalesAt(Shuffle(mine.row, i + 1)); });
     }
   }
   Describe(p, mine, choices, source, place);
@@ -264,7 +242,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
       RenewWork(&c.state->dispatch_sends, epoch);
       RenewWork(&c.state->dispatch_receives, epoch);
     }
-    ok = ok && MakeLayoutKnown(p, share, shared, s, epoch, trace);
+    ok = ok && MakeLayoutKnown({p, s, epoch}, share, shared, trace);
     if (p.fresh && blockIdx.x == 0) KeepPlaces(c, s, ok);
   } else {
     ok = device::BegunCall(c.failure, &c.state->dispatch, &epoch);
@@ -280,13 +258,14 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   if (!ok) return;
   Mover mover({shared + p.shared.mover_offset, static_cast<int>(blockDim.x) / device::kWaveSize,
                p.shared.piece_bytes});
+  const Call call = {p, s, epoch};
   if (c.receives && layout.expert_alignment > 1) ZeroPadding(p, s);
   if (device::Wave() < c.send_waves) {
     const device::WorkTeam team = SendTeam(c);
     device::WorkQueue* queue = &c.state->dispatch_sends;
     for (int token = FirstWork(queue, epoch, team); token < p.num_tokens;
          token = NextWork(queue, epoch, team)) {
-      SendToken(p, s, epoch, token, mover, trace);
+      SendToken(call, token, mover, trace);
     }
   }
   if (c.receives) {
@@ -296,7 +275,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
     for (int i = FirstWork(queue, epoch, team); i < packets && ok;
          i = NextWork(queue, epoch, team)) {
       const auto item = s.walk().At(i, layout.num_ranks, c.peers.rank);
-      ok = ReceiveToken(p, s, epoch, item.source, item.index, mover, trace);
+      ok = ReceiveToken(call, item.source, item.index, mover, trace);
     }
     if (!ok) device::WithdrawDelivery(&c.state->delivery, epoch, describe);
   }

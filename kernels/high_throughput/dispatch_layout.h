@@ -232,7 +232,10 @@ __device__ inline void CountShare(const DispatchParams& p, const Share& share, i
 
 // Sums each column over the blocks before, and tells every rank the whole. What does not come is
 // not told.
-__device__ inline void SumColumns(const DispatchParams& p, uint64_t epoch) {
+//
+// Always inline: clang copies the parameters of a kernel that calls a function with them to
+// scratch.
+__device__ __forceinline__ void SumColumns(const DispatchParams& p, uint64_t epoch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int blocks = static_cast<int>(gridDim.x);
