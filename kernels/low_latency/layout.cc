@@ -1,6 +1,5 @@
 #include "kernels/low_latency/layout.h"
 
-#include "kernels/device/divisor.h"
 #include "kernels/heap_pieces.h"
 #include "kernels/make_layout.h"
 #include "octet/dtype.h"

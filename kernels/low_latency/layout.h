@@ -42,7 +42,6 @@
 #include <cstdint>
 
 #include "kernels/device/call_layout.h"
-#include "kernels/device/divisor.h"
 #include "kernels/device/rank_flags.h"
 #include "kernels/device/token_packet.h"
 #include "octet/fp8_scale.h"

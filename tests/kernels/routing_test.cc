@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/device/token_packet.h"
-#include "runtime/device/peers.h"
+#include "octet/peers.h"
 
 namespace octet {
 namespace {
