@@ -30,7 +30,6 @@
 namespace octet::direct {
 namespace {
 
-using device::Lane;
 using device::Vec16;
 using device::Wave;
 
