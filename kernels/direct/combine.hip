@@ -24,6 +24,7 @@
 #include "kernels/direct/protocol.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 
@@ -201,17 +202,11 @@ hipError_t LoadCombine(bool fp16, bool traced) {
 
 hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
                          const LaunchShape& shape, hipStream_t stream) {
-  CombineParams p = params;
-  void* args[] = {&p};
-  return hipLaunchCooperativeKernel(PickKernel(fp16, traced),
-                                    dim3(static_cast<unsigned>(shape.blocks)),
-                                    dim3(static_cast<unsigned>(shape.threads)), args,
-                                    static_cast<unsigned>(shape.shared_bytes), stream);
+  return device::LaunchCooperative(PickKernel(fp16, traced), params, shape, stream);
 }
 
 hipError_t CombineBlocksPerUnit(bool fp16, bool traced, const LaunchShape& shape, int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(fp16, traced),
-                                                      shape.threads, shape.shared_bytes);
+  return device::BlocksPerUnit(PickKernel(fp16, traced), shape, blocks);
 }
 
 }  // namespace octet::direct

@@ -31,6 +31,7 @@
 #include "kernels/direct/protocol.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 
@@ -389,16 +390,11 @@ hipError_t LoadDispatch(bool traced) { return device::LoadKernel(PickKernel(trac
 
 hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
                           hipStream_t stream) {
-  DispatchParams p = params;
-  void* args[] = {&p};
-  return hipLaunchCooperativeKernel(PickKernel(traced), dim3(static_cast<unsigned>(shape.blocks)),
-                                    dim3(static_cast<unsigned>(shape.threads)), args,
-                                    static_cast<unsigned>(shape.shared_bytes), stream);
+  return device::LaunchCooperative(PickKernel(traced), params, shape, stream);
 }
 
 hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(traced), shape.threads,
-                                                      shape.shared_bytes);
+  return device::BlocksPerUnit(PickKernel(traced), shape, blocks);
 }
 
 }  // namespace octet::direct

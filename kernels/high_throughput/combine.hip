@@ -34,6 +34,7 @@
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 
@@ -249,16 +250,14 @@ hipError_t LoadCombine(const CombineVariant& variant) {
 
 hipError_t LaunchCombine(const CombineParams& params, const CombineVariant& variant,
                          const LaunchShape& shape, hipStream_t stream) {
-  CombineParams p = params;
-  void* args[] = {&p};
-  return hipLaunchCooperativeKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
-                                    dim3(static_cast<unsigned>(shape.threads)), args, 0, stream);
+  return device::LaunchCooperative(PickKernel(variant), params,
+                                   {.blocks = shape.blocks, .threads = shape.threads}, stream);
 }
 
 hipError_t CombineBlocksPerUnit(const CombineVariant& variant, const LaunchShape& shape,
                                 int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(variant), shape.threads,
-                                                      0);
+  return device::BlocksPerUnit(PickKernel(variant),
+                               {.blocks = shape.blocks, .threads = shape.threads}, blocks);
 }
 
 }  // namespace octet::high_throughput

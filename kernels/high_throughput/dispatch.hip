@@ -26,6 +26,7 @@
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 
@@ -320,17 +321,12 @@ hipError_t PrepareDispatch(const DispatchVariant& variant, const LaunchShape& sh
 
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
                           const LaunchShape& shape, hipStream_t stream) {
-  DispatchParams p = params;
-  void* args[] = {&p};
-  return hipLaunchCooperativeKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
-                                    dim3(static_cast<unsigned>(shape.threads)), args,
-                                    static_cast<unsigned>(shape.shared_bytes), stream);
+  return device::LaunchCooperative(PickKernel(variant), params, shape, stream);
 }
 
 hipError_t DispatchBlocksPerUnit(const DispatchVariant& variant, const LaunchShape& shape,
                                  int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(variant), shape.threads,
-                                                      shape.shared_bytes);
+  return device::BlocksPerUnit(PickKernel(variant), shape, blocks);
 }
 
 }  // namespace octet::high_throughput

@@ -41,6 +41,7 @@
 #include "kernels/low_latency/protocol.h"
 #include "kernels/low_latency/wire_row.h"
 #include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/tracer.h"
 #include "runtime/device/wait.h"
@@ -554,17 +555,12 @@ hipError_t LoadDispatch(const DispatchVariant& variant) {
 
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,
                           const LaunchShape& shape, hipStream_t stream) {
-  DispatchParams p = params;
-  void* args[] = {&p};
-  return hipLaunchCooperativeKernel(PickKernel(variant), dim3(static_cast<unsigned>(shape.blocks)),
-                                    dim3(static_cast<unsigned>(shape.threads)), args,
-                                    static_cast<unsigned>(shape.shared_bytes), stream);
+  return device::LaunchCooperative(PickKernel(variant), params, shape, stream);
 }
 
 hipError_t DispatchBlocksPerUnit(const DispatchVariant& variant, const LaunchShape& shape,
                                  int* blocks) {
-  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, PickKernel(variant), shape.threads,
-                                                      shape.shared_bytes);
+  return device::BlocksPerUnit(PickKernel(variant), shape, blocks);
 }
 
 }  // namespace octet::low_latency

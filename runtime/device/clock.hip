@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/wait.h"
 
@@ -47,22 +48,16 @@ __global__ void ClockResponderKernel(ClockPairParams params) {
 
 namespace {
 
-using ClockKernel = void (*)(ClockPairParams);
-
-hipError_t Launch(ClockKernel kernel, const ClockPairParams& params, hipStream_t stream) {
-  ClockPairParams copy = params;
-  void* args[] = {&copy};
-  return hipLaunchCooperativeKernel(kernel, dim3(1), dim3(kWaveSize), args, 0, stream);
-}
+LaunchShape OneWave() { return {.blocks = 1, .threads = kWaveSize}; }
 
 }  // namespace
 
 hipError_t LaunchClockCaller(const ClockPairParams& params, hipStream_t stream) {
-  return Launch(ClockCallerKernel, params, stream);
+  return LaunchCooperative(ClockCallerKernel, params, OneWave(), stream);
 }
 
 hipError_t LaunchClockResponder(const ClockPairParams& params, hipStream_t stream) {
-  return Launch(ClockResponderKernel, params, stream);
+  return LaunchCooperative(ClockResponderKernel, params, OneWave(), stream);
 }
 
 hipError_t LoadClockKernels() { return LoadKernels(ClockCallerKernel, ClockResponderKernel); }

@@ -7,6 +7,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/node_barrier_device.h"
 
@@ -21,9 +22,7 @@ static_assert(kThreads >= kMaxRanks);
 __global__ void NodeBarrierKernel(NodeBarrierParams params) { NodeBarrier(params); }
 
 hipError_t LaunchNodeBarrier(const NodeBarrierParams& params, hipStream_t stream) {
-  NodeBarrierParams copy = params;
-  void* args[] = {&copy};
-  return hipLaunchCooperativeKernel(NodeBarrierKernel, dim3(1), dim3(kThreads), args, 0, stream);
+  return LaunchCooperative(NodeBarrierKernel, params, {.blocks = 1, .threads = kThreads}, stream);
 }
 
 hipError_t LoadNodeBarrier() { return LoadKernel(NodeBarrierKernel); }

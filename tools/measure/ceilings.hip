@@ -4,6 +4,7 @@
 #include "device_ops.h"
 #include "kernels/device/row_copy.h"
 #include "runtime/device/bulk_ring.h"
+#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/node_barrier_device.h"
 #include "runtime/device/wait.h"
@@ -118,9 +119,8 @@ hipError_t LaunchReadClock(uint64_t* clock, hipStream_t stream) {
 }
 
 hipError_t LaunchPingPong(const PingPongParams& params, hipStream_t stream) {
-  PingPongParams p = params;
-  void* args[] = {&p};
-  return hipLaunchCooperativeKernel(PingPong, dim3(1), dim3(device::kWaveSize), args, 0, stream);
+  return device::LaunchCooperative(PingPong, params, {.blocks = 1, .threads = device::kWaveSize},
+                                   stream);
 }
 
 hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t rounds,
