@@ -164,15 +164,11 @@ Formats DrawLowLatencyFormats(Dice& dice) {
 
 // What can be asked of `strategy`: of whatever is chosen if `automatic`.
 Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, int most_alignment) {
-  switch (strategy) {
-    case Strategy::kHighThroughput:
-      return DrawHighThroughputFormats(dice, hidden, most_alignment);
-    case Strategy::kLowLatency:
-      return DrawLowLatencyFormats(dice);
-    case Strategy::kAuto:
-    case Strategy::kDirect:
-      break;
+  if (strategy == Strategy::kHighThroughput) {
+    return DrawHighThroughputFormats(dice, hidden, most_alignment);
   }
+  if (strategy == Strategy::kLowLatency) return DrawLowLatencyFormats(dice);
+  // What every strategy can do.
   Formats formats;
   formats.combine_method = dice.OneIn(2) ? CombineMethod::kAuto : CombineMethod::kPush;
   // direct adds in one order.
