@@ -50,13 +50,12 @@ absl::string_view StrategyName(Strategy strategy) {
 }
 
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name) {
-  std::string names(StrategyName(Strategy::kAuto));
-  if (name == names) return Strategy::kAuto;
+  if (name == StrategyName(Strategy::kAuto)) return Strategy::kAuto;
   for (const StrategyInfo* info : StrategyInfos()) {
     if (name == info->name) return info->strategy;
-    absl::StrAppend(&names, ", ", info->name);
   }
-  return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "' is not one of ", names));
+  return absl::InvalidArgumentError(
+      absl::StrCat("strategy '", name, "' is not one of auto, ", StrategyNames()));
 }
 
 size_t EpConfig::dispatch_row_bytes() const {

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
   OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
                          EpPlan::Resolve(config, node.num_ranks(), node.topology(), *table));
   std::unique_ptr<StrategyBase> strategy = InfoOf(plan.config.strategy).make(node, plan, options);
-  const absl::Status status = strategy->Init();
+  absl::Status status = strategy->Init();
   if (status.ok()) return strategy;
   if (plan.tuning_origin.empty() || !absl::IsInvalidArgument(status)) return status;
   return absl::InvalidArgumentError(absl::StrCat(plan.tuning_origin, ": ", status.message()));

@@ -2,6 +2,7 @@
 #ifndef OCTET_KERNELS_STRATEGY_REGISTRY_H_
 #define OCTET_KERNELS_STRATEGY_REGISTRY_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -15,6 +16,9 @@ absl::Span<const StrategyInfo* const> StrategyInfos();
 
 // `strategy` must not be kAuto.
 const StrategyInfo& InfoOf(Strategy strategy);
+
+// "direct, high_throughput, ...": all names, in the same order.
+std::string StrategyNames();
 
 // All but kAuto, in the same order.
 const std::vector<Strategy>& AllStrategies();

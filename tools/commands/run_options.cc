@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/peers.h"
 #include "runtime/status_macros.h"
@@ -34,9 +35,9 @@ ABSL_FLAG(std::string, tokens, "",
           "N: tokens of every rank, or N,N,...: of each; empty: drawn from 1 to M-1 for each rank");
 ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp16");
 ABSL_FLAG(std::string, strategy, "auto",
-          "direct, high_throughput, low_latency, or auto: the fastest for such calls; perf takes a "
-          "list,\n"
-          "peers (nccl, memcpy_peer) and all");
+          absl::StrCat(octet::StrategyNames(),
+                       ", or auto: the fastest for such calls; perf takes a list,\n"
+                       "peers (nccl, memcpy_peer) and all"));
 ABSL_FLAG(
     std::string, routing, "uniform",
     "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"
