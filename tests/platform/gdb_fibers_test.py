@@ -15,13 +15,13 @@ def main():
     if shutil.which("gdb") is None:
         print("no gdb")
         return 77
-    where = "combine.hip:WAIT"
+    where = "protocol.h:WAIT"
     # The line at which a lane waits for its flag.
     with open(script.replace("runtime/platform/emulation/gdb_fibers.py",
-                             "kernels/direct/combine.hip")) as source:
+                             "kernels/direct/protocol.h")) as source:
         for number, line in enumerate(source, 1):
             if "return device::WaveWaitEpochs(" in line:
-                where = "combine.hip:%d" % number
+                where = "direct/protocol.h:%d" % number
     condition = '$octet("device") == 1 && $octet("block") == 4 && $octet("lane") == 3'
     commands = [
         "break %s if %s" % (where, condition), "run",
@@ -42,9 +42,9 @@ def main():
         return 77
     for wanted in [
             r"^at 1 4 3 \d+$",
-            r"^#0 .*WaitToken .*combine\.hip:\d+$",
+            r"^#0 .*CombineReceiver::Await .*protocol\.h:\d+$",
             r"^device 1 grid 0: .*octet::direct::.*Combine",
-            r"^  block .* wave .* lane .*: waits for its wave combine\.hip:\d+$",
+            r"^  block .* wave .* lane .*: waits for its wave protocol\.h:\d+$",
             r"^  block .* wave .* lane .*: not started$",
             r"^#\d+ .*octet::device::BeginCall .*call_epoch_device\.h:\d+$",
             r"^# All of \d+ steps equal the reference to the bit",

@@ -1,4 +1,5 @@
-// What an ExpertParallel is made for. Fixed at creation; only num_tokens varies from call to call.
+// The configuration of an ExpertParallel. It is fixed at creation; only num_tokens varies from call
+// to call.
 #ifndef OCTET_EP_CONFIG_H_
 #define OCTET_EP_CONFIG_H_
 
@@ -15,48 +16,46 @@
 namespace octet {
 
 enum class Strategy {
-  // The fastest of the others for such calls, by rules and by the tuning table
-  // (kernels/ep_plan.h). Whatever it is, legal calls are those that every strategy allows that
-  // can do what the configuration asks for: with more than one such strategy, one dispatch
-  // outstanding, no scatter_idx and no cached layouts.
+  // The fastest of the others for such calls, by rules and by the tuning table (docs/using.md). If
+  // more than one strategy supports the configuration, only calls that all of them allow are legal:
+  // one outstanding dispatch, no scatter_idx and no cached layouts.
   kAuto,
-  kDirect,          // every (token, k) is sent by itself: kernels/direct
-  kHighThroughput,  // a token once to each rank, its places computed first: kernels/high_throughput
-  kLowLatency,      // a token once to each rank, through a staging buffer: kernels/low_latency
+  kDirect,          // sends every (token, k) by itself
+  kHighThroughput,  // computes all destination offsets first, then sends a token once per rank
+  kLowLatency,      // sends a token once per rank, through a staging buffer
 };
 absl::string_view StrategyName(Strategy strategy);
 absl::StatusOr<Strategy> ParseStrategy(absl::string_view name);  // the same names
 
-// How a sender finds the place of a row in the receiver's buffer.
+// How a sender determines the position of a row in the receiver's buffer.
 enum class Slots {
-  kPrefix,  // prefix sums over the routing: rows of one (expert, source) in token order, always
-  kAtomic,  // racing counters: rows of one (expert, source) in any order
+  kPrefix,  // prefix sums over the routing: rows of one (expert, source) lie in token order
+  kAtomic,  // atomic counters: rows of one (expert, source) lie in any order
 };
 
-// What a receiver waits for.
+// Which flags a receiver waits for.
 enum class Flags {
-  kToken,   // one flag for each (token, k): rows are taken as they come
-  kSource,  // one flag for each source rank, set when all its rows have been sent
+  kToken,   // one for each (token, k): the receiver takes rows as they arrive
+  kSource,  // one for each source rank, set after all of its rows
 };
 
-// In which order the outputs of a token's experts are added up (kernels/reference.h has it
-// exactly).
+// The order in which the outputs of a token's experts are added.
 enum class CombineOrder {
-  // The strategy's own: direct kFlat, the others kPerRank. With Strategy::kAuto say which, if bits
-  // must not depend on what is chosen.
+  // The strategy's default: kFlat for direct, kPerRank for the others. With Strategy::kAuto, name
+  // an
+  // order if results must not depend on the chosen strategy.
   kAuto,
   kFlat,     // by k; every output crosses the link by itself
-  kPerRank,  // first those of one rank, there, rounded to the dtype; then by rank
+  kPerRank,  // each rank adds the outputs of its experts and rounds; those sums are added by rank
 };
 
-// What travels to the experts. Combine always takes rows of EpConfig::dtype.
+// The format of dispatched rows. Combine always takes rows of EpConfig::dtype.
 enum class DispatchFormat {
   kSame,   // [H] of the dtype
-  kFp8,    // [H] of 8-bit floats that the caller has quantised, and the scales of their groups
+  kFp8,    // [H] of 8-bit floats that the caller has quantized, and the scales of their groups
   kBytes,  // EpConfig::row_bytes bytes
-  // [H] of the dtype, quantised on the way: what is received is as with kFp8, in
-  // EpConfig::fp8_form, each row in whole 16 bytes: what is beyond H has no meaning.
-  // kernels/fp8_rows.h says what becomes of which row, to the bit.
+  // [H] of the dtype, which dispatch quantizes. Received rows are as with kFp8, in
+  // EpConfig::fp8_form; each occupies a multiple of 16 bytes, and bytes beyond H have no meaning.
   kQuantizedFp8,
 };
 
@@ -74,16 +73,15 @@ constexpr absl::string_view DispatchFormatName(DispatchFormat format) {
   return "unknown";
 }
 
-// How received rows are laid out.
+// The layout of received rows.
 enum class Output {
-  kPackedExperts,  // a row for each choice: expert by expert, therein by (source rank, token)
-  kDeduplicated,   // a row for each token: by (source rank, token), with its choices beside it;
+  kPackedExperts,  // a row for each choice: expert by expert, within it by (source rank, token)
+  kDeduplicated,   // a row for each token, by (source rank, token), and its choices beside it;
                    // high_throughput only
-  // As kPackedExperts, but each expert's rows begin where there is room for all that it can get:
-  // [L][R·M][H]; low_latency only.
+  // As kPackedExperts, with room for the most rows of each expert: [L][R·M][H]; low_latency only.
   kExpertMajor,
-  // A row for each choice: source rank by source rank, each with room for all that it can send,
-  // [R][M·min(K, L)][H], therein by (expert, token); low_latency only.
+  // A row for each choice: source rank by source rank, with room for the most rows of each,
+  // [R][M·min(K, L)][H], within it by (expert, token); low_latency only.
   kRankMajor,
 };
 
@@ -101,26 +99,26 @@ constexpr absl::string_view OutputName(Output output) {
   return "unknown";
 }
 
-// What becomes of a token that has chosen several experts of one rank, in kPackedExperts.
+// How kPackedExperts stores a token that has chosen several experts of one rank.
 enum class Duplicates {
-  kFill,   // its row is copied to the place of each choice
-  kIndex,  // rows are received once, as in kDeduplicated, and an index says which row is whose
+  kFill,   // its row is copied to the position of each choice
+  kIndex,  // its row is stored once, as with kDeduplicated; Received::row_index names it
 };
 
-// How rows come home.
+// How rows return to their origin.
 enum class CombineMethod {
-  kAuto,  // kPush where its memory is less than half of what is received, else kPull
+  kAuto,  // kPush if its memory is less than half of that of received rows, otherwise kPull
   kPush,  // the experts' rank stores them at the origin
-  kPull,  // the origin loads them. Until then they lie in the memory of Received::x, which Combine
-          // overwrites, and which the caller must not write to between a Combine and the next
-          // Dispatch: this rank's Combine ends while peers may still be loading
+  kPull,  // the origin loads them. Combine puts them into the memory of Received::x. The caller
+          // must not write to it between a Combine and the next Dispatch: this rank's Combine can
+          // end while peers are still loading
 };
 
-// How dispatch moves rows (kernels/device/row_mover.h).
+// How dispatch moves rows.
 enum class RowCopies {
-  kAuto,     // kVectors: faster on H200s, with few blocks and with many
+  kAuto,     // kVectors, which is faster on H200s with few blocks and with many
   kVectors,  // the lanes of a wave load and store 16 bytes each
-  kBulk,     // the GPU's copy unit, where it has one, piece by piece through shared memory
+  kBulk,     // the GPU's copy unit, if it has one, copies pieces through shared memory
 };
 
 constexpr absl::string_view RowCopiesName(RowCopies copies) {
@@ -135,28 +133,28 @@ constexpr absl::string_view RowCopiesName(RowCopies copies) {
   return "unknown";
 }
 
-// What becomes of a call in which a rank is silent: counts, rows or credits of it do not come
-// within the deadline.
+// What happens to a call if a rank is silent: its counts, rows or credits do not arrive within the
+// deadline.
 enum class FailurePolicy {
-  kAbort,  // it fails on all ranks, with a Status that says who waited for what
-  // The rank is masked by those that have waited for it, and they go on without it: ExpertParallel,
-  // "Masks". low_latency only. Each rank has memory of its own for what may come home from each
-  // other: R rows for each token, R·min(K, L) with CombineOrder::kFlat.
+  kAbort,  // the call fails on all ranks, with a Status that says who waited for what
+  // The ranks that waited for it mask it and continue without it: ExpertParallel, "Masks".
+  // low_latency only. Each rank then has separate memory for the rows that return from each peer: R
+  // rows for each token, R·min(K, L) with CombineOrder::kFlat.
   kMask,
 };
 
-// The shape of the launches; 0 leaves the choice to the strategy, which says in its config() what
-// it has chosen. What a strategy has no use for it ignores.
+// The shape of the launches. 0 leaves the choice to the strategy; config() returns what it has
+// chosen. Strategies ignore fields that they do not use.
 struct Tuning {
   int blocks = 0;  // of a kernel that sends and receives
-  // direct, and low_latency's dispatch: of those, how many send; the others receive.
+  // direct, and low_latency's dispatch: the number of those that send; the others receive.
   int send_blocks = 0;
   int waves_per_block = 0;
-  // Pieces that a row is cut into, each sent by a wave of its own; high_throughput: in combine.
-  // low_latency: waves that take a received row to its places together.
+  // The pieces of a row, each sent by its own wave; high_throughput: in combine. low_latency: the
+  // waves that together copy a received row to its positions.
   int row_parts = 0;
-  // high_throughput: of a block's waves, how many send; the others receive. All: first they send,
-  // then they receive.
+  // high_throughput: the number of a block's waves that send; the others receive. If all send, they
+  // receive afterwards.
   int send_waves = 0;
   int combine_send_waves = 0;
   RowCopies row_copies = RowCopies::kAuto;  // high_throughput
@@ -168,56 +166,56 @@ struct EpConfig {
   int num_experts = 0;          // E, over all ranks; expert e lives on rank e / (E / num_ranks)
   int topk = 0;                 // K, 1 .. min(32, E)
   int hidden = 0;               // H, elements of a row; a multiple of 8
-  int max_tokens_per_rank = 0;  // M, the most tokens that any rank ever passes to Dispatch
+  int max_tokens_per_rank = 0;  // M, the most tokens that a rank may pass to Dispatch
   DType dtype = DType::kBFloat16;
   Strategy strategy = Strategy::kAuto;
-  // direct only; the others have prefix sums and flags for tokens.
+  // direct only; the others use kPrefix and kToken.
   Slots slots = Slots::kPrefix;
   Flags flags = Flags::kToken;
   CombineOrder combine_order = CombineOrder::kAuto;
-  // Blocks that a launch may take at most, so that the rest of the GPU can compute; 0: all.
+  // The most blocks of a launch, so that the rest of the GPU can compute; 0: all.
   int max_blocks = 0;
 
   // low_latency only, these three.
   FailurePolicy failure_policy = FailurePolicy::kAbort;
-  // kMask: how long a call waits for what a rank sends; for the rank's credit, without which
-  // nothing may be sent to it, half as long. At most the node's timeout, which zero stands for.
+  // kMask: how long a call waits for a rank's data; it waits half as long for the rank's credit,
+  // without which it may not send to that rank. At most the node's timeout. Zero: that timeout.
   absl::Duration mask_timeout = absl::ZeroDuration();
-  // Counts rows and measures waits: ExpertParallel::Statistics.
+  // Count rows and measure waits: ExpertParallel::Statistics.
   bool statistics = false;
 
-  // high_throughput only, from here to tuning; low_latency has output, of the formats kSame and
-  // kQuantizedFp8, and what belongs to the latter: scale_format, scale_group and fp8_form.
+  // high_throughput only, from here to tuning. low_latency also supports output, the formats kSame
+  // and kQuantizedFp8, and with the latter scale_format, scale_group and fp8_form.
   DispatchFormat dispatch_format = DispatchFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // octet/fp8_scale.h
   CombineMethod combine_method = CombineMethod::kAuto;
-  int scale_group = 128;  // columns that share a scale; of kQuantizedFp8: 64, 128 or 256
-  Fp8Form fp8_form = Fp8Form::kNative;  // of kQuantizedFp8; must be the platform's
-  int row_bytes = 0;                    // of DispatchFormat::kBytes; a multiple of 16
+  int scale_group = 128;                // columns that share a scale; kQuantizedFp8: 64, 128 or 256
+  Fp8Form fp8_form = Fp8Form::kNative;  // kQuantizedFp8: must be the platform's
+  int row_bytes = 0;                    // kBytes: a multiple of 16
   Output output = Output::kPackedExperts;
   Duplicates duplicates = Duplicates::kFill;
-  // Each expert's first row is a multiple of this; rows between are zero. kPackedExperts only.
+  // Each expert's first row is a multiple of this; padding rows are zero. kPackedExperts only.
   int expert_alignment = 1;
-  // Layouts that are kept on every rank: how many dispatches with a layout of their own a handle
-  // stays usable, its own included. Each takes about 128 · R · M bytes at K up to 9.
+  // The number of layouts that every rank keeps: a handle stays usable for that many dispatches
+  // that make a layout, its own included. A layout takes about 128 · R · M bytes at K up to 9.
   int kept_layouts = 1;
-  // Dispatch waits on the host until it is known how much this rank receives (but not for the rows)
-  // and says so in Received. Otherwise nothing waits, and the caller knows Received::max_rows.
+  // Dispatch waits on the host until this rank's totals are known (but not for the rows), and
+  // returns them in Received. Otherwise nothing waits, and the caller knows Received::max_rows.
   bool host_totals = false;
 
   Tuning tuning = {};
 
   int num_local_experts(int num_ranks) const { return num_experts / num_ranks; }
-  // Whether a token is received once by each rank, whatever it has chosen there.
+  // Whether a rank receives a token once, however many of its experts the token has chosen.
   bool rows_once() const {
     return output == Output::kDeduplicated || duplicates == Duplicates::kIndex;
   }
-  // Whether rows lie apart, with room between them for all that could come.
+  // Whether rows lie apart, with room for the most rows of each expert or source rank.
   bool rows_apart() const { return output == Output::kExpertMajor || output == Output::kRankMajor; }
-  // Rows in expert order that a rank may receive, padding included: Received::max_rows.
+  // The most rows in expert order that a rank receives, padding included: Received::max_rows.
   int max_rows(int num_ranks) const;
-  // Rows of CombineArgs::expert_out that a rank needs memory for, [hidden] of the dtype each: as
-  // many; with kDeduplicated one for each token of each rank.
+  // Rows of CombineArgs::expert_out that a rank needs memory for, [hidden] of the dtype each:
+  // max_rows, or with kDeduplicated one for each token of each rank.
   int expert_out_rows(int num_ranks) const;
   size_t dispatch_row_bytes() const;  // of a row of x
   size_t received_row_bytes() const;  // of a row of Received::x
@@ -232,13 +230,13 @@ inline constexpr int kMaxRowParts = 32;
 inline constexpr int kMaxRowBytes = 2 * kMaxHidden;
 inline constexpr int kMaxExpertAlignment = 1024;
 inline constexpr int kMaxKeptLayouts = 1024;
-// Of low_latency, which is made for up to half as many tokens.
+// Limits of low_latency.
 inline constexpr int kMaxLowLatencyTokens = 1024;
 inline constexpr int kMaxLowLatencyExperts = 1024;
 inline constexpr int kMaxLowLatencyHidden = 16384;
 
-// kInvalidArgument with the field, its value and what it must be; OK otherwise. With
-// Strategy::kAuto: if no strategy can do it, why each of them cannot.
+// Returns kInvalidArgument with the field, its value and what it must be, or OK. With
+// Strategy::kAuto and no strategy that supports the configuration: why each of them does not.
 absl::Status Validate(const EpConfig& config, int num_ranks);
 
 }  // namespace octet

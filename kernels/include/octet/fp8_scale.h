@@ -8,17 +8,18 @@
 
 namespace octet {
 
-// The scales of rows of 8-bit floats: one for each EpConfig::scale_group columns. A row of them is
-// ceil(H / scale_group) scales, padded to whole 4-byte words. Those of kFp8 are moved as they are.
+// The format of scales of rows of 8-bit floats, one for each EpConfig::scale_group columns. A row
+// has ceil(H / scale_group) scales, padded to whole 4-byte words. DispatchFormat::kFp8 moves them
+// unchanged.
 enum class ScaleFormat {
   kFloat32,
   kPowerOfTwo,  // float32 too, rounded up to a power of two
   kUe8m0,       // 8-bit exponents of the same
 };
 
-// No scale is smaller. The numbers of a group whose largest is below kLargest · 2^-90 come out with
-// less precision, in the end as zero. From here on up, what a division leaves over is exact in
-// float32, which lets a kernel divide exactly without dividing (kernels/device/fp8_quantize.h).
+// The smallest scale. A group whose largest number is below kLargest · 2^-90 loses precision, down
+// to zero. From this scale on up, the remainder of a division is exact in float32, so that a kernel
+// can compute the exact quotient by multiplying (kernels/device/fp8_quantize.h).
 inline constexpr float kMinFp8Scale = std::bit_cast<float>((127U - 90U) << 23);
 
 // The scale of a group whose largest magnitude is `amax`:
