@@ -1,4 +1,4 @@
-// What a rank enqueues on its stream, captured once and launched again with one call.
+// Work that a rank enqueues on its stream, captured once and launched repeatedly with one call.
 #ifndef OCTET_GRAPH_H_
 #define OCTET_GRAPH_H_
 
@@ -12,25 +12,25 @@
 
 namespace octet {
 
-// Owns an executable graph. Not to be destroyed while a launch of it is under way: after the
-// Node::Run of the last one, or a Rank::Synchronize.
+// Owns an executable graph. Must not be destroyed while a launch is in progress: wait for the
+// Node::Run of the last launch, or call Rank::Synchronize.
 class Graph {
  public:
-  // Captures what `enqueue` puts on rank.stream(), which is not executed. On a rank's thread inside
-  // Node::Run, by every rank together, since kernels of peers may only run again when all are done
-  // here: waits for the rank's stream and for the other ranks, before and after. `enqueue` may do
-  // what Rank::CoordinatedLaunch and the platform's capture allow; its error comes back, and then
-  // there is no graph. kUnimplemented: the platform does not capture.
+  // Captures the work that `enqueue` puts on rank.stream(), without executing it. Every rank must
+  // call it together, on its thread inside Node::Run: before and after the capture it waits for the
+  // rank's stream and for all ranks, since kernels of peers may run again only when all captures
+  // are done. `enqueue` may do what Rank::CoordinatedLaunch and the platform's capture allow; if it
+  // returns an error, so does Capture, and no graph is made. kUnimplemented: the platform cannot
+  // capture.
   static absl::StatusOr<Graph> Capture(Rank& rank, absl::FunctionRef<absl::Status()> enqueue);
 
-  // Enqueues all of it on the stream of the rank that has captured it: a coordinated launch if one
-  // was captured, so by every rank that is waited for, as often and in the same order. Waits for no
-  // launch before it. kFailedPrecondition if the rank has something outstanding, such as a send
-  // without its receive, which the graph would continue.
+  // Enqueues the whole graph on the stream of the rank that captured it. If a coordinated launch
+  // was captured, this is one too: every rank that the graph waits for must launch as often and in
+  // the same order. Does not wait for earlier launches. kFailedPrecondition if the rank has
+  // something outstanding, such as a send without its receive, which the graph would continue.
   absl::Status Launch(Rank& rank) const;
 
  private:
-  // The platform's executable graph.
   using Executable = std::unique_ptr<void, void (*)(void*)>;
 
   Graph(Executable executable, bool coordinated)

@@ -1,4 +1,4 @@
-// All GPUs of this machine in one process: a thread for each, peer access between all of them.
+// All GPUs of this machine in one process: one thread per rank, peer access between all GPUs.
 #ifndef OCTET_NODE_H_
 #define OCTET_NODE_H_
 
@@ -29,76 +29,76 @@ using FailureCallback = std::function<void(const absl::Status& failure)>;
 void PrintFailure(const absl::Status& failure);
 
 struct NodeOptions {
-  // The first num_ranks of Topology::gpus become the ranks. 0: all that there are, kMaxRanks at
-  // most.
+  // The first num_ranks entries of Topology::gpus become the ranks. 0: all GPUs, but at most
+  // kMaxRanks.
   int num_ranks = 0;
-  // How long a wait on a GPU takes at most. Zero: the environment's OCTET_TIMEOUT_MS, else 10 s.
-  // Waits on the host are given more, so that a wait on a GPU, which knows more about what is
-  // missing, speaks first: barriers twice as long; streams, until they are idle or have come to
-  // what the host needs of them, six times as long and 5 s. After a failure, when all waits on the
-  // GPUs have been told to end, streams are given twice as long and 5 s.
+  // The deadline of a wait on a GPU. Zero: OCTET_TIMEOUT_MS from the environment, else 10 s. Waits
+  // on the host take longer, so that a wait on a GPU, which knows better what is missing, reports
+  // first: a barrier waits twice as long; a wait for a stream to become idle, or to reach what the
+  // host needs, six times as long plus 5 s. After a failure, once all waits on the GPUs have been
+  // told to end, streams get twice the timeout plus 5 s.
   absl::Duration timeout = absl::ZeroDuration();
-  // Bind each rank's thread to the CPUs near its GPU, where that is known.
+  // Binds each rank's thread to the CPUs near its GPU, if they are known.
   bool pin_threads = true;
-  // Called once for each Run that fails, when the first failure is noticed: long before Run returns
-  // if the thread of a rank is stuck, since Run waits for all of them. Gets the first failure that
-  // was noticed; Run returns the cause, which may be another one, and more about it. Also called,
-  // once for a node, when memory is left unfreed because something still runs on a GPU
+  // Called once for each Run that fails, as soon as the first failure is noticed. Run waits for all
+  // ranks, so this may be long before Run returns if a rank's thread is stuck. The argument is the
+  // first failure noticed; Run returns the cause, which may differ, with more detail. Also called
+  // once per node when memory is left unfreed because something still runs on a GPU
   // (Node::ReadyToFree).
   //
-  // Runs on the thread that noticed: a rank's, the one that called Run, or for memory the one that
-  // destroys the object. By then the other ranks have been told to stop. It may take its time, but
-  // that part of the Run waits for it. It must not throw, make HIP calls, wait for the Run, destroy
-  // the node or what was made on it, or call Run.
+  // Runs on the thread that noticed the failure: a rank's thread, the thread that called Run or,
+  // for unfreed memory, the thread that destroys the object. The other ranks have already been told
+  // to stop. The callback may take its time, but that part of the Run waits for it. It must not
+  // throw, make HIP calls, wait for the Run, destroy the node or objects made on it, or call Run.
   //
-  // Default: the sentence on stderr. nullptr (an empty function): failures are told only by the
-  // Status of Run, and nothing is said of memory that is left.
+  // Default: prints one line to stderr. nullptr (an empty function): only the Status of Run reports
+  // failures, and unfreed memory is not reported.
   FailureCallback on_failure = PrintFailure;
 };
 
-// One rank's view, handed to the body of Node::Run on that rank's own thread, with the rank's GPU
-// current. Not to be used from another thread, nor after Run has returned.
+// One rank's view of the node. Node::Run passes it to the body on the rank's own thread, with the
+// rank's GPU current. Do not use it from another thread or after Run has returned.
 class Rank {
  public:
   int rank() const { return rank_; }
   int num_ranks() const;
-  int device() const { return device_; }  // HIP's number; of several ranks where they share a GPU
+  int device() const { return device_; }  // HIP's number; ranks that share a GPU have the same
   Node& node() const { return *node_; }
 
-  // The rank's stream (non-blocking). Everything Octet enqueues goes there. Owned by the node.
+  // The rank's stream (non-blocking), to which Octet enqueues everything. Owned by the node.
   GpuStream stream() const { return stream_; }
 
-  // True if this is a rank of that node, or of another object for it (Node::Share).
+  // Returns true if this is a rank of the node that `node` stands for (see Node::Share).
   bool IsOf(const Node& node) const;
 
-  // Waits on the host until all ranks of this Run are here. See HostBarrier::Arrive for errors,
-  // which name `before`, the call that the barrier belongs to, if it is given.
+  // Waits on the host until all ranks of this Run have arrived. See HostBarrier::Arrive for the
+  // errors, which name `before`, the call that the barrier belongs to, if given.
   absl::Status Barrier(absl::string_view before = {});
 
-  // Barrier, then `launch`: what all ranks enqueue together, so that kernels which wait for each
-  // other start at nearly the same time, and none starts if a rank has failed before. `call` names
-  // the call in errors of the barrier.
+  // Runs Barrier, then `launch`. Use it for work that all ranks enqueue together: kernels that wait
+  // for each other then start at nearly the same time, and none starts if a rank has already
+  // failed. The barrier's errors name `call`.
   absl::Status CoordinatedLaunch(absl::FunctionRef<absl::Status()> launch,
                                  absl::string_view call = {});
 
   // Calls `launch`, which enqueues kernels on stream() that wait for other ranks, without a barrier
-  // before. From here to Synchronize, or the end of the body, Node::Run forbids some HIP calls.
+  // first. Until Synchronize or the end of the body, Node::Run forbids some HIP calls.
   absl::Status LaunchWaiting(absl::FunctionRef<absl::Status()> launch);
 
-  // Waits until everything enqueued on stream() is done, polling. Reports a HIP error, or what a
-  // kernel of any rank has written into its FailureRecord (see Node::Run), or kCancelled when
-  // another rank's body has failed. Gives up, with kDeadlineExceeded, long after the kernels' own
-  // deadline (NodeOptions::timeout).
+  // Polls until all work on stream() is done. Returns a HIP error, the failure that a kernel of any
+  // rank has recorded in its FailureRecord (see Node::Run), or kCancelled when another rank's body
+  // has failed. Returns kDeadlineExceeded long after the kernels' own deadline
+  // (NodeOptions::timeout).
   absl::Status Synchronize();
 
-  // Waits on the host, polling, until `done`, which something on stream() brings about. If the
-  // stream becomes idle or fails before that, or the node has failed, the result is that of
-  // Synchronize, so `done` need not be true when it is OK. Gives up as Synchronize does, with
-  // "waited 65.0 s for `what`".
+  // Polls on the host until `done` returns true as an effect of work on stream(). If the stream
+  // becomes idle or fails first, or the node has failed, returns what Synchronize returns; so
+  // `done` need not be true when the result is OK. Gives up when Synchronize does, with "waited
+  // 65.0 s for `what`".
   absl::Status WaitUntil(absl::FunctionRef<bool()> done, absl::string_view what);
 
-  // A kernel that waits on the GPU until all ranks' streams have come to it: lines the GPUs up to
-  // well under a microsecond before something is timed. Enqueues only.
+  // Enqueues a kernel that waits on the GPU until all ranks' streams have reached it. Aligns the
+  // GPUs to well under a microsecond before something is timed. Does not wait on the host.
   absl::Status EnqueueNodeBarrier();
 
  private:
@@ -106,7 +106,7 @@ class Rank {
   friend class NodeClient;
   friend class Graph;
 
-  // OK if nothing that was begun on this rank is outstanding: a send without its receive.
+  // OK if nothing is outstanding on this rank: a send without its receive.
   absl::Status CheckComplete() const;
 
   Node* node_ = nullptr;
@@ -119,16 +119,16 @@ class Rank {
 
 class Node {
  public:
-  // Starts the threads, switches on peer access between all pairs and creates the streams.
+  // Starts the threads, enables peer access between all pairs and creates the streams.
   //   kUnavailable         no GPU or no driver
-  //   kInvalidArgument     more ranks than GPUs, or than kMaxRanks; OCTET_TIMEOUT_MS or
-  //                        OCTET_RANKS_PER_GPU cannot be
+  //   kInvalidArgument     more ranks than GPUs, or than kMaxRanks; an invalid OCTET_TIMEOUT_MS or
+  //                        OCTET_RANKS_PER_GPU
   //   kUnimplemented       OCTET_RANKS_PER_GPU on AMD
   //   kFailedPrecondition  a pair without peer access (named), no cooperative launch
   static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeOptions& options = {});
-  // Ends the threads and frees what belongs to the node, if it is ReadyToFree. Not inside Run.
-  // Objects that were made on the node, such as ExpertParallel and SymmetricHeap, may be destroyed
-  // after it. What they can still do without a Run they do; Run is refused.
+  // Ends the threads and, if the node is ReadyToFree, frees its memory. Must not be called inside
+  // Run. Objects made on the node, such as ExpertParallel and SymmetricHeap, may be destroyed after
+  // it. Until then their functions that need no Run still work; Run is refused.
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -137,47 +137,52 @@ class Node {
   const Topology& topology() const;
   absl::Duration timeout() const;
 
-  // Runs `body` on every rank's thread at once and waits for all of them, and for what they have
-  // enqueued. The first error, by cause rather than by time, comes back:
-  //   - `body` returned it on some rank ("rank r: ..."): the others are released from barriers and
-  //     device waits;
-  //   - `body` returned OK but left something outstanding, such as a send without its receive:
-  //   likewise;
-  //   - a device wait expired: kDeadlineExceeded with who waited for what,
-  //     and on lines below it what the other ranks waited for and how far the flags had come;
+  // Runs `body` on every rank's thread at once; waits for all of them and for the work that they
+  // have enqueued. If several errors occur, returns the cause rather than the earliest:
+  //   - `body` returned an error on some rank ("rank r: ..."): the other ranks are released from
+  //     barriers and device waits;
+  //   - `body` returned OK but left something outstanding, such as a send without its receive: the
+  //     other ranks are released likewise;
+  //   - a device wait expired: kDeadlineExceeded, saying who waited for what; further lines say
+  //     what the other ranks waited for and how far the flags had come;
   //   - a kernel refused its input: kInvalidArgument;
   //   - a HIP call or kernel failed.
   // After an error all streams are drained and all clients recovered: the next Run is correct.
-  // While kernels may wait for other ranks, which is from a launch to the rank's next Synchronize,
+  //
+  // From a launch of kernels that may wait for other ranks until the rank's next Synchronize,
   // `body` must not make HIP calls that can wait for a device: allocation and freeing, hipMemcpy,
-  // hipMemset, hipDeviceSynchronize, hipStreamSynchronize, hipEventSynchronize, making or
+  // hipMemset, hipDeviceSynchronize, hipStreamSynchronize, hipEventSynchronize, creating or
   // destroying a stream. On GPUs they can deadlock. In emulation they fail the Run with
   // kFailedPrecondition, which names the call and the kernel.
-  // An exception that leaves `body` terminates the process, as on any thread: catch it there and
-  // return a Status. Run waits for all threads, also for one whose `body` never returns; a failure
-  // is told before that (NodeOptions::on_failure).
-  // One Run at a time; not from inside `body`: kFailedPrecondition. So does every Run after one
-  // from which the node could not recover (a stream that does not drain, a failed Recover), and
-  // every Run through another object for the node after the node itself has been destroyed.
+  //
+  // An exception that leaves `body` terminates the process, as on any thread: catch it in `body`
+  // and return a Status. Run waits for all threads, even for one whose `body` never returns;
+  // on_failure reports a failure before that (NodeOptions::on_failure).
+  //
+  // Only one Run may be in progress. Returns kFailedPrecondition if called during another Run or
+  // from inside `body`; after a Run from which the node could not recover (a stream that does not
+  // drain, a failed Recover); and through another object for the node (Share) after the node has
+  // been destroyed.
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
 
-  // How many Runs have come back so far. Any thread.
+  // The number of Runs that have returned. Any thread may call.
   uint64_t completed_runs() const;
 
-  // True after a Run that has left a stream which does not drain, or a ReadyToFree that has found
-  // something which does not end. Freeing memory of the GPUs would wait for that, so the node and
-  // what was made on it leave theirs unfreed. Any thread.
+  // Returns true after a Run left a stream that does not drain, or ReadyToFree found work that does
+  // not end. Freeing GPU memory would wait for that work, so the node and the objects made on it
+  // leave their memory unfreed. Any thread may call.
   bool stuck() const;
 
-  // For destructors of what has memory on the GPUs; not inside Run. Waits until nothing runs any
-  // more that freeing would wait for: on the ranks' streams, the devices' null streams, and the
-  // streams that those wait for. Streams with hipStreamNonBlocking that the caller has created are
-  // not seen. False if the node is stuck or becomes so now, after as long as idle streams are
-  // waited for (NodeOptions::timeout): then leave the memory unfreed. on_failure is told once.
+  // For destructors of objects that own memory on the GPUs; must not be called inside Run. Waits
+  // until no work is left that freeing would wait for: on the ranks' streams, on the devices' null
+  // streams, and on the streams that those wait for. Does not see hipStreamNonBlocking streams that
+  // the caller has created. Returns false if the node is stuck, or becomes stuck because the
+  // streams are not idle within the time given to idle streams (NodeOptions::timeout); the caller
+  // must then leave the memory unfreed. on_failure reports it once.
   bool ReadyToFree();
 
-  // Another object for the same node. What is made on a node keeps one, since the node may be
-  // destroyed first: then it has no threads and streams any more, and Run is refused.
+  // Returns another object for the same node. Objects made on a node keep one, since the node may
+  // be destroyed before them: it then has no threads or streams, and refuses Run.
   std::shared_ptr<Node> Share() const;
 
  private:

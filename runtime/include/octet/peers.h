@@ -1,4 +1,4 @@
-// Addresses of the same symmetric object on every rank. Plain records, shared by host and device.
+// Addresses of one symmetric object on every rank. Plain records, shared by host and device.
 #ifndef OCTET_PEERS_H_
 #define OCTET_PEERS_H_
 
@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// The most ranks of a node. Every array over ranks has this length.
+// The maximum number of ranks of a node. Arrays indexed by rank have this length.
 inline constexpr int kMaxRanks = 16;
 
 namespace device {
@@ -17,12 +17,12 @@ namespace device {
 // Where each rank's symmetric heap begins, as seen by the GPU that holds this record.
 struct PeerBases {
   char* base[kMaxRanks];
-  int rank;       // whose record this is
+  int rank;       // the rank that this record belongs to
   int num_ranks;  // base[0 .. num_ranks-1] are valid
 };
 
-// The address on `peer` of the object that lies at `mine` in this rank's heap. Every object has the
-// same offset in every heap, so that two bases are all that a kernel needs to know.
+// Returns the address on `peer` of the object at `mine` in this rank's heap. Every object has the
+// same offset in every heap, so two bases suffice.
 template <typename T>
 OCTET_HOST_DEVICE inline T* Translate(const PeerBases& peers, T* mine, int peer) {
   const ptrdiff_t offset = reinterpret_cast<const char*>(mine) - peers.base[peers.rank];
@@ -31,7 +31,7 @@ OCTET_HOST_DEVICE inline T* Translate(const PeerBases& peers, T* mine, int peer)
 
 }  // namespace device
 
-// An object of `T`s at the same offset of every rank's symmetric heap.
+// An object of `T`s at the same offset in every rank's symmetric heap.
 template <typename T>
 struct SymmetricPtr {
   size_t offset = 0;

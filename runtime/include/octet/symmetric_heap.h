@@ -15,10 +15,10 @@
 
 namespace octet {
 
-// The kinds of memory of a heap. On most platforms they are the same; on AMD GPUs a peer's stores
+// The kinds of memory in a heap. On most platforms they are the same; on AMD GPUs a peer's stores
 // into kUncached memory bypass the caches, and the owner's reads of kCached memory are cached
 // (docs/memory_model.md).
-//   kUncached  flags, counts, and whatever is read once
+//   kUncached  flags, counts, and data that is read once
 //   kCached    rows that kernels of the owner read after an acquire, perhaps more than once
 enum class HeapMemory { kUncached, kCached };
 
@@ -30,17 +30,17 @@ struct HeapSize {
   size_t total() const { return uncached + cached; }
 };
 
-// What all ranks may write into one another's memory: receive buffers, flags, counts. Zeroed at
+// Memory that every rank may write on every other rank: receive buffers, flags, counts. Zeroed at
 // creation. Belongs to the node it was made on, which may be destroyed first.
 class SymmetricHeap {
  public:
-  // The alignment of every allocation unless more is asked for: bytes.
+  // The default alignment of allocations, in bytes.
   static constexpr size_t kAlignment = 256;
 
-  // So many bytes on every rank, not 0 in all. kResourceExhausted (with the bytes) where a GPU has
-  // no such memory. Not during Run.
+  // Allocates `size` bytes on every rank; the total must not be 0. kResourceExhausted, with the
+  // bytes, if a GPU does not have enough memory. Must not be called during Run.
   static absl::StatusOr<std::unique_ptr<SymmetricHeap>> Create(Node& node, const HeapSize& size);
-  // All of it kUncached.
+  // Allocates kUncached memory only.
   static absl::StatusOr<std::unique_ptr<SymmetricHeap>> Create(Node& node, size_t bytes) {
     return Create(node, HeapSize{.uncached = bytes});
   }
@@ -48,10 +48,10 @@ class SymmetricHeap {
   SymmetricHeap(const SymmetricHeap&) = delete;
   SymmetricHeap& operator=(const SymmetricHeap&) = delete;
 
-  // `count` objects of T at one offset of all heaps; never given back before the heap itself. One
-  // thread at a time.
+  // Allocates `count` objects of T at the same offset of all heaps. They live as long as the heap.
+  // Not thread-safe.
   //   kResourceExhausted  says how many bytes are needed and how many are left
-  //   kInvalidArgument    alignment not a power of two, or more than the heaps themselves have
+  //   kInvalidArgument    `alignment` is not a power of two, or exceeds that of the heaps
   template <typename T>
   absl::StatusOr<SymmetricPtr<T>> Allocate(size_t count, size_t alignment = kAlignment) {
     const size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
@@ -59,14 +59,14 @@ class SymmetricHeap {
     if (!offset.ok()) return offset.status();
     return SymmetricPtr<T>{*offset};
   }
-  // An offset in the memory of that kind.
+  // Returns an offset in the memory of kind `kind`.
   absl::StatusOr<size_t> AllocateBytes(size_t bytes, size_t alignment,
                                        HeapMemory kind = HeapMemory::kUncached);
 
   size_t bytes(HeapMemory kind = HeapMemory::kUncached) const { return part(kind).bytes; }
   size_t bytes_used() const { return part(HeapMemory::kUncached).used; }
-  // For kernel parameters of `rank`: where the memory of that kind begins on each rank, null if
-  // there is none.
+  // For kernel parameters of `rank`: where the memory of kind `kind` begins on each rank; null if
+  // the heap has none.
   device::PeerBases peers(int rank, HeapMemory kind = HeapMemory::kUncached) const;
 
  private:

@@ -1,4 +1,4 @@
-// Events recorded inside the kernels of all GPUs, as one Chrome/Perfetto JSON file.
+// Events recorded inside the kernels of all GPUs, written as one Chrome/Perfetto JSON file.
 #ifndef OCTET_TRACE_H_
 #define OCTET_TRACE_H_
 
@@ -19,20 +19,20 @@ namespace device {
 struct TraceBuffer;  // runtime/device/trace_event.h
 }  // namespace device
 
-// The detail of an event that is no number: TraceJson leaves it out.
+// The detail of an event that has none: TraceJson omits it.
 inline constexpr uint32_t kNoTraceDetail = ~uint32_t{0};
-// The name of a detail that is the number of a rank, or kNoTraceDetail.
+// The name of a detail that is a rank, or kNoTraceDetail.
 inline constexpr absl::string_view kTracePeer = "peer";
 
-// What the events of one tag are. Strings must live as long as they are used.
+// Describes the events of one tag. The strings must outlive their uses.
 struct TraceTag {
   absl::string_view name = {};
-  absl::string_view phase = {};         // what the tag is a part of; may be empty
-  absl::string_view detail = "detail";  // what the number is
-  bool waits = false;                   // the time is spent waiting: for the peer, if that is known
+  absl::string_view phase = {};         // the phase that the tag belongs to; may be empty
+  absl::string_view detail = "detail";  // what the detail means
+  bool waits = false;                   // the event is a wait: for the peer, if known
 };
 
-// One event on the common time line.
+// One event on the time line shared by all ranks.
 struct TraceSlice {
   int rank = 0;
   int block = 0;
@@ -43,11 +43,11 @@ struct TraceSlice {
 };
 
 // Event memory on every GPU, and the offsets between the GPUs' clocks. The node may be destroyed
-// first; Clear and Collect are then refused (kFailedPrecondition).
+// first; Clear and Collect then return kFailedPrecondition.
 class TraceCollector {
  public:
-  // Room for `events_per_block` events in each of `num_blocks` blocks, on every rank. Measures the
-  // clock offsets by ping-pong between rank 0 and each other rank. Not during Run.
+  // Allocates `events_per_block` events for each of `num_blocks` blocks on every rank. Measures the
+  // clock offsets by ping-pong between rank 0 and each other rank. Must not be called during Run.
   static absl::StatusOr<std::unique_ptr<TraceCollector>> Create(Node& node, int num_blocks,
                                                                 int events_per_block);
   ~TraceCollector();
@@ -57,18 +57,19 @@ class TraceCollector {
   // For the parameters of kernels of `rank` that record events.
   device::TraceBuffer buffer(int rank) const;
 
-  // Forgets all events. Streams must be idle; not during Run.
+  // Discards all events. Streams must be idle; must not be called during Run.
   absl::Status Clear();
 
-  // All events so far, ordered by (rank, block, start), an outer slice before the inner ones that
-  // start with it. Streams must be idle; not during Run.
+  // Returns all events so far, ordered by (rank, block, start), an outer slice before the inner
+  // ones that start with it. Streams must be idle; must not be called during Run.
   absl::StatusOr<std::vector<TraceSlice>> Collect() const;
 
-  // Events that did not fit into their block's memory, over all ranks, as of the last Collect.
+  // The number of events on all ranks that did not fit into their block's memory, as of the last
+  // Collect.
   uint64_t num_dropped() const;
 
-  // Rank r's clock minus rank 0's, in nanoseconds, and the measured round trip that bounds the
-  // error to half of it.
+  // Rank r's clock minus rank 0's, in nanoseconds. The error is at most half of the measured round
+  // trip.
   struct ClockOffset {
     double offset_ns = 0;
     double round_trip_ns = 0;
@@ -81,11 +82,11 @@ class TraceCollector {
   std::unique_ptr<Impl> impl_;
 };
 
-// The slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs with three
-// decimals, named by tag ("tag 7" where there is none), the phase as their category, with the
-// detail by its name in args, unless it is kNoTraceDetail. Processes are named "rank r (GPU)" and
-// threads "block b", those that have slices. `gpu_names` by rank, may be shorter. Perfetto does not
-// need the slices in any order.
+// Returns the slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs
+// with three decimals. A slice is named by its tag ("tag 7" if `tags` does not have it), its
+// category is the phase, and args holds the detail under its name unless it is kNoTraceDetail.
+// Processes and threads that have slices are named "rank r (GPU)" and "block b". `gpu_names` is
+// indexed by rank and may be shorter. Perfetto accepts the slices in any order.
 std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                       absl::Span<const std::string> gpu_names = {});
 
