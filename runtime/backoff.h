@@ -1,4 +1,4 @@
-// How a host thread passes the time while it polls.
+// Backoff for host threads that poll.
 #ifndef OCTET_RUNTIME_BACKOFF_H_
 #define OCTET_RUNTIME_BACKOFF_H_
 
@@ -9,10 +9,10 @@
 
 namespace octet {
 
-// One per wait; call Wait between polls. With a core for every polling thread (`spin`) a poll
-// follows the last one within nanoseconds for about the first 100 µs; otherwise, and after that,
-// the core is offered to others. Threads without cores of their own end up sleeping, since threads
-// that only yield still take their share of the time from those that have work to do.
+// Use one object per wait and call Wait between polls. With `spin` (a core for every polling
+// thread), polls follow each other within nanoseconds for about the first 100 µs, and then yield
+// the core. Without it, polls first yield and then sleep, since threads that only yield still take
+// CPU time from those that have work to do.
 class Backoff {
  public:
   explicit Backoff(bool spin) : spin_(spin) {}

@@ -1,4 +1,4 @@
-// Streams that are being captured into a graph.
+// Queries and abandons the capture of a stream into a graph.
 #ifndef OCTET_RUNTIME_CAPTURE_H_
 #define OCTET_RUNTIME_CAPTURE_H_
 
@@ -6,11 +6,11 @@
 
 namespace octet {
 
-// Returns whether what is enqueued on `stream` goes into a graph instead of being executed. False
-// if the GPU cannot tell: the next call that enqueues something then returns the error.
+// Returns whether work enqueued on `stream` goes into a graph instead of being executed. Returns
+// false if the GPU cannot tell: the next call that enqueues something then returns the error.
 bool IsCapturing(GpuStream stream);
 
-// Ends the capture of `stream`, if there is one, and discards what it has captured.
+// Ends the capture of `stream`, if any, and discards what it has captured.
 void AbandonCapture(GpuStream stream);
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// Which CPUs this process may use, and which of them are near a PCI device.
+// The CPUs that this process may use, and those near a PCI device.
 #ifndef OCTET_RUNTIME_CPU_AFFINITY_H_
 #define OCTET_RUNTIME_CPU_AFFINITY_H_
 
@@ -10,17 +10,17 @@
 
 namespace octet {
 
-// CPUs that the calling thread may run on, ascending.
+// Returns the CPUs that the calling thread may run on, ascending.
 std::vector<int> AllowedCpus();
 
-// "0-3,8,10-11" as numbers, ascending; empty if the text is anything else.
+// Parses "0-3,8,10-11" into numbers, ascending. Returns an empty list if the text is malformed.
 std::vector<int> ParseCpuList(absl::string_view text);
 
-// The NUMA node of the PCI device ("0000:19:00.0", upper or lower case); -1 where it is not known.
-// `sysfs` is where the kernel shows its devices.
+// Returns the NUMA node of the PCI device ("0000:19:00.0", upper or lower case); -1 if unknown.
+// `sysfs` is where sysfs is mounted.
 int NumaNodeOfPciDevice(absl::string_view bus_id, const std::string& sysfs = "/sys");
 
-// The CPUs of a NUMA node; empty where they are not known.
+// Returns the CPUs of a NUMA node; empty if unknown.
 std::vector<int> CpusOfNumaNode(int numa_node, const std::string& sysfs = "/sys");
 
 // Binds the calling thread to `cpus` (not empty).

@@ -1,4 +1,4 @@
-// A piece of one GPU's memory with an owner.
+// An owned allocation in one GPU's memory.
 #ifndef OCTET_RUNTIME_DEVICE_MEMORY_H_
 #define OCTET_RUNTIME_DEVICE_MEMORY_H_
 
@@ -9,8 +9,8 @@
 
 namespace octet {
 
-// Of the calling thread's current device. kResourceExhausted, with the bytes, where there is no
-// such memory.
+// Memory of the calling thread's current device. kResourceExhausted, with the bytes, if there is
+// not enough.
 struct DeviceMemoryKind {
   static absl::StatusOr<void*> Allocate(size_t bytes);
   static void Free(void* data);

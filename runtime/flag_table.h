@@ -1,4 +1,4 @@
-// How far the flags of one kind have come on each rank, as a table for people.
+// Formats as text how far the flags of one kind have come on each rank.
 #ifndef OCTET_RUNTIME_FLAG_TABLE_H_
 #define OCTET_RUNTIME_FLAG_TABLE_H_
 
@@ -13,16 +13,16 @@ struct FlagTable {
     bool behind = false;
   };
   struct Row {
-    int rank = 0;          // who waits
-    std::string expected;  // empty if the cells say it
+    int rank = 0;          // the waiting rank
+    std::string expected;  // empty if the cells contain it
     std::vector<Cell> peers;
   };
   std::string title;
   std::vector<Row> rows;
 };
 
-// The title and a line for each row under a line of ranks, what is behind marked with '*', each
-// after a newline:
+// Returns the title, a line of ranks and one line per row, each preceded by a newline. Cells that
+// are behind are marked with '*':
 //
 //   row counts: epoch seen from each rank, * behind
 //             expected   0    1

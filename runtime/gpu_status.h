@@ -1,4 +1,4 @@
-// hipError_t as a Status that says which call failed where.
+// Converts hipError_t to a Status that names the failed call and the device.
 #ifndef OCTET_RUNTIME_GPU_STATUS_H_
 #define OCTET_RUNTIME_GPU_STATUS_H_
 
@@ -10,11 +10,11 @@
 
 namespace octet {
 
-// OK for hipSuccess. Otherwise "<call>: <hipErrorName>: <hipErrorString> (device d)", where d is
-// the calling thread's current device (out of memory: and how much of its memory is free), and the
-// thread's last HIP error is cleared, so that it does not come back from an innocent later call.
-// What the platform knows beyond that (emulation: which lane of which kernel did what, or who waits
-// for what) follows on lines of its own.
+// Returns OK for hipSuccess. Otherwise returns "<call>: <hipErrorName>: <hipErrorString> (device
+// d)", where d is the calling thread's current device; if out of memory, also how much of its
+// memory is free. Clears the thread's last HIP error, so that no later, unrelated call returns it.
+// Details that the platform knows (emulation: which lane of which kernel did what, or who waits for
+// what) follow on lines of their own.
 //   no GPU or no driver        kUnavailable
 //   out of memory              kResourceExhausted
 //   bad value, grid too large  kInvalidArgument
@@ -24,10 +24,10 @@ absl::Status GpuStatus(hipError_t error, absl::string_view call);
 
 }  // namespace octet
 
-// The Status of one HIP call, with the call's own text in it: OCTET_GPU(hipSetDevice(3)).
+// The Status of one HIP call, with the text of the call: OCTET_GPU(hipSetDevice(3)).
 #define OCTET_GPU(call) (::octet::GpuStatus((call), #call))
-// Not by way of OCTET_GPU: where HIP's names are macros, they would be replaced before it sees
-// them.
+// Does not use OCTET_GPU: where HIP's names are macros, they would be expanded before OCTET_GPU
+// turns the call into text.
 #define OCTET_RETURN_IF_GPU_ERROR(call) OCTET_RETURN_IF_ERROR(::octet::GpuStatus((call), #call))
 
 #endif  // OCTET_RUNTIME_GPU_STATUS_H_

@@ -1,4 +1,4 @@
-// A barrier of host threads that is fast because it spins and safe because it gives up.
+// A barrier of host threads that spins for speed and gives up after a timeout.
 #ifndef OCTET_RUNTIME_HOST_BARRIER_H_
 #define OCTET_RUNTIME_HOST_BARRIER_H_
 
@@ -14,38 +14,37 @@
 
 namespace octet {
 
-// Reusable for any number of rounds. Each of `num_ranks` threads calls Arrive once a round.
-// Spins while there are cores for all threads, yields and then sleeps otherwise.
+// Reusable for any number of rounds. Each of `num_ranks` threads calls Arrive once per round. Spins
+// if there are cores for all threads; otherwise yields and then sleeps.
 //
-// Each rank writes only its own cache line and reads all others'. For a node's few ranks this beats
-// a shared counter, whose line every rank must own in turn, and a tree or dissemination, whose
-// steps each cost a line transfer one after the other: here a rank's store and its loads overlap
-// with everybody else's. And who is missing is seen directly.
+// Each rank writes only its own cache line and reads those of all ranks. For a node's few ranks
+// this is faster than a shared counter, whose line every rank must own in turn, and than a tree or
+// dissemination, whose steps transfer lines one after the other: here a rank's store and loads
+// overlap with those of all other ranks. The barrier also sees directly which ranks are missing.
 class HostBarrier {
  public:
-  // `timeout`: how long one Arrive waits.
+  // `timeout` limits one Arrive.
   HostBarrier(int num_ranks, absl::Duration timeout);
 
-  // Returns when all present ranks have arrived. `before`: the call that the barrier belongs to,
-  // for errors; may be empty.
-  //   kDeadlineExceeded    names a rank that has waited, `before` and the ranks that did not come
-  //   in
-  //                        time; the barrier is then aborted
-  //   kCancelled / the     when somebody called Abort: its Status, for everybody who waits and for
-  //   status of Abort      everybody who comes later, until Reset
+  // Waits until all present ranks have arrived. Errors name `before`, the call that the barrier
+  // belongs to; it may be empty.
+  //   kDeadlineExceeded    names a rank that waited, `before` and the ranks that did not arrive;
+  //                        the barrier is then aborted
+  //   kCancelled, or the   after Abort, until Reset: every rank that waits or arrives gets it
+  //   status of Abort
   //   kFailedPrecondition  this rank has left
   absl::Status Arrive(int rank, absl::string_view before = {});
 
-  // A rank that will not come again: the others no longer wait for it. When somebody waits at
-  // that moment, or arrives later, and the rank was expected, the wait ends with kAborted, naming
-  // the rank that waited and the one that has left. Rounds that the rank had arrived at before it
-  // left are not affected.
+  // Removes a rank that will not arrive again: the barrier no longer waits for it. If another rank
+  // is waiting for it, or arrives later in a round that expected it, that wait ends with kAborted,
+  // which names the rank that waited and the rank that left. Rounds at which the rank had arrived
+  // before it left are not affected.
   void Leave(int rank);
 
-  // Releases everybody with `status` (not ok). The first call wins.
+  // Releases all waiting ranks with `status` (not OK). The first call wins.
   void Abort(const absl::Status& status);
 
-  // All ranks present, nothing aborted. No thread may be inside Arrive.
+  // Makes all ranks present again and clears the abort. No thread may be inside Arrive.
   void Reset();
 
  private:
@@ -55,15 +54,15 @@ class HostBarrier {
     absl::string_view before;
     uint64_t round;
   };
-  // False when there is no point in waiting on; the barrier is aborted then.
+  // Returns false if waiting on is pointless; the barrier is then aborted.
   bool CheckSlowly(const Waiter& waiter, absl::Duration waited);
   absl::Status AbortStatus() const;
 
   const int num_ranks_;
   const absl::Duration timeout_;
   const bool spin_;
-  // One line pair each (neighbouring lines are fetched together): the round that the rank has
-  // arrived at, and whether it has left.
+  // The round at which the rank has arrived, and whether it has left. Each slot has a pair of cache
+  // lines, since neighbouring lines are fetched together.
   struct alignas(128) Slot {
     std::atomic<uint64_t> word{0};
   };

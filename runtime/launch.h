@@ -1,4 +1,4 @@
-// The shape of a launch, and whether a grid can be resident as a whole.
+// Checks whether a grid can be resident as a whole.
 #ifndef OCTET_RUNTIME_LAUNCH_H_
 #define OCTET_RUNTIME_LAUNCH_H_
 
@@ -13,8 +13,9 @@
 
 namespace octet {
 
-// OK if `shape.blocks` blocks can be resident at once on a GPU with `num_compute_units`, when the
-// occupancy API said `blocks_per_unit`; kInvalidArgument with the numbers otherwise.
+// Returns OK if `shape.blocks` blocks can be resident at once on a GPU with `num_compute_units`,
+// where `blocks_per_unit` comes from the occupancy API; otherwise kInvalidArgument with the
+// numbers.
 absl::Status CheckResident(absl::string_view kernel, const LaunchShape& shape, int blocks_per_unit,
                            int num_compute_units);
 

@@ -1,5 +1,5 @@
-// A mutex whose users the compiler checks (absl/base/thread_annotations.h) and ThreadSanitizer
-// understands: distributions ship Abseil's own compiled without it.
+// A mutex that supports the compiler's thread-safety analysis (absl/base/thread_annotations.h) and
+// ThreadSanitizer. absl::Mutex does not support the latter: distributions ship Abseil without it.
 #ifndef OCTET_RUNTIME_MUTEX_H_
 #define OCTET_RUNTIME_MUTEX_H_
 
@@ -36,13 +36,13 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 
 class CondVar {
  public:
-  // Gives the mutex up while asleep. Wakes without reason, too: call it in a loop.
+  // Releases the mutex while asleep. May wake spuriously: call it in a loop.
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  // As Wait, and also wakes when the time has passed.
+  // Like Wait, but also wakes when `time` has passed.
   void WaitFor(Mutex* mutex, absl::Duration time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait_for(lock, absl::ToChronoMicroseconds(time));

@@ -1,4 +1,4 @@
-// The inside of Node.
+// The implementation of Node.
 #ifndef OCTET_RUNTIME_NODE_IMPL_H_
 #define OCTET_RUNTIME_NODE_IMPL_H_
 
@@ -32,15 +32,15 @@
 
 namespace octet {
 
-// Outlives the Node while something that was made on it still lives (Node::Share).
+// Outlives the Node as long as an object made on it lives (Node::Share).
 class Node::Impl {
  public:
-  // `options`: with every choice made.
+  // `options` must be resolved: no field asks for its default.
   Impl(Topology topology, NodeOptions options);
 
-  // Threads, peer access, streams and control memory. `node`: what ranks take for their node.
+  // Creates threads, peer access, streams and control memory. `node` is what Rank::node() returns.
   absl::Status Start(Node& node);
-  // Gives all of it back, if the node is ReadyToFree. Nothing runs after that. Idempotent.
+  // Releases all of it, if the node is ReadyToFree. Nothing runs afterwards. Idempotent.
   void Stop();
 
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
@@ -50,7 +50,7 @@ class Node::Impl {
 
   absl::Status Synchronize(Rank& rank);
   absl::Status WaitUntil(Rank& rank, absl::FunctionRef<bool()> done, absl::string_view what);
-  // On the rank's thread inside Run.
+  // Must be called on the rank's thread inside Run.
   absl::Status CheckComplete(const Rank& rank) const;
   HostBarrier& barrier() { return barrier_; }
   device::FailurePort failure_port(int rank, uint32_t client) const;
@@ -64,7 +64,7 @@ class Node::Impl {
   bool ReadyToFree();
 
  private:
-  // Pinned host memory, shared with all GPUs. Records apart, so that ranks do not share lines.
+  // Pinned host memory, shared with all GPUs. Aligned so that ranks do not share cache lines.
   struct HostControl {
     alignas(128) uint32_t abort_word;
     struct alignas(128) Records {
@@ -72,17 +72,18 @@ class Node::Impl {
     };
     Records records[kMaxRanks];
   };
-  // In each GPU's memory.
+  // Memory on each GPU.
   struct GpuControl {
     alignas(128) uint32_t claimed[device::kRecordsOfARank];
     alignas(128) device::NodeBarrierState barrier;
   };
 
-  // What is known of a rank's stream since the first failure of the Run. Of the rank's thread.
+  // The state of a rank's stream since the first failure of the Run. Only the rank's thread writes
+  // it.
   struct StreamState {
     // How long after that failure the stream was last seen busy. Zero: never.
     absl::Duration busy;
-    bool gave_up = false;  // it was still busy when it was given up
+    bool gave_up = false;  // the stream was still busy when the wait for it gave up
   };
   using Time = std::chrono::steady_clock::time_point;
 
@@ -90,49 +91,50 @@ class Node::Impl {
   absl::Status EnablePeers(const Rank& rank);
   void StopRank(Rank& rank);
 
-  // Runs `body` and then drains the stream, on all ranks. What fails goes into log_.
+  // Runs `body` and then drains the stream, on all ranks. Adds failures to log_.
   void RunPhase(absl::FunctionRef<absl::Status(Rank&)> body);
-  // Ends a capture that `body` has left behind, and reports what it has left outstanding.
+  // Runs `body`, ends a capture that it left open, and reports outstanding work that it left.
   absl::Status RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank&)> body);
-  // A rank has failed: releases everybody who waits on the host or on a GPU.
+  // Records the failure of a rank and releases every wait on the host and on the GPUs.
   void Fail(int rank, const absl::Status& status);
-  // True for the first failure of a Run that is noticed, for which on_failure is then to be called.
+  // Returns true for the first failure noticed in a Run; on_failure must then be called.
   bool IsFirstNoticed();
   void Notice(const absl::Status& status);
   void Tell(const absl::Status& status) const;
   // Notices that a GPU has told the node to stop.
   void NoticeAbort();
-  // For somebody who has polled the rank's stream since `start` and found it busy: false when it
-  // has been long enough (NodeOptions::timeout).
+  // For callers that have polled the rank's stream since `start` and found it busy: returns false
+  // when the wait has taken long enough (NodeOptions::timeout).
   bool MayStillWait(const Rank& rank, Time start);
   // Polls until the rank's stream is idle.
   absl::Status Drain(Rank& rank) { return Drain(rank, rank.stream_); }
-  // The same for any stream of the rank's device.
+  // Likewise for any stream of the rank's device.
   absl::Status Drain(Rank& rank, hipStream_t stream);
-  // All ranks are idle: the records that kernels have written go into log_.
+  // Adds the records written by kernels to log_. All ranks must be idle.
   void CollectRecords();
-  // After a failure, when all waits have been told to end: waits until all streams are idle. An
+  // Waits until all streams are idle, after a failure and once all waits have been told to end. An
   // error leaves the node broken.
   absl::Status DrainAll();
-  // Then brings node and clients back. An error leaves the node broken.
+  // Then recovers the node and its clients. An error leaves the node broken.
   absl::Status Recover();
 
-  // What every rank waited for when the first wait expired, whose stream was busy with other work,
-  // and, if all streams are idle, how far the flags had come: lines to go below the sentence. Empty
-  // if no wait on a GPU has expired and no stream was busy.
+  // Describes what every rank waited for when the first wait expired, whose stream was busy with
+  // other work and, if all streams are idle, how far the flags had come, as lines that follow the
+  // sentence. Empty if no wait on a GPU has expired and no stream was busy.
   std::string DescribeWaits(bool idle);
-  // "; its stream ...", or empty if the stream was not busy for long after the failure.
+  // Returns "; its stream ...", or empty if the stream was not busy for long after the failure.
   std::string BusyText(int rank) const;
   std::string TablesOf(NodeClient& client, const std::vector<device::FailureRecord>& waits);
 
-  // The meaning of a failure record, by the client that it belongs to.
+  // Returns the meaning of a failure record, from the client that it belongs to.
   absl::Status DescribeRecord(int rank, const device::FailureRecord& record) const;
   std::vector<std::pair<uint32_t, NodeClient*>> Clients() const;
-  // What a rank reports after its stream has drained while the node was being stopped.
+  // Returns what a rank reports if its stream has drained while the node was being stopped.
   absl::Status WhyStopped() const;
 
   bool AbortRaised() const;
-  // The rank's first failure, or its first wait that was told to leave. False if there is none.
+  // Reads the rank's first failure, or its first wait that was told to leave. Returns false if
+  // there is none.
   bool ReadRecord(int rank, device::FailureKind kind, device::FailureRecord* record) const;
   void ResetHostControl();
 
@@ -148,13 +150,13 @@ class Node::Impl {
 
   std::atomic<bool> running_{false};
   std::atomic<uint64_t> completed_runs_{0};
-  std::vector<NodeClient*> run_clients_;  // those of the present Run, which cannot change
+  std::vector<NodeClient*> run_clients_;  // clients of the current Run; constant while it lasts
   // The body or stream of a rank has failed: the abort word may be raised without any record.
   std::atomic<bool> host_failed_{false};
-  // When the first failure of the Run was noticed. The clock's epoch: none yet.
+  // When the first failure of the Run was noticed. The clock's epoch: no failure yet.
   std::atomic<Time> failed_at_{Time()};
   std::vector<StreamState> streams_;  // by rank
-  // A stream did not drain: nothing on the GPUs may be freed, since that would wait for it.
+  // A stream did not drain: nothing on the GPUs may be freed, since freeing would wait for it.
   std::atomic<bool> stuck_{false};
   std::atomic<bool> told_unfreed_{false};
   FailureLog log_;

@@ -1,4 +1,4 @@
-// The memory that something made on a node keeps for as long as it lives.
+// The memory of an object made on a node.
 #ifndef OCTET_RUNTIME_NODE_MEMORY_H_
 #define OCTET_RUNTIME_NODE_MEMORY_H_
 
@@ -18,8 +18,8 @@
 
 namespace octet {
 
-// Freed as a whole, or left as it is if the node is not ready for that (Node::ReadyToFree). The
-// node may be destroyed first. Any thread may allocate.
+// Frees all its memory on destruction, or leaves it unfreed if the node is not ready for that
+// (Node::ReadyToFree). The node may be destroyed first. Any thread may allocate.
 class NodeMemory {
  public:
   explicit NodeMemory(const Node& node) : node_(node.Share()) {}
@@ -27,13 +27,13 @@ class NodeMemory {
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
 
-  // `count` objects of T, not initialised, on the calling thread's current device.
-  // kResourceExhausted, with the bytes, where there is no such memory.
+  // Allocates `count` objects of T, uninitialised, on the calling thread's current device.
+  // kResourceExhausted, with the bytes, if there is not enough memory.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Device(size_t count) {
     return Keep<DeviceMemoryKind, T>(count);
   }
-  // The same in pinned host memory, for all devices.
+  // Likewise in pinned host memory, for all devices.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Pinned(size_t count) {
     return Keep<PinnedMemoryKind, T>(count);

@@ -1,4 +1,4 @@
-// Memory with an owner: what DeviceMemory and PinnedMemory have in common.
+// Owned memory: the common part of DeviceMemory and PinnedMemory.
 #ifndef OCTET_RUNTIME_OWNED_MEMORY_H_
 #define OCTET_RUNTIME_OWNED_MEMORY_H_
 
@@ -9,8 +9,8 @@
 
 namespace octet {
 
-// Move-only. Freed with its owner, from any thread, whatever device is current there; not while a
-// kernel uses it, and not inside Node::Run (freeing can wait for a device). `Kind` has
+// Move-only. May be destroyed on any thread with any current device, but not while a kernel uses
+// the memory and not inside Node::Run (freeing can wait for a device). `Kind` has
 //   static absl::StatusOr<void*> Allocate(size_t bytes);  // bytes > 0
 //   static void Free(void* data);
 template <typename Kind>
@@ -28,7 +28,7 @@ class OwnedMemory {
     if (data_ != nullptr) Kind::Free(data_);
   }
 
-  // `bytes` (at least 1 is taken), not initialised. The error is Kind::Allocate's.
+  // Allocates `bytes` (at least 1), uninitialised. Returns the error of Kind::Allocate.
   static absl::StatusOr<OwnedMemory> Allocate(size_t bytes) {
     absl::StatusOr<void*> data = Kind::Allocate(bytes > 0 ? bytes : 1);
     if (!data.ok()) return data.status();

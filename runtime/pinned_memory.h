@@ -1,4 +1,4 @@
-// Host memory that GPUs copy to and from at full speed, with an owner.
+// Owned host memory that GPUs copy to and from at full speed.
 #ifndef OCTET_RUNTIME_PINNED_MEMORY_H_
 #define OCTET_RUNTIME_PINNED_MEMORY_H_
 
@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// For all devices.
+// Usable by all devices.
 struct PinnedMemoryKind {
   static absl::StatusOr<void*> Allocate(size_t bytes);
   static void Free(void* data);

@@ -17,24 +17,24 @@ namespace octet {
 
 class RankThreads {
  public:
-  // kResourceExhausted when the system has no more threads.
+  // Returns kResourceExhausted if the system cannot create more threads.
   static absl::StatusOr<std::unique_ptr<RankThreads>> Start(int num_ranks);
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
 
-  // Calls task(rank) on every rank's thread at once and returns when all have returned. One call at
-  // a time, not from a rank's thread. In the meantime the calling thread calls `meanwhile` some ten
-  // times a second.
+  // Calls task(rank) on every rank's thread at once and returns when all have returned. Meanwhile
+  // the calling thread calls `meanwhile` about ten times a second. Only one call may be in
+  // progress; must not be called on a rank's thread.
   void Execute(absl::FunctionRef<void(int)> task, absl::FunctionRef<void()> meanwhile = [] {});
 
-  // True on a rank's thread, of any RankThreads.
+  // Returns true on a rank's thread, of any RankThreads.
   static bool OnRankThread();
 
  private:
   RankThreads() = default;
   void Loop(int rank);
-  // Waits a moment for the task to end.
+  // Waits briefly for the task to end; returns whether it has ended.
   bool HasEnded();
 
   std::vector<std::thread> threads_;
@@ -42,7 +42,7 @@ class RankThreads {
   CondVar work_;
   CondVar done_;
   const absl::FunctionRef<void(int)>* task_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // Changed with mutex_ held, and looked at by schedules of the GPUs without it.
+  // Written with mutex_ held; GPU schedules read them without it.
   std::atomic<uint64_t> generation_ = 0;
   std::atomic<int> running_ = 0;
   std::atomic<bool> stop_ = false;

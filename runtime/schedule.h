@@ -1,4 +1,4 @@
-// Schedules of emulated GPUs: who is late, as a text that replays the run.
+// Schedules of emulated GPUs, named by a text that replays the run.
 #ifndef OCTET_RUNTIME_SCHEDULE_H_
 #define OCTET_RUNTIME_SCHEDULE_H_
 
@@ -8,17 +8,17 @@
 
 namespace octet {
 
-// Everything from now on runs under that schedule, which is SEED or KIND:SEED
-// (runtime/platform/emulation/machine/config.h), on one thread, so that it runs the same each time.
-// Before anything else is done with the GPUs.
-//   kFailedPrecondition  these are no emulated GPUs
-//   kInvalidArgument     the text is no schedule
+// Runs everything from now on under the schedule `text`, which is SEED or KIND:SEED
+// (runtime/platform/emulation/machine/config.h), on one thread, so that every run is the same. Must
+// precede all use of the GPUs.
+//   kFailedPrecondition  the GPUs are not emulated
+//   kInvalidArgument     the text does not name a schedule
 absl::Status UseSchedule(const std::string& text);
 
-// "KIND:SEED". Empty without a schedule, as on real GPUs.
+// Returns "KIND:SEED"; empty without a schedule and on real GPUs.
 std::string CurrentSchedule();
 
-// The error with the schedule that replays it at the end, if there is one.
+// Appends the schedule that replays the error to its message, if there is one.
 absl::Status WithSchedule(const absl::Status& status);
 
 }  // namespace octet

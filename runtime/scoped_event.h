@@ -1,4 +1,4 @@
-// A HIP event with an owner.
+// An owned HIP event.
 #ifndef OCTET_RUNTIME_SCOPED_EVENT_H_
 #define OCTET_RUNTIME_SCOPED_EVENT_H_
 
@@ -12,7 +12,7 @@
 
 namespace octet {
 
-// Move-only. Belongs to the device that was current when it was made.
+// Move-only. Belongs to the device that was current at its creation.
 class ScopedEvent {
  public:
   ScopedEvent() = default;
@@ -26,11 +26,12 @@ class ScopedEvent {
   static absl::StatusOr<ScopedEvent> Create();
 
   absl::Status Record(hipStream_t stream);
-  // What `stream` gets from now on starts after the last Record.
+  // Makes work enqueued on `stream` from now on start after the last Record.
   absl::Status Hold(hipStream_t stream) const;
-  // Waits on the host, polling. kDeadlineExceeded, naming `what`, after the node's timeout.
+  // Polls on the host until the event is done. kDeadlineExceeded, naming `what`, after the node's
+  // timeout.
   absl::Status Wait(Rank& rank, absl::string_view what) const;
-  // From `start` to this one, when both are done.
+  // Returns the time from `start` to this event. Both must be done.
   absl::StatusOr<double> MicrosecondsSince(const ScopedEvent& start) const;
 
  private:

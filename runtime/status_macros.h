@@ -1,4 +1,4 @@
-// Early return of a Status that is not ok.
+// Macros that return early if a Status is not OK.
 #ifndef OCTET_RUNTIME_STATUS_MACROS_H_
 #define OCTET_RUNTIME_STATUS_MACROS_H_
 
