@@ -15,7 +15,7 @@ bool IsCapturing(GpuStream stream) {
 void AbandonCapture(GpuStream stream) {
   if (!IsCapturing(stream)) return;
   hipGraph_t graph = nullptr;
-  // An error says that the capture was invalid. It has ended all the same.
+  // An error says that the capture was invalid. The capture has ended nevertheless.
   (void)OCTET_GPU(hipStreamEndCapture(stream, &graph));
   if (graph != nullptr) (void)hipGraphDestroy(graph);
 }

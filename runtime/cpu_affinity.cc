@@ -18,7 +18,7 @@
 namespace octet {
 namespace {
 
-// The first line of a file without blanks at its ends; empty if there is none.
+// Returns the first line of a file, stripped of blanks; empty if there is none.
 std::string ReadLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;

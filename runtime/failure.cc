@@ -41,7 +41,7 @@ std::string WaitText(absl::Duration waited) {
 }
 
 uint64_t DeviceClockHz() {
-  // Nobody asks before there is a node, and so a GPU.
+  // All callers have a node, so a GPU is present.
   static const uint64_t kTicksPerSecond = device::ClockHz();
   return kTicksPerSecond;
 }

@@ -17,7 +17,7 @@
 namespace octet {
 namespace {
 
-// Lower comes first; see FailureLog::Cause.
+// The lowest value wins; see FailureLog::Cause.
 enum Order {
   kInputRefused,
   kFirstStatus,
@@ -28,7 +28,7 @@ enum Order {
   kCancelled,
 };
 
-// Takes "rank <digits>: " off the front.
+// Removes a leading "rank <digits>: ".
 bool ConsumeRank(absl::string_view* message) {
   absl::string_view rest = *message;
   if (!absl::ConsumePrefix(&rest, "rank ")) return false;

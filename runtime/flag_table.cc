@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-// Columns aligned to the right, two spaces apart; the first one to the left.
+// Aligns columns two spaces apart, the first to the left, all further ones to the right.
 std::string Aligned(const std::vector<std::vector<std::string>>& lines) {
   std::vector<size_t> widths;
   for (const auto& line : lines) {

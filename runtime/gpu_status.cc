@@ -33,7 +33,7 @@ absl::StatusCode CodeOf(hipError_t error) {
   }
 }
 
-// Of the current device, where it is too little.
+// The free memory of the current device, if `error` says that memory ran out.
 std::string FreeMemoryText(hipError_t error) {
   size_t free = 0;
   size_t all = 0;
@@ -45,7 +45,7 @@ std::string FreeMemoryText(hipError_t error) {
 
 absl::Status GpuStatus(hipError_t error, absl::string_view call) {
   if (error == hipSuccess) return absl::OkStatus();
-  // The sentence, and the lines below it that some platforms know.
+  // The sentence; on some platforms further lines follow.
   const std::string text = hipGetErrorString(error);
   const size_t end = std::min(text.find('\n'), text.size());
   std::string what = absl::StrCat(call, ": ", hipGetErrorName(error), ": ",

@@ -28,7 +28,7 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   OCTET_RETURN_IF_ERROR(rank.Barrier("the capture of a graph"));
   const uint64_t coordinated_before = rank.coordinated_launches_;
-  // Of this thread only: the other ranks' may do what they like.
+  // Restricts this thread only: other ranks may capture or call HIP meanwhile.
   OCTET_RETURN_IF_GPU_ERROR(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
   if (absl::Status enqueued = enqueue(); !enqueued.ok()) {
     AbandonCapture(stream);
@@ -42,7 +42,7 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   OCTET_RETURN_IF_ERROR(GpuStatus(error, "hipGraphInstantiate"));
   Graph graph(Executable(executable, DestroyExecutable),
               rank.coordinated_launches_ != coordinated_before);
-  // Now rather than in the first launch: it may allocate.
+  // Upload now: the first launch would otherwise do it, and may allocate.
   OCTET_RETURN_IF_GPU_ERROR(hipGraphUpload(executable, stream));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   OCTET_RETURN_IF_ERROR(rank.Barrier("the end of a capture"));

@@ -23,8 +23,8 @@
 namespace octet {
 namespace {
 
-// A slot's word: the round in the low bits. A rank that leaves keeps its round, since slower ranks
-// may not have looked at it yet.
+// A slot's word holds the round in its low bits. A rank that leaves keeps its round, since slower
+// ranks may not have read it yet.
 constexpr uint64_t kLeftBit = uint64_t{1} << 63;
 
 bool Passed(uint64_t word, uint64_t round) { return (word & ~kLeftBit) >= round; }
@@ -40,9 +40,9 @@ HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout)
       spin_(static_cast<size_t>(num_ranks) <= AllowedCpus().size()),
       slots_(std::make_unique<Slot[]>(num_ranks)) {}
 
-// Looks at all ranks, not only at the first one that is missing.
+// Checks all ranks, not only the first one that is missing.
 bool HostBarrier::CheckSlowly(const Waiter& waiter, absl::Duration waited) {
-  // The rank in front is the one that waited, whoever gets the error.
+  // Errors start with the rank that waited, whichever rank returns them.
   const auto who = [&waiter] {
     return absl::StrCat("rank ", waiter.rank, ": host barrier",
                         waiter.before.empty() ? "" : " before ", waiter.before);
@@ -82,7 +82,7 @@ absl::Status HostBarrier::Arrive(int rank, absl::string_view before) {
   });
   std::optional<std::chrono::steady_clock::time_point> start;
   Backoff backoff(spin_);
-  int next = 0;  // all ranks before this one have come
+  int next = 0;  // all ranks before this one have arrived
   while (true) {
     while (next < num_ranks_ && has_come(next)) ++next;
     if (next == num_ranks_) return absl::OkStatus();
@@ -118,7 +118,7 @@ void HostBarrier::Reset() {
 
 absl::Status HostBarrier::AbortStatus() const {
   MutexLock lock(&mutex_);
-  // A text of its own for each rank: copies of a Status share theirs by counting references, which
+  // Each rank gets a text of its own: copies of a Status share theirs by counting references, which
   // ThreadSanitizer cannot see in a distribution's Abseil.
   return WithMessage(status_, status_.message());
 }

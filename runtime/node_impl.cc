@@ -32,7 +32,7 @@
 namespace octet {
 namespace {
 
-// The node itself as the owner of kernels.
+// The client id of kernels that the node itself launches.
 constexpr uint32_t kNodeClient = 0;
 constexpr uint32_t kNodeBarrierSite = 0;
 
@@ -45,12 +45,12 @@ constexpr absl::Duration kDrainExtra = absl::Seconds(5);
 // Reading the clock costs more than a poll.
 constexpr uint64_t kPollsPerClockCheck = 16;
 
-// A kernel stores its record before it raises the abort word, but the kernel that raised the word
-// need not be the one that is still writing the record.
+// A kernel stores its record before it raises the abort word, but another kernel may have raised
+// the word while the record is still being written.
 constexpr int kRecordPolls = 1000;
 
-// Kernels that are told to leave their waits are gone long before. A stream that is busy after that
-// has other work.
+// Kernels that are told to leave their waits end much sooner. A stream that is busy for longer has
+// other work.
 constexpr absl::Duration kBusyToTell = absl::Milliseconds(250);
 
 }  // namespace
@@ -120,7 +120,7 @@ absl::Status Node::Impl::EnablePeers(const Rank& rank) {
     if (peer.device_ == rank.device_) continue;
     const hipError_t error = hipDeviceEnablePeerAccess(peer.device_, 0);
     if (error == hipErrorPeerAccessAlreadyEnabled) {
-      (void)hipGetLastError();  // it would come back from the next launch
+      (void)hipGetLastError();  // the next launch would return it
     } else if (error != hipSuccess) {
       const absl::Status status = GpuStatus(error, "hipDeviceEnablePeerAccess");
       return absl::FailedPreconditionError(absl::StrCat("GPU ", rank.device_,
@@ -132,7 +132,7 @@ absl::Status Node::Impl::EnablePeers(const Rank& rank) {
 }
 
 void Node::Impl::StopRank(Rank& rank) {
-  // Nobody is left to tell about errors.
+  // Nothing can report errors here.
   if (rank.drained_ != nullptr) (void)hipEventDestroy(rank.drained_);
   if (rank.stream_ != nullptr) (void)hipStreamDestroy(rank.stream_);
   if (gpu_control_[rank.rank_] != nullptr) (void)hipFree(gpu_control_[rank.rank_]);
@@ -190,7 +190,7 @@ void Node::Impl::RunPhase(absl::FunctionRef<absl::Status(Rank&)> body) {
     }
     NoticeAbort();
   };
-  // Wherever the ranks' threads are, a GPU that stops the node is noticed.
+  // Notices a GPU that stops the node, whatever the ranks' threads are doing.
   threads_->Execute(run_rank, [this] { NoticeAbort(); });
 }
 
@@ -213,7 +213,7 @@ absl::Status Node::Impl::CheckComplete(const Rank& rank) const {
 }
 
 void Node::Impl::Fail(int rank, const absl::Status& status) {
-  // Before the others are released: what they say then is a consequence.
+  // Must precede the release of the other ranks: what they report then is a consequence.
   const bool first = IsFirstNoticed();
   log_.AddStatus(rank, status, AbortRaised() && !host_failed_);
   host_failed_ = true;
@@ -237,7 +237,7 @@ void Node::Impl::Tell(const absl::Status& status) const {
 }
 
 void Node::Impl::NoticeAbort() {
-  // After a failure on the host the thread that has raised the word says why.
+  // After a failure on the host, the thread that raised the abort word reports the reason.
   if (failed_at_.load() == Time() && AbortRaised() && !host_failed_) Notice(WhyStopped());
 }
 
@@ -339,12 +339,12 @@ absl::Status Node::Impl::DrainAll() {
 }
 
 bool Node::Impl::ReadyToFree() {
-  // An object that goes inside a Run is freed as it always was: the threads have other work.
+  // Objects destroyed inside a Run are freed without this check: the threads have other work.
   if (threads_ != nullptr && !stuck_ && !running_.exchange(true)) {
     threads_->Execute([this](int r) {
       Rank& rank = ranks_[r];
       if (rank.drained_ == nullptr) return;  // never started
-      // Freeing does not wait on a GPU that has failed.
+      // Freeing does not wait for a GPU that has failed.
       const hipStream_t null_stream = nullptr;
       if (absl::IsDeadlineExceeded(Drain(rank)) ||
           absl::IsDeadlineExceeded(Drain(rank, null_stream))) {
@@ -377,7 +377,7 @@ absl::Status Node::Impl::Recover() {
   return log_.Cause();
 }
 
-// ---- who waited for what
+// ---- what each rank waited for
 
 std::string Node::Impl::DescribeWaits(bool idle) {
   std::vector<device::FailureRecord> waits(num_ranks());

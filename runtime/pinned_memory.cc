@@ -8,7 +8,7 @@ namespace octet {
 
 absl::StatusOr<void*> PinnedMemoryKind::Allocate(size_t bytes) {
   void* data = nullptr;
-  // Coherent: kernels and the host look at it while the other is at work.
+  // Coherent: kernels and the host access it concurrently.
   OCTET_RETURN_IF_GPU_ERROR(hipHostMalloc(
       &data, bytes, hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent));
   return data;

@@ -22,8 +22,8 @@
 namespace octet {
 namespace {
 
-// Of each share of a GPU: for kernels of a few blocks that wait, such as barriers, beside those
-// which fill the share.
+// Compute units kept free in each share: small kernels that wait, such as barriers, run there
+// beside the kernels that fill the share.
 constexpr int kSpareUnits = 1;
 
 absl::StatusOr<GpuInfo> Describe(int device, const std::vector<int>& allowed_cpus) {
@@ -43,7 +43,7 @@ absl::StatusOr<GpuInfo> Describe(int device, const std::vector<int>& allowed_cpu
       hipDeviceGetAttribute(&cooperative, hipDeviceAttributeCooperativeLaunch, device));
   gpu.cooperative_launch = cooperative != 0;
 
-  // Where the GPU sits is worth knowing and not worth failing for.
+  // The GPU's location is optional information: failing to read it is no error.
   char bus_id[64] = "";
   if (hipDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) == hipSuccess) {
     gpu.pci_bus_id = bus_id;
@@ -57,7 +57,7 @@ absl::StatusOr<GpuInfo> Describe(int device, const std::vector<int>& allowed_cpu
   return gpu;
 }
 
-// OCTET_RANKS_PER_GPU.
+// Reads OCTET_RANKS_PER_GPU.
 absl::StatusOr<int> RanksPerGpu() {
   const char* text = std::getenv("OCTET_RANKS_PER_GPU");
   if (text == nullptr) return 1;

@@ -34,7 +34,7 @@ static_assert(kNoTraceDetail == device::kNoPeer);
 
 constexpr uint32_t kClockRounds = 128;
 
-// Nanoseconds of a number of ticks, rounded down; exact where a tick is a whole number of them.
+// Converts ticks to nanoseconds, rounding down; exact if a tick is a whole number of nanoseconds.
 int64_t Nanoseconds(uint64_t ticks) {
   constexpr uint64_t kGiga = 1'000'000'000;
   const uint64_t hz = DeviceClockHz();
@@ -45,18 +45,18 @@ double NanosecondsOf(int64_t ticks) {
   return static_cast<double>(ticks) * 1e9 / static_cast<double>(DeviceClockHz());
 }
 
-// The owner of the clock kernels' waits while they run.
+// The node client of the clock kernels while they run.
 class ClockClient : public NodeClient {
  public:
   absl::Status Describe(int rank, const device::FailureRecord& record) const override {
     return DeadlineStatus(rank, "clock ping-pong", "round", record,
                           DeviceTicks(record.waited_ticks));
   }
-  // Measured once, in memory of its own: there is nothing to start afresh.
+  // The clocks are measured once, in memory of their own: there is nothing to reset.
   absl::Status Recover(Rank& /*rank*/) override { return absl::OkStatus(); }
 };
 
-// Rank 0 calls every other rank in turn; offsets[r] is rank r's clock minus rank 0's.
+// Rank 0 calls each other rank in turn; offsets[r] is rank r's clock minus rank 0's.
 absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& node) {
   const int num_ranks = node.num_ranks();
   std::vector<TraceCollector::ClockOffset> offsets(num_ranks);
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& nod
   const absl::Status status = node.Run([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_GPU_ERROR(device::LoadClockKernels());
     const device::PeerBases peers = heap->peers(rank.rank());
-    // mailboxes[b] on rank a is written by rank b.
+    // Rank b writes mailboxes[b] on rank a.
     const auto pair = [&](int peer) -> device::ClockPairParams {
       return {.mine = mailboxes.Mine(peers) + peer,
               .theirs = mailboxes.On(peers, peer) + rank.rank(),
@@ -130,9 +130,9 @@ class TraceCollector::Impl {
   absl::Span<const ClockOffset> offsets() const { return offsets_; }
 
  private:
-  // What one rank has recorded.
+  // The events that one rank has recorded.
   struct Recorded {
-    std::vector<uint32_t> counts;            // [num_blocks], more than the capacity where dropped
+    std::vector<uint32_t> counts;  // [num_blocks], exceeds the capacity if events were dropped
     std::vector<device::TraceEvent> events;  // [num_blocks][capacity]
   };
   absl::Status Read(Rank& rank, Recorded* recorded) const;
@@ -185,7 +185,7 @@ absl::Status TraceCollector::Impl::Read(Rank& rank, Recorded* recorded) const {
                                            rank.stream()));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   recorded->events.resize(num_events());
-  // Only what was written: most blocks record few events.
+  // Copies only what was written: most blocks record few events.
   for (int block = 0; block < num_blocks_; ++block) {
     const size_t first = static_cast<size_t>(block) * capacity_;
     const size_t kept = std::min<size_t>(recorded->counts[block], capacity_);
@@ -201,7 +201,7 @@ absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Impl::Collect() {
   std::vector<Recorded> recorded(node_.num_ranks());
   OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) { return Read(rank, &recorded[rank.rank()]); }));
 
-  // Whole nanoseconds until the very end: what nests on the GPU also nests here.
+  // Keeps whole nanoseconds until the end, so that slices nest here as they do on the GPU.
   struct Event {
     int rank;
     int block;

@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-// The length of the UTF-8 sequence at the front of `text` (not empty), 0 if it is none.
+// Returns the length of the UTF-8 sequence at the front of `text` (not empty), 0 if it is invalid.
 size_t Utf8Length(absl::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const size_t length = byte(0) < 0x80   ? 1
@@ -26,7 +26,7 @@ size_t Utf8Length(absl::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates and code points beyond the last one.
+  // Rejects overlong forms, surrogates and code points beyond the last one.
   if ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) >= 0xa0) ||
       (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) >= 0x90)) {
     return 0;
@@ -34,7 +34,7 @@ size_t Utf8Length(absl::string_view text) {
   return length;
 }
 
-// A JSON string; bytes that are not UTF-8 become U+FFFD.
+// Returns a JSON string; bytes that are not UTF-8 become U+FFFD.
 std::string Quoted(absl::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -61,7 +61,7 @@ std::string Metadata(absl::string_view what, int pid, int tid, absl::string_view
 
 }  // namespace
 
-// Written piece by piece: a tree of a million events would take many times their memory.
+// Writes the text piece by piece: a tree of a million events would take many times their memory.
 std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                       absl::Span<const std::string> gpu_names) {
   std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
