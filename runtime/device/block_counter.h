@@ -1,5 +1,5 @@
-// Who is last: the cheap half of a grid barrier, for work that only has to happen after all blocks
-// have come by and on which no block has to wait.
+// Finds the last block of a grid. This is the cheap half of a grid barrier, for work that must
+// follow all blocks but that no block waits for.
 #ifndef OCTET_RUNTIME_DEVICE_BLOCK_COUNTER_H_
 #define OCTET_RUNTIME_DEVICE_BLOCK_COUNTER_H_
 
@@ -9,14 +9,14 @@
 
 namespace octet::device {
 
-// Called once by every thread of each of `num_blocks` blocks. True in all threads of the block that
-// came last; everything that any of the blocks did before is then visible to it, at system scope,
-// and what it releases afterwards carries that along. The last block leaves the counter at 0 for
-// the next call.
+// Every thread of each of `num_blocks` blocks must call it once. Returns true in all threads of the
+// last block; everything that any of the blocks did before is then visible to that block at system
+// scope, and its later releases carry it along. The last block resets the counter to 0 for the next
+// call.
 __device__ inline bool LastBlock(uint32_t* counter, uint32_t num_blocks) {
   __shared__ uint32_t last;
-  // All waves at the same time, so that little is left to wait for when one thread releases for the
-  // block.
+  // All waves release at the same time, so that little is left to wait for when one thread releases
+  // for the block.
   SyncWave();
   if (Lane() == 0) FenceRelease<Scope::kSystem>();
   SyncBlockStores();
@@ -27,7 +27,7 @@ __device__ inline bool LastBlock(uint32_t* counter, uint32_t num_blocks) {
   }
   __syncthreads();
   const bool result = last != 0;
-  __syncthreads();  // `last` may be written again by a next call
+  __syncthreads();  // the next call may write `last`
   return result;
 }
 

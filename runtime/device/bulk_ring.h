@@ -1,11 +1,11 @@
-// A ring of row buffers in a block's shared memory, driven by one wave: while a row is being
-// stored, to one place or to several, the next one is loaded.
+// A ring of row buffers in a block's shared memory, driven by one wave: loads the next row while
+// the current one is being stored, to one destination or several.
 //
 //   ring.Load(0, ...);
 //   for (uint32_t row = 0; row < rows; ++row) {
 //     if (row + 1 < rows) ring.Load(row + 1, ...);
 //     const void* loaded = ring.Await(row);
-//     BulkStore(..., loaded, ...);            // as many as there are destinations
+//     BulkStore(..., loaded, ...);            // once per destination
 //     BulkCommit();
 //   }
 //   BulkWaitWritten<0>();
@@ -27,13 +27,14 @@ class BulkRing {
  public:
   static_assert(slots >= 2);
 
-  // Shared memory for the rings of `waves` waves.
+  // The shared memory that the rings of `waves` waves need.
   static constexpr size_t SharedBytes(int waves, uint32_t slot_bytes) {
     return BarrierBytes(waves) + static_cast<size_t>(waves) * slots * slot_bytes;
   }
 
-  // By all lanes of the wave number `wave` of `waves` that have a ring, each with its own. `shared`
-  // is the same for all of them, 16-byte aligned; so is slot_bytes, which is at least a row.
+  // All lanes of wave `wave` must call it. `waves` waves have a ring each, in the same `shared`
+  // memory, which is 16-byte aligned. slot_bytes is a multiple of 16, at least the bytes of a row,
+  // and the same for all waves.
   __device__ BulkRing(void* shared, int wave, int waves, uint32_t slot_bytes)
       : barriers_(static_cast<BulkBarrier*>(shared) + wave * slots),
         buffers_(static_cast<char*>(shared) + BarrierBytes(waves) +
@@ -42,13 +43,13 @@ class BulkRing {
     for (int i = 0; i < slots; ++i) BulkInit(barriers_ + i);
   }
 
-  // Starts to load row `row`. All rows before the last one must have been committed.
+  // Starts to load row `row`. All rows before row - 1 must have been committed.
   __device__ void Load(uint32_t row, const void* from, uint32_t bytes) {
-    if (row >= slots) BulkWaitRead<slots - 2>();  // row - slots, whose buffer it takes
+    if (row >= slots) BulkWaitRead<slots - 2>();  // row - slots, whose buffer is reused
     BulkLoad(Buffer(row), from, bytes, barriers_ + row % slots);
   }
 
-  // Waits for row `row`, in order; gives its buffer.
+  // Waits for row `row` and returns its buffer. Rows must be awaited in order.
   __device__ void* Await(uint32_t row) {
     BulkWaitLoad(barriers_ + row % slots, row / slots);
     return Buffer(row);

@@ -1,6 +1,6 @@
-// Which call this is: a number in the GPU's own memory that the kernel advances by itself, so that
-// a captured graph replays with fresh epochs. Shared by host and device: the record here, its use
-// in call_epoch_device.h.
+// The number of the current call. It lies in the GPU's own memory and the kernel advances it, so
+// that a replayed graph gets new epochs. This record is shared by host and device;
+// call_epoch_device.h uses it.
 #ifndef OCTET_RUNTIME_DEVICE_CALL_EPOCH_H_
 #define OCTET_RUNTIME_DEVICE_CALL_EPOCH_H_
 

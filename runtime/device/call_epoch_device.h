@@ -1,4 +1,4 @@
-// The device's side of CallEpoch.
+// The device side of CallEpoch.
 #ifndef OCTET_RUNTIME_DEVICE_CALL_EPOCH_DEVICE_H_
 #define OCTET_RUNTIME_DEVICE_CALL_EPOCH_DEVICE_H_
 
@@ -10,14 +10,15 @@
 
 namespace octet::device {
 
-// Called once by all threads of each of the `num_blocks` blocks that share `call`: this call's
-// epoch, or 0 if the rank has failed: then there is nothing that the block could work on. The last
-// block that has read it advances it, so that nothing is left to do at the end of the kernel. A
-// barrier of the block, too. `number`, if asked for: the call's epoch even if the rank has failed.
+// Returns this call's epoch, or 0 if the rank has failed: the block then has no data to work on.
+// All threads of each of the `num_blocks` blocks that share `call` must call it once; it is also a
+// barrier of the block. The last block that has read the epoch advances it, so that nothing is left
+// to do at the end of the kernel. `*number`, unless null, is the call's epoch even if the rank has
+// failed.
 __device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call, uint32_t num_blocks,
                                      uint64_t* number = nullptr) {
   __shared__ uint64_t shared;
-  // One thread of the last wave: the others need not wait for its atomic.
+  // One thread of the last wave: the other waves need not wait for its atomic.
   const bool reader = threadIdx.x == blockDim.x - static_cast<unsigned>(kWaveSize);
   uint64_t next = 0;
   if (reader) {
@@ -34,7 +35,7 @@ __device__ inline uint64_t BeginCall(const FailurePort& port, CallEpoch* call, u
   return epoch;
 }
 
-// The same for a kernel that goes on with the call that the kernel before it has begun.
+// Likewise for a kernel that continues the call begun by the kernel before it.
 __device__ inline uint64_t BegunCall(const FailurePort& port, const CallEpoch* call,
                                      uint64_t* number = nullptr) {
   __shared__ uint64_t shared;

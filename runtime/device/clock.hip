@@ -3,8 +3,8 @@
 //   caller      t0 --- round --->             t1        offset = t - (t0 + t1) / 2
 //   responder                     t --- t, round --->   round trip = t1 - t0
 //
-// The offset would be exact if both directions took equally long, and is off by half a round trip
-// at most. The quickest of many rounds is the one that was disturbed least.
+// The offset would be exact if both directions took equally long; its error is at most half a round
+// trip. The fastest of many rounds was disturbed least.
 #include "runtime/device/clock.h"
 
 #include <hip/hip_runtime.h>

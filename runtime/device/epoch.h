@@ -1,5 +1,5 @@
-// A count that travels with its epoch in one word, so that neither can be seen without the other.
-// Shared by host and device.
+// A count and its epoch in one word, so that a reader never sees one without the other. Shared by
+// host and device.
 #ifndef OCTET_RUNTIME_DEVICE_EPOCH_H_
 #define OCTET_RUNTIME_DEVICE_EPOCH_H_
 

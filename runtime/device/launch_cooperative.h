@@ -1,4 +1,5 @@
-// Launching a kernel whose blocks wait for each other, and how many of its blocks a GPU can hold.
+// Launches kernels whose blocks wait for each other, and tells how many of their blocks a GPU
+// holds.
 #ifndef OCTET_RUNTIME_DEVICE_LAUNCH_COOPERATIVE_H_
 #define OCTET_RUNTIME_DEVICE_LAUNCH_COOPERATIVE_H_
 
@@ -8,7 +9,7 @@
 
 namespace octet::device {
 
-// Enqueues `kernel` on `stream` as a cooperative launch: all of its blocks become resident at once,
+// Enqueues `kernel` on `stream` as a cooperative launch: either all blocks become resident at once
 // or the call fails.
 template <typename Params>
 hipError_t LaunchCooperative(void (*kernel)(Params), Params params, const LaunchShape& shape,
@@ -19,8 +20,8 @@ hipError_t LaunchCooperative(void (*kernel)(Params), Params params, const Launch
                                     static_cast<unsigned>(shape.shared_bytes), stream);
 }
 
-// How many blocks of `kernel` one compute unit of the current device can hold; shape.blocks is not
-// looked at.
+// Sets `*blocks` to the number of blocks of `kernel` that one compute unit of the current device
+// can hold. Ignores shape.blocks.
 template <typename Params>
 hipError_t BlocksPerUnit(void (*kernel)(Params), const LaunchShape& shape, int* blocks) {
   return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, shape.threads,

@@ -1,4 +1,4 @@
-// How many blocks of how many threads. Shared by the host classes and the .hip files.
+// The shape of a launch. Shared by the host classes and the .hip files.
 #ifndef OCTET_RUNTIME_DEVICE_LAUNCH_SHAPE_H_
 #define OCTET_RUNTIME_DEVICE_LAUNCH_SHAPE_H_
 

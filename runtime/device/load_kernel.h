@@ -1,7 +1,7 @@
-// Loading kernels before their first launch. The first launch of a kernel on a device would load
-// it, which can wait until the device is idle, and so for kernels that wait for peers whose own
-// launch is still to come: a deadlock. Whoever launches kernels that wait for peers, or between
-// such kernels, loads them when it is created, on each rank.
+// Loads kernels before their first launch. Otherwise the first launch on a device loads the kernel,
+// which can wait until the device is idle, and thus for kernels that wait for peers which have not
+// launched theirs yet: a deadlock. Objects that launch kernels which wait for peers, or launch
+// between such kernels, must load them at creation, on each rank.
 #ifndef OCTET_RUNTIME_DEVICE_LOAD_KERNEL_H_
 #define OCTET_RUNTIME_DEVICE_LOAD_KERNEL_H_
 
@@ -16,7 +16,7 @@ hipError_t LoadKernel(void (*kernel)(Parameters...)) {
   return hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
 }
 
-// Loads them all; the first error.
+// Loads all kernels; returns the first error.
 template <typename First, typename... Others>
 hipError_t LoadKernels(First first, Others... others) {
   const hipError_t error = LoadKernel(first);

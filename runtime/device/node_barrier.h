@@ -1,5 +1,5 @@
-// A barrier between the GPUs of a node, on the GPUs. Plain records and the launcher, for host code;
-// node_barrier_device.h has the barrier itself for use inside other kernels.
+// A barrier between the GPUs of a node. Plain records and the launcher, for host code;
+// node_barrier_device.h has the barrier for use inside kernels.
 #ifndef OCTET_RUNTIME_DEVICE_NODE_BARRIER_H_
 #define OCTET_RUNTIME_DEVICE_NODE_BARRIER_H_
 
@@ -12,22 +12,23 @@
 
 namespace octet::device {
 
-// In each GPU's memory, zero at the start and again on all GPUs after a failure.
+// Lies in each GPU's memory. Zero at the start, and reset to zero on all GPUs after a failure.
 struct NodeBarrierState {
-  uint64_t arrived[kMaxRanks];  // [peer]: the last round that peer has come to; written by the peer
-  uint64_t round;               // this GPU's own last round
+  uint64_t
+      arrived[kMaxRanks];  // [peer]: the last round that the peer has reached; written by the peer
+  uint64_t round;          // this GPU's own last round
 };
 
 struct NodeBarrierParams {
-  NodeBarrierState* state[kMaxRanks];  // of each rank
+  NodeBarrierState* state[kMaxRanks];  // by rank
   int rank;
   int num_ranks;
   FailurePort port;
   uint32_t site;  // of the wait, in the numbering of port.client
 };
 
-// One barrier on `stream`: what the stream holds afterwards starts when all ranks' streams have
-// come to the same round. A rank that does not come ends in a failure record.
+// Enqueues one barrier on `stream`: later work on the stream starts when all ranks' streams have
+// reached the same round. If a rank does not arrive, a failure record results.
 hipError_t LaunchNodeBarrier(const NodeBarrierParams& params, hipStream_t stream);
 
 // Loads the kernel on the current device (load_kernel.h).

@@ -1,4 +1,4 @@
-// One block per GPU: thread r tells rank r that this GPU is here, then waits for rank r's word.
+// One block per GPU: thread r tells rank r that this GPU has arrived, then waits for rank r's word.
 //
 //   GPU 0: arrived[ 0 1 2 ]     GPU 1: arrived[ 0 1 2 ]     GPU 2: arrived[ 0 1 2 ]
 //                     ^                           ^

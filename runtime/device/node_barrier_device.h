@@ -12,17 +12,18 @@
 
 namespace octet::device {
 
-// Called by all threads of one block per GPU, of at least num_ranks threads. Returns true in all of
-// them once every GPU's block is here: what those blocks did before is then visible to this one.
-// False when the wait failed. Only one NodeBarrierState may be in use by one kernel per GPU at a
-// time.
+// Returns true once every GPU's block has arrived: what those blocks did before is then visible to
+// this one. Returns false if a wait failed. All threads of one block per GPU must call it, and the
+// block must have at least num_ranks threads. On each GPU only one kernel at a time may use a
+// NodeBarrierState.
 __device__ inline bool NodeBarrier(const NodeBarrierParams& params) {
   __shared__ uint32_t failed;
   NodeBarrierState* mine = params.state[params.rank];
   if (threadIdx.x == 0) failed = 0;
   SyncBlockStores();  // a few threads publish what all waves have stored
 
-  // The round lives in memory, not in the launch: a captured graph goes on counting.
+  // The round lies in memory, not in the launch parameters, so that a replayed graph keeps
+  // counting.
   const uint64_t round = mine->round + 1;
   const int peer = static_cast<int>(threadIdx.x);
   if (peer < params.num_ranks) {

@@ -7,18 +7,18 @@
 
 namespace octet::device {
 
-// The detail of a wait that was for nobody in particular, or was over when it began.
+// The detail of a wait that has no particular peer, or was over when it began.
 inline constexpr uint32_t kNoPeer = ~0U;
 
 struct TraceEvent {
   uint64_t start;  // ticks of this GPU's Clock()
   uint64_t stop;
   uint32_t tag;     // index into the tags that the host knows (TraceTag)
-  uint32_t detail;  // one number for the reader: a peer, a row, a token
+  uint32_t detail;  // a number for the reader: a peer, a row, a token
 };
 
-// This GPU's event memory: `capacity` events for each of `num_blocks` blocks; blocks beyond that
-// and events beyond the capacity are counted but not kept.
+// This GPU's event memory: `capacity` events for each of `num_blocks` blocks. Events beyond the
+// capacity are counted but not kept. Blocks beyond num_blocks do not record.
 struct TraceBuffer {
   TraceEvent* events;  // [num_blocks][capacity]
   uint32_t* counts;    // [num_blocks]

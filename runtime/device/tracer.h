@@ -1,6 +1,6 @@
-// Recording events inside kernels. A kernel that can be traced is a template on its tracer: Tracer
-// records, NoTracer compiles to nothing. One wave of each block records, the first unless the
-// kernel names another, so that the slices of one block nest.
+// Records events inside kernels. A kernel that can be traced is a template on its tracer: Tracer
+// records, NoTracer compiles to nothing. One wave of each block records, by default the first, so
+// that the slices of a block nest.
 #ifndef OCTET_RUNTIME_DEVICE_TRACER_H_
 #define OCTET_RUNTIME_DEVICE_TRACER_H_
 
@@ -19,8 +19,8 @@ class NoTracer {
   __device__ void Stop(uint64_t, uint32_t, uint32_t = 0) const {}
 };
 
-// One for each block at a time: it alone counts the block's events, so that recording one is two
-// looks at the clock and a few stores that nobody waits for.
+// At most one per block at a time: it alone counts the block's events, so that recording an event
+// costs two clock reads and a few stores that nothing waits for.
 class Tracer {
  public:
   static constexpr bool kRecords = true;

@@ -1,9 +1,9 @@
-// Every wait of every kernel. A wait polls at system scope, ends with acquire semantics (but for
+// Every wait of every kernel. A wait polls at system scope, ends with acquire semantics (except
 // PollUntil), and has a deadline: it ends in a FailureRecord, never in a hang. Where ranks may be
-// masked (mask.h), it ends with the rank that it is for being masked.
+// masked (mask.h), a wait also ends when the rank that it waits for is masked.
 //
-// Epochs are call numbers that only grow; 44 bits (epoch.h) are enough for decades. "Arrived" means
-// at least as far along as expected, so that a writer which is already a call ahead is not missed.
+// Epochs are call numbers that only grow; 44 bits (epoch.h) last for decades. "Arrived" means at
+// least the expected epoch, so that a writer which is already one call ahead is not missed.
 #ifndef OCTET_RUNTIME_DEVICE_WAIT_H_
 #define OCTET_RUNTIME_DEVICE_WAIT_H_
 
@@ -17,14 +17,13 @@
 
 namespace octet::device {
 
-// Looking at the clock costs more than a poll, and looking at the abort word is a trip to the host:
-// if thousands of waves made it as often as they poll, everything else on the GPU would stand
-// still.
+// Reading the clock costs more than a poll, and reading the abort word is a round trip to the host:
+// if thousands of waves did that at each poll, all other work on the GPU would stall.
 inline constexpr uint32_t kPollsPerClockCheck = 256;
 inline constexpr uint64_t kTicksPerAbortCheck = kClockHz / 1000;
 
-// Writes down what happened if it is the rank's first of its kind and, if it is a failure, tells
-// the whole node to stop waiting.
+// Writes a record if it is the rank's first of its kind and, for a failure, tells the whole node to
+// stop waiting.
 __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Site& site,
                             uint64_t expected, uint64_t seen, uint64_t waited_ticks) {
   const int index = RecordIndex(kind);
@@ -43,10 +42,10 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
   if (kind != FailureKind::kReleased) StoreRelease<Scope::kSystem>(port.abort_word, 1U);
 }
 
-// Whether a wait or a check of this rank has called Fail since the node last recovered. The GPU's
-// own memory, so that kernels can look when they start: for those enqueued behind the one that
-// failed, what they were to work on has not come. Callers may see different answers while a kernel
-// of the rank is running.
+// Returns whether a wait or check of this rank has called Fail since the node last recovered. Reads
+// the GPU's own memory, so that kernels can check at their start: the data for kernels enqueued
+// after the failed one has not arrived. Callers may see different answers while a kernel of the
+// rank runs.
 __device__ inline bool HasFailed(const FailurePort& port) {
   uint32_t claimed = 0;
   for (int i = 0; i < kRecordsOfARank; ++i) {
@@ -55,35 +54,37 @@ __device__ inline bool HasFailed(const FailurePort& port) {
   return claimed != 0;
 }
 
-// Where ranks may be masked, credits get half the time: whoever waits for what a rank sends must
-// not take it for silent while it waits for the credit of a silent one.
+// Where ranks may be masked, waits for credits get half the time: otherwise a rank that waits for
+// the credit of a silent rank would itself seem silent to the ranks that wait for its data.
 __device__ inline uint64_t DeadlineOf(const FailurePort& port, const Site& site) {
   const bool half = port.masks != nullptr && site.awaited == Awaited::kCredit;
   return half ? port.deadline_ticks / 2 : port.deadline_ticks;
 }
 
-// The block's longest waits for what each rank sends, in ticks: [kMaxRanks] in shared memory, so
-// that a wave that has waited does not wait again to say for how long.
+// The block's longest waits for data from each rank, in ticks: [kMaxRanks], in shared memory, so
+// that recording a wait does not cost another one.
 __device__ inline uint64_t* LongestWaitsOfBlock() {
   __shared__ uint64_t longest[kMaxRanks];
   return longest;
 }
 
-// Called by all threads of a block whose waits are measured, before the first of them; a barrier of
+// All threads of a block whose waits are measured must call it before the first wait; a barrier of
 // the block must follow.
 __device__ inline void ResetLongestWaits(const FailurePort& port) {
   if (!port.measures_waits || threadIdx.x >= kMaxRanks) return;
   LongestWaitsOfBlock()[threadIdx.x] = 0;
 }
 
-// Makes `*longest` the greatest of all values: whoever has taken a greater one out puts it back.
+// Sets `*longest` to the maximum of all values: a thread that has taken out a greater value puts it
+// back.
 __device__ inline void NoteLongest(uint64_t* longest, uint64_t ticks) {
   for (uint64_t before; (before = ExchangeRelaxed<Scope::kBlock>(longest, ticks)) > ticks;) {
     ticks = before;
   }
 }
 
-// PollUntil, for a word that was not there at the first look, with what it then was in `seen`.
+// The rest of PollUntil, for a word that had not arrived at the first poll; `seen` is its value
+// then.
 template <typename T, typename Arrived>
 __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site& site,
                               uint64_t expected, uint64_t* start, Arrived arrived, T seen) {
@@ -102,7 +103,7 @@ __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site
         released = LoadRelaxed<Scope::kSystem>(port.abort_word) != 0;
       }
       if (expired || released) {
-        // Whoever was not run for a while has not looked for a while.
+        // This thread may not have run, and thus not polled, for a while.
         seen = LoadRelaxed<Scope::kSystem>(word);
         if (arrived(seen)) return true;
         if (expired && MaskRank(port, site.peer)) return false;
@@ -117,8 +118,8 @@ __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site
   return true;
 }
 
-// Polls `word` until `arrived(value)`. True once it has, with nothing acquired: for words that say
-// everything themselves. The rest is as in WaitUntil. kMeasured: the wait is entered in
+// Polls `word` until `arrived(value)` and then returns true, without acquiring: for words that
+// contain all the data themselves. Otherwise like WaitUntil. kMeasured: enters the wait in
 // LongestWaitsOfBlock, if FailurePort::measures_waits.
 template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool PollUntil(const FailurePort& port, const T* word, const Site& site,
@@ -132,11 +133,11 @@ __device__ inline bool PollUntil(const FailurePort& port, const T* word, const S
   return came;
 }
 
-// Polls `word` until `arrived(value)`. True with acquire semantics at system scope once it has;
-// false when the deadline passed, the node was told to stop or the peer is masked (IsMasked tells):
-// the caller must then touch nothing that the wait would have guarded. Each caller waits by itself:
-// one lane of a wave should call this and the wave should then agree (WaveWait below). `*start` is
-// when the caller began to wait, 0 if it has not yet: words waited for one after the other share
+// Polls `word` until `arrived(value)` and then returns true, with acquire semantics at system
+// scope. Returns false if the deadline passed, the node was told to stop or the peer is masked (see
+// IsMasked): the caller must then not access what the wait guards. Each caller waits by itself: one
+// lane of a wave should call this and the wave should then agree (WaveWait below). `*start` is when
+// the caller began to wait, 0 if it has not yet: consecutive waits that pass the same `start` share
 // one deadline.
 template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
@@ -159,7 +160,7 @@ __device__ inline bool WaitEpoch(const FailurePort& port, const uint64_t* flag, 
   return WaitEpoch(port, flag, epoch, site, &start);
 }
 
-// All lanes of the wave wait for one flag: lane 0 polls, then all of them may read what it guards.
+// All lanes of the wave wait for one flag: lane 0 polls, then all lanes may read what it guards.
 __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                      const Site& site) {
   int arrived = 0;
@@ -169,10 +170,10 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
 }
 
 // The wave waits for the flags of all lanes that have one (`flag` not null). Only one lane polls at
-// a time: many pollers slow down those that they wait for. `last_lane`, if asked for: the lane
-// whose flag was waited for last, -1 if all were there at once. `masked`, to be asked for where
-// ranks may be masked: whether that has happened to this lane's peer, so that its flag may not be
-// there. `seen`, if asked for: this lane's flag as it was when all had come.
+// a time: many pollers slow down the ranks that they wait for. Optional results: `*last_lane` is
+// the lane whose flag was waited for last, -1 if all had arrived at once. `*masked`, required where
+// ranks may be masked, says whether this lane's peer is masked, so that its flag may not have
+// arrived. `*seen` is this lane's flag when all had arrived.
 template <bool kMeasured = false>
 __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                       const Site& site, int* last_lane = nullptr,
@@ -205,8 +206,8 @@ __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* f
   return true;
 }
 
-// Publishes what all lanes of this wave stored: lane 0 releases at system scope after the wave has
-// arrived.
+// Publishes what all lanes of this wave have stored: lane 0 releases at system scope after the wave
+// has synchronized.
 __device__ inline void WavePublish(uint64_t* flag, uint64_t epoch) {
   SyncWave();
   if (Lane() == 0) StoreRelease<Scope::kSystem>(flag, epoch);

@@ -1,12 +1,12 @@
 // The two 8-bit floating-point formats with four exponent and three mantissa bits, as types, and
-// their conversions in software. The same bits on host and device, on every platform.
+// their conversions in software. Host and device compute the same bits on every platform.
 //
 //              largest finite    smallest normal    smallest     zeros    NaN
 //   E4m3Fn     448               2^-6               2^-9         +0, -0   0x7f, 0xff
 //   E4m3Fnuz   240               2^-7               2^-10        +0       0x80
 //
-// Neither has infinities. E4m3Fn is the one of the OCP specification, of NVIDIA GPUs and of gfx950;
-// E4m3Fnuz that of gfx942. The same byte means values a factor of two apart, hence two types.
+// Neither has infinities. E4m3Fn is the format of the OCP specification, NVIDIA GPUs and gfx950;
+// E4m3Fnuz is that of gfx942. The same byte means values a factor of two apart, hence two types.
 #ifndef OCTET_FP8_FORMAT_H_
 #define OCTET_FP8_FORMAT_H_
 
@@ -19,7 +19,7 @@ struct E4m3Fn {
   static constexpr int kBias = 7;
   static constexpr uint8_t kLargestBits = 0x7e;
   static constexpr float kLargest = 448.0F;
-  static constexpr uint8_t kNanBits = 0x7f;  // which of its NaNs is made
+  static constexpr uint8_t kNanBits = 0x7f;  // the NaN that conversions produce
   static constexpr bool kHasNegativeZero = true;
   static constexpr bool IsNan(uint8_t bits) { return (bits & 0x7f) == 0x7f; }
 
@@ -52,8 +52,8 @@ constexpr float FloatFromFp8(Fp8 value) {
   return std::bit_cast<float>(sign | (exponent + 127U - Fp8::kBias) << 23 | mantissa << 20);
 }
 
-// Rounds to nearest, ties to even, and saturates: what lies beyond the largest finite value, the
-// infinities too, becomes that value with its sign. NaN becomes kNanBits.
+// Rounds to nearest, ties to even, and saturates: values beyond the largest finite value, including
+// infinities, become that value with their sign. NaN becomes kNanBits.
 template <typename Fp8>
 constexpr Fp8 Fp8FromFloat(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -62,7 +62,7 @@ constexpr Fp8 Fp8FromFloat(float value) {
   constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(127 + 1 - Fp8::kBias) << 23;
   uint32_t rounded = 0;
   if (magnitude < kSmallestNormal) {
-    // The float32 numbers from this one on up are as far apart as the subnormal numbers are.
+    // From this float32 number on, neighbours are as far apart as the FP8 subnormals are.
     constexpr uint32_t kAligned = static_cast<uint32_t>(127 + 21 - Fp8::kBias) << 23;
     const float sum = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kAligned);
     rounded = std::bit_cast<uint32_t>(sum) - kAligned;
@@ -75,7 +75,7 @@ constexpr Fp8 Fp8FromFloat(float value) {
   return {static_cast<uint8_t>(rounded | (bits >> 24 & 0x80U))};
 }
 
-// Four of them, the first in the lowest byte.
+// Converts four values; the first goes into the lowest byte.
 template <typename Fp8>
 constexpr uint32_t PackFp8InSoftware(float a, float b, float c, float d) {
   const auto byte = [](float value) {
