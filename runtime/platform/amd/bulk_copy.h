@@ -1,5 +1,5 @@
-// Rows between global memory and a block's shared memory, on AMD GPUs, which have no copy unit for
-// it: the wave copies by itself, and everything is done when a function returns.
+// Copies rows between global memory and a block's shared memory on AMD GPUs. They have no copy unit
+// for this: the wave itself copies, and each function returns when its work is done.
 // runtime/platform/README.md states the contract.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_BULK_COPY_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_BULK_COPY_H_
@@ -24,7 +24,7 @@ __device__ __forceinline__ void BulkInit(BulkBarrier* /*barrier*/) {}
 
 __device__ __forceinline__ void BulkLoad(void* to, const void* from, uint32_t bytes,
                                          BulkBarrier* /*barrier*/) {
-  SyncWave();  // all lanes have done with what the buffer held
+  SyncWave();  // no lane may still use the buffer's previous contents
   for (uint32_t i = static_cast<uint32_t>(Lane()); i < bytes / sizeof(Vec16); i += kWaveSize) {
     static_cast<Vec16*>(to)[i] = LoadStream(static_cast<const Vec16*>(from) + i);
   }

@@ -1,14 +1,14 @@
-// What a kernel may ask of the GPU, on AMD GPUs (gfx90a, gfx942, gfx950).
-// runtime/platform/README.md states the contract of every name; this comment says what is
+// The GPU operations that kernels use, on AMD GPUs (gfx90a, gfx942, gfx950).
+// runtime/platform/README.md states the contract of every name; this comment describes only what is
 // particular to AMD.
 //
-// Pointers to what other devices may see (device and system scope, rows) are global memory, never
-// __shared__, and are told so to the compiler: a pointer read from a table would otherwise become a
-// flat access, which occupies the path to the LDS as well.
+// Pointers to data that other devices may see (device and system scope, rows) are global memory,
+// never __shared__, and the code tells the compiler so: a pointer read from a table would otherwise
+// become a flat access, which occupies the path to the LDS as well.
 //
-// Sites. What orders memory between GPUs at system scope leaves comments in the assembly,
+// Sites. Operations that order memory between GPUs at system scope leave comments in the assembly,
 //   "; octet.<site>.begin" ... "; octet.<site>.end",
-// by which tests/isa finds it and compares the instructions between with LLVM's memory model:
+// so that tests/isa can find them and compare the instructions in between with LLVM's memory model:
 //   publish   StoreRelease       consume  LoadAcquire      poll   LoadRelaxed
 //   release   FenceRelease       acquire  FenceAcquire     store  StoreRelaxed
 //   atomic    FetchAdd*, Exchange*
@@ -17,9 +17,9 @@
 // StoreOnce16 rely on how the memory pipeline treats the 16 aligned bytes of one lane in one
 // dwordx4 access: they lie in one cache line and in one 64-byte unit of the fabric, and with sc0
 // sc1 the access is one request to the point of coherence, not merged with anything cached on the
-// way. So one request carries all of them. That is weaker than what RCCL's LL128 protocol takes for
-// granted (128 bytes of eight lanes), but it is an observation of the hardware's design and no
-// promise of its documents.
+// way. So one request carries all of them. RCCL's LL128 protocol assumes more (128 bytes of eight
+// lanes), but this remains an observation of the hardware's design, which its documents do not
+// promise.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_DEVICE_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_DEVICE_OPS_H_
 
@@ -37,7 +37,7 @@ inline constexpr uint64_t kClockHz = 25'000'000;
 inline constexpr uint64_t kClockHz = 100'000'000;
 #endif
 
-// One program has the code of all architectures: the host asks.
+// One program contains the code of all architectures, so the host asks the device.
 inline uint64_t HostClockHz() {
   int khz = 0;
   const hipError_t error = hipDeviceGetAttribute(&khz, hipDeviceAttributeWallClockRate, 0);
@@ -48,7 +48,7 @@ inline uint64_t HostClockHz() {
 
 enum class Scope { kBlock, kDevice, kSystem };
 
-// A comment in the assembly. It also keeps the compiler from moving memory accesses across it.
+// Emits a comment into the assembly. Also keeps the compiler from moving memory accesses across it.
 #define OCTET_SITE(text)                        \
   if constexpr (scope == Scope::kSystem) {      \
     asm volatile("; octet." text ::: "memory"); \
@@ -70,7 +70,7 @@ constexpr int MemoryScope() {
 template <typename T>
 using Global = __attribute__((address_space(1))) T;
 
-// Block scope may mean __shared__: the pointer stays as it is.
+// Block scope may mean __shared__ memory: the pointer stays generic.
 template <Scope scope, typename T>
 __device__ __forceinline__ auto Place(T* p) {
   if constexpr (scope == Scope::kBlock) {
@@ -91,11 +91,12 @@ __device__ __forceinline__ void Acquire() {
   }
 }
 
-// A release writes the L2 back (buffer_wbl2) and has to wait until that is done. Compilers without
-// LLVM's change 178316 (clang 22 among them) leave the wait out where they know of no load or store
-// in flight, since they do not count the write-back: the flag could overtake the rows. Hence a wait
-// of our own. The one before makes sure that the wave's stores are in the L2 when it is written
-// back: LLVM's sequence relies on a write-back not overtaking them, which AMD documents nowhere.
+// A release writes the L2 back (buffer_wbl2) and must wait until that is done. Compilers without
+// LLVM's change 178316 (clang 22 among them) omit the wait where they know of no load or store in
+// flight, since they do not count the write-back: the flag could overtake the rows. Hence the
+// explicit wait after the fence. The wait before it ensures that the wave's stores are in the L2
+// when it is written back: LLVM's sequence relies on a write-back not overtaking them, which AMD
+// does not document.
 template <Scope scope>
 __device__ __forceinline__ void Release() {
   if constexpr (scope == Scope::kBlock) {
@@ -111,7 +112,7 @@ __device__ __forceinline__ void Release() {
   }
 }
 
-// The value that lane `lane` of this wave holds.
+// Returns the value that lane `lane` of this wave holds.
 template <typename T>
 __device__ __forceinline__ T Permute(T v, int lane) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
@@ -217,8 +218,8 @@ __device__ __forceinline__ void SyncWave() {
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
-// A barrier of the block does not wait for its waves' stores, and a release waits for those of its
-// own wave only.
+// A barrier of the block does not wait for the stores of its waves, and a release waits only for
+// the stores of its own wave.
 __device__ __forceinline__ void SyncBlockStores() {
   asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
   __syncthreads();
@@ -231,13 +232,13 @@ template <typename T>
 __device__ __forceinline__ T ShuffleXor(T v, int mask) {
   return internal::Permute(v, Lane() ^ mask);
 }
-// The value of the lane `delta` below; a lane with none below gets its own.
+// Returns the value of the lane `delta` below; a lane without one gets its own value.
 template <typename T>
 __device__ __forceinline__ T ShuffleUp(T v, int delta) {
   const int lane = Lane();
   return internal::Permute(v, lane < delta ? lane : lane - delta);
 }
-// Bit i is set where lane i's predicate holds.
+// Bit i is set if lane i's predicate holds.
 __device__ __forceinline__ uint64_t Ballot(bool predicate) {
   return __builtin_amdgcn_ballot_w64(predicate);
 }
@@ -256,13 +257,13 @@ __device__ __forceinline__ void StoreStream(Vec16* p, const Vec16& v) {
   __builtin_nontemporal_store(__builtin_bit_cast(internal::Words4, v),
                               (internal::Global<internal::Words4>*)p);
 }
-// A volatile access of gfx9 has the cache bits of system scope, and is not split.
+// On gfx9 a volatile access has the cache bits of system scope and is not split.
 __device__ __forceinline__ Vec16 LoadOnce16(const Vec16* p) {
   const internal::Words4 words = *(const volatile internal::Global<internal::Words4>*)p;
   return __builtin_bit_cast(Vec16, words);
 }
-// Not volatile too: the compiler would wait for each store to arrive before it goes on. The s_nop
-// keeps the registers until the store has read them.
+// Not volatile like the load: the compiler would wait for each store to arrive before it continues.
+// The s_nop keeps the registers until the store has read them.
 __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
   const auto words = __builtin_bit_cast(internal::Words4, v);
 #if defined(__gfx90a__)
@@ -274,7 +275,7 @@ __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
 
 // ---- waiting and time
 
-// Units of 64 cycles.
+// The argument of s_sleep counts 64 cycles.
 __device__ __forceinline__ void Pause(uint32_t polls = 0) {
   if (polls < 64) {
     __builtin_amdgcn_s_sleep(1);

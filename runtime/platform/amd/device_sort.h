@@ -1,4 +1,4 @@
-// A stable sort of pairs in a GPU's memory, by hipCUB. runtime/platform/README.md states the
+// A stable sort of pairs in a GPU's memory, using hipCUB. runtime/platform/README.md states the
 // contract.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_DEVICE_SORT_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_DEVICE_SORT_H_

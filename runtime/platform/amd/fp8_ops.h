@@ -1,7 +1,8 @@
-// Conversion to 8-bit floats, on AMD GPUs. runtime/platform/README.md states the contract.
+// Conversion to 8-bit floats on AMD GPUs. runtime/platform/README.md states the contract.
 //
-// The same instruction makes E4m3Fnuz on gfx942 and E4m3Fn on gfx950, and HIP's own conversions to
-// the other format compile to a trap; hence a choice by format, and software for the rest.
+// The same instruction produces E4m3Fnuz on gfx942 and E4m3Fn on gfx950, and HIP's own conversions
+// to the other format compile to a trap. Hence the choice by format, with software for the other
+// format.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_FP8_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_FP8_OPS_H_
 
@@ -26,7 +27,7 @@ using ConvertedFp8 = void;
 #endif
 
 #if defined(__gfx942__) || defined(__gfx950__)
-// By themselves the instructions make NaN of what is too large.
+// Without the clamp, the instructions convert values that are too large to NaN.
 __device__ __forceinline__ float Saturated(float value) {
   constexpr float kLargest = ConvertedFp8::kLargest;
   return value != value ? __builtin_nanf("") : __builtin_amdgcn_fmed3f(value, -kLargest, kLargest);

@@ -1,5 +1,4 @@
-// The launch shape that strategies choose by themselves: on GPUs as many blocks and waves as they
-// like.
+// Limits of the launch shapes that strategies choose by default. GPUs have none.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_LAUNCH_LIMITS_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_LAUNCH_LIMITS_H_
 

@@ -1,4 +1,4 @@
-// Misuse of the API that only emulated GPUs can find at no cost: here nothing is found.
+// Detects API misuse that only emulated GPUs can find at no cost. On GPUs it does nothing.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_MISUSE_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_MISUSE_H_
 

@@ -1,5 +1,6 @@
-// Rows between global memory and a block's shared memory, moved by the GPU's copy unit beside the
-// waves (cp.async.bulk). runtime/platform/README.md states the contract of every name.
+// Copies rows between global memory and a block's shared memory on NVIDIA GPUs. The copy unit
+// (cp.async.bulk) moves them while the waves do other work. runtime/platform/README.md states the
+// contract.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_BULK_COPY_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_BULK_COPY_H_
 
@@ -15,14 +16,14 @@ namespace octet::device {
 inline constexpr bool kBulkIsAsync = true;
 inline constexpr size_t kMaxBulkSharedBytes = 226 * 1024;
 
-// An mbarrier that one arrival and the bytes of one load complete.
+// An mbarrier, completed by one arrival and the bytes of one load.
 struct alignas(8) BulkBarrier {
   uint64_t state;
 };
 
 namespace internal {
 
-// Addresses of shared memory have 32 bits in PTX.
+// Shared memory addresses have 32 bits in PTX.
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -33,7 +34,7 @@ __device__ __forceinline__ void BulkInit(BulkBarrier* barrier) {
   if (Lane() == 0) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(internal::SharedAddress(barrier))
                  : "memory");
-    // To the copy unit.
+    // Makes the barrier visible to the copy unit.
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
@@ -42,7 +43,7 @@ __device__ __forceinline__ void BulkInit(BulkBarrier* barrier) {
 
 __device__ __forceinline__ void BulkLoad(void* to, const void* from, uint32_t bytes,
                                          BulkBarrier* barrier) {
-  SyncWave();  // all lanes have done with what the buffer held
+  SyncWave();  // no lane may still use the buffer's previous contents
   if (Lane() == 0) {
     const uint32_t word = internal::SharedAddress(barrier);
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(word), "r"(bytes)

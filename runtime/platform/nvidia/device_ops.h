@@ -1,4 +1,4 @@
-// What a kernel may ask of the GPU, on NVIDIA GPUs (sm_90 and later). runtime/platform/README.md
+// The GPU operations that kernels use, on NVIDIA GPUs (sm_90 and later). runtime/platform/README.md
 // states the contract of every name.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_OPS_H_
@@ -70,7 +70,7 @@ template <Scope scope, typename T>
 __device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
   return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_RELAXED, internal::ThreadScope<scope>());
 }
-// PTX has one fence for both directions. The compiler's own builtin makes it the dearer fence.sc.
+// PTX has one fence for both directions. The compiler's builtin emits the more expensive fence.sc.
 template <Scope scope>
 __device__ __forceinline__ void FenceAcquire() {
   if constexpr (scope == Scope::kBlock) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void FenceRelease() {
 }
 
 // A fence would wait for the caller's own stores to peers. An acquiring load in each poll would
-// empty the L1 each time, which starves the other waves of the SM.
+// invalidate the L1 each time, which starves the other waves of the SM.
 template <Scope scope, typename T>
 __device__ __forceinline__ void AcquirePolled(const T* p) {
   static_cast<void>(LoadAcquire<scope>(p));
@@ -105,12 +105,12 @@ template <typename T>
 __device__ __forceinline__ T ShuffleXor(T v, int mask) {
   return __shfl_xor_sync(internal::kAllLanes, v, mask);
 }
-// The value of the lane `delta` below; a lane with none below gets its own.
+// Returns the value of the lane `delta` below; a lane without one gets its own value.
 template <typename T>
 __device__ __forceinline__ T ShuffleUp(T v, int delta) {
   return __shfl_up_sync(internal::kAllLanes, v, delta);
 }
-// Bit i is set where lane i's predicate holds.
+// Bit i is set if lane i's predicate holds.
 __device__ __forceinline__ uint64_t Ballot(bool predicate) {
   return __ballot_sync(internal::kAllLanes, predicate);
 }

@@ -1,5 +1,5 @@
-// A stable sort of pairs in a GPU's memory, by CUB. runtime/platform/README.md states the contract.
-// For .hip files only, and not for those of strategies: a sort is several launches.
+// A stable sort of pairs in a GPU's memory, using CUB. runtime/platform/README.md states the
+// contract. For .hip files only, except those of strategies: a sort takes several launches.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_SORT_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_DEVICE_SORT_H_
 

@@ -1,4 +1,4 @@
-// Conversion to 8-bit floats, on NVIDIA GPUs (sm_90 and later). runtime/platform/README.md states
+// Conversion to 8-bit floats on NVIDIA GPUs (sm_90 and later). runtime/platform/README.md states
 // the contract.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_FP8_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_FP8_OPS_H_

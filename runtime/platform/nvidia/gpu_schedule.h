@@ -1,4 +1,4 @@
-// The order in which GPUs run everything is their own affair; only emulated ones can be told.
+// Real GPUs choose the order of execution themselves: there are no schedules.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
 

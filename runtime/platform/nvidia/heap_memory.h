@@ -1,5 +1,5 @@
-// The kinds of memory of a symmetric heap, on NVIDIA GPUs: plain device memory is both. The L2 that
-// caches a GPU's memory is the one that peers' stores arrive at.
+// The kinds of memory of a symmetric heap on NVIDIA GPUs. Plain device memory serves as both:
+// peers' stores arrive at the same L2 that caches the memory for its owner.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_HEAP_MEMORY_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_HEAP_MEMORY_H_
 
@@ -9,7 +9,7 @@
 
 namespace octet::platform {
 
-// Allocates memory of HeapMemory::kCached, or else kUncached, on the current device.
+// Allocates kCached memory if `cached`, else kUncached memory (HeapMemory), on the current device.
 inline hipError_t AllocateHeap(bool /*cached*/, size_t bytes, void** data) {
   return hipMalloc(data, bytes);
 }

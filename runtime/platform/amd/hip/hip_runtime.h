@@ -1,4 +1,4 @@
-// HIP's own header, and the calls that it does not offer with a typed kernel pointer.
+// HIP's own header, plus typed overloads for the calls that take an untyped kernel pointer in HIP.
 #ifndef OCTET_RUNTIME_PLATFORM_AMD_HIP_HIP_RUNTIME_H_
 #define OCTET_RUNTIME_PLATFORM_AMD_HIP_HIP_RUNTIME_H_
 

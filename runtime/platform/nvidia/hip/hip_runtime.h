@@ -1,11 +1,11 @@
 // The HIP names that this project uses, in terms of CUDA 13's runtime. HIP's own headers for NVIDIA
 // GPUs do not compile with CUDA 13.
 //
-// Everything takes the same arguments as in HIP. Where the two differ:
-//   - hipExtMallocWithFlags ignores its flags: device memory is never cached by a peer here.
+// Everything takes the same arguments as in HIP. Differences:
+//   - hipExtMallocWithFlags ignores its flags: peers never cache device memory here.
 //   - hipDeviceProp_t has CUDA's fields; use only name, multiProcessorCount, warpSize,
 //     totalGlobalMem, sharedMemPerBlock, pciDomainID, pciBusID and pciDeviceID, which HIP has too.
-//   - A machine without a driver answers hipErrorInsufficientDriver, not hipErrorNoDevice.
+//   - A machine without a driver returns hipErrorInsufficientDriver, not hipErrorNoDevice.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_HIP_HIP_RUNTIME_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_HIP_HIP_RUNTIME_H_
 
@@ -49,7 +49,7 @@ using hipStream_t = cudaStream_t;
 #define hipHostMallocDefault cudaHostAllocDefault
 #define hipHostMallocMapped cudaHostAllocMapped
 #define hipHostMallocPortable cudaHostAllocPortable
-#define hipHostMallocCoherent 0U  // CUDA's pinned memory always is
+#define hipHostMallocCoherent 0U  // CUDA's pinned memory is always coherent
 #define hipMemcpyDefault cudaMemcpyDefault
 #define hipMemcpyDeviceToDevice cudaMemcpyDeviceToDevice
 #define hipMemcpyDeviceToHost cudaMemcpyDeviceToHost

@@ -1,4 +1,4 @@
-// The host half of HIP. CUDA does not divide its runtime in that way.
+// The host half of HIP. CUDA does not split its runtime this way.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_HIP_HIP_RUNTIME_API_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_HIP_HIP_RUNTIME_API_H_
 

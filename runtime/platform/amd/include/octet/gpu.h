@@ -1,6 +1,6 @@
-// The GPU types of Octet's interface, as HIP has them. Includes nothing of HIP, so that programs
-// without kernels need no HIP headers; those that include <hip/hip_runtime.h> pass hipStream_t and
-// hipEvent_t as they are.
+// The GPU types of Octet's interface, equal to HIP's. Includes no HIP header, so that programs
+// without kernels need none; programs that include <hip/hip_runtime.h> can pass hipStream_t and
+// hipEvent_t directly.
 #ifndef OCTET_GPU_H_
 #define OCTET_GPU_H_
 
@@ -14,7 +14,7 @@ using GpuEvent = ihipEvent_t*;    // hipEvent_t
 
 }  // namespace octet
 
-// In front of functions that kernels may call as well.
+// Marks functions that kernels may call as well.
 #ifdef __HIP__
 #define OCTET_HOST_DEVICE __host__ __device__
 #else

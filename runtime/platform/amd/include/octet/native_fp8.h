@@ -1,6 +1,6 @@
-// The FP8 format that this platform converts to, known to the host as well: of AMD GPUs, that of
-// gfx942. gfx950 has instructions for the other one instead, and gfx90a for neither; there it is
-// made in software (fp8_ops.h).
+// The FP8 format that this platform converts to, for host and device code: the format of gfx942.
+// gfx950 has instructions for E4m3Fn instead, and gfx90a for neither format; both convert to this
+// one in software (fp8_ops.h).
 #ifndef OCTET_NATIVE_FP8_H_
 #define OCTET_NATIVE_FP8_H_
 

@@ -1,6 +1,6 @@
-// The GPU types of Octet's interface, as CUDA has them. Includes nothing of CUDA, so that programs
-// without kernels need no CUDA headers; those that include <cuda_runtime.h> pass cudaStream_t and
-// cudaEvent_t as they are.
+// The GPU types of Octet's interface, equal to CUDA's. Includes no CUDA header, so that programs
+// without kernels need none; programs that include <cuda_runtime.h> can pass cudaStream_t and
+// cudaEvent_t directly.
 #ifndef OCTET_GPU_H_
 #define OCTET_GPU_H_
 
@@ -14,7 +14,7 @@ using GpuEvent = CUevent_st*;    // cudaEvent_t
 
 }  // namespace octet
 
-// In front of functions that kernels may call as well.
+// Marks functions that kernels may call as well.
 #ifdef __CUDACC__
 #define OCTET_HOST_DEVICE __host__ __device__
 #else

@@ -1,5 +1,5 @@
-// The FP8 format that this platform converts to, known to the host as well. NVIDIA GPUs (sm_90 and
-// later) have the one of OCP.
+// The FP8 format that this platform converts to, for host and device code. NVIDIA GPUs (sm_90 and
+// later) use the OCP format.
 #ifndef OCTET_NATIVE_FP8_H_
 #define OCTET_NATIVE_FP8_H_
 
