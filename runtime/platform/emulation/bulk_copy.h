@@ -1,8 +1,8 @@
-// Rows between global memory and a block's shared memory, on emulated GPUs.
+// Copies rows between global memory and a block's shared memory on emulated GPUs.
 // runtime/platform/README.md states the contract.
 //
-// A load is done as late as the contract allows, when it is waited for; until then its buffer holds
-// poison. A store is done at once.
+// A load happens as late as the contract allows, when it is waited for; until then its buffer holds
+// poison. A store happens at once.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_BULK_COPY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_BULK_COPY_H_
 
@@ -33,7 +33,7 @@ inline void BulkInit(BulkBarrier* barrier) {
 }
 
 inline void BulkLoad(void* to, const void* from, uint32_t bytes, BulkBarrier* barrier) {
-  SyncWave();  // all lanes have done with what the buffer held
+  SyncWave();  // no lane may still use the buffer's previous contents
   constexpr uint32_t kWord = emulation::kPoisonWord;
   constexpr Vec16 kNotYet = {{kWord, kWord, kWord, kWord}};
   for (uint32_t i = static_cast<uint32_t>(Lane()); i < bytes / sizeof(Vec16);
@@ -50,7 +50,7 @@ inline void BulkLoad(void* to, const void* from, uint32_t bytes, BulkBarrier* ba
 }
 
 inline void BulkWaitLoad(BulkBarrier* barrier, uint32_t round) {
-  // Nobody will ever start it: a report of a stuck grid names this place.
+  // If no load was started, this never ends: the report of a stuck grid names this place.
   for (uint32_t polls = 0; LoadRelaxed<Scope::kBlock>(&barrier->started) <= round;) Pause(++polls);
   SyncWave();
   if (barrier->done <= round) {

@@ -1,17 +1,19 @@
-// What a kernel may ask of the GPU, on emulated GPUs. runtime/platform/README.md states the
+// The GPU operations that kernels use, on emulated GPUs. runtime/platform/README.md states the
 // contract of every name.
 //
-// Here every atomic and every 16-byte access is checked: memory of a peer that this GPU has no
-// access to, freed memory and addresses out of bounds end the grid with an error. Polling lanes
-// give way: a lane that has seen the same value twice, with a Pause() in between, is not run again
-// before the value changes (or some time has passed, so that it can look at the clock).
-// A lane that waits by plain loads, without any of these functions, is never interrupted.
+// Every atomic and every 16-byte access is checked: an access to memory of a peer that this GPU
+// cannot access, to freed memory or out of bounds ends the grid with an error. Polling lanes yield:
+// a lane that has seen the same value twice, with a Pause() in between, runs again only when the
+// value changes (or after some time, so that it can read the clock). A lane that waits by plain
+// loads, without any of these functions, is never interrupted.
 //
-// Built with OCTET_SANITIZE=weak-memory, plain loads and stores (row copies, too) are as weak as
-// the contract allows: a store is visible to other lanes only by what orders it, and a load that
-// nothing orders after it usually gets the old value (weak_memory.h). Atomics do not get old values
-// of what is stored by atomics.
-// The last parameter of each function is the place of the call, for reports; never pass it.
+// With OCTET_SANITIZE=weak-memory, plain loads and stores (including row copies) are as weak as the
+// contract allows: a store becomes visible to other lanes only through operations that order it,
+// and a load that nothing orders after it usually gets the old value (weak_memory.h). Atomics do
+// not get old values of data that atomics have stored.
+//
+// The last parameter of each function is the source location of the call, for reports; never pass
+// it.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_OPS_H_
 
@@ -147,13 +149,13 @@ __device__ inline T ShuffleXor(T v, int mask,
                                internal::Location where = internal::Location::current()) {
   return internal::FromBits<T>(emulation::ShuffleFrom(internal::ToBits(v), Lane() ^ mask, where));
 }
-// The value of the lane `delta` below; a lane with none below gets its own.
+// Returns the value of the lane `delta` below; a lane without one gets its own value.
 template <typename T>
 __device__ inline T ShuffleUp(T v, int delta,
                               internal::Location where = internal::Location::current()) {
   return internal::FromBits<T>(emulation::ShuffleFrom(internal::ToBits(v), Lane() - delta, where));
 }
-// Bit i is set where lane i's predicate holds.
+// Bit i is set if lane i's predicate holds.
 __device__ inline uint64_t Ballot(bool predicate,
                                   internal::Location where = internal::Location::current()) {
   return emulation::BallotOf(predicate, where);
@@ -188,7 +190,7 @@ __device__ inline void StoreOnce16(Vec16* p, const Vec16& v,
 
 // ---- waiting and time
 
-// The scheduler knows better than a count of polls when to come back.
+// Ignores the count: the scheduler decides better when the lane runs again.
 __device__ inline void Pause(uint32_t /*polls*/ = 0,
                              internal::Location where = internal::Location::current()) {
   emulation::PauseLane(where);

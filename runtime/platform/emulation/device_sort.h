@@ -1,5 +1,5 @@
-// A stable sort of pairs in a GPU's memory, by the standard library.
-// runtime/platform/README.md states the contract.
+// A stable sort of pairs in a GPU's memory, using the standard library. runtime/platform/README.md
+// states the contract.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_SORT_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_DEVICE_SORT_H_
 

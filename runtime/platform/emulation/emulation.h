@@ -1,5 +1,5 @@
-// What only an emulated machine can tell or do: for tests and tools. Host code of the emulation
-// platform only.
+// Queries and controls that only an emulated machine offers, for tests and tools. Only host code of
+// the emulation platform may include it.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_EMULATION_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_EMULATION_H_
 
@@ -15,69 +15,69 @@
 
 namespace octet::emulation {
 
-// Why kernels ended with an error since the last ClearErrors(): refused accesses, divergent waves,
-// and for a stuck machine what every lane waits for. Empty if none did.
+// Returns why kernels have ended with an error since the last ClearErrors(): refused accesses,
+// divergent waves, and for a stuck machine what every lane waits for. Empty if none has.
 std::string LastReport();
 
-// Makes the devices usable again after an error of a kernel. Nothing may be running.
+// Makes the devices usable again after a kernel error. Nothing may be running.
 void ClearErrors();
 
-// Builds with weak memory (OCTET_SANITIZE=weak-memory): plain loads that were shown an old value,
-// because nothing ordered the store of the newer one before them. None by kernels that are correct.
+// Plain loads that were given an old value, because nothing ordered the newer store before them.
+// Only in builds with weak memory (OCTET_SANITIZE=weak-memory). Correct kernels have none.
 struct StaleReads {
   uint64_t count = 0;
-  std::string text;  // who has read and who has stored what and where, for the first of them
+  std::string text;  // which code read, which stored, and where; for the first of them
 };
 
-// Those of all kernels that have finished since the last call. When the process ends, those that
-// nobody has asked for are printed to stderr.
+// Returns the stale reads of all kernels that have finished since the last call. At the end of the
+// process those not taken are printed to stderr.
 StaleReads TakeStaleReads();
 
-// Kernels, by name, that were loaded on a device by their first launch there since the last call,
-// with the device; whoever asks about a kernel (hipFuncGetAttributes) has loaded it before.
+// Returns the kernels, by name and device, that their first launch has loaded on the device since
+// the last call. A query about a kernel (hipFuncGetAttributes) also loads it, and is not reported.
 std::vector<std::pair<std::string, int>> TakeKernelsLoadedByLaunches();
 
 Config CurrentConfig();
 
-// A new machine instead of the present one: memory, streams and events are gone. Nothing may be
-// running and no other thread may use HIP meanwhile.
+// Replaces the machine: all memory, streams and events are gone. Nothing may be running, and no
+// other thread may use HIP meanwhile.
 void Reconfigure(const Config& config);
 
-// The calling host thread waits for others, in a way that the machine cannot see: HostWait in
-// gpu_schedule.h.
+// The calling host thread begins or ends a wait for other threads that the machine cannot see:
+// HostWait in gpu_schedule.h.
 void BeginHostWait(std::function<bool()> over);
 void EndHostWait();
 
-// ---- Misuse by the bodies of ranks: misuse.h.
+// ---- Misuse by the bodies of ranks: misuse.h
 
-// From here to EndBody the calling thread runs the body of a rank. `report` is called, at most
-// once, from inside a HIP call that can wait for a device while kernels of KernelsWait are
+// From here to EndBody the calling thread runs the body of a rank. Calls `report`, at most once,
+// from inside a HIP call that can wait for a device while kernels announced by KernelsWait are
 // outstanding.
 void BeginBody(std::function<void(const std::string&)> report);
 void EndBody();
 
-// The body has given the stream kernels that wait for other ranks, the last one just now. Not while
-// the stream is captured: nothing is executed then.
+// The body has just enqueued a kernel on `stream` that waits for other ranks. Not called while the
+// stream is captured: nothing is executed then.
 void KernelsWait(hipStream_t stream);
-// The body has waited for them.
+// The body has waited for these kernels.
 void KernelsHaveEnded();
 
-// Says where `pointer` lies; empty if it is null or in an allocation of the device.
+// Returns where `pointer` lies; empty if it is null or in an allocation of the device.
 std::string PlaceOutside(int device, const void* pointer);
 
-// An error that one call of the HIP API returns instead of doing its work.
+// An error that one HIP call returns instead of doing its work.
 struct Injection {
-  // Which call, counted from InjectError on. Polls that are told "not ready" and calls that cannot
-  // fail do not count, so that the same program makes the same calls each time.
+  // The number of the call, counted from InjectError. Polls that return "not ready" and calls that
+  // cannot fail do not count, so that the same program makes the same calls each time.
   uint64_t call = 1;
-  int device = -1;  // only calls of threads whose current device this is; -1: of all threads
+  int device = -1;  // counts calls of threads whose current device this is; -1: all threads
   hipError_t error = hipErrorUnknown;
 };
 
-// Takes the place of an injection that has not come yet.
+// Replaces an injection that has not happened yet.
 void InjectError(const Injection& injection);
 
-// Takes the injection back. The name of the call that it came to, empty if it did not.
+// Ends the injection. Returns the name of the call that it hit, empty if none.
 std::string EndInjection();
 
 }  // namespace octet::emulation

@@ -1,5 +1,4 @@
-// Conversion to 8-bit floats, on emulated GPUs. runtime/platform/README.md states the
-// contract.
+// Conversion to 8-bit floats on emulated GPUs. runtime/platform/README.md states the contract.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_FP8_OPS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_FP8_OPS_H_
 

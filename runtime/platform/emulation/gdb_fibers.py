@@ -95,7 +95,7 @@ class Lanes(gdb.Command):
             print("no kernel is running")
 
     def print_grid(self, grid):
-        # Blocks in which the same waves do the same share a line.
+        # Blocks whose waves do the same share a line.
         lines = {}
         for index, pointer in enumerate(vector(grid["blocks"])):
             waves = {}

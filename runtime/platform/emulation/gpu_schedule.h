@@ -1,5 +1,5 @@
-// The order in which emulated GPUs run everything. Each platform has this header; GPUs have no say
-// in theirs.
+// Schedules: the order in which emulated GPUs execute. Each platform has this header; on real GPUs
+// it has no effect.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_GPU_SCHEDULE_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_GPU_SCHEDULE_H_
 
@@ -12,23 +12,25 @@ namespace octet::platform {
 
 inline constexpr bool kHasSchedules = true;
 
-// "random, lap, ...".
+// Returns "random, lap, ...".
 inline std::string ScheduleKinds() { return emulation::ScheduleKinds(); }
 
-// Starts the GPUs afresh under that schedule: nothing may be in use yet. False if the text is none.
+// Restarts the GPUs under the schedule `text`; nothing may be in use yet. Returns false if `text`
+// does not name a schedule.
 inline bool UseSchedule(const std::string& text) {
   emulation::Config config = emulation::Config::FromEnvironment();
   if (!emulation::ParseSchedule(text, &config)) return false;
-  config.workers = 1;  // more are not replayed exactly
+  config.workers = 1;  // more workers are not replayed exactly
   emulation::Reconfigure(config);
   return true;
 }
 
-// What UseSchedule needs to run the same again. Empty: as fast as possible.
+// Returns the text that makes UseSchedule repeat this run. Empty: no schedule, as fast as possible.
 inline std::string CurrentSchedule() { return emulation::ScheduleText(emulation::CurrentConfig()); }
 
-// While it lives, the calling thread waits for other host threads, unless `over`(), which any
-// thread may call and which takes no lock: under a schedule the GPUs go on when all hosts wait.
+// While it lives, the calling thread waits for other host threads unless `over()` is true. Any
+// thread may call `over`, which takes no lock. Under a schedule the GPUs continue when all hosts
+// wait.
 class HostWait {
  public:
   template <typename Over>

@@ -1,5 +1,5 @@
-// The kinds of memory of a symmetric heap, in emulation: the same memory, but
-// hipPointerGetAttributes tells which kind it is, by the flags that AMD GPUs would be asked for.
+// The kinds of memory of a symmetric heap in emulation. Both use the same memory, but
+// hipPointerGetAttributes reports the kind, with the flags that AMD GPUs would get.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HEAP_MEMORY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HEAP_MEMORY_H_
 
@@ -9,7 +9,7 @@
 
 namespace octet::platform {
 
-// Allocates memory of HeapMemory::kCached, or else kUncached, on the current device.
+// Allocates kCached memory if `cached`, else kUncached memory (HeapMemory), on the current device.
 inline hipError_t AllocateHeap(bool cached, size_t bytes, void** data) {
   const unsigned flags = cached ? hipDeviceMallocFinegrained : hipDeviceMallocUncached;
   return hipExtMallocWithFlags(data, bytes, flags);

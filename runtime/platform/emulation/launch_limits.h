@@ -1,14 +1,14 @@
-// The launch shape that strategies choose by themselves. Each platform has this header; GPUs have
-// no limit.
+// Limits of the launch shapes that strategies choose by default. Each platform has this header;
+// GPUs have no limit.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_LAUNCH_LIMITS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_LAUNCH_LIMITS_H_
 
 namespace octet::platform {
 
-// At most so many blocks, and waves of a block, unless the caller or the tuning asks for more. All
-// lanes of an emulated GPU share one core, so that more of them only cost: as many as fit take 2 to
-// 10 times as long for small shapes, and no shape gains. These still let several blocks, and
-// several waves of each, race.
+// The maximum numbers of blocks, and of waves per block, unless the caller or the tuning requests
+// more. All lanes of an emulated GPU share one core, so more of them only cost time: as many as fit
+// take 2 to 10 times as long for small shapes, and no shape gains. These limits still let several
+// blocks, and several waves of each, race.
 inline constexpr int kMostDefaultBlocks = 4;
 inline constexpr int kMostDefaultWaves = 2;
 

@@ -1,5 +1,5 @@
-// Misuse of the API that only emulated GPUs can find at no cost. Each platform has this header; on
-// GPUs nothing is found.
+// Detects API misuse that only emulated GPUs can find at no cost. Each platform has this header; on
+// GPUs it does nothing.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MISUSE_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MISUSE_H_
 
@@ -13,8 +13,8 @@
 namespace octet::platform {
 
 // While it lives, the calling thread runs the body of a rank. A HIP call that can wait for a device
-// while kernels may wait for other ranks is then reported as a sentence, whatever the timing: from
-// inside the call, which afterwards does its work.
+// while kernels may wait for other ranks is then reported as a sentence, whatever the timing. The
+// report comes from inside the call, which afterwards does its work.
 class BodyWatch {
  public:
   template <typename Report>
@@ -27,11 +27,11 @@ class BodyWatch {
 };
 
 // The calling thread's body has enqueued kernels that wait for other ranks, or has waited for all
-// that it had enqueued.
+// of them.
 inline void KernelsWait(hipStream_t stream) { emulation::KernelsWait(stream); }
 inline void KernelsHaveEnded() { emulation::KernelsHaveEnded(); }
 
-// Says where `pointer` lies, unless it is null or memory of the device.
+// Returns where `pointer` lies; empty if it is null or memory of the device.
 inline std::string PlaceOutside(int device, const void* pointer) {
   return emulation::PlaceOutside(device, pointer);
 }

@@ -1,5 +1,5 @@
-// cooperative_groups::this_grid().sync(), the part of HIP's cooperative groups that the emulation
-// has.
+// cooperative_groups::this_grid().sync(), the only part of HIP's cooperative groups that is
+// emulated.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_COOPERATIVE_GROUPS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_COOPERATIVE_GROUPS_H_
 
@@ -9,7 +9,7 @@ namespace cooperative_groups {
 
 class grid_group {
  public:
-  // All threads of a cooperatively launched grid meet. Orders memory between them.
+  // Waits for all threads of a cooperatively launched grid. Orders memory between them.
   __device__ void sync(
       octet::emulation::Location where = octet::emulation::Location::current()) const {
     octet::emulation::SyncGrid(where);

@@ -112,8 +112,8 @@ hipError_t hipGetLastError() {
 }
 hipError_t hipPeekAtLastError() { return octet::emulation::last_error; }
 const char* hipGetErrorName(hipError_t error) { return octet::emulation::TextOf(error).name; }
-// The error that a kernel has left on the current device comes with all that is known about it, on
-// lines below the first; a bad value with that of the environment, if there is one.
+// For the error that a kernel has left on the current device, lines below the first contain all
+// known details; for a bad value, the misread environment variable, if any.
 const char* hipGetErrorString(hipError_t error) {
   const char* plain = octet::emulation::TextOf(error).text;
   static thread_local std::string text;

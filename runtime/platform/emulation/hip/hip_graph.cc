@@ -1,4 +1,4 @@
-// HIP: capture of a stream, and graphs. A graph is what one stream was given, in that order.
+// HIP: capture of a stream, and graphs. A graph is the sequence of operations given to one stream.
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -38,7 +38,7 @@ hipError_t RefuseWhileCapturing() {
 
 namespace {
 
-// Kernels find out by themselves what they may touch.
+// Kernels need no check: their accesses are checked when they run.
 bool IsAccessible(const Memory& memory, const Operation& operation) {
   return (operation.to == nullptr || memory.IsAccessible(operation.to, operation.bytes)) &&
          (operation.from == nullptr || memory.IsAccessible(operation.from, operation.bytes));

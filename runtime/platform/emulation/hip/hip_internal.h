@@ -1,4 +1,4 @@
-// What the files that implement the HIP API share.
+// Declarations shared by the files that implement the HIP API.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_INTERNAL_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_INTERNAL_H_
 
@@ -8,14 +8,14 @@
 
 namespace octet::emulation {
 
-// What an API function returns: remembers an error for hipGetLastError.
+// The return value of an API function: remembers an error for hipGetLastError.
 hipError_t Return(hipError_t error);
 
-// Counts the call; not hipSuccess if an error was injected for it (InjectError).
+// Counts the call. Returns an error if one was injected for it (InjectError).
 hipError_t EnterCall(const char* name);
 
-// The first line of every function of the API that can fail; where one calls another, of the other
-// only.
+// The first line of every API function that can fail. If one API function calls another, only the
+// called one has it.
 #define OCTET_API_CALL()                                                   \
   if (const hipError_t injected = ::octet::emulation::EnterCall(__func__); \
       injected != hipSuccess) {                                            \
@@ -23,12 +23,12 @@ hipError_t EnterCall(const char* name);
   }                                                                        \
   static_assert(true)
 
-// The same for functions that wait for a stream, or can on a GPU: EnterWaitingCall.
+// Likewise for functions that wait for a stream, or can on a GPU: EnterWaitingCall.
 #define OCTET_WAITING_CALL() \
   OCTET_API_CALL();          \
   ::octet::emulation::EnterWaitingCall(__func__)
 
-// The same for functions that allocate or wait for all of a device. A capture forbids them, too.
+// Likewise for functions that allocate or wait for a whole device. A capture forbids them, too.
 #define OCTET_DEVICE_CALL()                                                  \
   OCTET_API_CALL();                                                          \
   if (const hipError_t refused = ::octet::emulation::RefuseWhileCapturing(); \
@@ -37,21 +37,21 @@ hipError_t EnterCall(const char* name);
   }                                                                          \
   ::octet::emulation::EnterWaitingCall(__func__)
 
-// Reports the call if the thread runs the body of a rank whose kernels may wait for others.
+// Reports the call if the thread runs the body of a rank whose kernels may wait for other ranks.
 void EnterWaitingCall(const char* name);
 
-// An error, and an invalid capture, if this thread captures a stream in any mode but the relaxed
-// one, or any thread does in the global mode.
+// Returns an error and invalidates the capture if this thread captures a stream in any mode except
+// relaxed, or any thread captures one in global mode.
 hipError_t RefuseWhileCapturing();
 
-// The calling thread's.
+// The calling thread's current device.
 Device& CurrentDevice();
 
-// The device's null stream for nullptr; nullptr for a stream that does not exist.
+// Returns the device's null stream for nullptr, and nullptr for a stream that does not exist.
 Stream* ResolveStream(hipStream_t stream);
 
-// What cannot be captured begins with it: an error, and an invalid capture, while the stream is
-// captured.
+// Starts functions that cannot be captured: returns an error and invalidates the capture while the
+// stream is captured.
 hipError_t RefuseCapture(Stream* stream);
 
 }  // namespace octet::emulation

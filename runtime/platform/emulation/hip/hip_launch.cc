@@ -9,8 +9,8 @@
 namespace octet::emulation {
 namespace {
 
-// The static shared memory of a kernel is known from its launches so far. It is reported, but does
-// not count for occupancy: that must not change between the first launch and the second.
+// Returns the static shared memory of a kernel, as known from its launches so far. It is reported,
+// but does not count for occupancy, which must not change between the first launch and the second.
 size_t StaticShared(Machine& machine, const void* kernel) {
   std::lock_guard lock(machine.function_mutex);
   const auto it = machine.static_shared.find(kernel);

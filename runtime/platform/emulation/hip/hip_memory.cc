@@ -21,7 +21,7 @@ hipError_t CheckCopy(const void* to, const void* from, size_t bytes, hipMemcpyKi
   if (kind < hipMemcpyHostToHost || kind > hipMemcpyDefault) return hipErrorInvalidMemcpyDirection;
   const bool to_device = kind == hipMemcpyHostToDevice || kind == hipMemcpyDeviceToDevice;
   const bool from_device = kind == hipMemcpyDeviceToHost || kind == hipMemcpyDeviceToDevice;
-  // Pinned memory may stand for either side.
+  // Pinned memory may be on either side of a copy.
   const auto fits = [&](const void* pointer, bool device) {
     return memory.ArenaOf(pointer) == kHostArena || IsOnDevice(memory, pointer) == device;
   };

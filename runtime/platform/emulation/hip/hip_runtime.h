@@ -1,6 +1,6 @@
-// HIP for emulated GPUs: the host functions, and the language that kernels are written in. Kernels
-// (.hip files) are compiled as C++ with -femulated-tls, which makes `__shared__` one object per
-// block; host code needs no flags.
+// HIP for emulated GPUs: the host functions, and the language of kernels. Kernels (.hip files) are
+// compiled as C++ with -femulated-tls, which makes `__shared__` one object per block; host code
+// needs no flags.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_H_
 
@@ -176,7 +176,7 @@ hipError_t hipLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
   return octet::emulation::LaunchKernel(kernel, grid, block, arguments, shared_bytes, stream,
                                         false);
 }
-// The grid is refused (hipErrorCooperativeLaunchTooLarge) unless all of its blocks can be resident.
+// Returns hipErrorCooperativeLaunchTooLarge unless all blocks of the grid can be resident.
 template <typename... Parameters>
 hipError_t hipLaunchCooperativeKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                       void** arguments, size_t shared_bytes, hipStream_t stream) {

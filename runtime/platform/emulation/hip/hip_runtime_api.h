@@ -1,10 +1,11 @@
-// The host half of HIP, as far as this project uses it, for emulated GPUs. Same names, arguments
-// and errors as in HIP; hip_*.cc implement it. What differs from a real GPU:
+// The host half of HIP, as far as this project uses it, for emulated GPUs. Names, arguments and
+// errors are HIP's; hip_*.cc implement it. Differences from a real GPU:
 //   - Errors of kernels (a refused access, a stuck or divergent grid) are sticky per device, as in
 //     HIP; octet::emulation::ClearErrors() in emulation.h clears them. LastReport() explains them.
-//   - Of a stream under capture, kernels, copies, fills, host functions and launches of graphs go
-//     into the graph. Waits for the stream, events and hipStreamWaitEvent are refused, and so a
-//     graph is of one stream. hipMalloc and whatever else a capture may forbid on a GPU is not.
+//   - While a stream is captured, kernels, copies, fills, host functions and graph launches go into
+//     the graph. Waits for the stream, events and hipStreamWaitEvent are refused, so a graph has
+//     one stream. Of the other calls that a capture may forbid on a GPU, only those that allocate
+//     or wait for a whole device are refused.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_API_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_API_H_
 
@@ -124,7 +125,7 @@ struct hipPointerAttribute_t {
 };
 
 struct hipFuncAttributes {
-  size_t sharedSizeBytes;  // static, as seen in the launches so far
+  size_t sharedSizeBytes;  // static memory, as seen in the launches so far
   size_t localSizeBytes;
   int maxThreadsPerBlock;
   int maxDynamicSharedSizeBytes;
@@ -218,7 +219,7 @@ hipError_t hipEventQuery(hipEvent_t event);
 hipError_t hipEventSynchronize(hipEvent_t event);
 hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop);
 
-// ---- capture and graphs. A graph is launched on streams of its device only.
+// ---- capture and graphs. A graph can be launched only on streams of its device.
 
 hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode);
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph);
@@ -230,7 +231,7 @@ hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream);
 hipError_t hipGraphDestroy(hipGraph_t graph);
 hipError_t hipGraphExecDestroy(hipGraphExec_t executable);
 
-// ---- functions. Kernels are launched by the templates in hip_runtime.h.
+// ---- functions. The templates in hip_runtime.h launch kernels.
 
 hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* function);
 hipError_t hipFuncSetAttribute(const void* function, hipFuncAttribute attribute, int value);

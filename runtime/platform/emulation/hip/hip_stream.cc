@@ -9,7 +9,7 @@ namespace {
 
 bool IsEvent(Machine& machine, hipEvent_t event) { return machine.live_events.contains(event); }
 
-// The event's last recording, nullptr if it has none.
+// Gets the event's last recording, nullptr if it has none.
 hipError_t LastRecording(hipEvent_t event, std::shared_ptr<Completion>* last,
                          unsigned* flags = nullptr) {
   Machine& machine = Machine::Get();
@@ -66,7 +66,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
 hipError_t hipStreamDestroy(hipStream_t stream) {
   OCTET_WAITING_CALL();
   Machine& machine = Machine::Get();
-  machine.HostGoesOn();  // it may have polled the stream
+  machine.HostGoesOn();  // the thread may have polled the stream
   {
     std::lock_guard lock(machine.handle_mutex);
     if (machine.live_streams.erase(stream) == 0) return Return(hipErrorInvalidHandle);

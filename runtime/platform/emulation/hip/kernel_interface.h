@@ -1,7 +1,7 @@
-// What kernels need of the emulation: where a lane is, and the operations at which it may have to
-// wait for others. hip_runtime.h and device_ops.h give these HIP's and Octet's names. Kernels are
-// compiled apart from the emulation (other flags, other sanitizers), so only what must be fast is
-// inline here.
+// The interface between kernels and the emulation: the position of a lane, and the operations at
+// which it may have to wait. hip_runtime.h and device_ops.h wrap it under HIP's and Octet's names.
+// Kernels are compiled separately from the emulation (other flags, other sanitizers), so only what
+// must be fast is inline here.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_KERNEL_INTERFACE_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_KERNEL_INTERFACE_H_
 
@@ -18,7 +18,7 @@ using Location = std::source_location;
 
 extern int wave_size;  // 32 or 64
 
-// ---- where a lane is
+// ---- position of a lane
 
 struct BlockView {
   dim3 index;
@@ -33,7 +33,7 @@ struct LaneView {
   const BlockView* block_view = nullptr;
 };
 
-// Addresses that a wave may touch without asking: those of the allocation that it touched last.
+// Addresses that a wave may access without a lookup: those of the allocation that it accessed last.
 struct AccessRange {
   uintptr_t begin = 0;
   uintptr_t last = 0;      // the last byte is begin + last
@@ -46,9 +46,9 @@ struct WaveView {
   AccessRange atomic{1, 0, 0};
 };
 
-// Both stay the same for the life of a lane, as seen from that lane, so they may be kept in
-// registers. Kernels are compiled with emulated TLS, hence the assembly for what is a plain
-// thread_local of the emulation.
+// Both are constant for the life of a lane, as seen from that lane, so the compiler may keep them
+// in registers. Kernels are compiled with emulated TLS, hence the assembly for what is a plain
+// thread_local in the emulation.
 #if defined(__x86_64__)
 inline LaneView* CurrentLane() {
   LaneView* lane;
@@ -67,8 +67,8 @@ WaveView* CurrentWave();
 
 // ---- access checks
 
-// The wave touches memory outside of its range: finds the new one, or ends the grid with an error
-// and does not return.
+// Called when a wave accesses memory outside of its range: finds the new range, or ends the grid
+// with an error and does not return.
 void MissRead16(const void* address, Location where);
 void MissWrite16(const void* address, Location where);
 
@@ -111,11 +111,11 @@ void Fence(MemoryOrder order, MemoryScope scope);
 void SyncBlock(Location where);
 void SyncGrid(Location where);
 void SyncWave(Location where);
-// The value that lane `source` of the wave passed; the lane's own if there is no such lane.
+// Returns the value that lane `source` of the wave passed; the lane's own if there is no such lane.
 uint64_t ShuffleFrom(uint64_t value, int source, Location where);
 uint64_t BallotOf(bool predicate, Location where);
 
-// ---- the rest
+// ---- other operations
 
 void PauseLane(Location where);
 uint64_t ReadClock();

@@ -1,5 +1,5 @@
-// The GPU types of Octet's interface, as the emulated HIP has them. Includes nothing of it, so that
-// programs without kernels need no HIP headers.
+// The GPU types of Octet's interface, equal to the emulated HIP's. Includes no HIP header, so that
+// programs without kernels need none.
 #ifndef OCTET_GPU_H_
 #define OCTET_GPU_H_
 
@@ -13,7 +13,7 @@ using GpuEvent = ihipEvent_t*;    // hipEvent_t
 
 }  // namespace octet
 
-// In front of functions that kernels may call as well. Emulated kernels are host code.
+// Marks functions that kernels may call as well. Emulated kernels are host code.
 #define OCTET_HOST_DEVICE
 
 #endif  // OCTET_GPU_H_

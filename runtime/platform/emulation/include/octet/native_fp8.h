@@ -1,5 +1,5 @@
-// The FP8 format that this platform converts to, known to the host as well. Emulated GPUs could as
-// well have the other one.
+// The FP8 format that this platform converts to, for host and device code. For emulated GPUs the
+// choice is arbitrary.
 #ifndef OCTET_NATIVE_FP8_H_
 #define OCTET_NATIVE_FP8_H_
 
