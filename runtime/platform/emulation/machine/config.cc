@@ -14,7 +14,7 @@
 namespace octet::emulation {
 namespace {
 
-// What a member may be, in the unit of its variable.
+// The valid values of a member, in the unit of its variable.
 struct Range {
   uint64_t least;
   uint64_t most;
@@ -22,7 +22,7 @@ struct Range {
 constexpr uint64_t kKb = 1 << 10;
 constexpr uint64_t kMb = 1 << 20;
 constexpr Range kDevices = {1, kMaxDevices};
-constexpr Range kWaveSizes = {32, kMaxWaveSize};  // of these, the two
+constexpr Range kWaveSizes = {32, kMaxWaveSize};  // only these two values
 constexpr Range kUnits = {1, 1024};
 constexpr Range kThreads = {64, 2048};
 constexpr Range kMemoryMb = {1, 32 << 10};
@@ -36,7 +36,7 @@ T Clamp(T value, Range range, uint64_t unit = 1) {
   return std::clamp(value, static_cast<T>(range.least * unit), static_cast<T>(range.most * unit));
 }
 
-// Members from variables. The first one that cannot be read is said in Config::misread.
+// Reads members from variables. Config::misread describes the first one that is invalid.
 class Environment {
  public:
   explicit Environment(Config* config) : config_(*config) {}

@@ -1,5 +1,5 @@
-// What an emulated machine looks like and how its kernels are scheduled. Every member has an
-// environment variable, read once when the process first uses the HIP API (the wave size: when it
+// The configuration of an emulated machine and its schedule. Every member has an environment
+// variable, read once when the process first uses the HIP API (the wave size: when the process
 // starts).
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_CONFIG_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_CONFIG_H_
@@ -14,16 +14,16 @@ namespace octet::emulation {
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxWaveSize = 64;
 
-// Who is late. The rest is random under each of them: the order of lanes and waves, and where lanes
-// give way. Whoever is late runs when nobody else can do anything.
+// What is late. Everything else is random in each kind: the order of lanes and waves, and where
+// lanes yield. What is late runs only when nothing else can make progress.
 enum class ScheduleKind {
-  kAny,           // one of the others, by the seed
+  kAny,           // one of the other kinds, chosen by the seed
   kRandom,        // random devices, blocks and waves, most of the time or always, for a while
   kStarveDevice,  // one device, for thousands of turns, then another
   kStarveBlock,   // one block of one device
   kStarveWave,    // one wave of one block
   kDelayDevice,   // one device, at the start of its kernels and at its stores at system scope
-  kLap,           // all but one device, which gets as many calls ahead as it can
+  kLap,           // all devices but one, which gets as many calls ahead as it can
 };
 
 struct Config {
@@ -31,7 +31,7 @@ struct Config {
   int devices = 8;                      // OCTET_EMULATION_DEVICES: GPUs, 1 to 16
   int wave_size = 64;                   // OCTET_EMULATION_WAVE_SIZE: 32 or 64
   int compute_units = 4;                // OCTET_EMULATION_COMPUTE_UNITS: per GPU
-  int threads_per_unit = 1024;          // OCTET_EMULATION_THREADS_PER_UNIT: resident ones
+  int threads_per_unit = 1024;          // OCTET_EMULATION_THREADS_PER_UNIT: resident threads
   uint64_t memory_bytes = 16ULL << 30;  // OCTET_EMULATION_MEMORY_MB: per GPU, committed lazily
 
   // ---- the CPU
@@ -47,27 +47,29 @@ struct Config {
 
   // ---- schedule
   // OCTET_EMULATION_SCHEDULE=KIND:SEED or SEED: an adversarial schedule and virtual time. With one
-  // worker, which is then the default, it means the same run each time.
+  // worker, the default under a schedule, every run is the same.
   ScheduleKind schedule = ScheduleKind::kAny;
   uint64_t seed = 0;  // 0: no schedule, as fast as possible
 
-  // Which variable has a value that it cannot have, in a sentence; empty: none. hipGetDeviceCount
-  // then refuses, rather than let something else run than what was asked for.
+  // A sentence about the variable with an invalid value; empty: none. hipGetDeviceCount then fails,
+  // rather than run something other than what was requested.
   std::string misread;
 
   static Config FromEnvironment();
 
-  // Every member brought into its range, the zeros above replaced.
+  // Returns the configuration with every member brought into its range and the zeros above
+  // replaced.
   Config Normalized() const;
 };
 
-// Takes kind and seed from KIND:SEED, or SEED alone, which means kAny. False if it is neither.
+// Reads kind and seed from KIND:SEED, or from SEED alone, which means kAny. Returns false if the
+// text is neither.
 bool ParseSchedule(std::string_view text, Config* config);
 
-// KIND:SEED; empty without a schedule.
+// Returns KIND:SEED; empty without a schedule.
 std::string ScheduleText(const Config& config);
 
-// The names of all kinds but kAny, with commas.
+// Returns the names of all kinds except kAny, separated by commas.
 std::string ScheduleKinds();
 
 }  // namespace octet::emulation

@@ -8,7 +8,7 @@
 namespace octet::emulation {
 namespace {
 
-// For threads that do not say when they wait.
+// For threads that do not announce their waits.
 constexpr uint64_t kPatienceNs = 100'000'000;
 
 }  // namespace

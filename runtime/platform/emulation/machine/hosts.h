@@ -1,4 +1,4 @@
-// What the host threads do, as far as a schedule has to know.
+// The activity of the host threads, as far as a schedule depends on it.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_HOSTS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_HOSTS_H_
 
@@ -12,11 +12,12 @@ namespace octet::emulation {
 
 class HostThread;
 
-// All threads that have enqueued something or waited. Thread-safe.
+// All threads that have enqueued work or waited. Thread-safe.
 class Hosts {
  public:
-  // Whether every one of them waits for what has not come, so that only the devices can go on. Who
-  // waits in ways of its own is taken to do so when no thread has done anything for a while.
+  // Returns whether all these threads wait for something that has not happened, so that only the
+  // devices can make progress. Threads that do not announce their waits are assumed to wait when no
+  // thread has been active for a while.
   bool AreQuiet();
 
  private:
@@ -24,19 +25,19 @@ class Hosts {
 
   std::mutex mutex_;
   std::vector<const HostThread*> threads_;
-  uint64_t moving_since_ns_ = 0;  // when a thread last went on, or all were last seen waiting
+  uint64_t moving_since_ns_ = 0;  // when a thread was last active, or all were last seen waiting
 };
 
-// The calling thread's part. It may outlive the machine that has the Hosts.
+// The calling thread's part of Hosts. It may outlive the machine that owns the Hosts.
 class HostThread {
  public:
   static HostThread& OfThread();
   ~HostThread() { Join(nullptr); }
 
-  // It does something, and may enqueue more.
+  // The thread is active and may enqueue more.
   void GoOn(const std::shared_ptr<Hosts>& hosts);
-  // Until GoOn it waits, unless `over`: called by other threads, and no more once GoOn returns.
-  // Must not use Hosts.
+  // The thread waits until GoOn, unless `over` is true. Other threads call `over`, but not after
+  // GoOn has returned. `over` must not use Hosts.
   void Wait(const std::shared_ptr<Hosts>& hosts, std::function<bool()> over);
 
  private:

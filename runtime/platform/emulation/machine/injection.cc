@@ -1,4 +1,4 @@
-// Errors that tests ask the HIP API for.
+// Errors that tests inject into HIP calls.
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -9,7 +9,7 @@
 namespace octet::emulation {
 namespace {
 
-std::atomic<bool> armed{false};  // so that calls cost nothing without an injection
+std::atomic<bool> armed{false};  // makes calls without an injection cheap
 std::mutex mutex;
 Injection wanted;
 uint64_t calls = 0;

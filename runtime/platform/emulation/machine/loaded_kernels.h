@@ -1,6 +1,6 @@
-// The kernels that a device has loaded, as a GPU's driver loads them: when somebody asks about a
-// kernel there (hipFuncGetAttributes, hipFuncSetAttribute), else at its first launch. On a GPU,
-// such a launch may wait for kernels that wait for peers.
+// The kernels that a device has loaded, following a GPU's driver: a kernel is loaded by the first
+// query about it on the device (hipFuncGetAttributes, hipFuncSetAttribute), else by its first
+// launch. On a GPU, such a launch may wait for kernels that wait for peers.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_LOADED_KERNELS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_LOADED_KERNELS_H_
 
@@ -10,14 +10,14 @@
 
 namespace octet::emulation {
 
-// Of one device. Host threads only: a std::mutex, which ThreadSanitizer sees, orders no more than
-// the device's own does at every launch.
+// The kernels of one device. For host threads only. ThreadSanitizer sees this std::mutex, but it
+// orders no more than the device's own mutex does at every launch.
 class LoadedKernels {
  public:
   void Load(const void* kernel);
-  // Loads `kernel` for a launch, and notes it unless it was loaded before.
+  // Loads `kernel` for a launch; records it if it was not loaded before.
   void Launch(const void* kernel);
-  // The kernels that launches have loaded since the last call.
+  // Returns the kernels that launches have loaded since the last call.
   std::vector<const void*> TakeLoadedByLaunches();
 
  private:

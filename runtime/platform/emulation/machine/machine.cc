@@ -13,14 +13,14 @@
 namespace octet::emulation {
 namespace {
 
-// How long a query that would answer "not ready" waits first. Host threads that poll would
-// otherwise take the cores away from the workers.
+// How long a query waits before it returns "not ready". Host threads that poll would otherwise take
+// the cores from the workers.
 constexpr std::chrono::microseconds kQueryWait{100};
 
 std::mutex machine_mutex;
 std::atomic<Machine*> machine_pointer{nullptr};
 
-// Stops the machine when the process ends, whatever still runs on it.
+// Stops the machine at the end of the process, whatever still runs on it.
 class MachineHolder {
  public:
   ~MachineHolder() {

@@ -37,18 +37,19 @@ class Device {
   Device(Machine* machine, int id, const Config& config);
   ~Device();
 
-  // Any thread.
+  // Any thread may call.
   Stream* null_stream() const { return null_stream_; }
   Stream* NewStream(bool is_null, bool blocking);
-  // Into the graph, while the stream is captured.
+  // Enqueues into the graph while the stream is captured.
   void Enqueue(Stream* stream, Operation operation);
   bool IsIdleLocked(const Stream* stream) const { return stream->finished == stream->enqueued; }
-  // Blocks until all that was enqueued before has finished; the device's error if it has one.
+  // Blocks until all work enqueued before has finished. Returns the device's error, if it has one.
   hipError_t Synchronize(Stream* stream);
   hipError_t SynchronizeAll();
-  // Blocks until `done`, which is called with `mutex` held.
+  // Blocks until `done` returns true. Calls it with `mutex` held.
   void WaitUntil(const std::function<bool()>& done);
-  // Whether it is `done`, after a moment. If not, the calling thread is taken to go on polling.
+  // Returns whether `done` is true after a short wait. If not, assumes that the calling thread
+  // continues to poll.
   bool Poll(std::function<bool()> done);
   hipError_t sticky_error() const { return error.load(std::memory_order_acquire); }
 
@@ -56,14 +57,14 @@ class Device {
   const int id;
   Worker* worker = nullptr;
   std::atomic<hipError_t> error{hipSuccess};
-  std::atomic<uint32_t> accessible;  // arenas that kernels of this device may touch, as bits
+  std::atomic<uint32_t> accessible;  // arenas that kernels of this device may access, as bits
   LoadedKernels loaded_kernels;
 
   std::mutex mutex;
   std::condition_variable progressed;  // an operation has finished
   std::vector<std::unique_ptr<Stream>> streams;
 
-  // The worker only.
+  // Only for the worker.
   ResourcePool resources;
   std::vector<Grid*> grids;  // running; each is owned by its stream
   std::array<Allocation, kNumArenas> recent;
@@ -73,10 +74,10 @@ class Device {
   Stream* null_stream_ = nullptr;
 };
 
-// Runs host functions of streams, which may block, so that the workers need not.
+// Runs host functions of streams. They may block, which the workers must not do.
 class HostFunctionThread {
  public:
-  // Waits for the function that is under way; the others are dropped.
+  // Waits for the function in progress and drops all further ones.
   void Stop();
   void Run(Device* device, Stream* stream, hipHostFn_t function, void* argument);
 
@@ -98,11 +99,11 @@ class HostFunctionThread {
 
 class Machine {
  public:
-  // Starts it on first use.
+  // Starts the machine on first use.
   static Machine& Get();
   static Machine* IfStarted();
-  // Stops it, ends what runs and drops all memory, streams and events. No other thread may be using
-  // it. The next use starts a machine with that configuration.
+  // Stops the machine, ends all running work and drops all memory, streams and events. No other
+  // thread may be using it. The next use starts a machine with `config`.
   static void Replace(const Config& config);
 
   explicit Machine(const Config& config);
@@ -112,7 +113,7 @@ class Machine {
   uint64_t Now() const;
   void AdvanceVirtualTime(uint64_t ns) { virtual_ns_.fetch_add(ns, std::memory_order_relaxed); }
 
-  // What the calling host thread does matters under a schedule only: HostThread.
+  // The calling host thread's activity matters only under a schedule: HostThread.
   void HostGoesOn() const {
     if (config.seed != 0) HostThread::OfThread().GoOn(hosts);
   }
@@ -120,7 +121,7 @@ class Machine {
     if (config.seed != 0) HostThread::OfThread().Wait(hosts, std::move(over));
   }
 
-  // Tells the workers that there may be something new to start.
+  // Tells the workers that there may be new work to start.
   void Kick();
   uint64_t TotalProgress() const;
 
@@ -145,18 +146,18 @@ class Machine {
   std::mutex kick_mutex;
   std::condition_variable kicked;
   std::atomic<int> sleepers{0};
-  // How often the machine has been found to be stuck: as the first worker sees it, once the report
-  // has begun, and how many workers have written their part of the reports.
+  // How often the machine was found to be stuck: claims by the first worker that sees it, reports
+  // begun, and the number of workers' parts written.
   std::atomic<uint64_t> stuck_claims{0};
   std::atomic<uint64_t> stuck_epoch{0};
   std::atomic<uint64_t> stuck_reports{0};
-  std::atomic<int> busy_operations{0};  // host functions under way
+  std::atomic<int> busy_operations{0};  // host functions in progress
 
   std::mutex handle_mutex;
   std::set<hipStream_t> live_streams;
   std::set<hipEvent_t> live_events;
   SpinLock function_mutex;
-  std::map<const void*, size_t> static_shared;  // bytes, of each kernel, as seen so far
+  std::map<const void*, size_t> static_shared;  // bytes per kernel, as seen so far
 
  private:
   std::atomic<uint64_t> virtual_ns_{1'000'000'000};
@@ -183,7 +184,7 @@ class HostWait {
 inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kMaxBlocksPerUnit = 32;
 
-// Blocks of that shape that one compute unit can hold, 0 if none.
+// Returns how many blocks of that shape one compute unit can hold; 0 if none.
 int BlocksPerUnit(const Config& config, int threads, size_t shared_bytes);
 
 }  // namespace octet::emulation

@@ -1,4 +1,4 @@
-// What the bodies of ranks must not do.
+// Detects what the bodies of ranks must not do.
 #include <cstdio>
 #include <functional>
 #include <mutex>
@@ -16,7 +16,7 @@ namespace {
 struct Body {
   std::function<void(const std::string&)> report;  // empty: none, or it has been called
   int device = 0;                                  // of the kernel
-  const void* kernel = nullptr;  // the last of those that may wait for other ranks; null: none
+  const void* kernel = nullptr;  // the last kernel that may wait for other ranks; null: none
 };
 thread_local Body body;
 

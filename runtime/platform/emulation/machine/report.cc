@@ -13,7 +13,7 @@
 namespace octet::emulation {
 namespace {
 
-// "block 3", "blocks 0-3,7".
+// Formats numbers: "block 3", "blocks 0-3,7".
 std::string Numbers(const char* noun, const std::vector<int>& sorted) {
   std::string text;
   for (size_t i = 0; i < sorted.size(); ++i) {
@@ -69,21 +69,21 @@ std::string DescribeKernel(const Grid& grid) {
   return "device " + std::to_string(grid.device->id) + ", kernel " + FunctionName(grid.kernel);
 }
 
-// Lanes that do the same.
+// Lanes that do the same thing.
 struct Group {
   std::string text;
-  const char* file = nullptr;  // of what they wait for
+  const char* file = nullptr;  // where they wait
   unsigned line = 0;
   LaneMask lanes = 0;
   std::vector<int> waves;
   std::vector<int> blocks;
 };
 
-// Of waits at one place for different values, so many are worth a line each.
+// The maximum number of lines for waits at one place for different values.
 constexpr int kLinesOfAPlace = 4;
 
-// The lanes of each wave by what they do, then the waves and the blocks in which the same lanes do
-// the same.
+// Groups the lanes of each wave by what they do, then the waves and blocks in which the same lanes
+// do the same thing.
 std::vector<Group> GroupLanes(const Grid& grid) {
   std::vector<Group> groups;
   for (const auto& block : grid.blocks) {
@@ -147,7 +147,7 @@ std::string DescribeLane(const Lane& lane) {
 
 std::string DescribeGrid(const Grid& grid) {
   std::string report;
-  std::map<std::pair<std::string, unsigned>, int> lines;    // of each place
+  std::map<std::pair<std::string, unsigned>, int> lines;    // per place
   std::map<std::pair<std::string, unsigned>, size_t> more;  // lanes
   for (const Group& group : GroupLanes(grid)) {
     const auto place =

@@ -1,4 +1,4 @@
-// What lanes do and wait for, in words.
+// Describes as text what lanes do and wait for.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_REPORT_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_REPORT_H_
 
@@ -11,8 +11,8 @@ namespace octet::emulation {
 // "device 1, kernel Copy, block 2, wave 0, lane 5".
 std::string DescribeLane(const Lane& lane);
 std::string DescribeWhere(const Location& where);
-// A line for all lanes that wait for the same thing; of waits at one place for many things, the
-// first few.
+// Returns one line for all lanes that wait for the same thing. If lanes wait at one place for many
+// things, only the first few are listed.
 std::string DescribeGrid(const Grid& grid);
 
 }  // namespace octet::emulation

@@ -1,4 +1,4 @@
-// Streams, events, and what is enqueued on them.
+// Streams, events, and the operations enqueued on them.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_STREAM_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_STREAM_H_
 
@@ -28,43 +28,43 @@ struct Completion {
 struct Operation {
   enum class Kind { kKernel, kCopy, kFill, kRecord, kWait, kHostFunction };
   Kind kind = Kind::kKernel;
-  uint64_t sequence = 0;                     // in order of enqueuing, of all devices
+  uint64_t sequence = 0;                     // in order of enqueuing, over all devices
   std::shared_ptr<const GridLaunch> launch;  // kKernel
   void* to = nullptr;                        // kCopy, kFill
   const void* from = nullptr;                // kCopy
   size_t bytes = 0;                          // kCopy, kFill
   int value = 0;                             // kFill
-  std::shared_ptr<Completion> completion;    // kRecord: is done then; kWait: is waited for
-  hipHostFn_t function = nullptr;            // kHostFunction
+  std::shared_ptr<Completion> completion;  // kRecord: completed by the operation; kWait: waited for
+  hipHostFn_t function = nullptr;          // kHostFunction
   void* argument = nullptr;
 };
 
-// What a stream has been given since hipStreamBeginCapture.
+// The operations that a stream has received since hipStreamBeginCapture.
 struct Capture {
   hipStreamCaptureMode mode = hipStreamCaptureModeGlobal;
-  std::thread::id thread;  // that began it
+  std::thread::id thread;  // the thread that began the capture
   std::vector<Operation> operations;
-  bool invalid = false;  // something was asked for that cannot be captured
+  bool invalid = false;  // an operation was requested that cannot be captured
 };
 
 }  // namespace octet::emulation
 
-// Guarded by the device's mutex unless said otherwise.
+// Guarded by the device's mutex unless noted otherwise.
 struct ihipStream_t {
   octet::emulation::Device* device = nullptr;
   bool is_null = false;   // the device's own stream
   bool blocking = false;  // takes turns with the null stream
-  bool closing = false;   // goes away once empty
+  bool closing = false;   // is deleted once empty
   bool running = false;   // the first of `queue` has started
   std::deque<octet::emulation::Operation> queue;
-  uint64_t enqueued = 0;  // operations, ever
+  uint64_t enqueued = 0;  // operations, in total
   uint64_t finished = 0;
-  const void* last_kernel = nullptr;                   // of those enqueued, null: none yet
-  std::unique_ptr<octet::emulation::Grid> grid;        // of the first of `queue`; the worker only
+  const void* last_kernel = nullptr;             // the last one enqueued; null: none yet
+  std::unique_ptr<octet::emulation::Grid> grid;  // of the first of `queue`; only for the worker
   std::unique_ptr<octet::emulation::Capture> capture;  // while operations go into a graph
 
-  // ThreadSanitizer: operations of a stream are ordered among themselves and with nothing else, so
-  // each stream has a context and stacks of its own.
+  // ThreadSanitizer: the operations of a stream are ordered among themselves and with nothing else,
+  // so each stream has its own context and stacks.
   void* tsan_context = nullptr;
   std::unique_ptr<octet::emulation::ResourcePool> tsan_resources;
   char tsan_sync = 0;

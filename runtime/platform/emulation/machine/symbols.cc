@@ -44,7 +44,7 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  // nullptr where the file does not have that many objects there.
+  // Returns nullptr if the file does not have that many objects there.
   template <typename T>
   const T* At(uint64_t offset, uint64_t count = 1) const {
     if (offset > bytes_ || count > (bytes_ - offset) / sizeof(T)) return nullptr;
@@ -56,8 +56,8 @@ class MappedFile {
   size_t bytes_ = 0;
 };
 
-// The symbol of the function that has the code at `offset` from where the file was loaded; empty if
-// there is none.
+// Returns the symbol of the function whose code is at `offset` from the file's load address; empty
+// if there is none.
 std::string FindSymbol(const MappedFile& file, uint64_t offset) {
   const auto* header = file.At<ElfW(Ehdr)>(0);
   if (header == nullptr || header->e_ident[0] != ELFMAG0) return "";
@@ -85,7 +85,7 @@ std::string Demangled(const std::string& symbol) {
   char* text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
   std::string name = text != nullptr ? text : symbol;
   std::free(text);
-  // "a::(anonymous namespace)::F(int)" without the parameters.
+  // Removes the parameters from "a::(anonymous namespace)::F(int)".
   const size_t close = name.rfind(')');
   if (close == std::string::npos) return name;
   int depth = 0;
@@ -123,7 +123,7 @@ std::string FunctionName(const void* function) {
 }
 
 std::string CodePlace(const void* code) {
-  // Return addresses are just behind the code in question.
+  // A return address is just behind the code in question.
   const auto address = reinterpret_cast<uintptr_t>(code) - 1;
   std::string text = FunctionName(reinterpret_cast<const void*>(address));
   Dl_info info;

@@ -6,11 +6,12 @@
 
 namespace octet::emulation {
 
-// The name without parameters, or the address if the program has been stripped. Kernels are rarely
-// exported, so this reads the symbol table of the file that the function came from.
+// Returns the name without parameters, or the address if the program is stripped. Kernels are
+// rarely exported, so this reads the symbol table of the function's file.
 std::string FunctionName(const void* function);
 
-// "name (program+0x1234)" for an address within a function: what llvm-symbolizer turns into a line.
+// Returns "name (program+0x1234)" for an address within a function. llvm-symbolizer turns it into a
+// source line.
 std::string CodePlace(const void* code);
 
 }  // namespace octet::emulation
