@@ -1,4 +1,4 @@
-// Which addresses a kernel may touch.
+// Checks which addresses a kernel may access.
 #include <link.h>
 
 #include <string>
@@ -16,7 +16,7 @@ struct Segment {
   size_t bytes = 0;
 };
 
-// The program's own globals and constants.
+// Finds the program's own globals and constants.
 bool FindSegment(Segment* segment) {
   return dl_iterate_phdr(
              [](dl_phdr_info* info, size_t, void* data) {
@@ -52,7 +52,7 @@ AccessRange RangeOf(uintptr_t begin, size_t bytes) {
 
 bool Contains(uintptr_t begin, size_t bytes, uintptr_t address) { return address - begin < bytes; }
 
-// The range that the access lies in, or no return.
+// Returns the range that contains the access. Does not return if the access is refused.
 AccessRange Resolve(Lane* lane, const char* access, const void* pointer, size_t bytes,
                     const Location& where) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
@@ -80,7 +80,7 @@ AccessRange Resolve(Lane* lane, const char* access, const void* pointer, size_t 
     size = block->shared_used;
   } else if (Contains(reinterpret_cast<uintptr_t>(lane->stack), lane->context.stack_bytes,
                       address)) {
-    begin = address;  // other lanes have no business here
+    begin = address;  // other lanes must not access this stack
     size = bytes;
   } else {
     Segment segment{address};
@@ -94,7 +94,7 @@ AccessRange Resolve(Lane* lane, const char* access, const void* pointer, size_t 
   return RangeOf(begin, size);
 }
 
-// Small objects are asked for each time: a range of less than 16 bytes refuses every vector.
+// Small objects are looked up each time: a range of less than 16 bytes refuses every vector.
 AccessRange VectorRange(const AccessRange& range) {
   return range.last < 15 || range.begin % 16 != 0 ? AccessRange{1, 0, 0} : range;
 }

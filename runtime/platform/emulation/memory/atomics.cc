@@ -9,8 +9,8 @@
 namespace octet::emulation {
 namespace {
 
-// Looks at one value without a Pause() in between, and pauses without a look, that a lane may do in
-// a row before it gives way.
+// How many reads of one value without a Pause() in between, and how many pauses without a read, a
+// lane may do in a row before it yields.
 constexpr uint32_t kLooksBeforeGivingWay = 64;
 constexpr uint32_t kPausesBeforeGivingWay = 16;
 constexpr uint64_t kClockReadNs = 20;  // virtual
@@ -31,7 +31,7 @@ Value Read(const void* address, int bytes) {
       break;
     default:
 #if defined(__x86_64__)
-      // One access on every processor with AVX.
+      // This is one access on every processor with AVX.
       asm volatile("movdqa %1, %%xmm0\n\tmovdqu %%xmm0, %0"
                    : "=m"(value)
                    : "m"(*static_cast<const Value*>(address))
@@ -61,7 +61,7 @@ Worker* BeginAccess(Lane* lane, const void* address, int bytes, const Location& 
   return worker;
 }
 
-// Lets others run; the lane goes on in the next round.
+// Lets other lanes run; the lane continues in the next round.
 void GiveWay(Worker* worker, Lane* lane, const Location& where) {
   Wave* wave = lane->wave;
   lane->where = where;
@@ -72,8 +72,8 @@ void GiveWay(Worker* worker, Lane* lane, const Location& where) {
   lane->waiting = Waiting::kNot;
 }
 
-// Waits until the value at lane->poll_address is another than lane->poll_value, or it is time to
-// look at the clock.
+// Waits until the value at lane->poll_address differs from lane->poll_value, or it is time to read
+// the clock.
 void WaitForValue(Worker* worker, Lane* lane, const Location& where) {
   Wave* wave = lane->wave;
   lane->where = where;
@@ -84,7 +84,7 @@ void WaitForValue(Worker* worker, Lane* lane, const Location& where) {
   lane->waiting = Waiting::kNot;
 }
 
-// As the lane may see it.
+// Reads the value as the lane may see it.
 Value ReadFor(Lane* lane, const void* address, int bytes, const Location& where) {
   OrderBeforeLoad(lane, address, static_cast<size_t>(bytes), where);
   const Value value = Read(address, bytes);
@@ -149,7 +149,7 @@ T Apply(Update update, T before, T value) {
   return before;
 }
 
-// Returns the value before.
+// Returns the previous value.
 template <typename T>
 T UpdateAt(Update update, T* address, T value) {
   T before = __atomic_load_n(address, __ATOMIC_RELAXED);
@@ -166,7 +166,7 @@ T CompareExchangeAt(T* address, T expected, T desired) {
   return expected;
 }
 
-// Around every read-modify-write: `change` does it and returns {value before, changed}.
+// Wraps every read-modify-write: `change` does it and returns {previous value, changed}.
 template <typename Change>
 uint64_t ReadModifyWrite(void* address, int bytes, MemoryOrder order, MemoryScope scope,
                          const Location& where, Change change) {
@@ -283,7 +283,7 @@ void PauseLane(Location where) {
 }
 
 uint64_t ReadClock() {
-  constexpr uint64_t kOffsetBetweenDevicesNs = 1'000'000'007;  // clocks are not common
+  constexpr uint64_t kOffsetBetweenDevicesNs = 1'000'000'007;  // devices have different clocks
   Worker* worker = Worker::Current();
   Lane* lane = ThisLane();
   Machine* machine = worker->machine();

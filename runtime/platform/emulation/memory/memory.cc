@@ -14,7 +14,7 @@ namespace octet::emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kRedZone = kPage;       // before each allocation, hence after each, too
+constexpr size_t kRedZone = kPage;       // before each allocation, hence also after each
 constexpr size_t kPoisonEdge = 1 << 20;  // of freed memory: poisoning costs an eighth of it
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -34,7 +34,7 @@ Memory::Memory(const Config& config) : capacity_(config.memory_bytes) {
   if (range == MAP_FAILED) {
     std::fprintf(stderr, "emulation: no room for the devices' address range: %s\n",
                  std::strerror(errno));
-    return;  // every allocation answers hipErrorOutOfMemory
+    return;  // every allocation then returns hipErrorOutOfMemory
   }
   reserved_ = range;
   base_ = RoundUp(reinterpret_cast<uintptr_t>(range), PoisonedPages::kUnit);
@@ -53,7 +53,7 @@ Memory::~Memory() {
   munmap(reserved_, kReservedBytes);
 }
 
-// The lowest address not below `from` with `span` free bytes, 0 if there is none.
+// Returns the lowest address, at least `from`, with `span` free bytes; 0 if there is none.
 uintptr_t Memory::FindRoom(const Arena& arena, uintptr_t from, size_t span) const {
   auto next = arena.live.upper_bound(from);
   if (next != arena.live.begin()) {

@@ -1,6 +1,6 @@
-// The memory of all devices, and pinned host memory: one range of addresses, cut into an arena for
-// each, so that an address tells whose it is. Pages are committed when first written and given back
-// when freed. Fresh and freed memory reads as poison (poison.h).
+// The memory of all devices, and pinned host memory: one address range, cut into arenas, one for
+// each device and one for the host, so that an address identifies its owner. Pages are committed
+// when first written and returned when freed. Fresh and freed memory reads as poison (poison.h).
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_MEMORY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_MEMORY_H_
 
@@ -39,28 +39,28 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   hipError_t Allocate(int arena, size_t bytes, unsigned flags, void** pointer);
-  // hipErrorInvalidValue unless `pointer` is the begin of a live allocation.
+  // Returns hipErrorInvalidValue unless `pointer` is the start of a live allocation.
   hipError_t Free(const void* pointer);
 
-  // Which arena the address belongs to, whether allocated or not.
+  // Returns the arena that the address belongs to, whether allocated or not.
   int ArenaOf(const void* address) const {
     const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - base_;
     return offset < kNumArenas * kArenaBytes ? static_cast<int>(offset >> kArenaShift) : kNoArena;
   }
-  // The live allocation that contains the address.
+  // Finds the live allocation that contains the address.
   bool Find(const void* address, Allocation* found) const;
-  // Whether [address, address + bytes) may be touched by a copy: within one live allocation, or
+  // Returns whether a copy may access [address, address + bytes): within one live allocation, or
   // mapped memory of the process outside of the arenas.
   bool IsAccessible(const void* address, size_t bytes) const;
 
   size_t capacity() const { return capacity_; }
   size_t used(int arena) const;
 
-  // Changes whenever something that was allocated is so no longer.
+  // Changes whenever allocated memory ceases to be allocated.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
   void AdvanceEpoch() { epoch_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // "device 3, byte 40 of an allocation of 4096 at 0x..." and the like.
+  // Returns, for example, "device 3, byte 40 of an allocation of 4096 at 0x...".
   std::string Describe(const void* address) const;
 
  private:
@@ -75,19 +75,19 @@ class Memory {
   struct Arena {
     std::map<uintptr_t, Region> live;  // by begin
     uintptr_t begin = 0;
-    uintptr_t cursor = 0;    // where to look for room next: freed addresses come back late
+    uintptr_t cursor = 0;    // where the search for room starts: freed addresses are reused late
     uintptr_t frontier = 0;  // addresses below are readable and writable
     size_t used = 0;
-    char tsan_sync = 0;  // who allocates comes after everybody who has freed
+    char tsan_sync = 0;  // orders allocations after all earlier frees
   };
 
   bool FindLocked(uintptr_t address, Allocation* found) const;
   uintptr_t FindRoom(const Arena& arena, uintptr_t from, size_t span) const;
-  // Makes the arena readable and writable up to `end`. False: no memory.
+  // Makes the arena readable and writable up to `end`. Returns false if there is no memory.
   bool ExtendTo(uintptr_t end, Arena& arena) const;
 
   const size_t capacity_;
-  void* reserved_ = nullptr;  // the range of addresses, and some before and after the arenas
+  void* reserved_ = nullptr;  // the address range, including space before and after the arenas
   uintptr_t base_ = 0;        // of the first arena; 0: there are none
   mutable SpinLock lock_;
   PoisonedPages pages_;

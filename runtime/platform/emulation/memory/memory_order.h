@@ -1,6 +1,6 @@
-// What orders the plain accesses of lanes: scoped atomics, fences and barriers. Lanes tell it here
-// to the one that watches plain accesses in this build; in most builds nobody does and all of this
-// is empty.
+// Orders the plain accesses of lanes: scoped atomics, fences and barriers report here to the tool
+// that watches plain accesses in this build. Most builds have no such tool, and all of this is
+// empty.
 //
 //   ThreadSanitizer (tsan_order.cc)    reports accesses that nothing orders
 //   weak memory (weak_memory.cc)       lets loads see old values until something orders them
@@ -25,7 +25,7 @@ inline bool IsAcquire(MemoryOrder order) {
   return order == MemoryOrder::kAcquire || order == MemoryOrder::kAcqRel;
 }
 
-// A read-modify-write is both, a store and a load.
+// A read-modify-write is both a store and a load.
 #if defined(OCTET_EMULATION_TSAN) || defined(OCTET_EMULATION_WEAK_MEMORY)
 void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order, MemoryScope scope,
                       const Location& where);
@@ -41,20 +41,20 @@ inline void OrderArrive(Lane*, SyncPoint*, Barrier) {}
 inline void OrderLeave(Lane*, SyncPoint*, Barrier) {}
 #endif
 
-// What only weak memory needs to know.
+// Only for weak memory.
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
-// Before an atomic load. Until EndStaleView() memory looks as it may see it.
+// Call before an atomic load. Until EndStaleView() memory looks as the load may see it.
 void OrderBeforeLoad(Lane* lane, const void* address, size_t bytes, const Location& where);
-// Before anybody but the lane that ran last looks at memory.
+// Call before anything but the lane that ran last reads memory.
 void EndStaleView(Machine* machine);
 void OrderBlockStart(Block* block);
-// Its lanes do not run any more, and the block will be gone.
+// The block's lanes do not run any more, and the block will be destroyed.
 void OrderBlockEnd(Block* block);
-// All that the grid has stored becomes visible. `last`: nothing runs any more.
+// Everything that the grid has stored becomes visible. `last`: nothing runs any more.
 void OrderGridEnd(Grid* grid, bool last);
-// Memory has been written other than by lanes.
+// Memory was written, but not by lanes.
 void OrderOverwrite(Machine* machine, const void* begin, size_t bytes);
-// Memory has been freed.
+// Memory was freed.
 void OrderFree(Machine* machine);
 #else
 inline void OrderBeforeLoad(Lane*, const void*, size_t, const Location&) {}

@@ -12,7 +12,7 @@
 namespace octet::emulation {
 namespace {
 
-// Of the file, by one write.
+// The bytes of the file that one write fills.
 constexpr size_t kPiece = 64 << 10;
 using Piece = std::array<uint16_t, kPiece / sizeof(uint16_t)>;
 

@@ -1,5 +1,5 @@
-// Pages that read as poison until they are written, at no cost before they are touched: private
-// mappings of a file that is filled with it.
+// Pages that read as poison until they are written, and cost nothing before they are accessed:
+// private mappings of a file that is filled with poison.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_POISONED_PAGES_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_POISONED_PAGES_H_
 
@@ -10,9 +10,9 @@ namespace octet::emulation {
 
 class PoisonedPages {
  public:
-  // Multiples of this are mapped at once. The file is as large. Smaller would save its memory (once
-  // a process, and only as much as was mapped), but take more mappings, of which Linux gives a
-  // process 65,530: enough for all arenas at this size.
+  // The unit of mapping, and the size of the file. A smaller unit would save memory (at most one
+  // file per process, and only as much as was mapped), but take more mappings. Linux allows a
+  // process 65,530 mappings: enough for all arenas at this size.
   static constexpr size_t kUnit = 32 << 20;
 
   PoisonedPages();
@@ -20,12 +20,13 @@ class PoisonedPages {
   PoisonedPages(const PoisonedPages&) = delete;
   PoisonedPages& operator=(const PoisonedPages&) = delete;
 
-  // Makes [begin, begin + bytes) readable and writable, in place of what was mapped there. Both are
-  // multiples of kUnit. Without memory files on this machine, the pages are zero. False: no memory.
+  // Makes [begin, begin + bytes) readable and writable, replacing what was mapped there. Both are
+  // multiples of kUnit. Without memory files on this machine, the pages are zero. Returns false if
+  // there is no memory.
   bool Map(uintptr_t begin, size_t bytes) const;
   // Must be called before any of [begin, begin + bytes), as mapped, is handed out.
   void Fill(uintptr_t begin, size_t bytes);
-  // Forgets what was written there.
+  // Discards what was written to the pages.
   static void Reset(uintptr_t begin, size_t bytes);
 
  private:

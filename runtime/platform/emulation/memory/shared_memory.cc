@@ -1,5 +1,5 @@
-// Shared memory: dynamic, and the static `__shared__` objects that -femulated-tls turns into calls
-// of __emutls_get_address.
+// Shared memory: the dynamic kind, and the static `__shared__` objects, whose accesses
+// -femulated-tls turns into calls of __emutls_get_address.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -65,7 +65,7 @@ void* StaticShared(Lane* lane, Control* control) {
   return memory;
 }
 
-// Host code in .hip files that has a thread_local, or that reads a `__shared__` by mistake.
+// For host code in .hip files that has a thread_local, or reads a `__shared__` by mistake.
 void* HostThreadLocal(Control* control) {
   thread_local std::unordered_map<Control*, std::unique_ptr<char[]>> objects;
   std::unique_ptr<char[]>& object = objects[control];

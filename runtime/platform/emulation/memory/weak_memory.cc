@@ -20,17 +20,17 @@
 namespace octet::emulation {
 namespace {
 
-// Of 8 loads that may see an old value, so many do.
+// The number of loads, out of 8 that may see an old value, that do.
 constexpr uint64_t kStaleOf8 = 7;
 
-// Outlives machines: a test may look after it has replaced its machine.
+// Outlives machines: a test may read it after it has replaced its machine.
 struct StaleReadLog {
   std::mutex mutex;
   uint64_t count = 0;
   std::string text;
 };
 StaleReadLog& Log() {
-  static auto* const kLog = new StaleReadLog;  // also when the process ends
+  static auto* const kLog = new StaleReadLog;  // never destroyed: read when the process ends
   return *kLog;
 }
 
@@ -68,11 +68,11 @@ void ForUnits(const void* address, size_t bytes, uintptr_t unit_bytes, F f) {
 
 }  // namespace
 
-// ---- who sees what
+// ---- visibility
 
 bool WeakMemory::IsModelled(const Lane* lane, const void* address) const {
   const int arena = memory_->ArenaOf(address);
-  if (arena != kNoArena) return arena != kHostArena;  // the host's own accesses are not known
+  if (arena != kNoArena) return arena != kHostArena;  // the host's own accesses are unknown
   const Block* block = lane->wave->block;
   return reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(block->shared) <
          block->shared_used;
@@ -98,7 +98,7 @@ bool WeakMemory::IsVisible(const Lane* lane, const Store& store) const {
   return false;
 }
 
-// The lane's own, and nothing has made it visible to anybody else.
+// Returns true for the lane's own store if nothing has made it visible to other lanes.
 bool WeakMemory::IsPrivate(const Lane* lane, const Store& store) const {
   const auto& until = lane->memory.known.until;
   return store.wave == lane->wave->writer && store.lane == lane->lane &&
@@ -130,8 +130,8 @@ void WeakMemory::LoadUnit(Lane* lane, uintptr_t unit, uint16_t mask, const Acces
   uint8_t old[kUnit];
   std::memcpy(view.newest, view.unit, kUnit);
   std::memcpy(old, view.unit, kUnit);
-  // From the newest store on, each that the lane need not see is undone, except where it sees a
-  // newer one.
+  // Starting with the newest store, undo each store that the lane need not see, except in bytes
+  // where it sees a newer store.
   const Store* unseen = nullptr;
   for (uint32_t i = found->second; i != kNone && mask != 0; i = stores_[i].older) {
     const Store& store = stores_[i];
@@ -193,7 +193,7 @@ void WeakMemory::StoreUnit(Lane* lane, uintptr_t unit, uint16_t mask, const Acce
   store.mask |= mask;
 }
 
-// Takes a store and all older ones of its unit out of their list.
+// Removes a store and all older ones of its unit from their list.
 void WeakMemory::DropFrom(uint32_t index) {
   while (index != kNone) {
     Store& store = stores_[index];
@@ -225,8 +225,8 @@ void WeakMemory::ForgetFreed() {
 
 // ---- order
 
-// Of the stores in `from`, makes visible at that scope what the lane sees, and moves it to `to`,
-// or nowhere if all can see it.
+// Makes those stores in `from` that the lane sees visible at `scope`. Moves them to `to`, or drops
+// them if all lanes can then see them (`to` null).
 void WeakMemory::Publish(const Lane* lane, MemoryScope scope, std::vector<uint32_t>* from,
                          std::vector<uint32_t>* to) {
   std::erase_if(*from, [&](uint32_t index) {
@@ -334,7 +334,7 @@ void WeakMemory::EndGrid(const Grid* grid, bool last) {
 
 // ---- reports
 
-// Only noted: lanes' stacks are too small to write reports on.
+// Only records the load: lanes' stacks are too small for writing reports.
 void WeakMemory::Note(const Lane* lane, const Store& store, const void* address,
                       const Access& access) {
   ++num_stale_;
@@ -356,7 +356,7 @@ std::string WeakMemory::DescribeLane(uint32_t wave, int lane) const {
 
 std::string WeakMemory::Describe(const StaleLoad& load) const {
   static constexpr const char* kScopes[3] = {"block", "device", "system"};
-  // The least scope that has both lanes in it, and the barrier that would do.
+  // The smallest scope that contains both lanes, and the barrier that would suffice.
   const int scope = load.nearest <= kByBlockBarrier ? 0 : load.nearest < kBySystemRelease ? 1 : 2;
   const char* barrier = load.nearest == kByWaveBarrier    ? "SyncWave"
                         : load.nearest == kByBlockBarrier ? "__syncthreads"
@@ -419,7 +419,7 @@ void OrderBeforeLoad(Lane* lane, const void* address, size_t bytes, const Locati
 
 void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order, MemoryScope scope,
                       const Location& where) {
-  // The value itself is released, too: who has acquired it may then read it plainly.
+  // Releases the value itself, too: a lane that has acquired it may then read it with a plain load.
   MemoryOf(lane).BeforeStore(lane, address, bytes, {.where = where});
   if (IsRelease(order)) MemoryOf(lane).Release(lane, scope);
 }

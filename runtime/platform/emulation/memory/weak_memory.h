@@ -1,26 +1,28 @@
-// A model of weak memory: what lanes store becomes visible to other lanes only by what orders it,
-// as on a machine whose caches do not keep each other up to date. Only in builds with
+// A model of weak memory: a lane's stores become visible to other lanes only through operations
+// that order them, as on a machine without cache coherence. Only in builds with
 // OCTET_SANITIZE=weak-memory, in which kernels report their plain accesses (weak_memory_hooks.cc).
 //
-// Memory always holds the newest values. Beside it, each 16 bytes have a list of their last stores
-// with the bytes from before. A plain load by a lane to which some of these stores are not ordered
-// is usually shown the bytes from before, for just that load. Atomic loads see the newest that was
-// stored atomically, and plain stores like plain loads do; read-modify-writes see the newest.
+// Memory always holds the newest values. In addition, each unit of 16 bytes has a list of its last
+// stores with the bytes from before each. A plain load by a lane that is not ordered after some of
+// these stores usually gets the bytes from before them, for this load only. Atomic loads see the
+// newest value stored atomically, and treat plain stores as plain loads do; read-modify-writes see
+// the newest value.
 //
 // A store becomes visible
 //   to its wave                        by SyncWave
 //   to its block, its grid             by their barriers
 //   to its block, its device, all      by a release of at least that scope, by the lane itself or
-//                                      one to which the store was visible, and an acquire of at
-//                                      least that scope that comes later
-//   to whatever starts later           by the end of its grid
-// A release makes visible all that precedes it, and an acquire sees all that has been released by
-// then, at whatever address: as with caches that are written back and emptied. Hence no lane needs
-// more than a few times to tell what it is certain to see.
+//                                      one to which the store was visible, and a later acquire of
+//                                      at least that scope
+//   to all that starts later           by the end of its grid
+// A release makes visible all that precedes it, and an acquire sees all that was released before
+// it, at any address: as with caches that are written back and invalidated. Hence a few times
+// suffice to say what a lane is certain to see.
 //
-// Not modelled, and found by ThreadSanitizer (missing order) or a schedule (wrong results): loads
-// that take effect late, as from a buffer that is given back too early, and which of two stores to
-// the same bytes comes last. Nor is pinned host memory: what the host does there is not known.
+// Two mistakes are not modelled; ThreadSanitizer (missing order) or a schedule (wrong results)
+// finds them: loads that take effect late, such as from a buffer that is returned too early, and
+// which of two stores to the same bytes comes last. Pinned host memory is not modelled either,
+// since the host's accesses to it are unknown.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_WEAK_MEMORY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_WEAK_MEMORY_H_
 
@@ -45,7 +47,7 @@ struct Grid;
 struct Lane;
 struct Wave;
 
-// The ways in which stores of others become visible, from near to far.
+// The ways in which other lanes' stores become visible, from near to far.
 enum Way : uint8_t {
   kByWaveBarrier,
   kByBlockBarrier,
@@ -56,11 +58,13 @@ enum Way : uint8_t {
   kNumWays,
 };
 
-// Up to when, exclusively, a lane is certain to see what became visible in each way.
+// For each way, the time (exclusive) up to which a lane is certain to see what became visible in
+// it.
 struct Known {
   std::array<uint32_t, kNumWays> until = {};
 
-  // Takes over what `other` knows, from that way on: what is nearer means another wave or block.
+  // Merges in what `other` knows for the ways from `first` on; nearer ways concern another wave or
+  // block.
   void Merge(const Known& other, Way first) {
     for (size_t way = first; way < kNumWays; ++way) {
       if (other.until[way] > until[way]) until[way] = other.until[way];
@@ -68,13 +72,13 @@ struct Known {
   }
 };
 
-// Stores that are not visible to all, and what releases have made known: of a lane, a wave, ...
+// Stores not yet visible to all, and what releases have made known; one for each lane, wave, ...
 struct StoreBuffer {
   std::vector<uint32_t> stores;
   Known known;
 };
 
-// What a lane does to memory, and where.
+// The source of an access: its code or place.
 struct Access {
   const void* code = nullptr;  // of a plain access
   Location where = {};         // of an atomic
@@ -85,7 +89,8 @@ class WeakMemory {
  public:
   explicit WeakMemory(const Memory* memory) : memory_(memory) {}
 
-  // An access by the lane that runs is about to happen. A load: memory now looks as it may see it.
+  // Call before an access by the running lane. After BeforeLoad memory looks as the lane may see
+  // it.
   void BeforeLoad(Lane* lane, const void* address, size_t bytes, const Access& access);
   void BeforeStore(Lane* lane, void* address, size_t bytes, const Access& access);
   void EndView();
@@ -105,20 +110,20 @@ class WeakMemory {
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
   static constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
   static constexpr uintptr_t kUnit = 16;  // bytes that share a list of stores
-  static constexpr int kMaxStores = 24;   // of a unit; older ones count as visible
+  static constexpr int kMaxStores = 24;   // per unit; older stores count as visible
   static constexpr size_t kMaxReports = 16;
 
-  // Waves that have run since the machine was idle.
+  // A wave that has run since the machine was last idle.
   struct Writer {
-    const Grid* grid;  // to compare only: it may be gone
-    uint64_t block;    // unlike all others
+    const Grid* grid;  // for comparisons only: it may be destroyed
+    uint64_t block;    // unique
     int device;
     const void* kernel;
     uint32_t block_number;
     int wave;
   };
   struct Store {
-    uint32_t older;  // of the same unit
+    uint32_t older;  // the next older store of the same unit
     uint32_t wave;   // index of the writer
     uint32_t time;
     std::array<uint32_t, 3> released;  // when, by scope
@@ -163,7 +168,7 @@ class WeakMemory {
   uint64_t num_blocks_ = 0;
   std::array<StoreBuffer, kMaxDevices> devices_;
 
-  // What the lane that runs sees instead of the newest values, and these.
+  // A unit where the running lane sees old values, and the newest ones.
   struct View {
     uint8_t* unit;
     uint8_t newest[kUnit];

@@ -1,5 +1,6 @@
-// What -fsanitize=thread calls before each plain access of a kernel, here for weak memory instead
-// of ThreadSanitizer's own library. Host code in .hip files calls it, too, to no effect.
+// The functions that -fsanitize=thread calls before each plain access of a kernel, implemented for
+// weak memory instead of by ThreadSanitizer's library. Host code in .hip files also calls them, to
+// no effect.
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr size_t kPiece = 16;
 
-// With a seed, lanes also change between plain accesses.
+// With a seed, lanes also switch between plain accesses.
 constexpr uint64_t kAccessesPerSwitch = 64;
 
 WeakMemory* MemoryFor(Lane* lane) {
@@ -43,7 +44,7 @@ void Copy(char* to, const char* from, size_t bytes, const void* code) {
     std::memmove(to, from, bytes);
     return;
   }
-  // Overlapping copies from the end that is not overwritten.
+  // Overlapping copies start at the end that is not overwritten.
   const bool backwards = to > from;
   WeakMemory* memory = MemoryFor(lane);
   for (size_t done = 0; done < bytes;) {

@@ -1,8 +1,8 @@
-// What the sanitizers must be told about lanes. Empty without them.
+// Tells the sanitizers about lanes. Empty without sanitizers.
 //
-// The emulation itself is compiled without ThreadSanitizer's instrumentation, so its own state and
-// the switching of contexts are invisible to it; what orders memory between lanes is told by
-// TsanRelease/TsanAcquire. CMake therefore defines OCTET_EMULATION_TSAN.
+// The emulation itself is compiled without ThreadSanitizer's instrumentation, so ThreadSanitizer
+// does not see its state and its context switches; TsanRelease and TsanAcquire report what orders
+// memory between lanes. CMake therefore defines OCTET_EMULATION_TSAN.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SANITIZERS_SANITIZER_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_SANITIZERS_SANITIZER_H_
 
@@ -48,7 +48,7 @@ inline void TsanAcquire(void* object) { __tsan_acquire(object); }
 inline void* TsanCreateContext() { return __tsan_create_fiber(0); }
 inline void TsanDestroyContext(void* context) { __tsan_destroy_fiber(context); }
 inline void* TsanCurrentContext() { return __tsan_get_current_fiber(); }
-// Without making what the one did before visible to the other.
+// Does not order the two contexts: neither sees what the other did before.
 inline void TsanSwitchContext(void* context) {
   __tsan_switch_to_fiber(context, __tsan_switch_to_fiber_no_sync);
 }
@@ -94,8 +94,8 @@ class TsanContextScope {
   void* before_;
 };
 
-// The emulation's own doings in a context that is watched: allocation and the C library's functions
-// are, even when called from code that is not instrumented.
+// Hides the emulation's own work in a watched context: ThreadSanitizer intercepts allocation and
+// the C library's functions, even when called from code that is not instrumented.
 class TsanIgnoreScope {
  public:
   TsanIgnoreScope() { TsanIgnoreBegin(); }

@@ -1,6 +1,6 @@
-// Tells ThreadSanitizer which scoped atomics order what. It has no scopes of its own, so each
-// (address, scope) is an object of its own to it: a release at device scope is not seen by an
-// acquire on another device, and the race shows.
+// Tells ThreadSanitizer what scoped atomics order. ThreadSanitizer has no scopes, so each (address,
+// scope) is a separate object to it: an acquire on another device does not see a release at device
+// scope, and the race is reported.
 #include "memory/memory_order.h"
 
 #if defined(OCTET_EMULATION_TSAN)
@@ -15,8 +15,9 @@
 namespace octet::emulation {
 namespace {
 
-// Addresses that stand for (address, scope). Two that share one only hide a race. At system scope
-// the address stands for itself: host code orders memory there by its own atomics.
+// Addresses that stand for (address, scope). Two pairs that share one can only hide a race. At
+// system scope the address stands for itself, since host code orders memory there by its own
+// atomics.
 constexpr int kObjectBits = 22;
 constexpr size_t kObjectBytes = 8;
 
@@ -33,8 +34,8 @@ void* Object(const void* address, uint64_t domain) {
   return Objects() + (hash >> (64 - kObjectBits)) * kObjectBytes;
 }
 
-// Calls `f` with the object of each scope up to `scope`: who is within the smaller one is within
-// the larger one, too.
+// Calls `f` with the object of each scope up to `scope`: lanes within the smaller scope are also
+// within the larger one.
 template <typename F>
 void ForScopes(const Lane& lane, const void* address, MemoryScope scope, F f) {
   const Block* block = lane.wave->block;
