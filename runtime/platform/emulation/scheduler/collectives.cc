@@ -27,8 +27,8 @@ bool SamePlace(const Location& a, const Location& b) {
                                   /*describe_grid=*/true);
 }
 
-// The lane has just come to wait at `what`. Fails if now all lanes of its wave wait, but not for
-// the same thing: then none of them can ever go on.
+// Called when the lane has just begun to wait at `what`. Fails the grid if all lanes of its wave
+// now wait, but not for the same thing: none of them could ever continue.
 void CheckWaveDivergence(Lane* lane, const char* what, const Location& where) {
   const Wave& wave = *lane->wave;
   const int kinds = (wave.arrived != 0) + (wave.at_block != 0) + (wave.at_grid != 0);
@@ -67,8 +67,8 @@ void CompleteBlock(Worker* worker, Block* block) {
   worker->NoteProgress();
 }
 
-// Waits until all lanes of the wave that are alive have come, and returns the parity under which
-// their values are.
+// Waits until all live lanes of the wave have arrived, and returns the parity under which their
+// values are stored.
 uint32_t MeetWave(uint64_t value, const char* what, const Location& where) {
   Worker* worker = Worker::Current();
   Lane* lane = ThisLane();

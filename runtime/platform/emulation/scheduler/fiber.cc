@@ -6,8 +6,8 @@
 #include <cstring>
 
 #if defined(__x86_64__)
-// Saves what the ABI says a callee keeps and swaps stacks. Moves instead of pushes and pops: two to
-// three times as fast when the other stack is not in the cache.
+// Saves the callee-saved registers of the ABI and swaps stacks. Uses moves instead of pushes and
+// pops: two to three times as fast when the other stack is not in the cache.
 asm(R"(
 .text
 .p2align 4
@@ -75,7 +75,8 @@ void PrepareContext(Context* context, void* stack_low, size_t stack_bytes, void 
   context->fake_stack = nullptr;
   const uintptr_t top = (reinterpret_cast<uintptr_t>(stack_low) + stack_bytes) & ~uintptr_t{15};
 #if defined(__x86_64__)
-  // What octet_emulation_switch takes back: r15, r14, r13, r12, rbx, rbp, the return address.
+  // The values that octet_emulation_switch restores: r15, r14, r13, r12, rbx, rbp, the return
+  // address.
   void** frame = reinterpret_cast<void**>(top) - 7;
   std::memset(frame, 0, 7 * sizeof(void*));
   frame[2] = reinterpret_cast<void*>(entry);

@@ -1,4 +1,4 @@
-// Contexts that a thread can leave and come back to.
+// Contexts that a thread can leave and resume.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_FIBER_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_FIBER_H_
 
@@ -23,19 +23,19 @@ struct Context {
 #endif
 };
 
-// Makes a context that calls entry(argument) when first switched to. `entry` must not return; it
-// must call EnteredContext() first.
+// Creates a context that calls entry(argument) when first switched to. `entry` must first call
+// EnteredContext() and must not return.
 void PrepareContext(Context* context, void* stack_low, size_t stack_bytes, void (*entry)(void*),
                     void* argument);
 
-// Describes the calling thread, so that it can be switched away from and back to.
+// Describes the calling thread, so that it can be left and resumed.
 void AdoptThread(Context* context);
 
 #if defined(__x86_64__)
 extern "C" void octet_emulation_switch(void** save_stack_pointer, void* stack_pointer);
 #endif
 
-// Leaves `from`, which is running, for `to`. `for_good`: `from` never runs again.
+// Switches from `from`, which is running, to `to`. `for_good`: `from` never runs again.
 [[gnu::always_inline]] inline void SwitchContext(Context* from, Context* to,
                                                  [[maybe_unused]] bool for_good = false) {
 #if defined(OCTET_EMULATION_ASAN)

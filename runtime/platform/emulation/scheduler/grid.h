@@ -1,5 +1,5 @@
-// A running kernel: grid, blocks, waves, lanes, and what each of them waits for. Everything here
-// belongs to the worker thread that runs the grid's device.
+// A running kernel: grid, blocks, waves, lanes, and what each of them waits for. Only the worker
+// thread that runs the grid's device accesses it.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_GRID_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_GRID_H_
 
@@ -31,7 +31,7 @@ struct Wave;
 
 using LaneMask = uint64_t;
 
-// What a barrier hands from those who arrive to those who leave: for memory_order.h.
+// What a barrier passes from arriving lanes to leaving lanes: for memory_order.h.
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
 using SyncPoint = Known;
 #else
@@ -41,14 +41,14 @@ using SyncPoint = char;
 inline LaneMask LaneBit(int lane) { return LaneMask{1} << lane; }
 inline int LowestLane(LaneMask lanes) { return std::countr_zero(lanes); }
 
-// What a lane waits for. Its place is Lane::where.
+// What a lane waits for. Lane::where is the place.
 enum class Waiting : uint8_t {
   kNot,       // running or runnable
   kWave,      // a wave collective
   kBlock,     // __syncthreads
   kGrid,      // this_grid().sync()
   kValue,     // the value at Lane::poll_address to change
-  kAnything,  // polls more than one address, or only the clock: runs again in the next round
+  kAnything,  // polls several addresses, or only the clock: runs again in the next round
   kGone,      // has left the kernel
 };
 
@@ -58,16 +58,16 @@ struct Lane : LaneView {
   void* stack = nullptr;
 
   Waiting waiting = Waiting::kNot;
-  bool paused = false;  // Pause() since the last look at poll_address
+  bool paused = false;  // Pause() since the last read of poll_address
   uint8_t poll_bytes = 0;
   Location where;
-  const void* poll_address = nullptr;  // the last atomic load, as long as nothing else came after
+  const void* poll_address = nullptr;  // the last atomic load, if no other operation has followed
   uint64_t poll_value[2] = {0, 0};
-  uint32_t idle_steps = 0;    // looks and pauses since the lane last did something or gave way
-  uint32_t recheck_left = 0;  // looks that are free after a timed wake-up
+  uint32_t idle_steps = 0;    // reads and pauses since the lane last made progress or yielded
+  uint32_t recheck_left = 0;  // reads allowed without waiting after a timed wake-up
 
 #if defined(OCTET_EMULATION_TSAN)
-  // As many as a lane looks at before it acquires; an older one counts as not acquired.
+  // The number of loads that a lane does before it acquires; older ones count as not acquired.
   static constexpr int kRecentLoads = 64;
   const void* relaxed_loads[kRecentLoads] = {};  // since the last acquire fence
   uint32_t next_relaxed_load = 0;
@@ -87,8 +87,8 @@ struct Wave : WaveView {
   LaneMask at_block = 0;
   LaneMask at_grid = 0;
 
-  // The values of the collective that fills (parity of `generation`), and of the one before, which
-  // some lanes may not have read yet.
+  // The values of the collective in progress (parity of `generation`), and of the previous one,
+  // which some lanes may not have read yet.
   uint32_t generation = 0;
   uint64_t values[2][kMaxWaveSize];
   LaneMask members[2] = {0, 0};
@@ -98,14 +98,14 @@ struct Wave : WaveView {
   int index = 0;
   int num_lanes = 0;
   bool has_begun = false;    // under a schedule that delays it
-  uint32_t rounds_held = 0;  // that the wave is still passed over
+  uint32_t rounds_held = 0;  // for which the wave is still passed over
   Block* block = nullptr;
   Lane* lanes = nullptr;
-  void* tsan_context = nullptr;  // shared by the lanes where ThreadSanitizer has too few
+  void* tsan_context = nullptr;  // shared by the lanes if ThreadSanitizer has too few contexts
   SyncPoint sync_point[2] = {};
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
   StoreBuffer memory;
-  uint32_t writer = 0;  // WeakMemory's number for it
+  uint32_t writer = 0;  // WeakMemory's number for the wave
 #endif
 };
 
@@ -119,10 +119,10 @@ struct Block : BlockView {
   std::vector<Wave> waves;
   std::vector<Lane> lanes;
 
-  // Shared memory: dynamic first, then each static object at its first use.
+  // Shared memory: first the dynamic part, then each static object at its first use.
   char* shared = nullptr;
-  size_t shared_used = 0;   // with what keeps objects apart
-  size_t shared_bytes = 0;  // without
+  size_t shared_used = 0;   // including the gaps between objects
+  size_t shared_bytes = 0;  // excluding them
   std::vector<std::pair<const void*, void*>> statics;
 
   SyncPoint sync_point[2] = {};
@@ -131,7 +131,7 @@ struct Block : BlockView {
 #endif
 };
 
-// What is launched. A grid is made of it when it starts; a graph may launch it again.
+// The parameters of a launch. A grid is made from it at its start; a graph may launch it again.
 struct GridLaunch {
   const void* kernel = nullptr;
   std::shared_ptr<const KernelCall> call;
@@ -148,7 +148,7 @@ struct Grid : GridLaunch {
   Device* device = nullptr;
   Stream* stream = nullptr;
   ResourcePool* resources = nullptr;
-  uint32_t next_block = 0;                     // the first that has not started
+  uint32_t next_block = 0;                     // the first block that has not started
   std::vector<std::unique_ptr<Block>> blocks;  // resident
   uint64_t lanes_gone = 0;
   uint64_t at_sync = 0;  // lanes in this_grid().sync()
@@ -156,7 +156,7 @@ struct Grid : GridLaunch {
   Location sync_where;
   bool block_done = false;  // some block has no lanes left
 
-  bool failed = false;  // ends without running on
+  bool failed = false;  // ends without running further
   bool shares_tsan_contexts = false;
   char tsan_start = 0;
   char tsan_end = 0;

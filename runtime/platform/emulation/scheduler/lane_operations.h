@@ -1,4 +1,4 @@
-// The scheduler's side of what lanes call (kernel_interface.h).
+// The scheduler's side of the operations of lanes (kernel_interface.h).
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_LANE_OPERATIONS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_LANE_OPERATIONS_H_
 
@@ -12,12 +12,13 @@ class Worker;
 
 inline Lane* ThisLane() { return static_cast<Lane*>(CurrentLane()); }
 
-// collectives.cc: completes what the rest of the wave and the block waited for, after a lane left.
+// collectives.cc: completes what the remaining lanes of the wave and block waited for, after a lane
+// left.
 void LaneHasGone(Worker* worker, Wave* wave);
 
-// atomics.cc: whether the value that the lane waits at is another than it saw.
+// atomics.cc: returns whether the value at the lane's poll_address differs from the one it saw.
 bool ValueHasChanged(const Lane& lane);
-// The lane's last look at a value, which it might repeat, is over.
+// Ends the lane's last read of a value that it might have repeated.
 inline void ForgetPoll(Lane* lane) {
   lane->poll_address = nullptr;
   lane->paused = false;
@@ -26,7 +27,7 @@ inline void ForgetPoll(Lane* lane) {
 // shared_memory.cc
 void InitSharedMemory(Block* block, size_t dynamic_bytes);
 
-// access.cc: refuses an address that the lane's device may not touch.
+// access.cc: refuses an address that the lane's device may not access.
 void CheckAtomic(Lane* lane, const void* address, size_t bytes, Location where);
 
 }  // namespace octet::emulation

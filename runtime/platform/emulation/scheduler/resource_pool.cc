@@ -9,12 +9,13 @@
 namespace octet::emulation {
 namespace {
 
-constexpr size_t kColourBytes = 320;  // shifts each stack by five cache lines against the last
+constexpr size_t kColourBytes =
+    320;  // shifts each stack by five cache lines against the previous one
 constexpr size_t kStacksPerChunk = 1024;
 constexpr uint64_t kCanary = 0xdeadbeefcafef00dULL;
 constexpr size_t kCanaryOffset = 64;
 
-// ThreadSanitizer tells 256 contexts apart; the process has some threads, too.
+// ThreadSanitizer distinguishes 256 contexts; the process needs some for its threads.
 constexpr size_t kMaxTsanContexts = 200;
 std::atomic<size_t> tsan_contexts_created{0};
 
@@ -40,7 +41,7 @@ void ResourcePool::AddStacks() {
   const size_t bytes = stride * kStacksPerChunk;
   char* memory = Map(bytes);
   if (memory == nullptr) return;
-  madvise(memory, bytes, MADV_NOHUGEPAGE);  // a lane touches the top of its stack only
+  madvise(memory, bytes, MADV_NOHUGEPAGE);  // a lane uses only the top of its stack
   mapped_.push_back({memory, bytes});
   for (size_t i = kStacksPerChunk; i-- > 0;) stacks_.push_back({memory + i * stride, stack_bytes_});
 }

@@ -1,5 +1,5 @@
-// What blocks and lanes need while they run, kept for reuse: stacks, shared memory and
-// ThreadSanitizer's contexts.
+// The resources that blocks and lanes need while they run, kept for reuse: stacks, shared memory
+// and ThreadSanitizer's contexts.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_RESOURCE_POOL_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_RESOURCE_POOL_H_
 
@@ -12,11 +12,11 @@ namespace octet::emulation {
 
 inline constexpr size_t kSharedBytesPerBlock = 64 << 10;
 
-// AddressSanitizer keeps objects in shared memory apart.
+// AddressSanitizer needs gaps between objects in shared memory.
 inline constexpr size_t kSharedRedZone = kAsan ? 128 : 0;
 inline constexpr size_t kSharedMappedBytes = (kAsan ? 2 : 1) * kSharedBytesPerBlock;
 
-// Used by one thread at a time.
+// Only one thread at a time may use it.
 class ResourcePool {
  public:
   explicit ResourcePool(size_t stack_bytes) : stack_bytes_(stack_bytes) {}
@@ -24,18 +24,19 @@ class ResourcePool {
   ResourcePool(const ResourcePool&) = delete;
   ResourcePool& operator=(const ResourcePool&) = delete;
 
-  // The lowest address of a stack, nullptr if there is no memory. The tops of neighbours lie in
-  // different sets of the cache.
+  // Returns the lowest address of a stack, nullptr if there is no memory. The tops of neighbouring
+  // stacks lie in different sets of the cache.
   void* TakeStack();
-  // False if whoever used the stack ran over its end.
+  // Returns false if the user of the stack ran over its end.
   bool ReturnStack(void* stack_low);
   size_t stack_bytes() const { return stack_bytes_; }
 
-  // kSharedMappedBytes, nullptr if there is no memory.
+  // Returns kSharedMappedBytes of memory, nullptr if there is none.
   char* TakeShared();
   void ReturnShared(char* shared);
 
-  // Whether ThreadSanitizer, which knows a limited number of contexts, has room for so many.
+  // Returns whether ThreadSanitizer, which supports a limited number of contexts, has room for
+  // `count`.
   bool HasTsanContexts(size_t count) const;
   void* TakeTsanContext();
   void ReturnTsanContext(void* context);

@@ -1,5 +1,5 @@
 // A lock for the few places that lanes reach too. Unlike std::mutex it is invisible to
-// ThreadSanitizer, which would otherwise take it for synchronisation between lanes.
+// ThreadSanitizer, which would otherwise treat it as synchronisation between lanes.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_SPIN_LOCK_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_SPIN_LOCK_H_
 

@@ -5,8 +5,8 @@
 namespace octet::emulation {
 namespace {
 
-// Rounds that a choice holds for at most. A device gets time enough to be several kernels ahead or
-// behind.
+// The maximum number of rounds for which a choice holds. A device gets enough time to be several
+// kernels ahead or behind.
 constexpr uint64_t kRandomRounds = 400;
 constexpr uint64_t kPartRounds = 2'000;
 constexpr uint64_t kDeviceRounds = 20'000;

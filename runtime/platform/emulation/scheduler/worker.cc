@@ -26,12 +26,12 @@ constexpr uint64_t kNsPerUs = 1'000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kStepNs = 200;           // virtual: one turn of a wave
 constexpr uint64_t kIdleStepNs = kNsPerMs;  // virtual: one round in which nothing happened
-// Where nothing goes on happening, time passes faster, up to 32 times: deadlines take 10 s.
+// If nothing happens for long, time passes faster, up to 32 times: deadlines take 10 s.
 constexpr uint32_t kIdleRoundsPerDoubling = 32;
 constexpr uint32_t kMostDoublings = 5;
 
-// What a lane may look at after a timed wake-up without waiting again: enough to come past a loop's
-// occasional look at the clock.
+// How many reads a lane may do after a timed wake-up without waiting again: enough for a loop to
+// reach its occasional read of the clock.
 constexpr uint32_t kLooksPerRecheck = 600;
 
 uint64_t ThreadCpuNs() {
@@ -146,7 +146,7 @@ void Worker::LeaveForGood(Lane* lane) {
   __builtin_unreachable();
 }
 
-// The lane that has just left is gone. Others may have waited for nothing but it.
+// Frees the lane that has just left for good. Other lanes may have waited only for it.
 void Worker::Reclaim() {
   Lane* lane = std::exchange(gone_, nullptr);
   Wave* wave = lane->wave;
@@ -289,7 +289,7 @@ void Worker::Loop() {
       kicks_seen_ = kicks;
       look_at_streams_ = has_finished_ = false;
       if (StartReadyOperations(last_sequence)) {
-        look_at_streams_ = true;  // what follows in the same streams
+        look_at_streams_ = true;  // later operations of the same streams
         idle_rounds_ = 0;
       }
     }
@@ -306,8 +306,8 @@ void Worker::Loop() {
     const uint64_t cpu_before = timed ? ThreadCpuNs() : 0;
     RunAll(recheck);
     if (timed) {
-      // Never more than a tenth of the time: the thread's own, since on a busy machine it is put
-      // aside for longer than that.
+      // Rechecks take at most a tenth of the time. This counts the thread's CPU time, since on a
+      // busy machine the thread is preempted for longer than that.
       next_recheck_ns_ =
           machine_->Now() + std::max(static_cast<uint64_t>(machine_->config.recheck_us) * kNsPerUs,
                                      10 * (ThreadCpuNs() - cpu_before));
@@ -320,7 +320,7 @@ void Worker::Loop() {
       IdleRound(kicks);
     }
   }
-  // What still runs will never finish.
+  // The grids that still run will never finish.
   for (Device* device : devices_) {
     for (Grid* grid : device->grids) {
       for (const auto& block : grid->blocks) DropBlock(block.get());
@@ -344,7 +344,7 @@ void Worker::WaitForWork(uint64_t kicks) {
   idle_rounds_ = 0;
 }
 
-// All lanes wait for something that others, or time, must bring.
+// Called when all lanes wait for other workers, hosts or time.
 void Worker::IdleRound(uint64_t kicks) {
   const uint64_t now = WallNs();
   if (idle_rounds_++ == 0) {
@@ -403,7 +403,7 @@ void Worker::FailStuck() {
     for (const Grid* grid : device->grids) report += DescribeGrid(*grid);
   }
   machine_->AppendReport(report);
-  // Whoever sees the error of one device finds the report of all.
+  // Wait for all workers' parts: a thread that sees one device's error then finds the whole report.
   machine_->stuck_reports.fetch_add(1, std::memory_order_acq_rel);
   while (machine_->stuck_reports.load(std::memory_order_acquire) <
              stuck_epoch_seen_ * machine_->workers.size() &&

@@ -30,29 +30,30 @@ class Worker {
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   bool idle() const { return idle_.load(std::memory_order_acquire); }
 
-  // Any thread: the first operation of the stream is done.
+  // Ends the first operation of the stream. Any thread may call.
   void FinishOperation(Stream* stream);
 
   // ---- for lanes of this worker
 
   static Worker* Current();
 
-  // Something happened that may let others go on.
+  // Records an event that may let other lanes continue.
   void NoteProgress() {
     progress_.store(progress_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  // The lane has been taken out of `runnable`, or lets others run: returns when it is its turn.
+  // Switches to other lanes, after the lane was taken out of `runnable` or when it yields. Returns
+  // when it is the lane's turn again.
   void Leave(Lane* lane);
-  // With a seed: sometimes lets others run.
+  // With a seed: sometimes switches to other lanes.
   void MaybePreempt(Lane* lane);
-  // The same before a store; one that is late must let others run.
+  // Likewise before a store; a late store always lets other lanes run first.
   void MaybeDelayStore(Lane* lane, MemoryScope scope);
   // Never returns.
   [[noreturn]] void LeaveForGood(Lane* lane);
   // Ends the grid with an error: its lanes do not run again, and the device keeps the error.
   void FailGrid(Grid* grid, hipError_t error, const std::string& report);
-  // The same, from a lane of the grid: "<lane>: <what>", and what all others do if asked for. The
-  // caller has said TsanIgnoreBegin().
+  // Likewise from a lane of the grid. The report is "<lane>: <what>", and with `describe_grid` also
+  // what all lanes do. The caller must have called TsanIgnoreBegin().
   [[noreturn]] void FailFromLane(Lane* lane, hipError_t error, std::string&& what,
                                  bool describe_grid = false);
 
@@ -101,9 +102,9 @@ class Worker {
   Context scheduler_;
   std::vector<Wave*> waves_;
   bool retire_needed_ = false;
-  Lane* gone_ = nullptr;  // left for good; its stack is not in use any more
+  Lane* gone_ = nullptr;  // has left for good; its stack is no longer in use
 
-  // By a lane that has just left; lanes' stacks are too small to write reports on.
+  // Set by a lane that has just left; lanes' stacks are too small for writing reports.
   struct Failure {
     Lane* lane = nullptr;
     hipError_t error = hipSuccess;
@@ -119,7 +120,7 @@ class Worker {
   std::vector<Wave*> passed_over_;  // in this round
   uint64_t kicks_seen_ = 0;
   bool look_at_streams_ = true;
-  bool has_finished_ = false;  // an operation, since streams were last looked at
+  bool has_finished_ = false;  // an operation has finished since streams were last checked
   uint64_t next_recheck_ns_ = 0;
   uint32_t idle_rounds_ = 0;
   uint64_t idle_since_ns_ = 0;
@@ -131,7 +132,7 @@ class Worker {
 
 }  // namespace octet::emulation
 
-// The running lane and its wave; also read from kernels by the assembly in kernel_interface.h.
+// The running lane and its wave; the assembly in kernel_interface.h also reads them.
 extern "C" {
 extern constinit thread_local octet::emulation::LaneView* octet_emulation_lane;
 extern constinit thread_local octet::emulation::WaveView* octet_emulation_wave;

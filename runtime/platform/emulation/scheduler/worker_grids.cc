@@ -1,4 +1,4 @@
-// The half of a worker that starts and retires: operations of streams, grids and blocks.
+// The part of a worker that starts and retires operations of streams, grids and blocks.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -17,15 +17,15 @@ LaneMask FirstLanes(int count) { return count == 64 ? ~LaneMask{0} : LaneBit(cou
 
 // ---- streams
 
-// With a seed, work starts, and time passes for lanes that wait, only when the hosts have enqueued
-// all they want and wait: what runs beside what then does not depend on their timing.
+// With a seed, work starts, and time passes for waiting lanes, only when the hosts have enqueued
+// all their work and wait: what then runs concurrently does not depend on their timing.
 // `last_sequence` is the last operation to start.
 bool Worker::HostsAreQuiet(uint64_t* last_sequence) const {
   *last_sequence = machine_->last_sequence.load(std::memory_order_acquire);
   return machine_->hosts->AreQuiet();
 }
 
-// The null stream and the blocking streams take turns, in order of enqueuing.
+// The null stream and the blocking streams alternate, in order of enqueuing.
 bool Worker::IsReady(const Device& device, const Stream& stream) const {
   const Operation& operation = stream.queue.front();
   if (operation.kind == Operation::Kind::kWait &&
@@ -58,7 +58,7 @@ bool Worker::StartReadyOperations(uint64_t last_sequence) {
         if (stream->running || stream->queue.empty() || !IsReady(*device, *stream)) continue;
         if (stream->queue.front().sequence > last_sequence) continue;
         stream->running = true;
-        Operation* operation = &stream->queue.front();  // deque: stays where it is
+        Operation* operation = &stream->queue.front();  // stays in place: `queue` is a deque
         lock.unlock();
         StartOperation(device, stream, operation);
         lock.lock();
@@ -187,7 +187,7 @@ void Worker::StartBlock(Grid* grid, uint32_t number) {
   grid->blocks.push_back(std::move(owned));
 }
 
-// Its lanes are gone, or will not run again.
+// The block's lanes have left, or will not run again.
 void Worker::DropBlock(Block* block) {
   Grid* grid = block->grid;
   OrderBlockEnd(block);
@@ -204,8 +204,9 @@ void Worker::DropBlock(Block* block) {
   grid->resources->ReturnShared(block->shared);
 }
 
-// Drops the blocks of the grid that are done, all of them if it failed. ThreadSanitizer: stacks and
-// the like go to other lanes only when the whole grid is done, and then to lanes ordered after it.
+// Drops the grid's finished blocks; all of them if the grid failed. ThreadSanitizer: other lanes
+// get stacks and other resources only when the whole grid is done, and those lanes are ordered
+// after it.
 void Worker::DropFinishedBlocks(Grid* grid) {
   const auto is_done = [&](const std::unique_ptr<Block>& block) {
     return grid->failed || block->live == 0;
@@ -274,7 +275,7 @@ void Worker::FailGrid(Grid* grid, hipError_t error, const std::string& report) {
   retire_needed_ = true;
 }
 
-// Nothing on the lane's stack is destroyed, so `what` must give up its memory.
+// Nothing on the lane's stack is destroyed, so this function must release the memory of `what`.
 void Worker::FailFromLane(Lane* lane, hipError_t error, std::string&& what, bool describe_grid) {
   failure_.lane = lane;
   failure_.error = error;
