@@ -1,5 +1,5 @@
 // A mutex that supports the compiler's thread-safety analysis (absl/base/thread_annotations.h) and
-// ThreadSanitizer. absl::Mutex does not support the latter: distributions ship Abseil without it.
+// ThreadSanitizer. absl::Mutex lacks the latter: distributions compile Abseil without it.
 #ifndef OCTET_RUNTIME_MUTEX_H_
 #define OCTET_RUNTIME_MUTEX_H_
 

@@ -344,7 +344,7 @@ bool Node::Impl::ReadyToFree() {
     threads_->Execute([this](int r) {
       Rank& rank = ranks_[r];
       if (rank.drained_ == nullptr) return;  // never started
-      // Freeing does not wait for a GPU that has failed.
+      // Other errors do not matter: freeing does not wait for a GPU that has failed.
       const hipStream_t null_stream = nullptr;
       if (absl::IsDeadlineExceeded(Drain(rank)) ||
           absl::IsDeadlineExceeded(Drain(rank, null_stream))) {

@@ -14,9 +14,8 @@ namespace octet::device {
 
 // Lies in each GPU's memory. Zero at the start, and reset to zero on all GPUs after a failure.
 struct NodeBarrierState {
-  uint64_t
-      arrived[kMaxRanks];  // [peer]: the last round that the peer has reached; written by the peer
-  uint64_t round;          // this GPU's own last round
+  uint64_t arrived[kMaxRanks];  // [peer]: the peer's last round; written by the peer
+  uint64_t round;               // this GPU's own last round
 };
 
 struct NodeBarrierParams {

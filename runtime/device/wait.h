@@ -136,9 +136,9 @@ __device__ inline bool PollUntil(const FailurePort& port, const T* word, const S
 // Polls `word` until `arrived(value)` and then returns true, with acquire semantics at system
 // scope. Returns false if the deadline passed, the node was told to stop or the peer is masked (see
 // IsMasked): the caller must then not access what the wait guards. Each caller waits by itself: one
-// lane of a wave should call this and the wave should then agree (WaveWait below). `*start` is when
-// the caller began to wait, 0 if it has not yet: consecutive waits that pass the same `start` share
-// one deadline.
+// lane of a wave should call this and the wave should then agree (see WaveWaitEpoch). `*start` is
+// when the caller began to wait, 0 if it has not yet: consecutive waits that pass the same `start`
+// share one deadline.
 template <bool kMeasured = false, typename T, typename Arrived>
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {

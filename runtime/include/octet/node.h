@@ -128,7 +128,7 @@ class Node {
   static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeOptions& options = {});
   // Ends the threads and, if the node is ReadyToFree, frees its memory. Must not be called inside
   // Run. Objects made on the node, such as ExpertParallel and SymmetricHeap, may be destroyed after
-  // it. Until then their functions that need no Run still work; Run is refused.
+  // it. Meanwhile their functions that need no Run still work; Run is refused.
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

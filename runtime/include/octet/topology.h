@@ -35,10 +35,9 @@ struct Topology {
   std::vector<GpuInfo> gpus;                  // [rank]
   std::vector<std::vector<bool>> can_access;  // [rank][peer]
 
-  // Divides each GPU into shares. With G GPUs, the shares of GPU d get the numbers d, d + G, d + 2
-  // G, ..., so that the first G ranks use different GPUs. kInvalidArgument if a GPU has too few
-  // compute units, kUnimplemented on AMD, where cooperative kernels of one GPU do not run side by
-  // side.
+  // Divides each GPU into shares. Of G GPUs, GPU d becomes d, d + G, d + 2 G, ..., so that the
+  // first G ranks use different GPUs. kInvalidArgument if a GPU has too few compute units,
+  // kUnimplemented on AMD, where cooperative kernels of one GPU do not run side by side.
   absl::Status ShareGpus(int ranks_per_gpu);
 
   // Returns an error if the first `num_ranks` GPUs cannot run together: too few GPUs, pairs without

@@ -262,8 +262,8 @@ __device__ __forceinline__ Vec16 LoadOnce16(const Vec16* p) {
   const internal::Words4 words = *(const volatile internal::Global<internal::Words4>*)p;
   return __builtin_bit_cast(Vec16, words);
 }
-// Not volatile like the load: the compiler would wait for each store to arrive before it continues.
-// The s_nop keeps the registers until the store has read them.
+// Unlike the load, not a volatile access: the compiler would wait for each store to arrive before
+// it continues. The s_nop keeps the registers until the store has read them.
 __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
   const auto words = __builtin_bit_cast(internal::Words4, v);
 #if defined(__gfx90a__)

@@ -20,7 +20,7 @@ inline std::string ScheduleKinds() { return emulation::ScheduleKinds(); }
 inline bool UseSchedule(const std::string& text) {
   emulation::Config config = emulation::Config::FromEnvironment();
   if (!emulation::ParseSchedule(text, &config)) return false;
-  config.workers = 1;  // more workers are not replayed exactly
+  config.workers = 1;  // runs with more workers do not replay exactly
   emulation::Reconfigure(config);
   return true;
 }

@@ -9,8 +9,7 @@
 namespace octet::emulation {
 namespace {
 
-constexpr size_t kColourBytes =
-    320;  // shifts each stack by five cache lines against the previous one
+constexpr size_t kColourBytes = 320;  // shifts each stack by five more cache lines
 constexpr size_t kStacksPerChunk = 1024;
 constexpr uint64_t kCanary = 0xdeadbeefcafef00dULL;
 constexpr size_t kCanaryOffset = 64;
