@@ -1,6 +1,10 @@
 #include "machine/hosts.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "machine/machine.h"
@@ -8,8 +12,10 @@
 namespace octet::emulation {
 namespace {
 
-// For threads that do not announce their waits.
+// How long a thread that does not announce its waits may do nothing before it counts as waiting. A
+// runnable thread may spin, or a busy machine may keep it from running.
 constexpr uint64_t kPatienceNs = 100'000'000;
+constexpr uint64_t kRunnablePatienceNs = 2'000'000'000;
 
 }  // namespace
 
@@ -23,7 +29,21 @@ bool Hosts::AreQuiet() {
     moving_since_ns_ = now;
     return true;
   }
-  return now > moving_since_ns_ + kPatienceNs;
+  if (now <= moving_since_ns_ + kPatienceNs) return false;
+  if (now > moving_since_ns_ + kRunnablePatienceNs) return true;
+  return std::ranges::none_of(
+      threads_, [&](const HostThread* thread) { return !waits(thread) && thread->IsRunnable(); });
+}
+
+HostThread::HostThread() : tid_(gettid()) {}
+
+bool HostThread::IsRunnable() const {
+  // "tid (name) state ...", where the name may contain anything.
+  std::ifstream file("/proc/self/task/" + std::to_string(tid_) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < line.size() && line[name_end + 2] == 'R';
 }
 
 HostThread& HostThread::OfThread() {

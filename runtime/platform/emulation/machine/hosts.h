@@ -16,8 +16,8 @@ class HostThread;
 class Hosts {
  public:
   // Returns whether all these threads wait for something that has not happened, so that only the
-  // devices can make progress. Threads that do not announce their waits are assumed to wait when no
-  // thread has been active for a while.
+  // devices can make progress. A thread that does not announce its waits counts as waiting if no
+  // thread has been active for a while; for longer if it is runnable, since it may lack a CPU.
   bool AreQuiet();
 
  private:
@@ -42,8 +42,12 @@ class HostThread {
 
  private:
   friend class Hosts;
+  HostThread();
+  // As far as the operating system tells: running, or waiting for a CPU.
+  bool IsRunnable() const;
   void Join(const std::shared_ptr<Hosts>& hosts);
 
+  const int tid_;
   std::shared_ptr<Hosts> hosts_;
   std::function<bool()> over_;  // guarded by hosts_->mutex_
 };
