@@ -1,8 +1,8 @@
-// Which calls of a rank may follow which. Host only: it knows neither GPUs nor arguments.
+// Checks the order of a rank's calls. Host only: it knows neither GPUs nor arguments.
 //
-// Dispatches are numbered from 1. A dispatch belongs to batch number % batches, whose memory it
-// uses: it must have been received and combined before the batch comes round again. What was sent
-// is received in the order of sending, dispatches and combines each by themselves.
+// Dispatches are numbered from 1. Dispatch n uses the memory of batch n % batches; a batch can be
+// used again only after its previous dispatch has been received and combined. Receives must follow
+// the order of the sends, separately for dispatches and combines.
 #ifndef OCTET_KERNELS_CALL_SEQUENCE_H_
 #define OCTET_KERNELS_CALL_SEQUENCE_H_
 
@@ -14,19 +14,20 @@
 
 namespace octet {
 
-// The part of a call that a launch does.
+// The phases of a call that one launch performs.
 enum class Phases { kSend, kReceive, kBoth };
 
-// Of one rank; one thread at a time. A Check returns kFailedPrecondition with the reason if the
-// call may not come next, and changes nothing. What has been enqueued is recorded after it.
+// The call order of one rank. Not thread-safe. A Check function returns kFailedPrecondition with
+// the reason if the call may not come next; it changes no state. Callers use the Record functions
+// after they have enqueued a call.
 class CallSequence {
  public:
-  // `batches`: dispatches that may be outstanding at the same time.
+  // `batches`: the number of dispatches that may be outstanding at the same time.
   explicit CallSequence(int batches = 1) : batches_(static_cast<uint64_t>(batches)) {}
 
   uint64_t calls() const { return calls_; }  // dispatches so far
 
-  // That dispatch calls() + 1 may be sent, or sent and received.
+  // Checks that dispatch calls() + 1 may be sent, or sent and received.
   absl::Status CheckDispatch(Phases phases) const {
     return CheckSend(calls_ + 1, phases, dispatches_sent_);
   }
@@ -42,26 +43,27 @@ class CallSequence {
   }
   void RecordCombine(uint64_t call, Phases phases);
 
-  // That `call` is among the last `batches` dispatches and not void.
+  // Checks that `call` is one of the last `batches` dispatches and is not void.
   absl::Status CheckRecent(uint64_t call) const;
-  // That nothing that was sent waits to be received.
+  // Checks that everything that was sent has been received.
   absl::Status CheckComplete() const;
 
-  // Makes all calls so far void.
+  // Invalidates all calls so far.
   void Void();
 
  private:
-  // The first of `calls` that is of the same batch as `call`, 0 if none is.
+  // Returns the first of `calls` that uses the same batch as `call`, or 0 if there is none.
   uint64_t CallOfBatch(const std::vector<uint64_t>& calls, uint64_t call) const;
-  // That nothing of the call's batch waits to be received and, for kBoth, nothing of `sent`.
+  // Checks that nothing in the call's batch still has to be received and, for kBoth, that `sent` is
+  // empty.
   absl::Status CheckSend(uint64_t call, Phases phases, const std::vector<uint64_t>& sent) const;
-  // That `call` is what is to be received next of `sent`.
+  // Checks that `call` is the next of `sent` to be received.
   absl::Status CheckReceive(uint64_t call, const std::vector<uint64_t>& sent) const;
 
   uint64_t batches_;
   uint64_t calls_ = 0;
-  uint64_t void_calls_ = 0;  // the last that is void
-  // Calls whose dispatch, or combine, was sent and not received, in the order of sending.
+  uint64_t void_calls_ = 0;  // the last void call
+  // Calls whose dispatch (or combine) was sent but not yet received, in the order of sending.
   std::vector<uint64_t> dispatches_sent_;
   std::vector<uint64_t> combines_sent_;
 };

@@ -1,4 +1,4 @@
-// Checks of the memory that callers pass.
+// Checks of the pointers that callers pass.
 #ifndef OCTET_KERNELS_CHECK_POINTERS_H_
 #define OCTET_KERNELS_CHECK_POINTERS_H_
 
@@ -18,8 +18,8 @@ struct NamedPointer {
   size_t alignment = kVecBytes;
 };
 
-// OK if each argument is aligned memory of the rank's own GPU, or null. Kernels could read other
-// memory through the same pointers, slowly or not at all.
+// Returns OK if each argument is null or points to aligned memory of the rank's own GPU. Kernels
+// could read other memory through the same pointers only slowly or not at all.
 absl::Status CheckPointers(const Rank& rank, std::initializer_list<NamedPointer> arguments);
 
 }  // namespace octet

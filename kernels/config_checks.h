@@ -1,4 +1,4 @@
-// Checks of a configuration that several strategies share.
+// Configuration checks that several strategies share.
 #ifndef OCTET_KERNELS_CONFIG_CHECKS_H_
 #define OCTET_KERNELS_CONFIG_CHECKS_H_
 
@@ -8,14 +8,14 @@
 
 namespace octet {
 
-// "`field` is `value`; it must be from `low` to `high`".
+// Returns the error "`field` is `value`; it must be from `low` to `high`".
 absl::Status OutOfRange(absl::string_view field, int value, int low, int high);
 absl::Status CheckRange(absl::string_view field, int value, int low, int high);
 
-// What every strategy that quantises rows requires.
+// Checks the requirements of every strategy that quantises rows.
 absl::Status ValidateQuantized(const EpConfig& config);
 
-// For strategies that have no such thing: an error, which says so, if `config` asks for
+// Return an error if `config` asks for a feature that the calling strategy does not support:
 //   RefuseQuantized   rows that dispatch quantises
 //   RefuseRowsApart   Output::kExpertMajor or kRankMajor
 //   RefuseMasks       masks or statistics

@@ -1,4 +1,4 @@
-// What tests and tools reach of an ExpertParallel and users do not.
+// Functions of ExpertParallel that tests and tools use but users do not.
 #ifndef OCTET_KERNELS_EP_INTERNALS_H_
 #define OCTET_KERNELS_EP_INTERNALS_H_
 
@@ -11,11 +11,12 @@
 namespace octet {
 
 struct EpInternals {
-  // Fills what a dispatch of `num_rows` rows will deliver with 0xFF bytes (NaNs), in stream order.
+  // Fills the memory that a dispatch of `num_rows` rows will write with 0xFF bytes (NaNs), in
+  // stream order.
   static absl::Status Poison(ExpertParallel& ep, Rank& rank, int num_rows) {
     return ep.Poison(rank, num_rows);
   }
-  // The tags in traces of the kernels, in order; none where they cannot be traced.
+  // Returns the trace tags of the kernels, in order, or nothing if the kernels cannot be traced.
   static absl::Span<const TraceTag> TraceTags(const ExpertParallel& ep) { return ep.trace_tags(); }
 };
 

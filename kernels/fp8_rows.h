@@ -1,5 +1,5 @@
-// Rows quantised to 8-bit floats with a scale for each group of columns: what
-// DispatchFormat::kQuantizedFp8 makes of a row, to the bit, and its inverse.
+// Rows quantised to 8-bit floats with a scale for each group of columns: the reference for
+// DispatchFormat::kQuantizedFp8, to the bit, and its inverse.
 #ifndef OCTET_KERNELS_FP8_ROWS_H_
 #define OCTET_KERNELS_FP8_ROWS_H_
 
@@ -11,19 +11,20 @@
 namespace octet {
 
 // Quantises a row of config.dtype, config.scale_group columns at a time; the last group may be
-// shorter. `fp8` [H] gets bytes of config.fp8_form, `scales` [config.scale_words()] the scales as
-// config.scale_format says; bytes of padding are zero. With amax the largest magnitude of a group:
+// shorter. Writes bytes of config.fp8_form to `fp8` [H] and scales of config.scale_format to
+// `scales` [config.scale_words()]; bytes of padding are zero. Let amax be the largest magnitude of
+// a group:
 //   scale  = amax / the largest finite fp8, at least 2^-90; then, if asked for, rounded up to a
 //            power of two. 1 where amax is 0. (octet/fp8_scale.h)
 //   fp8[i] = x[i] / scale, rounded to float32, then to nearest even and saturated to fp8.
-// A group that holds an infinity or a NaN becomes NaN as a whole: the scale and every byte.
+// If a group holds an infinity or a NaN, its scale and all its bytes become NaN.
 void ReferenceQuantize(const EpConfig& config, absl::Span<const uint16_t> row,
                        absl::Span<uint8_t> fp8, absl::Span<uint32_t> scales);
 
-// The scale of the `group`-th group of columns, out of a row of scales.
+// Returns the scale of column group `group` from a row of scales.
 float ScaleOfGroup(ScaleFormat format, absl::Span<const uint32_t> scales, int group);
 
-// out[i] = float(fp8[i]) · scale, in float32: [H] each.
+// out[i] = float(fp8[i]) · scale, in float32; [H] each.
 void Dequantize(const EpConfig& config, absl::Span<const uint8_t> fp8,
                 absl::Span<const uint32_t> scales, absl::Span<float> out);
 

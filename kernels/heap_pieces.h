@@ -1,4 +1,4 @@
-// Places the pieces of a layout one behind the other.
+// Places the pieces of a layout one after the other.
 #ifndef OCTET_KERNELS_HEAP_PIECES_H_
 #define OCTET_KERNELS_HEAP_PIECES_H_
 
@@ -14,7 +14,7 @@ constexpr size_t AlignUp(size_t value, size_t alignment) {
 
 class HeapPieces {
  public:
-  // The offset of a piece of `bytes` behind all that have been placed.
+  // Returns the offset of a new piece of `bytes` after all pieces placed so far.
   size_t Place(size_t bytes) {
     const size_t offset = end_;
     end_ = AlignUp(end_ + bytes, SymmetricHeap::kAlignment);

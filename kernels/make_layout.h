@@ -1,4 +1,4 @@
-// Fills what the layouts of strategies have in common. Host only.
+// Fills in the parts that the strategies' layouts have in common. Host only.
 #ifndef OCTET_KERNELS_MAKE_LAYOUT_H_
 #define OCTET_KERNELS_MAKE_LAYOUT_H_
 
@@ -8,11 +8,11 @@
 
 namespace octet {
 
-// All but num_counts and the offsets. `config` must be valid for `num_ranks`.
+// Sets everything except num_counts and the offsets. `config` must be valid for `num_ranks`.
 void SetShape(const EpConfig& config, int num_ranks, CallLayout& layout);
 void SetShape(const EpConfig& config, int num_ranks, PacketLayout& layout);
 
-// Counts and credits.
+// Places the counts and the credits.
 void PlaceCounts(HeapPieces& heap, CallLayout& layout);
 
 }  // namespace octet

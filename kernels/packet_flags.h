@@ -1,5 +1,5 @@
-// What the packets in copies of control memory say, for tables of flags: strategies that send a
-// token once to each rank.
+// Reads packets in copies of control memory, for tables of flags. For strategies that send a token
+// once to each rank.
 #ifndef OCTET_KERNELS_PACKET_FLAGS_H_
 #define OCTET_KERNELS_PACKET_FLAGS_H_
 
@@ -11,19 +11,20 @@
 
 namespace octet {
 
-// The epochs of packets [M] of one source: of as many as it has announced for call `epoch` in
-// `count`, and of all that have come beyond them (a layout that is used again announces nothing).
+// Returns the epochs of packets [M] of one source: of as many packets as the source announced for
+// call `epoch` in `count`, and of all that arrived beyond them (a call that reuses a layout
+// announces nothing).
 std::vector<uint64_t> PacketEpochs(const PacketLayout& layout, const device::Packet* packets,
                                    uint64_t count, uint64_t epoch);
 
-// A row on its way home.
+// A row that combine returns.
 struct RowHome {
   int token;
-  int slot;  // of the token's combine_slots
+  int slot;  // one of the token's combine_slots
 };
 
-// The rows of a rank's last dispatch that `peer` has to send back, by the packets that it has
-// received from that rank. `arrays`: where they lie, [M] in each.
+// Returns the rows of a rank's last dispatch that `peer` has to send back, according to the packets
+// that `peer` has received from that rank. `arrays`: the arrays of these packets, [M] each.
 std::vector<RowHome> RowsHome(const PacketLayout& layout, int peer,
                               std::initializer_list<const device::Packet*> arrays);
 

@@ -1,4 +1,4 @@
-// The plain serial oracle: what dispatch and combine must produce, to the bit.
+// The serial reference: what dispatch and combine must produce, to the bit.
 #ifndef OCTET_KERNELS_REFERENCE_H_
 #define OCTET_KERNELS_REFERENCE_H_
 
@@ -17,54 +17,54 @@ struct RankInput {
   absl::Span<const uint16_t> x;          // [T][H], bits of config.dtype
   absl::Span<const int32_t> topk_idx;    // [T][K], -1: dropped
   absl::Span<const float> topk_weights;  // [T][K]; empty: all 1
-  // What experts receive of x as 8-bit floats, [T][H], and its scales, [T][config.scale_words()]
-  // (kernels/fp8_rows.h). Empty: they receive x.
+  // The 8-bit floats that experts receive in place of x, [T][H], and their scales,
+  // [T][config.scale_words()] (kernels/fp8_rows.h). Empty: experts receive x.
   absl::Span<const uint8_t> fp8 = {};
   absl::Span<const uint32_t> scales = {};
 
-  // Of `count` tokens from `first` on.
+  // Returns `count` tokens from `first` on.
   RankInput Tokens(const EpConfig& config, size_t first, size_t count) const;
 };
 
-// As Received, which says what each of them is.
+// The result of a dispatch; the fields are those of Received.
 struct ReferenceReceived {
   std::vector<int32_t> expert_counts;
-  std::vector<int32_t> expert_offsets;  // none with kRankMajor
+  std::vector<int32_t> expert_offsets;  // empty with kRankMajor
   std::vector<RowSource> sources;       // of rows in expert order, padding included
-  // The rows that are received where tokens come once.
+  // The received rows, if each token is received once.
   std::vector<RowSource> tokens;  // by (source rank, token), each with its first choice
   std::vector<int32_t> source_offsets;
   std::vector<float> row_weights;  // of each of `sources`
   std::vector<int32_t> row_index;
-  // Where rows do not come once.
+  // If tokens are not received once.
   std::vector<int32_t> places;  // of each of `sources`: its row in Received::x
   std::vector<RowRange> ranges;
-  std::vector<int32_t> split_counts;  // [R][L], whatever the output
+  std::vector<int32_t> split_counts;  // [R][L], for every output
   // kDeduplicated only.
   std::vector<int32_t> recv_topk_idx;
   std::vector<float> recv_topk_weights;
 
-  // What the rows of Received::x are.
+  // Returns the sources of the rows of Received::x.
   const std::vector<RowSource>& rows(const EpConfig& config) const {
     return config.rows_once() ? tokens : sources;
   }
 };
 
-// The layout of what `rank` receives when every rank dispatches inputs[its rank]. The rows
-// themselves are inputs[source.rank].x[source.token].
+// Returns what `rank` receives when each rank r dispatches inputs[r]. The rows themselves are
+// inputs[source.rank].x[source.token].
 ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
                                     int rank);
 
-// The pointwise stand-in for an expert: each element times `scale`, rounded to the dtype. (Of 8-bit
-// floats, what Dequantize makes of them takes the place of the element.)
+// The pointwise stand-in for an expert: multiplies each element by `scale` and rounds it to the
+// dtype. For rows of 8-bit floats, the elements are the result of Dequantize.
 void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
                      absl::Span<uint16_t> out);
 
-// y [T][H] of one rank of `num_ranks`, when expert e is the stand-in with factor expert_scale[e]
-// ([E]), in float32, each product and each sum rounded, in the order that config.combine_order says
-// (kAuto: the strategy's own; of
-// Strategy::kAuto as the built-in rules choose, so pass ExpertParallel::config()). A dropped choice
-// adds nothing; a token with none left is +0.
+// Returns y [T][H] of one rank of `num_ranks`, where expert e is the stand-in with factor
+// expert_scale[e] ([E]). It is computed in float32; each product and each sum is rounded. A dropped
+// choice adds nothing; a token without choices gives +0. config.combine_order selects the order of
+// addition. kAuto is the strategy's own order, and Strategy::kAuto follows the built-in rules, so
+// pass ExpertParallel::config().
 //   kFlat     acc = +0; for k ascending acc = acc + (w · y_k); rounded to the dtype at the end.
 //   kPerRank  p = kFlat over the choices of one rank, rounded to the dtype; acc = +0; for ranks
 //             with such choices ascending acc = acc + p; rounded to the dtype at the end.
@@ -73,7 +73,7 @@ std::vector<uint16_t> ReferenceCombine(const EpConfig& config, int num_ranks,
                                        const RankInput& input, absl::Span<const float> expert_scale,
                                        absl::Span<const uint16_t> bias = {});
 
-// Whether two rows are the same to the bit, where any NaN equals any other.
+// Returns whether two rows are equal to the bit, where any NaN equals any other.
 bool SameBits(DType dtype, absl::Span<const uint16_t> a, absl::Span<const uint16_t> b);
 
 }  // namespace octet

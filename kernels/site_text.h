@@ -1,4 +1,4 @@
-// The words for what kernels record when a wait expires or an input is refused.
+// Names for the sites that kernels record when a wait expires or an input is refused.
 #ifndef OCTET_KERNELS_SITE_TEXT_H_
 #define OCTET_KERNELS_SITE_TEXT_H_
 
@@ -11,21 +11,21 @@
 
 namespace octet {
 
-// A wait or a check, for people.
+// The names of a wait or a check in messages.
 struct SiteText {
-  absl::string_view phase;       // who waits: "dispatch-send"
-  absl::string_view flag;        // for what: "dispatch credit"
+  absl::string_view phase;       // the waiting phase: "dispatch-send"
+  absl::string_view flag;        // what it waits for: "dispatch credit"
   absl::string_view table = {};  // title of a table of such flags; empty: there is none
-  bool by_rows = false;          // its cells are rows that have come; else epochs
-  bool counted = false;          // the epoch has a count beside it (runtime/device/epoch.h)
+  bool by_rows = false;          // the table shows the rows that have arrived; otherwise epochs
+  bool counted = false;          // the word holds a count beside the epoch (runtime/device/epoch.h)
 };
 
 const SiteText& TextOf(Site site);
 
-// The epoch in a word at that site.
+// Returns the epoch in a word at that site.
 uint64_t EpochIn(const SiteText& site, uint64_t word);
 
-// kInvalidArgument: which argument of `rank` was refused, its value and what it must be.
+// Returns kInvalidArgument with the refused argument of `rank`, its value and the valid range.
 absl::Status RefusedInput(int rank, const device::FailureRecord& record, int topk);
 
 }  // namespace octet

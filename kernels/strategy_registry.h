@@ -1,4 +1,4 @@
-// The strategies that there are.
+// The list of all strategies.
 #ifndef OCTET_KERNELS_STRATEGY_REGISTRY_H_
 #define OCTET_KERNELS_STRATEGY_REGISTRY_H_
 
@@ -11,16 +11,16 @@
 
 namespace octet {
 
-// All strategies, in the order in which programs list them.
+// Returns all strategies, in the order in which programs list them.
 absl::Span<const StrategyInfo* const> StrategyInfos();
 
-// `strategy` must not be kAuto.
+// Returns the info of `strategy`, which must not be kAuto.
 const StrategyInfo& InfoOf(Strategy strategy);
 
-// "direct, high_throughput, ...": all names, in the same order.
+// Returns all names, in the same order: "direct, high_throughput, ...".
 std::string StrategyNames();
 
-// All but kAuto, in the same order.
+// Returns all strategies except kAuto, in the same order.
 const std::vector<Strategy>& AllStrategies();
 
 }  // namespace octet

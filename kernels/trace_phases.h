@@ -1,5 +1,5 @@
-// The phases of the strategies' trace tags (TraceTag::phase): summaries tell by the first word
-// which call a tag is of, and by the last whether it sends or receives.
+// The phases of the strategies' trace tags (TraceTag::phase). Summaries parse them: the first word
+// names the call, the last says whether the tag sends or receives.
 #ifndef OCTET_KERNELS_TRACE_PHASES_H_
 #define OCTET_KERNELS_TRACE_PHASES_H_
 

@@ -1,6 +1,6 @@
-// What has been measured to be faster than the built-in choices, by GPU and by what a call is like:
-// launch shapes of a strategy, and which strategy Strategy::kAuto should be. `octet tune` measures
-// and writes them:
+// A table of choices that were measured to be faster than the built-in ones, by GPU and kind of
+// call: the launch shapes of a strategy, and the strategy for Strategy::kAuto. `octet tune`
+// measures and writes the entries:
 //
 //   {"schema": 1,
 //    "entries": [
@@ -13,8 +13,8 @@
 //       "row_copies": "vectors"},
 //      {..., "strategy": "auto", ..., "chosen": "low_latency"}]}
 //
-// "format", "received" and "row_copies" may be left out: "same", "packed" and "auto".
-// The launch shape of an entry is used for calls of its strategy, whether it was named or chosen.
+// "format", "received" and "row_copies" may be left out: "same", "packed" and "auto". The launch
+// shape of an entry applies to calls of its strategy, whether the caller or kAuto chose it.
 #ifndef OCTET_KERNELS_TUNING_H_
 #define OCTET_KERNELS_TUNING_H_
 
@@ -34,10 +34,10 @@
 
 namespace octet {
 
-// Those that `strategy` has a use for.
+// Returns the fields that `strategy` uses.
 absl::Span<const TuningField> TuningFieldsOf(Strategy strategy);
 
-// From first to last, both included.
+// The values from first to last, both included.
 struct TuningRange {
   int64_t first = 0;
   int64_t last = 0;
@@ -45,10 +45,10 @@ struct TuningRange {
   bool operator==(const TuningRange&) const = default;
 };
 
-// What a tuning is for: calls that are alike.
+// The calls that a tuning is for.
 struct TuningKey {
   std::string platform;  // as in Topology
-  std::string gpu;       // GpuInfo::name of rank 0's
+  std::string gpu;       // GpuInfo::name of rank 0's GPU
   int num_ranks = 0;
   Strategy strategy = Strategy::kDirect;
   TuningRange rows;       // M · K
@@ -60,50 +60,50 @@ struct TuningKey {
 
 struct TuningEntry {
   TuningKey key;
-  Tuning tuning = {};                 // every field that the strategy has a use for
-  Strategy chosen = Strategy::kAuto;  // for the strategy kAuto: what that is
+  Tuning tuning = {};                 // every field that the strategy uses
+  Strategy chosen = Strategy::kAuto;  // if key.strategy is kAuto: the strategy to take
   std::string note = {};              // for readers
 };
 
-// The calls that are alike to `config`'s: M · K and the bytes of a row between the same powers of
-// two, and the same travels and is received in the same layout.
+// Returns the key of the calls that are like `config`'s: M · K and the bytes of a row lie between
+// the same powers of two, and rows have the same format in transit and the same received layout.
 TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config);
 
 class TuningTable {
  public:
   TuningTable() = default;
 
-  // `origin` is what errors call the text. kInvalidArgument with the entry and the field that is
-  // missing, unknown, or not what it must be.
+  // Parses a table. `origin` is the text's name in errors. Returns kInvalidArgument with the entry
+  // and the field that is missing, unknown or wrong.
   static absl::StatusOr<TuningTable> Parse(absl::string_view json, absl::string_view origin);
-  // The file at `path`. Errors name it.
+  // Parses the file at `path`. Errors name it.
   static absl::StatusOr<TuningTable> Read(const std::string& path);
-  // That of the environment's OCTET_TUNING: a file, or "none" for an empty table. Without it the
-  // one that comes with the library. Parsed once: again only if the file has changed since, by its
-  // size or time. Any thread.
+  // Returns the table of the environment variable OCTET_TUNING, a file, or "none" for an empty
+  // table. Without the variable, returns the table that comes with the library. A file is parsed
+  // once, and again only if its size or time has changed. Thread-safe.
   static absl::StatusOr<std::shared_ptr<const TuningTable>> Default();
 
-  // Where it is from, for messages.
+  // The origin of the table, for messages.
   const std::string& origin() const { return origin_; }
   const std::vector<TuningEntry>& entries() const { return entries_; }
 
-  // For calls like `config`'s; the first entry that says something about them.
+  // Returns the tuning for calls like `config`'s, from the first entry that matches them.
   std::optional<Tuning> Find(const Topology& topology, int num_ranks, const EpConfig& config) const;
-  // Likewise for `config` with the strategy kAuto: which one to take.
+  // Likewise for `config` with the strategy kAuto: returns the strategy to take.
   std::optional<Strategy> FindStrategy(const Topology& topology, int num_ranks,
                                        const EpConfig& config) const;
-  // All that there are for it, of any GPU.
+  // Returns the strategies of all entries for `config`, of any GPU.
   std::vector<Strategy> StrategiesFor(int num_ranks, const EpConfig& config) const;
-  // The most row_parts of any GPU's entry for such calls; 0 if there is none.
+  // Returns the largest row_parts of any GPU's entry for such calls; 0 if there is none.
   int MostRowParts(int num_ranks, const EpConfig& config) const;
 
-  // In the place of what there is for the same key.
+  // Adds an entry, or replaces the one with the same key.
   void Set(const TuningEntry& entry);
   void Remove(const TuningKey& key);
   std::string ToJson() const;
 
  private:
-  // nullptr: none.
+  // Returns nullptr if there is none.
   const TuningEntry* FindEntry(const Topology& topology, int num_ranks,
                                const EpConfig& config) const;
 

@@ -1,4 +1,4 @@
-// A field of Tuning, by its name in files and flags.
+// A field of Tuning, identified by its name in files and flags.
 #ifndef OCTET_KERNELS_TUNING_FIELD_H_
 #define OCTET_KERNELS_TUNING_FIELD_H_
 
@@ -11,7 +11,7 @@ namespace octet {
 
 struct TuningField {
   absl::string_view name;
-  int Tuning::* number = nullptr;  // nullptr: it is Tuning::row_copies
+  int Tuning::* number = nullptr;  // nullptr: the field is Tuning::row_copies
 
   std::string Text(const Tuning& tuning) const;
 };
