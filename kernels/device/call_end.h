@@ -1,11 +1,11 @@
-// The end of a call that receives, where ranks may be masked (runtime/device/mask.h).
+// The end of a receiving call in which ranks may be masked (runtime/device/mask.h).
 //
-// A rank is in a call or out of it as a whole. So when one is masked in the middle of a call, when
-// some blocks may already have counted it in, the last block does everything again without it: all
-// that came is still there, since no credit has been given yet.
+// A call either includes a rank or excludes it as a whole. When a rank is masked during a call,
+// some blocks may already have included it. The last block then repeats all work without that rank:
+// all received data is still there, since no credit has been given yet.
 //
-// Everything that the blocks tell each other here is in this GPU's own memory, so device scope is
-// enough: a fence at system scope would wait for the links.
+// The blocks communicate through this GPU's own memory, so device scope is enough here. A fence at
+// system scope would wait for the links.
 #ifndef OCTET_KERNELS_DEVICE_CALL_END_H_
 #define OCTET_KERNELS_DEVICE_CALL_END_H_
 
@@ -19,28 +19,28 @@
 namespace octet::device {
 
 enum class CallEnd {
-  kNotLast,  // another block sees to the rest
-  kAgain,    // this block is the last, and must do the parts of all blocks again
+  kNotLast,  // another block completes the call
+  kAgain,    // this block is the last and must repeat the work of all blocks
   kLast,     // this block is the last, and the call is complete
 };
 
-// The blocks that receive: the last `count` of the grid. `again`: one of them does it all again.
+// The receiving blocks: the last `count` of the grid. `again`: one of them repeats all work.
 struct ReceivingBlocks {
   int count;
   bool again;
 };
 
-// Tells the host which ranks the call excludes. Called by one thread early in the call, so that the
-// store's way to the host is not at its end, and by EndCall if a rank has been masked since.
+// Tells the host which ranks the call excludes. One thread calls it early in the call, so that the
+// store to the host does not delay the end; EndCall calls it again if a rank has been masked since.
 __device__ inline void TellLeftOut(const CallEndParams& end, uint32_t masked) {
   if (end.left_out != nullptr) *end.left_out = masked;
 }
 
-// Called by all threads of each of the receiving blocks, after their part.
+// Called by all threads of each receiving block after the block's part.
 __device__ inline CallEnd EndCall(const CallParams& c, const CallEndParams& end,
                                   const ReceivingBlocks& blocks) {
-  // What the blocks add to the counter: one each, and this if they know of a rank that has been
-  // masked in this call. So the last block need not look at the masks again.
+  // Each block adds 1 to the counter, and kSawMask if it saw a rank that was masked in this call.
+  // The last block therefore need not read the masks again.
   constexpr uint32_t kSawMask = 1U << 16;
   constexpr uint32_t kBlocks = kSawMask - 1;
   __shared__ uint32_t before;

@@ -1,4 +1,4 @@
-// What EndCall (call_end.h) gets. Shared by host and device.
+// The parameters of EndCall (call_end.h). Shared by host and device.
 #ifndef OCTET_KERNELS_DEVICE_CALL_END_PARAMS_H_
 #define OCTET_KERNELS_DEVICE_CALL_END_PARAMS_H_
 

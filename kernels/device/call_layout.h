@@ -1,4 +1,4 @@
-// What the layouts of strategies have in common. Shared by host and device.
+// The common part of the strategies' layouts. Shared by host and device.
 #ifndef OCTET_KERNELS_DEVICE_CALL_LAYOUT_H_
 #define OCTET_KERNELS_DEVICE_CALL_LAYOUT_H_
 
@@ -12,14 +12,14 @@
 
 namespace octet {
 
-// Of all strategies. Offsets are into each rank's part of the symmetric heap.
+// The layout of every strategy. Offsets are into each rank's part of the symmetric heap.
 struct CallLayout {
   int num_ranks;
   int num_experts;
   int num_local_experts;
   int topk;
   int max_tokens;
-  int num_counts;  // words that each rank announces to each other
+  int num_counts;  // words that each rank announces to each peer
   int max_rows;    // Received::max_rows
 
   size_t counts;            // [2][R source][num_counts] epoch and count, one word; by the epoch's
@@ -30,8 +30,8 @@ struct CallLayout {
   size_t bytes;             // of uncached memory (octet/symmetric_heap.h), control_bytes among them
   size_t cached_bytes;      // of cached memory
 
-  // ExpertMap::inverse. Nearer to the numbers that it is used with, nvcc 13.0 loads it with them,
-  // and low_latency's dispatch spills more registers.
+  // ExpertMap::inverse. If this is placed closer to the numbers that it is used with, nvcc 13.0
+  // loads it together with them, and low_latency's dispatch spills more registers.
   uint32_t inverse;
 
   __host__ __device__ ExpertMap experts() const {
@@ -45,18 +45,19 @@ struct CallLayout {
   }
 };
 
-// Of strategies that send a token once to each rank, with a packet.
+// The layout of strategies that send a token once to each rank, with a packet.
 struct PacketLayout : CallLayout {
   int max_choices;  // min(K, L): of a token on one rank
   int packet_bytes;
   bool per_rank;      // CombineOrder::kPerRank
-  int combine_slots;  // S, rows of a token that come home: K, or min(R, K) (per rank)
-  // FailurePolicy::kMask: each of those is one rank's for good, rank_slots for each rank.
+  int combine_slots;  // S, rows of a token that combine returns: K, or min(R, K) (per rank)
+  // With FailurePolicy::kMask each rank has combine slots of its own, rank_slots of them.
   bool own_slots;
   int rank_slots;
 
-  // Which of its slots a token's row comes home to. `rank`: whence, `index`: of the row among those
-  // of the token from there, `place`: among all of the token.
+  // Returns the combine slot of a token's row. `rank`: the rank that returns the row; `index`: the
+  // row's position among the token's rows from that rank; `place`: its position among all of the
+  // token's rows.
   __host__ __device__ int CombineSlot(int rank, int index, int place) const {
     return own_slots ? rank * rank_slots + index : place;
   }

@@ -1,4 +1,4 @@
-// What the kernels of every strategy get. Shared by host and device.
+// Parameters of the kernels of every strategy. Shared by host and device.
 #ifndef OCTET_KERNELS_DEVICE_CALL_PARAMS_H_
 #define OCTET_KERNELS_DEVICE_CALL_PARAMS_H_
 
@@ -16,7 +16,7 @@ struct CallParams {
   device::TraceBuffer trace;
 };
 
-// What the senders of a dispatch read.
+// Read by the senders of a dispatch.
 struct DispatchTensors {
   const void* x;              // [T] rows
   const int32_t* topk_idx;    // [T][K]

@@ -1,4 +1,4 @@
-// The device's side of CallStatistics.
+// The device side of CallStatistics.
 #ifndef OCTET_KERNELS_DEVICE_CALL_STATISTICS_DEVICE_H_
 #define OCTET_KERNELS_DEVICE_CALL_STATISTICS_DEVICE_H_
 
@@ -11,8 +11,8 @@
 
 namespace octet::device {
 
-// Called by all threads of one receiving block of call `epoch`, which has `num_blocks` of them:
-// adds to the totals what the call before has measured, if that was completed.
+// Adds the measurements of the previous call to the totals if that call was completed. Called by
+// all threads of one receiving block of call `epoch`, which has `num_blocks` such blocks.
 __device__ inline void BeginStatistics(const CallStatistics& s, int num_ranks, uint64_t epoch,
                                        int num_blocks) {
   __shared__ int32_t incomplete;

@@ -1,4 +1,4 @@
-// Counts that ranks announce to one another, each in a word with its epoch.
+// Counts that ranks announce to one another, each in one word with its epoch.
 #ifndef OCTET_KERNELS_DEVICE_COUNTS_H_
 #define OCTET_KERNELS_DEVICE_COUNTS_H_
 
@@ -14,12 +14,13 @@ __device__ __forceinline__ void StoreCount(uint64_t* word, uint64_t epoch, int c
   StoreRelaxed<Scope::kSystem>(word, PackEpochCount(epoch, static_cast<uint32_t>(count)));
 }
 
-// The block looks at all of `words` ([num_sources][columns]) until none is missing; between looks
-// one thread waits for one that is. `take(i, count)`: called for each word at every look. A masked
-// source is not waited for, and its counts are 0. Returns false if a word did not come. `last`, if
-// asked for: the source that was missing last; unchanged if none was.
+// Waits until all of `words` ([num_sources][columns]) hold `epoch`. Called by all threads of a
+// block: the block reads all words, and while one is missing, one thread waits for that one before
+// the block reads again. `take(i, count)` is called for each word at every reading. A masked source
+// is not waited for; its counts are 0. Returns false if a word did not arrive. `last`, if given, is
+// set to the source that was missing last; it is unchanged if none was.
 //
-// The words are read relaxed: callers must acquire before reading what they announce.
+// The words are read relaxed: callers must acquire before reading the announced data.
 template <bool kMeasured = false, typename Enum, typename Take>
 __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_sources,
                             int columns, uint64_t epoch, Enum where, Take take,
@@ -29,8 +30,8 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
   __shared__ uint32_t masked;
   uint64_t start = 0;
   if (threadIdx.x == 0) failed = 0;
-  // Once, before the words are there, and again only where a wait has failed: a rank that another
-  // block masks meanwhile is found at the end of the call (call_end.h).
+  // Read the masks once, before the words arrive, and again only after a failed wait. The end of
+  // the call (call_end.h) finds ranks that another block masks meanwhile.
   if (Wave() == 0) {
     const uint32_t ranks = MaskedRanks(c.failure);
     if (Lane() == 0) masked = ranks;
@@ -44,7 +45,7 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
         continue;
       }
       const uint64_t word = LoadRelaxed<Scope::kSystem>(words + i);
-      // An exchange, since checkers of shared memory take two stores for a race.
+      // An exchange, since race checkers for shared memory report two plain stores as a race.
       if (EpochOf(word) < epoch) ExchangeRelaxed<Scope::kBlock>(&missing, i);
       take(i, CountOf(word));
     }

@@ -1,8 +1,7 @@
-// Flags that each rank has for each other: credits ("I have consumed what you sent me"), and
-// whatever else one word for each peer says.
+// Credits ("I have consumed what you sent me") and other arrays with one flag for each peer.
 //
-// A credit is given when the next sending kernel starts: then all kernels before it in the stream,
-// and so all readers of the buffers, are done, and no block has to find out whether it was the
+// A credit is given when the next sending kernel starts. All kernels before it in the stream, and
+// so all readers of the buffers, are then done, and no block has to find out whether it was the
 // last.
 #ifndef OCTET_KERNELS_DEVICE_CREDITS_H_
 #define OCTET_KERNELS_DEVICE_CREDITS_H_
@@ -24,9 +23,9 @@ __device__ __forceinline__ Site MakeSite(Enum where, int peer, uint32_t index,
   return Site{static_cast<uint32_t>(where), peer, index, awaited};
 }
 
-// One block tells every peer that counts how far this rank has come. `credits`: offset of the [R]
-// words. `fence`: false right after another credit, since a second fence would wait until that has
-// come to the peer.
+// Gives a credit for all calls up to `epoch` to every peer that is not masked. Called by all
+// threads of one block. `credits`: offset of the [R] words. `fence`: false directly after another
+// credit, since a second fence would wait until that credit has reached the peer.
 __device__ inline void GiveCredits(const CallParams& c, size_t credits, uint64_t epoch,
                                    bool fence = true) {
   const int peer = static_cast<int>(threadIdx.x);
@@ -35,15 +34,16 @@ __device__ inline void GiveCredits(const CallParams& c, size_t credits, uint64_t
   StoreRelaxed<Scope::kSystem>(FlagOf(c.peers.base[peer], credits, c.peers.rank), epoch);
 }
 
-// For AwaitFlags: any flag that has come will do.
+// The default for AwaitFlags: accepts any flag that has arrived.
 struct AcceptFlag {
   __device__ bool operator()(int /*peer*/, uint64_t /*flag*/) const { return true; }
 };
 
-// The block waits until every peer's flag has come to `epoch`. `flags`: offset of this rank's [R]
-// words. One wave polls, since all wait for the same few words. False if some did not come that are
-// not masked, or one is not accepted. `last`, if asked for: on the first wave, the peer that was
-// missing last; as it was if none was. `accept(peer, flag)`: called for each when all have come.
+// Waits until every peer's flag has reached `epoch`. Called by all threads of a block; one wave
+// polls, since all wait for the same few words. `flags`: offset of this rank's [R] words. Returns
+// false if the flag of a rank that is not masked did not arrive, or if a flag was not accepted.
+// `last`, if given, is set on the first wave to the peer that was missing last; it is unchanged if
+// none was. `accept(peer, flag)` is called for each flag once all have arrived.
 template <bool kMeasured = false, typename Enum, typename Accept = AcceptFlag>
 __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
                            uint32_t* last = nullptr, Accept accept = {}) {
@@ -69,9 +69,9 @@ __device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, En
   return all_came;
 }
 
-// Whose buffers of an earlier call may be written again: those of the peers that have given their
-// credit. One lane of the block's last wave looks at each peer's, as early as possible (the
-// constructor); the others go on meanwhile.
+// Tells which peers' buffers may be written again: those of the peers that have given their credit
+// for an earlier call. The constructor reads the credits as early as possible, one lane of the
+// block's last wave for each peer; the other waves continue meanwhile.
 class Credits {
  public:
   // `credits`: offset of this rank's [R] credits.
@@ -82,9 +82,9 @@ class Credits {
         seen_(mine_ ? LoadRelaxed<Scope::kSystem>(credit_) : 0),
         masked_(mine_ && IsMasked(c.failure, peer_)) {}
 
-  // Waits for those of call `epoch`. After its next barrier the block has in `*granted` (shared
-  // memory) who may be sent to, a bit each: everybody, but for masked ranks; none if some did not
-  // come that are not masked.
+  // Waits for the credits of call `epoch`. After the block's next barrier, `*granted` (shared
+  // memory) holds the ranks that may be sent to, a bit each: all ranks that are not masked, or none
+  // if one of their credits did not arrive.
   template <typename Enum>
   __device__ void Await(const CallParams& c, uint64_t epoch, Enum where, uint32_t* granted) const {
     if (!mine_) return;

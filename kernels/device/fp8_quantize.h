@@ -1,5 +1,5 @@
-// Rows quantised to 8-bit floats while they are in registers: the same bits as ReferenceQuantize()
-// of kernels/fp8_rows.h.
+// Quantises rows to 8-bit floats while they are in registers, with the same bits as
+// ReferenceQuantize() of kernels/fp8_rows.h.
 #ifndef OCTET_KERNELS_DEVICE_FP8_QUANTIZE_H_
 #define OCTET_KERNELS_DEVICE_FP8_QUANTIZE_H_
 
@@ -13,7 +13,7 @@
 
 namespace octet::device {
 
-// A lane's part of a quantised row, and the scale of the group that it belongs to.
+// A lane's part of a quantised row, and the scale of its group.
 template <typename Fp8>
 struct QuantizedVec {
   uint32_t w[2];  // eight bytes of Fp8, in the order of the columns
@@ -22,11 +22,11 @@ struct QuantizedVec {
 
 namespace internal {
 
-// x / scale, rounded once, given the rounded reciprocal of `scale`: the product may be off by
-// almost two units in the last place, and what it leaves over of x, which is exact, corrects it.
-// That is the division's result for all x of up to eleven bits (bf16, fp16) and all scales of
-// Fp8Scale(); fp8_quantize_test tries each of them. Where the quotient is a zero it has the
-// division's sign, for which the remainder is taken with a minus.
+// Returns x / scale, rounded once, given the rounded reciprocal of `scale`. The product x ·
+// reciprocal may be off by almost two units in the last place; its remainder, which is exact,
+// corrects it. The result equals the division's for all x of up to eleven bits (bf16, fp16) and all
+// scales of Fp8Scale(); fp8_quantize_test tries each of them. The remainder is negated so that a
+// zero quotient has the sign of the division's.
 __device__ __forceinline__ float Quotient(float x, float scale, float reciprocal) {
   const float near = x * reciprocal;
   return fmaf(-fmaf(near, scale, -x), reciprocal, near);
@@ -34,14 +34,14 @@ __device__ __forceinline__ float Quotient(float x, float scale, float reciprocal
 
 }  // namespace internal
 
-// Quantises the eight columns `v` that each lane holds. `group_lanes` lanes in a row hold a group:
-// 8, 16 or 32 for 64, 128 or 256 columns, from a lane on whose number is a multiple of it. Called
-// by all lanes of a wave, with the same `group_lanes` and `format`; lanes beyond the end of the row
-// pass zeros.
+// Quantises the eight columns `v` that each lane holds. A group is held by `group_lanes`
+// consecutive lanes, starting at a multiple of group_lanes: 8, 16 or 32 lanes for 64, 128 or 256
+// columns. Called by all lanes of a wave, with the same `group_lanes` and `format`; lanes beyond
+// the end of the row pass zeros.
 template <typename Codec, typename Fp8>
 __device__ __forceinline__ QuantizedVec<Fp8> Quantize(const Vec16& v, int group_lanes,
                                                       ScaleFormat format) {
-  // Without their sign, bits are ordered as their values are, NaN last. The upper halves of words
+  // Without signs, bits are ordered like their values, NaN last. The upper halves of two words
   // decide which word is larger.
   uint32_t largest = 0;
 #pragma unroll
@@ -70,8 +70,8 @@ __device__ __forceinline__ QuantizedVec<Fp8> Quantize(const Vec16& v, int group_
   return out;
 }
 
-// Puts the scale of group `group` of `groups` into a row of scales, by plain stores of one lane.
-// The last group's also clears the padding.
+// Stores the scale of group `group` of `groups` into a row of scales. Called by one lane; the
+// stores are plain. The last group's store also clears the padding.
 __device__ __forceinline__ void StoreScale(uint32_t* scales, int groups, int group,
                                            ScaleFormat format, float scale) {
   if (format != ScaleFormat::kUe8m0) {

@@ -1,5 +1,5 @@
-// An even walk over the items of several sources that takes them by turns: first the first item of
-// each, then the second, and so on, as they arrive when the sources send side by side.
+// An even walk over the items of several sources in turn: the first item of each source, then the
+// second of each, and so on. Items arrive in this order when the sources send concurrently.
 #ifndef OCTET_KERNELS_DEVICE_INTERLEAVED_WALK_H_
 #define OCTET_KERNELS_DEVICE_INTERLEAVED_WALK_H_
 
@@ -13,11 +13,12 @@ namespace octet::device {
 
 // In shared memory; the same for all threads of a block.
 struct InterleavedWalk {
-  int32_t count[kMaxRanks];   // items of the sources, most first
-  int32_t source[kMaxRanks];  // whose they are
+  int32_t count[kMaxRanks];   // items of each source, in descending order
+  int32_t source[kMaxRanks];  // the source of each count
 
-  // Called by all threads, of which there are at least kMaxRanks; a barrier of the block must
-  // follow. `counts`: by source. `sources`, a bit each: whose items there are; of others none.
+  // Called by all threads of a block of at least kMaxRanks threads; a barrier of the block must
+  // follow. `counts`: items by source. `sources`: the sources whose items are walked over, a bit
+  // each.
   __device__ void Init(const int32_t* counts, int num_sources, uint32_t sources = ~0U) {
     const int mine = static_cast<int>(threadIdx.x);
     if (mine >= num_sources) return;
@@ -40,11 +41,11 @@ struct InterleavedWalk {
 
   struct Item {
     int source;
-    int index;  // among the source's
+    int index;  // among the source's items
   };
-  // Item i of Total(). `turn`: which source comes first among equals.
+  // Returns item i of Total(). `turn`: the source that comes first among equals.
   __device__ Item At(int i, int num_sources, int turn) const {
-    int low = 0;  // items that every remaining source has given
+    int low = 0;  // items that every remaining source has contributed
     for (int active = num_sources; active > 1; --active) {
       const int items = (count[active - 1] - low) * active;
       if (i < items) {

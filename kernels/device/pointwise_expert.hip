@@ -1,5 +1,5 @@
-// A wave for each row of the output: that of one expert, or the weighted sum of those that its
-// token has chosen on this rank.
+// One wave computes each row of the output: the output of one expert, or the weighted sum of the
+// outputs of all experts that the token has chosen on this rank.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -14,7 +14,7 @@ namespace {
 using device::kElementsPerVec;
 using device::Vec16;
 
-// Some platforms have no use for launch bounds.
+// Some platforms do not use launch bounds.
 [[maybe_unused]] constexpr int kMaxThreads = 512;
 
 // Vectors that a lane has in flight.
@@ -43,7 +43,7 @@ class DtypeRow {
   const Vec16* vecs_;
 };
 
-// The same of 8-bit floats and their scales.
+// A row of 8-bit floats with scales, eight elements at a time.
 template <typename Fp8>
 class Fp8Row {
  public:
@@ -52,7 +52,7 @@ class Fp8Row {
     float scale;
   };
 
-  // Rows are whole 16 bytes, two pieces each.
+  // Rows are whole 16-byte vectors, of two pieces each.
   __device__ Fp8Row(const PointwiseExpertParams& p, int row)
       : words_(static_cast<const uint32_t*>(p.x) +
                static_cast<size_t>(row) * 4 * ((p.row_vecs + 1) / 2)),
@@ -83,7 +83,7 @@ class Fp8Row {
   ScaleFormat format_;
 };
 
-// out[i] = transform(eight elements of row i), by all lanes of the calling wave.
+// out[i] = transform(eight elements of row i). Called by all lanes of a wave.
 template <typename Row, typename Transform>
 __device__ __forceinline__ void TransformRow(const Row& row, Vec16* out, int vecs,
                                              Transform transform) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void TransformRow(const Row& row, Vec16* out, int vec
   }
 }
 
-// An expert's output.
+// Returns an expert's output.
 template <typename Codec>
 __device__ __forceinline__ Vec16 Expert(const float (&x)[kElementsPerVec], float scale) {
   float y[kElementsPerVec];
@@ -113,7 +113,7 @@ __device__ __forceinline__ Vec16 Expert(const float (&x)[kElementsPerVec], float
   return device::Round<Codec>(y);
 }
 
-// out[row], by the calling wave.
+// Computes out[row]. Called by all lanes of a wave.
 template <typename Codec, typename Row>
 __device__ void ApplyToRow(const PointwiseExpertParams& p, int row) {
   Vec16* out = static_cast<Vec16*>(p.out) + static_cast<size_t>(row) * p.row_vecs;
@@ -132,7 +132,7 @@ __device__ void ApplyToRow(const PointwiseExpertParams& p, int row) {
   }
   const int local_expert = p.sources[row].local_expert;
   const int from = p.row_index != nullptr ? p.row_index[row] : row;
-  // Padding has no origin, and so have rows that did not come.
+  // Padding and rows that did not arrive have no origin.
   if (local_expert < 0 || local_expert >= p.num_local_experts || from < 0) return;
   const float scale = p.expert_scale[local_expert];
   TransformRow(Row(p, from), out, p.row_vecs,
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kMaxThreads) ApplyExperts(const PointwiseExper
     for (int row = wave; row < rows; row += step) ApplyToRow<Codec, Row>(p, row);
     return;
   }
-  // Of all rows, one range after the other, each wave takes every step-th, as above.
+  // Each wave takes every step-th row of all ranges, one range after the other.
   int next = wave;
   for (int i = 0; i < p.num_ranges; ++i) {
     const RowRange range = p.ranges[i];

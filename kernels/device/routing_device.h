@@ -1,9 +1,9 @@
-// The device's side of routing.h: the check of a routing, and the destinations of a token.
+// The device side of routing.h: checks a routing and finds the destinations of a token.
 //
-// A choice is wrong if it is no id in [-1, E), or an expert that its token has chosen before. A
-// wrong choice is reported as FailureKind::kInput, which names its flat index and its id; the check
-// changes nothing else. Kernels read routings in different ways, so there is a form of the check
-// for a thread that has one choice, and one for a wave whose lanes have one each.
+// A choice is wrong if its id is not in [-1, E), or if its token has chosen the same expert before.
+// A wrong choice is reported as FailureKind::kInput with its flat index and its id; the check
+// changes nothing else. Kernels read routings in different ways, so there is one form of the check
+// for a thread with one choice, and one for a wave whose lanes have one choice each.
 #ifndef OCTET_KERNELS_DEVICE_ROUTING_DEVICE_H_
 #define OCTET_KERNELS_DEVICE_ROUTING_DEVICE_H_
 
@@ -19,10 +19,10 @@
 
 namespace octet::device {
 
-// Bits below bit n, which may be 32.
+// Returns the bits below bit n, which may be 32.
 __device__ __forceinline__ uint32_t BitsBelow(int n) { return n < 32 ? (1U << n) - 1 : ~0U; }
 
-// Position of the n-th bit that is set.
+// Returns the position of the n-th set bit.
 __device__ __forceinline__ int NthBit(uint32_t bits, int n) {
   for (; n > 0; --n) bits &= bits - 1;
   return __ffs(static_cast<int>(bits)) - 1;
@@ -35,7 +35,7 @@ __device__ inline void RefuseInput(const FailurePort& port, octet::Site where, i
        static_cast<uint64_t>(expected), static_cast<uint64_t>(static_cast<int64_t>(seen)), 0);
 }
 
-// Reports a choice that is wrong: an expert only if its token has chosen it twice.
+// Reports a wrong choice. If its id is an expert, the token has chosen that expert twice.
 __device__ inline void RefuseChoice(const FailurePort& port, const ExpertMap& experts, int flat,
                                     int32_t id) {
   RefuseInput(port,
@@ -43,15 +43,15 @@ __device__ inline void RefuseChoice(const FailurePort& port, const ExpertMap& ex
               flat, experts.num_experts, id);
 }
 
-// Whether one of the first `k` of a token's choices is `id`. `chosen`: all of them.
+// Returns whether one of the first `k` of a token's choices is `id`. `chosen`: all of them.
 __device__ __forceinline__ bool ChosenBefore(const int32_t* chosen, int k, int32_t id) {
   bool before = false;
   for (int i = 0; i < k; ++i) before = before || chosen[i] == id;
   return before;
 }
 
-// Checks the choice `topk_idx[flat]`, which is `id`. Returns whether it may be sent: an expert that
-// is chosen twice may, since it has been counted.
+// Checks the choice `topk_idx[flat]`, which is `id`. Returns whether it may be sent. An expert that
+// is chosen twice may be sent, since it has been counted.
 __device__ inline bool CheckChoice(const CallParams& c, const CallLayout& layout,
                                    const int32_t* topk_idx, int flat, int32_t id) {
   const int k = flat % layout.topk;
@@ -61,11 +61,11 @@ __device__ inline bool CheckChoice(const CallParams& c, const CallLayout& layout
   return in_range;
 }
 
-// A lane's choice, among those of the tokens that its wave looks at together.
+// A lane's choice, among those of the tokens that its wave checks together.
 struct LaneChoice {
   int expert;  // -1: not sent
   int rank;    // of the expert; -1: none
-  bool first;  // the token has no choice there before this one
+  bool first;  // this is the token's first choice on that rank
 };
 
 // Checks the choice `id` of the calling lane, the `k`-th of its token, whose other choices the
@@ -88,14 +88,14 @@ __device__ inline LaneChoice WaveCheckChoices(const CallParams& c, const CallLay
   return {twice ? -1 : expert, rank, first};
 }
 
-// The ranks that a wave's token goes to, of the choices that its lanes hold.
+// The destination ranks of a wave's token, computed from the choices that its lanes hold.
 struct Destinations {
   int rank;          // of this lane's choice
-  uint32_t ranks;    // all of them, a bit each
+  uint32_t ranks;    // all destination ranks, a bit each
   uint32_t choices;  // lanes with the same rank as this one
   uint32_t firsts;   // the first lane of each rank
 
-  // `rank_of_lane`: -1 in lanes that have no choice; at most 32 lanes have one.
+  // `rank_of_lane`: -1 in lanes without a choice; at most 32 lanes have one.
   __device__ Destinations(int rank_of_lane, int num_ranks)
       : rank(rank_of_lane), ranks(0), choices(0) {
     for (int r = 0; r < num_ranks; ++r) {
@@ -106,12 +106,13 @@ struct Destinations {
     firsts = static_cast<uint32_t>(Ballot(rank >= 0 && index() == 0));
   }
 
-  // This lane's position among the choices of its rank, and its rank's among the token's.
+  // Return this lane's position among the choices of its rank, and its rank's position among the
+  // token's ranks.
   __device__ int index() const { return __popc(choices & BitsBelow(Lane() & 31)); }
   __device__ int slot() const { return __popc(ranks & BitsBelow(rank)); }
-  // The number of ranks: a copy of the token goes to each.
+  // Returns the number of destination ranks; each gets one copy of the token.
   __device__ int copies() const { return __popc(firsts); }
-  // The lane that holds the first choice of the i-th copy's rank.
+  // Returns the lane that holds the first choice of the i-th copy's rank.
   __device__ int LaneOfCopy(int i) const { return NthBit(firsts, i); }
 };
 

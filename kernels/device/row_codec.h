@@ -1,4 +1,4 @@
-// 16 bytes of a row as eight floats and back, one codec for each element type.
+// Converts 16 bytes of a row to eight floats and back; one codec for each element type.
 #ifndef OCTET_KERNELS_DEVICE_ROW_CODEC_H_
 #define OCTET_KERNELS_DEVICE_ROW_CODEC_H_
 
@@ -18,7 +18,7 @@ struct Bf16Codec {
   static __device__ __forceinline__ uint32_t Pack(float a, float b) { return PackBf16(a, b); }
 };
 
-// Each element times `scale`, rounded.
+// Returns `v` with each element multiplied by `scale` and rounded.
 template <typename Codec>
 __device__ __forceinline__ Vec16 Scale(const Vec16& v, float scale) {
   Vec16 out;
@@ -30,7 +30,7 @@ __device__ __forceinline__ Vec16 Scale(const Vec16& v, float scale) {
   return out;
 }
 
-// sum[j] = sum[j] + weight · v[j]: a rounding for each product and one for each sum.
+// sum[j] = sum[j] + weight · v[j], with one rounding for each product and one for each sum.
 template <typename Codec>
 __device__ __forceinline__ void Accumulate(float (&sum)[kElementsPerVec], const Vec16& v,
                                            float weight) {

@@ -1,4 +1,4 @@
-// One wave moves a piece of a row in 16-byte vectors.
+// Copies parts of rows in 16-byte vectors, by one wave.
 #ifndef OCTET_KERNELS_DEVICE_ROW_COPY_H_
 #define OCTET_KERNELS_DEVICE_ROW_COPY_H_
 
@@ -8,11 +8,11 @@
 
 namespace octet::device {
 
-// Loads that a lane has in flight before its first store. Seven: 7168 16-bit elements are 4 x 7
-// vectors for each of 32 lanes.
+// Loads that a lane has in flight before its first store. Seven, since 7168 16-bit elements are 4 x
+// 7 vectors for each of 32 lanes.
 inline constexpr int kCopyUnroll = 7;
 
-// Row `row` of an array of rows of `row_vecs` vectors.
+// Returns row `row` of an array of rows of `row_vecs` vectors.
 __device__ __forceinline__ const Vec16* RowOf(const void* rows, int row, int row_vecs) {
   return static_cast<const Vec16*>(rows) + static_cast<size_t>(row) * row_vecs;
 }
@@ -32,7 +32,7 @@ __device__ __forceinline__ RowPart PartOfRow(int part, int parts, int row_vecs) 
   return RowPart{begin, end};
 }
 
-// dst[i] = transform(src[i]) for i in the part, by all lanes of the calling wave.
+// dst[i] = transform(src[i]) for i in the part. Called by all lanes of a wave.
 template <typename Transform>
 __device__ __forceinline__ void WaveTransformRow(Vec16* dst, const Vec16* src, RowPart part,
                                                  Transform transform) {
@@ -54,8 +54,8 @@ __device__ __forceinline__ void WaveCopyRow(Vec16* dst, const Vec16* src, RowPar
   WaveTransformRow(dst, src, part, [](const Vec16& v) { return v; });
 }
 
-// Copies the part of one row to several places, `to(i)` for i of [0, n). Called by all lanes of a
-// wave with the same arguments; `to` may shuffle. kUnroll: loads that a lane has in flight.
+// Copies a part of one row to several destinations, `to(i)` for i of [0, n). Called by all lanes of
+// a wave with the same arguments; `to` may shuffle. kUnroll: loads that a lane has in flight.
 template <int kUnroll, typename To>
 __device__ __forceinline__ void WaveCopyRowToMany(const Vec16* src, RowPart part, int n, To to) {
   const int step = kWaveSize;

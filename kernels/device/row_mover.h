@@ -1,14 +1,14 @@
-// One row to several places, in two ways that read the same in a kernel:
+// Copies one row to several destinations. Two classes with the same interface:
 //
 //   VectorMover   the lanes of a wave load and store 16 bytes each
-//   BulkMover     the GPU's copy unit (bulk_copy.h) takes a row piece by piece through shared
+//   BulkMover     the GPU's copy unit (bulk_copy.h) moves a row piece by piece through shared
 //   memory
 //
-// Bulk copies have more bytes on their way than the registers of a wave hold, which counts where
-// few blocks are to move everything.
+// Bulk copies keep more bytes in flight than the registers of a wave can hold. This matters when
+// few blocks have to move everything.
 //
-//   Mover mover(memory, ...);                    by all lanes of a wave, which has its own
-//   mover.CopyToMany(src, vecs, n, to);          to(i) for i of [0, n): where to; may shuffle
+//   Mover mover(memory, ...);                    by all lanes of a wave; one mover for each wave
+//   mover.CopyToMany(src, vecs, n, to);          to(i) for i of [0, n): destinations; may shuffle
 //   mover.Finish();                              a release by this wave now publishes the copies
 #ifndef OCTET_KERNELS_DEVICE_ROW_MOVER_H_
 #define OCTET_KERNELS_DEVICE_ROW_MOVER_H_
@@ -23,8 +23,8 @@
 
 namespace octet::device {
 
-// Shared memory of a block for the movers of its waves, and how much of a row they take at a time.
-// Of no use to a VectorMover.
+// The shared memory of a block for the movers of its waves, and the size of the pieces that they
+// move. VectorMover ignores it.
 struct MoverMemory {
   static constexpr int kSlots = 2;
 
@@ -35,7 +35,8 @@ struct MoverMemory {
   static constexpr size_t SharedBytes(int waves, uint32_t piece_bytes) {
     return BulkRing<kSlots>::SharedBytes(waves, piece_bytes);
   }
-  // The equal pieces, as few as can be, of a row of `row_bytes` for which `shared_bytes` suffice.
+  // Returns the size of the largest equal pieces of a row of `row_bytes` for which `shared_bytes`
+  // suffice.
   static constexpr uint32_t PieceBytes(size_t row_bytes, int waves, size_t shared_bytes) {
     const size_t room =
         (shared_bytes - SharedBytes(waves, 0)) / (static_cast<size_t>(waves) * kSlots);
@@ -55,7 +56,7 @@ class VectorMover {
     WaveCopyRowToMany<kUnroll>(src, {0, vecs}, n, to);
   }
 
-  // Others' stores have been seen that CopyToMany is to read.
+  // Call this after acquiring other waves' stores that CopyToMany is to read.
   __device__ __forceinline__ void Acquired() const {}
   __device__ __forceinline__ void Finish() const {}
 

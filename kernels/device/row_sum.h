@@ -1,5 +1,5 @@
-// Weighted sums of rows, in float32: one row after the other, a rounding for each product and one
-// for each sum, and one to the element type at the end.
+// Weighted sums of rows in float32, one row after the other. Each product and each sum is rounded,
+// and the result is rounded to the element type at the end.
 #ifndef OCTET_KERNELS_DEVICE_ROW_SUM_H_
 #define OCTET_KERNELS_DEVICE_ROW_SUM_H_
 
@@ -11,8 +11,8 @@
 namespace octet::device {
 
 // y[i] = Σ weight(k) · row(k)[i] (+ bias[i]) over the k < n whose bit is set in `present`,
-// ascending, for i = begin + lane, and on by `step`, below `end`. With `scaled`, rows are
-// multiplied by scale(k) and rounded first. Called by all lanes of a wave with the same arguments;
+// ascending, for i = begin + lane, begin + lane + step, ... below `end`. With `scaled`, rows are
+// first multiplied by scale(k) and rounded. Called by all lanes of a wave with the same arguments;
 // the functors may shuffle. `bias` may be null. A lane has kVecs vectors of each of kRows rows in
 // flight.
 template <typename Codec, int kVecs, int kRows, typename RowOf, typename WeightOf, typename ScaleOf>
@@ -57,7 +57,7 @@ __device__ __forceinline__ void SumScaledRows(Vec16* y, int n, uint32_t present,
   }
 }
 
-// The same for rows that are taken as they are.
+// The same for rows that are not scaled.
 template <typename Codec, int kVecs, int kRows, typename RowOf, typename WeightOf>
 __device__ __forceinline__ void SumRows(Vec16* y, int n, uint32_t present, RowOf row,
                                         WeightOf weight, const Vec16* bias, int begin, int end,

@@ -1,5 +1,5 @@
-// What goes with a token that is sent once to each rank: which of its choices are there, and where.
-// Shared by host and device.
+// The metadata of a token that is sent once to each rank: which of its choices are on that rank,
+// and their destination offsets. Shared by host and device.
 #ifndef OCTET_KERNELS_DEVICE_TOKEN_PACKET_H_
 #define OCTET_KERNELS_DEVICE_TOKEN_PACKET_H_
 
@@ -14,16 +14,16 @@ namespace octet::device {
 
 // One choice of a token on the rank that receives it.
 struct Choice {
-  int32_t row;      // its place there; each strategy says among which rows
+  int32_t row;      // its row on that rank; each strategy says among which rows
   float weight;     // 1 if the sender has none
   uint32_t origin;  // token, k and local expert: PackOrigin
 };
 
-// A token's way to one rank: a flag that is released last, then its choices there by ascending k.
-// Takes PacketBytes.
+// The metadata of one token for one rank: a flag, which is released last, followed by the token's
+// choices on that rank by ascending k. Its size is PacketBytes.
 struct alignas(kVecBytes) Packet {
   uint64_t flag;         // epoch and number of choices
-  int32_t combine_slot;  // of the token's rows on their way home, with CombineOrder::kPerRank
+  int32_t combine_slot;  // of the token's returned rows, with CombineOrder::kPerRank
   uint32_t unused;
 
   __host__ __device__ Choice* choices() { return reinterpret_cast<Choice*>(this + 1); }
@@ -32,7 +32,7 @@ struct alignas(kVecBytes) Packet {
   }
 };
 
-// Whole lines, since receivers poll the flag.
+// Returns the size of a packet: whole lines, since receivers poll the flag.
 __host__ __device__ inline int PacketBytes(int max_choices) {
   const size_t bytes = sizeof(Packet) + static_cast<size_t>(max_choices) * sizeof(Choice);
   return static_cast<int>((bytes + kLineBytes - 1) / kLineBytes * kLineBytes);

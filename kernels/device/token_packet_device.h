@@ -1,4 +1,4 @@
-// Waiting for a packet: the device's side of token_packet.h.
+// Waits for packets: the device side of token_packet.h.
 #ifndef OCTET_KERNELS_DEVICE_TOKEN_PACKET_DEVICE_H_
 #define OCTET_KERNELS_DEVICE_TOKEN_PACKET_DEVICE_H_
 
@@ -10,7 +10,8 @@
 
 namespace octet::device {
 
-// The wave waits for a packet of call `epoch`; the number of its choices, 0 if it did not come.
+// Waits for a packet of call `epoch`. Called by all lanes of a wave. Returns the number of its
+// choices, or 0 if it did not arrive.
 template <bool kMeasured = false>
 __device__ inline int WaveAwaitPacket(const FailurePort& port, const Packet* packet, uint64_t epoch,
                                       const Site& site) {

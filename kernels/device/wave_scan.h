@@ -1,4 +1,4 @@
-// Prefix sums by one wave, and by a block.
+// Prefix sums by one wave or one block.
 #ifndef OCTET_KERNELS_DEVICE_WAVE_SCAN_H_
 #define OCTET_KERNELS_DEVICE_WAVE_SCAN_H_
 
@@ -8,10 +8,10 @@
 
 namespace octet::device {
 
-// Of a block, on any platform.
+// The most waves of a block on any platform.
 inline constexpr int kMaxWaves = 1024 / kMinWaveSize;
 
-// The sum of the values of this lane and those below.
+// Returns the sum of the values of this lane and all lower lanes.
 __device__ __forceinline__ int32_t WaveInclusiveSum(int32_t value) {
   for (int delta = 1; delta < kWaveSize; delta *= 2) {
     const int32_t below = ShuffleUp(value, delta);
@@ -23,9 +23,9 @@ __device__ __forceinline__ int32_t WaveInclusiveSum(int32_t value) {
 // Values that a lane of a scan has in flight.
 inline constexpr int kScanAhead = 8;
 
-// Hands the sum of all values before the i-th to `put(i, sum)`, for i of [0, n), by all lanes of
-// one wave; returns the total to all of them. Value i is `value(i, load(i))`: a lane loads some
-// before it looks at the first.
+// Calls `put(i, sum)` with the sum of all values before the i-th, for i of [0, n), and returns the
+// total to all lanes. Called by all lanes of one wave. Value i is `value(i, load(i))`: a lane loads
+// several values before it uses the first.
 template <typename Load, typename Value, typename Put>
 __device__ __forceinline__ int32_t WaveExclusiveScan(int n, Load load, Value value, Put put) {
   int32_t carry = 0;
@@ -49,8 +49,8 @@ __device__ __forceinline__ int32_t WaveExclusiveScan(int n, Load load, Value val
   return carry;
 }
 
-// The same in place, by all lanes: values[i] = sum of values[0 .. i-1]; returns the total. `values`
-// is shared or global memory that only this wave touches meanwhile.
+// The same in place: values[i] = sum of values[0 .. i-1]. `values` is shared or global memory that
+// only this wave accesses meanwhile.
 __device__ inline int32_t WaveExclusiveScan(int32_t* values, int n) {
   const int32_t total = WaveExclusiveScan(
       n, [values](int i) { return values[i]; }, [](int, int32_t value) { return value; },
@@ -59,8 +59,8 @@ __device__ inline int32_t WaveExclusiveScan(int32_t* values, int n) {
   return total;
 }
 
-// The same by a block, of shared memory; returns the total to all threads. A barrier of the block
-// must come before it, and is its last step.
+// The same by all threads of a block, in shared memory; returns the total to all threads. Callers
+// must execute a barrier of the block before it; it ends with one.
 __device__ inline int32_t BlockExclusiveScan(int32_t* values, int n) {
   __shared__ int32_t wave_sum[kMaxWaves];
   const int waves = static_cast<int>(blockDim.x) / kWaveSize;

@@ -1,6 +1,6 @@
-// Work that the waves of a grid take piece by piece, in order, each as soon as it is free: pieces
-// of one kind take very different times, and no wave is left with two while others have none.
-// Shared by host and device: the record here, its use in work_queue_device.h.
+// A queue of work from which the waves of a grid take pieces in order, each wave as soon as it is
+// free. Pieces of one kind take very different times, so a fixed assignment would leave some waves
+// idle. Shared by host and device: this header has the record, work_queue_device.h its use.
 #ifndef OCTET_KERNELS_DEVICE_WORK_QUEUE_H_
 #define OCTET_KERNELS_DEVICE_WORK_QUEUE_H_
 
@@ -8,7 +8,7 @@
 
 namespace octet::device {
 
-// In a GPU's own memory, zero at first. A call uses the one of its epoch's parity.
+// In a GPU's own memory, zero at first. A call uses the counter of its epoch's parity.
 struct alignas(128) WorkQueue {
   uint32_t taken[2];
 };

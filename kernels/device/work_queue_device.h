@@ -1,4 +1,4 @@
-// The device's side of WorkQueue.
+// The device side of WorkQueue.
 #ifndef OCTET_KERNELS_DEVICE_WORK_QUEUE_DEVICE_H_
 #define OCTET_KERNELS_DEVICE_WORK_QUEUE_DEVICE_H_
 
@@ -9,16 +9,17 @@
 
 namespace octet::device {
 
-// The waves that begin with a kind of work, and which of them this one is, -1: it joins them later.
+// The waves that begin with one kind of work, and this wave's number among them; -1 if it joins
+// later.
 struct WorkTeam {
   int waves;
   int member;
 };
 
-// Both called by all lanes of a wave: the number of the piece that is this wave's now, its first
-// and then the next. Each is given once, from 0; whoever gets one beyond the last has nothing left
-// to do. The members' first pieces need no turn at the queue, for which they would all come at
-// once.
+// FirstWork returns the number of the first piece of the calling wave, NextWork that of the next.
+// Both are called by all lanes of a wave. Each number from 0 on is returned once; a wave that gets
+// one beyond the last piece has no work left. The first pieces of the team's members do not go
+// through the queue, since all members would access it at once.
 __device__ __forceinline__ int NextWork(WorkQueue* queue, uint64_t epoch, const WorkTeam& team) {
   uint32_t taken = 0;
   if (Lane() == 0) taken = FetchAddRelaxed<Scope::kDevice>(&queue->taken[epoch & 1], 1U);
@@ -28,8 +29,8 @@ __device__ __forceinline__ int FirstWork(WorkQueue* queue, uint64_t epoch, const
   return team.member >= 0 ? team.member : NextWork(queue, epoch, team);
 }
 
-// Makes it ready for the next call, by one thread of this one. The call before, which used the same
-// count, has ended: calls of one queue follow each other.
+// Prepares the queue for the next call. Called by one thread. The previous call, which used the
+// same counter, has ended, since calls of one queue follow each other.
 __device__ __forceinline__ void RenewWork(WorkQueue* queue, uint64_t epoch) {
   StoreRelaxed<Scope::kDevice>(&queue->taken[(epoch + 1) & 1], 0U);
 }
