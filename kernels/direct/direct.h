@@ -1,11 +1,11 @@
-// The `direct` strategy: every (token, k) is sent by itself, straight to its expert's GPU, and
-// every expert output straight home.
+// The `direct` strategy: sends every (token, k) separately and directly to its expert's GPU, and
+// returns every expert output directly.
 //
 // Source of the algorithm: "My first Multi-GPU kernel: Writing All-to-all for AMD MI300X" (Thien
-// Tran, 2025), versions 4 to 9, with 64-bit epochs and credits in the place of flags that are
-// reset, slots by prefix sums, and sending and receiving side by side in one kernel.
+// Tran, 2025), versions 4 to 9. Differences: 64-bit epochs and credits replace flags that are
+// reset, prefix sums assign slots, and one kernel sends and receives at the same time.
 //
-// Arithmetic order of combine: flat (kernels/reference.h).
+// Combine adds in flat order (kernels/reference.h).
 #ifndef OCTET_KERNELS_DIRECT_DIRECT_H_
 #define OCTET_KERNELS_DIRECT_DIRECT_H_
 
@@ -32,7 +32,7 @@ class Direct final : public StrategyBase {
   absl::Span<const TraceTag> trace_tags() const override;
 
  private:
-  // One rank's memory.
+  // The strategy's memory on one rank.
   struct RankState {
     absl::Span<char> recv_x;
     absl::Span<RowSource> sources;

@@ -15,24 +15,24 @@
 
 namespace octet::direct {
 
-// Threads of a block at most; the kernels are compiled so that two such blocks fit on an H200 SM.
+// The most threads of a block; the kernels are compiled so that two such blocks fit on an H200 SM.
 inline constexpr int kMaxThreads = 512;
 
 // Tags in traces; direct.cc has their names.
 enum class Tag : uint32_t {
-  kRoute,          // routing read, counts and places known
-  kCreditWait,     // until peers have consumed the call before
-  kSend,           // a row part on its way; detail: destination
-  kCountWait,      // until all counts are there; detail: the source that was missing last
-  kRowWait,        // for a row part; detail: source
-  kCopy,           // a row part to its place; detail: row
+  kRoute,          // read the routing; counts and destination offsets are known
+  kCreditWait,     // wait until peers have consumed the previous call
+  kSend,           // send a part of a row; detail: destination
+  kCountWait,      // wait for all counts; detail: the source that was missing last
+  kRowWait,        // wait for a part of a row; detail: source
+  kCopy,           // copy a part of a row to its destination offset; detail: row
   kCombineCredit,  // as kCreditWait
-  kCombineSend,    // a row part on its way home; detail: origin
-  kCombineWait,    // for all of a token's outputs; detail: the rank whose was missing last
-  kReduce,         // their sum; detail: token
+  kCombineSend,    // return a part of a row; detail: origin
+  kCombineWait,    // wait for all of a token's outputs; detail: the rank that was missing last
+  kReduce,         // sum them; detail: token
 };
 
-// What every kernel of this strategy gets.
+// Parameters of every kernel of this strategy.
 struct CommonParams : CallParams {
   Layout layout;
   State* state;
@@ -57,17 +57,17 @@ struct CombineParams : CombineTensors {
   const int32_t* expert_offsets;  // [L + 1]
 };
 
-// Dynamic shared memory of a block of either kernel.
+// Returns the dynamic shared memory of a block of either kernel.
 size_t SharedBytes(const Layout& layout);
 
-// `traced` picks the variant that records into common.trace. Cooperative: all blocks are resident.
-// Load...: loads the kernel on the current device.
+// `traced` selects the variant that records into common.trace. Launches are cooperative: all blocks
+// are resident. Load... loads the kernel on the current device.
 hipError_t LoadDispatch(bool traced);
 hipError_t LaunchDispatch(const DispatchParams& params, bool traced, const LaunchShape& shape,
                           hipStream_t stream);
 hipError_t DispatchBlocksPerUnit(bool traced, const LaunchShape& shape, int* blocks);
 
-// T: the element type's codec is chosen by `fp16`.
+// `fp16` selects the codec of the element type.
 hipError_t LoadCombine(bool fp16, bool traced);
 hipError_t LaunchCombine(const CombineParams& params, bool fp16, bool traced,
                          const LaunchShape& shape, hipStream_t stream);

@@ -1,7 +1,7 @@
-// Every buffer of the `direct` strategy and where it lies. Shared by host and device.
+// The layout of the `direct` strategy's buffers. Shared by host and device.
 //
-// The symmetric heap of each rank holds what peers write. S = M·min(K, L) slots for each source:
-// a token has at most that many of its K choices on one rank.
+// The symmetric heap of each rank holds what peers write. There are S = M·min(K, L) slots for each
+// source, since at most that many of a token's K choices are on one rank.
 //
 //   control   counts            [2][R source][L]          rows to each local expert; by parity of
 //                                                         the epoch, since no credit guards them
@@ -10,12 +10,15 @@
 //             source_flags      [R source]                "all my rows of this epoch are there"
 //             combine_flags     [M·K][row_parts]          for each (token, k) of this rank
 //             combine_source_flags, combine_credits       as above, for combine
-//   payload   rows              [R source][S][H]          tokens on their way to experts
-//             combine_rows      [M·K][H]                  expert outputs on their way home
+//   payload   rows              [R source][S][H]          rows in dispatch
+//             combine_rows      [M·K][H]                  expert outputs in combine
 //
-// A sender may be one call ahead of the receiver in its counts, never two: it has then received the
-// counts of the call between, and a rank sends those after it has received the call before.
-// What many waves poll has a 128-byte line of its own; of the counts one thread a block polls one.
+// The counts of a sender may be one call ahead of the receiver, never two. To be two calls ahead,
+// the sender must have received the receiver's counts of the call between, and a rank sends those
+// only after it has received the previous call.
+//
+// Words that many waves poll have a 128-byte line of their own. A count is polled by one thread of
+// each block.
 #ifndef OCTET_KERNELS_DIRECT_LAYOUT_H_
 #define OCTET_KERNELS_DIRECT_LAYOUT_H_
 
@@ -36,7 +39,7 @@ struct EpConfig;
 
 namespace octet::direct {
 
-// One part of one row, from a sender to a receiver. The flag is released last.
+// One part of one row in transit. The flag is released last.
 struct alignas(kLineBytes) Packet {
   uint64_t flag;   // epoch
   uint32_t index;  // position among the rows of this (expert, source)
@@ -44,13 +47,14 @@ struct alignas(kLineBytes) Packet {
   RowSource source;
 };
 
-// The rank's own memory, not seen by peers. First the epochs.
+// The rank's own memory, which peers do not access. It starts with the epochs.
 struct State {
   device::CallEpoch dispatch_send;
   device::CallEpoch dispatch_receive;
   device::CallEpoch combine_send;
   device::CallEpoch combine_receive;
-  // Senders that are done; used where something comes after the last of them. Zero between calls.
+  // The number of senders that are done, used if something follows the last of them. Zero between
+  // calls.
   uint32_t dispatch_senders_done;
   uint32_t combine_senders_done;
   uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
@@ -91,10 +95,10 @@ struct Layout : CallLayout {
   }
 };
 
-// Host only. `config` must be valid for `num_ranks` and its row_parts chosen.
+// Returns the layout. Host only. `config` must be valid for `num_ranks` and its row_parts chosen.
 Layout MakeLayout(const EpConfig& config, int num_ranks);
 
-// The parts that a row is cut into when the caller leaves it open.
+// Returns the number of parts of a row if the caller leaves it open.
 int ChooseRowParts(const EpConfig& config);
 
 }  // namespace octet::direct

@@ -1,6 +1,6 @@
 // The protocol of `direct`: what ranks write into one another's memory, in which order, and the
-// verbs that do it. Kernels schedule roles over these verbs: dispatch.hip and combine.hip give
-// blocks of one grid the roles of senders and receivers.
+// functions that do it. The kernels dispatch.hip and combine.hip call these functions; they give
+// the blocks of one grid the roles of senders and receivers.
 //
 //   rank s                                    rank d, whose heap it is (layout.h)
 //   ------                                    -----------------------------------
@@ -12,30 +12,29 @@
 //   CombineSender::AnnounceEnd ─────────────► combine_source_flags[s]
 //   ReturnCredits ──────────────────────────► dispatch_credits[s], combine_credits[s]
 //
-// Flags. Every flag holds the epoch of the last call that set it, the number of the call; waiting
-// for epoch n ends when the flag is n or more. Nothing is ever set back. Counts hold epoch and
-// count in one word, and alternate between two places by the parity of the epoch.
+// Flags. Every flag holds the epoch of the last call that set it. A wait for epoch n ends when the
+// flag is n or more. Flags are never reset. A count holds an epoch and a number in one word; counts
+// alternate between two buffers by the parity of the epoch.
 //
-// Units. What is sent, waited for and returned is a part of a row: PartOfRow(part, row_parts). With
-// Flags::kToken each part has a flag of its own. With Flags::kSource one flag covers all that a
-// source sends in a call: receivers call AwaitSources once, before the first Await.
+// Units. Parts of rows are sent, awaited and returned: PartOfRow(part, row_parts). With
+// Flags::kToken each part has its own flag. With Flags::kSource one flag covers everything that a
+// source sends in a call; receivers call AwaitSources once, before the first Await.
 //
-// Credits. Rows, packets and combine rows exist once. A sender of call n writes them only when
-// each peer has returned its credit for call n - 1 (device::Credits over Layout::dispatch_credits
-// or combine_credits, waited for before the first Send or At). So what a receiver has awaited
-// stays as it is until this rank returns the credit, which it does in the next call that it sends:
-// rows may be read where they lie until then. Counts need no credit: a source is at most one call
-// ahead.
+// Credits. Rows, packets and combine rows exist once. A sender of call n writes them only when each
+// peer has returned its credit for call n - 1 (device::Credits over Layout::dispatch_credits or
+// combine_credits, awaited before the first Send or At). A rank returns its credit in the next call
+// that it sends. Until then, received data does not change and rows may be read in place. Counts
+// need no credit, since a source is at most one call ahead.
 //
-// Callers. A verb is for one thread, one wave or one block, as it says: all of its lanes or threads
-// call it together, with the same arguments.
+// Callers. Each function is for one thread, one wave or one block, as its comment says. All lanes
+// or threads call it together, with the same arguments.
 //
-// Memory order. Send and Publish release at system scope what the calling wave has stored before,
-// and what other waves of its block have stored if device::SyncBlockStores came between. Await
-// acquires at system scope: the row and its packet may be read by the calling wave. AnnounceEnd
-// releases what all senders have stored before device::LastBlock. Announce orders nothing: counts
-// say everything themselves. A wait that fails has been reported (runtime/device/wait.h); what it
-// guards must not be touched.
+// Memory order. Send and Publish release at system scope the earlier stores of the calling wave,
+// and those of other waves of its block if device::SyncBlockStores came between. Await acquires at
+// system scope, so that the calling wave may read the row and its packet. AnnounceEnd releases the
+// stores of all senders before device::LastBlock. Announce orders nothing, since a count guards no
+// other data. A failed wait has already been reported (runtime/device/wait.h); the data that it
+// guards must not be accessed.
 #ifndef OCTET_KERNELS_DIRECT_PROTOCOL_H_
 #define OCTET_KERNELS_DIRECT_PROTOCOL_H_
 
@@ -52,29 +51,29 @@ namespace octet::direct {
 
 using device::MakeSite;
 
-// One block tells every peer that this rank has consumed all that it was sent in dispatches and
-// combines up to these.
+// One block: tells every peer that this rank has consumed everything that it was sent up to these
+// dispatches and combines.
 __device__ inline void ReturnCredits(const CommonParams& c, uint64_t dispatches,
                                      uint64_t combines) {
   device::GiveCredits(c, c.layout.dispatch_credits, dispatches);
   device::GiveCredits(c, c.layout.combine_credits, combines, /*fence=*/false);
 }
 
-// A row on its way to the rank of its expert.
+// A row in transit to the rank of its expert.
 struct Outgoing {
   int rank;        // of the expert
-  int slot;        // among this rank's rows to that one
+  int slot;        // among this rank's rows to that rank
   uint32_t index;  // among this rank's rows to that expert
   RowSource source;
 };
 
-// What this rank sends in dispatch `epoch`.
+// Sends this rank's part of dispatch `epoch`.
 class DispatchSender {
  public:
   __device__ __forceinline__ DispatchSender(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // One thread: expert `expert`, of whatever rank, gets `rows` rows.
+  // One thread: announces `rows` rows to expert `expert`, which may be on any rank.
   __device__ __forceinline__ void Announce(int expert, int rows) const {
     const Layout& layout = c_.layout;
     const int rank = layout.experts().RankOf(expert);
@@ -83,7 +82,7 @@ class DispatchSender {
                        epoch_, rows);
   }
 
-  // One wave: sends part `part` of the row that lies at `from`.
+  // One wave: sends part `part` of the row at `from`.
   __device__ __forceinline__ void Send(const Outgoing& row, const device::Vec16* from,
                                        int part) const {
     const Layout& layout = c_.layout;
@@ -98,9 +97,9 @@ class DispatchSender {
     if (!c_.source_flags) device::WavePublish(&packet->flag, epoch_);
   }
 
-  // All threads of the last block that sends, after device::LastBlock: with Flags::kSource, tells
-  // every rank that all rows have been sent, unless the rank has failed: then some may not have
-  // been.
+  // All threads of the last sending block, after device::LastBlock, with Flags::kSource: tells
+  // every rank that all rows have been sent. Does nothing if the rank has failed, since some rows
+  // may not have been sent.
   __device__ __forceinline__ void AnnounceEnd() const {
     if (c_.source_flags && static_cast<int>(threadIdx.x) < c_.layout.num_ranks &&
         !device::HasFailed(c_.failure)) {
@@ -114,23 +113,24 @@ class DispatchSender {
   uint64_t epoch_;
 };
 
-// What this rank receives in dispatch `epoch`.
+// Receives this rank's part of dispatch `epoch`.
 class DispatchReceiver {
  public:
-  // A part of a row that has come, where its source has stored it.
+  // A part of a row that has arrived, in the buffer that its source has stored it to.
   struct Arrival {
     RowSource source;
     int index;                 // among its source's rows to its expert
     const device::Vec16* row;  // the whole row
-    device::RowPart part;      // of it
+    device::RowPart part;      // the part
   };
 
   __device__ __forceinline__ DispatchReceiver(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
   // One block: waits until all sources have announced their rows. `take(local_expert, source,
-  // rows)`: called at least once for each pair, the last time with the final count. False if a
-  // source did not come. `last`: the source that was missing last; as it was if none was.
+  // rows)` is called at least once for each pair, the last time with the final count. Returns false
+  // if the counts of a source did not arrive. `last` is set to the source that was missing last; it
+  // is unchanged if none was.
   template <typename Take>
   __device__ __forceinline__ bool AwaitCounts(Take take, uint32_t* last) const {
     const Layout& layout = c_.layout;
@@ -138,34 +138,34 @@ class DispatchReceiver {
         c_, layout.Count(c_.peers.base[c_.peers.rank], epoch_, 0, 0), layout.num_ranks,
         layout.num_local_experts, epoch_, Site::kDispatchCount,
         [&](int i, uint32_t count) {
-          const int source = layout.experts().RankOf(i);  // counts lie as experts do
+          const int source = layout.experts().RankOf(i);  // counts are in the order of experts
           take(layout.experts().LocalExpert(i, source), source, static_cast<int32_t>(count));
         },
         last);
   }
 
   // One block: with Flags::kSource, waits until all sources have sent all their rows. Otherwise
-  // there is nothing to wait for. `last` as above.
+  // does not wait. `last` as above.
   __device__ __forceinline__ bool AwaitSources(uint32_t* last) const {
     return !c_.source_flags ||
            device::AwaitFlags(c_, c_.layout.source_flags, epoch_, Site::kDispatchSource, last);
   }
 
-  // One thread: a source has announced more rows than there is room for, since some of its ids
-  // were refused. Nobody may wait for row `slot` then.
+  // One thread: reports that a source has announced more rows than there is room for, since some of
+  // its ids were refused. Nobody may wait for row `slot` then.
   __device__ __forceinline__ void GiveUp(int source, int slot) const {
     device::Fail(c_.failure, device::FailureKind::kReleased,
                  MakeSite(Site::kDispatchRow, source, static_cast<uint32_t>(slot)), epoch_, 0, 0);
   }
 
-  // One wave: waits for part `part` of row `slot` of `source`. False if it did not come.
+  // One wave: waits for part `part` of row `slot` of `source`. Returns false if it did not arrive.
   __device__ __forceinline__ bool Await(int source, int slot, int part) const {
     return c_.source_flags ||
            device::WaveWaitEpoch(c_.failure, &PacketAt(source, slot, part)->flag, epoch_,
                                  MakeSite(Site::kDispatchRow, source, static_cast<uint32_t>(slot)));
   }
 
-  // After Await: what has come, without copying it.
+  // After Await: returns the part in place, without a copy.
   __device__ __forceinline__ Arrival Take(int source, int slot, int part) const {
     const Layout& layout = c_.layout;
     const Packet* packet = PacketAt(source, slot, part);
@@ -184,19 +184,21 @@ class DispatchReceiver {
   uint64_t epoch_;
 };
 
-// What this rank returns in combine `epoch`: outputs of its experts, to the origins of their rows.
+// Sends this rank's part of combine `epoch`: returns the outputs of its experts to the origins of
+// their rows.
 class CombineSender {
  public:
   __device__ __forceinline__ CombineSender(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // Where the output of the row with this origin goes. Any thread may store any piece of it.
+  // Returns the destination of the output for the row with this origin. Any thread may store any
+  // piece of it.
   __device__ __forceinline__ device::Vec16* At(const RowSource& origin) const {
     return reinterpret_cast<device::Vec16*>(
         c_.layout.CombineRow(c_.peers.base[origin.rank], Flat(origin)));
   }
 
-  // One wave: part `part` of that output is there.
+  // One wave: publishes part `part` of that output.
   __device__ __forceinline__ void Publish(const RowSource& origin, int part) const {
     if (c_.source_flags) return;
     device::WavePublish(c_.layout.CombineFlag(c_.peers.base[origin.rank], Flat(origin), part),
@@ -222,7 +224,7 @@ class CombineSender {
   uint64_t epoch_;
 };
 
-// What comes back to this rank in combine `epoch`: outputs for its own tokens.
+// Receives this rank's part of combine `epoch`: the outputs for its own tokens.
 class CombineReceiver {
  public:
   // The outputs of one token.
@@ -241,7 +243,7 @@ class CombineReceiver {
   }
 
   // One wave: waits for part `part` of all outputs of `token`, whose choices are `topk_idx[token]`.
-  // False if some did not come.
+  // Returns false if some did not arrive.
   __device__ __forceinline__ bool Await(const int32_t* topk_idx, int token, int part,
                                         Outputs* outputs) const {
     const Layout& layout = c_.layout;
@@ -259,7 +261,7 @@ class CombineReceiver {
                                   &outputs->last_k);
   }
 
-  // After Await: the outputs of `token`, [K] rows, without copying them.
+  // After Await: returns the outputs of `token`, [K] rows, in place.
   __device__ __forceinline__ const device::Vec16* Rows(int token) const {
     const Layout& layout = c_.layout;
     return reinterpret_cast<const device::Vec16*>(

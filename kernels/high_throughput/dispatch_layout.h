@@ -1,19 +1,20 @@
-// Where everything goes in a dispatch of `high_throughput`: the routing counted, the counts
-// exchanged, places made of them, and kept for later calls with the same routing.
+// Computes where everything goes in a dispatch of `high_throughput`: counts the routing, exchanges
+// the counts, computes destination offsets from them, and keeps those for later calls with the same
+// routing.
 //
 //   topk_idx [T][K] ── a block for each share ──► share_counts[C][blocks], routes within the share
 //   share_counts ── a wave for each column ──────► before[C][blocks], their sums;
 //                                                  counts[me][C]     (epoch and count in one word)
 //   counts [R][C] ── every block ────────────────► first row of each (expert, source), first slots
 //
-// A block counts a run of neighbouring tokens, so that a choice's place is the sum of what the
-// ranks before, the blocks before and the tokens before have for that expert: (expert, source,
-// token) in order, the same in every run. A share's count comes with its epoch, and says that the
-// routes of that share are there; the word that brings this rank its own count also says that the
-// sums of that column are. So there is no grid barrier.
+// A block counts a run of neighbouring tokens. A choice's destination offset is therefore the sum
+// of what the previous ranks, blocks and tokens have for that expert: ordered by (expert, source,
+// token), the same in every run. A share's count carries its epoch and also announces that the
+// routes of that share are stored; the word with this rank's own count also announces that the sums
+// of that column are stored. So no grid barrier is needed.
 //
-// With a layout that is kept from an earlier call all of this is skipped; then a credit says that
-// the peer has no use any more for what it received before, and which layout it dispatches with.
+// With a layout that is kept from an earlier call all of this is skipped. Then a credit says that
+// the peer no longer needs the data that it received before, and which layout it dispatches with.
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_DISPATCH_LAYOUT_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_DISPATCH_LAYOUT_H_
 
@@ -31,14 +32,14 @@
 
 namespace octet::high_throughput {
 
-// Dynamic shared memory of a block at most, in 4-byte words: what every GPU gives a kernel without
-// being asked for more, 48 KiB, less than the kernel itself declares.
+// The most dynamic shared memory of a block, in 4-byte words: the 48 KiB that every GPU gives a
+// kernel without being asked for more, less what the kernel itself declares.
 inline constexpr int kMostSharedInts = 12 * 1024 - 256;
 
-// Of it, what a block's waves count in.
+// The part of it in which a block's waves count.
 inline constexpr int kCountInts = 9 * 1024;
 
-// Waves of a block that count at most: each has counts of its own, and behind them is their sum.
+// Returns how many waves of a block count. Each has counts of its own, and their sum follows them.
 __host__ __device__ inline int CountWaves(const Layout& layout, int waves) {
   const int most = kCountInts / layout.num_counts;
   return waves < most ? waves : most;
@@ -56,15 +57,15 @@ class PlaceShared {
   __device__ int32_t* first_row() const { return base() + layout_.num_experts; }
   // [L] rows of this rank's experts.
   __device__ int32_t* counts() const { return first_row() + layout_.num_experts; }
-  // [1] of this rank's rows.
+  // [1] the end of this rank's rows.
   __device__ int32_t* end_row() const { return counts() + layout_.num_local_experts; }
   // [kMaxRanks] tokens from each source.
   __device__ int32_t* packets() const { return end_row() + 1; }
-  // [kMaxRanks + 1] first token of each, if all are laid side by side.
+  // [kMaxRanks + 1] first token of each source, if the tokens of all sources are contiguous.
   __device__ int32_t* sources() const { return packets() + kMaxRanks; }
-  // [kMaxRanks] that number for this rank's tokens, by destination.
+  // [kMaxRanks] the same number for this rank's tokens, by destination.
   __device__ int32_t* first_slots() const { return sources() + kMaxRanks + 1; }
-  // Over packets().
+  // Walks over packets().
   __device__ device::InterleavedWalk& walk() const {
     return *reinterpret_cast<device::InterleavedWalk*>(first_slots() + kMaxRanks);
   }
@@ -76,14 +77,14 @@ class PlaceShared {
   const Layout& layout_;
 };
 
-// All of PlaceShared but all_counts().
+// The size of PlaceShared without all_counts().
 __host__ __device__ inline int PlaceInts(const Layout& layout) {
   return 2 * layout.num_experts + layout.num_local_experts + 2 + 3 * kMaxRanks +
          static_cast<int>(sizeof(device::InterleavedWalk) / sizeof(int32_t));
 }
 
-// Whether a block keeps the counts of all ranks while it makes places of them; else it reads them
-// from memory once more.
+// Returns whether a block keeps the counts of all ranks while it computes destination offsets from
+// them; otherwise it reads them from memory again.
 __host__ __device__ inline bool HasRoomForCounts(const Layout& layout) {
   return PlaceInts(layout) + layout.num_ranks * layout.num_counts <= kMostSharedInts;
 }
@@ -95,21 +96,22 @@ inline size_t SharedInts(const Layout& layout, int waves) {
   return static_cast<size_t>(count > place ? count : place);
 }
 
-// Tokens of a block's share of the count.
+// Returns the number of tokens of a block's share of the count.
 __device__ __forceinline__ int ShareTokens(const DispatchParams& p) {
   const int blocks = static_cast<int>(gridDim.x);
   return (p.num_tokens + blocks - 1) / blocks;
 }
 
-// The id of this lane's choice, of those that begin with token `token`; -1 from token `end` on.
+// Returns the id of this lane's choice, counted from the first choice of token `token`; -1 from
+// token `end` on.
 __device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token, int end) {
   const int flat = token * p.common.layout.topk + device::Lane();
   return flat < end * p.common.layout.topk ? p.topk_idx[flat] : -1;
 }
 
 // Adds tokens [token, token + n) to the wave's counts ([E] choices of each expert, [R] tokens to
-// each rank). Returns the route of this lane's choice, placed among all that the wave has counted.
-// Called by all lanes; n · K is not more than there are. `id`: LoadId.
+// each rank). Returns the route of this lane's choice, relative to all that the wave has counted.
+// Called by all lanes, of which there must be at least n · K. `id`: LoadId.
 __device__ inline Route CountTokens(const DispatchParams& p, int32_t* counts, int token, int n,
                                     int32_t id) {
   const Layout& layout = p.common.layout;
@@ -118,13 +120,13 @@ __device__ inline Route CountTokens(const DispatchParams& p, int32_t* counts, in
   const int flat = token * layout.topk + lane;
   const device::LaneChoice mine =
       device::WaveCheckChoices(p.common, layout, flat, lane % layout.topk, lane < lanes ? id : -1);
-  // Both in one word, so that one exchange of the wave shows both.
+  // Both are in one word, so that one exchange of the wave transfers both.
   constexpr int kNoRank = kMaxRanks;
   constexpr int kRankBits = 5;
   static_assert(kNoRank < 1 << kRankBits);
   const int key = mine.expert << kRankBits | (mine.first ? mine.rank : kNoRank);
   int row = 0;
-  int slot = mine.first ? 0 : -1;  // its token has been counted with its first choice there
+  int slot = mine.first ? 0 : -1;  // the token has been counted with its first choice there
   for (int d = 1; d < lanes; ++d) {
     const int other = device::ShuffleUp(key, d);
     if (d > lane) continue;
@@ -143,7 +145,8 @@ __device__ inline Route CountTokens(const DispatchParams& p, int32_t* counts, in
   return {mine.expert, p.scatter_idx != nullptr ? p.scatter_idx[flat] : row, slot, 0};
 }
 
-// Of each column, makes of the waves' counts the sums over the waves before; behind them the whole.
+// Replaces the waves' counts of each column by their sums over the previous waves, and appends the
+// total.
 __device__ inline void SumWaves(const Layout& layout, int32_t* shared, int waves) {
   const int columns = layout.num_counts;
   for (int c = threadIdx.x; c < columns; c += blockDim.x) {
@@ -157,13 +160,13 @@ __device__ inline void SumWaves(const Layout& layout, int32_t* shared, int waves
   }
 }
 
-// The part of the routing that this block counts, and of it the part of the calling wave.
+// The part of the routing that this block counts, and the calling wave's part of it.
 struct Share {
-  int waves;  // that count
+  int waves;  // waves that count
   int first;  // tokens [first, last) of this wave
   int last;
-  int at_once;  // that it looks at together
-  int32_t id;   // of its first ones: LoadId
+  int at_once;  // tokens that it looks at together
+  int32_t id;   // of the first of these: LoadId
 
   __device__ explicit Share(const DispatchParams& p)
       : at_once(device::kWaveSize / p.common.layout.topk) {
@@ -173,8 +176,8 @@ struct Share {
     const int begin = block * share < tokens ? block * share : tokens;
     const int end = begin + share < tokens ? begin + share : tokens;
     const int most = CountWaves(p.common.layout, static_cast<int>(blockDim.x) / device::kWaveSize);
-    // Neighbouring tokens for each wave: as many as it looks at together, if there are waves
-    // enough.
+    // Each wave gets neighbouring tokens: as many as it looks at together, if there are enough
+    // waves.
     int run = (end - begin + most - 1) / most;
     run = run < at_once ? at_once : run;
     waves = (end - begin + run - 1) / run;
@@ -184,7 +187,8 @@ struct Share {
   }
 };
 
-// Counts this block's share of the routing and places its choices within the share.
+// Counts this block's share of the routing and computes the offsets of its choices within the
+// share.
 __device__ inline void CountShare(const DispatchParams& p, const Share& share, int32_t* shared,
                                   uint64_t epoch) {
   const Layout& layout = p.common.layout;
@@ -193,7 +197,7 @@ __device__ inline void CountShare(const DispatchParams& p, const Share& share, i
   for (int i = threadIdx.x; i < share.waves * columns; i += blockDim.x) shared[i] = 0;
   __syncthreads();
   int32_t* mine = shared + (device::Wave() < share.waves ? device::Wave() : 0) * columns;
-  // Routes among the wave's own wait in memory, but for those that it looked at last.
+  // Routes relative to the wave's own wait in memory, except for those that it looked at last.
   int token = share.first;
   Route route = {-1, 0, 0, 0};
   for (int32_t id = share.id; token < share.last; id = LoadId(p, token, share.last)) {
@@ -230,11 +234,11 @@ __device__ inline void CountShare(const DispatchParams& p, const Share& share, i
   __syncthreads();  // the memory is used for something else now
 }
 
-// Sums each column over the blocks before, and tells every rank the whole. What does not come is
-// not told.
+// Sums each column over the previous blocks, and announces the totals to every rank. A column whose
+// counts do not arrive is not announced.
 //
-// Always inline: clang copies the parameters of a kernel that calls a function with them to
-// scratch.
+// Always inline: clang copies the parameters of a kernel to scratch if the kernel calls a function
+// with them.
 __device__ __forceinline__ void SumColumns(const DispatchParams& p, uint64_t epoch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -242,8 +246,8 @@ __device__ __forceinline__ void SumColumns(const DispatchParams& p, uint64_t epo
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   const int first = device::Wave() * blocks + static_cast<int>(blockIdx.x);
   if (first >= layout.num_counts) return;
-  // For what counts say to peers: this rank is done with the calls before. Not behind the sums of a
-  // column, since it takes longer than they do.
+  // For the peers that read the counts: this rank is done with all previous calls. This fence does
+  // not follow the sums of a column, since it takes longer than they do.
   device::FenceRelease<device::Scope::kSystem>();
   for (int column = first; column < layout.num_counts; column += waves * blocks) {
     const uint64_t* words = p.share_counts + static_cast<size_t>(column) * blocks;
@@ -274,7 +278,7 @@ __device__ __forceinline__ void SumColumns(const DispatchParams& p, uint64_t epo
                          total);
     };
     if (peer < layout.num_ranks && peer != c.peers.rank) tell();
-    // For what the own count says: the sums are there, and the routes of all shares.
+    // For readers of the own count: the sums and the routes of all shares are stored.
     device::FenceAcquire<device::Scope::kDevice>();
     device::SyncWave();
     if (peer == c.peers.rank) {
@@ -284,7 +288,7 @@ __device__ __forceinline__ void SumColumns(const DispatchParams& p, uint64_t epo
   }
 }
 
-// Waits for all counts. False if some did not come.
+// Waits for all counts. Returns false if some did not arrive.
 __device__ inline bool AwaitCounts(const CommonParams& c, const PlaceShared& s, uint64_t epoch) {
   const Layout& layout = c.layout;
   const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
@@ -296,8 +300,8 @@ __device__ inline bool AwaitCounts(const CommonParams& c, const PlaceShared& s, 
                            })) {
     return false;
   }
-  // Behind this rank's own words are the sums of its columns; behind the others' the end of what
-  // they did with the rows of the call before.
+  // This rank's own words guard the sums of its columns. The peers' words guard the end of their
+  // use of the previous call's rows.
   for (int i = threadIdx.x; i < num_words; i += blockDim.x) {
     device::AcquirePolled<device::Scope::kSystem>(words + i);
   }
@@ -305,7 +309,7 @@ __device__ inline bool AwaitCounts(const CommonParams& c, const PlaceShared& s, 
   return true;
 }
 
-// Makes places of the counts.
+// Computes the destination offsets from the counts.
 __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s, uint64_t epoch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -357,8 +361,9 @@ __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s,
   __syncthreads();
 }
 
-// Waits until no rank needs what it received before. False if some rank did not come, or dispatches
-// with another layout. A rank that is a call ahead has found this rank's layout to be its own.
+// Waits until no rank needs the data that it received before. Returns false if a rank's credit did
+// not arrive or a rank dispatches with another layout. A rank that is one call ahead has already
+// checked that this rank's layout equals its own.
 __device__ inline bool AwaitSameLayout(const DispatchParams& p, uint64_t epoch) {
   const CommonParams& c = p.common;
   return device::AwaitFlags(c, c.layout.dispatch_credits, device::PackEpochCount(epoch, 0),
@@ -374,7 +379,7 @@ __device__ inline bool AwaitSameLayout(const DispatchParams& p, uint64_t epoch) 
                             });
 }
 
-// Places of a layout that is kept.
+// Loads the destination offsets of a kept layout.
 __device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
   const Layout& layout = c.layout;
   int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
@@ -394,7 +399,7 @@ __device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
   __syncthreads();
 }
 
-// The first block keeps the layout; an empty one if it has not become known.
+// Keeps the layout, or an empty one if `ok` is false. Called by the first block.
 __device__ inline void KeepPlaces(const CommonParams& c, const PlaceShared& s, bool ok) {
   const Layout& layout = c.layout;
   const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
@@ -413,7 +418,7 @@ __device__ inline void KeepPlaces(const CommonParams& c, const PlaceShared& s, b
   }
 }
 
-// One wave tells the host.
+// One wave: stores the totals for the host.
 __device__ inline void WriteTotals(const DispatchParams& p, const PlaceShared& s, uint64_t epoch) {
   const Layout& layout = p.common.layout;
   if (p.totals == nullptr || device::Wave() != 0) return;
@@ -427,7 +432,8 @@ __device__ inline void WriteTotals(const DispatchParams& p, const PlaceShared& s
   device::WavePublish(&p.totals->epoch, epoch);
 }
 
-// This lane's choice of the token, with its final place; expert -1 where there is none.
+// Returns this lane's choice of the token with its final destination offset; expert -1 if there is
+// none.
 __device__ inline Route FinishRoute(const DispatchParams& p, const PlaceShared& s, uint64_t epoch,
                                     int token) {
   const CommonParams& c = p.common;

@@ -1,9 +1,8 @@
-// The `high_throughput` strategy: for thousands of tokens a rank. The layout is worked out on the
-// GPUs first; then a token crosses the link once for each rank that it has chosen, straight to its
-// place, and comes home the same way.
+// The `high_throughput` strategy: for thousands of tokens a rank. The GPUs first compute the
+// layout; then a token crosses the link once for each rank that it has chosen, directly to its
+// destination offset, and its outputs return the same way.
 //
-// Arithmetic order of combine: per_rank or flat (kernels/reference.h), bitwise the same in every
-// run.
+// Combine adds in order per_rank or flat (kernels/reference.h), bitwise equal in every run.
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_HIGH_THROUGHPUT_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_HIGH_THROUGHPUT_H_
 
@@ -30,7 +29,7 @@ class HighThroughput final : public StrategyBase {
   absl::Span<const TraceTag> trace_tags() const override;
 
  private:
-  // One rank's memory and its layouts.
+  // The strategy's memory on one rank, and its layouts.
   struct RankState {
     std::vector<Kept> kept;
     absl::Span<int32_t> before;
@@ -43,8 +42,8 @@ class HighThroughput final : public StrategyBase {
     absl::Span<int32_t> expert_offsets;
     absl::Span<int32_t> source_offsets;
     HostTotals* totals = nullptr;  // with config.host_totals
-    uint64_t layouts = 0;          // dispatches with a layout of their own
-    uint64_t void_layouts = 0;     // the last that a failure has made void
+    uint64_t layouts = 0;          // dispatches that made a layout
+    uint64_t void_layouts = 0;     // the last layout that a failure has invalidated
   };
 
   absl::Status ChooseShape();
@@ -62,7 +61,7 @@ class HighThroughput final : public StrategyBase {
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                               Phases phases) override;
-  // That the handle's layout is kept.
+  // Checks that the handle's layout is kept.
   absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const override;
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
   WireFormat DispatchWire() const override;
@@ -76,7 +75,7 @@ class HighThroughput final : public StrategyBase {
 
   Layout layout_ = {};
   DispatchShared dispatch_shared_ = {};
-  LaunchShape combine_shape_;  // dispatch has shape()
+  LaunchShape combine_shape_;  // dispatch uses shape()
   std::vector<RankState> ranks_;
 };
 

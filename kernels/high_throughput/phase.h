@@ -14,8 +14,9 @@ namespace octet::high_throughput {
 
 using device::MakeSite;
 
-// The waves of the grid that begin by sending, and those that begin by receiving. Neighbours are in
-// different blocks, so that work in order is spread over all of them.
+// SendTeam has the waves of the grid that begin by sending, ReceiveTeam those that begin by
+// receiving. Neighbouring members are in different blocks, so that ordered work is spread over all
+// blocks.
 __device__ __forceinline__ int SendWaves(const CommonParams& c) {
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   return c.send_waves < waves ? c.send_waves : waves;
@@ -32,14 +33,15 @@ __device__ __forceinline__ device::WorkTeam ReceiveTeam(const CommonParams& c) {
           wave < 0 ? -1 : wave * blocks + static_cast<int>(blockIdx.x)};
 }
 
-// The wave that records a trace of its block: the first, which sends; in every other block the
-// first of those that only receive.
+// Returns the wave that records the trace of its block: the first wave, which sends, or in every
+// other block the first wave that only receives.
 __device__ __forceinline__ int TracedWave(const CommonParams& c) {
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   return blockIdx.x % 2 == 1 && c.send_waves < waves ? c.send_waves : 0;
 }
 
-// Where a wave's token goes, of the experts that its lanes hold, -1 in lanes that have none.
+// Returns the destinations of a wave's token. `expert`: of each lane's choice; -1 in lanes without
+// one.
 __device__ __forceinline__ device::Destinations DestinationsOf(const Layout& layout, int expert) {
   return device::Destinations(expert >= 0 ? layout.experts().RankOf(expert) : -1, layout.num_ranks);
 }

@@ -1,7 +1,7 @@
 // The protocol of `high_throughput`: what ranks write into one another's memory, in which order,
-// and the verbs that do it. dispatch.hip and combine.hip schedule roles over these verbs;
-// dispatch_layout.h exchanges the counts that tell every token its place before the first row
-// moves.
+// and the functions that do it. The kernels dispatch.hip and combine.hip call these functions.
+// dispatch_layout.h exchanges the counts that give every token its destination offset before the
+// first row is sent.
 //
 //   rank s                                     rank d, whose heap it is (layout.h)
 //   ------                                     -----------------------------------
@@ -15,31 +15,32 @@
 //   CombineSender::Publish ──────────────────► combine_flags[token][part][slot]
 //   device::GiveCredits ─────────────────────► dispatch_credits[s], combine_credits[s]
 //
-// Flags. Every flag, count and credit holds the epoch of a call, its number; waiting for epoch n
-// ends at n or more. Nothing is ever set back.
+// Flags. Every flag, count and credit holds the epoch of a call. A wait for epoch n ends at n or
+// more. Flags are never reset.
 //
-// Units. A token crosses once for each of its ranks, straight to the place where the caller finds
-// it; of several choices there it takes the place of the first, and the receiver copies it to the
-// others (or, with token_major, only says where it is). Outputs come back in parts of rows, one row
-// for each token and rank (per_rank) or for each choice (flat).
+// Units. A token crosses the link once for each of its ranks, directly to the destination offset
+// where the caller reads it. If it has several choices there, it goes to the offset of the first,
+// and the receiver copies it to the others (or, with token_major, only records where it is).
+// Outputs return in parts of rows, one row for each token and rank (per_rank) or for each choice
+// (flat).
 //
-// Credits. All memory but the counts exists once. Nobody stores a row of call n before all ranks
-// have said that they are done with call n - 1: by their counts, or, with a layout that is kept, by
-// their dispatch credits (AwaitSameLayout); in combine by combine_credits. So what has been awaited
-// stays as it is until this rank sends its next call. Received rows belong to the caller: grouped
-// GEMMs read them in place.
+// Credits. All memory except the counts exists once. A rank stores a row of call n only after all
+// ranks have said that they are done with call n - 1: in dispatch by their counts or, with a kept
+// layout, by their dispatch credits (AwaitSameLayout); in combine by combine_credits. So received
+// data does not change until this rank sends its next call. Received rows belong to the caller:
+// grouped GEMMs read them in place.
 //
-// Kept packets. A receiver keeps each packet in its own memory (Keep): what combine needs of the
-// dispatch, and later calls with the same layout.
+// Kept packets. A receiver keeps each packet in its own memory (Keep). Combine and later calls with
+// the same layout need them.
 //
-// Callers. Every verb is for one wave, all of whose lanes call it together with the same arguments,
-// unless it says otherwise.
+// Callers. Each function is for one wave, all of whose lanes call it together with the same
+// arguments, unless its comment says otherwise.
 //
-// Memory order. Publish releases at system scope what the calling wave has stored before, and what
-// its block has stored if device::SyncBlockStores came between; copies of a BulkMover first need
-// its Finish. Await acquires at system scope for the calling wave; before a BulkMover reads what
-// has come it needs Acquired. A wait that fails has been reported (runtime/device/wait.h); what it
-// guards must not be touched.
+// Memory order. Publish releases at system scope the earlier stores of the calling wave, and those
+// of its block if device::SyncBlockStores came between; copies of a BulkMover need its Finish
+// first. Await acquires at system scope for the calling wave; a BulkMover needs Acquired before it
+// reads the received data. A failed wait has already been reported (runtime/device/wait.h); the
+// data that it guards must not be accessed.
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_PROTOCOL_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_PROTOCOL_H_
 
@@ -55,13 +56,14 @@
 
 namespace octet::high_throughput {
 
-// What this rank sends in dispatch `epoch`.
+// Sends this rank's part of dispatch `epoch`.
 class DispatchSender {
  public:
   __device__ __forceinline__ DispatchSender(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // Where a row with this place goes on `rank`, and its scales. Any thread may store any piece.
+  // Return the destinations on `rank` of the row with this destination offset and of its scales.
+  // Any thread may store any piece.
   __device__ __forceinline__ device::Vec16* RowAt(int rank, int place) const {
     return reinterpret_cast<device::Vec16*>(c_.layout.Row(c_.row_bases[rank], place));
   }
@@ -69,8 +71,8 @@ class DispatchSender {
     return c_.layout.Scales(c_.row_bases[rank], place);
   }
 
-  // Each lane with its choice: tells each of the token's ranks where it is to be found there.
-  // `slot`: of the token on this lane's rank.
+  // Each lane with its choice: stores the choices into the packets on the token's ranks. `slot`: of
+  // the token on this lane's rank.
   __device__ __forceinline__ void StoreChoice(const device::Destinations& to, int slot,
                                               const Choice& choice) const {
     if (to.rank < 0) return;
@@ -79,9 +81,9 @@ class DispatchSender {
     if (to.index() == 0) packet->combine_slot = to.slot();
   }
 
-  // With the same arguments: the token is there, on all of its ranks. One release for all of them;
-  // the flags after it are relaxed, since a second release would wait for the first flag's way to
-  // the peer.
+  // With the same arguments: publishes the token on all of its ranks. One release covers all of
+  // them; the flags after it are relaxed, since a second release would wait until the first flag
+  // has reached the peer.
   __device__ __forceinline__ void Publish(const device::Destinations& to, int slot) const {
     device::SyncWave();
     if (device::Lane() == 0) device::FenceRelease<device::Scope::kSystem>();
@@ -108,13 +110,13 @@ class DispatchSender {
   uint64_t epoch_;
 };
 
-// What this rank receives in dispatch `epoch`.
+// Receives this rank's part of dispatch `epoch`.
 class DispatchReceiver {
  public:
-  // A token that was waited for.
+  // The result of a wait for a token.
   struct Arrival {
     const Packet* packet;
-    int choices;  // that it has here; 0: it did not come
+    int choices;  // that it has on this rank; 0: it did not arrive
   };
 
   __device__ __forceinline__ DispatchReceiver(const CommonParams& c, uint64_t epoch)
@@ -129,13 +131,13 @@ class DispatchReceiver {
                         MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)))};
   }
 
-  // This lane's choice of a token that has come. The token's row is in the place of the first one
-  // (lane 0), or, with token_major, in that of the token.
+  // Returns this lane's choice of a token that has arrived. The token's row is at the offset of the
+  // first choice (lane 0) or, with token_major, at that of the token.
   __device__ __forceinline__ Choice ChoiceOf(const Arrival& token) const {
     return device::Lane() < token.choices ? token.packet->choices()[device::Lane()] : Choice{};
   }
 
-  // A row of this rank, and its scales. Any thread.
+  // Return a row of this rank and its scales. Any thread.
   __device__ __forceinline__ device::Vec16* RowAt(int place) const {
     return reinterpret_cast<device::Vec16*>(c_.layout.Row(c_.row_bases[c_.peers.rank], place));
   }
@@ -149,7 +151,8 @@ class DispatchReceiver {
     Packet* kept = c_.layout.PacketOf(c_.kept.packets, source, slot);
     if (device::Lane() < token.choices) kept->choices()[device::Lane()] = mine;
     if (device::Lane() == 0) {
-      // The flag itself is not among what it guards: what it said is kept, not read again.
+      // The flag does not guard itself, so it is not read again: the value that Await returned is
+      // kept.
       kept->flag = device::PackEpochCount(epoch_, static_cast<uint32_t>(token.choices));
       kept->combine_slot = token.packet->combine_slot;
     }
@@ -160,26 +163,28 @@ class DispatchReceiver {
   uint64_t epoch_;
 };
 
-// What this rank returns in combine `epoch`: outputs of its experts for tokens that it has kept.
+// Sends this rank's part of combine `epoch`: returns its experts' outputs for the tokens that it
+// has kept.
 class CombineSender {
  public:
-  // A token that is returned.
+  // A token whose outputs are returned.
   struct Token {
     int source;     // its origin
-    int token;      // there
+    int token;      // on that rank
     int token_row;  // its slot, counted over all sources
   };
 
   __device__ __forceinline__ CombineSender(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // Any thread: the kept packet of token `slot` of `source`.
+  // Any thread: returns the kept packet of token `slot` of `source`.
   __device__ __forceinline__ const Packet* Kept(int source, int slot) const {
     return c_.layout.PacketOf(c_.kept.packets, source, slot);
   }
 
-  // Any thread: where an output is to be, at its origin or here until it is pulled. `choice_row`:
-  // of the first of the choices that it is of; `combine_slot`: k (flat) or Packet::combine_slot.
+  // Any thread: returns the destination of an output, at its origin or, until it is pulled, on this
+  // rank. `choice_row`: the row of the output's first choice; `combine_slot`: k (flat) or
+  // Packet::combine_slot.
   __device__ __forceinline__ device::Vec16* At(const Token& to, int choice_row,
                                                int combine_slot) const {
     const Layout& layout = c_.layout;
@@ -188,13 +193,13 @@ class CombineSender {
                     : layout.CombineRow(c_.peers.base[to.source], to.token, combine_slot));
   }
 
-  // Part `part` of that output is there.
+  // Publishes part `part` of that output.
   __device__ __forceinline__ void Publish(const Token& to, int combine_slot, int part) const {
     device::WavePublish(FlagAt(to, combine_slot, part), epoch_);
   }
 
-  // Part `part` of the outputs of all `choices` of the token are there, of which each lane has one:
-  // one release for all of them.
+  // Publishes part `part` of the outputs of all `choices` of the token, of which each lane has one,
+  // with one release for all of them.
   __device__ __forceinline__ void PublishChoices(const Token& to, const Choice& mine, int choices,
                                                  int part) const {
     device::SyncWave();
@@ -216,23 +221,23 @@ class CombineSender {
   uint64_t epoch_;
 };
 
-// What comes back to this rank in combine `epoch`: rows for its own tokens. kPerRank: a row for
-// each of a token's ranks, in their order, else for each of its choices.
+// Receives this rank's part of combine `epoch`: rows for its own tokens. kPerRank: one row for each
+// of a token's ranks, in the order of ranks, else one for each of its choices.
 template <bool kPerRank>
 class CombineReceiver {
  public:
   // One token's rows.
   struct Outputs {
-    uint32_t present;  // a bit for each slot: there is such a row
-    int peer;          // of this lane's slot: whose row it is
+    uint32_t present;  // a bit for each slot that has a row
+    int peer;          // the rank that returns the row of this lane's slot
     int last_lane;     // the slot that was missing last; -1 if none was
   };
 
   __device__ __forceinline__ CombineReceiver(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // Waits for part `part` of all rows of `token`, which went to the ranks `from`. False if some did
-  // not come.
+  // Waits for part `part` of all rows of `token`, which went to the ranks `from`. Returns false if
+  // some did not arrive.
   __device__ __forceinline__ bool Await(int token, int part, const device::Destinations& from,
                                         Outputs* rows) const {
     const int lane = device::Lane();
@@ -248,14 +253,14 @@ class CombineReceiver {
         MakeSite(Site::kCombineRow, rows->peer, static_cast<uint32_t>(token)), &rows->last_lane);
   }
 
-  // After Await, with kPush: the rows of `token`, [S] of them, without copying them.
+  // After Await, with kPush: returns the [S] rows of `token`, in place.
   __device__ __forceinline__ const device::Vec16* Rows(int token) const {
     return reinterpret_cast<const device::Vec16*>(
         c_.layout.CombineRow(c_.peers.base[c_.peers.rank], token, 0));
   }
 
-  // After Await, with kPull: the address of the row for the calling lane's slot, on the rank where
-  // it waits. `route`: of this lane's choice.
+  // After Await, with kPull: returns the address of the row for the calling lane's slot, on the
+  // rank where it waits. `route`: of this lane's choice.
   __device__ __forceinline__ uint64_t PulledFrom(const Route& route,
                                                  const device::Destinations& from) const {
     uint64_t mine = 0;
@@ -264,7 +269,7 @@ class CombineReceiver {
           c_.row_bases[from.rank], route.row, c_.kept.first_slots[from.rank] + route.slot));
     }
     if constexpr (!kPerRank) return mine;
-    // Of each rank the first choice, in the order of the ranks.
+    // The first choice on each rank, in the order of ranks.
     int lane = 0;
     const int slots = __popc(from.ranks);
     for (int slot = 0; slot < slots; ++slot) {

@@ -17,35 +17,35 @@
 
 namespace octet::low_latency {
 
-// Threads of a block at most; the kernels are compiled so that two such blocks fit on an H200 SM.
+// The most threads of a block; the kernels are compiled so that two such blocks fit on an H200 SM.
 inline constexpr int kMaxThreads = 512;
 
 // Tags in traces; low_latency.cc has their names.
 enum class Tag : uint32_t {
-  kRoute,        // routing read, places known, credits there
-  kSend,         // a token to all its ranks; detail: token
-  kCountWait,    // until all counts are there; detail: the source that was missing last
-  kPacketWait,   // for a token; detail: source
-  kCopy,         // its row to the places of its choices; detail: their number
-  kCombineSend,  // a batch of rows on their way home; detail: their number
-  kCombineWait,  // for all of a token's rows; detail: the rank whose was missing last
-  kReduce,       // their sum; detail: token
+  kRoute,        // read the routing; destination offsets and credits are known
+  kSend,         // send a token to all its ranks; detail: token
+  kCountWait,    // wait for all counts; detail: the source that was missing last
+  kPacketWait,   // wait for a token; detail: source
+  kCopy,         // copy its row to the destination offsets of its choices; detail: their number
+  kCombineSend,  // return a batch of rows; detail: their number
+  kCombineWait,  // wait for all of a token's rows; detail: the rank that was missing last
+  kReduce,       // sum them; detail: token
 };
 
-// What every kernel of this strategy gets.
+// Parameters of every kernel of this strategy.
 struct CommonParams : CallParams {
   Layout layout;
   State* state;
-  Kept kept;        // of the dispatch that the kernel is of, or combines
-  int send_blocks;  // 0: the launch only receives; all of the grid's: it only sends (phase.h)
+  Kept kept;        // of this dispatch, or of the dispatch that is combined
+  int send_blocks;  // 0: the launch only receives; the whole grid: it only sends (phase.h)
   CallEndParams end;
   CallStatistics statistics;
 };
 
 struct DispatchParams : DispatchTensors {
   CommonParams common;
-  // Written by the receivers; what may be null is not asked for.
-  int row_waves;            // that take a row together
+  // Written by the receivers; those that may be null are then not needed.
+  int row_waves;            // waves that take a row together
   void* recv_x;             // [max_rows]
   uint32_t* recv_scales;    // [max_rows][scale_words] or nullptr
   RowSource* sources;       // [max_rows]
@@ -59,12 +59,13 @@ struct CombineParams : CombineTensors {
   CommonParams common;
 };
 
-// Dynamic shared memory of a block of the dispatch kernel.
+// Returns the dynamic shared memory of a block of the dispatch kernel.
 size_t DispatchSharedBytes(const Layout& layout);
 
-// One kernel for each. `traced`: records into common.trace. Cooperative: all blocks are resident.
+// Each variant is a kernel. `traced`: records into common.trace. Launches are cooperative: all
+// blocks are resident.
 struct DispatchVariant {
-  bool quantized;  // DispatchFormat::kQuantizedFp8, from
+  bool quantized;  // DispatchFormat::kQuantizedFp8, from fp16 or bf16
   bool fp16;       // rows of fp16; else bf16
   bool traced;
   bool watched;  // ranks may be masked, or there are statistics

@@ -1,38 +1,39 @@
-// Every buffer of the `low_latency` strategy and where it lies. Shared by host and device.
+// The layout of the `low_latency` strategy's buffers. Shared by host and device.
 //
-// The symmetric heap of each rank holds what peers write. All of it but the credits exists twice,
-// by parity of the call's epoch, so that two calls can be in flight: a call overwrites what the
-// second call before it has sent, and each peer's credit says when it may. S rows of a token come
-// home: K (flat) or min(R, K) (per rank). Where ranks may be masked, there is room for all that may
-// come from any rank: R·min(K, L) or R.
+// The symmetric heap of each rank holds what peers write. Everything except the credits exists
+// twice, by parity of the call's epoch, so that two calls can be in flight. A call overwrites the
+// data of the second call before it, after each peer has given its credit. Combine returns S rows
+// of a token: K (flat) or min(R, K) (per rank). If ranks may be masked, there is room for all rows
+// that any rank may return: R·min(K, L) or R.
 //
 //   control   counts            [2][R source][L + 1]   epoch and count, one word: rows to each
 //                                                      local expert, and tokens
 //             dispatch_credits  [R peer]               "I have consumed all dispatches up to this"
 //             combine_credits   [R peer]               the same for combines
-//             packets           [2][R source][M]       which experts a token goes to here; its flag
-//             combine_begun     [R source]             "I am about to send combine n"; only where
+//             packets           [2][R source][M]       a token's experts on this rank; its flag
+//             combine_begun     [R source]             "I am about to send combine n"; only if
 //                                                      ranks may be masked
-//             combine_flags     [2][M][S]              for each row of a token on its way home
-//   payload   rows              [2][R source][M]       tokens on their way to experts, once each:
-//                                                      the row, and its scales if it is quantised
-//             combine_rows      [2][M][S][H]           what experts made of them, on its way home
+//             combine_flags     [2][M][S]              for each returned row of a token
+//   payload   rows              [2][R source][M]       rows in dispatch, one for each token: the
+//   row,
+//                                                      and its scales if it is quantised
+//             combine_rows      [2][M][S][H]           expert outputs in combine
 //
-// A source's tokens for one rank are numbered in the order of the tokens: slots. What many waves
-// poll has a 128-byte line of its own; of the counts one thread a block polls one. In bytes, with
-// B bytes of a row in dispatch and packets of P = 16 + 12·min(K, L) bytes in whole lines, about
+// Slots number a source's tokens for one rank in the order of the tokens. Words that many waves
+// poll have a 128-byte line of their own. A count is polled by one thread of each block. With B
+// bytes of a row in dispatch and packets of P = 16 + 12·min(K, L) bytes, rounded up to whole lines,
+// each rank needs about
 //
 //   2·R·M·(B + P) + 2·M·S·(2·H + 128)
 //
-// for each rank. Whatever a source writes lies in places that are its own, but for combine_flags
-// and combine_rows: there a place is one source's in one call, another's in the next but one. That
-// is all right as long as credits are waited for, but nobody waits for those of a masked rank,
-// whose stores may come at any time. So where ranks may be masked, those places are each one
-// source's for good as well: what a masked rank stores late comes to where nobody looks, and when
-// it is counted on again, everything has come and all control memory is set back.
+// bytes. Each source writes only to slots of its own, except in combine_flags and combine_rows:
+// there a slot belongs to one source in one call, and perhaps to another in the next call but one.
+// Credits make this safe, but nobody waits for the credits of a masked rank, whose stores may
+// arrive at any time. So if ranks may be masked, each of those slots belongs to one source
+// permanently as well. Late stores of a masked rank then go to slots that nobody reads, and before
+// the rank is included again, all its stores have arrived and all control memory is reset.
 //
-// What is received lies in the rank's own memory, twice as well, by the dispatch's
-// number: Received.
+// Received rows are in the rank's own memory, also twice, by the number of the dispatch: Received.
 #ifndef OCTET_KERNELS_LOW_LATENCY_LAYOUT_H_
 #define OCTET_KERNELS_LOW_LATENCY_LAYOUT_H_
 
@@ -54,7 +55,7 @@ struct EpConfig;
 
 namespace octet::low_latency {
 
-// Calls of a kind that can be in flight on a rank: sent, and not received.
+// Calls of one kind that can be in flight on a rank: sent but not received.
 inline constexpr int kCallsInFlight = 2;
 
 using device::Choice;
@@ -64,36 +65,36 @@ using device::PackOrigin;
 using device::TokenOf;
 using device::TopkOf;
 
-// The tokens that one dispatch has brought, in the rank's own memory: what its combines need.
+// The tokens that one dispatch has received, in the rank's own memory: the input of its combines.
 struct Kept {
-  char* packets;      // [R source][M], with rows as they are received
+  char* packets;      // [R source][M], with the rows as they were received
   int32_t* received;  // [R source] tokens
 };
 
-// The rank's own memory, not seen by peers. First the epochs.
+// The rank's own memory, which peers do not access. It starts with the epochs.
 struct State {
   device::CallEpoch dispatch_send;
   device::CallEpoch dispatch_receive;
   device::CallEpoch combine_send;
   device::CallEpoch combine_receive;
-  // Blocks that have received their part of the running call (device::EndCall).
+  // Blocks that have received their part of the current call (device::EndCall).
   alignas(kLineBytes) uint32_t blocks_done;
   alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
 };
 inline constexpr int kCallEpochs = 4;
 
-// Where the rows of each (expert, source) begin. Packed: rows of all experts lie side by side.
-// Otherwise each expert, or each source, has room for all that it can get.
+// Computes the first row of each (expert, source). Packed: the rows of all experts are contiguous.
+// Otherwise each expert, or each source, has room for all rows that it can get.
 struct Places {
-  bool by_source;  // Output::kRankMajor: source by source, therein by expert; else the reverse
+  bool by_source;  // Output::kRankMajor: by source, then by expert; else by expert, then by source
   int group_size;  // sources of an expert, or experts of a source
-  int group_rows;  // rows that each of them has room for; 0: packed
+  int group_rows;  // rows that each group has room for; 0: packed
 
-  // The order of the pairs.
+  // Returns the position of a pair in that order.
   __host__ __device__ int Index(int local_expert, int source) const {
     return by_source ? source * group_size + local_expert : local_expert * group_size + source;
   }
-  // `sums`: by Index, the rows of all pairs before.
+  // Returns the first row of a pair. `sums`: by Index, the rows of all pairs before.
   __host__ __device__ int FirstRow(const int32_t* sums, int local_expert, int source) const {
     const int i = Index(local_expert, source);
     if (group_rows == 0) return sums[i];
@@ -103,9 +104,9 @@ struct Places {
 };
 
 struct Layout : PacketLayout {
-  int dtype_vecs;    // 16-byte vectors of a row of the dtype: of x, and all rows in combine
+  int dtype_vecs;    // 16-byte vectors of a row of the dtype: of x, and of all rows in combine
   int row_vecs;      // of a row as it is received
-  int slot_vecs;     // of a row with its scales on its way
+  int slot_vecs;     // of a row with its scales in transit
   int scale_words;   // 4-byte words of the scales of a row; 0: it is not quantised
   int scale_groups;  // groups of columns with a scale each
   int group_lanes;   // vectors of a row of the dtype that share a scale
@@ -130,7 +131,7 @@ struct Layout : PacketLayout {
            ((Half(epoch) * num_ranks + source) * static_cast<size_t>(max_tokens) + slot) *
                slot_vecs * kVecBytes;
   }
-  // Of a row that Row() gives.
+  // Returns the scales of a row that Row() returned.
   __host__ __device__ uint32_t* Scales(char* row) const {
     return reinterpret_cast<uint32_t*>(row + static_cast<size_t>(row_vecs) * kVecBytes);
   }
@@ -148,7 +149,8 @@ struct Layout : PacketLayout {
   }
 };
 
-// Host only. `config` must be valid for `num_ranks` and have its automatic choices made.
+// Returns the layout. Host only. `config` must be valid for `num_ranks` and have its automatic
+// choices made.
 Layout MakeLayout(const EpConfig& config, int num_ranks);
 
 }  // namespace octet::low_latency

@@ -1,9 +1,8 @@
 // The `low_latency` strategy: for up to a few hundred tokens a rank, as in decoding. A token
-// crosses the link once for each rank that it has chosen, into a staging buffer, and comes home the
-// same way; nothing is exchanged before. Two calls may be in flight.
+// crosses the link once for each rank that it has chosen, into a staging buffer, and its outputs
+// return the same way; nothing is exchanged before. Two calls may be in flight.
 //
-// Arithmetic order of combine: per_rank or flat (kernels/reference.h), bitwise the same in every
-// run.
+// Combine adds in order per_rank or flat (kernels/reference.h), bitwise equal in every run.
 #ifndef OCTET_KERNELS_LOW_LATENCY_LOW_LATENCY_H_
 #define OCTET_KERNELS_LOW_LATENCY_LOW_LATENCY_H_
 
@@ -36,7 +35,7 @@ class LowLatency final : public StrategyBase {
   absl::Status ResetStatistics(Rank& rank) override;
 
  private:
-  // What one dispatch has delivered to a rank, until the second one after it.
+  // The results of one dispatch on a rank, valid until the second dispatch after it.
   struct Batch {
     absl::Span<char> x;
     absl::Span<uint32_t> scales;  // of quantised rows

@@ -1,6 +1,6 @@
-// What the kernels of `low_latency` have in common: what each block does, and how far calls may be
-// apart. Call n overwrites what call n - 2 has sent, whose credits have normally
-// come long before.
+// What the kernels of `low_latency` have in common: the roles of blocks, and how far apart calls
+// may be. Call n overwrites the data of call n - 2, whose credits have normally arrived long
+// before.
 #ifndef OCTET_KERNELS_LOW_LATENCY_PHASE_H_
 #define OCTET_KERNELS_LOW_LATENCY_PHASE_H_
 
@@ -12,34 +12,36 @@ namespace octet::low_latency {
 
 using device::MakeSite;
 
-// Which halves of a call a launch is for.
+// Return which phases of a call a launch performs.
 __device__ __forceinline__ bool Sends(const CommonParams& c) { return c.send_blocks > 0; }
 __device__ __forceinline__ bool Receives(const CommonParams& c) {
   return c.send_blocks < static_cast<int>(gridDim.x);
 }
 
-// What a block does.
+// The role of a block.
 struct Role {
   bool sends;
-  int index;  // among those that do the same
-  int count;  // of them
+  int index;  // among the blocks with the same role
+  int count;  // of these blocks
 };
-// In dispatch, where each does one thing. Senders come first: GPUs give every compute unit a block
-// before they give it a second one, so that each does both.
+// Returns the calling block's role in dispatch, where a block either sends or receives. Senders
+// come first: GPUs give every compute unit one block before they give it a second one, so each
+// compute unit gets a sender and a receiver.
 __device__ __forceinline__ Role RoleOf(const CommonParams& c) {
   const int block = static_cast<int>(blockIdx.x);
   if (block < c.send_blocks) return Role{true, block, c.send_blocks};
   return Role{false, block - c.send_blocks, static_cast<int>(gridDim.x) - c.send_blocks};
 }
 
-// How many calls of a kind this rank has received when a kernel starts that sends call `epoch`. One
-// that receives as well advances `receive` itself, but then nothing is in flight before it.
+// Returns how many calls of a kind this rank has received when a kernel starts that sends call
+// `epoch`. A kernel that also receives advances `receive` itself, but then no earlier call is in
+// flight.
 __device__ __forceinline__ uint64_t Received(const CommonParams& c, uint64_t epoch,
                                              const device::CallEpoch& receive) {
   return (Receives(c) ? epoch : receive.epoch) - 1;
 }
 
-// The last call whose buffers call `epoch` writes again.
+// Returns the last call whose buffers call `epoch` overwrites.
 __device__ __forceinline__ uint64_t CallBefore(uint64_t epoch) {
   return epoch > kCallsInFlight ? epoch - kCallsInFlight : 0;
 }

@@ -1,5 +1,5 @@
 // The protocol of `low_latency`: what ranks write into one another's memory, in which order, and
-// the verbs that do it. dispatch.hip and combine.hip schedule roles over these verbs.
+// the functions that do it. The kernels dispatch.hip and combine.hip call these functions.
 //
 //   rank s                                      rank d, whose heap it is (layout.h)
 //   ------                                      -----------------------------------
@@ -12,31 +12,32 @@
 //   CombineSender::Publish ───────────────────► combine_flags[token][slot]
 //   device::GiveCredits ──────────────────────► dispatch_credits[s], combine_credits[s]
 //
-// Flags. Every flag, count and credit holds the epoch of a call, its number; waiting for epoch n
-// ends at n or more. Nothing is ever set back, but for all of control memory when masked ranks are
-// counted on again.
+// Flags. Every flag, count and credit holds the epoch of a call. A wait for epoch n ends at n or
+// more. Nothing is reset, except that all control memory is reset when masked ranks are included
+// again.
 //
-// Units. A token crosses once for each of its ranks; the packet beside it says to which of the
-// experts there it goes. Outputs come back one row for each token and rank (per_rank), or one for
-// each choice (flat).
+// Units. A token crosses the link once for each of its ranks; the packet beside it names the
+// experts that it goes to there. Outputs return as one row for each token and rank (per_rank), or
+// one row for each choice (flat).
 //
-// Credits. All memory but the credits exists twice, by parity of the epoch: two calls may be in
-// flight. A sender of call n writes only when each peer has returned its credit for call n - 2
-// (CallBefore; device::Credits over Layout::dispatch_credits or combine_credits). This rank returns
-// the credit for a call that it has received in the next call that it sends. So what a receiver has
-// awaited stays as it is until then, and rows may be read where they lie. A masked rank is neither
-// waited for nor sent to: `receivers` are the others.
+// Credits. All memory except the credits exists twice, by parity of the epoch, so that two calls
+// may be in flight. A sender of call n writes only when each peer has returned its credit for call
+// n - 2 (CallBefore; device::Credits over Layout::dispatch_credits or combine_credits). A rank
+// returns the credit for a received call in the next call that it sends. Until then, received data
+// does not change and rows may be read in place. A masked rank is neither waited for nor sent to:
+// `receivers` are the other ranks.
 //
-// Kept packets. A receiver keeps each packet, with rows in place of indices, in its own memory
-// (Keep): what combine needs of the dispatch, also after the next dispatch has begun.
+// Kept packets. A receiver keeps each packet in its own memory (Keep), with rows in place of
+// indices. Combine needs them, even after the next dispatch has begun.
 //
-// Callers. A verb is for one thread, one wave or one block, as it says: all of its lanes or threads
-// call it together, with the same arguments.
+// Callers. Each function is for one thread, one wave or one block, as its comment says. All lanes
+// or threads call it together, with the same arguments.
 //
-// Memory order. Publish releases at system scope what the calling thread has stored before, and
-// what its block has stored if device::SyncBlockStores came between. Await acquires at system scope
-// for the calling wave. Announce... order nothing: what they say needs no more. A wait that fails
-// has been reported, or has masked its rank; what it guards must not be touched.
+// Memory order. Publish releases at system scope the earlier stores of the calling thread, and
+// those of its block if device::SyncBlockStores came between. Await acquires at system scope for
+// the calling wave. The Announce... functions order nothing, since the words that they store guard
+// no other data. A failed wait has already been reported, or has masked its rank; the data that it
+// guards must not be accessed.
 #ifndef OCTET_KERNELS_LOW_LATENCY_PROTOCOL_H_
 #define OCTET_KERNELS_LOW_LATENCY_PROTOCOL_H_
 
@@ -54,30 +55,30 @@
 
 namespace octet::low_latency {
 
-// What this rank sends in dispatch `epoch`.
+// Sends this rank's part of dispatch `epoch`.
 class DispatchSender {
  public:
   __device__ __forceinline__ DispatchSender(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // One thread: expert `expert`, of rank `rank`, gets `rows` rows.
+  // One thread: announces `rows` rows to expert `expert` of rank `rank`.
   __device__ __forceinline__ void AnnounceRows(int rank, int expert, int32_t rows) const {
     Announce(rank, c_.layout.experts().LocalExpert(expert, rank), rows);
   }
-  // One thread: `rank` gets `tokens` tokens.
+  // One thread: announces `tokens` tokens to `rank`.
   __device__ __forceinline__ void AnnounceTokens(int rank, int32_t tokens) const {
     Announce(rank, c_.layout.num_local_experts, tokens);
   }
 
-  // Where token `slot` of those that `rank` gets goes: Layout::Row, for PlainRow or Fp8Row. Any
-  // thread may store any piece of it.
+  // Returns the destination of token `slot` among those for `rank`: Layout::Row, for PlainRow or
+  // Fp8Row. Any thread may store any piece of it.
   __device__ __forceinline__ char* RowAt(int rank, int slot) const {
     return c_.layout.Row(c_.peers.base[rank], epoch_, c_.peers.rank, slot);
   }
 
-  // One wave, each lane with its choice: tells each of the token's ranks what it is to do with it.
-  // `slot`: of the token on this lane's rank. Choices for which a packet has no room, which are
-  // only of an expert that is chosen twice, are left out.
+  // One wave, each lane with its choice: stores the choices into the packets on the token's ranks.
+  // `slot`: of the token on this lane's rank. Choices that do not fit into a packet are left out;
+  // this happens only if an expert is chosen twice.
   __device__ __forceinline__ void StoreChoice(const device::Destinations& to, int slot,
                                               const Choice& choice) const {
     const Layout& layout = c_.layout;
@@ -87,7 +88,7 @@ class DispatchSender {
     if (to.index() == 0) packet->combine_slot = layout.CombineSlot(to.rank, 0, to.slot());
   }
 
-  // One wave, with the same arguments: the token is there, on all of its ranks.
+  // One wave, with the same arguments: publishes the token on all of its ranks.
   __device__ __forceinline__ void Publish(const device::Destinations& to, int slot) const {
     if (to.rank < 0 || to.index() != 0) return;
     Packet* packet = PacketAt(to.rank, slot);
@@ -111,24 +112,24 @@ class DispatchSender {
   uint64_t epoch_;
 };
 
-// What this rank receives in dispatch `epoch`. kWatched: ranks may be masked, or waits are
+// Receives this rank's part of dispatch `epoch`. kWatched: ranks may be masked, or waits are
 // measured.
 template <bool kWatched>
 class DispatchReceiver {
  public:
-  // A token that was waited for.
+  // The result of a wait for a token.
   struct Arrival {
     const Packet* packet;
-    int choices;  // that it has here; 0: it did not come
+    int choices;  // that it has on this rank; 0: it did not arrive
   };
 
   __device__ __forceinline__ DispatchReceiver(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // One block: waits until all sources have announced what they send. `take(source, column,
-  // count)`: called at least once for each word, the last time with its final count; column L
-  // counts tokens, the others rows of the local experts. False if a source did not come. `last`:
-  // the source that was missing last; as it was if none was.
+  // One block: waits until all sources have announced what they send. `take(source, column, count)`
+  // is called at least once for each word, the last time with its final count; column L counts
+  // tokens, the other columns rows of the local experts. Returns false if the counts of a source
+  // did not arrive. `last` is set to the source that was missing last; it is unchanged if none was.
   template <typename Take>
   __device__ __forceinline__ bool AwaitCounts(Take take, uint32_t* last) const {
     const Layout& layout = c_.layout;
@@ -151,26 +152,27 @@ class DispatchReceiver {
                         MakeSite(Site::kDispatchPacket, source, static_cast<uint32_t>(slot)))};
   }
 
-  // One wave: this lane's choice of a token that has come. Its row is an index among the rows of
-  // its expert and source.
+  // One wave: returns this lane's choice of a token that has arrived. Its row is an index among the
+  // rows of its expert and source.
   __device__ __forceinline__ Choice ChoiceOf(const Arrival& token) const {
     return device::Lane() < token.choices ? token.packet->choices()[device::Lane()] : Choice{};
   }
 
-  // After Await: the token's row as it has come, and behind it Layout::Scales.
+  // After Await: returns the token's row as it arrived, followed by Layout::Scales.
   __device__ __forceinline__ char* RowAt(int source, int slot) const {
     return c_.layout.Row(c_.peers.base[c_.peers.rank], epoch_, source, slot);
   }
 
-  // One wave, after Await: keeps the packet for combine. `mine`: this lane's choice, with the row
-  // that it has here.
+  // One wave, after Await: keeps the packet for combine. `mine`: this lane's choice, with its row
+  // on this rank.
   __device__ __forceinline__ void Keep(int source, int slot, const Arrival& token,
                                        const Choice& mine) const {
     const Layout& layout = c_.layout;
     Packet* kept = layout.KeptPacket(c_.kept, source, slot);
     if (device::Lane() < token.choices) kept->choices()[device::Lane()] = mine;
     if (device::Lane() == 0) {
-      // The flag itself is not among what it guards: what it said is kept, not read again.
+      // The flag does not guard itself, so it is not read again: the value that Await returned is
+      // kept.
       kept->flag = device::PackEpochCount(epoch_, static_cast<uint32_t>(token.choices));
       kept->combine_slot = token.packet->combine_slot;
     }
@@ -181,10 +183,11 @@ class DispatchReceiver {
   uint64_t epoch_;
 };
 
-// What this rank returns in combine `epoch`: outputs of its experts for tokens that it has kept.
+// Sends this rank's part of combine `epoch`: returns its experts' outputs for the tokens that it
+// has kept.
 class CombineSender {
  public:
-  // Where an output goes, and its flag, in the memory of its token's origin.
+  // The destination of an output and its flag, in the memory of its token's origin.
   struct Return {
     device::Vec16* row;
     uint64_t* flag;
@@ -193,10 +196,10 @@ class CombineSender {
   __device__ __forceinline__ CombineSender(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // One block: tells `receivers` that this rank is about to return their outputs. Where ranks may
-  // be masked, every rank waits for a word of every other in each call, whether or not it expects
-  // rows: so all of them notice in the same call that one is silent, and nobody takes for silent
-  // who only waits for that one.
+  // One block: tells `receivers` that this rank is about to return their outputs. If ranks may be
+  // masked, every rank waits in each call for a word from every peer, whether or not it expects
+  // rows from it. So all ranks notice in the same call that one of them is silent, and nobody
+  // mistakes a rank for silent that is only waiting for the silent one.
   __device__ __forceinline__ void AnnounceBegin(uint32_t receivers) const {
     const int peer = static_cast<int>(threadIdx.x);
     if (peer >= c_.peers.num_ranks || !device::HasRank(receivers, peer)) return;
@@ -204,14 +207,14 @@ class CombineSender {
         FlagOf(c_.peers.base[peer], c_.layout.combine_begun, c_.peers.rank), epoch_);
   }
 
-  // The kept packet of token `slot` of `source`.
+  // Returns the kept packet of token `slot` of `source`.
   __device__ __forceinline__ const Packet* Kept(int source, int slot) const {
     const Layout& layout = c_.layout;
     return layout.KeptPacket(c_.kept, source, slot);
   }
 
-  // Where choice `index` of a packet of `source` is returned to; with kPerRank, all of its choices
-  // to the same place. Any thread may store any piece of the row.
+  // Returns the destination of choice `index` of a packet of `source`; with kPerRank, all of its
+  // choices have the same. Any thread may store any piece of the row.
   template <bool kPerRank>
   __device__ __forceinline__ Return ReturnOf(int source, const Packet* packet, int index) const {
     const Layout& layout = c_.layout;
@@ -224,7 +227,7 @@ class CombineSender {
         layout.CombineFlag(base, epoch_, TokenOf(origin), slot)};
   }
 
-  // One thread: the output beside this flag is there.
+  // One thread: publishes the output of this flag.
   __device__ __forceinline__ void Publish(uint64_t* flag) const {
     device::FenceRelease<device::Scope::kSystem>();
     device::StoreRelaxed<device::Scope::kSystem>(flag, epoch_);
@@ -235,12 +238,12 @@ class CombineSender {
   uint64_t epoch_;
 };
 
-// What comes back to this rank in combine `epoch`: rows for its own tokens. kPerRank: a row for
-// each of a token's ranks, else for each of its choices.
+// Receives this rank's part of combine `epoch`: rows for its own tokens. kPerRank: one row for each
+// of a token's ranks, else one for each of its choices.
 template <bool kPerRank, bool kWatched>
 class CombineReceiver {
  public:
-  // The rows of a token, of which there are those in `present`; lane i knows where row i lies.
+  // The rows of a token. `present` tells which of them exist; lane i has the slot of row i.
   struct Outputs {
     uint32_t present;
     int slot;
@@ -249,9 +252,10 @@ class CombineReceiver {
   __device__ __forceinline__ CombineReceiver(const CommonParams& c, uint64_t epoch)
       : c_(c), epoch_(epoch) {}
 
-  // One wave: waits for all rows of a token that come from ranks which are not `masked`; adds those
-  // that have been masked meanwhile. `id`: the token's choice k in lane k, -1 in all other lanes.
-  // False if some did not come. `last`: the rank whose row was missing last; as it was if none was.
+  // One wave: waits for all rows of a token from ranks that are not in `masked`, and adds to
+  // `masked` the ranks that have been masked meanwhile. `id`: the token's choice k in lane k, -1 in
+  // all other lanes. Returns false if some rows did not arrive. `last` is set to the rank whose row
+  // was missing last; it is unchanged if none was.
   __device__ __forceinline__ bool Await(int token, int32_t id,
                                         device::MaskedInCall<kWatched>& masked, Outputs* rows,
                                         uint32_t* last) const {
@@ -284,13 +288,13 @@ class CombineReceiver {
     return came;
   }
 
-  // After Await: the rows of `token`, [S] of them, without copying them.
+  // After Await: returns the [S] rows of `token`, in place.
   __device__ __forceinline__ const device::Vec16* Rows(int token) const {
     return reinterpret_cast<const device::Vec16*>(
         c_.layout.CombineRow(c_.peers.base[c_.peers.rank], epoch_, token, 0));
   }
 
-  // One wave: which of them row `row` of Outputs is.
+  // One wave: returns the slot of row `row` of Outputs.
   __device__ __forceinline__ int SlotOf(const Outputs& rows, int row) const {
     return kWatched && !kPerRank && c_.layout.own_slots ? device::Shuffle(rows.slot, row) : row;
   }

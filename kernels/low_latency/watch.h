@@ -1,6 +1,6 @@
-// What a rank of `low_latency` keeps beyond its calls, where the configuration asks for it: the
-// ranks that it has masked, and statistics. In the GPU's memory, since kernels write it; failures
-// leave it as it is.
+// The state that a rank of `low_latency` keeps across calls if the configuration asks for it: the
+// masked ranks, and statistics. It is in the GPU's memory, since kernels write it; failures do not
+// change it.
 #ifndef OCTET_KERNELS_LOW_LATENCY_WATCH_H_
 #define OCTET_KERNELS_LOW_LATENCY_WATCH_H_
 
@@ -25,14 +25,14 @@ class Watch {
  public:
   enum class Call { kDispatch, kCombine };
 
-  // Allocates, for kernels of at most `blocks` blocks, and enqueues the beginning: nobody is
-  // masked, nothing is counted.
+  // Allocates the memory for kernels of at most `blocks` blocks, and enqueues its initialisation:
+  // no rank is masked, nothing is counted.
   absl::Status Init(Rank& rank, const EpConfig& config, int blocks, NodeMemory& memory);
 
-  // Lets the kernels of a call mask and measure. `blocks_done`, `left_out`: CallEndParams.
+  // Enables the kernels of a call to mask and measure. `blocks_done`, `left_out`: CallEndParams.
   void Join(uint32_t* blocks_done, RankSet* left_out, device::FailurePort* port,
             CallEndParams* end) const;
-  // `words` is null where there are none.
+  // Returns the statistics of a kind of call; `words` is null if there are none.
   const CallStatistics& statistics(Call call) const { return statistics_[Index(call)]; }
 
   bool has_masks() const { return !masks_.empty(); }
@@ -45,23 +45,23 @@ class Watch {
   absl::Status ClearMasks(Rank& rank) const;
   absl::StatusOr<EpStatistics> Statistics(Rank& rank) const;
   absl::Status ResetStatistics(Rank& rank) const;
-  // Adds to the totals what the last calls have measured that were completed, before epochs begin
-  // anew. What a call that did not end has measured is in no statistics.
+  // Adds the measurements of the last completed calls to the totals, before epochs are reset.
+  // Measurements of a call that did not end are lost.
   absl::Status SettleStatistics(Rank& rank) const;
 
  private:
   static size_t Index(Call call) { return call == Call::kDispatch ? 0 : 1; }
-  // A copy in pinned memory of what there is when everything enqueued is done, with the last call
+  // Returns a copy in pinned memory, made when everything enqueued is done, with the last call
   // added to the totals.
   absl::StatusOr<CallStatistics> ReadStatistics(Rank& rank, Call call) const;
-  // What is there when everything enqueued is done.
+  // Returns the contents of `memory` when everything enqueued is done.
   template <typename T>
   absl::StatusOr<std::vector<T>> Read(Rank& rank, absl::Span<T> memory) const;
 
   absl::Span<uint32_t> masks_;                     // [kMaxRanks]
   std::array<CallStatistics, 2> statistics_ = {};  // by Index(Call)
   uint64_t mask_ticks_ = 0;                        // config.mask_timeout
-  // What Read has copied. Stays with the node where a copy never ends.
+  // The destination of Read's copies. It stays with the node if a copy never ends.
   absl::Span<char> copied_;
 };
 

@@ -1,5 +1,5 @@
-// Rows of low_latency as they cross the link in dispatch, piece by piece: a block takes a chunk of
-// a row, of which each thread has some vectors.
+// Formats of low_latency's rows in transit in dispatch. A block sends a row in chunks; each thread
+// has some vectors of a chunk.
 #ifndef OCTET_KERNELS_LOW_LATENCY_WIRE_ROW_H_
 #define OCTET_KERNELS_LOW_LATENCY_WIRE_ROW_H_
 
@@ -15,11 +15,11 @@ namespace octet::low_latency {
 using device::Lane;
 using device::Vec16;
 
-// Vectors of a row that a sending thread holds while its places are worked out: with 512 threads
-// two of them make a row of 8192 16-bit elements.
+// Vectors of a row that a sending thread holds while the destination offsets are computed. With 512
+// threads, two vectors make a row of 8192 16-bit elements.
 inline constexpr int kRowUnroll = 2;
 
-// A thread's part of a chunk as it crosses the link: as it is, ...
+// A thread's part of a chunk in transit, without conversion.
 class PlainRow {
  public:
   __device__ PlainRow(const Layout& layout, int chunk, const Vec16 (&v)[kRowUnroll])
@@ -44,8 +44,9 @@ class PlainRow {
   Vec16 v_[kRowUnroll];
 };
 
-// ... or quantised. Of its two vectors and its neighbour's a lane has the neighbouring halves of
-// one: even lanes of the first, odd ones of the second.
+// A thread's part of a chunk in transit, quantised. A lane and its neighbour hold two vectors each;
+// each of the two lanes packs the neighbouring halves of one: even lanes those of the first vector,
+// odd lanes those of the second.
 template <typename Codec>
 class Fp8Row {
  public:
