@@ -1,4 +1,4 @@
-// direct combine: every expert output goes straight to the place of its (token, k) on its origin.
+// direct combine: every expert output goes directly to the slot of its (token, k) on its origin.
 //
 //   this rank                                       origin o of a row
 //   ---------                                       -----------------
@@ -7,13 +7,13 @@
 //
 //   combine_rows, combine_flags ── waves that share a token ─► y [T][H] = Σ_k weight · row
 //
-// Send. Rows are packed, so that an even walk over them is an even walk over experts. Before the
-// first row the block waits for the credit that says that the origin has summed up its last call.
-// Receive. A wave takes one part of one token's row, waits for the token's K flags (a lane each)
-// and sums in float32, k ascending, each product and each sum rounded.
+// Send. Rows are packed, so that an even walk over them is an even walk over experts. Before its
+// first row a block waits for the credits, which say that the origins have summed their last call.
 //
-// Both run side by side in one grid, in blocks of their own, or in two launches one after the
-// other.
+// Receive. A wave takes one part of one token's row, waits for the token's K flags (a lane each)
+// and sums in float32, k ascending; each product and each sum is rounded.
+//
+// Both run concurrently in one grid, in separate blocks, or in two launches one after the other.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -37,7 +37,7 @@ using device::Wave;
 // Rows of a token that a lane has in flight.
 constexpr int kRowsInFlight = 8;
 
-// Part `part` of row `row` of expert_out, to where it came from.
+// Returns part `part` of row `row` of expert_out to its origin.
 template <typename Codec>
 __device__ void SendRow(const CombineParams& p, const CombineSender& sender,
                         const RowSource& origin, int row, int part) {
@@ -65,14 +65,14 @@ __device__ void Send(const CombineParams& p) {
   const int waves = blockDim.x / device::kWaveSize;
   const int step = c.send_blocks * waves;
   int item = blockIdx.x * waves + Wave();
-  // The first row's origin is on its way before it is known whether there is such a row.
+  // Load the first row's origin before it is known whether that row exists.
   const int first_row = item / layout.row_parts;
   RowSource origin = p.sources[first_row < layout.max_rows ? first_row : 0];
   const int items = p.expert_offsets[layout.num_local_experts] * layout.row_parts;
   const uint64_t epoch =
       device::BeginCall(c.failure, &c.state->combine_send, static_cast<uint32_t>(c.send_blocks));
   if (epoch == 0) return;
-  // By the block with the fewest rows.
+  // The block with the fewest rows returns the credits.
   if (static_cast<int>(blockIdx.x) == c.send_blocks - 1) {
     ReturnCredits(c, c.state->dispatch_receive.epoch - 1, epoch - 1);
   }
@@ -98,14 +98,14 @@ __device__ void Send(const CombineParams& p) {
   }
 }
 
-// The vectors of y that a wave sums: begin + lane, and on by `step`, below `end`.
+// The vectors of y that a wave sums: begin + lane, begin + lane + step, ... below `end`.
 struct Columns {
   int begin;
   int end;
   int step;
 };
 
-// y of one token, of which there are the outputs in `present`.
+// Computes y of one token from the outputs in `present`.
 template <typename Codec>
 __device__ void SumToken(const CombineParams& p, const CombineReceiver& receiver, int token,
                          uint64_t present, const Columns& columns) {
@@ -133,7 +133,7 @@ __device__ void Receive(const CombineParams& p) {
   const int num_waves = num_blocks * waves;
   const int parts = layout.row_parts;
 
-  // With more waves than parts of tokens, several waves share one: `shares` of them.
+  // If there are more waves than parts of tokens, `shares` waves share each part.
   const int part_vecs = (layout.row_vecs + parts - 1) / parts;
   const int most_shares = (part_vecs + device::kWaveSize - 1) / device::kWaveSize;
   const int token_parts = p.num_tokens * parts;

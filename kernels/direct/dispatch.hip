@@ -1,4 +1,4 @@
-// direct dispatch: every (token, k) is sent by itself, announced by a flag of its own.
+// direct dispatch: every (token, k) is sent separately and announced by its own flag.
 //
 //   this rank                                    destination d = rank of the expert
 //   ---------                                    ----------------------------------
@@ -9,17 +9,17 @@
 //   counts[R][L] ── every receiving block ─────► first row of each (expert, source)
 //   packets, rows ── a wave for each part ─────► recv_x[row][H], sources[row]
 //
-// Send. The slot of a row is its position among this rank's rows to that destination, its index is
-// its position among those to that expert: both by prefix sums over the routing, so that they are
-// the same in every run (or by racing counters, if asked). Each block finds the sums up to its own
-// first row by itself; that costs less than a grid barrier. Before the first row it waits for the
-// credit that says that its slots have been consumed.
-// Receive. All counts give the place of each (expert, source) in the packed output; the index in
-// the packet gives the place therein. Work is walked over the concatenation of all sources, so that
-// waves have equal shares when sources have not.
+// Send. The slot of a row is its position among this rank's rows to that destination; its index is
+// its position among those to that expert. Prefix sums over the routing compute both, so that they
+// are the same in every run (or racing counters do, if asked for). Each block computes the sums up
+// to its own first row; this costs less than a grid barrier. Before its first row it waits for the
+// credits, which say that its slots have been consumed.
 //
-// Both run side by side in one grid, in blocks of their own, or in two launches one after the
-// other.
+// Receive. The counts of all sources determine the first row of each (expert, source) in the packed
+// output; the index in the packet is relative to it. Blocks walk over the concatenation of all
+// sources, so that waves get equal shares even if the sources differ.
+//
+// Both run concurrently in one grid, in separate blocks, or in two launches one after the other.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -43,10 +43,10 @@ using device::Lane;
 using device::Scope;
 using device::Wave;
 
-// Rows whose places are worked out at a time.
+// Rows whose slots and indices are computed at a time.
 constexpr int kTileRows = 256;
 
-// A sending block's shared memory.
+// The shared memory of a sending block.
 struct SendShared {
   int32_t* expert_before;  // [E] rows to each expert that come before the tile
   int32_t* rank_before;    // [kMaxRanks] rows to each rank that come before the tile
@@ -62,7 +62,7 @@ struct SendShared {
         index(slot + kTileRows) {}
 };
 
-// A receiving block's.
+// The shared memory of a receiving block.
 struct ReceiveShared {
   int32_t* first_row;    // [L][R] first row of each (expert, source), then their total
   int32_t* source_rows;  // [kMaxRanks]
@@ -84,8 +84,8 @@ struct FlatRange {
   int end;
 };
 
-// Counts rows of flat tokens [from, tile.first) to each expert and rank on top of what is there,
-// and takes the ids of the tile.
+// Adds the rows of flat tokens [from, tile.first) to the counts of their experts and ranks, and
+// stores the ids of the tile.
 __device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int from,
                             const FlatRange& tile) {
   const Layout& layout = p.common.layout;
@@ -111,18 +111,18 @@ __device__ void ReadRouting(const DispatchParams& p, const SendShared& s, int fr
   }
 }
 
-// Tells every destination how many rows each of its experts gets from this rank.
+// Announces to every destination how many rows each of its experts gets from this rank.
 __device__ void SendCounts(const DispatchParams& p, const SendShared& s, uint64_t epoch) {
   const Layout& layout = p.common.layout;
   const DispatchSender sender(p.common, epoch);
   for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
-    // More than one for each token only if experts were chosen twice.
+    // A count exceeds one row for each token only if experts were chosen twice.
     const int32_t counted = s.expert_before[e];
     sender.Announce(e, counted < layout.max_tokens ? counted : layout.max_tokens);
   }
 }
 
-// Where each of the tile's rows goes.
+// Computes the slot and the index of each of the tile's rows.
 __device__ void PlaceTile(const DispatchParams& p, const SendShared& s, const FlatRange& tile) {
   const Layout& layout = p.common.layout;
   for (int i = threadIdx.x; i < tile.end - tile.first; i += blockDim.x) {
@@ -144,7 +144,7 @@ __device__ void PlaceTile(const DispatchParams& p, const SendShared& s, const Fl
           index += other == id ? 1 : 0;
         }
       }
-      // With experts chosen twice there can be more rows than slots.
+      // If experts were chosen twice, there can be more rows than slots.
       if (slot >= layout.slots_per_source) slot = -1;
     }
     s.slot[i] = slot;
@@ -152,7 +152,7 @@ __device__ void PlaceTile(const DispatchParams& p, const SendShared& s, const Fl
   }
 }
 
-// Sends the tile's rows, a wave for each part.
+// Sends the tile's rows, one wave for each part.
 template <typename Trace>
 __device__ void SendTile(const DispatchParams& p, const SendShared& s, const DispatchSender& sender,
                          const FlatRange& tile, const Trace& trace) {
@@ -219,7 +219,8 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   if (epoch == 0) return;
   const int num_rows = p.num_tokens * layout.topk;
 
-  // With more than one block the first one only counts, so that counts leave before most rows.
+  // If there are several blocks, the first one only counts, so that the counts are sent before most
+  // rows.
   const int block = blockIdx.x;
   if (block == 0) {
     ReadRouting(p, s, 0, {num_rows, num_rows});
@@ -253,8 +254,8 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
   }
 }
 
-// Makes of the counts the first row of each (expert, source), and the rows of each source. False
-// if there are more rows than there is room for.
+// Replaces the counts by the first row of each (expert, source), and computes the rows of each
+// source. Returns false if there are more rows than there is room for.
 __device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s,
                             const DispatchReceiver& receiver) {
   const Layout& layout = p.common.layout;
@@ -275,7 +276,8 @@ __device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s,
   return false;
 }
 
-// Tells the caller what there is: nothing unless `ok`. Thread `first` of `step`.
+// Writes the description of the received rows for the caller; zeros unless `ok`. Called by thread
+// `first` of `step`.
 __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bool ok, int first,
                              int step) {
   const Layout& layout = p.common.layout;
@@ -294,7 +296,8 @@ struct Item {
   int part;
 };
 
-// Takes it to its place. False if it did not come, or there is no room for it.
+// Copies the item to its destination offset. Returns false if it did not arrive or there is no room
+// for it.
 template <typename Trace>
 __device__ bool ReceiveRow(const DispatchParams& p, const ReceiveShared& s,
                            const DispatchReceiver& receiver, const Item& item, const Trace& trace) {
@@ -346,7 +349,7 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   const auto describe = [&](bool known, int begin, int step) {
     DescribeRows(p, s, known, begin, step);
   };
-  // By the block with the fewest rows.
+  // The block with the fewest rows writes the description.
   device::DescribeDelivery(&c.state->delivery, epoch, block == num_blocks - 1, ok, describe);
   if (!ok) return;
   const int waves = blockDim.x / device::kWaveSize;

@@ -1,4 +1,4 @@
-// high_throughput combine: what the experts of one rank made of a token crosses the link once.
+// high_throughput combine: each rank returns its experts' outputs for a token once over the link.
 //
 //   this rank                                            origin o of a token
 //   ---------                                            -------------------
@@ -9,20 +9,20 @@
 //                                  side by side
 //
 // Order `per_rank`: Σ in float32 over k ascending, rounded to the dtype; the origin adds the ranks'
-// sums in float32, ascending, then the bias, and rounds. The weights have come with the dispatch.
-// Order `flat`: each choice's row crosses as it is, to the slot of its k, and the origin weighs and
-// adds them in ascending k. A caller that works on rows of tokens (Output::kDeduplicated) has done
-// the first sum by itself.
+// sums in float32, ascending, then the bias, and rounds. The weights arrived with the dispatch.
+// Order `flat`: each choice's row crosses the link unchanged, to the slot of its k; the origin
+// weights the rows and adds them in ascending k. If the caller works on rows of tokens
+// (Output::kDeduplicated), it has already computed the first sum.
 //
 // With CombineMethod::kPull the rows stay on the experts' rank, in the memory of received rows, and
-// the origin loads them from there when their flags have come.
+// the origin loads them from there after their flags.
 //
-// Rows are cut into parts, each with a flag and a wave of its own, so that little is left to do
-// when the last part has come. Waves take the parts from queues, in order: sums of one row and of
-// eight take very different times. Those that find nothing left to send receive.
+// Rows are cut into parts, each with its own flag and wave, so that little work is left when the
+// last part arrives. Waves take the parts from queues, in order, since sums of one row and of eight
+// take very different times. Waves that find nothing left to send receive.
 //
-// Packets are taken source by source in turn, so that the links to all origins carry the same, and
-// by ascending token, which is the order in which the origins sum.
+// Packets are taken from the sources in turn, so that the links to all origins carry equal load,
+// and by ascending token, which is the order in which the origins sum.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -50,8 +50,8 @@ using device::RenewWork;
 using device::Shuffle;
 using device::Vec16;
 
-// What a lane has in flight while it sums: as much as the registers of a thread hold when there are
-// kCombineMaxThreads.
+// Vectors and rows that a lane has in flight while it sums: as many as the registers of a thread
+// hold with kCombineMaxThreads threads.
 constexpr int kSendVecs = 7;
 constexpr int kSendRows = 1;
 constexpr int kReceiveVecs = 4;
@@ -65,7 +65,7 @@ __device__ __forceinline__ const Vec16* OutputRow(const CombineParams& p, int ro
   return device::RowOf(p.expert_out, row, p.common.layout.combine_vecs);
 }
 
-// One choice's row as it crosses the link.
+// Returns one choice's row.
 template <typename Codec>
 __device__ void SendRow(const CombineParams& p, Vec16* dst, int row, int local_expert,
                         device::RowPart part) {
@@ -79,7 +79,8 @@ __device__ void SendRow(const CombineParams& p, Vec16* dst, int row, int local_e
   }
 }
 
-// The weighted sum of a token's rows on this rank; `mine` is this lane's choice of `choices`.
+// Returns the weighted sum of a token's rows on this rank; `mine` is this lane's choice of
+// `choices`.
 template <typename Codec>
 __device__ void SendSum(const CombineParams& p, Vec16* dst, const Choice& mine, int choices,
                         device::RowPart part) {
@@ -97,7 +98,7 @@ struct PacketPart {
   int part;
 };
 
-// Returns it to the token's origin.
+// Returns the rows of `item` to the token's origin.
 template <typename Codec, CombineRows kRows, typename Trace>
 __device__ void SendToken(const CombineParams& p, const CombineSender& sender,
                           const PacketPart& item, const Trace& trace) {
@@ -130,7 +131,7 @@ __device__ void SendToken(const CombineParams& p, const CombineSender& sender,
   trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(item.source));
 }
 
-// Waits for a part of all rows of a token and sums it. False if some did not come.
+// Waits for a part of all rows of a token and sums it. Returns false if some did not arrive.
 template <typename Codec, CombineRows kRows, bool kPull, typename Trace>
 __device__ bool ReceiveToken(const CombineParams& p,
                              const CombineReceiver<kPerRank<kRows>>& receiver, int token, int part,

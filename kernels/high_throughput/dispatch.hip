@@ -1,20 +1,23 @@
-// high_throughput dispatch: all places are worked out first (dispatch_layout.h); then every token
-// goes once to each of its ranks, straight to where the caller finds it.
+// high_throughput dispatch: first all destination offsets are computed (dispatch_layout.h); then
+// every token goes once to each of its ranks, directly to the row where the caller reads it.
 //
 //   this rank                                        every rank
 //   ---------                                        ----------
 //   topk_idx [T][K] ── dispatch_layout.h ────────► counts[me][C], and with all ranks' counts the
-//                                                  place of each token
+//                                                  destination offset of each token
 //   x [T] ── a wave for each token ──────────────► rows[place]       16-byte stores, read once
 //                                                  packets[me][slot] choices, then the flag
 //   packets, rows ── other waves, side by side ──► rows of its other choices, sources
 //
-// Send. Tokens are taken in order by all blocks together, and a token's copies leave together. One
-// release for all of them; the flags after it are relaxed, since a second release would wait for
-// the first flag's way to the peer.
-// Receive. Packets are taken in the order in which the sources send them. The row of a token with
-// several choices here is copied to the other places while it is likely still in the cache.
-// Waves take both from queues, and those that find nothing left to send receive.
+// Send. All blocks together take the tokens in order, and a token's copies are sent together. One
+// release covers all of them; the flags after it are relaxed, since a second release would wait
+// until the first flag has reached the peer.
+//
+// Receive. Packets are taken in the order in which the sources send them. If a token has several
+// choices here, its row is copied to the other destination offsets while it is likely still in the
+// cache.
+//
+// Waves take both kinds of work from queues; waves that find nothing left to send receive.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -41,21 +44,22 @@ using device::RenewWork;
 using device::Shuffle;
 using device::Vec16;
 
-// A dispatch, and the places that are known of it.
+// A dispatch and its destination offsets.
 struct Call {
   const DispatchParams& p;
   const PlaceShared& s;
   uint64_t epoch;
 };
 
-// Everything up to the rows. False if a peer did not come. `shared`: all that the block has.
+// Makes the layout known, before any row is sent. Returns false if a peer's words did not arrive.
+// `shared`: all shared memory of the block.
 template <typename Trace>
 __device__ bool MakeLayoutKnown(const Call& call, const Share& share, int32_t* shared,
                                 const Trace& trace) {
   const auto& [p, s, epoch] = call;
   const CommonParams& c = p.common;
-  // All kernels before this one in the stream, and so all that this rank read, here or by pulling
-  // from others, are done. Nobody sends a row before all ranks have said so.
+  // All previous kernels in the stream are done, and with them all reads of this rank, here or by
+  // pulling from others. No rank sends a row before all ranks have said so.
   if (blockIdx.x == 0) {
     device::GiveCredits(c, c.layout.combine_credits, c.state->combine.epoch - 1);
     device::GiveCredits(c, c.layout.dispatch_credits,
@@ -113,8 +117,8 @@ __device__ void SendToken(const Call& call, int token, Mover& mover, const Trace
   trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
 }
 
-// What the caller learns about a token's rows: `mine` is this lane's choice of `choices`, `place`
-// where the row is.
+// Writes the description of a token's rows for the caller. `mine` is this lane's choice of
+// `choices`, `place` the row's destination offset.
 __device__ void Describe(const DispatchParams& p, const Choice& mine, int choices, int source,
                          int place) {
   const Layout& layout = p.common.layout;
@@ -146,7 +150,8 @@ __device__ void Describe(const DispatchParams& p, const Choice& mine, int choice
   }
 }
 
-// Takes token `slot` of `source` to all its places. False if it did not come.
+// Copies token `slot` of `source` to all its destination offsets. Returns false if it did not
+// arrive.
 template <typename Mover, typename Trace>
 __device__ bool ReceiveToken(const Call& call, int source, int slot, Mover& mover,
                              const Trace& trace) {
@@ -177,7 +182,8 @@ __device__ bool ReceiveToken(const Call& call, int source, int slot, Mover& move
   return true;
 }
 
-// Tells the caller what there is: nothing unless `ok`. Thread `first` of `step`.
+// Writes the description of the received rows for the caller; zeros unless `ok`. Called by thread
+// `first` of `step`.
 __device__ void DescribeRows(const DispatchParams& p, const PlaceShared& s, bool ok, int first,
                              int step) {
   const Layout& layout = p.common.layout;
@@ -193,7 +199,8 @@ __device__ void DescribeRows(const DispatchParams& p, const PlaceShared& s, bool
   }
 }
 
-// Zeros between the last row of an expert and the first of the next, by all waves of the grid.
+// Zeroes the rows between the last row of an expert and the first of the next. Called by all waves
+// of the grid.
 __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -225,7 +232,7 @@ __device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
 
 template <typename Mover, typename Trace>
 __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const DispatchParams p) {
-  HIP_DYNAMIC_SHARED(Vec16, memory);  // aligned as bulk copies want it
+  HIP_DYNAMIC_SHARED(Vec16, memory);  // aligned for bulk copies
   auto* shared = reinterpret_cast<int32_t*>(memory);
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -235,7 +242,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   bool ok = false;
   if (c.send_waves > 0) {
     const uint64_t start = trace.Start();
-    // Its loads are on their way while the call begins.
+    // Its loads are in flight while the call begins.
     const Share share(p);
     ok = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x, &epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kBegin));
@@ -253,7 +260,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
     DescribeRows(p, s, known, first, step);
   };
   if (c.receives) {
-    const bool describes = blockIdx.x == gridDim.x - 1;  // the first one has enough to do
+    const bool describes = blockIdx.x == gridDim.x - 1;  // the first block has other work
     device::DescribeDelivery(&c.state->delivery, epoch, describes, ok, describe);
   }
   if (!ok) return;

@@ -1,4 +1,4 @@
-// low_latency combine: what the experts of one rank made of a token crosses the link once.
+// low_latency combine: each rank returns its experts' outputs for a token once over the link.
 //
 //   this rank                                             origin o of a token
 //   ---------                                             -------------------
@@ -9,20 +9,22 @@
 //                                  a token
 //
 // Order `per_rank`: Σ in float32 over k ascending, rounded to the dtype; the origin adds the ranks'
-// sums in float32, ascending, then the bias, and rounds. The weights have come with the dispatch.
-// Order `flat`: each choice's row crosses as it is, to the slot of its k, and the origin weighs and
-// adds them in ascending k.
+// sums in float32, ascending, then the bias, and rounds. The weights arrived with the dispatch.
+// Order `flat`: each choice's row crosses the link unchanged, to the slot of its k; the origin
+// weights the rows and adds them in ascending k.
 //
-// Send. A thread has a column of 16 bytes and runs through all rows of the batch, the next ones
-// loaded ahead; nothing stops it between tokens. Then one release by the block, and all flags of
-// the batch. Tokens are dealt to the blocks one by one, source by source in turn, so that all links
-// are in use at all times.
-// Receive. Waves share a token according to how many there are of both, wait for the token's flags
+// Send. A thread owns a column of 16 bytes and walks over all rows of the batch; it loads the next
+// rows ahead and does not stop between tokens. Then the block releases once and sets all flags of
+// the batch. Tokens are dealt to the blocks one by one, from the sources in turn, so that all links
+// are always in use.
+//
+// Receive. The waves are divided among the tokens; the waves that share a token wait for its flags
 // and sum.
 //
-// Every block sends its share and then receives: nothing is to be done before the rows are there,
-// and experts' rows come from memory twice as fast as to half of the blocks. Or both are launches
-// of their own, between which another combine may be sent.
+// Every block sends its share and then receives. There is nothing to receive before the rows
+// arrive, and all blocks read the experts' rows from memory twice as fast as half of them.
+// Alternatively, sending and receiving are separate launches, between which another combine may be
+// sent.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -50,28 +52,28 @@ using device::Shuffle;
 using device::Vec16;
 using device::Wave;
 
-// Tokens whose rows a block sends before it sets their flags, and rows that this may be.
+// Tokens whose rows a block sends before it sets their flags, and the most rows that these have.
 constexpr int kBatchTokens = 8;
 constexpr int kMaxChoices = 32;
 constexpr int kBatchRows = kBatchTokens * kMaxChoices;
 
-// Rows that a sending thread has in flight, and a receiving one of a token: as many as registers
-// hold with two blocks on a compute unit.
+// Rows that a sending thread has in flight, and rows of a token that a receiving thread has in
+// flight: as many as the registers hold with two blocks on a compute unit.
 constexpr int kRowsAhead = 4;
 constexpr int kRowsInFlight = 4;
 
-// The rows of a batch, in the order in which they are added up. In shared memory.
+// The rows of a batch, in the order in which they are added. In shared memory.
 struct Batch {
   const Vec16* from[kBatchRows];
-  Vec16* to[kBatchRows];       // where the sum goes to of which this is the last row, or nullptr
-  uint64_t* flag[kBatchRows];  // beside it
+  Vec16* to[kBatchRows];       // destination of the sum that this row completes, or nullptr
+  uint64_t* flag[kBatchRows];  // of that destination
   float weight[kBatchRows];
   float scale[kBatchRows];  // expert_scale; only if there is one
 };
 
 // The items that a block sends: first, first + step, ... of the walk over all packets, except those
-// of ranks that are not in `receivers`. Blocks may not agree on these, so the items of all ranks
-// have numbers.
+// of ranks that are not in `receivers`. Blocks may disagree on the receivers, so the items of all
+// ranks are numbered.
 struct SendShare {
   int first;
   int step;
@@ -79,14 +81,15 @@ struct SendShare {
   uint32_t receivers;
 };
 
-// Lists the rows of the share's next items, at most kBatchTokens. Returns their number to all
+// Lists the rows of the share's next items, at most kBatchTokens. Returns the number of rows to all
 // threads; a barrier of the block must follow.
 template <bool kPerRank>
 __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& walk,
                          const CombineSender& sender, const SendShare& share, Batch& batch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  // Every wave looks at all tokens of the batch, a lane at each, and lists the rows of some.
+  // Every wave looks at all tokens of the batch, one lane for each, and lists the rows of some
+  // tokens.
   device::InterleavedWalk::Item mine = {0, 0};
   int choices = 0;
   const int item = share.first + Lane() * share.step;
@@ -119,7 +122,7 @@ __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& 
   return Shuffle(end, device::kWaveSize - 1);
 }
 
-// Each thread runs through all rows of the batch with its columns.
+// Sends all rows of the batch; each thread handles its own columns.
 template <typename Codec, bool kPerRank>
 __device__ void SendRows(const CombineParams& p, const Batch& batch, int rows) {
   const bool scaled = p.expert_scale != nullptr;
@@ -169,7 +172,7 @@ __device__ void Send(const CombineParams& p, const Role& role) {
   const uint64_t epoch =
       device::BeginCall(c.failure, &c.state->combine_send, static_cast<uint32_t>(role.count));
   if (epoch == 0) return;
-  // By the block with the fewest tokens.
+  // The block with the fewest tokens gives the credits.
   if (role.index == role.count - 1) {
     device::GiveCredits(c, layout.combine_credits, Received(c, epoch, c.state->combine_receive));
   }
@@ -186,7 +189,7 @@ __device__ void Send(const CombineParams& p, const Role& role) {
     int rows = ListBatch<kPerRank>(p, walk, sender, share, batch);
     __syncthreads();
     if (granted == 0) return;
-    // The first batch is listed before it is known who is masked.
+    // The first batch is listed before it is known which ranks are masked.
     if (granted != share.receivers) {
       share.receivers = granted;
       rows = ListBatch<kPerRank>(p, walk, sender, share, batch);
@@ -203,8 +206,8 @@ __device__ void Send(const CombineParams& p, const Role& role) {
   }
 }
 
-// Sums the tokens of one block, without the rows of ranks that are `masked`. Tokens whose rows do
-// not come are left as they are.
+// Sums the tokens of one block, without the rows of ranks in `masked`. Tokens whose rows do not
+// arrive are left unchanged.
 template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
 __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epoch,
                           device::MaskedInCall<kWatched> masked, const Trace& trace) {
@@ -213,11 +216,11 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
   const CombineReceiver<kPerRank, kWatched> receiver(c, epoch);
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   const int num_waves = role.count * waves;
-  // With more waves than tokens, several waves share one: `shares` of them.
+  // If there are more waves than tokens, `shares` waves share each token.
   const int most_shares = (layout.dtype_vecs + device::kWaveSize - 1) / device::kWaveSize;
   int shares = p.num_tokens > 0 ? num_waves / p.num_tokens : 1;
   shares = shares < 1 ? 1 : (shares < most_shares ? shares : most_shares);
-  // Those of a token are neighbours, in one block if that has so many.
+  // The waves that share a token are neighbours, in one block if it has enough waves.
   const int first = role.index * waves + Wave();
   for (int i = first; i < p.num_tokens * shares; i += num_waves) {
     const int token = i / shares;
@@ -249,8 +252,8 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
   __shared__ uint32_t masked;
   const CommonParams& c = p.common;
   const Trace trace(c.trace);
-  // One wave looks for all of the block, while the call begins: thousands that look at the same
-  // words wait for each other.
+  // One wave reads the masks for the whole block while the call begins. Thousands of waves that
+  // read the same words would wait for each other.
   const auto look = [&] {
     if (!kWatched || device::Wave() != 0) return;
     const uint32_t ranks = device::MaskedRanks(c.failure);
@@ -266,7 +269,7 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
     return;
   }
   if (role.index == role.count - 1) {  // the block with the fewest tokens to sum
-    // First, so that the time of all silent ranks is up together.
+    // First, so that the timeouts of all silent ranks expire together.
     if (c.failure.masks != nullptr) {
       device::AwaitFlags<true>(c, c.layout.combine_begun, epoch, Site::kCombineSource);
     }
@@ -289,8 +292,8 @@ template <typename Codec, bool kPerRank, bool kWatched, typename Trace>
 __global__ void __launch_bounds__(kMaxThreads, 2) Combine(const CombineParams p) {
   const int blocks = static_cast<int>(gridDim.x);
   const int block = static_cast<int>(blockIdx.x);
-  // Before anything else: the store's way to the host takes 1 us, which would otherwise be at the
-  // end.
+  // Before everything else: the store takes 1 us to reach the host, which would otherwise add to
+  // the end of the call.
   if (kWatched && p.common.failure.masks != nullptr && Receives(p.common) && block == blocks - 1 &&
       Wave() == 0) {
     const uint32_t masked = device::MaskedRanks(p.common.failure);
@@ -300,7 +303,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2) Combine(const CombineParams p)
     Send<Codec, kPerRank, Trace>(p, {true, block, blocks});
     __syncthreads();
   }
-  // The first tokens are received by the blocks that have the fewest to send.
+  // The blocks with the fewest tokens to send receive the first tokens.
   if (Receives(p.common)) {
     Receive<Codec, kPerRank, kWatched, Trace>(p, {false, blocks - 1 - block, blocks});
   }

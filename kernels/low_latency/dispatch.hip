@@ -1,5 +1,5 @@
-// low_latency dispatch: a token goes once to each of its ranks, as soon as possible; everything
-// that has to be known beforehand is worked out while its row is on its way from memory.
+// low_latency dispatch: a token goes once to each of its ranks, as soon as possible. Everything
+// that must be known before that is computed while its row is loaded from memory.
 //
 //   this rank                                       destination d
 //   ---------                                       -------------
@@ -12,19 +12,22 @@
 //   packets, rows ── some waves for each token ─────► recv_x[row] of each of its choices, sources,
 //                                                     kept packets
 //
-// Send. A token's slot on a rank is the number of this rank's tokens before it that go there; the
-// row of a choice is the number of such choices of the same expert. Each block counts both by
-// itself, from its last token to its next one: that costs less than a grid barrier, and the row is
-// loaded meanwhile. The flags of a token follow one release by the whole block.
-// Counts. The first block counts everything, checks every id and tells all ranks how much to
-// expect, long before the rows are there. If an id cannot be right, this rank announces nothing,
-// and what it sends is not looked at.
-// Receive. All counts give the place of each (expert, source) in the layout that is wanted; the
-// packet gives the place therein. Tokens are taken in the order in which the sources send them. A
-// row is loaded once, too, and stored to the place of each of its choices.
+// Send. A token's slot on a rank is the number of this rank's earlier tokens that go there; the row
+// of a choice is the number of such choices of the same expert. Each block counts both itself, from
+// its last token to its next one. This costs less than a grid barrier, and the row is loaded
+// meanwhile. The flags of a token follow one release by the whole block.
 //
-// Both run side by side in one grid, in blocks of their own, or in two launches one after the
-// other, between which another dispatch may be sent.
+// Counts. The first block counts everything, checks every id and announces to all ranks how much to
+// expect, long before the rows arrive. If an id is wrong, this rank announces nothing, and
+// receivers ignore what it sends.
+//
+// Receive. The counts of all sources determine the first row of each (expert, source) in the
+// requested output; the index in the packet is relative to it. Tokens are taken in the order in
+// which the sources send them. A row is loaded once here as well, and stored to the destination
+// offset of each of its choices.
+//
+// Both run concurrently in one grid, in separate blocks, or in two launches one after the other,
+// between which another dispatch may be sent.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -60,12 +63,13 @@ using device::Wave;
 // Ids of the routing that a thread has in flight.
 constexpr int kIdsInFlight = 8;
 
-// Vectors of a row that a receiving lane has in flight where ranks may be masked or waits are
-// measured: with kCopyUnroll of them the registers do not suffice, and 256 tokens on two H200s take
+// Vectors of a row that a receiving lane has in flight if ranks may be masked or waits are
+// measured. With kCopyUnroll vectors the registers do not suffice, and 256 tokens on two H200s take
 // 1.5 us longer.
 constexpr int kWatchedCopyUnroll = 3;
 
-// A sending block's shared memory: what this rank's tokens before a certain one have chosen.
+// The shared memory of a sending block: counts of the choices of this rank's tokens before a given
+// one.
 struct SendShared {
   int32_t* experts;  // [E] choices of each
   int32_t* ranks;    // [kMaxRanks] tokens to each
@@ -74,7 +78,7 @@ struct SendShared {
       : experts(shared), ranks(shared + num_experts) {}
 };
 
-// A receiving block's.
+// The shared memory of a receiving block.
 struct ReceiveShared {
   int32_t* sums;  // [L][R], by Places::Index: rows of all (expert, source) before; then their total
   int32_t* tokens;  // [kMaxRanks] from each source
@@ -87,7 +91,8 @@ constexpr size_t SharedInts(int num_experts) {
   return static_cast<size_t>(num_experts) + 1 + kMaxRanks;
 }
 
-// Reports those of a token's choices k, k + 1, ... whose bits are set: they cannot be right.
+// Reports those of a token's choices k, k + 1, ... whose bits are set in `choices`. Their ids are
+// wrong.
 __device__ void Refuse(const DispatchParams& p, int token, int k, uint32_t choices) {
   const Layout& layout = p.common.layout;
   for (; choices != 0; choices &= choices - 1) {
@@ -96,8 +101,8 @@ __device__ void Refuse(const DispatchParams& p, int token, int k, uint32_t choic
   }
 }
 
-// Adds what tokens [from, to) have chosen, a thread for each. kRefuse: reports ids that cannot be
-// right, and then is true in some threads of the block.
+// Counts the choices of tokens [from, to), one thread for each token. kRefuse: reports wrong ids;
+// the result is then true in some threads of the block.
 template <bool kRefuse>
 __device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int from, int to) {
   const Layout& layout = p.common.layout;
@@ -134,7 +139,7 @@ __device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int fr
         refused = true;
       }
     }
-    // One addition for the wave: there are few ranks.
+    // One addition for the whole wave, since there are few ranks.
     for (int r = 0; r < layout.num_ranks; ++r) {
       const int tokens = __popcll(device::Ballot(((ranks >> r) & 1) != 0));
       if (Lane() == r && tokens > 0) FetchAddRelaxed<Scope::kBlock>(&s.ranks[r], tokens);
@@ -143,13 +148,13 @@ __device__ bool CountTokens(const DispatchParams& p, const SendShared& s, int fr
   return refused;
 }
 
-// A call, and whose memory it may write.
+// A call, and the credits of the ranks whose memory it may write.
 struct SendCall {
   uint64_t epoch;
   const device::Credits& credits;
 };
 
-// The first block's part: how much every rank gets from this one.
+// Announces to every rank how much it gets from this one. Called by the first block.
 __device__ void SendCounts(const DispatchParams& p, const SendShared& s, const SendCall& call) {
   __shared__ uint32_t granted;
   __shared__ int32_t refused;
@@ -175,8 +180,8 @@ __device__ void SendCounts(const DispatchParams& p, const SendShared& s, const S
   }
 }
 
-// A thread's vectors of a row of x: chunk + threadIdx.x, and on by blockDim.x; zeros beyond its
-// end.
+// Loads a thread's vectors of a row of x: chunk + threadIdx.x, and every blockDim.x-th after it;
+// zeros beyond the end of the row.
 __device__ __forceinline__ void LoadChunk(const DispatchParams& p, int token, int chunk,
                                           Vec16 (&v)[kRowUnroll]) {
   const int vecs = p.common.layout.dtype_vecs;
@@ -194,7 +199,7 @@ __device__ __forceinline__ int32_t LoadId(const DispatchParams& p, int token) {
   return Lane() < topk ? p.topk_idx[token * topk + Lane()] : -1;
 }
 
-// Where a token goes, of which this lane has a choice.
+// The destinations of a token of which this lane has a choice.
 struct LaneRoute {
   Destinations to;
   int32_t expert;  // -1: this lane has none
@@ -203,7 +208,8 @@ struct LaneRoute {
 };
 
 // Stores a token's row and packets to all its ranks. All threads of the block hold the first chunk
-// of the row in `v`, and each wave the choices in its lanes. The flags are still to follow.
+// of the row in `v`, and the lanes of each wave hold the choices. The caller sets the flags
+// afterwards.
 template <typename Row>
 __device__ void SendToken(const DispatchParams& p, const DispatchSender& sender, int token,
                           const LaneRoute& route, Vec16 (&v)[kRowUnroll]) {
@@ -228,17 +234,17 @@ __device__ void SendToken(const DispatchParams& p, const DispatchSender& sender,
                      Choice{route.index, weight, device::PackOrigin(token, Lane(), local)});
 }
 
-// The tokens of one sending block: `first`, and on by `step`.
+// The tokens of one sending block: first, first + step, ...
 struct SendShare {
   int first;
   int step;
-  // Of the first one: this thread's vectors of the row, and this lane's id. They are loaded before
-  // it is known where they go.
+  // This thread's vectors of the first token's row, and this lane's id. They are loaded before
+  // their destinations are known.
   Vec16 v[kRowUnroll];
   int32_t id;
 };
 
-// Sends them. Those that are loaded ahead are then the next ones.
+// Sends the tokens of the share. `share.v` and `share.id` then hold the data of the next token.
 template <typename Row, typename Trace>
 __device__ void SendTokens(const DispatchParams& p, const SendShared& s, const SendCall& call,
                            SendShare& share, const Trace& trace) {
@@ -283,7 +289,7 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
   const SendShared s(shared, layout.num_experts);
   const Trace trace(c.trace);
   const device::Credits credits(c, layout.dispatch_credits);
-  // With more than one block the first one sends no tokens, so that the counts are early.
+  // If there are several blocks, the first one sends no tokens, so that the counts are sent early.
   SendShare share;
   share.first = role.count > 1 ? role.index - 1 : 0;
   share.step = role.count > 1 ? role.count - 1 : 1;
@@ -300,7 +306,7 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
       device::BeginCall(c.failure, &c.state->dispatch_send, static_cast<uint32_t>(role.count));
   if (epoch == 0) return;
   const SendCall call = {epoch, credits};
-  // By the block with the fewest tokens: the fence would hold up the counts.
+  // The block with the fewest tokens gives the credits, since the fence would delay the counts.
   if (role.index == role.count - 1) {
     device::GiveCredits(c, layout.dispatch_credits, Received(c, epoch, c.state->dispatch_receive));
   }
@@ -317,8 +323,9 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
   if (share.first >= 0) SendTokens<Row>(p, s, call, share, trace);
 }
 
-// Waits for all counts, and makes of them the places of all rows. False if one did not come.
-// `last`: the source that was missing last; as it was if none was.
+// Waits for all counts, and computes the first rows of all (expert, source) from them. Returns
+// false if a count did not arrive. `last` is set to the source that was missing last; it is
+// unchanged if none was.
 template <bool kWatched>
 __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
                               const DispatchReceiver<kWatched>& receiver,
@@ -354,7 +361,8 @@ __device__ __forceinline__ int32_t RowsOf(const Layout& layout, const ReceiveSha
   return rows;
 }
 
-// Tells the caller what there is: nothing unless `ok`. Thread `begin` of `step`.
+// Writes the description of the received rows for the caller; zeros unless `ok`. Called by thread
+// `begin` of `step`.
 __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bool ok, int begin,
                              int step) {
   const CommonParams& c = p.common;
@@ -362,7 +370,7 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
   const int num_ranks = layout.num_ranks;
   const int num_local = layout.num_local_experts;
   for (int i = begin; i < num_local * num_ranks; i += step) {
-    const int source = layout.experts().RankOf(i);  // pairs lie as experts do
+    const int source = layout.experts().RankOf(i);  // pairs are in the order of experts
     const int expert = layout.experts().LocalExpert(i, source);
     const int32_t count = ok ? RowsOf(layout, s, expert, source) : 0;
     const int32_t first = ok ? layout.places.FirstRow(s.sums, expert, source) : 0;
@@ -399,7 +407,8 @@ struct TokenPart {
   int part;
 };
 
-// Takes it to the places of the token's choices. False if it did not come.
+// Copies the item to the destination offsets of the token's choices. Returns false if it did not
+// arrive.
 template <typename Trace, bool kWatched>
 __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s,
                              const DispatchReceiver<kWatched>& receiver, const TokenPart& item,
@@ -436,11 +445,11 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s,
   return true;
 }
 
-// The block with the fewest tokens tells the caller what there is.
+// The block with the fewest tokens writes the description for the caller.
 __device__ __forceinline__ bool Describes(const Role& role) { return role.index == role.count - 1; }
 
-// What one block receives, or what is there for all blocks (`alone`). True if the call has come to
-// its end (kernels/device/call_end.h).
+// Receives one block's part of a dispatch, or the parts of all blocks (`alone`). Returns true if
+// the call has ended (kernels/device/call_end.h).
 template <typename Trace, bool kWatched>
 __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveShared& s,
                             uint64_t epoch, const Trace& trace) {
@@ -461,7 +470,7 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
   if constexpr (kWatched) {
     if (role.index == 0) CountRows(c.statistics, layout, s, epoch);
   }
-  // Neighbouring tokens are taken by different blocks.
+  // Different blocks take neighbouring tokens.
   const int groups = static_cast<int>(blockDim.x) / device::kWaveSize / p.row_waves;
   const int group = Wave() / p.row_waves;
   const int part = Wave() - group * p.row_waves;

@@ -14,9 +14,8 @@
 //             combine_begun     [R source]             "I am about to send combine n"; only if
 //                                                      ranks may be masked
 //             combine_flags     [2][M][S]              for each returned row of a token
-//   payload   rows              [2][R source][M]       rows in dispatch, one for each token: the
-//   row,
-//                                                      and its scales if it is quantised
+//   payload   rows              [2][R source][M]       tokens in dispatch, once each: the row, and
+//                                                      its scales if it is quantised
 //             combine_rows      [2][M][S][H]           expert outputs in combine
 //
 // Slots number a source's tokens for one rank in the order of the tokens. Words that many waves
