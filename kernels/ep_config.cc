@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-// What has to do with the strategy, which is not kAuto.
+// Checks the requirements of the configuration's strategy, which is not kAuto.
 absl::Status ValidateStrategy(const EpConfig& config) {
   if (config.dispatch_format == DispatchFormat::kQuantizedFp8) {
     absl::Status status = ValidateQuantized(config);
@@ -30,7 +30,7 @@ absl::Status ValidateStrategy(const EpConfig& config) {
   return info.validate(config);
 }
 
-// That there is a strategy for all of it; else why each of them is none.
+// Checks that some strategy supports the configuration; the error says why each of them does not.
 absl::Status ValidateAuto(const EpConfig& config) {
   std::string reasons;
   for (const Strategy strategy : AllStrategies()) {

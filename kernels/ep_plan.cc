@@ -24,15 +24,15 @@ bool CanDo(const EpConfig& config, int num_ranks, const StrategyInfo& info) {
   return Validate(Named(config, info.strategy), num_ranks).ok();
 }
 
-// Dispatch and combine enqueued together on four H200s, µs (bf16, H 7168, K 8, E 256), on which the
-// rules of today's strategies rest:
+// Times of dispatch and combine enqueued together on four H200s, in µs (bf16, H 7168, K 8, E 256).
+// The strategies' rules are based on them:
 //
 //   tokens               1     16     64    128    256    512    768   1024   2048   4096
 //   low_latency       27.3   32.9   43.2   61.9   95.1  159.0  220.9  281.8
 //   direct            26.5   36.5   63.8  100.9  169.1  312.0         604.5   1187   2418
 //   high_throughput   50.8   53.8   62.6   78.0  114.1  181.2  241.2  293.1    521    974
 //
-// On two of them the order is the same: low_latency is the fastest one as far as it goes.
+// On two H200s the order is the same: low_latency is the fastest up to its limit.
 Strategy ChooseByRules(const EpConfig& config, int num_ranks) {
   std::vector<const StrategyInfo*> infos(StrategyInfos().begin(), StrategyInfos().end());
   absl::c_sort(infos, [](const StrategyInfo* a, const StrategyInfo* b) {
@@ -49,14 +49,14 @@ Strategy ChooseByRules(const EpConfig& config, int num_ranks) {
     last_resort = info->strategy;
   }
   if (last_resort.has_value()) return *last_resort;
-  // Those that could have too few blocks, and will say so.
+  // Fall back to a strategy that may have too few blocks; it will report that itself.
   const auto valid = absl::c_find_if(infos, [&](const StrategyInfo* info) {
     return Validate(Named(config, info->strategy), num_ranks).ok();
   });
   return valid != infos.end() ? (*valid)->strategy : infos.front()->strategy;
 }
 
-// Whether a measured launch shape may take the place of the strategy's own.
+// Returns whether a measured launch shape may replace the strategy's own.
 bool LeavesTuningOpen(const EpConfig& config) {
   return config.tuning == Tuning() && config.max_blocks == 0;
 }
@@ -109,7 +109,7 @@ absl::StatusOr<HeapSize> EpPlan::HeapBytes(const EpConfig& config, int num_ranks
     const StrategyInfo& info = InfoOf(strategy);
     EpConfig chosen = ByRules(Named(config, strategy), num_ranks);
     if (chosen.tuning.row_parts == 0 && info.row_parts != nullptr) {
-      // More parts take more room.
+      // More parts need more memory.
       const int measured = LeavesTuningOpen(config) ? table.MostRowParts(num_ranks, chosen) : 0;
       chosen.tuning.row_parts = std::max(measured, info.row_parts(chosen, num_ranks));
     }

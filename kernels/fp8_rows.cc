@@ -28,7 +28,7 @@ void QuantizeAs(const EpConfig& config, absl::Span<const uint16_t> row, absl::Sp
   std::ranges::fill(scales, 0U);
   for (size_t first = 0; first < row.size(); first += width) {
     const absl::Span<const uint16_t> group = row.subspan(first, width);
-    uint16_t largest = 0;  // without their sign, bits are ordered as their values, NaN last
+    uint16_t largest = 0;  // without signs, bits are ordered like their values, NaN last
     for (const uint16_t bits : group) {
       largest = std::max(largest, static_cast<uint16_t>(bits & 0x7fffU));
     }

@@ -18,7 +18,7 @@ ExpertInput InputOf(const EpConfig& config) {
                                                             : ExpertInput::kE4m3Fnuz;
 }
 
-// Neither raw bytes nor a scale for a part of a vector.
+// Excludes raw bytes, and scales that cover only part of a vector.
 bool CanDo(const EpConfig& config) {
   return config.dispatch_format != DispatchFormat::kBytes &&
          (config.scale_words() == 0 || config.scale_group % kElementsPerVec == 0);

@@ -11,8 +11,8 @@
 namespace octet {
 namespace {
 
-// The conversions of octet/dtype.h with the dtype known to the compiler, so that loops over rows
-// become vector code.
+// The conversions of octet/dtype.h with the dtype as a template parameter, so that compilers
+// vectorise loops over rows.
 template <DType dtype>
 float ToFloat(uint16_t bits) {
   if constexpr (dtype == DType::kFloat16) {
@@ -38,7 +38,7 @@ void ScaleRow(const uint16_t* row, float scale, size_t n, uint16_t* out) {
   for (size_t i = 0; i < n; ++i) out[i] = FromFloat<dtype>(ToFloat<dtype>(row[i]) * scale);
 }
 
-// What experts see of a token.
+// Loads the row that experts receive for a token.
 template <DType dtype>
 void LoadRow(const EpConfig& config, const RankInput& input, size_t token, std::vector<float>& x) {
   if (input.fp8.empty()) {
@@ -50,8 +50,8 @@ void LoadRow(const EpConfig& config, const RankInput& input, size_t token, std::
   Dequantize(config, row.fp8, row.scales, absl::MakeSpan(x));
 }
 
-// sum[h] += Σ w · y over the choices k of a token with chosen(expert), ascending; how many there
-// were. `x`: what the experts see of it.
+// sum[h] += Σ w · y over the choices k of a token with chosen(expert), ascending. Returns the
+// number of these choices. `x`: the row that the experts receive.
 template <DType dtype, typename Chosen>
 int AddChoices(const EpConfig& config, const RankInput& input, absl::Span<const float> expert_scale,
                size_t token, const std::vector<float>& x, Chosen chosen, std::vector<float>& sum) {
@@ -122,7 +122,7 @@ float WeightOf(const EpConfig& config, absl::Span<const RankInput> inputs, const
   return source.topk_weights.empty() ? 1.0F : source.topk_weights[static_cast<size_t>(flat)];
 }
 
-// What each received token has chosen of the experts from `first` on.
+// Adds the choices of each received token among the experts from `first` on.
 void AddChoicesOfTokens(const EpConfig& config, absl::Span<const RankInput> inputs, int first,
                         ReferenceReceived& received) {
   const int num_local = config.num_local_experts(static_cast<int>(inputs.size()));
@@ -140,7 +140,7 @@ void AddChoicesOfTokens(const EpConfig& config, absl::Span<const RankInput> inpu
   }
 }
 
-// Where rows in expert order lie.
+// Adds the places of rows in expert order.
 void AddPlaces(const EpConfig& config, size_t num_ranks, ReferenceReceived& received) {
   const size_t num_local = received.expert_counts.size();
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
@@ -237,7 +237,7 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
     received.expert_offsets.push_back(static_cast<int32_t>(received.sources.size()));
   }
   AddPlaces(config, inputs.size(), received);
-  // Where rows lie apart, experts begin where there is room for all rows of those before.
+  // If rows lie apart, an expert's rows begin after the room for all rows of the previous experts.
   for (size_t i = 0; i < received.expert_offsets.size() && config.rows_apart(); ++i) {
     received.expert_offsets[i] =
         static_cast<int32_t>(i * inputs.size()) * config.max_tokens_per_rank;

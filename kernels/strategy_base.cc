@@ -24,12 +24,12 @@
 namespace octet {
 namespace {
 
-// An epoch, which has 44 bits (runtime/device/epoch.h): the number of the fresh start, the last of
-// which is followed by the first, and the call since then.
+// An epoch has 44 bits (runtime/device/epoch.h): the number of the fresh start, which wraps around,
+// and the number of the call since then.
 constexpr int kStartBits = 16;
 constexpr int kCallBits = 28;
 
-// An epoch as people read it: the number of the call since the last fresh start.
+// Returns the epoch as messages show it: the number of the call since the last fresh start.
 uint64_t CallOf(uint64_t epoch) { return epoch & ((uint64_t{1} << kCallBits) - 1); }
 
 absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
@@ -106,7 +106,7 @@ absl::Status StrategyBase::ChooseBlock(int most_threads,
   const int wave_size = node_.topology().gpus[0].wave_size;
   const int most_waves = most_threads / wave_size;
   if (tuning.waves_per_block == 0) {
-    // The caller may have said how many of them send.
+    // The caller may have set how many waves send.
     const int least = std::max(tuning.send_waves, tuning.combine_send_waves);
     tuning.waves_per_block = std::min(most_waves, std::max(platform::kMostDefaultWaves, least));
   }
@@ -367,7 +367,7 @@ absl::Status StrategyBase::BeginAfresh(Rank& rank) {
   for (const RankState& each : ranks_) fresh_starts = std::max(fresh_starts, each.fresh_starts);
   OCTET_RETURN_IF_ERROR(rank.Barrier("a fresh start"));
   mine.fresh_starts = (fresh_starts + 1) & ((uint64_t{1} << kStartBits) - 1);
-  if (mine.state.empty()) return absl::OkStatus();  // failed before it was made
+  if (mine.state.empty()) return absl::OkStatus();  // the rank failed before its state was made
   mine.sequence.Void();
   OCTET_RETURN_IF_ERROR(VoidCalls(rank));
   return ResetControl(rank, (mine.fresh_starts << kCallBits) + 1);

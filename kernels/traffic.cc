@@ -13,7 +13,7 @@ Traffic TrafficOf(const WireFormat& format, const EpConfig& config, int num_rank
   const ExpertMap experts = MakeExpertMap(config.num_experts, num_ranks);
   int64_t choices = 0;
   int64_t remote_choices = 0;
-  int64_t tokens = 0;  // a token counts once for each rank
+  int64_t tokens = 0;  // each token once for each destination rank
   int64_t remote_tokens = 0;
   for (size_t first = 0; first < topk_idx.size(); first += topk) {
     uint32_t ranks = 0;

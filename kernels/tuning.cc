@@ -29,10 +29,10 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 
-// Of an entry for kAuto, beside those of any.
+// The field of entries for kAuto, in addition to those of any entry.
 constexpr absl::string_view kChosen = "chosen";
 
-// Of an entry, beside the fields of its strategy's tuning.
+// The fields of any entry, in addition to those of its strategy's tuning.
 constexpr auto kFields = std::to_array<absl::string_view>(
     {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "received", "note"});
 
@@ -44,7 +44,7 @@ constexpr std::array<DispatchFormat, 4> kFormats = {DispatchFormat::kSame, Dispa
 constexpr std::array<Output, 4> kOutputs = {Output::kPackedExperts, Output::kDeduplicated,
                                             Output::kExpertMajor, Output::kRankMajor};
 
-// One object of the file, and what is wrong with it in words that lead there.
+// Reads one object of the file. Errors say where the object is.
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
@@ -77,7 +77,7 @@ class Reader {
         absl::StrCat(where_, ": ", field, ": ", strategy.status().message()));
   }
 
-  // The value of that name; `absent` if there is no such field.
+  // Returns the value whose name the field holds; `absent` if there is no such field.
   template <typename T, size_t n>
   absl::StatusOr<T> OneOf(absl::string_view field, const std::array<T, n>& values,
                           absl::string_view (*name_of)(T), T absent) const {
@@ -111,7 +111,8 @@ class Reader {
 
  private:
   static bool IsNatural(const Json& value, int64_t low, int64_t high) {
-    // What does not fit into 64 bits is a floating-point number to the parser, or unsigned.
+    // The parser returns numbers that do not fit into int64_t as floating-point or unsigned
+    // numbers.
     if (!value.is_number_integer()) return false;
     if (value.is_number_unsigned() &&
         value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -176,7 +177,7 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
   return entry;
 }
 
-// The numbers between the powers of two that `value` is between.
+// Returns the range between the two powers of two around `value`.
 TuningRange Octave(int64_t value) {
   const auto first = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
   return {first, std::max(first, 2 * first - 1)};
@@ -201,13 +202,13 @@ absl::StatusOr<std::shared_ptr<const TuningTable>> Shared(absl::StatusOr<TuningT
   return std::make_shared<const TuningTable>(*std::move(table));
 }
 
-// The file that was read last.
+// The last file that was read, and its table.
 class LastRead {
  public:
   static absl::StatusOr<std::shared_ptr<const TuningTable>> Get(const std::string& path) {
     static auto& last = *new LastRead;
     MutexLock lock(&last.mutex_);
-    std::error_code missing;  // Read says so
+    std::error_code missing;  // Read reports it
     const auto time = std::filesystem::last_write_time(path, missing);
     const auto bytes = std::filesystem::file_size(path, missing);
     if (missing || last.path_ != path || last.time_ != time || last.bytes_ != bytes) {
@@ -373,7 +374,7 @@ std::string TuningTable::ToJson() const {
   const auto text = [](const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   };
-  // A line for each entry.
+  // Each entry is one line.
   std::string lines;
   for (const TuningEntry& entry : entries_) {
     Json json = {{"platform", entry.key.platform},

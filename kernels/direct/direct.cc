@@ -24,7 +24,7 @@ absl::StatusOr<StrategyBase::Needs> Direct::Prepare() {
       .call_epochs = kCallEpochs};
 }
 
-// As many blocks as fit, half of them for sending, unless the caller has said otherwise.
+// Chooses as many blocks as fit, half of them for sending, unless the caller has set them.
 absl::Status Direct::ChooseShape() {
   OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, [this](int) { return SharedBytes(layout_); }));
   const bool fp16 = config().dtype == DType::kFloat16;
@@ -45,7 +45,7 @@ absl::Status Direct::InitRank(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(mine.sources, memory().Device<RowSource>(rows));
   OCTET_ASSIGN_OR_RETURN(mine.expert_counts, memory().Device<int32_t>(num_local));
   OCTET_ASSIGN_OR_RETURN(mine.expert_offsets, memory().Device<int32_t>(num_local + 1));
-  // Combine looks at a first origin before it knows whether there is such a row.
+  // Combine loads a first origin before it knows whether that row exists.
   OCTET_RETURN_IF_ERROR(Fill(rank, mine.sources, 0xff));
   OCTET_RETURN_IF_ERROR(Fill(rank, mine.expert_counts, 0));
   OCTET_RETURN_IF_ERROR(Fill(rank, mine.expert_offsets, 0));
@@ -81,14 +81,14 @@ std::vector<uint64_t> Direct::DispatchedRows(char* mine, int peer, uint64_t epoc
     for (int part = 0; part < layout_.row_parts; ++part) {
       seen = std::min(seen, layout_.PacketOf(mine, peer, slot, part)->flag);
     }
-    // After a failure a sender with more calls in its stream goes on, and announces those.
+    // After a failure, a sender with more calls in its stream continues and announces those.
     if (slot < announced || seen >= epoch) epochs.push_back(seen);
   }
   return epochs;
 }
 
 std::vector<uint64_t> Direct::CombinedRows(char* mine, char* theirs, int rank) const {
-  // What the peer has received of this rank's last dispatch is what it has to send back.
+  // The peer has to send back the rows that it received from this rank's last dispatch.
   uint64_t dispatch = 1;
   for (int slot = 0; slot < layout_.slots_per_source; ++slot) {
     dispatch = std::max(dispatch, layout_.PacketOf(theirs, rank, slot, 0)->flag);
@@ -174,8 +174,8 @@ std::vector<std::pair<void*, size_t>> Direct::Delivered(const Rank& rank, size_t
 }
 
 WireFormat Direct::DispatchWire() const {
-  // Of a packet the index, the origin and, unless sources have one for all, the flag are stored;
-  // to each peer go its counts, two credits and perhaps the source's flag.
+  // A packet carries the index, the origin and, with Flags::kToken, the flag. Each peer gets its
+  // counts, two credits and, with Flags::kSource, the source's flag.
   const bool token_flags = config().flags == Flags::kToken;
   constexpr auto kOriginBytes = static_cast<int64_t>(sizeof(uint32_t) + sizeof(RowSource));
   return {.row = static_cast<int64_t>(row_bytes()),

@@ -10,8 +10,9 @@
 namespace octet::direct {
 namespace {
 
-// The smallest piece worth a wave of its own, and how many pieces a call should have: measured on
-// H200s over the challenge's shapes; more pieces mean more flags than they save time.
+// The smallest part worth a wave of its own, and the number of parts that a call should have.
+// Measured on H200s over the challenge's shapes; with more parts, the flags cost more time than is
+// saved.
 constexpr int kSmallestPartVecs = 64;
 constexpr int kWantedParts = 1024;
 constexpr int kMostRowParts = 4;

@@ -17,9 +17,9 @@
 namespace octet::high_throughput {
 namespace {
 
-// With as many blocks for a call, or fewer, 10 of 24 waves begin a dispatch that fills duplicates
-// by sending, else 6: 4096 tokens on four H200s take 515 µs instead of 575 with 24 blocks, 507
-// instead of 495 with 48.
+// If a call has at most this many blocks, 10 of 24 waves begin a dispatch that fills duplicates by
+// sending, else 6: 4096 tokens on four H200s take 515 µs instead of 575 with 24 blocks, 507 instead
+// of 495 with 48.
 constexpr int kFewSendingBlocks = 32;
 
 }  // namespace
@@ -36,7 +36,7 @@ absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
                .layouts_in_credits = true};
 }
 
-// A block on each compute unit, as large as can be, unless the caller has said otherwise.
+// Chooses one block on each compute unit, as large as possible, unless the caller has set them.
 absl::Status HighThroughput::ChooseShape() {
   Tuning& tuning = this->tuning();
   if (tuning.row_copies == RowCopies::kAuto) tuning.row_copies = RowCopies::kVectors;
@@ -48,9 +48,9 @@ absl::Status HighThroughput::ChooseShape() {
   const int wave_size = shape().threads / waves;
   const int combine_waves = std::min(waves, kCombineMaxThreads / wave_size);
   combine_shape_.threads = combine_waves * wave_size;
-  // Measured on H200s (bench/PERFORMANCE.md). Where rows are received once, receivers of a dispatch
-  // do little, and senders of a combine no more than to copy. Few blocks need more of their waves
-  // to keep the links busy.
+  // Measured on H200s (bench/PERFORMANCE.md). If rows are received once, receivers of a dispatch
+  // have little work, and senders of a combine only copy. With few blocks, more waves of each are
+  // needed to keep the links busy.
   const bool once = config().rows_once();
   const int blocks = BlocksAskedFor(config());
   const bool few = blocks > 0 && blocks <= kFewSendingBlocks;
@@ -104,7 +104,7 @@ absl::Status HighThroughput::AllocateKept(Rank& rank, RankState& mine) {
   const size_t routes = pieces.Place(tokens * static_cast<size_t>(layout_.topk) * sizeof(Route));
   for (int i = 0; i < config().kept_layouts; ++i) {
     OCTET_ASSIGN_OR_RETURN(const absl::Span<char> kept, memory().Device<char>(pieces.end()));
-    // No packets.
+    // Zero: no packets.
     OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(kept.data(), 0, kept.size(), rank.stream()));
     char* base = kept.data();
     mine.kept.push_back(Kept{
@@ -232,7 +232,8 @@ const Kept& HighThroughput::KeptOf(int rank, uint64_t layout) const {
   return ranks_[Index(rank)].kept[(layout - 1) % static_cast<uint64_t>(config().kept_layouts)];
 }
 
-// After a failure ranks may have made different numbers of layouts, all of which are void.
+// Counts layouts from the last failure on, since ranks may have made different numbers of layouts
+// before it. Those are void.
 uint32_t HighThroughput::LayoutNumber(int rank, uint64_t layout) const {
   constexpr uint64_t kNumbers = uint64_t{1} << device::kCountBits;
   return static_cast<uint32_t>((layout - ranks_[Index(rank)].void_layouts) % kNumbers);
@@ -328,7 +329,7 @@ absl::Status HighThroughput::AwaitTotals(Rank& rank, uint64_t epoch_before) {
     return std::atomic_ref(totals->epoch).load(std::memory_order_acquire) != epoch_before;
   };
   OCTET_RETURN_IF_ERROR(rank.WaitUntil(told, "the totals of its dispatch"));
-  // A kernel that has ended without them has failed, and says why.
+  // A kernel that ended without storing the totals has failed and reports why.
   return told() ? absl::OkStatus() : absl::InternalError("a dispatch has ended without its totals");
 }
 
@@ -362,8 +363,8 @@ std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank
                                                                 size_t rows) const {
   const RankState& mine = ranks_[Index(rank.rank())];
   char* base = CachedPeers(rank.rank()).base[rank.rank()];
-  // Where rows come once, fewer of them hold `rows` choices.
-  // Where they are pulled from, peers may not be done with those of the last combine.
+  // If rows are received once, fewer of them hold `rows` choices. If rows are pulled, peers may
+  // still need those of the last combine.
   const size_t places =
       layout_.pull ? size_t{0} : std::min(rows, static_cast<size_t>(layout_.capacity()));
   return {
@@ -382,8 +383,8 @@ std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank
 }
 
 WireFormat HighThroughput::DispatchWire() const {
-  // Of a packet the flag, the combine's slot and the choices are stored; to each peer go all counts
-  // and two credits.
+  // A packet carries the flag, the combine slot and the choices. Each peer gets all counts and two
+  // credits.
   return {.once_per_rank = true,
           .row = int64_t{layout_.row_vecs} * static_cast<int64_t>(kVecBytes) +
                  int64_t{layout_.scale_words} * static_cast<int64_t>(sizeof(uint32_t)),

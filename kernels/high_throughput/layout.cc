@@ -10,14 +10,15 @@
 namespace octet::high_throughput {
 namespace {
 
-// The smallest piece of a row worth a wave of its own in combine, and how many it is cut into at
-// most: measured on H200s.
+// The smallest part of a row worth a wave of its own in combine, and the most parts of a row:
+// measured on H200s.
 constexpr int kSmallestPartVecs = 192;
 constexpr int kMostRowParts = 2;
 
-// Parts help at the end of a call, where rows are waited for. With so few blocks that they limit a
-// call, and so many tokens for each, what parts cost is more: combine of 4096 tokens on two H200s
-// with 24 blocks takes 673 µs instead of 746, rows received once 355 instead of 432.
+// Parts help at the end of a call, where waves wait for rows. If a call has so few blocks that they
+// limit it, and so many tokens for each block, parts cost more than they save: without them,
+// combine of 4096 tokens on two H200s with 24 blocks takes 673 µs instead of 746, with rows
+// received once 355 instead of 432.
 constexpr int kFewBlocks = 64;
 constexpr int kManyTokens = 64;
 
@@ -47,8 +48,8 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.expert_alignment = config.expert_alignment;
   layout.token_major = config.rows_once();
   layout.pull = config.combine_method == CombineMethod::kPull;
-  // Where rows of both ways have the same places, experts may work in place: a token's sum then
-  // waits where nothing but one of its own rows was.
+  // If rows have the same offsets in dispatch and combine, experts may work in place: a token's sum
+  // then waits at an offset that held only one of the token's own rows.
   layout.pull_by_token =
       layout.per_rank && (layout.token_major || layout.row_vecs != layout.combine_vecs);
 

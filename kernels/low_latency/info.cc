@@ -24,8 +24,8 @@ constexpr std::array<TuningField, 4> kTuningFields = {{{"blocks", &Tuning::block
 
 constexpr std::array<StrategyVariant, 1> kVariants = {};
 
-// low_latency has room for all rows that could come, twice, where high_throughput has it once: not
-// beyond as much as is little on any GPU that this is for.
+// low_latency has memory for all rows that may arrive, twice; high_throughput has it once. kAuto
+// takes low_latency only up to this size, which is small on any GPU that this is for.
 constexpr int64_t kMostAutoBytes = int64_t{8} << 30;
 
 bool SuitsAuto(const EpConfig& config, int num_ranks) {

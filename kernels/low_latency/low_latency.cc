@@ -16,8 +16,8 @@
 namespace octet::low_latency {
 namespace {
 
-// Waves that take a received row together when the caller leaves it open: a row of 7168 16-bit
-// elements is then one load of each lane, kCopyUnroll deep.
+// Waves that take a received row together if the caller leaves it open. With four, each lane loads
+// a row of 7168 16-bit elements in one step, kCopyUnroll deep.
 constexpr int kRowWaves = 4;
 
 }  // namespace
@@ -38,8 +38,8 @@ absl::StatusOr<StrategyBase::Needs> LowLatency::Prepare() {
   return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
 }
 
-// As many blocks as fit, half of them for sending in dispatch, unless the caller has said
-// otherwise.
+// Chooses as many blocks as fit, half of them for sending in dispatch, unless the caller has set
+// them.
 absl::Status LowLatency::ChooseShape() {
   OCTET_RETURN_IF_ERROR(
       ChooseBlock(kMaxThreads, [this](int) { return DispatchSharedBytes(layout_); }));
@@ -100,7 +100,7 @@ absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
   OCTET_RETURN_IF_ERROR(Fill(rank, batch.expert_counts, 0));
   OCTET_RETURN_IF_ERROR(Fill(rank, batch.expert_offsets, 0));
   OCTET_RETURN_IF_ERROR(Fill(rank, batch.split_counts, 0));
-  // No packets, and no choices in those that a failed dispatch leaves as they are.
+  // Zero: no packets, and no choices in packets that a failed dispatch leaves unchanged.
   OCTET_RETURN_IF_ERROR(Fill(rank, batch.packets, 0));
   return Fill(rank, batch.packet_counts, 0);
 }
@@ -216,8 +216,8 @@ std::vector<std::pair<void*, size_t>> LowLatency::Delivered(const Rank& rank, si
 }
 
 WireFormat LowLatency::DispatchWire() const {
-  // Of a packet the flag, the combine's slot and the choices are stored; to each peer go its counts
-  // and a credit.
+  // A packet carries the flag, the combine slot and the choices. Each peer gets its counts and one
+  // credit.
   return {.once_per_rank = true,
           .row = static_cast<int64_t>(row_bytes()) +
                  layout_.scale_words * static_cast<int64_t>(sizeof(uint32_t)),
@@ -250,8 +250,8 @@ absl::Status LowLatency::Mask(Rank& rank, RankSet ranks) {
   return watch.has_masks() ? watch.Mask(rank, ranks) : ExpertParallel::Mask(rank, ranks);
 }
 
-// Epochs are the ranks' own numbers of their calls, and one that was away has made fewer. So all of
-// them begin afresh, with idle streams: then nothing is on its way any more that anybody has sent.
+// Epochs are each rank's own numbers of its calls, and a rank that was away has made fewer calls.
+// So all ranks reset their epochs, with idle streams: then none of their stores is still in flight.
 absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
   const Watch& watch = WatchOf(rank);
   if (!watch.has_masks()) return ExpertParallel::Unmask(rank, still_masked);
@@ -261,7 +261,7 @@ absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
   OCTET_RETURN_IF_ERROR(watch.Mask(rank, others));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   OCTET_RETURN_IF_ERROR(BeginAfresh(rank));
-  // Before anybody sends.
+  // All ranks must be done before any of them sends.
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   return rank.Barrier("the return of Unmask");
 }

@@ -90,7 +90,7 @@ absl::Status Watch::Mask(Rank& rank, RankSet ranks) const {
   OCTET_RETURN_IF_ERROR(CheckMask(rank, ranks));
   for (int r = 0; r < rank.num_ranks(); ++r) {
     if (((ranks >> r) & 1) == 0) continue;
-    // Makes it kMasked.
+    // Stores kMasked.
     OCTET_RETURN_IF_GPU_ERROR(
         hipMemsetAsync(&masks_[static_cast<size_t>(r)], 0xff, sizeof(uint32_t), rank.stream()));
   }
