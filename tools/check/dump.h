@@ -1,5 +1,5 @@
-// The last step of a run as .npy files and a meta.json, so that anybody can check it with NumPy
-// alone. docs/formats.md describes every file; tests/tools/check_dump.py is such a check.
+// Writes the last step of a run as .npy files and a meta.json, so that anybody can check it with
+// NumPy alone. docs/formats.md describes every file; tests/tools/check_dump.py is such a check.
 #ifndef OCTET_TOOLS_CHECK_DUMP_H_
 #define OCTET_TOOLS_CHECK_DUMP_H_
 
@@ -23,11 +23,13 @@ struct Dump {
   absl::Span<const RankOutput> outputs;  // by rank
 };
 
-// Makes the folder where it is missing and tries to write into it. kInvalidArgument if that fails,
-// or if the folder holds anything that is not of an earlier dump. To be called before the run.
+// Creates the folder if it is missing and tries to write into it. Returns kInvalidArgument if that
+// fails, or if the folder holds anything that does not belong to an earlier dump. Call it before
+// the run.
 absl::Status PrepareDump(const std::string& folder);
 
-// Replaces the dump in `folder`. meta.json goes first and comes last: where it is, all of it is.
+// Replaces the dump in `folder`. meta.json is removed first and written last: if it exists, the
+// dump is complete.
 absl::Status WriteDump(const std::string& folder, const Dump& dump);
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// What a GPU holds, on the host: through pinned memory, and in pieces where there is much of it.
+// Copies GPU memory to the host: through pinned memory, and in pieces if there is much of it.
 #ifndef OCTET_TOOLS_CHECK_HOST_READER_H_
 #define OCTET_TOOLS_CHECK_HOST_READER_H_
 
@@ -14,10 +14,10 @@
 
 namespace octet {
 
-// For one rank, on its thread inside Node::Run. Every call waits for the rank's stream.
+// Reads one rank's memory, on its thread inside Node::Run. Every call waits for the rank's stream.
 class HostReader {
  public:
-  // Both must outlive it. `staging` holds a row at least.
+  // Both must outlive it. `staging` holds at least one row.
   HostReader(Rank& rank, const PinnedMemory& staging) : rank_(rank), staging_(staging) {}
 
   absl::Status Read(const void* from, size_t bytes, void* to);
@@ -27,7 +27,7 @@ class HostReader {
     return Read(from, count * sizeof(T), static_cast<void*>(to.data()));
   }
 
-  // `rows` rows of `row_bytes` bytes: use(first, some whole rows), where the GPU's copies put them.
+  // Reads `rows` rows of `row_bytes` bytes. Calls use(first, some whole rows) on the staged copies.
   absl::Status ForRows(const void* from, size_t rows, size_t row_bytes,
                        absl::FunctionRef<void(size_t first, absl::Span<const uint8_t>)> use);
 

@@ -1,4 +1,4 @@
-// What a step must have delivered, against the serial reference.
+// Checks a step's results against the serial reference.
 #ifndef OCTET_TOOLS_CHECK_VERIFY_H_
 #define OCTET_TOOLS_CHECK_VERIFY_H_
 
@@ -14,20 +14,20 @@
 
 namespace octet {
 
-// Of one rank, or of several added up.
+// The result for one rank, or for several added up.
 struct Verification {
-  bool bitwise = true;           // everything is the reference's to the bit
+  bool bitwise = true;           // everything equals the reference to the bit
   bool within_tolerance = true;  // |y - ref| <= 5e-3 + 1e-2 · |ref|, the challenge's rule
-  double max_error = 0;          // greatest |y - ref|; infinite where only one of them is a number
-  int64_t wrong_rows = 0;        // received rows, or what is said about them
+  double max_error = 0;          // greatest |y - ref|; infinite if only one of them is a number
+  int64_t wrong_rows = 0;        // received rows, or their descriptions
   int64_t wrong_tokens = 0;      // rows of y
   std::string first;             // the first difference in words; empty if there is none
 
   void Add(const Verification& other);
 };
 
-// What is said about received rows, in host memory: as in Received. Empty: the configuration has no
-// such thing, or the strategy does not say it.
+// The description of received rows, in host memory: as in Received. Empty: the configuration has no
+// such thing, or the strategy does not provide it.
 struct ReceivedLayout {
   std::vector<int32_t> expert_counts;
   std::vector<int32_t> expert_offsets;
@@ -46,19 +46,19 @@ class DispatchVerifier {
  public:
   DispatchVerifier(const EpConfig& config, absl::Span<const RankInput> inputs, int rank);
 
-  // Elements of Received::sources, and rows of Received::x: from the first to the last that means
-  // something.
+  // Return the numbers of elements of Received::sources, and of rows of Received::x: up to the last
+  // one in use.
   size_t num_sources() const;
   size_t num_rows() const;
-  // Those of the first `all` that mean something: all, unless rows lie apart.
+  // Returns those of the first `all` that are in use: all, unless rows lie apart.
   std::vector<RowRange> RowsOf(size_t all) const;
   const ReferenceReceived& reference() const { return reference_; }
 
-  // With Slots::kAtomic the rows of one (expert, source) may come in any order.
+  // With Slots::kAtomic the rows of one (expert, source) may be in any order.
   void CheckLayout(const ReceivedLayout& layout);
 
-  // Rows first_row .. of the received x, whole rows that mean something, and their scales; after
-  // CheckLayout.
+  // Check rows first_row .. of the received x, whole rows that are in use, and their scales. Call
+  // these after CheckLayout.
   void CheckRows(size_t first_row, absl::Span<const uint8_t> rows);
   void CheckScales(size_t first_row, absl::Span<const uint32_t> scales);
 
@@ -69,7 +69,7 @@ class DispatchVerifier {
   void CheckRanges(const ReceivedLayout& layout);
   template <typename T>
   void CheckArray(absl::string_view name, const std::vector<T>& got, const std::vector<T>& want);
-  // Row `row`, which came from `source`, has come as `got`; it should be `want`.
+  // Checks row `row`: it was received as `got` and should be `want`.
   template <typename T>
   void CheckRow(size_t row, absl::string_view what, absl::Span<const T> got,
                 absl::Span<const T> want);
@@ -78,16 +78,16 @@ class DispatchVerifier {
   const absl::Span<const RankInput> inputs_;
   const int rank_;
   const ReferenceReceived reference_;
-  // The row of x, and element of Received::sources, that the i-th row in expert order is.
+  // Returns the row of x, and element of Received::sources, of the i-th row in expert order.
   size_t PlaceOf(size_t i) const;
 
-  // Of rows of x, as delivered where rows have no place of their own; rank is kPadding for zeros,
-  // kUnknown where it makes no sense.
+  // The sources of rows of x: as delivered or, if rows are received once, the reference's. rank is
+  // kPadding for zeros, kUnknown for an invalid source.
   std::vector<RowSource> row_sources_;
   Verification result_;
 };
 
-// Checks rows of y of one rank: those of its tokens first_token .., which `input` has. `y` is
+// Checks rows of y of one rank: those of its tokens first_token .., which `input` holds. `y` is
 // [T][H], expert_scale [E].
 Verification VerifyCombine(const EpConfig& config, int num_ranks, const RankInput& input, int rank,
                            int first_token, absl::Span<const float> expert_scale,

@@ -1,4 +1,4 @@
-// What one rank's GPU holds after a step, against the reference.
+// Checks the contents of one rank's GPU memory after a step against the reference.
 #ifndef OCTET_TOOLS_CHECK_VERIFY_STEP_H_
 #define OCTET_TOOLS_CHECK_VERIFY_STEP_H_
 
@@ -15,9 +15,9 @@
 
 namespace octet {
 
-// One rank's received rows and all that Received says about them, in host memory. Where rows lie
-// apart, only those that `layout.ranges` names, one after the other: `places` has their numbers in
-// Received::x, and layout.sources is as long and in the same order.
+// One rank's received rows and their description in Received, in host memory. If rows lie apart,
+// only those in `layout.ranges`, one after the other: `places` has their numbers in Received::x,
+// and layout.sources is as long and in the same order.
 struct ReceivedRows {
   ReceivedLayout layout;
   std::vector<uint8_t> x;  // rows of Received::row_bytes
@@ -25,19 +25,19 @@ struct ReceivedRows {
   std::vector<int32_t> places;
 };
 
-// As much as `rank` must have received when every rank has dispatched inputs[its rank], whatever it
-// is that is there.
+// Reads as many rows as `rank` must have received when every rank r has dispatched inputs[r],
+// whatever their contents.
 absl::Status ReadReceived(HostReader& reader, const EpConfig& config,
                           absl::Span<const RankInput> inputs, int rank, const Received& received,
                           ReceivedRows& rows);
 
-// What `rank` has received when every rank has dispatched inputs[its rank]: everything that
-// Received says, the rows and their scales. Adds to `verification`.
+// Verifies what `rank` has received when every rank r has dispatched inputs[r]: all fields of
+// Received, the rows and their scales. Adds to `verification`.
 absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
                             absl::Span<const RankInput> inputs, int rank, const Received& received,
                             Verification& verification);
 
-// The rank's y, [T][H] on its GPU.
+// Verifies the rank's y, [T][H] on its GPU.
 absl::Status VerifyY(HostReader& reader, const EpConfig& config, absl::Span<const RankInput> inputs,
                      int rank, const void* y, absl::Span<const float> expert_scale,
                      Verification& verification);

@@ -1,7 +1,7 @@
 // `octet <command> [--flag=value ...]`: finds the command and reads its flags.
 //
-// Flags are Abseil's, read by a loop of our own, so that a mistake ends in one sentence and exit
-// code 2, and so that each command knows its own flags only.
+// Flags are Abseil's, but a loop here reads them, so that a mistake ends in one sentence and exit
+// code 2, and each command knows its own flags only.
 #ifndef OCTET_TOOLS_COMMANDS_COMMAND_LINE_H_
 #define OCTET_TOOLS_COMMANDS_COMMAND_LINE_H_
 
@@ -19,7 +19,7 @@
 
 namespace octet {
 
-// Lists of flags, one after the other.
+// Concatenates lists of flags.
 template <size_t... kSizes>
 constexpr auto JoinFlags(const std::array<absl::string_view, kSizes>&... lists) {
   std::array<absl::string_view, (kSizes + ...)> joined;
@@ -28,7 +28,7 @@ constexpr auto JoinFlags(const std::array<absl::string_view, kSizes>&... lists) 
   return joined;
 }
 
-// What was on the command line. Values are in the flags themselves (absl::GetFlag).
+// The contents of the command line. Values are in the flags themselves (absl::GetFlag).
 class CommandLine {
  public:
   CommandLine() = default;
@@ -39,7 +39,7 @@ class CommandLine {
   std::set<std::string> given_;
 };
 
-// A flag that one letter stands for: -n 20, -n20 and -n=20 are --iters=20.
+// A one-letter form of a flag: -n 20, -n20 and -n=20 are --iters=20.
 struct ShortFlag {
   char letter;
   absl::string_view flag;
@@ -47,34 +47,36 @@ struct ShortFlag {
 
 struct Command {
   absl::string_view name;
-  absl::string_view summary;                  // a line
+  absl::string_view summary;                  // one line
   absl::string_view details;                  // for the command's --help
   absl::Span<const absl::string_view> flags;  // names of ABSL_FLAGs, in the order of --help
-  int (*run)(const CommandLine& line);        // gives the exit code
+  int (*run)(const CommandLine& line);        // returns the exit code
   absl::Span<const ShortFlag> short_flags = {};
 };
 
 // Sets `flags` (names) from `args`: --name=value, --name value, and for switches --name and
-// --noname. "help" is always understood, and is only recorded. kInvalidArgument with one sentence.
+// --noname. "help" is always understood, and is only recorded. Returns kInvalidArgument with one
+// sentence.
 absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags,
                                        absl::Span<const std::string> args);
 
-// `args` with the letters written out; what is none of `short_flags` stays as it is.
+// Returns `args` with the letters written out; arguments that are not in `short_flags` stay
+// unchanged.
 std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flags,
                                           absl::Span<const std::string> args);
 
-// The help of one command of `program`: usage, details, and each flag with its default.
+// Returns the help of one command of `program`: usage, details, and each flag with its default.
 std::string CommandHelp(const Command& command, absl::string_view program = "octet");
 
-// The whole program. `version`: a line for --version. What has not arrived on standard output is an
-// error, too: a full disk must not look like a result.
+// Runs the whole program. `version`: a line for --version. A failure to write standard output is an
+// error too: a full disk must not look like a result.
 int RunCommandLine(absl::Span<const Command> commands, absl::string_view version, int argc,
                    char** argv);
 
-// What was printed may still be in memory, and where it goes may be full.
+// Flushes standard output. Returns an error if that fails, for example because a disk is full.
 absl::Status FlushStandardOutput();
 
-// "octet run: sentence" on stderr, and below it what else the status has to say.
+// Prints "octet run: sentence" on stderr, followed by the status's further lines.
 void PrintError(absl::string_view command, const absl::Status& status);
 
 }  // namespace octet

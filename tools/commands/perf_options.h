@@ -1,4 +1,4 @@
-// The flags of `octet perf`, and what they mean.
+// The flags of `octet perf` and their values.
 #ifndef OCTET_TOOLS_COMMANDS_PERF_OPTIONS_H_
 #define OCTET_TOOLS_COMMANDS_PERF_OPTIONS_H_
 
@@ -14,23 +14,23 @@
 namespace octet {
 
 struct PerfOptions {
-  // One for each number of tokens, the same on every rank, which is also max_tokens.
+  // One shape for each number of tokens, which is the same on every rank and also max_tokens.
   std::vector<RunOptions> shapes;
   std::vector<std::string> strategies;  // names of contenders, or "auto", or "all"
   int check_steps = 0;                  // of each kind, to be verified
-  bool graph = false;                   // a second row for each: replays of a captured step
+  bool graph = false;                   // a second row for each shape: replays of a captured step
   std::string json;                     // file; empty: none
 };
 
-// Names of the flags, in the order of --help, and nccl-tests' letters for them.
+// The names of the flags, in the order of --help, and nccl-tests' letters for them.
 absl::Span<const absl::string_view> PerfFlags();
 absl::Span<const ShortFlag> PerfShortFlags();
 
-// As ParseRunOptions. Whether there are such strategies is known to MakeContenders only.
+// Like ParseRunOptions. Only MakeContenders knows whether such strategies exist.
 absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gpus);
 
-// `begin`, and on by steps (`step` > 0) or by factors to `end`, which need not be met.
-// kInvalidArgument where that does not come to an end, or has too many members.
+// Returns the sizes from `begin` to `end`, by steps (`step` > 0) or by factors; they need not meet
+// `end`. Returns kInvalidArgument if the sequence does not end, or has too many members.
 absl::StatusOr<std::vector<int>> Sizes(int begin, int end, int step, double factor);
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// The flags of `octet run`, and what they mean.
+// The flags of `octet run` and their values.
 #ifndef OCTET_TOOLS_COMMANDS_RUN_OPTIONS_H_
 #define OCTET_TOOLS_COMMANDS_RUN_OPTIONS_H_
 
@@ -18,18 +18,18 @@
 
 namespace octet {
 
-// Flags that several commands know, each of which adds its own: what a step is,
+// The names of flags that several commands share; each command adds its own. What a step is:
 inline constexpr auto kStepFlags = std::to_array<absl::string_view>(
     {"ranks", "experts", "topk", "hidden", "dtype", "routing", "drop", "expert", "fuse_expert",
      "seed", "iters", "warmup", "align"});
-// who does it, and how,
+// Which strategy runs it, and how:
 inline constexpr auto kStrategyFlags = std::to_array<absl::string_view>(
     {"strategy", "slots", "flags", "combine_order", "combine_method", "row_copies"});
-// with which launches,
+// Its launches:
 inline constexpr auto kLaunchFlags =
     std::to_array<absl::string_view>({"blocks", "send_blocks", "waves", "row_parts", "max_blocks",
                                       "send_waves", "combine_send_waves"});
-// and what is sent and received.
+// What is sent and received:
 inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
     {"format", "scales", "scale_group", "received", "duplicates", "expert_alignment", "host_totals",
      "cached", "failure_policy", "statistics"});
@@ -58,7 +58,7 @@ struct RunOptions {
   int warmup = 0;
   bool check = true;
   bool cached = false;  // steps use a layout that was made before they are timed
-  bool graph = false;   // timed steps replay what has been captured of one (octet perf)
+  bool graph = false;   // timed steps replay a captured step (octet perf)
   Align align = Align::kHost;
   absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
   bool ceilings = false;                          // measure them beside the run
@@ -68,7 +68,7 @@ struct RunOptions {
   std::string trace;                              // file; empty: none
 };
 
-// Random shapes for a while: octet run --soak (tools/measure/soak.h).
+// Random shapes for some time: octet run --soak (tools/measure/soak.h).
 struct SoakOptions {
   int num_ranks = 0;  // at most
   uint64_t seed = 0;
@@ -77,32 +77,32 @@ struct SoakOptions {
   std::string json;                               // file; empty: none
 };
 
-// Names of the flags, in the order of --help.
+// Returns the names of the flags, in the order of --help.
 absl::Span<const absl::string_view> RunFlags();
 
-// The shapes that the flags ask for: one, or those of --workload. Reads the file of --routing.
-// `num_gpus`: the most ranks, and their number unless --ranks says another. kInvalidArgument,
-// kNotFound or whatever the file system says, with one sentence; nothing is launched or written.
+// Returns the shapes that the flags ask for: one, or those of --workload. Reads the file of
+// --routing. `num_gpus`: the most ranks, and their default number. Errors are kInvalidArgument,
+// kNotFound or those of the file system, with one sentence; nothing is launched or written.
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus);
 
-// The soak that the flags ask for, which Given("soak"). Errors as above.
+// Returns the soak that the flags ask for; Given("soak") must hold. Errors as above.
 absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gpus);
 
-// For commands with more than one strategy or number of tokens: all else that the flags say about
-// one shape. It still needs both, and CompleteOptions. kInvalidArgument and the like as above.
+// For commands with more than one strategy or number of tokens: returns everything else that the
+// flags say about one shape. The shape still needs both, and CompleteOptions. Errors as above.
 absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gpus);
 
-// `common` with each of the challenge's shapes, named; they still need CompleteOptions.
+// Returns `common` with each of the challenge's shapes, named; they still need CompleteOptions.
 std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
 
-// The configuration that goes with options.workload, and whether all fits together.
+// Sets the configuration for options.workload, and checks that all options fit together.
 absl::Status CompleteOptions(RunOptions& options);
 
-// Whether Combine itself can apply the experts' stand-in: a row of the dtype is received for each
-// choice.
+// Returns whether Combine itself can apply the experts' stand-in: one row of the dtype is received
+// for each choice.
 bool CanFuseExpert(const EpConfig& config);
 
-// Factors of all experts, [E].
+// Returns the factors of all experts, [E].
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);
 
 absl::string_view ExpertKindName(ExpertKind kind);

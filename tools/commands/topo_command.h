@@ -1,4 +1,4 @@
-// `octet topo`: what the machine has, and what would stop a run on it.
+// `octet topo`: shows the machine's GPUs, and what would prevent a run on them.
 #ifndef OCTET_TOOLS_COMMANDS_TOPO_COMMAND_H_
 #define OCTET_TOOLS_COMMANDS_TOPO_COMMAND_H_
 
@@ -11,7 +11,8 @@ namespace octet {
 
 Command TopoCommand();
 
-// GPUs, the matrix of who can reach whom, and whether all GPUs can run together.
+// Returns the GPUs, the matrix of which GPU can access which, and whether all GPUs can run
+// together.
 std::string TopologyTable(const Topology& topology);
 
 }  // namespace octet

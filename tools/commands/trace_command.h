@@ -5,7 +5,7 @@
 
 namespace octet {
 
-// `octet trace`: what happens inside the kernels, as a file for Perfetto and as a summary.
+// `octet trace`: shows what happens inside the kernels, as a file for Perfetto and as a summary.
 Command TraceCommand();
 
 }  // namespace octet

@@ -5,7 +5,7 @@
 
 namespace octet {
 
-// `octet tune`: looks for the fastest launch shapes and writes them for OCTET_TUNING.
+// `octet tune`: searches for the fastest launch shapes and writes them for OCTET_TUNING.
 Command TuneCommand();
 
 }  // namespace octet

@@ -1,5 +1,5 @@
-// Who can do a step of dispatch and combine, to be measured side by side: this project's
-// strategies, and peers, which do the same with what is there without this project (a library's
+// Implementations of a step of dispatch and combine, measured side by side: this project's
+// strategies, and other implementations, which use what exists without this project (a library's
 // all-to-all, the copy engines).
 //
 //   for (const std::unique_ptr<Contender>& contender : MakeContenders(node)) {
@@ -9,9 +9,10 @@
 //     ...                                                            // as for any ExpertParallel
 //   }
 //
-// A contender's product is an ExpertParallel, so that all of them get the same input, give the same
-// output, are checked by the same reference and timed at the same boundary. What a peer has to do
-// on the host within a call (to learn how many rows will come, say) is part of its call.
+// A contender creates an ExpertParallel, so that all of them get the same input, give the same
+// output, are checked by the same reference and timed at the same boundary. If an implementation
+// needs host work within a call (for example, to learn how many rows will arrive), that work is
+// part of the call.
 #ifndef OCTET_TOOLS_CONTENDERS_CONTENDER_H_
 #define OCTET_TOOLS_CONTENDERS_CONTENDER_H_
 
@@ -32,28 +33,29 @@ class Contender {
   virtual ~Contender() = default;
 
   virtual absl::string_view name() const = 0;     // "direct", "nccl", "memcpy_peer"
-  virtual absl::string_view summary() const = 0;  // a line
+  virtual absl::string_view summary() const = 0;  // one line
   virtual bool is_peer() const = 0;               // not one of this project's strategies
 
-  // kUnavailable with what is missing on this machine (a library), else OK. Quick.
+  // Returns kUnavailable with what is missing on this machine (a library), else OK. Quick.
   virtual absl::Status Available() const = 0;
 
-  // Whether it can do what `config` asks for, but for memory: kInvalidArgument says what it cannot.
-  // `config`'s strategy is not looked at. Quick.
+  // Returns OK if it supports `config`, apart from memory; kInvalidArgument says what it does not
+  // support. Ignores `config`'s strategy. Quick.
   virtual absl::Status Check(const EpConfig& config) const = 0;
 
-  // `config`'s strategy is not looked at, nor, by peers, its tuning, slots and flags. Peers trust
-  // the routing: ids out of range are not found. Not during Run; the contender must outlive the
-  // ExpertParallel.
+  // Ignores `config`'s strategy. Implementations other than strategies also ignore its tuning,
+  // slots and flags, and trust the routing: they do not find ids out of range. Not during Run; the
+  // contender must outlive the ExpertParallel.
   virtual absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
       const EpConfig& config, const ExpertParallelOptions& options) = 0;
 };
 
-// All that this platform has, available or not: the strategies first. The node must outlive them.
+// Returns all contenders of this platform, available or not, the strategies first. The node must
+// outlive them.
 std::vector<std::unique_ptr<Contender>> MakeContenders(Node& node);
 
-// kUnavailable for a peer of another platform, or one that this build was made without;
-// kInvalidArgument, with all the names, for any other name that none of them has.
+// Returns the contender with that name. Errors: kUnavailable if it belongs to another platform or
+// this build lacks it; kInvalidArgument, with all names, if there is no such name.
 absl::StatusOr<Contender*> FindContender(const std::vector<std::unique_ptr<Contender>>& contenders,
                                          absl::string_view name);
 

@@ -1,4 +1,4 @@
-// Rows carried by the copy engines: hipMemcpyPeerAsync to each peer in turn.
+// Transports rows by the copy engines: hipMemcpyPeerAsync to each peer in turn.
 #ifndef OCTET_TOOLS_CONTENDERS_MEMCPY_TRANSPORT_H_
 #define OCTET_TOOLS_CONTENDERS_MEMCPY_TRANSPORT_H_
 
@@ -11,8 +11,8 @@
 
 namespace octet {
 
-// All ranks are threads of one process, so counts are exchanged in host memory, and a rank knows by
-// events of its peers when their copies have come.
+// All ranks are threads of one process. They exchange counts in host memory, and a rank learns from
+// its peers' events when their copies have arrived.
 class MemcpyTransport final : public RowTransport {
  public:
   explicit MemcpyTransport(int num_ranks) : ranks_(static_cast<size_t>(num_ranks)) {}
@@ -28,7 +28,8 @@ class MemcpyTransport final : public RowTransport {
   struct RankState {
     ExchangeBuffers* buffers = nullptr;
     ScopedEvent counted;
-    // Of each direction, so that a rank that is ahead does not record one that is still looked at.
+    // One for each direction, so that a rank that is ahead does not record an event that others
+    // still wait for.
     std::array<ScopedEvent, 2> sent;
     // [source][destination], the same on all ranks.
     std::vector<std::vector<int64_t>> rows;

@@ -1,4 +1,4 @@
-// NCCL (or RCCL) as a contender, where its header was there when this was built.
+// NCCL (or RCCL) as a contender, if its header existed when this was built.
 #ifndef OCTET_TOOLS_CONTENDERS_NCCL_CONTENDER_H_
 #define OCTET_TOOLS_CONTENDERS_NCCL_CONTENDER_H_
 
@@ -8,7 +8,7 @@
 
 namespace octet {
 
-// nullptr where it was not: nccl_contender_none.cc.
+// Returns nullptr if it did not (nccl_contender_none.cc).
 std::unique_ptr<Contender> MakeNcclContender(Node& node);
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// NCCL or RCCL, loaded when it is asked for: a binary made with its header runs without it.
+// NCCL or RCCL, loaded at run time: a binary built with its header runs without the library.
 #ifndef OCTET_TOOLS_CONTENDERS_NCCL_LIBRARY_H_
 #define OCTET_TOOLS_CONTENDERS_NCCL_LIBRARY_H_
 
@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// What is called of it.
+// The functions that are used.
 struct NcclLibrary {
   decltype(&ncclGetVersion) get_version;
   decltype(&ncclGetUniqueId) get_unique_id;
@@ -22,15 +22,16 @@ struct NcclLibrary {
   decltype(&ncclRecv) recv;
   decltype(&ncclGetErrorString) get_error_string;
 
-  // Loads it on the first call, from where the dynamic linker looks (LD_LIBRARY_PATH). Later calls
-  // give the same answer. kUnavailable with the linker's words.
+  // Loads the library on the first call, from where the dynamic linker looks (LD_LIBRARY_PATH).
+  // Later calls give the same answer. Returns kUnavailable with the linker's message if it cannot
+  // be loaded.
   static absl::StatusOr<const NcclLibrary*> Load();
 
-  // OK for ncclSuccess, else kInternal with the call and the library's words.
+  // Returns OK for ncclSuccess, else kInternal with the call and the library's message.
   absl::Status ToStatus(ncclResult_t result, absl::string_view call) const;
 };
 
-// "nccl" or "rccl".
+// Returns "nccl" or "rccl".
 absl::string_view NcclName();
 
 }  // namespace octet

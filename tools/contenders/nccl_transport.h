@@ -1,4 +1,4 @@
-// Rows carried by NCCL's or RCCL's grouped sends and receives: an all-to-all with counts.
+// Transports rows by NCCL's or RCCL's grouped sends and receives: an all-to-all with counts.
 #ifndef OCTET_TOOLS_CONTENDERS_NCCL_TRANSPORT_H_
 #define OCTET_TOOLS_CONTENDERS_NCCL_TRANSPORT_H_
 

@@ -1,8 +1,9 @@
-// Dispatch and combine as they are written today on top of an all-to-all of somebody else's: tokens
-// sorted by expert with a library's radix sort, counts exchanged and brought to the host, rows
-// packed by destination, sent, and put in place; the mirror image and a weighted sum for combine.
+// Dispatch and combine as commonly written on top of another library's all-to-all. Dispatch sorts
+// tokens by expert with a library's radix sort, exchanges the counts and copies them to the host,
+// packs rows by destination, sends them and puts them in place. Combine does the reverse and
+// computes a weighted sum.
 //
-// What carries the bytes is a RowTransport. All else is the same for all of them.
+// A RowTransport carries the bytes; everything else is the same for all transports.
 #ifndef OCTET_TOOLS_CONTENDERS_SORTED_EXCHANGE_H_
 #define OCTET_TOOLS_CONTENDERS_SORTED_EXCHANGE_H_
 
@@ -21,7 +22,7 @@
 
 namespace octet {
 
-// Rows that follow each other in memory.
+// Rows that are contiguous in memory.
 struct RowSegment {
   int64_t first = 0;
   int64_t rows = 0;
@@ -29,7 +30,7 @@ struct RowSegment {
 
 // One rank's memory on both sides of an exchange, of the same sizes on all ranks.
 struct ExchangeBuffers {
-  SortedSide sorted;    // this rank's rows on their way to experts and home
+  SortedSide sorted;    // this rank's rows, sent to experts and returned
   ArrivedSide arrived;  // this rank's experts' rows
   size_t row_bytes;
   int num_ranks;
@@ -37,7 +38,7 @@ struct ExchangeBuffers {
   // In pinned memory, [R][L]: sorted.counts, and arrived.counts.
   int32_t* sent_counts;
   int32_t* arrived_counts;
-  // By peer, after FinishCounts: where the rows of the two sides lie that are exchanged with it.
+  // By peer, after FinishCounts: the rows of the two sides that are exchanged with that peer.
   std::vector<RowSegment> sent;
   std::vector<RowSegment> received;
 };
@@ -47,31 +48,33 @@ enum class Direction {
   kHome,       // arrived rows become sorted rows
 };
 
-// Carries bytes between GPUs. One for all ranks; each calls for itself, all in the same order.
+// Carries bytes between GPUs. There is one for all ranks; each rank calls it for itself, all in the
+// same order.
 class RowTransport {
  public:
   virtual ~RowTransport() = default;
   virtual absl::string_view name() const = 0;
 
-  // Once, before all else: the memory of all ranks.
+  // Takes the memory of all ranks. Must be called once, before anything else.
   virtual absl::Status Prepare(Rank& rank, const std::vector<ExchangeBuffers*>& buffers) = 0;
 
-  // Enqueues what brings sorted.counts of all ranks to arrived.counts and to the host.
+  // Enqueues the exchange of counts: sorted.counts of all ranks go to arrived.counts and to the
+  // host.
   virtual absl::Status StartCounts(Rank& rank) = 0;
-  // Waits on the host for that and fills sent and received; arrived.counts is right in stream
+  // Waits on the host for the counts and fills sent and received; arrived.counts is valid in stream
   // order.
   virtual absl::Status FinishCounts(Rank& rank) = 0;
 
   // Enqueues the exchange of rows.
   virtual absl::Status Exchange(Rank& rank, Direction direction) = 0;
 
-  // Bytes that one rank's exchange of counts stores into other GPUs.
+  // Returns the bytes that one rank's exchange of counts stores into other GPUs.
   virtual int64_t CountBytes(int num_ranks, int num_local_experts) const = 0;
 };
 
 class SortedExchange final : public ExpertParallel {
  public:
-  // Whether this can do what `config` asks for, but for memory.
+  // Returns OK if this supports `config`, apart from memory.
   static absl::Status Check(const EpConfig& config, int num_ranks);
 
   // Not during Run. The node must outlive it.

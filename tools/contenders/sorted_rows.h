@@ -1,4 +1,5 @@
-// The kernels of the peers: rows sorted by expert, rows received put in place, and the way back.
+// The kernels of the contenders that sort: sort rows by expert, put received rows in place, and
+// return them.
 #ifndef OCTET_TOOLS_CONTENDERS_SORTED_ROWS_H_
 #define OCTET_TOOLS_CONTENDERS_SORTED_ROWS_H_
 
@@ -12,7 +13,7 @@
 
 namespace octet {
 
-// As many as an EpConfig may have, which kernels do not know.
+// As many as an EpConfig may have; kernels do not know EpConfig.
 inline constexpr int kMaxSortedExperts = 2048;
 
 struct SortedRowsShape {
@@ -24,24 +25,24 @@ struct SortedRowsShape {
   bool fp16;     // else bf16
 };
 
-// What one rank sends, in the order of experts and so of destinations. flat = token · K + k.
+// What one rank sends, in the order of experts and therefore of destinations. flat = token · K + k.
 struct SortedSide {
-  uint32_t* keys;         // [M·K] expert of each flat token; E where it is dropped
+  uint32_t* keys;         // [M·K] expert of each flat token; E if it is dropped
   int32_t* flats;         // [M·K] 0, 1, 2, ...
   uint32_t* sorted_keys;  // [M·K]
   int32_t* sorted_flats;  // [M·K]
   int32_t* counts;        // [E] rows for each expert
-  int32_t* position;      // [M·K] place of a flat token in the order; -1: dropped
+  int32_t* position;      // [M·K] position of a flat token in the order; -1: dropped
   void* rows;             // [M·K][H]
   void* temp;             // of the sort: SortFlatsBytes
   size_t temp_bytes;
 };
 
-// What one rank receives, source by source, within a source by expert, and where it belongs.
+// What one rank receives, by source and then by expert, and its destination offsets.
 struct ArrivedSide {
   int32_t* counts;          // [R][L] rows of each (source, local expert)
   int32_t* first;           // [E + 1] exclusive sums of counts
-  int32_t* place;           // [R][L] row of x where those rows begin
+  int32_t* place;           // [R][L] row of x at which those rows begin
   int32_t* flats;           // [max rows] at their sources
   void* rows;               // [max rows][H]
   int32_t* expert_counts;   // [L]
@@ -50,36 +51,37 @@ struct ArrivedSide {
   void* x;                  // [max rows][H], by place
 };
 
-// Loads the kernels on the current device, but for those of the sort: a first LaunchSortFlats does.
+// Loads the kernels on the current device, except those of the sort, which the first
+// LaunchSortFlats loads.
 hipError_t LoadSortedRows(bool fp16);
 
-// Bytes of temporary memory that LaunchSortFlats needs for `n` flat tokens.
+// Returns the bytes of temporary memory that LaunchSortFlats needs for `n` flat tokens.
 hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes);
 
-// keys, flats, sorted_keys, sorted_flats and counts of `n` flat tokens.
+// Computes keys, flats, sorted_keys, sorted_flats and counts of `n` flat tokens.
 hipError_t LaunchSortFlats(const SortedRowsShape& rows, const SortedSide& side,
                            const int32_t* topk_idx, int n, const LaunchShape& shape,
                            hipStream_t stream);
 
-// position, and the rows of `x` ([T][H]).
+// Computes position, and gathers the rows of `x` ([T][H]).
 hipError_t LaunchGather(const SortedRowsShape& rows, const SortedSide& side, const void* x, int n,
                         const LaunchShape& shape, hipStream_t stream);
 
-// first, place, expert_counts and expert_offsets, from counts.
+// Computes first, place, expert_counts and expert_offsets from counts.
 hipError_t LaunchPlan(const SortedRowsShape& rows, const ArrivedSide& side, int wave_size,
                       hipStream_t stream);
 
-// x and sources, from rows and flats.
+// Computes x and sources from rows and flats.
 hipError_t LaunchPlace(const SortedRowsShape& rows, const ArrivedSide& side,
                        const LaunchShape& shape, hipStream_t stream);
 
-// side.rows from `expert_out`, which is laid out as x, each times its expert's factor if
-// `expert_scale` ([L]) is not null.
+// Computes side.rows from `expert_out`, which has the layout of x. Each row is multiplied by its
+// expert's factor if `expert_scale` ([L]) is not null.
 hipError_t LaunchReturn(const SortedRowsShape& rows, const ArrivedSide& side,
                         const void* expert_out, const float* expert_scale, const LaunchShape& shape,
                         hipStream_t stream);
 
-// y [T][H]: the weighted sums, in ascending k.
+// Computes y [T][H]: the weighted sums, in ascending k.
 hipError_t LaunchSum(const SortedRowsShape& rows, const SortedSide& side, const float* topk_weights,
                      int num_tokens, void* y, const LaunchShape& shape, hipStream_t stream);
 

@@ -1,5 +1,5 @@
-// What this node can do at best, measured: the numbers that a strategy's speed is held against.
-// link_test.h and latency_test.h measure them one by one; here are those that a report names.
+// The best that this node can do, measured: the reference for a strategy's speed. link_test.h and
+// latency_test.h measure single figures; these are the figures that a report names.
 #ifndef OCTET_TOOLS_MEASURE_CEILINGS_H_
 #define OCTET_TOOLS_MEASURE_CEILINGS_H_
 
@@ -8,15 +8,15 @@
 
 namespace octet {
 
-// Medians over repetitions; for the slowest rank where ranks differ. Rates are 0 with one rank:
-// GB/s that each GPU sends to all others at once, in rows of 14,336 bytes, everything resident,
-// start and end of the kernel included.
+// Medians over repetitions; if ranks differ, of the slowest rank. Rates are in GB/s that each GPU
+// sends to all others at once, in rows of 14,336 bytes, with everything resident, including the
+// start and end of the kernel; 0 with one rank.
 struct Ceilings {
-  double all_to_all_gbps = 0;  // stores of waves, two blocks for each compute unit
-  double loads_gbps = 0;       // loads of waves, as many blocks
+  double all_to_all_gbps = 0;  // stores by waves, two blocks for each compute unit
+  double loads_gbps = 0;       // loads by waves, as many blocks
   double bulk_gbps = 0;        // bulk copies from shared memory, one block for each compute unit
   double copy_engine_gbps = 0;
-  double pair_gbps = 0;            // stores of rank 0 to rank 1 and nothing else
+  double pair_gbps = 0;            // only stores of rank 0 to rank 1
   double empty_launch_us = 0;      // device events around a kernel of one thread
   double host_barrier_us = 0;      // Rank::Barrier, all ranks arriving together
   double node_barrier_us = 0;      // of all GPUs, inside a kernel

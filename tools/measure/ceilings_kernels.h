@@ -1,4 +1,4 @@
-// The kernels behind tools/measure/link_test.h and tools/measure/latency_test.h.
+// The kernels of tools/measure/link_test.h and tools/measure/latency_test.h.
 #ifndef OCTET_TOOLS_MEASURE_CEILINGS_KERNELS_H_
 #define OCTET_TOOLS_MEASURE_CEILINGS_KERNELS_H_
 
@@ -13,27 +13,28 @@
 
 namespace octet {
 
-// Rows that this rank moves: row i of each pair in turn.
+// The rows that this rank moves: row i of each pair in turn.
 struct MoveRowsParams {
-  const char* from[kMaxRanks];  // rows that follow each other
+  const char* from[kMaxRanks];  // contiguous rows
   char* to[kMaxRanks];
   int num_pairs;
   int rows_per_pair;
   int row_bytes;
 };
 
-// By loads and stores of whole waves.
+// Moves rows by loads and stores of whole waves.
 hipError_t LaunchMoveRows(const MoveRowsParams& params, int blocks, int wave_size,
                           hipStream_t stream);
 
-// By bulk copies through shared memory. hipErrorInvalidValue for rows that are too long for it.
+// Moves rows by bulk copies through shared memory. Returns hipErrorInvalidValue if rows are too
+// long for it.
 hipError_t LaunchMoveRowsInBulk(const MoveRowsParams& params, int blocks, int wave_size,
                                 hipStream_t stream);
 
-// Writes the GPU's clock when it starts.
+// Writes the GPU's clock at the start of the kernel.
 hipError_t LaunchReadClock(uint64_t* clock, hipStream_t stream);
 
-// Two GPUs send a word to and fro, `rounds` times from `first` on; `call` says who begins.
+// Two GPUs send a word back and forth, `rounds` times from `first` on; `call` says who begins.
 struct PingPongParams {
   uint64_t* mine;
   uint64_t* theirs;
@@ -46,11 +47,11 @@ struct PingPongParams {
 };
 hipError_t LaunchPingPong(const PingPongParams& params, hipStream_t stream);
 
-// `rounds` barriers of the GPUs in one kernel of one block on each.
+// Runs `rounds` barriers of the GPUs in one kernel of one block on each.
 hipError_t LaunchNodeBarriers(const device::NodeBarrierParams& params, uint32_t rounds,
                               hipStream_t stream);
 
-// Load those of each test on the current device (runtime/device/load_kernel.h).
+// Load the kernels of each test on the current device (runtime/device/load_kernel.h).
 hipError_t LoadLinkKernels();
 hipError_t LoadLatencyKernels();
 

@@ -1,4 +1,4 @@
-// The kernel behind tools/measure/compute_work.h.
+// The kernel of tools/measure/compute_work.h.
 #ifndef OCTET_TOOLS_MEASURE_COMPUTE_KERNEL_H_
 #define OCTET_TOOLS_MEASURE_COMPUTE_KERNEL_H_
 
@@ -11,14 +11,14 @@
 
 namespace octet {
 
-// What a thread computes, from its number among all of them.
+// A thread's computation starts from its number among all threads.
 inline constexpr uint32_t kComputeFactor = 1664525;
 inline constexpr uint32_t kComputeSummand = 1013904223;
 
 struct ComputeParams {
-  uint32_t* out;  // of each thread
+  uint32_t* out;  // one for each thread
   int rounds;
-  device::TraceBuffer trace;  // of no blocks: nothing is recorded
+  device::TraceBuffer trace;  // without blocks, nothing is recorded
   uint32_t tag;
 };
 

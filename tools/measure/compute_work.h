@@ -1,4 +1,4 @@
-// A kernel of the caller's own, to be hidden behind dispatch and combine.
+// A kernel of the caller, to be hidden behind dispatch and combine.
 #ifndef OCTET_TOOLS_MEASURE_COMPUTE_WORK_H_
 #define OCTET_TOOLS_MEASURE_COMPUTE_WORK_H_
 
@@ -17,31 +17,32 @@
 
 namespace octet {
 
-// One for all ranks. It computes `us` microseconds on `blocks` compute units of each GPU, has a
-// stream of its own there, and touches hardly any memory.
+// Computes for `us` microseconds on `blocks` compute units of each GPU, in a stream of its own, and
+// hardly uses memory. One object serves all ranks.
 class ComputeWork {
  public:
-  // Measures how many rounds that is. Not during Run. The node must outlive it.
+  // Measures how many rounds that takes. Not during Run. The node must outlive it.
   static absl::StatusOr<std::unique_ptr<ComputeWork>> Create(Node& node, double us, int blocks);
   ~ComputeWork();
   ComputeWork(const ComputeWork&) = delete;
   ComputeWork& operator=(const ComputeWork&) = delete;
 
-  // What it takes by itself, launch included, of the slowest rank.
+  // Returns the kernel's own time on the slowest rank, launch included.
   double measured_us() const { return measured_us_; }
   int blocks() const { return shape_.blocks; }
 
   // ---- On a rank's thread inside Node::Run.
 
-  // On the rank's stream, behind what is there.
+  // Enqueues the kernel on the rank's stream.
   absl::Status Enqueue(Rank& rank);
-  // Beside what `enqueue` puts on the rank's stream: after what was there before, and before what
-  // comes then.
+  // Enqueues the kernel concurrently with what `enqueue` puts on the rank's stream: after the
+  // earlier contents of the stream, and before what is enqueued later.
   absl::Status EnqueueBeside(Rank& rank, absl::FunctionRef<absl::Status()> enqueue);
-  // That the last kernel has computed what it should. kDataLoss. The stream must be idle.
+  // Checks that the last kernel has computed the right result, else returns kDataLoss. The stream
+  // must be idle.
   absl::Status Verify(Rank& rank) const;
 
-  // Records with `tag` into the blocks of `trace` from `first_block` on; null: no more.
+  // Records with `tag` into the blocks of `trace` from `first_block` on; null stops the recording.
   void Record(const TraceCollector* trace, int first_block, uint32_t tag);
 
  private:

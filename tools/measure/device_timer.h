@@ -1,4 +1,4 @@
-// Device time of something that all GPUs do together.
+// Measures the device time of work that all GPUs do together.
 #ifndef OCTET_TOOLS_MEASURE_DEVICE_TIMER_H_
 #define OCTET_TOOLS_MEASURE_DEVICE_TIMER_H_
 
@@ -17,11 +17,11 @@ class DeviceTimer {
   // Not during Run. The node must outlive it.
   static absl::StatusOr<DeviceTimer> Create(Node& node);
 
-  // Microseconds of events around what `enqueue` enqueues on each rank's stream, from a barrier of
-  // the GPUs; of the slowest rank. Not during Run.
+  // Returns the microseconds between events around the work that `enqueue` enqueues on each rank's
+  // stream, starting from a barrier of the GPUs; of the slowest rank. Not during Run.
   absl::StatusOr<double> Time(absl::FunctionRef<absl::Status(Rank&)> enqueue);
 
-  // The median of `repetitions` such times.
+  // Returns the median of `repetitions` such times.
   absl::StatusOr<double> MedianTime(int repetitions,
                                     absl::FunctionRef<absl::Status(Rank&)> enqueue);
 

@@ -1,4 +1,4 @@
-// What talking costs when there is nothing to say: launches, barriers, flags.
+// Measures the cost of communication without data: launches, barriers, flags.
 #ifndef OCTET_TOOLS_MEASURE_LATENCY_TEST_H_
 #define OCTET_TOOLS_MEASURE_LATENCY_TEST_H_
 
@@ -18,26 +18,27 @@
 
 namespace octet {
 
-// Each call measures once, for as long as it takes to be exact. Microseconds. Not during Run.
+// Each function measures once, for as long as it takes to be exact, and returns microseconds. Not
+// during Run.
 class LatencyTest final : private NodeClient {
  public:
   static absl::StatusOr<std::unique_ptr<LatencyTest>> Create(Node& node);
   ~LatencyTest() override;
 
-  // Device events around a kernel of one thread; of the slowest rank.
+  // Measures device events around a kernel of one thread; of the slowest rank.
   absl::StatusOr<double> EmptyLaunch();
-  // Rank::Barrier, all ranks arriving together: the mean of many.
+  // Measures Rank::Barrier with all ranks arriving together: the mean of many.
   absl::StatusOr<double> HostBarrier();
-  // On the host, from ranks that are all there to the return of Rank::CoordinatedLaunch of a kernel
-  // of one thread: the mean of some, of the slowest rank.
+  // Measures, on the host, Rank::CoordinatedLaunch of a kernel of one thread, from the arrival of
+  // all ranks to its return: the mean of some, of the slowest rank.
   absl::StatusOr<double> CoordinatedLaunch();
-  // The last rank's kernel start minus the first's, after Rank::CoordinatedLaunch, on clocks
-  // brought to one by ping-pong; the error is at most half of clock_round_trip().
+  // Measures the last rank's kernel start minus the first's, after Rank::CoordinatedLaunch.
+  // Ping-pong aligns the clocks; the error is at most half of clock_round_trip().
   absl::StatusOr<double> LaunchSkew();
   double clock_round_trip() const;
-  // A flag to another GPU, released and polled for, and one back: the mean of many.
+  // Measures a flag to another GPU, released and polled for, and one back: the mean of many.
   absl::StatusOr<double> FlagRoundTrip(int from, int to);
-  // A barrier of all GPUs inside a kernel: the mean of many.
+  // Measures a barrier of all GPUs inside a kernel: the mean of many.
   absl::StatusOr<double> NodeBarrier();
 
  private:

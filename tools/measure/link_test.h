@@ -1,6 +1,5 @@
-// What the links between the GPUs carry when nothing else is asked of them: the ceilings of
-// bandwidth, by who moves the bytes, from whom to whom, with how many blocks and in rows of which
-// size.
+// Measures what the links between the GPUs carry when idle otherwise: the ceilings of bandwidth, by
+// who moves the bytes, from which rank to which, with how many blocks and in rows of which size.
 #ifndef OCTET_TOOLS_MEASURE_LINK_TEST_H_
 #define OCTET_TOOLS_MEASURE_LINK_TEST_H_
 
@@ -23,7 +22,7 @@ namespace octet {
 enum class Mover {
   kStores,      // waves store into peers
   kLoads,       // waves load from peers
-  kBulk,        // the waves' copy unit stores into peers, from shared memory (bulk_copy.h)
+  kBulk,        // the waves' copy unit stores into peers from shared memory (bulk_copy.h)
   kCopyEngine,  // hipMemcpyPeerAsync, one copy for each peer
 };
 inline constexpr std::array<Mover, 4> kMovers = {Mover::kStores, Mover::kLoads, Mover::kBulk,
@@ -32,34 +31,34 @@ absl::string_view MoverName(Mover mover);  // "stores", "loads", "bulk", "copy_e
 
 struct LinkLoad {
   Mover mover = Mover::kStores;
-  // From one rank to another, or, with -1 for both, from each to all others at once.
+  // From one rank to another or, with -1 for both, from each rank to all others at once.
   int from = -1;
   int to = -1;
-  int blocks = 0;     // 0: one for each compute unit; not looked at by copy engines
+  int blocks = 0;     // 0: one for each compute unit; copy engines ignore it
   int row_bytes = 0;  // a multiple of 16; 0: kRowBytes
-  int64_t bytes = 0;  // that each rank sends, or a little less; 0: what LinkTest was made for
+  int64_t bytes = 0;  // that each rank sends, or a little less; 0: LinkTest::Create's
 };
 
-// The row that rates are usually compared by: 7168 elements of 16 bits.
+// The row size by which rates are usually compared: 7168 elements of 16 bits.
 inline constexpr int kRowBytes = 14'336;
 
 class LinkTest {
  public:
-  // Memory for `bytes` that each rank sends (0: enough to make launches look small). Not during
-  // Run.
+  // Allocates memory for `bytes` that each rank sends (0: enough to make launches look small). Not
+  // during Run.
   static absl::StatusOr<std::unique_ptr<LinkTest>> Create(Node& node, int64_t bytes = 0);
 
   struct Result {
     int64_t bytes = 0;  // that the busiest rank sent over links
     double us = 0;      // device time of the slowest rank, from a barrier of the GPUs
   };
-  // kInvalidArgument for a load that cannot be. Not during Run.
+  // Runs `load`. Returns kInvalidArgument for an impossible load. Not during Run.
   absl::StatusOr<Result> Run(const LinkLoad& load);
 
-  // The same, and then kDataLoss unless every byte is where it should be.
+  // Runs `load`, and returns kDataLoss unless every byte has arrived at the right place.
   absl::Status Verify(const LinkLoad& load);
 
-  // GB/s of the median of some runs.
+  // Returns the GB/s of the median of some runs.
   absl::StatusOr<double> Gbps(const LinkLoad& load);
 
  private:
@@ -69,7 +68,7 @@ class LinkTest {
   absl::Status Check(const LinkLoad& load) const;
   bool Sends(const LinkLoad& load, int rank, int peer) const;
   int64_t RowsPerPeer(const LinkLoad& load) const;
-  // Rows of its own that a rank has for a peer, and where a rank's rows arrive.
+  // Return a rank's own rows for a peer, and the memory where a rank's rows arrive.
   char* Source(int rank, int peer, int64_t rows, int64_t row_bytes) const;
   char* Target(int rank, int source, int64_t rows, int64_t row_bytes) const;
   absl::Status Enqueue(Rank& rank, const LinkLoad& load);

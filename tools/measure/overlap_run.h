@@ -1,5 +1,5 @@
-// Steps whose sends have a kernel of the caller's own beside them, and the same one after the
-// other.
+// Measures steps whose sends run concurrently with a kernel of the caller, and the same work in
+// sequence.
 #ifndef OCTET_TOOLS_MEASURE_OVERLAP_RUN_H_
 #define OCTET_TOOLS_MEASURE_OVERLAP_RUN_H_
 
@@ -23,16 +23,16 @@ struct OverlapResult {
   std::vector<StepResult> alone;       // Dispatch, Combine
   std::vector<StepResult> in_turn;     // Dispatch, kernel, Combine, kernel
   std::vector<StepResult> overlapped;  // DispatchSend beside kernel, DispatchReceive; combine too
-  std::vector<StepResult> traced;      // one of these, the file's
+  std::vector<StepResult> traced;      // one overlapped step, the one in the file
 };
 
-// Warms up, runs options.iters steps of each kind in turns, with a kernel that computes for
-// `compute_us`, and writes one more overlapped step, traced, to options.trace. Calls have half of
-// the compute units, the kernel the other half, unless the options say how many blocks a call has.
+// Warms up and runs options.iters steps of each kind in turn, with a kernel that computes for
+// `compute_us`. Writes one more overlapped step, traced, to options.trace. Calls get half of the
+// compute units and the kernel the other half, unless the options say how many blocks a call has.
 absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& options,
                                              double compute_us, const Progress& progress);
 
-// As a table, under lines that begin with '#'.
+// Returns a table, under lines that begin with '#'.
 std::string OverlapText(const OverlapResult& result);
 
 }  // namespace octet

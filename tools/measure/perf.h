@@ -18,7 +18,8 @@
 
 namespace octet {
 
-// What is timed, each from a barrier of its own. Both: with the experts' stand-in between.
+// What is timed, each from its own barrier. kBoth includes the stand-in for experts between the
+// calls.
 enum class PerfKind { kDispatch, kCombine, kBoth };
 inline constexpr size_t kNumPerfKinds = 3;
 inline constexpr std::array<const char*, kNumPerfKinds> kPerfKindNames = {"dispatch", "combine",
@@ -33,7 +34,7 @@ struct PerfFigures {
 
 struct PerfRow {
   int tokens = 0;        // of a rank: those of rank 0
-  std::string strategy;  // or peer, that was measured
+  std::string strategy;  // or other contender that was measured
   RunOptions options;
   EpConfig config;  // with every choice made
   std::array<PerfFigures, kNumPerfKinds> kinds;
@@ -41,12 +42,13 @@ struct PerfRow {
   std::string first_difference;  // in words; empty if there is none
 };
 
-// The figures of steps. `fused`: StepForm::kFused, `calls`: StepForm::kCalls.
+// Returns the figures of steps. `fused`: StepForm::kFused, `calls`: StepForm::kCalls.
 std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResult>& fused,
                                                      const std::vector<StepResult>& calls);
 
-// `contender` is of `node`; nullptr: what ExpertParallel chooses. The node has as many ranks as the
-// options say. kResourceExhausted: it does not fit into memory; the node is as before.
+// `contender` must be of `node`; nullptr: what ExpertParallel chooses. The node must have as many
+// ranks as the options say. Returns kResourceExhausted if it does not fit into memory; the node is
+// then unchanged.
 absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunOptions& options,
                                     int check_steps, const Progress& progress);
 

@@ -1,4 +1,5 @@
-// One shape from the inputs to the results: warm-up, timed steps, steps by phases, dump, trace.
+// Runs one shape from the inputs to the results: warm-up, timed steps, steps by phases, dump,
+// trace.
 #ifndef OCTET_TOOLS_MEASURE_RUN_H_
 #define OCTET_TOOLS_MEASURE_RUN_H_
 
@@ -28,7 +29,7 @@ struct RunResult {
   uint64_t trace_events_dropped = 0;
 };
 
-// What is reported about one rank, or about all of them.
+// The report about one rank, or about all of them.
 struct SummaryLine {
   double num_tokens = 0;  // means over the timed steps
   double rows_sent = 0;
@@ -48,7 +49,7 @@ struct RunSummary {
 
 RunSummary Summarize(const RunResult& result);
 
-// Runs it. The node has options.workload.num_ranks ranks.
+// Runs the shape. The node must have options.workload.num_ranks ranks.
 absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                                      const Progress& progress);
 

@@ -1,4 +1,4 @@
-// Random shapes one after the other until the time is over, each verified to the bit.
+// Runs random shapes one after the other until the time is over, and verifies each to the bit.
 #ifndef OCTET_TOOLS_MEASURE_SOAK_H_
 #define OCTET_TOOLS_MEASURE_SOAK_H_
 
@@ -19,7 +19,7 @@
 
 namespace octet {
 
-// What was run with one variant of a strategy, or with all.
+// What was run with one variant of a strategy, or with all variants.
 struct SoakTally {
   int64_t shapes = 0;
   int64_t fused_steps = 0;  // verified ones only
@@ -33,7 +33,7 @@ struct SoakTally {
 // Bytes in use: growth over a long soak is a leak.
 struct SoakMemory {
   size_t host = 0;  // resident, of the process
-  size_t gpus = 0;  // of all GPUs together, by whomever
+  size_t gpus = 0;  // of all GPUs together, by any process
 };
 
 struct SoakResult {
@@ -45,17 +45,18 @@ struct SoakResult {
   SoakMemory start;  // after the first shape
   SoakMemory half;   // when half of the time was over
   SoakMemory end;    // after the last shape
-  // The first failure, which ended it: kDataLoss for wrong results, else what ExecuteRun says.
+  // The first failure, which ended the soak: kDataLoss for wrong results, else the error of
+  // ExecuteRun.
   absl::Status status;
-  std::string command;  // runs the shape that failed by itself; empty if none did
+  std::string command;  // runs only the shape that failed; empty if none did
 };
 
-// How one shape is run; ExecuteRun but in tests.
+// How one shape is run: ExecuteRun, except in tests.
 using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Node&, const RunOptions&)>;
 
-// Draws and runs shapes, one at least, on nodes that have options.num_ranks ranks at most: most of
-// them as many, the others fewer. The shapes are a function of the seed, the ranks and the machine.
-// Shows its progress on stderr.
+// Draws and runs at least one shape, on nodes with at most options.num_ranks ranks: most of them
+// with that many, the others with fewer. The shapes are a function of the seed, the ranks and the
+// machine. Shows its progress on stderr.
 SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape);
 
 }  // namespace octet

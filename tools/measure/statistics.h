@@ -1,4 +1,4 @@
-// The few figures that a series of measurements is reported by.
+// The figures that summarise a series of measurements.
 #ifndef OCTET_TOOLS_MEASURE_STATISTICS_H_
 #define OCTET_TOOLS_MEASURE_STATISTICS_H_
 
@@ -16,10 +16,10 @@ struct Statistics {
   double cv = 0;  // coefficient of variation: standard deviation (of a sample) ÷ mean
 };
 
-// All 0 for no values.
+// Returns all 0 for no values.
 Statistics Summarize(std::vector<double> values);
 
-// 0 where no time was measured.
+// Returns 0 if no time was measured.
 double Gbps(int64_t bytes, double us);
 
 }  // namespace octet

@@ -1,5 +1,5 @@
 // Runs steps of dispatch, experts and combine on all ranks: uploads the inputs, times the GPUs, and
-// verifies what they have delivered.
+// verifies the results.
 #ifndef OCTET_TOOLS_MEASURE_STEP_RUNNER_H_
 #define OCTET_TOOLS_MEASURE_STEP_RUNNER_H_
 
@@ -31,7 +31,7 @@ namespace octet {
 enum class StepForm {
   kFused,   // Dispatch, experts, Combine
   kPhases,  // DispatchSend, DispatchReceive, experts, CombineSend, CombineReceive
-  kCalls,   // Dispatch and experts; Combine: each timed from a barrier of its own
+  kCalls,   // Dispatch and experts; Combine: each timed from its own barrier
 };
 
 // In the order of a step.
@@ -47,12 +47,12 @@ struct RankStepResult {
   int64_t rows_sent = 0;
   int64_t rows_received = 0;
   // Bytes of dispatch and combine together. Logical: payload of the rows that this rank receives,
-  // each token once, its own included, and the same again on the way back. Wire: what it stores
-  // into other GPUs in dispatch, and they into it in combine.
+  // each token once, its own included, and the same again for combine. Wire: what it stores into
+  // other GPUs in dispatch, and they into it in combine.
   int64_t logical_bytes = 0;
   int64_t dispatch_logical_bytes = 0;
   int64_t wire_bytes = 0;
-  int64_t dispatch_wire_bytes = 0;               // of wire_bytes; the others are combine's
+  int64_t dispatch_wire_bytes = 0;               // of wire_bytes; the rest are combine's
   double all_us = 0;                             // device events around all launches
   std::array<double, kNumPhases> phase_us = {};  // StepForm::kPhases only
   std::array<double, kNumCalls> call_us = {};    // StepForm::kCalls only; all_us is their sum
@@ -65,21 +65,21 @@ struct StepResult {
   double wall_us = 0;  // from the barrier to the last rank's completion, on the host
 };
 
-// The median of all_us.
+// Returns the median of all_us.
 double MedianUs(absl::Span<const StepResult> steps);
-// What is wrong first in steps that were verified; empty: nothing is.
+// Returns the first difference in steps that were verified; empty if there is none.
 std::string FirstDifferenceOf(absl::Span<const StepResult> steps);
 
-// What a rank has in its GPU's memory after a step.
+// The contents of a rank's GPU memory after a step.
 struct RankOutput {
   std::vector<uint16_t> y;  // [T][H]
   ReceivedRows received;
 };
 
-// Everything that the GPUs need is allocated at creation. Not thread-safe.
+// Allocates everything that the GPUs need at creation. Not thread-safe.
 class StepRunner {
  public:
-  // `ep` is of `node` and made for `options`; both must outlive the runner. Not during Run.
+  // `ep` must be of `node` and made for `options`; both must outlive the runner. Not during Run.
   // `trace`: where `ep` records; after Run it holds just the timed step.
   static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Node& node, ExpertParallel& ep,
                                                             const RunOptions& options,
@@ -88,27 +88,27 @@ class StepRunner {
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  // One step of the workload's present inputs, verified if that is wanted. What the GPUs receive
-  // and write is filled with NaNs before.
+  // Runs one step with the workload's current inputs, and verifies it if that is wanted. First
+  // fills the memory that the GPUs receive into and write with NaNs.
   absl::StatusOr<StepResult> Run(const Workload& workload, StepForm form);
 
-  // Whether the next steps are to be verified; the options say whether the first ones are.
+  // Sets whether the next steps are verified; the options say whether the first ones are.
   void set_check(bool check) { check_ = check; }
 
-  // A kernel of the caller's own that the next steps have twice: after each call, in
-  // StepForm::kPhases beside each send. Null: none.
+  // Sets a kernel of the caller that the next steps run twice: after each call or, in
+  // StepForm::kPhases, concurrently with each send. Null: none.
   void set_compute(ComputeWork* compute) { compute_ = compute; }
 
-  // Captures the calls of a step of the workload's present inputs, which is not executed. From then
-  // on StepForm::kFused replays a graph of the whole step, StepForm::kCalls one of each call;
-  // inputs may change, but not how many tokens a rank has. Errors as of Graph::Capture.
+  // Captures the calls of a step with the workload's current inputs, without executing it. From
+  // then on StepForm::kFused replays a graph of the whole step, StepForm::kCalls one of each call.
+  // Inputs may change, but not a rank's number of tokens. Errors are those of Graph::Capture.
   absl::Status Capture(const Workload& workload);
 
-  // Repeats the step of the workload's present inputs, neither timed nor verified: the clocks of
+  // Repeats the step with the workload's current inputs, neither timed nor verified: the clocks of
   // GPUs that have been idle rise only under load.
   absl::Status Heat(const Workload& workload, int steps);
 
-  // What the last step has delivered, by rank. Rows that combine has overwritten (kPull) are
+  // Returns the results of the last step, by rank. Rows that combine has overwritten (kPull) are
   // dispatched once more.
   absl::StatusOr<std::vector<RankOutput>> Download(const Workload& workload);
 
@@ -117,7 +117,7 @@ class StepRunner {
 
   StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options, TraceCollector* trace);
   absl::Status InitRank(Rank& rank);
-  // Everything before the step that counts.
+  // Does everything before the timed step.
   absl::Status Prepare(Rank& rank, const RankInput& input);
   absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
   absl::Status Upload(Rank& rank, const RankInput& input);
@@ -128,7 +128,8 @@ class StepRunner {
   absl::Status CaptureRank(Rank& rank, const RankInput& input);
   absl::Status LaunchGraphs(Rank& rank, const RankInput& input, StepForm form);
   CombineArgs CombineArgsOf(const RankState& mine, const Received& received) const;
-  // The start of a timed interval: event `event`, after a barrier of the GPUs if that is wanted.
+  // Records event `event`, the start of a timed interval, after a barrier of the GPUs if that is
+  // wanted.
   absl::Status RecordStart(Rank& rank, size_t event);
   absl::Status LaunchExpert(Rank& rank, const Received& received);
   absl::Status ReadTimes(Rank& rank, StepForm form, RankStepResult& result);
@@ -144,9 +145,9 @@ class StepRunner {
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
   const size_t row_bytes_;                 // of x, y and expert outputs
-  const bool fuse_expert_;                 // the stand-in is applied by Combine
-  // GPUs that have done nothing for some 30 ms, while the host made a step's inputs, take up to
-  // 300 us longer for the next transfers; so each timed step follows one that is not timed.
+  const bool fuse_expert_;                 // Combine applies the stand-in
+  // GPUs that have been idle for some 30 ms, while the host made a step's inputs, take up to 300 us
+  // longer for the next transfers. So each timed step follows one that is not timed.
   const bool wakes_;
   bool check_;
   ComputeWork* compute_ = nullptr;

@@ -1,4 +1,4 @@
-// Series of steps, as all commands that time them make them.
+// Series of steps, for all commands that time steps.
 #ifndef OCTET_TOOLS_MEASURE_STEP_SERIES_H_
 #define OCTET_TOOLS_MEASURE_STEP_SERIES_H_
 
@@ -18,8 +18,8 @@
 
 namespace octet {
 
-// Steps of one workload. Each has inputs that no other step of the object has. The workload and
-// the progress must outlive it.
+// Runs steps of one workload. Each step has inputs that no other step of the object has. The
+// workload and the progress must outlive it.
 class StepSeries {
  public:
   StepSeries(Workload& workload, const Progress& progress)
@@ -34,13 +34,13 @@ class StepSeries {
   uint32_t next_step_ = 0;
 };
 
-// Keeps the GPUs under load for a while before a series is timed; how many steps that takes is
-// known from the last of `warmup`. Nothing where that is longer, where there is none, or under
-// a schedule, where each run has to be the same.
+// Keeps the GPUs under load for a while before a series is timed; the last of `warmup` tells how
+// many steps that takes. Does nothing if that step takes longer, if there is none, or under a
+// schedule, where each run must be the same.
 absl::Status Heat(StepRunner& runner, const Workload& workload,
                   const std::vector<StepResult>& warmup);
 
-// The heap that options.heap_bytes asks for; nullptr if it does not.
+// Creates the heap that options.heap_bytes asks for; nullptr if it asks for none.
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options);
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// What a trace says in a few lines: where the time went, and who waited for whom.
+// Summarises a trace: where the time went, and which rank waited for which.
 #ifndef OCTET_TOOLS_MEASURE_TRACE_SUMMARY_H_
 #define OCTET_TOOLS_MEASURE_TRACE_SUMMARY_H_
 
@@ -22,8 +22,8 @@ struct TraceTagSummary {
   double p99_us = 0;
 };
 
-// A phase is worked at by blocks; a block's time in it is that of its events of the phase's tags.
-// Blocks are compared by their times over all steps, divided by the steps.
+// Blocks work in phases; a block's time in a phase is that of its events with the phase's tags.
+// Blocks are compared by their times over all steps, divided by the number of steps.
 struct TracePhaseSummary {
   absl::string_view name;
   std::vector<TraceTagSummary> tags;  // those that were recorded
@@ -40,20 +40,19 @@ struct TracePhaseSummary {
 
 struct TraceSummary {
   std::vector<TracePhaseSummary> phases;  // in the order of the tags, those that were recorded
-  // [r][p]: how long rank r waited for rank p in a step, on the mean of its blocks that ever
-  // waited.
+  // [r][p]: how long rank r waited for rank p in a step, the mean over its blocks that ever waited.
   std::vector<std::vector<double>> waited_us;
-  // [r]: for nobody in particular.
+  // [r]: waits for no particular rank.
   std::vector<double> waited_for_nobody_us;
 };
 
-// `slices`: of `steps` steps together, in any order. Slices of unknown tags are left out.
+// `slices`: of `steps` steps together, in any order. Slices of unknown tags are ignored.
 TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                             int num_ranks, int steps);
 
-// How long the kernels of one step took, from the first event of a rank's dispatch, or combine, to
-// its last: of the slowest rank. What a launch costs is not in it, nor what comes before a block's
-// first event and after its last. 0: there are no events.
+// How long the kernels of one step took on the slowest rank, from the first event of its dispatch,
+// or combine, to the last. This excludes the cost of a launch, and the time before a block's first
+// event and after its last. 0: there are no events.
 struct KernelTimes {
   double dispatch_us = 0;
   double combine_us = 0;
@@ -61,32 +60,32 @@ struct KernelTimes {
 KernelTimes TimeKernels(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                         int num_ranks);
 
-// Where the time of one rank's call goes, cut at the moments at which its blocks were done with one
-// kind of work after the other: each part lasts until the last event of its tag. The times that a
-// receiver waits are one part until all ranks have sent, "wait", and one from there, "link".
+// The parts of the time of one rank's call. A part ends when the rank's blocks have finished one
+// kind of work: at the last event of its tag. A receiver's waits are divided into "wait", until all
+// ranks have sent, and "link", from then on.
 struct BudgetPart {
   std::string name;
   double us = 0;
 };
 struct LatencyBudget {
-  // The first part is "launch": until the first event of the rank's dispatch, or combine. What is
-  // enqueued between the two calls is in combine's.
+  // The first part is "launch": until the first event of the rank's dispatch, or combine. Work that
+  // is enqueued between the two calls belongs to combine's.
   std::vector<BudgetPart> dispatch;
   std::vector<BudgetPart> combine;
 };
 
-// `slices`: of one step that took `rank` `step_us` by events around its launches. The parts of both
-// calls are that time together.
+// `slices`: of one step, which took `step_us` on `rank` by events around its launches. The parts of
+// both calls add up to that time.
 LatencyBudget BudgetOf(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                        int rank, double step_us);
 
-// The median of each part, of steps with the same tags.
+// Returns the median of each part, over steps with the same tags.
 LatencyBudget MedianBudget(absl::Span<const LatencyBudget> steps);
 
-// A line for each call, "#" before it.
+// Returns a line that begins with '#' for each call.
 std::string BudgetText(const LatencyBudget& budget);
 
-// As tables, under lines that begin with '#'.
+// Returns tables, under lines that begin with '#'.
 std::string TraceSummaryText(const TraceSummary& summary);
 
 }  // namespace octet

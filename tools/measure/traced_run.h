@@ -1,4 +1,4 @@
-// Steps with kernels that record what happens inside them, beside the same without.
+// Runs steps whose kernels record events, and the same steps without recording.
 #ifndef OCTET_TOOLS_MEASURE_TRACED_RUN_H_
 #define OCTET_TOOLS_MEASURE_TRACED_RUN_H_
 
@@ -21,19 +21,19 @@
 
 namespace octet {
 
-// What a traced step needs. Must not outlive the node.
+// The objects that a traced step needs. The node must outlive them.
 struct TracedSteps {
   std::unique_ptr<TraceCollector> collector;
   std::unique_ptr<SymmetricHeap> heap;  // if the options ask for one
   std::unique_ptr<ExpertParallel> ep;
   std::unique_ptr<StepRunner> runner;
 
-  // `config`: with every choice made, so that launches are those of the steps that are not traced.
-  // `more_blocks`: that something else records in, behind those of the launches.
+  // `config`: with every choice made, so that launches equal those of the steps that are not
+  // traced. `more_blocks`: blocks for other recordings, after those of the launches.
   static absl::StatusOr<TracedSteps> Create(Node& node, const EpConfig& config,
                                             const RunOptions& options, int more_blocks = 0);
 
-  // The slices as a file for Perfetto.
+  // Writes the slices as a file for Perfetto.
   static absl::Status Write(const Node& node, absl::Span<const TraceSlice> slices,
                             absl::Span<const TraceTag> tags, const std::string& path);
 };
@@ -41,7 +41,7 @@ struct TracedSteps {
 struct TraceResult {
   RunOptions options;
   EpConfig config;                // with every choice made
-  std::vector<StepResult> plain;  // as many as traced ones, in turns with them
+  std::vector<StepResult> plain;  // as many as traced ones, in turn with them
   std::vector<StepResult> traced;
   TraceSummary summary;                                    // of all traced steps
   std::vector<KernelTimes> kernels;                        // of each traced step
@@ -50,8 +50,7 @@ struct TraceResult {
   std::vector<TraceCollector::ClockOffset> clock_offsets;  // by rank
 };
 
-// Warms up, runs options.iters steps of either kind, and writes the last traced one to
-// options.trace.
+// Warms up, runs options.iters steps of each kind, and writes the last traced one to options.trace.
 absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
                                          const Progress& progress);
 

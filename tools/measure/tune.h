@@ -1,4 +1,4 @@
-// Looks for the launch shape, and the strategy, that are fastest for one shape of calls.
+// Searches for the launch shape, and the strategy, that are fastest for one shape of calls.
 #ifndef OCTET_TOOLS_MEASURE_TUNE_H_
 #define OCTET_TOOLS_MEASURE_TUNE_H_
 
@@ -18,42 +18,43 @@
 
 namespace octet {
 
-// What can be chosen from.
+// The limits of the search.
 struct TuneLimits {
-  Strategy strategy = Strategy::kDirect;  // whose fields are changed
+  Strategy strategy = Strategy::kDirect;  // the strategy whose fields are changed
   int compute_units = 0;
   int most_waves = 0;  // of a block
 };
 
-// One candidate, measured.
+// One candidate and its measurement.
 struct TuneTrial {
   Tuning tuning;
-  bool fits = true;  // can be launched here
+  bool fits = true;  // it can be launched here
   double us = 0;     // median
 };
 
 using MeasureTuning = absl::FunctionRef<absl::StatusOr<double>(const Tuning&)>;
 using ReportTrial = absl::FunctionRef<void(const TuneTrial&)>;
 
-// Coordinate descent: from `start` (every field of the strategy said) on, one of them is changed at
-// a time, and the fastest kept, until nothing gets faster or `in_time` says no. kInvalidArgument
-// from `measure`: the candidate does not fit; other errors end the search. The first trial is
-// `start`; the fastest is not certain to be faster than it (ConfirmFaster).
+// Searches by coordinate descent: from `start` (with every field of the strategy set) on, changes
+// one field at a time and keeps the fastest value, until nothing gets faster or `in_time` returns
+// false. kInvalidArgument from `measure` means that the candidate does not fit; other errors end
+// the search. The first trial is `start`; the fastest is not certain to be faster than it
+// (ConfirmFaster).
 absl::StatusOr<std::vector<TuneTrial>> SearchTuning(const Tuning& start, const TuneLimits& limits,
                                                     MeasureTuning measure,
                                                     absl::FunctionRef<bool()> in_time,
                                                     ReportTrial report);
 
-// The fastest of the trials that fit.
+// Returns the fastest of the trials that fit.
 const TuneTrial& Fastest(absl::Span<const TuneTrial> trials);
 
-// Pairs of measurements, taken in turns.
+// Pairs of measurements, taken in turn.
 struct TuneComparison {
   double default_us = 0;  // medians
   double tuned_us = 0;
   int pairs = 0;
   int won = 0;          // pairs in which the tuned one was faster
-  bool faster = false;  // beyond noise: by 1% at least, and in three of four pairs
+  bool faster = false;  // beyond noise: by at least 1%, and in three of four pairs
 };
 TuneComparison CompareTuned(const std::vector<double>& default_us,
                             const std::vector<double>& tuned_us);
@@ -66,38 +67,38 @@ struct TuneResult {
   std::vector<TuneTrial> trials;
   bool out_of_time = false;
 
-  // The launch shape to take; all 0: the strategy's own. And its median.
+  // Return the launch shape to take (all 0: the strategy's own), and its median.
   Tuning best() const { return comparison.faster ? tuned : Tuning(); }
   double best_us() const { return comparison.faster ? comparison.tuned_us : comparison.default_us; }
 };
 
-// What Strategy::kAuto should be.
+// The best choice of Strategy::kAuto.
 struct StrategyResult {
   TuningKey key;
-  Strategy built_in = Strategy::kAuto;  // what it is without an entry
+  Strategy built_in = Strategy::kAuto;  // the choice without an entry
   Strategy fastest = Strategy::kAuto;
-  TuneComparison comparison;  // of the fastest with the built-in one; no pairs where they are one
+  TuneComparison comparison;  // of the fastest with the built-in one; no pairs if they are the same
 };
 
-// For one shape and the strategy of the options, which is not kAuto: the search, for as long as
-// `budget`, and then the winner against the built-in choice on fresh inputs, both verified first.
-// kDataLoss: wrong results.
+// Tunes one shape and the strategy of the options, which is not kAuto: searches for up to `budget`,
+// then compares the winner with the built-in choice on fresh inputs, both verified first. Returns
+// kDataLoss if results are wrong.
 absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl::Duration budget,
                                      ReportTrial report, const Progress& progress);
 
-// The fastest of the strategies, each as it came out of TuneShape, against the one that kAuto,
-// which the options say, would be without an entry.
+// Compares the fastest of the strategies, each as TuneShape returned it, with the one that kAuto,
+// which the options must say, would be without an entry.
 absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& options,
                                                  absl::Span<const TuneResult> results,
                                                  const Progress& progress);
 
-// As lines of a table; `built_in` is what the ratio is to, and may be 0.
+// Return lines of a table. Ratios are to `built_in`, which may be 0.
 std::string TuneHead(Strategy strategy);
 std::string TuneLine(Strategy strategy, const TuneTrial& trial, double built_in_us);
 std::string TuneVerdict(const TuneResult& result, int tokens);
 std::string StrategyVerdict(const StrategyResult& result, int tokens);
 
-// The entry for the result. The note says how it was measured.
+// Returns the entry for the result. Its note says how it was measured.
 TuningEntry EntryOf(const TuneResult& result, const RunOptions& options);
 TuningEntry EntryOf(const StrategyResult& result, const RunOptions& options);
 

@@ -1,4 +1,4 @@
-// What the JSON files of several commands have in common. Times are µs, bandwidths GB/s.
+// JSON parts that several commands share. Times are in µs, bandwidths in GB/s.
 #ifndef OCTET_TOOLS_REPORT_JSON_PARTS_H_
 #define OCTET_TOOLS_REPORT_JSON_PARTS_H_
 
@@ -20,16 +20,16 @@ Json ToJson(const Topology& topology);
 Json ToJson(const Statistics& statistics);
 Json ToJson(const Ceilings& ceilings);
 
-// How a step was done: the strategy's ways, its launches, what was sent and received. `config`:
-// with every choice made.
+// Returns how a step was run: the strategy's options, its launches, what was sent and received.
+// `config`: with every choice made.
 Json ChoicesToJson(const RunOptions& options, const EpConfig& config);
 
-// What was run, by flags' names: ranks and shape, ChoicesToJson, and how inputs were drawn.
+// Returns what was run, by flags' names: ranks and shape, ChoicesToJson, and how inputs were drawn.
 // `num_tokens`: of each rank.
 Json ConfigToJson(const RunOptions& options, const EpConfig& config,
                   absl::Span<const int> num_tokens);
 
-// Indented, and whatever bytes a name may have.
+// Returns indented text. Names may hold any bytes.
 std::string JsonText(const Json& json);
 
 }  // namespace octet

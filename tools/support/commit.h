@@ -1,4 +1,4 @@
-// Which state of the source tree this program was made from.
+// The state of the source tree that this program was built from.
 #ifndef OCTET_TOOLS_SUPPORT_COMMIT_H_
 #define OCTET_TOOLS_SUPPORT_COMMIT_H_
 
@@ -6,7 +6,7 @@
 
 namespace octet {
 
-// "a41f98e", "a41f98e-dirty" with changes that are not committed, or "unknown".
+// Returns "a41f98e", "a41f98e-dirty" if there were uncommitted changes, or "unknown".
 absl::string_view Commit();
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// How the programs end.
+// The exit codes of the programs.
 #ifndef OCTET_TOOLS_SUPPORT_EXIT_CODE_H_
 #define OCTET_TOOLS_SUPPORT_EXIT_CODE_H_
 
@@ -12,11 +12,11 @@ enum ExitCode : int {
   kExitUsage = 2,
   kExitDevice = 3,
   kExitDeadline = 4,
-  kExitSkipped = 77,  // nothing of what was asked for exists here
+  kExitSkipped = 77,  // nothing that was asked for exists here
 };
 
-// The exit code for an error of something that ran on GPUs. Arguments that turn out to be wrong
-// there are still the user's; kDataLoss: the results are wrong.
+// Returns the exit code for an error of something that ran on GPUs. Arguments that turn out to be
+// wrong there are still the user's errors; kDataLoss means that the results are wrong.
 inline ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   if (absl::IsInvalidArgument(status)) return kExitUsage;

@@ -22,26 +22,26 @@ size_t NpyTypeBytes(NpyType type);            // of one element
 struct NpyArray {
   NpyType type = NpyType::kFloat32;
   std::vector<int64_t> shape;  // empty: one element
-  std::string data;            // the elements, as they lie in the file
+  std::string data;            // the elements, as they are in the file
 };
 
-// Reads format versions 1.0 to 3.0. kInvalidArgument says what is wrong with the file: no .npy
-// file, an unknown version, a header that is malformed or longer than the file, Fortran order, a
-// dtype not in NpyType, a shape of too many bytes, data cut short, or bytes left over.
+// Reads format versions 1.0 to 3.0. Returns kInvalidArgument with what is wrong with the file: not
+// an .npy file, an unknown version, a header that is malformed or longer than the file, Fortran
+// order, a dtype not in NpyType, a shape of too many bytes, data cut short, or bytes left over.
 absl::StatusOr<NpyArray> ParseNpy(absl::string_view file);
 
-// The same from a file of `most_bytes` at most; messages have its path.
+// The same for a file of at most `most_bytes`; messages contain its path.
 absl::StatusOr<NpyArray> ReadNpy(const std::string& path, size_t most_bytes);
 
-// The bytes before the data, format version 1.0, padded as the format wants it.
+// Returns the bytes before the data, format version 1.0, with the format's padding.
 std::string NpyHeader(NpyType type, absl::Span<const int64_t> shape);
 
-// `data` has as many elements as `shape` says. Written as a whole or not at all.
+// Writes a file completely or not at all. `data` has as many elements as `shape` says.
 absl::Status WriteNpy(const std::string& path, NpyType type, absl::Span<const int64_t> shape,
                       const void* data);
 
-// The elements of an int32 or int64 array as int32. kInvalidArgument for any other type, or for a
-// value that does not fit, with its place and value.
+// Returns the elements of an int32 or int64 array as int32. Returns kInvalidArgument for any other
+// type, or for a value that does not fit, with its position and value.
 absl::StatusOr<std::vector<int32_t>> NpyToInt32(const NpyArray& array);
 
 }  // namespace octet

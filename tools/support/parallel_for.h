@@ -1,4 +1,4 @@
-// Work for all cores of the host.
+// Runs work on all cores of the host.
 #ifndef OCTET_TOOLS_SUPPORT_PARALLEL_FOR_H_
 #define OCTET_TOOLS_SUPPORT_PARALLEL_FOR_H_
 
@@ -8,8 +8,8 @@
 
 namespace octet {
 
-// Calls body(i) once for each i < n, in any order, on as many threads as this process may use
-// CPUs; returns when all are done. Not for the threads of a Node, which are bound to few CPUs.
+// Calls body(i) once for each i < n, in any order, on as many threads as this process may use CPUs;
+// returns when all are done. Not for the threads of a Node, which are bound to few CPUs.
 void ParallelFor(size_t n, absl::FunctionRef<void(size_t)> body);
 
 }  // namespace octet

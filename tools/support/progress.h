@@ -1,4 +1,4 @@
-// One line on stderr that says how far a run is, if somebody is watching.
+// One line on stderr that shows the progress of a run.
 #ifndef OCTET_TOOLS_SUPPORT_PROGRESS_H_
 #define OCTET_TOOLS_SUPPORT_PROGRESS_H_
 
@@ -11,7 +11,7 @@
 
 namespace octet {
 
-// Writes only to a terminal; the line is gone with the object.
+// Writes only to a terminal. The destructor removes the line.
 class Progress {
  public:
   explicit Progress(bool wanted = true) : on_(wanted && isatty(STDERR_FILENO) == 1) {}
@@ -19,7 +19,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Makes room for something else on the terminal.
+  // Removes the line, to make room for other output on the terminal.
   void Clear() const {
     if (on_) absl::FPrintF(stderr, "\r\x1b[K");
   }

@@ -1,5 +1,5 @@
-// Tables and comments for a terminal: lines of at most kTextWidth columns, data in columns that awk
-// and people can read, everything else behind a '#'.
+// Tables and comments for a terminal: lines of at most kTextWidth columns. Data is in columns that
+// awk and people can read; everything else follows a '#'.
 #ifndef OCTET_TOOLS_SUPPORT_TEXT_TABLE_H_
 #define OCTET_TOOLS_SUPPORT_TEXT_TABLE_H_
 
@@ -13,25 +13,25 @@ namespace octet {
 
 inline constexpr int kTextWidth = 100;
 
-// `text` behind "# ", broken at blanks into lines of kTextWidth at most; `indent` blanks stand
-// before each line but the first. Line breaks in `text` stay. Ends with a line break.
+// Returns `text` after "# ", broken at blanks into lines of at most kTextWidth; `indent` blanks
+// precede each line but the first. Line breaks in `text` stay. The result ends with a line break.
 std::string Comment(absl::string_view text, size_t indent = 0);
 
 struct TableColumn {
   std::string name;
   std::string unit = {};
-  int width;  // with the blank before it
+  int width;  // including the blank before it
 };
 
 // Right-aligned columns. A cell that is wider than its column pushes the rest of its line to the
-// right, and a blank still parts it from its neighbours.
+// right; a blank still separates it from its neighbours.
 class TextTable {
  public:
   explicit TextTable(std::vector<TableColumn> columns) : columns_(std::move(columns)) {}
 
-  // Two lines behind '#': names, and units where there are any.
+  // Returns two lines that begin with '#': names, and units if there are any.
   std::string Head() const;
-  // A line. Has as many cells as there are columns.
+  // Returns a line. `cells` has one cell for each column.
   std::string Row(const std::vector<std::string>& cells) const;
 
  private:

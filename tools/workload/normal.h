@@ -1,8 +1,8 @@
 // Standard normal numbers from random words: Box and Muller's transform in double precision.
 //
-// The logarithm, sine and cosine are written out here, since a C library may round them as it
-// likes: with IEEE double arithmetic and no contraction of a*b+c these give the same bits
-// everywhere. Their loops have no branches, so that compilers make vector code of them.
+// The logarithm, sine and cosine are written out here, since C libraries round them differently.
+// With IEEE double arithmetic and no contraction of a*b+c these give the same bits everywhere.
+// Their loops have no branches, so that compilers can vectorise them.
 #ifndef OCTET_TOOLS_WORKLOAD_NORMAL_H_
 #define OCTET_TOOLS_WORKLOAD_NORMAL_H_
 
@@ -13,7 +13,7 @@
 
 namespace octet {
 
-// The natural logarithm of a positive normal number, to about 2 units of the last place.
+// Returns the natural logarithm of a positive normal number, to about 2 units in the last place.
 inline double PortableLog(double x) {
   constexpr double kLn2High = 0x1.62e42fefa38p-1;  // few enough bits that exponent * high is exact
   constexpr double kLn2Low = 0x1.ef35793c7673p-45;
@@ -22,7 +22,7 @@ inline double PortableLog(double x) {
   // x = m * 2^e with m from sqrt(1/2) to sqrt(2).
   const uint64_t shifted = std::bit_cast<uint64_t>(x) - kSqrtHalf;
   const double m = std::bit_cast<double>((shifted & kMantissa) + kSqrtHalf);
-  // The exponent as a double without a conversion, which vector units of 64 bits may not have.
+  // Get the exponent as a double without a conversion, which vector units of 64 bits may lack.
   const uint64_t biased = (shifted >> 52) + 2048;  // modulo 4096 it is e + 2048
   const double e = std::bit_cast<double>((biased & 4095) | 0x4330000000000000) - (0x1p52 + 2048.0);
   const double s = (m - 1.0) / (m + 1.0);  // log m = 2 atanh s
@@ -40,7 +40,7 @@ inline double PortableLog(double x) {
   return e * kLn2High + (2.0 * s + (s * (z * p) + e * kLn2Low));
 }
 
-// Sine and cosine of 2π · word / 2^32.
+// The sine and cosine of 2π · word / 2^32.
 struct SineCosine {
   double sine;
   double cosine;
@@ -74,7 +74,7 @@ inline SineCosine PortableSineCosine(uint32_t word) {
   return {(quarter & 2) != 0 ? -s : s, ((quarter + 1) & 2) != 0 ? -c : c};
 }
 
-// Two normal numbers from each pair of words; n even. |z| < 6.8.
+// Computes two normal numbers from each pair of words; n even. |z| < 6.8.
 inline void NormalsFromWords(const uint32_t* words, size_t n, float* normals) {
   for (size_t i = 0; i < n; i += 2) {
     const double u = (static_cast<double>(words[i]) + 0.5) * 0x1p-32;

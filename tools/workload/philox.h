@@ -1,6 +1,6 @@
 // Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel Random
-// Numbers: As Easy as 1, 2, 3" (SC 2011), written out so that a seed means the same bits
-// everywhere: any draw can be made by itself, in any order, on any thread.
+// Numbers: As Easy as 1, 2, 3" (SC 2011). It is written out so that a seed gives the same bits
+// everywhere. Any draw can be made independently, in any order, on any thread.
 #ifndef OCTET_TOOLS_WORKLOAD_PHILOX_H_
 #define OCTET_TOOLS_WORKLOAD_PHILOX_H_
 
@@ -13,7 +13,7 @@ namespace octet {
 using PhiloxCounter = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
-// Four words of 32 random bits: a function of counter and key alone.
+// Returns four words of 32 random bits, a function of counter and key alone.
 constexpr PhiloxCounter Philox(PhiloxCounter counter, PhiloxKey key) {
   constexpr int kRounds = 10;
   constexpr uint64_t kMultiplier0 = 0xD2511F53;
@@ -32,8 +32,8 @@ constexpr PhiloxCounter Philox(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
-// A sequence of draws: word 0 of the counter counts blocks of four words, words 1 to 3 and the key
-// say which sequence it is.
+// A sequence of draws. Word 0 of the counter counts blocks of four words; words 1 to 3 and the key
+// select the sequence.
 class PhiloxStream {
  public:
   constexpr PhiloxStream(uint64_t seed, uint32_t word1, uint32_t word2, uint32_t word3)
@@ -49,7 +49,7 @@ class PhiloxStream {
     return block_[used_++];
   }
 
-  // Uniform in 0 .. n-1 (n > 0), but for a bias below n / 2^32.
+  // Uniform in 0 .. n-1 (n > 0), except for a bias below n / 2^32.
   constexpr uint32_t Below(uint32_t n) {
     return static_cast<uint32_t>((static_cast<uint64_t>(Next()) * n) >> 32);
   }

@@ -1,5 +1,5 @@
-// Shapes drawn at random, as flags of `octet run`: whatever goes wrong with one can be run again by
-// itself, by hand.
+// Shapes drawn at random, as flags of `octet run`, so that a failing shape can be run again
+// separately and by hand.
 #ifndef OCTET_TOOLS_WORKLOAD_RANDOM_SHAPE_H_
 #define OCTET_TOOLS_WORKLOAD_RANDOM_SHAPE_H_
 
@@ -14,16 +14,16 @@
 
 namespace octet {
 
-// What a drawn shape must fit into.
+// Limits for drawn shapes.
 struct ShapeLimits {
   int compute_units = 0;   // of a GPU
   int wave_size = 0;       // lanes
   int64_t gpu_bytes = 0;   // of memory, on each GPU
-  int64_t step_bytes = 0;  // of a step, over all ranks: what bounds its time
+  int64_t step_bytes = 0;  // of a step, over all ranks; limits its time
 };
 
-// Memory for a small part of the GPUs', and steps that the host's cores check in well under a
-// second.
+// Returns limits that use a small part of the GPUs' memory, with steps that the host's cores check
+// in well under a second.
 ShapeLimits LimitsOf(const Topology& topology, int num_ranks);
 
 // A strategy with options that only it has.
@@ -31,12 +31,12 @@ struct SoakVariant {
   Strategy strategy = Strategy::kAuto;
   StrategyVariant options = {};
 };
-// Every variant that there is to draw: kAuto, and those of all strategies.
+// Returns every variant that can be drawn: kAuto, and those of all strategies.
 const std::vector<SoakVariant>& SoakVariants();
 
-// Shape `index` of the sequence that `seed` means: "--ranks=8", "--experts=24", ..., the same flags
-// for each shape. A function of its arguments alone. Sizes are drawn by their logarithm, so that
-// small shapes and those at the limits both come up.
+// Returns shape `index` of the sequence that `seed` selects: "--ranks=8", "--experts=24", ..., the
+// same flags for each shape. The result depends only on the arguments. Sizes are drawn by their
+// logarithm, so that both small shapes and those at the limits occur.
 std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_ranks,
                                      const ShapeLimits& limits);
 

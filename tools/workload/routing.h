@@ -1,4 +1,4 @@
-// Which experts a token chooses: the generators behind --routing, and recorded choices from a file.
+// Which experts a token chooses: the generators of --routing, and recorded choices from a file.
 #ifndef OCTET_TOOLS_WORKLOAD_ROUTING_H_
 #define OCTET_TOOLS_WORKLOAD_ROUTING_H_
 
@@ -31,13 +31,13 @@ struct RoutingSpec {
   int groups_chosen = 0;     // A
   int num_groups = 0;        // B
   std::string path;
-  std::string text = "uniform";  // as it was written
+  std::string text = "uniform";  // as written by the user
 };
 
-// "uniform", "zipf:S", "group:A/B", "one_expert" or "file:PATH".
+// Parses "uniform", "zipf:S", "group:A/B", "one_expert" or "file:PATH".
 absl::StatusOr<RoutingSpec> ParseRouting(absl::string_view text);
 
-// What of `spec` does not go with these numbers of experts and choices.
+// Returns an error if `spec` does not fit these numbers of experts and choices.
 absl::Status CheckRouting(const RoutingSpec& spec, int num_experts, int topk);
 
 // Choices recorded for some ranks.
@@ -49,27 +49,27 @@ struct RecordedRouting {
   }
 };
 
-// An array [ranks][T][K], or [T][K], which is split evenly over the ranks in order, of int32 or
-// int64. kInvalidArgument for any other shape or type.
+// Reads an array [ranks][T][K], or [T][K], which is split evenly over the ranks in order, of int32
+// or int64. Returns kInvalidArgument for any other shape or type.
 absl::StatusOr<RecordedRouting> RecordedFromNpy(const NpyArray& array, int num_ranks);
 
-// OK if all ids are experts or -1 (dropped), and those of a token differ; else the first that is
-// not, with rank, token, k and value.
+// Returns OK if all ids are experts or -1 (dropped), and those of a token differ. Otherwise the
+// error names the first id that is wrong, with rank, token, k and value.
 absl::Status CheckRecorded(const RecordedRouting& routing, int num_experts);
 
-// Draws the choices of tokens. Must not be kFile. Any number of threads may draw at a time.
+// Draws the choices of tokens. The kind must not be kFile. Thread-safe.
 class RoutingGenerator {
  public:
-  // `spec` has passed CheckRouting.
+  // `spec` must have passed CheckRouting.
   RoutingGenerator(const RoutingSpec& spec, int num_experts, uint64_t seed);
 
-  // Memory that a thread draws with, reused from token to token.
+  // Memory for a thread's draws, reused from token to token.
   struct Scratch {
     std::vector<int32_t> experts;
     std::vector<double> keys;
   };
 
-  // One token's K choices into `topk_idx`, from `stream` alone.
+  // Draws one token's K choices into `topk_idx`, from `stream` alone.
   void Draw(PhiloxStream& stream, Scratch& scratch, absl::Span<int32_t> topk_idx) const;
 
  private:

@@ -1,6 +1,6 @@
 // The inputs of a run: how many tokens each rank has, which experts they choose, their weights and
-// rows. Made from counters (philox.h): the same seed means the same bits on every platform, with
-// any number of threads.
+// rows. They are made from counters (philox.h): the same seed gives the same bits on every
+// platform, with any number of threads.
 #ifndef OCTET_TOOLS_WORKLOAD_WORKLOAD_H_
 #define OCTET_TOOLS_WORKLOAD_WORKLOAD_H_
 
@@ -31,7 +31,7 @@ struct WorkloadSpec {
   std::shared_ptr<const RecordedRouting> recorded;  // with RoutingKind::kFile
   double drop = 0;                                  // probability that a (token, k) is dropped
   uint64_t seed = 0;                                // rank r draws with seed + r
-  // Rows are quantised as this configuration's experts receive them, too (kernels/fp8_rows.h).
+  // Rows are also quantised as this configuration's experts receive them (kernels/fp8_rows.h).
   std::optional<EpConfig> fp8;
 };
 
@@ -45,24 +45,25 @@ struct RankStep {
   std::vector<uint32_t> scales;
 };
 
-// Not thread-safe.
+// Generates the inputs. Not thread-safe.
 class Workload {
  public:
-  // kInvalidArgument: no number of tokens can be drawn (M = 1), a number of tokens above M, or
-  // numbers for another number of ranks; a routing that does not go with E and K; a recording of
-  // other ranks, of another K, of experts that do not exist; drop outside [0, 1].
+  // Returns kInvalidArgument if no number of tokens can be drawn (M = 1), a number of tokens
+  // exceeds M or the numbers are for another number of ranks, the routing does not fit E and K, the
+  // recording is of other ranks, of another K or of experts that do not exist, or drop is outside
+  // [0, 1].
   static absl::StatusOr<std::unique_ptr<Workload>> Create(const WorkloadSpec& spec);
 
-  // What Create would refuse, without the memory that it takes.
+  // Returns the same errors as Create, without using Create's memory.
   static absl::Status Check(const WorkloadSpec& spec);
 
-  // Rows, choices and weights of step `step`, on all cores. The number of tokens of a rank is the
-  // same in all steps, and a recorded routing is; all else differs from step to step.
+  // Generates rows, choices and weights of step `step`, on all cores. A rank's number of tokens and
+  // a recorded routing are the same in all steps; everything else differs from step to step.
   void Generate(uint32_t step);
 
   const WorkloadSpec& spec() const { return spec_; }
   int num_tokens(int rank) const { return num_tokens_[static_cast<size_t>(rank)]; }
-  // The last step's, by rank; valid until the next Generate.
+  // Returns the last step's inputs, by rank; valid until the next Generate.
   absl::Span<const RankInput> inputs() const { return inputs_; }
 
  private:
