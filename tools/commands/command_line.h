@@ -76,7 +76,7 @@ int RunCommandLine(absl::Span<const Command> commands, absl::string_view version
 // Flushes standard output. Returns an error if that fails, for example because a disk is full.
 absl::Status FlushStandardOutput();
 
-// Prints "octet run: sentence" on stderr, followed by the status's further lines.
+// Prints "octet run: sentence" on stderr, and the message's further lines below it.
 void PrintError(absl::string_view command, const absl::Status& status);
 
 }  // namespace octet
