@@ -70,7 +70,7 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
                int batches = 1);
 
-  // What a strategy needs on each rank.
+  // The memory that a strategy needs on each rank.
   struct Needs {
     CallLayout layout;   // of its part of the symmetric heap
     size_t state_bytes;  // its own control memory (StateOn); zero before the first call except for

@@ -1,6 +1,6 @@
-// What the kernels of `low_latency` have in common: the roles of blocks, and how far apart calls
-// may be. Call n overwrites the data of call n - 2, whose credits have normally arrived long
-// before.
+// The parts that the kernels of `low_latency` share: the roles of blocks, and the bound on how far
+// apart calls may be. Call n overwrites the data of call n - 2, whose credits have normally arrived
+// long before.
 #ifndef OCTET_KERNELS_LOW_LATENCY_PHASE_H_
 #define OCTET_KERNELS_LOW_LATENCY_PHASE_H_
 

@@ -291,7 +291,7 @@ TEST_F(EpPlanTest, OneContractWhateverTheTableSays) {
       OCTET_RETURN_IF_ERROR((*ep)->Dispatch(rank, args).status());
       EXPECT_THAT((*ep)->Combine(rank, sent, combine),
                   StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the handle is of")));
-      // What only one strategy takes.
+      // Only one strategy accepts this argument.
       args.scatter_idx = args.topk_idx;
       EXPECT_THAT((*ep)->Dispatch(rank, args).status(),
                   StatusIs(absl::StatusCode::kInvalidArgument,

@@ -118,8 +118,8 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
     });
   }
 
-  // What earlier owners of the memory may have left in what consumers index with: an expert that
-  // exists, and rows that do not.
+  // Fills the arrays that consumers index with, as an earlier owner of the memory may have left
+  // them: with an expert that exists and rows that do not.
   absl::Status FillWithLeftovers(Rank& rank, const Received& received) const {
     const EpConfig& config = harness_->ep().config();
     const bool tokens = config.output == Output::kDeduplicated;

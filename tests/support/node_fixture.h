@@ -51,7 +51,8 @@ class NodeTest : public ::testing::Test {
     node_ = *std::move(node);
   }
 
-  // What NodeOptions::on_failure has been called with. Not on stderr: most failures are expected.
+  // Returns the failures that NodeOptions::on_failure was called with. They do not go to stderr,
+  // since most of them are expected.
   std::vector<absl::Status> Noted() const {
     MutexLock lock(&noted_mutex_);
     return noted_;

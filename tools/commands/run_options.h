@@ -29,7 +29,7 @@ inline constexpr auto kStrategyFlags = std::to_array<absl::string_view>(
 inline constexpr auto kLaunchFlags =
     std::to_array<absl::string_view>({"blocks", "send_blocks", "waves", "row_parts", "max_blocks",
                                       "send_waves", "combine_send_waves"});
-// What is sent and received:
+// The flags that say in which form rows are sent and received.
 inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
     {"format", "scales", "scale_group", "received", "duplicates", "expert_alignment", "host_totals",
      "cached", "failure_policy", "statistics"});

@@ -25,7 +25,8 @@ struct SortedRowsShape {
   bool fp16;     // else bf16
 };
 
-// What one rank sends, in the order of experts and therefore of destinations. flat = token · K + k.
+// The rows that one rank sends, in the order of experts and therefore of destinations. flat = token
+// · K + k.
 struct SortedSide {
   uint32_t* keys;         // [M·K] expert of each flat token; E if it is dropped
   int32_t* flats;         // [M·K] 0, 1, 2, ...
@@ -38,7 +39,7 @@ struct SortedSide {
   size_t temp_bytes;
 };
 
-// What one rank receives, by source and then by expert, and its destination offsets.
+// The rows that one rank receives, by source and then by expert, and their destination offsets.
 struct ArrivedSide {
   int32_t* counts;          // [R][L] rows of each (source, local expert)
   int32_t* first;           // [E + 1] exclusive sums of counts

@@ -18,8 +18,8 @@
 
 namespace octet {
 
-// What is timed, each from its own barrier. kBoth includes the stand-in for experts between the
-// calls.
+// The calls that are timed, each from its own barrier. kBoth includes the stand-in for experts
+// between the calls.
 enum class PerfKind { kDispatch, kCombine, kBoth };
 inline constexpr size_t kNumPerfKinds = 3;
 inline constexpr std::array<const char*, kNumPerfKinds> kPerfKindNames = {"dispatch", "combine",

@@ -19,7 +19,7 @@
 
 namespace octet {
 
-// What was run with one variant of a strategy, or with all variants.
+// Counts the runs with one variant of a strategy, or with all variants.
 struct SoakTally {
   int64_t shapes = 0;
   int64_t fused_steps = 0;  // verified ones only

@@ -23,7 +23,7 @@ constexpr size_t kStagingBytes = size_t{8} << 20;
 
 constexpr double kMicrosPerMilli = 1e3;
 
-// Of the forms that can be captured.
+// Returns the index of a form that can be captured.
 size_t IndexOf(StepForm form) { return form == StepForm::kFused ? 0 : 1; }
 
 }  // namespace
@@ -47,7 +47,7 @@ std::string FirstDifferenceOf(absl::Span<const StepResult> steps) {
 struct Captured {
   int num_tokens;
   Graph poison;  // what the dispatch delivers
-  // Of StepForm::kFused one graph, of StepForm::kCalls one for each call.
+  // StepForm::kFused has one graph, StepForm::kCalls one for each call.
   std::vector<Graph> calls;
   Received received;
 };
@@ -235,7 +235,7 @@ absl::Status StepRunner::CaptureRank(Rank& rank, const RankInput& input) {
     const auto combine = [&] {
       return ep_.Combine(rank, received.handle, CombineArgsOf(mine, received));
     };
-    // Of the dispatch that is captured next, with as many rows as it can ever have.
+    // Poisons the rows of the dispatch that is captured next: the most that it can have.
     OCTET_ASSIGN_OR_RETURN(Graph poison, Graph::Capture(rank, [&] {
                              return EpInternals::Poison(ep_, rank,
                                                         config_.max_rows(rank.num_ranks()));

@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const Run
   if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
   OCTET_ASSIGN_OR_RETURN(HeapSize size,
                          ExpertParallel::HeapBytes(options.config, node.num_ranks()));
-  // What is more than is needed, of the kind that every strategy uses.
+  // The surplus is of the kind that every strategy uses.
   size.uncached = options.heap_bytes - size.cached;
   return SymmetricHeap::Create(node, size);
 }

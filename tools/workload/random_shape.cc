@@ -168,7 +168,7 @@ Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, i
     return DrawHighThroughputFormats(dice, hidden, most_alignment);
   }
   if (strategy == Strategy::kLowLatency) return DrawLowLatencyFormats(dice);
-  // What every strategy can do.
+  // Every strategy supports these.
   Formats formats;
   formats.combine_method = dice.OneIn(2) ? CombineMethod::kAuto : CombineMethod::kPush;
   // direct adds in one order.

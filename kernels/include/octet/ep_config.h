@@ -133,7 +133,7 @@ constexpr absl::string_view RowCopiesName(RowCopies copies) {
   return "unknown";
 }
 
-// What happens to a call if a rank is silent: its counts, rows or credits do not arrive within the
+// The outcome of a call if a rank is silent: its counts, rows or credits do not arrive within the
 // deadline.
 enum class FailurePolicy {
   kAbort,  // the call fails on all ranks, with a Status that says who waited for what

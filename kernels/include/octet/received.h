@@ -1,4 +1,4 @@
-// What a dispatch delivers, and the handle by which its combine finds it.
+// The result of a dispatch, and the handle that identifies the dispatch to its combine.
 //
 // Notation in the comments: R ranks, E experts, L = E/R local experts, M most tokens of a rank, K
 // choices of a token, H elements of a row.

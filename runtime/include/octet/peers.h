@@ -14,7 +14,7 @@ inline constexpr int kMaxRanks = 16;
 
 namespace device {
 
-// Where each rank's symmetric heap begins, as seen by the GPU that holds this record.
+// The beginning of each rank's symmetric heap, as seen by the GPU that holds this record.
 struct PeerBases {
   char* base[kMaxRanks];
   int rank;       // the rank that this record belongs to

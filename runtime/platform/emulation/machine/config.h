@@ -14,8 +14,8 @@ namespace octet::emulation {
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxWaveSize = 64;
 
-// What is late. Everything else is random in each kind: the order of lanes and waves, and where
-// lanes yield. What is late runs only when nothing else can make progress.
+// Names the part of the machine that is late: it runs only when nothing else can make progress.
+// Everything else is random in each kind: the order of lanes and waves, and where lanes yield.
 enum class ScheduleKind {
   kAny,           // one of the other kinds, chosen by the seed
   kRandom,        // random devices, blocks and waves, most of the time or always, for a while

@@ -31,7 +31,7 @@ struct Wave;
 
 using LaneMask = uint64_t;
 
-// What a barrier passes from arriving lanes to leaving lanes: for memory_order.h.
+// A barrier passes this from arriving lanes to leaving lanes: for memory_order.h.
 #if defined(OCTET_EMULATION_WEAK_MEMORY)
 using SyncPoint = Known;
 #else
@@ -41,7 +41,7 @@ using SyncPoint = char;
 inline LaneMask LaneBit(int lane) { return LaneMask{1} << lane; }
 inline int LowestLane(LaneMask lanes) { return std::countr_zero(lanes); }
 
-// What a lane waits for. Lane::where is the place.
+// The event that a lane waits for. Lane::where is the place.
 enum class Waiting : uint8_t {
   kNot,       // running or runnable
   kWave,      // a wave collective
