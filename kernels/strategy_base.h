@@ -64,8 +64,6 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   absl::Status Init();
 
  protected:
-  using Phases = octet::Phases;
-
   // `batches`: the number of dispatches that may be outstanding at the same time (CallSequence).
   StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
                int batches = 1);
