@@ -1,7 +1,6 @@
 #include "kernels/config_checks.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "octet/fp8.h"
 
 namespace octet {
@@ -27,30 +26,6 @@ absl::Status ValidateQuantized(const EpConfig& config) {
                                                    Fp8FormName(WithNativeFp8(Fp8Form::kNative))));
   }
   return absl::OkStatus();
-}
-
-absl::Status RefuseQuantized(const EpConfig& config) {
-  if (config.dispatch_format != DispatchFormat::kQuantizedFp8) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("dispatch_format is quantized_fp8, but ",
-                                                 StrategyName(config.strategy),
-                                                 " moves rows as they are"));
-}
-
-absl::Status RefuseRowsApart(const EpConfig& config) {
-  if (!config.rows_apart()) return absl::OkStatus();
-  return absl::InvalidArgumentError("expert_major and rank_major need the strategy low_latency");
-}
-
-absl::Status RefuseMasks(const EpConfig& config) {
-  const EpConfig plain;
-  if (config.failure_policy == plain.failure_policy && config.mask_timeout == plain.mask_timeout &&
-      config.statistics == plain.statistics) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("failure_policy mask, mask_timeout and statistics need the strategy "
-                   "low_latency, not ",
-                   StrategyName(config.strategy)));
 }
 
 }  // namespace octet

@@ -2,6 +2,8 @@
 #ifndef OCTET_KERNELS_CONFIG_CHECKS_H_
 #define OCTET_KERNELS_CONFIG_CHECKS_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "octet/ep_config.h"
@@ -15,13 +17,12 @@ absl::Status CheckRange(absl::string_view field, int value, int low, int high);
 // Checks the requirements of every strategy that quantises rows.
 absl::Status ValidateQuantized(const EpConfig& config);
 
-// Return an error if `config` asks for a feature that the calling strategy does not support:
-//   RefuseQuantized   rows that dispatch quantises
-//   RefuseRowsApart   Output::kExpertMajor or kRankMajor
-//   RefuseMasks       masks or statistics
-absl::Status RefuseQuantized(const EpConfig& config);
-absl::Status RefuseRowsApart(const EpConfig& config);
-absl::Status RefuseMasks(const EpConfig& config);
+// Adds `name` to `names` if `value` differs from `plain`.
+template <typename T>
+void AddIfSet(absl::string_view name, const T& value, const T& plain,
+              std::vector<absl::string_view>& names) {
+  if (value != plain) names.push_back(name);
+}
 
 }  // namespace octet
 

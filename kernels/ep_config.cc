@@ -2,15 +2,48 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "kernels/config_checks.h"
 #include "kernels/strategy_registry.h"
 #include "octet/peers.h"
 
 namespace octet {
 namespace {
+
+// Returns an error unless `supported(*the strategy)` contains `value`, and names the strategies
+// that support it.
+template <typename T>
+absl::Status CheckSupported(const EpConfig& config, absl::string_view field, T value,
+                            absl::string_view value_name,
+                            absl::Span<const T> StrategyInfo::* supported) {
+  if (absl::c_linear_search(InfoOf(config.strategy).*supported, value)) return absl::OkStatus();
+  std::vector<absl::string_view> others;
+  for (const StrategyInfo* info : StrategyInfos()) {
+    if (absl::c_linear_search(info->*supported, value)) others.push_back(info->name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(field, " ", value_name, " needs the strategy ",
+                                                 absl::StrJoin(others, " or "), ", not ",
+                                                 StrategyName(config.strategy)));
+}
+
+// Returns an error if an option of a strategy other than the configuration's is set.
+absl::Status CheckOptions(const EpConfig& config) {
+  for (const StrategyInfo* info : StrategyInfos()) {
+    if (info->strategy == config.strategy || info->own_options == nullptr) continue;
+    const std::vector<absl::string_view> names = info->own_options(config);
+    if (names.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(absl::StrJoin(names, ", "), names.size() == 1 ? " needs" : " need",
+                     " the strategy ", info->name, ", not ", StrategyName(config.strategy)));
+  }
+  return absl::OkStatus();
+}
 
 // Checks the requirements of the configuration's strategy, which is not kAuto.
 absl::Status ValidateStrategy(const EpConfig& config) {
@@ -19,6 +52,14 @@ absl::Status ValidateStrategy(const EpConfig& config) {
     if (!status.ok()) return status;
   }
   const StrategyInfo& info = InfoOf(config.strategy);
+  for (const absl::Status& status :
+       {CheckOptions(config),
+        CheckSupported(config, "dispatch_format", config.dispatch_format,
+                       DispatchFormatName(config.dispatch_format), &StrategyInfo::formats),
+        CheckSupported(config, "output", config.output, OutputName(config.output),
+                       &StrategyInfo::outputs)}) {
+    if (!status.ok()) return status;
+  }
   for (const absl::Status& status :
        {CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, info.most_tokens),
         CheckRange("num_experts", config.num_experts, 1, info.most_experts),
@@ -40,7 +81,7 @@ absl::Status ValidateAuto(const EpConfig& config) {
     if (status.ok()) return status;
     absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", status.message());
   }
-  return absl::InvalidArgumentError(absl::StrCat("no strategy can do all of it: ", reasons));
+  return absl::InvalidArgumentError(absl::StrCat("no strategy supports all of it: ", reasons));
 }
 
 }  // namespace
@@ -66,7 +107,7 @@ size_t EpConfig::dispatch_row_bytes() const {
     case DispatchFormat::kFp8:
       return static_cast<size_t>(hidden);
     case DispatchFormat::kBytes:
-      return static_cast<size_t>(row_bytes);
+      return static_cast<size_t>(high_throughput.row_bytes);
   }
   return 0;
 }
@@ -80,7 +121,7 @@ int EpConfig::max_rows(int num_ranks) const {
   const int tokens = num_ranks * max_tokens_per_rank;
   const int num_local = num_local_experts(num_ranks);
   if (output == Output::kExpertMajor) return tokens * num_local;
-  return tokens * std::min(topk, num_local) + num_local * (expert_alignment - 1);
+  return tokens * std::min(topk, num_local) + num_local * (high_throughput.expert_alignment - 1);
 }
 
 int EpConfig::expert_out_rows(int num_ranks) const {

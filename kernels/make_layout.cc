@@ -27,7 +27,7 @@ void SetShape(const EpConfig& config, int num_ranks, PacketLayout& layout) {
   layout.packet_bytes = device::PacketBytes(layout.max_choices);
   layout.per_rank = config.combine_order == CombineOrder::kPerRank;
   layout.combine_slots = layout.per_rank ? std::min(config.topk, num_ranks) : config.topk;
-  layout.own_slots = config.failure_policy == FailurePolicy::kMask;
+  layout.own_slots = config.low_latency.failure_policy == FailurePolicy::kMask;
   layout.rank_slots = layout.per_rank ? 1 : layout.max_choices;
   if (layout.own_slots) layout.combine_slots = num_ranks * layout.rank_slots;
 }

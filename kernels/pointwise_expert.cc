@@ -48,16 +48,16 @@ absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received&
   params.scales = static_cast<const uint32_t*>(received.scales);
   params.num_local_experts = config.num_local_experts(rank.num_ranks());
   if (config.rows_apart()) {
-    params.ranges = received.ranges;
+    params.ranges = received.low_latency.ranges;
     params.num_ranges = params.num_local_experts * rank.num_ranks();
   } else {
-    params.num_rows = tokens ? received.source_offsets + rank.num_ranks()
+    params.num_rows = tokens ? received.high_throughput.source_offsets + rank.num_ranks()
                              : received.expert_offsets + params.num_local_experts;
   }
   params.sources = received.sources;
-  params.row_index = received.row_index;
-  params.topk_idx = received.recv_topk_idx;
-  params.topk_weights = received.recv_topk_weights;
+  params.row_index = received.high_throughput.row_index;
+  params.topk_idx = received.high_throughput.recv_topk_idx;
+  params.topk_weights = received.high_throughput.recv_topk_weights;
   params.expert_scale = expert_scale;
   params.topk = config.topk;
   params.row_vecs = config.hidden / kElementsPerVec;

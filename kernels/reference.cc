@@ -229,7 +229,8 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
       received.row_weights.push_back(WeightOf(config, inputs, row.source));
       received.row_index.push_back(row.token);
     }
-    while (received.sources.size() % static_cast<size_t>(config.expert_alignment) != 0) {
+    while (received.sources.size() % static_cast<size_t>(config.high_throughput.expert_alignment) !=
+           0) {
       received.sources.push_back({-1, -1, -1, -1});
       received.row_weights.push_back(0.0F);
       received.row_index.push_back(-1);

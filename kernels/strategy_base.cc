@@ -186,7 +186,8 @@ void StrategyBase::SetTensors(const DispatchHandle& handle, const CombineArgs& a
 
 absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view call,
                                   absl::FunctionRef<absl::Status()> launch) const {
-  const bool alone = phases == Phases::kReceive || config_.failure_policy == FailurePolicy::kMask;
+  const bool alone =
+      phases == Phases::kReceive || config_.low_latency.failure_policy == FailurePolicy::kMask;
   return alone ? rank.LaunchWaiting(launch) : rank.CoordinatedLaunch(launch, call);
 }
 
@@ -199,24 +200,24 @@ absl::Status StrategyBase::CheckDispatch(const Rank& rank, const DispatchArgs& a
                                                    config_.max_tokens_per_rank));
   }
   if (args.num_tokens > 0 &&
-      (args.x == nullptr || (args.topk_idx == nullptr && args.cached == nullptr))) {
+      (args.x == nullptr || (args.topk_idx == nullptr && args.high_throughput.cached == nullptr))) {
     return absl::InvalidArgumentError("x and topk_idx must not be null");
   }
   OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"x", args.x},
                                              {"topk_idx", args.topk_idx},
                                              {"topk_weights", args.topk_weights},
-                                             {"x_scales", args.x_scales},
-                                             {"scatter_idx", args.scatter_idx}}));
+                                             {"x_scales", args.high_throughput.x_scales},
+                                             {"scatter_idx", args.high_throughput.scatter_idx}}));
   return CheckContract(args);
 }
 
 absl::Status StrategyBase::CheckContract(const DispatchArgs& args) const {
   if (contract_ == Contract::kOfStrategy ||
-      (args.scatter_idx == nullptr && args.cached == nullptr)) {
+      (args.high_throughput.scatter_idx == nullptr && args.high_throughput.cached == nullptr)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(args.cached != nullptr ? "cached" : "scatter_idx",
+      absl::StrCat(args.high_throughput.cached != nullptr ? "cached" : "scatter_idx",
                    " is not for Strategy::kAuto, which may choose a strategy that has none; name "
                    "Strategy::kHighThroughput"));
 }

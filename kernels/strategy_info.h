@@ -5,6 +5,7 @@
 #define OCTET_KERNELS_STRATEGY_INFO_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -34,10 +35,9 @@ struct AutoRule {
   bool (*suits)(const EpConfig& config, int num_ranks) = nullptr;
 };
 
-// A combination of options that only some strategies have; soak tests draw from these.
+// Options that change a strategy's protocol; soak tests draw from these.
 struct StrategyVariant {
-  Slots slots = Slots::kPrefix;
-  Flags flags = Flags::kToken;
+  DirectOptions direct = {};
 };
 
 struct StrategyInfo {
@@ -49,13 +49,21 @@ struct StrategyInfo {
   int most_experts = kMaxExperts;
   int most_hidden = kMaxHidden;
 
+  // What the strategy supports.
+  absl::Span<const DispatchFormat> formats = {};
+  absl::Span<const Output> outputs = {};
+
   Sides sides = Sides::kBlocks;
   AutoRule auto_rule = {};
   absl::Span<const StrategyVariant> variants = {};
   absl::Span<const TuningField> tuning_fields = {};  // the fields that it uses
 
-  // Returns OK if the strategy supports `config`. Validate has already checked the limits above and
-  // everything that is the same for all strategies.
+  // Returns the names of the strategy's own options that differ from their defaults. nullptr: the
+  // strategy has none.
+  std::vector<absl::string_view> (*own_options)(const EpConfig& config) = nullptr;
+  // Returns OK if the strategy supports `config`. Validate has already checked the limits, formats
+  // and outputs above, that no option of another strategy is set, and everything that is the same
+  // for all strategies.
   absl::Status (*validate)(const EpConfig& config) = nullptr;
   // Makes the choices that a valid `config` leaves open: combine_order and combine_method.
   void (*choose)(EpConfig& config, int num_ranks) = nullptr;

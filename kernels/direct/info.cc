@@ -2,9 +2,10 @@
 
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/config_checks.h"
 #include "kernels/direct/direct.h"
 #include "kernels/direct/layout.h"
@@ -20,27 +21,26 @@ constexpr std::array<TuningField, 4> kTuningFields = {{{"blocks", &Tuning::block
                                                        {"waves", &Tuning::waves_per_block},
                                                        {"row_parts", &Tuning::row_parts}}};
 
-constexpr std::array<StrategyVariant, 4> kVariants = {{{Slots::kPrefix, Flags::kToken},
-                                                       {Slots::kPrefix, Flags::kSource},
-                                                       {Slots::kAtomic, Flags::kToken},
-                                                       {Slots::kAtomic, Flags::kSource}}};
+constexpr std::array<StrategyVariant, 4> kVariants = {{{{Slots::kPrefix, Flags::kToken}},
+                                                       {{Slots::kPrefix, Flags::kSource}},
+                                                       {{Slots::kAtomic, Flags::kToken}},
+                                                       {{Slots::kAtomic, Flags::kSource}}}};
+
+constexpr std::array kFormats = {DispatchFormat::kSame};
+constexpr std::array kOutputs = {Output::kPackedExperts};
+
+std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
+  const DirectOptions plain;
+  std::vector<absl::string_view> names;
+  AddIfSet("slots", config.direct.slots, plain.slots, names);
+  AddIfSet("flags", config.direct.flags, plain.flags, names);
+  return names;
+}
 
 absl::Status Validate(const EpConfig& config) {
-  const EpConfig plain;
-  for (const absl::Status& status :
-       {RefuseQuantized(config), RefuseRowsApart(config), RefuseMasks(config)}) {
-    if (!status.ok()) return status;
-  }
   if (config.combine_order == CombineOrder::kPerRank ||
       config.combine_method == CombineMethod::kPull) {
     return absl::InvalidArgumentError("direct combines in the order flat and by push only");
-  }
-  if (config.dispatch_format != plain.dispatch_format || config.output != plain.output ||
-      config.duplicates != plain.duplicates || config.expert_alignment != plain.expert_alignment ||
-      config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
-    return absl::InvalidArgumentError(
-        "dispatch_format, output, duplicates, expert_alignment, kept_layouts and host_totals need "
-        "the strategy high_throughput");
   }
   return absl::OkStatus();
 }
@@ -67,9 +67,12 @@ constexpr StrategyInfo kInfo = {
     .strategy = Strategy::kDirect,
     .name = "direct",
     .summary = "Sends every (token, k) by itself, straight to its expert's GPU.",
+    .formats = kFormats,
+    .outputs = kOutputs,
     .auto_rule = {.order = 1, .most_tokens = 64},
     .variants = kVariants,
     .tuning_fields = kTuningFields,
+    .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,
     .row_parts = RowParts,

@@ -102,7 +102,7 @@ absl::Status HighThroughput::AllocateKept(Rank& rank, RankState& mine) {
   const size_t expert_counts = pieces.Place(num_local * sizeof(int32_t));
   const size_t expert_offsets = pieces.Place((num_local + 1) * sizeof(int32_t));
   const size_t routes = pieces.Place(tokens * static_cast<size_t>(layout_.topk) * sizeof(Route));
-  for (int i = 0; i < config().kept_layouts; ++i) {
+  for (int i = 0; i < config().high_throughput.kept_layouts; ++i) {
     OCTET_ASSIGN_OR_RETURN(const absl::Span<char> kept, memory().Device<char>(pieces.end()));
     // Zero: no packets.
     OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(kept.data(), 0, kept.size(), rank.stream()));
@@ -133,7 +133,7 @@ absl::Status HighThroughput::AllocateReceived(Rank& rank, RankState& mine) {
   } else {
     OCTET_ASSIGN_OR_RETURN(mine.row_weights, memory().Device<float>(rows));
   }
-  if (config().duplicates == Duplicates::kIndex) {
+  if (config().high_throughput.duplicates == Duplicates::kIndex) {
     OCTET_ASSIGN_OR_RETURN(mine.row_index, memory().Device<int32_t>(rows));
   }
   OCTET_ASSIGN_OR_RETURN(mine.expert_counts, memory().Device<int32_t>(num_local));
@@ -159,7 +159,7 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(mine.before,
                          memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts) *
                                                   static_cast<size_t>(shape().blocks)));
-  if (config().host_totals) {
+  if (config().high_throughput.host_totals) {
     OCTET_ASSIGN_OR_RETURN(
         const absl::Span<char> totals,
         memory().Pinned<char>(sizeof(HostTotals) +
@@ -197,16 +197,16 @@ std::vector<uint64_t> HighThroughput::EpochsAt(int rank, int peer, Site site, ui
 }
 
 absl::Status HighThroughput::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
-  if (args.cached != nullptr) {
-    OCTET_RETURN_IF_ERROR(CheckOwner(rank, *args.cached));
-    OCTET_RETURN_IF_ERROR(CheckHandle(rank, *args.cached));
-    if (args.num_tokens != args.cached->num_tokens) {
-      return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
-                                                     "; the layout in `cached` is of ",
-                                                     args.cached->num_tokens, " tokens"));
+  if (args.high_throughput.cached != nullptr) {
+    OCTET_RETURN_IF_ERROR(CheckOwner(rank, *args.high_throughput.cached));
+    OCTET_RETURN_IF_ERROR(CheckHandle(rank, *args.high_throughput.cached));
+    if (args.num_tokens != args.high_throughput.cached->num_tokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("num_tokens is ", args.num_tokens, "; the layout in `cached` is of ",
+                       args.high_throughput.cached->num_tokens, " tokens"));
     }
   }
-  if (args.num_tokens > 0 && layout_.scale_words > 0 && args.x_scales == nullptr) {
+  if (args.num_tokens > 0 && layout_.scale_words > 0 && args.high_throughput.x_scales == nullptr) {
     return absl::InvalidArgumentError("x_scales must not be null: rows of fp8 have scales");
   }
   return absl::OkStatus();
@@ -220,16 +220,18 @@ absl::Status HighThroughput::CheckHandle(const Rank& rank, const DispatchHandle&
   if (handle.layout <= mine.void_layouts) {
     return absl::FailedPreconditionError("the node has failed since this dispatch; it is void");
   }
-  if (handle.layout + static_cast<uint64_t>(config().kept_layouts) <= mine.layouts) {
-    return absl::FailedPreconditionError(absl::StrCat("the handle is of layout ", handle.layout,
-                                                      " of this rank, whose last is ", mine.layouts,
-                                                      "; kept_layouts is ", config().kept_layouts));
+  if (handle.layout + static_cast<uint64_t>(config().high_throughput.kept_layouts) <=
+      mine.layouts) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the handle is of layout ", handle.layout, " of this rank, whose last is ",
+                     mine.layouts, "; kept_layouts is ", config().high_throughput.kept_layouts));
   }
   return absl::OkStatus();
 }
 
 const Kept& HighThroughput::KeptOf(int rank, uint64_t layout) const {
-  return ranks_[Index(rank)].kept[(layout - 1) % static_cast<uint64_t>(config().kept_layouts)];
+  return ranks_[Index(rank)]
+      .kept[(layout - 1) % static_cast<uint64_t>(config().high_throughput.kept_layouts)];
 }
 
 // Counts layouts from the last failure on, since ranks may have made different numbers of layouts
@@ -269,7 +271,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
                                              DispatchHandle& handle) {
   RankState& mine = ranks_[Index(rank.rank())];
   const bool sends = phases != Phases::kReceive;
-  const bool fresh = args.cached == nullptr;
+  const bool fresh = args.high_throughput.cached == nullptr;
   if (mine.totals != nullptr && IsCapturing(rank.stream())) {
     return absl::FailedPreconditionError(
         "a dispatch with host_totals cannot be captured: the host would wait for totals, and "
@@ -277,16 +279,16 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   }
   if (sends) {
     OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
-    if (!fresh) handle.topk_idx = args.cached->topk_idx;
-    handle.layout = fresh ? mine.layouts + 1 : args.cached->layout;
+    if (!fresh) handle.topk_idx = args.high_throughput.cached->topk_idx;
+    handle.layout = fresh ? mine.layouts + 1 : args.high_throughput.cached->layout;
   }
   DispatchParams params = {};
   SetTensors(args, params);
   params.common = Common(rank, handle.layout, phases, tuning().send_waves);
   params.fresh = fresh;
   params.layout_number = LayoutNumber(rank.rank(), handle.layout);
-  params.x_scales = static_cast<const uint32_t*>(args.x_scales);
-  params.scatter_idx = args.scatter_idx;
+  params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
+  params.scatter_idx = args.high_throughput.scatter_idx;
   params.shared = dispatch_shared_;
   params.share_counts = ShareCounts(params.common.state);
   params.before = mine.before.data();
@@ -345,15 +347,15 @@ Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& hand
   received.max_rows = layout_.max_rows;
   received.handle = handle;
   if (layout_.scale_words > 0) received.scales = layout_.Scales(rows, 0);
-  received.source_offsets = mine.source_offsets.data();
-  received.row_weights = mine.row_weights.data();
-  received.row_index = mine.row_index.data();
-  received.recv_topk_idx = mine.recv_topk_idx.data();
-  received.recv_topk_weights = mine.recv_topk_weights.data();
+  received.high_throughput.source_offsets = mine.source_offsets.data();
+  received.high_throughput.row_weights = mine.row_weights.data();
+  received.high_throughput.row_index = mine.row_index.data();
+  received.high_throughput.recv_topk_idx = mine.recv_topk_idx.data();
+  received.high_throughput.recv_topk_weights = mine.recv_topk_weights.data();
   if (mine.totals != nullptr) {
-    received.num_rows = mine.totals->rows;
-    received.num_tokens = mine.totals->tokens;
-    received.host_expert_counts = absl::MakeConstSpan(
+    received.high_throughput.num_rows = mine.totals->rows;
+    received.high_throughput.num_tokens = mine.totals->tokens;
+    received.high_throughput.host_expert_counts = absl::MakeConstSpan(
         mine.totals->expert_counts, static_cast<size_t>(layout_.num_local_experts));
   }
   return received;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/config_checks.h"
 #include "kernels/ep_plan.h"
 #include "kernels/high_throughput/high_throughput.h"
@@ -26,16 +28,32 @@ constexpr std::array<TuningField, 6> kTuningFields = {
 
 constexpr std::array<StrategyVariant, 1> kVariants = {};
 
+constexpr std::array kFormats = {DispatchFormat::kSame, DispatchFormat::kFp8,
+                                 DispatchFormat::kBytes};
+constexpr std::array kOutputs = {Output::kPackedExperts, Output::kDeduplicated};
+
+std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
+  const HighThroughputOptions plain;
+  const HighThroughputOptions& options = config.high_throughput;
+  std::vector<absl::string_view> names;
+  AddIfSet("duplicates", options.duplicates, plain.duplicates, names);
+  AddIfSet("expert_alignment", options.expert_alignment, plain.expert_alignment, names);
+  AddIfSet("row_bytes", options.row_bytes, plain.row_bytes, names);
+  AddIfSet("kept_layouts", options.kept_layouts, plain.kept_layouts, names);
+  AddIfSet("host_totals", options.host_totals, plain.host_totals, names);
+  return names;
+}
+
 absl::Status Validate(const EpConfig& config) {
+  const HighThroughputOptions& options = config.high_throughput;
   for (const absl::Status& status :
-       {RefuseQuantized(config), RefuseRowsApart(config), RefuseMasks(config),
-        CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
-        CheckRange("expert_alignment", config.expert_alignment, 1, kMaxExpertAlignment),
-        CheckRange("kept_layouts", config.kept_layouts, 1, kMaxKeptLayouts)}) {
+       {CheckRange("scale_group", config.scale_group, 1, kMaxHidden),
+        CheckRange("expert_alignment", options.expert_alignment, 1, kMaxExpertAlignment),
+        CheckRange("kept_layouts", options.kept_layouts, 1, kMaxKeptLayouts)}) {
     if (!status.ok()) return status;
   }
   if (config.dispatch_format == DispatchFormat::kBytes) {
-    const absl::Status status = CheckRange("row_bytes", config.row_bytes, 16, kMaxRowBytes);
+    const absl::Status status = CheckRange("row_bytes", options.row_bytes, 16, kMaxRowBytes);
     if (!status.ok()) return status;
   }
   if (config.dispatch_row_bytes() % 16 != 0) {
@@ -43,16 +61,12 @@ absl::Status Validate(const EpConfig& config) {
                                                    config.dispatch_row_bytes(),
                                                    " bytes; they must be a multiple of 16"));
   }
-  if (config.slots != Slots::kPrefix || config.flags != Flags::kToken) {
-    return absl::InvalidArgumentError(
-        "high_throughput has slots by prefix sums and flags for tokens only");
-  }
   if (config.output == Output::kDeduplicated) {
     if (config.combine_order == CombineOrder::kFlat) {
       return absl::InvalidArgumentError(
           "deduplicated rows are summed on the experts' rank: combine_order must be per_rank");
     }
-    if (config.duplicates != Duplicates::kFill || config.expert_alignment != 1) {
+    if (options.duplicates != Duplicates::kFill || options.expert_alignment != 1) {
       return absl::InvalidArgumentError(
           "deduplicated rows have neither duplicates nor an expert_alignment");
     }
@@ -87,11 +101,14 @@ HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
 constexpr StrategyInfo kInfo = {
     .strategy = Strategy::kHighThroughput,
     .name = "high_throughput",
-    .summary = "Computes all places first, then sends a token once per rank.",
+    .summary = "Computes all offsets first, then sends a token once per rank.",
+    .formats = kFormats,
+    .outputs = kOutputs,
     .sides = Sides::kWaves,
     .auto_rule = {.order = 2, .most_tokens = kMaxTokensPerRank},
     .variants = kVariants,
     .tuning_fields = kTuningFields,
+    .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,
     .row_parts = ChooseRowParts,

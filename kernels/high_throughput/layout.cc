@@ -45,7 +45,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.combine_vecs =
       static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
   layout.combine_parts = config.tuning.row_parts;
-  layout.expert_alignment = config.expert_alignment;
+  layout.expert_alignment = config.high_throughput.expert_alignment;
   layout.token_major = config.rows_once();
   layout.pull = config.combine_method == CombineMethod::kPull;
   // If rows have the same offsets in dispatch and combine, experts may work in place: a token's sum

@@ -4,9 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "kernels/config_checks.h"
 #include "kernels/ep_plan.h"
 #include "kernels/low_latency/layout.h"
@@ -34,29 +37,30 @@ bool SuitsAuto(const EpConfig& config, int num_ranks) {
   return 2 * rows * static_cast<int64_t>(config.received_row_bytes()) <= kMostAutoBytes;
 }
 
+constexpr std::array kFormats = {DispatchFormat::kSame, DispatchFormat::kQuantizedFp8};
+constexpr std::array kOutputs = {Output::kPackedExperts, Output::kExpertMajor, Output::kRankMajor};
+
+std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
+  const LowLatencyOptions plain;
+  const LowLatencyOptions& options = config.low_latency;
+  std::vector<absl::string_view> names;
+  AddIfSet("failure_policy", options.failure_policy, plain.failure_policy, names);
+  AddIfSet("mask_timeout", options.mask_timeout, plain.mask_timeout, names);
+  AddIfSet("statistics", options.statistics, plain.statistics, names);
+  return names;
+}
+
 absl::Status Validate(const EpConfig& config) {
-  const EpConfig plain;
-  if (config.mask_timeout < absl::ZeroDuration() ||
-      (config.mask_timeout > absl::ZeroDuration() &&
-       config.failure_policy != FailurePolicy::kMask)) {
+  const LowLatencyOptions& options = config.low_latency;
+  if (options.mask_timeout < absl::ZeroDuration() ||
+      (options.mask_timeout > absl::ZeroDuration() &&
+       options.failure_policy != FailurePolicy::kMask)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("mask_timeout is ", absl::FormatDuration(config.mask_timeout),
+        absl::StrCat("mask_timeout is ", absl::FormatDuration(options.mask_timeout),
                      "; it must be positive and go with failure_policy mask"));
   }
-  if (config.slots != plain.slots || config.flags != plain.flags ||
-      config.combine_method == CombineMethod::kPull) {
-    return absl::InvalidArgumentError(
-        "low_latency has slots by prefix sums, flags for tokens and combine by push only");
-  }
-  const bool quantized = config.dispatch_format == DispatchFormat::kQuantizedFp8;
-  if ((!quantized && config.dispatch_format != plain.dispatch_format) ||
-      config.output == Output::kDeduplicated || config.duplicates != plain.duplicates ||
-      config.expert_alignment != plain.expert_alignment ||
-      config.kept_layouts != plain.kept_layouts || config.host_totals != plain.host_totals) {
-    return absl::InvalidArgumentError(
-        "dispatch_format fp8 and bytes, deduplicated output, duplicates, expert_alignment, "
-        "kept_layouts and "
-        "host_totals need the strategy high_throughput");
+  if (config.combine_method == CombineMethod::kPull) {
+    return absl::InvalidArgumentError("low_latency combines by push only");
   }
   return absl::OkStatus();
 }
@@ -84,9 +88,12 @@ constexpr StrategyInfo kInfo = {
     .most_tokens = kMaxLowLatencyTokens,
     .most_experts = kMaxLowLatencyExperts,
     .most_hidden = kMaxLowLatencyHidden,
+    .formats = kFormats,
+    .outputs = kOutputs,
     .auto_rule = {.order = 0, .most_tokens = kMaxLowLatencyTokens, .suits = SuitsAuto},
     .variants = kVariants,
     .tuning_fields = kTuningFields,
+    .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,
     .heap_size = HeapSizeFor,

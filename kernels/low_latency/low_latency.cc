@@ -28,9 +28,9 @@ LowLatency::LowLatency(Node& node, const EpPlan& plan, const ExpertParallelOptio
       watches_(Index(node.num_ranks())) {}
 
 absl::StatusOr<StrategyBase::Needs> LowLatency::Prepare() {
-  if (config().mask_timeout > node().timeout()) {
+  if (config().low_latency.mask_timeout > node().timeout()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "mask_timeout is ", absl::FormatDuration(config().mask_timeout),
+        "mask_timeout is ", absl::FormatDuration(config().low_latency.mask_timeout),
         "; it must be at most the node's timeout, ", absl::FormatDuration(node().timeout())));
   }
   layout_ = MakeLayout(config(), node().num_ranks());
@@ -90,7 +90,7 @@ absl::Status LowLatency::AllocateBatch(Rank& rank, Batch& batch) {
   OCTET_ASSIGN_OR_RETURN(
       batch.packets, memory().Device<char>(packets * static_cast<size_t>(layout_.packet_bytes)));
   OCTET_ASSIGN_OR_RETURN(batch.packet_counts, memory().Device<int32_t>(ranks));
-  if (config().failure_policy == FailurePolicy::kMask) {
+  if (config().low_latency.failure_policy == FailurePolicy::kMask) {
     OCTET_ASSIGN_OR_RETURN(const absl::Span<LeftOut> left_out, memory().Pinned<LeftOut>(1));
     left_out[0] = {};
     batch.left_out = left_out.data();
@@ -151,7 +151,8 @@ CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases,
 
 absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                          DispatchHandle& handle) {
-  if (args.x_scales != nullptr || args.scatter_idx != nullptr || args.cached != nullptr) {
+  if (args.high_throughput.x_scales != nullptr || args.high_throughput.scatter_idx != nullptr ||
+      args.high_throughput.cached != nullptr) {
     return absl::InvalidArgumentError(
         "low_latency has no x_scales, scatter_idx or cached layouts; high_throughput has");
   }
@@ -190,9 +191,9 @@ Received LowLatency::ReceivedOn(const Rank& rank, const DispatchHandle& handle) 
   received.expert_counts = batch.expert_counts.data();
   received.expert_offsets = batch.expert_offsets.data();
   received.sources = batch.sources.data();
-  received.ranges = batch.ranges.data();
-  received.split_counts = batch.split_counts.data();
-  received.left_out = batch.left_out;
+  received.low_latency.ranges = batch.ranges.data();
+  received.low_latency.split_counts = batch.split_counts.data();
+  received.low_latency.left_out = batch.left_out;
   received.row_bytes = row_bytes();
   received.max_rows = layout_.max_rows;
   received.handle = handle;

@@ -66,7 +66,8 @@ class LowLatency final : public StrategyBase {
   std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
 
   bool watched() const {
-    return config().failure_policy == FailurePolicy::kMask || config().statistics;
+    return config().low_latency.failure_policy == FailurePolicy::kMask ||
+           config().low_latency.statistics;
   }
   size_t row_bytes() const { return static_cast<size_t>(layout_.row_vecs) * kVecBytes; }
   DispatchVariant DispatchKernel() const;

@@ -37,12 +37,12 @@ absl::StatusOr<std::vector<T>> Watch::Read(Rank& rank, absl::Span<T> memory) con
 
 absl::Status Watch::Init(Rank& rank, const EpConfig& config, int blocks, NodeMemory& memory) {
   size_t most_bytes = kMaxRanks * sizeof(uint32_t);
-  if (config.failure_policy == FailurePolicy::kMask) {
+  if (config.low_latency.failure_policy == FailurePolicy::kMask) {
     OCTET_ASSIGN_OR_RETURN(masks_, memory.Device<uint32_t>(kMaxRanks));
     OCTET_RETURN_IF_ERROR(ClearMasks(rank));
-    mask_ticks_ = DeviceTicksOf(config.mask_timeout);
+    mask_ticks_ = DeviceTicksOf(config.low_latency.mask_timeout);
   }
-  if (config.statistics) {
+  if (config.low_latency.statistics) {
     for (CallStatistics& each : statistics_) {
       each.blocks = blocks;
       each.num_experts =

@@ -79,7 +79,7 @@ CallSetup SmallSetup(Strategy strategy, Flags flags, Calls calls, Form form, dou
   setup.config.topk = 2;
   setup.config.hidden = 64;
   setup.config.max_tokens_per_rank = 6;
-  setup.config.flags = flags;
+  setup.config.direct.flags = flags;
   if (quantized) {
     setup.config.dispatch_format = DispatchFormat::kQuantizedFp8;
     setup.config.scale_group = 64;
@@ -112,8 +112,8 @@ CallSetup RandomSetup(std::mt19937_64& rng) {
         static_cast<Output>(draw(0, 1) == 0 ? Output::kPackedExperts : Output::kRankMajor);
   } else if (strategy == 1) {
     setup.config.strategy = Strategy::kDirect;
-    setup.config.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
-    setup.config.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
+    setup.config.direct.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
+    setup.config.direct.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
   } else {
     setup.config.strategy = Strategy::kHighThroughput;
     setup.config.combine_order = static_cast<CombineOrder>(draw(0, 2));

@@ -5,6 +5,11 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "kernels/strategy_registry.h"
+
 namespace octet {
 namespace {
 
@@ -74,9 +79,9 @@ TEST(EpConfigTest, RoomForRows) {
   EXPECT_EQ(config.expert_out_rows(8), 8 * 10 * 2);
   config.topk = 4;
   EXPECT_EQ(config.max_rows(8), 8 * 10 * 3);
-  config.expert_alignment = 16;
+  config.high_throughput.expert_alignment = 16;
   EXPECT_EQ(config.max_rows(8), 8 * 10 * 3 + 3 * 15);
-  config.expert_alignment = 1;
+  config.high_throughput.expert_alignment = 1;
   config.output = Output::kDeduplicated;
   EXPECT_EQ(config.max_rows(8), 8 * 10 * 3);
   EXPECT_EQ(config.expert_out_rows(8), 8 * 10);
@@ -101,15 +106,19 @@ TEST(EpConfigTest, WhatOnlyHighThroughputCanDo) {
   EpConfig config = Good();
   config.strategy = Strategy::kHighThroughput;
   config.dispatch_format = DispatchFormat::kFp8;
-  config.expert_alignment = 128;
+  config.high_throughput.expert_alignment = 128;
   config.combine_order = CombineOrder::kFlat;
   config.combine_method = CombineMethod::kPull;
-  config.host_totals = true;
+  config.high_throughput.host_totals = true;
   EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
   config.strategy = Strategy::kDirect;
+  ExpectRefused(config, 8,
+                "expert_alignment, host_totals need the strategy high_throughput, not direct");
+  config.high_throughput = {};
+  ExpectRefused(config, 8, "dispatch_format fp8 needs the strategy high_throughput, not direct");
+  config.dispatch_format = DispatchFormat::kSame;
+  config.combine_order = CombineOrder::kAuto;
   ExpectRefused(config, 8, "by push only");
-  config.combine_method = CombineMethod::kAuto;
-  ExpectRefused(config, 8, "need the strategy high_throughput");
   config = Good();
   config.strategy = Strategy::kDirect;
   config.combine_order = CombineOrder::kPerRank;
@@ -122,10 +131,51 @@ TEST(EpConfigTest, WhatOnlyLowLatencyCanDo) {
     config.strategy = Strategy::kLowLatency;
     config.output = output;
     EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
-    config.strategy = Strategy::kDirect;
-    ExpectRefused(config, 8, "need the strategy low_latency");
-    config.strategy = Strategy::kHighThroughput;
-    ExpectRefused(config, 8, "need the strategy low_latency");
+    for (const Strategy other : {Strategy::kDirect, Strategy::kHighThroughput}) {
+      config.strategy = other;
+      ExpectRefused(config, 8,
+                    absl::StrCat("output ", OutputName(output),
+                                 " needs the strategy low_latency, not ", StrategyName(other)));
+    }
+  }
+}
+
+// Every option of a strategy that is not at its default is refused by all others.
+TEST(EpConfigTest, OptionsOfOtherStrategies) {
+  struct Case {
+    absl::string_view option;
+    Strategy owner;
+    void (*set)(EpConfig& config);
+  };
+  const Case cases[] = {
+      {"slots", Strategy::kDirect, [](EpConfig& c) { c.direct.slots = Slots::kAtomic; }},
+      {"flags", Strategy::kDirect, [](EpConfig& c) { c.direct.flags = Flags::kSource; }},
+      {"failure_policy", Strategy::kLowLatency,
+       [](EpConfig& c) { c.low_latency.failure_policy = FailurePolicy::kMask; }},
+      {"mask_timeout", Strategy::kLowLatency,
+       [](EpConfig& c) { c.low_latency.mask_timeout = absl::Seconds(1); }},
+      {"statistics", Strategy::kLowLatency, [](EpConfig& c) { c.low_latency.statistics = true; }},
+      {"duplicates", Strategy::kHighThroughput,
+       [](EpConfig& c) { c.high_throughput.duplicates = Duplicates::kIndex; }},
+      {"expert_alignment", Strategy::kHighThroughput,
+       [](EpConfig& c) { c.high_throughput.expert_alignment = 8; }},
+      {"row_bytes", Strategy::kHighThroughput,
+       [](EpConfig& c) { c.high_throughput.row_bytes = 32; }},
+      {"kept_layouts", Strategy::kHighThroughput,
+       [](EpConfig& c) { c.high_throughput.kept_layouts = 2; }},
+      {"host_totals", Strategy::kHighThroughput,
+       [](EpConfig& c) { c.high_throughput.host_totals = true; }},
+  };
+  for (const Case& c : cases) {
+    for (const Strategy strategy : AllStrategies()) {
+      if (strategy == c.owner) continue;
+      EpConfig config = Good();
+      config.strategy = strategy;
+      c.set(config);
+      ExpectRefused(config, 8,
+                    absl::StrCat(c.option, " needs the strategy ", StrategyName(c.owner), ", not ",
+                                 StrategyName(strategy)));
+    }
   }
 }
 
@@ -142,11 +192,14 @@ TEST(EpConfigTest, WhatLowLatencyCannotDo) {
   config.hidden = 16392;
   ExpectRefused(config, 8, "low_latency: hidden is 16392");
   config = good;
-  config.flags = Flags::kSource;
-  ExpectRefused(config, 8, "flags for tokens and combine by push only");
+  config.direct.flags = Flags::kSource;
+  ExpectRefused(config, 8, "flags needs the strategy direct, not low_latency");
+  config = good;
+  config.combine_method = CombineMethod::kPull;
+  ExpectRefused(config, 8, "low_latency combines by push only");
   config = good;
   config.output = Output::kDeduplicated;
-  ExpectRefused(config, 8, "need the strategy high_throughput");
+  ExpectRefused(config, 8, "output deduplicated needs the strategy high_throughput");
   config = good;
   config.dispatch_format = DispatchFormat::kQuantizedFp8;
   EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
@@ -156,12 +209,12 @@ TEST(EpConfigTest, WhatHighThroughputCannotDo) {
   EpConfig good = Good();
   good.strategy = Strategy::kHighThroughput;
   EpConfig config = good;
-  config.slots = Slots::kAtomic;
-  ExpectRefused(config, 8, "slots by prefix sums");
+  config.direct.slots = Slots::kAtomic;
+  ExpectRefused(config, 8, "slots needs the strategy direct, not high_throughput");
   config = good;
   config.dispatch_format = DispatchFormat::kBytes;
   ExpectRefused(config, 8, "row_bytes is 0; it must be from 16");
-  config.row_bytes = 24;
+  config.high_throughput.row_bytes = 24;
   ExpectRefused(config, 8, "24 bytes; they must be a multiple of 16");
   config = good;
   config.dispatch_format = DispatchFormat::kFp8;
@@ -172,13 +225,13 @@ TEST(EpConfigTest, WhatHighThroughputCannotDo) {
   config.combine_order = CombineOrder::kFlat;
   ExpectRefused(config, 8, "must be per_rank");
   config.combine_order = CombineOrder::kAuto;
-  config.expert_alignment = 8;
+  config.high_throughput.expert_alignment = 8;
   ExpectRefused(config, 8, "neither duplicates nor an expert_alignment");
   config = good;
-  config.expert_alignment = 0;
+  config.high_throughput.expert_alignment = 0;
   ExpectRefused(config, 8, "expert_alignment is 0");
   config = good;
-  config.kept_layouts = 0;
+  config.high_throughput.kept_layouts = 0;
   ExpectRefused(config, 8, "kept_layouts is 0");
   config = good;
   config.max_blocks = 8;
@@ -199,9 +252,10 @@ TEST(EpConfigTest, QuantisedRows) {
   EXPECT_EQ(config.scale_words(), 15);
   EXPECT_EQ(config.received_row_bytes(), 7184U);
   config.strategy = Strategy::kDirect;
-  ExpectRefused(config, 8, "dispatch_format is quantized_fp8, but direct moves rows as they are");
+  ExpectRefused(config, 8,
+                "dispatch_format quantized_fp8 needs the strategy low_latency, not direct");
   config.strategy = Strategy::kHighThroughput;
-  ExpectRefused(config, 8, "but high_throughput moves rows as they are");
+  ExpectRefused(config, 8, "needs the strategy low_latency, not high_throughput");
   config.scale_group = 32;
   ExpectRefused(config, 8, "scale_group is 32");
   config.scale_group = 256;
@@ -216,13 +270,16 @@ TEST(EpConfigTest, AutoNeedsOneStrategyForAllOfIt) {
   EXPECT_TRUE(Validate(config, 8).ok()) << Validate(config, 8);
   config.max_tokens_per_rank = 2000;
   ExpectRefused(config, 8,
-                "no strategy can do all of it: expert_major and rank_major need the strategy "
-                "low_latency; expert_major and rank_major need the strategy low_latency; "
+                "no strategy supports all of it: "
+                "output expert_major needs the strategy low_latency, not direct; "
+                "output expert_major needs the strategy low_latency, not high_throughput; "
                 "low_latency: max_tokens_per_rank is 2000");
   config = Good();
   config.dispatch_format = DispatchFormat::kQuantizedFp8;
-  config.host_totals = true;
-  ExpectRefused(config, 8, "no strategy can do all of it: dispatch_format is quantized_fp8, but");
+  config.high_throughput.host_totals = true;
+  ExpectRefused(config, 8,
+                "no strategy supports all of it: host_totals needs the strategy high_throughput, "
+                "not direct; ");
 }
 
 }  // namespace

@@ -62,10 +62,10 @@ TEST(EpPlan, ByWhatOnlyOneStrategyHas) {
   for (const int tokens : {1, 128, 1024}) {
     for (const std::function<void(EpConfig&)>& change :
          {std::function<void(EpConfig&)>([](EpConfig& c) { c.output = Output::kDeduplicated; }),
-          {[](EpConfig& c) { c.duplicates = Duplicates::kIndex; }},
-          {[](EpConfig& c) { c.host_totals = true; }},
-          {[](EpConfig& c) { c.kept_layouts = 2; }},
-          {[](EpConfig& c) { c.expert_alignment = 128; }},
+          {[](EpConfig& c) { c.high_throughput.duplicates = Duplicates::kIndex; }},
+          {[](EpConfig& c) { c.high_throughput.host_totals = true; }},
+          {[](EpConfig& c) { c.high_throughput.kept_layouts = 2; }},
+          {[](EpConfig& c) { c.high_throughput.expert_alignment = 128; }},
           {[](EpConfig& c) { c.combine_method = CombineMethod::kPull; }},
           {[](EpConfig& c) { c.dispatch_format = DispatchFormat::kFp8; }},
           {[](EpConfig& c) { c.max_blocks = 1; }},
@@ -76,18 +76,20 @@ TEST(EpPlan, ByWhatOnlyOneStrategyHas) {
     for (const std::function<void(EpConfig&)>& change :
          {std::function<void(EpConfig&)>([](EpConfig& c) { c.output = Output::kExpertMajor; }),
           {[](EpConfig& c) { c.output = Output::kRankMajor; }},
-          {[](EpConfig& c) { c.failure_policy = FailurePolicy::kMask; }},
+          {[](EpConfig& c) { c.low_latency.failure_policy = FailurePolicy::kMask; }},
           // Which has too few blocks, and says so.
           {[](EpConfig& c) {
-            c.failure_policy = FailurePolicy::kMask;
+            c.low_latency.failure_policy = FailurePolicy::kMask;
             c.max_blocks = 1;
           }},
-          {[](EpConfig& c) { c.statistics = true; }},
+          {[](EpConfig& c) { c.low_latency.statistics = true; }},
           {[](EpConfig& c) { c.dispatch_format = DispatchFormat::kQuantizedFp8; }}}) {
       EXPECT_EQ(with(tokens, change), Strategy::kLowLatency) << tokens;
     }
-    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.slots = Slots::kAtomic; }), Strategy::kDirect);
-    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.flags = Flags::kSource; }), Strategy::kDirect);
+    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.direct.slots = Slots::kAtomic; }),
+              Strategy::kDirect);
+    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.direct.flags = Flags::kSource; }),
+              Strategy::kDirect);
   }
 }
 
@@ -292,12 +294,12 @@ TEST_F(EpPlanTest, OneContractWhateverTheTableSays) {
       EXPECT_THAT((*ep)->Combine(rank, sent, combine),
                   StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the handle is of")));
       // Only one strategy accepts this argument.
-      args.scatter_idx = args.topk_idx;
+      args.high_throughput.scatter_idx = args.topk_idx;
       EXPECT_THAT((*ep)->Dispatch(rank, args).status(),
                   StatusIs(absl::StatusCode::kInvalidArgument,
                            HasSubstr("name Strategy::kHighThroughput")));
-      args.scatter_idx = nullptr;
-      args.cached = &received.handle;
+      args.high_throughput.scatter_idx = nullptr;
+      args.high_throughput.cached = &received.handle;
       EXPECT_THAT((*ep)->Dispatch(rank, args).status(),
                   StatusIs(absl::StatusCode::kInvalidArgument,
                            HasSubstr("name Strategy::kHighThroughput")));
@@ -312,12 +314,12 @@ TEST_F(EpPlanTest, TheWholeContractOfTheOnlyStrategyThatCan) {
   if (IsSkipped()) return;
   setenv("OCTET_TUNING", "none", 1);
   EpConfig config = Small();
-  config.kept_layouts = 2;
+  config.high_throughput.kept_layouts = 2;
   auto ep = ExpertParallel::Create(*node_, config);
   ASSERT_OK(ep.status());
   EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, (*ep)->Dispatch(rank, {}));
-    return (*ep)->Dispatch(rank, {.cached = &received.handle}).status();
+    return (*ep)->Dispatch(rank, {.high_throughput = {.cached = &received.handle}}).status();
   }));
   config = Small();
   config.output = Output::kExpertMajor;

@@ -334,7 +334,7 @@ TEST_F(GraphTest, TwoStepsOnTheirWayAtOnce) {
 
 TEST_F(GraphTest, HostTotalsCannotBeCaptured) {
   EpConfig config = Config(Strategy::kHighThroughput, 1);
-  config.host_totals = true;
+  config.high_throughput.host_totals = true;
   Make(config, 1);
   if (HasFatalFailure() || IsSkipped()) return;
   const absl::Status status = CaptureDispatches([](Rank&) { return absl::OkStatus(); });

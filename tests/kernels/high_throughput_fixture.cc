@@ -103,8 +103,9 @@ DispatchArgs HighThroughputTest::Args(const Step& step, int rank) const {
           .topk_idx = m.topk_idx.as<int32_t>(),
           .topk_weights = m.topk_weights.as<float>(),
           .num_tokens = step.input.ranks[r].num_tokens,
-          .x_scales = config_.scale_words() > 0 ? m.scales.as<void>() : nullptr,
-          .scatter_idx = step.payloads[r].scatter.empty() ? nullptr : m.scatter.as<int32_t>()};
+          .high_throughput = {
+              .x_scales = config_.scale_words() > 0 ? m.scales.as<void>() : nullptr,
+              .scatter_idx = step.payloads[r].scatter.empty() ? nullptr : m.scatter.as<int32_t>()}};
 }
 
 absl::Status HighThroughputTest::Dispatch(const Step& step,
@@ -117,7 +118,7 @@ absl::Status HighThroughputTest::Dispatch(const Step& step,
     DispatchArgs args = Args(step, rank.rank());
     if (!weights) args.topk_weights = nullptr;
     if (!cached.empty()) {
-      args.cached = &cached[r];
+      args.high_throughput.cached = &cached[r];
       args.topk_idx = nullptr;
     }
     OCTET_ASSIGN_OR_RETURN(ranks_[r].received, ep_->Dispatch(rank, args));
@@ -223,7 +224,7 @@ absl::Status HighThroughputTest::Allocate(Rank& rank) {
   const auto hidden = static_cast<size_t>(config_.hidden);
   const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
   const size_t rows = static_cast<size_t>(rank.num_ranks()) * choices +
-                      num_local * static_cast<size_t>(config_.expert_alignment);
+                      num_local * static_cast<size_t>(config_.high_throughput.expert_alignment);
   OCTET_ASSIGN_OR_RETURN(m.x, DeviceMemory::Allocate(tokens * config_.dispatch_row_bytes()));
   OCTET_ASSIGN_OR_RETURN(
       m.scales, DeviceMemory::Allocate(tokens * static_cast<size_t>(config_.scale_words()) *
@@ -311,7 +312,8 @@ absl::Status HighThroughputTest::CheckRank(const Step& step, int rank, bool weig
   const bool deduplicated = config_.output == Output::kDeduplicated;
   OCTET_RETURN_IF_ERROR(CheckArray("expert_counts", got.expert_counts, want.expert_counts));
   OCTET_RETURN_IF_ERROR(CheckArray("expert_offsets", got.expert_offsets, want.expert_offsets));
-  OCTET_RETURN_IF_ERROR(CheckArray("source_offsets", got.source_offsets, want.source_offsets));
+  OCTET_RETURN_IF_ERROR(
+      CheckArray("source_offsets", got.high_throughput.source_offsets, want.source_offsets));
   const std::vector<RowSource>& described = deduplicated ? want.tokens : want.sources;
   OCTET_ASSIGN_OR_RETURN(const auto sources, ToHost<RowSource>(got.sources, described.size()));
   for (size_t i = 0; i < described.size(); ++i) {
@@ -320,14 +322,16 @@ absl::Status HighThroughputTest::CheckRank(const Step& step, int rank, bool weig
     }
   }
   if (deduplicated) {
-    OCTET_RETURN_IF_ERROR(CheckArray("recv_topk_idx", got.recv_topk_idx, want.recv_topk_idx));
     OCTET_RETURN_IF_ERROR(
-        CheckArray("recv_topk_weights", got.recv_topk_weights, want.recv_topk_weights));
+        CheckArray("recv_topk_idx", got.high_throughput.recv_topk_idx, want.recv_topk_idx));
+    OCTET_RETURN_IF_ERROR(CheckArray("recv_topk_weights", got.high_throughput.recv_topk_weights,
+                                     want.recv_topk_weights));
   } else {
-    OCTET_RETURN_IF_ERROR(CheckArray("row_weights", got.row_weights, want.row_weights));
+    OCTET_RETURN_IF_ERROR(
+        CheckArray("row_weights", got.high_throughput.row_weights, want.row_weights));
   }
-  if (config_.duplicates == Duplicates::kIndex) {
-    OCTET_RETURN_IF_ERROR(CheckArray("row_index", got.row_index, want.row_index));
+  if (config_.high_throughput.duplicates == Duplicates::kIndex) {
+    OCTET_RETURN_IF_ERROR(CheckArray("row_index", got.high_throughput.row_index, want.row_index));
   }
   return CheckRows(step, want.rows(config_), got);
 }

@@ -56,7 +56,7 @@ EpConfig PrefillConfig() {
 
 TEST_F(HighThroughputTest, RowsOnceWithAnIndex) {
   EpConfig config = Config(12, 5, 72, 9);
-  config.duplicates = Duplicates::kIndex;
+  config.high_throughput.duplicates = Duplicates::kIndex;
   MAKE_OR_SKIP(3, config);
   RunStep(RandomStepOf({9, 4, 7}));
   RunStep(RandomStepOf({0, 9, 1}, 0.4));
@@ -73,8 +73,8 @@ TEST_F(HighThroughputTest, DeduplicatedRowsWithTheirChoices) {
 TEST_F(HighThroughputTest, ExpertsStartAlignedAndPaddingIsZero) {
   for (const Duplicates duplicates : {Duplicates::kFill, Duplicates::kIndex}) {
     EpConfig config = Config(12, 3, 72, 9);
-    config.duplicates = duplicates;
-    config.expert_alignment = 8;
+    config.high_throughput.duplicates = duplicates;
+    config.high_throughput.expert_alignment = 8;
     MAKE_OR_SKIP(3, config);
     RunStep(RandomStepOf({9, 4, 7}));
     RunStep(RandomStepOf({9, 9, 9}, 0.5));
@@ -101,8 +101,8 @@ TEST_F(HighThroughputTest, Fp8RowsWithScales) {
 TEST_F(HighThroughputTest, RawBytes) {
   EpConfig config = Config(8, 4, 64, 6);
   config.dispatch_format = DispatchFormat::kBytes;
-  config.row_bytes = 1040;
-  config.expert_alignment = 4;
+  config.high_throughput.row_bytes = 1040;
+  config.high_throughput.expert_alignment = 4;
   MAKE_OR_SKIP(4, config);
   RunStep(RandomStepOf({6, 5, 0, 3}, 0.1));
 }
@@ -140,9 +140,9 @@ TEST_F(HighThroughputTest, ScatterIndexOutOfRangeIsRefused) {
 TEST_F(HighThroughputTest, CachedLayoutAfterADifferentRouting) {
   for (const Duplicates duplicates : {Duplicates::kFill, Duplicates::kIndex}) {
     EpConfig config = Config(12, 4, 72, 9);
-    config.kept_layouts = 2;
-    config.expert_alignment = 4;
-    config.duplicates = duplicates;
+    config.high_throughput.kept_layouts = 2;
+    config.high_throughput.expert_alignment = 4;
+    config.high_throughput.duplicates = duplicates;
     MAKE_OR_SKIP(3, config);
     const Step first = RandomStepOf({9, 4, 7}, 0.2);
     RunStep(first);
@@ -176,7 +176,7 @@ TEST_F(HighThroughputTest, BothBackwardPassesSkipTheLayout) {
 
 TEST_F(HighThroughputTest, HandleOfALayoutThatIsGoneIsRefused) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.kept_layouts = 2;
+  config.high_throughput.kept_layouts = 2;
   MAKE_OR_SKIP(2, config);
   const Step step = RandomStepOf({4, 4});
   RunStep(step);
@@ -193,7 +193,7 @@ TEST_F(HighThroughputTest, HandleOfALayoutThatIsGoneIsRefused) {
 
 TEST_F(HighThroughputTest, HandleFromBeforeAFailureIsRefused) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.kept_layouts = 4;
+  config.high_throughput.kept_layouts = 4;
   MAKE_OR_SKIP(2, config);
   const Step step = RandomStepOf({4, 4});
   RunStep(step);
@@ -226,10 +226,10 @@ TEST_F(HighThroughputTest, WrongArgumentsAreRefusedBeforeALaunch) {
   EXPECT_OK(node_->Run([&](Rank& rank) -> absl::Status {
     const Memory& m = ranks_[static_cast<size_t>(rank.rank())];
     DispatchArgs args = Args(step, rank.rank());
-    args.x_scales = nullptr;
+    args.high_throughput.x_scales = nullptr;
     refused(ep_->Dispatch(rank, args).status(), "x_scales must not be null");
     args = Args(step, rank.rank());
-    args.cached = &m.received.handle;
+    args.high_throughput.cached = &m.received.handle;
     args.num_tokens = 2;
     refused(ep_->Dispatch(rank, args).status(),
             "num_tokens is 2; the layout in `cached` is of " + std::to_string(4 - rank.rank()));
@@ -273,17 +273,17 @@ TEST_F(HighThroughputTest, BiasIsAddedLast) {
 
 TEST_F(HighThroughputTest, TotalsOnTheHost) {
   EpConfig config = Config(12, 4, 72, 9);
-  config.host_totals = true;
-  config.expert_alignment = 4;
+  config.high_throughput.host_totals = true;
+  config.high_throughput.expert_alignment = 4;
   MAKE_OR_SKIP(3, config);
   const auto check = [&](const Step& step) {
     for (int r = 0; r < node_->num_ranks(); ++r) {
       const ReferenceReceived want = Expect(step, r);
       const Received& received = ranks_[static_cast<size_t>(r)].received;
-      EXPECT_EQ(received.num_rows, want.expert_offsets.back());
-      EXPECT_EQ(received.num_tokens, want.source_offsets.back());
-      EXPECT_EQ(std::vector<int32_t>(received.host_expert_counts.begin(),
-                                     received.host_expert_counts.end()),
+      EXPECT_EQ(received.high_throughput.num_rows, want.expert_offsets.back());
+      EXPECT_EQ(received.high_throughput.num_tokens, want.source_offsets.back());
+      EXPECT_EQ(std::vector<int32_t>(received.high_throughput.host_expert_counts.begin(),
+                                     received.high_throughput.host_expert_counts.end()),
                 want.expert_counts);
     }
   };
@@ -299,7 +299,7 @@ TEST_F(HighThroughputTest, TotalsOnTheHost) {
 
 TEST_F(HighThroughputTest, TotalsOfASilentPeerEndInItsDeadline) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.host_totals = true;
+  config.high_throughput.host_totals = true;
   MAKE_OR_SKIP(2, config, absl::Milliseconds(300));
   const Step step = RandomStepOf({4, 4});
   EXPECT_OK(Upload(step));
@@ -340,7 +340,7 @@ class StuckFunction {
 TEST_F(HighThroughputTest, TotalsBehindWorkThatDoesNotEnd) {
   for (const std::vector<int>& stuck_ranks : {std::vector{0}, {0, 1}}) {
     EpConfig config = Config(4, 2, 64, 4);
-    config.host_totals = true;
+    config.high_throughput.host_totals = true;
     MAKE_OR_SKIP(2, config, absl::Milliseconds(100));
     const Step step = RandomStepOf({4, 4});
     EXPECT_OK(Upload(step));
@@ -374,7 +374,7 @@ TEST_F(HighThroughputTest, NothingRunsOnWhatARefusedPeerDidNotSend) {
   for (const bool index : {true, false}) {
     SCOPED_TRACE(index ? "index" : "deduplicated");
     EpConfig config = Config(6, 3, 64, 6);
-    config.duplicates = index ? Duplicates::kIndex : Duplicates::kFill;
+    config.high_throughput.duplicates = index ? Duplicates::kIndex : Duplicates::kFill;
     config.output = index ? Output::kPackedExperts : Output::kDeduplicated;
     MAKE_OR_SKIP(3, config);
     RunStep(RandomStepOf({6, 6, 6}));
@@ -398,8 +398,9 @@ TEST_F(HighThroughputTest, NothingRunsOnWhatARefusedPeerDidNotSend) {
       OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(const_cast<RowSource*>(before.sources), 0,
                                                rows * sizeof(RowSource), rank.stream()));
       if (index) {
-        OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(const_cast<int32_t*>(before.row_index), 0x7e,
-                                                 rows * sizeof(int32_t), rank.stream()));
+        OCTET_RETURN_IF_GPU_ERROR(
+            hipMemsetAsync(const_cast<int32_t*>(before.high_throughput.row_index), 0x7e,
+                           rows * sizeof(int32_t), rank.stream()));
       }
       OCTET_ASSIGN_OR_RETURN(const Received received, ep_->Dispatch(rank, Args(step, rank.rank())));
       return PointwiseExpert(rank, ep_->config(), received, ranks_[r].topk_weights.as<float>(),
@@ -422,7 +423,7 @@ TEST_F(HighThroughputTest, ALayoutThatIsUsedAgainDeliversNothingWithoutItsPeers)
   EXPECT_THAT(node_->Run([&](Rank& rank) -> absl::Status {
     if (rank.rank() == 1) return rank.Barrier();
     DispatchArgs args = Args(step, 0);
-    args.cached = handles.data();
+    args.high_throughput.cached = handles.data();
     OCTET_ASSIGN_OR_RETURN(received, ep_->Dispatch(rank, args));
     return absl::OkStatus();
   }),
@@ -434,7 +435,7 @@ TEST_F(HighThroughputTest, ALayoutThatIsUsedAgainDeliversNothingWithoutItsPeers)
                                        "  rank 0         2  2   1*"))));
   EXPECT_THAT(*ToHost<int32_t>(received.expert_counts, 2), Each(0));
   EXPECT_THAT(*ToHost<int32_t>(received.expert_offsets, 3), Each(0));
-  EXPECT_THAT(*ToHost<int32_t>(received.source_offsets, 3), Each(0));
+  EXPECT_THAT(*ToHost<int32_t>(received.high_throughput.source_offsets, 3), Each(0));
   RunStep(step);
 }
 
@@ -443,7 +444,7 @@ TEST_F(HighThroughputTest, WhatIsIndexedWithNamesNoRowAtFirst) {
   for (const bool deduplicated : {false, true}) {
     EpConfig config = Config(4, 2, 64, 4);
     config.output = deduplicated ? Output::kDeduplicated : Output::kPackedExperts;
-    config.duplicates = deduplicated ? Duplicates::kFill : Duplicates::kIndex;
+    config.high_throughput.duplicates = deduplicated ? Duplicates::kFill : Duplicates::kIndex;
     MAKE_OR_SKIP(2, config);
     const Step nothing = RandomStepOf({0, 0});
     ASSERT_OK(Upload(nothing));
@@ -457,9 +458,9 @@ TEST_F(HighThroughputTest, WhatIsIndexedWithNamesNoRowAtFirst) {
     const auto rows = static_cast<size_t>(deduplicated ? 2 * 4 : received.max_rows);
     EXPECT_THAT(*ToHost<int32_t>(received.sources, 4 * rows), Each(-1));
     if (deduplicated) {
-      EXPECT_THAT(*ToHost<int32_t>(received.recv_topk_idx, 2 * rows), Each(-1));
+      EXPECT_THAT(*ToHost<int32_t>(received.high_throughput.recv_topk_idx, 2 * rows), Each(-1));
     } else {
-      EXPECT_THAT(*ToHost<int32_t>(received.row_index, rows), Each(-1));
+      EXPECT_THAT(*ToHost<int32_t>(received.high_throughput.row_index, rows), Each(-1));
     }
   }
 }
@@ -468,7 +469,7 @@ TEST_F(HighThroughputTest, WhatIsIndexedWithNamesNoRowAtFirst) {
 
 TEST_F(HighThroughputTest, CachedHandlesOfOtherLayoutsAreNamed) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.kept_layouts = 2;
+  config.high_throughput.kept_layouts = 2;
   MAKE_OR_SKIP(2, config, absl::Seconds(2));
   // The same routing twice: all counts coincide.
   const Step step = RandomStepOf({4, 4});
@@ -481,8 +482,8 @@ TEST_F(HighThroughputTest, CachedHandlesOfOtherLayoutsAreNamed) {
     const std::vector<DispatchHandle> second = Handles();
     const absl::Status status = node_->Run([&](Rank& rank) -> absl::Status {
       DispatchArgs args = Args(step, rank.rank());
-      if (rank.rank() == 0) args.cached = first.data();
-      if (rank.rank() == 1 && !fresh) args.cached = &second[1];
+      if (rank.rank() == 0) args.high_throughput.cached = first.data();
+      if (rank.rank() == 1 && !fresh) args.high_throughput.cached = &second[1];
       return ep_->Dispatch(rank, args).status();
     });
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -619,7 +620,7 @@ TEST_F(HighThroughputTest, AlternatingSizesAndSeveralCallsInFlight) {
     for (int call = 0; call < 12; ++call) {
       DispatchArgs args = Args(step, rank.rank());
       const DispatchHandle last = ranks_[r].received.handle;
-      if (call % 3 == 1) args.cached = &last;
+      if (call % 3 == 1) args.high_throughput.cached = &last;
       OCTET_ASSIGN_OR_RETURN(ranks_[r].received, ep_->Dispatch(rank, args));
       for (int combine = 0; combine < call % 3; ++combine) {
         OCTET_RETURN_IF_ERROR(ep_->Combine(
@@ -645,7 +646,7 @@ TEST_F(HighThroughputTest, BytesAreCombinedInPlace) {
     for (const CombineOrder order : {CombineOrder::kPerRank, CombineOrder::kFlat}) {
       EpConfig config = Config(8, 4, 256, 17);
       config.dispatch_format = DispatchFormat::kBytes;
-      config.row_bytes = 2 * config.hidden;
+      config.high_throughput.row_bytes = 2 * config.hidden;
       config.combine_method = method;
       config.combine_order = order;
       const auto harness = EpHarness::Create(4, config, {.timeout = absl::Seconds(10)});
@@ -661,7 +662,7 @@ TEST_F(HighThroughputTest, BytesAreCombinedInPlace) {
 // What has been sent is received with its own handle, not with that of another layout.
 TEST_F(HighThroughputTest, HalvesOfOtherCallsAreRefused) {
   EpConfig config = Config(8, 2, 64, 6);
-  config.kept_layouts = 2;
+  config.high_throughput.kept_layouts = 2;
   MAKE_OR_SKIP(2, config);
   const Step first = RandomStepOf({6, 6});
   ASSERT_OK(Dispatch(first));
@@ -703,12 +704,12 @@ TEST_F(HighThroughputTest, RandomShapes) {
                1 + static_cast<int>(rng_() % static_cast<uint64_t>(std::min(32, num_experts))),
                one_of({16, 48, 256, 1040}), one_of({1, 5, 17, 70}));
     config.dispatch_format = static_cast<DispatchFormat>(one_of({0, 1, 2}));
-    config.row_bytes = 48;
+    config.high_throughput.row_bytes = 48;
     config.scale_format = static_cast<ScaleFormat>(one_of({0, 1}));
     config.output = static_cast<Output>(one_of({0, 0, 1}));
     if (config.output == Output::kPackedExperts) {
-      config.duplicates = static_cast<Duplicates>(one_of({0, 1}));
-      config.expert_alignment = one_of({1, 4, 16});
+      config.high_throughput.duplicates = static_cast<Duplicates>(one_of({0, 1}));
+      config.high_throughput.expert_alignment = one_of({1, 4, 16});
       config.combine_order = static_cast<CombineOrder>(one_of({0, 1}));
       config.combine_method = static_cast<CombineMethod>(one_of({0, 1, 2}));
     }
@@ -771,11 +772,11 @@ TEST(HighThroughputMemoryTest, HeapStaysWithinItsLimits) {
           check(ranks);
           config.combine_order = CombineOrder::kFlat;
           check(ranks);
-          config.duplicates = Duplicates::kIndex;
+          config.high_throughput.duplicates = Duplicates::kIndex;
           check(ranks);
           config.combine_order = CombineOrder::kPerRank;
           check(ranks);
-          config.duplicates = Duplicates::kFill;
+          config.high_throughput.duplicates = Duplicates::kFill;
           config.output = Output::kDeduplicated;
           check(ranks);
         }

@@ -132,9 +132,10 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair("LowLatencyQuantized",
                   Changed(Strategy::kLowLatency,
                           [](EpConfig& c) { c.dispatch_format = DispatchFormat::kQuantizedFp8; })),
-        std::pair("LowLatencyMasks",
-                  Changed(Strategy::kLowLatency,
-                          [](EpConfig& c) { c.failure_policy = FailurePolicy::kMask; }))),
+        std::pair("LowLatencyMasks", Changed(Strategy::kLowLatency,
+                                             [](EpConfig& c) {
+                                               c.low_latency.failure_policy = FailurePolicy::kMask;
+                                             }))),
     [](const auto& info) { return std::string(info.param.first); });
 
 TEST_F(KernelLoadingTest, Contenders) {

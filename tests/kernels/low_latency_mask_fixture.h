@@ -63,9 +63,9 @@ class LowLatencyMaskTest : public ::testing::Test {
     config.output = output;
     config.combine_order = order;
     config.strategy = Strategy::kLowLatency;
-    config.failure_policy = FailurePolicy::kMask;
-    config.mask_timeout = MaskTimeout();
-    config.statistics = true;
+    config.low_latency.failure_policy = FailurePolicy::kMask;
+    config.low_latency.mask_timeout = MaskTimeout();
+    config.low_latency.statistics = true;
     config.tuning = {.blocks = 4, .waves_per_block = 2};
     return config;
   }
@@ -140,7 +140,7 @@ class LowLatencyMaskTest : public ::testing::Test {
     for (int r = 0; r < kRanks; ++r) {
       if (Has(absent_, r)) continue;
       EXPECT_OK(harness_->CheckReceived(received, r));
-      const LeftOut& left_out = *harness_->received(r).left_out;
+      const LeftOut& left_out = *harness_->received(r).low_latency.left_out;
       EXPECT_EQ(left_out.dispatch, no_dispatch) << "rank " << r;
       EXPECT_EQ(left_out.combine, no_combine) << "rank " << r;
     }

@@ -211,8 +211,9 @@ TEST_F(LowLatencyMaskTest, TwoCallsInFlight) {
     OCTET_RETURN_IF_ERROR(PoisonY(rank, args, combine));
     OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, second, combine));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    left_out[static_cast<size_t>(r)] = received.left_out->dispatch & received.left_out->combine &
-                                       last.left_out->dispatch & last.left_out->combine;
+    left_out[static_cast<size_t>(r)] =
+        received.low_latency.left_out->dispatch & received.low_latency.left_out->combine &
+        last.low_latency.left_out->dispatch & last.low_latency.left_out->combine;
     return absl::OkStatus();
   }));
   EXPECT_THAT(left_out, ElementsAre(Only(2), Only(2), 0, Only(2)));
@@ -297,7 +298,7 @@ TEST_F(LowLatencyMaskTest, RanksInTimeCountOnEachOther) {
 // Left open, mask_timeout is the node's timeout.
 TEST_F(LowLatencyMaskTest, ALateRankIsWaitedForAsLongAsTheNodeWaits) {
   EpConfig config = Config();
-  config.mask_timeout = absl::ZeroDuration();
+  config.low_latency.mask_timeout = absl::ZeroDuration();
   Make(config);
   if (IsSkipped()) return;
   const StepInput input = Random();
@@ -406,17 +407,18 @@ TEST_F(LowLatencyMaskTest, WhatCannotBeIsRefused) {
     EXPECT_THAT(ExpertParallel::Create(harness_->node(), with).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)));
   };
-  config.mask_timeout = kNodeTimeout + absl::Seconds(1);
+  config.low_latency.mask_timeout = kNodeTimeout + absl::Seconds(1);
   refused(config, "at most the node's timeout, 20s");
-  config.failure_policy = FailurePolicy::kAbort;
+  config.low_latency.failure_policy = FailurePolicy::kAbort;
   refused(config, "go with failure_policy mask");
   config = Config();
   config.strategy = Strategy::kDirect;
-  refused(config, "need the strategy low_latency, not direct");
+  refused(config,
+          "failure_policy, mask_timeout, statistics need the strategy low_latency, not direct");
   config = Config();
-  config.failure_policy = FailurePolicy::kAbort;
-  config.mask_timeout = absl::ZeroDuration();
-  config.statistics = false;
+  config.low_latency.failure_policy = FailurePolicy::kAbort;
+  config.low_latency.mask_timeout = absl::ZeroDuration();
+  config.low_latency.statistics = false;
   Make(config);
   EXPECT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep) -> absl::Status {
     const auto none = StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not ask for"));

@@ -27,8 +27,8 @@ using ::testing::Lt;
 class LowLatencyStatisticsTest : public LowLatencyMaskTest {
  protected:
   static EpConfig WithoutMasks(EpConfig config) {
-    config.failure_policy = FailurePolicy::kAbort;
-    config.mask_timeout = absl::ZeroDuration();
+    config.low_latency.failure_policy = FailurePolicy::kAbort;
+    config.low_latency.mask_timeout = absl::ZeroDuration();
     return config;
   }
 

@@ -313,7 +313,7 @@ TEST_F(LowLatencyTest, TrafficIsWhatIsStoredIntoPeers) {
   // A row that has a scale, and a word that says that a rank has begun.
   other = config;
   other.dispatch_format = DispatchFormat::kQuantizedFp8;
-  other.failure_policy = FailurePolicy::kMask;
+  other.low_latency.failure_policy = FailurePolicy::kMask;
   MAKE_OR_SKIP(2, other);
   EXPECT_EQ(harness_->ep().DispatchTraffic(0, topk_idx).wire_bytes,
             3 * (64 + 4 + 8 + 4) + 4 * 12 + (3 + 1) * 8);

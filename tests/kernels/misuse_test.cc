@@ -82,7 +82,7 @@ TEST_P(MisuseTest, HandlesOfAnotherExpertParallelAreRefused) {
     refused(ep().CombineSend(rank, theirs, combine));
     if (GetParam() == Strategy::kHighThroughput) {
       DispatchArgs again = args(rank);
-      again.cached = &theirs;
+      again.high_throughput.cached = &theirs;
       refused(ep().Dispatch(rank, again).status());
     }
     OCTET_RETURN_IF_ERROR(ep().CombineSend(rank, mine.handle, combine));
@@ -197,10 +197,11 @@ TEST_P(MisuseTest, MisalignedPointersAreRefusedByName) {
   dispatch("topk_idx", [&](DispatchArgs& a) { offset(a.topk_idx, 2); });
   dispatch("topk_idx", [&](DispatchArgs& a) { offset(a.topk_idx, 4); });
   dispatch("topk_weights", [&](DispatchArgs& a) { offset(a.topk_weights, 8); });
-  dispatch("x_scales", [&](DispatchArgs& a) { a.x_scales = reinterpret_cast<const void*>(4); });
+  dispatch("x_scales",
+           [&](DispatchArgs& a) { a.high_throughput.x_scales = reinterpret_cast<const void*>(4); });
   dispatch("scatter_idx", [&](DispatchArgs& a) {
-    a.scatter_idx = a.topk_idx;
-    offset(a.scatter_idx, 1);
+    a.high_throughput.scatter_idx = a.topk_idx;
+    offset(a.high_throughput.scatter_idx, 1);
   });
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));

@@ -89,7 +89,7 @@ TEST_F(ReferenceTest, RowsAreOrderedByExpertThenSourceThenToken) {
 }
 
 TEST_F(ReferenceTest, TokensComeOnceAndExpertsStartAligned) {
-  config_.expert_alignment = 4;
+  config_.high_throughput.expert_alignment = 4;
   const ReferenceReceived packed = ReferenceDispatch(config_, inputs_, 0);
   EXPECT_EQ(packed.expert_counts, (std::vector<int32_t>{3, 1}));
   EXPECT_EQ(packed.expert_offsets, (std::vector<int32_t>{0, 4, 8}));
@@ -100,7 +100,7 @@ TEST_F(ReferenceTest, TokensComeOnceAndExpertsStartAligned) {
   EXPECT_EQ(packed.row_weights, (std::vector<float>{2, 1, 1, 0, 1, 0, 0, 0}));
   EXPECT_EQ(packed.row_index, (std::vector<int32_t>{0, 1, 2, -1, 2, -1, -1, -1}));
   EXPECT_EQ(packed.source_offsets, (std::vector<int32_t>{0, 2, 3}));
-  config_.expert_alignment = 1;
+  config_.high_throughput.expert_alignment = 1;
   config_.output = Output::kDeduplicated;
   const ReferenceReceived once = ReferenceDispatch(config_, inputs_, 0);
   ASSERT_EQ(once.rows(config_).size(), 3U);

@@ -77,8 +77,8 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
     config.max_tokens_per_rank = max_tokens;
     config.dtype = dtype;
     config.strategy = GetParam().strategy;
-    config.slots = GetParam().slots;
-    config.flags = GetParam().flags;
+    config.direct.slots = GetParam().slots;
+    config.direct.flags = GetParam().flags;
     config.combine_order = GetParam().combine_order;
     config.combine_method = GetParam().combine_method;
     config.output = GetParam().output;

@@ -72,9 +72,9 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
     config.hidden = 64;
     config.max_tokens_per_rank = 4;
     config.strategy = GetParam().strategy;
-    config.flags = GetParam().flags;
+    config.direct.flags = GetParam().flags;
     config.output = GetParam().output;
-    config.duplicates = GetParam().duplicates;
+    config.high_throughput.duplicates = GetParam().duplicates;
     config.tuning = {.blocks = 4, .waves_per_block = 2};
     absl::StatusOr<std::unique_ptr<EpHarness>> harness =
         EpHarness::Create(kRanks, config, {.timeout = absl::Seconds(1)});
@@ -130,8 +130,8 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
     const size_t rows = tokens ? static_cast<size_t>(kRanks * config.max_tokens_per_rank)
                                : static_cast<size_t>(received.max_rows);
     OCTET_RETURN_IF_ERROR(fill(received.sources, 0, rows * sizeof(RowSource)));
-    OCTET_RETURN_IF_ERROR(fill(received.row_index, 0x7e, rows * sizeof(int32_t)));
-    return fill(received.recv_topk_idx, 0,
+    OCTET_RETURN_IF_ERROR(fill(received.high_throughput.row_index, 0x7e, rows * sizeof(int32_t)));
+    return fill(received.high_throughput.recv_topk_idx, 0,
                 rows * static_cast<size_t>(config.topk) * sizeof(int32_t));
   }
 
@@ -176,16 +176,17 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
     if (received.expert_offsets != nullptr) {
       EXPECT_THAT(*ToHost<int32_t>(received.expert_offsets, kLocal + 1), Each(0)) << "rank " << r;
     }
-    if (received.source_offsets != nullptr) {
-      EXPECT_THAT(*ToHost<int32_t>(received.source_offsets, kRanks + 1), Each(0)) << "rank " << r;
-    }
-    if (received.split_counts != nullptr) {
-      EXPECT_THAT(*ToHost<int32_t>(received.split_counts, kLocal * kRanks), Each(0))
+    if (received.high_throughput.source_offsets != nullptr) {
+      EXPECT_THAT(*ToHost<int32_t>(received.high_throughput.source_offsets, kRanks + 1), Each(0))
           << "rank " << r;
     }
-    if (received.ranges == nullptr) return;
+    if (received.low_latency.split_counts != nullptr) {
+      EXPECT_THAT(*ToHost<int32_t>(received.low_latency.split_counts, kLocal * kRanks), Each(0))
+          << "rank " << r;
+    }
+    if (received.low_latency.ranges == nullptr) return;
     const absl::StatusOr<std::vector<RowRange>> ranges =
-        ToHost<RowRange>(received.ranges, kLocal * kRanks);
+        ToHost<RowRange>(received.low_latency.ranges, kLocal * kRanks);
     ASSERT_OK(ranges.status());
     for (const RowRange& range : *ranges) EXPECT_EQ(range.count, 0) << "rank " << r;
   }

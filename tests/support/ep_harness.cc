@@ -226,7 +226,7 @@ absl::Status EpHarness::RunRank(Rank& rank, Form form, int num_rows, const Buffe
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(b.y.as<void>(), 0xff, b.y.bytes(), rank.stream()));
   DispatchArgs args = DispatchArgsOf(b);
   const DispatchHandle before = received_[r].handle;
-  if (form == Form::kCached && before.layout != 0) args.cached = &before;
+  if (form == Form::kCached && before.layout != 0) args.high_throughput.cached = &before;
   if (form == Form::kSplit) {
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep_->DispatchSend(rank, args));
     OCTET_ASSIGN_OR_RETURN(received_[r], ep_->DispatchReceive(rank, handle));
@@ -273,7 +273,7 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
   OCTET_ASSIGN_OR_RETURN(const auto scales, ToHost<uint32_t>(got.scales, num_rows * scale_words));
   OCTET_RETURN_IF_ERROR(CheckRanges(want, got, rank));
   const std::vector<int> order =
-      config_.slots == Slots::kAtomic ? SortedRows(sources) : want.places;
+      config_.direct.slots == Slots::kAtomic ? SortedRows(sources) : want.places;
   for (size_t i = 0; i < order.size(); ++i) {
     const auto row = static_cast<size_t>(order[i]);
     const RowSource& source = want.sources[i];
@@ -300,8 +300,9 @@ absl::Status EpHarness::CheckReceived(const StepInput& input, int rank) const {
 // What only some strategies say about the rows.
 absl::Status EpHarness::CheckRanges(const ReferenceReceived& want, const Received& got,
                                     int rank) const {
-  if (got.ranges != nullptr) {
-    OCTET_ASSIGN_OR_RETURN(const auto ranges, ToHost<RowRange>(got.ranges, want.ranges.size()));
+  if (got.low_latency.ranges != nullptr) {
+    OCTET_ASSIGN_OR_RETURN(const auto ranges,
+                           ToHost<RowRange>(got.low_latency.ranges, want.ranges.size()));
     const auto same = [](const RowRange& a, const RowRange& b) {
       return a.count == b.count && a.first == b.first;
     };
@@ -309,7 +310,7 @@ absl::Status EpHarness::CheckRanges(const ReferenceReceived& want, const Receive
   }
   if (config_.output == Output::kRankMajor) {
     OCTET_ASSIGN_OR_RETURN(const auto counts,
-                           ToHost<int32_t>(got.split_counts, want.split_counts.size()));
+                           ToHost<int32_t>(got.low_latency.split_counts, want.split_counts.size()));
     if (counts != want.split_counts) return Different(rank, "split_counts differ");
   }
   return absl::OkStatus();

@@ -323,7 +323,7 @@ class RunTest(GpuTest):
         config = json.loads(path.read_text())["runs"][0]["config"]
         self.assertEqual((config["strategy"], config["auto_strategy"]), ("direct", False))
         self.assert_refused(["run", "--ranks=1", "--slots=atomic", "--host_totals"],
-                            "no strategy can do all of it: ")
+                            "no strategy supports all of it: ")
 
     def test_everything_that_can_be_received_is_verified(self):
         for args in [
@@ -361,7 +361,7 @@ class RunTest(GpuTest):
         self.assert_refused(["run", "--ranks=1", "--failure_policy=ignore"],
                             "--failure_policy=ignore is not abort or mask")
         self.assert_refused(["run", "--ranks=1", "--failure_policy=mask", "--strategy=direct"],
-                            "need the strategy low_latency")
+                            "failure_policy needs the strategy low_latency, not direct")
         self.assert_refused(["run", "--ranks=1", "--format=quantized_fp8", "--scale_group=100"],
                             "scale_group is 100; ")
         for received in ["expert_major", "rank_major"]:

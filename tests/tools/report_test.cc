@@ -143,7 +143,7 @@ TEST(RunTable, SaysHowRowsTravelAndWhatHeapThatTakes) {
   EXPECT_THAT(RunTable(Machine(), result), Not(HasSubstr("pull")));
   result.config.combine_method = CombineMethod::kPull;
   result.config.tuning.row_copies = RowCopies::kBulk;
-  result.config.host_totals = true;
+  result.config.high_throughput.host_totals = true;
   EXPECT_THAT(RunTable(Machine(), result),
               HasSubstr("\n# combine pull, row_copies bulk, host_totals\n"));
 }

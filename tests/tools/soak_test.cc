@@ -82,8 +82,8 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
     const std::string& routing = spec.routing.text;
     drawn["kind"].insert(routing.substr(0, routing.find(':')));
     drawn["variant"].insert(absl::StrCat(StrategyName(options.config.strategy), " ",
-                                         SlotsName(options.config.slots), " ",
-                                         FlagsName(options.config.flags)));
+                                         SlotsName(options.config.direct.slots), " ",
+                                         FlagsName(options.config.direct.flags)));
     if (options.config.strategy == Strategy::kAuto) {
       drawn["chosen"].insert(
           std::string(StrategyName(EpPlan::ByRules(options.config, ranks).strategy)));
@@ -258,8 +258,8 @@ TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
   EXPECT_EQ(again.workload.routing.text, last.workload.routing.text);
   EXPECT_EQ(again.workload.seed, last.workload.seed);
   EXPECT_EQ(again.workload.drop, last.workload.drop);
-  EXPECT_EQ(again.config.slots, last.config.slots);
-  EXPECT_EQ(again.config.flags, last.config.flags);
+  EXPECT_EQ(again.config.direct.slots, last.config.direct.slots);
+  EXPECT_EQ(again.config.direct.flags, last.config.direct.flags);
   EXPECT_EQ(again.iters, last.iters);
 }
 

@@ -168,7 +168,7 @@ TEST_F(VerifyTest, OrderWithinASourceIsFreeOnlyWithAtomicSlots) {
   }
   SwapRows(same, same + 1);
   EXPECT_EQ(Dispatch().wrong_rows, 2);
-  config_.slots = Slots::kAtomic;
+  config_.direct.slots = Slots::kAtomic;
   EXPECT_TRUE(Dispatch().bitwise);
   // The same row twice is wrong in any order.
   received_.sources[same] = received_.sources[same + 1];
@@ -181,7 +181,7 @@ TEST_F(VerifyTest, OrderWithinASourceIsFreeOnlyWithAtomicSlots) {
 }
 
 TEST_F(VerifyTest, SeesPaddingThatIsNotZero) {
-  config_.expert_alignment = 8;
+  config_.high_throughput.expert_alignment = 8;
   Make();
   EXPECT_TRUE(Dispatch().bitwise);
   const auto padding = static_cast<size_t>(received_.expert_counts[0]);
@@ -197,8 +197,8 @@ TEST_F(VerifyTest, SeesPaddingThatIsNotZero) {
 }
 
 TEST_F(VerifyTest, SeesAWrongIndex) {
-  config_.duplicates = Duplicates::kIndex;
-  config_.expert_alignment = 4;
+  config_.high_throughput.duplicates = Duplicates::kIndex;
+  config_.high_throughput.expert_alignment = 4;
   Make();
   EXPECT_TRUE(Dispatch().bitwise);
   ++received_.row_index[3];

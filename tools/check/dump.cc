@@ -184,7 +184,8 @@ class RankArrays {
         Add("recv_x", row_type(), {rows, {"H", config_.hidden}}, received.x.data());
         break;
       case DispatchFormat::kBytes:
-        Add("recv_x", NpyType::kUint8, {rows, {"B", config_.row_bytes}}, received.x.data());
+        Add("recv_x", NpyType::kUint8, {rows, {"B", config_.high_throughput.row_bytes}},
+            received.x.data());
         break;
       case DispatchFormat::kFp8:
       case DispatchFormat::kQuantizedFp8:
@@ -227,7 +228,7 @@ class RankArrays {
       return;
     }
     Add("row_weights", NpyType::kFloat32, {rows}, layout.row_weights.data());
-    if (config_.duplicates == Duplicates::kIndex) {
+    if (config_.high_throughput.duplicates == Duplicates::kIndex) {
       Add("row_index", NpyType::kInt32, {rows}, layout.row_index.data());
     }
   }

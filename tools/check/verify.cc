@@ -141,7 +141,7 @@ void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
   const std::vector<RowSource>& want =
       config_.output == Output::kDeduplicated ? reference_.tokens : reference_.sources;
   std::vector<RowSource> sorted = layout.sources;
-  if (config_.slots == Slots::kAtomic) SortWithinSources(want, sorted);
+  if (config_.direct.slots == Slots::kAtomic) SortWithinSources(want, sorted);
   for (size_t i = 0; i < want.size() && !sorted.empty(); ++i) {
     const RowSource& source = sorted[PlaceOf(i)];
     if (AsTuple(source) != AsTuple(want[i])) {

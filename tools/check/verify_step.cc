@@ -30,17 +30,21 @@ absl::Status ReadLayout(HostReader& reader, const EpConfig& config,
     if (bytes == 0 || layout.sources.empty()) continue;
     OCTET_RETURN_IF_ERROR(reader.Read(received.sources + first, bytes, &layout.sources[first]));
   }
-  OCTET_RETURN_IF_ERROR(read(received.ranges, want.ranges.size(), layout.ranges));
-  OCTET_RETURN_IF_ERROR(read(received.split_counts, want.split_counts.size(), layout.split_counts));
+  OCTET_RETURN_IF_ERROR(read(received.low_latency.ranges, want.ranges.size(), layout.ranges));
   OCTET_RETURN_IF_ERROR(
-      read(received.source_offsets, want.source_offsets.size(), layout.source_offsets));
-  OCTET_RETURN_IF_ERROR(read(received.row_weights, want.row_weights.size(), layout.row_weights));
-  if (config.duplicates == Duplicates::kIndex) {
-    OCTET_RETURN_IF_ERROR(read(received.row_index, want.row_index.size(), layout.row_index));
+      read(received.low_latency.split_counts, want.split_counts.size(), layout.split_counts));
+  OCTET_RETURN_IF_ERROR(read(received.high_throughput.source_offsets, want.source_offsets.size(),
+                             layout.source_offsets));
+  OCTET_RETURN_IF_ERROR(
+      read(received.high_throughput.row_weights, want.row_weights.size(), layout.row_weights));
+  if (config.high_throughput.duplicates == Duplicates::kIndex) {
+    OCTET_RETURN_IF_ERROR(
+        read(received.high_throughput.row_index, want.row_index.size(), layout.row_index));
   }
-  OCTET_RETURN_IF_ERROR(
-      read(received.recv_topk_idx, want.recv_topk_idx.size(), layout.recv_topk_idx));
-  return read(received.recv_topk_weights, want.recv_topk_weights.size(), layout.recv_topk_weights);
+  OCTET_RETURN_IF_ERROR(read(received.high_throughput.recv_topk_idx, want.recv_topk_idx.size(),
+                             layout.recv_topk_idx));
+  return read(received.high_throughput.recv_topk_weights, want.recv_topk_weights.size(),
+              layout.recv_topk_weights);
 }
 
 }  // namespace

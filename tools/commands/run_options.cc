@@ -292,8 +292,10 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.check = absl::GetFlag(FLAGS_check);
   options.ceilings = absl::GetFlag(FLAGS_ceilings);
   OCTET_ASSIGN_OR_RETURN(options.align, Choose(kAligns, "align", absl::GetFlag(FLAGS_align)));
-  OCTET_ASSIGN_OR_RETURN(options.config.slots, Choose(kSlots, "slots", absl::GetFlag(FLAGS_slots)));
-  OCTET_ASSIGN_OR_RETURN(options.config.flags, Choose(kFlags, "flags", absl::GetFlag(FLAGS_flags)));
+  OCTET_ASSIGN_OR_RETURN(options.config.direct.slots,
+                         Choose(kSlots, "slots", absl::GetFlag(FLAGS_slots)));
+  OCTET_ASSIGN_OR_RETURN(options.config.direct.flags,
+                         Choose(kFlags, "flags", absl::GetFlag(FLAGS_flags)));
   options.config.tuning = {
       .blocks = absl::GetFlag(FLAGS_blocks),
       .send_blocks = absl::GetFlag(FLAGS_send_blocks),
@@ -317,13 +319,14 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   config.scale_group = absl::GetFlag(FLAGS_scale_group);
   OCTET_ASSIGN_OR_RETURN(config.output,
                          Choose(kOutputs, "received", absl::GetFlag(FLAGS_received)));
-  OCTET_ASSIGN_OR_RETURN(config.duplicates,
+  OCTET_ASSIGN_OR_RETURN(config.high_throughput.duplicates,
                          Choose(kDuplicates, "duplicates", absl::GetFlag(FLAGS_duplicates)));
-  config.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
-  config.host_totals = absl::GetFlag(FLAGS_host_totals);
-  OCTET_ASSIGN_OR_RETURN(config.failure_policy, Choose(kFailurePolicies, "failure_policy",
-                                                       absl::GetFlag(FLAGS_failure_policy)));
-  config.statistics = absl::GetFlag(FLAGS_statistics);
+  config.high_throughput.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
+  config.high_throughput.host_totals = absl::GetFlag(FLAGS_host_totals);
+  OCTET_ASSIGN_OR_RETURN(
+      config.low_latency.failure_policy,
+      Choose(kFailurePolicies, "failure_policy", absl::GetFlag(FLAGS_failure_policy)));
+  config.low_latency.statistics = absl::GetFlag(FLAGS_statistics);
   options.cached = absl::GetFlag(FLAGS_cached);
   options.dump = absl::GetFlag(FLAGS_dump);
   options.json = absl::GetFlag(FLAGS_json);
@@ -391,7 +394,7 @@ absl::Status CompleteOptions(RunOptions& options) {
     }
   }
   if (config.dispatch_format == DispatchFormat::kBytes) {
-    config.row_bytes = config.hidden * static_cast<int>(kElementBytes);
+    config.high_throughput.row_bytes = config.hidden * static_cast<int>(kElementBytes);
     if (!options.fuse_expert || !CanFuseExpert(config)) {
       return absl::InvalidArgumentError(
           "--format=bytes: experts are applied inside combine, so it goes with neither "

@@ -156,8 +156,9 @@ class Soaking {
     result_.total.Add(tally);
     for (size_t i = 0; i < result_.tallies.size(); ++i) {
       const SoakVariant& variant = SoakVariants()[i];
-      if (variant.strategy == run.config.strategy && variant.options.slots == run.config.slots &&
-          variant.options.flags == run.config.flags) {
+      if (variant.strategy == run.config.strategy &&
+          variant.options.direct.slots == run.config.direct.slots &&
+          variant.options.direct.flags == run.config.direct.flags) {
         result_.tallies[i].Add(tally);
       }
     }

@@ -184,9 +184,10 @@ DispatchArgs StepRunner::DispatchArgsOf(const RankState& mine, const RankInput& 
           .topk_idx = mine.topk_idx.as<int32_t>(),
           .topk_weights = mine.topk_weights.as<float>(),
           .num_tokens = input.num_tokens,
-          .x_scales =
-              config_.dispatch_format == DispatchFormat::kFp8 ? mine.x_scales.as<void>() : nullptr,
-          .cached = mine.cached.layout > 0 ? &mine.cached : nullptr};
+          .high_throughput = {.x_scales = config_.dispatch_format == DispatchFormat::kFp8
+                                              ? mine.x_scales.as<void>()
+                                              : nullptr,
+                              .cached = mine.cached.layout > 0 ? &mine.cached : nullptr}};
 }
 
 CombineArgs StepRunner::CombineArgsOf(const RankState& mine, const Received& received) const {
@@ -380,8 +381,9 @@ void StepRunner::CountRows(absl::Span<const RankInput> inputs) {
     return;
   }
   for (size_t e = 0; e < rows.size(); ++e) {
-    const int64_t padded = rows[e] + config_.expert_alignment - 1;
-    ranks_[e * ranks_.size() / rows.size()]->rows += padded - padded % config_.expert_alignment;
+    const int64_t padded = rows[e] + config_.high_throughput.expert_alignment - 1;
+    ranks_[e * ranks_.size() / rows.size()]->rows +=
+        padded - padded % config_.high_throughput.expert_alignment;
   }
 }
 

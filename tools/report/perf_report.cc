@@ -106,7 +106,7 @@ std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
       Comment(absl::StrFormat(
           "expert %s (%s); slots %s, flags %s", ExpertKindName(options.expert),
           options.fuse_expert ? "fused into combine" : "its own kernel, not in combine's time",
-          SlotsName(options.config.slots), FlagsName(options.config.flags))),
+          SlotsName(options.config.direct.slots), FlagsName(options.config.direct.flags))),
       Comment(absl::StrFormat("%d steps of each kind after %d of warm-up, from a barrier of the %s",
                               options.iters, options.warmup,
                               options.align == Align::kHost ? "threads" : "GPUs")),

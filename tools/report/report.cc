@@ -133,8 +133,9 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
                               GpuName(topology), topology.platform)),
       EmulationNote(topology),
       Comment(absl::StrFormat("strategy %s, slots %s, flags %s, combine %s",
-                              ChosenStrategy(options, config), SlotsName(config.slots),
-                              FlagsName(config.flags), CombineOrderName(config.combine_order))),
+                              ChosenStrategy(options, config), SlotsName(config.direct.slots),
+                              FlagsName(config.direct.flags),
+                              CombineOrderName(config.combine_order))),
       Comment(absl::StrFormat(
           "experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d",
           spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
@@ -159,18 +160,19 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   if (config.output != Output::kPackedExperts) {
     parts.push_back(absl::StrCat("received ", OutputName(config.output)));
   }
-  if (config.duplicates != Duplicates::kFill) {
-    parts.push_back(absl::StrCat("duplicates ", DuplicatesName(config.duplicates)));
+  if (config.high_throughput.duplicates != Duplicates::kFill) {
+    parts.push_back(absl::StrCat("duplicates ", DuplicatesName(config.high_throughput.duplicates)));
   }
-  if (config.expert_alignment != 1) {
-    parts.push_back(absl::StrCat("expert_alignment ", config.expert_alignment));
+  if (config.high_throughput.expert_alignment != 1) {
+    parts.push_back(absl::StrCat("expert_alignment ", config.high_throughput.expert_alignment));
   }
   if (config.combine_method == CombineMethod::kPull) parts.emplace_back("combine pull");
   if (config.tuning.row_copies == RowCopies::kBulk) parts.emplace_back("row_copies bulk");
-  if (config.host_totals) parts.emplace_back("host_totals");
+  if (config.high_throughput.host_totals) parts.emplace_back("host_totals");
   if (options.cached) parts.emplace_back("cached");
-  if (config.failure_policy == FailurePolicy::kMask) parts.emplace_back("failure_policy mask");
-  if (config.statistics) parts.emplace_back("statistics");
+  if (config.low_latency.failure_policy == FailurePolicy::kMask)
+    parts.emplace_back("failure_policy mask");
+  if (config.low_latency.statistics) parts.emplace_back("statistics");
   return parts.empty() ? "" : Comment(absl::StrJoin(parts, ", "));
 }
 
@@ -291,8 +293,8 @@ std::string SoakTable(const Topology& topology, const SoakResult& result) {
   };
   for (size_t i = 0; i < result.tallies.size(); ++i) {
     const SoakVariant& variant = SoakVariants()[i];
-    add(StrategyName(variant.strategy), SlotsName(variant.options.slots),
-        FlagsName(variant.options.flags), result.tallies[i]);
+    add(StrategyName(variant.strategy), SlotsName(variant.options.direct.slots),
+        FlagsName(variant.options.direct.flags), result.tallies[i]);
   }
   add("all", "", "", result.total);
   absl::StrAppend(&table, "#\n# MB in use         host (resident)        GPUs\n");

@@ -124,8 +124,8 @@ std::string SoakJson(const Topology& topology, const SoakResult& result) {
   for (size_t i = 0; i < result.tallies.size(); ++i) {
     const SoakVariant& variant = SoakVariants()[i];
     Json json = {{"strategy", Text(StrategyName(variant.strategy))},
-                 {"slots", Text(SlotsName(variant.options.slots))},
-                 {"flags", Text(FlagsName(variant.options.flags))}};
+                 {"slots", Text(SlotsName(variant.options.direct.slots))},
+                 {"flags", Text(FlagsName(variant.options.direct.flags))}};
     json.update(ToJson(result.tallies[i]));
     variants.push_back(json);
   }

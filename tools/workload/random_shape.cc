@@ -306,8 +306,8 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   flags.AddSwitch("fuse_expert", dice.OneIn(2));
 
   flags.Add("strategy", StrategyName(variant.strategy));
-  flags.Add("slots", SlotsName(variant.options.slots));
-  flags.Add("flags", FlagsName(variant.options.flags));
+  flags.Add("slots", SlotsName(variant.options.direct.slots));
+  flags.Add("flags", FlagsName(variant.options.direct.flags));
   AddLaunch(dice, limits, flags);
   AddFormats(formats, flags);
   flags.Add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));

@@ -42,8 +42,7 @@ enum class Flags {
 // The order in which the outputs of a token's experts are added.
 enum class CombineOrder {
   // The strategy's default: kFlat for direct, kPerRank for the others. With Strategy::kAuto, name
-  // an
-  // order if results must not depend on the chosen strategy.
+  // an order if results must not depend on the chosen strategy.
   kAuto,
   kFlat,     // by k; every output crosses the link by itself
   kPerRank,  // each rank adds the outputs of its experts and rounds; those sums are added by rank
@@ -53,7 +52,7 @@ enum class CombineOrder {
 enum class DispatchFormat {
   kSame,   // [H] of the dtype
   kFp8,    // [H] of 8-bit floats that the caller has quantized, and the scales of their groups
-  kBytes,  // EpConfig::row_bytes bytes
+  kBytes,  // HighThroughputOptions::row_bytes bytes
   // [H] of the dtype, which dispatch quantizes. Received rows are as with kFp8, in
   // EpConfig::fp8_form; each occupies a multiple of 16 bytes, and bytes beyond H have no meaning.
   kQuantizedFp8,
@@ -143,6 +142,42 @@ enum class FailurePolicy {
   kMask,
 };
 
+// Options that only direct has.
+struct DirectOptions {
+  Slots slots = Slots::kPrefix;
+  Flags flags = Flags::kToken;
+
+  bool operator==(const DirectOptions&) const = default;
+};
+
+// Options that only low_latency has.
+struct LowLatencyOptions {
+  FailurePolicy failure_policy = FailurePolicy::kAbort;
+  // kMask: how long a call waits for a rank's data; it waits half as long for the rank's credit,
+  // without which it may not send to that rank. At most the node's timeout. Zero: that timeout.
+  absl::Duration mask_timeout = absl::ZeroDuration();
+  // Count rows and measure waits: ExpertParallel::Statistics.
+  bool statistics = false;
+
+  bool operator==(const LowLatencyOptions&) const = default;
+};
+
+// Options that only high_throughput has.
+struct HighThroughputOptions {
+  Duplicates duplicates = Duplicates::kFill;
+  // Each expert's first row is a multiple of this; padding rows are zero. kPackedExperts only.
+  int expert_alignment = 1;
+  int row_bytes = 0;  // DispatchFormat::kBytes: a multiple of 16
+  // The number of layouts that every rank keeps: a handle stays usable for that many dispatches
+  // that make a layout, its own included. A layout takes about 128 · R · M bytes at K up to 9.
+  int kept_layouts = 1;
+  // Dispatch waits on the host until this rank's totals are known (but not for the rows), and
+  // returns them in Received. Otherwise nothing waits, and the caller knows Received::max_rows.
+  bool host_totals = false;
+
+  bool operator==(const HighThroughputOptions&) const = default;
+};
+
 // The shape of the launches. 0 leaves the choice to the strategy; config() returns what it has
 // chosen. Strategies ignore fields that they do not use.
 struct Tuning {
@@ -169,46 +204,31 @@ struct EpConfig {
   int max_tokens_per_rank = 0;  // M, the most tokens that a rank may pass to Dispatch
   DType dtype = DType::kBFloat16;
   Strategy strategy = Strategy::kAuto;
-  // direct only; the others use kPrefix and kToken.
-  Slots slots = Slots::kPrefix;
-  Flags flags = Flags::kToken;
   CombineOrder combine_order = CombineOrder::kAuto;
+  CombineMethod combine_method = CombineMethod::kAuto;
+  // What is dispatched and how it is received. direct supports the defaults, high_throughput
+  // all but kQuantizedFp8, kExpertMajor and kRankMajor, and low_latency kSame and kQuantizedFp8 and
+  // all outputs but kDeduplicated.
+  DispatchFormat dispatch_format = DispatchFormat::kSame;
+  Output output = Output::kPackedExperts;
+  ScaleFormat scale_format = ScaleFormat::kFloat32;  // octet/fp8_scale.h
+  int scale_group = 128;                // columns that share a scale; kQuantizedFp8: 64, 128 or 256
+  Fp8Form fp8_form = Fp8Form::kNative;  // kQuantizedFp8: must be the platform's
   // The most blocks of a launch, so that the rest of the GPU can compute; 0: all.
   int max_blocks = 0;
 
-  // low_latency only, these three.
-  FailurePolicy failure_policy = FailurePolicy::kAbort;
-  // kMask: how long a call waits for a rank's data; it waits half as long for the rank's credit,
-  // without which it may not send to that rank. At most the node's timeout. Zero: that timeout.
-  absl::Duration mask_timeout = absl::ZeroDuration();
-  // Count rows and measure waits: ExpertParallel::Statistics.
-  bool statistics = false;
-
-  // high_throughput only, from here to tuning. low_latency also supports output, the formats kSame
-  // and kQuantizedFp8, and with the latter scale_format, scale_group and fp8_form.
-  DispatchFormat dispatch_format = DispatchFormat::kSame;
-  ScaleFormat scale_format = ScaleFormat::kFloat32;  // octet/fp8_scale.h
-  CombineMethod combine_method = CombineMethod::kAuto;
-  int scale_group = 128;                // columns that share a scale; kQuantizedFp8: 64, 128 or 256
-  Fp8Form fp8_form = Fp8Form::kNative;  // kQuantizedFp8: must be the platform's
-  int row_bytes = 0;                    // kBytes: a multiple of 16
-  Output output = Output::kPackedExperts;
-  Duplicates duplicates = Duplicates::kFill;
-  // Each expert's first row is a multiple of this; padding rows are zero. kPackedExperts only.
-  int expert_alignment = 1;
-  // The number of layouts that every rank keeps: a handle stays usable for that many dispatches
-  // that make a layout, its own included. A layout takes about 128 · R · M bytes at K up to 9.
-  int kept_layouts = 1;
-  // Dispatch waits on the host until this rank's totals are known (but not for the rows), and
-  // returns them in Received. Otherwise nothing waits, and the caller knows Received::max_rows.
-  bool host_totals = false;
+  // Options that a single strategy has. Setting one restricts the configuration to that strategy:
+  // another one is refused, and Strategy::kAuto chooses that one.
+  DirectOptions direct = {};
+  LowLatencyOptions low_latency = {};
+  HighThroughputOptions high_throughput = {};
 
   Tuning tuning = {};
 
   int num_local_experts(int num_ranks) const { return num_experts / num_ranks; }
   // Whether a rank receives a token once, however many of its experts the token has chosen.
   bool rows_once() const {
-    return output == Output::kDeduplicated || duplicates == Duplicates::kIndex;
+    return output == Output::kDeduplicated || high_throughput.duplicates == Duplicates::kIndex;
   }
   // Whether rows lie apart, with room for the most rows of each expert or source rank.
   bool rows_apart() const { return output == Output::kExpertMajor || output == Output::kRankMajor; }

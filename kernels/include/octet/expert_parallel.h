@@ -42,18 +42,9 @@ struct EpStatistics {
   std::vector<absl::Duration> combine_waits;
 };
 
-// All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
-struct DispatchArgs {
-  const void* x = nullptr;              // [T] rows: [H] of config.dtype, unless
-                                        // config.dispatch_format says otherwise
-  const int32_t* topk_idx = nullptr;    // [T][K], experts 0 .. E-1, distinct within a token. -1
-                                        // drops the choice: it is not sent and adds nothing
-  const float* topk_weights = nullptr;  // [T][K]; ignored where the id is -1. Null: all are 1
-  int num_tokens = 0;                   // T, 0 .. M; may differ from rank to rank
-
-  // ---- high_throughput only. Name that strategy to use scatter_idx and cached: Strategy::kAuto
-  // refuses them unless no other strategy supports the configuration.
-
+// Arguments of a dispatch that only high_throughput has. Name that strategy to use scatter_idx and
+// cached: Strategy::kAuto refuses them unless no other strategy supports the configuration.
+struct HighThroughputArgs {
   // DispatchFormat::kFp8: [T][scale_words] 4-byte words, moved along with the rows.
   const void* x_scales = nullptr;
   // [T][K] or null: the position of each choice among the rows that this rank sends to that expert,
@@ -64,8 +55,19 @@ struct DispatchArgs {
   // nothing, and rows go where that dispatch's went. All ranks pass the handle of the same call; if
   // their layouts differ, the device reports kInvalidArgument with the two ranks and layouts.
   // num_tokens must be that dispatch's; topk_idx and scatter_idx are ignored. The handle must be
-  // among the last config.kept_layouts dispatches that made a layout.
+  // among the last kept_layouts dispatches that made a layout.
   const DispatchHandle* cached = nullptr;
+};
+
+// All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
+struct DispatchArgs {
+  const void* x = nullptr;              // [T] rows: [H] of config.dtype, unless
+                                        // config.dispatch_format says otherwise
+  const int32_t* topk_idx = nullptr;    // [T][K], experts 0 .. E-1, distinct within a token. -1
+                                        // drops the choice: it is not sent and adds nothing
+  const float* topk_weights = nullptr;  // [T][K]; ignored where the id is -1. Null: all are 1
+  int num_tokens = 0;                   // T, 0 .. M; may differ from rank to rank
+  HighThroughputArgs high_throughput = {};
 };
 
 struct CombineArgs {
@@ -129,7 +131,7 @@ class ExpertParallel {
   // (an id out of range, an id twice in a token, a wait that expires) is returned by
   // Rank::Synchronize or Node::Run. Until that Run has ended, calls that are enqueued behind the
   // failure do nothing: the counts and offsets in Received are zero on a rank that did not get all
-  // of its rows (those on the host, config.host_totals, keep their values), and sources and indices
+  // of its rows (those on the host keep their values), and sources and indices
   // name rows of an earlier dispatch or none (-1). Peers may still write what Received names.
   //
   // Outstanding dispatches: one; its combine, if any, comes before the next dispatch. low_latency
@@ -159,7 +161,8 @@ class ExpertParallel {
   //     as all of its calls: earlier rows and handles are void after it.
   //   - Receive everything that calls have sent before launching a graph; Graph::Launch refuses
   //     otherwise, since the graph would receive those rows instead of its own.
-  //   - With config.host_totals, Dispatch returns kFailedPrecondition: the host would wait for a
+  //   - With config.high_throughput.host_totals, Dispatch returns kFailedPrecondition: the host
+  //   would wait for a
   //     kernel that is not executed.
   //   - Graphs can be launched again after a failure of the node.
 
@@ -193,7 +196,7 @@ class ExpertParallel {
   // are not scaled up. A call includes or excludes a rank as a whole, and Received::left_out names
   // the excluded ranks. Results are as reproducible as with all ranks.
   //
-  // A rank masks a peer when a call has waited for it in vain for config.mask_timeout. This costs
+  // A rank masks a peer when a call has waited for it in vain for mask_timeout. This costs
   // the time once: all waits of the call for silent peers end together, and later calls do not wait
   // for them. The ranks' calls are not coordinated on the host, so it does not matter whether a
   // rank is late, skips a call, or has left Run. Every dispatch and every combine waits for words
@@ -215,8 +218,8 @@ class ExpertParallel {
   // earlier handles are void, graphs are not.
   virtual absl::Status Unmask(Rank& rank, RankSet still_masked);
 
-  // ---- Statistics: config.statistics; otherwise kFailedPrecondition. On a rank's thread inside
-  // Node::Run.
+  // ---- Statistics: LowLatencyOptions::statistics; otherwise kFailedPrecondition. On a rank's
+  // thread inside Node::Run.
 
   // Waits until everything enqueued so far is done, and returns the counters of those calls.
   virtual absl::StatusOr<EpStatistics> Statistics(Rank& rank);

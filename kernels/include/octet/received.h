@@ -39,6 +39,33 @@ struct DispatchHandle {
   int rank = -1;
 };
 
+// What only high_throughput delivers.
+struct HighThroughputReceived {
+  const int32_t* source_offsets = nullptr;   // [R + 1] first token of each source rank; the last is
+                                             // the number of tokens that were received
+  const float* row_weights = nullptr;        // kPackedExperts: the weight of each row in expert
+                                             // order; 0 for padding
+  const int32_t* row_index = nullptr;        // Duplicates::kIndex: the row of x that each row in
+                                             // expert order is; -1 for padding
+  const int32_t* recv_topk_idx = nullptr;    // kDeduplicated: [K] local experts of each row; -1 is
+                                             // another rank's choice, or a dropped one
+  const float* recv_topk_weights = nullptr;  // [K] of each row; 0 where the expert is -1
+  // Set with HighThroughputOptions::host_totals; otherwise -1 and empty. Host memory, valid until
+  // the next Dispatch.
+  int num_rows = -1;                             // expert_offsets[L]
+  int num_tokens = -1;                           // source_offsets[R]
+  absl::Span<const int32_t> host_expert_counts;  // expert_counts
+};
+
+// What only low_latency delivers.
+struct LowLatencyReceived {
+  const RowRange* ranges = nullptr;       // [L][R] the rows of each (expert, source rank)
+  const int32_t* split_counts = nullptr;  // kRankMajor: [R][L] the numbers of the same rows
+  // FailurePolicy::kMask: the ranks excluded from the call. Host memory that kernels can read, too;
+  // overwritten like the rest.
+  const LeftOut* left_out = nullptr;
+};
+
 // The rows that arrived on this rank, valid in stream order. All memory belongs to the
 // ExpertParallel and is overwritten by the rank's next Dispatch, with low_latency by the one after
 // that. "Rows in expert order" are the rows of all choices of this rank's experts: expert by
@@ -49,43 +76,19 @@ struct Received {
   const void* x = nullptr;                  // the rows, packed. kPackedExperts: in expert order.
                                             // With Duplicates::kIndex, and with kDeduplicated: one
                                             // for each token, by (source rank, token)
+  const void* scales = nullptr;             // kFp8, kQuantizedFp8: [scale_words] for each row of x
   const int32_t* expert_counts = nullptr;   // [L] number of rows of each local expert
   const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each; the last is the total,
                                             // padding included. Null with kRankMajor
-  const RowSource* sources = nullptr;       // of each row in expert order; {-1, -1, -1, -1} is
-                                            // padding. kDeduplicated: the first choice of each row
-                                            // of x
-  size_t row_bytes = 0;                     // stride of x
-  int max_rows = 0;                         // the most rows in expert order, padding included:
-                                            // EpConfig::max_rows
+  const RowSource* sources = nullptr;  // of each row in expert order; {-1, -1, -1, -1} is padding.
+                                       // kDeduplicated: the first choice of each row of x
+  size_t row_bytes = 0;                // stride of x
+  int max_rows = 0;  // the most rows in expert order, padding included: EpConfig::max_rows
   DispatchHandle handle;
 
-  // ---- high_throughput only; low_latency also fills scales.
-
-  const void* scales = nullptr;              // kFp8, kQuantizedFp8: [scale_words] for each
-                                             // row of x
-  const int32_t* source_offsets = nullptr;   // [R + 1] first token of each source rank; the last is
-                                             // the number of tokens that were received
-  const float* row_weights = nullptr;        // kPackedExperts: the weight of each row in expert
-                                             // order; 0 for padding
-  const int32_t* row_index = nullptr;        // Duplicates::kIndex: the row of x that each row in
-                                             // expert order is; -1 for padding
-  const int32_t* recv_topk_idx = nullptr;    // kDeduplicated: [K] local experts of each row; -1 is
-                                             // another rank's choice, or a dropped one
-  const float* recv_topk_weights = nullptr;  // [K] of each row; 0 where the expert is -1
-  // Set with config.host_totals; otherwise -1 and empty. Host memory, valid until the next
-  // Dispatch.
-  int num_rows = -1;                             // expert_offsets[L]
-  int num_tokens = -1;                           // source_offsets[R]
-  absl::Span<const int32_t> host_expert_counts;  // expert_counts
-
-  // ---- low_latency only.
-
-  const RowRange* ranges = nullptr;       // [L][R] the rows of each (expert, source rank)
-  const int32_t* split_counts = nullptr;  // kRankMajor: [R][L] the numbers of the same rows
-  // FailurePolicy::kMask: the ranks excluded from the call. Host memory that kernels can read, too;
-  // overwritten like the rest.
-  const LeftOut* left_out = nullptr;
+  // Empty unless that strategy received the rows.
+  HighThroughputReceived high_throughput = {};
+  LowLatencyReceived low_latency = {};
 };
 
 }  // namespace octet
