@@ -33,7 +33,7 @@ absl::Status CallSequence::CheckRecent(uint64_t call) const {
   }
   if (call <= void_calls_) {
     return absl::FailedPreconditionError(
-        "the node has begun afresh since this dispatch, after a failure or to unmask ranks; it is "
+        "all calls have been reset since this dispatch, after a failure or to unmask ranks; it is "
         "void");
   }
   return absl::OkStatus();

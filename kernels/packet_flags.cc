@@ -15,20 +15,20 @@ const device::Packet* Slot(const PacketLayout& layout, const device::Packet* pac
 
 }  // namespace
 
-std::vector<uint64_t> PacketEpochs(const PacketLayout& layout, const device::Packet* packets,
-                                   uint64_t count, uint64_t epoch) {
+std::vector<uint64_t> PacketWords(const PacketLayout& layout, const device::Packet* packets,
+                                  uint64_t count, uint64_t epoch) {
   const int announced =
       device::EpochOf(count) == epoch ? static_cast<int>(device::CountOf(count)) : 0;
-  std::vector<uint64_t> epochs;
+  std::vector<uint64_t> words;
   for (int slot = 0; slot < layout.max_tokens; ++slot) {
-    const uint64_t seen = device::EpochOf(Slot(layout, packets, slot)->flag);
-    if (slot < announced || seen >= epoch) epochs.push_back(seen);
+    const uint64_t word = Slot(layout, packets, slot)->flag;
+    if (slot < announced || device::EpochOf(word) >= epoch) words.push_back(word);
   }
-  return epochs;
+  return words;
 }
 
-std::vector<RowHome> RowsHome(const PacketLayout& layout, int peer,
-                              std::initializer_list<const device::Packet*> arrays) {
+std::vector<ReturnedRow> ReturnedRows(const PacketLayout& layout, int peer,
+                                      std::initializer_list<const device::Packet*> arrays) {
   uint64_t last = 1;
   std::vector<const device::Packet*> packets;
   for (const device::Packet* array : arrays) {
@@ -37,7 +37,7 @@ std::vector<RowHome> RowsHome(const PacketLayout& layout, int peer,
       last = std::max(last, device::EpochOf(packets.back()->flag));
     }
   }
-  std::vector<RowHome> rows;
+  std::vector<ReturnedRow> rows;
   for (const device::Packet* packet : packets) {
     if (device::EpochOf(packet->flag) != last) continue;
     const int choices = layout.per_rank ? 1 : static_cast<int>(device::CountOf(packet->flag));

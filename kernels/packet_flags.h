@@ -11,22 +11,22 @@
 
 namespace octet {
 
-// Returns the epochs of packets [M] of one source: of as many packets as the source announced for
-// call `epoch` in `count`, and of all that arrived beyond them (a call that reuses a layout
+// Returns the flag words of packets [M] of one source: of as many packets as the source announced
+// for call `epoch` in `count`, and of all that arrived beyond them (a call that reuses a layout
 // announces nothing).
-std::vector<uint64_t> PacketEpochs(const PacketLayout& layout, const device::Packet* packets,
-                                   uint64_t count, uint64_t epoch);
+std::vector<uint64_t> PacketWords(const PacketLayout& layout, const device::Packet* packets,
+                                  uint64_t count, uint64_t epoch);
 
 // A row that combine returns.
-struct RowHome {
+struct ReturnedRow {
   int token;
   int slot;  // one of the token's combine_slots
 };
 
 // Returns the rows of a rank's last dispatch that `peer` has to send back, according to the packets
 // that `peer` has received from that rank. `arrays`: the arrays of these packets, [M] each.
-std::vector<RowHome> RowsHome(const PacketLayout& layout, int peer,
-                              std::initializer_list<const device::Packet*> arrays);
+std::vector<ReturnedRow> ReturnedRows(const PacketLayout& layout, int peer,
+                                      std::initializer_list<const device::Packet*> arrays);
 
 }  // namespace octet
 

@@ -1,10 +1,13 @@
-// The base class of all strategies' host classes. A strategy adds its own protocol: its layout and
-// memory, and the parameters of its kernels.
+// The base class of all strategies' host classes. It implements the calls by composing
 //
-// The base class owns the strategy's part of the symmetric heap and its memory on each GPU,
-// enforces the order of calls, performs the checks that all calls share, and is the node's client:
-// after a failure it reports who waited for what, resets all control memory and continues with
-// epochs beyond any used before.
+//   LaunchPlan     the choice of blocks and waves
+//   ControlMemory  the strategy's part of the symmetric heap, its state, epochs and their reset
+//   CallSequence   the legal order of calls, one for each rank
+//   FlagReport     the text of failures
+//
+// and the checks that all strategies share. A strategy adds its own protocol: its layout and
+// memory, and the parameters of its kernels. As the node's client, the base class reports after a
+// failure who waited for what, and continues with epochs beyond any used before.
 #ifndef OCTET_KERNELS_STRATEGY_BASE_H_
 #define OCTET_KERNELS_STRATEGY_BASE_H_
 
@@ -20,17 +23,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/call_sequence.h"
-#include "kernels/device/call_layout.h"
+#include "kernels/control_memory.h"
 #include "kernels/device/call_params.h"
-#include "kernels/device/rank_flags.h"
-#include "kernels/device/site.h"
 #include "kernels/ep_plan.h"
+#include "kernels/flag_report.h"
+#include "kernels/launch_plan.h"
+#include "kernels/site_info.h"
 #include "kernels/traffic.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
-#include "octet/peers.h"
-#include "octet/symmetric_heap.h"
-#include "runtime/device/call_epoch.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
 #include "runtime/flag_table.h"
@@ -38,9 +39,6 @@
 #include "runtime/node_memory.h"
 
 namespace octet {
-
-// Returns how much symmetric heap a strategy with that layout needs.
-HeapSize HeapSizeOf(const CallLayout& layout);
 
 class StrategyBase : public ExpertParallel, protected NodeClient {
  public:
@@ -68,21 +66,10 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
                int batches = 1);
 
-  // The memory that a strategy needs on each rank.
-  struct Needs {
-    CallLayout layout;   // of its part of the symmetric heap
-    size_t state_bytes;  // its own control memory (StateOn); zero before the first call except for
-                         // the CallEpochs
-    int call_epochs;     // the number of CallEpochs at the start of that memory
-    // Whether dispatch credits hold the number of a layout beside their epoch
-    // (runtime/device/epoch.h).
-    bool layouts_in_credits = false;
-  };
-
   // ---- Implemented by each strategy.
 
   // Makes all choices that the caller has left open.
-  virtual absl::StatusOr<Needs> Prepare() = 0;
+  virtual absl::StatusOr<ControlNeeds> Prepare() = 0;
   // Allocates the strategy's memory on the rank other than its heap and state, and loads all
   // kernels that it may launch. Arrays that callers use as indices must name no row (Fill) until
   // something has been received.
@@ -109,60 +96,29 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   virtual WireFormat DispatchWire() const = 0;
   virtual WireFormat CombineWire() const = 0;
 
-  // Returns the epochs of the flags at `site` that `rank` waits for from `peer` in call `epoch`, as
-  // CopyFlags found them (CopiedControl). `site` is neither a count nor a credit. If the flags
-  // belong to rows, there is one epoch for each row.
-  virtual std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) = 0;
+  // Returns the words of the flags (FlagKind::kOwn) that a wait is for, as CopyFlags found them
+  // (control().copied). If the flags belong to rows, there is one word for each row.
+  virtual std::vector<uint64_t> OwnFlags(const FlagWait& wait) = 0;
 
   // ---- Provided to strategies.
 
   // Returns the number of the rank's next dispatch.
-  uint64_t NextCall(const Rank& rank) const {
-    return ranks_[Index(rank.rank())].sequence.calls() + 1;
-  }
+  uint64_t NextCall(const Rank& rank) const { return SequenceOf(rank).calls() + 1; }
   Node& node() const { return node_; }
-  Tuning& tuning() { return config_.tuning; }
   bool traced() const { return options_.trace != nullptr; }
-  const LaunchShape& shape() const { return shape_; }
+  LaunchPlan& launch() { return launch_; }
+  const LaunchPlan& launch() const { return launch_; }
+  const LaunchShape& shape() const { return launch_.shape(); }
+  ControlMemory& control() { return control_; }
+  const ControlMemory& control() const { return control_; }
   NodeMemory& memory() { return memory_; }
-
-  // Chooses the threads of a block: tuning().waves_per_block if the caller has set it, else
-  // `most_threads` or the platform's limit (launch_limits.h).
-  absl::Status ChooseBlock(int most_threads, absl::FunctionRef<size_t(int waves)> shared_bytes);
-  // Chooses the number of blocks: tuning().blocks, or `per_unit` on each compute unit, at most
-  // config().max_blocks and the platform's limit. `resident_per_unit`: how many blocks can be
-  // resident.
-  absl::Status ChooseBlocks(int per_unit, int resident_per_unit);
-
-  // For strategies in which some of tuning().blocks send and the others receive: chooses how many
-  // send, tuning().send_blocks or half.
-  absl::Status ChooseSendBlocks();
-  // Returns how many blocks of a launch's grid send.
-  int SendBlocks(Phases phases) const;
-
-  // Return the address of this rank's part of the heap's uncached memory, as the rank sees it, and
-  // its State.
-  char* HeapOn(int rank) const { return peers_[Index(rank)].base[rank]; }
-  // Returns the strategy's part of the heap's cached memory, as the rank sees it. The layout must
-  // have such memory.
-  const device::PeerBases& CachedPeers(int rank) const { return cached_peers_[Index(rank)]; }
   template <typename State>
   State* StateOn(int rank) const {
-    return reinterpret_cast<State*>(ranks_[Index(rank)].state.data());
-  }
-  // Returns the copy of the rank's control memory.
-  char* CopiedControl(int rank) {
-    return reinterpret_cast<char*>(ranks_[Index(rank)].copied_control.data());
+    return reinterpret_cast<State*>(control_.state(rank));
   }
 
   // Checks that this object made the handle for this rank.
   absl::Status CheckOwner(const Rank& rank, const DispatchHandle& handle) const;
-
-  // Enqueues a fill of `memory` with `byte`.
-  template <typename T>
-  static absl::Status Fill(Rank& rank, absl::Span<T> memory, int byte) {
-    return FillBytes(rank, memory.data(), memory.size() * sizeof(T), byte);
-  }
 
   CallParams ParamsOf(Rank& rank) const;
   static void SetTensors(const DispatchArgs& args, DispatchTensors& tensors);
@@ -175,38 +131,21 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
 
   // Invalidates everything that was dispatched; all ranks continue from the same epoch, beyond any
   // used before. Called by all ranks together, with idle streams.
-  absl::Status BeginAfresh(Rank& rank);
+  absl::Status ResetCalls(Rank& rank);
 
   static size_t Index(int rank) { return static_cast<size_t>(rank); }
 
  private:
-  struct RankState {
-    absl::Span<char> state;
-    // The source of ResetControl's copies to the GPU, needed until the stream is drained.
-    std::vector<Flag> reset_credits;
-    std::vector<device::CallEpoch> reset_epochs;
-    std::vector<Flag> copied_control;  // from CopyFlags to FlagTables
-    uint64_t fresh_starts = 0;         // calls of BeginAfresh
-    CallSequence sequence;
-  };
-
   // Checks that `rank` belongs to the node.
   absl::Status CheckRank(const Rank& rank) const;
-  // Takes `bytes` of the heap and returns their base addresses, by rank.
-  absl::StatusOr<std::vector<device::PeerBases>> TakePart(SymmetricHeap& whole, size_t bytes,
-                                                          HeapMemory kind) const;
-  static absl::Status FillBytes(Rank& rank, void* memory, size_t bytes, int byte);
+  CallSequence& SequenceOf(const Rank& rank) { return sequences_[Index(rank.rank())]; }
+  const CallSequence& SequenceOf(const Rank& rank) const { return sequences_[Index(rank.rank())]; }
   absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
   // Checks that `args` use nothing that only one strategy allows, if the contract is kOfAll.
   absl::Status CheckContract(const DispatchArgs& args) const;
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);
-  // Resets all control memory to the state in which all ranks have just completed call `epoch` - 1
-  // and call `epoch` comes next.
-  absl::Status ResetControl(Rank& rank, uint64_t epoch);
-  FlagTable::Cell FlagCell(int rank, int peer, Site site, uint64_t epoch);
-
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
   absl::Status CheckComplete(const Rank& rank) const override;
@@ -219,16 +158,12 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   EpConfig config_;
   const ExpertParallelOptions options_;
   const Contract contract_;
-  Needs needs_ = {};
-  LaunchShape shape_;
+  LaunchPlan launch_;
+  ControlMemory control_;
+  FlagReport report_;
   uint32_t client_ = 0;
-  std::unique_ptr<SymmetricHeap> own_heap_;
-  // The base addresses by rank, moved to this strategy's part of the heap; those of cached memory
-  // only if the strategy has some.
-  std::vector<device::PeerBases> peers_;
-  std::vector<device::PeerBases> cached_peers_;
   NodeMemory memory_;
-  std::vector<RankState> ranks_;
+  std::vector<CallSequence> sequences_;  // by rank
 };
 
 }  // namespace octet

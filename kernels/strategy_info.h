@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/site_info.h"
 #include "kernels/tuning_field.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
@@ -57,6 +58,7 @@ struct StrategyInfo {
   AutoRule auto_rule = {};
   absl::Span<const StrategyVariant> variants = {};
   absl::Span<const TuningField> tuning_fields = {};  // the fields that it uses
+  absl::Span<const SiteInfo> sites = {};             // every Site of its kernels
 
   // Returns the names of the strategy's own options that differ from their defaults. nullptr: the
   // strategy has none.

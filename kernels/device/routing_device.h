@@ -29,9 +29,11 @@ __device__ __forceinline__ int NthBit(uint32_t bits, int n) {
 }
 
 // Reports that the caller's input has `seen` at flat index `flat`; `expected` is the bound.
-__device__ inline void RefuseInput(const FailurePort& port, octet::Site where, int flat,
-                                   int expected, int32_t seen) {
-  Fail(port, FailureKind::kInput, MakeSite(where, -1, static_cast<uint32_t>(flat)),
+// `check`: RoutingCheck, or one of a strategy's sites.
+template <typename Check>
+__device__ inline void RefuseInput(const FailurePort& port, Check check, int flat, int expected,
+                                   int32_t seen) {
+  Fail(port, FailureKind::kInput, MakeSite(check, -1, static_cast<uint32_t>(flat)),
        static_cast<uint64_t>(expected), static_cast<uint64_t>(static_cast<int64_t>(seen)), 0);
 }
 
@@ -39,7 +41,7 @@ __device__ inline void RefuseInput(const FailurePort& port, octet::Site where, i
 __device__ inline void RefuseChoice(const FailurePort& port, const ExpertMap& experts, int flat,
                                     int32_t id) {
   RefuseInput(port,
-              experts.IsExpert(id) ? octet::Site::kExpertTwice : octet::Site::kExpertOutOfRange,
+              experts.IsExpert(id) ? RoutingCheck::kExpertTwice : RoutingCheck::kExpertOutOfRange,
               flat, experts.num_experts, id);
 }
 

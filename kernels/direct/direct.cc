@@ -6,6 +6,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/fill_memory.h"
 #include "kernels/trace_phases.h"
 #include "runtime/device/epoch.h"
 #include "runtime/gpu_status.h"
@@ -15,10 +16,10 @@ namespace octet::direct {
 Direct::Direct(Node& node, const EpPlan& plan, const ExpertParallelOptions& options)
     : StrategyBase(node, plan, options), ranks_(Index(node.num_ranks())) {}
 
-absl::StatusOr<StrategyBase::Needs> Direct::Prepare() {
+absl::StatusOr<ControlNeeds> Direct::Prepare() {
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Needs{
+  return ControlNeeds{
       .layout = layout_,
       .state_bytes = sizeof(State) + static_cast<size_t>(layout_.num_experts) * sizeof(int32_t),
       .call_epochs = kCallEpochs};
@@ -26,15 +27,16 @@ absl::StatusOr<StrategyBase::Needs> Direct::Prepare() {
 
 // Chooses as many blocks as fit, half of them for sending, unless the caller has set them.
 absl::Status Direct::ChooseShape() {
-  OCTET_RETURN_IF_ERROR(ChooseBlock(kMaxThreads, [this](int) { return SharedBytes(layout_); }));
+  OCTET_RETURN_IF_ERROR(
+      launch().ChooseBlock(kMaxThreads, [this](int) { return SharedBytes(layout_); }));
   const bool fp16 = config().dtype == DType::kFloat16;
   int dispatch_blocks = 0;
   int combine_blocks = 0;
   OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(traced(), shape(), &dispatch_blocks));
   OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(fp16, traced(), shape(), &combine_blocks));
   const int per_unit = std::min(dispatch_blocks, combine_blocks);
-  OCTET_RETURN_IF_ERROR(ChooseBlocks(per_unit, per_unit));
-  return ChooseSendBlocks();
+  OCTET_RETURN_IF_ERROR(launch().ChooseBlocks(per_unit, per_unit));
+  return launch().ChooseSendBlocks();
 }
 
 absl::Status Direct::InitRank(Rank& rank) {
@@ -53,36 +55,39 @@ absl::Status Direct::InitRank(Rank& rank) {
   return OCTET_GPU(LoadCombine(config().dtype == DType::kFloat16, traced()));
 }
 
-std::vector<uint64_t> Direct::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
-  char* mine = CopiedControl(rank);
-  switch (site) {
+std::vector<uint64_t> Direct::OwnFlags(const FlagWait& wait) {
+  char* mine = control().copied(wait.rank);
+  switch (static_cast<Site>(wait.site)) {
     case Site::kDispatchSource:
-      return {*FlagOf(mine, layout_.source_flags, peer)};
+      return {*FlagOf(mine, layout_.source_flags, wait.peer)};
     case Site::kCombineSource:
-      return {*FlagOf(mine, layout_.combine_source_flags, peer)};
+      return {*FlagOf(mine, layout_.combine_source_flags, wait.peer)};
     case Site::kDispatchRow:
-      return DispatchedRows(mine, peer, epoch);
+      return DispatchedRows(mine, wait);
     case Site::kCombineRow:
-      return CombinedRows(mine, CopiedControl(peer), rank);
-    default:
-      return {};
+      return CombinedRows(mine, control().copied(wait.peer), wait.rank);
+    case Site::kDispatchCredit:
+    case Site::kDispatchCount:
+    case Site::kCombineCredit:
+      break;  // not its own
   }
+  return {};
 }
 
-std::vector<uint64_t> Direct::DispatchedRows(char* mine, int peer, uint64_t epoch) const {
+std::vector<uint64_t> Direct::DispatchedRows(char* mine, const FlagWait& wait) const {
   int announced = 0;
   for (int expert = 0; expert < layout_.num_local_experts; ++expert) {
-    const uint64_t count = *layout_.Count(mine, epoch, peer, expert);
-    if (device::EpochOf(count) == epoch) announced += static_cast<int>(device::CountOf(count));
+    const uint64_t count = *layout_.Count(mine, wait.epoch, wait.peer, expert);
+    if (device::EpochOf(count) == wait.epoch) announced += static_cast<int>(device::CountOf(count));
   }
   std::vector<uint64_t> epochs;
   for (int slot = 0; slot < layout_.slots_per_source; ++slot) {
     uint64_t seen = UINT64_MAX;
     for (int part = 0; part < layout_.row_parts; ++part) {
-      seen = std::min(seen, layout_.PacketOf(mine, peer, slot, part)->flag);
+      seen = std::min(seen, layout_.PacketOf(mine, wait.peer, slot, part)->flag);
     }
     // After a failure, a sender with more calls in its stream continues and announces those.
-    if (slot < announced || seen >= epoch) epochs.push_back(seen);
+    if (slot < announced || seen >= wait.epoch) epochs.push_back(seen);
   }
   return epochs;
 }
@@ -111,18 +116,13 @@ CommonParams Direct::Common(Rank& rank, Phases phases) const {
   static_cast<CallParams&>(common) = ParamsOf(rank);
   common.layout = layout_;
   common.state = StateOn<State>(rank.rank());
-  common.send_blocks = SendBlocks(phases);
+  common.send_blocks = launch().SendBlocks(phases);
   common.source_flags = config().direct.flags == Flags::kSource;
   return common;
 }
 
 absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                      DispatchHandle& /*handle*/) {
-  if (args.high_throughput.x_scales != nullptr || args.high_throughput.scatter_idx != nullptr ||
-      args.high_throughput.cached != nullptr) {
-    return absl::InvalidArgumentError(
-        "direct has no x_scales, scatter_idx or cached layouts; high_throughput has");
-  }
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
   SetTensors(args, params);

@@ -42,7 +42,7 @@ class Direct final : public StrategyBase {
 
   absl::Status ChooseShape();
 
-  absl::StatusOr<Needs> Prepare() override;
+  absl::StatusOr<ControlNeeds> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                DispatchHandle& handle) override;
@@ -52,9 +52,9 @@ class Direct final : public StrategyBase {
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
   WireFormat DispatchWire() const override;
   WireFormat CombineWire() const override;
-  std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
+  std::vector<uint64_t> OwnFlags(const FlagWait& wait) override;
   // `mine` and `theirs`: copies of control memory, `theirs` the peer's.
-  std::vector<uint64_t> DispatchedRows(char* mine, int peer, uint64_t epoch) const;
+  std::vector<uint64_t> DispatchedRows(char* mine, const FlagWait& wait) const;
   std::vector<uint64_t> CombinedRows(char* mine, char* theirs, int rank) const;
 
   CommonParams Common(Rank& rank, Phases phases) const;

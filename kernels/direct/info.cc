@@ -7,8 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/config_checks.h"
+#include "kernels/control_memory.h"
 #include "kernels/direct/direct.h"
 #include "kernels/direct/layout.h"
+#include "kernels/direct/sites.h"
 #include "kernels/ep_plan.h"
 #include "kernels/strategy_base.h"
 #include "octet/ep_config.h"
@@ -36,6 +38,30 @@ std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
   AddIfSet("flags", config.direct.flags, plain.flags, names);
   return names;
 }
+
+constexpr std::array<SiteInfo, 7> kSites = {{
+    DispatchCreditSite(Site::kDispatchCredit),
+    CountSite(Site::kDispatchCount),
+    {.number = static_cast<uint32_t>(Site::kDispatchRow),
+     .phase = "dispatch-receive",
+     .flag = "row flag of slot",
+     .table = "dispatched rows: arrived / announced by each rank",
+     .by_rows = true},
+    {.number = static_cast<uint32_t>(Site::kDispatchSource),
+     .phase = "dispatch-receive",
+     .flag = "source flag",
+     .table = "dispatch source flags: epoch seen from each rank"},
+    CombineCreditSite(Site::kCombineCredit),
+    {.number = static_cast<uint32_t>(Site::kCombineRow),
+     .phase = "combine-receive",
+     .flag = "row flag of token",
+     .table = "combined rows: arrived / to come back from each rank",
+     .by_rows = true},
+    {.number = static_cast<uint32_t>(Site::kCombineSource),
+     .phase = "combine-receive",
+     .flag = "source flag",
+     .table = "combine source flags: epoch seen from each rank"},
+}};
 
 absl::Status Validate(const EpConfig& config) {
   if (config.combine_order == CombineOrder::kPerRank ||
@@ -72,6 +98,7 @@ constexpr StrategyInfo kInfo = {
     .auto_rule = {.order = 1, .most_tokens = 64},
     .variants = kVariants,
     .tuning_fields = kTuningFields,
+    .sites = kSites,
     .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,

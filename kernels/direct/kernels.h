@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "kernels/device/call_params.h"
-#include "kernels/device/site.h"
 #include "kernels/direct/layout.h"
+#include "kernels/direct/sites.h"
 #include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 

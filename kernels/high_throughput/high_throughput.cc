@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/fill_memory.h"
 #include "kernels/heap_pieces.h"
 #include "kernels/packet_flags.h"
 #include "kernels/trace_phases.h"
@@ -27,20 +28,20 @@ constexpr int kFewSendingBlocks = 32;
 HighThroughput::HighThroughput(Node& node, const EpPlan& plan, const ExpertParallelOptions& options)
     : StrategyBase(node, plan, options), ranks_(Index(node.num_ranks())) {}
 
-absl::StatusOr<StrategyBase::Needs> HighThroughput::Prepare() {
+absl::StatusOr<ControlNeeds> HighThroughput::Prepare() {
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Needs{.layout = layout_,
-               .state_bytes = StateBytes(layout_, shape().blocks),
-               .call_epochs = kCallEpochs,
-               .layouts_in_credits = true};
+  return ControlNeeds{.layout = layout_,
+                      .state_bytes = StateBytes(layout_, shape().blocks),
+                      .call_epochs = kCallEpochs,
+                      .layouts_in_credits = true};
 }
 
 // Chooses one block on each compute unit, as large as possible, unless the caller has set them.
 absl::Status HighThroughput::ChooseShape() {
-  Tuning& tuning = this->tuning();
+  Tuning& tuning = launch().tuning();
   if (tuning.row_copies == RowCopies::kAuto) tuning.row_copies = RowCopies::kVectors;
-  OCTET_RETURN_IF_ERROR(ChooseBlock(kDispatchMaxThreads, [this](int waves) {
+  OCTET_RETURN_IF_ERROR(launch().ChooseBlock(kDispatchMaxThreads, [this](int waves) {
     dispatch_shared_ = SharedOfDispatch(layout_, DispatchKernel().bulk, waves);
     return dispatch_shared_.bytes;
   }));
@@ -72,7 +73,7 @@ absl::Status HighThroughput::ChooseShape() {
   OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
   OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(DispatchKernel(), shape(), &dispatch_blocks));
   OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(CombineKernel(), combine_shape_, &combine_blocks));
-  OCTET_RETURN_IF_ERROR(ChooseBlocks(1, std::min(dispatch_blocks, combine_blocks)));
+  OCTET_RETURN_IF_ERROR(launch().ChooseBlocks(1, std::min(dispatch_blocks, combine_blocks)));
   combine_shape_.blocks = shape().blocks;
   return absl::OkStatus();
 }
@@ -176,34 +177,37 @@ absl::Status HighThroughput::VoidCalls(Rank& rank) {
   return absl::OkStatus();
 }
 
-std::vector<uint64_t> HighThroughput::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
-  char* mine = CopiedControl(rank);
+std::vector<uint64_t> HighThroughput::OwnFlags(const FlagWait& wait) {
+  char* mine = control().copied(wait.rank);
   const auto packets = [this](char* control, int source) {
     return layout_.PacketOf(control + layout_.packets, source, 0);
   };
-  if (site == Site::kDispatchPacket) {
-    return PacketEpochs(layout_, packets(mine, peer),
-                        *layout_.Count(mine, epoch, peer, layout_.num_experts + rank), epoch);
+  if (static_cast<Site>(wait.site) == Site::kDispatchPacket) {
+    const uint64_t tokens =
+        *layout_.Count(mine, wait.epoch, wait.peer, layout_.num_experts + wait.rank);
+    return PacketWords(layout_, packets(mine, wait.peer), tokens, wait.epoch);
   }
-  std::vector<uint64_t> epochs;
-  for (const RowHome& row : RowsHome(layout_, peer, {packets(CopiedControl(peer), rank)})) {
-    epochs.push_back(UINT64_MAX);
+  std::vector<uint64_t> words;
+  for (const ReturnedRow& row :
+       ReturnedRows(layout_, wait.peer, {packets(control().copied(wait.peer), wait.rank)})) {
+    words.push_back(UINT64_MAX);
     for (int part = 0; part < layout_.combine_parts; ++part) {
-      epochs.back() =
-          std::min(epochs.back(), *layout_.CombineFlag(mine, row.token, row.slot, part));
+      words.back() = std::min(words.back(), *layout_.CombineFlag(mine, row.token, row.slot, part));
     }
   }
-  return epochs;
+  return words;
 }
 
-absl::Status HighThroughput::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
-  if (args.high_throughput.cached != nullptr) {
-    OCTET_RETURN_IF_ERROR(CheckOwner(rank, *args.high_throughput.cached));
-    OCTET_RETURN_IF_ERROR(CheckHandle(rank, *args.high_throughput.cached));
-    if (args.num_tokens != args.high_throughput.cached->num_tokens) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("num_tokens is ", args.num_tokens, "; the layout in `cached` is of ",
-                       args.high_throughput.cached->num_tokens, " tokens"));
+absl::Status HighThroughput::CheckCachedAndScales(const Rank& rank,
+                                                  const DispatchArgs& args) const {
+  const DispatchHandle* cached = args.high_throughput.cached;
+  if (cached != nullptr) {
+    OCTET_RETURN_IF_ERROR(CheckOwner(rank, *cached));
+    OCTET_RETURN_IF_ERROR(CheckHandle(rank, *cached));
+    if (args.num_tokens != cached->num_tokens) {
+      return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
+                                                     "; the layout in `cached` is of ",
+                                                     cached->num_tokens, " tokens"));
     }
   }
   if (args.num_tokens > 0 && layout_.scale_words > 0 && args.high_throughput.x_scales == nullptr) {
@@ -246,7 +250,7 @@ CommonParams HighThroughput::Common(Rank& rank, uint64_t layout, Phases phases,
   const int waves = config().tuning.waves_per_block;
   CommonParams common = {};
   static_cast<CallParams&>(common) = ParamsOf(rank);
-  std::copy_n(CachedPeers(rank.rank()).base, kMaxRanks, common.row_bases);
+  std::copy_n(control().cached_peers(rank.rank()).base, kMaxRanks, common.row_bases);
   common.layout = layout_;
   common.state = StateOn<State>(rank.rank());
   common.kept = KeptOf(rank.rank(), layout);
@@ -278,13 +282,13 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
         "nothing is executed before the graph is; set host_totals to false");
   }
   if (sends) {
-    OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
+    OCTET_RETURN_IF_ERROR(CheckCachedAndScales(rank, args));
     if (!fresh) handle.topk_idx = args.high_throughput.cached->topk_idx;
     handle.layout = fresh ? mine.layouts + 1 : args.high_throughput.cached->layout;
   }
   DispatchParams params = {};
   SetTensors(args, params);
-  params.common = Common(rank, handle.layout, phases, tuning().send_waves);
+  params.common = Common(rank, handle.layout, phases, config().tuning.send_waves);
   params.fresh = fresh;
   params.layout_number = LayoutNumber(rank.rank(), handle.layout);
   params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
@@ -337,7 +341,7 @@ absl::Status HighThroughput::AwaitTotals(Rank& rank, uint64_t epoch_before) {
 
 Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& handle) const {
   const RankState& mine = ranks_[Index(rank.rank())];
-  char* rows = CachedPeers(rank.rank()).base[rank.rank()];
+  char* rows = control().cached_peers(rank.rank()).base[rank.rank()];
   Received received;
   received.x = layout_.Row(rows, 0);
   received.expert_counts = mine.expert_counts.data();
@@ -364,7 +368,7 @@ Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& hand
 std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank,
                                                                 size_t rows) const {
   const RankState& mine = ranks_[Index(rank.rank())];
-  char* base = CachedPeers(rank.rank()).base[rank.rank()];
+  char* base = control().cached_peers(rank.rank()).base[rank.rank()];
   // If rows are received once, fewer of them hold `rows` choices. If rows are pulled, peers may
   // still need those of the last combine.
   const size_t places =

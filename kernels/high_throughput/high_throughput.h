@@ -53,7 +53,7 @@ class HighThroughput final : public StrategyBase {
   absl::Status AllocateReceived(Rank& rank, RankState& mine);
   uint32_t LayoutNumber(int rank, uint64_t layout) const;
 
-  absl::StatusOr<Needs> Prepare() override;
+  absl::StatusOr<ControlNeeds> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
   absl::Status VoidCalls(Rank& rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
@@ -66,9 +66,10 @@ class HighThroughput final : public StrategyBase {
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
   WireFormat DispatchWire() const override;
   WireFormat CombineWire() const override;
-  std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
+  std::vector<uint64_t> OwnFlags(const FlagWait& wait) override;
 
-  absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
+  // Checks the arguments that only this strategy has.
+  absl::Status CheckCachedAndScales(const Rank& rank, const DispatchArgs& args) const;
   CommonParams Common(Rank& rank, uint64_t layout, Phases phases, int send_waves) const;
   const Kept& KeptOf(int rank, uint64_t layout) const;
   absl::Status AwaitTotals(Rank& rank, uint64_t epoch_before);

@@ -9,9 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/config_checks.h"
+#include "kernels/control_memory.h"
 #include "kernels/ep_plan.h"
 #include "kernels/high_throughput/high_throughput.h"
 #include "kernels/high_throughput/layout.h"
+#include "kernels/high_throughput/sites.h"
 #include "kernels/strategy_base.h"
 #include "octet/ep_config.h"
 
@@ -43,6 +45,53 @@ std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
   AddIfSet("host_totals", options.host_totals, plain.host_totals, names);
   return names;
 }
+
+absl::Status RefusedScatterIndex(int rank, const device::FailureRecord& record, int topk) {
+  const auto flat = static_cast<int>(record.index);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rank ", rank, ": scatter_idx of token ", flat / topk, ", k ", flat % topk, " is ",
+      static_cast<int64_t>(record.seen), "; it must be from 0 to ", record.expected - 1,
+      ", since this rank sends that expert ", record.expected, " rows"));
+}
+
+absl::Status RefusedLayout(int rank, const device::FailureRecord& record, int /*topk*/) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rank ", rank, ": `cached` is of layout ", record.expected, ", while rank ", record.peer,
+      " dispatches with layout ", record.seen,
+      "; all ranks must give the handle of the same dispatch (layouts are counted from the last "
+      "failure on)"));
+}
+
+// The credit of a dispatch without counts, with the number of the layout beside its epoch.
+constexpr SiteInfo LayoutCreditSite() {
+  SiteInfo site = DispatchCreditSite(Site::kLayoutCredit);
+  site.counted = true;
+  return site;
+}
+
+constexpr std::array<SiteInfo, 8> kSites = {{
+    {.number = static_cast<uint32_t>(Site::kBlockCount),
+     .phase = "dispatch-send",
+     .flag = "share count of block",
+     .counted = true},
+    LayoutCreditSite(),
+    CountSite(Site::kDispatchCount),
+    {.number = static_cast<uint32_t>(Site::kDispatchPacket),
+     .phase = "dispatch-receive",
+     .flag = "packet flag of slot",
+     .table = "dispatched tokens: arrived / announced by each rank",
+     .by_rows = true,
+     .counted = true},
+    CombineCreditSite(Site::kCombineCredit),
+    {.number = static_cast<uint32_t>(Site::kCombineRow),
+     .phase = "combine-receive",
+     .flag = "row flag of token",
+     .table = "combined rows: arrived / to come back from each rank",
+     .by_rows = true},
+    {.number = static_cast<uint32_t>(Site::kScatterIndexOutOfRange),
+     .refused = RefusedScatterIndex},
+    {.number = static_cast<uint32_t>(Site::kLayoutsDiffer), .refused = RefusedLayout},
+}};
 
 absl::Status Validate(const EpConfig& config) {
   const HighThroughputOptions& options = config.high_throughput;
@@ -108,6 +157,7 @@ constexpr StrategyInfo kInfo = {
     .auto_rule = {.order = 2, .most_tokens = kMaxTokensPerRank},
     .variants = kVariants,
     .tuning_fields = kTuningFields,
+    .sites = kSites,
     .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,

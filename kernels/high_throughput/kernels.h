@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "kernels/device/call_params.h"
-#include "kernels/device/site.h"
 #include "kernels/high_throughput/layout.h"
+#include "kernels/high_throughput/sites.h"
 #include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 
@@ -65,7 +65,7 @@ struct DispatchShared {
 struct DispatchParams : DispatchTensors {
   CommonParams common;
   bool fresh;  // no layout is kept: count and exchange first
-  // The number of the layout since the last fresh start, the same on all ranks.
+  // The number of the layout since the last reset, the same on all ranks.
   uint32_t layout_number;
   // Read by the senders.
   const uint32_t* x_scales;    // [T][scale_words]

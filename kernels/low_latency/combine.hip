@@ -271,7 +271,7 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
   if (role.index == role.count - 1) {  // the block with the fewest tokens to sum
     // First, so that the timeouts of all silent ranks expire together.
     if (c.failure.masks != nullptr) {
-      device::AwaitFlags<true>(c, c.layout.combine_begun, epoch, Site::kCombineSource);
+      device::AwaitFlags<true>(c, c.layout.combine_begun, epoch, Site::kCombineBegun);
     }
     device::BeginStatistics(c.statistics, c.peers.num_ranks, epoch, role.count);
   }

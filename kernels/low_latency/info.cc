@@ -11,9 +11,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/config_checks.h"
+#include "kernels/control_memory.h"
 #include "kernels/ep_plan.h"
 #include "kernels/low_latency/layout.h"
 #include "kernels/low_latency/low_latency.h"
+#include "kernels/low_latency/sites.h"
 #include "kernels/strategy_base.h"
 #include "octet/ep_config.h"
 
@@ -49,6 +51,26 @@ std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
   AddIfSet("statistics", options.statistics, plain.statistics, names);
   return names;
 }
+constexpr std::array<SiteInfo, 6> kSites = {{
+    DispatchCreditSite(Site::kDispatchCredit),
+    CountSite(Site::kDispatchCount),
+    {.number = static_cast<uint32_t>(Site::kDispatchPacket),
+     .phase = "dispatch-receive",
+     .flag = "packet flag of slot",
+     .table = "dispatched tokens: arrived / announced by each rank",
+     .by_rows = true,
+     .counted = true},
+    CombineCreditSite(Site::kCombineCredit),
+    {.number = static_cast<uint32_t>(Site::kCombineRow),
+     .phase = "combine-receive",
+     .flag = "row flag of token",
+     .table = "combined rows: arrived / to come back from each rank",
+     .by_rows = true},
+    {.number = static_cast<uint32_t>(Site::kCombineBegun),
+     .phase = "combine-receive",
+     .flag = "source flag",
+     .table = "combine source flags: epoch seen from each rank"},
+}};
 
 absl::Status Validate(const EpConfig& config) {
   const LowLatencyOptions& options = config.low_latency;
@@ -93,6 +115,7 @@ constexpr StrategyInfo kInfo = {
     .auto_rule = {.order = 0, .most_tokens = kMaxLowLatencyTokens, .suits = SuitsAuto},
     .variants = kVariants,
     .tuning_fields = kTuningFields,
+    .sites = kSites,
     .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,

@@ -10,8 +10,8 @@
 #include "kernels/device/call_end_params.h"
 #include "kernels/device/call_params.h"
 #include "kernels/device/call_statistics.h"
-#include "kernels/device/site.h"
 #include "kernels/low_latency/layout.h"
+#include "kernels/low_latency/sites.h"
 #include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 

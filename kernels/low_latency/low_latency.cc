@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/fill_memory.h"
 #include "kernels/packet_flags.h"
 #include "kernels/trace_phases.h"
 #include "runtime/device/epoch.h"
@@ -27,7 +28,7 @@ LowLatency::LowLatency(Node& node, const EpPlan& plan, const ExpertParallelOptio
       batches_(Index(node.num_ranks())),
       watches_(Index(node.num_ranks())) {}
 
-absl::StatusOr<StrategyBase::Needs> LowLatency::Prepare() {
+absl::StatusOr<ControlNeeds> LowLatency::Prepare() {
   if (config().low_latency.mask_timeout > node().timeout()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "mask_timeout is ", absl::FormatDuration(config().low_latency.mask_timeout),
@@ -35,25 +36,26 @@ absl::StatusOr<StrategyBase::Needs> LowLatency::Prepare() {
   }
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
-  return Needs{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
+  return ControlNeeds{.layout = layout_, .state_bytes = sizeof(State), .call_epochs = kCallEpochs};
 }
 
 // Chooses as many blocks as fit, half of them for sending in dispatch, unless the caller has set
 // them.
 absl::Status LowLatency::ChooseShape() {
   OCTET_RETURN_IF_ERROR(
-      ChooseBlock(kMaxThreads, [this](int) { return DispatchSharedBytes(layout_); }));
+      launch().ChooseBlock(kMaxThreads, [this](int) { return DispatchSharedBytes(layout_); }));
   int dispatch_blocks = 0;
   int combine_blocks = 0;
   OCTET_RETURN_IF_GPU_ERROR(DispatchBlocksPerUnit(DispatchKernel(), shape(), &dispatch_blocks));
   OCTET_RETURN_IF_GPU_ERROR(CombineBlocksPerUnit(CombineKernel(), shape(), &combine_blocks));
   const int per_unit = std::min(dispatch_blocks, combine_blocks);
-  OCTET_RETURN_IF_ERROR(ChooseBlocks(per_unit, per_unit));
-  OCTET_RETURN_IF_ERROR(ChooseSendBlocks());
-  if (tuning().row_parts == 0) tuning().row_parts = kRowWaves;
+  OCTET_RETURN_IF_ERROR(launch().ChooseBlocks(per_unit, per_unit));
+  OCTET_RETURN_IF_ERROR(launch().ChooseSendBlocks());
+  Tuning& tuning = launch().tuning();
+  if (tuning.row_parts == 0) tuning.row_parts = kRowWaves;
   const int wave_size = node().topology().gpus[0].wave_size;
-  tuning().row_parts = std::min({tuning().row_parts, tuning().waves_per_block,
-                                 (layout_.row_vecs + wave_size - 1) / wave_size});
+  tuning.row_parts = std::min(
+      {tuning.row_parts, tuning.waves_per_block, (layout_.row_vecs + wave_size - 1) / wave_size});
   return absl::OkStatus();
 }
 
@@ -114,21 +116,23 @@ absl::Status LowLatency::InitRank(Rank& rank) {
   return watches_[Index(rank.rank())].Init(rank, config(), shape().blocks, memory());
 }
 
-std::vector<uint64_t> LowLatency::EpochsAt(int rank, int peer, Site site, uint64_t epoch) {
-  char* mine = CopiedControl(rank);
+std::vector<uint64_t> LowLatency::OwnFlags(const FlagWait& wait) {
+  char* mine = control().copied(wait.rank);
+  const auto site = static_cast<Site>(wait.site);
   if (site == Site::kDispatchPacket) {
-    return PacketEpochs(layout_, layout_.PacketOf(mine, epoch, peer, 0),
-                        *layout_.Count(mine, epoch, peer, layout_.num_local_experts), epoch);
+    const uint64_t tokens = *layout_.Count(mine, wait.epoch, wait.peer, layout_.num_local_experts);
+    return PacketWords(layout_, layout_.PacketOf(mine, wait.epoch, wait.peer, 0), tokens,
+                       wait.epoch);
   }
-  if (site == Site::kCombineSource) return {*FlagOf(mine, layout_.combine_begun, peer)};
-  char* theirs = CopiedControl(peer);
-  std::vector<uint64_t> epochs;
-  for (const RowHome& row :
-       RowsHome(layout_, peer,
-                {layout_.PacketOf(theirs, 0, rank, 0), layout_.PacketOf(theirs, 1, rank, 0)})) {
-    epochs.push_back(*layout_.CombineFlag(mine, epoch, row.token, row.slot));
+  if (site == Site::kCombineBegun) return {*FlagOf(mine, layout_.combine_begun, wait.peer)};
+  char* theirs = control().copied(wait.peer);
+  std::vector<uint64_t> words;
+  for (const ReturnedRow& row : ReturnedRows(layout_, wait.peer,
+                                             {layout_.PacketOf(theirs, 0, wait.rank, 0),
+                                              layout_.PacketOf(theirs, 1, wait.rank, 0)})) {
+    words.push_back(*layout_.CombineFlag(mine, wait.epoch, row.token, row.slot));
   }
-  return epochs;
+  return words;
 }
 
 CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases,
@@ -138,7 +142,7 @@ CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases,
   common.layout = layout_;
   common.state = StateOn<State>(rank.rank());
   common.kept = {.packets = batch.packets.data(), .received = batch.packet_counts.data()};
-  common.send_blocks = SendBlocks(phases);
+  common.send_blocks = launch().SendBlocks(phases);
   RankSet* left_out = nullptr;
   if (batch.left_out != nullptr) {
     left_out =
@@ -151,11 +155,6 @@ CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases,
 
 absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                          DispatchHandle& handle) {
-  if (args.high_throughput.x_scales != nullptr || args.high_throughput.scatter_idx != nullptr ||
-      args.high_throughput.cached != nullptr) {
-    return absl::InvalidArgumentError(
-        "low_latency has no x_scales, scatter_idx or cached layouts; high_throughput has");
-  }
   const Batch& batch = BatchOf(rank, handle.call);
   DispatchParams params = {};
   SetTensors(args, params);
@@ -261,7 +260,7 @@ absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
   OCTET_RETURN_IF_ERROR(watch.ClearMasks(rank));
   OCTET_RETURN_IF_ERROR(watch.Mask(rank, others));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  OCTET_RETURN_IF_ERROR(BeginAfresh(rank));
+  OCTET_RETURN_IF_ERROR(ResetCalls(rank));
   // All ranks must be done before any of them sends.
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   return rank.Barrier("the return of Unmask");

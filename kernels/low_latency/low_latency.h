@@ -52,7 +52,7 @@ class LowLatency final : public StrategyBase {
   absl::Status ChooseShape();
   absl::Status AllocateBatch(Rank& rank, Batch& batch);
 
-  absl::StatusOr<Needs> Prepare() override;
+  absl::StatusOr<ControlNeeds> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
   absl::Status VoidCalls(Rank& rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
@@ -63,7 +63,7 @@ class LowLatency final : public StrategyBase {
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
   WireFormat DispatchWire() const override;
   WireFormat CombineWire() const override;
-  std::vector<uint64_t> EpochsAt(int rank, int peer, Site site, uint64_t epoch) override;
+  std::vector<uint64_t> OwnFlags(const FlagWait& wait) override;
 
   bool watched() const {
     return config().low_latency.failure_policy == FailurePolicy::kMask ||

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/fill_memory.h"
 #include "octet/peers.h"
 #include "runtime/device/epoch.h"
 #include "runtime/failure.h"
@@ -17,15 +18,6 @@
 #include "runtime/status_macros.h"
 
 namespace octet::low_latency {
-namespace {
-
-template <typename T>
-absl::Status Clear(Rank& rank, absl::Span<T> memory) {
-  return OCTET_GPU(hipMemsetAsync(memory.data(), 0, memory.size() * sizeof(T), rank.stream()));
-}
-
-}  // namespace
-
 template <typename T>
 absl::StatusOr<std::vector<T>> Watch::Read(Rank& rank, absl::Span<T> memory) const {
   const auto* copied = reinterpret_cast<const T*>(copied_.data());
@@ -97,7 +89,7 @@ absl::Status Watch::Mask(Rank& rank, RankSet ranks) const {
   return absl::OkStatus();
 }
 
-absl::Status Watch::ClearMasks(Rank& rank) const { return Clear(rank, masks_); }
+absl::Status Watch::ClearMasks(Rank& rank) const { return Fill(rank, masks_, 0); }
 
 absl::StatusOr<CallStatistics> Watch::ReadStatistics(Rank& rank, Call call) const {
   CallStatistics copy = statistics(call);
@@ -155,7 +147,7 @@ absl::Status Watch::SettleStatistics(Rank& rank) const {
 
 absl::Status Watch::ResetStatistics(Rank& rank) const {
   for (const CallStatistics& each : statistics_) {
-    OCTET_RETURN_IF_ERROR(Clear(rank, absl::MakeSpan(each.words, each.num_words())));
+    OCTET_RETURN_IF_ERROR(Fill(rank, absl::MakeSpan(each.words, each.num_words()), 0));
   }
   return absl::OkStatus();
 }

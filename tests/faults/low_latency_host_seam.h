@@ -19,8 +19,8 @@ inline Layout SeamMakeLayout(const EpConfig& config, int num_ranks) {
 }  // namespace octet::low_latency
 
 #define MakeLayout SeamMakeLayout
-#define BeginAfresh(rank)                                                                     \
+#define ResetCalls(rank)                                                                      \
   (::octet::faults::planted.fault == ::octet::faults::Fault::kUnmaskGoesOn ? absl::OkStatus() \
-                                                                           : BeginAfresh(rank))
+                                                                           : ResetCalls(rank))
 
 #endif  // OCTET_TESTS_FAULTS_LOW_LATENCY_HOST_SEAM_H_

@@ -12,10 +12,12 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "device_ops.h"
-#include "kernels/device/site.h"
 #include "kernels/direct/layout.h"
+#include "kernels/high_throughput/sites.h"
+#include "kernels/low_latency/sites.h"
 #include "runtime/device/epoch.h"
 #include "tests/faults/fault.h"
 
@@ -214,7 +216,7 @@ __device__ inline bool SeamPollUntil(const FailurePort& port, const T* word, con
                                      uint64_t expected, uint64_t* start, Arrived arrived) {
   // The first call has it: sums that it leaves behind keep the places of the others within memory.
   if (Planted(faults::Fault::kShareNotAwaited) && expected > PackEpochCount(1, 0) &&
-      site.site == static_cast<uint32_t>(octet::Site::kBlockCount)) {
+      site.site == static_cast<uint32_t>(high_throughput::Site::kBlockCount)) {
     return true;
   }
   uint64_t afresh = 0;
@@ -264,7 +266,7 @@ namespace octet::device {
 template <bool kMeasured = false, typename Enum, typename Accept = AcceptFlag>
 __device__ bool SeamAwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
                                uint32_t* last = nullptr, Accept accept = {}) {
-  const bool begun = where == Enum::kCombineSource;
+  constexpr bool begun = std::is_same_v<Enum, low_latency::Site>;
   return Planted(begun ? faults::Fault::kBegunIgnored : faults::Fault::kCreditIgnored) ||
          AwaitFlags<kMeasured>(c, flags, epoch, where, last, accept);
 }

@@ -158,8 +158,8 @@ RULES = [
          "runtime/platform/amd/device_ops.h does not declare SyncWave/0"),
         (replace(EMULATION + "/misuse.h", "(int device, const void* pointer)", "(int device)"),
          "runtime/platform/emulation/misuse.h does not declare PlaceOutside/2"),
-        (replace(NVIDIA + "/launch_limits.h", "kMostDefaultWaves", "kMostWaves"),
-         "runtime/platform/nvidia/launch_limits.h does not declare kMostDefaultWaves"),
+        (replace(NVIDIA + "/launch_limits.h", "kDefaultLaunchLimits", "kMostLimits"),
+         "runtime/platform/nvidia/launch_limits.h does not declare kDefaultLaunchLimits"),
         (replace(AMD + "/misuse.h", "class BodyWatch {", "class Watch {"), "BodyWatch"),
     ]),
     (markdown.width, [

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <fstream>
 #include <set>
 #include <string>
@@ -9,6 +10,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/device/site.h"
+#include "kernels/site_info.h"
 #include "octet/ep_config.h"
 
 namespace octet {
@@ -28,6 +31,21 @@ TEST(StrategyRegistry, EachStrategyHasANameAndARuleOfItsOwn) {
     EXPECT_FALSE(info->tuning_fields.empty());
   }
   EXPECT_EQ(AllStrategies().size(), names.size() - 1);
+}
+
+TEST(StrategyRegistry, EachSiteHasANumberAndAText) {
+  for (const StrategyInfo* info : StrategyInfos()) {
+    SCOPED_TRACE(info->name);
+    std::set<uint32_t> numbers;
+    for (const SiteInfo& site : info->sites) {
+      numbers.insert(site.number);
+      EXPECT_EQ(site.refused == nullptr, !site.phase.empty() && !site.flag.empty());
+    }
+    // No gaps: a site that is missing here would be unknown in messages.
+    ASSERT_EQ(numbers.size(), info->sites.size());
+    EXPECT_EQ(*numbers.begin(), kFirstOwnSite);
+    EXPECT_EQ(*numbers.rbegin(), kFirstOwnSite + numbers.size() - 1);
+  }
 }
 
 // The rows between the marks in README.md, as "| `name` | summary | limits |".

@@ -208,7 +208,7 @@ TEST_P(UndeliveredTest, RowsThatDoNotComeAreNotCounted) {
                                static_cast<size_t>(config.hidden) * kElementBytes));
     return absl::OkStatus();
   }));
-  uint64_t first = 1;  // epoch after the last fresh start
+  uint64_t first = 1;  // epoch after the last reset
   for (const bool split : {false, true}) {
     SCOPED_TRACE(split ? "split" : "fused");
     // The memory has held rows, and the other ranks have every credit that they wait for. With

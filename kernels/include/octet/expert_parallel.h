@@ -57,6 +57,8 @@ struct HighThroughputArgs {
   // num_tokens must be that dispatch's; topk_idx and scatter_idx are ignored. The handle must be
   // among the last kept_layouts dispatches that made a layout.
   const DispatchHandle* cached = nullptr;
+
+  bool operator==(const HighThroughputArgs&) const = default;
 };
 
 // All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.

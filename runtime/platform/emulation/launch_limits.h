@@ -5,12 +5,15 @@
 
 namespace octet::platform {
 
-// The maximum numbers of blocks, and of waves per block, unless the caller or the tuning requests
-// more. All lanes of an emulated GPU share one core, so more of them only cost time: as many as fit
-// take 2 to 10 times as long for small shapes, and no shape gains. These limits still let several
-// blocks, and several waves of each, race.
-inline constexpr int kMostDefaultBlocks = 4;
-inline constexpr int kMostDefaultWaves = 2;
+struct LaunchLimits {
+  int blocks;
+  int waves;  // of each block
+};
+
+// Holds unless the caller or the tuning requests more. All lanes of an emulated GPU share one core,
+// so more of them only cost time: as many as fit take 2 to 10 times as long for small shapes, and
+// no shape gains. These limits still let several blocks, and several waves of each, race.
+inline constexpr LaunchLimits kDefaultLaunchLimits = {.blocks = 4, .waves = 2};
 
 }  // namespace octet::platform
 

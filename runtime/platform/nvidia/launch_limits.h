@@ -6,8 +6,13 @@
 
 namespace octet::platform {
 
-inline constexpr int kMostDefaultBlocks = std::numeric_limits<int>::max();
-inline constexpr int kMostDefaultWaves = std::numeric_limits<int>::max();
+struct LaunchLimits {
+  int blocks;
+  int waves;  // of each block
+};
+
+inline constexpr LaunchLimits kDefaultLaunchLimits = {.blocks = std::numeric_limits<int>::max(),
+                                                      .waves = std::numeric_limits<int>::max()};
 
 }  // namespace octet::platform
 
