@@ -10,27 +10,33 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/device/site.h"
 #include "kernels/epoch_numbers.h"
+#include "octet/node_failure.h"
 #include "runtime/device/epoch.h"
 #include "runtime/failure.h"
 
 namespace octet {
 namespace {
 
-absl::Status RefusedExpert(int rank, const device::FailureRecord& record, int topk) {
-  const auto flat = static_cast<int>(record.index);
-  const std::string where = absl::StrCat("rank ", rank, ": topk_idx of token ", flat / topk, ", k ",
-                                         flat % topk, " is ", static_cast<int64_t>(record.seen));
-  if (record.site == static_cast<uint32_t>(RoutingCheck::kExpertTwice)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ", which the token has chosen before; a token's experts must differ"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(where, "; it must be -1 (dropped) or from 0 to ", record.expected - 1));
+// Returns "topk_idx of token 3, k 1 is 4711".
+std::string RefusedChoice(const NodeFailure& failure, int topk) {
+  const auto flat = static_cast<int>(failure.index);
+  return absl::StrCat("topk_idx of token ", flat / topk, ", k ", flat % topk, " is ",
+                      static_cast<int64_t>(failure.seen));
+}
+
+std::string RefusedExpert(const NodeFailure& failure, int topk) {
+  return absl::StrCat(RefusedChoice(failure, topk), "; it must be -1 (dropped) or from 0 to ",
+                      failure.expected - 1);
+}
+
+std::string RefusedTwice(const NodeFailure& failure, int topk) {
+  return absl::StrCat(RefusedChoice(failure, topk),
+                      ", which the token has chosen before; a token's experts must differ");
 }
 
 constexpr std::array<SiteInfo, 2> kRoutingChecks = {
     {{.number = static_cast<uint32_t>(RoutingCheck::kExpertOutOfRange), .refused = RefusedExpert},
-     {.number = static_cast<uint32_t>(RoutingCheck::kExpertTwice), .refused = RefusedExpert}}};
+     {.number = static_cast<uint32_t>(RoutingCheck::kExpertTwice), .refused = RefusedTwice}}};
 
 constexpr SiteInfo kUnknown = {.phase = "kernel"};
 
@@ -61,19 +67,21 @@ const SiteInfo& FlagReport::InfoOf(uint32_t number) const {
 
 absl::Status FlagReport::Describe(int rank, const device::FailureRecord& record) const {
   const SiteInfo& site = InfoOf(record.site);
-  if (record.kind == device::FailureKind::kInput) {
-    if (site.refused != nullptr) return site.refused(rank, record, topk_);
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", rank, ": check ", record.site, " has refused element ", record.index,
-                     " of the input: expected ", record.expected, ", seen ", record.seen));
-  }
-  device::FailureRecord plain = record;
-  plain.expected = CallOf(EpochIn(site, record.expected));
-  plain.seen = CallOf(EpochIn(site, record.seen));
   const std::string flag = &site == &kUnknown
                                ? absl::StrCat("flag of unknown site ", record.site, ", index")
                                : std::string(site.flag);
-  return DeadlineStatus(rank, site.phase, flag, plain, DeviceTicks(record.waited_ticks));
+  NodeFailure failure = RecordedFailure(rank, record, site.phase, flag);
+  if (failure.kind == NodeFailure::Kind::kInput) {
+    return WithFailure(failure, absl::InvalidArgumentError(
+                                    site.refused != nullptr
+                                        ? site.refused(failure, topk_)
+                                        : absl::StrCat("check ", record.site, " refused element ",
+                                                       record.index, " of the input: expected ",
+                                                       record.expected, ", seen ", record.seen)));
+  }
+  failure.expected = CallOf(EpochIn(site, record.expected));
+  failure.seen = CallOf(EpochIn(site, record.seen));
+  return DeadlineStatus(failure);
 }
 
 std::vector<FlagTable> FlagReport::Tables(

@@ -4,10 +4,10 @@
 #define OCTET_KERNELS_SITE_INFO_H_
 
 #include <cstdint>
+#include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "runtime/device/failure_record.h"
+#include "octet/node_failure.h"
 
 namespace octet {
 
@@ -27,9 +27,8 @@ struct SiteInfo {
   FlagKind flags = FlagKind::kOwn;  // the contents of that table
   bool by_rows = false;             // the table counts rows that have arrived; else shows epochs
   bool counted = false;             // a word holds a count beside the epoch
-  // For a check of the caller's input: returns kInvalidArgument with the refused argument of
-  // `rank`, its value and what it must be.
-  absl::Status (*refused)(int rank, const device::FailureRecord& record, int topk) = nullptr;
+  // For a check of the caller's input: returns the refused argument, its value and what it must be.
+  std::string (*refused)(const NodeFailure& failure, int topk) = nullptr;
 };
 
 // Return the sites of the waits that several strategies have, for the flags that every layout has.

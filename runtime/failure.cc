@@ -1,31 +1,107 @@
 #include "runtime/failure.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "octet/node_failure.h"
 #include "runtime/device/clock.h"
 #include "runtime/device/failure_record.h"
 
 namespace octet {
+namespace {
 
-absl::Status DeadlineStatus(int rank, absl::string_view phase, absl::string_view flag,
-                            const device::FailureRecord& record, absl::Duration waited) {
-  const std::string owner = record.peer >= 0 ? absl::StrCat("rank ", record.peer, "'s ") : "";
-  return absl::DeadlineExceededError(absl::StrCat(
-      "rank ", rank, ": ", phase, " waited ", WaitText(waited), " for ", owner, flag, " ",
-      record.index, ": expected epoch ", record.expected, ", seen ", record.seen));
+// The payload of a Status that reports a failure. Status::ToString prints it, so it is text: the
+// fields in the order of NodeFailure. Only the last may contain the separator.
+constexpr absl::string_view kPayloadUrl = "octet.dev/node_failure";
+constexpr char kSeparator = '|';
+constexpr int kFields = 9;
+
+std::string Encoded(const NodeFailure& failure) {
+  return absl::StrJoin(
+      std::make_tuple(static_cast<int>(failure.kind), failure.rank, failure.peer, failure.index,
+                      failure.expected, failure.seen, absl::ToInt64Nanoseconds(failure.waited),
+                      failure.phase, failure.flag),
+      absl::string_view(&kSeparator, 1));
+}
+
+std::optional<NodeFailure> Decoded(const std::string& payload) {
+  const std::vector<std::string> fields =
+      absl::StrSplit(payload, absl::MaxSplits(kSeparator, kFields - 1));
+  if (fields.size() != kFields) return std::nullopt;
+  int kind = 0;
+  int64_t nanoseconds = 0;
+  NodeFailure failure;
+  if (!absl::SimpleAtoi(fields[0], &kind) || !absl::SimpleAtoi(fields[1], &failure.rank) ||
+      !absl::SimpleAtoi(fields[2], &failure.peer) || !absl::SimpleAtoi(fields[3], &failure.index) ||
+      !absl::SimpleAtoi(fields[4], &failure.expected) ||
+      !absl::SimpleAtoi(fields[5], &failure.seen) || !absl::SimpleAtoi(fields[6], &nanoseconds)) {
+    return std::nullopt;
+  }
+  failure.kind = static_cast<NodeFailure::Kind>(kind);
+  failure.waited = absl::Nanoseconds(nanoseconds);
+  failure.phase = fields[7];
+  failure.flag = fields[8];
+  return failure;
+}
+
+}  // namespace
+
+std::optional<NodeFailure> FailureOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPayloadUrl);
+  return payload.has_value() ? Decoded(std::string(*payload)) : std::nullopt;
+}
+
+NodeFailure RecordedFailure(int rank, const device::FailureRecord& record, absl::string_view phase,
+                            absl::string_view flag) {
+  const bool input = record.kind == device::FailureKind::kInput;
+  return {.kind = input ? NodeFailure::Kind::kInput : NodeFailure::Kind::kWait,
+          .rank = rank,
+          .peer = record.peer,
+          .index = record.index,
+          .expected = record.expected,
+          .seen = record.seen,
+          .waited = DeviceTicks(record.waited_ticks),
+          .phase = std::string(phase),
+          .flag = std::string(flag)};
+}
+
+absl::Status DeadlineStatus(const NodeFailure& failure) {
+  const std::string owner = failure.peer >= 0 ? absl::StrCat("rank ", failure.peer, "'s ") : "";
+  return WithFailure(failure, absl::DeadlineExceededError(absl::StrCat(
+                                  failure.phase, " waited ", WaitText(failure.waited), " for ",
+                                  owner, failure.flag, " ", failure.index, ": expected epoch ",
+                                  failure.expected, ", seen ", failure.seen)));
+}
+
+absl::Status WithFailure(const NodeFailure& failure, const absl::Status& status) {
+  absl::Status with =
+      WithMessage(status, absl::StrCat("rank ", failure.rank, ": ", status.message()));
+  with.SetPayload(kPayloadUrl, absl::Cord(absl::string_view(Encoded(failure))));
+  return with;
+}
+
+absl::Status WithRank(int rank, const absl::Status& status) {
+  if (status.ok() || FailureOf(status).has_value()) return status;
+  return WithFailure({.rank = rank}, status);
 }
 
 absl::Status WithMessage(const absl::Status& status, absl::string_view message) {
   absl::Status with(status.code(), message);
-  status.ForEachPayload(
-      [&with](absl::string_view url, const absl::Cord& payload) { with.SetPayload(url, payload); });
+  status.ForEachPayload([&with](absl::string_view url, const absl::Cord& payload) {
+    with.SetPayload(url, absl::Cord(absl::string_view(std::string(payload))));
+  });
   return with;
 }
 

@@ -1,4 +1,4 @@
-// Turns the failure records of all ranks into Statuses.
+// Turns failures into Statuses: the only place that words them.
 #ifndef OCTET_RUNTIME_FAILURE_H_
 #define OCTET_RUNTIME_FAILURE_H_
 
@@ -8,18 +8,31 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "octet/node_failure.h"
 #include "runtime/device/failure_record.h"
 
 namespace octet {
 
-// Returns kDeadlineExceeded for an expired wait:
-//   "rank 3: dispatch-receive waited 10.0 s for rank 5's token flag 17: expected epoch 42, seen 41"
-// `phase` and `flag` are the client's words for record.site; without a peer the text says only "for
-// token flag 17". `waited` is DeviceTicks(record.waited_ticks).
-absl::Status DeadlineStatus(int rank, absl::string_view phase, absl::string_view flag,
-                            const device::FailureRecord& record, absl::Duration waited);
+// Returns the failure that a kernel of `rank` has recorded. `phase` and `flag` are the client's
+// words for record.site.
+NodeFailure RecordedFailure(int rank, const device::FailureRecord& record, absl::string_view phase,
+                            absl::string_view flag);
 
-// Returns `status` with another message and the same code and payloads.
+// Returns kDeadlineExceeded for an expired wait on a GPU:
+//   "rank 3: dispatch-receive waited 10.0 s for rank 5's token flag 17: expected epoch 42, seen 41"
+// Without a peer the text says only "for token flag 17".
+absl::Status DeadlineStatus(const NodeFailure& failure);
+
+// Returns `status` (not OK) with "rank r: " before its message, r being failure.rank; FailureOf the
+// result is `failure`.
+absl::Status WithFailure(const NodeFailure& failure, const absl::Status& status);
+
+// Returns WithFailure of an error of `rank`. A status that is OK, or that already reports a
+// failure, perhaps of another rank, is returned as it is.
+absl::Status WithRank(int rank, const absl::Status& status);
+
+// Returns `status` with another message and the same code and payloads. The result shares no memory
+// with `status`.
 absl::Status WithMessage(const absl::Status& status, absl::string_view message);
 
 // Returns the message up to its first line break.

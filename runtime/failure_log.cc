@@ -1,15 +1,13 @@
 #include "runtime/failure_log.h"
 
 #include <algorithm>
-#include <cstddef>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "octet/node_failure.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/failure.h"
 #include "runtime/mutex.h"
@@ -28,35 +26,14 @@ enum Order {
   kCancelled,
 };
 
-// Removes a leading "rank <digits>: ".
-bool ConsumeRank(absl::string_view* message) {
-  absl::string_view rest = *message;
-  if (!absl::ConsumePrefix(&rest, "rank ")) return false;
-  const size_t digits = rest.find_first_not_of("0123456789");
-  if (digits == 0 || digits == absl::string_view::npos) return false;
-  rest.remove_prefix(digits);
-  if (!absl::ConsumePrefix(&rest, ": ")) return false;
-  *message = rest;
-  return true;
-}
-
-absl::string_view WithoutRank(const absl::Status& status) {
-  absl::string_view message = status.message();
-  ConsumeRank(&message);
-  return message;
-}
-
 }  // namespace
-
-absl::Status WithRank(int rank, const absl::Status& status) {
-  absl::string_view message = status.message();
-  if (status.ok() || ConsumeRank(&message)) return status;
-  return WithMessage(status, absl::StrCat("rank ", rank, ": ", message));
-}
 
 void FailureLog::AddStatus(int rank, const absl::Status& status, bool abort_seen) {
   MutexLock lock(&mutex_);
-  Entry entry = {.rank = rank, .status = WithRank(rank, status), .order = kLaterStatus};
+  const std::optional<NodeFailure> reported = FailureOf(status);
+  Entry entry = {.rank = reported.has_value() ? reported->rank : rank,
+                 .status = status,
+                 .order = kLaterStatus};
   if (absl::IsCancelled(status)) {
     entry.order = kCancelled;
   } else if (absl::IsAborted(status)) {
@@ -72,7 +49,7 @@ void FailureLog::AddRecord(int rank, const device::FailureRecord& record,
   MutexLock lock(&mutex_);
   const bool input = record.kind == device::FailureKind::kInput;
   entries_.push_back({.rank = rank,
-                      .status = WithRank(rank, status),
+                      .status = status,
                       .order = input ? kInputRefused : kWaitForSilentRank,
                       .peer = input ? -1 : record.peer});
 }
@@ -106,11 +83,11 @@ absl::Status FailureLog::Cause() const {
   const Entry* lowest = &cause;
   for (const Entry& entry : entries) {
     if (entry.rank < lowest->rank && entry.status.code() == cause.status.code() &&
-        WithoutRank(entry.status) == WithoutRank(cause.status)) {
+        entry.status.message() == cause.status.message()) {
       lowest = &entry;
     }
   }
-  return lowest->status;
+  return WithRank(lowest->rank, lowest->status);
 }
 
 }  // namespace octet

@@ -2,7 +2,6 @@
 #ifndef OCTET_RUNTIME_FAILURE_LOG_H_
 #define OCTET_RUNTIME_FAILURE_LOG_H_
 
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -11,9 +10,6 @@
 #include "runtime/mutex.h"
 
 namespace octet {
-
-// Returns `status` with "rank r: " before its message, unless the message already names a rank.
-absl::Status WithRank(int rank, const absl::Status& status);
 
 // Thread-safe.
 class FailureLog {
@@ -38,10 +34,10 @@ class FailureLog {
 
  private:
   struct Entry {
-    int rank = 0;
-    absl::Status status;
-    int order = 0;  // as in Cause: 1 comes before 4
-    int peer = -1;  // the rank that an expired wait waited for
+    int rank = 0;         // the rank that failed
+    absl::Status status;  // as it was added
+    int order = 0;        // as in Cause: 1 comes before 4
+    int peer = -1;        // the rank that an expired wait waited for
   };
   mutable Mutex mutex_;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gpu_schedule.h"
+#include "octet/node_failure.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
@@ -42,25 +43,30 @@ HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout)
 
 // Checks all ranks, not only the first one that is missing.
 bool HostBarrier::CheckSlowly(const Waiter& waiter, absl::Duration waited) {
-  // Errors start with the rank that waited, whichever rank returns them.
-  const auto who = [&waiter] {
-    return absl::StrCat("rank ", waiter.rank, ": host barrier",
-                        waiter.before.empty() ? "" : " before ", waiter.before);
-  };
+  // Whichever rank returns an error, it is of the rank that waited.
+  NodeFailure failure = {
+      .kind = NodeFailure::Kind::kWait,
+      .rank = waiter.rank,
+      .waited = waited,
+      .phase = absl::StrCat("host barrier", waiter.before.empty() ? "" : " before ", waiter.before),
+      .flag = "arrival"};
   std::vector<int> missing;
   for (int rank = 0; rank < num_ranks_; ++rank) {
     const uint64_t word = slots_[rank].word.load(std::memory_order_acquire);
     if (Passed(word, waiter.round)) continue;
     if ((word & kLeftBit) != 0) {
-      Abort(absl::AbortedError(absl::StrCat(who(), ": rank ", rank, " has left Run")));
+      failure.peer = rank;
+      Abort(WithFailure(failure, absl::AbortedError(absl::StrCat(failure.phase, ": rank ", rank,
+                                                                 " has left Run"))));
       return false;
     }
     missing.push_back(rank);
   }
   if (waited < timeout_ || missing.empty()) return true;
-  Abort(absl::DeadlineExceededError(absl::StrCat(who(), " waited ", WaitText(waited), " for rank",
-                                                 missing.size() > 1 ? "s " : " ",
-                                                 absl::StrJoin(missing, ", "))));
+  failure.peer = missing.front();
+  Abort(WithFailure(failure, absl::DeadlineExceededError(absl::StrCat(
+                                 failure.phase, " waited ", WaitText(waited), " for rank",
+                                 missing.size() > 1 ? "s " : " ", absl::StrJoin(missing, ", ")))));
   return false;
 }
 

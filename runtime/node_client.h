@@ -26,8 +26,8 @@ class NodeClient {
   // Returns the port for the parameters of a kernel that client `id` launches on `rank`.
   static device::FailurePort PortOf(const Rank& rank, uint32_t id);
 
-  // Returns the record as a sentence that names the wait or check at its `site`. Any thread may
-  // call.
+  // Returns the failure in the record, with a sentence that names the wait or check at its `site`:
+  // made by DeadlineStatus or WithFailure (runtime/failure.h). Any thread may call.
   virtual absl::Status Describe(int rank, const device::FailureRecord& record) const = 0;
 
   // After a Run in which a wait expired, once all streams are drained and before Recover, the node

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "misuse.h"
+#include "octet/node_failure.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
@@ -296,9 +297,14 @@ absl::Status Node::Impl::WaitUntil(Rank& rank, absl::FunctionRef<bool()> done,
     if (AbortRaised()) return WhyStopped();
     if (may_wait) continue;
     const absl::Duration waited = absl::FromChrono(std::chrono::steady_clock::now() - start);
-    return absl::DeadlineExceededError(absl::StrCat("rank ", rank.rank_, ": waited ",
-                                                    WaitText(waited), " for ", what,
-                                                    "; its stream is still busy"));
+    return WithFailure(
+        {.kind = NodeFailure::Kind::kWait,
+         .rank = rank.rank_,
+         .waited = waited,
+         .phase = "wait for the stream",
+         .flag = std::string(what)},
+        absl::DeadlineExceededError(absl::StrCat("waited ", WaitText(waited), " for ", what,
+                                                 "; its stream is still busy")));
   }
   return absl::OkStatus();
 }
@@ -308,7 +314,7 @@ absl::Status Node::Impl::WhyStopped() const {
     for (int rank = 0; rank < num_ranks(); ++rank) {
       device::FailureRecord record;
       if (ReadRecord(rank, device::FailureKind::kDeadline, &record)) {
-        return WithRank(rank, DescribeRecord(rank, record));
+        return DescribeRecord(rank, record);
       }
     }
     if (host_failed_) return absl::CancelledError("released, since another rank has failed");
@@ -395,10 +401,7 @@ std::string Node::Impl::DescribeWaits(bool idle) {
 
   std::string text = "\nall ranks:";
   for (int rank = 0; rank < num_ranks(); ++rank) {
-    const bool waited = waits[rank].kind != device::FailureKind::kNone;
-    const absl::Status wait = waited ? WithRank(rank, DescribeRecord(rank, waits[rank]))
-                                     : absl::UnknownError(absl::StrCat("rank ", rank, ": no wait"));
-    absl::StrAppend(&text, "\n  ", FirstLine(wait), BusyText(rank));
+    absl::StrAppend(&text, "\n  ", WaitLine(rank, waits[rank]), BusyText(rank));
   }
   if (!idle) return text;
   for (const auto& [id, client] : Clients()) {
@@ -411,6 +414,11 @@ std::string Node::Impl::DescribeWaits(bool idle) {
     if (any) absl::StrAppend(&text, TablesOf(*client, theirs));
   }
   return text;
+}
+
+std::string Node::Impl::WaitLine(int rank, const device::FailureRecord& wait) const {
+  if (wait.kind == device::FailureKind::kNone) return absl::StrCat("rank ", rank, ": no wait");
+  return std::string(FirstLine(DescribeRecord(rank, wait)));
 }
 
 std::string Node::Impl::BusyText(int rank) const {
@@ -468,8 +476,7 @@ void Node::Impl::ResetHostControl() { *host_control_ = HostControl(); }
 
 absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& record) const {
   if (record.client == kNodeClient) {
-    return DeadlineStatus(rank, "node barrier", "arrival at rank", record,
-                          DeviceTicks(record.waited_ticks));
+    return DeadlineStatus(RecordedFailure(rank, record, "node barrier", "arrival at rank"));
   }
   MutexLock lock(&clients_mutex_);
   if (const auto it = clients_.find(record.client); it != clients_.end()) {
@@ -477,10 +484,12 @@ absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& r
   }
   const std::string phase = absl::StrCat("site ", record.site, " of client ", record.client);
   if (record.kind == device::FailureKind::kInput) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(phase, " refused element ", record.index, " of its input: ", record.seen));
+    return WithFailure(
+        RecordedFailure(rank, record, phase, "input"),
+        absl::InvalidArgumentError(absl::StrCat(phase, " refused element ", record.index,
+                                                " of its input: ", record.seen)));
   }
-  return DeadlineStatus(rank, phase, "flag", record, DeviceTicks(record.waited_ticks));
+  return DeadlineStatus(RecordedFailure(rank, record, phase, "flag"));
 }
 
 // ---- clients

@@ -122,11 +122,13 @@ class Node::Impl {
   // other work and, if all streams are idle, how far the flags had come, as lines that follow the
   // sentence. Empty if no wait on a GPU has expired and no stream was busy.
   std::string DescribeWaits(bool idle);
+  // Returns what `rank` waited for, in one line.
+  std::string WaitLine(int rank, const device::FailureRecord& wait) const;
   // Returns "; its stream ...", or empty if the stream was not busy for long after the failure.
   std::string BusyText(int rank) const;
   std::string TablesOf(NodeClient& client, const std::vector<device::FailureRecord>& waits);
 
-  // Returns the meaning of a failure record, from the client that it belongs to.
+  // Returns the failure in a record, worded by the client that it belongs to.
   absl::Status DescribeRecord(int rank, const device::FailureRecord& record) const;
   std::vector<std::pair<uint32_t, NodeClient*>> Clients() const;
   // Returns what a rank reports if its stream has drained while the node was being stopped.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gpu_schedule.h"
+#include "runtime/failure.h"
 
 namespace octet {
 
@@ -34,8 +35,8 @@ absl::Status WithSchedule(const absl::Status& status) {
   const std::string schedule = CurrentSchedule();
   if (status.ok() || schedule.empty()) return status;
   const absl::string_view separator = absl::StrContains(status.message(), '\n') ? "\n" : "; ";
-  return absl::Status(status.code(),
-                      absl::StrCat(status.message(), separator, "replay: --schedule=", schedule));
+  return WithMessage(status,
+                     absl::StrCat(status.message(), separator, "replay: --schedule=", schedule));
 }
 
 }  // namespace octet

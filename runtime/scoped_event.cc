@@ -5,6 +5,7 @@
 #include "absl/time/time.h"
 #include "runtime/backoff.h"
 #include "runtime/cpu_affinity.h"
+#include "runtime/failure.h"
 #include "runtime/gpu_status.h"
 
 namespace octet {
@@ -36,9 +37,14 @@ absl::Status ScopedEvent::Wait(Rank& rank, absl::string_view what) const {
     if (error != hipErrorNotReady) return GpuStatus(error, "hipEventQuery");
     static_cast<void>(hipGetLastError());
     if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("rank ", rank.rank(), ": ", what,
-                                                      " did not come within ",
-                                                      absl::FormatDuration(rank.node().timeout())));
+      const absl::Duration waited = rank.node().timeout();
+      return WithFailure({.kind = NodeFailure::Kind::kWait,
+                          .rank = rank.rank(),
+                          .waited = waited,
+                          .phase = "wait for an event",
+                          .flag = std::string(what)},
+                         absl::DeadlineExceededError(absl::StrCat(what, " did not come within ",
+                                                                  absl::FormatDuration(waited))));
     }
     backoff.Wait();
   }

@@ -49,8 +49,7 @@ double NanosecondsOf(int64_t ticks) {
 class ClockClient : public NodeClient {
  public:
   absl::Status Describe(int rank, const device::FailureRecord& record) const override {
-    return DeadlineStatus(rank, "clock ping-pong", "round", record,
-                          DeviceTicks(record.waited_ticks));
+    return DeadlineStatus(RecordedFailure(rank, record, "clock ping-pong", "round"));
   }
   // The clocks are measured once, in memory of their own: there is nothing to reset.
   absl::Status Recover(Rank& /*rank*/) override { return absl::OkStatus(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +17,7 @@
 #include "kernels/high_throughput/sites.h"
 #include "kernels/strategy_base.h"
 #include "octet/ep_config.h"
+#include "octet/node_failure.h"
 
 namespace octet::high_throughput {
 namespace {
@@ -46,20 +48,20 @@ std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
   return names;
 }
 
-absl::Status RefusedScatterIndex(int rank, const device::FailureRecord& record, int topk) {
-  const auto flat = static_cast<int>(record.index);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "rank ", rank, ": scatter_idx of token ", flat / topk, ", k ", flat % topk, " is ",
-      static_cast<int64_t>(record.seen), "; it must be from 0 to ", record.expected - 1,
-      ", since this rank sends that expert ", record.expected, " rows"));
+std::string RefusedScatterIndex(const NodeFailure& failure, int topk) {
+  const auto flat = static_cast<int>(failure.index);
+  return absl::StrCat("scatter_idx of token ", flat / topk, ", k ", flat % topk, " is ",
+                      static_cast<int64_t>(failure.seen), "; it must be from 0 to ",
+                      failure.expected - 1, ", since this rank sends that expert ",
+                      failure.expected, " rows");
 }
 
-absl::Status RefusedLayout(int rank, const device::FailureRecord& record, int /*topk*/) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "rank ", rank, ": `cached` is of layout ", record.expected, ", while rank ", record.peer,
-      " dispatches with layout ", record.seen,
+std::string RefusedLayout(const NodeFailure& failure, int /*topk*/) {
+  return absl::StrCat(
+      "`cached` is of layout ", failure.expected, ", while rank ", failure.peer,
+      " dispatches with layout ", failure.seen,
       "; all ranks must give the handle of the same dispatch (layouts are counted from the last "
-      "failure on)"));
+      "failure on)");
 }
 
 // The credit of a dispatch without counts, with the number of the layout beside its epoch.

@@ -223,7 +223,7 @@ class GraphTest : public ::testing::Test {
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     if (SameBits(config_.dtype, y, want)) return absl::OkStatus();
     return absl::DataLossError(
-        absl::StrCat("rank ", r, ": y of input ", input, " differs, at the latest in step ", done));
+        absl::StrCat("y of input ", input, " differs, at the latest in step ", done));
   }
 
   std::mt19937_64 rng_{11};

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/time/time.h"
+#include "octet/node_failure.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/failure_log.h"
 #include "runtime/flag_table.h"
@@ -31,18 +33,74 @@ FailureRecord Record(FailureKind kind, int32_t peer, uint32_t index = 0, uint64_
 }
 FailureRecord Waited(int peer) { return Record(FailureKind::kDeadline, peer); }
 
+NodeFailure TokenFlagOfRank5() {
+  return {.kind = NodeFailure::Kind::kWait,
+          .rank = 3,
+          .peer = 5,
+          .index = 17,
+          .expected = 42,
+          .seen = 41,
+          .waited = absl::Seconds(10),
+          .phase = "dispatch-receive",
+          .flag = "token flag"};
+}
+
 TEST(DeadlineStatus, Sentence) {
-  const FailureRecord record = Record(FailureKind::kDeadline, 5, 17, 42, 41);
-  EXPECT_THAT(DeadlineStatus(3, "dispatch-receive", "token flag", record, absl::Seconds(10)),
+  EXPECT_THAT(DeadlineStatus(TokenFlagOfRank5()),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        "rank 3: dispatch-receive waited 10.0 s for rank 5's token flag 17: "
                        "expected epoch 42, seen 41"));
 }
 
 TEST(DeadlineStatus, WithoutAPeer) {
-  const FailureRecord record = Record(FailureKind::kDeadline, -1, 0, 2, 1);
-  EXPECT_EQ(DeadlineStatus(0, "send", "row counter", record, absl::Milliseconds(250)).message(),
-            "rank 0: send waited 250 ms for row counter 0: expected epoch 2, seen 1");
+  NodeFailure failure = TokenFlagOfRank5();
+  failure.peer = -1;
+  failure.waited = absl::Milliseconds(250);
+  EXPECT_EQ(DeadlineStatus(failure).message(),
+            "rank 3: dispatch-receive waited 250 ms for token flag 17: expected epoch 42, "
+            "seen 41");
+}
+
+TEST(FailureOf, ReturnsWhatTheStatusWasMadeOf) {
+  NodeFailure made = TokenFlagOfRank5();
+  made.flag = "flag | with the payload's separator";
+  const std::optional<NodeFailure> failure = FailureOf(WithRank(0, DeadlineStatus(made)));
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->kind, NodeFailure::Kind::kWait);
+  EXPECT_EQ(failure->rank, 3);
+  EXPECT_EQ(failure->peer, 5);
+  EXPECT_EQ(failure->index, 17U);
+  EXPECT_EQ(failure->expected, 42U);
+  EXPECT_EQ(failure->seen, 41U);
+  EXPECT_EQ(failure->waited, absl::Seconds(10));
+  EXPECT_EQ(failure->phase, "dispatch-receive");
+  EXPECT_EQ(failure->flag, made.flag);
+}
+
+TEST(FailureOf, AnErrorHasARankAndOtherStatusesHaveNothing) {
+  const std::optional<NodeFailure> failure = FailureOf(WithRank(2, absl::InternalError("x")));
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->kind, NodeFailure::Kind::kError);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_FALSE(FailureOf(absl::InternalError("rank 2: x")).has_value());
+  EXPECT_FALSE(FailureOf(absl::OkStatus()).has_value());
+}
+
+TEST(RecordedFailure, IsAWaitOrRefusedInput) {
+  FailureRecord record = Record(FailureKind::kInput, -1, 17, 42, 41);
+  NodeFailure failure = RecordedFailure(3, record, "dispatch-send", "expert id");
+  EXPECT_EQ(failure.kind, NodeFailure::Kind::kInput);
+  EXPECT_EQ(failure.rank, 3);
+  EXPECT_EQ(failure.peer, -1);
+  EXPECT_EQ(failure.index, 17U);
+  EXPECT_EQ(failure.expected, 42U);
+  EXPECT_EQ(failure.seen, 41U);
+  EXPECT_EQ(failure.flag, "expert id");
+  record.kind = FailureKind::kReleased;
+  record.waited_ticks = DeviceClockHz();
+  failure = RecordedFailure(3, record, "dispatch-send", "expert id");
+  EXPECT_EQ(failure.kind, NodeFailure::Kind::kWait);
+  EXPECT_EQ(failure.waited, absl::Seconds(1));
 }
 
 TEST(DeviceTicks, AreSecondsOfTheGpuClock) {
@@ -61,7 +119,8 @@ TEST(WithRank, NamesTheRankOnce) {
   EXPECT_EQ(WithRank(11, WithRank(11, absl::InternalError("x"))).message(), "rank 11: x");
   EXPECT_EQ(WithRank(1, absl::AbortedError("rank 2 has left Run")).message(),
             "rank 1: rank 2 has left Run");
-  EXPECT_EQ(WithRank(1, absl::InternalError("rank : x")).message(), "rank 1: rank : x");
+  // The words of a body are not read.
+  EXPECT_EQ(WithRank(1, absl::InternalError("rank 3: x")).message(), "rank 1: rank 3: x");
   EXPECT_OK(WithRank(1, absl::OkStatus()));
 }
 

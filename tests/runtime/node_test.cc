@@ -1,4 +1,5 @@
 #include "octet/node.h"
+#include "octet/node_failure.h"
 #include "runtime/node_client.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -59,12 +61,13 @@ class Ring : public NodeClient {
 
   absl::Status Describe(int rank, const device::FailureRecord& record) const override {
     if (record.kind == device::FailureKind::kInput) {
-      return absl::InvalidArgumentError(absl::StrCat("rank ", rank, ": site ", record.site,
-                                                     " refused token ", record.index, ": value ",
-                                                     record.seen));
+      return WithFailure(
+          RecordedFailure(rank, record, "ring", "token"),
+          absl::InvalidArgumentError(absl::StrCat("site ", record.site, " refused token ",
+                                                  record.index, ": value ", record.seen)));
     }
-    return DeadlineStatus(rank, absl::StrCat("ring site ", record.site), "token flag", record,
-                          DeviceTicks(record.waited_ticks));
+    return DeadlineStatus(
+        RecordedFailure(rank, record, absl::StrCat("ring site ", record.site), "token flag"));
   }
 
   absl::Status Recover(Rank& rank) override {
@@ -405,6 +408,36 @@ TEST_F(NodeRunTest, AnExpiredWaitIsReportedByABodyThatDoesNotSynchronize) {
   EXPECT_OK(GoodRun());
 }
 
+TEST_F(NodeRunTest, TheStatusOfARunCarriesTheFailure) {
+  Make(absl::Milliseconds(200));
+  if (IsSkipped()) return;
+  const auto expire = [&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_ERROR(ring_->Enqueue(rank, 1, rank.rank() != 0));
+    return rank.Synchronize();  // the other ranks return rank 1's failure as well
+  };
+  const std::optional<NodeFailure> wait = FailureOf(node_->Run(expire));
+  ASSERT_TRUE(wait.has_value());
+  EXPECT_EQ(wait->kind, NodeFailure::Kind::kWait);
+  EXPECT_EQ(wait->rank, 1);
+  EXPECT_EQ(wait->peer, 0);
+  EXPECT_GE(wait->waited, absl::Milliseconds(200));
+
+  const std::optional<NodeFailure> refusal = FailureOf(node_->Run([&](Rank& rank) {
+    return rank.rank() == 3 ? ring_->EnqueueRefusal(rank, 4711) : absl::OkStatus();
+  }));
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->kind, NodeFailure::Kind::kInput);
+  EXPECT_EQ(refusal->rank, 3);
+  EXPECT_EQ(refusal->seen, 4711U);
+
+  const std::optional<NodeFailure> late = FailureOf(node_->Run(
+      [](Rank& rank) { return rank.rank() == 2 ? absl::OkStatus() : rank.Barrier("the step"); }));
+  ASSERT_TRUE(late.has_value());
+  EXPECT_EQ(late->peer, 2);
+  EXPECT_EQ(late->phase, "host barrier before the step");
+  EXPECT_OK(GoodRun());
+}
+
 TEST_F(NodeRunTest, AnExpiredWaitIsNotHiddenByWhatTheBodyMakesOfIt) {
   Make(absl::Milliseconds(200));
   if (IsSkipped()) return;
@@ -570,6 +603,14 @@ TEST_F(NodeRunTest, AnExpiredWaitIsToldWhileTheThreadOfItsRankIsStuck) {
   ASSERT_EQ(noted.size(), 1U);
   EXPECT_THAT(noted[0],
               StatusIs(absl::StatusCode::kDeadlineExceeded, StartsWith("rank 2: ring site 7")));
+  const std::optional<NodeFailure> failure = FailureOf(noted[0]);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->kind, NodeFailure::Kind::kWait);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_EQ(failure->peer, 1);
+  EXPECT_EQ(failure->expected, 1U);
+  EXPECT_EQ(failure->seen, 0U);
+  EXPECT_EQ(failure->phase, "ring site 7");
   EXPECT_EQ(Noted().size(), 1U);
   EXPECT_OK(GoodRun());
 }

@@ -116,9 +116,8 @@ absl::Status ComputeWork::Verify(Rank& rank) const {
   for (size_t thread = 0; thread < values.size(); ++thread) {
     const uint32_t expected = static_cast<uint32_t>(thread) * factor + summand;
     if (values[thread] == expected) continue;
-    return absl::DataLossError(absl::StrCat("rank ", rank.rank(), ": thread ", thread,
-                                            " of the compute kernel has ", values[thread],
-                                            "; it must be ", expected));
+    return absl::DataLossError(absl::StrCat("thread ", thread, " of the compute kernel has ",
+                                            values[thread], "; it must be ", expected));
   }
   return absl::OkStatus();
 }

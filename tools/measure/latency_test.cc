@@ -54,8 +54,8 @@ absl::Status LatencyTest::Init() {
 }
 
 absl::Status LatencyTest::Describe(int rank, const device::FailureRecord& record) const {
-  return DeadlineStatus(rank, "latency test", record.site == kFlagSite ? "flag" : "barrier flag",
-                        record, DeviceTicks(record.waited_ticks));
+  return DeadlineStatus(RecordedFailure(rank, record, "latency test",
+                                        record.site == kFlagSite ? "flag" : "barrier flag"));
 }
 
 absl::Status LatencyTest::Recover(Rank& rank) {

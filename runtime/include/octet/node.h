@@ -42,9 +42,9 @@ struct NodeOptions {
   bool pin_threads = true;
   // Called once for each Run that fails, as soon as the first failure is noticed. Run waits for all
   // ranks, so this may be long before Run returns if a rank's thread is stuck. The argument is the
-  // first failure noticed; Run returns the cause, which may differ, with more detail. Also called
-  // once per node when memory is left unfreed because something still runs on a GPU
-  // (Node::ReadyToFree).
+  // first failure noticed, as a sentence and for FailureOf (node_failure.h); Run returns the cause,
+  // which may differ, with more detail. Also called once per node when memory is left unfreed
+  // because something still runs on a GPU (Node::ReadyToFree).
   //
   // Runs on the thread that noticed the failure: a rank's thread, the thread that called Run or,
   // for unfreed memory, the thread that destroys the object. The other ranks have already been told
@@ -138,7 +138,8 @@ class Node {
   absl::Duration timeout() const;
 
   // Runs `body` on every rank's thread at once; waits for all of them and for the work that they
-  // have enqueued. If several errors occur, returns the cause rather than the earliest:
+  // have enqueued. If several errors occur, returns the cause rather than the earliest (as values:
+  // FailureOf, node_failure.h):
   //   - `body` returned an error on some rank ("rank r: ..."): the other ranks are released from
   //     barriers and device waits;
   //   - `body` returned OK but left something outstanding, such as a send without its receive: the
