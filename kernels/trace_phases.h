@@ -1,17 +1,20 @@
-// The phases of the strategies' trace tags (TraceTag::phase). Summaries parse them: the first word
-// names the call, the last says whether the tag sends or receives.
+// The phases of the strategies' trace tags (TraceTag::phase).
 #ifndef OCTET_KERNELS_TRACE_PHASES_H_
 #define OCTET_KERNELS_TRACE_PHASES_H_
 
-#include "absl/strings/string_view.h"
+#include "octet/trace.h"
 
 namespace octet {
 
-inline constexpr absl::string_view kDispatchLayout = "dispatch layout";
-inline constexpr absl::string_view kDispatchSend = "dispatch send";
-inline constexpr absl::string_view kDispatchReceive = "dispatch receive";
-inline constexpr absl::string_view kCombineSend = "combine send";
-inline constexpr absl::string_view kCombineReceive = "combine receive";
+inline constexpr TracePhase kDispatchLayout = {"dispatch layout", TraceCall::kDispatch,
+                                               TraceHalf::kOther};
+inline constexpr TracePhase kDispatchSend = {"dispatch send", TraceCall::kDispatch,
+                                             TraceHalf::kSend};
+inline constexpr TracePhase kDispatchReceive = {"dispatch receive", TraceCall::kDispatch,
+                                                TraceHalf::kReceive};
+inline constexpr TracePhase kCombineSend = {"combine send", TraceCall::kCombine, TraceHalf::kSend};
+inline constexpr TracePhase kCombineReceive = {"combine receive", TraceCall::kCombine,
+                                               TraceHalf::kReceive};
 
 }  // namespace octet
 

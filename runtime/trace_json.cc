@@ -93,11 +93,11 @@ std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const Trac
     separate();
     absl::StrAppend(&json, "{\"ph\":\"X\",\"name\":", Quoted(tag.name), ",\"pid\":", slice.rank,
                     ",\"tid\":", slice.block);
-    if (!tag.phase.empty()) absl::StrAppend(&json, ",\"cat\":", Quoted(tag.phase));
+    if (!tag.phase.name.empty()) absl::StrAppend(&json, ",\"cat\":", Quoted(tag.phase.name));
     absl::StrAppendFormat(&json, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{", slice.start_us,
                           slice.duration_us);
-    if (tag.detail != kTracePeer || slice.detail != kNoTraceDetail) {
-      absl::StrAppend(&json, Quoted(tag.detail), ":", slice.detail);
+    if (!tag.detail.is_peer || slice.detail != kNoTraceDetail) {
+      absl::StrAppend(&json, Quoted(tag.detail.name), ":", slice.detail);
     }
     absl::StrAppend(&json, "}}");
   }

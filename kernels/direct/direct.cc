@@ -199,11 +199,11 @@ absl::Span<const TraceTag> Direct::trace_tags() const {
       {.name = "send", .phase = kDispatchSend, .detail = kTracePeer},
       {.name = "wait counts", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
       {.name = "wait row", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
-      {.name = "copy", .phase = kDispatchReceive, .detail = "row"},
+      {.name = "copy", .phase = kDispatchReceive, .detail = {"row"}},
       {.name = "wait combine credit", .phase = kCombineSend, .detail = kTracePeer, .waits = true},
       {.name = "combine send", .phase = kCombineSend, .detail = kTracePeer},
       {.name = "wait outputs", .phase = kCombineReceive, .detail = kTracePeer, .waits = true},
-      {.name = "reduce", .phase = kCombineReceive, .detail = "token"},
+      {.name = "reduce", .phase = kCombineReceive, .detail = {"token"}},
   }};
   return kTags;
 }

@@ -412,12 +412,12 @@ absl::Span<const TraceTag> HighThroughput::trace_tags() const {
       {.name = "begin", .phase = kDispatchLayout},
       {.name = "count", .phase = kDispatchLayout},
       {.name = "exchange", .phase = kDispatchLayout},
-      {.name = "send", .phase = kDispatchSend, .detail = "token"},
+      {.name = "send", .phase = kDispatchSend, .detail = {"token"}},
       {.name = "wait packet", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
-      {.name = "fill", .phase = kDispatchReceive, .detail = "choices"},
+      {.name = "fill", .phase = kDispatchReceive, .detail = {"choices"}},
       {.name = "combine send", .phase = kCombineSend, .detail = kTracePeer},
       {.name = "wait rows", .phase = kCombineReceive, .detail = kTracePeer, .waits = true},
-      {.name = "reduce", .phase = kCombineReceive, .detail = "token"},
+      {.name = "reduce", .phase = kCombineReceive, .detail = {"token"}},
   }};
   return kTags;
 }

@@ -281,13 +281,13 @@ absl::Span<const TraceTag> LowLatency::trace_tags() const {
   // In the order of Tag.
   static constexpr std::array<TraceTag, 8> kTags = {{
       {.name = "route", .phase = kDispatchSend},
-      {.name = "send", .phase = kDispatchSend, .detail = "token"},
+      {.name = "send", .phase = kDispatchSend, .detail = {"token"}},
       {.name = "wait counts", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
       {.name = "wait row", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
-      {.name = "copy", .phase = kDispatchReceive, .detail = "choices"},
-      {.name = "combine send", .phase = kCombineSend, .detail = "rows"},
+      {.name = "copy", .phase = kDispatchReceive, .detail = {"choices"}},
+      {.name = "combine send", .phase = kCombineSend, .detail = {"rows"}},
       {.name = "wait rows", .phase = kCombineReceive, .detail = kTracePeer, .waits = true},
-      {.name = "reduce", .phase = kCombineReceive, .detail = "token"},
+      {.name = "reduce", .phase = kCombineReceive, .detail = {"token"}},
   }};
   return kTags;
 }

@@ -528,7 +528,7 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
     std::set<absl::string_view> phases;
     for (const TraceSlice& slice : *slices) {
       blocks.insert(slice.block);
-      phases.insert(EpInternals::TraceTags(*ep_)[slice.tag].phase);
+      phases.insert(EpInternals::TraceTags(*ep_)[slice.tag].phase.name);
     }
     EXPECT_EQ(blocks.size(), static_cast<size_t>(max_blocks));
     EXPECT_LT(*blocks.rbegin(), max_blocks);

@@ -73,8 +73,8 @@ TEST(TraceJson, HasWhatPerfettoReads) {
 
 TEST(TraceJson, SaysWhatTheDetailIs) {
   const std::vector<TraceTag> tags = {
-      {.name = "wait", .phase = "receive", .detail = kTracePeer, .waits = true},
-      {.name = "copy", .detail = "row"}};
+      {.name = "wait", .phase = {"receive"}, .detail = kTracePeer, .waits = true},
+      {.name = "copy", .detail = {"row"}}};
   const std::vector<TraceSlice> slices = {
       {.tag = 0, .detail = 3}, {.tag = 0, .detail = device::kNoPeer}, {.tag = 1, .detail = 5}};
   const std::vector<Json> complete = EventsOf(TraceJson(slices, tags), "X");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "kernels/trace_phases.h"
 #include "runtime/device/trace_event.h"
 #include "tools/support/text_table.h"
 
@@ -24,10 +25,10 @@ constexpr uint32_t kWork = 0;
 constexpr uint32_t kWait = 1;
 constexpr uint32_t kReduce = 2;
 constexpr std::array<TraceTag, 4> kTags = {
-    {{.name = "work", .phase = "send"},
-     {.name = "wait row", .phase = "receive", .detail = kTracePeer, .waits = true},
-     {.name = "reduce", .phase = "receive", .detail = "row"},
-     {.name = "never", .phase = "unseen"}}};
+    {{.name = "work", .phase = {"send"}},
+     {.name = "wait row", .phase = {"receive"}, .detail = kTracePeer, .waits = true},
+     {.name = "reduce", .phase = {"receive"}, .detail = {"row"}},
+     {.name = "never", .phase = {"unseen"}}}};
 
 TraceSlice Slice(int rank, int block, uint32_t tag, uint32_t detail, double us) {
   return {.rank = rank, .block = block, .tag = tag, .detail = detail, .duration_us = us};
@@ -82,7 +83,7 @@ TEST(TraceSummary, WhoWaitedForWhom) {
 
 TEST(TraceSummary, KernelsOfTheSlowestRank) {
   constexpr std::array<TraceTag, 2> kCalls = {
-      {{.name = "send", .phase = "dispatch send"}, {.name = "sum", .phase = "combine receive"}}};
+      {{.name = "send", .phase = kDispatchSend}, {.name = "sum", .phase = kCombineReceive}}};
   const std::vector<TraceSlice> slices = {
       {.rank = 0, .block = 0, .tag = 0, .start_us = 3, .duration_us = 2},
       {.rank = 0, .block = 1, .tag = 0, .start_us = 1, .duration_us = 1},    // 1 .. 5
@@ -98,12 +99,12 @@ TEST(TraceSummary, KernelsOfTheSlowestRank) {
 
 TEST(TraceSummary, Budget) {
   constexpr std::array<TraceTag, 6> kCalls = {
-      {{.name = "route", .phase = "dispatch send"},
-       {.name = "send", .phase = "dispatch send"},
-       {.name = "wait counts", .phase = "dispatch receive", .detail = kTracePeer, .waits = true},
-       {.name = "wait row", .phase = "dispatch receive", .detail = kTracePeer, .waits = true},
-       {.name = "copy", .phase = "dispatch receive"},
-       {.name = "reduce", .phase = "combine receive"}}};
+      {{.name = "route", .phase = kDispatchSend},
+       {.name = "send", .phase = kDispatchSend},
+       {.name = "wait counts", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
+       {.name = "wait row", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
+       {.name = "copy", .phase = kDispatchReceive},
+       {.name = "reduce", .phase = kCombineReceive}}};
   const auto slice = [](int rank, uint32_t tag, double from, double to) {
     return TraceSlice{.rank = rank, .tag = tag, .start_us = from, .duration_us = to - from};
   };
@@ -122,9 +123,9 @@ TEST(TraceSummary, Budget) {
 
 TEST(TraceSummary, BudgetOfRowsThatCameBeforeAllHadSent) {
   constexpr std::array<TraceTag, 3> kCalls = {
-      {{.name = "send", .phase = "dispatch send"},
-       {.name = "wait", .phase = "dispatch receive", .waits = true},
-       {.name = "combine send", .phase = "combine send"}}};
+      {{.name = "send", .phase = kDispatchSend},
+       {.name = "wait", .phase = kDispatchReceive, .waits = true},
+       {.name = "combine send", .phase = kCombineSend}}};
   const std::vector<TraceSlice> slices = {
       {.rank = 0, .tag = 0, .start_us = 0, .duration_us = 5},
       {.rank = 0, .tag = 1, .start_us = 0, .duration_us = 8},

@@ -77,7 +77,7 @@ absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& optio
   std::vector<TraceTag> tags(EpInternals::TraceTags(*traced.ep).begin(),
                              EpInternals::TraceTags(*traced.ep).end());
   compute->Record(traced.collector.get(), blocks, static_cast<uint32_t>(tags.size()));
-  tags.push_back({.name = "compute", .phase = "compute"});
+  tags.push_back({.name = "compute", .phase = {"compute"}});
   OCTET_RETURN_IF_ERROR(step(*traced.runner, kOverlapped, warmup));
   OCTET_RETURN_IF_ERROR(step(*traced.runner, kOverlapped, result.traced));
   OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, traced.collector->Collect());

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/device/trace_event.h"
@@ -22,15 +22,15 @@ namespace {
 
 using Block = std::pair<int, int>;  // rank, block
 
-TracePhaseSummary SummarizePhase(absl::string_view name, absl::Span<const TraceSlice> slices,
+TracePhaseSummary SummarizePhase(const TracePhase& tag_phase, absl::Span<const TraceSlice> slices,
                                  absl::Span<const TraceTag> tags, int num_ranks, int steps) {
   TracePhaseSummary phase;
-  phase.name = name;
+  phase.name = tag_phase.name;
   std::vector<std::vector<double>> durations(tags.size());
   std::map<Block, double> blocks;
   double waiting_us = 0;
   for (const TraceSlice& slice : slices) {
-    if (slice.tag >= tags.size() || tags[slice.tag].phase != name) continue;
+    if (slice.tag >= tags.size() || tags[slice.tag].phase != tag_phase) continue;
     durations[slice.tag].push_back(slice.duration_us);
     blocks[{slice.rank, slice.block}] += slice.duration_us / steps;
     phase.total_us += slice.duration_us;
@@ -70,8 +70,9 @@ TracePhaseSummary SummarizePhase(absl::string_view name, absl::Span<const TraceS
   return phase;
 }
 
-bool OfCombine(const TraceTag& tag) { return absl::StartsWith(tag.phase, "combine"); }
-bool WaitsForRows(const TraceTag& tag) { return tag.waits && absl::EndsWith(tag.phase, "receive"); }
+bool WaitsForRows(const TraceTag& tag) {
+  return tag.waits && tag.phase.half == TraceHalf::kReceive;
+}
 
 // Of a tag's events, of one rank or of all.
 struct Ends {
@@ -93,7 +94,7 @@ std::vector<Ends> LastEnds(absl::Span<const TraceSlice> slices, size_t num_tags,
 
 // The parts of one call, from its first event at `now`, which becomes the end of its last.
 std::vector<BudgetPart> CallBudget(absl::Span<const Ends> ends, absl::Span<const TraceTag> tags,
-                                   bool combine, double launch_us, double& now) {
+                                   TraceCall call, double launch_us, double& now) {
   std::vector<BudgetPart> parts = {{"launch", launch_us}};
   const auto until = [&](absl::string_view name, double end) {
     end = std::max(now, end);
@@ -102,16 +103,16 @@ std::vector<BudgetPart> CallBudget(absl::Span<const Ends> ends, absl::Span<const
   double sent = 0;
   double arrived = 0;
   for (size_t tag = 0; tag < tags.size(); ++tag) {
-    if (OfCombine(tags[tag]) != combine) continue;
+    if (tags[tag].phase.call != call) continue;
     if (WaitsForRows(tags[tag])) {
       arrived = std::max(arrived, ends[tag].rank);
-    } else if (absl::EndsWith(tags[tag].phase, "send")) {
+    } else if (tags[tag].phase.half == TraceHalf::kSend) {
       sent = std::max(sent, ends[tag].all);
     }
   }
   bool waited = false;
   for (size_t tag = 0; tag < tags.size(); ++tag) {
-    if (OfCombine(tags[tag]) != combine) continue;
+    if (tags[tag].phase.call != call) continue;
     if (!WaitsForRows(tags[tag])) {
       until(tags[tag].name, ends[tag].rank);
     } else if (!std::exchange(waited, true)) {
@@ -155,12 +156,12 @@ std::string WaitsText(const TraceSummary& summary) {
 TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                             int num_ranks, int steps) {
   TraceSummary summary;
-  std::vector<absl::string_view> names;
+  std::vector<TracePhase> phases;
   for (const TraceTag& tag : tags) {
-    if (std::find(names.begin(), names.end(), tag.phase) == names.end()) names.push_back(tag.phase);
+    if (!absl::c_linear_search(phases, tag.phase)) phases.push_back(tag.phase);
   }
-  for (const absl::string_view name : names) {
-    TracePhaseSummary phase = SummarizePhase(name, slices, tags, num_ranks, steps);
+  for (const TracePhase& each : phases) {
+    TracePhaseSummary phase = SummarizePhase(each, slices, tags, num_ranks, steps);
     if (!phase.tags.empty()) summary.phases.push_back(std::move(phase));
   }
   const auto ranks = static_cast<size_t>(num_ranks);
@@ -171,7 +172,7 @@ TraceSummary SummarizeTrace(absl::Span<const TraceSlice> slices, absl::Span<cons
     if (slice.tag >= tags.size() || !tags[slice.tag].waits) continue;
     const auto rank = static_cast<size_t>(slice.rank);
     waiters[rank].insert(slice.block);
-    const bool known = tags[slice.tag].detail == kTracePeer && slice.detail < ranks;
+    const bool known = tags[slice.tag].detail.is_peer && slice.detail < ranks;
     (known ? summary.waited_us[rank][slice.detail] : summary.waited_for_nobody_us[rank]) +=
         slice.duration_us;
   }
@@ -189,39 +190,42 @@ KernelTimes TimeKernels(absl::Span<const TraceSlice> slices, absl::Span<const Tr
     double start = std::numeric_limits<double>::infinity();
     double end = -std::numeric_limits<double>::infinity();
   };
-  std::vector<std::array<Span, 2>> spans(static_cast<size_t>(num_ranks));
-  for (const TraceSlice& slice : slices) {
-    if (slice.tag >= tags.size()) continue;
-    Span& span = spans[static_cast<size_t>(slice.rank)][OfCombine(tags[slice.tag]) ? 1 : 0];
-    span.start = std::min(span.start, slice.start_us);
-    span.end = std::max(span.end, slice.start_us + slice.duration_us);
-  }
-  KernelTimes times;
-  for (const std::array<Span, 2>& rank : spans) {
-    times.dispatch_us = std::max(times.dispatch_us, rank[0].end - rank[0].start);
-    times.combine_us = std::max(times.combine_us, rank[1].end - rank[1].start);
-  }
-  return times;
+  const auto slowest = [&](TraceCall call) {
+    std::vector<Span> spans(static_cast<size_t>(num_ranks));
+    for (const TraceSlice& slice : slices) {
+      if (slice.tag >= tags.size() || tags[slice.tag].phase.call != call) continue;
+      Span& span = spans[static_cast<size_t>(slice.rank)];
+      span.start = std::min(span.start, slice.start_us);
+      span.end = std::max(span.end, slice.start_us + slice.duration_us);
+    }
+    double us = 0;
+    for (const Span& span : spans) us = std::max(us, span.end - span.start);
+    return us;
+  };
+  return {.dispatch_us = slowest(TraceCall::kDispatch), .combine_us = slowest(TraceCall::kCombine)};
 }
 
 LatencyBudget BudgetOf(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
                        int rank, double step_us) {
-  std::array<double, 2> starts = {std::numeric_limits<double>::infinity(),
-                                  std::numeric_limits<double>::infinity()};
+  double dispatch_start = std::numeric_limits<double>::infinity();
+  double combine_start = std::numeric_limits<double>::infinity();
   double end = 0;
   for (const TraceSlice& slice : slices) {
     if (slice.tag >= tags.size() || slice.rank != rank) continue;
-    double& start = starts[OfCombine(tags[slice.tag]) ? 1 : 0];
+    const TraceCall call = tags[slice.tag].phase.call;
+    if (call == TraceCall::kOther) continue;
+    double& start = call == TraceCall::kCombine ? combine_start : dispatch_start;
     start = std::min(start, slice.start_us);
     end = std::max(end, slice.start_us + slice.duration_us);
   }
-  if (std::isinf(starts[0]) || std::isinf(starts[1])) return {};
+  if (std::isinf(dispatch_start) || std::isinf(combine_start)) return {};
   const std::vector<Ends> ends = LastEnds(slices, tags.size(), rank);
   LatencyBudget budget;
-  double now = starts[0];
-  budget.dispatch = CallBudget(ends, tags, false, step_us - (end - starts[0]), now);
-  const double gap = starts[1] - std::exchange(now, starts[1]);
-  budget.combine = CallBudget(ends, tags, true, gap, now);
+  double now = dispatch_start;
+  const double launch_us = step_us - (end - dispatch_start);
+  budget.dispatch = CallBudget(ends, tags, TraceCall::kDispatch, launch_us, now);
+  const double gap_us = combine_start - std::exchange(now, combine_start);
+  budget.combine = CallBudget(ends, tags, TraceCall::kCombine, gap_us, now);
   return budget;
 }
 

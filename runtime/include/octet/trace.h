@@ -21,15 +21,33 @@ struct TraceBuffer;  // runtime/device/trace_event.h
 
 // The detail of an event that has none: TraceJson omits it.
 inline constexpr uint32_t kNoTraceDetail = ~uint32_t{0};
-// The name of a detail that is a rank, or kNoTraceDetail.
-inline constexpr absl::string_view kTracePeer = "peer";
+
+// The call, and the half of it, that events belong to.
+enum class TraceCall : uint8_t { kOther, kDispatch, kCombine };
+enum class TraceHalf : uint8_t { kOther, kSend, kReceive };
+
+// A part of the work of a call.
+struct TracePhase {
+  absl::string_view name = {};  // may be empty
+  TraceCall call = TraceCall::kOther;
+  TraceHalf half = TraceHalf::kOther;
+
+  bool operator==(const TracePhase& other) const = default;
+};
+
+// What the detail of an event means.
+struct TraceDetail {
+  absl::string_view name = "detail";
+  bool is_peer = false;  // it is a rank, or kNoTraceDetail
+};
+inline constexpr TraceDetail kTracePeer = {.name = "peer", .is_peer = true};
 
 // Describes the events of one tag. The strings must outlive their uses.
 struct TraceTag {
   absl::string_view name = {};
-  absl::string_view phase = {};         // the phase that the tag belongs to; may be empty
-  absl::string_view detail = "detail";  // what the detail means
-  bool waits = false;                   // the event is a wait: for the peer, if known
+  TracePhase phase = {};
+  TraceDetail detail = {};
+  bool waits = false;  // the event is a wait: for the peer, if known
 };
 
 // One event on the time line shared by all ranks.
@@ -84,7 +102,8 @@ class TraceCollector {
 
 // Returns the slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs
 // with three decimals. A slice is named by its tag ("tag 7" if `tags` does not have it), its
-// category is the phase, and args holds the detail under its name unless it is kNoTraceDetail.
+// category is the phase's name, and args holds the detail under its name, except for a peer that is
+// kNoTraceDetail.
 // Processes and threads that have slices are named "rank r (GPU)" and "block b". `gpu_names` is
 // indexed by rank and may be shorter. Perfetto accepts the slices in any order.
 std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
