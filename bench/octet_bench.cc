@@ -162,7 +162,7 @@ int Main(int argc, char** argv) {
   if (!run.ok()) return Fail(kExitUsage, run.status());
   if (*run > 0) return kExitOk;
   // A filter that nothing matches has been said.
-  if (topology->platform == "emulation" && !absl::GetFlag(FLAGS_all_shapes)) {
+  if (topology->emulated() && !absl::GetFlag(FLAGS_all_shapes)) {
     absl::FPrintF(stderr, "octet_bench: --all_shapes adds the shapes of real GPUs\n");
   }
   return kExitUsage;

@@ -26,7 +26,7 @@ class Session {
   Node& node() { return *node_; }
   const RunOptions& options() const { return options_; }
   bool all_shapes() const { return all_shapes_; }
-  bool emulated() const { return node_->topology().platform == "emulation"; }
+  bool emulated() const { return node_->topology().emulated(); }
   const Ceilings& ceilings() const { return ceilings_; }
   // Those that are available.
   const std::vector<Contender*>& contenders() const { return available_; }

@@ -41,8 +41,7 @@ inline constexpr absl::Duration kNodeTimeout = absl::Seconds(20);
 // On GPUs waits really take their time; a step of emulated ones takes longer, of virtual time.
 inline absl::Duration MaskTimeout() {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
-  return topology.ok() && topology->platform == "emulation" ? absl::Seconds(1)
-                                                            : absl::Milliseconds(100);
+  return topology.ok() && topology->emulated() ? absl::Seconds(1) : absl::Milliseconds(100);
 }
 
 constexpr RankSet Only(int rank) { return RankSet{1} << rank; }

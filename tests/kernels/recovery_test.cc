@@ -86,7 +86,7 @@ struct Plan {
 };
 Plan PlanFor(const Topology& topology) {
   Plan plan;
-  if (topology.platform == "emulation") plan = {10'000, absl::Seconds(2), 250, 50};
+  if (topology.emulated()) plan = {10'000, absl::Seconds(2), 250, 50};
   if (const char* calls = std::getenv("OCTET_RECOVERY_CALLS"); calls != nullptr) {
     EXPECT_TRUE(absl::SimpleAtoi(calls, &plan.calls));
   }

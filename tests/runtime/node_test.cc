@@ -735,7 +735,7 @@ TEST_F(NodeTest, WhatWasMadeOnANodeMayOutliveIt) {
   EXPECT_OK((*heap)->AllocateBytes(1 << 10, SymmetricHeap::kAlignment).status());
   heap->reset();
   trace->reset();
-  if (shared->topology().platform == "emulation") EXPECT_EQ(free_bytes(), before);
+  if (shared->topology().emulated()) EXPECT_EQ(free_bytes(), before);
 }
 
 // A GPU that has faulted may stay unusable for the process: hence a process of its own.

@@ -171,6 +171,7 @@ TEST(Topology, DescribesThisMachine) {
   ASSERT_EQ(hipSetDevice(0), hipSuccess);
 
   EXPECT_THAT(topology->platform, ::testing::AnyOf("emulation", "nvidia", "amd"));
+  EXPECT_EQ(topology->emulated(), topology->platform == "emulation");
   ASSERT_EQ(topology->gpus.size(), static_cast<size_t>(count));
   ASSERT_EQ(topology->can_access.size(), static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {

@@ -25,9 +25,7 @@ constexpr uint32_t kEmulatedRounds = 20;
 constexpr uint32_t kFlagSite = 0;
 constexpr uint32_t kBarrierSite = 1;
 
-uint32_t Rounds(const Node& node) {
-  return node.topology().platform == "emulation" ? kEmulatedRounds : kRounds;
-}
+uint32_t Rounds(const Node& node) { return node.topology().emulated() ? kEmulatedRounds : kRounds; }
 
 }  // namespace
 

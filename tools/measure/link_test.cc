@@ -37,7 +37,7 @@ absl::string_view MoverName(Mover mover) {
 }
 
 absl::StatusOr<std::unique_ptr<LinkTest>> LinkTest::Create(Node& node, int64_t bytes) {
-  if (bytes == 0) bytes = node.topology().platform == "emulation" ? kEmulatedBytes : kBytes;
+  if (bytes == 0) bytes = node.topology().emulated() ? kEmulatedBytes : kBytes;
   OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(node));
   auto test = absl::WrapUnique(new LinkTest(node, bytes, std::move(timer)));
   OCTET_RETURN_IF_ERROR(test->Init());

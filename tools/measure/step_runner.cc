@@ -94,7 +94,7 @@ StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options
       expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
       row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes),
       fuse_expert_(options.fuse_expert && CanFuseExpert(config_)),
-      wakes_(node.topology().platform != "emulation"),
+      wakes_(!node.topology().emulated()),
       check_(options.check) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
 }

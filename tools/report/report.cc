@@ -112,7 +112,7 @@ std::string Bandwidth(double gbps) {
 }
 
 std::string EmulationNote(const Topology& topology) {
-  return topology.platform == "emulation"
+  return topology.emulated()
              ? Comment("emulated GPUs: times say nothing about the speed of real ones")
              : "";
 }

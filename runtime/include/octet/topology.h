@@ -35,6 +35,9 @@ struct Topology {
   std::vector<GpuInfo> gpus;                  // [rank]
   std::vector<std::vector<bool>> can_access;  // [rank][peer]
 
+  // Returns whether the GPUs are emulated: results and failures are a GPU's, times are not.
+  bool emulated() const { return platform == "emulation"; }
+
   // Divides each GPU into shares. Of G GPUs, GPU d becomes d, d + G, d + 2 G, ..., so that the
   // first G ranks use different GPUs. kInvalidArgument if a GPU has too few compute units,
   // kUnimplemented on AMD, where cooperative kernels of one GPU do not run side by side.
