@@ -101,7 +101,7 @@ constexpr absl::string_view OutputName(Output output) {
 // How kPackedExperts stores a token that has chosen several experts of one rank.
 enum class Duplicates {
   kFill,   // its row is copied to the position of each choice
-  kIndex,  // its row is stored once, as with kDeduplicated; Received::row_index names it
+  kIndex,  // its row is stored once, as with kDeduplicated; row_index names it
 };
 
 // How rows return to their origin.

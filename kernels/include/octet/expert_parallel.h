@@ -195,8 +195,9 @@ class ExpertParallel {
   // Each rank has a mask: a set of ranks that it excludes. It neither waits for them nor sends to
   // them, and it ignores what they send: Dispatch receives no row of theirs, and Combine leaves
   // their outputs out of the sums, as if the choices of their experts were dropped (-1); weights
-  // are not scaled up. A call includes or excludes a rank as a whole, and Received::left_out names
-  // the excluded ranks. Results are as reproducible as with all ranks.
+  // are not scaled up. A call includes or excludes a rank as a whole, and
+  // LowLatencyReceived::left_out names the excluded ranks. Results are as reproducible as with all
+  // ranks.
   //
   // A rank masks a peer when a call has waited for it in vain for mask_timeout. This costs
   // the time once: all waits of the call for silent peers end together, and later calls do not wait
