@@ -38,7 +38,7 @@ class Lazy {
 void RegisterLink(const std::shared_ptr<Lazy<LinkTest>>& links, const LinkLoad& load) {
   std::string name = absl::StrCat(
       "links/", load.from == -1 ? "all_to_all" : absl::StrCat("pair:", load.from, "-", load.to),
-      "/", MoverName(load.mover));
+      "/", EnumName(load.mover));
   if (load.mover != Mover::kCopyEngine) {
     absl::StrAppend(&name, "/blocks:", load.blocks, "/row:", load.row_bytes);
   }
@@ -76,7 +76,7 @@ void RegisterLinks(Session& session) {
   for (int from = 0; from < ranks; ++from) {
     for (int to = 0; to < ranks; ++to) {
       if (from == to) continue;
-      for (const Mover mover : kMovers) {
+      for (const auto& [mover, name] : EnumTable(Mover{})) {
         RegisterLink(
             links,
             {.mover = mover, .from = from, .to = to, .blocks = units, .row_bytes = kRowBytes});

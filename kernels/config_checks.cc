@@ -21,9 +21,9 @@ absl::Status ValidateQuantized(const EpConfig& config) {
                      "; rows that dispatch quantises have groups of 64, 128 or 256 columns"));
   }
   if (WithNativeFp8(config.fp8_form) != WithNativeFp8(Fp8Form::kNative)) {
-    return absl::InvalidArgumentError(absl::StrCat("fp8_form is ", Fp8FormName(config.fp8_form),
+    return absl::InvalidArgumentError(absl::StrCat("fp8_form is ", EnumName(config.fp8_form),
                                                    "; this platform quantises to ",
-                                                   Fp8FormName(WithNativeFp8(Fp8Form::kNative))));
+                                                   EnumName(WithNativeFp8(Fp8Form::kNative))));
   }
   return absl::OkStatus();
 }

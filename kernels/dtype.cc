@@ -3,18 +3,18 @@
 #include <bit>
 #include <cmath>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-
 namespace octet {
 
-absl::string_view DTypeName(DType dtype) { return dtype == DType::kFloat16 ? "fp16" : "bf16"; }
+const DTypeInfo& InfoOf(DType dtype) {
+  static constexpr DTypeInfo kFloat16 = {.name = "fp16", .bytes = sizeof(uint16_t)};
+  static constexpr DTypeInfo kBFloat16 = {.name = "bf16", .bytes = sizeof(uint16_t)};
+  return dtype == DType::kFloat16 ? kFloat16 : kBFloat16;
+}
 
-absl::StatusOr<DType> ParseDType(absl::string_view name) {
-  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    if (name == DTypeName(dtype)) return dtype;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("dtype '", name, "' is not one of fp16, bf16"));
+absl::Span<const EnumEntry<DType>> EnumTable(DType) {
+  static const EnumEntry<DType> kTable[] = {{DType::kFloat16, InfoOf(DType::kFloat16).name},
+                                            {DType::kBFloat16, InfoOf(DType::kBFloat16).name}};
+  return kTable;
 }
 
 float FloatFromBits(DType dtype, uint16_t bits) {

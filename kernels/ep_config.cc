@@ -27,9 +27,9 @@ absl::Status CheckSupported(const EpConfig& config, absl::string_view field, T v
   for (const StrategyInfo* info : StrategyInfos()) {
     if (absl::c_linear_search(info->*supported, value)) others.push_back(info->name);
   }
-  return absl::InvalidArgumentError(absl::StrCat(field, " ", value_name, " needs the strategy ",
-                                                 absl::StrJoin(others, " or "), ", not ",
-                                                 StrategyName(config.strategy)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " ", EnumName(value), " needs the strategy ",
+                   absl::StrJoin(others, " or "), ", not ", EnumName(config.strategy)));
 }
 
 // Returns an error if an option of a strategy other than the configuration's is set.
@@ -40,7 +40,7 @@ absl::Status CheckOptions(const EpConfig& config) {
     if (names.empty()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(absl::StrJoin(names, ", "), names.size() == 1 ? " needs" : " need",
-                     " the strategy ", info->name, ", not ", StrategyName(config.strategy)));
+                     " the strategy ", info->name, ", not ", EnumName(config.strategy)));
   }
   return absl::OkStatus();
 }
@@ -54,10 +54,8 @@ absl::Status ValidateStrategy(const EpConfig& config) {
   const StrategyInfo& info = InfoOf(config.strategy);
   for (const absl::Status& status :
        {CheckOptions(config),
-        CheckSupported(config, "dispatch_format", config.dispatch_format,
-                       DispatchFormatName(config.dispatch_format), &StrategyInfo::formats),
-        CheckSupported(config, "output", config.output, OutputName(config.output),
-                       &StrategyInfo::outputs)}) {
+        CheckSupported(config, "dispatch_format", config.dispatch_format, &StrategyInfo::formats),
+        CheckSupported(config, "output", config.output, &StrategyInfo::outputs)}) {
     if (!status.ok()) return status;
   }
   for (const absl::Status& status :
@@ -86,24 +84,94 @@ absl::Status ValidateAuto(const EpConfig& config) {
 
 }  // namespace
 
-absl::string_view StrategyName(Strategy strategy) {
-  return strategy == Strategy::kAuto ? "auto" : InfoOf(strategy).name;
+absl::Span<const EnumEntry<Strategy>> EnumTable(Strategy) {
+  static const auto& table = *[] {
+    auto* entries = new std::vector<EnumEntry<Strategy>>{{Strategy::kAuto, "auto"}};
+    for (const StrategyInfo* info : StrategyInfos()) {
+      entries->push_back({info->strategy, info->name});
+    }
+    return entries;
+  }();
+  return table;
 }
 
-absl::StatusOr<Strategy> ParseStrategy(absl::string_view name) {
-  if (name == StrategyName(Strategy::kAuto)) return Strategy::kAuto;
-  for (const StrategyInfo* info : StrategyInfos()) {
-    if (name == info->name) return info->strategy;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("strategy '", name, "' is not one of auto, ", StrategyNames()));
+absl::Span<const EnumEntry<Slots>> EnumTable(Slots) {
+  static constexpr EnumEntry<Slots> kTable[] = {{Slots::kPrefix, "prefix"},
+                                                {Slots::kAtomic, "atomic"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<Flags>> EnumTable(Flags) {
+  static constexpr EnumEntry<Flags> kTable[] = {{Flags::kToken, "token"},
+                                                {Flags::kSource, "source"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<CombineOrder>> EnumTable(CombineOrder) {
+  static constexpr EnumEntry<CombineOrder> kTable[] = {{CombineOrder::kAuto, "auto"},
+                                                       {CombineOrder::kFlat, "flat"},
+                                                       {CombineOrder::kPerRank, "per_rank"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<DispatchFormat>> EnumTable(DispatchFormat) {
+  static constexpr EnumEntry<DispatchFormat> kTable[] = {
+      {DispatchFormat::kSame, "same"},
+      {DispatchFormat::kFp8, "fp8"},
+      {DispatchFormat::kBytes, "bytes"},
+      {DispatchFormat::kQuantizedFp8, "quantized_fp8"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<ScaleFormat>> EnumTable(ScaleFormat) {
+  static constexpr EnumEntry<ScaleFormat> kTable[] = {{ScaleFormat::kFloat32, "float32"},
+                                                      {ScaleFormat::kPowerOfTwo, "power_of_two"},
+                                                      {ScaleFormat::kUe8m0, "ue8m0"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<Output>> EnumTable(Output) {
+  static constexpr EnumEntry<Output> kTable[] = {{Output::kPackedExperts, "packed"},
+                                                 {Output::kDeduplicated, "deduplicated"},
+                                                 {Output::kExpertMajor, "expert_major"},
+                                                 {Output::kRankMajor, "rank_major"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<Duplicates>> EnumTable(Duplicates) {
+  static constexpr EnumEntry<Duplicates> kTable[] = {{Duplicates::kFill, "fill"},
+                                                     {Duplicates::kIndex, "index"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<CombineMethod>> EnumTable(CombineMethod) {
+  static constexpr EnumEntry<CombineMethod> kTable[] = {{CombineMethod::kAuto, "auto"},
+                                                        {CombineMethod::kPush, "push"},
+                                                        {CombineMethod::kPull, "pull"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<RowCopies>> EnumTable(RowCopies) {
+  static constexpr EnumEntry<RowCopies> kTable[] = {
+      {RowCopies::kAuto, "auto"}, {RowCopies::kVectors, "vectors"}, {RowCopies::kBulk, "bulk"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<FailurePolicy>> EnumTable(FailurePolicy) {
+  static constexpr EnumEntry<FailurePolicy> kTable[] = {{FailurePolicy::kAbort, "abort"},
+                                                        {FailurePolicy::kMask, "mask"}};
+  return kTable;
+}
+
+size_t EpConfig::dtype_row_bytes() const {
+  return static_cast<size_t>(hidden) * InfoOf(dtype).bytes;
 }
 
 size_t EpConfig::dispatch_row_bytes() const {
   switch (dispatch_format) {
     case DispatchFormat::kSame:
     case DispatchFormat::kQuantizedFp8:
-      return static_cast<size_t>(hidden) * kElementBytes;
+      return dtype_row_bytes();
     case DispatchFormat::kFp8:
       return static_cast<size_t>(hidden);
     case DispatchFormat::kBytes:

@@ -7,16 +7,10 @@
 
 namespace octet {
 
-absl::string_view Fp8FormName(Fp8Form form) {
-  switch (form) {
-    case Fp8Form::kNative:
-      return "native";
-    case Fp8Form::kE4m3Fn:
-      return "e4m3fn";
-    case Fp8Form::kE4m3Fnuz:
-      return "e4m3fnuz";
-  }
-  return "unknown";
+absl::Span<const EnumEntry<Fp8Form>> EnumTable(Fp8Form) {
+  static constexpr EnumEntry<Fp8Form> kTable[] = {
+      {Fp8Form::kNative, "native"}, {Fp8Form::kE4m3Fn, "e4m3fn"}, {Fp8Form::kE4m3Fnuz, "e4m3fnuz"}};
+  return kTable;
 }
 
 Fp8Form WithNativeFp8(Fp8Form form) {

@@ -34,7 +34,7 @@ absl::Status LaunchPlan::ChooseBlocks(int per_unit, int resident_per_unit) {
     if (config_.max_blocks > 0) tuning.blocks = std::min(tuning.blocks, config_.max_blocks);
   }
   shape_.blocks = tuning.blocks;
-  return CheckResident(StrategyName(config_.strategy), shape_, resident_per_unit, compute_units_);
+  return CheckResident(EnumName(config_.strategy), shape_, resident_per_unit, compute_units_);
 }
 
 absl::Status LaunchPlan::ChooseSendBlocks() {

@@ -115,7 +115,7 @@ absl::Status StrategyBase::CheckContract(const DispatchArgs& args) const {
       args.high_throughput != HighThroughputArgs()) {
     return absl::InvalidArgumentError(
         absl::StrCat("x_scales, scatter_idx and cached need the strategy high_throughput, not ",
-                     StrategyName(config().strategy)));
+                     EnumName(config().strategy)));
   }
   if (contract_ == Contract::kOfStrategy ||
       (args.high_throughput.scatter_idx == nullptr && args.high_throughput.cached == nullptr)) {

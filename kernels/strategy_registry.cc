@@ -2,8 +2,6 @@
 
 #include <array>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "kernels/direct/info.h"
 #include "kernels/high_throughput/info.h"
 #include "kernels/low_latency/info.h"
@@ -24,12 +22,6 @@ const StrategyInfo& InfoOf(Strategy strategy) {
     if (info->strategy == strategy) return *info;
   }
   return *StrategyInfos().front();
-}
-
-std::string StrategyNames() {
-  return absl::StrJoin(StrategyInfos(), ", ", [](std::string* out, const StrategyInfo* info) {
-    absl::StrAppend(out, info->name);
-  });
 }
 
 const std::vector<Strategy>& AllStrategies() {

@@ -2,7 +2,6 @@
 #ifndef OCTET_KERNELS_STRATEGY_REGISTRY_H_
 #define OCTET_KERNELS_STRATEGY_REGISTRY_H_
 
-#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -16,9 +15,6 @@ absl::Span<const StrategyInfo* const> StrategyInfos();
 
 // Returns the info of `strategy`, which must not be kAuto.
 const StrategyInfo& InfoOf(Strategy strategy);
-
-// Returns all names, in the same order: "direct, high_throughput, ...".
-std::string StrategyNames();
 
 // Returns all strategies except kAuto, in the same order.
 const std::vector<Strategy>& AllStrategies();

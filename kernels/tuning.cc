@@ -36,14 +36,6 @@ constexpr absl::string_view kChosen = "chosen";
 constexpr auto kFields = std::to_array<absl::string_view>(
     {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "received", "note"});
 
-constexpr std::array<RowCopies, 3> kRowCopies = {RowCopies::kAuto, RowCopies::kVectors,
-                                                 RowCopies::kBulk};
-constexpr std::array<DispatchFormat, 4> kFormats = {DispatchFormat::kSame, DispatchFormat::kFp8,
-                                                    DispatchFormat::kBytes,
-                                                    DispatchFormat::kQuantizedFp8};
-constexpr std::array<Output, 4> kOutputs = {Output::kPackedExperts, Output::kDeduplicated,
-                                            Output::kExpertMajor, Output::kRankMajor};
-
 // Reads one object of the file. Errors say where the object is.
 class Reader {
  public:
@@ -71,24 +63,19 @@ class Reader {
 
   absl::StatusOr<Strategy> ParseStrategy(absl::string_view field) const {
     OCTET_ASSIGN_OR_RETURN(const std::string name, String(field));
-    absl::StatusOr<Strategy> strategy = octet::ParseStrategy(name);
+    absl::StatusOr<Strategy> strategy = ParseEnum<Strategy>("strategy", name);
     if (strategy.ok()) return strategy;
     return absl::InvalidArgumentError(
         absl::StrCat(where_, ": ", field, ": ", strategy.status().message()));
   }
 
   // Returns the value whose name the field holds; `absent` if there is no such field.
-  template <typename T, size_t n>
-  absl::StatusOr<T> OneOf(absl::string_view field, const std::array<T, n>& values,
-                          absl::string_view (*name_of)(T), T absent) const {
+  template <typename T>
+  absl::StatusOr<T> OneOf(absl::string_view field, T absent) const {
     if (!json_.contains(field)) return absent;
     OCTET_ASSIGN_OR_RETURN(const std::string name, String(field));
-    std::string names;
-    for (const T value : values) {
-      if (name_of(value) == name) return value;
-      absl::StrAppend(&names, names.empty() ? "" : ", ", name_of(value));
-    }
-    return Wrong(field, name, absl::StrCat("one of ", names));
+    const absl::StatusOr<T> value = ParseEnum<T>(field, name);
+    return value.ok() ? value : Wrong(field, name, absl::StrCat("one of ", EnumNames<T>()));
   }
 
   absl::StatusOr<int> Positive(absl::string_view field) const {
@@ -148,10 +135,8 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
   OCTET_ASSIGN_OR_RETURN(entry.key.strategy, reader.ParseStrategy("strategy"));
   OCTET_ASSIGN_OR_RETURN(entry.key.rows, reader.Range("rows"));
   OCTET_ASSIGN_OR_RETURN(entry.key.row_bytes, reader.Range("row_bytes"));
-  OCTET_ASSIGN_OR_RETURN(entry.key.format, reader.OneOf("format", kFormats, DispatchFormatName,
-                                                        DispatchFormat::kSame));
-  OCTET_ASSIGN_OR_RETURN(entry.key.received,
-                         reader.OneOf("received", kOutputs, OutputName, Output::kPackedExperts));
+  OCTET_ASSIGN_OR_RETURN(entry.key.format, reader.OneOf("format", DispatchFormat::kSame));
+  OCTET_ASSIGN_OR_RETURN(entry.key.received, reader.OneOf("received", Output::kPackedExperts));
   OCTET_RETURN_IF_ERROR(reader.CheckFields(entry.key.strategy));
   if (entry.key.strategy == Strategy::kAuto) {
     OCTET_ASSIGN_OR_RETURN(entry.chosen, reader.ParseStrategy(kChosen));
@@ -163,8 +148,7 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
     if (field.number != nullptr) {
       OCTET_ASSIGN_OR_RETURN(entry.tuning.*field.number, reader.Positive(field.name));
     } else {
-      OCTET_ASSIGN_OR_RETURN(entry.tuning.row_copies,
-                             reader.OneOf(field.name, kRowCopies, RowCopiesName, RowCopies::kAuto));
+      OCTET_ASSIGN_OR_RETURN(entry.tuning.row_copies, reader.OneOf(field.name, RowCopies::kAuto));
     }
   }
   if (entry.tuning.row_parts > kMaxRowParts) {
@@ -187,9 +171,7 @@ int64_t Rows(const EpConfig& config) {
   return static_cast<int64_t>(config.max_tokens_per_rank) * config.topk;
 }
 
-int64_t RowBytes(const EpConfig& config) {
-  return static_cast<int64_t>(config.hidden) * static_cast<int64_t>(kElementBytes);
-}
+int64_t RowBytes(const EpConfig& config) { return static_cast<int64_t>(config.dtype_row_bytes()); }
 
 bool IsLike(const TuningKey& key, int num_ranks, const EpConfig& config) {
   return key.num_ranks == num_ranks && key.strategy == config.strategy &&
@@ -232,7 +214,7 @@ class LastRead {
 
 std::string TuningField::Text(const Tuning& tuning) const {
   return number != nullptr ? absl::StrCat(tuning.*number)
-                           : std::string(RowCopiesName(tuning.row_copies));
+                           : std::string(EnumName(tuning.row_copies));
 }
 
 absl::Span<const TuningField> TuningFieldsOf(Strategy strategy) {
@@ -380,11 +362,11 @@ std::string TuningTable::ToJson() const {
     Json json = {{"platform", entry.key.platform},
                  {"gpu", entry.key.gpu},
                  {"ranks", entry.key.num_ranks},
-                 {"strategy", std::string(StrategyName(entry.key.strategy))},
+                 {"strategy", std::string(EnumName(entry.key.strategy))},
                  {"rows", {entry.key.rows.first, entry.key.rows.last}},
                  {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}},
-                 {"format", std::string(DispatchFormatName(entry.key.format))},
-                 {"received", std::string(OutputName(entry.key.received))}};
+                 {"format", std::string(EnumName(entry.key.format))},
+                 {"received", std::string(EnumName(entry.key.received))}};
     for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
       Json& value = json[std::string(field.name)];
       if (field.number != nullptr) {
@@ -394,7 +376,7 @@ std::string TuningTable::ToJson() const {
       }
     }
     if (entry.key.strategy == Strategy::kAuto) {
-      json[std::string(kChosen)] = std::string(StrategyName(entry.chosen));
+      json[std::string(kChosen)] = std::string(EnumName(entry.chosen));
     }
     if (!entry.note.empty()) json["note"] = entry.note;
     absl::StrAppend(&lines, lines.empty() ? "\n" : ",\n", "    ", text(json));

@@ -95,11 +95,11 @@ TEST(EpConfigTest, RoomForRows) {
 TEST(EpConfigTest, StrategyNamesParseBack) {
   for (const Strategy strategy :
        {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
-    const absl::StatusOr<Strategy> parsed = ParseStrategy(StrategyName(strategy));
+    const absl::StatusOr<Strategy> parsed = ParseEnum<Strategy>("strategy", EnumName(strategy));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, strategy);
   }
-  EXPECT_FALSE(ParseStrategy("Direct").ok());
+  EXPECT_FALSE(ParseEnum<Strategy>("strategy", "Direct").ok());
 }
 
 TEST(EpConfigTest, WhatOnlyHighThroughputCanDo) {
@@ -134,8 +134,8 @@ TEST(EpConfigTest, WhatOnlyLowLatencyCanDo) {
     for (const Strategy other : {Strategy::kDirect, Strategy::kHighThroughput}) {
       config.strategy = other;
       ExpectRefused(config, 8,
-                    absl::StrCat("output ", OutputName(output),
-                                 " needs the strategy low_latency, not ", StrategyName(other)));
+                    absl::StrCat("output ", EnumName(output),
+                                 " needs the strategy low_latency, not ", EnumName(other)));
     }
   }
 }
@@ -173,8 +173,8 @@ TEST(EpConfigTest, OptionsOfOtherStrategies) {
       config.strategy = strategy;
       c.set(config);
       ExpectRefused(config, 8,
-                    absl::StrCat(c.option, " needs the strategy ", StrategyName(c.owner), ", not ",
-                                 StrategyName(strategy)));
+                    absl::StrCat(c.option, " needs the strategy ", EnumName(c.owner), ", not ",
+                                 EnumName(strategy)));
     }
   }
 }

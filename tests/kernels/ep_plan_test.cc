@@ -257,7 +257,7 @@ TEST_F(EpPlanTest, OneContractWhateverTheTableSays) {
   if (IsSkipped()) return;
   for (const Strategy chosen :
        {Strategy::kLowLatency, Strategy::kDirect, Strategy::kHighThroughput}) {
-    SCOPED_TRACE(StrategyName(chosen));
+    SCOPED_TRACE(EnumName(chosen));
     TuningTable table;
     table.Set(Choice(node_->topology(), 2, Small(), chosen));
     const std::string path = testing::TempDir() + "octet_ep_plan_test.json";

@@ -240,8 +240,8 @@ INSTANTIATE_TEST_SUITE_P(Forms, QuantizeTest,
                                             ::testing::Values(Fp8Form::kE4m3Fn,
                                                               Fp8Form::kE4m3Fnuz)),
                          [](const auto& param) {
-                           return std::string(DTypeName(std::get<0>(param.param))) + "_" +
-                                  std::string(Fp8FormName(std::get<1>(param.param)));
+                           return std::string(EnumName(std::get<0>(param.param))) + "_" +
+                                  std::string(EnumName(std::get<1>(param.param)));
                          });
 
 }  // namespace

@@ -252,7 +252,7 @@ TEST_P(Fp8Test, PowersOfTwoAreTheNextAbove) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Fp8Test, ::testing::Values(Fp8Form::kE4m3Fn, Fp8Form::kE4m3Fnuz),
-                         [](const auto& param) { return std::string(Fp8FormName(param.param)); });
+                         [](const auto& param) { return std::string(EnumName(param.param)); });
 
 TEST(Fp8FormTest, NativeIsOneOfThem) {
   const Fp8Form native = WithNativeFp8(Fp8Form::kNative);

@@ -169,8 +169,8 @@ TEST_F(KernelLoadingTest, Ceilings) {
   MakeNode(kRanks);
   const auto links = LinkTest::Create(*node_, 1 << 16);
   ASSERT_OK(links.status());
-  for (const Mover mover : kMovers) {
-    ASSERT_OK((*links)->Verify({.mover = mover, .blocks = 2, .row_bytes = 256}));
+  for (const auto& [mover, name] : EnumTable(Mover{})) {
+    ASSERT_OK((*links)->Verify({.mover = mover, .blocks = 2, .row_bytes = 256})) << name;
   }
   const auto latency = LatencyTest::Create(*node_);
   ASSERT_OK(latency.status());

@@ -42,9 +42,9 @@ TEST(DTypeTest, RoundsToNearestEven) {
 }
 
 TEST(DTypeTest, NamesParseBack) {
-  EXPECT_EQ(ParseDType("fp16").value(), DType::kFloat16);
-  EXPECT_EQ(ParseDType("bf16").value(), DType::kBFloat16);
-  EXPECT_FALSE(ParseDType("float16").ok());
+  EXPECT_EQ(ParseEnum<DType>("dtype", "fp16").value(), DType::kFloat16);
+  EXPECT_EQ(ParseEnum<DType>("dtype", "bf16").value(), DType::kBFloat16);
+  EXPECT_FALSE(ParseEnum<DType>("dtype", "float16").ok());
 }
 
 // Two ranks, four experts, two choices; worked out by hand.

@@ -25,8 +25,8 @@ TEST(StrategyRegistry, EachStrategyHasANameAndARuleOfItsOwn) {
     EXPECT_TRUE(names.insert(std::string(info->name)).second);
     EXPECT_TRUE(orders.insert(info->auto_rule.order).second);
     EXPECT_EQ(&InfoOf(info->strategy), info);
-    EXPECT_EQ(StrategyName(info->strategy), info->name);
-    EXPECT_EQ(ParseStrategy(info->name).value(), info->strategy);
+    EXPECT_EQ(EnumName(info->strategy), info->name);
+    EXPECT_EQ(ParseEnum<Strategy>("strategy", info->name).value(), info->strategy);
     EXPECT_FALSE(info->variants.empty());
     EXPECT_FALSE(info->tuning_fields.empty());
   }

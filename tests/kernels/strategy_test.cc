@@ -120,7 +120,7 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
   std::string Where() const {
     return absl::StrCat("seed ", seed_, ", ranks ", num_ranks_, ", E ", config_.num_experts, ", K ",
                         config_.topk, ", H ", config_.hidden, ", M ", config_.max_tokens_per_rank,
-                        ", ", DTypeName(config_.dtype).data(), ", blocks ", config_.tuning.blocks,
+                        ", ", EnumName(config_.dtype).data(), ", blocks ", config_.tuning.blocks,
                         ", send_blocks ", config_.tuning.send_blocks, ", waves ",
                         config_.tuning.waves_per_block, ", row_parts ", config_.tuning.row_parts);
   }

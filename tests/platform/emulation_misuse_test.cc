@@ -59,7 +59,7 @@ class MisuseTest : public ::testing::TestWithParam<Strategy> {
 INSTANTIATE_TEST_SUITE_P(Strategies, MisuseTest,
                          ::testing::Values(Strategy::kDirect, Strategy::kLowLatency,
                                            Strategy::kHighThroughput),
-                         [](const auto& test) { return std::string(StrategyName(test.param)); });
+                         [](const auto& test) { return std::string(EnumName(test.param)); });
 
 // A HIP call that can wait for a device, with what it needs.
 struct WaitingCall {

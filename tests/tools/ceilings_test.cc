@@ -28,7 +28,7 @@ TEST(CeilingsTest, EveryMoverMovesEveryByteAndNoMore) {
   constexpr int64_t kBytes = 100'000;
   auto links = LinkTest::Create(*node, kBytes);
   ASSERT_TRUE(links.ok()) << links.status();
-  for (const Mover mover : kMovers) {
+  for (const auto& [mover, name] : EnumTable(Mover{})) {
     for (const int row_bytes : {16, 1040, kRowBytes}) {
       for (const int blocks : {1, 3, 0}) {
         for (const bool pair : {false, true}) {
@@ -38,9 +38,8 @@ TEST(CeilingsTest, EveryMoverMovesEveryByteAndNoMore) {
                                  .blocks = blocks,
                                  .row_bytes = row_bytes};
           const absl::Status status = (*links)->Verify(load);
-          EXPECT_TRUE(status.ok())
-              << MoverName(mover) << ", rows of " << row_bytes << ", " << blocks << " blocks, "
-              << (pair ? "pair" : "all") << ": " << status;
+          EXPECT_TRUE(status.ok()) << name << ", rows of " << row_bytes << ", " << blocks
+                                   << " blocks, " << (pair ? "pair" : "all") << ": " << status;
           const auto run = (*links)->Run(load);
           ASSERT_TRUE(run.ok()) << run.status();
           EXPECT_GT(run->us, 0);

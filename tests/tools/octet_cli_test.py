@@ -100,10 +100,10 @@ class UsageTest(CliTest):
             ("--routing=group:3/2", "3 of 2 groups"),
             ("--drop=1.1", "drop is 1.1"),
             ("--drop=nan", "drop is nan"),
-            ("--expert=best", "--expert=best is not id or rank"),
-            ("--slots=x", "--slots=x is not prefix or atomic"),
-            ("--flags=x", "--flags=x is not token or source"),
-            ("--align=x", "--align=x is not host or device"),
+            ("--expert=best", "expert 'best' is not one of id, rank"),
+            ("--slots=x", "slots 'x' is not one of prefix, atomic"),
+            ("--flags=x", "flags 'x' is not one of token, source"),
+            ("--align=x", "align 'x' is not one of host, device"),
             ("--iters=0", "--iters=0 is not from 1"),
             ("--warmup=-1", "--warmup=-1 is not from 0"),
             ("--blocks=-1", "none may be negative"),
@@ -359,7 +359,7 @@ class RunTest(GpuTest):
                                     ("--scale_group=64", "(scales float32 of 64 columns)")]:
                     self.assertEqual(words in lines, flag in args, words)
         self.assert_refused(["run", "--ranks=1", "--failure_policy=ignore"],
-                            "--failure_policy=ignore is not abort or mask")
+                            "failure_policy 'ignore' is not one of abort, mask")
         self.assert_refused(["run", "--ranks=1", "--failure_policy=mask", "--strategy=direct"],
                             "failure_policy needs the strategy low_latency, not direct")
         self.assert_refused(["run", "--ranks=1", "--format=quantized_fp8", "--scale_group=100"],

@@ -63,7 +63,7 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
     EXPECT_LE(tuning.waves_per_block * limits.wave_size, 512);
     const WorkloadSpec& spec = options.workload;
     if (spec.max_tokens > 1) {
-      const size_t row_bytes = static_cast<size_t>(spec.hidden) * kElementBytes;
+      const size_t row_bytes = options.config.dtype_row_bytes();
       EXPECT_LE(ExpertParallel::HeapBytes(options.config, ranks)->total(),
                 static_cast<size_t>(limits.gpu_bytes));
       if (options.config.output == Output::kExpertMajor) {
@@ -81,12 +81,12 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
     }
     const std::string& routing = spec.routing.text;
     drawn["kind"].insert(routing.substr(0, routing.find(':')));
-    drawn["variant"].insert(absl::StrCat(StrategyName(options.config.strategy), " ",
-                                         SlotsName(options.config.direct.slots), " ",
-                                         FlagsName(options.config.direct.flags)));
+    drawn["variant"].insert(absl::StrCat(EnumName(options.config.strategy), " ",
+                                         EnumName(options.config.slots), " ",
+                                         EnumName(options.config.flags)));
     if (options.config.strategy == Strategy::kAuto) {
       drawn["chosen"].insert(
-          std::string(StrategyName(EpPlan::ByRules(options.config, ranks).strategy)));
+          std::string(EnumName(EpPlan::ByRules(options.config, ranks).strategy)));
     }
     if (spec.max_tokens > 1 && ranks > 1 && !spec.tokens.empty()) {
       const auto [least, most] = std::minmax_element(spec.tokens.begin(), spec.tokens.end());

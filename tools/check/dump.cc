@@ -254,7 +254,7 @@ std::string MetaJson(const Dump& dump, const std::vector<Array>& arrays) {
       {"commit", std::string(Commit())},
       {"platform", ToJson(dump.topology)},
       {"config", ConfigToJson(dump.options, config, tokens)},
-      {"fp8_form", fp8 ? Json(std::string(Fp8FormName(WithNativeFp8(config.fp8_form)))) : Json()},
+      {"fp8_form", fp8 ? Json(std::string(EnumName(WithNativeFp8(config.fp8_form)))) : Json()},
       {"row_bytes", config.received_row_bytes()}};
   for (const Array& array : arrays) {
     Json& entry = json["arrays"][std::string(array.name)];

@@ -148,8 +148,7 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
   }
   perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
   // What only one strategy can do is checked against that one.
-  if (const absl::StatusOr<Strategy> only = ParseStrategy(absl::GetFlag(FLAGS_strategy));
-      only.ok()) {
+  if (const auto only = ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)); only.ok()) {
     common.config.strategy = *only;
   }
   for (const int tokens : sizes) {

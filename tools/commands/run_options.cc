@@ -20,92 +20,129 @@
 #include "tools/support/atomic_file.h"
 #include "tools/support/npy.h"
 
-ABSL_FLAG(int32_t, ranks, 0, "GPUs to use, one rank each; 0: all that there are");
+namespace {
+
+template <typename T>
+std::string Names() {
+  return octet::EnumNames<T>();
+}
+
+}  // namespace
+
+ABSL_FLAG(int32_t, ranks, 0, "GPUs to use, one rank each; 0: all GPUs");
 ABSL_FLAG(std::string, workload, "",
           "challenge: the nine test and five benchmark shapes of the AMD Distributed Challenge,\n"
           "instead of one shape given by flags");
-ABSL_FLAG(int32_t, soak, 0,
-          "SECONDS: instead of one shape given by flags, draw random shapes, routings and\n"
-          "strategies until the time is over, on all ranks or fewer; the first failure ends it");
+ABSL_FLAG(
+    int32_t, soak, 0,
+    "SECONDS: instead of one shape given by flags, run random shapes, routings and strategies\n"
+    "until the time is over, on all ranks or fewer; the first failure ends it");
 ABSL_FLAG(int32_t, experts, 256, "E: experts over all ranks; a multiple of the ranks");
 ABSL_FLAG(int32_t, topk, 8, "K: experts that a token chooses");
 ABSL_FLAG(int32_t, hidden, 7168, "H: elements of a token's row; a multiple of 8");
 ABSL_FLAG(int32_t, max_tokens, 256, "M: the most tokens of a rank");
-ABSL_FLAG(std::string, tokens, "",
-          "N: tokens of every rank, or N,N,...: of each; empty: drawn from 1 to M-1 for each rank");
-ABSL_FLAG(std::string, dtype, "bf16", "bf16 or fp16");
+ABSL_FLAG(
+    std::string, tokens, "",
+    "N: tokens of every rank; N,N,...: of each rank; empty: drawn from 1 to M-1 for each rank");
+ABSL_FLAG(std::string, dtype, "bf16",
+          absl::StrCat(Names<octet::DType>(), ": the type of a row's elements"));
 ABSL_FLAG(std::string, strategy, "auto",
-          absl::StrCat(octet::StrategyNames(),
-                       ", or auto: the fastest for such calls; perf takes a list,\n"
-                       "peers (nccl, memcpy_peer) and all"));
+          absl::StrCat(Names<octet::Strategy>(),
+                       "; auto: the fastest for such calls.\n"
+                       "perf also takes a list, other contenders (nccl, memcpy_peer) and all"));
 ABSL_FLAG(
     std::string, routing, "uniform",
     "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"
-    "one_expert (k = 0 goes to expert 0, all else is dropped); file:PATH.npy (int32 or int64,\n"
+    "one_expert (k = 0 goes to expert 0, other choices are dropped); file:PATH.npy (int32 or "
+    "int64,\n"
     "[ranks, T, K], or [T, K] split evenly over the ranks; -1: dropped)");
 ABSL_FLAG(double, drop, 0.0, "probability that a choice of a token is dropped");
 ABSL_FLAG(std::string, expert, "id",
-          "the factor of an expert's stand-in: id (1 + expert / E) or rank (1 + its rank)");
+          absl::StrCat(Names<octet::ExpertKind>(),
+                       ": what the expert's stand-in multiplies by,\n"
+                       "1 + expert / E or 1 + rank"));
 ABSL_FLAG(bool, fuse_expert, true,
-          "the stand-in is applied inside combine; false: by a kernel of its own before it, as it\n"
-          "always is where rows are received once or in fp8");
-ABSL_FLAG(uint64_t, seed, 4, "of all that is drawn; rank r draws with seed + r");
+          "combine applies the stand-in; false: a separate kernel before it does, as always where\n"
+          "rows are received once or in fp8");
+ABSL_FLAG(uint64_t, seed, 4, "seed of all random data; rank r uses seed + r");
 ABSL_FLAG(int32_t, iters, 20, "timed steps of each kind (run: in one piece and by phases)");
 ABSL_FLAG(int32_t, warmup, 2, "steps before the timed ones");
 ABSL_FLAG(bool, check, true, "verify every step, to the bit");
 ABSL_FLAG(std::string, slots, "prefix",
-          "places of rows: prefix (sums, ordered) or atomic (racing)");
-ABSL_FLAG(std::string, flags, "token", "what a receiver waits for: token (each row) or source");
+          absl::StrCat(Names<octet::Slots>(),
+                       ": how a sender determines the positions of rows, by\n"
+                       "prefix sums (in token order) or by racing counters (in any order)"));
+ABSL_FLAG(std::string, flags, "token",
+          absl::StrCat(Names<octet::Flags>(),
+                       ": a receiver waits for a flag of each row, or of "
+                       "each source rank"));
 ABSL_FLAG(int32_t, blocks, 0, "blocks of a launch; 0: the strategy's choice");
-ABSL_FLAG(int32_t, send_blocks, 0, "of those, how many send; 0: the strategy's choice");
+ABSL_FLAG(int32_t, send_blocks, 0, "number of those blocks that send; 0: the strategy's choice");
 ABSL_FLAG(int32_t, waves, 0, "waves of a block; 0: the strategy's choice");
-ABSL_FLAG(int32_t, max_blocks, 0, "blocks that a launch may take at most; 0: all");
+ABSL_FLAG(int32_t, max_blocks, 0, "the most blocks of a launch; 0: as many as fit");
 ABSL_FLAG(int32_t, send_waves, 0,
-          "of a block's waves, how many send in dispatch; 0: the strategy's choice");
-ABSL_FLAG(int32_t, combine_send_waves, 0, "the same in combine");
+          "number of a block's waves that send in dispatch; 0: the strategy's choice");
+ABSL_FLAG(int32_t, combine_send_waves, 0,
+          "number of a block's waves that send in combine; 0: the strategy's choice");
 ABSL_FLAG(std::string, combine_order, "auto",
-          "how a token's outputs are added: flat (by k), per_rank, or auto: the strategy's own");
-ABSL_FLAG(std::string, combine_method, "auto", "how rows come home: push, pull or auto");
+          absl::StrCat(Names<octet::CombineOrder>(),
+                       ": the order in which a token's outputs are\n"
+                       "added, by k, or by rank with rounded sums; auto: the strategy's default"));
+ABSL_FLAG(std::string, combine_method, "auto",
+          absl::StrCat(Names<octet::CombineMethod>(), ": how rows return to their origin"));
 ABSL_FLAG(std::string, row_copies, "auto",
-          "how dispatch moves rows: vectors (lanes, 16 bytes each), bulk (the GPU's copy unit) or\n"
-          "auto: high_throughput");
+          absl::StrCat(Names<octet::RowCopies>(),
+                       ": how dispatch moves rows, by the lanes of waves,\n"
+                       "16 bytes each, or by the GPU's copy unit (high_throughput)"));
 ABSL_FLAG(std::string, format, "same",
-          "what travels in dispatch: same (rows of the dtype), fp8 (rows that have scales), bytes\n"
-          "(rows of the dtype as bytes that mean nothing to dispatch), or quantized_fp8 (rows of\n"
-          "the dtype that dispatch makes fp8 of)");
-ABSL_FLAG(std::string, scales, "float32", "of fp8: float32, power_of_two (in float32) or ue8m0");
-ABSL_FLAG(int32_t, scale_group, 128, "of fp8: columns that share a scale");
+          absl::StrCat(Names<octet::DispatchFormat>(),
+                       ": what dispatch sends. Rows of the dtype;\n"
+                       "rows in fp8 with their scales; rows of the dtype, as bytes of no meaning;\n"
+                       "rows of the dtype, which dispatch quantizes to fp8"));
+ABSL_FLAG(std::string, scales, "float32",
+          absl::StrCat(Names<octet::ScaleFormat>(),
+                       ": the format of the scales of fp8 rows;\n"
+                       "power_of_two is a float32 as well"));
+ABSL_FLAG(int32_t, scale_group, 128, "columns of an fp8 row that share a scale");
 ABSL_FLAG(
     std::string, received, "packed",
-    "rows by expert (packed), by token (deduplicated), or with room for all that could come, by\n"
-    "expert (expert_major) or by source rank (rank_major)");
+    absl::StrCat(Names<octet::Output>(),
+                 ": the layout of received rows,\n"
+                 "by expert; one for each token; and with room for the most rows, by expert or\n"
+                 "by source rank"));
 ABSL_FLAG(std::string, duplicates, "fill",
-          "of a token's several experts on a rank: rows are copied (fill) or indexed (index)");
-ABSL_FLAG(int32_t, expert_alignment, 1, "rows that each expert's first row is a multiple of");
-ABSL_FLAG(bool, host_totals, false, "dispatch tells the host how much is received");
-ABSL_FLAG(bool, cached, false, "dispatch uses a layout made before: high_throughput");
+          absl::StrCat(Names<octet::Duplicates>(),
+                       ": the row of a token with several experts on a\n"
+                       "rank is copied for each of them, or stored once and indexed"));
+ABSL_FLAG(int32_t, expert_alignment, 1, "each expert's first row is a multiple of this number");
+ABSL_FLAG(bool, host_totals, false, "dispatch tells the host how many rows it receives");
+ABSL_FLAG(bool, cached, false, "dispatch uses the layout of an earlier dispatch (high_throughput)");
 ABSL_FLAG(std::string, failure_policy, "abort",
-          "when a rank is silent: abort (the call fails) or mask (the others go on without it)");
-ABSL_FLAG(bool, statistics, false, "calls count rows and measure waits: low_latency");
+          absl::StrCat(Names<octet::FailurePolicy>(),
+                       ": if a rank is silent, the call fails, or\n"
+                       "the others continue without it"));
+ABSL_FLAG(bool, statistics, false, "calls count rows and measure waits (low_latency)");
 ABSL_FLAG(int32_t, row_parts, 0, "pieces that a row is sent in; 0: the strategy's choice");
-ABSL_FLAG(int32_t, heap_mb, 0, "MiB of symmetric heap on every GPU; 0: as many as are needed");
+ABSL_FLAG(int32_t, heap_mb, 0, "MiB of symmetric heap on every GPU; 0: as much as is needed");
 ABSL_FLAG(int32_t, timeout_ms, 0,
-          "how long a wait on a GPU takes at most; 0: OCTET_TIMEOUT_MS, else 10 s");
+          "the deadline of a wait on a GPU; 0: OCTET_TIMEOUT_MS, else 10 s");
 ABSL_FLAG(std::string, align, "host",
-          "where a step's time begins: host (barrier of the threads) or device (of the GPUs)");
+          absl::StrCat(Names<octet::Align>(),
+                       ": a step's time begins at a barrier of the host's\n"
+                       "threads, or at one of the GPUs after it"));
 ABSL_FLAG(
     std::string, schedule, "",
-    "emulated GPUs: SEED or KIND:SEED of an order in which somebody is late, the same in each\n"
-    "run. Kinds: random, starve_device, starve_block, starve_wave, delay_device (starts and\n"
-    "tells others late), lap (one is calls ahead); SEED alone picks one");
-ABSL_FLAG(bool, ceilings, false, "measure what links, launches and the host barrier can do");
+    "emulated GPUs: SEED or KIND:SEED of an order of execution that delays part of the work, the\n"
+    "same in each run. Kinds: random, starve_device, starve_block, starve_wave, delay_device\n"
+    "(starts late and is seen late), lap (one device is calls ahead); SEED alone picks a kind");
+ABSL_FLAG(bool, ceilings, false, "measure the limits of links, launches and the host barrier");
 ABSL_FLAG(std::string, dump, "",
-          "folder for the last step's data of each rank as .npy files, and a meta.json that says\n"
-          "what they are (docs/formats.md); the files of an earlier dump are replaced");
-ABSL_FLAG(std::string, json, "", "file for everything in the table and more");
+          "folder for the last step's data of each rank as .npy files, with a meta.json that\n"
+          "describes them (docs/formats.md); replaces the files of an earlier dump");
+ABSL_FLAG(std::string, json, "", "file for the results of the table, with details");
 ABSL_FLAG(std::string, output, "",
           "file to write; empty: octet_trace.json (trace) or octet_tuning.json (tune)");
-ABSL_FLAG(std::string, trace, "", "file for what happens inside the kernels, for Perfetto");
+ABSL_FLAG(std::string, trace, "", "file for the events inside the kernels, for Perfetto");
 
 namespace octet {
 namespace {
@@ -116,16 +153,16 @@ constexpr auto kRunFlags =
               std::to_array<absl::string_view>({"check", "heap_mb", "timeout_ms", "schedule",
                                                 "ceilings", "dump", "json", "trace"}));
 
-// What a workload of its own says, so that flags must not.
+// The flags that --workload=challenge excludes, since the workload determines their values.
 constexpr std::array<absl::string_view, 12> kShapeFlags = {
     "experts", "topk", "hidden", "max_tokens", "tokens", "dtype",
     "routing", "drop", "expert", "seed",       "dump",   "trace"};
 
-// Of recorded routing: more choices than these cannot be run, and the header is small.
+// The largest file of recorded routing: the most choices that can be run, and a small header.
 constexpr size_t kMostRecordedBytes =
     size_t{kMaxRanks} * kMaxTokensPerRank * kMaxTopk * sizeof(int64_t) + (size_t{1} << 20);
 
-// What goes with a soak, which draws everything else.
+// The flags that a soak accepts; it draws everything else.
 constexpr std::array<absl::string_view, 6> kSoakFlags = {"soak",       "ranks", "seed",
                                                          "timeout_ms", "json",  "schedule"};
 
@@ -154,67 +191,6 @@ constexpr std::array<ChallengeShape, 14> kChallenge = {{
     {256, 8, 7168, 256, 4, true},
 }};
 
-template <typename T>
-struct Choice {
-  absl::string_view name;
-  T value;
-};
-constexpr std::array<Choice<ExpertKind>, 2> kExpertKinds = {
-    {{"id", ExpertKind::kId}, {"rank", ExpertKind::kRank}}};
-constexpr std::array<Choice<Align>, 2> kAligns = {
-    {{"host", Align::kHost}, {"device", Align::kDevice}}};
-constexpr std::array<Choice<Slots>, 2> kSlots = {
-    {{"prefix", Slots::kPrefix}, {"atomic", Slots::kAtomic}}};
-constexpr std::array<Choice<CombineOrder>, 3> kCombineOrders = {
-    {{"auto", CombineOrder::kAuto},
-     {"flat", CombineOrder::kFlat},
-     {"per_rank", CombineOrder::kPerRank}}};
-constexpr std::array<Choice<RowCopies>, 3> kRowCopies = {
-    {{RowCopiesName(RowCopies::kAuto), RowCopies::kAuto},
-     {RowCopiesName(RowCopies::kVectors), RowCopies::kVectors},
-     {RowCopiesName(RowCopies::kBulk), RowCopies::kBulk}}};
-constexpr std::array<Choice<CombineMethod>, 3> kCombineMethods = {{{"auto", CombineMethod::kAuto},
-                                                                   {"push", CombineMethod::kPush},
-                                                                   {"pull", CombineMethod::kPull}}};
-constexpr std::array<Choice<DispatchFormat>, 4> kFormats = {
-    {{DispatchFormatName(DispatchFormat::kSame), DispatchFormat::kSame},
-     {DispatchFormatName(DispatchFormat::kFp8), DispatchFormat::kFp8},
-     {DispatchFormatName(DispatchFormat::kBytes), DispatchFormat::kBytes},
-     {DispatchFormatName(DispatchFormat::kQuantizedFp8), DispatchFormat::kQuantizedFp8}}};
-constexpr std::array<Choice<ScaleFormat>, 3> kScales = {{{"float32", ScaleFormat::kFloat32},
-                                                         {"power_of_two", ScaleFormat::kPowerOfTwo},
-                                                         {"ue8m0", ScaleFormat::kUe8m0}}};
-constexpr std::array<Choice<Output>, 4> kOutputs = {
-    {{OutputName(Output::kPackedExperts), Output::kPackedExperts},
-     {OutputName(Output::kDeduplicated), Output::kDeduplicated},
-     {OutputName(Output::kExpertMajor), Output::kExpertMajor},
-     {OutputName(Output::kRankMajor), Output::kRankMajor}}};
-constexpr std::array<Choice<Duplicates>, 2> kDuplicates = {
-    {{"fill", Duplicates::kFill}, {"index", Duplicates::kIndex}}};
-constexpr std::array<Choice<FailurePolicy>, 2> kFailurePolicies = {
-    {{"abort", FailurePolicy::kAbort}, {"mask", FailurePolicy::kMask}}};
-constexpr std::array<Choice<Flags>, 2> kFlags = {
-    {{"token", Flags::kToken}, {"source", Flags::kSource}}};
-
-template <typename T, size_t n>
-absl::StatusOr<T> Choose(const std::array<Choice<T>, n>& choices, absl::string_view flag,
-                         absl::string_view text) {
-  std::string names;
-  for (const Choice<T>& choice : choices) {
-    if (choice.name == text) return choice.value;
-    absl::StrAppend(&names, names.empty() ? "" : " or ", choice.name);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, " is not ", names));
-}
-
-template <typename T, size_t n>
-absl::string_view NameOf(const std::array<Choice<T>, n>& choices, T value) {
-  for (const Choice<T>& choice : choices) {
-    if (choice.value == value) return choice.name;
-  }
-  return "unknown";
-}
-
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -237,10 +213,11 @@ absl::StatusOr<std::vector<int>> ParseTokens(const std::string& text, int num_ra
   return tokens;
 }
 
-// Reads the recorded routing, and takes K and M from it where flags do not say them.
+// Reads the recorded routing, and takes K and M from it unless flags give them.
 absl::Status ReadRecorded(const CommandLine& line, WorkloadSpec& spec) {
   if (line.Given("tokens")) {
-    return absl::InvalidArgumentError("--tokens does not go with --routing=file, which has them");
+    return absl::InvalidArgumentError(
+        "--tokens does not go with --routing=file, which contains the numbers of tokens");
   }
   OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(spec.routing.path, kMostRecordedBytes));
   absl::StatusOr<RecordedRouting> recorded = RecordedFromNpy(array, spec.num_ranks);
@@ -274,7 +251,7 @@ absl::StatusOr<absl::Duration> ParseTimeout() {
   return absl::Milliseconds(timeout_ms);
 }
 
-// All but the shape.
+// Returns everything but the shape.
 absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   RunOptions options;
   options.workload.num_ranks = num_ranks;
@@ -291,11 +268,11 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.fuse_expert = absl::GetFlag(FLAGS_fuse_expert);
   options.check = absl::GetFlag(FLAGS_check);
   options.ceilings = absl::GetFlag(FLAGS_ceilings);
-  OCTET_ASSIGN_OR_RETURN(options.align, Choose(kAligns, "align", absl::GetFlag(FLAGS_align)));
-  OCTET_ASSIGN_OR_RETURN(options.config.direct.slots,
-                         Choose(kSlots, "slots", absl::GetFlag(FLAGS_slots)));
-  OCTET_ASSIGN_OR_RETURN(options.config.direct.flags,
-                         Choose(kFlags, "flags", absl::GetFlag(FLAGS_flags)));
+  OCTET_ASSIGN_OR_RETURN(options.align, ParseEnum<Align>("align", absl::GetFlag(FLAGS_align)));
+  OCTET_ASSIGN_OR_RETURN(options.config.slots,
+                         ParseEnum<Slots>("slots", absl::GetFlag(FLAGS_slots)));
+  OCTET_ASSIGN_OR_RETURN(options.config.flags,
+                         ParseEnum<Flags>("flags", absl::GetFlag(FLAGS_flags)));
   options.config.tuning = {
       .blocks = absl::GetFlag(FLAGS_blocks),
       .send_blocks = absl::GetFlag(FLAGS_send_blocks),
@@ -305,28 +282,30 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
       .combine_send_waves = absl::GetFlag(FLAGS_combine_send_waves),
   };
   options.config.max_blocks = absl::GetFlag(FLAGS_max_blocks);
-  OCTET_ASSIGN_OR_RETURN(options.config.combine_order, Choose(kCombineOrders, "combine_order",
-                                                              absl::GetFlag(FLAGS_combine_order)));
+  OCTET_ASSIGN_OR_RETURN(
+      options.config.combine_order,
+      ParseEnum<CombineOrder>("combine_order", absl::GetFlag(FLAGS_combine_order)));
   EpConfig& config = options.config;
   OCTET_ASSIGN_OR_RETURN(config.tuning.row_copies,
-                         Choose(kRowCopies, "row_copies", absl::GetFlag(FLAGS_row_copies)));
-  OCTET_ASSIGN_OR_RETURN(config.combine_method, Choose(kCombineMethods, "combine_method",
-                                                       absl::GetFlag(FLAGS_combine_method)));
+                         ParseEnum<RowCopies>("row_copies", absl::GetFlag(FLAGS_row_copies)));
+  OCTET_ASSIGN_OR_RETURN(
+      config.combine_method,
+      ParseEnum<CombineMethod>("combine_method", absl::GetFlag(FLAGS_combine_method)));
   OCTET_ASSIGN_OR_RETURN(config.dispatch_format,
-                         Choose(kFormats, "format", absl::GetFlag(FLAGS_format)));
+                         ParseEnum<DispatchFormat>("format", absl::GetFlag(FLAGS_format)));
   OCTET_ASSIGN_OR_RETURN(config.scale_format,
-                         Choose(kScales, "scales", absl::GetFlag(FLAGS_scales)));
+                         ParseEnum<ScaleFormat>("scales", absl::GetFlag(FLAGS_scales)));
   config.scale_group = absl::GetFlag(FLAGS_scale_group);
   OCTET_ASSIGN_OR_RETURN(config.output,
-                         Choose(kOutputs, "received", absl::GetFlag(FLAGS_received)));
-  OCTET_ASSIGN_OR_RETURN(config.high_throughput.duplicates,
-                         Choose(kDuplicates, "duplicates", absl::GetFlag(FLAGS_duplicates)));
-  config.high_throughput.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
-  config.high_throughput.host_totals = absl::GetFlag(FLAGS_host_totals);
+                         ParseEnum<Output>("received", absl::GetFlag(FLAGS_received)));
+  OCTET_ASSIGN_OR_RETURN(config.duplicates,
+                         ParseEnum<Duplicates>("duplicates", absl::GetFlag(FLAGS_duplicates)));
+  config.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
+  config.host_totals = absl::GetFlag(FLAGS_host_totals);
   OCTET_ASSIGN_OR_RETURN(
-      config.low_latency.failure_policy,
-      Choose(kFailurePolicies, "failure_policy", absl::GetFlag(FLAGS_failure_policy)));
-  config.low_latency.statistics = absl::GetFlag(FLAGS_statistics);
+      config.failure_policy,
+      ParseEnum<FailurePolicy>("failure_policy", absl::GetFlag(FLAGS_failure_policy)));
+  config.statistics = absl::GetFlag(FLAGS_statistics);
   options.cached = absl::GetFlag(FLAGS_cached);
   options.dump = absl::GetFlag(FLAGS_dump);
   options.json = absl::GetFlag(FLAGS_json);
@@ -334,7 +313,7 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   return options;
 }
 
-// Shape and workload from flags.
+// Sets the shape and the workload from flags.
 absl::Status ParseShape(const CommandLine& line, RunOptions& options) {
   WorkloadSpec& spec = options.workload;
   spec.num_experts = absl::GetFlag(FLAGS_experts);
@@ -344,9 +323,9 @@ absl::Status ParseShape(const CommandLine& line, RunOptions& options) {
   spec.drop = absl::GetFlag(FLAGS_drop);
   spec.seed = absl::GetFlag(FLAGS_seed);
   OCTET_RETURN_IF_ERROR(CheckRange("experts", spec.num_experts, 1, kMaxExperts));
-  OCTET_ASSIGN_OR_RETURN(spec.dtype, ParseDType(absl::GetFlag(FLAGS_dtype)));
+  OCTET_ASSIGN_OR_RETURN(spec.dtype, ParseEnum<DType>("dtype", absl::GetFlag(FLAGS_dtype)));
   OCTET_ASSIGN_OR_RETURN(options.expert,
-                         Choose(kExpertKinds, "expert", absl::GetFlag(FLAGS_expert)));
+                         ParseEnum<ExpertKind>("expert", absl::GetFlag(FLAGS_expert)));
   OCTET_ASSIGN_OR_RETURN(spec.tokens, ParseTokens(absl::GetFlag(FLAGS_tokens), spec.num_ranks));
   OCTET_ASSIGN_OR_RETURN(spec.routing, ParseRouting(absl::GetFlag(FLAGS_routing)));
   if (spec.routing.kind == RoutingKind::kFile) OCTET_RETURN_IF_ERROR(ReadRecorded(line, spec));
@@ -385,16 +364,16 @@ absl::Status CompleteOptions(RunOptions& options) {
   config.hidden = spec.hidden;
   config.max_tokens_per_rank = spec.max_tokens;
   config.dtype = spec.dtype;
-  // The only one that keeps layouts, which is nothing that a configuration asks for.
+  // No field of EpConfig asks for cached layouts, so kAuto cannot choose a strategy that has them.
   if (options.cached) {
     if (config.strategy == Strategy::kAuto) config.strategy = Strategy::kHighThroughput;
     if (config.strategy != Strategy::kHighThroughput) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--cached: only high_throughput keeps layouts, not ", StrategyName(config.strategy)));
+          "--cached: only high_throughput keeps layouts, not ", EnumName(config.strategy)));
     }
   }
   if (config.dispatch_format == DispatchFormat::kBytes) {
-    config.high_throughput.row_bytes = config.hidden * static_cast<int>(kElementBytes);
+    config.row_bytes = static_cast<int>(config.dtype_row_bytes());
     if (!options.fuse_expert || !CanFuseExpert(config)) {
       return absl::InvalidArgumentError(
           "--format=bytes: experts are applied inside combine, so it goes with neither "
@@ -425,7 +404,8 @@ absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus) {
   OCTET_ASSIGN_OR_RETURN(const int num_ranks, ParseRanks(num_gpus));
   OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(num_ranks));
-  OCTET_ASSIGN_OR_RETURN(common.config.strategy, ParseStrategy(absl::GetFlag(FLAGS_strategy)));
+  OCTET_ASSIGN_OR_RETURN(common.config.strategy,
+                         ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)));
   const std::string workload = absl::GetFlag(FLAGS_workload);
   std::vector<RunOptions> shapes;
   if (workload.empty()) {
@@ -486,18 +466,15 @@ std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks)
   return scales;
 }
 
-absl::string_view ExpertKindName(ExpertKind kind) { return NameOf(kExpertKinds, kind); }
-absl::string_view AlignName(Align align) { return NameOf(kAligns, align); }
-absl::string_view SlotsName(Slots slots) { return NameOf(kSlots, slots); }
-absl::string_view FlagsName(Flags flags) { return NameOf(kFlags, flags); }
-absl::string_view CombineOrderName(CombineOrder order) { return NameOf(kCombineOrders, order); }
-absl::string_view ScalesName(ScaleFormat format) { return NameOf(kScales, format); }
-absl::string_view FailurePolicyName(FailurePolicy policy) {
-  return NameOf(kFailurePolicies, policy);
+absl::Span<const EnumEntry<ExpertKind>> EnumTable(ExpertKind) {
+  static constexpr EnumEntry<ExpertKind> kTable[] = {{ExpertKind::kId, "id"},
+                                                     {ExpertKind::kRank, "rank"}};
+  return kTable;
 }
-absl::string_view DuplicatesName(Duplicates duplicates) { return NameOf(kDuplicates, duplicates); }
-absl::string_view CombineMethodName(CombineMethod method) {
-  return NameOf(kCombineMethods, method);
+
+absl::Span<const EnumEntry<Align>> EnumTable(Align) {
+  static constexpr EnumEntry<Align> kTable[] = {{Align::kHost, "host"}, {Align::kDevice, "device"}};
+  return kTable;
 }
 
 }  // namespace octet

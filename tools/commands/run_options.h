@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "tools/commands/command_line.h"
 #include "tools/workload/workload.h"
@@ -39,12 +40,14 @@ enum class ExpertKind {
   kId,    // 1 + e / E, in float32: no two experts alike
   kRank,  // 1 + r, the challenge's
 };
+absl::Span<const EnumEntry<ExpertKind>> EnumTable(ExpertKind);
 
 // Where the timed interval of a step begins.
 enum class Align {
   kHost,    // at a barrier of the host threads
   kDevice,  // at a barrier of the GPUs after it
 };
+absl::Span<const EnumEntry<Align>> EnumTable(Align);
 
 // One shape to run.
 struct RunOptions {
@@ -104,16 +107,6 @@ bool CanFuseExpert(const EpConfig& config);
 
 // Returns the factors of all experts, [E].
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);
-
-absl::string_view ExpertKindName(ExpertKind kind);
-absl::string_view AlignName(Align align);
-absl::string_view SlotsName(Slots slots);
-absl::string_view FlagsName(Flags flags);
-absl::string_view CombineOrderName(CombineOrder order);
-absl::string_view CombineMethodName(CombineMethod method);
-absl::string_view ScalesName(ScaleFormat format);
-absl::string_view FailurePolicyName(FailurePolicy policy);
-absl::string_view DuplicatesName(Duplicates duplicates);
 
 }  // namespace octet
 

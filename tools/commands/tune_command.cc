@@ -69,7 +69,7 @@ absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
                                         absl::Duration budget, TuningTable& table) {
   const int tokens = options.workload.max_tokens;
   const Strategy strategy = options.config.strategy;
-  absl::PrintF("# %d tokens on every rank, %s: candidates\n%s", tokens, StrategyName(strategy),
+  absl::PrintF("# %d tokens on every rank, %s: candidates\n%s", tokens, EnumName(strategy),
                TuneHead(strategy));
   const Progress progress;
   double built_in_us = 0;
@@ -104,7 +104,7 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
     if (status.ok()) continue;
     if (!absl::IsInvalidArgument(status) && !absl::IsResourceExhausted(status)) return status;
     absl::PrintF("%s#\n",
-                 Comment(absl::StrCat(StrategyName(strategy), " is left out: ", status.message())));
+                 Comment(absl::StrCat(EnumName(strategy), " is left out: ", status.message())));
   }
   if (results.empty()) {
     return absl::ResourceExhaustedError("none of the strategies can be measured here");
@@ -143,7 +143,7 @@ int Run(const CommandLine& line) {
   if (!options.ok()) return Fail(kExitUsage, options.status());
   std::vector<RunOptions> shapes = options->shapes;
   const absl::StatusOr<Strategy> strategy =
-      options->strategies.size() == 1 ? ParseStrategy(options->strategies[0])
+      options->strategies.size() == 1 ? ParseEnum<Strategy>("strategy", options->strategies[0])
                                       : absl::InvalidArgumentError("--strategy takes one strategy");
   if (!strategy.ok()) return Fail(kExitUsage, strategy.status());
   for (RunOptions& shape : shapes) shape.config.strategy = *strategy;

@@ -22,18 +22,12 @@ constexpr int64_t kEmulatedBytes = int64_t{1} << 20;
 
 }  // namespace
 
-absl::string_view MoverName(Mover mover) {
-  switch (mover) {
-    case Mover::kStores:
-      return "stores";
-    case Mover::kLoads:
-      return "loads";
-    case Mover::kBulk:
-      return "bulk";
-    case Mover::kCopyEngine:
-      return "copy_engine";
-  }
-  return "unknown";
+absl::Span<const EnumEntry<Mover>> EnumTable(Mover) {
+  static constexpr EnumEntry<Mover> kTable[] = {{Mover::kStores, "stores"},
+                                                {Mover::kLoads, "loads"},
+                                                {Mover::kBulk, "bulk"},
+                                                {Mover::kCopyEngine, "copy_engine"}};
+  return kTable;
 }
 
 absl::StatusOr<std::unique_ptr<LinkTest>> LinkTest::Create(Node& node, int64_t bytes) {
@@ -159,14 +153,14 @@ absl::Status LinkTest::Verify(const LinkLoad& load) {
       const auto end = begin + bytes;
       const auto wrong = std::find_if(begin, end, [&](char byte) { return byte != source + 1; });
       if (wrong != end) {
-        return absl::DataLossError(absl::StrCat(MoverName(load.mover), ": byte ", wrong - begin,
+        return absl::DataLossError(absl::StrCat(EnumName(load.mover), ": byte ", wrong - begin,
                                                 " of ", bytes, " from rank ", source, " to rank ",
                                                 rank.rank(), " is ", static_cast<int>(*wrong)));
       }
       begin = end;
     }
     if (std::any_of(begin, got.end(), [](char byte) { return byte != 0; })) {
-      return absl::DataLossError(absl::StrCat(MoverName(load.mover), ": rank ", rank.rank(),
+      return absl::DataLossError(absl::StrCat(EnumName(load.mover), ": rank ", rank.rank(),
                                               " got more than was sent to it"));
     }
     return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "octet/enum_names.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
 #include "runtime/device_memory.h"
@@ -25,9 +26,7 @@ enum class Mover {
   kBulk,        // the waves' copy unit stores into peers from shared memory (bulk_copy.h)
   kCopyEngine,  // hipMemcpyPeerAsync, one copy for each peer
 };
-inline constexpr std::array<Mover, 4> kMovers = {Mover::kStores, Mover::kLoads, Mover::kBulk,
-                                                 Mover::kCopyEngine};
-absl::string_view MoverName(Mover mover);  // "stores", "loads", "bulk", "copy_engine"
+absl::Span<const EnumEntry<Mover>> EnumTable(Mover);
 
 struct LinkLoad {
   Mover mover = Mover::kStores;

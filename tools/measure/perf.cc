@@ -82,7 +82,7 @@ absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunO
                                               : ExpertParallel::Create(node, options.config));
   row.config = ep->config();
   row.strategy =
-      std::string(contender != nullptr ? contender->name() : StrategyName(row.config.strategy));
+      std::string(contender != nullptr ? contender->name() : EnumName(row.config.strategy));
   if (contender != nullptr) row.options.config.strategy = row.config.strategy;  // not left open
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
                          StepRunner::Create(node, *ep, options));

@@ -147,7 +147,7 @@ std::string Note(const TuneComparison& comparison, const RunOptions& options,
   return absl::StrFormat(
       "T %d H %d K %d E %d %s: dispatch, expert and combine %.1f us, %s %.1f us; faster in %d of "
       "%d pairs",
-      spec.max_tokens, spec.hidden, spec.topk, spec.num_experts, DTypeName(spec.dtype),
+      spec.max_tokens, spec.hidden, spec.topk, spec.num_experts, EnumName(spec.dtype),
       comparison.tuned_us, other, comparison.default_us, comparison.won, comparison.pairs);
 }
 
@@ -425,12 +425,12 @@ std::string StrategyVerdict(const StrategyResult& result, int tokens) {
   const TuneComparison& comparison = result.comparison;
   if (comparison.pairs == 0) {
     return Comment(absl::StrFormat("%d tokens: auto stays %s, which is the fastest", tokens,
-                                   StrategyName(result.built_in)));
+                                   EnumName(result.built_in)));
   }
   return Comment(absl::StrFormat(
       "%d tokens: %s takes %.1f us, %s, which auto is by itself, %.1f us\n"
       "  (medians; faster in %d of %d pairs): %s",
-      tokens, StrategyName(result.fastest), comparison.tuned_us, StrategyName(result.built_in),
+      tokens, EnumName(result.fastest), comparison.tuned_us, EnumName(result.built_in),
       comparison.default_us, comparison.won, comparison.pairs,
       comparison.faster ? "taken" : "not beyond noise, auto stays"));
 }
@@ -444,7 +444,7 @@ TuningEntry EntryOf(const TuneResult& result, const RunOptions& options) {
 TuningEntry EntryOf(const StrategyResult& result, const RunOptions& options) {
   return {.key = result.key,
           .chosen = result.fastest,
-          .note = Note(result.comparison, options, StrategyName(result.built_in))};
+          .note = Note(result.comparison, options, EnumName(result.built_in))};
 }
 
 }  // namespace octet

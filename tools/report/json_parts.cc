@@ -51,10 +51,10 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
   const auto text = [](absl::string_view name) { return std::string(name); };
   const Tuning& tuning = config.tuning;
   return {{"auto_strategy", options.config.strategy == Strategy::kAuto},
-          {"slots", text(SlotsName(config.direct.slots))},
-          {"flags", text(FlagsName(config.direct.flags))},
-          {"combine_order", text(CombineOrderName(config.combine_order))},
-          {"combine_method", text(CombineMethodName(config.combine_method))},
+          {"slots", text(EnumName(config.slots))},
+          {"flags", text(EnumName(config.flags))},
+          {"combine_order", text(EnumName(config.combine_order))},
+          {"combine_method", text(EnumName(config.combine_method))},
           {"blocks", tuning.blocks},
           {"send_blocks", tuning.send_blocks},
           {"waves", tuning.waves_per_block},
@@ -62,17 +62,17 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
           {"max_blocks", config.max_blocks},
           {"send_waves", tuning.send_waves},
           {"combine_send_waves", tuning.combine_send_waves},
-          {"row_copies", text(RowCopiesName(tuning.row_copies))},
-          {"format", text(DispatchFormatName(config.dispatch_format))},
-          {"scales", text(ScalesName(config.scale_format))},
+          {"row_copies", text(EnumName(tuning.row_copies))},
+          {"format", text(EnumName(config.dispatch_format))},
+          {"scales", text(EnumName(config.scale_format))},
           {"scale_group", config.scale_group},
-          {"received", text(OutputName(config.output))},
-          {"duplicates", text(DuplicatesName(config.high_throughput.duplicates))},
-          {"expert_alignment", config.high_throughput.expert_alignment},
-          {"host_totals", config.high_throughput.host_totals},
+          {"received", text(EnumName(config.output))},
+          {"duplicates", text(EnumName(config.duplicates))},
+          {"expert_alignment", config.expert_alignment},
+          {"host_totals", config.host_totals},
           {"cached", options.cached},
-          {"failure_policy", text(FailurePolicyName(config.low_latency.failure_policy))},
-          {"statistics", config.low_latency.statistics}};
+          {"failure_policy", text(EnumName(config.failure_policy))},
+          {"statistics", config.statistics}};
 }
 
 Json ConfigToJson(const RunOptions& options, const EpConfig& config,
@@ -84,12 +84,12 @@ Json ConfigToJson(const RunOptions& options, const EpConfig& config,
                {"hidden", spec.hidden},
                {"max_tokens", spec.max_tokens},
                {"tokens", std::vector<int>(num_tokens.begin(), num_tokens.end())},
-               {"dtype", std::string(DTypeName(spec.dtype))},
-               {"strategy", std::string(StrategyName(config.strategy))}};
+               {"dtype", std::string(EnumName(spec.dtype))},
+               {"strategy", std::string(EnumName(config.strategy))}};
   json.update(ChoicesToJson(options, config));
   json.update({{"routing", spec.routing.text},
                {"drop", spec.drop},
-               {"expert", std::string(ExpertKindName(options.expert))},
+               {"expert", std::string(EnumName(options.expert))},
                {"fuse_expert", options.fuse_expert},
                {"seed", spec.seed}});
   return json;

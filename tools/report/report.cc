@@ -23,7 +23,7 @@ std::string ScheduleLine() {
 }
 
 std::string ChosenStrategy(const RunOptions& options, const EpConfig& config) {
-  return absl::StrCat(StrategyName(config.strategy),
+  return absl::StrCat(EnumName(config.strategy),
                       options.config.strategy == Strategy::kAuto ? " (auto)" : "");
 }
 
@@ -133,15 +133,14 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
                               GpuName(topology), topology.platform)),
       EmulationNote(topology),
       Comment(absl::StrFormat("strategy %s, slots %s, flags %s, combine %s",
-                              ChosenStrategy(options, config), SlotsName(config.direct.slots),
-                              FlagsName(config.direct.flags),
-                              CombineOrderName(config.combine_order))),
+                              ChosenStrategy(options, config), EnumName(config.slots),
+                              EnumName(config.flags), EnumName(config.combine_order))),
       Comment(absl::StrFormat(
           "experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d",
-          spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, DTypeName(spec.dtype),
+          spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, EnumName(spec.dtype),
           spec.routing.text, spec.drop, spec.seed)),
       Comment(absl::StrFormat("expert %s (%s); %d blocks%s, rows in %d parts",
-                              ExpertKindName(options.expert),
+                              EnumName(options.expert),
                               options.fuse_expert ? "fused into combine" : "its own kernel",
                               tuning.blocks, senders, tuning.row_parts)),
       Comment(absl::StrFormat("%d steps after %d of warm-up, from a barrier of the %s",
@@ -153,15 +152,15 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
 std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   std::vector<std::string> parts;
   if (config.dispatch_format != DispatchFormat::kSame) {
-    parts.push_back(absl::StrCat("format ", DispatchFormatName(config.dispatch_format), " (scales ",
-                                 ScalesName(config.scale_format), " of ", config.scale_group,
+    parts.push_back(absl::StrCat("format ", EnumName(config.dispatch_format), " (scales ",
+                                 EnumName(config.scale_format), " of ", config.scale_group,
                                  " columns)"));
   }
   if (config.output != Output::kPackedExperts) {
-    parts.push_back(absl::StrCat("received ", OutputName(config.output)));
+    parts.push_back(absl::StrCat("received ", EnumName(config.output)));
   }
-  if (config.high_throughput.duplicates != Duplicates::kFill) {
-    parts.push_back(absl::StrCat("duplicates ", DuplicatesName(config.high_throughput.duplicates)));
+  if (config.duplicates != Duplicates::kFill) {
+    parts.push_back(absl::StrCat("duplicates ", EnumName(config.duplicates)));
   }
   if (config.high_throughput.expert_alignment != 1) {
     parts.push_back(absl::StrCat("expert_alignment ", config.high_throughput.expert_alignment));
@@ -248,7 +247,7 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
                               GpuName(topology), topology.platform)),
       EmulationNote(topology),
       Comment(absl::StrFormat("strategy %s, %s; %d steps of each shape after %d of warm-up",
-                              absl::StrJoin(strategies, ", "), DTypeName(first.config.dtype),
+                              absl::StrJoin(strategies, ", "), EnumName(first.config.dtype),
                               first.options.iters, first.options.warmup)),
       ScheduleLine(), "#\n", ShapeTable().Head());
   double log_sum = 0;
@@ -293,8 +292,8 @@ std::string SoakTable(const Topology& topology, const SoakResult& result) {
   };
   for (size_t i = 0; i < result.tallies.size(); ++i) {
     const SoakVariant& variant = SoakVariants()[i];
-    add(StrategyName(variant.strategy), SlotsName(variant.options.direct.slots),
-        FlagsName(variant.options.direct.flags), result.tallies[i]);
+    add(EnumName(variant.strategy), EnumName(variant.options.direct.slots),
+        EnumName(variant.options.direct.flags), result.tallies[i]);
   }
   add("all", "", "", result.total);
   absl::StrAppend(&table, "#\n# MB in use         host (resident)        GPUs\n");

@@ -53,7 +53,7 @@ Json RunConfigToJson(const RunResult& result) {
   json.update({{"iters", options.iters},
                {"warmup", options.warmup},
                {"check", options.check},
-               {"align", Text(AlignName(options.align))},
+               {"align", Text(EnumName(options.align))},
                {"schedule", CurrentSchedule()},
                {"heap_bytes", result.heap_bytes}});
   return json;
@@ -123,9 +123,9 @@ std::string SoakJson(const Topology& topology, const SoakResult& result) {
   Json variants = Json::array();
   for (size_t i = 0; i < result.tallies.size(); ++i) {
     const SoakVariant& variant = SoakVariants()[i];
-    Json json = {{"strategy", Text(StrategyName(variant.strategy))},
-                 {"slots", Text(SlotsName(variant.options.direct.slots))},
-                 {"flags", Text(FlagsName(variant.options.direct.flags))}};
+    Json json = {{"strategy", Text(EnumName(variant.strategy))},
+                 {"slots", Text(EnumName(variant.options.direct.slots))},
+                 {"flags", Text(EnumName(variant.options.direct.flags))}};
     json.update(ToJson(result.tallies[i]));
     variants.push_back(json);
   }

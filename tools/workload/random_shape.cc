@@ -176,11 +176,18 @@ Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, i
   return formats;
 }
 
+// Returns the bytes of the largest element that is drawn.
+int64_t MostElementBytes() {
+  size_t most = 0;
+  for (const auto& [dtype, name] : EnumTable(DType{})) most = std::max(most, InfoOf(dtype).bytes);
+  return static_cast<int64_t>(most);
+}
+
 // The most tokens of a rank that the limits allow; at least 1. `room`: rows that a rank has memory
 // for, for each of them and each source rank.
 int MostTokens(const ShapeLimits& limits, int num_ranks, int num_experts, int topk, int hidden,
                int room) {
-  const int64_t row_bytes = int64_t{hidden} * static_cast<int64_t>(kElementBytes);
+  const int64_t row_bytes = hidden * MostElementBytes();
   // All that there is room for is filled with NaNs before each step.
   const int64_t filled = int64_t{num_ranks} * room * row_bytes / kFillsPerStep;
   const int64_t step_bytes =
@@ -217,12 +224,12 @@ void AddFormats(const Formats& formats, FlagList& flags) {
   flags.Add("received", formats.received);
   flags.Add("duplicates", formats.duplicates);
   flags.Add("expert_alignment", formats.expert_alignment);
-  flags.Add("combine_order", CombineOrderName(formats.combine_order));
-  flags.Add("combine_method", CombineMethodName(formats.combine_method));
+  flags.Add("combine_order", EnumName(formats.combine_order));
+  flags.Add("combine_method", EnumName(formats.combine_method));
   flags.Add("row_copies", formats.row_copies);
   flags.AddSwitch("host_totals", formats.host_totals);
   flags.AddSwitch("cached", formats.cached);
-  flags.Add("failure_policy", FailurePolicyName(formats.failure_policy));
+  flags.Add("failure_policy", EnumName(formats.failure_policy));
   flags.AddSwitch("statistics", formats.statistics);
 }
 
@@ -299,18 +306,18 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   // Without numbers they are drawn from the shape's seed, from 1 to one less than the most.
   const std::string tokens = absl::StrJoin(DrawTokens(dice, num_ranks, max_tokens), ",");
   flags.Add("tokens", max_tokens > 1 && dice.OneIn(8) ? "" : tokens);
-  flags.Add("dtype", DTypeName(dice.OneIn(2) ? DType::kFloat16 : DType::kBFloat16));
+  flags.Add("dtype", EnumName(dice.OneIn(2) ? DType::kFloat16 : DType::kBFloat16));
   flags.Add("routing", DrawRouting(dice, num_experts, topk));
   flags.Add("drop", dice.OneIn(2) ? 0.0 : dice.OneOf({1, 10, 50, 90, 100}) / 100.0);
-  flags.Add("expert", ExpertKindName(dice.OneIn(2) ? ExpertKind::kId : ExpertKind::kRank));
+  flags.Add("expert", EnumName(dice.OneIn(2) ? ExpertKind::kId : ExpertKind::kRank));
   flags.AddSwitch("fuse_expert", dice.OneIn(2));
 
-  flags.Add("strategy", StrategyName(variant.strategy));
-  flags.Add("slots", SlotsName(variant.options.direct.slots));
-  flags.Add("flags", FlagsName(variant.options.direct.flags));
+  flags.Add("strategy", EnumName(variant.strategy));
+  flags.Add("slots", EnumName(variant.options.direct.slots));
+  flags.Add("flags", EnumName(variant.options.direct.flags));
   AddLaunch(dice, limits, flags);
   AddFormats(formats, flags);
-  flags.Add("align", AlignName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
+  flags.Add("align", EnumName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
   // A warm-up step calls for many more right behind each other, which are not verified, before each
   // series of timed ones.
   flags.Add("warmup", dice.OneIn(8) ? 1 : 0);

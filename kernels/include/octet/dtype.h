@@ -6,8 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "octet/enum_names.h"
 
 namespace octet {
 
@@ -18,8 +19,13 @@ enum class DType {
 
 inline constexpr size_t kElementBytes = 2;  // of every dtype above
 
-absl::string_view DTypeName(DType dtype);                  // "fp16", "bf16"
-absl::StatusOr<DType> ParseDType(absl::string_view name);  // the same names
+struct DTypeInfo {
+  absl::string_view name;  // in flags, files and messages
+  size_t bytes;            // of an element
+};
+const DTypeInfo& InfoOf(DType dtype);
+
+absl::Span<const EnumEntry<DType>> EnumTable(DType);  // names: octet/enum_names.h
 
 // Exact.
 float FloatFromBits(DType dtype, uint16_t bits);

@@ -6,10 +6,10 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "octet/dtype.h"
+#include "octet/enum_names.h"
 #include "octet/fp8.h"
 #include "octet/fp8_scale.h"
 
@@ -24,20 +24,21 @@ enum class Strategy {
   kHighThroughput,  // computes all destination offsets first, then sends a token once per rank
   kLowLatency,      // sends a token once per rank, through a staging buffer
 };
-absl::string_view StrategyName(Strategy strategy);
-absl::StatusOr<Strategy> ParseStrategy(absl::string_view name);  // the same names
+absl::Span<const EnumEntry<Strategy>> EnumTable(Strategy);  // names: octet/enum_names.h
 
 // How a sender determines the position of a row in the receiver's buffer.
 enum class Slots {
   kPrefix,  // prefix sums over the routing: rows of one (expert, source) lie in token order
   kAtomic,  // atomic counters: rows of one (expert, source) lie in any order
 };
+absl::Span<const EnumEntry<Slots>> EnumTable(Slots);
 
 // Which flags a receiver waits for.
 enum class Flags {
   kToken,   // one for each (token, k): the receiver takes rows as they arrive
   kSource,  // one for each source rank, set after all of its rows
 };
+absl::Span<const EnumEntry<Flags>> EnumTable(Flags);
 
 // The order in which the outputs of a token's experts are added.
 enum class CombineOrder {
@@ -47,6 +48,7 @@ enum class CombineOrder {
   kFlat,     // by k; every output crosses the link by itself
   kPerRank,  // each rank adds the outputs of its experts and rounds; those sums are added by rank
 };
+absl::Span<const EnumEntry<CombineOrder>> EnumTable(CombineOrder);
 
 // The format of dispatched rows. Combine always takes rows of EpConfig::dtype.
 enum class DispatchFormat {
@@ -57,20 +59,9 @@ enum class DispatchFormat {
   // EpConfig::fp8_form; each occupies a multiple of 16 bytes, and bytes beyond H have no meaning.
   kQuantizedFp8,
 };
+absl::Span<const EnumEntry<DispatchFormat>> EnumTable(DispatchFormat);
 
-constexpr absl::string_view DispatchFormatName(DispatchFormat format) {
-  switch (format) {
-    case DispatchFormat::kSame:
-      return "same";
-    case DispatchFormat::kFp8:
-      return "fp8";
-    case DispatchFormat::kBytes:
-      return "bytes";
-    case DispatchFormat::kQuantizedFp8:
-      return "quantized_fp8";
-  }
-  return "unknown";
-}
+absl::Span<const EnumEntry<ScaleFormat>> EnumTable(ScaleFormat);  // octet/fp8_scale.h
 
 // The layout of received rows.
 enum class Output {
@@ -83,26 +74,14 @@ enum class Output {
   // [R][M·min(K, L)][H], within it by (expert, token); low_latency only.
   kRankMajor,
 };
-
-constexpr absl::string_view OutputName(Output output) {
-  switch (output) {
-    case Output::kPackedExperts:
-      return "packed";
-    case Output::kDeduplicated:
-      return "deduplicated";
-    case Output::kExpertMajor:
-      return "expert_major";
-    case Output::kRankMajor:
-      return "rank_major";
-  }
-  return "unknown";
-}
+absl::Span<const EnumEntry<Output>> EnumTable(Output);
 
 // How kPackedExperts stores a token that has chosen several experts of one rank.
 enum class Duplicates {
   kFill,   // its row is copied to the position of each choice
   kIndex,  // its row is stored once, as with kDeduplicated; row_index names it
 };
+absl::Span<const EnumEntry<Duplicates>> EnumTable(Duplicates);
 
 // How rows return to their origin.
 enum class CombineMethod {
@@ -112,6 +91,7 @@ enum class CombineMethod {
           // must not write to it between a Combine and the next Dispatch: this rank's Combine can
           // end while peers are still loading
 };
+absl::Span<const EnumEntry<CombineMethod>> EnumTable(CombineMethod);
 
 // How dispatch moves rows.
 enum class RowCopies {
@@ -119,18 +99,7 @@ enum class RowCopies {
   kVectors,  // the lanes of a wave load and store 16 bytes each
   kBulk,     // the GPU's copy unit, if it has one, copies pieces through shared memory
 };
-
-constexpr absl::string_view RowCopiesName(RowCopies copies) {
-  switch (copies) {
-    case RowCopies::kAuto:
-      return "auto";
-    case RowCopies::kVectors:
-      return "vectors";
-    case RowCopies::kBulk:
-      return "bulk";
-  }
-  return "unknown";
-}
+absl::Span<const EnumEntry<RowCopies>> EnumTable(RowCopies);
 
 // The outcome of a call if a rank is silent: its counts, rows or credits do not arrive within the
 // deadline.
@@ -141,6 +110,7 @@ enum class FailurePolicy {
   // rows for each token, R·min(K, L) with CombineOrder::kFlat.
   kMask,
 };
+absl::Span<const EnumEntry<FailurePolicy>> EnumTable(FailurePolicy);
 
 // Options that only direct has.
 struct DirectOptions {
@@ -237,6 +207,7 @@ struct EpConfig {
   // Rows of CombineArgs::expert_out that a rank needs memory for, [hidden] of the dtype each:
   // max_rows, or with kDeduplicated one for each token of each rank.
   int expert_out_rows(int num_ranks) const;
+  size_t dtype_row_bytes() const;     // of [hidden] of the dtype: a row of expert_out or y
   size_t dispatch_row_bytes() const;  // of a row of x
   size_t received_row_bytes() const;  // of a row of Received::x
   int scale_words() const;            // 4-byte words of a received row of scales; 0: none

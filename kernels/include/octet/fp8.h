@@ -6,7 +6,8 @@
 
 #include <cstdint>
 
-#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "octet/enum_names.h"
 
 namespace octet {
 
@@ -15,7 +16,7 @@ enum class Fp8Form {
   kE4m3Fn,    // of OCP: to 448
   kE4m3Fnuz,  // of gfx942: to 240, without -0
 };
-absl::string_view Fp8FormName(Fp8Form form);  // "native", "e4m3fn", "e4m3fnuz"
+absl::Span<const EnumEntry<Fp8Form>> EnumTable(Fp8Form);  // names: octet/enum_names.h
 
 // Never kNative: what that stands for; any other as it is.
 Fp8Form WithNativeFp8(Fp8Form form);
