@@ -20,7 +20,7 @@ constexpr int kMostRowParts = 4;
 }  // namespace
 
 int ChooseRowParts(const EpConfig& config) {
-  const int row_vecs = config.hidden / 8;
+  const int row_vecs = static_cast<int>(config.dtype_row_bytes() / kVecBytes);
   const int rows = config.max_tokens_per_rank * config.topk;
   const int wanted = std::max(1, kWantedParts / rows);
   return std::clamp(std::min(wanted, row_vecs / kSmallestPartVecs), 1, kMostRowParts);
@@ -32,7 +32,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.slots_per_source =
       config.max_tokens_per_rank * std::min(config.topk, layout.num_local_experts);
   layout.num_counts = layout.num_local_experts;
-  layout.row_vecs = static_cast<int>(config.hidden * kElementBytes / kVecBytes);
+  layout.row_vecs = static_cast<int>(config.dtype_row_bytes() / kVecBytes);
   layout.row_parts = config.tuning.row_parts;
 
   const auto ranks = static_cast<size_t>(num_ranks);

@@ -32,7 +32,7 @@ int ChooseRowParts(const EpConfig& config, int num_ranks) {
   const int blocks = BlocksAskedFor(config);
   const int tokens = config.max_tokens_per_rank * std::min(num_ranks, config.topk);
   if (blocks > 0 && blocks <= kFewBlocks && tokens / blocks >= kManyTokens) return 1;
-  const int row_vecs = config.hidden / 8;
+  const int row_vecs = static_cast<int>(config.dtype_row_bytes() / kVecBytes);
   return std::clamp(row_vecs / kSmallestPartVecs, 1, kMostRowParts);
 }
 
@@ -42,8 +42,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.num_counts = config.num_experts + num_ranks;
   layout.row_vecs = static_cast<int>(config.dispatch_row_bytes() / kVecBytes);
   layout.scale_words = config.scale_words();
-  layout.combine_vecs =
-      static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
+  layout.combine_vecs = static_cast<int>(config.dtype_row_bytes() / kVecBytes);
   layout.combine_parts = config.tuning.row_parts;
   layout.expert_alignment = config.high_throughput.expert_alignment;
   layout.token_major = config.rows_once();

@@ -31,8 +31,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   Layout layout = {};
   SetShape(config, num_ranks, layout);
   layout.num_counts = layout.num_local_experts + 1;
-  layout.dtype_vecs =
-      static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes);
+  layout.dtype_vecs = static_cast<int>(config.dtype_row_bytes() / kVecBytes);
   layout.row_vecs = static_cast<int>(config.received_row_bytes() / kVecBytes);
   layout.scale_words = config.scale_words();
   layout.slot_vecs =

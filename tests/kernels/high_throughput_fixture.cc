@@ -221,7 +221,6 @@ absl::Status HighThroughputTest::Allocate(Rank& rank) {
   Memory& m = ranks_[static_cast<size_t>(rank.rank())];
   const auto tokens = static_cast<size_t>(config_.max_tokens_per_rank);
   const auto choices = tokens * static_cast<size_t>(config_.topk);
-  const auto hidden = static_cast<size_t>(config_.hidden);
   const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
   const size_t rows = static_cast<size_t>(rank.num_ranks()) * choices +
                       num_local * static_cast<size_t>(config_.high_throughput.expert_alignment);
@@ -232,9 +231,9 @@ absl::Status HighThroughputTest::Allocate(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(m.scatter, DeviceMemory::Allocate(choices * sizeof(int32_t)));
   OCTET_ASSIGN_OR_RETURN(m.topk_idx, DeviceMemory::Allocate(choices * sizeof(int32_t)));
   OCTET_ASSIGN_OR_RETURN(m.topk_weights, DeviceMemory::Allocate(choices * sizeof(float)));
-  OCTET_ASSIGN_OR_RETURN(m.expert_out, DeviceMemory::Allocate(rows * hidden * kElementBytes));
-  OCTET_ASSIGN_OR_RETURN(m.y, DeviceMemory::Allocate(tokens * hidden * kElementBytes));
-  OCTET_ASSIGN_OR_RETURN(m.bias, DeviceMemory::Allocate(hidden * kElementBytes));
+  OCTET_ASSIGN_OR_RETURN(m.expert_out, DeviceMemory::Allocate(rows * config_.dtype_row_bytes()));
+  OCTET_ASSIGN_OR_RETURN(m.y, DeviceMemory::Allocate(tokens * config_.dtype_row_bytes()));
+  OCTET_ASSIGN_OR_RETURN(m.bias, DeviceMemory::Allocate(config_.dtype_row_bytes()));
   return absl::OkStatus();
 }
 

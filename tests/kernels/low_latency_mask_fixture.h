@@ -274,8 +274,7 @@ class LowLatencyMaskTest : public ::testing::Test {
   }
   absl::Status PoisonY(Rank& rank, const DispatchArgs& args, const CombineArgs& combine) {
     return OCTET_GPU(hipMemsetAsync(
-        combine.y, 0xff,
-        static_cast<size_t>(args.num_tokens) * static_cast<size_t>(config().hidden) * kElementBytes,
+        combine.y, 0xff, static_cast<size_t>(args.num_tokens) * config().dtype_row_bytes(),
         rank.stream()));
   }
 

@@ -205,7 +205,7 @@ TEST_P(UndeliveredTest, RowsThatDoNotComeAreNotCounted) {
     OCTET_ASSIGN_OR_RETURN(
         outputs_[static_cast<size_t>(rank.rank())],
         DeviceMemory::Allocate(static_cast<size_t>(config.expert_out_rows(kRanks)) *
-                               static_cast<size_t>(config.hidden) * kElementBytes));
+                               config.dtype_row_bytes()));
     return absl::OkStatus();
   }));
   uint64_t first = 1;  // epoch after the last reset

@@ -158,7 +158,7 @@ absl::StatusOr<std::unique_ptr<EpHarness>> EpHarness::Create(int num_ranks, cons
 absl::Status EpHarness::Allocate(Rank& rank, Buffers& b) const {
   const auto tokens = static_cast<size_t>(config_.max_tokens_per_rank);
   const auto flat = tokens * static_cast<size_t>(config_.topk);
-  const size_t row_bytes = static_cast<size_t>(config_.hidden) * kElementBytes;
+  const size_t row_bytes = config_.dtype_row_bytes();
   const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
   const auto rows = static_cast<size_t>(config_.expert_out_rows(rank.num_ranks()));
   OCTET_ASSIGN_OR_RETURN(b.x, DeviceMemory::Allocate(tokens * row_bytes));

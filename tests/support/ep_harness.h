@@ -128,7 +128,7 @@ class EpHarness {
   int MostRows() const { return static_cast<int>(received_rows_[0].bytes() / RowBytes()); }
   // Rows that there are; where they lie apart, all that there is memory for.
   int RowsToCompare(const ReferenceReceived& want) const;
-  size_t RowBytes() const { return static_cast<size_t>(config_.hidden) * kElementBytes; }
+  size_t RowBytes() const { return config_.dtype_row_bytes(); }
   absl::Status CheckY(const StepInput& input, int rank, const Buffers& b,
                       absl::Span<const uint16_t> bias = {}) const;
 

@@ -116,7 +116,7 @@ absl::Status VerifyY(HostReader& reader, const EpConfig& config, absl::Span<cons
                      int rank, const void* y, absl::Span<const float> expert_scale,
                      Verification& verification) {
   const RankInput& input = inputs[static_cast<size_t>(rank)];
-  const size_t row_bytes = static_cast<size_t>(config.hidden) * kElementBytes;
+  const size_t row_bytes = config.dtype_row_bytes();
   return reader.ForRows(y, static_cast<size_t>(input.num_tokens), row_bytes,
                         [&](size_t first, absl::Span<const uint8_t> rows) {
                           const RankInput part =
@@ -125,7 +125,7 @@ absl::Status VerifyY(HostReader& reader, const EpConfig& config, absl::Span<cons
                               config, static_cast<int>(inputs.size()), part, rank,
                               static_cast<int>(first), expert_scale,
                               absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(rows.data()),
-                                                  rows.size() / kElementBytes)));
+                                                  rows.size() / sizeof(uint16_t))));
                         });
 }
 

@@ -20,13 +20,12 @@ constexpr int kThreads = 512;
 static_assert(kMaxSortedExperts == kMaxExperts);
 
 SortedRowsShape RowsShape(const EpConfig& config, int num_ranks) {
-  return {
-      .num_ranks = num_ranks,
-      .num_experts = config.num_experts,
-      .num_local_experts = config.num_local_experts(num_ranks),
-      .topk = config.topk,
-      .row_vecs = static_cast<int>(static_cast<size_t>(config.hidden) * kElementBytes / kVecBytes),
-      .fp16 = config.dtype == DType::kFloat16};
+  return {.num_ranks = num_ranks,
+          .num_experts = config.num_experts,
+          .num_local_experts = config.num_local_experts(num_ranks),
+          .topk = config.topk,
+          .row_vecs = static_cast<int>(config.dtype_row_bytes() / kVecBytes),
+          .fp16 = config.dtype == DType::kFloat16};
 }
 
 // What direct can do it can do, and adds in the same order.

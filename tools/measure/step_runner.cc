@@ -92,7 +92,7 @@ StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options
       options_(options),
       config_(ep.config()),
       expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
-      row_bytes_(static_cast<size_t>(config_.hidden) * kElementBytes),
+      row_bytes_(config_.dtype_row_bytes()),
       fuse_expert_(options.fuse_expert && CanFuseExpert(config_)),
       wakes_(!node.topology().emulated()),
       check_(options.check) {
@@ -140,7 +140,7 @@ absl::Status StepRunner::Upload(Rank& rank, const RankInput& input) {
     OCTET_RETURN_IF_ERROR(
         upload(mine.x_scales, input.scales.data(), input.scales.size() * sizeof(uint32_t)));
   } else {
-    OCTET_RETURN_IF_ERROR(upload(mine.x, input.x.data(), input.x.size() * kElementBytes));
+    OCTET_RETURN_IF_ERROR(upload(mine.x, input.x.data(), input.x.size() * sizeof(uint16_t)));
   }
   OCTET_RETURN_IF_ERROR(
       upload(mine.topk_idx, input.topk_idx.data(), input.topk_idx.size() * sizeof(int32_t)));
@@ -156,7 +156,7 @@ absl::Status StepRunner::Poison(Rank& rank, const RankInput& input, StepForm for
     if (bytes == 0) return absl::OkStatus();
     return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, bytes, rank.stream()));
   };
-  OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * kElementBytes));
+  OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * sizeof(uint16_t)));
   const std::unique_ptr<Captured>& captured = mine.captured[IndexOf(form)];
   OCTET_RETURN_IF_ERROR(captured != nullptr
                             ? captured->poison.Launch(rank)

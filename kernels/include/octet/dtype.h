@@ -17,8 +17,6 @@ enum class DType {
   kBFloat16,  // the upper half of an IEEE binary32
 };
 
-inline constexpr size_t kElementBytes = 2;  // of every dtype above
-
 struct DTypeInfo {
   absl::string_view name;  // in flags, files and messages
   size_t bytes;            // of an element
