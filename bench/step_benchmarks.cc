@@ -27,7 +27,7 @@ class Steps {
                                                        const RunOptions& options) {
     auto steps = std::make_unique<Steps>();
     steps->check_ = options.check;
-    OCTET_ASSIGN_OR_RETURN(steps->ep_, contender.Create(options.config, {}));
+    OCTET_ASSIGN_OR_RETURN(steps->ep_, contender.Create(options.workload.config, {}));
     OCTET_ASSIGN_OR_RETURN(steps->runner_, StepRunner::Create(node, *steps->ep_, options));
     OCTET_ASSIGN_OR_RETURN(steps->workload_, Workload::Create(options.workload));
     steps->series_ = std::make_unique<StepSeries>(*steps->workload_, steps->progress_);
@@ -130,7 +130,7 @@ void RegisterStepBenchmarks(Session& session) {
   for (const RunOptions& options :
        small ? SmallStepWorkloads(session.options()) : StepWorkloads(session.options())) {
     for (Contender* const contender : session.contenders()) {
-      if (!contender->Check(options.config).ok()) continue;
+      if (!contender->Check(options.workload.config).ok()) continue;
       for (size_t kind = 0; kind < kNumPerfKinds; ++kind) {
         RegisterMeasured(
             session, absl::StrCat(kPerfKindNames[kind], "/", contender->name(), "/", options.name),

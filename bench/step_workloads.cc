@@ -26,17 +26,17 @@ RunOptions Fixed(const RunOptions& common, absl::string_view name, const Shape& 
   RunOptions options = common;
   options.name = absl::StrCat(name, "_T", tokens);
   WorkloadSpec& spec = options.workload;
-  spec.num_experts = shape.experts;
-  spec.topk = shape.topk;
-  spec.hidden = shape.hidden;
-  spec.max_tokens = tokens;
+  spec.config.num_experts = shape.experts;
+  spec.config.topk = shape.topk;
+  spec.config.hidden = shape.hidden;
+  spec.config.max_tokens_per_rank = tokens;
   spec.tokens.assign(static_cast<size_t>(spec.num_ranks), tokens);
-  spec.dtype = DType::kBFloat16;
+  spec.config.dtype = DType::kBFloat16;
   return options;
 }
 
 RunOptions WithFormat(RunOptions options, DispatchFormat format) {
-  options.config.dispatch_format = format;
+  options.workload.config.dispatch_format = format;
   return options;
 }
 
@@ -111,7 +111,7 @@ std::vector<RunOptions> SmallStepWorkloads(const RunOptions& common) {
   all.push_back(Fixed(common, "small", {.experts = experts, .topk = 2, .hidden = 512}, 8));
   all.back().name = "small_drawn";
   all.back().workload.tokens.clear();
-  all.back().workload.dtype = DType::kFloat16;
+  all.back().workload.config.dtype = DType::kFloat16;
   return Possible(all);
 }
 

@@ -49,12 +49,12 @@ void CheckShape(const RunOptions& options) {
   const WorkloadSpec& spec = options.workload;
   Check(spec.num_ranks >= 1 && spec.num_ranks <= kGpus);
   Check(options.iters >= 1 && options.warmup >= 0);
-  Check(Validate(options.config, spec.num_ranks).ok());
+  Check(Validate(options.workload.config, spec.num_ranks).ok());
   Check(Workload::Check(spec).ok());
   Check(spec.drop >= 0 && spec.drop <= 1);
   Check(spec.tokens.empty() || spec.tokens.size() == static_cast<size_t>(spec.num_ranks));
   for (const int tokens : spec.tokens) {
-    Check(tokens >= 0 && tokens <= options.config.max_tokens_per_rank);
+    Check(tokens >= 0 && tokens <= options.workload.config.max_tokens_per_rank);
   }
 }
 

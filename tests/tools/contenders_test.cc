@@ -48,26 +48,21 @@ RunOptions OptionsFor(const Shape& shape) {
   RunOptions options;
   options.fuse_expert = shape.fuse_expert;
   options.workload.num_ranks = shape.ranks;
-  options.workload.num_experts = shape.experts;
-  options.workload.topk = shape.topk;
-  options.workload.hidden = shape.hidden;
-  options.workload.max_tokens = 16;
-  options.workload.dtype = shape.dtype;
+  options.workload.config.num_experts = shape.experts;
+  options.workload.config.topk = shape.topk;
+  options.workload.config.hidden = shape.hidden;
+  options.workload.config.max_tokens_per_rank = 16;
+  options.workload.config.dtype = shape.dtype;
   options.workload.tokens = shape.tokens;
   options.workload.routing = *ParseRouting(shape.routing);
   options.workload.drop = shape.drop;
   options.workload.seed = 7;
-  options.config.num_experts = shape.experts;
-  options.config.topk = shape.topk;
-  options.config.hidden = shape.hidden;
-  options.config.max_tokens_per_rank = options.workload.max_tokens;
-  options.config.dtype = shape.dtype;
   return options;
 }
 
 // Steps that follow each other on one ExpertParallel, each with other inputs.
 void RunSteps(Node& node, Contender& contender, const RunOptions& options) {
-  auto ep = contender.Create(options.config, {});
+  auto ep = contender.Create(options.workload.config, {});
   ASSERT_TRUE(ep.ok()) << ep.status();
   auto runner = StepRunner::Create(node, **ep, options);
   ASSERT_TRUE(runner.ok()) << runner.status();

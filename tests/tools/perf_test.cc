@@ -89,9 +89,9 @@ TEST_F(PerfOptionsTest, AsNcclTestsWouldBeCalled) {
     const RunOptions& each = perf->shapes[static_cast<size_t>(i)];
     const int tokens = 1024 << i;
     EXPECT_THAT(each.workload.tokens, ElementsAre(tokens, tokens, tokens, tokens));
-    EXPECT_EQ(each.config.max_tokens_per_rank, tokens);
-    EXPECT_EQ(each.config.dtype, DType::kFloat16);
-    EXPECT_EQ(each.config.topk, 6);
+    EXPECT_EQ(each.workload.config.max_tokens_per_rank, tokens);
+    EXPECT_EQ(each.workload.config.dtype, DType::kFloat16);
+    EXPECT_EQ(each.workload.config.topk, 6);
     EXPECT_EQ(each.iters, 7);
     EXPECT_EQ(each.warmup, 0);
     EXPECT_EQ(each.timeout, absl::Seconds(1.5));
@@ -163,10 +163,10 @@ PerfRow Row(int tokens, int64_t wrong) {
   PerfRow row;
   row.tokens = tokens;
   row.strategy = "direct";
-  row.options.config.strategy = Strategy::kDirect;
-  row.options.workload.hidden = 7168;
-  row.options.workload.topk = 8;
-  row.options.workload.num_experts = 256;
+  row.options.workload.config.strategy = Strategy::kDirect;
+  row.options.workload.config.hidden = 7168;
+  row.options.workload.config.topk = 8;
+  row.options.workload.config.num_experts = 256;
   row.options.workload.num_ranks = 2;
   row.config.tuning = {.blocks = 264,
                        .row_parts = 2,
@@ -219,8 +219,8 @@ TEST(PerfTable, LinesUpWithItsHead) {
   EXPECT_THAT(head, Not(HasSubstr("emulated")));
   EXPECT_THAT(head, HasSubstr("the last 1 verified to the bit\n#\n"));
   EXPECT_THAT(head, Not(HasSubstr("nothing verified")));
-  perf.shapes[0].config = Row(1, 0).config;
-  perf.shapes[0].config.high_throughput.host_totals = true;
+  perf.shapes[0].workload.config = Row(1, 0).config;
+  perf.shapes[0].workload.config.host_totals = true;
   EXPECT_THAT(
       PerfHead(Machine(), perf),
       HasSubstr("\n# format quantized_fp8 (scales ue8m0 of 128 columns), received rank_major, "
@@ -272,7 +272,7 @@ TEST(PerfTable, Foot) {
 
 TEST(PerfTable, AutosChoiceIsNotTakenForTheSameByName) {
   PerfRow chosen = Row(1, 0);
-  chosen.options.config.strategy = Strategy::kAuto;
+  chosen.options.workload.config.strategy = Strategy::kAuto;
   EXPECT_THAT(PerfLines(chosen, Ceilings()), HasSubstr("          direct*    264 "));
   const std::string foot = PerfFoot({chosen, Row(1, 0)}, Ceilings());
   EXPECT_THAT(foot, HasSubstr("GB/s (direct*)\n"));

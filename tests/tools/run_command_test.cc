@@ -35,13 +35,13 @@ class RunOptionsTest : public testing::Test {
 TEST_F(RunOptionsTest, Defaults) {
   const RunOptions options = One({});
   EXPECT_EQ(options.workload.num_ranks, 8);
-  EXPECT_EQ(options.config.num_experts, 256);
-  EXPECT_EQ(options.config.topk, 8);
-  EXPECT_EQ(options.config.hidden, 7168);
-  EXPECT_EQ(options.config.max_tokens_per_rank, 256);
-  EXPECT_EQ(options.config.dtype, DType::kBFloat16);
-  EXPECT_EQ(options.config.direct.slots, Slots::kPrefix);
-  EXPECT_EQ(options.config.direct.flags, Flags::kToken);
+  EXPECT_EQ(options.workload.config.num_experts, 256);
+  EXPECT_EQ(options.workload.config.topk, 8);
+  EXPECT_EQ(options.workload.config.hidden, 7168);
+  EXPECT_EQ(options.workload.config.max_tokens_per_rank, 256);
+  EXPECT_EQ(options.workload.config.dtype, DType::kBFloat16);
+  EXPECT_EQ(options.workload.config.slots, Slots::kPrefix);
+  EXPECT_EQ(options.workload.config.flags, Flags::kToken);
   EXPECT_THAT(options.workload.tokens, IsEmpty());
   EXPECT_EQ(options.workload.seed, 4U);
   EXPECT_EQ(options.expert, ExpertKind::kId);
@@ -60,25 +60,20 @@ TEST_F(RunOptionsTest, EveryFlagHasItsPlace) {
            "--slots=atomic",     "--flags=source",   "--blocks=10",   "--send_blocks=4",
            "--waves=3",          "--row_parts=2",    "--heap_mb=64",  "--timeout_ms=1500",
            "--align=device",     "--dump=some/dir",  "--json=a.json", "--trace=b.json"});
-  EXPECT_EQ(options.config.num_experts, 64);
-  EXPECT_EQ(options.config.topk, 6);
-  EXPECT_EQ(options.config.hidden, 2048);
-  EXPECT_EQ(options.config.max_tokens_per_rank, 32);
-  EXPECT_EQ(options.config.dtype, DType::kFloat16);
-  EXPECT_EQ(options.config.strategy, Strategy::kDirect);
-  EXPECT_EQ(options.config.direct.slots, Slots::kAtomic);
-  EXPECT_EQ(options.config.direct.flags, Flags::kSource);
-  EXPECT_EQ(options.config.tuning.blocks, 10);
-  EXPECT_EQ(options.config.tuning.send_blocks, 4);
-  EXPECT_EQ(options.config.tuning.waves_per_block, 3);
-  EXPECT_EQ(options.config.tuning.row_parts, 2);
+  EXPECT_EQ(options.workload.config.num_experts, 64);
+  EXPECT_EQ(options.workload.config.topk, 6);
+  EXPECT_EQ(options.workload.config.hidden, 2048);
+  EXPECT_EQ(options.workload.config.max_tokens_per_rank, 32);
+  EXPECT_EQ(options.workload.config.dtype, DType::kFloat16);
+  EXPECT_EQ(options.workload.config.strategy, Strategy::kDirect);
+  EXPECT_EQ(options.workload.config.slots, Slots::kAtomic);
+  EXPECT_EQ(options.workload.config.flags, Flags::kSource);
+  EXPECT_EQ(options.workload.config.tuning.blocks, 10);
+  EXPECT_EQ(options.workload.config.tuning.send_blocks, 4);
+  EXPECT_EQ(options.workload.config.tuning.waves_per_block, 3);
+  EXPECT_EQ(options.workload.config.tuning.row_parts, 2);
   EXPECT_EQ(options.workload.num_ranks, 4);
-  EXPECT_EQ(options.workload.num_experts, 64);
-  EXPECT_EQ(options.workload.topk, 6);
-  EXPECT_EQ(options.workload.hidden, 2048);
-  EXPECT_EQ(options.workload.max_tokens, 32);
   EXPECT_THAT(options.workload.tokens, ElementsAre(1, 2, 3, 4));
-  EXPECT_EQ(options.workload.dtype, DType::kFloat16);
   EXPECT_EQ(options.workload.routing.kind, RoutingKind::kZipf);
   EXPECT_EQ(options.workload.drop, 0.25);
   EXPECT_EQ(options.workload.seed, 99U);
@@ -114,15 +109,15 @@ TEST_F(RunOptionsTest, TheChallenge) {
   int benchmarks = 0;
   for (const RunOptions& options : *shapes) {
     benchmarks += options.benchmark ? 1 : 0;
-    EXPECT_EQ(options.config.dtype, DType::kFloat16);
+    EXPECT_EQ(options.workload.config.dtype, DType::kFloat16);
     EXPECT_EQ(options.expert, ExpertKind::kRank);
     EXPECT_EQ(options.iters, 3);
-    EXPECT_EQ(options.config.direct.slots, Slots::kAtomic);
+    EXPECT_EQ(options.workload.config.slots, Slots::kAtomic);
     EXPECT_THAT(options.workload.tokens, IsEmpty());
   }
   EXPECT_EQ(benchmarks, 5);
   EXPECT_EQ(shapes->back().name, "256/8/7168/256");
-  EXPECT_EQ(shapes->back().config.num_experts, 256);
+  EXPECT_EQ(shapes->back().workload.config.num_experts, 256);
   EXPECT_EQ(shapes->back().workload.seed, 4U);
 }
 

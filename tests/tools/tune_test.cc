@@ -158,7 +158,7 @@ TEST(TuneTable, WhichStrategyAutoShouldBe) {
               HasSubstr("direct takes 40.0 us, low_latency, which auto is by itself, 50.0 us"));
   EXPECT_THAT(StrategyVerdict(result, 8), HasSubstr("in 19 of 20 pairs): taken\n"));
   RunOptions options;
-  options.workload.max_tokens = 8;
+  options.workload.config.max_tokens_per_rank = 8;
   result.key.strategy = Strategy::kAuto;
   const TuningEntry entry = EntryOf(result, options);
   EXPECT_EQ(entry.chosen, Strategy::kDirect);
@@ -174,10 +174,10 @@ TEST(TuneShape, StrategiesAgainstEachOther) {
   RunOptions options;
   WorkloadSpec& spec = options.workload;
   spec.num_ranks = 1;
-  spec.num_experts = 8;
-  spec.topk = 2;
-  spec.hidden = 64;
-  spec.max_tokens = 8;
+  spec.config.num_experts = 8;
+  spec.config.topk = 2;
+  spec.config.hidden = 64;
+  spec.config.max_tokens_per_rank = 8;
   spec.tokens = {8};
   options.iters = 2;
   options.warmup = 1;
@@ -186,7 +186,7 @@ TEST(TuneShape, StrategiesAgainstEachOther) {
   std::vector<TuneResult> results;
   for (const Strategy strategy : AllStrategies()) {
     RunOptions named = options;
-    named.config.strategy = strategy;
+    named.workload.config.strategy = strategy;
     absl::StatusOr<TuneResult> result =
         TuneShape(**node, named, absl::Milliseconds(200), [](const TuneTrial&) {}, quiet);
     ASSERT_TRUE(result.ok()) << result.status();

@@ -38,12 +38,8 @@ class VerifyTest : public testing::Test {
   void Make() {
     WorkloadSpec spec;
     spec.num_ranks = 2;
-    spec.num_experts = 8;
-    spec.topk = 3;
-    spec.hidden = kHidden;
-    spec.max_tokens = 20;
+    spec.config = config_;
     spec.tokens = {20, 11};
-    if (config_.scale_words() > 0) spec.fp8 = config_;
     workload_ = *Workload::Create(spec);
     workload_->Generate(0);
     reference_ = ReferenceDispatch(config_, workload_->inputs(), 1);

@@ -24,10 +24,10 @@ using ::testing::HasSubstr;
 WorkloadSpec Spec(const std::string& routing = "uniform") {
   WorkloadSpec spec;
   spec.num_ranks = 4;
-  spec.num_experts = 64;
-  spec.topk = 6;
-  spec.hidden = 64;
-  spec.max_tokens = 128;
+  spec.config.num_experts = 64;
+  spec.config.topk = 6;
+  spec.config.hidden = 64;
+  spec.config.max_tokens_per_rank = 128;
   spec.tokens = {100, 0, 1, 128};
   spec.routing = *ParseRouting(routing);
   spec.seed = 7;
@@ -80,7 +80,7 @@ TEST(Workload, ShapesAndRanges) {
 TEST(Workload, RowsAreNormalAndRoundedToTheDtype) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     WorkloadSpec spec = Spec();
-    spec.dtype = dtype;
+    spec.config.dtype = dtype;
     const std::unique_ptr<Workload> workload = Make(spec);
     double sum = 0;
     double squares = 0;
@@ -100,7 +100,7 @@ TEST(Workload, ASeedMeansTheseBits) {
   EXPECT_EQ(Fingerprint(*Make(Spec())), 10738469018677044663U);
   EXPECT_EQ(Fingerprint(*Make(Spec("zipf:1.2"), 5)), 3137511951904351226U);
   WorkloadSpec spec = Spec("group:2/8");
-  spec.dtype = DType::kFloat16;
+  spec.config.dtype = DType::kFloat16;
   spec.drop = 0.3;
   spec.tokens.clear();
   EXPECT_EQ(Fingerprint(*Make(spec)), 15176610812140648136U);
@@ -126,7 +126,7 @@ TEST(Workload, StepsRanksAndSeedsDiffer) {
 TEST(Workload, TokensAreDrawnLikeTheChallenge) {
   WorkloadSpec spec = Spec();
   spec.tokens.clear();
-  spec.hidden = 8;
+  spec.config.hidden = 8;
   std::set<int> seen;
   for (spec.seed = 0; spec.seed < 200; ++spec.seed) {
     const absl::StatusOr<std::unique_ptr<Workload>> workload = Workload::Create(spec);
@@ -135,7 +135,7 @@ TEST(Workload, TokensAreDrawnLikeTheChallenge) {
   }
   EXPECT_EQ(*seen.begin(), 1);
   EXPECT_EQ(*seen.rbegin(), 127);
-  spec.max_tokens = 1;
+  spec.config.max_tokens_per_rank = 1;
   EXPECT_THAT(Refusal(spec), HasSubstr("max_tokens is 1"));
 }
 
@@ -154,11 +154,11 @@ TEST(Workload, DropsAreDrawnForEachChoice) {
 
 TEST(Routing, UniformChoosesEachExpertEquallyOftenInEachPlace) {
   WorkloadSpec spec = Spec();
-  spec.num_experts = 8;
-  spec.topk = 8;
-  spec.hidden = 8;
+  spec.config.num_experts = 8;
+  spec.config.topk = 8;
+  spec.config.hidden = 8;
   spec.tokens = {4096, 0, 0, 0};
-  spec.max_tokens = 4096;
+  spec.config.max_tokens_per_rank = 4096;
   const auto workload = Make(spec);
   std::vector<int> counts(64);
   const auto ids = workload->inputs()[0].topk_idx;
@@ -168,11 +168,11 @@ TEST(Routing, UniformChoosesEachExpertEquallyOftenInEachPlace) {
 
 TEST(Routing, ZipfFollowsItsLawAndHasNoDuplicates) {
   WorkloadSpec spec = Spec("zipf:1");
-  spec.num_experts = 16;
-  spec.topk = 1;
-  spec.hidden = 8;
+  spec.config.num_experts = 16;
+  spec.config.topk = 1;
+  spec.config.hidden = 8;
   spec.tokens = {20000, 0, 0, 0};
-  spec.max_tokens = 20000;
+  spec.config.max_tokens_per_rank = 20000;
   const auto workload = Make(spec);
   std::vector<int> counts(16);
   for (const int32_t id : workload->inputs()[0].topk_idx) ++counts[static_cast<size_t>(id)];
@@ -184,7 +184,7 @@ TEST(Routing, ZipfFollowsItsLawAndHasNoDuplicates) {
   }
   // However skewed, all of a token's experts are drawn and differ.
   spec = Spec("zipf:100");
-  spec.topk = 32;
+  spec.config.topk = 32;
   const auto skewed = Make(spec);
   for (size_t t = 0; t < 128; ++t) {
     const auto ids = skewed->inputs()[3].topk_idx.subspan(t * 32, 32);
@@ -282,7 +282,7 @@ TEST(Recorded, NamesTheFirstBadId) {
 TEST(Recorded, IsUsedAsItIs) {
   WorkloadSpec spec = Spec();
   spec.num_ranks = 2;
-  spec.topk = 2;
+  spec.config.topk = 2;
   spec.tokens.clear();
   spec.routing = *ParseRouting("file:some.npy");
   const std::vector<int32_t> ids = {0, 1, 2, 3, 4, -1, -1, -1};
@@ -290,7 +290,7 @@ TEST(Recorded, IsUsedAsItIs) {
   const auto workload = Make(spec, 3);
   EXPECT_THAT(workload->inputs()[0].topk_idx, ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(workload->inputs()[1].topk_idx, ElementsAre(4, -1, -1, -1));
-  spec.topk = 3;
+  spec.config.topk = 3;
   EXPECT_THAT(Refusal(spec), HasSubstr("has 2 choices for a token; topk is 3"));
 }
 

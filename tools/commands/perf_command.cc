@@ -136,7 +136,7 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
     }
     absl::Status error(row.status().code(),
                        absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
-                                    options.workload.max_tokens, " tokens",
+                                    options.workload.config.max_tokens_per_rank, " tokens",
                                     options.graph ? ", graph" : "", ": ", row.status().message()));
     const bool refused = absl::IsInvalidArgument(error) && contenders.size() > 1;
     absl::Status& first = refused ? first_refusal : first_error;

@@ -140,21 +140,20 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
   common.timeout = absl::Seconds(timeout);
   OCTET_ASSIGN_OR_RETURN(const std::vector<int> sizes, ParseSizes(line, common));
   perf.graph = absl::GetFlag(FLAGS_graph);
-  if (perf.graph && (common.cached || common.config.high_throughput.host_totals)) {
+  if (perf.graph && (common.cached || common.workload.config.host_totals)) {
     return absl::InvalidArgumentError(
         "--graph goes with neither --cached nor --host_totals: a graph has one layout, and the "
-        "host "
-        "would wait for what is not executed");
+        "host would wait for what is not executed");
   }
   perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
   // What only one strategy can do is checked against that one.
   if (const auto only = ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)); only.ok()) {
-    common.config.strategy = *only;
+    common.workload.config.strategy = *only;
   }
   for (const int tokens : sizes) {
     RunOptions& options = perf.shapes.emplace_back(common);
     WorkloadSpec& spec = options.workload;
-    spec.max_tokens = std::max(1, tokens);
+    spec.config.max_tokens_per_rank = std::max(1, tokens);
     if (spec.recorded == nullptr) {
       spec.tokens.assign(static_cast<size_t>(spec.num_ranks), tokens);
     }

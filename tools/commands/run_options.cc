@@ -223,13 +223,14 @@ absl::Status ReadRecorded(const CommandLine& line, WorkloadSpec& spec) {
   absl::StatusOr<RecordedRouting> recorded = RecordedFromNpy(array, spec.num_ranks);
   absl::Status status = recorded.status();
   if (status.ok()) {
-    status = CheckRecorded(*recorded, spec.num_experts);
+    status = CheckRecorded(*recorded, spec.config.num_experts);
   }
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat(spec.routing.path, ": ", status.message()));
   }
-  if (!line.Given("topk")) spec.topk = recorded->topk;
-  if (!line.Given("max_tokens")) spec.max_tokens = std::max(1, recorded->num_tokens(0));
+  if (!line.Given("topk")) spec.config.topk = recorded->topk;
+  if (!line.Given("max_tokens"))
+    spec.config.max_tokens_per_rank = std::max(1, recorded->num_tokens(0));
   spec.recorded = std::make_shared<RecordedRouting>(*std::move(recorded));
   return absl::OkStatus();
 }
@@ -269,11 +270,11 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.check = absl::GetFlag(FLAGS_check);
   options.ceilings = absl::GetFlag(FLAGS_ceilings);
   OCTET_ASSIGN_OR_RETURN(options.align, ParseEnum<Align>("align", absl::GetFlag(FLAGS_align)));
-  OCTET_ASSIGN_OR_RETURN(options.config.slots,
+  OCTET_ASSIGN_OR_RETURN(options.workload.config.slots,
                          ParseEnum<Slots>("slots", absl::GetFlag(FLAGS_slots)));
-  OCTET_ASSIGN_OR_RETURN(options.config.flags,
+  OCTET_ASSIGN_OR_RETURN(options.workload.config.flags,
                          ParseEnum<Flags>("flags", absl::GetFlag(FLAGS_flags)));
-  options.config.tuning = {
+  options.workload.config.tuning = {
       .blocks = absl::GetFlag(FLAGS_blocks),
       .send_blocks = absl::GetFlag(FLAGS_send_blocks),
       .waves_per_block = absl::GetFlag(FLAGS_waves),
@@ -281,11 +282,11 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
       .send_waves = absl::GetFlag(FLAGS_send_waves),
       .combine_send_waves = absl::GetFlag(FLAGS_combine_send_waves),
   };
-  options.config.max_blocks = absl::GetFlag(FLAGS_max_blocks);
+  options.workload.config.max_blocks = absl::GetFlag(FLAGS_max_blocks);
   OCTET_ASSIGN_OR_RETURN(
-      options.config.combine_order,
+      options.workload.config.combine_order,
       ParseEnum<CombineOrder>("combine_order", absl::GetFlag(FLAGS_combine_order)));
-  EpConfig& config = options.config;
+  EpConfig& config = options.workload.config;
   OCTET_ASSIGN_OR_RETURN(config.tuning.row_copies,
                          ParseEnum<RowCopies>("row_copies", absl::GetFlag(FLAGS_row_copies)));
   OCTET_ASSIGN_OR_RETURN(
@@ -316,14 +317,14 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
 // Sets the shape and the workload from flags.
 absl::Status ParseShape(const CommandLine& line, RunOptions& options) {
   WorkloadSpec& spec = options.workload;
-  spec.num_experts = absl::GetFlag(FLAGS_experts);
-  spec.topk = absl::GetFlag(FLAGS_topk);
-  spec.hidden = absl::GetFlag(FLAGS_hidden);
-  spec.max_tokens = absl::GetFlag(FLAGS_max_tokens);
+  spec.config.num_experts = absl::GetFlag(FLAGS_experts);
+  spec.config.topk = absl::GetFlag(FLAGS_topk);
+  spec.config.hidden = absl::GetFlag(FLAGS_hidden);
+  spec.config.max_tokens_per_rank = absl::GetFlag(FLAGS_max_tokens);
   spec.drop = absl::GetFlag(FLAGS_drop);
   spec.seed = absl::GetFlag(FLAGS_seed);
-  OCTET_RETURN_IF_ERROR(CheckRange("experts", spec.num_experts, 1, kMaxExperts));
-  OCTET_ASSIGN_OR_RETURN(spec.dtype, ParseEnum<DType>("dtype", absl::GetFlag(FLAGS_dtype)));
+  OCTET_RETURN_IF_ERROR(CheckRange("experts", spec.config.num_experts, 1, kMaxExperts));
+  OCTET_ASSIGN_OR_RETURN(spec.config.dtype, ParseEnum<DType>("dtype", absl::GetFlag(FLAGS_dtype)));
   OCTET_ASSIGN_OR_RETURN(options.expert,
                          ParseEnum<ExpertKind>("expert", absl::GetFlag(FLAGS_expert)));
   OCTET_ASSIGN_OR_RETURN(spec.tokens, ParseTokens(absl::GetFlag(FLAGS_tokens), spec.num_ranks));
@@ -339,11 +340,11 @@ RunOptions WithShape(const RunOptions& common, const ChallengeShape& shape) {
   options.benchmark = shape.benchmark;
   options.expert = ExpertKind::kRank;
   WorkloadSpec& spec = options.workload;
-  spec.num_experts = shape.num_experts;
-  spec.topk = shape.topk;
-  spec.hidden = shape.hidden;
-  spec.max_tokens = shape.max_tokens;
-  spec.dtype = DType::kFloat16;
+  spec.config.num_experts = shape.num_experts;
+  spec.config.topk = shape.topk;
+  spec.config.hidden = shape.hidden;
+  spec.config.max_tokens_per_rank = shape.max_tokens;
+  spec.config.dtype = DType::kFloat16;
   spec.seed = shape.seed;
   return options;
 }
@@ -358,12 +359,7 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common) {
 
 absl::Status CompleteOptions(RunOptions& options) {
   WorkloadSpec& spec = options.workload;
-  EpConfig& config = options.config;
-  config.num_experts = spec.num_experts;
-  config.topk = spec.topk;
-  config.hidden = spec.hidden;
-  config.max_tokens_per_rank = spec.max_tokens;
-  config.dtype = spec.dtype;
+  EpConfig& config = options.workload.config;
   // No field of EpConfig asks for cached layouts, so kAuto cannot choose a strategy that has them.
   if (options.cached) {
     if (config.strategy == Strategy::kAuto) config.strategy = Strategy::kHighThroughput;
@@ -382,7 +378,6 @@ absl::Status CompleteOptions(RunOptions& options) {
   }
   OCTET_RETURN_IF_ERROR(Validate(config, spec.num_ranks));
   options.fuse_expert = options.fuse_expert && CanFuseExpert(config);
-  if (config.scale_words() > 0) spec.fp8 = config;
   OCTET_ASSIGN_OR_RETURN(const HeapSize needed, ExpertParallel::HeapBytes(config, spec.num_ranks));
   if (options.heap_bytes > 0 && needed.total() > options.heap_bytes) {
     return absl::InvalidArgumentError(
@@ -404,7 +399,7 @@ absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus) {
   OCTET_ASSIGN_OR_RETURN(const int num_ranks, ParseRanks(num_gpus));
   OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(num_ranks));
-  OCTET_ASSIGN_OR_RETURN(common.config.strategy,
+  OCTET_ASSIGN_OR_RETURN(common.workload.config.strategy,
                          ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)));
   const std::string workload = absl::GetFlag(FLAGS_workload);
   std::vector<RunOptions> shapes;

@@ -53,8 +53,7 @@ absl::Span<const EnumEntry<Align>> EnumTable(Align);
 struct RunOptions {
   std::string name;        // in a workload of several shapes; else empty
   bool benchmark = false;  // counts in the workload's geometric mean
-  EpConfig config;
-  WorkloadSpec workload;
+  WorkloadSpec workload;   // and the configuration of the calls
   ExpertKind expert = ExpertKind::kId;
   bool fuse_expert = true;
   int iters = 0;
@@ -98,7 +97,7 @@ absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gp
 // Returns `common` with each of the challenge's shapes, named; they still need CompleteOptions.
 std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
 
-// Sets the configuration for options.workload, and checks that all options fit together.
+// Completes options.workload.config, and checks that all options fit together.
 absl::Status CompleteOptions(RunOptions& options);
 
 // Returns whether Combine itself can apply the experts' stand-in: one row of the dtype is received

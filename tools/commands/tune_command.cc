@@ -67,8 +67,8 @@ void Say(const Progress& progress, const std::string& text) {
 // One shape with one strategy; the result goes into `table`.
 absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
                                         absl::Duration budget, TuningTable& table) {
-  const int tokens = options.workload.max_tokens;
-  const Strategy strategy = options.config.strategy;
+  const int tokens = options.workload.config.max_tokens_per_rank;
+  const Strategy strategy = options.workload.config.strategy;
   absl::PrintF("# %d tokens on every rank, %s: candidates\n%s", tokens, EnumName(strategy),
                TuneHead(strategy));
   const Progress progress;
@@ -94,8 +94,8 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
   std::vector<TuneResult> results;
   RunOptions named = options;
   for (const Strategy strategy : AllStrategies()) {
-    named.config.strategy = strategy;
-    absl::Status status = Validate(named.config, node.num_ranks());
+    named.workload.config.strategy = strategy;
+    absl::Status status = Validate(named.workload.config, node.num_ranks());
     if (status.ok()) {
       absl::StatusOr<TuneResult> result = TuneStrategy(node, named, budget, table);
       status = result.status();
@@ -112,7 +112,8 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
   const Progress progress;
   OCTET_ASSIGN_OR_RETURN(const StrategyResult best,
                          CompareStrategies(node, options, results, progress));
-  Say(progress, absl::StrCat(StrategyVerdict(best, options.workload.max_tokens), "#\n"));
+  Say(progress,
+      absl::StrCat(StrategyVerdict(best, options.workload.config.max_tokens_per_rank), "#\n"));
   if (best.comparison.faster) {
     table.Set(EntryOf(best, options));
   } else {
@@ -125,7 +126,7 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
 absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Duration budget,
                      const std::string& path, TuningTable& table) {
   for (const RunOptions& options : shapes) {
-    if (options.config.strategy == Strategy::kAuto) {
+    if (options.workload.config.strategy == Strategy::kAuto) {
       OCTET_RETURN_IF_ERROR(TuneAuto(node, options, budget, table));
     } else {
       OCTET_RETURN_IF_ERROR(TuneStrategy(node, options, budget, table).status());
@@ -146,7 +147,7 @@ int Run(const CommandLine& line) {
       options->strategies.size() == 1 ? ParseEnum<Strategy>("strategy", options->strategies[0])
                                       : absl::InvalidArgumentError("--strategy takes one strategy");
   if (!strategy.ok()) return Fail(kExitUsage, strategy.status());
-  for (RunOptions& shape : shapes) shape.config.strategy = *strategy;
+  for (RunOptions& shape : shapes) shape.workload.config.strategy = *strategy;
   const absl::Duration budget = absl::Seconds(absl::GetFlag(FLAGS_budget));
   if (budget <= absl::ZeroDuration()) {
     return Fail(kExitUsage, absl::InvalidArgumentError("--budget must be more than 0"));

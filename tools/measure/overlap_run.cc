@@ -33,7 +33,7 @@ absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& optio
                                              double compute_us, const Progress& progress) {
   OverlapResult result;
   result.options = options;
-  EpConfig config = options.config;
+  EpConfig config = options.workload.config;
   const int units = node.topology().gpus[0].num_compute_units;
   if (config.tuning.blocks == 0 && config.max_blocks == 0) {
     config.max_blocks = std::max(units / 2, 2);

@@ -78,12 +78,14 @@ absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunO
   PerfRow row;
   row.options = options;
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
-                         contender != nullptr ? contender->Create(options.config, {})
-                                              : ExpertParallel::Create(node, options.config));
+                         contender != nullptr
+                             ? contender->Create(options.workload.config, {})
+                             : ExpertParallel::Create(node, options.workload.config));
   row.config = ep->config();
   row.strategy =
       std::string(contender != nullptr ? contender->name() : EnumName(row.config.strategy));
-  if (contender != nullptr) row.options.config.strategy = row.config.strategy;  // not left open
+  if (contender != nullptr)
+    row.options.workload.config.strategy = row.config.strategy;  // not left open
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
                          StepRunner::Create(node, *ep, options));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,

@@ -45,8 +45,9 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
   StepSeries series(*workload, progress);
   {
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
-    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
-                           ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
+    OCTET_ASSIGN_OR_RETURN(
+        const std::unique_ptr<ExpertParallel> ep,
+        ExpertParallel::Create(node, options.workload.config, {.heap = heap.get()}));
     result.config = ep->config();
     OCTET_ASSIGN_OR_RETURN(const HeapSize heap_size,
                            ExpertParallel::HeapBytes(result.config, node.num_ranks()));

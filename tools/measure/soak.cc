@@ -156,9 +156,8 @@ class Soaking {
     result_.total.Add(tally);
     for (size_t i = 0; i < result_.tallies.size(); ++i) {
       const SoakVariant& variant = SoakVariants()[i];
-      if (variant.strategy == run.config.strategy &&
-          variant.options.direct.slots == run.config.direct.slots &&
-          variant.options.direct.flags == run.config.direct.flags) {
+      if (variant.strategy == run.workload.config.strategy &&
+          variant.options.direct == run.workload.config.direct) {
         result_.tallies[i].Add(tally);
       }
     }

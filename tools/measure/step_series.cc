@@ -34,7 +34,7 @@ absl::Status Heat(StepRunner& runner, const Workload& workload,
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options) {
   if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
   OCTET_ASSIGN_OR_RETURN(HeapSize size,
-                         ExpertParallel::HeapBytes(options.config, node.num_ranks()));
+                         ExpertParallel::HeapBytes(options.workload.config, node.num_ranks()));
   // The surplus is of the kind that every strategy uses.
   size.uncached = options.heap_bytes - size.cached;
   return SymmetricHeap::Create(node, size);

@@ -51,8 +51,9 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
   TraceResult result;
   result.options = options;
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<ExpertParallel> ep,
-                         ExpertParallel::Create(node, options.config, {.heap = heap.get()}));
+  OCTET_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ExpertParallel> ep,
+      ExpertParallel::Create(node, options.workload.config, {.heap = heap.get()}));
   result.config = ep->config();
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> plain,
                          StepRunner::Create(node, *ep, options));

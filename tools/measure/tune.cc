@@ -147,8 +147,9 @@ std::string Note(const TuneComparison& comparison, const RunOptions& options,
   return absl::StrFormat(
       "T %d H %d K %d E %d %s: dispatch, expert and combine %.1f us, %s %.1f us; faster in %d of "
       "%d pairs",
-      spec.max_tokens, spec.hidden, spec.topk, spec.num_experts, EnumName(spec.dtype),
-      comparison.tuned_us, other, comparison.default_us, comparison.won, comparison.pairs);
+      spec.config.max_tokens_per_rank, spec.config.hidden, spec.config.topk,
+      spec.config.num_experts, EnumName(spec.config.dtype), comparison.tuned_us, other,
+      comparison.default_us, comparison.won, comparison.pairs);
 }
 
 // Columns are as wide as their names, and eight at least.
@@ -163,7 +164,7 @@ struct Tuned {
 
   // `tuning` all 0: the strategy's own choice.
   static absl::StatusOr<Tuned> Create(Node& node, const RunOptions& options, const Tuning& tuning) {
-    EpConfig config = options.config;
+    EpConfig config = options.workload.config;
     config.tuning = tuning;
     Tuned tuned;
     OCTET_ASSIGN_OR_RETURN(tuned.ep,
@@ -210,7 +211,7 @@ struct Entrant {
 
 absl::StatusOr<Tuned> Enter(Node& node, const RunOptions& options, const Entrant& entrant) {
   RunOptions named = options;
-  named.config.strategy = entrant.strategy;
+  named.workload.config.strategy = entrant.strategy;
   return Tuned::Create(node, named, entrant.tuning);
 }
 
@@ -355,8 +356,8 @@ absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& o
                                                  absl::Span<const TuneResult> results,
                                                  const Progress& progress) {
   StrategyResult best;
-  best.key = TuningKeyOf(node.topology(), node.num_ranks(), options.config);
-  best.built_in = EpPlan::ByRules(options.config, node.num_ranks()).strategy;
+  best.key = TuningKeyOf(node.topology(), node.num_ranks(), options.workload.config);
+  best.built_in = EpPlan::ByRules(options.workload.config, node.num_ranks()).strategy;
   const TuneResult* fastest = &results.front();
   const TuneResult* built_in = nullptr;
   for (const TuneResult& result : results) {

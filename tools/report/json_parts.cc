@@ -50,7 +50,7 @@ Json ToJson(const Ceilings& ceilings) {
 Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
   const auto text = [](absl::string_view name) { return std::string(name); };
   const Tuning& tuning = config.tuning;
-  return {{"auto_strategy", options.config.strategy == Strategy::kAuto},
+  return {{"auto_strategy", options.workload.config.strategy == Strategy::kAuto},
           {"slots", text(EnumName(config.slots))},
           {"flags", text(EnumName(config.flags))},
           {"combine_order", text(EnumName(config.combine_order))},
@@ -79,12 +79,12 @@ Json ConfigToJson(const RunOptions& options, const EpConfig& config,
                   absl::Span<const int> num_tokens) {
   const WorkloadSpec& spec = options.workload;
   Json json = {{"ranks", spec.num_ranks},
-               {"experts", spec.num_experts},
-               {"topk", spec.topk},
-               {"hidden", spec.hidden},
-               {"max_tokens", spec.max_tokens},
+               {"experts", spec.config.num_experts},
+               {"topk", spec.config.topk},
+               {"hidden", spec.config.hidden},
+               {"max_tokens", spec.config.max_tokens_per_rank},
                {"tokens", std::vector<int>(num_tokens.begin(), num_tokens.end())},
-               {"dtype", std::string(EnumName(spec.dtype))},
+               {"dtype", std::string(EnumName(spec.config.dtype))},
                {"strategy", std::string(EnumName(config.strategy))}};
   json.update(ChoicesToJson(options, config));
   json.update({{"routing", spec.routing.text},

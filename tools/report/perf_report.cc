@@ -39,7 +39,8 @@ const TextTable& PerfTable() {
 // With a star where Strategy::kAuto has chosen it, and a plus where a graph was replayed; the foot
 // says so.
 std::string StrategyCell(const PerfRow& row) {
-  return absl::StrCat(row.strategy, row.options.config.strategy == Strategy::kAuto ? "*" : "",
+  return absl::StrCat(row.strategy,
+                      row.options.workload.config.strategy == Strategy::kAuto ? "*" : "",
                       row.options.graph ? "+" : "");
 }
 
@@ -68,10 +69,10 @@ Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
   const RunOptions& options = row.options;
   const WorkloadSpec& spec = options.workload;
   Json json = {{"tokens", row.tokens},
-               {"hidden", spec.hidden},
-               {"topk", spec.topk},
-               {"experts", spec.num_experts},
-               {"dtype", std::string(EnumName(spec.dtype))},
+               {"hidden", spec.config.hidden},
+               {"topk", spec.config.topk},
+               {"experts", spec.config.num_experts},
+               {"dtype", std::string(EnumName(spec.config.dtype))},
                {"strategy", row.strategy},
                {"ranks", spec.num_ranks}};
   json.update(ChoicesToJson(options, row.config));
@@ -101,12 +102,13 @@ std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
                               topology.platform)),
       EmulationNote(topology),
       Comment(absl::StrFormat("experts %d, topk %d, hidden %d, %s; routing %s, drop %g, seed %d",
-                              spec.num_experts, spec.topk, spec.hidden, EnumName(spec.dtype),
-                              spec.routing.text, spec.drop, spec.seed)),
+                              spec.config.num_experts, spec.config.topk, spec.config.hidden,
+                              EnumName(spec.config.dtype), spec.routing.text, spec.drop,
+                              spec.seed)),
       Comment(absl::StrFormat(
           "expert %s (%s); slots %s, flags %s", EnumName(options.expert),
           options.fuse_expert ? "fused into combine" : "its own kernel, not in combine's time",
-          EnumName(options.config.slots), EnumName(options.config.flags))),
+          EnumName(options.workload.config.slots), EnumName(options.workload.config.flags))),
       Comment(absl::StrFormat("%d steps of each kind after %d of warm-up, from a barrier of the %s",
                               options.iters, options.warmup,
                               options.align == Align::kHost ? "threads" : "GPUs")),
@@ -114,7 +116,7 @@ std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
                                     : absl::StrCat("of each kind the last ",
                                                    std::min(perf.check_steps, options.iters),
                                                    " verified to the bit")),
-      FormatsLine(options, options.config), "#\n", PerfTable().Head());
+      FormatsLine(options, options.workload.config), "#\n", PerfTable().Head());
 }
 
 std::string PerfLines(const PerfRow& row, const Ceilings& ceilings) {

@@ -24,7 +24,7 @@ std::string ScheduleLine() {
 
 std::string ChosenStrategy(const RunOptions& options, const EpConfig& config) {
   return absl::StrCat(EnumName(config.strategy),
-                      options.config.strategy == Strategy::kAuto ? " (auto)" : "");
+                      options.workload.config.strategy == Strategy::kAuto ? " (auto)" : "");
 }
 
 std::string Bitwise(const RunResult& result, const Verification& verification) {
@@ -137,8 +137,9 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
                               EnumName(config.flags), EnumName(config.combine_order))),
       Comment(absl::StrFormat(
           "experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d",
-          spec.num_experts, spec.topk, spec.hidden, spec.max_tokens, EnumName(spec.dtype),
-          spec.routing.text, spec.drop, spec.seed)),
+          spec.config.num_experts, spec.config.topk, spec.config.hidden,
+          spec.config.max_tokens_per_rank, EnumName(spec.config.dtype), spec.routing.text,
+          spec.drop, spec.seed)),
       Comment(absl::StrFormat("expert %s (%s); %d blocks%s, rows in %d parts",
                               EnumName(options.expert),
                               options.fuse_expert ? "fused into combine" : "its own kernel",

@@ -29,9 +29,10 @@ PhiloxStream Stream(uint64_t seed, Purpose purpose, uint32_t step, size_t token)
   return PhiloxStream(seed, static_cast<uint32_t>(token), step, static_cast<uint32_t>(purpose));
 }
 
-// `n` (a multiple of 4) standard normals as bits of `dtype`.
-void FillRow(uint64_t seed, uint32_t step, size_t token, DType dtype, size_t n, uint16_t* row) {
+// Fills `row`, whose length is a multiple of 4, with standard normals as bits of `dtype`.
+void FillRow(uint64_t seed, uint32_t step, size_t token, DType dtype, absl::Span<uint16_t> row) {
   const PhiloxKey key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  const size_t n = row.size();
   std::array<uint32_t, kChunk> words;
   std::array<float, kChunk> normals;
   for (size_t first = 0; first < n; first += kChunk) {
@@ -51,10 +52,10 @@ void FillRow(uint64_t seed, uint32_t step, size_t token, DType dtype, size_t n, 
 absl::Status Invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
 
 absl::Status CheckTokens(const WorkloadSpec& spec, int rank, int64_t tokens) {
-  if (tokens >= 0 && tokens <= spec.max_tokens) return absl::OkStatus();
+  if (tokens >= 0 && tokens <= spec.config.max_tokens_per_rank) return absl::OkStatus();
   return Invalid(absl::StrCat("rank ", rank, " is to have ", tokens,
                               " tokens; it must be from 0 to max_tokens, which is ",
-                              spec.max_tokens));
+                              spec.config.max_tokens_per_rank));
 }
 
 absl::StatusOr<std::vector<int>> ChooseTokens(const WorkloadSpec& spec) {
@@ -65,15 +66,15 @@ absl::StatusOr<std::vector<int>> ChooseTokens(const WorkloadSpec& spec) {
       tokens.push_back(spec.recorded->num_tokens(r));
     }
   } else if (tokens.empty()) {
-    if (spec.max_tokens < 2) {
+    if (spec.config.max_tokens_per_rank < 2) {
       return Invalid(
           "max_tokens is 1, and from 1 to max_tokens - 1 there is no number of tokens "
           "to draw; give the number");
     }
     for (int r = 0; r < spec.num_ranks; ++r) {
       PhiloxStream stream = Stream(spec.seed + static_cast<uint64_t>(r), Purpose::kNumTokens, 0, 0);
-      tokens.push_back(1 +
-                       static_cast<int>(stream.Below(static_cast<uint32_t>(spec.max_tokens - 1))));
+      tokens.push_back(1 + static_cast<int>(stream.Below(
+                               static_cast<uint32_t>(spec.config.max_tokens_per_rank - 1))));
     }
   }
   if (tokens.size() != static_cast<size_t>(spec.num_ranks)) {
@@ -89,17 +90,17 @@ absl::StatusOr<std::vector<int>> ChooseTokens(const WorkloadSpec& spec) {
 }  // namespace
 
 absl::StatusOr<std::vector<int>> Workload::Resolve(const WorkloadSpec& spec) {
-  OCTET_RETURN_IF_ERROR(CheckRouting(spec.routing, spec.num_experts, spec.topk));
+  OCTET_RETURN_IF_ERROR(CheckRouting(spec.routing, spec.config.num_experts, spec.config.topk));
   if (!(spec.drop >= 0 && spec.drop <= 1)) {
     return Invalid(absl::StrCat("drop is ", spec.drop, "; it must be from 0 to 1"));
   }
   if (spec.routing.kind == RoutingKind::kFile) {
     if (spec.recorded == nullptr) return Invalid("there is no recorded routing");
-    if (spec.recorded->topk != spec.topk) {
+    if (spec.recorded->topk != spec.config.topk) {
       return Invalid(absl::StrCat("the recorded routing has ", spec.recorded->topk,
-                                  " choices for a token; topk is ", spec.topk));
+                                  " choices for a token; topk is ", spec.config.topk));
     }
-    OCTET_RETURN_IF_ERROR(CheckRecorded(*spec.recorded, spec.num_experts));
+    OCTET_RETURN_IF_ERROR(CheckRecorded(*spec.recorded, spec.config.num_experts));
   }
   return ChooseTokens(spec);
 }
@@ -113,18 +114,18 @@ absl::StatusOr<std::unique_ptr<Workload>> Workload::Create(const WorkloadSpec& s
 
 Workload::Workload(const WorkloadSpec& spec, std::vector<int> num_tokens)
     : spec_(spec),
-      routing_(spec.routing, spec.num_experts, spec.seed),
+      routing_(spec.routing, spec.config.num_experts, spec.seed),
       num_tokens_(std::move(num_tokens)) {
   for (const int num : num_tokens_) {
     const auto tokens = static_cast<size_t>(num);
-    const size_t choices = tokens * static_cast<size_t>(spec.topk);
+    const size_t choices = tokens * static_cast<size_t>(spec.config.topk);
     RankStep& rank = ranks_.emplace_back();
-    rank.x.resize(tokens * static_cast<size_t>(spec.hidden));
+    rank.x.resize(tokens * static_cast<size_t>(spec.config.hidden));
     rank.topk_idx.resize(choices);
     rank.topk_weights.resize(choices);
-    if (!spec.fp8.has_value()) continue;
+    if (spec.config.scale_words() == 0) continue;
     rank.fp8.resize(rank.x.size());
-    rank.scales.resize(tokens * static_cast<size_t>(spec.fp8->scale_words()));
+    rank.scales.resize(tokens * static_cast<size_t>(spec.config.scale_words()));
   }
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const RankStep& rank = ranks_[r];
@@ -135,8 +136,8 @@ Workload::Workload(const WorkloadSpec& spec, std::vector<int> num_tokens)
 
 void Workload::GenerateTokens(uint32_t step, size_t rank, size_t begin, size_t end) {
   const uint64_t seed = spec_.seed + rank;
-  const auto topk = static_cast<size_t>(spec_.topk);
-  const auto hidden = static_cast<size_t>(spec_.hidden);
+  const auto topk = static_cast<size_t>(spec_.config.topk);
+  const auto hidden = static_cast<size_t>(spec_.config.hidden);
   RankStep& mine = ranks_[rank];
   RoutingGenerator::Scratch scratch;
   for (size_t token = begin; token < end; ++token) {
@@ -154,10 +155,10 @@ void Workload::GenerateTokens(uint32_t step, size_t rank, size_t begin, size_t e
       if (drops.UniformDouble() < spec_.drop) ids[k] = -1;
     }
     const absl::Span<uint16_t> x(&mine.x[token * hidden], hidden);
-    FillRow(seed, step, token, spec_.dtype, hidden, x.data());
-    if (!spec_.fp8.has_value()) continue;
-    const auto words = static_cast<size_t>(spec_.fp8->scale_words());
-    ReferenceQuantize(*spec_.fp8, x, absl::MakeSpan(&mine.fp8[token * hidden], hidden),
+    FillRow(seed, step, token, spec_.config.dtype, x);
+    const auto words = static_cast<size_t>(spec_.config.scale_words());
+    if (words == 0) continue;
+    ReferenceQuantize(spec_.config, x, absl::MakeSpan(&mine.fp8[token * hidden], hidden),
                       absl::MakeSpan(&mine.scales[token * words], words));
   }
 }

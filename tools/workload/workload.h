@@ -6,14 +6,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/reference.h"
-#include "octet/dtype.h"
 #include "octet/ep_config.h"
 #include "tools/workload/routing.h"
 
@@ -21,18 +19,14 @@ namespace octet {
 
 struct WorkloadSpec {
   int num_ranks = 0;
-  int num_experts = 0;  // E
-  int topk = 0;         // K
-  int hidden = 0;       // H
-  int max_tokens = 0;   // M
-  DType dtype = DType::kBFloat16;
+  // Of the calls. Rows have its H elements of its dtype; if it has scales, they are also quantized
+  // as its experts receive them (kernels/fp8_rows.h).
+  EpConfig config;
   std::vector<int> tokens;  // of each rank; empty: drawn from 1 to M-1, as the challenge does
   RoutingSpec routing;
   std::shared_ptr<const RecordedRouting> recorded;  // with RoutingKind::kFile
   double drop = 0;                                  // probability that a (token, k) is dropped
   uint64_t seed = 0;                                // rank r draws with seed + r
-  // Rows are also quantised as this configuration's experts receive them (kernels/fp8_rows.h).
-  std::optional<EpConfig> fp8;
 };
 
 // One rank's input of one step.
@@ -41,7 +35,7 @@ struct RankStep {
                                     // and then to the dtype
   std::vector<int32_t> topk_idx;    // [T][K]
   std::vector<float> topk_weights;  // [T][K], uniform in [0, 1)
-  std::vector<uint8_t> fp8;         // [T][H] and [T][scale words], with WorkloadSpec::fp8
+  std::vector<uint8_t> fp8;         // [T][H] and [T][scale words], if the configuration has scales
   std::vector<uint32_t> scales;
 };
 
