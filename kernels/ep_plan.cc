@@ -61,6 +61,14 @@ bool LeavesTuningOpen(const EpConfig& config) {
   return config.tuning == Tuning() && config.max_blocks == 0;
 }
 
+// Chooses tuning.row_parts if it is open and the strategy's memory depends on it: the strategy's
+// own choice, or `least` if that is more.
+void ChooseRowParts(EpConfig& config, int num_ranks, int least = 0) {
+  const StrategyInfo& info = InfoOf(config.strategy);
+  if (config.tuning.row_parts != 0 || info.row_parts == nullptr) return;
+  config.tuning.row_parts = std::max(least, info.row_parts(config, num_ranks));
+}
+
 }  // namespace
 
 EpConfig EpPlan::ByRules(const EpConfig& config, int num_ranks) {
@@ -94,10 +102,7 @@ absl::StatusOr<EpPlan> EpPlan::Resolve(const EpConfig& config, int num_ranks,
       plan.tuning_origin = table.origin();
     }
   }
-  const StrategyInfo& info = InfoOf(plan.config.strategy);
-  if (plan.config.tuning.row_parts == 0 && info.row_parts != nullptr) {
-    plan.config.tuning.row_parts = info.row_parts(plan.config, num_ranks);
-  }
+  ChooseRowParts(plan.config, num_ranks);
   return plan;
 }
 
@@ -106,14 +111,11 @@ absl::StatusOr<HeapSize> EpPlan::HeapBytes(const EpConfig& config, int num_ranks
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
   HeapSize most;
   for (const Strategy strategy : PossibleStrategies(config, num_ranks, table)) {
-    const StrategyInfo& info = InfoOf(strategy);
     EpConfig chosen = ByRules(Named(config, strategy), num_ranks);
-    if (chosen.tuning.row_parts == 0 && info.row_parts != nullptr) {
-      // More parts need more memory.
-      const int measured = LeavesTuningOpen(config) ? table.MostRowParts(num_ranks, chosen) : 0;
-      chosen.tuning.row_parts = std::max(measured, info.row_parts(chosen, num_ranks));
-    }
-    const HeapSize size = info.heap_size(chosen, num_ranks);
+    // More parts need more memory.
+    const int measured = LeavesTuningOpen(config) ? table.MostRowParts(num_ranks, chosen) : 0;
+    ChooseRowParts(chosen, num_ranks, measured);
+    const HeapSize size = InfoOf(strategy).heap_size(chosen, num_ranks);
     most = {.uncached = std::max(most.uncached, size.uncached),
             .cached = std::max(most.cached, size.cached)};
   }

@@ -7,6 +7,11 @@
 
 namespace octet {
 
+int64_t CallBytes(const EpConfig& config) {
+  return int64_t{config.max_tokens_per_rank} * config.topk *
+         static_cast<int64_t>(config.dispatch_row_bytes());
+}
+
 absl::Status LaunchPlan::ChooseBlock(int most_threads,
                                      absl::FunctionRef<size_t(int waves)> shared_bytes) {
   Tuning& tuning = config_.tuning;

@@ -9,6 +9,7 @@
 #define OCTET_KERNELS_LAUNCH_PLAN_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -19,6 +20,9 @@
 #include "runtime/device/launch_shape.h"
 
 namespace octet {
+
+// Returns the bytes of the rows that a rank sends in a dispatch of max_tokens_per_rank tokens.
+int64_t CallBytes(const EpConfig& config);
 
 class LaunchPlan {
  public:

@@ -61,6 +61,7 @@ def replace(path, old, new):
 
 
 AMD, EMULATION, NVIDIA = (includes.PLATFORM + name for name in ("amd", "emulation", "nvidia"))
+GPU = includes.GPU + "misuse.h"
 PUBLIC = includes.PUBLIC[1] + "planted.h"
 
 # A rule, and by what each planting has to be told.
@@ -77,12 +78,13 @@ RULES = [
         (include("kernels/fp8.cc", "tests/support/ep_harness.h"), "kernels may not know tests"),
         (include("tools/support/npy.cc", "bench/session.h"), "tools may not know bench"),
         (include("bench/session.cc", "tests/support/ep_harness.h"), "bench may not know tests"),
-        (include(AMD + "/misuse.h", "runtime/device/mask.h"), "may not know runtime/device"),
+        (include(GPU, "runtime/device/mask.h"), "may not know runtime/device"),
         ({**include("runtime/node.cc", "octet/planted.h"), PUBLIC: ""}, "may not know kernels"),
     ]),
     (includes.platforms, [
-        (include(AMD + "/misuse.h", "runtime/platform/nvidia/misuse.h"), "of another platform"),
-        (include("runtime/node.cc", "runtime/platform/amd/misuse.h"), "by its folder"),
+        (include(AMD + "/device_ops.h", NVIDIA + "/device_ops.h"), "of another platform"),
+        (include(GPU, AMD + "/device_ops.h"), "of another platform"),
+        (include("runtime/node.cc", GPU), "by its folder"),
         (include("runtime/node.cc", "emulation.h"), "which not every platform has"),
     ]),
     (includes.tools_rooms, [
@@ -150,7 +152,8 @@ RULES = [
          "81 lines"),
     ]),
     (style.same_headers, [
-        ({AMD + "/misuse.h": DELETED}, "runtime/platform/amd has no misuse.h"),
+        ({AMD + "/fp8_ops.h": DELETED}, "runtime/platform/amd has no fp8_ops.h"),
+        ({GPU: DELETED}, "runtime/platform/nvidia has no misuse.h"),
         ({NVIDIA + "/planted.h": ""}, "runtime/platform/emulation has no planted.h"),
     ]),
     (style.same_names, [
@@ -158,9 +161,9 @@ RULES = [
          "runtime/platform/amd/device_ops.h does not declare SyncWave/0"),
         (replace(EMULATION + "/misuse.h", "(int device, const void* pointer)", "(int device)"),
          "runtime/platform/emulation/misuse.h does not declare PlaceOutside/2"),
-        (replace(NVIDIA + "/launch_limits.h", "kDefaultLaunchLimits", "kMostLimits"),
-         "runtime/platform/nvidia/launch_limits.h does not declare kDefaultLaunchLimits"),
-        (replace(AMD + "/misuse.h", "class BodyWatch {", "class Watch {"), "BodyWatch"),
+        (replace(EMULATION + "/launch_limits.h", "DefaultLaunchLimits(", "LaunchLimitsOf("),
+         "runtime/platform/gpu/launch_limits.h does not declare LaunchLimitsOf/1"),
+        (replace(GPU, "class BodyWatch {", "class Watch {"), "BodyWatch"),
     ]),
     (markdown.width, [
         (append("docs/formats.md", "x" * 121 + "\n"), "121 columns"),

@@ -19,6 +19,7 @@ from tree import code, numbered
 PLATFORMS = ("amd", "emulation", "nvidia")
 PLATFORM = "runtime/platform/"
 SHARED = PLATFORM + "include/"  # what all platforms have in common, of public headers
+GPU = PLATFORM + "gpu/"  # headers that are the same for all real GPUs
 PUBLIC = ("runtime/include/octet/", "kernels/include/octet/", SHARED,
           *(f"{PLATFORM}{platform}/include/octet/" for platform in PLATFORMS))
 EXAMPLE = "tests/package/example/"  # a user's project, whose includes begin there
@@ -86,7 +87,7 @@ def resolve(tree, include):
         own = "/".join(include.path.split("/")[:3]) + "/"
         return [path for path in (own + name, f"{own}include/{name}", f"{SHARED}{name}")
                 if path in tree]
-    found = [PLATFORM + platform + "/" + name for platform in PLATFORMS]
+    found = [PLATFORM + platform + "/" + name for platform in PLATFORMS] + [GPU + name]
     found += [folder + "include/" + name for folder in
               ("runtime/", "kernels/", PLATFORM,
                *(PLATFORM + platform + "/" for platform in PLATFORMS))]
@@ -152,18 +153,23 @@ def platforms(tree):
             found.append(f"{include} by its folder; the include path picks the platform")
         elif (not include.path.startswith("tests/") and not name.startswith(("hip/", "include/"))
               and "rccl/" not in name
-              and not all(name in contract[platform] for platform in PLATFORMS)):
+              and not all(name in headers for headers in contract.values())):
             found.append(f"{include}, which not every platform has")
     return found
 
 
 def platform_headers(tree):
-    """By platform, the headers at the top of its folder, which the include path finds."""
-    found = {platform: set() for platform in PLATFORMS}
+    """By platform, the headers that the include path finds, name -> path: those at the top of its
+    folder and, of real GPUs, those that all of them share.
+    """
+    found = {platform: {} for platform in PLATFORMS}
     for path in code(tree, PLATFORM, kinds=(".h",)):
         parts = path.split("/")
-        if len(parts) == 4 and parts[2] in found:
-            found[parts[2]].add(parts[3])
+        if len(parts) != 4:
+            continue
+        for platform, headers in found.items():
+            if parts[2] == platform or (path.startswith(GPU) and platform != "emulation"):
+                headers[parts[3]] = path
     return found
 
 

@@ -78,7 +78,8 @@ def test_size(tree):
 def same_headers(tree):
     """Every platform has the same headers, but for those that only tests of one platform know."""
     own = {"emulation": {"emulation.h"}}
-    headers = {name: found - own.get(name, set()) for name, found in platform_headers(tree).items()}
+    headers = {name: set(found) - own.get(name, set())
+               for name, found in platform_headers(tree).items()}
     everything = set().union(*headers.values())
     return [f"{PLATFORM}{platform} has no {name}" for platform in PLATFORMS
             for name in sorted(everything - headers[platform])]
@@ -165,12 +166,12 @@ def same_names(tree):
     """A header declares the same names on each platform, functions with as many parameters."""
     found = []
     headers = platform_headers(tree)
-    for header in sorted(set.intersection(*headers.values())):
-        names = {platform: declared_names(tree[f"{PLATFORM}{platform}/{header}"])
-                 for platform in PLATFORMS}
+    for header in sorted(set.intersection(*map(set, headers.values()))):
+        names = {path: declared_names(tree[path])
+                 for path in (headers[platform][header] for platform in PLATFORMS)}
         everything = set().union(*names.values())
-        for platform in PLATFORMS:
-            missing = sorted(everything - names[platform])
+        for path, declared in names.items():
+            missing = sorted(everything - declared)
             if missing:
-                found.append(f"{PLATFORM}{platform}/{header} does not declare {', '.join(missing)}")
+                found.append(f"{path} does not declare {', '.join(missing)}")
     return found

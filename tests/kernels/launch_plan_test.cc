@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -41,6 +42,27 @@ size_t NoSharedMemory(int /*waves*/) { return 0; }
 void ExpectRefused(const absl::Status& status, absl::string_view words) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+}
+
+TEST_F(LaunchPlanTest, CallBytesAreThoseOfAllChoices) {
+  config_.topk = 4;
+  config_.hidden = 256;
+  config_.max_tokens_per_rank = 16;
+  EXPECT_EQ(CallBytes(config_), 16 * 4 * 512);
+  config_.topk = kMaxTopk;
+  config_.hidden = kMaxHidden;
+  config_.max_tokens_per_rank = kMaxTokensPerRank;
+  EXPECT_EQ(CallBytes(config_), int64_t{1} << 38);
+}
+
+TEST_F(LaunchPlanTest, DefaultLimitsAllowABlockThatSendsAndOneThatReceives) {
+  int before = 2;
+  for (int bits = 0; bits < 40; ++bits) {
+    const platform::LaunchLimits limits = platform::DefaultLaunchLimits(int64_t{1} << bits);
+    EXPECT_GE(limits.blocks, before) << "more work has no fewer blocks";
+    EXPECT_GE(limits.waves, 1);
+    before = limits.blocks;
+  }
 }
 
 TEST_F(LaunchPlanTest, FillsTheGpu) {

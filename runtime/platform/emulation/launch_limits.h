@@ -1,7 +1,8 @@
-// Limits of the launch shapes that strategies choose by default. Each platform has this header;
-// GPUs have no limit.
+// Limits of the launch shapes that strategies choose by default.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_LAUNCH_LIMITS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_LAUNCH_LIMITS_H_
+
+#include <cstdint>
 
 namespace octet::platform {
 
@@ -10,10 +11,16 @@ struct LaunchLimits {
   int waves;  // of each block
 };
 
-// Holds unless the caller or the tuning requests more. All lanes of an emulated GPU share one core,
-// so more of them only cost time: as many as fit take 2 to 10 times as long for small shapes, and
-// no shape gains. These limits still let several blocks, and several waves of each, race.
-inline constexpr LaunchLimits kDefaultLaunchLimits = {.blocks = 4, .waves = 2};
+// Returns the limits of a launch whose ranks send at most `bytes` of rows each, unless the caller
+// or the tuning requests more. All lanes of an emulated GPU share one core: each block and wave
+// costs time in every call, and rows are moved no faster. So small calls get one block that sends
+// and one that receives, a wave each. Larger calls can afford that several blocks, and several
+// waves of each, race.
+constexpr LaunchLimits DefaultLaunchLimits(int64_t bytes) {
+  constexpr int64_t kSmallCallBytes = int64_t{1} << 20;
+  return bytes < kSmallCallBytes ? LaunchLimits{.blocks = 2, .waves = 1}
+                                 : LaunchLimits{.blocks = 4, .waves = 2};
+}
 
 }  // namespace octet::platform
 

@@ -1,6 +1,6 @@
 // Real GPUs choose the order of execution themselves: there are no schedules.
-#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
-#define OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
+#ifndef OCTET_RUNTIME_PLATFORM_GPU_GPU_SCHEDULE_H_
+#define OCTET_RUNTIME_PLATFORM_GPU_GPU_SCHEDULE_H_
 
 #include <string>
 
@@ -19,4 +19,4 @@ class HostWait {
 
 }  // namespace octet::platform
 
-#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GPU_SCHEDULE_H_
+#endif  // OCTET_RUNTIME_PLATFORM_GPU_GPU_SCHEDULE_H_

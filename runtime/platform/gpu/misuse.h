@@ -1,6 +1,6 @@
 // Detects API misuse that only emulated GPUs can find at no cost. On GPUs it does nothing.
-#ifndef OCTET_RUNTIME_PLATFORM_AMD_MISUSE_H_
-#define OCTET_RUNTIME_PLATFORM_AMD_MISUSE_H_
+#ifndef OCTET_RUNTIME_PLATFORM_GPU_MISUSE_H_
+#define OCTET_RUNTIME_PLATFORM_GPU_MISUSE_H_
 
 #include <hip/hip_runtime_api.h>
 
@@ -20,4 +20,4 @@ inline std::string PlaceOutside(int /*device*/, const void* /*pointer*/) { retur
 
 }  // namespace octet::platform
 
-#endif  // OCTET_RUNTIME_PLATFORM_AMD_MISUSE_H_
+#endif  // OCTET_RUNTIME_PLATFORM_GPU_MISUSE_H_
