@@ -30,8 +30,13 @@ and for each function as a whole:
   - a kernel that polls and neither consumes nor reads packets, or that stores flags and publishes
     nothing: an error
 
-FILE lists kernels and the sites that they must have, or with a '!' before it must not have, a line
-each: "<regular expression> <site>...", '#' begins a comment. A line that matches no kernel is an error.
+  - a kernel that calls a function, or uses scratch memory: an error, since everything is meant to be
+    inlined and to stay in registers
+
+FILE lists kernels, a line each: "<regular expression> <word>...", '#' begins a comment. A word is a
+site that the kernel must have, or with a '!' before it must not have, "scratch=<bytes>" for a kernel
+that uses exactly so much scratch memory, "scratch=any", or "calls" for one that may call functions.
+A line that matches no kernel is an error.
 
 Prints the kernels with their sites; exit code 1 and a line per error when something is wrong.
 """
@@ -49,6 +54,8 @@ import block_stores
 SITE = re.compile(r"^\s*; octet\.(\w+)\.(begin|end)\s*$")
 FUNCTION = re.compile(r"^([A-Za-z_$.][\w$.]*):\s*; @")
 LABEL = re.compile(r"^(\.L\w+):")
+KERNEL = re.compile(r"^\s*\.amdhsa_kernel\s+(\S+)")
+SCRATCH = re.compile(r"^\s*\.amdhsa_private_segment_fixed_size\s+(\d+)")
 CALLEE = re.compile(r"\b([A-Za-z_$][\w$.]*)@(?:rel32@lo|gotpcrel32@lo)")
 
 
@@ -84,6 +91,10 @@ class Instruction:
         return self.name in ("global_load_dwordx4", "global_store_dwordx4")
 
     @property
+    def call(self):
+        return self.name in ("s_swappc_b64", "s_call_b64")
+
+    @property
     def memory(self):
         return self.name.startswith(("global_", "flat_", "buffer_load", "buffer_store",
                                      "buffer_atomic", "scratch_"))
@@ -102,6 +113,7 @@ class Function:
     file: str
     line: int
     is_kernel: bool = False
+    scratch: int = 0  # bytes of a lane, of a kernel
     name: str = ""
     sites: list = dataclasses.field(default_factory=list)
     outside: list = dataclasses.field(default_factory=list)  # instructions in no site
@@ -117,12 +129,15 @@ class Function:
 
 def parse(path):
     """The functions of one assembly file, in order."""
-    functions, kernels = [], set()
+    functions, kernels = [], {}  # kernels: the scratch memory of each
+    kernel = None
     function = site = None
     with open(path, encoding="utf-8") as lines:
         for number, text in enumerate(lines, 1):
-            if match := re.match(r"\s*\.amdhsa_kernel\s+(\S+)", text):
-                kernels.add(match[1])
+            if match := KERNEL.match(text):
+                kernel = match[1]
+            if match := SCRATCH.match(text):
+                kernels[kernel] = int(match[1])
             if match := FUNCTION.match(text):
                 function = Function(symbol=match[1], file=path, line=number)
                 functions.append(function)
@@ -157,6 +172,7 @@ def parse(path):
             (site.body if site else function.outside).append(instruction)
     for function in functions:
         function.is_kernel = function.symbol in kernels
+        function.scratch = kernels.get(function.symbol, 0)
     return functions
 
 
@@ -284,9 +300,28 @@ def demangle(symbols):
     return [re.sub(r"\(anonymous namespace\)::", "", name).split("(")[0] for name in names]
 
 
+SCRATCH_WORD = "scratch="
+
+
+def check_frame(kernel, words):
+    """Checks that the kernel calls nothing and uses no scratch memory, unless `words` allow it."""
+    calls = [instruction for instruction in kernel.code if instruction.call]
+    if calls and "calls" not in words:
+        kernel.error(calls[0].line, "calls a function: something is no longer inlined")
+    scratch = [word.removeprefix(SCRATCH_WORD) for word in words if word.startswith(SCRATCH_WORD)]
+    allowed = scratch[-1] if scratch else "0"
+    if allowed not in ("any", str(kernel.scratch)):
+        kernel.error(kernel.line,
+                     f"uses {kernel.scratch} bytes of scratch memory; expected are {allowed}")
+
+
 def check_required(path, kernels):
-    """Errors of the list of required sites. kernels: (Function, counts) pairs."""
+    """(errors of the list of required sites, what it says of frames: kernel -> words).
+
+    kernels: (Function, counts) pairs.
+    """
     errors = []
+    frames = collections.defaultdict(list)
     with open(path, encoding="utf-8") as lines:
         for number, text in enumerate(lines, 1):
             words = text.split("#")[0].split()
@@ -295,20 +330,24 @@ def check_required(path, kernels):
             matching = [(k, c) for k, c in kernels if re.search(words[0], k.name)]
             if not matching:
                 errors.append(f"{path}:{number}: no kernel matches {words[0]}")
+            frame = [word for word in words[1:] if word.startswith((SCRATCH_WORD, "calls"))]
             for kernel, counts in matching:
+                frames[kernel.file, kernel.symbol] += frame
                 for site in words[1:]:
+                    if site in frame:
+                        continue
                     if site.startswith("!") and counts[site[1:]]:
                         errors.append(f"{kernel.file}:{kernel.line}: {kernel.name}: a '{site[1:]}' "
                                       f"site, which {path}:{number} forbids")
                     elif not site.startswith("!") and not counts[site]:
                         errors.append(f"{kernel.file}:{kernel.line}: {kernel.name}: no '{site}' "
                                       f"site, which {path}:{number} requires")
-    return errors
+    return errors, frames
 
 
 def check(paths, required=None):
     """(kernels with their site counts, errors) of assembly files."""
-    kernels, errors = [], []
+    kernels, all_functions, errors = [], [], []
     for path in paths:
         functions = parse(path)
         for function, name in zip(functions, demangle([f.symbol for f in functions])):
@@ -321,11 +360,17 @@ def check(paths, required=None):
                 counts = with_callees(function, by_symbol)
                 check_protocol(function, counts)
                 kernels.append((function, counts))
-            errors += function.errors
+            all_functions.append(function)
     if not kernels:
         errors.append("no kernel found")
+    frames = {}
     if required:
-        errors += check_required(required, kernels)
+        more, frames = check_required(required, kernels)
+        errors += more
+    for kernel, _ in kernels:
+        check_frame(kernel, frames.get((kernel.file, kernel.symbol), ()))
+    for function in all_functions:
+        errors += function.errors
     return kernels, errors
 
 

@@ -150,6 +150,22 @@ class CheckIsaTest(unittest.TestCase):
                           r"\ts_waitcnt vmcnt\(0\)\n(\t;;#ASMEND\n\ts_barrier)", r"\1\2")
         self.expect_error(text, "octet::Messages: s_barrier without s_waitcnt vmcnt(0)")
 
+    def test_function_that_is_no_longer_inlined(self):
+        text = self.spoil(r"(8Messages[^\n]*: *; @(?:.*\n)*?)(\ts_endpgm)",
+                          r"\1\ts_swappc_b64 s[30:31], s[4:5]\n\2")
+        self.expect_error(text, "octet::Messages: calls a function")
+        self.assertEqual(self.errors(text, "Messages calls\n"), [])
+
+    def test_scratch_memory(self):
+        text = self.spoil(r"(\.amdhsa_kernel \S*8Messages(?:.*\n)*?"
+                          r".*\.amdhsa_private_segment_fixed_size) 0", r"\1 16")
+        self.expect_error(text, "octet::Messages: uses 16 bytes of scratch memory; expected are 0")
+        self.assertEqual(self.errors(text, "Messages scratch=16\n"), [])
+        self.assertEqual(self.errors(text, "Messages scratch=any\n"), [])
+        for spoiled, expected in (text, 8), (self.good, 16):
+            errors = self.errors(spoiled, f"Messages scratch={expected}\n")
+            self.assertIn(f"expected are {expected}", errors[0])
+
     def test_no_kernels(self):
         self.assertEqual(self.errors(""), ["no kernel found"])
 
