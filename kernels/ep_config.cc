@@ -20,7 +20,6 @@ namespace {
 // that support it.
 template <typename T>
 absl::Status CheckSupported(const EpConfig& config, absl::string_view field, T value,
-                            absl::string_view value_name,
                             absl::Span<const T> StrategyInfo::* supported) {
   if (absl::c_linear_search(InfoOf(config.strategy).*supported, value)) return absl::OkStatus();
   std::vector<absl::string_view> others;

@@ -220,7 +220,7 @@ TEST(PerfTable, LinesUpWithItsHead) {
   EXPECT_THAT(head, HasSubstr("the last 1 verified to the bit\n#\n"));
   EXPECT_THAT(head, Not(HasSubstr("nothing verified")));
   perf.shapes[0].workload.config = Row(1, 0).config;
-  perf.shapes[0].workload.config.host_totals = true;
+  perf.shapes[0].workload.config.high_throughput.host_totals = true;
   EXPECT_THAT(
       PerfHead(Machine(), perf),
       HasSubstr("\n# format quantized_fp8 (scales ue8m0 of 128 columns), received rank_major, "

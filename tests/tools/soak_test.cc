@@ -83,8 +83,8 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
     const std::string& routing = spec.routing.text;
     drawn["kind"].insert(routing.substr(0, routing.find(':')));
     drawn["variant"].insert(absl::StrCat(EnumName(options.workload.config.strategy), " ",
-                                         EnumName(options.workload.config.slots), " ",
-                                         EnumName(options.workload.config.flags)));
+                                         EnumName(options.workload.config.direct.slots), " ",
+                                         EnumName(options.workload.config.direct.flags)));
     if (options.workload.config.strategy == Strategy::kAuto) {
       drawn["chosen"].insert(
           std::string(EnumName(EpPlan::ByRules(options.workload.config, ranks).strategy)));

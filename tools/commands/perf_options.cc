@@ -140,7 +140,7 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
   common.timeout = absl::Seconds(timeout);
   OCTET_ASSIGN_OR_RETURN(const std::vector<int> sizes, ParseSizes(line, common));
   perf.graph = absl::GetFlag(FLAGS_graph);
-  if (perf.graph && (common.cached || common.workload.config.host_totals)) {
+  if (perf.graph && (common.cached || common.workload.config.high_throughput.host_totals)) {
     return absl::InvalidArgumentError(
         "--graph goes with neither --cached nor --host_totals: a graph has one layout, and the "
         "host would wait for what is not executed");

@@ -270,9 +270,9 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   options.check = absl::GetFlag(FLAGS_check);
   options.ceilings = absl::GetFlag(FLAGS_ceilings);
   OCTET_ASSIGN_OR_RETURN(options.align, ParseEnum<Align>("align", absl::GetFlag(FLAGS_align)));
-  OCTET_ASSIGN_OR_RETURN(options.workload.config.slots,
+  OCTET_ASSIGN_OR_RETURN(options.workload.config.direct.slots,
                          ParseEnum<Slots>("slots", absl::GetFlag(FLAGS_slots)));
-  OCTET_ASSIGN_OR_RETURN(options.workload.config.flags,
+  OCTET_ASSIGN_OR_RETURN(options.workload.config.direct.flags,
                          ParseEnum<Flags>("flags", absl::GetFlag(FLAGS_flags)));
   options.workload.config.tuning = {
       .blocks = absl::GetFlag(FLAGS_blocks),
@@ -299,14 +299,14 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   config.scale_group = absl::GetFlag(FLAGS_scale_group);
   OCTET_ASSIGN_OR_RETURN(config.output,
                          ParseEnum<Output>("received", absl::GetFlag(FLAGS_received)));
-  OCTET_ASSIGN_OR_RETURN(config.duplicates,
+  OCTET_ASSIGN_OR_RETURN(config.high_throughput.duplicates,
                          ParseEnum<Duplicates>("duplicates", absl::GetFlag(FLAGS_duplicates)));
-  config.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
-  config.host_totals = absl::GetFlag(FLAGS_host_totals);
+  config.high_throughput.expert_alignment = absl::GetFlag(FLAGS_expert_alignment);
+  config.high_throughput.host_totals = absl::GetFlag(FLAGS_host_totals);
   OCTET_ASSIGN_OR_RETURN(
-      config.failure_policy,
+      config.low_latency.failure_policy,
       ParseEnum<FailurePolicy>("failure_policy", absl::GetFlag(FLAGS_failure_policy)));
-  config.statistics = absl::GetFlag(FLAGS_statistics);
+  config.low_latency.statistics = absl::GetFlag(FLAGS_statistics);
   options.cached = absl::GetFlag(FLAGS_cached);
   options.dump = absl::GetFlag(FLAGS_dump);
   options.json = absl::GetFlag(FLAGS_json);
@@ -369,7 +369,7 @@ absl::Status CompleteOptions(RunOptions& options) {
     }
   }
   if (config.dispatch_format == DispatchFormat::kBytes) {
-    config.row_bytes = static_cast<int>(config.dtype_row_bytes());
+    config.high_throughput.row_bytes = static_cast<int>(config.dtype_row_bytes());
     if (!options.fuse_expert || !CanFuseExpert(config)) {
       return absl::InvalidArgumentError(
           "--format=bytes: experts are applied inside combine, so it goes with neither "

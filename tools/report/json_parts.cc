@@ -51,8 +51,8 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
   const auto text = [](absl::string_view name) { return std::string(name); };
   const Tuning& tuning = config.tuning;
   return {{"auto_strategy", options.workload.config.strategy == Strategy::kAuto},
-          {"slots", text(EnumName(config.slots))},
-          {"flags", text(EnumName(config.flags))},
+          {"slots", text(EnumName(config.direct.slots))},
+          {"flags", text(EnumName(config.direct.flags))},
           {"combine_order", text(EnumName(config.combine_order))},
           {"combine_method", text(EnumName(config.combine_method))},
           {"blocks", tuning.blocks},
@@ -67,12 +67,12 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
           {"scales", text(EnumName(config.scale_format))},
           {"scale_group", config.scale_group},
           {"received", text(EnumName(config.output))},
-          {"duplicates", text(EnumName(config.duplicates))},
-          {"expert_alignment", config.expert_alignment},
-          {"host_totals", config.host_totals},
+          {"duplicates", text(EnumName(config.high_throughput.duplicates))},
+          {"expert_alignment", config.high_throughput.expert_alignment},
+          {"host_totals", config.high_throughput.host_totals},
           {"cached", options.cached},
-          {"failure_policy", text(EnumName(config.failure_policy))},
-          {"statistics", config.statistics}};
+          {"failure_policy", text(EnumName(config.low_latency.failure_policy))},
+          {"statistics", config.low_latency.statistics}};
 }
 
 Json ConfigToJson(const RunOptions& options, const EpConfig& config,

@@ -133,8 +133,8 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
                               GpuName(topology), topology.platform)),
       EmulationNote(topology),
       Comment(absl::StrFormat("strategy %s, slots %s, flags %s, combine %s",
-                              ChosenStrategy(options, config), EnumName(config.slots),
-                              EnumName(config.flags), EnumName(config.combine_order))),
+                              ChosenStrategy(options, config), EnumName(config.direct.slots),
+                              EnumName(config.direct.flags), EnumName(config.combine_order))),
       Comment(absl::StrFormat(
           "experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d",
           spec.config.num_experts, spec.config.topk, spec.config.hidden,
@@ -160,8 +160,8 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   if (config.output != Output::kPackedExperts) {
     parts.push_back(absl::StrCat("received ", EnumName(config.output)));
   }
-  if (config.duplicates != Duplicates::kFill) {
-    parts.push_back(absl::StrCat("duplicates ", EnumName(config.duplicates)));
+  if (config.high_throughput.duplicates != Duplicates::kFill) {
+    parts.push_back(absl::StrCat("duplicates ", EnumName(config.high_throughput.duplicates)));
   }
   if (config.high_throughput.expert_alignment != 1) {
     parts.push_back(absl::StrCat("expert_alignment ", config.high_throughput.expert_alignment));
