@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(KernelLoadingTest, Contenders) {
   MakeNode(kRanks);
   for (const std::unique_ptr<Contender>& contender : MakeContenders(*node_)) {
-    if (!contender->is_peer() || !contender->Available().ok()) continue;
+    if (contender->is_strategy() || !contender->Available().ok()) continue;
     SCOPED_TRACE(contender->name());
     const auto ep = contender->Create(Config(Strategy::kDirect), {});
     ASSERT_OK(ep.status());

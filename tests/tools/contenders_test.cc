@@ -1,5 +1,5 @@
-// Every contender that is available here, against the reference: peers must do the whole step, or
-// figures beside them mean nothing.
+// Every contender that is available here, against the reference: other contenders must do the whole
+// step, or figures beside them mean nothing.
 #include "tools/contenders/contender.h"
 
 #include <gmock/gmock.h>
@@ -110,7 +110,7 @@ TEST(ContendersTest, BytesOfAPeerAreThoseOfItsRows) {
   const auto contenders = MakeContenders(**node);
   auto contender = FindContender(contenders, "memcpy_peer");
   ASSERT_TRUE(contender.ok()) << contender.status();
-  EXPECT_TRUE((*contender)->is_peer());
+  EXPECT_FALSE((*contender)->is_strategy());
   EpConfig config;
   config.num_experts = 4;
   config.topk = 2;
@@ -148,9 +148,10 @@ TEST(ContendersTest, CheckSaysWhatCreateWould) {
       EXPECT_EQ(contender->Check(config), contender->Create(config, {}).status());
     }
     EXPECT_EQ(contender->Check(many).ok(), contender->name() != "low_latency");
-    if (!contender->is_peer()) continue;
-    EXPECT_THAT(std::string(contender->Check(quantized).message()),
-                HasSubstr("peers can do what direct can: dispatch_format is quantized_fp8"));
+    if (contender->is_strategy()) continue;
+    EXPECT_THAT(
+        std::string(contender->Check(quantized).message()),
+        HasSubstr("other contenders support what direct does: dispatch_format is quantized_fp8"));
   }
 }
 

@@ -44,8 +44,8 @@ void SayLeftOut(absl::string_view name, const absl::Status& why) {
   absl::PrintF("%s", Comment(absl::StrCat(name, " is left out: ", why.message())));
 }
 
-// Those that the names stand for; nullptr: ExpertParallel's choice. Names of contenders that this
-// build or this machine does not have are printed and left out.
+// Returns the contenders of these names; nullptr stands for ExpertParallel's choice. Contenders
+// that this build or this machine lacks are reported and left out.
 absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& contenders,
                                                          const std::vector<std::string>& names) {
   std::vector<Contender*> found;
@@ -79,8 +79,8 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
   return chosen;
 }
 
-// Where rows go as they come: to the table, and with all before them to the JSON file, so that a
-// run that is interrupted keeps what it has measured.
+// Writes each row to the table and, with all rows before it, to the JSON file, so that an
+// interrupted run keeps its measurements.
 class PerfOutput {
  public:
   PerfOutput(const Topology& topology, const PerfOptions& options, const Ceilings& ceilings)
@@ -91,7 +91,7 @@ class PerfOutput {
   void Add(PerfRow row) {
     rows_.push_back(std::move(row));
     Print(PerfLines(rows_.back(), ceilings_));
-    if (WouldReplace(options_.json)) Save().IgnoreError();  // End has the last word
+    if (WouldReplace(options_.json)) Save().IgnoreError();  // End reports errors
   }
   absl::Status End() const {
     Print(PerfFoot(rows_, ceilings_));
@@ -116,20 +116,20 @@ class PerfOutput {
   std::vector<PerfRow> rows_;
 };
 
-// Measures row after row. A row that does not fit into memory is said and left out, and so is one
-// that its strategy is not made for, among others; anything else that goes wrong ends the table.
-// The first error comes back; that a strategy is left out is one only if all are.
+// Measures one row after the other. A row that does not fit into memory, or that its strategy does
+// not support, is reported and left out; any other error ends the table. Returns the first error;
+// an unsupported row is an error only if no row is supported.
 absl::Status MeasureRows(Node& node, const PerfOptions& perf,
                          const std::vector<Contender*>& contenders, PerfOutput& output) {
   absl::Status first_error;
   absl::Status first_refusal;
-  // Whether there is a row of it. An error ends the table.
+  // Returns whether the row was measured. An error ends the table.
   const auto measure = [&](const RunOptions& options,
                            Contender* contender) -> absl::StatusOr<bool> {
     std::optional<Progress> progress(std::in_place);
     absl::StatusOr<PerfRow> row =
         MeasurePerf(node, contender, options, perf.check_steps, *progress);
-    progress.reset();  // its line must not stand in the table
+    progress.reset();  // removes its line from the terminal
     if (row.ok()) {
       output.Add(*std::move(row));
       return true;
@@ -148,8 +148,8 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
   for (const RunOptions& options : perf.shapes) {
     for (Contender* const contender : contenders) {
       OCTET_ASSIGN_OR_RETURN(const bool measured, measure(options, contender));
-      const bool is_peer = contender != nullptr && contender->is_peer();
-      if (!perf.graph || !measured || is_peer) continue;
+      const bool has_graph = contender == nullptr || contender->is_strategy();
+      if (!perf.graph || !measured || !has_graph) continue;
       RunOptions graph = options;
       graph.graph = true;
       OCTET_RETURN_IF_ERROR(measure(graph, contender).status());
@@ -160,7 +160,7 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
 
 int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<PerfOptions> perf =
       ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
   if (!perf.ok()) return Fail(kExitUsage, perf.status());
@@ -209,17 +209,17 @@ Command PerfCommand() {
       .name = kName,
       .summary = "a table of times and bandwidths over numbers of tokens, as nccl-tests print it",
       .details =
-          "Times dispatch, combine and both over numbers of tokens, verifies them against a "
-          "serial\n"
-          "reference in the same run, and holds them against what the links can do. Letters are\n"
-          "those of nccl-tests: octet perf -b 1 -e 128 -f 2 -n 50 -J perf.json\n"
-          "The JSON has each row as soon as the table has it.\n"
-          "--strategy takes a list, peers (nccl, memcpy_peer) included: a row for each; all: what\n"
-          "this machine has. --graph adds a row for each strategy, marked +: the same steps as\n"
-          "replays of captured calls, dispatch, expert and combine in one graph. A size that does "
-          "not fit into memory is named and left out (exit\n"
-          "code 3); the table goes on. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device\n"
-          "error, 4 deadline, 77 nothing of what was asked for exists here.",
+          "Times dispatch, combine and both over numbers of tokens, verifies them against a\n"
+          "serial reference in the same run, and compares them with the ceiling of the links.\n"
+          "Short flags are those of nccl-tests: octet perf -b 1 -e 128 -f 2 -n 50 -J perf.json\n"
+          "The JSON file is updated with each row of the table.\n"
+          "--strategy takes a list of strategies and other contenders (nccl, memcpy_peer), each "
+          "of\n"
+          "which gets a row; all: every contender of this machine. --graph adds a row for each\n"
+          "strategy, marked +: the same steps, with dispatch, expert and combine replayed as one\n"
+          "graph. A size that does not fit into memory is reported and left out (exit code 3).\n"
+          "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline, 77 none of the\n"
+          "contenders exists here.",
       .flags = PerfFlags(),
       .run = Run,
       .short_flags = PerfShortFlags(),

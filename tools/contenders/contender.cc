@@ -14,7 +14,7 @@
 namespace octet {
 namespace {
 
-// Peers that some builds have and others do not.
+// Libraries that only some builds have.
 constexpr auto kLibraries = std::to_array<absl::string_view>({"nccl", "rccl"});
 
 class StrategyContender final : public Contender {
@@ -23,7 +23,7 @@ class StrategyContender final : public Contender {
 
   absl::string_view name() const override { return info_.name; }
   absl::string_view summary() const override { return info_.summary; }
-  bool is_peer() const override { return false; }
+  bool is_strategy() const override { return true; }
   absl::Status Available() const override { return absl::OkStatus(); }
   absl::Status Check(const EpConfig& config) const override {
     return Validate(Chosen(config), node_.num_ranks());
@@ -51,7 +51,7 @@ class MemcpyContender final : public Contender {
   absl::string_view summary() const override {
     return "rows sorted by expert, carried by the copy engines (hipMemcpyPeerAsync)";
   }
-  bool is_peer() const override { return true; }
+  bool is_strategy() const override { return false; }
   absl::Status Available() const override { return absl::OkStatus(); }
   absl::Status Check(const EpConfig& config) const override {
     return SortedExchange::Check(config, node_.num_ranks());

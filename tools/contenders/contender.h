@@ -1,6 +1,5 @@
-// Implementations of a step of dispatch and combine, measured side by side: this project's
-// strategies, and other implementations, which use what exists without this project (a library's
-// all-to-all, the copy engines).
+// Implementations of a step of dispatch and combine, measured side by side: Octet's strategies,
+// and other implementations, which use a library's all-to-all or the copy engines.
 //
 //   for (const std::unique_ptr<Contender>& contender : MakeContenders(node)) {
 //     if (!contender->Available().ok()) continue;                    // says what is missing
@@ -34,7 +33,7 @@ class Contender {
 
   virtual absl::string_view name() const = 0;     // "direct", "nccl", "memcpy_peer"
   virtual absl::string_view summary() const = 0;  // one line
-  virtual bool is_peer() const = 0;               // not one of this project's strategies
+  virtual bool is_strategy() const = 0;           // one of Octet's; else another implementation
 
   // Returns kUnavailable with what is missing on this machine (a library), else OK. Quick.
   virtual absl::Status Available() const = 0;

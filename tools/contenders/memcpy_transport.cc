@@ -67,12 +67,13 @@ absl::Status MemcpyTransport::Exchange(Rank& rank, Direction direction) {
   const bool to_experts = direction == Direction::kToExperts;
   const auto me = static_cast<size_t>(rank.rank());
   const std::vector<GpuInfo>& gpus = rank.node().topology().gpus;
-  // Each rank begins with its right neighbour, so that no GPU is everybody's destination at once.
+  // Each rank begins with its right neighbour, so that no GPU is the destination of all others at
+  // once.
   for (size_t i = 1; i <= ranks_.size(); ++i) {
     const size_t peer = (me + i) % ranks_.size();
     const RowSegment& from = to_experts ? buffers.sent[peer] : buffers.received[peer];
     if (from.rows == 0) continue;
-    // Where this rank's rows begin on the peer.
+    // The offset of this rank's rows on the peer.
     int64_t to = 0;
     for (size_t other = 0; other < me; ++other) {
       to += to_experts ? mine.rows[other][peer] : mine.rows[peer][other];

@@ -19,7 +19,7 @@ class NcclContender final : public Contender {
   absl::string_view summary() const override {
     return "rows sorted by expert, carried by grouped sends and receives of a communicator per GPU";
   }
-  bool is_peer() const override { return true; }
+  bool is_strategy() const override { return false; }
   absl::Status Available() const override {
     const Topology& topology = node_.topology();
     for (int rank = 1; rank < node_.num_ranks(); ++rank) {

@@ -11,8 +11,7 @@ namespace octet {
 namespace {
 
 absl::StatusOr<const NcclLibrary*> LoadOnce() {
-  // All-to-alls are made of sends and receives, which do not use NVLink's multicast; the library
-  // would set it up all the same, and is told not to.
+  // Sends and receives do not use NVLink's multicast: keep the library from setting it up.
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
   void* handle = dlopen(OCTET_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return absl::UnavailableError(dlerror());

@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-// `enqueue(peer)` for all peers, as one operation.
+// Calls `enqueue(peer)` for all ranks, as one operation.
 absl::Status Group(const NcclLibrary& library, size_t num_ranks,
                    absl::FunctionRef<absl::Status(size_t)> enqueue) {
   OCTET_RETURN_IF_ERROR(library.ToStatus(library.group_start(), "ncclGroupStart"));
@@ -37,7 +37,7 @@ absl::StatusOr<std::shared_ptr<NcclCommunicators>> NcclCommunicators::Create(Nod
                                 rank.num_ranks(), id, rank.rank()),
         "ncclCommInitRank");
   }));
-  // Pairs are connected when they first talk, which is nothing to be timed.
+  // Pairs connect at their first exchange, which must not be timed.
   const auto num_ranks = static_cast<size_t>(node.num_ranks());
   std::vector<DeviceMemory> words(num_ranks);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) -> absl::Status {
@@ -58,7 +58,7 @@ absl::StatusOr<std::shared_ptr<NcclCommunicators>> NcclCommunicators::Create(Nod
   return communicators;
 }
 
-// Like destroying them, but for a failed exchange, which would be waited for.
+// Destroying the communicators would wait for a failed exchange; aborting them does not.
 NcclCommunicators::~NcclCommunicators() {
   for (const ncclComm_t comm : comms_) {
     if (comm != nullptr) static_cast<void>(library_.comm_abort(comm));
@@ -135,7 +135,7 @@ absl::Status NcclTransport::Exchange(Rank& rank, Direction direction) {
   return Group(library, ranks_.size(), [&](size_t peer) -> absl::Status {
     const RowSegment& sent = buffers.sent[peer];
     const RowSegment& received = buffers.received[peer];
-    if (direction == Direction::kHome) {
+    if (direction == Direction::kToOrigin) {
       absl::Status status = send(buffers.arrived.rows, received, buffers.row_bytes, peer);
       status.Update(recv(buffers.sorted.rows, sent, buffers.row_bytes, peer));
       return status;

@@ -28,7 +28,7 @@ SortedRowsShape RowsShape(const EpConfig& config, int num_ranks) {
           .fp16 = config.dtype == DType::kFloat16};
 }
 
-// What direct can do it can do, and adds in the same order.
+// Returns the configuration of direct, whose limits and order of addition the exchange shares.
 EpConfig AsDirect(EpConfig config) {
   config.strategy = Strategy::kDirect;
   return config;
@@ -36,7 +36,7 @@ EpConfig AsDirect(EpConfig config) {
 
 }  // namespace
 
-// One rank's memory, and the call that it is in.
+// One rank's memory and its number of calls.
 struct SortedExchange::RankState {
   ExchangeBuffers buffers;
   uint64_t calls = 0;
@@ -45,8 +45,9 @@ struct SortedExchange::RankState {
 absl::Status SortedExchange::Check(const EpConfig& config, int num_ranks) {
   const absl::Status status = Validate(AsDirect(config), num_ranks);
   return status.ok() ? status
-                     : absl::Status(status.code(), absl::StrCat("peers can do what direct can: ",
-                                                                status.message()));
+                     : absl::Status(status.code(),
+                                    absl::StrCat("other contenders support what direct does: ",
+                                                 status.message()));
 }
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> SortedExchange::Create(
@@ -101,7 +102,7 @@ absl::Status SortedExchange::InitRank(Rank& rank) {
   for (int32_t** each : {&sorted.flats, &sorted.sorted_flats, &sorted.position}) {
     OCTET_RETURN_IF_ERROR(allocate(each, flats * sizeof(int32_t)));
   }
-  for (int32_t** counts : {&sorted.counts, &arrived.counts, &arrived.place}) {
+  for (int32_t** counts : {&sorted.counts, &arrived.counts, &arrived.offset}) {
     OCTET_RETURN_IF_ERROR(allocate(counts, experts * sizeof(int32_t)));
   }
   OCTET_RETURN_IF_ERROR(allocate(&sorted.rows, flats * buffers.row_bytes));
@@ -125,7 +126,7 @@ absl::Status SortedExchange::InitRank(Rank& rank) {
   return absl::OkStatus();
 }
 
-// The platform's sort has kernels of its own, chosen by the number of keys.
+// Runs the sort for both extremes: the platform's sort chooses its kernels by the number of keys.
 absl::Status SortedExchange::LoadKernels(Rank& rank) {
   const RankState& mine = StateOf(rank);
   const SortedSide& sorted = mine.buffers.sorted;
@@ -136,7 +137,7 @@ absl::Status SortedExchange::LoadKernels(Rank& rank) {
       sorted.position, 0, static_cast<size_t>(flats) * sizeof(int32_t), rank.stream()));
   for (const int n : {1, flats}) {
     OCTET_RETURN_IF_GPU_ERROR(
-        LaunchSortFlats(shape_, sorted, sorted.position, n, launch_, rank.stream()));
+        LaunchSortFlats(shape_, sorted, sorted.position, n, {launch_, rank.stream()}));
   }
   return absl::OkStatus();
 }
@@ -151,10 +152,10 @@ absl::StatusOr<DispatchHandle> SortedExchange::DispatchSend(Rank& rank, const Di
   const SortedSide& sorted = mine.buffers.sorted;
   const int flats = args.num_tokens * config_.topk;
   OCTET_RETURN_IF_GPU_ERROR(
-      LaunchSortFlats(shape_, sorted, args.topk_idx, flats, launch_, rank.stream()));
+      LaunchSortFlats(shape_, sorted, args.topk_idx, flats, {launch_, rank.stream()}));
   OCTET_RETURN_IF_ERROR(transport_->StartCounts(rank));
-  // While the counts are on their way.
-  OCTET_RETURN_IF_GPU_ERROR(LaunchGather(shape_, sorted, args.x, flats, launch_, rank.stream()));
+  // Overlaps with the exchange of counts.
+  OCTET_RETURN_IF_GPU_ERROR(LaunchGather(shape_, sorted, args.x, flats, {launch_, rank.stream()}));
   OCTET_RETURN_IF_ERROR(transport_->FinishCounts(rank));
   OCTET_RETURN_IF_ERROR(transport_->Exchange(rank, Direction::kToExperts));
   return DispatchHandle{++mine.calls, args.num_tokens, args.topk_idx, args.topk_weights};
@@ -165,7 +166,7 @@ absl::StatusOr<Received> SortedExchange::DispatchReceive(Rank& rank, const Dispa
   const ArrivedSide& arrived = buffers.arrived;
   const int wave_size = node_.topology().gpus[0].wave_size;
   OCTET_RETURN_IF_GPU_ERROR(LaunchPlan(shape_, arrived, wave_size, rank.stream()));
-  OCTET_RETURN_IF_GPU_ERROR(LaunchPlace(shape_, arrived, launch_, rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(LaunchScatter(shape_, arrived, {launch_, rank.stream()}));
   Received received;
   received.x = arrived.x;
   received.expert_counts = arrived.expert_counts;
@@ -185,14 +186,15 @@ absl::Status SortedExchange::CombineSend(Rank& rank, const DispatchHandle& handl
                                                       StateOf(rank).calls));
   }
   OCTET_RETURN_IF_GPU_ERROR(LaunchReturn(shape_, StateOf(rank).buffers.arrived, args.expert_out,
-                                         args.expert_scale, launch_, rank.stream()));
-  return transport_->Exchange(rank, Direction::kHome);
+                                         args.expert_scale, {launch_, rank.stream()}));
+  return transport_->Exchange(rank, Direction::kToOrigin);
 }
 
 absl::Status SortedExchange::CombineReceive(Rank& rank, const DispatchHandle& handle,
                                             const CombineArgs& args) {
-  return OCTET_GPU(LaunchSum(shape_, StateOf(rank).buffers.sorted, handle.topk_weights,
-                             handle.num_tokens, args.y, launch_, rank.stream()));
+  return OCTET_GPU(LaunchSum(shape_, StateOf(rank).buffers.sorted,
+                             {handle.topk_weights, handle.num_tokens, args.y},
+                             {launch_, rank.stream()}));
 }
 
 absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {

@@ -1,7 +1,7 @@
 // Dispatch and combine as commonly written on top of another library's all-to-all. Dispatch sorts
 // tokens by expert with a library's radix sort, exchanges the counts and copies them to the host,
-// packs rows by destination, sends them and puts them in place. Combine does the reverse and
-// computes a weighted sum.
+// packs rows by destination, sends them and scatters them to their destination offsets. Combine
+// does the reverse and computes a weighted sum.
 //
 // A RowTransport carries the bytes; everything else is the same for all transports.
 #ifndef OCTET_TOOLS_CONTENDERS_SORTED_EXCHANGE_H_
@@ -45,7 +45,7 @@ struct ExchangeBuffers {
 
 enum class Direction {
   kToExperts,  // sorted rows and flats become arrived rows and flats
-  kHome,       // arrived rows become sorted rows
+  kToOrigin,   // arrived rows become sorted rows
 };
 
 // Carries bytes between GPUs. There is one for all ranks; each rank calls it for itself, all in the

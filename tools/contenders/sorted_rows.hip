@@ -1,8 +1,8 @@
-// Rows on their way through a library's all-to-all, which wants them in the order of destinations:
+// Moves rows through a library's all-to-all, which takes them in the order of destinations:
 //
-//   x [T][H] --sort, gather--> rows by expert ==all-to-all==> rows by (source, expert) --place--> x
-//   y [T][H] <-----sum-------- rows by expert <==all-to-all== rows by (source, expert) <--return--
-//   out
+//   x [T][H] --sort, gather--> rows by expert ==all-to-all==> rows by (source, expert) --scatter->
+//   x y [T][H] <-----sum-------- rows by expert <==all-to-all== rows by (source, expert)
+//   <--return-- out
 #include "tools/contenders/sorted_rows.h"
 
 #include <type_traits>
@@ -19,14 +19,14 @@ namespace {
 
 using device::Vec16;
 
-// Some platforms have no use for launch bounds.
+// Some platforms ignore launch bounds.
 [[maybe_unused]] constexpr int kMaxThreads = 512;
 
-// Pieces of a token that are summed by different waves, and rows that a lane has in flight.
+// The pieces of a token, each summed by its own wave, and the rows that a lane loads at once.
 constexpr int kSumParts = 4;
 constexpr int kRowsInFlight = 4;
 
-// The dropped come last: one key more than there are experts.
+// Dropped choices come last: they have the key E.
 int KeyBits(int num_experts) {
   int bits = 1;
   while ((num_experts >> bits) != 0) ++bits;
@@ -40,7 +40,7 @@ __device__ const Vec16* RowOf(const void* rows, int64_t row, int row_vecs) {
   return static_cast<const Vec16*>(rows) + row * row_vecs;
 }
 
-// The first index of ascending `values` [n] that is above `value`.
+// Returns the index of the first of the ascending `values` [n] that is above `value`.
 template <typename T>
 __device__ int UpperBound(const T* values, int n, T value) {
   int low = 0;
@@ -87,30 +87,30 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// One wave.
+// Launched with one wave.
 __global__ void Plan(const SortedRowsShape p, const ArrivedSide side) {
   __shared__ int32_t first[kMaxSortedExperts];
-  __shared__ int32_t place[kMaxSortedExperts];  // [L][R]
+  __shared__ int32_t offset[kMaxSortedExperts];  // [L][R]
   for (int i = device::Lane(); i < p.num_experts; i += device::kWaveSize) {
     const int source = i / p.num_local_experts;
     const int local = i - source * p.num_local_experts;
     first[i] = side.counts[i];
-    place[local * p.num_ranks + source] = side.counts[i];
+    offset[local * p.num_ranks + source] = side.counts[i];
   }
   device::SyncWave();
   const int total = device::WaveExclusiveScan(first, p.num_experts);
-  device::WaveExclusiveScan(place, p.num_experts);
+  device::WaveExclusiveScan(offset, p.num_experts);
   for (int i = device::Lane(); i < p.num_experts; i += device::kWaveSize) {
     const int source = i / p.num_local_experts;
     const int local = i - source * p.num_local_experts;
     side.first[i] = first[i];
-    side.place[i] = place[local * p.num_ranks + source];
+    side.offset[i] = offset[local * p.num_ranks + source];
   }
   for (int local = device::Lane(); local < p.num_local_experts; local += device::kWaveSize) {
-    const int begin = place[local * p.num_ranks];
+    const int begin = offset[local * p.num_ranks];
     const bool last = local + 1 == p.num_local_experts;
     side.expert_offsets[local] = begin;
-    side.expert_counts[local] = (last ? total : place[(local + 1) * p.num_ranks]) - begin;
+    side.expert_counts[local] = (last ? total : offset[(local + 1) * p.num_ranks]) - begin;
   }
   if (device::Lane() == 0) {
     side.first[p.num_experts] = total;
@@ -118,31 +118,32 @@ __global__ void Plan(const SortedRowsShape p, const ArrivedSide side) {
   }
 }
 
-// Where the arrived row `i` belongs.
-struct Place {
+// The destination of an arrived row.
+struct Destination {
   int row;
   int source;
   int local_expert;
 };
-__device__ Place PlaceOf(const SortedRowsShape& p, const ArrivedSide& side, int i) {
+__device__ Destination DestinationOf(const SortedRowsShape& p, const ArrivedSide& side, int i) {
   const int segment = UpperBound(side.first, p.num_experts, i) - 1;
   const int source = segment / p.num_local_experts;
-  return {side.place[segment] + i - side.first[segment], source,
+  return {side.offset[segment] + i - side.first[segment], source,
           segment - source * p.num_local_experts};
 }
 
 __global__ void __launch_bounds__(kMaxThreads)
-    PlaceRows(const SortedRowsShape p, const ArrivedSide side) {
+    ScatterRows(const SortedRowsShape p, const ArrivedSide side) {
   const int waves = blockDim.x / device::kWaveSize;
   const int total = side.first[p.num_experts];
   for (int i = blockIdx.x * waves + device::Wave(); i < total; i += gridDim.x * waves) {
-    const Place place = PlaceOf(p, side, i);
+    const Destination destination = DestinationOf(p, side, i);
     if (device::Lane() == 0) {
       const int flat = side.flats[i];
       const int token = flat / p.topk;
-      side.sources[place.row] = {place.source, token, flat - token * p.topk, place.local_expert};
+      side.sources[destination.row] = {destination.source, token, flat - token * p.topk,
+                                       destination.local_expert};
     }
-    device::WaveCopyRow(RowOf(side.x, place.row, p.row_vecs), RowOf(side.rows, i, p.row_vecs),
+    device::WaveCopyRow(RowOf(side.x, destination.row, p.row_vecs), RowOf(side.rows, i, p.row_vecs),
                         {0, p.row_vecs});
   }
 }
@@ -154,13 +155,13 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int waves = blockDim.x / device::kWaveSize;
   const int total = side.first[p.num_experts];
   for (int i = blockIdx.x * waves + device::Wave(); i < total; i += gridDim.x * waves) {
-    const Place place = PlaceOf(p, side, i);
-    const Vec16* from = RowOf(expert_out, place.row, p.row_vecs);
+    const Destination destination = DestinationOf(p, side, i);
+    const Vec16* from = RowOf(expert_out, destination.row, p.row_vecs);
     Vec16* to = RowOf(side.rows, i, p.row_vecs);
     if (expert_scale == nullptr) {
       device::WaveCopyRow(to, from, {0, p.row_vecs});
     } else {
-      const float scale = expert_scale[place.local_expert];
+      const float scale = expert_scale[destination.local_expert];
       device::WaveTransformRow(to, from, {0, p.row_vecs},
                                [scale](const Vec16& v) { return device::Scale<Codec>(v, scale); });
     }
@@ -208,19 +209,20 @@ auto* PickSumRows(bool fp16) {
 }
 
 template <typename... Parameters>
-hipError_t Launch(void (*kernel)(Parameters...), const LaunchShape& shape, hipStream_t stream,
+hipError_t Launch(void (*kernel)(Parameters...), const StreamLaunch& launch,
                   std::type_identity_t<Parameters>... arguments) {
+  const LaunchShape& shape = launch.shape;
   void* args[] = {&arguments...};
   return hipLaunchKernel(kernel, dim3(static_cast<unsigned>(shape.blocks)),
                          dim3(static_cast<unsigned>(shape.threads)), args,
-                         static_cast<unsigned>(shape.shared_bytes), stream);
+                         static_cast<unsigned>(shape.shared_bytes), launch.stream);
 }
 
 }  // namespace
 
 hipError_t LoadSortedRows(bool fp16) {
-  return device::LoadKernels(MakeKeys, CountExperts, Gather, Plan, PlaceRows, PickReturnRows(fp16),
-                             PickSumRows(fp16));
+  return device::LoadKernels(MakeKeys, CountExperts, Gather, Plan, ScatterRows,
+                             PickReturnRows(fp16), PickSumRows(fp16));
 }
 
 hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes) {
@@ -229,44 +231,43 @@ hipError_t SortFlatsBytes(int n, int num_experts, size_t* bytes) {
 }
 
 hipError_t LaunchSortFlats(const SortedRowsShape& rows, const SortedSide& side,
-                           const int32_t* topk_idx, int n, const LaunchShape& shape,
-                           hipStream_t stream) {
-  hipError_t error =
-      Launch(MakeKeys, shape, stream, topk_idx, n, rows.num_experts, side.keys, side.flats);
+                           const int32_t* topk_idx, int n, const StreamLaunch& launch) {
+  hipError_t error = Launch(MakeKeys, launch, topk_idx, n, rows.num_experts, side.keys, side.flats);
   if (error != hipSuccess) return error;
   if (n > 0) {
     size_t temp_bytes = side.temp_bytes;
     error = device::SortPairs(side.temp, &temp_bytes, side.keys, side.sorted_keys, side.flats,
-                              side.sorted_flats, n, KeyBits(rows.num_experts), stream);
+                              side.sorted_flats, n, KeyBits(rows.num_experts), launch.stream);
     if (error != hipSuccess) return error;
   }
-  return Launch(CountExperts, shape, stream, side.sorted_keys, n, rows.num_experts, side.counts);
+  return Launch(CountExperts, launch, side.sorted_keys, n, rows.num_experts, side.counts);
 }
 
 hipError_t LaunchGather(const SortedRowsShape& rows, const SortedSide& side, const void* x, int n,
-                        const LaunchShape& shape, hipStream_t stream) {
-  return Launch(Gather, shape, stream, rows, side, x, n);
+                        const StreamLaunch& launch) {
+  return Launch(Gather, launch, rows, side, x, n);
 }
 
 hipError_t LaunchPlan(const SortedRowsShape& rows, const ArrivedSide& side, int wave_size,
                       hipStream_t stream) {
-  return Launch(Plan, {.blocks = 1, .threads = wave_size}, stream, rows, side);
+  return Launch(Plan, {{.blocks = 1, .threads = wave_size}, stream}, rows, side);
 }
 
-hipError_t LaunchPlace(const SortedRowsShape& rows, const ArrivedSide& side,
-                       const LaunchShape& shape, hipStream_t stream) {
-  return Launch(PlaceRows, shape, stream, rows, side);
+hipError_t LaunchScatter(const SortedRowsShape& rows, const ArrivedSide& side,
+                         const StreamLaunch& launch) {
+  return Launch(ScatterRows, launch, rows, side);
 }
 
 hipError_t LaunchReturn(const SortedRowsShape& rows, const ArrivedSide& side,
-                        const void* expert_out, const float* expert_scale, const LaunchShape& shape,
-                        hipStream_t stream) {
-  return Launch(PickReturnRows(rows.fp16), shape, stream, rows, side, expert_out, expert_scale);
+                        const void* expert_out, const float* expert_scale,
+                        const StreamLaunch& launch) {
+  return Launch(PickReturnRows(rows.fp16), launch, rows, side, expert_out, expert_scale);
 }
 
-hipError_t LaunchSum(const SortedRowsShape& rows, const SortedSide& side, const float* topk_weights,
-                     int num_tokens, void* y, const LaunchShape& shape, hipStream_t stream) {
-  return Launch(PickSumRows(rows.fp16), shape, stream, rows, side, topk_weights, num_tokens, y);
+hipError_t LaunchSum(const SortedRowsShape& rows, const SortedSide& side, const TokenSums& sums,
+                     const StreamLaunch& launch) {
+  return Launch(PickSumRows(rows.fp16), launch, rows, side, sums.topk_weights, sums.num_tokens,
+                sums.y);
 }
 
 }  // namespace octet

@@ -22,15 +22,15 @@
 namespace octet {
 namespace {
 
-// What is worth changing to, and what counts as faster.
+// The ratio of times from which a change is worthwhile, and the share of pairs that it must win.
 constexpr double kFaster = 0.99;
 constexpr double kPairsToWin = 0.75;
 constexpr double kPercent = 100;
 
-// The search looks again at all axes, so that what one of them gains can help the next.
+// The search repeats all axes, since the gain of one may help another.
 constexpr int kMostPasses = 3;
 
-// Pairs in the comparison at the end, at least.
+// The fewest pairs of the final comparison.
 constexpr int kFewestPairs = 20;
 
 constexpr std::array<double, 6> kBlocksPerUnit = {0.25, 0.5, 1, 1.5, 2, 4};
@@ -41,7 +41,7 @@ int Share(int blocks, double share) {
   return std::clamp(static_cast<int>(std::lround(blocks * share)), 1, std::max(1, blocks - 1));
 }
 
-// `tuning` with as many blocks or waves, and the same share of them sending.
+// Return `tuning` with that many blocks or waves, the same share of which send.
 Tuning WithBlocks(Tuning tuning, int blocks) {
   const double share = static_cast<double>(tuning.send_blocks) / tuning.blocks;
   tuning.blocks = std::max(2, blocks);
@@ -65,7 +65,7 @@ std::vector<Tuning> OtherBlocks(const Tuning& from, const TuneLimits& limits) {
   return others;
 }
 
-// With as many blocks, and with as many threads on all blocks together.
+// Returns tunings with other waves: with the same blocks, and with the same threads in all.
 std::vector<Tuning> OtherWaves(const Tuning& from, const TuneLimits& limits) {
   std::vector<Tuning> others;
   for (int waves = limits.most_waves; waves >= std::max(1, limits.most_waves / 8); waves /= 2) {
@@ -75,7 +75,7 @@ std::vector<Tuning> OtherWaves(const Tuning& from, const TuneLimits& limits) {
   return others;
 }
 
-// Other shares of `all` for `part`.
+// Returns tunings with other shares of `part` in `all`.
 template <int Tuning::* part, int Tuning::* all>
 std::vector<Tuning> OtherShares(const Tuning& from, const TuneLimits& /*limits*/) {
   std::vector<Tuning> others;
@@ -106,7 +106,7 @@ std::vector<Tuning> OtherRowCopies(const Tuning& from, const TuneLimits& /*limit
 
 using Axis = std::vector<Tuning> (*)(const Tuning&, const TuneLimits&);
 
-// How a field is varied.
+// The variations of a field.
 struct FieldAxis {
   int Tuning::* number;  // nullptr: row_copies, as in TuningField
   Axis axis;
@@ -122,7 +122,7 @@ constexpr std::array<FieldAxis, 7> kFieldAxes = {{
     {nullptr, OtherRowCopies},
 }};
 
-// In the order of the fields that the strategy has a use for.
+// Returns the axes of the fields that the strategy uses, in their order.
 std::vector<Axis> AxesOf(Strategy strategy) {
   std::vector<Axis> axes;
   for (const TuningField& field : TuningFieldsOf(strategy)) {
@@ -140,7 +140,7 @@ std::string TuningText(Strategy strategy, const Tuning& tuning) {
                        });
 }
 
-// For an entry: how it was measured.
+// Returns the note of an entry: how it was measured.
 std::string Note(const TuneComparison& comparison, const RunOptions& options,
                  absl::string_view other) {
   const WorkloadSpec& spec = options.workload;
@@ -152,7 +152,7 @@ std::string Note(const TuneComparison& comparison, const RunOptions& options,
       comparison.default_us, comparison.won, comparison.pairs);
 }
 
-// Columns are as wide as their names, and eight at least.
+// Formats a cell; columns are as wide as their names, and at least eight.
 std::string Cell(const TuningField& field, absl::string_view text) {
   return absl::StrFormat("%*s", std::max(8, static_cast<int>(field.name.size()) + 2), text);
 }
@@ -162,7 +162,7 @@ struct Tuned {
   std::unique_ptr<ExpertParallel> ep;
   std::unique_ptr<StepRunner> runner;
 
-  // `tuning` all 0: the strategy's own choice.
+  // A `tuning` of zeros leaves the choice to the strategy.
   static absl::StatusOr<Tuned> Create(Node& node, const RunOptions& options, const Tuning& tuning) {
     EpConfig config = options.workload.config;
     config.tuning = tuning;
@@ -173,7 +173,7 @@ struct Tuned {
     return tuned;
   }
 
-  // A verified step.
+  // Runs a verified step.
   absl::Status Check(const Workload& workload) const {
     runner->set_check(true);
     OCTET_ASSIGN_OR_RETURN(const StepResult step, runner->Run(workload, StepForm::kFused));
@@ -203,7 +203,7 @@ struct Tuned {
   }
 };
 
-// A strategy with a tuning; all 0: its own choice.
+// A strategy with a tuning; zeros leave the choice to the strategy.
 struct Entrant {
   Strategy strategy;
   Tuning tuning;
@@ -215,12 +215,16 @@ absl::StatusOr<Tuned> Enter(Node& node, const RunOptions& options, const Entrant
   return Tuned::Create(node, named, entrant.tuning);
 }
 
-// `tuned` against what would be taken without it, both in memory at once, on fresh inputs.
-absl::StatusOr<TuneComparison> Compare(Node& node, const RunOptions& options, const Entrant& tuned,
-                                       const Entrant& by_default, Workload& workload,
-                                       const Progress& progress) {
-  OCTET_ASSIGN_OR_RETURN(const Tuned ours, Enter(node, options, tuned));
-  OCTET_ASSIGN_OR_RETURN(const Tuned built_in, Enter(node, options, by_default));
+struct Match {
+  Entrant tuned;
+  Entrant by_default;  // the choice without `tuned`
+};
+
+// Compares the entrants of `match`, both in memory at once, on fresh inputs.
+absl::StatusOr<TuneComparison> Compare(Node& node, const RunOptions& options, const Match& match,
+                                       Workload& workload, const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const Tuned ours, Enter(node, options, match.tuned));
+  OCTET_ASSIGN_OR_RETURN(const Tuned built_in, Enter(node, options, match.by_default));
   OCTET_RETURN_IF_ERROR(ours.Check(workload));
   OCTET_RETURN_IF_ERROR(built_in.Check(workload));
   OCTET_RETURN_IF_ERROR(built_in.WarmUp(workload, options.warmup));
@@ -231,7 +235,7 @@ absl::StatusOr<TuneComparison> Compare(Node& node, const RunOptions& options, co
   for (int i = 0; i < pairs; ++i) {
     progress.Show("winner against the built-in choice", i + 1, pairs);
     workload.Generate(static_cast<uint32_t>(i + 1));
-    // Neither always comes first.
+    // The two take turns to be first.
     for (int turn = 0; turn < 2; ++turn) {
       const bool ours_now = (i + turn) % 2 == 0;
       OCTET_ASSIGN_OR_RETURN(const double us, (ours_now ? ours : built_in).TimeStep(workload));
@@ -335,7 +339,7 @@ absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl
     return !result.out_of_time;
   };
   const GpuInfo& gpu = node.topology().gpus[0];
-  // A launch has as many waves as it has in the built-in choice, which are the most there can be.
+  // The built-in choice has the most waves that a block can have.
   const TuneLimits limits = {.strategy = result.key.strategy,
                              .compute_units = gpu.num_compute_units,
                              .most_waves = result.built_in.waves_per_block};
@@ -346,9 +350,10 @@ absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl
     result.comparison.default_us = result.comparison.tuned_us = result.trials.front().us;
     return result;
   }
-  OCTET_ASSIGN_OR_RETURN(result.comparison,
-                         Compare(node, options, {result.key.strategy, result.tuned},
-                                 {result.key.strategy, {}}, *workload, progress));
+  OCTET_ASSIGN_OR_RETURN(result.comparison, Compare(node, options,
+                                                    {.tuned = {result.key.strategy, result.tuned},
+                                                     .by_default = {result.key.strategy, {}}},
+                                                    *workload, progress));
   return result;
 }
 
@@ -369,9 +374,10 @@ absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& o
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
                          Workload::Create(options.workload));
   workload->Generate(0);
-  OCTET_ASSIGN_OR_RETURN(best.comparison,
-                         Compare(node, options, {best.fastest, fastest->best()},
-                                 {best.built_in, built_in->best()}, *workload, progress));
+  OCTET_ASSIGN_OR_RETURN(best.comparison, Compare(node, options,
+                                                  {.tuned = {best.fastest, fastest->best()},
+                                                   .by_default = {best.built_in, built_in->best()}},
+                                                  *workload, progress));
   return best;
 }
 

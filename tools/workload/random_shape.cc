@@ -17,21 +17,21 @@
 namespace octet {
 namespace {
 
-// Word 3 of the counters: no other stream of a seed has it.
+// Word 3 of the counters, which no other stream of a seed uses.
 constexpr uint32_t kShapeStream = 0x736f616b;
 
-// Threads that a block of any strategy may have.
+// The most threads of a block of any strategy.
 constexpr int kMostThreads = 512;
 
-// A core generates, exchanges and checks so many bytes of rows in a fraction of a second, emulating
-// a GPU as well; and what else a row, or an expert to choose from, costs in the time of such bytes.
+// The bytes of rows that a core generates, exchanges and checks in a fraction of a second, while it
+// also emulates a GPU. The other costs of a row and of an expert are expressed in such bytes.
 constexpr int64_t kStepBytesPerCore = int64_t{16} << 20;
 constexpr int kMostCoresPerRank = 4;
-// A schedule runs all on one core, and one that is busy with letting GPUs wait.
+// A schedule runs all GPUs on one core, much of whose time goes into letting GPUs wait.
 constexpr int64_t kStepBytesUnderASchedule = int64_t{2} << 20;
 constexpr int64_t kBytesPerRow = 4096;
 constexpr int64_t kBytesPerExpert = 16;
-// As many bytes are filled in the time that one of a row takes.
+// Bytes that are filled in the time that one byte of a row takes.
 constexpr int64_t kFillsPerStep = 8;
 
 constexpr size_t kGpuMemoryShare = 16;
@@ -44,7 +44,7 @@ class Dice {
   int Uniform(int low, int high) {
     return low + static_cast<int>(stream_.Below(static_cast<uint32_t>(high - low + 1)));
   }
-  // As many of one number of binary digits as of any other.
+  // Draws each number of binary digits equally often.
   int LogUniform(int low, int high) {
     const int bits = Uniform(std::bit_width(static_cast<unsigned>(low)),
                              std::bit_width(static_cast<unsigned>(high)));
@@ -64,7 +64,7 @@ class Dice {
   PhiloxStream stream_;
 };
 
-// A number for --tokens of each rank.
+// Draws the number of tokens of each rank.
 std::vector<int> DrawTokens(Dice& dice, int num_ranks, int max_tokens) {
   enum Kind { kAnything, kFull, kNone, kOneRankOnly, kFullOrNothing, kNumKinds };
   // Anything is drawn as often as all others together.
@@ -104,55 +104,52 @@ std::string DrawRouting(Dice& dice, int num_experts, int topk) {
   }
 }
 
-// How a shape is sent, received and added up: values of the flags of these names.
+// The forms in which a shape is sent, received and summed: values of the flags of these names.
 struct Formats {
-  absl::string_view format = "same";
-  absl::string_view scales = "float32";
+  DispatchFormat format = DispatchFormat::kSame;
+  ScaleFormat scales = ScaleFormat::kFloat32;
   int scale_group = 128;
-  absl::string_view received = "packed";
-  absl::string_view duplicates = "fill";
+  Output received = Output::kPackedExperts;
+  Duplicates duplicates = Duplicates::kFill;
   int expert_alignment = 1;
   CombineOrder combine_order = CombineOrder::kAuto;
   CombineMethod combine_method = CombineMethod::kAuto;
-  absl::string_view row_copies = "auto";
+  RowCopies row_copies = RowCopies::kAuto;
   bool host_totals = false;
   bool cached = false;
   FailurePolicy failure_policy = FailurePolicy::kAbort;
   bool statistics = false;
 };
 
-absl::string_view DrawScales(Dice& dice) {
-  constexpr std::array<absl::string_view, 3> kScales = {"float32", "power_of_two", "ue8m0"};
-  return dice.OneOf(absl::MakeConstSpan(kScales));
-}
+ScaleFormat DrawScales(Dice& dice) { return dice.OneOf(EnumTable(ScaleFormat{})).value; }
 
 int DrawScaleGroup(Dice& dice) { return dice.OneOf({64, 128, 128, 256}); }
 
 Formats DrawHighThroughputFormats(Dice& dice, int hidden, int most_alignment) {
   Formats formats;
-  formats.format = hidden % 16 == 0 && dice.OneIn(3) ? "fp8" : "same";
+  formats.format = hidden % 16 == 0 && dice.OneIn(3) ? DispatchFormat::kFp8 : DispatchFormat::kSame;
   formats.scales = DrawScales(dice);
   formats.scale_group = DrawScaleGroup(dice);
   const bool tokens = dice.OneIn(4);
-  formats.received = tokens ? "deduplicated" : "packed";
-  formats.duplicates = !tokens && dice.OneIn(4) ? "index" : "fill";
+  formats.received = tokens ? Output::kDeduplicated : Output::kPackedExperts;
+  formats.duplicates = !tokens && dice.OneIn(4) ? Duplicates::kIndex : Duplicates::kFill;
   const int alignment = !tokens && dice.OneIn(3) ? dice.OneOf({2, 8, 64}) : 1;
   formats.expert_alignment = std::min(alignment, most_alignment);
-  // Rows of tokens have been added up in one order already.
+  // Rows by token have already been summed in one order.
   formats.combine_order =
       static_cast<CombineOrder>(tokens ? dice.OneOf({0, 2}) : dice.Uniform(0, 2));
   formats.combine_method = static_cast<CombineMethod>(dice.Uniform(0, 2));
-  formats.row_copies = dice.OneIn(4) ? "bulk" : "auto";
+  formats.row_copies = dice.OneIn(4) ? RowCopies::kBulk : RowCopies::kAuto;
   formats.host_totals = dice.OneIn(4);
   formats.cached = dice.OneIn(4);
   return formats;
 }
 
 Formats DrawLowLatencyFormats(Dice& dice) {
-  constexpr std::array<absl::string_view, 4> kReceived = {"packed", "packed", "expert_major",
-                                                          "rank_major"};
+  constexpr std::array<Output, 4> kReceived = {Output::kPackedExperts, Output::kPackedExperts,
+                                               Output::kExpertMajor, Output::kRankMajor};
   Formats formats;
-  formats.format = dice.OneIn(3) ? "quantized_fp8" : "same";
+  formats.format = dice.OneIn(3) ? DispatchFormat::kQuantizedFp8 : DispatchFormat::kSame;
   formats.scales = DrawScales(dice);
   formats.scale_group = DrawScaleGroup(dice);
   formats.failure_policy = dice.OneIn(4) ? FailurePolicy::kMask : FailurePolicy::kAbort;
@@ -162,7 +159,7 @@ Formats DrawLowLatencyFormats(Dice& dice) {
   return formats;
 }
 
-// What can be asked of `strategy`: of whatever is chosen if `automatic`.
+// Draws formats that `strategy` supports. `automatic`: Strategy::kAuto chooses the strategy.
 Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, int most_alignment) {
   if (strategy == Strategy::kHighThroughput) {
     return DrawHighThroughputFormats(dice, hidden, most_alignment);
@@ -171,7 +168,7 @@ Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, i
   // Every strategy supports these.
   Formats formats;
   formats.combine_method = dice.OneIn(2) ? CombineMethod::kAuto : CombineMethod::kPush;
-  // direct adds in one order.
+  // direct adds in one order only.
   formats.combine_order = static_cast<CombineOrder>(dice.Uniform(0, automatic ? 2 : 1));
   return formats;
 }
@@ -183,26 +180,33 @@ int64_t MostElementBytes() {
   return static_cast<int64_t>(most);
 }
 
-// The most tokens of a rank that the limits allow; at least 1. `room`: rows that a rank has memory
-// for, for each of them and each source rank.
-int MostTokens(const ShapeLimits& limits, int num_ranks, int num_experts, int topk, int hidden,
-               int room) {
-  const int64_t row_bytes = hidden * MostElementBytes();
-  // All that there is room for is filled with NaNs before each step.
-  const int64_t filled = int64_t{num_ranks} * room * row_bytes / kFillsPerStep;
+// What determines the cost of a token.
+struct TokenCost {
+  int num_ranks;
+  int num_experts;
+  int topk;
+  int hidden;
+  int room;  // rows that a rank has memory for, for each token of each source rank
+};
+
+// Returns the most tokens of a rank that the limits allow; at least 1.
+int MostTokens(const ShapeLimits& limits, const TokenCost& cost) {
+  const int64_t row_bytes = cost.hidden * MostElementBytes();
+  // The memory for rows is filled with NaNs before each step.
+  const int64_t filled = int64_t{cost.num_ranks} * cost.room * row_bytes / kFillsPerStep;
   const int64_t step_bytes =
-      topk * (row_bytes + kBytesPerRow) + num_experts * kBytesPerExpert + filled;
-  // Rows lie in the symmetric heap, or in two batches, in what is received, and in the experts'
+      cost.topk * (row_bytes + kBytesPerRow) + cost.num_experts * kBytesPerExpert + filled;
+  // Rows lie in the symmetric heap (or in two batches), in the received rows and in the experts'
   // output.
-  const int64_t rows = int64_t{num_ranks} * room + topk;
+  const int64_t rows = int64_t{cost.num_ranks} * cost.room + cost.topk;
   const int64_t gpu_bytes = rows * (3 * row_bytes + kBytesPerRow);
   return static_cast<int>(
-      std::clamp<int64_t>(std::min(limits.step_bytes / step_bytes / num_ranks,  //
+      std::clamp<int64_t>(std::min(limits.step_bytes / step_bytes / cost.num_ranks,  //
                                    limits.gpu_bytes / gpu_bytes),
                           1, kMaxTokensPerRank));
 }
 
-// Flags as they are drawn.
+// The flags drawn so far.
 class FlagList {
  public:
   template <typename T>
@@ -218,15 +222,15 @@ class FlagList {
 };
 
 void AddFormats(const Formats& formats, FlagList& flags) {
-  flags.Add("format", formats.format);
-  flags.Add("scales", formats.scales);
+  flags.Add("format", EnumName(formats.format));
+  flags.Add("scales", EnumName(formats.scales));
   flags.Add("scale_group", formats.scale_group);
-  flags.Add("received", formats.received);
-  flags.Add("duplicates", formats.duplicates);
+  flags.Add("received", EnumName(formats.received));
+  flags.Add("duplicates", EnumName(formats.duplicates));
   flags.Add("expert_alignment", formats.expert_alignment);
   flags.Add("combine_order", EnumName(formats.combine_order));
   flags.Add("combine_method", EnumName(formats.combine_method));
-  flags.Add("row_copies", formats.row_copies);
+  flags.Add("row_copies", EnumName(formats.row_copies));
   flags.AddSwitch("host_totals", formats.host_totals);
   flags.AddSwitch("cached", formats.cached);
   flags.Add("failure_policy", EnumName(formats.failure_policy));
@@ -277,7 +281,7 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   Dice dice(seed, index);
   FlagList flags;
   const SoakVariant& variant = dice.OneOf(absl::MakeConstSpan(SoakVariants()));
-  // Whose shapes are drawn, so that what only one strategy can do comes up under kAuto, too.
+  // The strategy whose shapes are drawn, so that kAuto also gets options of one strategy only.
   const bool automatic = variant.strategy == Strategy::kAuto;
   const Strategy strategy =
       automatic ? dice.OneOf(absl::MakeConstSpan(AllStrategies())) : variant.strategy;
@@ -299,11 +303,11 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   const Formats formats =
       DrawFormats(dice, strategy, automatic, hidden,
                   static_cast<int>(std::clamp<int64_t>(most_alignment, 1, kMaxExpertAlignment)));
-  const int room = formats.received == "expert_major" ? num_local : std::min(topk, num_local);
+  const int room = formats.received == Output::kExpertMajor ? num_local : std::min(topk, num_local);
   const int most_tokens =
-      std::min(MostTokens(limits, num_ranks, num_experts, topk, hidden, room), info.most_tokens);
+      std::min(MostTokens(limits, {num_ranks, num_experts, topk, hidden, room}), info.most_tokens);
   const int max_tokens = flags.Add("max_tokens", dice.LogUniform(1, most_tokens));
-  // Without numbers they are drawn from the shape's seed, from 1 to one less than the most.
+  // Without numbers, --tokens draws from the shape's seed, from 1 to max_tokens - 1.
   const std::string tokens = absl::StrJoin(DrawTokens(dice, num_ranks, max_tokens), ",");
   flags.Add("tokens", max_tokens > 1 && dice.OneIn(8) ? "" : tokens);
   flags.Add("dtype", EnumName(dice.OneIn(2) ? DType::kFloat16 : DType::kBFloat16));
@@ -318,8 +322,8 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   AddLaunch(dice, limits, flags);
   AddFormats(formats, flags);
   flags.Add("align", EnumName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
-  // A warm-up step calls for many more right behind each other, which are not verified, before each
-  // series of timed ones.
+  // A warm-up step entails many more steps, which are not verified, before each series of timed
+  // ones.
   flags.Add("warmup", dice.OneIn(8) ? 1 : 0);
   flags.Add("iters", dice.LogUniform(1, 4));
   flags.Add("seed", dice.Uniform(0, 999'999));
