@@ -16,7 +16,7 @@
 namespace octet {
 namespace {
 
-// Made by the first benchmark that needs it.
+// Created by the first benchmark that needs it.
 template <typename Test>
 class Lazy {
  public:

@@ -34,14 +34,14 @@ namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "octet_bench";
-// Those that change what is measured.
+// The flags that change what is measured.
 constexpr auto kMeasureFlags = std::to_array<absl::string_view>(
     {"align", "slots", "flags", "fuse_expert", "blocks", "send_blocks", "waves", "row_parts"});
 constexpr auto kFlags =
     JoinFlags(std::to_array<absl::string_view>({"ranks", "check", "timeout_ms", "all_shapes"}),
               kMeasureFlags);
 
-// Enough for a median and for comparing two runs by ranks of their steps.
+// Enough for a median, and to compare two runs by the order of their steps' times.
 constexpr absl::string_view kDefaultRepetitions = "--benchmark_repetitions=20";
 
 int Fail(int exit_code, const absl::Status& status) {
@@ -50,7 +50,7 @@ int Fail(int exit_code, const absl::Status& status) {
 }
 int Fail(const absl::Status& status) { return Fail(ExitCodeOf(status), status); }
 
-// What is measured otherwise than it is without flags.
+// Returns the flags that change what is measured, if they are not at their defaults.
 std::string UnusualFlags() {
   std::vector<std::string> unusual;
   for (const absl::string_view name : kMeasureFlags) {
@@ -78,7 +78,7 @@ void AddContext(Session& session) {
                               absl::StrFormat("%.3f", session.ceilings().all_to_all_gbps));
 }
 
-// Google Benchmark's, which does not look at what becomes of its file.
+// Google Benchmark's reporter does not check whether its file is written completely; this one does.
 class JsonFile final : public benchmark::JSONReporter {
  public:
   void Finalize() override {
@@ -91,8 +91,8 @@ class JsonFile final : public benchmark::JSONReporter {
   bool complete_ = true;
 };
 
-// Runs what the flags ask for, and says whether that has got to where it was to go. `out`: the
-// file of --benchmark_out, if it is JSON; else empty.
+// Runs the benchmarks that the flags select and returns their number, or an error if the results
+// cannot be written. `out`: the file of --benchmark_out, if it is JSON; else empty.
 absl::StatusOr<size_t> RunAll(const std::string& out) {
   JsonFile file;
   const size_t run = benchmark::RunSpecifiedBenchmarks(nullptr, out.empty() ? nullptr : &file);
@@ -106,9 +106,8 @@ int Help() {
       .name = kName,
       .summary = "",
       .details =
-          "Times dispatch and combine of all strategies and peers, and what links and launches "
-          "can\n"
-          "do. The first step of each benchmark is verified to the bit. Exit codes: 0 ok, 1 wrong\n"
+          "Times dispatch and combine of all contenders, and the ceilings of links and launches.\n"
+          "The first step of each benchmark is verified to the bit. Exit codes: 0 ok, 1 wrong\n"
           "results, 2 usage, 3 device error, 4 deadline.",
       .flags = kFlags,
       .run = nullptr};
@@ -119,7 +118,7 @@ int Help() {
 }
 
 int Main(int argc, char** argv) {
-  // Google Benchmark takes its own flags out; the last of two equal ones counts.
+  // Google Benchmark removes its own flags; the last of two equal ones counts.
   std::vector<char*> all = {argv[0]};
   std::string repetitions(kDefaultRepetitions);
   std::string aggregates = "--benchmark_display_aggregates_only=true";
@@ -157,11 +156,11 @@ int Main(int argc, char** argv) {
   RegisterStepBenchmarks(**session);
   const absl::StatusOr<size_t> run = RunAll(json ? out : "");
   benchmark::Shutdown();
-  benchmark::ClearRegisteredBenchmarks();  // and with them what they hold on the GPUs
+  benchmark::ClearRegisteredBenchmarks();  // frees their memory on the GPUs
   if (!(*session)->status().ok()) return Fail((*session)->status());
   if (!run.ok()) return Fail(kExitUsage, run.status());
   if (*run > 0) return kExitOk;
-  // A filter that nothing matches has been said.
+  // Google Benchmark has already reported a filter that matches nothing.
   if (topology->emulated() && !absl::GetFlag(FLAGS_all_shapes)) {
     absl::FPrintF(stderr, "octet_bench: --all_shapes adds the shapes of real GPUs\n");
   }

@@ -1,4 +1,4 @@
-// What all benchmarks of one process share.
+// The state that all benchmarks of one process share.
 #ifndef OCTET_BENCH_SESSION_H_
 #define OCTET_BENCH_SESSION_H_
 
@@ -18,8 +18,8 @@ namespace octet {
 
 class Session {
  public:
-  // `options`: ranks, tuning and timing of all steps; their shapes come with each benchmark.
-  // `all_shapes`: also those that an emulated node would take minutes for.
+  // `options`: ranks, tuning and timing of all steps; each benchmark has its own shape.
+  // `all_shapes`: includes shapes that take an emulated node minutes.
   static absl::StatusOr<std::unique_ptr<Session>> Create(const RunOptions& options,
                                                          bool all_shapes);
 
@@ -28,15 +28,15 @@ class Session {
   bool all_shapes() const { return all_shapes_; }
   bool emulated() const { return node_->topology().emulated(); }
   const Ceilings& ceilings() const { return ceilings_; }
-  // Those that are available.
+  // The contenders that are available.
   const std::vector<Contender*>& contenders() const { return available_; }
 
-  // The counters of what crosses links, by itself and against the ceiling; a single rank has none:
-  // relative deviations of zeros are not numbers, and no JSON.
+  // Sets the counters of the wire bandwidth, absolute and relative to the ceiling. A single rank
+  // has none: relative deviations of zeros are NaN, which JSON cannot represent.
   void CountWire(benchmark::State& state, double gbps) const;
   // Ends the benchmark with an error, and the process, later, with an exit code that is not 0.
   void Fail(benchmark::State& state, const absl::Status& status);
-  // The first failure.
+  // Returns the first failure.
   const absl::Status& status() const { return status_; }
 
  private:

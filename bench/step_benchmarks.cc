@@ -34,7 +34,7 @@ class Steps {
     return steps;
   }
 
-  // Verified steps, then load, before the first step of `kind`.
+  // Runs verified steps, then load, before the first step of `kind`.
   absl::Status WarmUp(PerfKind kind) {
     runner_->set_check(check_);
     OCTET_ASSIGN_OR_RETURN(const std::vector<StepResult> warmup,
@@ -76,13 +76,13 @@ PerfFigures FiguresOf(const StepResult& step, PerfKind kind) {
       both ? std::vector<StepResult>() : std::vector{step})[static_cast<size_t>(kind)];
 }
 
-// The benchmarks of one contender and workload come one after another; what they share is made by
-// the first, and goes when another contender or workload comes.
+// The benchmarks of one contender and workload run one after another and share Steps: the first
+// creates them, and a benchmark of another contender or workload destroys them.
 class StepBenchmarks {
  public:
   explicit StepBenchmarks(Session& session) : session_(session) {}
 
-  // One step, in microseconds.
+  // Runs one step and returns its microseconds.
   absl::StatusOr<double> Run(benchmark::State& state, Contender& contender,
                              const RunOptions& options, PerfKind kind) {
     const std::string pair = absl::StrCat(contender.name(), "/", options.name);
@@ -110,7 +110,7 @@ class StepBenchmarks {
     state.counters["logical_GBps"] = figures.logical_gbps;
     session_.CountWire(state, figures.wire_gbps);
     state.counters["rows"] = static_cast<double>(rows);
-    const int blocks = steps_->config().tuning.blocks;  // peers do not say
+    const int blocks = steps_->config().tuning.blocks;  // other contenders have none
     if (blocks > 0) state.counters["blocks"] = blocks;
     if (kind == PerfKind::kBoth) state.counters["host_us"] = step.wall_us;
     return figures.us.front();

@@ -21,7 +21,7 @@ constexpr Shape kTritonWide = {.experts = 384, .topk = 8, .hidden = 1536};
 constexpr Shape kTritonWeighted = {.experts = 256, .topk = 6, .hidden = 6144};
 constexpr Shape kFused = {.experts = 64, .topk = 8, .hidden = 1536};
 
-// `common` with BF16 rows of `shape`, as many tokens on every rank.
+// Returns `common` with BF16 rows of `shape` and `tokens` tokens on every rank.
 RunOptions Fixed(const RunOptions& common, absl::string_view name, const Shape& shape, int tokens) {
   RunOptions options = common;
   options.name = absl::StrCat(name, "_T", tokens);
@@ -45,7 +45,7 @@ RunOptions WithDrop(RunOptions options, double drop) {
   return options;
 }
 
-// Routings other than uniform, of 128 tokens and of 4096.
+// Returns shapes with routings other than uniform, of 128 and of 4096 tokens.
 std::vector<RunOptions> OtherRoutings(const RunOptions& common) {
   constexpr std::array<std::pair<absl::string_view, absl::string_view>, 3> kRoutings = {
       {{"zipf", "zipf:1.1"}, {"group", "group:4/8"}, {"one_expert", "one_expert"}}};

@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// `common` with each shape, named; those whose experts the ranks cannot share are left out.
+// Returns `common` with each shape, named, except those whose experts the ranks cannot share.
 //   challenge1 .. 5    the benchmark shapes of the AMD Distributed Challenge, FP16
 // and with the same number of tokens on every rank, combined in BF16
 //   decode_T1 .. T512, prefill_T4096, T8192      H 7168, K 8, E 256, BF16

@@ -88,10 +88,10 @@ TEST_F(FlagsTest, MistakesAreOneSentence) {
   EXPECT_THAT(Refusal({"--count=3000000000"}), HasSubstr("too large"));
   EXPECT_EQ(Refusal({"--ratio=x"}), "--ratio=x is not a number");
   EXPECT_EQ(Refusal({"--loud=x"}), "--loud=x is not true or false");
-  EXPECT_THAT(Refusal({"count"}), HasSubstr("'count' is no flag"));
-  EXPECT_THAT(Refusal({"-count=3"}), HasSubstr("'-count=3' is no flag"));
-  EXPECT_THAT(Refusal({"--"}), HasSubstr("'--' is no flag"));
-  EXPECT_THAT(Refusal({""}), HasSubstr("'' is no flag"));
+  EXPECT_THAT(Refusal({"count"}), HasSubstr("'count' is not a flag"));
+  EXPECT_THAT(Refusal({"-count=3"}), HasSubstr("'-count=3' is not a flag"));
+  EXPECT_THAT(Refusal({"--"}), HasSubstr("'--' is not a flag"));
+  EXPECT_THAT(Refusal({""}), HasSubstr("'' is not a flag"));
 }
 
 TEST_F(FlagsTest, LettersAreWrittenOut) {

@@ -112,7 +112,7 @@ TEST(Npy, RefusesOtherOrdersAndTypes) {
 
 TEST(Npy, RefusesMalformedHeaders) {
   const auto refuse = [](const std::string& header) { return Refusal(File(header, Ints(6))); };
-  EXPECT_THAT(refuse("[]"), HasSubstr("no dictionary"));
+  EXPECT_THAT(refuse("[]"), HasSubstr("not a dictionary"));
   EXPECT_THAT(refuse("{}"), HasSubstr("lacks one of"));
   EXPECT_THAT(refuse("{'descr': '<i4"), HasSubstr("quote is not closed"));
   EXPECT_THAT(refuse("{'descr' '<i4'}"), HasSubstr("no ':'"));
@@ -120,7 +120,7 @@ TEST(Npy, RefusesMalformedHeaders) {
   EXPECT_THAT(refuse("{'descr': '<i4', 'descr': '<i4'}"), HasSubstr("there twice"));
   EXPECT_THAT(refuse("{'other': 1}"), HasSubstr("unknown"));
   EXPECT_THAT(refuse(absl::StrCat(kGood, "x")), HasSubstr("something follows"));
-  EXPECT_THAT(refuse("{'shape': 6}"), HasSubstr("no tuple"));
+  EXPECT_THAT(refuse("{'shape': 6}"), HasSubstr("not a tuple"));
   EXPECT_THAT(refuse("{'shape': (2, -3)}"), HasSubstr("whole numbers"));
   EXPECT_THAT(refuse("{'shape': (2 3)}"), HasSubstr("not closed"));
   EXPECT_THAT(refuse("{'shape': (99999999999999999999,)}"), HasSubstr("too large"));

@@ -37,7 +37,7 @@ class PerfTest(GpuTest):
             ("-J/no/such/folder/file", "cannot write /no/such/folder/file"),
         ]:
             self.assert_refused(["perf", "-g1", flag], words)
-        self.assert_refused(["perf", "-i1", "-f2"], "exclude one another")
+        self.assert_refused(["perf", "-i1", "-f2"], "exclude each other")
         for flag in ["--cached", "--host_totals"]:
             self.assert_refused(["perf", "-g1", "--graph", "--strategy=high_throughput", flag],
                                 "--graph goes with neither --cached nor --host_totals")

@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::string_view kHelp = "help";
 
-// Insertions, deletions and replacements that make one word of the other.
+// Returns the number of insertions, deletions and replacements that turn one word into the other.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -36,7 +36,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row.back();
 }
 
-// "; did you mean 'x'?" for the word nearest to `word`, or nothing if none is near.
+// Returns "; did you mean 'x'?" for the word nearest to `word`; empty if none is near.
 std::string DidYouMean(absl::string_view word, absl::Span<const absl::string_view> known,
                        absl::string_view prefix) {
   constexpr size_t kLettersPerMistake = 3;
@@ -76,7 +76,7 @@ absl::Status SetFlag(absl::string_view name, absl::string_view value) {
                                               : "a value of this flag"));
 }
 
-// "-b, " where a letter stands for the flag.
+// Returns "-b, " if the flag has a short form; else empty.
 std::string LetterOf(const Command& command, absl::string_view flag) {
   for (const ShortFlag& each : command.short_flags) {
     if (each.flag == flag) return absl::StrFormat("-%c, ", each.letter);
@@ -113,7 +113,7 @@ absl::StatusOr<CommandLine> ParseFlags(absl::Span<const absl::string_view> flags
     if (arg == "-h") arg = "--help";
     if (!absl::ConsumePrefix(&arg, "--") || arg.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", args[i], "' is no flag; flags are written --name=value"));
+          absl::StrCat("'", args[i], "' is not a flag; flags have the form --name=value"));
     }
     const size_t equals = arg.find('=');
     absl::string_view name = arg.substr(0, equals);
@@ -164,7 +164,7 @@ std::string CommandHelp(const Command& command, absl::string_view program) {
 absl::Status FlushStandardOutput() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
-  // An earlier write may have failed, whose reason is gone.
+  // The reason of an earlier failed write is not known.
   constexpr absl::string_view kWhat = "cannot write all to standard output";
   return errno == 0 ? absl::DataLossError(kWhat) : absl::ErrnoToStatus(errno, kWhat);
 }
@@ -175,7 +175,7 @@ void PrintError(absl::string_view command, const absl::Status& status) {
 
 namespace {
 
-// The command that the first of `args` names, with the others.
+// Runs the command that the first of `args` names with the other arguments.
 int RunNamedCommand(absl::Span<const Command> commands, absl::string_view version,
                     absl::Span<const std::string> args) {
   std::string usage = "usage: octet <command> [--flag=value ...]\n\ncommands:\n";

@@ -18,17 +18,17 @@
 #include "runtime/status_macros.h"
 #include "tools/support/atomic_file.h"
 
-ABSL_FLAG(std::string, begin, "128", "tokens of every rank in the first row; 4K are 4096");
-ABSL_FLAG(std::string, end, "", "the most tokens of every rank; empty: as many as --begin");
-ABSL_FLAG(std::string, step, "0", "tokens more from row to row, in the place of --factor");
-ABSL_FLAG(double, factor, 2.0, "as many times the tokens from row to row");
+ABSL_FLAG(std::string, begin, "128", "tokens of every rank in the first row; 4K is 4096");
+ABSL_FLAG(std::string, end, "", "the most tokens of every rank; empty: --begin");
+ABSL_FLAG(std::string, step, "0", "tokens added from row to row, instead of --factor");
+ABSL_FLAG(double, factor, 2.0, "factor between the tokens of successive rows");
 ABSL_FLAG(int32_t, check_steps, 1,
-          "steps of each kind that are verified to the bit, the last ones; 0: none");
+          "the number of last steps of each kind that are verified to the bit; 0: none");
 ABSL_FLAG(bool, graph, false,
-          "a second row for each strategy, marked +: the calls are captured into graphs once and\n"
-          "then replayed; peers, whose calls wait on the host, have none");
+          "a second row for each strategy, marked +: the calls are captured into a graph once and\n"
+          "then replayed; other contenders have none, since their calls wait on the host");
 ABSL_FLAG(double, timeout, 0.0,
-          "seconds that a wait on a GPU takes at most; 0: OCTET_TIMEOUT_MS, else 10");
+          "the deadline of a wait on a GPU, in seconds; 0: OCTET_TIMEOUT_MS, else 10");
 ABSL_DECLARE_FLAG(std::string, strategy);
 
 namespace octet {
@@ -53,7 +53,7 @@ constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
 
 constexpr size_t kMostSizes = 1000;
 
-// A number of tokens, with the suffix K for 1024 of them, as in nccl-tests.
+// Parses a number of tokens; the suffix K multiplies it by 1024, as in nccl-tests.
 absl::StatusOr<int> ParseSize(absl::string_view flag, absl::string_view text) {
   absl::string_view digits = text;
   int64_t unit = 1;
@@ -73,13 +73,13 @@ absl::StatusOr<int> ParseSize(absl::string_view flag, absl::string_view text) {
   return static_cast<int>(number * unit);
 }
 
-// The tokens of the rows. A recorded routing has them.
+// Returns the tokens of each row, from the flags or from a recorded routing.
 absl::StatusOr<std::vector<int>> ParseSizes(const CommandLine& line, const RunOptions& common) {
   if (common.workload.recorded != nullptr) {
     for (const absl::string_view flag : kSizeFlags) {
       if (line.Given(flag)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--", flag, " does not go with --routing=file, which has the tokens"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--", flag, " does not go with --routing=file, which contains the tokens"));
       }
     }
     return std::vector<int>{common.workload.recorded->num_tokens(0)};
@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<int>> ParseSizes(const CommandLine& line, const RunOp
   OCTET_ASSIGN_OR_RETURN(const int end, end_text.empty() ? begin : ParseSize("end", end_text));
   OCTET_ASSIGN_OR_RETURN(const int step, ParseSize("step", absl::GetFlag(FLAGS_step)));
   if (step > 0 && line.Given("factor")) {
-    return absl::InvalidArgumentError("--step and --factor exclude one another");
+    return absl::InvalidArgumentError("--step and --factor exclude each other");
   }
   return Sizes(begin, end, step, absl::GetFlag(FLAGS_factor));
 }
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<int>> Sizes(int begin, int end, int step, double fact
   std::vector<int> sizes;
   for (int size = begin;;) {
     sizes.push_back(size);
-    // Small numbers times small factors would stay where they are.
+    // A small number times a small factor may round to the same number.
     const double next = step > 0 ? static_cast<double>(size) + step
                                  : std::max(std::floor(size * factor), size + 1.0);
     if (begin == end || next > end) return sizes;
@@ -143,10 +143,10 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
   if (perf.graph && (common.cached || common.workload.config.high_throughput.host_totals)) {
     return absl::InvalidArgumentError(
         "--graph goes with neither --cached nor --host_totals: a graph has one layout, and the "
-        "host would wait for what is not executed");
+        "host would wait for calls that are only captured");
   }
   perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
-  // What only one strategy can do is checked against that one.
+  // With one strategy, the options are checked against it.
   if (const auto only = ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)); only.ok()) {
     common.workload.config.strategy = *only;
   }

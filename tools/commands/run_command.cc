@@ -40,7 +40,7 @@ int Fail(int exit_code, const absl::Status& status) {
   return exit_code;
 }
 
-// Runs all shapes on one node and prints what is to be said of each. An error ends it.
+// Runs all shapes on one node and appends their results. The first error ends the run.
 absl::Status RunShapes(Node& node, const std::vector<RunOptions>& shapes,
                        std::vector<RunResult>& results) {
   for (const RunOptions& options : shapes) {
@@ -62,7 +62,7 @@ absl::Status Measure(Node& node, Ceilings& ceilings) {
   return absl::OkStatus();
 }
 
-// Finds out whether results can be written, before they are worked for.
+// Checks that results can be written before the steps run.
 absl::Status PrepareOutputs(const RunOptions& options) {
   if (!options.dump.empty()) OCTET_RETURN_IF_ERROR(PrepareDump(options.dump));
   for (const std::string& file : {options.json, options.trace}) {
@@ -107,7 +107,7 @@ int Run(const CommandLine& line) {
     if (!status.ok()) return Fail(kExitUsage, status);
   }
   const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
   if (line.Given("soak")) return RunSoak(line, topology, num_gpus);
   const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(line, num_gpus);

@@ -63,7 +63,7 @@ struct RunOptions {
   bool graph = false;   // timed steps replay a captured step (octet perf)
   Align align = Align::kHost;
   absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
-  bool ceilings = false;                          // measure them beside the run
+  bool ceilings = false;                          // measure them in the same run
   size_t heap_bytes = 0;                          // zero: as many as are needed
   std::string dump;                               // folder; empty: none
   std::string json;                               // file; empty: none

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::string_view kName = "topo";
 
-// "0-3,8" from ascending numbers.
+// Returns ranges of ascending numbers: "0-3,8".
 std::string Ranges(const std::vector<int>& numbers) {
   std::string text;
   for (size_t i = 0; i < numbers.size();) {

@@ -33,8 +33,8 @@
 ABSL_DECLARE_FLAG(std::string, output);
 
 ABSL_FLAG(double, overlap_us, 0,
-          "microseconds of a kernel that computes beside the sends, instead of the summary: how\n"
-          "much of dispatch and combine it hides; 0: none");
+          "instead of the summary, measures how much of dispatch and combine a kernel hides that\n"
+          "computes during the sends for this many microseconds; 0: no kernel");
 
 namespace octet {
 namespace {
@@ -59,7 +59,7 @@ double MedianUs(const std::vector<KernelTimes>& steps, double KernelTimes::* cal
   return Summarize(std::move(us)).median;
 }
 
-// Everything but the tables of the summary.
+// Returns everything but the tables of the summary.
 std::string Foot(const TraceResult& result) {
   double round_trip_ns = 0;
   for (const TraceCollector::ClockOffset& offset : result.clock_offsets) {
@@ -98,7 +98,7 @@ std::string Foot(const TraceResult& result) {
   return foot;
 }
 
-// What is printed, and what is wrong first in the steps; empty: nothing is.
+// The printed text, and the first wrong result of the steps; empty if all are right.
 struct Outcome {
   std::string text = {};
   std::string difference = {};
@@ -130,7 +130,7 @@ absl::StatusOr<Outcome> Overlap(Node& node, const RunOptions& options, double co
 
 int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<std::vector<RunOptions>> shapes =
       ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
   if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
@@ -175,13 +175,14 @@ int Run(const CommandLine& line) {
 Command TraceCommand() {
   return {
       .name = kName,
-      .summary = "what happens inside the kernels: a file for Perfetto, and who waits for whom",
+      .summary = "traces the kernels: a file for Perfetto, and which rank waits for which",
       .details =
-          "Runs steps with kernels that record what their blocks do, in turns with the same steps\n"
-          "without. Writes the last one for ui.perfetto.dev and prints where the time went, how\n"
-          "much of it was spent waiting, who waited for whom, and what the recording cost.\n"
-          "With --overlap_us: steps in two phases, with a kernel of the caller's own beside each\n"
-          "send, against the same in turn, and one such step as the file.\n"
+          "Runs steps whose kernels record what their blocks do, in turns with the same steps\n"
+          "without recording. Writes the last one for ui.perfetto.dev and prints where the time\n"
+          "went, how much of it was spent waiting, which rank waited for which, and what the\n"
+          "recording cost. With --overlap_us: compares steps in two phases, with a kernel of the\n"
+          "caller during each send, with steps that run the kernel in turn, and writes one\n"
+          "overlapped step.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTraceFlags,
       .run = Run,

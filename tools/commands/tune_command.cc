@@ -30,7 +30,7 @@
 #include "tools/support/watched_node.h"
 
 ABSL_FLAG(double, budget, 30.0,
-          "seconds that the search for one number of tokens and one strategy takes at most");
+          "the most seconds of the search for one number of tokens and one strategy");
 ABSL_DECLARE_FLAG(std::string, output);
 
 namespace octet {
@@ -39,7 +39,8 @@ namespace {
 constexpr absl::string_view kName = "tune";
 constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
 
-// Of how a call is made only what an entry of the table says: what is found is for all such calls.
+// Of the flags that describe a call, only those that are fields of an entry: an entry holds for all
+// such calls.
 constexpr auto kTuneFlags = JoinFlags(
     std::to_array<absl::string_view>({"output", "budget", "begin", "end", "step", "factor",
                                       "timeout", "strategy", "format", "received"}),
@@ -50,7 +51,7 @@ int Fail(int exit_code, const absl::Status& status) {
   return exit_code;
 }
 
-// What the file has already, to which the results are added; an empty table if there is no file.
+// Returns the table in the file, to which results are added; an empty one if there is no file.
 absl::StatusOr<TuningTable> ReadOutput(const std::string& path) {
   OCTET_RETURN_IF_ERROR(CheckCanWrite(path));
   absl::StatusOr<TuningTable> table = TuningTable::Read(path);
@@ -64,7 +65,7 @@ void Say(const Progress& progress, const std::string& text) {
   std::fflush(stdout);
 }
 
-// One shape with one strategy; the result goes into `table`.
+// Tunes one shape with one strategy and stores the result in `table`.
 absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
                                         absl::Duration budget, TuningTable& table) {
   const int tokens = options.workload.config.max_tokens_per_rank;
@@ -87,8 +88,8 @@ absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
   return result;
 }
 
-// One shape with each strategy that can do it, and which of them to take. What does not fit into
-// memory is left out.
+// Tunes one shape with each strategy that supports it, and chooses the fastest. Strategies whose
+// memory does not fit are left out.
 absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budget,
                       TuningTable& table) {
   std::vector<TuneResult> results;
@@ -122,7 +123,7 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
   return absl::OkStatus();
 }
 
-// All shapes; results go into `table` and, after each shape, into the file.
+// Tunes all shapes; stores results in `table` and, after each shape, in the file.
 absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Duration budget,
                      const std::string& path, TuningTable& table) {
   for (const RunOptions& options : shapes) {
@@ -138,7 +139,7 @@ absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Du
 
 int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Mistakes on the command line come first, also where the GPUs cannot be counted.
+  // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<PerfOptions> options =
       ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
   if (!options.ok()) return Fail(kExitUsage, options.status());
@@ -183,17 +184,14 @@ Command TuneCommand() {
       .name = kName,
       .summary = "looks for faster launch shapes and strategies, and writes them to a file",
       .details =
-          "For each number of tokens, changes blocks, waves, which of them send, parts of rows "
-          "and\n"
-          "how they are copied (what the strategy has of these) one at a time and keeps what is\n"
-          "faster. The winner is measured again in turns with the built-in choice, and written\n"
-          "only if it is faster beyond noise. --strategy=auto does so with each strategy, and\n"
-          "finds out in the same way which of them auto should be. With OCTET_TUNING=FILE octet\n"
-          "and the library use what was found for calls that are alike on such GPUs: M * K and\n"
-          "the bytes of a row between the same powers of two, and the same --format and\n"
-          "--received. What the file has already for other calls stays. Exit codes: 0 ok, 1 wrong "
-          "results, 2 usage,\n"
-          "3 device error, 4 deadline.",
+          "For each number of tokens, varies the fields of the strategy's tuning (blocks, waves,\n"
+          "which of them send, parts and copies of rows) one at a time and keeps what is faster.\n"
+          "The winner is measured again in turns with the built-in choice, and written only if it\n"
+          "is faster beyond noise. --strategy=auto tunes each strategy, and finds in the same way\n"
+          "which of them auto should choose. With OCTET_TUNING=FILE octet and the library use the\n"
+          "result for similar calls on such GPUs: M * K and the bytes of a row between the same\n"
+          "powers of two, and the same --format and --received. Entries for other calls stay in\n"
+          "the file. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTuneFlags,
       .run = Run,
       .short_flags = PerfShortFlags(),

@@ -1,4 +1,4 @@
-// The least that links, flags, barriers and launches cost: that and nothing else.
+// Kernels that measure the least cost of links, flags, barriers and launches.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -18,7 +18,7 @@ using device::Vec16;
 
 constexpr int kMaxThreads = 512;
 
-// A ring of three: a row is loaded while one is stored and one may still be read.
+// A ring of three rows: one is loaded while another is stored and a third may still be read.
 constexpr int kSlots = 3;
 using Ring = device::BulkRing<kSlots>;
 constexpr int kMaxBulkWaves = 8;

@@ -1,5 +1,5 @@
 // A kernel that multiplies and adds, and stores one word of each thread at the end: it keeps
-// compute units busy, and neither memory nor links.
+// compute units busy, but neither memory nor links.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
@@ -19,7 +19,7 @@ __global__ void Compute(const ComputeParams p) {
   uint32_t value = thread;
   for (int round = 0; round < p.rounds; ++round) {
     value = value * kComputeFactor + kComputeSummand;
-    // As between the tiles of a matrix product; emulated GPUs look at other blocks meanwhile.
+    // As between the tiles of a matrix product; lets emulated GPUs run other blocks.
     if (round % kRoundsOfTile == 0) __syncthreads();
   }
   p.out[thread] = value;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Of measuring how long a round takes.
+// For the measurement of a round.
 constexpr int kProbeRounds = 1 << 14;
 constexpr int kRepetitions = 5;
 constexpr double kMostRounds = 1 << 28;
@@ -106,7 +106,7 @@ absl::Status ComputeWork::Verify(Rank& rank) const {
   std::vector<uint32_t> values(out.bytes() / sizeof(uint32_t));
   OCTET_RETURN_IF_GPU_ERROR(
       hipMemcpy(values.data(), out.as<void>(), out.bytes(), hipMemcpyDeviceToHost));
-  // All rounds together are one multiplication and one addition.
+  // All rounds together equal one multiplication and one addition.
   uint32_t factor = 1;
   uint32_t summand = 0;
   for (int round = 0; round < rounds_; ++round) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kHostBarriers = 2000;
 constexpr int kLaunches = 50;
-// In one kernel, so that its launch does not count. Each takes long in emulation.
+// Rounds of one kernel, so that its launch does not count; slow in emulation.
 constexpr uint32_t kRounds = 1000;
 constexpr uint32_t kEmulatedRounds = 20;
 
@@ -137,10 +137,10 @@ absl::StatusOr<double> LatencyTest::FlagRoundTrip(int from, int to) {
   const int ranks = node_.num_ranks();
   if (from == to || std::min(from, to) < 0 || std::max(from, to) >= ranks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no way from rank ", from, " to rank ", to, " of ", ranks));
+        absl::StrCat("there is no link from rank ", from, " to rank ", to, " of ", ranks));
   }
   const uint32_t rounds = Rounds(node_);
-  // A flag only grows, whichever pair used it last.
+  // The flag only grows, across pairs.
   const uint64_t first = flag_round_;
   OCTET_ASSIGN_OR_RETURN(const double us, timer_.Time([&](Rank& rank) {
     const int me = rank.rank();

@@ -16,7 +16,7 @@ namespace {
 constexpr int kRepetitions = 15;
 constexpr int kVecBytes = 16;
 
-// Long against a launch on a GPU, short on a CPU.
+// Takes much longer than a launch on a GPU, and not long on a CPU.
 constexpr int64_t kBytes = int64_t{100} << 20;
 constexpr int64_t kEmulatedBytes = int64_t{1} << 20;
 
@@ -44,7 +44,7 @@ absl::Status LinkTest::Init() {
                          SymmetricHeap::Create(node_, 2 * (bytes + SymmetricHeap::kAlignment)));
   OCTET_ASSIGN_OR_RETURN(sources_, heap_->Allocate<char>(bytes));
   OCTET_ASSIGN_OR_RETURN(targets_, heap_->Allocate<char>(bytes));
-  // Every rank's bytes are its own.
+  // No two ranks have the same bytes.
   return node_.Run([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_GPU_ERROR(LoadLinkKernels());
     return OCTET_GPU(hipMemsetAsync(sources_.Mine(heap_->peers(rank.rank())), rank.rank() + 1,
@@ -94,12 +94,13 @@ absl::Status LinkTest::Enqueue(Rank& rank, const LinkLoad& load) {
   const std::vector<GpuInfo>& gpus = node_.topology().gpus;
   const int64_t rows = RowsPerPeer(load);
   const int row_bytes = load.row_bytes == 0 ? kRowBytes : load.row_bytes;
-  // With one pair, its rows lie where the first peer's are otherwise.
+  // The rows of a single pair lie where those of the first peer lie otherwise.
   const bool pair = load.from != -1;
   MoveRowsParams params = {};
   params.rows_per_pair = static_cast<int>(rows);
   params.row_bytes = row_bytes;
-  // Each rank begins with its right neighbour, so that no GPU is everybody's destination at once.
+  // Each rank begins with its right neighbour, so that no GPU is the destination of all others at
+  // once.
   for (int i = 1; i < ranks; ++i) {
     const int peer = (me + i) % ranks;
     const bool loads = load.mover == Mover::kLoads;

@@ -18,7 +18,7 @@
 namespace octet {
 namespace {
 
-// A step as each of the series has it.
+// The form of a series' steps.
 struct Form {
   StepForm form;
   bool computes;
@@ -91,8 +91,8 @@ std::string OverlapText(const OverlapResult& result) {
   const double overlapped = MedianUs(result.overlapped);
   constexpr double kPercent = 100;
   std::string text = absl::StrCat(
-      Comment(absl::StrFormat("a kernel that computes on %d blocks, beside the send of dispatch "
-                              "and of combine; receives come after it",
+      Comment(absl::StrFormat("a kernel computes on %d blocks during the send of dispatch and of "
+                              "combine; receives follow it",
                               result.compute_blocks)),
       Comment(absl::StrFormat("medians of %d steps of each kind, in turns; hidden: of the time of "
                               "dispatch and combine alone",

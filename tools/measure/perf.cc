@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-// What one kind of timing says about one rank's step.
+// The figures of one rank's step for one kind of timing.
 struct Sample {
   double us = 0;
   int64_t logical_bytes = 0;

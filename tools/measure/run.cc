@@ -18,7 +18,7 @@
 namespace octet {
 namespace {
 
-// The first traced step warms caches and clocks, the second is kept.
+// The first traced step warms caches and clocks; the second is kept.
 constexpr int kTracedSteps = 2;
 
 absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, RunResult& result) {
@@ -112,7 +112,7 @@ RunSummary Summarize(const RunResult& result) {
     }
     summary.total.verification.Add(line.verification);
   }
-  // The greatest value of any rank in each step.
+  // Returns the greatest value of any rank in each step.
   const auto greatest = [&](const std::vector<StepResult>& steps, auto&& value) {
     return over(steps, [&](const StepResult& step) {
       double most = 0;
@@ -122,7 +122,7 @@ RunSummary Summarize(const RunResult& result) {
       return most;
     });
   };
-  // The sum over all ranks in each step, averaged.
+  // Returns the mean over steps of the sum over all ranks.
   const auto mean_sum = [&](auto&& value) {
     return over(result.steps,
                 [&](const StepResult& step) {

@@ -29,7 +29,7 @@ constexpr uint32_t kShapesPerNode = 4;
 // Word 3 of the counters from which the ranks of a node are drawn.
 constexpr uint32_t kNodeStream = 0x6e6f6465;
 
-// All ranks for the first node and for most others.
+// Returns all ranks for the first node and for most others.
 int DrawRanks(uint64_t seed, uint32_t node, int most) {
   constexpr uint32_t kOneInFewer = 4;
   PhiloxStream stream(seed, node, 0, kNodeStream);
@@ -45,7 +45,7 @@ size_t ResidentBytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// On the GPUs of the first `num_ranks` ranks, each counted once.
+// Returns the memory in use on the GPUs of the first `num_ranks` ranks, each counted once.
 absl::StatusOr<SoakMemory> MemoryInUse(const Topology& topology, int num_ranks) {
   SoakMemory memory = {.host = ResidentBytes()};
   int current = 0;
@@ -63,7 +63,7 @@ absl::StatusOr<SoakMemory> MemoryInUse(const Topology& topology, int num_ranks) 
   return memory;
 }
 
-// The flags are the process's own, and shapes give all that could be left of the shape before.
+// Parses flags of the process: each shape sets every flag that an earlier one may have set.
 absl::StatusOr<RunOptions> OptionsOf(const std::vector<std::string>& flags, int num_gpus) {
   OCTET_ASSIGN_OR_RETURN(const CommandLine line, ParseFlags(RunFlags(), flags));
   OCTET_ASSIGN_OR_RETURN(const std::vector<RunOptions> shapes, ParseRunOptions(line, num_gpus));
@@ -86,7 +86,7 @@ SoakTally TallyOf(const RunResult& result) {
   return tally;
 }
 
-// One soak, with what it is in the middle of.
+// One soak and its current state.
 class Soaking {
  public:
   Soaking(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape)

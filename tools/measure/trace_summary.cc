@@ -74,7 +74,7 @@ bool WaitsForRows(const TraceTag& tag) {
   return tag.waits && tag.phase.half == TraceHalf::kReceive;
 }
 
-// Of a tag's events, of one rank or of all.
+// The last ends of a tag's events, of one rank and of all.
 struct Ends {
   double rank = 0;
   double all = 0;
@@ -92,7 +92,7 @@ std::vector<Ends> LastEnds(absl::Span<const TraceSlice> slices, size_t num_tags,
   return ends;
 }
 
-// The parts of one call, from its first event at `now`, which becomes the end of its last.
+// Returns the parts of one call, from its first event at `now`; sets `now` to the end of its last.
 std::vector<BudgetPart> CallBudget(absl::Span<const Ends> ends, absl::Span<const TraceTag> tags,
                                    TraceCall call, double launch_us, double& now) {
   std::vector<BudgetPart> parts = {{"launch", launch_us}};
@@ -123,8 +123,8 @@ std::vector<BudgetPart> CallBudget(absl::Span<const Ends> ends, absl::Span<const
   return parts;
 }
 
-// A row for each rank, a column for each peer and one for nobody, in tables of as many columns as
-// fit into a line.
+// Returns tables with a row for each rank, a column for each peer, and one for waits for no
+// particular rank; each table has as many columns as fit into a line.
 std::string WaitsText(const TraceSummary& summary) {
   constexpr size_t kNameWidth = 5;
   constexpr size_t kWidth = 9;
@@ -268,7 +268,7 @@ std::string BudgetText(const LatencyBudget& budget) {
 
 std::string TraceSummaryText(const TraceSummary& summary) {
   constexpr double kPercent = 100;
-  // Names first, which are aligned to the left.
+  // Names come first and are aligned to the left.
   const auto line = [](absl::string_view name, const std::array<std::string, 7>& cells) {
     std::string text = absl::StrFormat("%-22s %6s %10s %8s %8s %8s  %-12s %s", name, cells[0],
                                        cells[1], cells[2], cells[3], cells[4], cells[5], cells[6]);
@@ -297,8 +297,8 @@ std::string TraceSummaryText(const TraceSummary& summary) {
     }
   }
   absl::StrAppend(&text, Comment("slowest block: rank/block"), "#\n",
-                  Comment("who (row) waited for whom (column) in a step: us, mean of the rank's "
-                          "blocks; -: for nobody in particular"),
+                  Comment("how long each rank (row) waited for each rank (column) in a step: us, "
+                          "mean of the rank's blocks; -: for no particular rank"),
                   WaitsText(summary));
   return text;
 }

@@ -30,7 +30,7 @@ Json ToJson(const Statistics& statistics) {
 }
 
 Json ToJson(const Ceilings& ceilings) {
-  // Between ranks: null where there is one rank only.
+  // Ceilings between ranks are null if there is only one rank.
   const auto between = [&](double value) {
     return ceilings.all_to_all_gbps > 0 ? Json(value) : Json();
   };

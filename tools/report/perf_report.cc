@@ -20,7 +20,7 @@ namespace {
 constexpr int kSchema = 1;
 constexpr double kPercent = 100;
 
-// A line for each kind, complete by itself, so that grep and awk have it easy.
+// A line for each kind, complete by itself for grep and awk.
 const TextTable& PerfTable() {
   static const auto* const kTable = new TextTable({{"tokens", "(/rank)", 9},
                                                    {"strategy", "", 17},
@@ -36,15 +36,15 @@ const TextTable& PerfTable() {
   return *kTable;
 }
 
-// With a star where Strategy::kAuto has chosen it, and a plus where a graph was replayed; the foot
-// says so.
+// Returns the name, with a star if Strategy::kAuto has chosen it and a plus if a graph was
+// replayed; the foot explains them.
 std::string StrategyCell(const PerfRow& row) {
   return absl::StrCat(row.strategy,
                       row.options.workload.config.strategy == Strategy::kAuto ? "*" : "",
                       row.options.graph ? "+" : "");
 }
 
-// The wire bandwidth as a part of what the links can do; 0 where there are none.
+// Returns the wire bandwidth as a share of the ceiling of the links; 0 if there are no links.
 double CeilingRatio(const PerfFigures& figures, const Ceilings& ceilings) {
   return ceilings.all_to_all_gbps > 0 ? figures.wire_gbps / ceilings.all_to_all_gbps : 0;
 }

@@ -36,7 +36,7 @@ std::string MaxError(const RunResult& result, const Verification& verification) 
   return result.options.check ? absl::StrFormat("%.3g", verification.max_error) : "-";
 }
 
-// Numbers of tokens and rows are means; they are whole wherever steps do not differ.
+// Formats a mean number of tokens or rows, which is whole if steps do not differ.
 std::string Count(double count) {
   return count == std::floor(count) ? absl::StrFormat("%.0f", count)
                                     : absl::StrFormat("%.1f", count);
@@ -121,7 +121,7 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
                     const EpConfig& config) {
   const WorkloadSpec& spec = options.workload;
   const Tuning& tuning = config.tuning;
-  // Blocks have their roles, or the waves of each block.
+  // Roles belong to blocks, or to the waves of each block.
   const std::string senders =
       tuning.send_blocks > 0
           ? absl::StrFormat(", %d of them send, %d waves each", tuning.send_blocks,

@@ -17,14 +17,14 @@
 namespace octet {
 namespace {
 
-// Enough that a full disk or an exhausted quota shows.
+// Large enough that a full disk or an exhausted quota is noticed.
 constexpr size_t kProbeBytes = 4096;
 
 absl::Status FileError(int error, absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(error, absl::StrCat("cannot ", what, " ", path));
 }
 
-// A path that cannot be written is the user's, whatever stands in the way, as is a full disk.
+// A path that cannot be written is an error of the user, whatever the reason; so is a full disk.
 absl::Status WriteError(int error, absl::string_view path, absl::string_view what = "write") {
   return absl::InvalidArgumentError(FileError(error, what, path).message());
 }
@@ -34,7 +34,7 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
-// The error number of the first call that failed, 0 if none did.
+// Returns the error number of the first call that failed, 0 if none did.
 int WriteAll(int file, absl::Span<const absl::string_view> pieces) {
   for (absl::string_view piece : pieces) {
     while (!piece.empty()) {
@@ -51,7 +51,8 @@ std::string TemporaryFor(const std::string& path) {
   return absl::StrCat(path, ".", getpid(), ".tmp");
 }
 
-// The error number of the first call that failed, 0 if none did. Part of the file may be there.
+// Returns the error number of the first call that failed, 0 if none did. Part of the file may
+// exist.
 int WriteNew(const std::string& path, absl::Span<const absl::string_view> pieces) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return errno;
@@ -60,7 +61,7 @@ int WriteNew(const std::string& path, absl::Span<const absl::string_view> pieces
   return error;
 }
 
-// The standard stream that `path` stands for, as /dev/stdout does where output goes to a file.
+// Returns the standard stream that `path` stands for, as /dev/stdout does if output goes to a file.
 std::optional<int> StandardStream(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return std::nullopt;
@@ -85,12 +86,12 @@ bool WouldReplace(const std::string& path) {
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) {
   if (const std::optional<int> stream = StandardStream(path)) {
-    // Opening it again would begin to write at the file's start.
+    // Opening the file again would write at its start.
     const int error = WriteAll(*stream, pieces);
     return error == 0 ? absl::OkStatus() : WriteError(error, path);
   }
   if (!WouldReplace(path)) {
-    // Renaming would put a file in the place of a device such as /dev/stdout.
+    // Renaming would replace a device such as /dev/stdout by a file.
     const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (file < 0) return WriteError(errno, path);
     const int error = WriteAll(file, pieces);
@@ -127,7 +128,7 @@ absl::Status ProbeWrite(const std::string& path) {
     unlink(temporary.c_str());
     return error == 0 ? absl::OkStatus() : WriteError(error, path);
   }
-  // Whoever reads from a pipe would take the close for the end.
+  // The reader of a pipe would take closing it for the end.
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return WriteError(errno, path);
   if (!S_ISCHR(info.st_mode)) return absl::OkStatus();

@@ -51,14 +51,13 @@ absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed .npy header: ", what));
 }
 
-// The header is the text of a Python dictionary, of which only the few forms that NumPy writes are
-// understood.
+// Parses the header, the text of a Python dictionary; supports only the forms that NumPy writes.
 class HeaderParser {
  public:
   explicit HeaderParser(absl::string_view text) : rest_(text) {}
 
   absl::Status Parse() {
-    if (!Take('{')) return Malformed("it is no dictionary");
+    if (!Take('{')) return Malformed("it is not a dictionary");
     while (!Take('}')) {
       OCTET_ASSIGN_OR_RETURN(const std::string key, String());
       if (!Take(':')) return Malformed(absl::StrCat("no ':' after '", key, "'"));
@@ -122,7 +121,7 @@ class HeaderParser {
   }
 
   absl::Status Shape() {
-    if (!Take('(')) return Malformed("'shape' is no tuple");
+    if (!Take('(')) return Malformed("'shape' is not a tuple");
     std::vector<int64_t> shape;
     while (!Take(')')) {
       rest_ = absl::StripLeadingAsciiWhitespace(rest_);
@@ -178,7 +177,7 @@ uint32_t LittleEndian(absl::string_view bytes) {
   return value;
 }
 
-// Bytes of an array, or nothing if they are more than fit into an int64.
+// Returns the bytes of an array; nullopt if an int64 cannot hold them.
 std::optional<uint64_t> BytesOf(absl::Span<const int64_t> shape, size_t element) {
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;

@@ -12,12 +12,12 @@ namespace {
 
 constexpr absl::string_view kMark = "#";
 
-// One line of the input.
+// Appends one line of the input.
 void AppendComment(absl::string_view text, size_t indent, std::string& out) {
   std::string line(kMark);
   bool empty = true;
   for (const absl::string_view word : absl::StrSplit(text, ' ')) {
-    // Several blanks in a row are meant: words between them are empty.
+    // Keeps runs of blanks: the words between them are empty.
     if (!empty && line.size() + 1 + word.size() > kTextWidth) {
       absl::StrAppend(&out, absl::StripTrailingAsciiWhitespace(line), "\n");
       line = absl::StrCat(kMark, std::string(indent, ' '));

@@ -27,18 +27,18 @@ constexpr int kGraceTimeouts = 2;
 constexpr absl::Duration kGraceExtra = absl::Seconds(20);
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
-// Members go in reverse: `shared` must be there as long as `node` can fail.
+// Members are destroyed in reverse order: `shared` must exist as long as `node` can fail.
 struct WatchedNode {
   std::shared_ptr<Node> shared;
   std::unique_ptr<Node> node;
 };
 
-// Standard error has no buffer that a stuck thread could have locked for good.
+// Writes to standard error, which has no buffer whose lock a stuck thread could hold.
 void Say(absl::string_view text) {
   std::fputs(absl::StrCat("octet: ", text, "\n").c_str(), stderr);
 }
 
-// Returns when the Run that was in progress has come back.
+// Returns when the Run that was in progress has returned.
 void Watch(const Node& node, uint64_t completed_runs, const std::string& failure) {
   const auto start = std::chrono::steady_clock::now();
   const absl::Duration grace = FailureGrace(node.timeout());
@@ -48,8 +48,8 @@ void Watch(const Node& node, uint64_t completed_runs, const std::string& failure
     if (!told && passed > kTellAfter) {
       told = true;
       Say(failure);
-      Say(absl::StrCat("a rank's thread or stream has not come back since; exit with code ",
-                       kExitDeadline, " in ", WaitText(grace - passed), " unless it does"));
+      Say(absl::StrCat("a rank's thread or stream has not returned since; exit with code ",
+                       kExitDeadline, " in ", WaitText(grace - passed), " unless it returns"));
     }
     if (passed > grace) {
       Say(absl::StrCat("a rank's thread or stream is stuck ", WaitText(passed),

@@ -17,10 +17,10 @@
 namespace octet {
 namespace {
 
-// Beyond this nothing but the most popular experts is ever chosen.
+// Beyond this exponent only the most popular experts are ever chosen.
 constexpr double kMostZipfExponent = 100;
 
-// Word 3 of the counters of the one stream that belongs to a seed alone.
+// Word 3 of the counters of the only stream that depends on nothing but the seed.
 constexpr uint32_t kPopularityStream = 0x706f7075;
 
 // The first `chosen` of 0 .. n-1 in random order, in place: Fisher and Yates' shuffle, stopped

@@ -16,13 +16,13 @@
 namespace octet {
 namespace {
 
-// What a stream of random numbers is for: word 3 of its counters. Word 2 is the step, word 1 the
+// The purpose of a stream of random numbers: word 3 of its counters. Word 2 is the step, word 1 the
 // token.
 enum class Purpose : uint32_t { kNumTokens, kRows, kExperts, kWeights, kDrops };
 
 constexpr size_t kTokensPerTask = 16;
 
-// Random words that are made and used at a time: they stay in the first-level cache.
+// Random words generated and used at a time, few enough for the first-level cache.
 constexpr size_t kChunk = 512;
 
 PhiloxStream Stream(uint64_t seed, Purpose purpose, uint32_t step, size_t token) {
