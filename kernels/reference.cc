@@ -50,18 +50,25 @@ void LoadRow(const EpConfig& config, const RankInput& input, size_t token, std::
   Dequantize(config, row.fp8, row.scales, absl::MakeSpan(x));
 }
 
-// sum[h] += Σ w · y over the choices k of a token with chosen(expert), ascending. Returns the
-// number of these choices. `x`: the row that the experts receive.
+// A token as its experts receive it.
+struct ReceivedToken {
+  absl::Span<const int32_t> experts;  // [K]
+  absl::Span<const float> weights;    // [K]; empty: all 1
+  const std::vector<float>& x;
+};
+
+// sum[h] += Σ w · y over the choices of a token with chosen(expert), ascending. Returns the number
+// of these choices.
 template <DType dtype, typename Chosen>
-int AddChoices(const EpConfig& config, const RankInput& input, absl::Span<const float> expert_scale,
-               size_t token, const std::vector<float>& x, Chosen chosen, std::vector<float>& sum) {
+int AddChoices(const ReceivedToken& token, absl::Span<const float> expert_scale, Chosen chosen,
+               std::vector<float>& sum) {
   int added = 0;
-  for (size_t k = 0; k < static_cast<size_t>(config.topk); ++k) {
-    const size_t flat = token * static_cast<size_t>(config.topk) + k;
-    const int32_t expert = input.topk_idx[flat];
+  const std::vector<float>& x = token.x;
+  for (size_t k = 0; k < token.experts.size(); ++k) {
+    const int32_t expert = token.experts[k];
     if (expert < 0 || !chosen(expert)) continue;
     const float scale = expert_scale[static_cast<size_t>(expert)];
-    const float weight = input.topk_weights.empty() ? 1.0F : input.topk_weights[flat];
+    const float weight = token.weights.empty() ? 1.0F : token.weights[k];
     for (size_t h = 0; h < sum.size(); ++h) {
       sum[h] += weight * ToFloat<dtype>(FromFloat<dtype>(x[h] * scale));
     }
@@ -83,9 +90,16 @@ std::vector<uint16_t> Combine(const EpConfig& config, int num_ranks, const RankI
   std::vector<float> part(hidden);
   for (size_t t = 0; t < static_cast<size_t>(input.num_tokens); ++t) {
     LoadRow<dtype>(config, input, t, x);
+    const auto topk = static_cast<size_t>(config.topk);
+    const ReceivedToken token = {
+        .experts = absl::MakeConstSpan(input.topk_idx).subspan(t * topk, topk),
+        .weights = input.topk_weights.empty()
+                       ? absl::Span<const float>()
+                       : absl::MakeConstSpan(input.topk_weights).subspan(t * topk, topk),
+        .x = x};
     const auto add = [&](auto chosen, std::vector<float>& to) {
       std::fill(to.begin(), to.end(), 0.0F);
-      return AddChoices<dtype>(config, input, expert_scale, t, x, chosen, to);
+      return AddChoices<dtype>(token, expert_scale, chosen, to);
     };
     if (per_rank) {
       std::fill(sum.begin(), sum.end(), 0.0F);

@@ -56,10 +56,10 @@ struct PacketLayout : CallLayout {
   int rank_slots;
 
   // Returns the combine slot of a token's row. `rank`: the rank that returns the row; `index`: the
-  // row's position among the token's rows from that rank; `place`: its position among all of the
+  // row's position among the token's rows from that rank; `position`: its position among all of the
   // token's rows.
-  __host__ __device__ int CombineSlot(int rank, int index, int place) const {
-    return own_slots ? rank * rank_slots + index : place;
+  __host__ __device__ int CombineSlot(int rank, int index, int position) const {
+    return own_slots ? rank * rank_slots + index : position;
   }
 
   // `first`: an array of packets, [sources][M].

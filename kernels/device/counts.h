@@ -14,17 +14,32 @@ __device__ __forceinline__ void StoreCount(uint64_t* word, uint64_t epoch, int c
   StoreRelaxed<Scope::kSystem>(word, PackEpochCount(epoch, static_cast<uint32_t>(count)));
 }
 
-// Waits until all of `words` ([num_sources][columns]) hold `epoch`. Called by all threads of a
-// block: the block reads all words, and while one is missing, one thread waits for that one before
-// the block reads again. `take(i, count)` is called for each word at every reading. A masked source
-// is not waited for; its counts are 0. Returns false if a word did not arrive. `last`, if given, is
-// set to the source that was missing last; it is unchanged if none was.
+// What AwaitCounts waits for: words [num_sources][columns], until all of them hold `epoch`.
+template <typename Enum>
+struct CountWords {
+  const uint64_t* words;
+  int num_sources;
+  int columns;
+  uint64_t epoch;
+  Enum site;
+};
+template <typename Enum>
+CountWords(const uint64_t*, int, int, uint64_t, Enum) -> CountWords<Enum>;
+
+// Waits until all counts have come. Called by all threads of a block: the block reads all words,
+// and while one is missing, one thread waits for that one before the block reads again. `take(i,
+// count)` is called for each word at every reading. A masked source is not waited for; its counts
+// are 0. Returns false if a word did not arrive. `last`, if given, is set to the source that was
+// missing last; it is unchanged if none was.
 //
 // The words are read relaxed: callers must acquire before reading the announced data.
 template <bool kMeasured = false, typename Enum, typename Take>
-__device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_sources,
-                            int columns, uint64_t epoch, Enum where, Take take,
+__device__ bool AwaitCounts(const CallParams& c, const CountWords<Enum>& counts, Take take,
                             uint32_t* last = nullptr) {
+  const uint64_t* words = counts.words;
+  const int num_sources = counts.num_sources;
+  const int columns = counts.columns;
+  const uint64_t epoch = counts.epoch;
   __shared__ int32_t missing;
   __shared__ int32_t failed;
   __shared__ uint32_t masked;
@@ -57,7 +72,7 @@ __device__ bool AwaitCounts(const CallParams& c, const uint64_t* words, int num_
     if (threadIdx.x == 0) {
       const bool came = PollUntil<kMeasured>(
           c.failure, words + first_missing,
-          MakeSite(where, source, static_cast<uint32_t>(first_missing - source * columns)),
+          MakeSite(counts.site, source, static_cast<uint32_t>(first_missing - source * columns)),
           PackEpochCount(epoch, 0), &start,
           [epoch](uint64_t word) { return EpochOf(word) >= epoch; });
       if (!came) {

@@ -39,25 +39,35 @@ struct AcceptFlag {
   __device__ bool operator()(int /*peer*/, uint64_t /*flag*/) const { return true; }
 };
 
-// Waits until every peer's flag has reached `epoch`. Called by all threads of a block; one wave
-// polls, since all wait for the same few words. `flags`: offset of this rank's [R] words. Returns
-// false if the flag of a rank that is not masked did not arrive, or if a flag was not accepted.
-// `last`, if given, is set on the first wave to the peer that was missing last; it is unchanged if
-// none was. `accept(peer, flag)` is called for each flag once all have arrived.
+// What AwaitFlags waits for: a flag of each peer, until it has reached `epoch`.
+template <typename Enum>
+struct PeerFlags {
+  size_t offset;  // of this rank's [R] words
+  uint64_t epoch;
+  Enum site;
+};
+template <typename Enum>
+PeerFlags(size_t, uint64_t, Enum) -> PeerFlags<Enum>;
+
+// Waits until every peer's flag has come. Called by all threads of a block; one wave polls, since
+// all wait for the same few words. Returns false if the flag of a rank that is not masked did not
+// arrive, or if a flag was not accepted. `last`, if given, is set on the first wave to the peer
+// that was missing last; it is unchanged if none was. `accept(peer, flag)` is called for each flag
+// once all have arrived.
 template <bool kMeasured = false, typename Enum, typename Accept = AcceptFlag>
-__device__ bool AwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
+__device__ bool AwaitFlags(const CallParams& c, const PeerFlags<Enum>& flags,
                            uint32_t* last = nullptr, Accept accept = {}) {
   __shared__ int32_t came;
   if (Wave() == 0) {
     const int peer = Lane();
     const uint32_t masked_ranks = MaskedRanks(c.failure);
     const bool waits = peer < c.peers.num_ranks && !HasRank(masked_ranks, peer);
-    const uint64_t* flag = waits ? FlagOf(c.peers.base[c.peers.rank], flags, peer) : nullptr;
+    const uint64_t* flag = waits ? FlagOf(c.peers.base[c.peers.rank], flags.offset, peer) : nullptr;
     int last_lane = -1;
     bool masked = false;
     uint64_t seen = 0;
-    const bool all = WaveWaitEpochs<kMeasured>(c.failure, flag, epoch, MakeSite(where, peer, 0),
-                                               &last_lane, &masked, &seen);
+    const bool all = WaveWaitEpochs<kMeasured>(
+        c.failure, flag, flags.epoch, MakeSite(flags.site, peer, 0), &last_lane, &masked, &seen);
     if (last != nullptr && last_lane >= 0) *last = static_cast<uint32_t>(last_lane);
     const bool refused = all && waits && !masked && !accept(peer, seen);
     const bool none_refused = Ballot(refused) == 0;

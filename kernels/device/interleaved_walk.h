@@ -24,13 +24,13 @@ struct InterleavedWalk {
     if (mine >= num_sources) return;
     const auto items_of = [&](int s) { return ((sources >> s) & 1) != 0 ? counts[s] : 0; };
     const int32_t items = items_of(mine);
-    int place = 0;
+    int position = 0;
     for (int other = 0; other < num_sources; ++other) {
       const int32_t others = items_of(other);
-      place += others > items || (others == items && other < mine) ? 1 : 0;
+      position += others > items || (others == items && other < mine) ? 1 : 0;
     }
-    count[place] = items;
-    source[place] = mine;
+    count[position] = items;
+    source[position] = mine;
   }
 
   __device__ int Total(int num_sources) const {

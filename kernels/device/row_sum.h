@@ -10,25 +10,52 @@
 
 namespace octet::device {
 
-// y[i] = Σ weight(k) · row(k)[i] (+ bias[i]) over the k < n whose bit is set in `present`,
-// ascending, for i = begin + lane, begin + lane + step, ... below `end`. With `scaled`, rows are
-// first multiplied by scale(k) and rounded. Called by all lanes of a wave with the same arguments;
-// the functors may shuffle. `bias` may be null. A lane has kVecs vectors of each of kRows rows in
-// flight.
-template <typename Codec, int kVecs, int kRows, typename RowOf, typename WeightOf, typename ScaleOf>
-__device__ __forceinline__ void SumScaledRows(Vec16* y, int n, uint32_t present, RowOf row,
-                                              WeightOf weight, bool scaled, ScaleOf scale,
-                                              const Vec16* bias, int begin, int end, int step) {
+// The rows k < `n` whose bit is set in `present`. row(k): the first vector of a row; weight(k): its
+// factor in a sum.
+template <typename RowOf, typename WeightOf>
+struct WeightedRows {
+  int n;
+  uint32_t present;
+  RowOf row;
+  WeightOf weight;
+};
+template <typename RowOf, typename WeightOf>
+WeightedRows(int, uint32_t, RowOf, WeightOf) -> WeightedRows<RowOf, WeightOf>;
+
+// If `scaled`, rows are multiplied by of(k) and rounded before they are weighted.
+template <typename ScaleOf>
+struct RowScale {
+  bool scaled;
+  ScaleOf of;
+};
+template <typename ScaleOf>
+RowScale(bool, ScaleOf) -> RowScale<ScaleOf>;
+
+// The vectors of a row that a wave sums: begin + lane, begin + lane + step, ... below `end`.
+struct Columns {
+  int begin;
+  int end;
+  int step;
+};
+
+// Stores y[i] = Σ weight(k) · row(k)[i] (+ bias[i]) over `rows`, k ascending, for i in `columns`.
+// Called by all lanes of a wave with the same arguments; the functors may shuffle. `bias` may be
+// null. A lane has kVecs vectors of each of kRows rows in flight.
+template <typename Codec, int kVecs, int kRows, typename Rows, typename Scaling>
+__device__ __forceinline__ void SumScaledRows(Vec16* y, const Rows& rows, const Scaling& scale,
+                                              const Vec16* bias, const Columns& columns) {
+  const int end = columns.end;
+  const int step = columns.step;
   static_assert(32 % kRows == 0, "bits of `present`");
-  for (int chunk = begin; chunk < end; chunk += kVecs * step) {
+  for (int chunk = columns.begin; chunk < end; chunk += kVecs * step) {
     const int first = chunk + Lane();
     float sum[kVecs][kElementsPerVec] = {};
-    for (int k = 0; k < n; k += kRows) {
+    for (int k = 0; k < rows.n; k += kRows) {
       Vec16 v[kRows][kVecs];
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
-        if (((present >> (k + u)) & 1) == 0) continue;
-        const Vec16* from = row(k + u) + first;
+        if (((rows.present >> (k + u)) & 1) == 0) continue;
+        const Vec16* from = rows.row(k + u) + first;
 #pragma unroll
         for (int c = 0; c < kVecs; ++c) {
           if (first + c * step < end) v[u][c] = LoadStream(from + c * step);
@@ -36,13 +63,13 @@ __device__ __forceinline__ void SumScaledRows(Vec16* y, int n, uint32_t present,
       }
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
-        if (((present >> (k + u)) & 1) == 0) continue;
-        const float w = weight(k + u);
-        const float s = scaled ? scale(k + u) : 1.0F;
+        if (((rows.present >> (k + u)) & 1) == 0) continue;
+        const float w = rows.weight(k + u);
+        const float s = scale.scaled ? scale.of(k + u) : 1.0F;
 #pragma unroll
         for (int c = 0; c < kVecs; ++c) {
           if (first + c * step >= end) continue;
-          if (scaled) v[u][c] = Scale<Codec>(v[u][c], s);
+          if (scale.scaled) v[u][c] = Scale<Codec>(v[u][c], s);
           Accumulate<Codec>(sum[c], v[u][c], w);
         }
       }
@@ -58,12 +85,11 @@ __device__ __forceinline__ void SumScaledRows(Vec16* y, int n, uint32_t present,
 }
 
 // The same for rows that are not scaled.
-template <typename Codec, int kVecs, int kRows, typename RowOf, typename WeightOf>
-__device__ __forceinline__ void SumRows(Vec16* y, int n, uint32_t present, RowOf row,
-                                        WeightOf weight, const Vec16* bias, int begin, int end,
-                                        int step) {
-  SumScaledRows<Codec, kVecs, kRows>(
-      y, n, present, row, weight, false, [](int) { return 1.0F; }, bias, begin, end, step);
+template <typename Codec, int kVecs, int kRows, typename Rows>
+__device__ __forceinline__ void SumRows(Vec16* y, const Rows& rows, const Vec16* bias,
+                                        const Columns& columns) {
+  const RowScale unscaled = {false, [](int) { return 1.0F; }};
+  SumScaledRows<Codec, kVecs, kRows>(y, rows, unscaled, bias, columns);
 }
 
 }  // namespace octet::device

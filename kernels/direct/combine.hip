@@ -98,25 +98,20 @@ __device__ void Send(const CombineParams& p) {
   }
 }
 
-// The vectors of y that a wave sums: begin + lane, begin + lane + step, ... below `end`.
-struct Columns {
-  int begin;
-  int end;
-  int step;
-};
-
 // Computes y of one token from the outputs in `present`.
 template <typename Codec>
 __device__ void SumToken(const CombineParams& p, const CombineReceiver& receiver, int token,
-                         uint64_t present, const Columns& columns) {
+                         uint64_t present, const device::Columns& columns) {
   const Layout& layout = p.common.layout;
   const int flat = token * layout.topk;
   const Vec16* rows = receiver.Rows(token);
   device::SumRows<Codec, 1, kRowsInFlight>(
-      device::RowOf(p.y, token, layout.row_vecs), layout.topk, static_cast<uint32_t>(present),
-      [&](int k) { return device::RowOf(rows, k, layout.row_vecs); },
-      [&](int k) { return p.topk_weights != nullptr ? p.topk_weights[flat + k] : 1.0F; },
-      static_cast<const Vec16*>(p.bias), columns.begin, columns.end, columns.step);
+      device::RowOf(p.y, token, layout.row_vecs),
+      device::WeightedRows{
+          layout.topk, static_cast<uint32_t>(present),
+          [&](int k) { return device::RowOf(rows, k, layout.row_vecs); },
+          [&](int k) { return p.topk_weights != nullptr ? p.topk_weights[flat + k] : 1.0F; }},
+      static_cast<const Vec16*>(p.bias), columns);
 }
 
 template <typename Codec, typename Trace>

@@ -256,8 +256,8 @@ __device__ void Send(const DispatchParams& p, int32_t* shared) {
 
 // Replaces the counts by the first row of each (expert, source), and computes the rows of each
 // source. Returns false if there are more rows than there is room for.
-__device__ bool PlaceCounts(const DispatchParams& p, const ReceiveShared& s,
-                            const DispatchReceiver& receiver) {
+__device__ bool ComputeFirstRows(const DispatchParams& p, const ReceiveShared& s,
+                                 const DispatchReceiver& receiver) {
   const Layout& layout = p.common.layout;
   for (int i = threadIdx.x; i < kMaxRanks; i += blockDim.x) s.source_rows[i] = 0;
   __syncthreads();
@@ -343,7 +343,7 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
     s.first_row[local_expert * layout.num_ranks + source] = rows;
   };
   bool ok = begun && receiver.AwaitCounts(take, &last);
-  ok = ok && PlaceCounts(p, s, receiver);
+  ok = ok && ComputeFirstRows(p, s, receiver);
   ok = ok && receiver.AwaitSources(&last);
   trace.Stop(start, static_cast<uint32_t>(Tag::kCountWait), last);
   const auto describe = [&](bool known, int begin, int step) {

@@ -135,8 +135,10 @@ class DispatchReceiver {
   __device__ __forceinline__ bool AwaitCounts(Take take, uint32_t* last) const {
     const Layout& layout = c_.layout;
     return device::AwaitCounts(
-        c_, layout.Count(c_.peers.base[c_.peers.rank], epoch_, 0, 0), layout.num_ranks,
-        layout.num_local_experts, epoch_, Site::kDispatchCount,
+        c_,
+        device::CountWords{layout.Count(c_.peers.base[c_.peers.rank], epoch_, 0, 0),
+                           layout.num_ranks, layout.num_local_experts, epoch_,
+                           Site::kDispatchCount},
         [&](int i, uint32_t count) {
           const int source = layout.experts().RankOf(i);  // counts are in the order of experts
           take(layout.experts().LocalExpert(i, source), source, static_cast<int32_t>(count));
@@ -148,7 +150,8 @@ class DispatchReceiver {
   // does not wait. `last` as above.
   __device__ __forceinline__ bool AwaitSources(uint32_t* last) const {
     return !c_.source_flags ||
-           device::AwaitFlags(c_, c_.layout.source_flags, epoch_, Site::kDispatchSource, last);
+           device::AwaitFlags(
+               c_, device::PeerFlags{c_.layout.source_flags, epoch_, Site::kDispatchSource}, last);
   }
 
   // One thread: reports that a source has announced more rows than there is room for, since some of
@@ -238,8 +241,10 @@ class CombineReceiver {
 
   // As DispatchReceiver::AwaitSources.
   __device__ __forceinline__ bool AwaitSources(uint32_t* last) const {
-    return !c_.source_flags || device::AwaitFlags(c_, c_.layout.combine_source_flags, epoch_,
-                                                  Site::kCombineSource, last);
+    return !c_.source_flags ||
+           device::AwaitFlags(
+               c_, device::PeerFlags{c_.layout.combine_source_flags, epoch_, Site::kCombineSource},
+               last);
   }
 
   // One wave: waits for part `part` of all outputs of `token`, whose choices are `topk_idx[token]`.

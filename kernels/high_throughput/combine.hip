@@ -85,10 +85,14 @@ template <typename Codec>
 __device__ void SendSum(const CombineParams& p, Vec16* dst, const Choice& mine, int choices,
                         device::RowPart part) {
   device::SumScaledRows<Codec, kSendVecs, kSendRows>(
-      dst, choices, BitsBelow(choices), [&](int i) { return OutputRow(p, Shuffle(mine.row, i)); },
-      [&](int i) { return Shuffle(mine.weight, i); }, p.expert_scale != nullptr,
-      [&](int i) { return p.expert_scale[LocalExpertOf(Shuffle(mine.origin, i))]; }, nullptr,
-      part.begin, part.end, device::kWaveSize);
+      dst,
+      device::WeightedRows{choices, BitsBelow(choices),
+                           [&](int i) { return OutputRow(p, Shuffle(mine.row, i)); },
+                           [&](int i) { return Shuffle(mine.weight, i); }},
+      device::RowScale{
+          p.expert_scale != nullptr,
+          [&](int i) { return p.expert_scale[LocalExpertOf(Shuffle(mine.origin, i))]; }},
+      nullptr, device::Columns{part.begin, part.end, device::kWaveSize});
 }
 
 // A part of the rows of a packet.
@@ -157,9 +161,12 @@ __device__ bool ReceiveToken(const CombineParams& p,
       device::PartOfRow(part, layout.combine_parts, layout.combine_vecs);
   const auto sum = [&](auto row) {
     device::SumRows<Codec, kReceiveVecs, kReceiveRows>(
-        device::RowOf(p.y, token, layout.combine_vecs), layout.combine_slots, rows.present, row,
-        [&](int slot) { return weights != nullptr ? weights[flat + slot] : 1.0F; },
-        static_cast<const Vec16*>(p.bias), columns.begin, columns.end, device::kWaveSize);
+        device::RowOf(p.y, token, layout.combine_vecs),
+        device::WeightedRows{
+            layout.combine_slots, rows.present, row,
+            [&](int slot) { return weights != nullptr ? weights[flat + slot] : 1.0F; }},
+        static_cast<const Vec16*>(p.bias),
+        device::Columns{columns.begin, columns.end, device::kWaveSize});
   };
   if constexpr (kPull) {
     const uint64_t mine = receiver.PulledFrom(route, from);
@@ -188,7 +195,9 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
       RenewWork(&c.state->combine_receives, epoch);
     }
     if (blockIdx.x == 0) device::GiveCredits(c, layout.combine_credits, epoch - 1);
-    if (!device::AwaitFlags(c, layout.combine_credits, epoch - 1, Site::kCombineCredit)) return;
+    if (!device::AwaitFlags(
+            c, device::PeerFlags{layout.combine_credits, epoch - 1, Site::kCombineCredit}))
+      return;
   } else {
     epoch = device::BegunCall(c.failure, &c.state->combine);
     if (epoch == 0) return;

@@ -5,7 +5,7 @@
 //   ---------                                        ----------
 //   topk_idx [T][K] ── dispatch_layout.h ────────► counts[me][C], and with all ranks' counts the
 //                                                  destination offset of each token
-//   x [T] ── a wave for each token ──────────────► rows[place]       16-byte stores, read once
+//   x [T] ── a wave for each token ──────────────► rows[offset]       16-byte stores, read once
 //                                                  packets[me][slot] choices, then the flag
 //   packets, rows ── other waves, side by side ──► rows of its other choices, sources
 //
@@ -47,7 +47,7 @@ using device::Vec16;
 // A dispatch and its destination offsets.
 struct Call {
   const DispatchParams& p;
-  const PlaceShared& s;
+  const LayoutShared& s;
   uint64_t epoch;
 };
 
@@ -66,18 +66,21 @@ __device__ bool MakeLayoutKnown(const Call& call, const Share& share, int32_t* s
                         device::PackEpochCount(epoch, p.layout_number), /*fence=*/false);
   }
   bool ok = false;
-  if (p.fresh) {
+  if (p.new_layout) {
     uint64_t start = trace.Start();
     CountShare(p, share, shared, epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kCount));
     start = trace.Start();
     SumColumns(p, epoch);
-    ok = AwaitCounts(c, s, epoch);
-    if (ok) MakePlaces(p, s, epoch);
+    const bool keeps = HasRoomForCounts(c.layout);
+    ok = CountExchange(c, epoch).AwaitCounts([&](int i, uint32_t count) {
+      if (keeps) s.all_counts()[i] = static_cast<int32_t>(count);
+    });
+    if (ok) ComputeOffsets(p, s, epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kExchange));
   } else {
-    ok = AwaitSameLayout(p, epoch);
-    if (ok) LoadPlaces(c, s);
+    ok = CountExchange(c, epoch).AwaitSameLayout(p.layout_number);
+    if (ok) LoadOffsets(c, s);
   }
   if (ok && blockIdx.x == 0) WriteTotals(p, s, epoch);
   return ok;
@@ -91,9 +94,9 @@ __device__ void SendToken(const Call& call, int token, Mover& mover, const Trace
   const uint64_t start = trace.Start();
   const Route route = FinishRoute(p, s, epoch, token);
   const Destinations to = DestinationsOf(layout, route.expert);
-  int place = route.row;
+  int offset = route.row;
   if (to.rank >= 0) {
-    if (layout.token_major) place = s.first_slots()[to.rank] + route.slot;
+    if (layout.token_major) offset = s.first_slots()[to.rank] + route.slot;
     const float weight =
         p.topk_weights != nullptr ? p.topk_weights[token * layout.topk + Lane()] : 1.0F;
     const int local = layout.experts().LocalExpert(route.expert, to.rank);
@@ -102,14 +105,14 @@ __device__ void SendToken(const Call& call, int token, Mover& mover, const Trace
   const int copies = to.copies();
   mover.CopyToMany(device::RowOf(p.x, token, layout.row_vecs), layout.row_vecs, copies, [&](int i) {
     const int lane = to.LaneOfCopy(i);
-    return sender.RowAt(Shuffle(to.rank, lane), Shuffle(place, lane));
+    return sender.RowAt(Shuffle(to.rank, lane), Shuffle(offset, lane));
   });
   if (layout.scale_words > 0) {
     device::WaveCopyWordsToMany(p.x_scales + static_cast<size_t>(token) * layout.scale_words,
                                 layout.scale_words, copies, [&](int i) {
                                   const int lane = to.LaneOfCopy(i);
                                   return sender.ScalesAt(Shuffle(to.rank, lane),
-                                                         Shuffle(place, lane));
+                                                         Shuffle(offset, lane));
                                 });
   }
   mover.Finish();
@@ -118,9 +121,9 @@ __device__ void SendToken(const Call& call, int token, Mover& mover, const Trace
 }
 
 // Writes the description of a token's rows for the caller. `mine` is this lane's choice of
-// `choices`, `place` the row's destination offset.
+// `choices`, `offset` the row's destination offset.
 __device__ void Describe(const DispatchParams& p, const Choice& mine, int choices, int source,
-                         int place) {
+                         int offset) {
   const Layout& layout = p.common.layout;
   const RowSource origin = {source, TokenOf(mine.origin), TopkOf(mine.origin),
                             LocalExpertOf(mine.origin)};
@@ -129,9 +132,9 @@ __device__ void Describe(const DispatchParams& p, const Choice& mine, int choice
     p.sources[mine.row] = origin;
     p.row_weights[mine.row] = mine.weight;
   }
-  if (has_choice && p.row_index != nullptr) p.row_index[mine.row] = place;
+  if (has_choice && p.row_index != nullptr) p.row_index[mine.row] = offset;
   if (p.recv_topk_idx == nullptr) return;
-  if (Lane() == 0) p.sources[place] = origin;
+  if (Lane() == 0) p.sources[offset] = origin;
   int expert = -1;
   float weight = 0.0F;
   for (int i = 0; i < choices; ++i) {
@@ -144,7 +147,7 @@ __device__ void Describe(const DispatchParams& p, const Choice& mine, int choice
     }
   }
   if (Lane() < layout.topk) {
-    const size_t i = static_cast<size_t>(place) * layout.topk + Lane();
+    const size_t i = static_cast<size_t>(offset) * layout.topk + Lane();
     p.recv_topk_idx[i] = expert;
     p.recv_topk_weights[i] = weight;
   }
@@ -166,25 +169,25 @@ __device__ bool ReceiveToken(const Call& call, int source, int slot, Mover& move
   start = trace.Start();
   const Choice mine = receiver.ChoiceOf(token);
   receiver.Keep(source, slot, token, mine);
-  const int place = layout.token_major ? s.sources()[source] + slot : Shuffle(mine.row, 0);
+  const int offset = layout.token_major ? s.sources()[source] + slot : Shuffle(mine.row, 0);
   if (!layout.token_major && choices > 1) {
     mover.Acquired();
-    mover.CopyToMany(receiver.RowAt(place), layout.row_vecs, choices - 1,
+    mover.CopyToMany(receiver.RowAt(offset), layout.row_vecs, choices - 1,
                      [&](int i) { return receiver.RowAt(Shuffle(mine.row, i + 1)); });
     if (layout.scale_words > 0) {
       device::WaveCopyWordsToMany(
-          receiver.ScalesAt(place), layout.scale_words, choices - 1,
+          receiver.ScalesAt(offset), layout.scale_words, choices - 1,
           [&](int i) { return receiver.ScalesAt(Shuffle(mine.row, i + 1)); });
     }
   }
-  Describe(p, mine, choices, source, place);
+  Describe(p, mine, choices, source, offset);
   trace.Stop(start, static_cast<uint32_t>(Tag::kFill), static_cast<uint32_t>(choices));
   return true;
 }
 
 // Writes the description of the received rows for the caller; zeros unless `ok`. Called by thread
 // `first` of `step`.
-__device__ void DescribeRows(const DispatchParams& p, const PlaceShared& s, bool ok, int first,
+__device__ void DescribeRows(const DispatchParams& p, const LayoutShared& s, bool ok, int first,
                              int step) {
   const Layout& layout = p.common.layout;
   const int num_local = layout.num_local_experts;
@@ -201,7 +204,7 @@ __device__ void DescribeRows(const DispatchParams& p, const PlaceShared& s, bool
 
 // Zeroes the rows between the last row of an expert and the first of the next. Called by all waves
 // of the grid.
-__device__ void ZeroPadding(const DispatchParams& p, const PlaceShared& s) {
+__device__ void ZeroPadding(const DispatchParams& p, const LayoutShared& s) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   char* rows = c.row_bases[c.peers.rank];
@@ -236,7 +239,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   auto* shared = reinterpret_cast<int32_t*>(memory);
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
-  const PlaceShared s(shared, layout);
+  const LayoutShared s(shared, layout);
   const Trace trace(c.trace, TracedWave(c));
   uint64_t epoch = 0;
   bool ok = false;
@@ -251,10 +254,10 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
       RenewWork(&c.state->dispatch_receives, epoch);
     }
     ok = ok && MakeLayoutKnown({p, s, epoch}, share, shared, trace);
-    if (p.fresh && blockIdx.x == 0) KeepPlaces(c, s, ok);
+    if (p.new_layout && blockIdx.x == 0) KeepOffsets(c, s, ok);
   } else {
     ok = device::BegunCall(c.failure, &c.state->dispatch, &epoch);
-    if (ok) LoadPlaces(c, s);
+    if (ok) LoadOffsets(c, s);
   }
   const auto describe = [&](bool known, int first, int step) {
     DescribeRows(p, s, known, first, step);

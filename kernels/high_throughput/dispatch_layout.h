@@ -1,6 +1,6 @@
-// Computes where everything goes in a dispatch of `high_throughput`: counts the routing, exchanges
-// the counts, computes destination offsets from them, and keeps those for later calls with the same
-// routing.
+// Computes where everything goes in a dispatch of `high_throughput`: counts the routing, has
+// protocol.h exchange the counts, computes destination offsets from them, and keeps those for later
+// calls with the same routing.
 //
 //   topk_idx [T][K] ── a block for each share ──► share_counts[C][blocks], routes within the share
 //   share_counts ── a wave for each column ──────► before[C][blocks], their sums;
@@ -21,12 +21,12 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/counts.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/routing_device.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
+#include "kernels/high_throughput/protocol.h"
 #include "runtime/device/epoch.h"
 #include "runtime/device/wait.h"
 
@@ -46,9 +46,9 @@ __host__ __device__ inline int CountWaves(const Layout& layout, int waves) {
 }
 
 // A block's dynamic shared memory after it has counted.
-class PlaceShared {
+class LayoutShared {
  public:
-  __device__ PlaceShared(int32_t* shared, const Layout& layout)
+  __device__ LayoutShared(int32_t* shared, const Layout& layout)
       : shared_(shared), layout_(layout) {}
 
   // [E] first row of this rank's choices of each expert, on the expert's rank.
@@ -77,8 +77,8 @@ class PlaceShared {
   const Layout& layout_;
 };
 
-// The size of PlaceShared without all_counts().
-__host__ __device__ inline int PlaceInts(const Layout& layout) {
+// The size of LayoutShared without all_counts().
+__host__ __device__ inline int LayoutInts(const Layout& layout) {
   return 2 * layout.num_experts + layout.num_local_experts + 2 + 3 * kMaxRanks +
          static_cast<int>(sizeof(device::InterleavedWalk) / sizeof(int32_t));
 }
@@ -86,14 +86,14 @@ __host__ __device__ inline int PlaceInts(const Layout& layout) {
 // Returns whether a block keeps the counts of all ranks while it computes destination offsets from
 // them; otherwise it reads them from memory again.
 __host__ __device__ inline bool HasRoomForCounts(const Layout& layout) {
-  return PlaceInts(layout) + layout.num_ranks * layout.num_counts <= kMostSharedInts;
+  return LayoutInts(layout) + layout.num_ranks * layout.num_counts <= kMostSharedInts;
 }
 
 inline size_t SharedInts(const Layout& layout, int waves) {
   const int count = (CountWaves(layout, waves) + 1) * layout.num_counts;
-  const int place =
-      PlaceInts(layout) + (HasRoomForCounts(layout) ? layout.num_ranks * layout.num_counts : 0);
-  return static_cast<size_t>(count > place ? count : place);
+  const int offsets =
+      LayoutInts(layout) + (HasRoomForCounts(layout) ? layout.num_ranks * layout.num_counts : 0);
+  return static_cast<size_t>(count > offsets ? count : offsets);
 }
 
 // Returns the number of tokens of a block's share of the count.
@@ -170,7 +170,7 @@ struct Share {
 
   __device__ explicit Share(const DispatchParams& p)
       : at_once(device::kWaveSize / p.common.layout.topk) {
-    const int tokens = p.fresh ? p.num_tokens : 0;
+    const int tokens = p.new_layout ? p.num_tokens : 0;
     const int share = ShareTokens(p);
     const int block = static_cast<int>(blockIdx.x);
     const int begin = block * share < tokens ? block * share : tokens;
@@ -210,7 +210,7 @@ __device__ inline void CountShare(const DispatchParams& p, const Share& share, i
   __syncthreads();
   SumWaves(layout, shared, share.waves);
   __syncthreads();
-  const auto place = [&](int flat, Route r) {
+  const auto store = [&](int flat, Route r) {
     if (r.expert >= 0) {
       if (p.scatter_idx == nullptr) r.row += mine[r.expert];
       r.slot += mine[layout.num_experts + layout.experts().RankOf(r.expert)];
@@ -219,10 +219,10 @@ __device__ inline void CountShare(const DispatchParams& p, const Share& share, i
   };
   for (int i = share.first * layout.topk + device::Lane(); i < token * layout.topk;
        i += device::kWaveSize) {
-    place(i, routes[i]);
+    store(i, routes[i]);
   }
   const int flat = token * layout.topk + device::Lane();
-  if (flat < share.last * layout.topk) place(flat, route);
+  if (flat < share.last * layout.topk) store(flat, route);
   device::SyncBlockStores();
   const int32_t* counts = shared + share.waves * columns;
   if (static_cast<int>(threadIdx.x) < columns) device::FenceRelease<device::Scope::kDevice>();
@@ -249,6 +249,7 @@ __device__ __forceinline__ void SumColumns(const DispatchParams& p, uint64_t epo
   // For the peers that read the counts: this rank is done with all previous calls. This fence does
   // not follow the sums of a column, since it takes longer than they do.
   device::FenceRelease<device::Scope::kSystem>();
+  const CountExchange exchange(c, epoch);
   for (int column = first; column < layout.num_counts; column += waves * blocks) {
     const uint64_t* words = p.share_counts + static_cast<size_t>(column) * blocks;
     int32_t* before = p.before + static_cast<size_t>(column) * blocks;
@@ -272,45 +273,13 @@ __device__ __forceinline__ void SumColumns(const DispatchParams& p, uint64_t epo
         },
         [before](int block, int32_t sum) { before[block] = sum; });
     if (device::Ballot(!came) != 0) return;
-    const int peer = device::Lane();
-    const auto tell = [&] {
-      device::StoreCount(layout.Count(c.peers.base[peer], epoch, c.peers.rank, column), epoch,
-                         total);
-    };
-    if (peer < layout.num_ranks && peer != c.peers.rank) tell();
-    // For readers of the own count: the sums and the routes of all shares are stored.
-    device::FenceAcquire<device::Scope::kDevice>();
-    device::SyncWave();
-    if (peer == c.peers.rank) {
-      device::FenceRelease<device::Scope::kDevice>();
-      tell();
-    }
+    exchange.Announce(column, total);
   }
-}
-
-// Waits for all counts. Returns false if some did not arrive.
-__device__ inline bool AwaitCounts(const CommonParams& c, const PlaceShared& s, uint64_t epoch) {
-  const Layout& layout = c.layout;
-  const uint64_t* words = layout.Count(c.peers.base[c.peers.rank], epoch, 0, 0);
-  const int num_words = layout.num_ranks * layout.num_counts;
-  const bool keeps = HasRoomForCounts(layout);
-  if (!device::AwaitCounts(c, words, layout.num_ranks, layout.num_counts, epoch,
-                           Site::kDispatchCount, [&](int i, uint32_t count) {
-                             if (keeps) s.all_counts()[i] = static_cast<int32_t>(count);
-                           })) {
-    return false;
-  }
-  // This rank's own words guard the sums of its columns. The peers' words guard the end of their
-  // use of the previous call's rows.
-  for (int i = threadIdx.x; i < num_words; i += blockDim.x) {
-    device::AcquirePolled<device::Scope::kSystem>(words + i);
-  }
-  __syncthreads();
-  return true;
 }
 
 // Computes the destination offsets from the counts.
-__device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s, uint64_t epoch) {
+__device__ inline void ComputeOffsets(const DispatchParams& p, const LayoutShared& s,
+                                      uint64_t epoch) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const int me = c.peers.rank;
@@ -361,26 +330,8 @@ __device__ inline void MakePlaces(const DispatchParams& p, const PlaceShared& s,
   __syncthreads();
 }
 
-// Waits until no rank needs the data that it received before. Returns false if a rank's credit did
-// not arrive or a rank dispatches with another layout. A rank that is one call ahead has already
-// checked that this rank's layout equals its own.
-__device__ inline bool AwaitSameLayout(const DispatchParams& p, uint64_t epoch) {
-  const CommonParams& c = p.common;
-  return device::AwaitFlags(c, c.layout.dispatch_credits, device::PackEpochCount(epoch, 0),
-                            Site::kLayoutCredit, nullptr, [&](int peer, uint64_t credit) {
-                              const uint32_t theirs = device::CountOf(credit);
-                              if (device::EpochOf(credit) != epoch || theirs == p.layout_number) {
-                                return true;
-                              }
-                              device::Fail(c.failure, device::FailureKind::kInput,
-                                           MakeSite(Site::kLayoutsDiffer, peer, 0), p.layout_number,
-                                           theirs, 0);
-                              return false;
-                            });
-}
-
 // Loads the destination offsets of a kept layout.
-__device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
+__device__ inline void LoadOffsets(const CommonParams& c, const LayoutShared& s) {
   const Layout& layout = c.layout;
   int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
   for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
@@ -400,7 +351,7 @@ __device__ inline void LoadPlaces(const CommonParams& c, const PlaceShared& s) {
 }
 
 // Keeps the layout, or an empty one if `ok` is false. Called by the first block.
-__device__ inline void KeepPlaces(const CommonParams& c, const PlaceShared& s, bool ok) {
+__device__ inline void KeepOffsets(const CommonParams& c, const LayoutShared& s, bool ok) {
   const Layout& layout = c.layout;
   const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
   for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
@@ -419,7 +370,7 @@ __device__ inline void KeepPlaces(const CommonParams& c, const PlaceShared& s, b
 }
 
 // One wave: stores the totals for the host.
-__device__ inline void WriteTotals(const DispatchParams& p, const PlaceShared& s, uint64_t epoch) {
+__device__ inline void WriteTotals(const DispatchParams& p, const LayoutShared& s, uint64_t epoch) {
   const Layout& layout = p.common.layout;
   if (p.totals == nullptr || device::Wave() != 0) return;
   for (int e = device::Lane(); e < layout.num_local_experts; e += device::kWaveSize) {
@@ -434,7 +385,7 @@ __device__ inline void WriteTotals(const DispatchParams& p, const PlaceShared& s
 
 // Returns this lane's choice of the token with its final destination offset; expert -1 if there is
 // none.
-__device__ inline Route FinishRoute(const DispatchParams& p, const PlaceShared& s, uint64_t epoch,
+__device__ inline Route FinishRoute(const DispatchParams& p, const LayoutShared& s, uint64_t epoch,
                                     int token) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -442,7 +393,7 @@ __device__ inline Route FinishRoute(const DispatchParams& p, const PlaceShared& 
   if (device::Lane() >= layout.topk) return route;
   const int flat = token * layout.topk + device::Lane();
   route = c.kept.routes[flat];
-  if (!p.fresh || route.expert < 0) return route;
+  if (!p.new_layout || route.expert < 0) return route;
   const size_t blocks = gridDim.x;
   const int share = token / ShareTokens(p);
   const int rank = layout.experts().RankOf(route.expert);

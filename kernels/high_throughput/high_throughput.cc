@@ -275,7 +275,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
                                              DispatchHandle& handle) {
   RankState& mine = ranks_[Index(rank.rank())];
   const bool sends = phases != Phases::kReceive;
-  const bool fresh = args.high_throughput.cached == nullptr;
+  const bool new_layout = args.high_throughput.cached == nullptr;
   if (mine.totals != nullptr && IsCapturing(rank.stream())) {
     return absl::FailedPreconditionError(
         "a dispatch with host_totals cannot be captured: the host would wait for totals, and "
@@ -283,13 +283,13 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   }
   if (sends) {
     OCTET_RETURN_IF_ERROR(CheckCachedAndScales(rank, args));
-    if (!fresh) handle.topk_idx = args.high_throughput.cached->topk_idx;
-    handle.layout = fresh ? mine.layouts + 1 : args.high_throughput.cached->layout;
+    if (!new_layout) handle.topk_idx = args.high_throughput.cached->topk_idx;
+    handle.layout = new_layout ? mine.layouts + 1 : args.high_throughput.cached->layout;
   }
   DispatchParams params = {};
   SetTensors(args, params);
   params.common = Common(rank, handle.layout, phases, config().tuning.send_waves);
-  params.fresh = fresh;
+  params.new_layout = new_layout;
   params.layout_number = LayoutNumber(rank.rank(), handle.layout);
   params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
   params.scatter_idx = args.high_throughput.scatter_idx;
@@ -310,7 +310,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
     return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
   }));
   if (!sends) return absl::OkStatus();
-  if (fresh) mine.layouts = handle.layout;
+  if (new_layout) mine.layouts = handle.layout;
   return mine.totals != nullptr ? AwaitTotals(rank, totals_before) : absl::OkStatus();
 }
 
@@ -371,12 +371,12 @@ std::vector<std::pair<void*, size_t>> HighThroughput::Delivered(const Rank& rank
   char* base = control().cached_peers(rank.rank()).base[rank.rank()];
   // If rows are received once, fewer of them hold `rows` choices. If rows are pulled, peers may
   // still need those of the last combine.
-  const size_t places =
+  const size_t row_slots =
       layout_.pull ? size_t{0} : std::min(rows, static_cast<size_t>(layout_.capacity()));
   return {
-      {layout_.Row(base, 0), places * static_cast<size_t>(layout_.row_vecs) * kVecBytes},
+      {layout_.Row(base, 0), row_slots * static_cast<size_t>(layout_.row_vecs) * kVecBytes},
       {layout_.Scales(base, 0),
-       places * static_cast<size_t>(layout_.scale_words) * sizeof(uint32_t)},
+       row_slots * static_cast<size_t>(layout_.scale_words) * sizeof(uint32_t)},
       {mine.sources.data(), mine.sources.size() * sizeof(RowSource)},
       {mine.row_weights.data(), mine.row_weights.size() * sizeof(float)},
       {mine.row_index.data(), mine.row_index.size() * sizeof(int32_t)},

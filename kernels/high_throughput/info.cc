@@ -88,7 +88,7 @@ constexpr std::array<SiteInfo, 8> kSites = {{
     {.number = static_cast<uint32_t>(Site::kCombineRow),
      .phase = "combine-receive",
      .flag = "row flag of token",
-     .table = "combined rows: arrived / to come back from each rank",
+     .table = "combined rows: arrived / to be returned by each rank",
      .by_rows = true},
     {.number = static_cast<uint32_t>(Site::kScatterIndexOutOfRange),
      .refused = RefusedScatterIndex},
@@ -128,14 +128,14 @@ absl::Status Validate(const EpConfig& config) {
 void Choose(EpConfig& config, int num_ranks) {
   if (config.combine_order == CombineOrder::kAuto) config.combine_order = CombineOrder::kPerRank;
   if (config.combine_method != CombineMethod::kAuto) return;
-  const int rows_home =
+  const int rows_returned =
       config.combine_order == CombineOrder::kFlat ? config.topk : std::min(config.topk, num_ranks);
   const int rows_received =
       num_ranks * (config.output == Output::kDeduplicated
                        ? 1
                        : std::min(config.topk, config.num_local_experts(num_ranks)));
   config.combine_method =
-      2 * rows_home < rows_received ? CombineMethod::kPush : CombineMethod::kPull;
+      2 * rows_returned < rows_received ? CombineMethod::kPush : CombineMethod::kPull;
 }
 
 std::unique_ptr<StrategyBase> Make(Node& node, const EpPlan& plan,

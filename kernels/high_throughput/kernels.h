@@ -64,7 +64,7 @@ struct DispatchShared {
 
 struct DispatchParams : DispatchTensors {
   CommonParams common;
-  bool fresh;  // no layout is kept: count and exchange first
+  bool new_layout;  // count and exchange first; else the layout is a kept one
   // The number of the layout since the last reset, the same on all ranks.
   uint32_t layout_number;
   // Read by the senders.

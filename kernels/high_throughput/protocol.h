@@ -1,13 +1,13 @@
 // The protocol of `high_throughput`: what ranks write into one another's memory, in which order,
 // and the functions that do it. The kernels dispatch.hip and combine.hip call these functions.
-// dispatch_layout.h exchanges the counts that give every token its destination offset before the
-// first row is sent.
+// dispatch_layout.h computes the counts, and from all ranks' counts the destination offset of every
+// token, before the first row is sent.
 //
 //   rank s                                     rank d, whose heap it is (layout.h)
 //   ------                                     -----------------------------------
-//   SumColumns (dispatch_layout.h) ──────────► counts[s][C]           rows to each expert, tokens
-//   DispatchSender::RowAt, ScalesAt ─────────► rows[place]            a token once, in its place
-//   DispatchSender::StoreChoice ─────────────► packets[s][slot]       its choices on d
+//   CountExchange::Announce ─────────────────► counts[s][C]           rows to each expert, tokens
+//   DispatchSender::RowAt, ScalesAt ─────────► rows[offset]           a token once, where it is
+//   read DispatchSender::StoreChoice ─────────────► packets[s][slot]       its choices on d
 //   DispatchSender::Publish ─────────────────► packets[s][slot].flag  epoch, number of choices
 //   CombineSender::At, with CombineMethod::kPush
 //                                  ──────────► combine_rows[token][slot]
@@ -26,9 +26,9 @@
 //
 // Credits. All memory except the counts exists once. A rank stores a row of call n only after all
 // ranks have said that they are done with call n - 1: in dispatch by their counts or, with a kept
-// layout, by their dispatch credits (AwaitSameLayout); in combine by combine_credits. So received
-// data does not change until this rank sends its next call. Received rows belong to the caller:
-// grouped GEMMs read them in place.
+// layout, by their dispatch credits (CountExchange::AwaitSameLayout); in combine by
+// combine_credits. So received data does not change until this rank sends its next call. Received
+// rows belong to the caller: grouped GEMMs read them in place.
 //
 // Kept packets. A receiver keeps each packet in its own memory (Keep). Combine and later calls with
 // the same layout need them.
@@ -47,6 +47,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "kernels/device/counts.h"
 #include "kernels/device/routing_device.h"
 #include "kernels/device/token_packet_device.h"
 #include "kernels/high_throughput/kernels.h"
@@ -56,6 +57,75 @@
 
 namespace octet::high_throughput {
 
+// Exchanges what ranks must know before the first row of dispatch `epoch` is sent: all counts or,
+// with a kept layout, that all ranks use the same one.
+class CountExchange {
+ public:
+  __device__ __forceinline__ CountExchange(const CommonParams& c, uint64_t epoch)
+      : c_(c), epoch_(epoch) {}
+
+  // Announces this rank's count of `column` to all ranks. The caller must have released at system
+  // scope what a count says to peers: that this rank is done with all previous calls. This rank's
+  // own word also guards what this GPU stored before, at device scope.
+  __device__ __forceinline__ void Announce(int column, int32_t total) const {
+    const Layout& layout = c_.layout;
+    const int peer = device::Lane();
+    const auto tell = [&] {
+      device::StoreCount(layout.Count(c_.peers.base[peer], epoch_, c_.peers.rank, column), epoch_,
+                         total);
+    };
+    if (peer < layout.num_ranks && peer != c_.peers.rank) tell();
+    // For readers of the own count: the sums and the routes of all shares are stored.
+    device::FenceAcquire<device::Scope::kDevice>();
+    device::SyncWave();
+    if (peer == c_.peers.rank) {
+      device::FenceRelease<device::Scope::kDevice>();
+      tell();
+    }
+  }
+
+  // One block: waits for all counts. `take(i, count)` is called at least once for each of the
+  // [R][C] counts, the last time with its final value. Returns false if some did not arrive.
+  template <typename Take>
+  __device__ __forceinline__ bool AwaitCounts(Take take) const {
+    const Layout& layout = c_.layout;
+    const uint64_t* words = layout.Count(c_.peers.base[c_.peers.rank], epoch_, 0, 0);
+    if (!device::AwaitCounts(c_,
+                             device::CountWords{words, layout.num_ranks, layout.num_counts, epoch_,
+                                                Site::kDispatchCount},
+                             take)) {
+      return false;
+    }
+    // This rank's own words guard the sums of its columns. The peers' words guard the end of their
+    // use of the previous call's rows.
+    const int num_words = layout.num_ranks * layout.num_counts;
+    for (int i = threadIdx.x; i < num_words; i += blockDim.x) {
+      device::AcquirePolled<device::Scope::kSystem>(words + i);
+    }
+    __syncthreads();
+    return true;
+  }
+
+  // One block: waits until no rank needs the data that it received before. Returns false if a
+  // rank's credit did not arrive or a rank dispatches with another layout than `layout_number`. A
+  // rank that is one call ahead has already checked that this rank's layout equals its own.
+  __device__ __forceinline__ bool AwaitSameLayout(uint32_t layout_number) const {
+    const device::PeerFlags credits = {c_.layout.dispatch_credits,
+                                       device::PackEpochCount(epoch_, 0), Site::kLayoutCredit};
+    return device::AwaitFlags(c_, credits, nullptr, [&](int peer, uint64_t credit) {
+      const uint32_t theirs = device::CountOf(credit);
+      if (device::EpochOf(credit) != epoch_ || theirs == layout_number) return true;
+      device::Fail(c_.failure, device::FailureKind::kInput, MakeSite(Site::kLayoutsDiffer, peer, 0),
+                   layout_number, theirs, 0);
+      return false;
+    });
+  }
+
+ private:
+  const CommonParams& c_;
+  uint64_t epoch_;
+};
+
 // Sends this rank's part of dispatch `epoch`.
 class DispatchSender {
  public:
@@ -64,11 +134,11 @@ class DispatchSender {
 
   // Return the destinations on `rank` of the row with this destination offset and of its scales.
   // Any thread may store any piece.
-  __device__ __forceinline__ device::Vec16* RowAt(int rank, int place) const {
-    return reinterpret_cast<device::Vec16*>(c_.layout.Row(c_.row_bases[rank], place));
+  __device__ __forceinline__ device::Vec16* RowAt(int rank, int offset) const {
+    return reinterpret_cast<device::Vec16*>(c_.layout.Row(c_.row_bases[rank], offset));
   }
-  __device__ __forceinline__ uint32_t* ScalesAt(int rank, int place) const {
-    return c_.layout.Scales(c_.row_bases[rank], place);
+  __device__ __forceinline__ uint32_t* ScalesAt(int rank, int offset) const {
+    return c_.layout.Scales(c_.row_bases[rank], offset);
   }
 
   // Each lane with its choice: stores the choices into the packets on the token's ranks. `slot`: of
@@ -138,11 +208,11 @@ class DispatchReceiver {
   }
 
   // Return a row of this rank and its scales. Any thread.
-  __device__ __forceinline__ device::Vec16* RowAt(int place) const {
-    return reinterpret_cast<device::Vec16*>(c_.layout.Row(c_.row_bases[c_.peers.rank], place));
+  __device__ __forceinline__ device::Vec16* RowAt(int offset) const {
+    return reinterpret_cast<device::Vec16*>(c_.layout.Row(c_.row_bases[c_.peers.rank], offset));
   }
-  __device__ __forceinline__ uint32_t* ScalesAt(int place) const {
-    return c_.layout.Scales(c_.row_bases[c_.peers.rank], place);
+  __device__ __forceinline__ uint32_t* ScalesAt(int offset) const {
+    return c_.layout.Scales(c_.row_bases[c_.peers.rank], offset);
   }
 
   // After Await: keeps the packet. `mine`: this lane's choice.

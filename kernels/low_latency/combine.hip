@@ -237,12 +237,15 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
     const float* weights =
         kPerRank || p.topk_weights == nullptr ? nullptr : p.topk_weights + token * layout.topk;
     device::SumRows<Codec, 1, kRowsInFlight>(
-        device::RowOf(p.y, token, layout.dtype_vecs), kPerRank ? layout.combine_slots : layout.topk,
-        rows.present,
-        [&](int row) { return device::RowOf(vecs, receiver.SlotOf(rows, row), layout.dtype_vecs); },
-        [&](int row) { return weights != nullptr ? weights[row] : 1.0F; },
-        static_cast<const Vec16*>(p.bias), share * device::kWaveSize, layout.dtype_vecs,
-        shares * device::kWaveSize);
+        device::RowOf(p.y, token, layout.dtype_vecs),
+        device::WeightedRows{kPerRank ? layout.combine_slots : layout.topk, rows.present,
+                             [&](int row) {
+                               return device::RowOf(vecs, receiver.SlotOf(rows, row),
+                                                    layout.dtype_vecs);
+                             },
+                             [&](int row) { return weights != nullptr ? weights[row] : 1.0F; }},
+        static_cast<const Vec16*>(p.bias),
+        device::Columns{share * device::kWaveSize, layout.dtype_vecs, shares * device::kWaveSize});
     trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
   }
 }
@@ -271,7 +274,8 @@ __device__ void Receive(const CombineParams& p, const Role& role) {
   if (role.index == role.count - 1) {  // the block with the fewest tokens to sum
     // First, so that the timeouts of all silent ranks expire together.
     if (c.failure.masks != nullptr) {
-      device::AwaitFlags<true>(c, c.layout.combine_begun, epoch, Site::kCombineBegun);
+      device::AwaitFlags<true>(
+          c, device::PeerFlags{c.layout.combine_begun, epoch, Site::kCombineBegun});
     }
     device::BeginStatistics(c.statistics, c.peers.num_ranks, epoch, role.count);
   }

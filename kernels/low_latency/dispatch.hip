@@ -80,7 +80,8 @@ struct SendShared {
 
 // The shared memory of a receiving block.
 struct ReceiveShared {
-  int32_t* sums;  // [L][R], by Places::Index: rows of all (expert, source) before; then their total
+  int32_t*
+      sums;  // [L][R], by RowOffsets::Index: rows of all (expert, source) before; then their total
   int32_t* tokens;  // [kMaxRanks] from each source
 
   __device__ ReceiveShared(int32_t* shared, int num_experts)
@@ -334,7 +335,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
   const bool came = receiver.AwaitCounts(
       [&](int source, int column, int32_t count) {
         int32_t& rows = column < layout.num_local_experts
-                            ? s.sums[layout.places.Index(column, source)]
+                            ? s.sums[layout.row_offsets.Index(column, source)]
                             : s.tokens[source];
         rows = count;
       },
@@ -349,7 +350,7 @@ __device__ bool ReceiveCounts(const DispatchParams& p, const ReceiveShared& s,
 
 __device__ __forceinline__ int32_t RowsOf(const Layout& layout, const ReceiveShared& s, int expert,
                                           int source) {
-  const int i = layout.places.Index(expert, source);
+  const int i = layout.row_offsets.Index(expert, source);
   return s.sums[i + 1] - s.sums[i];
 }
 __device__ __forceinline__ int32_t RowsOf(const Layout& layout, const ReceiveShared& s,
@@ -373,18 +374,19 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
     const int source = layout.experts().RankOf(i);  // pairs are in the order of experts
     const int expert = layout.experts().LocalExpert(i, source);
     const int32_t count = ok ? RowsOf(layout, s, expert, source) : 0;
-    const int32_t first = ok ? layout.places.FirstRow(s.sums, expert, source) : 0;
+    const int32_t first = ok ? layout.row_offsets.FirstRow(s.sums, expert, source) : 0;
     p.ranges[expert * num_ranks + source] = RowRange{first, count};
     if (p.split_counts != nullptr) p.split_counts[i] = count;
   }
   for (int e = begin; e < num_local; e += step) {
     p.expert_counts[e] = ok ? RowsOf(layout, s, e) : 0;
     if (p.expert_offsets != nullptr) {
-      p.expert_offsets[e] = ok ? layout.places.FirstRow(s.sums, e, 0) : 0;
+      p.expert_offsets[e] = ok ? layout.row_offsets.FirstRow(s.sums, e, 0) : 0;
     }
   }
   if (begin == 0 && p.expert_offsets != nullptr) {
-    const int rows = layout.places.group_rows == 0 ? s.sums[layout.num_experts] : layout.max_rows;
+    const int rows =
+        layout.row_offsets.group_rows == 0 ? s.sums[layout.num_experts] : layout.max_rows;
     p.expert_offsets[num_local] = ok ? rows : 0;
   }
   for (int source = begin; source < num_ranks; source += step) {
@@ -422,7 +424,7 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s,
   start = trace.Start();
   Choice mine = receiver.ChoiceOf(token);
   if (Lane() < choices) {
-    mine.row += layout.places.FirstRow(s.sums, LocalExpertOf(mine.origin), item.source);
+    mine.row += layout.row_offsets.FirstRow(s.sums, LocalExpertOf(mine.origin), item.source);
   }
   char* staged = receiver.RowAt(item.source, item.slot);
   device::WaveCopyRowToMany<kWatched ? kWatchedCopyUnroll : device::kCopyUnroll>(

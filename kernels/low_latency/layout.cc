@@ -8,7 +8,7 @@
 namespace octet::low_latency {
 namespace {
 
-Places MakePlaces(const EpConfig& config, const Layout& layout) {
+RowOffsets MakeRowOffsets(const EpConfig& config, const Layout& layout) {
   switch (config.output) {
     case Output::kExpertMajor:
       return {.by_source = false,
@@ -42,22 +42,22 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.scale_groups = (config.hidden + config.scale_group - 1) / config.scale_group;
   layout.group_lanes = config.scale_group / 8;
   layout.scale_format = config.scale_format;
-  layout.places = MakePlaces(config, layout);
+  layout.row_offsets = MakeRowOffsets(config, layout);
 
   constexpr size_t kHalves = kCallsInFlight;
   const auto ranks = static_cast<size_t>(num_ranks);
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
-  const size_t home = tokens * static_cast<size_t>(layout.combine_slots);
+  const size_t returned_rows = tokens * static_cast<size_t>(layout.combine_slots);
   HeapPieces heap;
   PlaceCounts(heap, layout);
   if (layout.own_slots) layout.combine_begun = heap.Place(ranks * sizeof(Flag));
   layout.packets = heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.packet_bytes));
-  layout.combine_flags = heap.Place(kHalves * home * sizeof(Flag));
+  layout.combine_flags = heap.Place(kHalves * returned_rows * sizeof(Flag));
   layout.control_bytes = heap.end();
   layout.rows =
       heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.slot_vecs) * kVecBytes);
   layout.combine_rows =
-      heap.Place(kHalves * home * static_cast<size_t>(layout.dtype_vecs) * kVecBytes);
+      heap.Place(kHalves * returned_rows * static_cast<size_t>(layout.dtype_vecs) * kVecBytes);
   layout.bytes = heap.end();
   return layout;
 }

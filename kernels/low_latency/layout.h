@@ -84,7 +84,7 @@ inline constexpr int kCallEpochs = 4;
 
 // Computes the first row of each (expert, source). Packed: the rows of all experts are contiguous.
 // Otherwise each expert, or each source, has room for all rows that it can get.
-struct Places {
+struct RowOffsets {
   bool by_source;  // Output::kRankMajor: by source, then by expert; else by expert, then by source
   int group_size;  // sources of an expert, or experts of a source
   int group_rows;  // rows that each group has room for; 0: packed
@@ -110,7 +110,7 @@ struct Layout : PacketLayout {
   int scale_groups;  // groups of columns with a scale each
   int group_lanes;   // vectors of a row of the dtype that share a scale
   ScaleFormat scale_format;
-  Places places;
+  RowOffsets row_offsets;
 
   size_t combine_begun;
   size_t packets;

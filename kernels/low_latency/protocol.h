@@ -136,7 +136,7 @@ class DispatchReceiver {
     const uint64_t* words = layout.Count(c_.peers.base[c_.peers.rank], epoch_, 0, 0);
     const int columns = layout.num_counts;
     return device::AwaitCounts<kWatched>(
-        c_, words, layout.num_ranks, columns, epoch_, Site::kDispatchCount,
+        c_, device::CountWords{words, layout.num_ranks, columns, epoch_, Site::kDispatchCount},
         [&](int i, uint32_t count) {
           const int source = i / columns;
           take(source, i - source * columns, static_cast<int32_t>(count));

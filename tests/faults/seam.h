@@ -264,11 +264,11 @@ namespace octet::device {
 
 // Such waits are for credits in high_throughput, and in low_latency for a source to begin.
 template <bool kMeasured = false, typename Enum, typename Accept = AcceptFlag>
-__device__ bool SeamAwaitFlags(const CallParams& c, size_t flags, uint64_t epoch, Enum where,
+__device__ bool SeamAwaitFlags(const CallParams& c, const PeerFlags<Enum>& flags,
                                uint32_t* last = nullptr, Accept accept = {}) {
   constexpr bool begun = std::is_same_v<Enum, low_latency::Site>;
   return Planted(begun ? faults::Fault::kBegunIgnored : faults::Fault::kCreditIgnored) ||
-         AwaitFlags<kMeasured>(c, flags, epoch, where, last, accept);
+         AwaitFlags<kMeasured>(c, flags, last, accept);
 }
 
 }  // namespace octet::device

@@ -439,7 +439,7 @@ TEST_P(StrategyTest, SilentPeerInCombine) {
   EXPECT_THAT(std::string(status.message()),
               GetParam().flags == Flags::kToken
                   ? HasSubstr(absl::StrReplaceAll(
-                        "\ncombined rows: arrived / to come back from each rank, * behind\n"
+                        "\ncombined rows: arrived / to be returned by each rank, * behind\n"
                         "            0     1     2\n"
                         "  rank 0  N/N   0/N*  N/N\n"
                         "  rank 2  N/N   0/N*  N/N",

@@ -72,7 +72,7 @@ using Global = __attribute__((address_space(1))) T;
 
 // Block scope may mean __shared__ memory: the pointer stays generic.
 template <Scope scope, typename T>
-__device__ __forceinline__ auto Place(T* p) {
+__device__ __forceinline__ auto Address(T* p) {
   if constexpr (scope == Scope::kBlock) {
     return p;
   } else {
@@ -137,7 +137,7 @@ __device__ __forceinline__ int Wave() { return static_cast<int>(threadIdx.x / kW
 template <Scope scope, typename T>
 __device__ __forceinline__ T LoadRelaxed(const T* p) {
   OCTET_SITE("poll.begin");
-  const T v = __hip_atomic_load(internal::Place<scope>(const_cast<T*>(p)), __ATOMIC_RELAXED,
+  const T v = __hip_atomic_load(internal::Address<scope>(const_cast<T*>(p)), __ATOMIC_RELAXED,
                                 internal::MemoryScope<scope>());
   OCTET_SITE("poll.end");
   return v;
@@ -145,7 +145,7 @@ __device__ __forceinline__ T LoadRelaxed(const T* p) {
 template <Scope scope, typename T>
 __device__ __forceinline__ T LoadAcquire(const T* p) {
   OCTET_SITE("consume.begin");
-  const T v = __hip_atomic_load(internal::Place<scope>(const_cast<T*>(p)), __ATOMIC_ACQUIRE,
+  const T v = __hip_atomic_load(internal::Address<scope>(const_cast<T*>(p)), __ATOMIC_ACQUIRE,
                                 internal::MemoryScope<scope>());
   OCTET_SITE("consume.end");
   return v;
@@ -153,7 +153,7 @@ __device__ __forceinline__ T LoadAcquire(const T* p) {
 template <Scope scope, typename T>
 __device__ __forceinline__ void StoreRelaxed(T* p, T v) {
   OCTET_SITE("store.begin");
-  __hip_atomic_store(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+  __hip_atomic_store(internal::Address<scope>(p), v, __ATOMIC_RELAXED,
                      internal::MemoryScope<scope>());
   OCTET_SITE("store.end");
 }
@@ -161,14 +161,14 @@ template <Scope scope, typename T>
 __device__ __forceinline__ void StoreRelease(T* p, T v) {
   OCTET_SITE("publish.begin");
   internal::Release<scope>();
-  __hip_atomic_store(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+  __hip_atomic_store(internal::Address<scope>(p), v, __ATOMIC_RELAXED,
                      internal::MemoryScope<scope>());
   OCTET_SITE("publish.end");
 }
 template <Scope scope, typename T>
 __device__ __forceinline__ T FetchAddRelaxed(T* p, T v) {
   OCTET_SITE("atomic.begin");
-  const T old = __hip_atomic_fetch_add(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+  const T old = __hip_atomic_fetch_add(internal::Address<scope>(p), v, __ATOMIC_RELAXED,
                                        internal::MemoryScope<scope>());
   OCTET_SITE("atomic.end");
   return old;
@@ -177,7 +177,7 @@ template <Scope scope, typename T>
 __device__ __forceinline__ T FetchAddAcqRel(T* p, T v) {
   OCTET_SITE("atomic_acq_rel.begin");
   internal::Release<scope>();
-  const T old = __hip_atomic_fetch_add(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+  const T old = __hip_atomic_fetch_add(internal::Address<scope>(p), v, __ATOMIC_RELAXED,
                                        internal::MemoryScope<scope>());
   internal::Acquire<scope>();
   OCTET_SITE("atomic_acq_rel.end");
@@ -186,7 +186,7 @@ __device__ __forceinline__ T FetchAddAcqRel(T* p, T v) {
 template <Scope scope, typename T>
 __device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
   OCTET_SITE("atomic.begin");
-  const T old = __hip_atomic_exchange(internal::Place<scope>(p), v, __ATOMIC_RELAXED,
+  const T old = __hip_atomic_exchange(internal::Address<scope>(p), v, __ATOMIC_RELAXED,
                                       internal::MemoryScope<scope>());
   OCTET_SITE("atomic.end");
   return old;
