@@ -45,7 +45,7 @@ class Steps {
       }
     }
     runner_->set_check(false);
-    return Heat(*runner_, *workload_, warmup);
+    return Heat(*runner_, warmup);
   }
 
   absl::StatusOr<StepResult> Run(PerfKind kind) {

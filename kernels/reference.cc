@@ -194,6 +194,27 @@ void AddPlaces(const EpConfig& config, size_t num_ranks, ReferenceReceived& rece
   }
 }
 
+// A row of an expert, before the rows of all experts are put together.
+struct Row {
+  RowSource source;
+  int32_t token;  // among ReferenceReceived::tokens
+};
+
+// Moves the rows of `source`, the last ones of each expert, to where its input says.
+void Scatter(const EpConfig& config, const RankInput& input, size_t source,
+             std::vector<std::vector<Row>>& rows) {
+  for (std::vector<Row>& expert : rows) {
+    const auto begin = std::find_if(expert.begin(), expert.end(), [&](const Row& row) {
+      return row.source.rank == static_cast<int32_t>(source);
+    });
+    const std::vector<Row> in_token_order(begin, expert.end());
+    for (const Row& row : in_token_order) {
+      const int flat = row.source.token * config.topk + row.source.k;
+      *(begin + input.scatter_idx[static_cast<size_t>(flat)]) = row;
+    }
+  }
+}
+
 }  // namespace
 
 RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) const {
@@ -206,17 +227,15 @@ RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) 
           .topk_idx = part(topk_idx, config.topk),
           .topk_weights = part(topk_weights, config.topk),
           .fp8 = part(fp8, config.hidden),
-          .scales = part(scales, config.scale_words())};
+          .scales = part(scales, config.scale_words()),
+          .bytes = part(bytes, config.row_bytes),
+          .scatter_idx = part(scatter_idx, config.topk)};
 }
 
 ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
                                     int rank) {
   const int num_local = config.num_local_experts(static_cast<int>(inputs.size()));
   const int first = rank * num_local;
-  struct Row {
-    RowSource source;
-    int32_t token;  // among received.tokens
-  };
   std::vector<std::vector<Row>> rows(static_cast<size_t>(num_local));
   ReferenceReceived received;
   received.source_offsets.push_back(0);
@@ -233,6 +252,7 @@ ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const Ran
         rows[static_cast<size_t>(local)].push_back({origin, token});
       }
     }
+    if (!inputs[source].scatter_idx.empty()) Scatter(config, inputs[source], source, rows);
     received.source_offsets.push_back(static_cast<int32_t>(received.tokens.size()));
   }
   received.expert_offsets.push_back(0);

@@ -21,6 +21,10 @@ struct RankInput {
   // [T][config.scale_words()] (kernels/fp8_rows.h). Empty: experts receive x.
   absl::Span<const uint8_t> fp8 = {};
   absl::Span<const uint32_t> scales = {};
+  // DispatchFormat::kBytes: the rows that experts receive in place of x, [T][config.row_bytes].
+  // Empty: experts receive x.
+  absl::Span<const uint8_t> bytes = {};
+  absl::Span<const int32_t> scatter_idx = {};  // [T][K], as in DispatchArgs; empty: token order
 
   // Returns `count` tokens from `first` on.
   RankInput Tokens(const EpConfig& config, size_t first, size_t count) const;

@@ -101,7 +101,7 @@ std::vector<Row> Table() {
       {Fault::kNotDoneAgain,
        "NotDoneAgain",
        "*OnlyAnnouncesItsTokens/Shape0:*SendsSomeOutputsOnly/Shape0",
-       {"expert_counts differ", "y of token"}},
+       {"expert_counts[", "y of token"}},
       {Fault::kMaskForgotten,
        "MaskForgotten",
        "*ASilentRankIsWaitedForOnce",
@@ -118,7 +118,7 @@ std::vector<Row> Table() {
       {Fault::kBegunIgnored,
        "BegunIgnored",
        "*WhoWaitsForASilentRankIsNotTakenForOne",
-       {"expert_counts differ"}},
+       {"expert_counts["}},
       {Fault::kCreditsTakeAllTime,
        "CreditsTakeAllTime",
        "*WhoWaitsForACreditIsNotTakenForSilent",
@@ -134,7 +134,7 @@ std::vector<Row> Table() {
       {Fault::kUnmaskGoesOn,
        "UnmaskGoesOn",
        "*DoesNotComeToDispatch/Shape0",
-       {"expert_counts differ", "left_out.dispatch"}},
+       {"expert_counts[", "left_out.dispatch"}},
   };
 }
 

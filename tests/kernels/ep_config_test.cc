@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -93,8 +94,9 @@ TEST(EpConfigTest, RoomForRows) {
 }
 
 TEST(EpConfigTest, StrategyNamesParseBack) {
-  for (const Strategy strategy :
-       {Strategy::kAuto, Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
+  std::vector<Strategy> strategies = AllStrategies();
+  strategies.push_back(Strategy::kAuto);
+  for (const Strategy strategy : strategies) {
     const absl::StatusOr<Strategy> parsed = ParseEnum<Strategy>("strategy", EnumName(strategy));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, strategy);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
@@ -255,8 +256,7 @@ TEST_F(EpPlanTest, CreateTakesIt) {
 TEST_F(EpPlanTest, OneContractWhateverTheTableSays) {
   MakeNode(2);
   if (IsSkipped()) return;
-  for (const Strategy chosen :
-       {Strategy::kLowLatency, Strategy::kDirect, Strategy::kHighThroughput}) {
+  for (const Strategy chosen : AllStrategies()) {
     SCOPED_TRACE(EnumName(chosen));
     TuningTable table;
     table.Set(Choice(node_->topology(), 2, Small(), chosen));

@@ -18,8 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/ep_internals.h"
-#include "kernels/reference.h"
+#include "kernels/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/graph.h"
 #include "octet/node.h"
@@ -29,6 +28,7 @@
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/node_fixture.h"
+#include "tests/support/strategy_variants.h"
 
 namespace octet {
 namespace {
@@ -53,11 +53,8 @@ EpConfig Config(Strategy strategy, int num_ranks) {
 // A rank's memory for the steps of a graph: what they read and write, which stays where it is, and
 // all inputs and outputs.
 struct Steps {
-  struct Step {
-    DeviceMemory x, topk_idx, topk_weights, y;
-  };
-  std::vector<Step> inputs;
-  std::vector<Step> captured;  // as many as are in the graph
+  std::vector<StepBuffers> inputs;
+  std::vector<StepBuffers> captured;  // as many as are in the graph
 };
 
 class GraphTest : public ::testing::Test {
@@ -76,9 +73,8 @@ class GraphTest : public ::testing::Test {
     for (size_t i = 0; i < kInputs; ++i) {
       inputs_.push_back(RandomStep(rng_, config_, tokens_, 0.2));
     }
-    ASSERT_OK(harness_->Upload(inputs_[0]));  // the experts' factors, the same for all
+    ASSERT_OK(harness_->Upload(inputs_[0]));
     steps_.resize(static_cast<size_t>(num_ranks));
-    wanted_.resize(static_cast<size_t>(num_ranks));
     graphs_.resize(static_cast<size_t>(num_ranks));
   }
 
@@ -107,35 +103,13 @@ class GraphTest : public ::testing::Test {
     });
   }
 
-  // One step: everything that it delivers is NaN before.
-  absl::Status EnqueuePoisonedStep(Rank& rank, const Steps::Step& step) {
-    const int rows = rank.num_ranks() * config_.max_tokens_per_rank *
-                     std::min(config_.topk, config_.num_local_experts(rank.num_ranks()));
-    OCTET_RETURN_IF_ERROR(EpInternals::Poison(harness_->ep(), rank, rows));
-    return EnqueueStep(rank, step);
-  }
-  absl::Status EnqueueStep(Rank& rank, const Steps::Step& step) {
-    OCTET_RETURN_IF_ERROR(PoisonY(rank, step));
-    OCTET_ASSIGN_OR_RETURN(const Received received,
-                           harness_->ep().Dispatch(rank, DispatchArgsOf(rank, step)));
-    return harness_->ep().Combine(rank, received.handle, CombineArgsOf(rank, step, received));
-  }
-
-  static absl::Status PoisonY(Rank& rank, const Steps::Step& step) {
-    return OCTET_GPU(hipMemsetAsync(step.y.as<void>(), 0xff, step.y.bytes(), rank.stream()));
-  }
-  DispatchArgs DispatchArgsOf(const Rank& rank, const Steps::Step& step) const {
-    return {.x = step.x.as<void>(),
-            .topk_idx = step.topk_idx.as<int32_t>(),
-            .topk_weights = step.topk_weights.as<float>(),
-            .num_tokens = tokens_[static_cast<size_t>(rank.rank())]};
-  }
-  CombineArgs CombineArgsOf(const Rank& rank, const Steps::Step& step,
-                            const Received& received) const {
-    CombineArgs args = harness_->combine_args(rank.rank());
-    args.expert_out = received.x;
-    args.y = step.y.as<void>();
-    return args;
+  // One step. With `poison`, everything that it delivers is NaN before; else only y.
+  absl::Status EnqueueStep(Rank& rank, const StepBuffers& step, bool poison) {
+    const StepExecutor executor(harness_->ep(), {.fuse_experts = true});
+    OCTET_RETURN_IF_ERROR(poison ? executor.Poison(rank, step, config_.max_rows(rank.num_ranks()))
+                                 : step.Poison(rank, 0));
+    Received received;
+    return executor.Enqueue(rank, step, received);
   }
 
   // Launches until there were `steps` steps, which take all inputs in turn. `check_all`: the host
@@ -168,38 +142,18 @@ class GraphTest : public ::testing::Test {
   std::vector<Steps>& steps() { return steps_; }
 
  private:
-  static absl::StatusOr<Steps::Step> AllocateStep(const StepInput::PerRank& like, size_t y_bytes) {
-    Steps::Step step;
-    const auto bytes = [](const auto& values) {
-      return std::max<size_t>(values.size() * sizeof(values[0]), 16);
-    };
-    OCTET_ASSIGN_OR_RETURN(step.x, DeviceMemory::Allocate(bytes(like.x)));
-    OCTET_ASSIGN_OR_RETURN(step.topk_idx, DeviceMemory::Allocate(bytes(like.topk_idx)));
-    OCTET_ASSIGN_OR_RETURN(step.topk_weights, DeviceMemory::Allocate(bytes(like.topk_weights)));
-    OCTET_ASSIGN_OR_RETURN(step.y, DeviceMemory::Allocate(std::max<size_t>(y_bytes, 16)));
-    return step;
-  }
-
   absl::Status Allocate(Rank& rank, size_t captured) {
-    const auto r = static_cast<size_t>(rank.rank());
+    Steps& mine = steps_[static_cast<size_t>(rank.rank())];
     for (size_t i = 0; i < kInputs + captured; ++i) {
-      const StepInput::PerRank& input = inputs_[i % kInputs].ranks[r];
-      OCTET_ASSIGN_OR_RETURN(Steps::Step step,
-                             AllocateStep(input, input.x.size() * sizeof(uint16_t)));
-      OCTET_RETURN_IF_ERROR(ToDevice(step.x, input.x));
-      OCTET_RETURN_IF_ERROR(ToDevice(step.topk_idx, input.topk_idx));
-      OCTET_RETURN_IF_ERROR(ToDevice(step.topk_weights, input.topk_weights));
-      (i < kInputs ? steps_[r].inputs : steps_[r].captured).push_back(std::move(step));
-    }
-    for (const StepInput& input : inputs_) {
-      wanted_[r].push_back(
-          ReferenceCombine(config_, rank.num_ranks(), input.views()[r], input.expert_scale));
+      OCTET_ASSIGN_OR_RETURN(StepBuffers step, StepBuffers::Create(rank, config_));
+      OCTET_RETURN_IF_ERROR(harness_->Upload(rank, inputs_[i % kInputs], step));
+      (i < kInputs ? mine.inputs : mine.captured).push_back(std::move(step));
     }
     return absl::OkStatus();
   }
 
   // What a step reads, or what it has written, in stream order.
-  static absl::Status CopyStep(Rank& rank, const Steps::Step& to, const Steps::Step& from,
+  static absl::Status CopyStep(Rank& rank, const StepBuffers& to, const StepBuffers& from,
                                bool inputs) {
     const auto copy = [&](const DeviceMemory& into, const DeviceMemory& source) {
       return OCTET_GPU(hipMemcpyAsync(into.as<void>(), source.as<void>(), source.bytes(),
@@ -212,18 +166,12 @@ class GraphTest : public ::testing::Test {
   }
 
   absl::Status CheckY(Rank& rank, size_t input, size_t done) {
-    const auto r = static_cast<size_t>(rank.rank());
-    const std::vector<uint16_t>& want = wanted_[r][input];
-    std::vector<uint16_t> y(want.size());
-    const DeviceMemory& memory = steps_[r].inputs[input].y;
-    if (y.empty()) return absl::OkStatus();
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(y.data(), memory.as<void>(),
-                                             y.size() * sizeof(uint16_t), hipMemcpyDeviceToHost,
-                                             rank.stream()));
-    OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    if (SameBits(config_.dtype, y, want)) return absl::OkStatus();
+    const Steps& mine = steps_[static_cast<size_t>(rank.rank())];
+    const absl::Status status =
+        harness_->CheckY(rank, inputs_[input], mine.inputs[input].y.as<void>());
+    if (!absl::IsDataLoss(status)) return status;
     return absl::DataLossError(
-        absl::StrCat("y of input ", input, " differs, at the latest in step ", done));
+        absl::StrCat("input ", input, ", at the latest in step ", done, ", ", status.message()));
   }
 
   std::mt19937_64 rng_{11};
@@ -231,9 +179,8 @@ class GraphTest : public ::testing::Test {
   std::vector<int> tokens_;
   std::vector<StepInput> inputs_;
   std::unique_ptr<EpHarness> harness_;
-  std::vector<Steps> steps_;                                // by rank
-  std::vector<std::vector<std::vector<uint16_t>>> wanted_;  // y by rank and input
-  std::vector<std::unique_ptr<Graph>> graphs_;              // by rank
+  std::vector<Steps> steps_;                    // by rank
+  std::vector<std::unique_ptr<Graph>> graphs_;  // by rank
 };
 
 // Strategy, ranks.
@@ -245,8 +192,7 @@ class GraphStrategyTest : public GraphTest,
     Make(Config(strategy, num_ranks), num_ranks);
     if (HasFatalFailure() || IsSkipped()) return;
     Capture(1, [this, poison](Rank& rank, Steps& mine) {
-      return poison ? EnqueuePoisonedStep(rank, mine.captured[0])
-                    : EnqueueStep(rank, mine.captured[0]);
+      return EnqueueStep(rank, mine.captured[0], poison);
     });
   }
 };
@@ -287,17 +233,16 @@ TEST_P(GraphMixTest, ReplaysAfterAFailure) {
 
 std::string CaseName(const ::testing::TestParamInfo<std::tuple<Strategy, int>>& info) {
   const auto [strategy, num_ranks] = info.param;
-  const std::string name = strategy == Strategy::kDirect           ? "Direct"
-                           : strategy == Strategy::kHighThroughput ? "HighThroughput"
-                                                                   : "LowLatency";
   const std::vector<std::string> numbers = {"OneRank", "TwoRanks", "ThreeRanks", "FourRanks"};
-  return absl::StrCat(name, numbers[static_cast<size_t>(num_ranks - 1)]);
+  return absl::StrCat(StrategyTestName(strategy), numbers[static_cast<size_t>(num_ranks - 1)]);
 }
-const auto kStrategies =
-    ::testing::Values(Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency);
 INSTANTIATE_TEST_SUITE_P(All, GraphStrategyTest,
-                         ::testing::Combine(kStrategies, ::testing::Values(1, 2, 3, 4)), CaseName);
-INSTANTIATE_TEST_SUITE_P(All, GraphMixTest, ::testing::Combine(kStrategies, ::testing::Values(2)),
+                         ::testing::Combine(::testing::ValuesIn(AllStrategies()),
+                                            ::testing::Values(1, 2, 3, 4)),
+                         CaseName);
+INSTANTIATE_TEST_SUITE_P(All, GraphMixTest,
+                         ::testing::Combine(::testing::ValuesIn(AllStrategies()),
+                                            ::testing::Values(2)),
                          CaseName);
 
 // Two steps in a graph, both dispatched before the first is received, and so with their combines.
@@ -308,10 +253,10 @@ TEST_F(GraphTest, TwoStepsOnTheirWayAtOnce) {
     std::vector<DispatchHandle> handles;
     std::vector<Received> received;
     ExpertParallel& ep = harness().ep();
-    for (const Steps::Step& step : mine.captured) {
-      OCTET_RETURN_IF_ERROR(PoisonY(rank, step));
+    for (const StepBuffers& step : mine.captured) {
+      OCTET_RETURN_IF_ERROR(step.Poison(rank, 0));
       OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle,
-                             ep.DispatchSend(rank, DispatchArgsOf(rank, step)));
+                             ep.DispatchSend(rank, step.dispatch_args()));
       handles.push_back(handle);
     }
     for (const DispatchHandle& handle : handles) {
@@ -320,11 +265,11 @@ TEST_F(GraphTest, TwoStepsOnTheirWayAtOnce) {
     }
     for (size_t i : {0, 1}) {
       OCTET_RETURN_IF_ERROR(
-          ep.CombineSend(rank, handles[i], CombineArgsOf(rank, mine.captured[i], received[i])));
+          ep.CombineSend(rank, handles[i], mine.captured[i].fused_combine_args(received[i])));
     }
     for (size_t i : {0, 1}) {
       OCTET_RETURN_IF_ERROR(
-          ep.CombineReceive(rank, handles[i], CombineArgsOf(rank, mine.captured[i], received[i])));
+          ep.CombineReceive(rank, handles[i], mine.captured[i].fused_combine_args(received[i])));
     }
     return absl::OkStatus();
   });

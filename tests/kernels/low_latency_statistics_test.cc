@@ -34,7 +34,7 @@ class LowLatencyStatisticsTest : public LowLatencyMaskTest {
 
   // Adds what a dispatch of `input` brings to each rank's experts.
   void AddRows(const StepInput& input, std::vector<std::vector<int64_t>>& rows) {
-    const std::vector<RankInput> views = input.views();
+    const std::vector<RankInput> views = input.sent();
     for (int r = 0; r < kRanks; ++r) {
       const ReferenceReceived received = ReferenceDispatch(config(), views, r);
       std::vector<int64_t>& mine = rows[static_cast<size_t>(r)];

@@ -14,11 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/graph.h"
 #include "runtime/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/node_fixture.h"
+#include "tests/support/strategy_variants.h"
 
 namespace octet {
 namespace {
@@ -228,15 +230,8 @@ TEST_P(MisuseTest, MisalignedPointersAreRefusedByName) {
   EXPECT_OK(harness_->Step(Random()));
 }
 
-std::string CaseName(const ::testing::TestParamInfo<Strategy>& info) {
-  return info.param == Strategy::kDirect           ? "Direct"
-         : info.param == Strategy::kHighThroughput ? "HighThroughput"
-                                                   : "LowLatency";
-}
-INSTANTIATE_TEST_SUITE_P(All, MisuseTest,
-                         ::testing::Values(Strategy::kDirect, Strategy::kHighThroughput,
-                                           Strategy::kLowLatency),
-                         CaseName);
+INSTANTIATE_TEST_SUITE_P(All, MisuseTest, ::testing::ValuesIn(AllStrategies()),
+                         [](const auto& info) { return StrategyTestName(info.param); });
 
 }  // namespace
 }  // namespace octet

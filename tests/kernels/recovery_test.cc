@@ -26,6 +26,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/direct/kernels.h"
+#include "kernels/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "runtime/device_memory.h"
@@ -383,8 +384,7 @@ TEST_F(RecoveryTest, AnExpertParallelMayOutliveItsNode) {
   config_.topk = 1;
   config_.hidden = 64;
   config_.max_tokens_per_rank = 1;
-  for (const Strategy strategy :
-       {Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
+  for (const Strategy strategy : AllStrategies()) {
     config_.strategy = strategy;
     MakeNode(2);
     if (IsSkipped()) return;
@@ -414,8 +414,7 @@ TEST_F(RecoveryTest, AStreamThatNeverDrains) {
   config_.hidden = 64;
   config_.max_tokens_per_rank = 1;
   std::vector<std::unique_ptr<ExpertParallel>> strategies;
-  for (const Strategy strategy :
-       {Strategy::kDirect, Strategy::kHighThroughput, Strategy::kLowLatency}) {
+  for (const Strategy strategy : AllStrategies()) {
     config_.strategy = strategy;
     auto ep = ExpertParallel::Create(*node_, config_);
     ASSERT_OK(ep.status());

@@ -88,6 +88,20 @@ TEST_F(ReferenceTest, RowsAreOrderedByExpertThenSourceThenToken) {
   EXPECT_EQ(rank1.expert_counts, (std::vector<int32_t>{0, 1}));
 }
 
+TEST_F(ReferenceTest, RowsOfASourceAreWhereItScattersThem) {
+  const std::vector<int32_t> scatter = {0, 1, 0, -7};
+  inputs_[0].scatter_idx = scatter;
+  const ReferenceReceived received = ReferenceDispatch(config_, inputs_, 0);
+  EXPECT_EQ(received.expert_counts, (std::vector<int32_t>{3, 1}));
+  const std::vector<std::vector<int32_t>> want = {{0, 1, 0}, {0, 0, 1}, {1, 0, 0}, {1, 0, 1}};
+  for (size_t i = 0; i < want.size(); ++i) {
+    const RowSource& s = received.sources[i];
+    EXPECT_EQ((std::vector<int32_t>{s.rank, s.token, s.k}), want[i]);
+  }
+  EXPECT_EQ(received.row_weights, (std::vector<float>{1, 2, 1, 1}));
+  EXPECT_EQ(received.row_index, (std::vector<int32_t>{1, 0, 2, 2}));
+}
+
 TEST_F(ReferenceTest, TokensComeOnceAndExpertsStartAligned) {
   config_.high_throughput.expert_alignment = 4;
   const ReferenceReceived packed = ReferenceDispatch(config_, inputs_, 0);

@@ -1,6 +1,4 @@
 // Every strategy against the reference, to the bit: random shapes and the corner cases by name.
-//
-// A strategy joins with one line in kVariants.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +16,8 @@
 #include "runtime/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
+#include "tests/support/strategy_variants.h"
+#include "tools/step/step_executor.h"
 
 namespace octet {
 namespace {
@@ -25,35 +25,6 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-struct Variant {
-  const char* name;
-  Strategy strategy;
-  Slots slots = Slots::kPrefix;
-  Flags flags = Flags::kToken;
-  CombineOrder combine_order = CombineOrder::kAuto;
-  CombineMethod combine_method = CombineMethod::kAuto;
-  Output output = Output::kPackedExperts;
-};
-
-constexpr Variant kVariants[] = {
-    {"Direct", Strategy::kDirect},
-    {"DirectSourceFlags", Strategy::kDirect, Slots::kPrefix, Flags::kSource},
-    {"DirectAtomicSlots", Strategy::kDirect, Slots::kAtomic, Flags::kToken},
-    {"DirectAtomicSlotsSourceFlags", Strategy::kDirect, Slots::kAtomic, Flags::kSource},
-    {"HighThroughput", Strategy::kHighThroughput},
-    {"HighThroughputFlat", Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken,
-     CombineOrder::kFlat},
-    {"HighThroughputPull", Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken,
-     CombineOrder::kPerRank, CombineMethod::kPull},
-    {"HighThroughputFlatPull", Strategy::kHighThroughput, Slots::kPrefix, Flags::kToken,
-     CombineOrder::kFlat, CombineMethod::kPull},
-    {"LowLatency", Strategy::kLowLatency},
-    {"LowLatencyExpertMajor", Strategy::kLowLatency, Slots::kPrefix, Flags::kToken,
-     CombineOrder::kPerRank, CombineMethod::kPush, Output::kExpertMajor},
-    {"LowLatencyRankMajor", Strategy::kLowLatency, Slots::kPrefix, Flags::kToken,
-     CombineOrder::kFlat, CombineMethod::kPush, Output::kRankMajor},
-};
 
 #define EXPECT_OK(expr)                                      \
   do {                                                       \
@@ -76,12 +47,7 @@ class StrategyTest : public ::testing::TestWithParam<Variant> {
     config.hidden = hidden;
     config.max_tokens_per_rank = max_tokens;
     config.dtype = dtype;
-    config.strategy = GetParam().strategy;
-    config.direct.slots = GetParam().slots;
-    config.direct.flags = GetParam().flags;
-    config.combine_order = GetParam().combine_order;
-    config.combine_method = GetParam().combine_method;
-    config.output = GetParam().output;
+    GetParam().ApplyTo(config);
     // In emulation every lane takes its time, used or not: the grids that are chosen by default are
     // for RandomShapes.
     if (OCTET_TEST_EMULATED) config.tuning = {.blocks = 3, .waves_per_block = 3};
@@ -295,16 +261,15 @@ TEST_P(StrategyTest, BackToBackWithoutSynchronizing) {
   const StepInput input = Random(RandomTokens(rng_, config_, 4));
   ASSERT_OK(harness_->Upload(input));
   ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
-    ExpertParallel& ep = harness_->ep();
+    const StepBuffers& buffers = harness_->buffers(rank.rank());
+    const StepExecutor executor(harness_->ep(), {.fuse_experts = true});
     for (int call = 0; call < 20; ++call) {
-      const absl::StatusOr<Received> received =
-          ep.Dispatch(rank, harness_->dispatch_args(rank.rank()));
-      if (!received.ok()) return received.status();
-      CombineArgs combine = harness_->combine_args(rank.rank());
-      combine.expert_out = received->x;
+      OCTET_ASSIGN_OR_RETURN(const Received received,
+                             harness_->ep().Dispatch(rank, buffers.dispatch_args()));
       if (call % 3 == 2) continue;  // a dispatch without a combine
-      const absl::Status status = ep.Combine(rank, received->handle, combine);
-      if (!status.ok()) return status;
+      OCTET_RETURN_IF_ERROR(executor.EnqueueExperts(rank, buffers, received));
+      OCTET_RETURN_IF_ERROR(
+          harness_->ep().Combine(rank, received.handle, executor.combine_args(buffers, received)));
     }
     return absl::OkStatus();
   }));
@@ -352,6 +317,7 @@ TEST_P(StrategyTest, MoreRowsThanThereIsRoomForAreRefused) {
   }
   const absl::Status status = harness_->Step(input, {Form::kSeparateExpert, Form::kFused});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("which the token has chosen before"));
   EXPECT_OK(harness_->Step(Random(Tokens(6))));
 }
 
@@ -423,13 +389,13 @@ TEST_P(StrategyTest, SilentPeerInCombine) {
   const StepInput input = Random(Tokens(4));
   ASSERT_OK(harness_->Upload(input));
   const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
-    const absl::StatusOr<Received> received =
-        harness_->ep().Dispatch(rank, harness_->dispatch_args(rank.rank()));
-    if (!received.ok()) return received.status();
+    const StepBuffers& buffers = harness_->buffers(rank.rank());
+    const StepExecutor executor(harness_->ep(), {.fuse_experts = true});
+    OCTET_ASSIGN_OR_RETURN(const Received received,
+                           harness_->ep().Dispatch(rank, buffers.dispatch_args()));
     if (rank.rank() == 1) return rank.Barrier();
-    CombineArgs combine = harness_->combine_args(rank.rank());
-    combine.expert_out = received->x;
-    return harness_->ep().Combine(rank, received->handle, combine);
+    OCTET_RETURN_IF_ERROR(executor.EnqueueExperts(rank, buffers, received));
+    return harness_->ep().Combine(rank, received.handle, executor.combine_args(buffers, received));
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   // Each token has two experts on each rank.
@@ -481,8 +447,8 @@ TEST_P(StrategyTest, WrongArgumentsAreRefusedBeforeALaunch) {
   EXPECT_OK(harness_->Step(Random(Tokens(4))));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StrategyTest, ::testing::ValuesIn(kVariants),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, StrategyTest, ::testing::ValuesIn(AllVariants()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace octet

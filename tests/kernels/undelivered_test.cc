@@ -19,15 +19,15 @@
 #include "kernels/direct/layout.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/low_latency/layout.h"
-#include "kernels/pointwise_expert.h"
 #include "octet/expert_parallel.h"
 #include "runtime/device/epoch.h"
-#include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/node_fixture.h"
+#include "tests/support/strategy_variants.h"
+#include "tools/step/step_executor.h"
 
 namespace octet {
 namespace {
@@ -40,26 +40,6 @@ constexpr int kSilent = 2;
 constexpr size_t kExperts = 6;
 constexpr size_t kLocal = kExperts / kRanks;
 
-struct Variant {
-  const char* name;
-  Strategy strategy;
-  Flags flags = Flags::kToken;
-  Output output = Output::kPackedExperts;
-  Duplicates duplicates = Duplicates::kFill;
-};
-
-constexpr Variant kVariants[] = {
-    {"Direct", Strategy::kDirect},
-    {"DirectSourceFlags", Strategy::kDirect, Flags::kSource},
-    {"HighThroughput", Strategy::kHighThroughput},
-    {"HighThroughputIndex", Strategy::kHighThroughput, Flags::kToken, Output::kPackedExperts,
-     Duplicates::kIndex},
-    {"HighThroughputDeduplicated", Strategy::kHighThroughput, Flags::kToken, Output::kDeduplicated},
-    {"LowLatency", Strategy::kLowLatency},
-    {"LowLatencyExpertMajor", Strategy::kLowLatency, Flags::kToken, Output::kExpertMajor},
-    {"LowLatencyRankMajor", Strategy::kLowLatency, Flags::kToken, Output::kRankMajor},
-};
-
 class UndeliveredTest : public ::testing::TestWithParam<Variant> {
  protected:
   void Make() {
@@ -71,10 +51,7 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
     config.topk = 2;
     config.hidden = 64;
     config.max_tokens_per_rank = 4;
-    config.strategy = GetParam().strategy;
-    config.direct.flags = GetParam().flags;
-    config.output = GetParam().output;
-    config.high_throughput.duplicates = GetParam().duplicates;
+    GetParam().ApplyTo(config);
     config.tuning = {.blocks = 4, .waves_per_block = 2};
     absl::StatusOr<std::unique_ptr<EpHarness>> harness =
         EpHarness::Create(kRanks, config, {.timeout = absl::Seconds(1)});
@@ -141,22 +118,8 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
       return rank.Barrier();
     }
     const int r = rank.rank();
-    ExpertParallel& ep = harness_->ep();
-    const DispatchArgs args = harness_->dispatch_args(r);
-    Received received;
-    if (split) {
-      OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, ep.DispatchSend(rank, args));
-      OCTET_ASSIGN_OR_RETURN(received, ep.DispatchReceive(rank, handle));
-    } else {
-      OCTET_ASSIGN_OR_RETURN(received, ep.Dispatch(rank, args));
-    }
-    received_[static_cast<size_t>(r)] = received;
-    CombineArgs combine = harness_->combine_args(r);
-    OCTET_RETURN_IF_ERROR(PointwiseExpert(rank, ep.config(), received, combine.expert_scale,
-                                          outputs_[static_cast<size_t>(r)].as<void>()));
-    combine.expert_out = outputs_[static_cast<size_t>(r)].as<void>();
-    combine.expert_scale = nullptr;
-    return ep.Combine(rank, received.handle, combine);
+    const StepExecutor executor(harness_->ep(), {.split = split});
+    return executor.Enqueue(rank, harness_->buffers(r), received_[static_cast<size_t>(r)]);
   }
 
   // A step in which all take part.
@@ -165,8 +128,7 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
     OCTET_RETURN_IF_ERROR(harness_->Upload(input));
     OCTET_RETURN_IF_ERROR(
         harness_->node().Run([&](Rank& rank) { return Step(rank, false, false); }));
-    return harness_->node().Run(
-        [&](Rank& rank) { return rank.rank() == 0 ? harness_->CheckY(input) : absl::OkStatus(); });
+    return harness_->CheckY(input);
   }
 
   // Whatever says on rank `r` how many rows there are.
@@ -194,20 +156,11 @@ class UndeliveredTest : public ::testing::TestWithParam<Variant> {
   std::mt19937_64 rng_{5};
   std::unique_ptr<EpHarness> harness_;
   std::vector<Received> received_ = std::vector<Received>(kRanks);
-  std::vector<DeviceMemory> outputs_ = std::vector<DeviceMemory>(kRanks);
 };
 
 TEST_P(UndeliveredTest, RowsThatDoNotComeAreNotCounted) {
   Make();
   if (HasFatalFailure() || IsSkipped()) return;
-  ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
-    const EpConfig& config = harness_->ep().config();
-    OCTET_ASSIGN_OR_RETURN(
-        outputs_[static_cast<size_t>(rank.rank())],
-        DeviceMemory::Allocate(static_cast<size_t>(config.expert_out_rows(kRanks)) *
-                               config.dtype_row_bytes()));
-    return absl::OkStatus();
-  }));
   uint64_t first = 1;  // epoch after the last reset
   for (const bool split : {false, true}) {
     SCOPED_TRACE(split ? "split" : "fused");
@@ -234,8 +187,8 @@ TEST_P(UndeliveredTest, RowsThatDoNotComeAreNotCounted) {
   EXPECT_OK(GoodStep());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, UndeliveredTest, ::testing::ValuesIn(kVariants),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, UndeliveredTest, ::testing::ValuesIn(DispatchVariants()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace octet

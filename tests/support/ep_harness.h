@@ -1,4 +1,5 @@
-// One node and one ExpertParallel, and steps on them that are held against the reference.
+// One node and one ExpertParallel, and steps on them that are held against the reference: what
+// tests add to the memory, the calls and the verification of steps that tools/ has.
 #ifndef OCTET_TESTS_SUPPORT_EP_HARNESS_H_
 #define OCTET_TESTS_SUPPORT_EP_HARNESS_H_
 
@@ -6,61 +7,45 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <random>
-#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "kernels/reference.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
 #include "runtime/device_memory.h"
+#include "runtime/pinned_memory.h"
+#include "tests/support/random_step.h"
+#include "tools/check/verify.h"
+#include "tools/step/step_buffers.h"
+#include "tools/step/step_executor.h"
+#include "tools/workload/step_input.h"
 
 namespace octet {
 
-// The input of one step, all ranks, in host memory.
-struct StepInput {
-  struct PerRank {
-    int num_tokens = 0;
-    std::vector<uint16_t> x;
-    std::vector<int32_t> topk_idx;
-    std::vector<float> topk_weights;
-    // What dispatch makes of x with DispatchFormat::kQuantizedFp8.
-    std::vector<uint8_t> fp8;
-    std::vector<uint32_t> scales;
-  };
-  std::vector<PerRank> ranks;
-  std::vector<float> expert_scale;  // [E]
-
-  std::vector<RankInput> views() const;
-};
-
-// Random x (with NaNs, infinities, zeros of both signs and subnormals strewn in; in quantised rows
-// so few that most groups have none, and groups of zeros), weights and routing; each (token, k) is
-// dropped with probability `drop`.
-StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
-                     const std::vector<int>& num_tokens, double drop = 0.0);
-// num_tokens of each rank drawn from 0 .. M.
-std::vector<int> RandomTokens(std::mt19937_64& rng, const EpConfig& config, int num_ranks);
-
-// How a rank goes through a step.
+// How a rank goes through a step. Combine applies the experts if it can, but for kSeparateExpert.
 enum class Form {
-  kFused,           // Dispatch, Combine with the expert applied on the way
+  kFused,           // Dispatch, Combine
   kSplit,           // the four phases one by one
   kSeparateExpert,  // Dispatch, a pointwise kernel, Combine
   kCached,          // as kFused, with the layout of the dispatch before, if there was one
 };
 
+// Differences from the reference are kDataLoss with the first of them.
 class EpHarness {
  public:
   static absl::StatusOr<std::unique_ptr<EpHarness>> Create(int num_ranks, const EpConfig& config,
                                                            NodeOptions options = {});
+  // Makes the ExpertParallel once more, traced.
+  absl::Status Trace(TraceCollector& trace);
 
-  // Runs the step, rank r in forms[r % forms.size()]. The Status of Node::Run, or kDataLoss that
-  // says what differs from the reference.
+  // ---- Whole steps.
+
+  // Runs the step, rank r in forms[r % forms.size()]. Compares what was received, and y.
   absl::Status Step(const StepInput& input, const std::vector<Form>& forms = {Form::kFused});
 
   // All steps in one Run and with nothing on the host between them, so that ranks may be calls
@@ -83,62 +68,82 @@ class EpHarness {
   absl::Status LateReceiver(const StepInput& input, int late,
                             absl::Duration late_by = absl::ZeroDuration());
 
+  // ---- Steps in parts, each of them on all ranks. Experts run on the host, and work on x.
+
+  // Uploads `input` and dispatches it. `cached`: handles of all ranks, whose layouts are used
+  // again.
+  absl::Status Dispatch(const StepInput& input, const std::vector<DispatchHandle>& cached = {});
+  // The handles of all ranks' last dispatches.
+  std::vector<DispatchHandle> Handles() const;
+  // Compares what the last dispatch has delivered.
+  absl::Status CheckReceived(const StepInput& input);
+  // Uploads the outputs of the experts, for the combine of `input`.
+  absl::Status RunExperts(const StepInput& input);
+  // Runs the experts and combines `handles`. Compares y.
+  absl::Status Combine(const StepInput& input, const std::vector<DispatchHandle>& handles,
+                       absl::Span<const uint16_t> bias = {});
+  // All of these parts in their order.
+  absl::Status StepInParts(const StepInput& input);
+
+  // ---- What else a test needs to make calls itself.
+
   Node& node() { return *node_; }
   ExpertParallel& ep() { return *ep_; }
+  const EpConfig& config() const { return config_; }
   // What peers write into.
   const SymmetricHeap& heap() const { return *heap_; }
+  StepBuffers& buffers(int rank) { return buffers_[static_cast<size_t>(rank)]; }
+  // What the rank has received last, in these functions.
+  Received& received(int rank) { return received_[static_cast<size_t>(rank)]; }
 
-  // Compares y of what was last uploaded.
-  absl::Status CheckY(const StepInput& input, absl::Span<const uint16_t> bias = {});
-  // As it is on the GPU, [T][H].
-  absl::StatusOr<std::vector<uint16_t>> Y(int rank) const;
-
-  // A step of what was last uploaded by one rank, which keeps what it receives; then what it has
-  // received. For steps that some ranks take part in.
-  absl::Status RunStep(Rank& rank, Form form);
-  const Received& received(int rank) const { return received_[static_cast<size_t>(rank)]; }
-  absl::Status CheckReceived(const StepInput& input, int rank) const;
-
-  // Copies the step's input to the GPUs. Step does it by itself.
+  // Copies the step's input to the GPUs. The functions above do it by themselves.
   absl::Status Upload(const StepInput& input);
+  // On the rank's thread: the same for this rank, into memory of the test's own.
+  absl::Status Upload(Rank& rank, const StepInput& input, StepBuffers& buffers) const;
+  // Arguments of calls for what was uploaded last; combine takes the rows that were received.
   DispatchArgs dispatch_args(int rank) const;
   CombineArgs combine_args(int rank) const;
 
- private:
-  struct Buffers {
-    DeviceMemory x, topk_idx, topk_weights, y, expert_scale, expert_out;
-    int num_tokens = 0;
-  };
-  DispatchArgs DispatchArgsOf(const Buffers& b) const;
-  CombineArgs CombineArgsOf(const Buffers& b, const Received& received) const;
-  // What goes home: the rows as they were received, if combine can apply the experts.
-  absl::StatusOr<CombineArgs> ApplyExperts(Rank& rank, Form form, const Received& received,
-                                           const Buffers& b) const;
-  absl::Status Allocate(Rank& rank, Buffers& b) const;
-  absl::Status Upload(const StepInput& input, int rank, Buffers& b) const;
-  absl::Status RunRank(Rank& rank, Form form, int num_rows, const Buffers& b);
-  std::vector<int> NumRows(const StepInput& input) const;
-  // All steps in one Run, by body(rank, the rank's buffers of each step). Compares all y.
-  absl::Status InOneRun(
-      const std::vector<StepInput>& inputs,
-      const std::function<absl::Status(Rank&, const std::vector<const Buffers*>&)>& body);
-  absl::Status RunPair(Rank& rank, Form form, std::array<const Buffers*, 2> b);
-  absl::Status KeepReceived(Rank& rank, int num_rows);
-  absl::Status CheckRanges(const ReferenceReceived& want, const Received& got, int rank) const;
-  int MostRows() const { return static_cast<int>(received_rows_[0].bytes() / RowBytes()); }
-  // Rows that there are; where they lie apart, all that there is memory for.
-  int RowsToCompare(const ReferenceReceived& want) const;
-  size_t RowBytes() const { return config_.dtype_row_bytes(); }
-  absl::Status CheckY(const StepInput& input, int rank, const Buffers& b,
-                      absl::Span<const uint16_t> bias = {}) const;
+  // On the rank's thread: a step of what was uploaded last by this rank alone, which keeps what it
+  // receives. For steps that some ranks take part in.
+  absl::Status RunStep(Rank& rank, Form form);
+  // Compares what one rank has received in its last step.
+  absl::Status CheckReceived(const StepInput& input, int rank);
 
-  EpConfig config_;
+  // Compares y of what was uploaded last on all ranks; on the rank's thread, that in `y`.
+  absl::Status CheckY(const StepInput& input, absl::Span<const uint16_t> bias = {});
+  absl::Status CheckY(Rank& rank, const StepInput& input, const void* y) const;
+  // Returns y as it is on the GPU, [T][H].
+  absl::StatusOr<std::vector<uint16_t>> Y(int rank);
+
+ private:
+  // The rank's memory of each of several steps.
+  using RankBuffers = std::vector<StepBuffers>;
+
+  absl::Status InitRank(Rank& rank);
+  absl::Status RunRank(Rank& rank, Form form, int num_rows, StepBuffers& buffers);
+  // All steps in one Run, by body(rank, the rank's memory of each step). Compares all y.
+  absl::Status InOneRun(const std::vector<StepInput>& inputs,
+                        const std::function<absl::Status(Rank&, RankBuffers&)>& body);
+  absl::Status RunPair(Rank& rank, Form form, const std::array<const StepBuffers*, 2>& buffers);
+  // Copies received rows in stream order, since combine may overwrite them.
+  absl::Status KeepReceived(Rank& rank, int num_rows);
+  // Runs `compare` on all ranks. Returns what it has found on the first rank that has a difference,
+  // which is the same one each time.
+  absl::Status Compare(absl::FunctionRef<absl::Status(Rank&, Verification&)> compare) const;
+  absl::Status CompareReceived(Rank& rank, const StepInput& input, Verification& found) const;
+  absl::Status CompareY(Rank& rank, const StepInput& input, const void* y,
+                        absl::Span<const uint16_t> bias, Verification& found) const;
+  StepExecutor ExecutorOf(Form form) const;
+
   std::unique_ptr<Node> node_;
   std::unique_ptr<SymmetricHeap> heap_;
   std::unique_ptr<ExpertParallel> ep_;
-  std::vector<Buffers> buffers_;
+  EpConfig config_;  // ep_'s, with all choices made
+  std::vector<StepBuffers> buffers_;
   std::vector<Received> received_;
   std::vector<DeviceMemory> received_rows_;  // of each rank's last dispatch
+  std::vector<PinnedMemory> staging_;
 };
 
 }  // namespace octet

@@ -78,7 +78,7 @@ void RunSteps(Node& node, Contender& contender, const RunOptions& options) {
       EXPECT_GT(rank.all_us, 0);
     }
     // Steps in a row, without a word between the ranks.
-    const absl::Status heated = (*runner)->Heat(**workload, 3);
+    const absl::Status heated = (*runner)->Heat(3);
     ASSERT_TRUE(heated.ok()) << heated;
   }
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,7 @@ class VerifyTest : public testing::Test {
       PutRow(place, rows[i]);
       if (config_.rows_apart()) received_.sources[place] = rows[i];
     }
-    y_ = ReferenceCombine(config_, 2, workload_->inputs()[0], scale_);
+    y_ = ReferenceCombine(config_, 2, workload_->inputs()[0], scale_, bias_);
   }
 
   void PutRow(size_t row, const RowSource& source) {
@@ -98,7 +99,12 @@ class VerifyTest : public testing::Test {
     return verifier.result();
   }
   Verification Combine() {
-    return VerifyCombine(config_, 2, workload_->inputs()[0], 0, 0, scale_, y_);
+    const CombineTerms terms = {.expert_scale = scale_, .bias = bias_};
+    CombineVerifier verifier(config_, 2, 0, workload_->inputs()[0], terms);
+    const size_t half = y_.size() / kHidden / 2 * kHidden;
+    verifier.CheckRows(0, absl::MakeConstSpan(y_).subspan(0, half));
+    verifier.CheckRows(half / kHidden, absl::MakeConstSpan(y_).subspan(half));
+    return verifier.result();
   }
   // Exchanges rows i and j with all that is said about them.
   void SwapRows(size_t i, size_t j) {
@@ -114,6 +120,7 @@ class VerifyTest : public testing::Test {
   std::vector<uint8_t> rows_;
   std::vector<uint32_t> scales_;
   std::vector<uint16_t> y_;
+  std::vector<uint16_t> bias_;
   const std::vector<float> scale_ = {1.0F, 1.1F, 1.2F, 1.3F, 1.4F, 1.5F, 1.6F, 1.7F};
 };
 
@@ -309,6 +316,56 @@ TEST_F(VerifyTest, SeesWrongSums) {
   result = Combine();
   EXPECT_FALSE(result.within_tolerance);
   EXPECT_TRUE(std::isinf(result.max_error));
+}
+
+// A row that was sent as it is must come as it is: also a NaN, of which there are many.
+TEST_F(VerifyTest, RowsAreComparedByTheirBits) {
+  config_.dispatch_format = DispatchFormat::kBytes;
+  config_.row_bytes = static_cast<int>(kRowBytes);
+  Make();
+  EXPECT_TRUE(Dispatch().bitwise);
+  const RowSource& source = received_.sources[4];
+  const RankInput& input = workload_->inputs()[static_cast<size_t>(source.rank)];
+  auto* sent = const_cast<uint16_t*>(&input.x[static_cast<size_t>(source.token) * kHidden + 6]);
+  *sent = 0x7fff;
+  const uint16_t other_nan = 0x7ffe;
+  for (size_t row = 0; row < received_.sources.size(); ++row) {
+    const RowSource& same = received_.sources[row];
+    if (same.rank != source.rank || same.token != source.token) continue;
+    std::memcpy(&rows_[row * kRowBytes + 2 * 6], &other_nan, sizeof(other_nan));
+  }
+  EXPECT_THAT(Dispatch().first, HasSubstr("differs from x at element 6: 0x7ffe instead of 0x7fff"));
+}
+
+TEST_F(VerifyTest, SeesWhatIsMissing) {
+  config_.strategy = Strategy::kHighThroughput;
+  config_.duplicates = Duplicates::kIndex;
+  Make();
+  const auto expect_missing = [&](const std::string& name, auto& array) {
+    const auto kept = std::exchange(array, {});
+    EXPECT_THAT(Dispatch().first, HasSubstr(absl::StrCat(name, " is missing")));
+    array = kept;
+  };
+  expect_missing("expert_counts", received_.expert_counts);
+  expect_missing("expert_offsets", received_.expert_offsets);
+  expect_missing("source_offsets", received_.source_offsets);
+  expect_missing("row_weights", received_.row_weights);
+  expect_missing("row_index", received_.row_index);
+  EXPECT_TRUE(Dispatch().bitwise);
+  config_.duplicates = Duplicates::kFill;
+  config_.output = Output::kDeduplicated;
+  Make();
+  expect_missing("recv_topk_idx", received_.recv_topk_idx);
+  expect_missing("recv_topk_weights", received_.recv_topk_weights);
+  EXPECT_TRUE(Dispatch().bitwise);
+}
+
+TEST_F(VerifyTest, ABiasIsPartOfTheSum) {
+  bias_.assign(kHidden, BitsFromFloat(config_.dtype, 3.0F));
+  Make();
+  EXPECT_TRUE(Combine().bitwise);
+  bias_.clear();
+  EXPECT_EQ(Combine().wrong_tokens, 20);
 }
 
 TEST_F(VerifyTest, AddsUp) {

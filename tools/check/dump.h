@@ -9,8 +9,8 @@
 #include "absl/types/span.h"
 #include "octet/ep_config.h"
 #include "octet/topology.h"
+#include "tools/check/verify_step.h"
 #include "tools/commands/run_options.h"
-#include "tools/measure/step_runner.h"
 #include "tools/workload/workload.h"
 
 namespace octet {

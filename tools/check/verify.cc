@@ -70,6 +70,10 @@ void Verification::Add(const Verification& other) {
   if (first.empty()) first = other.first;
 }
 
+absl::Status Verification::ToStatus() const {
+  return bitwise ? absl::OkStatus() : absl::DataLossError(first);
+}
+
 DispatchVerifier::DispatchVerifier(const EpConfig& config, absl::Span<const RankInput> inputs,
                                    int rank)
     : config_(config),
@@ -107,11 +111,30 @@ size_t DispatchVerifier::PlaceOf(size_t i) const {
 
 template <typename T>
 void DispatchVerifier::CheckArray(absl::string_view name, const std::vector<T>& got,
-                                  const std::vector<T>& want) {
-  for (size_t i = 0; i < got.size(); ++i) {
+                                  const std::vector<T>& want, bool required) {
+  if (got.empty()) {
+    if (required && !want.empty()) Wrong(absl::StrCat(name, " is missing"));
+    return;
+  }
+  for (size_t i = 0; i < want.size(); ++i) {
     if (got[i] == want[i]) continue;
     Wrong(absl::StrCat(name, "[", i, "] is ", got[i], ", not ", want[i]));
   }
+}
+
+void DispatchVerifier::CheckArrays(const ReceivedLayout& layout) {
+  const bool high_throughput = config_.strategy == Strategy::kHighThroughput;
+  const bool tokens = high_throughput && config_.output == Output::kDeduplicated;
+  CheckArray("expert_counts", layout.expert_counts, reference_.expert_counts, true);
+  CheckArray("expert_offsets", layout.expert_offsets, reference_.expert_offsets, true);
+  CheckArray("source_offsets", layout.source_offsets, reference_.source_offsets, high_throughput);
+  CheckArray("row_weights", layout.row_weights, reference_.row_weights, high_throughput && !tokens);
+  CheckArray("row_index", layout.row_index, reference_.row_index,
+             config_.duplicates == Duplicates::kIndex);
+  CheckArray("recv_topk_idx", layout.recv_topk_idx, reference_.recv_topk_idx, tokens);
+  CheckArray("recv_topk_weights", layout.recv_topk_weights, reference_.recv_topk_weights, tokens);
+  CheckArray("split_counts", layout.split_counts, reference_.split_counts,
+             config_.output == Output::kRankMajor);
 }
 
 void DispatchVerifier::CheckRanges(const ReceivedLayout& layout) {
@@ -123,33 +146,32 @@ void DispatchVerifier::CheckRanges(const ReceivedLayout& layout) {
     Wrong(absl::StrCat("ranges[", i, "] is ", got.count, " rows from row ", got.first, ", not ",
                        want.count, " from ", want.first));
   }
-  if (config_.output == Output::kRankMajor && layout.split_counts.empty()) {
-    Wrong("split_counts are missing");
-  }
-  CheckArray("split_counts", layout.split_counts, reference_.split_counts);
 }
 
-void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
-  CheckArray("expert_counts", layout.expert_counts, reference_.expert_counts);
-  CheckArray("expert_offsets", layout.expert_offsets, reference_.expert_offsets);
-  CheckArray("source_offsets", layout.source_offsets, reference_.source_offsets);
-  CheckArray("row_weights", layout.row_weights, reference_.row_weights);
-  CheckArray("row_index", layout.row_index, reference_.row_index);
-  CheckArray("recv_topk_idx", layout.recv_topk_idx, reference_.recv_topk_idx);
-  CheckArray("recv_topk_weights", layout.recv_topk_weights, reference_.recv_topk_weights);
-  CheckRanges(layout);
+void DispatchVerifier::CheckSources(const ReceivedLayout& layout) {
   const std::vector<RowSource>& want =
       config_.output == Output::kDeduplicated ? reference_.tokens : reference_.sources;
+  if (layout.sources.empty()) {
+    if (!want.empty()) Wrong("sources are missing");
+    return;
+  }
   std::vector<RowSource> sorted = layout.sources;
-  if (config_.direct.slots == Slots::kAtomic) SortWithinSources(want, sorted);
-  for (size_t i = 0; i < want.size() && !sorted.empty(); ++i) {
+  if (config_.slots == Slots::kAtomic) SortWithinSources(want, sorted);
+  for (size_t i = 0; i < want.size(); ++i) {
     const RowSource& source = sorted[PlaceOf(i)];
     if (AsTuple(source) != AsTuple(want[i])) {
       Wrong(absl::StrCat("row ", PlaceOf(i), " says that it is from ", Text(source),
                          "; it should be ", Text(want[i])));
     }
   }
+}
+
+void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
+  CheckArrays(layout);
+  CheckRanges(layout);
+  CheckSources(layout);
   row_sources_ = config_.rows_once() ? reference_.tokens : layout.sources;
+  row_sources_.resize(num_rows(), {kUnknown, -1, -1, -1});
   const auto num_ranks = static_cast<int>(inputs_.size());
   for (size_t i = 0; i < row_sources_.size(); ++i) {
     RowSource& source = row_sources_[i];
@@ -164,8 +186,9 @@ void DispatchVerifier::CheckLayout(const ReceivedLayout& layout) {
 template <typename T>
 void DispatchVerifier::CheckRow(size_t row, absl::string_view what, absl::Span<const T> got,
                                 absl::Span<const T> want) {
+  // Nearly all rows are equal, which this sees sooner.
+  if (std::memcmp(got.data(), want.data(), got.size() * sizeof(T)) == 0) return;
   const auto differs = std::mismatch(got.begin(), got.end(), want.begin());
-  if (differs.first == got.end()) return;
   Wrong(absl::StrCat("row ", row, " (", Text(row_sources_[row]), ") differs from ", what,
                      " at element ", differs.first - got.begin(), ": 0x", absl::Hex(*differs.first),
                      " instead of 0x", absl::Hex(*differs.second)));
@@ -174,30 +197,36 @@ void DispatchVerifier::CheckRow(size_t row, absl::string_view what, absl::Span<c
 void DispatchVerifier::CheckRows(size_t first_row, absl::Span<const uint8_t> rows) {
   const size_t row_bytes = config_.received_row_bytes();
   const auto hidden = static_cast<size_t>(config_.hidden);
-  const std::vector<uint16_t> zeros(hidden);
+  const bool fp8 = config_.scale_words() > 0;
+  const bool bytes_sent = config_.dispatch_format == DispatchFormat::kBytes;
+  const std::vector<uint8_t> zeros(row_bytes);
   for (size_t i = 0; i * row_bytes < rows.size(); ++i) {
     const RowSource& source = row_sources_[first_row + i];
     if (source.rank == kUnknown) continue;  // CheckLayout has said so
     const bool padding = source.rank == kPadding;
     const auto row = rows.subspan(i * row_bytes, row_bytes);
-    const auto fp8 = row.first(std::min(hidden, row_bytes));  // what is beyond has no meaning
     RankInput want;
     if (!padding) {
       want = inputs_[static_cast<size_t>(source.rank)].Tokens(config_,
                                                               static_cast<size_t>(source.token), 1);
     }
-    if (config_.scale_words() > 0) {
-      const auto* none = reinterpret_cast<const uint8_t*>(zeros.data());
-      CheckRow(first_row + i, padding ? "zero" : "x in fp8", fp8,
-               padding ? absl::MakeConstSpan(none, hidden) : want.fp8);
+    if (fp8 || (bytes_sent && (padding || !want.bytes.empty()))) {
+      // What is beyond the 8-bit floats has no meaning.
+      const auto bytes = row.first(fp8 ? hidden : row_bytes);
+      CheckRow(first_row + i,
+               padding ? "zero"
+               : fp8   ? "x in fp8"
+                       : "the bytes",
+               bytes,
+               padding ? absl::MakeConstSpan(zeros)
+               : fp8   ? want.fp8
+                       : want.bytes);
       continue;
     }
     const auto elements =
         absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(row.data()), hidden);
-    const auto x = padding ? absl::MakeConstSpan(zeros) : want.x;
-    if (!Same(config_.dtype, elements, x)) {
-      CheckRow(first_row + i, padding ? "zero" : "x", elements, x);
-    }
+    const auto zero = absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(zeros.data()), hidden);
+    CheckRow(first_row + i, padding ? "zero" : "x", elements, padding ? zero : want.x);
   }
 }
 
@@ -217,34 +246,35 @@ void DispatchVerifier::CheckScales(size_t first_row, absl::Span<const uint32_t> 
   }
 }
 
-Verification VerifyCombine(const EpConfig& config, int num_ranks, const RankInput& input, int rank,
-                           int first_token, absl::Span<const float> expert_scale,
-                           absl::Span<const uint16_t> y) {
-  Verification result;
-  const std::vector<uint16_t> reference = ReferenceCombine(config, num_ranks, input, expert_scale);
-  const auto hidden = static_cast<size_t>(config.hidden);
+void CombineVerifier::CheckRows(size_t first_token, absl::Span<const uint16_t> y) {
+  const auto hidden = static_cast<size_t>(config_.hidden);
+  const RankInput input = input_.Tokens(config_, first_token, y.size() / hidden);
+  const std::vector<uint16_t> reference =
+      ReferenceCombine(config_, num_ranks_, input, terms_.expert_scale, terms_.bias);
   for (size_t t = 0; t < static_cast<size_t>(input.num_tokens); ++t) {
     const auto got = y.subspan(t * hidden, hidden);
     const auto want = absl::MakeConstSpan(reference).subspan(t * hidden, hidden);
-    if (Same(config.dtype, got, want)) continue;
-    result.bitwise = false;
-    ++result.wrong_tokens;
-    for (size_t h = 0; h < hidden; ++h) {
-      const float value = FloatFromBits(config.dtype, got[h]);
-      const float ref = FloatFromBits(config.dtype, want[h]);
-      const double error = Difference(value, ref);
-      result.max_error = std::max(result.max_error, error);
-      if (error > kAbsoluteTolerance + kRelativeTolerance * std::fabs(static_cast<double>(ref))) {
-        result.within_tolerance = false;
-      }
-      if (result.first.empty() && got[h] != want[h]) {
-        result.first =
-            absl::StrCat("rank ", rank, ": y of token ", static_cast<size_t>(first_token) + t,
-                         " is ", value, " at element ", h, ", not ", ref);
-      }
+    if (!Same(config_.dtype, got, want)) Wrong(first_token + t, got, want);
+  }
+}
+
+void CombineVerifier::Wrong(size_t token, absl::Span<const uint16_t> got,
+                            absl::Span<const uint16_t> want) {
+  result_.bitwise = false;
+  ++result_.wrong_tokens;
+  for (size_t h = 0; h < got.size(); ++h) {
+    const float value = FloatFromBits(config_.dtype, got[h]);
+    const float ref = FloatFromBits(config_.dtype, want[h]);
+    const double error = Difference(value, ref);
+    result_.max_error = std::max(result_.max_error, error);
+    if (error > kAbsoluteTolerance + kRelativeTolerance * std::fabs(static_cast<double>(ref))) {
+      result_.within_tolerance = false;
+    }
+    if (result_.first.empty() && !SameBits(config_.dtype, got.subspan(h, 1), want.subspan(h, 1))) {
+      result_.first = absl::StrCat("rank ", rank_, ": y of token ", token, " is ", value,
+                                   " at element ", h, ", not ", ref);
     }
   }
-  return result;
 }
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/reference.h"
@@ -24,10 +25,11 @@ struct Verification {
   std::string first;             // the first difference in words; empty if there is none
 
   void Add(const Verification& other);
+  // Returns kDataLoss with the first difference, or OK if everything is right to the bit.
+  absl::Status ToStatus() const;
 };
 
-// The description of received rows, in host memory: as in Received. Empty: the configuration has no
-// such thing, or the strategy does not provide it.
+// The description of received rows, in host memory: as in Received. Empty: Received has none.
 struct ReceivedLayout {
   std::vector<int32_t> expert_counts;
   std::vector<int32_t> expert_offsets;
@@ -41,7 +43,8 @@ struct ReceivedLayout {
   std::vector<float> recv_topk_weights;
 };
 
-// Checks what one rank received, piece by piece. The inputs must outlive it.
+// Checks what one rank received when every rank r sent inputs[r], piece by piece. The configuration
+// and the inputs must outlive it.
 class DispatchVerifier {
  public:
   DispatchVerifier(const EpConfig& config, absl::Span<const RankInput> inputs, int rank);
@@ -54,11 +57,12 @@ class DispatchVerifier {
   std::vector<RowRange> RowsOf(size_t all) const;
   const ReferenceReceived& reference() const { return reference_; }
 
-  // With Slots::kAtomic the rows of one (expert, source) may be in any order.
+  // With Slots::kAtomic the rows of one (expert, source) may be in any order. What the strategy
+  // must provide may not be missing; what it provides beyond that is checked as well.
   void CheckLayout(const ReceivedLayout& layout);
 
-  // Check rows first_row .. of the received x, whole rows that are in use, and their scales. Call
-  // these after CheckLayout.
+  // Check rows first_row .. of the received x, whole rows that are in use, and their scales: all
+  // bytes that have a meaning, those of NaNs among them. Call these after CheckLayout.
   void CheckRows(size_t first_row, absl::Span<const uint8_t> rows);
   void CheckScales(size_t first_row, absl::Span<const uint32_t> scales);
 
@@ -66,9 +70,13 @@ class DispatchVerifier {
 
  private:
   void Wrong(absl::string_view what);
+  void CheckArrays(const ReceivedLayout& layout);
   void CheckRanges(const ReceivedLayout& layout);
+  void CheckSources(const ReceivedLayout& layout);
+  // `required`: it is wrong if there is nothing of it.
   template <typename T>
-  void CheckArray(absl::string_view name, const std::vector<T>& got, const std::vector<T>& want);
+  void CheckArray(absl::string_view name, const std::vector<T>& got, const std::vector<T>& want,
+                  bool required);
   // Checks row `row`: it was received as `got` and should be `want`.
   template <typename T>
   void CheckRow(size_t row, absl::string_view what, absl::Span<const T> got,
@@ -87,11 +95,35 @@ class DispatchVerifier {
   Verification result_;
 };
 
-// Checks rows of y of one rank: those of its tokens first_token .., which `input` holds. `y` is
-// [T][H], expert_scale [E].
-Verification VerifyCombine(const EpConfig& config, int num_ranks, const RankInput& input, int rank,
-                           int first_token, absl::Span<const float> expert_scale,
-                           absl::Span<const uint16_t> y);
+// What combine makes of the rows besides adding them.
+struct CombineTerms {
+  absl::Span<const float> expert_scale;  // [E] the factors of the experts' stand-ins
+  absl::Span<const uint16_t> bias = {};  // [H]; empty: none
+};
+
+// Checks one rank's y, piece by piece. The configuration, the input, which is what experts receive,
+// and the terms must outlive it.
+class CombineVerifier {
+ public:
+  CombineVerifier(const EpConfig& config, int num_ranks, int rank, const RankInput& input,
+                  const CombineTerms& terms)
+      : config_(config), num_ranks_(num_ranks), rank_(rank), input_(input), terms_(terms) {}
+
+  // Checks whole rows of y ([H] each), from that of token `first_token` on. NaNs are equal.
+  void CheckRows(size_t first_token, absl::Span<const uint16_t> y);
+
+  const Verification& result() const { return result_; }
+
+ private:
+  void Wrong(size_t token, absl::Span<const uint16_t> got, absl::Span<const uint16_t> want);
+
+  const EpConfig& config_;
+  const int num_ranks_;
+  const int rank_;
+  const RankInput& input_;
+  const CombineTerms& terms_;
+  Verification result_;
+};
 
 }  // namespace octet
 

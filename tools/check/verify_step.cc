@@ -1,5 +1,6 @@
 #include "tools/check/verify_step.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -49,47 +50,48 @@ absl::Status ReadLayout(HostReader& reader, const EpConfig& config,
 
 }  // namespace
 
-absl::Status ReadReceived(HostReader& reader, const EpConfig& config,
-                          absl::Span<const RankInput> inputs, int rank, const Received& received,
-                          ReceivedRows& rows) {
-  const DispatchVerifier verifier(config, inputs, rank);
-  OCTET_RETURN_IF_ERROR(ReadLayout(reader, config, verifier, received, rows.layout));
+size_t LargestRow(const EpConfig& config) {
+  return std::max({config.received_row_bytes(), config.dtype_row_bytes(),
+                   static_cast<size_t>(config.scale_words()) * sizeof(uint32_t)});
+}
+
+absl::Status StepVerifier::Read(const Received& received, ReceivedRows& rows) {
+  const DispatchVerifier verifier(config_, inputs_, rank_);
+  OCTET_RETURN_IF_ERROR(ReadLayout(reader_, config_, verifier, received, rows.layout));
   std::vector<RowSource> sources;
   const auto append = [&](const void* from, const RowRange& range, size_t row_bytes,
                           auto& to) -> absl::Status {
     using Element = std::remove_reference_t<decltype(to)>::value_type;
     const size_t count = static_cast<size_t>(range.count) * row_bytes / sizeof(Element);
     to.resize(to.size() + count);
-    return reader.Read(
+    return reader_.Read(
         static_cast<const char*>(from) + static_cast<size_t>(range.first) * row_bytes,
         count * sizeof(Element), to.data() + (to.size() - count));
   };
   for (const RowRange& range : verifier.RowsOf(verifier.num_rows())) {
     OCTET_RETURN_IF_ERROR(append(received.x, range, received.row_bytes, rows.x));
-    if (config.scale_words() > 0) {
-      const size_t bytes = static_cast<size_t>(config.scale_words()) * sizeof(uint32_t);
+    if (config_.scale_words() > 0) {
+      const size_t bytes = static_cast<size_t>(config_.scale_words()) * sizeof(uint32_t);
       OCTET_RETURN_IF_ERROR(append(received.scales, range, bytes, rows.scales));
     }
     for (int32_t row = range.first; row < range.first + range.count; ++row) {
       rows.places.push_back(row);
-      if (config.rows_apart()) sources.push_back(rows.layout.sources[static_cast<size_t>(row)]);
+      if (config_.rows_apart()) sources.push_back(rows.layout.sources[static_cast<size_t>(row)]);
     }
   }
-  if (config.rows_apart()) rows.layout.sources = std::move(sources);
+  if (config_.rows_apart()) rows.layout.sources = std::move(sources);
   return absl::OkStatus();
 }
 
-absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
-                            absl::Span<const RankInput> inputs, int rank, const Received& received,
-                            Verification& verification) {
-  DispatchVerifier verifier(config, inputs, rank);
+absl::Status StepVerifier::CheckReceived(const Received& received, Verification& verification) {
+  DispatchVerifier verifier(config_, inputs_, rank_);
   ReceivedLayout layout;
-  OCTET_RETURN_IF_ERROR(ReadLayout(reader, config, verifier, received, layout));
+  OCTET_RETURN_IF_ERROR(ReadLayout(reader_, config_, verifier, received, layout));
   verifier.CheckLayout(layout);
   const auto for_rows = [&](const void* from, size_t row_bytes, auto check) -> absl::Status {
     for (const RowRange& range : verifier.RowsOf(verifier.num_rows())) {
       const auto first = static_cast<size_t>(range.first);
-      OCTET_RETURN_IF_ERROR(reader.ForRows(
+      OCTET_RETURN_IF_ERROR(reader_.ForRows(
           static_cast<const char*>(from) + first * row_bytes, static_cast<size_t>(range.count),
           row_bytes,
           [&](size_t row, absl::Span<const uint8_t> rows) { check(first + row, rows); }));
@@ -99,8 +101,8 @@ absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
   OCTET_RETURN_IF_ERROR(for_rows(
       received.x, received.row_bytes,
       [&](size_t first, absl::Span<const uint8_t> rows) { verifier.CheckRows(first, rows); }));
-  if (config.scale_words() > 0) {
-    const size_t bytes = static_cast<size_t>(config.scale_words()) * sizeof(uint32_t);
+  if (config_.scale_words() > 0) {
+    const size_t bytes = static_cast<size_t>(config_.scale_words()) * sizeof(uint32_t);
     OCTET_RETURN_IF_ERROR(
         for_rows(received.scales, bytes, [&](size_t first, absl::Span<const uint8_t> rows) {
           verifier.CheckScales(first,
@@ -112,21 +114,19 @@ absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
   return absl::OkStatus();
 }
 
-absl::Status VerifyY(HostReader& reader, const EpConfig& config, absl::Span<const RankInput> inputs,
-                     int rank, const void* y, absl::Span<const float> expert_scale,
-                     Verification& verification) {
-  const RankInput& input = inputs[static_cast<size_t>(rank)];
-  const size_t row_bytes = config.dtype_row_bytes();
-  return reader.ForRows(y, static_cast<size_t>(input.num_tokens), row_bytes,
-                        [&](size_t first, absl::Span<const uint8_t> rows) {
-                          const RankInput part =
-                              input.Tokens(config, first, rows.size() / row_bytes);
-                          verification.Add(VerifyCombine(
-                              config, static_cast<int>(inputs.size()), part, rank,
-                              static_cast<int>(first), expert_scale,
-                              absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(rows.data()),
-                                                  rows.size() / sizeof(uint16_t))));
-                        });
+absl::Status StepVerifier::CheckY(const void* y, const RankInput& input, const CombineTerms& terms,
+                                  Verification& verification) {
+  CombineVerifier verifier(config_, static_cast<int>(inputs_.size()), rank_, input, terms);
+  const size_t row_bytes = config_.dtype_row_bytes();
+  OCTET_RETURN_IF_ERROR(reader_.ForRows(
+      y, static_cast<size_t>(input.num_tokens), row_bytes,
+      [&](size_t first, absl::Span<const uint8_t> rows) {
+        verifier.CheckRows(first,
+                           absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(rows.data()),
+                                               rows.size() / sizeof(uint16_t)));
+      }));
+  verification.Add(verifier.result());
+  return absl::OkStatus();
 }
 
 }  // namespace octet

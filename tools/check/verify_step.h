@@ -2,6 +2,7 @@
 #ifndef OCTET_TOOLS_CHECK_VERIFY_STEP_H_
 #define OCTET_TOOLS_CHECK_VERIFY_STEP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,22 +26,41 @@ struct ReceivedRows {
   std::vector<int32_t> places;
 };
 
-// Reads as many rows as `rank` must have received when every rank r has dispatched inputs[r],
-// whatever their contents.
-absl::Status ReadReceived(HostReader& reader, const EpConfig& config,
-                          absl::Span<const RankInput> inputs, int rank, const Received& received,
-                          ReceivedRows& rows);
+// The contents of a rank's GPU memory after a step.
+struct RankOutput {
+  std::vector<uint16_t> y;  // [T][H]
+  ReceivedRows received;
+};
 
-// Verifies what `rank` has received when every rank r has dispatched inputs[r]: all fields of
-// Received, the rows and their scales. Adds to `verification`.
-absl::Status VerifyReceived(HostReader& reader, const EpConfig& config,
-                            absl::Span<const RankInput> inputs, int rank, const Received& received,
-                            Verification& verification);
+// Returns the bytes of the largest row that a StepVerifier reads: the least that the staging memory
+// of its HostReader must hold.
+size_t LargestRow(const EpConfig& config);
 
-// Verifies the rank's y, [T][H] on its GPU.
-absl::Status VerifyY(HostReader& reader, const EpConfig& config, absl::Span<const RankInput> inputs,
-                     int rank, const void* y, absl::Span<const float> expert_scale,
-                     Verification& verification);
+// Checks what one rank has received when every rank r has sent inputs[r], and its y. Everything
+// that the constructor is given must outlive it.
+class StepVerifier {
+ public:
+  StepVerifier(HostReader& reader, const EpConfig& config, absl::Span<const RankInput> inputs,
+               int rank)
+      : reader_(reader), config_(config), inputs_(inputs), rank_(rank) {}
+
+  // Reads as many rows as the rank must have received, whatever their contents.
+  absl::Status Read(const Received& received, ReceivedRows& rows);
+
+  // Checks all fields of Received, the rows and their scales. Adds to `verification`.
+  absl::Status CheckReceived(const Received& received, Verification& verification);
+
+  // Checks y, [T][H] on the rank's GPU. `input`: what experts receive of the rank's tokens. Adds to
+  // `verification`.
+  absl::Status CheckY(const void* y, const RankInput& input, const CombineTerms& terms,
+                      Verification& verification);
+
+ private:
+  HostReader& reader_;
+  const EpConfig& config_;
+  const absl::Span<const RankInput> inputs_;
+  const int rank_;
+};
 
 }  // namespace octet
 

@@ -17,6 +17,7 @@
 #include "octet/expert_parallel.h"
 #include "octet/peers.h"
 #include "runtime/status_macros.h"
+#include "tools/step/step_executor.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/npy.h"
 
@@ -443,10 +444,6 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
   options.json = absl::GetFlag(FLAGS_json);
   if (!options.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(options.json));
   return options;
-}
-
-bool CanFuseExpert(const EpConfig& config) {
-  return config.scale_words() == 0 && !config.rows_once();
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {

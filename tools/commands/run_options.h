@@ -100,10 +100,6 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
 // Completes options.workload.config, and checks that all options fit together.
 absl::Status CompleteOptions(RunOptions& options);
 
-// Returns whether Combine itself can apply the experts' stand-in: one row of the dtype is received
-// for each choice.
-bool CanFuseExpert(const EpConfig& config);
-
 // Returns the factors of all experts, [E].
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks);
 

@@ -68,7 +68,7 @@ absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& optio
     OCTET_RETURN_IF_ERROR(step(*plain, kOverlapped, warmup));
     OCTET_RETURN_IF_ERROR(step(*plain, kInTurn, warmup));
   }
-  OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup));
+  OCTET_RETURN_IF_ERROR(Heat(*plain, warmup));
   for (int i = 0; i < options.iters; ++i) {
     OCTET_RETURN_IF_ERROR(step(*plain, kAlone, result.alone));
     OCTET_RETURN_IF_ERROR(step(*plain, kInTurn, result.in_turn));

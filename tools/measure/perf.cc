@@ -113,9 +113,9 @@ absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunO
       const std::vector<StepResult> warmup,
       series.Run(*runner, absl::StrCat(name, "warm-up step"), options.warmup, StepForm::kFused));
   if (options.graph) OCTET_RETURN_IF_ERROR(runner->Capture(*workload));
-  OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, warmup));
+  OCTET_RETURN_IF_ERROR(Heat(*runner, warmup));
   OCTET_ASSIGN_OR_RETURN(const std::vector<StepResult> fused, timed("step", StepForm::kFused));
-  OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, warmup));
+  OCTET_RETURN_IF_ERROR(Heat(*runner, warmup));
   OCTET_ASSIGN_OR_RETURN(const std::vector<StepResult> calls,
                          timed("step by calls", StepForm::kCalls));
   row.kinds = PerfFiguresOf(fused, calls);

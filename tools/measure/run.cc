@@ -56,10 +56,10 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                            StepRunner::Create(node, *ep, options));
     OCTET_ASSIGN_OR_RETURN(result.warmup,
                            series.Run(*runner, "warm-up step", options.warmup, StepForm::kFused));
-    OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, result.warmup));
+    OCTET_RETURN_IF_ERROR(Heat(*runner, result.warmup));
     OCTET_ASSIGN_OR_RETURN(result.steps,
                            series.Run(*runner, "timed step", options.iters, StepForm::kFused));
-    OCTET_RETURN_IF_ERROR(Heat(*runner, *workload, result.warmup));
+    OCTET_RETURN_IF_ERROR(Heat(*runner, result.warmup));
     OCTET_ASSIGN_OR_RETURN(result.by_phases,
                            series.Run(*runner, "step by phases", options.iters, StepForm::kPhases));
     if (!options.dump.empty()) {

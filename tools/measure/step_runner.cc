@@ -8,7 +8,6 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/ep_internals.h"
-#include "kernels/pointwise_expert.h"
 #include "octet/graph.h"
 #include "runtime/gpu_status.h"
 #include "tools/check/host_reader.h"
@@ -17,7 +16,6 @@
 namespace octet {
 namespace {
 
-// Pinned memory of each rank that rows come to the host through.
 constexpr int kStepsInQueue = 32;  // at most, while GPUs are kept busy
 constexpr size_t kStagingBytes = size_t{8} << 20;
 
@@ -59,19 +57,12 @@ struct StepRunner::RankState {
     }
   }
 
-  DeviceMemory x;             // [M][H]
-  DeviceMemory x_scales;      // [M][scale words]
-  DeviceMemory topk_idx;      // [M][K]
-  DeviceMemory topk_weights;  // [M][K]
-  DeviceMemory y;             // [M][H]
-  DeviceMemory expert_scale;  // [L]
-  DeviceMemory expert_out;    // [max rows][H], unless the experts are fused
-  PinnedMemory staging;
+  StepBuffers buffers;
+  PinnedMemory staging;                                // that rows come to the host through
   std::array<hipEvent_t, kNumPhases + 1> events = {};  // the start, and the end of each phase
   Received received;                                   // of the last step
-  DispatchHandle cached;                               // with RunOptions::cached, once there is one
   std::array<std::unique_ptr<Captured>, 2> captured;   // by IndexOf(form)
-  int64_t rows = 0;  // of the step, in expert order, padding or the room between them included
+  int rows = 0;                                        // of the step: RowsInExpertOrder
   std::chrono::steady_clock::time_point start;
   std::chrono::steady_clock::time_point stop;
 };
@@ -92,8 +83,8 @@ StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options
       options_(options),
       config_(ep.config()),
       expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
-      row_bytes_(config_.dtype_row_bytes()),
-      fuse_expert_(options.fuse_expert && CanFuseExpert(config_)),
+      joined_(ep, {.split = false, .fuse_experts = options.fuse_expert}),
+      split_(ep, {.split = true, .fuse_experts = options.fuse_expert}),
       wakes_(!node.topology().emulated()),
       check_(options.check) {
   for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
@@ -103,215 +94,125 @@ StepRunner::~StepRunner() = default;
 
 absl::Status StepRunner::InitRank(Rank& rank) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const auto tokens = static_cast<size_t>(config_.max_tokens_per_rank);
-  const auto choices = tokens * static_cast<size_t>(config_.topk);
-  const int num_local = config_.num_local_experts(rank.num_ranks());
-  OCTET_ASSIGN_OR_RETURN(mine.x, DeviceMemory::Allocate(tokens * config_.dispatch_row_bytes()));
-  OCTET_ASSIGN_OR_RETURN(mine.y, DeviceMemory::Allocate(tokens * row_bytes_));
-  OCTET_ASSIGN_OR_RETURN(mine.topk_idx, DeviceMemory::Allocate(choices * sizeof(int32_t)));
-  OCTET_ASSIGN_OR_RETURN(mine.topk_weights, DeviceMemory::Allocate(choices * sizeof(float)));
-  const size_t scale_bytes = static_cast<size_t>(num_local) * sizeof(float);
-  OCTET_ASSIGN_OR_RETURN(mine.expert_scale, DeviceMemory::Allocate(scale_bytes));
-  if (config_.dispatch_format == DispatchFormat::kFp8) {
-    const size_t words = tokens * static_cast<size_t>(config_.scale_words());
-    OCTET_ASSIGN_OR_RETURN(mine.x_scales, DeviceMemory::Allocate(words * sizeof(uint32_t)));
-  }
-  if (!fuse_expert_) {
-    const auto rows = static_cast<size_t>(config_.expert_out_rows(rank.num_ranks()));
-    OCTET_ASSIGN_OR_RETURN(mine.expert_out, DeviceMemory::Allocate(rows * row_bytes_));
-  }
-  OCTET_ASSIGN_OR_RETURN(mine.staging, PinnedMemory::Allocate(std::max(kStagingBytes, row_bytes_)));
+  const bool fused = options_.fuse_expert && CanFuseExpert(config_);
+  OCTET_ASSIGN_OR_RETURN(mine.buffers, StepBuffers::Create(rank, config_, !fused));
+  OCTET_ASSIGN_OR_RETURN(mine.staging,
+                         PinnedMemory::Allocate(std::max(kStagingBytes, LargestRow(config_))));
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
-  OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(
-      mine.expert_scale.as<void>(), &expert_scale_[static_cast<size_t>(rank.rank() * num_local)],
-      scale_bytes, hipMemcpyHostToDevice, rank.stream()));
-  return rank.Synchronize();
-}
-
-absl::Status StepRunner::Upload(Rank& rank, const RankInput& input) {
-  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const auto upload = [&](const DeviceMemory& to, const void* from, size_t bytes) {
-    if (bytes == 0) return absl::OkStatus();
-    return OCTET_GPU(
-        hipMemcpyAsync(to.as<void>(), from, bytes, hipMemcpyHostToDevice, rank.stream()));
-  };
-  if (config_.dispatch_format == DispatchFormat::kFp8) {
-    OCTET_RETURN_IF_ERROR(upload(mine.x, input.fp8.data(), input.fp8.size()));
-    OCTET_RETURN_IF_ERROR(
-        upload(mine.x_scales, input.scales.data(), input.scales.size() * sizeof(uint32_t)));
-  } else {
-    OCTET_RETURN_IF_ERROR(upload(mine.x, input.x.data(), input.x.size() * sizeof(uint16_t)));
-  }
-  OCTET_RETURN_IF_ERROR(
-      upload(mine.topk_idx, input.topk_idx.data(), input.topk_idx.size() * sizeof(int32_t)));
-  OCTET_RETURN_IF_ERROR(upload(mine.topk_weights, input.topk_weights.data(),
-                               input.topk_weights.size() * sizeof(float)));
+  const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
+  OCTET_RETURN_IF_ERROR(mine.buffers.UploadExpertScale(
+      rank, absl::MakeConstSpan(expert_scale_)
+                .subspan(static_cast<size_t>(rank.rank()) * num_local, num_local)));
   return rank.Synchronize();
 }
 
 // What the step is to write, so that nothing of an earlier one is left; more than the caches hold.
-absl::Status StepRunner::Poison(Rank& rank, const RankInput& input, StepForm form) {
+absl::Status StepRunner::Poison(Rank& rank, StepForm form) {
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const auto poison = [&](const DeviceMemory& memory, size_t bytes) {
-    if (bytes == 0) return absl::OkStatus();
-    return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, bytes, rank.stream()));
-  };
-  OCTET_RETURN_IF_ERROR(poison(mine.y, input.x.size() * sizeof(uint16_t)));
-  const std::unique_ptr<Captured>& captured = mine.captured[IndexOf(form)];
-  OCTET_RETURN_IF_ERROR(captured != nullptr
-                            ? captured->poison.Launch(rank)
-                            : EpInternals::Poison(ep_, rank, static_cast<int>(mine.rows)));
-  const size_t outputs = static_cast<size_t>(mine.rows) * row_bytes_;
-  OCTET_RETURN_IF_ERROR(poison(mine.expert_out, std::min(outputs, mine.expert_out.bytes())));
+  const Captured* captured = mine.captured[IndexOf(form)].get();
+  if (captured == nullptr) {
+    OCTET_RETURN_IF_ERROR(joined_.Poison(rank, mine.buffers, mine.rows));
+  } else {
+    OCTET_RETURN_IF_ERROR(mine.buffers.Poison(rank, mine.rows));
+    OCTET_RETURN_IF_ERROR(captured->poison.Launch(rank));
+  }
   return rank.Synchronize();
 }
 
-absl::Status StepRunner::LaunchExpert(Rank& rank, const Received& received) {
-  if (fuse_expert_) return absl::OkStatus();
-  const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  return PointwiseExpert(rank, config_, received, mine.expert_scale.as<float>(),
-                         mine.expert_out.as<void>());
-}
-
-absl::Status StepRunner::RecordStart(Rank& rank, size_t event) {
-  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
+absl::Status StepRunner::RecordEvent(Rank& rank, size_t event) {
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
 }
 
-DispatchArgs StepRunner::DispatchArgsOf(const RankState& mine, const RankInput& input) const {
-  return {.x = mine.x.as<void>(),
-          .topk_idx = mine.topk_idx.as<int32_t>(),
-          .topk_weights = mine.topk_weights.as<float>(),
-          .num_tokens = input.num_tokens,
-          .high_throughput = {.x_scales = config_.dispatch_format == DispatchFormat::kFp8
-                                              ? mine.x_scales.as<void>()
-                                              : nullptr,
-                              .cached = mine.cached.layout > 0 ? &mine.cached : nullptr}};
+absl::Status StepRunner::RecordStart(Rank& rank, size_t event) {
+  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
+  return RecordEvent(rank, event);
 }
 
-CombineArgs StepRunner::CombineArgsOf(const RankState& mine, const Received& received) const {
-  CombineArgs combine = {.expert_out = mine.expert_out.as<void>(), .y = mine.y.as<void>()};
-  if (fuse_expert_) {
-    combine.expert_out = received.x;
-    combine.expert_scale = mine.expert_scale.as<float>();
-  }
-  return combine;
+absl::Status StepRunner::StartCombine(Rank& rank) {
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
+  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  return RecordStart(rank, 2);
 }
 
-absl::Status StepRunner::Launch(Rank& rank, const RankInput& input, StepForm form) {
-  if (form == StepForm::kPhases) return LaunchPhases(rank, input);
+absl::Status StepRunner::Launch(Rank& rank, StepForm form) {
+  if (form == StepForm::kPhases) return LaunchPhases(rank);
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  if (mine.captured[IndexOf(form)] != nullptr) return LaunchGraphs(rank, input, form);
-  const auto record = [&](size_t event) {
-    return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
-  };
-  const auto compute = [&] {
-    return compute_ != nullptr ? compute_->Enqueue(rank) : absl::OkStatus();
-  };
+  if (mine.captured[IndexOf(form)] != nullptr) return LaunchGraphs(rank, form);
   OCTET_RETURN_IF_ERROR(RecordStart(rank, 0));
-  OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
-  OCTET_RETURN_IF_ERROR(compute());
-  if (form == StepForm::kCalls) OCTET_RETURN_IF_ERROR(record(1));
-  OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
-  if (form == StepForm::kCalls) {
-    OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    OCTET_RETURN_IF_ERROR(rank.Barrier());
-    OCTET_RETURN_IF_ERROR(RecordStart(rank, 2));
-  }
-  OCTET_RETURN_IF_ERROR(
-      ep_.Combine(rank, mine.received.handle, CombineArgsOf(mine, mine.received)));
-  OCTET_RETURN_IF_ERROR(compute());
-  return record(kNumPhases);
+  OCTET_RETURN_IF_ERROR(joined_.Enqueue(
+      rank, mine.buffers, mine.received,
+      [&](StepCall call, absl::FunctionRef<absl::Status()> enqueue) -> absl::Status {
+        const bool timed = form == StepForm::kCalls;
+        if (timed && call == StepCall::kCombine) OCTET_RETURN_IF_ERROR(StartCombine(rank));
+        OCTET_RETURN_IF_ERROR(enqueue());
+        if (call != StepCall::kExperts && compute_ != nullptr) {
+          OCTET_RETURN_IF_ERROR(compute_->Enqueue(rank));
+        }
+        return timed && call == StepCall::kDispatch ? RecordEvent(rank, 1) : absl::OkStatus();
+      }));
+  return RecordEvent(rank, kNumPhases);
 }
 
-absl::Status StepRunner::CaptureRank(Rank& rank, const RankInput& input) {
+absl::Status StepRunner::LaunchPhases(Rank& rank) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  for (const StepForm form : {StepForm::kFused, StepForm::kCalls}) {
-    Received received;
-    const auto dispatch = [&]() -> absl::Status {
-      OCTET_ASSIGN_OR_RETURN(received, ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
-      return absl::OkStatus();
-    };
-    const auto combine = [&] {
-      return ep_.Combine(rank, received.handle, CombineArgsOf(mine, received));
-    };
-    // Poisons the rows of the dispatch that is captured next: the most that it can have.
-    OCTET_ASSIGN_OR_RETURN(Graph poison, Graph::Capture(rank, [&] {
-                             return EpInternals::Poison(ep_, rank,
-                                                        config_.max_rows(rank.num_ranks()));
-                           }));
-    std::vector<Graph> calls;
-    const auto capture = [&](absl::FunctionRef<absl::Status()> enqueue) -> absl::Status {
-      OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, enqueue));
-      calls.push_back(std::move(graph));
-      return absl::OkStatus();
-    };
-    if (form == StepForm::kFused) {
-      OCTET_RETURN_IF_ERROR(capture([&]() -> absl::Status {
-        OCTET_RETURN_IF_ERROR(dispatch());
-        OCTET_RETURN_IF_ERROR(LaunchExpert(rank, received));
-        return combine();
-      }));
-    } else {
-      OCTET_RETURN_IF_ERROR(capture(dispatch));
-      OCTET_RETURN_IF_ERROR(capture(combine));
-    }
-    mine.captured[IndexOf(form)] = std::make_unique<Captured>(
-        Captured{input.num_tokens, std::move(poison), std::move(calls), received});
-  }
+  size_t event = 0;
+  OCTET_RETURN_IF_ERROR(RecordStart(rank, event));
+  return split_.Enqueue(
+      rank, mine.buffers, mine.received,
+      [&](StepCall call, absl::FunctionRef<absl::Status()> enqueue) -> absl::Status {
+        const bool sends = call == StepCall::kDispatchSend || call == StepCall::kCombineSend;
+        OCTET_RETURN_IF_ERROR(sends && compute_ != nullptr ? compute_->EnqueueBeside(rank, enqueue)
+                                                           : enqueue());
+        return RecordEvent(rank, ++event);
+      });
+}
+
+absl::Status StepRunner::CaptureRank(Rank& rank, StepForm form) {
+  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
+  // Poisons the rows of the dispatch that is captured next: the most that it can have.
+  OCTET_ASSIGN_OR_RETURN(Graph poison, Graph::Capture(rank, [&] {
+                           return EpInternals::Poison(ep_, rank,
+                                                      config_.max_rows(rank.num_ranks()));
+                         }));
+  std::vector<Graph> calls;
+  Received received;
+  const auto capture = [&](absl::FunctionRef<absl::Status()> enqueue) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, enqueue));
+    calls.push_back(std::move(graph));
+    return absl::OkStatus();
+  };
+  // Between the graphs of two calls the experts are launched as always.
+  const auto capture_call = [&](StepCall call, absl::FunctionRef<absl::Status()> enqueue) {
+    return call == StepCall::kExperts ? absl::OkStatus() : capture(enqueue);
+  };
+  const auto step = [&] { return joined_.Enqueue(rank, mine.buffers, received); };
+  OCTET_RETURN_IF_ERROR(form == StepForm::kFused
+                            ? capture(step)
+                            : joined_.Enqueue(rank, mine.buffers, received, capture_call));
+  mine.captured[IndexOf(form)] = std::make_unique<Captured>(
+      Captured{mine.buffers.num_tokens(), std::move(poison), std::move(calls), received});
   return absl::OkStatus();
 }
 
-absl::Status StepRunner::LaunchGraphs(Rank& rank, const RankInput& input, StepForm form) {
+absl::Status StepRunner::LaunchGraphs(Rank& rank, StepForm form) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const Captured& captured = *mine.captured[IndexOf(form)];
-  if (input.num_tokens != captured.num_tokens) {
+  if (mine.buffers.num_tokens() != captured.num_tokens) {
     return absl::FailedPreconditionError(absl::StrCat("a step of ", captured.num_tokens,
                                                       " tokens was captured; this one has ",
-                                                      input.num_tokens));
+                                                      mine.buffers.num_tokens()));
   }
-  const auto record = [&](size_t event) {
-    return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
-  };
   mine.received = captured.received;
   OCTET_RETURN_IF_ERROR(RecordStart(rank, 0));
   OCTET_RETURN_IF_ERROR(captured.calls[0].Launch(rank));
   if (form == StepForm::kCalls) {
-    OCTET_RETURN_IF_ERROR(record(1));
-    OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
-    OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    OCTET_RETURN_IF_ERROR(rank.Barrier());
-    OCTET_RETURN_IF_ERROR(RecordStart(rank, 2));
+    OCTET_RETURN_IF_ERROR(RecordEvent(rank, 1));
+    OCTET_RETURN_IF_ERROR(joined_.EnqueueExperts(rank, mine.buffers, mine.received));
+    OCTET_RETURN_IF_ERROR(StartCombine(rank));
     OCTET_RETURN_IF_ERROR(captured.calls[1].Launch(rank));
   }
-  return record(kNumPhases);
-}
-
-absl::Status StepRunner::LaunchPhases(Rank& rank, const RankInput& input) {
-  RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const auto record = [&](size_t event) {
-    return OCTET_GPU(hipEventRecord(mine.events[event], rank.stream()));
-  };
-  const auto send = [&](absl::FunctionRef<absl::Status()> enqueue) {
-    return compute_ != nullptr ? compute_->EnqueueBeside(rank, enqueue) : enqueue();
-  };
-  OCTET_RETURN_IF_ERROR(RecordStart(rank, 0));
-  DispatchHandle handle;
-  OCTET_RETURN_IF_ERROR(send([&]() -> absl::Status {
-    OCTET_ASSIGN_OR_RETURN(handle, ep_.DispatchSend(rank, DispatchArgsOf(mine, input)));
-    return absl::OkStatus();
-  }));
-  OCTET_RETURN_IF_ERROR(record(1));
-  OCTET_ASSIGN_OR_RETURN(mine.received, ep_.DispatchReceive(rank, handle));
-  OCTET_RETURN_IF_ERROR(record(2));
-  OCTET_RETURN_IF_ERROR(LaunchExpert(rank, mine.received));
-  OCTET_RETURN_IF_ERROR(record(3));
-  const CombineArgs combine = CombineArgsOf(mine, mine.received);
-  OCTET_RETURN_IF_ERROR(send([&] { return ep_.CombineSend(rank, handle, combine); }));
-  OCTET_RETURN_IF_ERROR(record(4));
-  OCTET_RETURN_IF_ERROR(ep_.CombineReceive(rank, handle, combine));
-  return record(kNumPhases);
+  return RecordEvent(rank, kNumPhases);
 }
 
 absl::Status StepRunner::ReadTimes(Rank& rank, StepForm form, RankStepResult& result) {
@@ -341,13 +242,15 @@ absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verificati
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const absl::Span<const RankInput> inputs = workload.inputs();
   HostReader reader(rank, mine.staging);
-  OCTET_RETURN_IF_ERROR(VerifyY(reader, config_, inputs, rank.rank(), mine.y.as<void>(),
-                                expert_scale_, verification));
+  StepVerifier verifier(reader, config_, inputs, rank.rank());
+  OCTET_RETURN_IF_ERROR(verifier.CheckY(mine.buffers.y.as<void>(),
+                                        inputs[static_cast<size_t>(rank.rank())],
+                                        {.expert_scale = expert_scale_}, verification));
   if (config_.combine_method == CombineMethod::kPull) {
     if (trace_ != nullptr) return absl::OkStatus();
     OCTET_RETURN_IF_ERROR(DispatchAgain(rank, inputs));
   }
-  return VerifyReceived(reader, config_, inputs, rank.rank(), mine.received, verification);
+  return verifier.CheckReceived(mine.received, verification);
 }
 
 // Rows that are pulled from the memory that they came to are gone: once more, as in the step.
@@ -362,35 +265,15 @@ absl::Status StepRunner::DispatchAgain(Rank& rank, absl::Span<const RankInput> i
   }
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   OCTET_RETURN_IF_ERROR(rank.Barrier());
-  const RankInput& input = inputs[static_cast<size_t>(rank.rank())];
-  OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
+  OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, mine.buffers.dispatch_args()));
   return rank.Synchronize();
-}
-
-void StepRunner::CountRows(absl::Span<const RankInput> inputs) {
-  std::vector<int64_t> rows(static_cast<size_t>(config_.num_experts));
-  for (const RankInput& input : inputs) {
-    for (const int32_t id : input.topk_idx) {
-      if (id >= 0) ++rows[static_cast<size_t>(id)];
-    }
-  }
-  for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = 0;
-  if (config_.rows_apart()) {
-    const int room = config_.max_rows(static_cast<int>(ranks_.size()));
-    for (const std::unique_ptr<RankState>& rank : ranks_) rank->rows = room;
-    return;
-  }
-  for (size_t e = 0; e < rows.size(); ++e) {
-    const int64_t padded = rows[e] + config_.high_throughput.expert_alignment - 1;
-    ranks_[e * ranks_.size() / rows.size()]->rows +=
-        padded - padded % config_.high_throughput.expert_alignment;
-  }
 }
 
 void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
                               std::vector<RankStepResult>& ranks) const {
   const int num_local = config_.num_local_experts(static_cast<int>(inputs.size()));
   const auto topk = static_cast<size_t>(config_.topk);
+  const size_t row_bytes = config_.dtype_row_bytes();
   for (size_t source = 0; source < inputs.size(); ++source) {
     const RankInput& input = inputs[source];
     const auto rank = static_cast<int>(source);
@@ -410,26 +293,27 @@ void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
       const size_t there = config_.received_row_bytes() +
                            static_cast<size_t>(config_.scale_words()) * sizeof(uint32_t);
       ranks[destination].dispatch_logical_bytes += static_cast<int64_t>(there);
-      ranks[destination].logical_bytes += static_cast<int64_t>(there + row_bytes_);
+      ranks[destination].logical_bytes += static_cast<int64_t>(there + row_bytes);
     }
   }
 }
 
 absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(Upload(rank, input));
+  OCTET_RETURN_IF_ERROR(mine.buffers.Upload(rank, input));
+  OCTET_RETURN_IF_ERROR(rank.Synchronize());
   if (options_.cached) {
-    mine.cached = {};
+    mine.buffers.cached = {};
     OCTET_ASSIGN_OR_RETURN(const Received received,
-                           ep_.Dispatch(rank, DispatchArgsOf(mine, input)));
+                           ep_.Dispatch(rank, mine.buffers.dispatch_args()));
     if (received.handle.layout == 0) {
       return absl::InvalidArgumentError("--cached: only high_throughput keeps layouts");
     }
-    mine.cached = received.handle;
+    mine.buffers.cached = received.handle;
   }
   if (wakes_) {
     OCTET_RETURN_IF_ERROR(rank.Barrier());
-    OCTET_RETURN_IF_ERROR(Launch(rank, input, StepForm::kFused));
+    OCTET_RETURN_IF_ERROR(Launch(rank, StepForm::kFused));
   }
   return absl::OkStatus();
 }
@@ -437,11 +321,10 @@ absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
 absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm form,
                                  RankStepResult& result) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(Poison(rank, input, form));
+  OCTET_RETURN_IF_ERROR(Poison(rank, form));
   OCTET_RETURN_IF_ERROR(rank.Barrier());
   mine.start = std::chrono::steady_clock::now();
-  OCTET_RETURN_IF_ERROR(Launch(rank, input, form));
+  OCTET_RETURN_IF_ERROR(Launch(rank, form));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   mine.stop = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(ReadTimes(rank, form, result));
@@ -453,7 +336,8 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
 absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm form) {
   StepResult step;
   step.ranks.resize(ranks_.size());
-  CountRows(workload.inputs());
+  const std::vector<int> rows = RowsInExpertOrder(config_, workload.inputs());
+  for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->rows = rows[r];
   CountTraffic(workload.inputs(), step.ranks);
   OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) {
     return Prepare(rank, workload.inputs()[static_cast<size_t>(rank.rank())]);
@@ -474,16 +358,22 @@ absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm fo
 }
 
 absl::Status StepRunner::Capture(const Workload& workload) {
-  return node_.Run([&](Rank& rank) {
-    return CaptureRank(rank, workload.inputs()[static_cast<size_t>(rank.rank())]);
+  return node_.Run([&](Rank& rank) -> absl::Status {
+    StepBuffers& buffers = ranks_[static_cast<size_t>(rank.rank())]->buffers;
+    OCTET_RETURN_IF_ERROR(
+        buffers.Upload(rank, workload.inputs()[static_cast<size_t>(rank.rank())]));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    for (const StepForm form : {StepForm::kFused, StepForm::kCalls}) {
+      OCTET_RETURN_IF_ERROR(CaptureRank(rank, form));
+    }
+    return absl::OkStatus();
   });
 }
 
-absl::Status StepRunner::Heat(const Workload& workload, int steps) {
+absl::Status StepRunner::Heat(int steps) {
   return node_.Run([&](Rank& rank) -> absl::Status {
-    const RankInput& input = workload.inputs()[static_cast<size_t>(rank.rank())];
     for (int i = 0; i < steps; ++i) {
-      OCTET_RETURN_IF_ERROR(Launch(rank, input, StepForm::kFused));
+      OCTET_RETURN_IF_ERROR(Launch(rank, StepForm::kFused));
       if (i % kStepsInQueue == 0) OCTET_RETURN_IF_ERROR(rank.Synchronize());
     }
     return absl::OkStatus();
@@ -500,10 +390,10 @@ absl::StatusOr<std::vector<RankOutput>> StepRunner::Download(const Workload& wor
     }
     HostReader reader(rank, mine.staging);
     const auto tokens = static_cast<size_t>(workload.num_tokens(rank.rank()));
-    OCTET_RETURN_IF_ERROR(
-        reader.Read(mine.y.as<void>(), tokens * static_cast<size_t>(config_.hidden), output.y));
-    return ReadReceived(reader, config_, workload.inputs(), rank.rank(), mine.received,
-                        output.received);
+    OCTET_RETURN_IF_ERROR(reader.Read(mine.buffers.y.as<void>(),
+                                      tokens * static_cast<size_t>(config_.hidden), output.y));
+    return StepVerifier(reader, config_, workload.inputs(), rank.rank())
+        .Read(mine.received, output.received);
   }));
   return outputs;
 }

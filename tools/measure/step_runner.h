@@ -1,5 +1,5 @@
-// Runs steps of dispatch, experts and combine on all ranks: uploads the inputs, times the GPUs, and
-// verifies the results.
+// Times steps of dispatch, experts and combine on all ranks: what is around the calls of a step
+// (tools/step) to know how long they take, and whether their results are right (tools/check).
 #ifndef OCTET_TOOLS_MEASURE_STEP_RUNNER_H_
 #define OCTET_TOOLS_MEASURE_STEP_RUNNER_H_
 
@@ -18,12 +18,11 @@
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "octet/trace.h"
-#include "runtime/device_memory.h"
-#include "runtime/pinned_memory.h"
 #include "tools/check/verify.h"
 #include "tools/check/verify_step.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/compute_work.h"
+#include "tools/step/step_executor.h"
 #include "tools/workload/workload.h"
 
 namespace octet {
@@ -70,12 +69,6 @@ double MedianUs(absl::Span<const StepResult> steps);
 // Returns the first difference in steps that were verified; empty if there is none.
 std::string FirstDifferenceOf(absl::Span<const StepResult> steps);
 
-// The contents of a rank's GPU memory after a step.
-struct RankOutput {
-  std::vector<uint16_t> y;  // [T][H]
-  ReceivedRows received;
-};
-
 // Allocates everything that the GPUs need at creation. Not thread-safe.
 class StepRunner {
  public:
@@ -104,9 +97,9 @@ class StepRunner {
   // Inputs may change, but not a rank's number of tokens. Errors are those of Graph::Capture.
   absl::Status Capture(const Workload& workload);
 
-  // Repeats the step with the workload's current inputs, neither timed nor verified: the clocks of
-  // GPUs that have been idle rise only under load.
-  absl::Status Heat(const Workload& workload, int steps);
+  // Repeats the last step, neither timed nor verified: the clocks of GPUs that have been idle rise
+  // only under load.
+  absl::Status Heat(int steps);
 
   // Returns the results of the last step, by rank. Rows that combine has overwritten (kPull) are
   // dispatched once more.
@@ -120,22 +113,20 @@ class StepRunner {
   // Does everything before the timed step.
   absl::Status Prepare(Rank& rank, const RankInput& input);
   absl::Status RunRank(Rank& rank, const Workload& workload, StepForm form, RankStepResult& result);
-  absl::Status Upload(Rank& rank, const RankInput& input);
-  absl::Status Poison(Rank& rank, const RankInput& input, StepForm form);
-  DispatchArgs DispatchArgsOf(const RankState& mine, const RankInput& input) const;
-  absl::Status Launch(Rank& rank, const RankInput& input, StepForm form);
-  absl::Status LaunchPhases(Rank& rank, const RankInput& input);
-  absl::Status CaptureRank(Rank& rank, const RankInput& input);
-  absl::Status LaunchGraphs(Rank& rank, const RankInput& input, StepForm form);
-  CombineArgs CombineArgsOf(const RankState& mine, const Received& received) const;
+  absl::Status Poison(Rank& rank, StepForm form);
+  absl::Status Launch(Rank& rank, StepForm form);
+  absl::Status LaunchPhases(Rank& rank);
+  absl::Status LaunchGraphs(Rank& rank, StepForm form);
+  absl::Status CaptureRank(Rank& rank, StepForm form);
+  absl::Status RecordEvent(Rank& rank, size_t event);
   // Records event `event`, the start of a timed interval, after a barrier of the GPUs if that is
   // wanted.
   absl::Status RecordStart(Rank& rank, size_t event);
-  absl::Status LaunchExpert(Rank& rank, const Received& received);
+  // With StepForm::kCalls: ends the time of dispatch, and begins that of combine.
+  absl::Status StartCombine(Rank& rank);
   absl::Status ReadTimes(Rank& rank, StepForm form, RankStepResult& result);
   absl::Status Verify(Rank& rank, const Workload& workload, Verification& verification);
   absl::Status DispatchAgain(Rank& rank, absl::Span<const RankInput> inputs);
-  void CountRows(absl::Span<const RankInput> inputs);
   void CountTraffic(absl::Span<const RankInput> inputs, std::vector<RankStepResult>& ranks) const;
 
   Node& node_;
@@ -144,8 +135,8 @@ class StepRunner {
   const RunOptions options_;
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
-  const size_t row_bytes_;                 // of x, y and expert outputs
-  const bool fuse_expert_;                 // Combine applies the stand-in
+  const StepExecutor joined_;              // dispatch and combine in one call each
+  const StepExecutor split_;
   // GPUs that have been idle for some 30 ms, while the host made a step's inputs, take up to 300 us
   // longer for the next transfers. So each timed step follows one that is not timed.
   const bool wakes_;

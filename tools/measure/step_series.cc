@@ -25,10 +25,9 @@ absl::StatusOr<std::vector<StepResult>> StepSeries::Run(StepRunner& runner, absl
   return results;
 }
 
-absl::Status Heat(StepRunner& runner, const Workload& workload,
-                  const std::vector<StepResult>& warmup) {
+absl::Status Heat(StepRunner& runner, const std::vector<StepResult>& warmup) {
   if (warmup.empty() || !CurrentSchedule().empty()) return absl::OkStatus();
-  return runner.Heat(workload, static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0)));
+  return runner.Heat(static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0)));
 }
 
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options) {

@@ -37,8 +37,7 @@ class StepSeries {
 // Keeps the GPUs under load for a while before a series is timed; the last of `warmup` tells how
 // many steps that takes. Does nothing if that step takes longer, if there is none, or under a
 // schedule, where each run must be the same.
-absl::Status Heat(StepRunner& runner, const Workload& workload,
-                  const std::vector<StepResult>& warmup);
+absl::Status Heat(StepRunner& runner, const std::vector<StepResult>& warmup);
 
 // Creates the heap that options.heap_bytes asks for; nullptr if it asks for none.
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options);

@@ -75,7 +75,7 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
     OCTET_RETURN_IF_ERROR(step(*traced.runner, warmup));
     OCTET_RETURN_IF_ERROR(step(*plain, warmup));
   }
-  OCTET_RETURN_IF_ERROR(Heat(*plain, *workload, warmup));
+  OCTET_RETURN_IF_ERROR(Heat(*plain, warmup));
   std::vector<TraceSlice> all;
   std::vector<TraceSlice> last;
   std::vector<LatencyBudget> budgets;

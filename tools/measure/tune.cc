@@ -199,7 +199,7 @@ struct Tuned {
       OCTET_ASSIGN_OR_RETURN(StepResult step, runner->Run(workload, StepForm::kFused));
       warmup.push_back(std::move(step));
     }
-    return Heat(*runner, workload, warmup);
+    return Heat(*runner, warmup);
   }
 };
 

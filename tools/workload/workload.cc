@@ -119,7 +119,8 @@ Workload::Workload(const WorkloadSpec& spec, std::vector<int> num_tokens)
   for (const int num : num_tokens_) {
     const auto tokens = static_cast<size_t>(num);
     const size_t choices = tokens * static_cast<size_t>(spec.config.topk);
-    RankStep& rank = ranks_.emplace_back();
+    StepInput::PerRank& rank = step_.ranks.emplace_back();
+    rank.num_tokens = num;
     rank.x.resize(tokens * static_cast<size_t>(spec.config.hidden));
     rank.topk_idx.resize(choices);
     rank.topk_weights.resize(choices);
@@ -127,18 +128,14 @@ Workload::Workload(const WorkloadSpec& spec, std::vector<int> num_tokens)
     rank.fp8.resize(rank.x.size());
     rank.scales.resize(tokens * static_cast<size_t>(spec.config.scale_words()));
   }
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    const RankStep& rank = ranks_[r];
-    inputs_.push_back(
-        {num_tokens_[r], rank.x, rank.topk_idx, rank.topk_weights, rank.fp8, rank.scales});
-  }
+  inputs_ = step_.sent();
 }
 
 void Workload::GenerateTokens(uint32_t step, size_t rank, size_t begin, size_t end) {
   const uint64_t seed = spec_.seed + rank;
   const auto topk = static_cast<size_t>(spec_.config.topk);
   const auto hidden = static_cast<size_t>(spec_.config.hidden);
-  RankStep& mine = ranks_[rank];
+  StepInput::PerRank& mine = step_.ranks[rank];
   RoutingGenerator::Scratch scratch;
   for (size_t token = begin; token < end; ++token) {
     const absl::Span<int32_t> ids(&mine.topk_idx[token * topk], topk);

@@ -14,6 +14,7 @@
 #include "kernels/reference.h"
 #include "octet/ep_config.h"
 #include "tools/workload/routing.h"
+#include "tools/workload/step_input.h"
 
 namespace octet {
 
@@ -29,17 +30,8 @@ struct WorkloadSpec {
   uint64_t seed = 0;                                // rank r draws with seed + r
 };
 
-// One rank's input of one step.
-struct RankStep {
-  std::vector<uint16_t> x;          // [T][H] bits of the dtype: standard normal, rounded to float32
-                                    // and then to the dtype
-  std::vector<int32_t> topk_idx;    // [T][K]
-  std::vector<float> topk_weights;  // [T][K], uniform in [0, 1)
-  std::vector<uint8_t> fp8;         // [T][H] and [T][scale words], if the configuration has scales
-  std::vector<uint32_t> scales;
-};
-
-// Generates the inputs. Not thread-safe.
+// Generates the inputs: rows are standard normal, rounded to float32 and then to the dtype; weights
+// are uniform in [0, 1). Not thread-safe.
 class Workload {
  public:
   // Returns kInvalidArgument if no number of tokens can be drawn (M = 1), a number of tokens
@@ -57,8 +49,9 @@ class Workload {
 
   const WorkloadSpec& spec() const { return spec_; }
   int num_tokens(int rank) const { return num_tokens_[static_cast<size_t>(rank)]; }
-  // Returns the last step's inputs, by rank; valid until the next Generate.
+  // Return the last step's inputs, by rank; valid until the next Generate.
   absl::Span<const RankInput> inputs() const { return inputs_; }
+  absl::Span<const StepInput::PerRank> ranks() const { return step_.ranks; }
 
  private:
   Workload(const WorkloadSpec& spec, std::vector<int> num_tokens);
@@ -68,7 +61,7 @@ class Workload {
   const WorkloadSpec spec_;
   const RoutingGenerator routing_;
   const std::vector<int> num_tokens_;
-  std::vector<RankStep> ranks_;
+  StepInput step_;
   std::vector<RankInput> inputs_;
 };
 
