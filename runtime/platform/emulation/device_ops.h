@@ -86,35 +86,37 @@ __device__ inline T LoadAcquire(const T* p,
 template <Scope scope, typename T>
 __device__ inline void StoreRelaxed(T* p, T v,
                                     internal::Location where = internal::Location::current()) {
-  emulation::AtomicStore(p, sizeof(T), internal::ToBits(v), internal::MemoryOrder::kRelaxed,
-                         internal::kMemoryScope<scope>, where);
+  emulation::AtomicStore(
+      {p, sizeof(T), internal::MemoryOrder::kRelaxed, internal::kMemoryScope<scope>, where},
+      internal::ToBits(v));
 }
 template <Scope scope, typename T>
 __device__ inline void StoreRelease(T* p, T v,
                                     internal::Location where = internal::Location::current()) {
-  emulation::AtomicStore(p, sizeof(T), internal::ToBits(v), internal::MemoryOrder::kRelease,
-                         internal::kMemoryScope<scope>, where);
+  emulation::AtomicStore(
+      {p, sizeof(T), internal::MemoryOrder::kRelease, internal::kMemoryScope<scope>, where},
+      internal::ToBits(v));
 }
 template <Scope scope, typename T>
 __device__ inline T FetchAddRelaxed(T* p, T v,
                                     internal::Location where = internal::Location::current()) {
   return internal::FromBits<T>(emulation::AtomicUpdate(
-      emulation::Update::kAdd, p, sizeof(T), internal::ToBits(v), internal::MemoryOrder::kRelaxed,
-      internal::kMemoryScope<scope>, where));
+      {p, sizeof(T), internal::MemoryOrder::kRelaxed, internal::kMemoryScope<scope>, where},
+      emulation::Update::kAdd, internal::ToBits(v)));
 }
 template <Scope scope, typename T>
 __device__ inline T FetchAddAcqRel(T* p, T v,
                                    internal::Location where = internal::Location::current()) {
   return internal::FromBits<T>(emulation::AtomicUpdate(
-      emulation::Update::kAdd, p, sizeof(T), internal::ToBits(v), internal::MemoryOrder::kAcqRel,
-      internal::kMemoryScope<scope>, where));
+      {p, sizeof(T), internal::MemoryOrder::kAcqRel, internal::kMemoryScope<scope>, where},
+      emulation::Update::kAdd, internal::ToBits(v)));
 }
 template <Scope scope, typename T>
 __device__ inline T ExchangeRelaxed(T* p, T v,
                                     internal::Location where = internal::Location::current()) {
   return internal::FromBits<T>(emulation::AtomicUpdate(
-      emulation::Update::kExchange, p, sizeof(T), internal::ToBits(v),
-      internal::MemoryOrder::kRelaxed, internal::kMemoryScope<scope>, where));
+      {p, sizeof(T), internal::MemoryOrder::kRelaxed, internal::kMemoryScope<scope>, where},
+      emulation::Update::kExchange, internal::ToBits(v)));
 }
 template <Scope scope>
 __device__ inline void FenceAcquire() {

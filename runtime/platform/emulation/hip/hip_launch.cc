@@ -21,51 +21,50 @@ uint64_t Volume(const dim3& d) { return uint64_t{d.x} * d.y * d.z; }
 
 }  // namespace
 
-hipError_t CheckLaunch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                       hipStream_t stream_handle, bool cooperative) {
+hipError_t CheckLaunch(const void* kernel, const LaunchConfig& config) {
   if (const hipError_t injected =
-          EnterCall(cooperative ? "hipLaunchCooperativeKernel" : "hipLaunchKernel");
+          EnterCall(config.cooperative ? "hipLaunchCooperativeKernel" : "hipLaunchKernel");
       injected != hipSuccess) {
     return Return(injected);
   }
   if (kernel == nullptr) return Return(hipErrorInvalidDeviceFunction);
-  Stream* stream = ResolveStream(stream_handle);
+  Stream* stream = ResolveStream(config.stream);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   Machine& machine = *stream->device->machine;
   stream->device->loaded_kernels.Launch(kernel);
-  const uint64_t threads = Volume(block);
-  if (threads == 0 || threads > kMaxThreadsPerBlock || Volume(grid) == 0 ||
-      Volume(grid) > UINT32_MAX) {
+  const uint64_t threads = Volume(config.block);
+  const uint64_t blocks = Volume(config.grid);
+  if (threads == 0 || threads > kMaxThreadsPerBlock || blocks == 0 || blocks > UINT32_MAX) {
     return Return(hipErrorInvalidConfiguration);
   }
-  const int per_unit = BlocksPerUnit(machine.config, static_cast<int>(threads), shared_bytes);
+  const int per_unit =
+      BlocksPerUnit(machine.config, static_cast<int>(threads), config.shared_bytes);
   if (per_unit == 0) return Return(hipErrorInvalidValue);
-  if (cooperative && Volume(grid) > static_cast<uint64_t>(per_unit) *
-                                        static_cast<uint64_t>(machine.config.compute_units)) {
+  if (config.cooperative && blocks > static_cast<uint64_t>(per_unit) *
+                                         static_cast<uint64_t>(machine.config.compute_units)) {
     return Return(hipErrorCooperativeLaunchTooLarge);
   }
   return Return(stream->device->sticky_error());
 }
 
-hipError_t EnqueueKernel(const void* kernel, std::unique_ptr<KernelCall> call, dim3 grid_dim,
-                         dim3 block_dim, size_t shared_bytes, hipStream_t stream_handle,
-                         bool cooperative) {
-  Stream* stream = ResolveStream(stream_handle);
+hipError_t EnqueueKernel(const void* kernel, std::unique_ptr<KernelCall> call,
+                         const LaunchConfig& config) {
+  Stream* stream = ResolveStream(config.stream);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   Machine& machine = *stream->device->machine;
-  const int threads = static_cast<int>(Volume(block_dim));
+  const int threads = static_cast<int>(Volume(config.block));
   auto launch = std::make_shared<GridLaunch>();
   launch->kernel = kernel;
   launch->call = std::move(call);
-  launch->grid_dim = grid_dim;
-  launch->block_dim = block_dim;
-  launch->shared_bytes = shared_bytes;
-  launch->cooperative = cooperative;
-  launch->num_blocks = static_cast<uint32_t>(Volume(grid_dim));
-  launch->num_lanes = Volume(grid_dim) * static_cast<uint64_t>(threads);
-  launch->max_resident =
-      static_cast<uint32_t>(std::max(1, BlocksPerUnit(machine.config, threads, shared_bytes)) *
-                            machine.config.compute_units);
+  launch->grid_dim = config.grid;
+  launch->block_dim = config.block;
+  launch->shared_bytes = config.shared_bytes;
+  launch->cooperative = config.cooperative;
+  launch->num_blocks = static_cast<uint32_t>(Volume(config.grid));
+  launch->num_lanes = Volume(config.grid) * static_cast<uint64_t>(threads);
+  launch->max_resident = static_cast<uint32_t>(
+      std::max(1, BlocksPerUnit(machine.config, threads, config.shared_bytes)) *
+      machine.config.compute_units);
   Operation operation;
   operation.kind = Operation::Kind::kKernel;
   operation.launch = std::move(launch);

@@ -184,6 +184,7 @@ hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kin
   return Return(error != hipSuccess ? error : stream->device->Synchronize(stream));
 }
 
+// NOLINTNEXTLINE(readability-function-size): HIP's parameters
 hipError_t hipMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
                               size_t bytes, hipStream_t stream) {
   const auto& memory = Machine::Get().memory;

@@ -81,42 +81,47 @@ template <typename T>
   requires(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
 T atomicAdd(T* address, std::type_identity_t<T> value,
             octet::emulation::Location where = octet::emulation::Location::current()) {
-  return static_cast<T>(octet::emulation::AtomicUpdate(
-      octet::emulation::Update::kAdd, address, sizeof(T), static_cast<uint64_t>(value),
-      octet::emulation::MemoryOrder::kRelaxed, octet::emulation::MemoryScope::kDevice, where));
+  return static_cast<T>(
+      octet::emulation::AtomicUpdate({address, sizeof(T), octet::emulation::MemoryOrder::kRelaxed,
+                                      octet::emulation::MemoryScope::kDevice, where},
+                                     octet::emulation::Update::kAdd, static_cast<uint64_t>(value)));
 }
 template <typename T>
   requires(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
 T atomicMax(T* address, std::type_identity_t<T> value,
             octet::emulation::Location where = octet::emulation::Location::current()) {
   return static_cast<T>(octet::emulation::AtomicUpdate(
+      {address, sizeof(T), octet::emulation::MemoryOrder::kRelaxed,
+       octet::emulation::MemoryScope::kDevice, where},
       std::is_signed_v<T> ? octet::emulation::Update::kSignedMax : octet::emulation::Update::kMax,
-      address, sizeof(T), static_cast<uint64_t>(value), octet::emulation::MemoryOrder::kRelaxed,
-      octet::emulation::MemoryScope::kDevice, where));
+      static_cast<uint64_t>(value)));
 }
 template <typename T>
   requires(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
 T atomicOr(T* address, std::type_identity_t<T> value,
            octet::emulation::Location where = octet::emulation::Location::current()) {
-  return static_cast<T>(octet::emulation::AtomicUpdate(
-      octet::emulation::Update::kOr, address, sizeof(T), static_cast<uint64_t>(value),
-      octet::emulation::MemoryOrder::kRelaxed, octet::emulation::MemoryScope::kDevice, where));
+  return static_cast<T>(
+      octet::emulation::AtomicUpdate({address, sizeof(T), octet::emulation::MemoryOrder::kRelaxed,
+                                      octet::emulation::MemoryScope::kDevice, where},
+                                     octet::emulation::Update::kOr, static_cast<uint64_t>(value)));
 }
 template <typename T>
   requires(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
 T atomicExch(T* address, std::type_identity_t<T> value,
              octet::emulation::Location where = octet::emulation::Location::current()) {
   return static_cast<T>(octet::emulation::AtomicUpdate(
-      octet::emulation::Update::kExchange, address, sizeof(T), static_cast<uint64_t>(value),
-      octet::emulation::MemoryOrder::kRelaxed, octet::emulation::MemoryScope::kDevice, where));
+      {address, sizeof(T), octet::emulation::MemoryOrder::kRelaxed,
+       octet::emulation::MemoryScope::kDevice, where},
+      octet::emulation::Update::kExchange, static_cast<uint64_t>(value)));
 }
 template <typename T>
   requires(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8))
 T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired,
             octet::emulation::Location where = octet::emulation::Location::current()) {
   return static_cast<T>(octet::emulation::AtomicCompareExchange(
-      address, sizeof(T), static_cast<uint64_t>(expected), static_cast<uint64_t>(desired),
-      octet::emulation::MemoryOrder::kRelaxed, octet::emulation::MemoryScope::kDevice, where));
+      {address, sizeof(T), octet::emulation::MemoryOrder::kRelaxed,
+       octet::emulation::MemoryScope::kDevice, where},
+      static_cast<uint64_t>(expected), static_cast<uint64_t>(desired)));
 }
 
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
@@ -153,34 +158,45 @@ class BoundKernel final : public KernelCall {
   std::tuple<std::remove_cvref_t<Parameters>...> arguments_;
 };
 
-hipError_t CheckLaunch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                       hipStream_t stream, bool cooperative);
-hipError_t EnqueueKernel(const void* kernel, std::unique_ptr<KernelCall> call, dim3 grid,
-                         dim3 block, size_t shared_bytes, hipStream_t stream, bool cooperative);
+// The configuration of a launch.
+struct LaunchConfig {
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes;
+  hipStream_t stream;
+  bool cooperative;
+};
+
+hipError_t CheckLaunch(const void* kernel, const LaunchConfig& config);
+hipError_t EnqueueKernel(const void* kernel, std::unique_ptr<KernelCall> call,
+                         const LaunchConfig& config);
 
 template <typename... Parameters>
-hipError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
-                        size_t shared_bytes, hipStream_t stream, bool cooperative) {
+hipError_t LaunchKernel(void (*kernel)(Parameters...), void** arguments,
+                        const LaunchConfig& config) {
   const void* address = reinterpret_cast<const void*>(kernel);
-  const hipError_t error = CheckLaunch(address, grid, block, shared_bytes, stream, cooperative);
+  const hipError_t error = CheckLaunch(address, config);
   if (error != hipSuccess) return error;
   return EnqueueKernel(address, std::make_unique<BoundKernel<Parameters...>>(kernel, arguments),
-                       grid, block, shared_bytes, stream, cooperative);
+                       config);
 }
 
 }  // namespace octet::emulation
 
 template <typename... Parameters>
+// NOLINTNEXTLINE(readability-function-size): HIP's parameters
 hipError_t hipLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
                            size_t shared_bytes, hipStream_t stream) {
-  return octet::emulation::LaunchKernel(kernel, grid, block, arguments, shared_bytes, stream,
-                                        false);
+  return octet::emulation::LaunchKernel(kernel, arguments,
+                                        {grid, block, shared_bytes, stream, false});
 }
 // Returns hipErrorCooperativeLaunchTooLarge unless all blocks of the grid can be resident.
 template <typename... Parameters>
+// NOLINTNEXTLINE(readability-function-size): HIP's parameters
 hipError_t hipLaunchCooperativeKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                       void** arguments, size_t shared_bytes, hipStream_t stream) {
-  return octet::emulation::LaunchKernel(kernel, grid, block, arguments, shared_bytes, stream, true);
+  return octet::emulation::LaunchKernel(kernel, arguments,
+                                        {grid, block, shared_bytes, stream, true});
 }
 
 #endif  // OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_H_

@@ -185,6 +185,7 @@ hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kin
 hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
                           hipStream_t stream = nullptr);
 hipError_t hipMemcpyPeer(void* to, int to_device, const void* from, int from_device, size_t bytes);
+// NOLINTNEXTLINE(readability-function-size): HIP's parameters
 hipError_t hipMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
                               size_t bytes, hipStream_t stream = nullptr);
 

@@ -88,20 +88,28 @@ inline void CheckWrite16(void* address, Location where) {
   }
 }
 
-// ---- atomics. `bytes` is 4 or 8.
+// ---- atomics
 
 enum class MemoryScope { kBlock, kDevice, kSystem };
 enum class MemoryOrder { kRelaxed, kAcquire, kRelease, kAcqRel };
 enum class Update { kAdd, kExchange, kMin, kMax, kAnd, kOr, kSignedMin, kSignedMax };
 
+// An access that may write.
+struct AtomicAccess {
+  void* address;
+  int bytes;  // 4 or 8; 16 where a function says so
+  MemoryOrder order;
+  MemoryScope scope;
+  Location where;
+};
+
+// `bytes` is 4 or 8.
 uint64_t AtomicLoad(const void* address, int bytes, MemoryOrder order, MemoryScope scope,
                     Location where);
-void AtomicStore(void* address, int bytes, uint64_t value, MemoryOrder order, MemoryScope scope,
-                 Location where);
-uint64_t AtomicUpdate(Update update, void* address, int bytes, uint64_t value, MemoryOrder order,
-                      MemoryScope scope, Location where);
-uint64_t AtomicCompareExchange(void* address, int bytes, uint64_t expected, uint64_t desired,
-                               MemoryOrder order, MemoryScope scope, Location where);
+void AtomicStore(const AtomicAccess& access, uint64_t value);
+// These return the previous value.
+uint64_t AtomicUpdate(const AtomicAccess& access, Update update, uint64_t value);
+uint64_t AtomicCompareExchange(const AtomicAccess& access, uint64_t expected, uint64_t desired);
 void AtomicLoad16(const void* address, void* value, Location where);
 void AtomicStore16(void* address, const void* value, Location where);
 void Fence(MemoryOrder order, MemoryScope scope);

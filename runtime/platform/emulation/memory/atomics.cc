@@ -168,18 +168,17 @@ T CompareExchangeAt(T* address, T expected, T desired) {
 
 // Wraps every read-modify-write: `change` does it and returns {previous value, changed}.
 template <typename Change>
-uint64_t ReadModifyWrite(void* address, int bytes, MemoryOrder order, MemoryScope scope,
-                         const Location& where, Change change) {
+uint64_t ReadModifyWrite(const AtomicAccess& access, Change change) {
   Lane* lane = ThisLane();
-  Worker* worker = BeginAccess(lane, address, bytes, where);
+  Worker* worker = BeginAccess(lane, access.address, access.bytes, access.where);
   worker->MaybePreempt(lane);
-  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope, where);
+  OrderBeforeStore(lane, access);
   const auto [before, changed] = change();
-  OrderAfterLoad(lane, address, order, scope);
+  OrderAfterLoad(lane, access.address, access.order, access.scope);
   if (changed) {
     NoteChange(worker, lane);
   } else if (++lane->idle_steps > kLooksBeforeGivingWay) {
-    GiveWay(worker, lane, where);
+    GiveWay(worker, lane, access.where);
   }
   return before;
 }
@@ -209,13 +208,12 @@ void AtomicLoad16(const void* address, void* value, Location where) {
   std::memcpy(value, &read, sizeof(read));
 }
 
-void AtomicStore(void* address, int bytes, uint64_t value, MemoryOrder order, MemoryScope scope,
-                 Location where) {
+void AtomicStore(const AtomicAccess& access, uint64_t value) {
   Lane* lane = ThisLane();
-  Worker* worker = BeginAccess(lane, address, bytes, where);
-  worker->MaybeDelayStore(lane, scope);
-  OrderBeforeStore(lane, address, static_cast<size_t>(bytes), order, scope, where);
-  Write(address, bytes, value);
+  Worker* worker = BeginAccess(lane, access.address, access.bytes, access.where);
+  worker->MaybeDelayStore(lane, access.scope);
+  OrderBeforeStore(lane, access);
+  Write(access.address, access.bytes, value);
   NoteChange(worker, lane);
 }
 
@@ -223,7 +221,7 @@ void AtomicStore16(void* address, const void* value, Location where) {
   Lane* lane = ThisLane();
   Worker* worker = BeginAccess(lane, address, 16, where);
   worker->MaybeDelayStore(lane, MemoryScope::kSystem);
-  OrderBeforeStore(lane, address, 16, MemoryOrder::kRelaxed, MemoryScope::kSystem, where);
+  OrderBeforeStore(lane, {address, 16, MemoryOrder::kRelaxed, MemoryScope::kSystem, where});
 #if defined(__x86_64__)
   asm volatile("movdqu %1, %%xmm0\n\tmovdqa %%xmm0, %0"
                : "=m"(*static_cast<Value*>(address))
@@ -237,30 +235,29 @@ void AtomicStore16(void* address, const void* value, Location where) {
   NoteChange(worker, lane);
 }
 
-uint64_t AtomicUpdate(Update update, void* address, int bytes, uint64_t value, MemoryOrder order,
-                      MemoryScope scope, Location where) {
-  return ReadModifyWrite(address, bytes, order, scope, where, [&]() -> Changed {
-    if (bytes == 4) {
+uint64_t AtomicUpdate(const AtomicAccess& access, Update update, uint64_t value) {
+  return ReadModifyWrite(access, [&]() -> Changed {
+    if (access.bytes == 4) {
       const auto value32 = static_cast<uint32_t>(value);
-      const uint32_t before = UpdateAt(update, static_cast<uint32_t*>(address), value32);
+      const uint32_t before = UpdateAt(update, static_cast<uint32_t*>(access.address), value32);
       return {before, Apply(update, before, value32) != before};
     }
-    const uint64_t before = UpdateAt(update, static_cast<uint64_t*>(address), value);
+    const uint64_t before = UpdateAt(update, static_cast<uint64_t*>(access.address), value);
     return {before, Apply(update, before, value) != before};
   });
 }
 
-uint64_t AtomicCompareExchange(void* address, int bytes, uint64_t expected, uint64_t desired,
-                               MemoryOrder order, MemoryScope scope, Location where) {
-  return ReadModifyWrite(address, bytes, order, scope, where, [&]() -> Changed {
-    if (bytes == 4) {
+uint64_t AtomicCompareExchange(const AtomicAccess& access, uint64_t expected, uint64_t desired) {
+  return ReadModifyWrite(access, [&]() -> Changed {
+    if (access.bytes == 4) {
       const auto expected32 = static_cast<uint32_t>(expected);
       const auto desired32 = static_cast<uint32_t>(desired);
       const uint32_t before =
-          CompareExchangeAt(static_cast<uint32_t*>(address), expected32, desired32);
+          CompareExchangeAt(static_cast<uint32_t*>(access.address), expected32, desired32);
       return {before, before == expected32 && desired32 != expected32};
     }
-    const uint64_t before = CompareExchangeAt(static_cast<uint64_t*>(address), expected, desired);
+    const uint64_t before =
+        CompareExchangeAt(static_cast<uint64_t*>(access.address), expected, desired);
     return {before, before == expected && desired != expected};
   });
 }

@@ -25,16 +25,15 @@ inline bool IsAcquire(MemoryOrder order) {
   return order == MemoryOrder::kAcquire || order == MemoryOrder::kAcqRel;
 }
 
-// A read-modify-write is both a store and a load.
+// A read-modify-write is both a store and a load. Stores have 4, 8 or 16 bytes.
 #if defined(OCTET_EMULATION_TSAN) || defined(OCTET_EMULATION_WEAK_MEMORY)
-void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order, MemoryScope scope,
-                      const Location& where);
+void OrderBeforeStore(Lane* lane, const AtomicAccess& access);
 void OrderAfterLoad(Lane* lane, const void* address, MemoryOrder order, MemoryScope scope);
 void OrderFence(Lane* lane, MemoryOrder order, MemoryScope scope);
 void OrderArrive(Lane* lane, SyncPoint* point, Barrier barrier);
 void OrderLeave(Lane* lane, SyncPoint* point, Barrier barrier);
 #else
-inline void OrderBeforeStore(Lane*, void*, size_t, MemoryOrder, MemoryScope, const Location&) {}
+inline void OrderBeforeStore(Lane*, const AtomicAccess&) {}
 inline void OrderAfterLoad(Lane*, const void*, MemoryOrder, MemoryScope) {}
 inline void OrderFence(Lane*, MemoryOrder, MemoryScope) {}
 inline void OrderArrive(Lane*, SyncPoint*, Barrier) {}

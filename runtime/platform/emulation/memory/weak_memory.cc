@@ -417,11 +417,11 @@ void OrderBeforeLoad(Lane* lane, const void* address, size_t bytes, const Locati
   MemoryOf(lane).BeforeLoad(lane, address, bytes, {.where = where});
 }
 
-void OrderBeforeStore(Lane* lane, void* address, size_t bytes, MemoryOrder order, MemoryScope scope,
-                      const Location& where) {
+void OrderBeforeStore(Lane* lane, const AtomicAccess& access) {
   // Releases the value itself, too: a lane that has acquired it may then read it with a plain load.
-  MemoryOf(lane).BeforeStore(lane, address, bytes, {.where = where});
-  if (IsRelease(order)) MemoryOf(lane).Release(lane, scope);
+  MemoryOf(lane).BeforeStore(lane, access.address, static_cast<size_t>(access.bytes),
+                             {.where = access.where});
+  if (IsRelease(access.order)) MemoryOf(lane).Release(lane, access.scope);
 }
 
 void OrderAfterLoad(Lane* lane, const void*, MemoryOrder order, MemoryScope scope) {

@@ -47,12 +47,12 @@ void ForScopes(const Lane& lane, const void* address, MemoryScope scope, F f) {
 
 }  // namespace
 
-void OrderBeforeStore(Lane* lane, void* address, size_t, MemoryOrder order, MemoryScope scope,
-                      const Location&) {
+void OrderBeforeStore(Lane* lane, const AtomicAccess& access) {
   int released = lane->released_scope;
-  if (IsRelease(order)) released = std::max(released, static_cast<int>(scope));
+  if (IsRelease(access.order)) released = std::max(released, static_cast<int>(access.scope));
   if (released < 0) return;
-  ForScopes(*lane, address, std::min(static_cast<MemoryScope>(released), scope), TsanRelease);
+  ForScopes(*lane, access.address, std::min(static_cast<MemoryScope>(released), access.scope),
+            TsanRelease);
 }
 
 void OrderAfterLoad(Lane* lane, const void* address, MemoryOrder order, MemoryScope scope) {
