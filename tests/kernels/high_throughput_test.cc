@@ -197,7 +197,6 @@ TEST_F(HighThroughputTest, RandomShapes) {
     }
     config.max_blocks = one_of({0, 2, 3});
     if (config.max_blocks > 0) config.tuning.blocks = config.max_blocks;
-    if (config.max_blocks > 0) config.tuning.blocks = config.max_blocks;
     config.tuning.waves_per_block = one_of({0, 1, 2, 3});
     config.tuning.row_parts = one_of({0, 1, 3});
     config.tuning.row_copies = static_cast<RowCopies>(one_of({0, 2}));

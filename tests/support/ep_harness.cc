@@ -244,7 +244,7 @@ absl::Status EpHarness::Dispatch(const StepInput& input,
     OCTET_RETURN_IF_ERROR(ExecutorOf(Form::kFused).Poison(rank, buffers_[r], rows[r]));
     DispatchArgs args = buffers_[r].dispatch_args();
     if (!cached.empty()) {
-      args.cached = &cached[r];
+      args.high_throughput.cached = &cached[r];
       args.topk_idx = nullptr;
     }
     OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));

@@ -69,12 +69,11 @@ bool IsAnother(const StrategyInfo& info, const Variant& variant, const Rows& row
 
 void Variant::ApplyTo(EpConfig& config) const {
   config.strategy = strategy;
-  config.slots = slots;
-  config.flags = flags;
+  config.direct = direct;
   config.combine_order = combine_order;
   config.combine_method = combine_method;
   config.output = output;
-  config.duplicates = duplicates;
+  config.high_throughput.duplicates = duplicates;
 }
 
 std::string StrategyTestName(Strategy strategy) {
@@ -94,12 +93,11 @@ std::vector<Variant> AllVariants() {
         for (const Sums& sums : kSums) {
           const std::string name = absl::StrCat(
               StrategyTestName(info->strategy),
-              options.slots == Slots::kAtomic ? "AtomicSlots" : "",
-              options.flags == Flags::kSource ? "SourceFlags" : "", rows.name, sums.name);
+              options.direct.slots == Slots::kAtomic ? "AtomicSlots" : "",
+              options.direct.flags == Flags::kSource ? "SourceFlags" : "", rows.name, sums.name);
           const Variant variant = {.name = name,
                                    .strategy = info->strategy,
-                                   .slots = options.slots,
-                                   .flags = options.flags,
+                                   .direct = options.direct,
                                    .combine_order = sums.order,
                                    .combine_method = sums.method,
                                    .output = rows.output,

@@ -14,8 +14,7 @@ namespace octet {
 struct Variant {
   std::string name;  // as a name of a test: LowLatencyRankMajorFlat
   Strategy strategy = Strategy::kAuto;
-  Slots slots = Slots::kPrefix;
-  Flags flags = Flags::kToken;
+  DirectOptions direct = {};
   CombineOrder combine_order = CombineOrder::kAuto;
   CombineMethod combine_method = CombineMethod::kAuto;
   Output output = Output::kPackedExperts;

@@ -130,7 +130,7 @@ void DispatchVerifier::CheckArrays(const ReceivedLayout& layout) {
   CheckArray("source_offsets", layout.source_offsets, reference_.source_offsets, high_throughput);
   CheckArray("row_weights", layout.row_weights, reference_.row_weights, high_throughput && !tokens);
   CheckArray("row_index", layout.row_index, reference_.row_index,
-             config_.duplicates == Duplicates::kIndex);
+             config_.high_throughput.duplicates == Duplicates::kIndex);
   CheckArray("recv_topk_idx", layout.recv_topk_idx, reference_.recv_topk_idx, tokens);
   CheckArray("recv_topk_weights", layout.recv_topk_weights, reference_.recv_topk_weights, tokens);
   CheckArray("split_counts", layout.split_counts, reference_.split_counts,
@@ -156,7 +156,7 @@ void DispatchVerifier::CheckSources(const ReceivedLayout& layout) {
     return;
   }
   std::vector<RowSource> sorted = layout.sources;
-  if (config_.slots == Slots::kAtomic) SortWithinSources(want, sorted);
+  if (config_.direct.slots == Slots::kAtomic) SortWithinSources(want, sorted);
   for (size_t i = 0; i < want.size(); ++i) {
     const RowSource& source = sorted[PlaceOf(i)];
     if (AsTuple(source) != AsTuple(want[i])) {
