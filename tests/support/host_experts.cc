@@ -32,7 +32,8 @@ std::vector<uint16_t> HostExpertOutputs(const EpConfig& config, const StepInput&
   const ReferenceReceived received = ReferenceDispatch(config, input.sent(), rank);
   const bool deduplicated = config.output == Output::kDeduplicated;
   const auto hidden = static_cast<size_t>(config.hidden);
-  const int first = rank * config.num_local_experts(static_cast<int>(input.ranks.size()));
+  const int num_local = config.num_local_experts(static_cast<int>(input.ranks.size()));
+  const size_t first = static_cast<size_t>(rank) * static_cast<size_t>(num_local);
   std::vector<uint16_t> out;
   for (const RowSource& row : deduplicated ? received.tokens : received.sources) {
     std::vector<uint16_t> each(hidden, kNan);
@@ -43,7 +44,7 @@ std::vector<uint16_t> HostExpertOutputs(const EpConfig& config, const StepInput&
       ReferenceExpert(
           config.dtype,
           absl::MakeConstSpan(source.x).subspan(static_cast<size_t>(row.token) * hidden, hidden),
-          input.expert_scale[static_cast<size_t>(first + row.local_expert)], absl::MakeSpan(each));
+          input.expert_scale[first + static_cast<size_t>(row.local_expert)], absl::MakeSpan(each));
     }
     out.insert(out.end(), each.begin(), each.end());
   }

@@ -71,7 +71,7 @@ absl::Status StepBuffers::Upload(Rank& rank, const RankInput& input) {
   return Copy(rank, input.scatter_idx, scatter_idx);
 }
 
-absl::Status StepBuffers::UploadExpertScale(Rank& rank, absl::Span<const float> factors) {
+absl::Status StepBuffers::UploadExpertScale(Rank& rank, absl::Span<const float> factors) const {
   return Copy(rank, factors, expert_scale);
 }
 

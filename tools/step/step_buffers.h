@@ -26,7 +26,7 @@ class StepBuffers {
   absl::Status Upload(Rank& rank, const RankInput& input);
   // Likewise the factors of this rank's experts ([L]), and what combine adds to each sum ([H];
   // empty: nothing).
-  absl::Status UploadExpertScale(Rank& rank, absl::Span<const float> expert_scale);
+  absl::Status UploadExpertScale(Rank& rank, absl::Span<const float> factors) const;
   absl::Status UploadBias(Rank& rank, absl::Span<const uint16_t> bias);
 
   // Fills what a step writes with NaNs, in stream order: all of y, and the outputs of experts for
