@@ -403,7 +403,7 @@ TEST_P(StrategyTest, SilentPeerInCombine) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("combine-receive waited"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("for rank 1's"));
   EXPECT_THAT(std::string(status.message()),
-              GetParam().flags == Flags::kToken
+              GetParam().direct.flags == Flags::kToken
                   ? HasSubstr(absl::StrReplaceAll(
                         "\ncombined rows: arrived / to be returned by each rank, * behind\n"
                         "            0     1     2\n"
