@@ -230,8 +230,9 @@ absl::Status ReadRecorded(const CommandLine& line, WorkloadSpec& spec) {
     return absl::Status(status.code(), absl::StrCat(spec.routing.path, ": ", status.message()));
   }
   if (!line.Given("topk")) spec.config.topk = recorded->topk;
-  if (!line.Given("max_tokens"))
+  if (!line.Given("max_tokens")) {
     spec.config.max_tokens_per_rank = std::max(1, recorded->num_tokens(0));
+  }
   spec.recorded = std::make_shared<RecordedRouting>(*std::move(recorded));
   return absl::OkStatus();
 }
