@@ -228,7 +228,7 @@ RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) 
           .topk_weights = part(topk_weights, config.topk),
           .fp8 = part(fp8, config.hidden),
           .scales = part(scales, config.scale_words()),
-          .bytes = part(bytes, config.row_bytes),
+          .bytes = part(bytes, config.high_throughput.row_bytes),
           .scatter_idx = part(scatter_idx, config.topk)};
 }
 

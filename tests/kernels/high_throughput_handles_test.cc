@@ -30,9 +30,9 @@ using ::testing::HasSubstr;
 TEST_F(HighThroughputTest, CachedLayoutAfterADifferentRouting) {
   for (const Duplicates duplicates : {Duplicates::kFill, Duplicates::kIndex}) {
     EpConfig config = Config(12, 4, 72, 9);
-    config.kept_layouts = 2;
-    config.expert_alignment = 4;
-    config.duplicates = duplicates;
+    config.high_throughput.kept_layouts = 2;
+    config.high_throughput.expert_alignment = 4;
+    config.high_throughput.duplicates = duplicates;
     MAKE_OR_SKIP(3, config);
     const StepInput first = RandomStepOf({9, 4, 7}, 0.2);
     RunStep(first);
@@ -67,7 +67,7 @@ TEST_F(HighThroughputTest, BothBackwardPassesSkipTheLayout) {
 
 TEST_F(HighThroughputTest, HandleOfALayoutThatIsGoneIsRefused) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.kept_layouts = 2;
+  config.high_throughput.kept_layouts = 2;
   MAKE_OR_SKIP(2, config);
   const StepInput step = RandomStepOf({4, 4});
   RunStep(step);
@@ -84,7 +84,7 @@ TEST_F(HighThroughputTest, HandleOfALayoutThatIsGoneIsRefused) {
 
 TEST_F(HighThroughputTest, HandleFromBeforeAFailureIsRefused) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.kept_layouts = 4;
+  config.high_throughput.kept_layouts = 4;
   MAKE_OR_SKIP(2, config);
   const StepInput step = RandomStepOf({4, 4});
   RunStep(step);
@@ -112,7 +112,7 @@ TEST_F(HighThroughputTest, ALayoutThatIsUsedAgainDeliversNothingWithoutItsPeers)
   EXPECT_THAT(harness_->node().Run([&](Rank& rank) -> absl::Status {
     if (rank.rank() == 1) return rank.Barrier();
     DispatchArgs mine = args(rank);
-    mine.cached = handles.data();
+    mine.high_throughput.cached = handles.data();
     OCTET_ASSIGN_OR_RETURN(alone, ep().Dispatch(rank, mine));
     return absl::OkStatus();
   }),
@@ -124,13 +124,13 @@ TEST_F(HighThroughputTest, ALayoutThatIsUsedAgainDeliversNothingWithoutItsPeers)
                                        "  rank 0         2  2   1*"))));
   EXPECT_THAT(*ToHost<int32_t>(alone.expert_counts, 2), Each(0));
   EXPECT_THAT(*ToHost<int32_t>(alone.expert_offsets, 3), Each(0));
-  EXPECT_THAT(*ToHost<int32_t>(alone.source_offsets, 3), Each(0));
+  EXPECT_THAT(*ToHost<int32_t>(alone.high_throughput.source_offsets, 3), Each(0));
   RunStep(step);
 }
 
 TEST_F(HighThroughputTest, CachedHandlesOfOtherLayoutsAreNamed) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.kept_layouts = 2;
+  config.high_throughput.kept_layouts = 2;
   MAKE_OR_SKIP(2, config, absl::Seconds(2));
   // The same routing twice: all counts coincide.
   const StepInput step = RandomStepOf({4, 4});
@@ -143,8 +143,8 @@ TEST_F(HighThroughputTest, CachedHandlesOfOtherLayoutsAreNamed) {
     const std::vector<DispatchHandle> second = harness_->Handles();
     const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
       DispatchArgs mine = args(rank);
-      if (rank.rank() == 0) mine.cached = first.data();
-      if (rank.rank() == 1 && !fresh) mine.cached = &second[1];
+      if (rank.rank() == 0) mine.high_throughput.cached = first.data();
+      if (rank.rank() == 1 && !fresh) mine.high_throughput.cached = &second[1];
       return ep().Dispatch(rank, mine).status();
     });
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -174,7 +174,7 @@ TEST_F(HighThroughputTest, CachedHandlesOfOtherLayoutsAreNamed) {
 // What has been sent is received with its own handle, not with that of another layout.
 TEST_F(HighThroughputTest, HalvesOfOtherCallsAreRefused) {
   EpConfig config = Config(8, 2, 64, 6);
-  config.kept_layouts = 2;
+  config.high_throughput.kept_layouts = 2;
   MAKE_OR_SKIP(2, config);
   const StepInput first = RandomStepOf({6, 6});
   ASSERT_OK(harness_->Dispatch(first));
@@ -222,7 +222,7 @@ TEST_F(HighThroughputTest, AlternatingSizesAndSeveralCallsInFlight) {
     for (int call = 0; call < 12; ++call) {
       DispatchArgs mine = args(rank);
       const DispatchHandle last = received(rank).handle;
-      if (call % 3 == 1) mine.cached = &last;
+      if (call % 3 == 1) mine.high_throughput.cached = &last;
       OCTET_ASSIGN_OR_RETURN(received(rank), ep().Dispatch(rank, mine));
       for (int combine = 0; combine < call % 3; ++combine) {
         OCTET_RETURN_IF_ERROR(ep().Combine(rank, received(rank).handle,

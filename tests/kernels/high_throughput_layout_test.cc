@@ -87,11 +87,11 @@ TEST(HighThroughputMemoryTest, HeapStaysWithinItsLimits) {
           check(ranks);
           config.combine_order = CombineOrder::kFlat;
           check(ranks);
-          config.duplicates = Duplicates::kIndex;
+          config.high_throughput.duplicates = Duplicates::kIndex;
           check(ranks);
           config.combine_order = CombineOrder::kPerRank;
           check(ranks);
-          config.duplicates = Duplicates::kFill;
+          config.high_throughput.duplicates = Duplicates::kFill;
           config.output = Output::kDeduplicated;
           check(ranks);
         }

@@ -77,7 +77,7 @@ TEST_F(HighThroughputTest, BytesAreCombinedInPlace) {
     for (const CombineOrder order : {CombineOrder::kPerRank, CombineOrder::kFlat}) {
       EpConfig config = Config(8, 4, 256, 17);
       config.dispatch_format = DispatchFormat::kBytes;
-      config.row_bytes = 2 * config.hidden;
+      config.high_throughput.row_bytes = 2 * config.hidden;
       config.combine_method = method;
       config.combine_order = order;
       MAKE_OR_SKIP(4, config);
@@ -141,7 +141,7 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
     std::set<absl::string_view> phases;
     for (const TraceSlice& slice : *slices) {
       blocks.insert(slice.block);
-      phases.insert(EpInternals::TraceTags(ep())[slice.tag].phase);
+      phases.insert(EpInternals::TraceTags(ep())[slice.tag].phase.name);
     }
     EXPECT_EQ(blocks.size(), static_cast<size_t>(max_blocks));
     EXPECT_LT(*blocks.rbegin(), max_blocks);

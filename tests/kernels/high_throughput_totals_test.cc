@@ -33,17 +33,17 @@ using ::testing::MatchesRegex;
 
 TEST_F(HighThroughputTest, TotalsOnTheHost) {
   EpConfig config = Config(12, 4, 72, 9);
-  config.host_totals = true;
-  config.expert_alignment = 4;
+  config.high_throughput.host_totals = true;
+  config.high_throughput.expert_alignment = 4;
   MAKE_OR_SKIP(3, config);
   const auto check = [&](const StepInput& step) {
     for (int r = 0; r < harness_->node().num_ranks(); ++r) {
       const ReferenceReceived want = ReferenceDispatch(this->config(), step.sent(), r);
       const Received& received = harness_->received(r);
-      EXPECT_EQ(received.num_rows, want.expert_offsets.back());
-      EXPECT_EQ(received.num_tokens, want.source_offsets.back());
-      EXPECT_EQ(std::vector<int32_t>(received.host_expert_counts.begin(),
-                                     received.host_expert_counts.end()),
+      EXPECT_EQ(received.high_throughput.num_rows, want.expert_offsets.back());
+      EXPECT_EQ(received.high_throughput.num_tokens, want.source_offsets.back());
+      EXPECT_EQ(std::vector<int32_t>(received.high_throughput.host_expert_counts.begin(),
+                                     received.high_throughput.host_expert_counts.end()),
                 want.expert_counts);
     }
   };
@@ -59,7 +59,7 @@ TEST_F(HighThroughputTest, TotalsOnTheHost) {
 
 TEST_F(HighThroughputTest, TotalsOfASilentPeerEndInItsDeadline) {
   EpConfig config = Config(4, 2, 64, 4);
-  config.host_totals = true;
+  config.high_throughput.host_totals = true;
   MAKE_OR_SKIP(2, config, absl::Milliseconds(300));
   const StepInput step = RandomStepOf({4, 4});
   EXPECT_OK(harness_->Upload(step));
@@ -100,7 +100,7 @@ class StuckFunction {
 TEST_F(HighThroughputTest, TotalsBehindWorkThatDoesNotEnd) {
   for (const std::vector<int>& stuck_ranks : {std::vector{0}, {0, 1}}) {
     EpConfig config = Config(4, 2, 64, 4);
-    config.host_totals = true;
+    config.high_throughput.host_totals = true;
     MakeNode(2, absl::Milliseconds(100));
     if (HasFatalFailure() || IsSkipped()) return;
     absl::StatusOr<std::unique_ptr<ExpertParallel>> ep = ExpertParallel::Create(*node_, config);
@@ -142,10 +142,10 @@ TEST_F(HighThroughputTest, WrongArgumentsAreRefusedBeforeALaunch) {
   };
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     DispatchArgs wrong = args(rank);
-    wrong.x_scales = nullptr;
+    wrong.high_throughput.x_scales = nullptr;
     refused(ep().Dispatch(rank, wrong).status(), "x_scales must not be null");
     wrong = args(rank);
-    wrong.cached = &received(rank).handle;
+    wrong.high_throughput.cached = &received(rank).handle;
     wrong.num_tokens = 2;
     refused(ep().Dispatch(rank, wrong).status(),
             "num_tokens is 2; the layout in `cached` is of " + std::to_string(4 - rank.rank()));
@@ -183,7 +183,7 @@ TEST_F(HighThroughputTest, NothingRunsOnWhatARefusedPeerDidNotSend) {
   for (const bool index : {true, false}) {
     SCOPED_TRACE(index ? "index" : "deduplicated");
     EpConfig config = Config(6, 3, 64, 6);
-    config.duplicates = index ? Duplicates::kIndex : Duplicates::kFill;
+    config.high_throughput.duplicates = index ? Duplicates::kIndex : Duplicates::kFill;
     config.output = index ? Output::kPackedExperts : Output::kDeduplicated;
     MAKE_OR_SKIP(3, config);
     RunStep(RandomStepOf({6, 6, 6}));
@@ -206,8 +206,9 @@ TEST_F(HighThroughputTest, NothingRunsOnWhatARefusedPeerDidNotSend) {
       OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(const_cast<RowSource*>(before.sources), 0,
                                                rows * sizeof(RowSource), rank.stream()));
       if (index) {
-        OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(const_cast<int32_t*>(before.row_index), 0x7e,
-                                                 rows * sizeof(int32_t), rank.stream()));
+        OCTET_RETURN_IF_GPU_ERROR(
+            hipMemsetAsync(const_cast<int32_t*>(before.high_throughput.row_index), 0x7e,
+                           rows * sizeof(int32_t), rank.stream()));
       }
       OCTET_ASSIGN_OR_RETURN(received(rank), ep().Dispatch(rank, args(rank)));
       return PointwiseExpert(rank, ep().config(), received(rank),
@@ -226,7 +227,7 @@ TEST_F(HighThroughputTest, WhatIsIndexedWithNamesNoRowAtFirst) {
   for (const bool deduplicated : {false, true}) {
     EpConfig config = Config(4, 2, 64, 4);
     config.output = deduplicated ? Output::kDeduplicated : Output::kPackedExperts;
-    config.duplicates = deduplicated ? Duplicates::kFill : Duplicates::kIndex;
+    config.high_throughput.duplicates = deduplicated ? Duplicates::kFill : Duplicates::kIndex;
     MAKE_OR_SKIP(2, config);
     const StepInput nothing = RandomStepOf({0, 0});
     ASSERT_OK(harness_->Upload(nothing));
@@ -238,9 +239,9 @@ TEST_F(HighThroughputTest, WhatIsIndexedWithNamesNoRowAtFirst) {
     const auto rows = static_cast<size_t>(deduplicated ? 2 * 4 : received.max_rows);
     EXPECT_THAT(*ToHost<int32_t>(received.sources, 4 * rows), Each(-1));
     if (deduplicated) {
-      EXPECT_THAT(*ToHost<int32_t>(received.recv_topk_idx, 2 * rows), Each(-1));
+      EXPECT_THAT(*ToHost<int32_t>(received.high_throughput.recv_topk_idx, 2 * rows), Each(-1));
     } else {
-      EXPECT_THAT(*ToHost<int32_t>(received.row_index, rows), Each(-1));
+      EXPECT_THAT(*ToHost<int32_t>(received.high_throughput.row_index, rows), Each(-1));
     }
   }
 }

@@ -54,11 +54,7 @@ StepInput RandomStep(std::mt19937_64& rng, const EpConfig& config,
                      const std::vector<int>& num_tokens, double drop) {
   WorkloadSpec spec;
   spec.num_ranks = static_cast<int>(num_tokens.size());
-  spec.config.num_experts = config.num_experts;
-  spec.config.topk = config.topk;
-  spec.config.hidden = config.hidden;
-  spec.config.max_tokens_per_rank = config.max_tokens_per_rank;
-  spec.config.dtype = config.dtype;
+  spec.config = config;
   spec.tokens = num_tokens;
   spec.drop = drop;
   spec.seed = rng();

@@ -94,9 +94,9 @@ DispatchArgs StepBuffers::dispatch_args() const {
           .topk_idx = topk_idx.as<int32_t>(),
           .topk_weights = has_weights_ ? topk_weights.as<float>() : nullptr,
           .num_tokens = num_tokens_,
-          .high_throughput = {.x_scales = x_scales.as<void>()},
-          .high_throughput = {.scatter_idx = has_scatter_ ? scatter_idx.as<int32_t>() : nullptr},
-          .high_throughput = {.cached = cached.layout > 0 ? &cached : nullptr}};
+          .high_throughput = {.x_scales = x_scales.as<void>(),
+                              .scatter_idx = has_scatter_ ? scatter_idx.as<int32_t>() : nullptr,
+                              .cached = cached.layout > 0 ? &cached : nullptr}};
 }
 
 CombineArgs StepBuffers::fused_combine_args(const Received& received) const {

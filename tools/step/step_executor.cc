@@ -27,7 +27,8 @@ std::vector<int> RowsInExpertOrder(const EpConfig& config, absl::Span<const Rank
   std::vector<int64_t> of_rank(inputs.size());
   for (size_t e = 0; e < of_expert.size(); ++e) {
     const int64_t padded = of_expert[e] + config.high_throughput.expert_alignment - 1;
-    of_rank[e * inputs.size() / of_expert.size()] += padded - padded % config.high_throughput.expert_alignment;
+    of_rank[e * inputs.size() / of_expert.size()] +=
+        padded - padded % config.high_throughput.expert_alignment;
   }
   std::vector<int> rows;
   for (const int64_t count : of_rank) {
