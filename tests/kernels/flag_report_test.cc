@@ -24,9 +24,8 @@ using device::FailureKind;
 using device::FailureRecord;
 using ::testing::HasSubstr;
 
-absl::Status Refused(int rank, const FailureRecord& record, int topk) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("rank ", rank, " refuses ", record.index, " of ", topk));
+std::string Refused(const NodeFailure& failure, int topk) {
+  return absl::StrCat("element ", failure.index, " of ", topk, " is refused");
 }
 
 constexpr uint32_t kPlain = 10;
@@ -94,14 +93,14 @@ TEST(FlagReport, RefusedInputNamesTheArgument) {
   EXPECT_EQ(Described(Check(twice, 3, 64, 17)),
             "rank 3: topk_idx of token 0, k 3 is 17, which the token has chosen before; a token's "
             "experts must differ");
-  EXPECT_EQ(Described(Check(kCheck, 9, 0, 0)), "rank 3 refuses 9 of 4");
+  EXPECT_EQ(Described(Check(kCheck, 9, 0, 0)), "rank 3: element 9 of 4 is refused");
 }
 
 TEST(FlagReport, UnknownSitesAreToldByNumber) {
   EXPECT_THAT(Described(Wait(99, 5, 4)),
               HasSubstr("for rank 1's flag of unknown site 99, index 7: expected epoch 5, seen 4"));
   EXPECT_THAT(Described(Check(99, 2, 5, 6)),
-              HasSubstr("check 99 has refused element 2 of the input: expected 5, seen 6"));
+              HasSubstr("check 99 refused element 2 of the input: expected 5, seen 6"));
   EXPECT_EQ(FlagReport(kSites, 4).Describe(0, Wait(99, 5)).code(),
             absl::StatusCode::kDeadlineExceeded);
 }

@@ -321,7 +321,7 @@ TEST_F(VerifyTest, SeesWrongSums) {
 // A row that was sent as it is must come as it is: also a NaN, of which there are many.
 TEST_F(VerifyTest, RowsAreComparedByTheirBits) {
   config_.dispatch_format = DispatchFormat::kBytes;
-  config_.row_bytes = static_cast<int>(kRowBytes);
+  config_.high_throughput.row_bytes = static_cast<int>(kRowBytes);
   Make();
   EXPECT_TRUE(Dispatch().bitwise);
   const RowSource& source = received_.sources[4];
@@ -339,7 +339,7 @@ TEST_F(VerifyTest, RowsAreComparedByTheirBits) {
 
 TEST_F(VerifyTest, SeesWhatIsMissing) {
   config_.strategy = Strategy::kHighThroughput;
-  config_.duplicates = Duplicates::kIndex;
+  config_.high_throughput.duplicates = Duplicates::kIndex;
   Make();
   const auto expect_missing = [&](const std::string& name, auto& array) {
     const auto kept = std::exchange(array, {});
@@ -352,7 +352,7 @@ TEST_F(VerifyTest, SeesWhatIsMissing) {
   expect_missing("row_weights", received_.row_weights);
   expect_missing("row_index", received_.row_index);
   EXPECT_TRUE(Dispatch().bitwise);
-  config_.duplicates = Duplicates::kFill;
+  config_.high_throughput.duplicates = Duplicates::kFill;
   config_.output = Output::kDeduplicated;
   Make();
   expect_missing("recv_topk_idx", received_.recv_topk_idx);
