@@ -112,20 +112,20 @@ absl::Status StrategyBase::CheckDispatch(const Rank& rank, const DispatchArgs& a
 }
 
 absl::Status StrategyBase::CheckContract(const DispatchArgs& args) const {
-  if (config().strategy != Strategy::kHighThroughput &&
-      args.high_throughput != HighThroughputArgs()) {
+  const HighThroughputArgs& own = args.high_throughput;
+  if (own == HighThroughputArgs()) return absl::OkStatus();
+  const absl::string_view name = own.cached != nullptr        ? "cached"
+                                 : own.scatter_idx != nullptr ? "scatter_idx"
+                                                              : "x_scales";
+  if (contract_ == Contract::kOfAll) {
     return absl::InvalidArgumentError(
-        absl::StrCat("x_scales, scatter_idx and cached need the strategy high_throughput, not ",
-                     EnumName(config().strategy)));
+        absl::StrCat(name,
+                     " is not for Strategy::kAuto, which may choose a strategy that has none; name "
+                     "Strategy::kHighThroughput"));
   }
-  if (contract_ == Contract::kOfStrategy ||
-      (args.high_throughput.scatter_idx == nullptr && args.high_throughput.cached == nullptr)) {
-    return absl::OkStatus();
-  }
+  if (config().strategy == Strategy::kHighThroughput) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(args.high_throughput.cached != nullptr ? "cached" : "scatter_idx",
-                   " is not for Strategy::kAuto, which may choose a strategy that has none; name "
-                   "Strategy::kHighThroughput"));
+      absl::StrCat(name, " needs the strategy high_throughput, not ", EnumName(config().strategy)));
 }
 
 absl::Status StrategyBase::CheckOwner(const Rank& rank, const DispatchHandle& handle) const {

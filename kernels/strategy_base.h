@@ -142,7 +142,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   const CallSequence& SequenceOf(const Rank& rank) const { return sequences_[Index(rank.rank())]; }
   absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
-  // Checks that `args` use nothing that only one strategy allows, if the contract is kOfAll.
+  // Checks that `args` use nothing that another strategy has, nor, if the contract is kOfAll, what
+  // only one strategy has.
   absl::Status CheckContract(const DispatchArgs& args) const;
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);

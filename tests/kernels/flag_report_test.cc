@@ -121,7 +121,7 @@ TEST(FlagReport, TablesShowHowFarTheFlagsAre) {
             "\ncredits, * behind"
             "\n          expected  0   1   2"
             "\n  rank 0         4  5   4   3*"
-            "\n  rank 2         5  5  4*  3*");
+            "\n  rank 2         5  5   4*  3*");
   ASSERT_EQ(asked.size(), 6U);
   EXPECT_EQ(asked[4].rank, 2);
   EXPECT_EQ(asked[4].peer, 1);

@@ -42,8 +42,8 @@ struct EpStatistics {
   std::vector<absl::Duration> combine_waits;
 };
 
-// Arguments of a dispatch that only high_throughput has. Name that strategy to use scatter_idx and
-// cached: Strategy::kAuto refuses them unless no other strategy supports the configuration.
+// Arguments of a dispatch that only high_throughput has. Name that strategy to use them:
+// Strategy::kAuto refuses them unless no other strategy supports the configuration.
 struct HighThroughputArgs {
   // DispatchFormat::kFp8: [T][scale_words] 4-byte words, moved along with the rows.
   const void* x_scales = nullptr;
