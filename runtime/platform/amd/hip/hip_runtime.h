@@ -4,6 +4,11 @@
 
 #include_next <hip/hip_runtime.h>
 
+// Marks a kernel's parameter whose address is used. CUDA needs the word, AMD GPUs do not.
+#ifndef __grid_constant__
+#define __grid_constant__
+#endif
+
 template <typename... Params>
 inline hipError_t hipLaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, void** args,
                                   size_t shared_bytes, hipStream_t stream) {

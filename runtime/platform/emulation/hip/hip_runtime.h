@@ -23,6 +23,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static thread_local
 #define HIP_DYNAMIC_SHARED(type, var) \
   type* var = static_cast<type*>(::octet::emulation::DynamicShared());

@@ -1,0 +1,228 @@
+#include "octet/grouped_gemm.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "kernels/gemm/kernels.h"
+#include "launch_limits.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+constexpr int kElementsPerVec = 8;
+constexpr size_t kVecBytes = 16;
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
+
+struct NamedTiles {
+  GemmTiles tiles;
+  const char* name;
+};
+constexpr std::array kTiles = {
+    NamedTiles{GemmTiles::kWide, "wide"},   NamedTiles{GemmTiles::kMedium, "medium"},
+    NamedTiles{GemmTiles::kFew64, "few64"}, NamedTiles{GemmTiles::kFew32, "few32"},
+    NamedTiles{GemmTiles::kFew16, "few16"},
+};
+
+GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
+  return {.tiles = tiles,
+          .element = config.dtype == DType::kFloat16 ? device::GemmElement::kFp16
+                                                     : device::GemmElement::kBf16,
+          .gated = config.activation == GemmActivation::kSwiGlu};
+}
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The columns that tiles of this shape compute for nothing.
+int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
+  const int columns = TileShapeOf(VariantOf(config, tiles)).columns;
+  return DivideUp(config.n, columns) * columns - config.n;
+}
+
+// Few rows: reading the weights decides, and a tile has about the rows of an expert. Many rows: the
+// wider tile reads the rows less often, unless the narrower one computes fewer columns for nothing.
+GemmTiles ChooseTiles(const GroupedGemmConfig& config) {
+  const int64_t rows =
+      config.expected_rows > 0 ? config.expected_rows : DivideUp(config.max_rows, config.experts);
+  constexpr int kMostFew = 96;  // two tiles of 64 rows still beat one of 128
+  if (rows <= 16) return GemmTiles::kFew16;
+  if (rows <= 32) return GemmTiles::kFew32;
+  if (rows <= kMostFew) return GemmTiles::kFew64;
+  constexpr int kPercent = 100;
+  constexpr int kWorthPercent = 3;  // what the narrower tile costs otherwise
+  const int64_t saved =
+      WastedColumns(config, GemmTiles::kWide) - WastedColumns(config, GemmTiles::kMedium);
+  return saved * kPercent > int64_t{config.n} * kWorthPercent ? GemmTiles::kMedium
+                                                              : GemmTiles::kWide;
+}
+
+absl::Status CheckConfig(const GroupedGemmConfig& config) {
+  if (config.experts < 1 || config.experts > kMaxGemmExperts) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::experts is ", config.experts,
+                                                   "; it must be 1 to ", kMaxGemmExperts));
+  }
+  if (config.max_rows < 1 || config.max_rows > kMostRows) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "GroupedGemmConfig::max_rows is ", config.max_rows, "; it must be 1 to ", kMostRows));
+  }
+  const bool gated = config.activation == GemmActivation::kSwiGlu;
+  const int unit = gated ? 2 * kElementsPerVec : kElementsPerVec;
+  if (config.n < unit || config.n % unit != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::n is ", config.n,
+                                                   "; it must be a positive multiple of ", unit,
+                                                   gated ? " with SwiGLU" : ""));
+  }
+  if (config.k < kElementsPerVec || config.k % kElementsPerVec != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::k is ", config.k,
+                                                   "; it must be a positive multiple of ",
+                                                   kElementsPerVec));
+  }
+  if (config.expected_rows < 0 || config.blocks < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::expected_rows is ",
+                                                   config.expected_rows, " and blocks ",
+                                                   config.blocks, "; neither may be negative"));
+  }
+  return absl::OkStatus();
+}
+
+// Units are counted in 32 bits, and every block takes one number past the end.
+absl::Status CheckUnits(const GroupedGemmConfig& config, const GroupedGemmTileShape& shape,
+                        int blocks) {
+  const int64_t row_tiles = DivideUp(config.max_rows, shape.rows) + config.experts;
+  const int64_t column_tiles = DivideUp(config.n, shape.columns);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (row_tiles <= (kMost - blocks) / column_tiles) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("GroupedGemmConfig: ", config.max_rows, " rows by ", config.n,
+                   " columns are more than 2^31 tiles of ", shape.rows, " by ", shape.columns,
+                   "; choose larger tiles"));
+}
+
+absl::Status CheckPointer(absl::string_view name, const void* pointer, size_t alignment) {
+  if (pointer == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmArgs::", name, " is null"));
+  }
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("GroupedGemmArgs::", name, " is not aligned to ", alignment, " bytes"));
+}
+
+absl::Status CheckArgs(const GroupedGemmArgs& args) {
+  OCTET_RETURN_IF_ERROR(CheckPointer("a", args.a, kVecBytes));
+  OCTET_RETURN_IF_ERROR(CheckPointer("b", args.b, kVecBytes));
+  OCTET_RETURN_IF_ERROR(CheckPointer("out", args.out, kVecBytes));
+  OCTET_RETURN_IF_ERROR(CheckPointer("expert_offsets", args.expert_offsets, alignof(int32_t)));
+  if (args.expert_counts != nullptr) {
+    OCTET_RETURN_IF_ERROR(CheckPointer("expert_counts", args.expert_counts, alignof(int32_t)));
+  }
+  if (args.bias != nullptr) {
+    OCTET_RETURN_IF_ERROR(CheckPointer("bias", args.bias, alignof(float)));
+  }
+  if (args.row_scale != nullptr) {
+    OCTET_RETURN_IF_ERROR(CheckPointer("row_scale", args.row_scale, alignof(float)));
+  }
+  return absl::OkStatus();
+}
+
+// The blocks of a launch: what the caller asks for, or what the compute units
+// run at once.
+absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
+                                 const GroupedGemmTileShape& shape) {
+  int blocks = config.blocks;
+  if (blocks == 0) {
+    int device = 0;
+    OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
+    OCTET_RETURN_IF_GPU_ERROR(
+        hipDeviceGetAttribute(&blocks, hipDeviceAttributeMultiprocessorCount, device));
+    blocks = std::min(blocks * shape.blocks_per_compute_unit, platform::kMostDefaultBlocks);
+    blocks -= blocks % shape.cluster_blocks;
+  }
+  return static_cast<int>(DivideUp(std::max(blocks, 1), shape.cluster_blocks)) *
+         shape.cluster_blocks;
+}
+
+class GroupedGemmOnGpu final : public GroupedGemm {
+ public:
+  GroupedGemmOnGpu(const GroupedGemmConfig& config, GemmTiles tiles, int blocks,
+                   DeviceMemory next_unit)
+      : config_(config),
+        variant_(VariantOf(config, tiles)),
+        blocks_(blocks),
+        next_unit_(std::move(next_unit)) {}
+
+  absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) override {
+    OCTET_RETURN_IF_ERROR(CheckArgs(args));
+    const GroupedGemmParams params = {
+        .operands = {.a = args.a,
+                     .b = args.b,
+                     .out = args.out,
+                     .rows = config_.max_rows,
+                     .experts = config_.experts,
+                     .n = config_.n,
+                     .k = config_.k,
+                     .out_columns = config_.out_columns()},
+        .offsets = args.expert_offsets,
+        .counts = args.expert_counts,
+        .bias = args.bias,
+        .row_scale = args.row_scale,
+        .next_unit = next_unit_.as<int32_t>(),
+    };
+    return OCTET_GPU(LaunchGroupedGemm(params, variant_, blocks_, stream));
+  }
+
+  GemmTiles tiles() const override { return variant_.tiles; }
+
+ private:
+  GroupedGemmConfig config_;
+  GroupedGemmVariant variant_;
+  int blocks_;
+  DeviceMemory next_unit_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(const GroupedGemmConfig& config) {
+  OCTET_RETURN_IF_ERROR(CheckConfig(config));
+  const GemmTiles tiles = config.tiles.has_value() ? *config.tiles : ChooseTiles(config);
+  const GroupedGemmVariant variant = VariantOf(config, tiles);
+  const GroupedGemmTileShape shape = TileShapeOf(variant);
+  OCTET_ASSIGN_OR_RETURN(const int blocks, ChooseBlocks(config, shape));
+  OCTET_RETURN_IF_ERROR(CheckUnits(config, shape, blocks));
+  OCTET_RETURN_IF_GPU_ERROR(LoadGroupedGemm(variant));
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory next_unit, DeviceMemory::Allocate(sizeof(int32_t)));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemset(next_unit.as<void>(), 0, next_unit.bytes()));
+  OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+  return std::make_unique<GroupedGemmOnGpu>(config, tiles, blocks, std::move(next_unit));
+}
+
+absl::string_view GemmTilesName(GemmTiles tiles) {
+  const auto* const found = std::find_if(kTiles.begin(), kTiles.end(),
+                                         [tiles](const NamedTiles& t) { return t.tiles == tiles; });
+  return found != kTiles.end() ? found->name : "unknown";
+}
+
+absl::StatusOr<GemmTiles> ParseGemmTiles(absl::string_view name) {
+  for (const NamedTiles& tiles : kTiles) {
+    if (name == tiles.name) return tiles.tiles;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tiles '", name, "' is not one of ",
+      absl::StrJoin(kTiles, ", ",
+                    [](std::string* out, const NamedTiles& t) { absl::StrAppend(out, t.name); })));
+}
+
+}  // namespace octet

@@ -1,0 +1,128 @@
+// One launch computes the product of all experts: every block reads where the experts' rows lie,
+// and takes units of tiles until there are no more.
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/kernels.h"
+#include "kernels/gemm/tile_walk.h"
+#include "runtime/device/load_kernel.h"
+#include "tile_gemm.h"
+
+namespace octet {
+namespace {
+
+using device::GemmElement;
+
+template <typename Gemm, bool gated>
+struct KernelParams {
+  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>> call;
+  const int32_t* offsets;
+  const int32_t* counts;
+};
+
+template <typename Gemm>
+constexpr size_t kKernelSharedBytes = Gemm::kSharedBytes + kMaxGemmExperts * sizeof(ExpertRows);
+
+__device__ int Clamp(int64_t row, int64_t rows) {
+  return static_cast<int>(row < 0 ? 0 : (row < rows ? row : rows));
+}
+
+// Rows that there is no memory for are left out, whatever the offsets say.
+template <typename Gemm, bool gated>
+__global__ void __launch_bounds__(Gemm::kThreads, 1)
+    GroupedGemmKernel(const __grid_constant__ KernelParams<Gemm, gated> p) {
+  HIP_DYNAMIC_SHARED(device::GemmSharedBlock, shared)
+  char* const bytes = reinterpret_cast<char*>(shared);
+  auto* const rows = reinterpret_cast<ExpertRows*>(bytes + Gemm::kSharedBytes);
+  const device::GemmOperands& operands = p.call.operands;
+  for (int e = static_cast<int>(threadIdx.x); e < operands.experts; e += Gemm::kThreads) {
+    const int64_t first = p.offsets[e];
+    const int64_t end = p.counts != nullptr ? first + p.counts[e] : p.offsets[e + 1];
+    rows[e].first = Clamp(first, operands.rows);
+    rows[e].end = Clamp(end, operands.rows);
+    if (rows[e].end < rows[e].first) rows[e].end = rows[e].first;
+  }
+  __syncthreads();
+  Gemm::Run(p.call, TileWalk<Gemm>(rows, operands.experts, operands.n), bytes);
+}
+
+// The kernel of one variant.
+template <GemmTiles tiles, GemmElement element, bool gated>
+struct Variant {
+  using Gemm = device::TileGemm<tiles, element>;
+
+  static GroupedGemmTileShape Shape() {
+    return {Gemm::kRows, Gemm::kColumns, Gemm::kClusterBlocks, Gemm::kBlocksPerComputeUnit};
+  }
+
+  static hipError_t Load() {
+    const hipError_t error = device::LoadKernel(GroupedGemmKernel<Gemm, gated>);
+    if (error != hipSuccess) return error;
+    return hipFuncSetAttribute(reinterpret_cast<const void*>(GroupedGemmKernel<Gemm, gated>),
+                               hipFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(kKernelSharedBytes<Gemm>));
+  }
+
+  static hipError_t Launch(const GroupedGemmParams& params, int blocks, hipStream_t stream) {
+    KernelParams<Gemm, gated> p = {};
+    p.call.operands = params.operands;
+    p.call.epilogue = {params.bias, params.row_scale, params.operands.n};
+    p.call.next_unit = params.next_unit;
+    p.offsets = params.offsets;
+    p.counts = params.counts;
+    const hipError_t error = Gemm::MakeMaps(params.operands, &p.call.maps);
+    if (error != hipSuccess) return error;
+    void* args[] = {&p};
+    return device::LaunchTileGemm<Gemm>(GroupedGemmKernel<Gemm, gated>, blocks,
+                                        kKernelSharedBytes<Gemm>, args, stream);
+  }
+};
+
+// use(Variant<...>()) with the variant of these template arguments.
+template <GemmTiles tiles, typename Use>
+auto WithTiles(const GroupedGemmVariant& variant, Use use) {
+  if (variant.element == GemmElement::kBf16) {
+    return variant.gated ? use(Variant<tiles, GemmElement::kBf16, true>())
+                         : use(Variant<tiles, GemmElement::kBf16, false>());
+  }
+  return variant.gated ? use(Variant<tiles, GemmElement::kFp16, true>())
+                       : use(Variant<tiles, GemmElement::kFp16, false>());
+}
+
+template <typename Use>
+auto WithVariant(const GroupedGemmVariant& variant, Use use) {
+  switch (variant.tiles) {
+    case GemmTiles::kWide:
+      return WithTiles<GemmTiles::kWide>(variant, use);
+    case GemmTiles::kMedium:
+      return WithTiles<GemmTiles::kMedium>(variant, use);
+    case GemmTiles::kFew64:
+      return WithTiles<GemmTiles::kFew64>(variant, use);
+    case GemmTiles::kFew32:
+      return WithTiles<GemmTiles::kFew32>(variant, use);
+    case GemmTiles::kFew16:
+      break;
+  }
+  return WithTiles<GemmTiles::kFew16>(variant, use);
+}
+
+}  // namespace
+
+GroupedGemmTileShape TileShapeOf(const GroupedGemmVariant& variant) {
+  return WithVariant(variant, [](auto kernel) { return decltype(kernel)::Shape(); });
+}
+
+hipError_t LoadGroupedGemm(const GroupedGemmVariant& variant) {
+  return WithVariant(variant, [](auto kernel) { return decltype(kernel)::Load(); });
+}
+
+hipError_t LaunchGroupedGemm(const GroupedGemmParams& params, const GroupedGemmVariant& variant,
+                             int blocks, hipStream_t stream) {
+  return WithVariant(variant, [&params, blocks, stream](auto kernel) {
+    return decltype(kernel)::Launch(params, blocks, stream);
+  });
+}
+
+}  // namespace octet

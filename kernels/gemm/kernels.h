@@ -1,0 +1,48 @@
+// Launches the kernels of the grouped product.
+#ifndef OCTET_KERNELS_GEMM_KERNELS_H_
+#define OCTET_KERNELS_GEMM_KERNELS_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "octet/gemm_tiles.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet {
+
+// The most experts of one product: their rows lie in shared memory.
+inline constexpr int kMaxGemmExperts = 256;
+
+struct GroupedGemmVariant {
+  GemmTiles tiles;
+  device::GemmElement element;
+  bool gated;
+};
+
+struct GroupedGemmTileShape {
+  int rows;
+  int columns;
+  int cluster_blocks;           // that work on one unit together: grids are a multiple
+  int blocks_per_compute_unit;  // that run at once
+};
+
+struct GroupedGemmParams {
+  device::GemmOperands operands;
+  const int32_t* offsets;  // [experts + 1]
+  const int32_t* counts;   // [experts], or nullptr: up to the next offset
+  const float* bias;       // [experts][n], or nullptr
+  const float* row_scale;  // [rows], or nullptr
+  int32_t* next_unit;      // 0 before and after the launch
+};
+
+GroupedGemmTileShape TileShapeOf(const GroupedGemmVariant& variant);
+
+// Loads the kernel on the current device.
+hipError_t LoadGroupedGemm(const GroupedGemmVariant& variant);
+hipError_t LaunchGroupedGemm(const GroupedGemmParams& params, const GroupedGemmVariant& variant,
+                             int blocks, hipStream_t stream);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_GEMM_KERNELS_H_

@@ -1,0 +1,100 @@
+// The order in which the tiles of a grouped product are computed.
+//
+// A *unit* is what a block, or a cluster of blocks, takes at once: one tile, or two that share an
+// operand. Units are numbered expert by expert. Within an expert they run through groups of row
+// tiles, column by column, so that the units that are computed at the same time read the same rows
+// and weights.
+#ifndef OCTET_KERNELS_GEMM_TILE_WALK_H_
+#define OCTET_KERNELS_GEMM_TILE_WALK_H_
+
+#include <hip/hip_runtime.h>
+
+#include "runtime/platform/gemm_call.h"
+
+namespace octet {
+
+// Rows [first, end) of an expert.
+struct ExpertRows {
+  int first;
+  int end;
+};
+
+// Finds tiles by the numbers of their units, which must not descend. Every thread that needs tiles
+// has a walk of its own.
+//
+// If a unit has two tiles, they are two row tiles of the same columns. Where the number of row
+// tiles is odd, the units of the last one are two column tiles of the same rows; the second may lie
+// beyond the last column.
+template <typename Gemm>
+class TileWalk {
+ public:
+  static_assert(Gemm::kTilesPerUnit == 1 || Gemm::kTilesPerUnit == 2);
+
+  // `rows` [experts], in memory that stays.
+  __device__ TileWalk(const ExpertRows* rows, int experts, int n)
+      : rows_(rows), experts_(experts), column_tiles_((n + Gemm::kColumns - 1) / Gemm::kColumns) {}
+
+  // Goes to `unit`; false if there are not so many.
+  __device__ __forceinline__ bool Find(int unit) {
+    while (unit >= first_unit_ + units_of_expert_) {
+      first_unit_ += units_of_expert_;
+      units_of_expert_ = 0;
+      if (expert_ + 1 >= experts_) return false;
+      ++expert_;
+      row_tiles_ = (rows_[expert_].end - rows_[expert_].first + Gemm::kRows - 1) / Gemm::kRows;
+      units_of_expert_ = row_tiles_ / kPair * column_tiles_;
+      if (kPair == 2 && row_tiles_ % 2 != 0) units_of_expert_ += (column_tiles_ + 1) / 2;
+    }
+    Place(unit - first_unit_);
+    return true;
+  }
+
+  // How many units there are, after Find() has returned false.
+  __device__ int units() const { return first_unit_; }
+
+  // Whether the tiles of the unit have the same rows, instead of the same columns.
+  __device__ bool SameRows() const { return same_rows_; }
+
+  // A tile of the unit: `member` < Gemm::kTilesPerUnit. Its column may be n or more.
+  __device__ __forceinline__ device::GemmTile Tile(int member) const {
+    const int row_tile = row_tile_ + (same_rows_ ? 0 : member);
+    const int column_tile = column_tile_ + (same_rows_ ? member : 0);
+    const int row = rows_[expert_].first + row_tile * Gemm::kRows;
+    return {expert_, row, rows_[expert_].end - row, column_tile * Gemm::kColumns};
+  }
+
+ private:
+  static constexpr int kPair = Gemm::kTilesPerUnit;
+  static constexpr int kGroup = Gemm::kRowUnitsPerGroup;
+
+  __device__ __forceinline__ void Place(int index) {
+    const int rows = row_tiles_ / kPair;
+    same_rows_ = kPair == 2 && index >= rows * column_tiles_;
+    if (same_rows_) {
+      row_tile_ = row_tiles_ - 1;
+      column_tile_ = (index - rows * column_tiles_) * 2;
+      return;
+    }
+    const int group = index / (kGroup * column_tiles_);
+    const int in_group = index - group * kGroup * column_tiles_;
+    const int left = rows - group * kGroup;
+    const int group_rows = left < kGroup ? left : kGroup;
+    column_tile_ = in_group / group_rows;
+    row_tile_ = (group * kGroup + in_group - column_tile_ * group_rows) * kPair;
+  }
+
+  const ExpertRows* rows_;
+  int experts_;
+  int column_tiles_;
+  int expert_ = -1;
+  int first_unit_ = 0;  // of expert_
+  int units_of_expert_ = 0;
+  int row_tiles_ = 0;
+  int row_tile_ = 0;
+  int column_tile_ = 0;
+  bool same_rows_ = false;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_GEMM_TILE_WALK_H_

@@ -1,0 +1,93 @@
+// Grouped matrix products: the experts of one GPU, each applied to its own rows, in one launch.
+//
+//   out[row] = epilogue(a[row] · b[e]ᵀ)  for the rows of expert e
+//
+// The rows lie expert by expert, as Dispatch delivers them with kPackedExperts; where each expert's
+// rows begin is known on the GPU only. Rows of padding between the experts are neither read nor
+// written. The host waits for nothing.
+#ifndef OCTET_GROUPED_GEMM_H_
+#define OCTET_GROUPED_GEMM_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "octet/dtype.h"
+#include "octet/gemm_tiles.h"
+#include "octet/gpu.h"
+
+namespace octet {
+
+enum class GemmActivation {
+  kNone,
+  // out[c] = silu(gate) · up, where silu(x) = x / (1 + exp(-x)). The N columns of b hold gate and
+  // up in turn, eight at a time: column c of the output comes from gate = column 16·(c/8) + c%8 of
+  // b and from up = that column + 8. The output has N/2 columns.
+  kSwiGlu,
+};
+
+struct GroupedGemmConfig {
+  int experts = 0;       // L, 1 to 256
+  int64_t max_rows = 0;  // rows that a and out have memory for (Received::max_rows), 1 to 2^31 - 1
+  int n = 0;             // N, columns of the product: a multiple of 8; with kSwiGlu, of 16
+  int k = 0;             // K, elements of a row of a: a multiple of 8
+  DType dtype = DType::kBFloat16;  // of a, b and out; sums are float32
+  GemmActivation activation = GemmActivation::kNone;
+
+  // Rows that an expert usually has, which the tile shape is chosen by. 0: max_rows / experts.
+  int64_t expected_rows = 0;
+  // Empty: chosen by expected_rows and n. Whatever it is, every shape is computed.
+  std::optional<GemmTiles> tiles = {};
+  // 0: as many as the GPU runs at once. Others are rounded up to what the tile shape needs.
+  int blocks = 0;
+
+  int out_columns() const { return activation == GemmActivation::kSwiGlu ? n / 2 : n; }
+};
+
+// All pointers are GPU memory and 16-byte aligned, offsets and counts 4-byte aligned. Everything is
+// read and written in stream order.
+struct GroupedGemmArgs {
+  const void* a = nullptr;                  // [max_rows][K]
+  const void* b = nullptr;                  // [L][N][K]
+  const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each expert, ascending
+  // [L] rows of each expert, where padding follows them. nullptr: up to the next offset.
+  const int32_t* expert_counts = nullptr;
+  const float* bias = nullptr;  // [L][N], added to the product; nullptr: none
+  const float* row_scale =
+      nullptr;          // [max_rows], multiplies the result (kSwiGlu: `up`); or nullptr
+  void* out = nullptr;  // [max_rows][out_columns()]; overlaps nothing else
+};
+
+// Results are the same to the bit from run to run, for any number of blocks, and for each row
+// whatever the other rows are. Sums are accumulated in float32 in an order that the platform and
+// the tile shape decide; the result is rounded once to the dtype. NaN and infinity propagate as in
+// IEEE arithmetic.
+//
+// Belongs to the GPU that was current at Create. Calls with one object may come from any thread
+// with that GPU current, but not at the same time, and their streams must run them one after the
+// other: they share a counter in the GPU's memory. They may be captured into a graph.
+class GroupedGemm {
+ public:
+  // Allocates, and loads the kernel, so that Run does neither. kInvalidArgument, naming the member,
+  // for a config that the comments above exclude; kUnavailable without a GPU.
+  static absl::StatusOr<std::unique_ptr<GroupedGemm>> Create(const GroupedGemmConfig& config);
+
+  virtual ~GroupedGemm() = default;
+
+  // Enqueues one kernel. kInvalidArgument, with nothing enqueued, for a pointer that is null or not
+  // aligned. Offsets that leave [0, max_rows] are cut to it on the GPU: nothing outside is touched.
+  virtual absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) = 0;
+
+  // The tile shape in use.
+  virtual GemmTiles tiles() const = 0;
+};
+
+absl::string_view GemmTilesName(GemmTiles tiles);                  // "wide", "medium", "few64" ...
+absl::StatusOr<GemmTiles> ParseGemmTiles(absl::string_view name);  // the same names
+
+}  // namespace octet
+
+#endif  // OCTET_GROUPED_GEMM_H_

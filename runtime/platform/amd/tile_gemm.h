@@ -1,0 +1,312 @@
+// Matrix products by tiles on AMD GPUs (gfx90a, gfx942, gfx950): the matrix cores through MFMA,
+// their operands through the LDS. runtime/platform/README.md states the contract.
+//
+// Weights are the instruction's first operand, so that a lane's sums are of one row of A and of
+// four consecutive columns each, and so that gate and up meet in one lane.
+#ifndef OCTET_RUNTIME_PLATFORM_AMD_TILE_GEMM_H_
+#define OCTET_RUNTIME_PLATFORM_AMD_TILE_GEMM_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device_ops.h"
+#include "octet/gemm_tiles.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::device {
+
+struct alignas(16) GemmSharedBlock {
+  char bytes[16];
+};
+
+__device__ __forceinline__ float Silu(float x) {
+  return x * __builtin_amdgcn_rcpf(1.0F + __expf(-x));
+}
+
+namespace internal {
+
+// The sums of one lane: of 32 by 32 elements, row Lane() % 32 and columns
+// 8 * (i / 4) + 4 * (Lane() / 32) + i % 4.
+using MfmaSums = float __attribute__((ext_vector_type(16)));
+inline constexpr int kMfmaRows = 32;  // and columns
+inline constexpr int kSumGroups = 4;  // of four consecutive columns
+
+// Multiplies eight columns of K: half of each operand's 16 bytes.
+template <GemmElement element>
+__device__ __forceinline__ MfmaSums Mfma(const Vec16& columns, const Vec16& rows, int half,
+                                         const MfmaSums& sums) {
+  const uint32_t c[2] = {columns.w[2 * half], columns.w[2 * half + 1]};
+  const uint32_t r[2] = {rows.w[2 * half], rows.w[2 * half + 1]};
+  if constexpr (element == GemmElement::kBf16) {
+    using Operand = short __attribute__((ext_vector_type(4)));
+    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(Operand, c),
+                                                    __builtin_bit_cast(Operand, r), sums, 0, 0, 0);
+  } else {
+    using Operand = _Float16 __attribute__((ext_vector_type(4)));
+    return __builtin_amdgcn_mfma_f32_32x32x8f16(__builtin_bit_cast(Operand, c),
+                                                __builtin_bit_cast(Operand, r), sums, 0, 0, 0);
+  }
+}
+
+// How the four waves of a block divide a tile, and how many 32 by 32 products each computes.
+struct WaveGrid {
+  int row_waves;
+  int column_waves;
+  int row_products;  // of a wave
+  int column_products;
+};
+
+constexpr WaveGrid GridOf(GemmTiles tiles) {
+  switch (tiles) {
+    case GemmTiles::kWide:
+      return {2, 2, 2, 2};
+    case GemmTiles::kMedium:
+      return {2, 2, 2, 1};
+    case GemmTiles::kFew64:
+      return {1, 4, 2, 1};
+    case GemmTiles::kFew32:
+    case GemmTiles::kFew16:  // the instruction has 32 rows, and memory is the limit anyway
+      break;
+  }
+  return {1, 4, 1, 1};
+}
+
+}  // namespace internal
+
+// Persistent blocks of four waves. While a stage of 32 columns of K is multiplied out of the LDS,
+// the next one is on its way to registers.
+template <GemmTiles tiles, GemmElement element>
+class TileGemm {
+  static constexpr internal::WaveGrid kGrid = internal::GridOf(tiles);
+
+ public:
+  static constexpr int kRows = internal::kMfmaRows * kGrid.row_waves * kGrid.row_products;
+  static constexpr int kColumns = internal::kMfmaRows * kGrid.column_waves * kGrid.column_products;
+  static constexpr int kTilesPerUnit = 1;
+  static constexpr int kRowUnitsPerGroup = 8;
+  static constexpr int kThreads = 4 * kWaveSize;
+  static constexpr int kClusterBlocks = 1;
+  static constexpr int kBlocksPerComputeUnit = 3;
+
+ private:
+  static constexpr int kVecElements = 8;
+  static constexpr int kStageVecs = 4;  // of a row: 32 elements
+  static constexpr int kRowLoads = (kRows * kStageVecs + kThreads - 1) / kThreads;
+  static constexpr int kColumnLoads = (kColumns * kStageVecs + kThreads - 1) / kThreads;
+
+ public:
+  static constexpr size_t kSharedBytes =
+      sizeof(GemmSharedBlock) + (kRows + kColumns) * kStageVecs * sizeof(Vec16);
+
+  struct Maps {};
+  static hipError_t MakeMaps(const GemmOperands& /*operands*/, Maps* /*maps*/) {
+    return hipSuccess;
+  }
+
+  template <typename Call, typename Walk>
+  static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
+    auto* const unit = reinterpret_cast<int32_t*>(shared);
+    auto* const stage = reinterpret_cast<Vec16*>(shared + sizeof(GemmSharedBlock));
+    while (true) {
+      if (threadIdx.x == 0) *unit = FetchAddRelaxed<Scope::kDevice>(call.next_unit, 1);
+      __syncthreads();
+      const int current = __builtin_amdgcn_readfirstlane(*unit);
+      __syncthreads();
+      if (!walk.Find(current)) {
+        const int last = walk.units() + static_cast<int>(gridDim.x) - 1;
+        if (threadIdx.x == 0 && current == last) {
+          StoreRelaxed<Scope::kDevice>(call.next_unit, 0);
+        }
+        return;
+      }
+      const GemmTile tile = walk.Tile(0);
+      Sums sums = {};
+      Multiply(call.operands, tile, stage, sums);
+      StoreTile(call, tile, sums);
+    }
+  }
+
+ private:
+  struct Sums {
+    internal::MfmaSums of[kGrid.row_products][kGrid.column_products];
+  };
+
+  // The vectors of one stage that this thread loads.
+  struct Loads {
+    Vec16 rows[kRowLoads];
+    Vec16 columns[kColumnLoads];
+  };
+
+  // A row of the LDS has its four vectors in an order that spreads the rows over the banks.
+  static __device__ __forceinline__ int StageIndex(int row, int vec) {
+    return row * kStageVecs + (vec ^ (row / 2 % kStageVecs));
+  }
+
+  // Vector `vec` of a row of K elements; zeros behind its end.
+  static __device__ __forceinline__ Vec16 LoadVec(const void* rows, int64_t row, int vec, int k) {
+    if (vec * kVecElements >= k) return {};
+    const auto* const all = (const internal::Global<Vec16>*)rows;
+    return *(const Vec16*)(all + row * (k / kVecElements) + vec);
+  }
+
+  // Rows and columns behind the last one repeat it: their sums are not stored.
+  static __device__ __forceinline__ void Load(const GemmOperands& p, const GemmTile& tile,
+                                              int stage, Loads& loads) {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int vec = stage * kStageVecs + thread % kStageVecs;
+#pragma unroll
+    for (int i = 0; i < kRowLoads; ++i) {
+      const int row = (thread + i * kThreads) / kStageVecs;
+      loads.rows[i] = LoadVec(p.a, tile.row + min(row, tile.rows - 1), vec, p.k);
+    }
+#pragma unroll
+    for (int i = 0; i < kColumnLoads; ++i) {
+      const int column = tile.column + (thread + i * kThreads) / kStageVecs;
+      const int64_t first = static_cast<int64_t>(tile.expert) * p.n;
+      loads.columns[i] = LoadVec(p.b, first + min(column, p.n - 1), vec, p.k);
+    }
+  }
+
+  static __device__ __forceinline__ void StoreStage(const Loads& loads, Vec16* stage) {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int vec = thread % kStageVecs;
+#pragma unroll
+    for (int i = 0; i < kRowLoads; ++i) {
+      const int row = (thread + i * kThreads) / kStageVecs;
+      if (row < kRows) stage[StageIndex(row, vec)] = loads.rows[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kColumnLoads; ++i) {
+      const int column = (thread + i * kThreads) / kStageVecs;
+      if (column < kColumns) stage[StageIndex(kRows + column, vec)] = loads.columns[i];
+    }
+  }
+
+  static __device__ __forceinline__ void Multiply(const GemmOperands& p, const GemmTile& tile,
+                                                  Vec16* stage, Sums& sums) {
+    constexpr int kStageElements = kStageVecs * kVecElements;
+    const int stages = (p.k + kStageElements - 1) / kStageElements;
+    Loads loads;
+    Load(p, tile, 0, loads);
+    for (int i = 0; i < stages; ++i) {
+      __syncthreads();  // all have multiplied the previous stage
+      StoreStage(loads, stage);
+      __syncthreads();
+      if (i + 1 < stages) Load(p, tile, i + 1, loads);
+      MultiplyStage(stage, sums);
+    }
+  }
+
+  static __device__ __forceinline__ int FirstRow() {
+    return Wave() / kGrid.column_waves * kGrid.row_products * internal::kMfmaRows;
+  }
+  static __device__ __forceinline__ int FirstColumn() {
+    return Wave() % kGrid.column_waves * kGrid.column_products * internal::kMfmaRows;
+  }
+
+  // Both operands take K in the same order: of 16 columns, the lower lanes have the first eight.
+  static __device__ __forceinline__ void MultiplyStage(const Vec16* stage, Sums& sums) {
+    const int lane_row = Lane() % internal::kMfmaRows;
+#pragma unroll
+    for (int vec = 0; vec < kStageVecs; vec += 2) {
+      const int own_vec = vec + Lane() / internal::kMfmaRows;
+      Vec16 rows[kGrid.row_products];
+      Vec16 columns[kGrid.column_products];
+#pragma unroll
+      for (int r = 0; r < kGrid.row_products; ++r) {
+        rows[r] = stage[StageIndex(FirstRow() + r * internal::kMfmaRows + lane_row, own_vec)];
+      }
+#pragma unroll
+      for (int c = 0; c < kGrid.column_products; ++c) {
+        const int column = FirstColumn() + c * internal::kMfmaRows + lane_row;
+        columns[c] = stage[StageIndex(kRows + column, own_vec)];
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int r = 0; r < kGrid.row_products; ++r) {
+#pragma unroll
+          for (int c = 0; c < kGrid.column_products; ++c) {
+            sums.of[r][c] = internal::Mfma<element>(columns[c], rows[r], half, sums.of[r][c]);
+          }
+        }
+      }
+    }
+  }
+
+  template <typename Call>
+  static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
+                                                   const Sums& sums) {
+#pragma unroll
+    for (int r = 0; r < kGrid.row_products; ++r) {
+      const int row = FirstRow() + r * internal::kMfmaRows + Lane() % internal::kMfmaRows;
+      if (row >= tile.rows) continue;
+      const float scale =
+          call.epilogue.HasRowScale() ? call.epilogue.RowScale(tile.row + row) : 1.0F;
+#pragma unroll
+      for (int c = 0; c < kGrid.column_products; ++c) {
+        const int column = tile.column + FirstColumn() + c * internal::kMfmaRows;
+        StoreSums(call, {tile.expert, tile.row + row, 1, column}, scale, sums.of[r][c]);
+      }
+    }
+  }
+
+  // The lane's sums of 32 columns of one row.
+  template <typename Call>
+  static __device__ __forceinline__ void StoreSums(const Call& call, const GemmTile& place,
+                                                   float scale, internal::MfmaSums v) {
+    using Epilogue = typename Call::Epilogue;
+    const int own = Lane() / internal::kMfmaRows * 4;
+#pragma unroll
+    for (int g = 0; g < internal::kSumGroups; ++g) {
+      const int column = place.column + 8 * g + own;
+      if (column >= call.operands.n || !call.epilogue.HasBias()) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[4 * g + i] += call.epilogue.Bias(place.expert, column + i);
+    }
+    constexpr int kStep = Epilogue::kGated ? 2 : 1;
+#pragma unroll
+    for (int g = 0; g < internal::kSumGroups; g += kStep) {
+      if (place.column + 8 * g >= call.operands.n) continue;
+      float out[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (Epilogue::kGated) {
+          out[i] = Epilogue::Gate(v[4 * g + i], v[4 * g + 4 + i] * scale);
+        } else {
+          out[i] = v[4 * g + i] * scale;
+        }
+      }
+      const int column = (place.column + 8 * g) / kStep + own;
+      StoreFour(call.operands, place.row, column, out);
+    }
+  }
+
+  static __device__ __forceinline__ void StoreFour(const GemmOperands& p, int row, int column,
+                                                   const float (&v)[4]) {
+    uint32_t pairs[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      pairs[i] = element == GemmElement::kBf16 ? PackBf16(v[2 * i], v[2 * i + 1])
+                                               : PackFp16(v[2 * i], v[2 * i + 1]);
+    }
+    using Words = uint32_t __attribute__((ext_vector_type(2)));
+    auto* const out = (internal::Global<uint16_t>*)p.out;
+    *(internal::Global<Words>*)(out + static_cast<int64_t>(row) * p.out_columns + column) =
+        Words{pairs[0], pairs[1]};
+  }
+};
+
+// Launches a kernel that calls TileGemm::Run().
+template <typename Gemm, typename... Parameters>
+hipError_t LaunchTileGemm(void (*kernel)(Parameters...), int blocks, size_t shared_bytes,
+                          void** args, hipStream_t stream) {
+  return hipLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(Gemm::kThreads), args,
+                         shared_bytes, stream);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_AMD_TILE_GEMM_H_

@@ -1,0 +1,232 @@
+// Matrix products by tiles on emulated GPUs. runtime/platform/README.md states the contract.
+//
+// Each lane computes patches of 2 rows by 16 columns, along all of K, in vectors of eight floats.
+#ifndef OCTET_RUNTIME_PLATFORM_EMULATION_TILE_GEMM_H_
+#define OCTET_RUNTIME_PLATFORM_EMULATION_TILE_GEMM_H_
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "device_ops.h"
+#include "octet/gemm_tiles.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::device {
+
+struct alignas(16) GemmSharedBlock {
+  char bytes[16];
+};
+
+inline float Silu(float x) { return x / (1.0F + std::exp(-x)); }
+
+namespace internal {
+
+struct GemmTileShape {
+  int rows;
+  int columns;
+  int tiles_per_unit;
+};
+
+constexpr GemmTileShape ShapeOfTiles(GemmTiles tiles) {
+  switch (tiles) {
+    case GemmTiles::kWide:
+      return {64, 64, 2};
+    case GemmTiles::kMedium:
+      return {64, 48, 2};
+    case GemmTiles::kFew64:
+      return {64, 32, 1};
+    case GemmTiles::kFew32:
+      return {32, 32, 1};
+    case GemmTiles::kFew16:
+      return {16, 64, 1};
+  }
+  return {};
+}
+
+// Eight numbers, the unit of work along K.
+inline constexpr int kGemmVec = 8;
+using Floats = float __attribute__((ext_vector_type(kGemmVec)));
+
+template <GemmElement kElement>
+inline Floats LoadFloats(const uint16_t* p) {
+  if constexpr (kElement == GemmElement::kBf16) {
+    using Bits16 = uint16_t __attribute__((ext_vector_type(kGemmVec)));
+    using Bits32 = uint32_t __attribute__((ext_vector_type(kGemmVec)));
+    Bits16 bits;
+    std::memcpy(&bits, p, sizeof(bits));
+    return std::bit_cast<Floats>(__builtin_convertvector(bits, Bits32) << 16);
+  } else {
+    using Halves = _Float16 __attribute__((ext_vector_type(kGemmVec)));
+    Halves halves;
+    std::memcpy(&halves, p, sizeof(halves));
+    return __builtin_convertvector(halves, Floats);
+  }
+}
+
+inline float SumOf(const Floats& v) {
+  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+// sums[r][c] = a[r] · b[c].
+template <GemmElement kElement, int rows, int columns>
+inline void MultiplyRows(const uint16_t* const (&a)[rows], const uint16_t* const* b, int k,
+                         float (*sums)[2 * kGemmVec]) {
+  Floats acc[rows][columns] = {};
+  for (int i = 0; i < k; i += kGemmVec) {
+    Floats x[rows];
+#pragma unroll
+    for (int r = 0; r < rows; ++r) x[r] = LoadFloats<kElement>(a[r] + i);
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      const Floats y = LoadFloats<kElement>(b[c] + i);
+#pragma unroll
+      for (int r = 0; r < rows; ++r) acc[r][c] += x[r] * y;
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < columns; ++c) sums[r][c] = SumOf(acc[r][c]);
+  }
+}
+
+}  // namespace internal
+
+template <GemmTiles kTiles, GemmElement kElement>
+class TileGemm {
+  static constexpr internal::GemmTileShape kShape = internal::ShapeOfTiles(kTiles);
+
+ public:
+  static constexpr int kRows = kShape.rows;
+  static constexpr int kColumns = kShape.columns;
+  static constexpr int kTilesPerUnit = kShape.tiles_per_unit;
+  static constexpr int kRowUnitsPerGroup = 4;
+  static constexpr int kThreads = 64;
+  static constexpr int kClusterBlocks = 1;
+  static constexpr int kBlocksPerComputeUnit = 1;
+  static constexpr size_t kSharedBytes = sizeof(GemmSharedBlock);
+
+  struct Maps {};
+  static hipError_t MakeMaps(const GemmOperands& /*operands*/, Maps* /*maps*/) {
+    return hipSuccess;
+  }
+
+  template <typename Call, typename Walk>
+  static void Run(const Call& call, Walk walk, char* shared) {
+    auto* const unit = reinterpret_cast<int32_t*>(shared);
+    while (true) {
+      if (threadIdx.x == 0) *unit = FetchAddRelaxed<Scope::kDevice>(call.next_unit, 1);
+      __syncthreads();
+      const int current = *unit;
+      __syncthreads();
+      if (!walk.Find(current)) {
+        const int last = walk.units() + static_cast<int>(gridDim.x) - 1;
+        if (threadIdx.x == 0 && current == last) {
+          StoreRelaxed<Scope::kDevice>(call.next_unit, 0);
+        }
+        return;
+      }
+      for (int member = 0; member < kTilesPerUnit; ++member) {
+        MultiplyTile(call, walk.Tile(member));
+      }
+    }
+  }
+
+ private:
+  static constexpr int kPatchRows = 2;
+  static constexpr int kPatchColumns = 2 * internal::kGemmVec;
+  static constexpr int kDotColumns = 4;  // at once: what the CPU's registers hold
+
+  template <typename Call>
+  static void MultiplyTile(const Call& call, const GemmTile& tile) {
+    constexpr int kPatchesAcross = kColumns / kPatchColumns;
+    constexpr int kPatches = kRows / kPatchRows * kPatchesAcross;
+    for (int patch = static_cast<int>(threadIdx.x); patch < kPatches; patch += kThreads) {
+      const int row = patch / kPatchesAcross * kPatchRows;
+      const int column = tile.column + patch % kPatchesAcross * kPatchColumns;
+      if (row >= tile.rows || column >= call.operands.n) continue;
+      MultiplyPatch(call, {tile.expert, tile.row + row, tile.rows - row, column});
+    }
+  }
+
+  template <typename Call>
+  static void MultiplyPatch(const Call& call, const GemmTile& patch) {
+    const GemmOperands& p = call.operands;
+    const uint16_t* a[kPatchRows];
+    const uint16_t* b[kPatchColumns];
+    // Rows and columns beyond the end repeat the last one.
+    for (int r = 0; r < kPatchRows; ++r) {
+      a[r] = RowOf(p.a, patch.row + std::min(r, patch.rows - 1), p.k);
+    }
+    for (int c = 0; c < kPatchColumns; ++c) {
+      b[c] = RowOf(
+          p.b, static_cast<int64_t>(patch.expert) * p.n + std::min(patch.column + c, p.n - 1), p.k);
+    }
+    float sums[kPatchRows][kPatchColumns];
+    for (int c = 0; c < kPatchColumns; c += kDotColumns) {
+      internal::MultiplyRows<kElement, kPatchRows, kDotColumns>(
+          a, b + c, p.k, reinterpret_cast<float (*)[kPatchColumns]>(&sums[0][c]));
+    }
+    for (int r = 0; r < std::min(kPatchRows, patch.rows); ++r) {
+      StoreRow(call, patch, patch.row + r, sums[r]);
+    }
+  }
+
+  static const uint16_t* RowOf(const void* rows, int64_t row, int k) {
+    const uint16_t* p = static_cast<const uint16_t*>(rows) + row * k;
+    // The emulation checks accesses of this kind: do the ends of the row lie in live memory?
+    (void)LoadStream(reinterpret_cast<const Vec16*>(p));
+    (void)LoadStream(reinterpret_cast<const Vec16*>(p + k - internal::kGemmVec));
+    return p;
+  }
+
+  template <typename Call>
+  static void StoreRow(const Call& call, const GemmTile& patch, int row,
+                       float (&v)[kPatchColumns]) {
+    using Epilogue = typename Call::Epilogue;
+    const GemmOperands& p = call.operands;
+    const Epilogue& epilogue = call.epilogue;
+    const int columns = std::min(kPatchColumns, p.n - patch.column);
+    for (int c = 0; c < columns && epilogue.HasBias(); ++c) {
+      v[c] += epilogue.Bias(patch.expert, patch.column + c);
+    }
+    const float scale = epilogue.HasRowScale() ? epilogue.RowScale(row) : 1.0F;
+    auto* const out = static_cast<uint16_t*>(p.out) + static_cast<int64_t>(row) * p.out_columns;
+    if constexpr (Epilogue::kGated) {
+      for (int c = 0; c < internal::kGemmVec; ++c) {
+        v[c] = Epilogue::Gate(v[c], v[internal::kGemmVec + c] * scale);
+      }
+      StoreVec(out + patch.column / 2, v);
+    } else {
+      for (int c = 0; c < columns; c += internal::kGemmVec) {
+        for (int i = 0; i < internal::kGemmVec; ++i) v[c + i] *= scale;
+        StoreVec(out + patch.column + c, v + c);
+      }
+    }
+  }
+
+  static void StoreVec(uint16_t* to, const float* v) {
+    Vec16 packed;
+    for (int i = 0; i < 4; ++i) {
+      packed.w[i] = kElement == GemmElement::kBf16 ? PackBf16(v[2 * i], v[2 * i + 1])
+                                                   : PackFp16(v[2 * i], v[2 * i + 1]);
+    }
+    StoreStream(reinterpret_cast<Vec16*>(to), packed);
+  }
+};
+
+// Launches a kernel that calls TileGemm::Run().
+template <typename Gemm, typename... Parameters>
+hipError_t LaunchTileGemm(void (*kernel)(Parameters...), int blocks, size_t shared_bytes,
+                          void** args, hipStream_t stream) {
+  return hipLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(Gemm::kThreads), args,
+                         shared_bytes, stream);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_EMULATION_TILE_GEMM_H_

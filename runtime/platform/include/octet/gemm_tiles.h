@@ -1,0 +1,18 @@
+// The tile shapes of matrix products, by what they are for. Shared by host and device.
+#ifndef OCTET_GEMM_TILES_H_
+#define OCTET_GEMM_TILES_H_
+
+namespace octet {
+
+// The names tell what a shape is good at; its rows and columns are the platform's. On an H200:
+enum class GemmTiles {
+  kWide,    // many rows per expert: 128 rows by 256 columns
+  kMedium,  // the same by 192 columns, where that divides N better
+  kFew64,   // few rows per expert, so that reading the weights decides: 64 rows by 128 columns
+  kFew32,   // the same with 32 rows
+  kFew16,   // the same with 16 rows
+};
+
+}  // namespace octet
+
+#endif  // OCTET_GEMM_TILES_H_

@@ -1,0 +1,178 @@
+// The asynchronous machinery of Hopper's matrix products: mbarriers, bulk tensor copies, clusters,
+// and matrix stores. Addresses of shared memory have 32 bits (SharedAddress).
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ASYNC_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ASYNC_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "bulk_copy.h"
+
+namespace octet::device::internal {
+
+// ---- mbarriers
+
+__device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// After InitBarrier, before other blocks or the copy unit use the barrier.
+__device__ __forceinline__ void PublishBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Arrives, and makes the phase wait for so many bytes.
+__device__ __forceinline__ void ExpectBytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void Arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives at the barrier in the same place of another block of the cluster. Without
+// .release.cluster, which would put a fence of the whole GPU into the main loop: nothing but reads
+// is handed over.
+__device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t block) {
+  asm volatile(
+      "{.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+__device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  do {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (done == 0);
+}
+
+// ---- bulk tensor copies. Coordinates: column, row, matrix.
+
+__device__ __forceinline__ void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier,
+                                        int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3,%4}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ __forceinline__ void LoadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier,
+                                        int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3,%4,%5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+// To both blocks of a cluster of two, and their barriers.
+__device__ __forceinline__ void LoadBoxToBoth(uint32_t to, const CUtensorMap* map, uint32_t barrier,
+                                              int x, int y) {
+  constexpr uint16_t kBoth = 3;
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3,%4}], [%2], %5;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(kBoth)
+      : "memory");
+}
+__device__ __forceinline__ void LoadBoxToBoth(uint32_t to, const CUtensorMap* map, uint32_t barrier,
+                                              int x, int y, int z) {
+  constexpr uint16_t kBoth = 3;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3,%4,%5}], [%2], %6;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(kBoth)
+      : "memory");
+}
+__device__ __forceinline__ void StoreBox(const CUtensorMap* map, uint32_t from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(map),
+      "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ __forceinline__ void CommitStores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until all but the last `groups` groups of stores of this thread have read their shared memory.
+template <int groups>
+__device__ __forceinline__ void WaitStoresRead() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(groups) : "memory");
+}
+__device__ __forceinline__ void WaitStoresWritten() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+// Between stores to shared memory and the copy unit's reading it.
+__device__ __forceinline__ void FenceSharedForCopies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- blocks, clusters, registers
+
+// A barrier of some warps of the block; 0 is __syncthreads().
+__device__ __forceinline__ void SyncThreads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void SyncCluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+__device__ __forceinline__ uint32_t RankInCluster() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// Stores a word to the same place of a block of the cluster; its barrier counts the bytes.
+__device__ __forceinline__ void StoreWordTo(uint32_t to, uint32_t value, uint32_t barrier,
+                                            uint32_t block) {
+  asm volatile(
+      "{.reg .b32 address, remote;\n"
+      "mapa.shared::cluster.u32 address, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote, %2, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [address], %1, [remote];}" ::"r"(
+          to),
+      "r"(value), "r"(barrier), "r"(block)
+      : "memory");
+}
+__device__ __forceinline__ uint32_t LoadWord(uint32_t from) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
+  return value;
+}
+// By all warps of a warpgroup: hands registers back, or takes some more.
+template <int registers>
+__device__ __forceinline__ void ShrinkRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+__device__ __forceinline__ void GrowRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+// ---- matrices of 8 by 8 16-bit elements, from the accumulators' layout to shared memory. Lane i
+// gives the address of row i % 8 of matrix i / 8.
+
+__device__ __forceinline__ void StoreMatrices(uint32_t row, uint32_t m0, uint32_t m1, uint32_t m2,
+                                              uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(m0),
+               "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+__device__ __forceinline__ void StoreMatricesTransposed(uint32_t row, uint32_t m0, uint32_t m1,
+                                                        uint32_t m2, uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+__device__ __forceinline__ void StoreMatricesTransposed(uint32_t row, uint32_t m0, uint32_t m1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(row), "r"(m0),
+               "r"(m1)
+               : "memory");
+}
+
+}  // namespace octet::device::internal
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ASYNC_H_

@@ -1,0 +1,62 @@
+// The ring of stages through which operands reach the tensor cores, and what the two kinds of tiles
+// have in common.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_PIPELINE_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_PIPELINE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device_ops.h"
+#include "gemm/async.h"
+#include "gemm/wgmma.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::device::internal {
+
+inline constexpr int kWarpgroup = 128;      // threads
+inline constexpr int kStageColumns = 64;    // of K
+inline constexpr int kStageRowBytes = 128;  // their bytes, the width of the swizzle
+inline constexpr int kBarrierBytes = 8;
+inline constexpr int kMmasPerStage = 4;       // a wgmma multiplies 32 bytes of K
+inline constexpr int kRowsPerWarpgroup = 64;  // of the operand that wgmma calls M
+
+template <GemmElement element>
+__device__ __forceinline__ uint32_t PackPair(float a, float b) {
+  return element == GemmElement::kBf16 ? PackBf16(a, b) : PackFp16(a, b);
+}
+
+// Where a thread is in a ring of stages. Each stage has a barrier for full and one for empty.
+template <int stages>
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void Next() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Address of the 16 bytes `chunk` of a row of 128 in a box that the copy unit swizzles, or would.
+__device__ __forceinline__ uint32_t SwizzledChunk(uint32_t box, int row, int chunk) {
+  return box + static_cast<uint32_t>(row * kStageRowBytes + ((chunk ^ (row & 7)) * 16));
+}
+
+// Copies 16 bytes of output from shared memory to where they belong.
+__device__ __forceinline__ void StoreChunk(const GemmOperands& p, int row, int column,
+                                           uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  auto* const out = static_cast<uint16_t*>(p.out) +
+                    static_cast<size_t>(row) * static_cast<size_t>(p.out_columns) + column;
+  *reinterpret_cast<uint4*>(out) = v;
+}
+
+}  // namespace octet::device::internal
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_PIPELINE_H_

@@ -1,0 +1,378 @@
+// Tiles of many rows: 128 rows by up to 256 columns, rows being wgmma's M.
+//
+// Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
+// loads; the other two multiply 64 rows each. The blocks of a cluster take a unit of two tiles: two
+// row tiles share the weights, of which each block loads one half for both; two column tiles share
+// the rows likewise. Units come from a counter in global memory: the loading thread of block 0
+// takes the next one while the last stages of the current one are under way, and tells both blocks.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gemm/pipeline.h"
+#include "gemm/tensor_map.h"
+
+namespace octet::device::internal {
+
+template <int columns, GemmElement element>
+class RowsGemm {
+ public:
+  static constexpr int kRows = 2 * kRowsPerWarpgroup;
+  static constexpr int kColumns = columns;
+  static constexpr int kTilesPerUnit = 2;
+  static constexpr int kRowUnitsPerGroup = 4;
+  static constexpr int kThreads = 3 * kWarpgroup;
+  static constexpr int kClusterBlocks = 2;
+  static constexpr int kBlocksPerComputeUnit = 1;
+
+  struct Maps {
+    CUtensorMap rows, half_rows, weights, half_weights, out;
+  };
+
+ private:
+  static constexpr int kStages = 4;
+  static constexpr int kMultiplyingWarps = 8;  // of a block
+  static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
+  static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
+  static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
+  static constexpr int kBoxes = 2;  // of output, for each warpgroup
+  static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
+  static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
+  static constexpr int kUnitSlots = 2;  // units that are announced at once
+  // Warpgroups begin with so many registers, which become fewer for loading and more for
+  // multiplying.
+  static constexpr int kLoadingRegisters = 40;
+  static constexpr int kMultiplyingRegisters = 232;
+
+ public:
+  static constexpr size_t kSharedBytes =
+      kBarriers + 2 * kStages * kBarrierBytes + kUnitSlots * (2 * kBarrierBytes + 8);
+
+  static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
+    struct Made {
+      CUtensorMap* map;
+      TensorShape shape;
+    };
+    const Made all[] = {
+        {&maps->rows, {p.a, p.k, p.rows, 0, kRows}},
+        {&maps->half_rows, {p.a, p.k, p.rows, 0, kRows / 2}},
+        {&maps->weights, {p.b, p.k, p.n, p.experts, kColumns}},
+        {&maps->half_weights, {p.b, p.k, p.n, p.experts, kColumns / 2}},
+        {&maps->out, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
+    };
+    for (const Made& each : all) {
+      const cudaError_t error = MakeTensorMap(each.shape, element, each.map);
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  }
+
+  template <typename Call, typename Walk>
+  static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
+    const Place at = {SharedAddress(shared), RankInCluster()};
+    if (threadIdx.x == 0) InitBarriers(at);
+    __syncthreads();
+    SyncCluster();
+    if (threadIdx.x / kWarpgroup == 2) {
+      ShrinkRegisters<kLoadingRegisters>();
+      if (threadIdx.x % kWarpgroup == 0) LoadTiles(call, walk, at);
+    } else {
+      GrowRegisters<kMultiplyingRegisters>();
+      MultiplyTiles(call, walk, at);
+    }
+    // A block's barriers and operands are in use until the other block has ended, too.
+    __syncwarp();
+    SyncCluster();
+  }
+
+ private:
+  using Ring = RingPlace<kStages>;
+
+  // Addresses in shared memory.
+  struct Place {
+    uint32_t base;
+    uint32_t rank;  // of the block in its cluster
+
+    __device__ uint32_t Rows(int stage) const {
+      return base + static_cast<uint32_t>(stage) * kStageBytes;
+    }
+    __device__ uint32_t Weights(int stage) const { return Rows(stage) + kRowsBytes; }
+    __device__ uint32_t Box(int warpgroup, int box) const {
+      return base + kStages * kStageBytes +
+             static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
+    }
+    __device__ uint32_t Barrier(int i) const {
+      return base + kBarriers + static_cast<uint32_t>(i * kBarrierBytes);
+    }
+    __device__ uint32_t Full(int stage) const { return Barrier(stage); }
+    __device__ uint32_t Empty(int stage) const { return Barrier(kStages + stage); }
+    __device__ uint32_t UnitFull(int slot) const { return Barrier(2 * kStages + slot); }
+    __device__ uint32_t UnitEmpty(int slot) const {
+      return Barrier(2 * kStages + kUnitSlots + slot);
+    }
+    __device__ uint32_t Unit(int slot) const {
+      return Barrier(2 * kStages + 2 * kUnitSlots) + static_cast<uint32_t>(slot) * 4;
+    }
+  };
+
+  static __device__ void InitBarriers(const Place& at) {
+    for (int i = 0; i < kStages; ++i) {
+      InitBarrier(at.Full(i), 1);
+      InitBarrier(at.Empty(i), 2 * kMultiplyingWarps);  // of both blocks
+    }
+    for (int i = 0; i < kUnitSlots; ++i) {
+      InitBarrier(at.UnitFull(i), 1);
+      InitBarrier(at.UnitEmpty(i), 2 * kMultiplyingWarps + 1);  // and block 1's loading thread
+    }
+    PublishBarriers();
+  }
+
+  // ---- the loading thread
+
+  // Tells both blocks the unit, or is told. Returns it.
+  static __device__ __forceinline__ int ShareUnit(const Place& at, uint32_t round, int unit) {
+    const int slot = static_cast<int>(round % kUnitSlots);
+    const uint32_t parity = round / kUnitSlots & 1;
+    if (at.rank == 0) {
+      WaitBarrier(at.UnitEmpty(slot), parity ^ 1);
+      ExpectBytes(at.UnitFull(slot), 4);
+      for (uint32_t block = 0; block < kClusterBlocks; ++block) {
+        StoreWordTo(at.Unit(slot), static_cast<uint32_t>(unit), at.UnitFull(slot), block);
+      }
+      return unit;
+    }
+    ExpectBytes(at.UnitFull(slot), 4);
+    WaitBarrier(at.UnitFull(slot), parity);
+    const int told = static_cast<int>(LoadWord(at.Unit(slot)));
+    ArriveAt(at.UnitEmpty(slot), 0);
+    return told;
+  }
+
+  template <typename Call, typename Walk>
+  static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const Place& at) {
+    const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
+    Ring ring;
+    int next = at.rank == 0 ? atomicAdd(call.next_unit, 1) : 0;
+    for (uint32_t round = 0;; ++round) {
+      const int unit = ShareUnit(at, round, next);
+      if (!walk.Find(unit)) {
+        const int last = walk.units() + static_cast<int>(gridDim.x) / kClusterBlocks - 1;
+        if (at.rank == 0 && unit == last) atomicExch(call.next_unit, 0);
+        return;
+      }
+      const GemmTile tile = walk.Tile(static_cast<int>(at.rank));
+      for (int i = 0; i < stages; ++i) {
+        // Early enough that the answer is there in time, and late enough that blocks stay level.
+        if (at.rank == 0 && i == max(stages - kStages, 0)) next = atomicAdd(call.next_unit, 1);
+        WaitBarrier(at.Empty(ring.stage), ring.parity ^ 1);
+        ExpectBytes(at.Full(ring.stage), kStageBytes);
+        LoadStage(call.maps, tile, i * kStageColumns, {at, ring.stage, walk.SameRows()});
+        ring.Next();
+      }
+    }
+  }
+
+  struct StageLoad {
+    Place at;
+    int stage;
+    bool same_rows;
+  };
+
+  static __device__ __forceinline__ void LoadStage(const Maps& maps, const GemmTile& tile, int k,
+                                                   const StageLoad& load) {
+    const uint32_t full = load.at.Full(load.stage);
+    const uint32_t rows = load.at.Rows(load.stage);
+    const uint32_t weights = load.at.Weights(load.stage);
+    const uint32_t rank = load.at.rank;
+    if (load.same_rows) {
+      LoadBoxToBoth(rows + rank * (kRowsBytes / 2), &maps.half_rows, full, k,
+                    tile.row + static_cast<int>(rank) * (kRows / 2));
+      LoadBox(weights, &maps.weights, full, k, tile.column, tile.expert);
+    } else {
+      LoadBox(rows, &maps.rows, full, k, tile.row);
+      LoadBoxToBoth(weights + rank * (kWeightsBytes / 2), &maps.half_weights, full, k,
+                    tile.column + static_cast<int>(rank) * (kColumns / 2), tile.expert);
+    }
+  }
+
+  // ---- the multiplying warpgroups
+
+  using Sums = float[kColumns / 2];
+
+  // What a warpgroup keeps from tile to tile.
+  struct Worker {
+    Place at;
+    int warpgroup;
+    int box = 0;  // of output, the next one
+    Ring ring = {};
+  };
+
+  // The stage is free as far as this warp of both blocks' readers goes.
+  static __device__ __forceinline__ void Release(const Place& at, int stage) {
+    if (Lane() < kClusterBlocks) ArriveAt(at.Empty(stage), static_cast<uint32_t>(Lane()));
+  }
+
+  static __device__ __forceinline__ int TakeUnit(const Place& at, uint32_t round) {
+    const int slot = static_cast<int>(round % kUnitSlots);
+    WaitBarrier(at.UnitFull(slot), round / kUnitSlots & 1);
+    const int unit = static_cast<int>(LoadWord(at.Unit(slot)));
+    __syncwarp();
+    if (Lane() == 0) ArriveAt(at.UnitEmpty(slot), 0);
+    return unit;
+  }
+
+  template <typename Call, typename Walk>
+  static __device__ __forceinline__ void MultiplyTiles(const Call& call, Walk& walk,
+                                                       const Place& at) {
+    const GemmOperands& p = call.operands;
+    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    Worker worker = {at, static_cast<int>(threadIdx.x) / kWarpgroup};
+    Sums sums;
+    for (uint32_t round = 0; walk.Find(TakeUnit(at, round)); ++round) {
+      GemmTile tile = walk.Tile(static_cast<int>(at.rank));
+      tile.row += worker.warpgroup * kRowsPerWarpgroup;
+      tile.rows -= worker.warpgroup * kRowsPerWarpgroup;
+      if (tile.rows > 0 && tile.column < p.n) {
+        Multiply(worker, stages, sums);
+        Finish(call, tile, sums);
+        StoreTile(call, tile, worker, sums);
+      } else {
+        Skip(worker, stages);
+      }
+    }
+    if (threadIdx.x % kWarpgroup == 0) WaitStoresWritten();
+  }
+
+  // Nothing of the tile is this warpgroup's, but the stages must go round.
+  static __device__ __forceinline__ void Skip(Worker& worker, int stages) {
+    for (int i = 0; i < stages; ++i) {
+      WaitBarrier(worker.at.Full(worker.ring.stage), worker.ring.parity);
+      __syncwarp();
+      Release(worker.at, worker.ring.stage);
+      worker.ring.Next();
+    }
+  }
+
+  static __device__ __forceinline__ void Multiply(Worker& worker, int stages, Sums& sums) {
+    const Place& at = worker.at;
+    const uint32_t own_rows =
+        static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
+    Ring& ring = worker.ring;
+    int previous = 0;
+    for (int i = 0; i < stages; ++i) {
+      WaitBarrier(at.Full(ring.stage), ring.parity);
+      const uint64_t rows = TileDescriptor(at.Rows(ring.stage) + own_rows);
+      const uint64_t weights = TileDescriptor(at.Weights(ring.stage));
+      BeginWgmma();
+#pragma unroll
+      for (int k = 0; k < kMmasPerStage; ++k) {
+        Wgmma<kColumns, element>::Multiply(sums, rows + k * 2, weights + k * 2, i | k);
+      }
+      CommitWgmma();
+      WaitWgmma<1>();
+      if (i > 0) Release(at, previous);
+      previous = ring.stage;
+      ring.Next();
+    }
+    WaitWgmma<0>();
+    Release(at, previous);
+  }
+
+  // Adds the bias and multiplies by the rows' scales.
+  template <typename Call>
+  static __device__ __forceinline__ void Finish(const Call& call, const GemmTile& tile,
+                                                Sums& sums) {
+    if (call.epilogue.HasBias()) {
+#pragma unroll
+      for (int j = 0; j < kColumns / 2; ++j) {
+        const int column = tile.column + j / 4 * 8 + Lane() % 4 * 2 + j % 2;
+        if (column < call.operands.n) sums[j] += call.epilogue.Bias(tile.expert, column);
+      }
+    }
+    if (call.epilogue.HasRowScale()) {
+      float scales[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() / 4 + i * 8;
+        scales[i] = call.epilogue.RowScale(tile.row + min(row, tile.rows - 1));
+      }
+#pragma unroll
+      for (int j = 0; j < kColumns / 2; ++j) {
+        // Where gate and up alternate by eight columns, only `up` is scaled.
+        if (!Call::Epilogue::kGated || j / 4 % 2 == 1) sums[j] *= scales[j / 2 % 2];
+      }
+    }
+  }
+
+  // Two elements of the output, of one row: columns 8 * chunk + Lane() % 4 * 2 and the next.
+  template <typename Epilogue>
+  static __device__ __forceinline__ uint32_t OutPair(const Sums& sums, int chunk, int second_row) {
+    if constexpr (Epilogue::kGated) {
+      const float* const gate = sums + chunk * 8 + second_row * 2;
+      const float* const up = gate + 4;
+      return PackPair<element>(Epilogue::Gate(gate[0], up[0]), Epilogue::Gate(gate[1], up[1]));
+    } else {
+      const float* const pair = sums + chunk * 4 + second_row * 2;
+      return PackPair<element>(pair[0], pair[1]);
+    }
+  }
+
+  // Boxes of 64 rows and columns go through shared memory, two in turn.
+  template <typename Call>
+  static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
+                                                   Worker& worker, const Sums& sums) {
+    using Epilogue = typename Call::Epilogue;
+    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
+    const int out_column = Epilogue::kGated ? tile.column / 2 : tile.column;
+    const bool leader = threadIdx.x % kWarpgroup == 0;
+#pragma unroll
+    for (int first = 0; first < kOutColumns; first += kBoxColumns) {
+      const uint32_t box = worker.at.Box(worker.warpgroup, worker.box);
+      worker.box = (worker.box + 1) % kBoxes;
+      if (leader) WaitStoresRead<kBoxes - 1>();
+      SyncThreads(1 + worker.warpgroup, kWarpgroup);
+      const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() % 16;
+#pragma unroll
+      for (int c = 0; c < kBoxColumns / 8; c += 2) {
+        if (first + c * 8 >= kOutColumns) continue;
+        const int chunk = first / 8 + c;
+        StoreMatrices(SwizzledChunk(box, row, c + Lane() / 16), OutPair<Epilogue>(sums, chunk, 0),
+                      OutPair<Epilogue>(sums, chunk, 1), OutPair<Epilogue>(sums, chunk + 1, 0),
+                      OutPair<Epilogue>(sums, chunk + 1, 1));
+      }
+      FenceSharedForCopies();
+      SyncThreads(1 + worker.warpgroup, kWarpgroup);
+      const bool whole = first + kBoxColumns <= kOutColumns && tile.rows >= kRowsPerWarpgroup;
+      if (whole && leader) StoreBox(&call.maps.out, box, out_column + first, tile.row);
+      // An empty group, too, so that "all but the last" means the other box.
+      if (leader) CommitStores();
+      if (!whole) {
+        StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
+                  kOutColumns - first);
+      }
+    }
+  }
+
+  // Stores the rows and columns of a box that there are: `part` in the output's columns.
+  static __device__ __forceinline__ void StorePart(const GemmOperands& p, uint32_t box,
+                                                   const GemmTile& part, int columns_left) {
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarpgroup * 8 / kWarpgroup; ++i) {
+      const int chunk = static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup;
+      const int row = chunk / 8;
+      const int column = chunk % 8 * 8;
+      if (row >= part.rows || column >= columns_left || part.column + column >= p.out_columns) {
+        continue;
+      }
+      StoreChunk(p, part.row + row, part.column + column, SwizzledChunk(box, row, chunk % 8));
+    }
+  }
+};
+
+}  // namespace octet::device::internal
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_

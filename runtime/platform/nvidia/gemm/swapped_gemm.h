@@ -1,0 +1,226 @@
+// Tiles of few rows: the weights are wgmma's M, 128 of them by 16, 32 or 64 rows of A, so that a
+// tile of one row costs little more than reading its weights. The GPU's memory is the limit, which
+// a deep ring of stages keeps busy.
+//
+// Persistent blocks of two multiplying warpgroups and one loading warp. Block b takes units b, b +
+// blocks, ...: all tiles read equally much, and the row tiles of the same weights are neighbours.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_GEMM_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_GEMM_H_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gemm/pipeline.h"
+#include "gemm/tensor_map.h"
+
+namespace octet::device::internal {
+
+template <int tile_rows, GemmElement element>
+class SwappedGemm {
+ public:
+  static constexpr int kRows = tile_rows;
+  static constexpr int kColumns = 2 * kRowsPerWarpgroup;
+  static constexpr int kTilesPerUnit = 1;
+  static constexpr int kRowUnitsPerGroup = 1 << 16;  // all
+  static constexpr int kThreads = 2 * kWarpgroup + 32;
+  static constexpr int kClusterBlocks = 1;
+  static constexpr int kBlocksPerComputeUnit = 1;
+
+  struct Maps {
+    CUtensorMap rows, weights;
+  };
+
+ private:
+  static constexpr int kStages = kRows == 16 ? 12 : (kRows == 32 ? 10 : 8);
+  static constexpr int kMultiplyingWarps = 8;
+  static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
+  static constexpr uint32_t kStageBytes = kWeightsBytes + kRows * kStageRowBytes;
+  static constexpr uint32_t kBoxBytes = kRows * kStageRowBytes;  // of a warpgroup's output
+  static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxBytes;
+
+ public:
+  static constexpr size_t kSharedBytes = kBarriers + 2 * kStages * kBarrierBytes;
+
+  static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
+    const cudaError_t error = MakeTensorMap({p.a, p.k, p.rows, 0, kRows}, element, &maps->rows);
+    if (error != cudaSuccess) return error;
+    return MakeTensorMap({p.b, p.k, p.n, p.experts, kColumns}, element, &maps->weights);
+  }
+
+  template <typename Call, typename Walk>
+  static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
+    const Place at = {SharedAddress(shared)};
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < kStages; ++i) {
+        InitBarrier(at.Full(i), 1);
+        InitBarrier(at.Empty(i), kMultiplyingWarps);
+      }
+      PublishBarriers();
+    }
+    __syncthreads();
+    if (threadIdx.x >= 2 * kWarpgroup) {
+      if (Lane() == 0) LoadTiles(call, walk, at);
+    } else {
+      MultiplyTiles(call, walk, at);
+    }
+  }
+
+ private:
+  using Ring = RingPlace<kStages>;
+  using Sums = float[kRows / 2];
+
+  // Addresses in shared memory.
+  struct Place {
+    uint32_t base;
+
+    __device__ uint32_t Weights(int stage) const {
+      return base + static_cast<uint32_t>(stage) * kStageBytes;
+    }
+    __device__ uint32_t Rows(int stage) const { return Weights(stage) + kWeightsBytes; }
+    __device__ uint32_t Box(int warpgroup) const {
+      return base + kStages * kStageBytes + static_cast<uint32_t>(warpgroup) * kBoxBytes;
+    }
+    __device__ uint32_t Full(int stage) const {
+      return base + kBarriers + static_cast<uint32_t>(stage * kBarrierBytes);
+    }
+    __device__ uint32_t Empty(int stage) const { return Full(kStages + stage); }
+  };
+
+  template <typename Call, typename Walk>
+  static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const Place& at) {
+    const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
+    Ring ring;
+    for (int unit = static_cast<int>(blockIdx.x); walk.Find(unit);
+         unit += static_cast<int>(gridDim.x)) {
+      const GemmTile tile = walk.Tile(0);
+      for (int i = 0; i < stages; ++i) {
+        WaitBarrier(at.Empty(ring.stage), ring.parity ^ 1);
+        const uint32_t full = at.Full(ring.stage);
+        ExpectBytes(full, kStageBytes);
+        LoadBox(at.Weights(ring.stage), &call.maps.weights, full, i * kStageColumns, tile.column,
+                tile.expert);
+        LoadBox(at.Rows(ring.stage), &call.maps.rows, full, i * kStageColumns, tile.row);
+        ring.Next();
+      }
+    }
+  }
+
+  template <typename Call, typename Walk>
+  static __device__ __forceinline__ void MultiplyTiles(const Call& call, Walk& walk,
+                                                       const Place& at) {
+    const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
+    const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
+    Ring ring;
+    Sums sums;
+    for (int unit = static_cast<int>(blockIdx.x); walk.Find(unit);
+         unit += static_cast<int>(gridDim.x)) {
+      GemmTile tile = walk.Tile(0);
+      tile.column += warpgroup * kRowsPerWarpgroup;
+      Multiply(at, stages, ring, sums);
+      Finish(call, tile, sums);
+      StoreTile(call, tile, at.Box(warpgroup), sums);
+    }
+  }
+
+  static __device__ __forceinline__ void Multiply(const Place& at, int stages, Ring& ring,
+                                                  Sums& sums) {
+    const uint32_t own_weights =
+        threadIdx.x / kWarpgroup * static_cast<uint32_t>(kRowsPerWarpgroup * kStageRowBytes);
+    int previous = 0;
+    for (int i = 0; i < stages; ++i) {
+      WaitBarrier(at.Full(ring.stage), ring.parity);
+      const uint64_t weights = TileDescriptor(at.Weights(ring.stage) + own_weights);
+      const uint64_t own_rows = TileDescriptor(at.Rows(ring.stage));
+      BeginWgmma();
+#pragma unroll
+      for (int k = 0; k < kMmasPerStage; ++k) {
+        Wgmma<kRows, element>::Multiply(sums, weights + k * 2, own_rows + k * 2, i | k);
+      }
+      CommitWgmma();
+      WaitWgmma<1>();
+      if (i > 0 && Lane() == 0) Arrive(at.Empty(previous));
+      previous = ring.stage;
+      ring.Next();
+    }
+    WaitWgmma<0>();
+    if (Lane() == 0) Arrive(at.Empty(previous));
+  }
+
+  // The first of the 16 columns of B that the warp's sums belong to, counted in the warpgroup.
+  static __device__ __forceinline__ int WarpColumn() {
+    return static_cast<int>(threadIdx.x) / 32 % 4 * 16;
+  }
+
+  // Adds the bias and multiplies by the rows' scales.
+  template <typename Call>
+  static __device__ __forceinline__ void Finish(const Call& call, const GemmTile& tile,
+                                                Sums& sums) {
+    if (call.epilogue.HasBias()) {
+      float bias[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int column = tile.column + WarpColumn() + Lane() / 4 + i * 8;
+        bias[i] = column < call.operands.n ? call.epilogue.Bias(tile.expert, column) : 0.0F;
+      }
+#pragma unroll
+      for (int j = 0; j < kRows / 2; ++j) sums[j] += bias[j / 2 % 2];
+    }
+    if (call.epilogue.HasRowScale()) {
+#pragma unroll
+      for (int j = 0; j < kRows / 2; ++j) {
+        // Where gate and up alternate by eight columns, only `up` is scaled.
+        if (Call::Epilogue::kGated && j / 2 % 2 == 0) continue;
+        const int row = j / 4 * 8 + Lane() % 4 * 2 + j % 2;
+        sums[j] *= call.epilogue.RowScale(tile.row + min(row, tile.rows - 1));
+      }
+    }
+  }
+
+  // Through shared memory, where a row of the output has the warpgroup's columns in a row of 128
+  // bytes.
+  template <typename Call>
+  static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
+                                                   uint32_t box, const Sums& sums) {
+    using Epilogue = typename Call::Epilogue;
+    const int barrier = 1 + static_cast<int>(threadIdx.x) / kWarpgroup;
+    SyncThreads(barrier, kWarpgroup);  // the previous tile has left the box
+#pragma unroll
+    for (int j = 0; j < kRows / 8; j += 2) {
+      TransposeToBox<Epilogue>(box, j, sums + 4 * j);
+    }
+    SyncThreads(barrier, kWarpgroup);
+    constexpr int kChunks = Epilogue::kGated ? 4 : 8;  // of a row
+    const int out_column = Epilogue::kGated ? tile.column / 2 : tile.column;
+    for (int i = static_cast<int>(threadIdx.x) % kWarpgroup; i < kRows * kChunks; i += kWarpgroup) {
+      const int row = i / kChunks;
+      const int column = out_column + i % kChunks * 8;
+      if (row < tile.rows && column < call.operands.out_columns) {
+        StoreChunk(call.operands, tile.row + row, column, SwizzledChunk(box, row, i % kChunks));
+      }
+    }
+  }
+
+  // Rows 8 * j to 8 * j + 15 of the tile: `v` has their eight sums.
+  template <typename Epilogue>
+  static __device__ __forceinline__ void TransposeToBox(uint32_t box, int j, const float* v) {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    if constexpr (Epilogue::kGated) {
+      const int row = 8 * j + Lane() % 16;  // of two matrices; the other lanes' are not used
+      StoreMatricesTransposed(
+          SwizzledChunk(box, row, warp),
+          PackPair<element>(Epilogue::Gate(v[0], v[2]), Epilogue::Gate(v[1], v[3])),
+          PackPair<element>(Epilogue::Gate(v[4], v[6]), Epilogue::Gate(v[5], v[7])));
+    } else {
+      const int row = 8 * (j + Lane() / 16) + Lane() % 8;
+      StoreMatricesTransposed(SwizzledChunk(box, row, warp * 2 + Lane() / 8 % 2),
+                              PackPair<element>(v[0], v[1]), PackPair<element>(v[2], v[3]),
+                              PackPair<element>(v[4], v[5]), PackPair<element>(v[6], v[7]));
+    }
+  }
+};
+
+}  // namespace octet::device::internal
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_SWAPPED_GEMM_H_

@@ -1,0 +1,75 @@
+// Matrix products by tiles on NVIDIA GPUs (sm_90a): the tensor cores through wgmma, their operands
+// through the copy unit (TMA). runtime/platform/README.md states the contract.
+#ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_TILE_GEMM_H_
+#define OCTET_RUNTIME_PLATFORM_NVIDIA_TILE_GEMM_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+
+#include "gemm/rows_gemm.h"
+#include "gemm/swapped_gemm.h"
+#include "octet/gemm_tiles.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::device {
+
+// The tiles of the swizzle are aligned to 1024 bytes.
+struct alignas(1024) GemmSharedBlock {
+  char bytes[1024];
+};
+
+__device__ __forceinline__ float Silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
+
+namespace internal {
+
+template <GemmTiles tiles, GemmElement element>
+struct GemmOf;
+template <GemmElement element>
+struct GemmOf<GemmTiles::kWide, element> {
+  using Type = RowsGemm<256, element>;
+};
+template <GemmElement element>
+struct GemmOf<GemmTiles::kMedium, element> {
+  using Type = RowsGemm<192, element>;
+};
+template <GemmElement element>
+struct GemmOf<GemmTiles::kFew64, element> {
+  using Type = SwappedGemm<64, element>;
+};
+template <GemmElement element>
+struct GemmOf<GemmTiles::kFew32, element> {
+  using Type = SwappedGemm<32, element>;
+};
+template <GemmElement element>
+struct GemmOf<GemmTiles::kFew16, element> {
+  using Type = SwappedGemm<16, element>;
+};
+
+}  // namespace internal
+
+template <GemmTiles tiles, GemmElement element>
+using TileGemm = typename internal::GemmOf<tiles, element>::Type;
+
+// Launches a kernel that calls TileGemm::Run().
+template <typename Gemm, typename... Parameters>
+hipError_t LaunchTileGemm(void (*kernel)(Parameters...), int blocks, size_t shared_bytes,
+                          void** args, hipStream_t stream) {
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = Gemm::kClusterBlocks;
+  cluster.val.clusterDim.y = 1;
+  cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = dim3(static_cast<unsigned>(blocks));
+  launch.blockDim = dim3(Gemm::kThreads);
+  launch.dynamicSmemBytes = shared_bytes;
+  launch.stream = stream;
+  launch.attrs = &cluster;
+  launch.numAttrs = 1;
+  return cudaLaunchKernelExC(&launch, reinterpret_cast<const void*>(kernel), args);
+}
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_NVIDIA_TILE_GEMM_H_

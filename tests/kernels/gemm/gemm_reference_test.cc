@@ -1,0 +1,75 @@
+// The oracle of grouped products against values worked out by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kernels/gemm/reference.h"
+
+namespace octet {
+namespace {
+
+std::vector<uint16_t> Bits(const std::vector<float>& values) {
+  std::vector<uint16_t> bits;
+  bits.reserve(values.size());
+  for (const float v : values) bits.push_back(BitsFromFloat(DType::kBFloat16, v));
+  return bits;
+}
+
+TEST(GemmReferenceTest, SumsProductsAndBoundsTheError) {
+  const std::vector<uint16_t> a = Bits({1, 2, 3, 4, 5, 6, 7, 8});
+  std::vector<float> weights(64, 1);
+  weights[8] = -1;  // column 1
+  const std::vector<uint16_t> b = Bits(weights);
+  const HostGemm gemm = {{.experts = 1, .max_rows = 1, .n = 8, .k = 8}, a, b, {}, {}};
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 0).value, 36);
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 1).value, 34);
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 1).error, 10 * 0x1p-24 * 36);
+}
+
+TEST(GemmReferenceTest, AppliesBiasScaleAndSwiGlu) {
+  const std::vector<uint16_t> a = Bits({1, 0, 0, 0, 0, 0, 0, 0});
+  std::vector<float> weights(128, 0);
+  weights[3 * 8] = 2;        // gate of column 3
+  weights[(8 + 3) * 8] = 5;  // up of column 3
+  const std::vector<uint16_t> b = Bits(weights);
+  std::vector<float> bias(16, 0);
+  bias[11] = 1;
+  const std::vector<float> scale = {0.5F};
+  HostGemm gemm = {{.experts = 1, .max_rows = 1, .n = 16, .k = 8}, a, b, bias, scale};
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 11).value, 3);
+  gemm.config.activation = GemmActivation::kSwiGlu;
+  EXPECT_DOUBLE_EQ(ExpectedElement(gemm, 0, 0, 3).value, 2 / (1 + std::exp(-2.0)) * 3);
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 4).value, 0);
+}
+
+TEST(GemmReferenceTest, AcceptsWhatTheBoundAllowsAndNothingElse) {
+  const auto meets = [](double value, double error, float got) {
+    return MeetsExpectation({value, error}, DType::kBFloat16, BitsFromFloat(DType::kBFloat16, got));
+  };
+  constexpr float kStep = 0x1p-7F;  // between bfloat16 numbers from 1 to 2
+  EXPECT_TRUE(meets(1 + 0.25 * kStep, 0, 1));
+  EXPECT_FALSE(meets(1 + 0.25 * kStep, 0, 1 + kStep));
+  EXPECT_FALSE(meets(1 + 0.75 * kStep, 0, 1));
+  EXPECT_TRUE(meets(1 + 0.75 * kStep, 0.3 * kStep, 1));
+  EXPECT_TRUE(meets(1 + 0.75 * kStep, 0.3 * kStep, 1 + kStep));
+  EXPECT_FALSE(meets(1 + 0.75 * kStep, 0.3 * kStep, 1 + 2 * kStep));
+}
+
+TEST(GemmReferenceTest, NanAndInfinityMustBeThemselves) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const uint16_t infinity = 0x7c00;
+  const uint16_t nan = 0x7e00;
+  EXPECT_TRUE(MeetsExpectation({kInfinity, 0}, DType::kFloat16, infinity));
+  EXPECT_FALSE(MeetsExpectation({-kInfinity, 0}, DType::kFloat16, infinity));
+  EXPECT_FALSE(MeetsExpectation({kInfinity, 0}, DType::kFloat16, nan));
+  EXPECT_TRUE(MeetsExpectation({kNan, 0}, DType::kFloat16, nan));
+  EXPECT_FALSE(MeetsExpectation({1, 1}, DType::kFloat16, nan));
+  EXPECT_TRUE(MeetsExpectation({70000, 0}, DType::kFloat16, infinity));
+}
+
+}  // namespace
+}  // namespace octet

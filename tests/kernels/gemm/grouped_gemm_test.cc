@@ -1,0 +1,468 @@
+// Grouped products against the float64 reference, over shapes, dtypes, epilogues and tile shapes.
+#include "octet/grouped_gemm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/gemm/reference.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
+#include "tests/support/host_copy.h"
+#include "tests/support/node_fixture.h"
+
+namespace octet {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint16_t kUnwritten = 0x7fff;  // a NaN of both dtypes
+
+constexpr GemmTiles kEveryTiles[] = {GemmTiles::kWide, GemmTiles::kMedium, GemmTiles::kFew64,
+                                     GemmTiles::kFew32, GemmTiles::kFew16};
+
+// What to compute. Rows of padding follow every expert's rows and the last expert.
+struct Problem {
+  GroupedGemmConfig config;
+  std::vector<int32_t> offsets;
+  std::vector<int32_t> counts;
+  std::vector<uint16_t> a;
+  std::vector<uint16_t> b;
+  std::vector<float> bias;
+  std::vector<float> row_scale;
+
+  std::string Text() const {
+    return absl::StrCat("N ", config.n, " K ", config.k, " ", std::string(DTypeName(config.dtype)),
+                        config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
+                        bias.empty() ? "" : " bias", row_scale.empty() ? "" : " scale", " rows ",
+                        absl::StrJoin(counts, ","));
+  }
+  HostGemm Host() const { return {config, a, b, bias, row_scale}; }
+};
+
+struct Options {
+  int padding = 0;  // rows after every expert
+  bool bias = false;
+  bool row_scale = false;
+  uint32_t seed = 1;
+};
+
+std::vector<uint16_t> RandomElements(size_t count, DType dtype, std::mt19937& rng) {
+  // Sums of four uniform numbers: nearly normal, and cheap.
+  std::vector<uint16_t> elements(count);
+  for (uint16_t& element : elements) {
+    const uint32_t bits = rng();
+    const int sum =
+        static_cast<int>((bits & 0xff) + (bits >> 8 & 0xff) + (bits >> 16 & 0xff) + (bits >> 24)) -
+        510;
+    element = BitsFromFloat(dtype, static_cast<float>(sum) / 148.0F);
+  }
+  return elements;
+}
+
+Problem MakeProblem(const GroupedGemmConfig& config, const std::vector<int32_t>& rows,
+                    const Options& options = {}) {
+  Problem p;
+  p.config = config;
+  p.config.experts = static_cast<int>(rows.size());
+  p.counts = rows;
+  p.offsets = {0};
+  for (const int32_t count : rows) p.offsets.push_back(p.offsets.back() + count + options.padding);
+  p.config.max_rows = p.offsets.back() + 3;
+  std::mt19937 rng(options.seed);
+  const auto n = static_cast<size_t>(config.n);
+  const auto k = static_cast<size_t>(config.k);
+  const auto max_rows = static_cast<size_t>(p.config.max_rows);
+  p.a = RandomElements(max_rows * k, config.dtype, rng);
+  p.b = RandomElements(rows.size() * n * k, config.dtype, rng);
+  // Rows that are nobody's must not matter.
+  for (size_t e = 0; e < rows.size(); ++e) {
+    const auto first = static_cast<size_t>(p.offsets[e] + rows[e]);
+    const size_t end = e + 1 < rows.size() ? static_cast<size_t>(p.offsets[e + 1]) : max_rows;
+    std::fill(p.a.begin() + static_cast<ptrdiff_t>(first * k),
+              p.a.begin() + static_cast<ptrdiff_t>(end * k), kUnwritten);
+  }
+  std::uniform_real_distribution<float> uniform(-2, 2);
+  if (options.bias) p.bias.resize(rows.size() * n);
+  if (options.row_scale) p.row_scale.resize(max_rows);
+  for (float& bias : p.bias) bias = uniform(rng);
+  for (float& scale : p.row_scale) scale = uniform(rng);
+  return p;
+}
+
+template <typename T>
+absl::StatusOr<DeviceMemory> Upload(const std::vector<T>& host) {
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(host.size() * sizeof(T)));
+  OCTET_RETURN_IF_ERROR(ToDevice(memory, host));
+  return memory;
+}
+
+// A problem in the GPU's memory.
+class OnGpu {
+ public:
+  static absl::StatusOr<OnGpu> Make(const Problem& p) {
+    OnGpu gpu;
+    gpu.out_elements_ = static_cast<size_t>(p.config.max_rows * p.config.out_columns());
+    OCTET_ASSIGN_OR_RETURN(gpu.a_, Upload(p.a));
+    OCTET_ASSIGN_OR_RETURN(gpu.b_, Upload(p.b));
+    OCTET_ASSIGN_OR_RETURN(gpu.offsets_, Upload(p.offsets));
+    OCTET_ASSIGN_OR_RETURN(gpu.counts_, Upload(p.counts));
+    OCTET_ASSIGN_OR_RETURN(gpu.bias_, Upload(p.bias));
+    OCTET_ASSIGN_OR_RETURN(gpu.row_scale_, Upload(p.row_scale));
+    OCTET_ASSIGN_OR_RETURN(gpu.out_, Upload(std::vector<uint16_t>(gpu.out_elements_, kUnwritten)));
+    gpu.args_ = {.a = gpu.a_.as<void>(),
+                 .b = gpu.b_.as<void>(),
+                 .expert_offsets = gpu.offsets_.as<int32_t>(),
+                 .expert_counts = gpu.counts_.as<int32_t>(),
+                 .bias = p.bias.empty() ? nullptr : gpu.bias_.as<float>(),
+                 .row_scale = p.row_scale.empty() ? nullptr : gpu.row_scale_.as<float>(),
+                 .out = gpu.out_.as<void>()};
+    return gpu;
+  }
+
+  GroupedGemmArgs& args() { return args_; }
+  absl::StatusOr<std::vector<uint16_t>> Out() const {
+    OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+    return ToHost<uint16_t>(out_.as<void>(), out_elements_);
+  }
+  absl::Status ClearOut() const {
+    return ToDevice(out_, std::vector<uint16_t>(out_elements_, kUnwritten));
+  }
+
+ private:
+  DeviceMemory a_, b_, offsets_, counts_, bias_, row_scale_, out_;
+  size_t out_elements_ = 0;
+  GroupedGemmArgs args_;
+};
+
+absl::StatusOr<std::vector<uint16_t>> Compute(const Problem& p) {
+  OCTET_ASSIGN_OR_RETURN(OnGpu gpu, OnGpu::Make(p));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<GroupedGemm> gemm, GroupedGemm::Create(p.config));
+  OCTET_RETURN_IF_ERROR(gemm->Run(gpu.args(), nullptr));
+  return gpu.Out();
+}
+
+// The output of the rows that are somebody's, row by row.
+std::vector<GemmExpectation> Expected(const Problem& p) {
+  const HostGemm host = p.Host();
+  std::vector<GemmExpectation> expected;
+  for (size_t e = 0; e < p.counts.size(); ++e) {
+    const int64_t end = std::min<int64_t>(p.offsets[e] + p.counts[e], p.config.max_rows);
+    for (int64_t row = p.offsets[e]; row < end; ++row) {
+      for (int c = 0; c < p.config.out_columns(); ++c) {
+        expected.push_back(ExpectedElement(host, static_cast<int>(e), row, c));
+      }
+    }
+  }
+  return expected;
+}
+
+// The first element that is not what it must be; empty if there is none.
+std::string FirstWrong(const Problem& p, const std::vector<GemmExpectation>& expected,
+                       const std::vector<uint16_t>& out) {
+  const int columns = p.config.out_columns();
+  size_t expert = 0;
+  auto next = expected.begin();
+  for (int32_t row = 0; row < p.config.max_rows; ++row) {
+    while (expert < p.counts.size() && row >= p.offsets[expert + 1]) ++expert;
+    const bool written = expert < p.counts.size() && row < p.offsets[expert] + p.counts[expert];
+    for (int c = 0; c < columns; ++c) {
+      const uint16_t got =
+          out[static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(c)];
+      if (!written) {
+        if (got != kUnwritten) return absl::StrCat("row ", row, ", nobody's, was written");
+        continue;
+      }
+      const GemmExpectation& want = *next++;
+      if (MeetsExpectation(want, p.config.dtype, got)) continue;
+      return absl::StrCat("row ", row, " (expert ", expert, ") column ", c, " is ",
+                          FloatFromBits(p.config.dtype, got), " and should be ", want.value, " +- ",
+                          want.error);
+    }
+  }
+  return "";
+}
+
+class GroupedGemmTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<Topology> topology = DiscoverTopology();
+    if (!topology.ok() || topology->gpus.empty()) GTEST_SKIP() << "no GPU";
+    ASSERT_OK(OCTET_GPU(hipSetDevice(topology->gpus[0].device)));
+  }
+
+  // Computes and checks the problem with every tile shape.
+  static void Check(Problem p) {
+    const std::vector<GemmExpectation> expected = Expected(p);
+    for (const GemmTiles tiles : kEveryTiles) {
+      p.config.tiles = tiles;
+      const absl::StatusOr<std::vector<uint16_t>> out = Compute(p);
+      ASSERT_OK(out.status()) << p.Text();
+      EXPECT_EQ(FirstWrong(p, expected, *out), "") << GemmTilesName(tiles) << " " << p.Text();
+    }
+  }
+};
+
+TEST_F(GroupedGemmTest, ComputesExpertsOfAnyNumberOfRows) {
+  const GroupedGemmConfig config = {.n = 136, .k = 72};
+  Check(MakeProblem(config, {0, 1, 129, 0, 65, 64, 0}));
+  Check(MakeProblem(config, {300}));
+  Check(MakeProblem(config, {0}));
+  Check(MakeProblem(config, std::vector<int32_t>(256, 1)));
+}
+
+TEST_F(GroupedGemmTest, ComputesTheSmallestShape) {
+  Check(MakeProblem({.n = 8, .k = 8}, {1}));
+  Check(MakeProblem({.n = 16, .k = 8, .activation = GemmActivation::kSwiGlu}, {1}));
+}
+
+TEST_F(GroupedGemmTest, TouchesNoPadding) {
+  Check(MakeProblem({.n = 40, .k = 40}, {5, 0, 63, 130}, {.padding = 9}));
+}
+
+TEST_F(GroupedGemmTest, EndsExpertsAtTheNextOffsetWithoutCounts) {
+  const Problem p = MakeProblem({.n = 40, .k = 40}, {5, 0, 63});
+  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  ASSERT_OK(gpu.status());
+  gpu->args().expert_counts = nullptr;
+  auto gemm = GroupedGemm::Create(p.config);
+  ASSERT_OK(gemm.status());
+  ASSERT_OK((*gemm)->Run(gpu->args(), nullptr));
+  const absl::StatusOr<std::vector<uint16_t>> out = gpu->Out();
+  ASSERT_OK(out.status());
+  EXPECT_EQ(FirstWrong(p, Expected(p), *out), "");
+}
+
+TEST_F(GroupedGemmTest, AppliesEveryEpilogue) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
+      for (const bool bias : {false, true}) {
+        for (const bool row_scale : {false, true}) {
+          const GroupedGemmConfig config = {
+              .n = 208, .k = 88, .dtype = dtype, .activation = activation};
+          Check(MakeProblem(config, {70, 3, 17}, {.bias = bias, .row_scale = row_scale}));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GroupedGemmTest, ComputesRandomShapes) {
+  constexpr int kShapes = 40;
+  for (uint32_t seed = 1; seed <= kShapes; ++seed) {
+    std::mt19937 rng(seed);
+    const auto draw = [&rng](int least, int most) {
+      return std::uniform_int_distribution<int>(least, most)(rng);
+    };
+    GroupedGemmConfig config = {.n = 16 * draw(1, 40), .k = 8 * draw(1, 60)};
+    config.dtype = draw(0, 1) == 0 ? DType::kBFloat16 : DType::kFloat16;
+    config.activation = draw(0, 1) == 0 ? GemmActivation::kNone : GemmActivation::kSwiGlu;
+    if (config.activation == GemmActivation::kNone) config.n += 8 * draw(0, 1);
+    config.blocks = draw(0, 5);
+    const int most_rows = draw(1, 4) == 1 ? 300 : 40;
+    std::vector<int32_t> rows(static_cast<size_t>(draw(1, 6)));
+    for (int32_t& count : rows) count = draw(0, 3) == 0 ? 0 : draw(1, most_rows);
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Check(MakeProblem(config, rows,
+                      {.padding = draw(0, 2) * 5,
+                       .bias = draw(0, 1) == 1,
+                       .row_scale = draw(0, 1) == 1,
+                       .seed = seed}));
+  }
+}
+
+TEST_F(GroupedGemmTest, ComputesLargeK) { Check(MakeProblem({.n = 24, .k = 16384}, {3, 9})); }
+
+TEST_F(GroupedGemmTest, GivesTheSameBitsForAnyNumberOfBlocks) {
+  Problem p = MakeProblem({.n = 520, .k = 264}, {140, 0, 1, 77, 260});
+  for (const GemmTiles tiles : kEveryTiles) {
+    p.config.tiles = tiles;
+    p.config.blocks = 0;
+    const absl::StatusOr<std::vector<uint16_t>> want = Compute(p);
+    ASSERT_OK(want.status());
+    for (const int blocks : {1, 2, 3, 7, 300}) {
+      p.config.blocks = blocks;
+      const absl::StatusOr<std::vector<uint16_t>> got = Compute(p);
+      ASSERT_OK(got.status());
+      EXPECT_EQ(*got, *want) << blocks << " blocks, " << GemmTilesName(tiles);
+    }
+  }
+}
+
+TEST_F(GroupedGemmTest, RowsDoNotDependOnOtherRows) {
+  Problem p = MakeProblem({.n = 136, .k = 136}, {130, 20});
+  for (const GemmTiles tiles : kEveryTiles) {
+    p.config.tiles = tiles;
+    const absl::StatusOr<std::vector<uint16_t>> want = Compute(p);
+    ASSERT_OK(want.status());
+    Problem other = p;
+    const auto k = static_cast<ptrdiff_t>(p.config.k);
+    std::fill(other.a.begin() + 10 * k, other.a.begin() + 11 * k, kUnwritten);
+    const absl::StatusOr<std::vector<uint16_t>> got = Compute(other);
+    ASSERT_OK(got.status());
+    std::vector<uint16_t> expected = *want;
+    std::fill(expected.begin() + 10 * p.config.n, expected.begin() + 11 * p.config.n, 0);
+    std::vector<uint16_t> rest = *got;
+    for (int c = 0; c < p.config.n; ++c) {
+      uint16_t& element = rest[static_cast<size_t>(10 * p.config.n + c)];
+      EXPECT_TRUE(std::isnan(FloatFromBits(p.config.dtype, element))) << "column " << c;
+      element = 0;
+    }
+    EXPECT_EQ(rest, expected) << GemmTilesName(tiles);
+  }
+}
+
+TEST_F(GroupedGemmTest, PropagatesNanAndInfinity) {
+  for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      Problem p =
+          MakeProblem({.n = 144, .k = 80, .dtype = dtype, .activation = activation}, {20, 70});
+      const auto k = static_cast<size_t>(p.config.k);
+      constexpr float kInfinity = std::numeric_limits<float>::infinity();
+      const uint16_t infinity = BitsFromFloat(dtype, kInfinity);
+      p.a[3 * k + 7] = infinity;
+      p.a[25 * k + 79] = BitsFromFloat(dtype, -kInfinity);
+      p.a[40 * k] = kUnwritten;
+      p.b[5 * k + 7] = 0;         // 0 · infinity
+      p.b[9 * k + 1] = infinity;  // a column of the first expert
+      p.b[(144 + 100) * k + 3] = kUnwritten;
+      Check(p);
+    }
+  }
+}
+
+TEST_F(GroupedGemmTest, OverflowBecomesInfinity) {
+  Problem p = MakeProblem({.n = 16, .k = 64, .dtype = DType::kFloat16}, {8});
+  std::fill(p.a.begin(), p.a.begin() + 64 * 4, BitsFromFloat(DType::kFloat16, 1000));
+  std::fill(p.b.begin(), p.b.begin() + 64 * 8, BitsFromFloat(DType::kFloat16, 1000));
+  Check(p);
+}
+
+TEST_F(GroupedGemmTest, CutsOffsetsToTheMemoryThereIs) {
+  Problem p = MakeProblem({.n = 24, .k = 24}, {20, 20});
+  p.config.max_rows = 30;  // the offsets say 40
+  const absl::StatusOr<std::vector<uint16_t>> out = Compute(p);
+  ASSERT_OK(out.status());
+  EXPECT_EQ(FirstWrong(p, Expected(p), *out), "");
+}
+
+TEST_F(GroupedGemmTest, ReplaysInAGraph) {
+  const Problem p = MakeProblem({.n = 264, .k = 72}, {140, 20});
+  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  ASSERT_OK(gpu.status());
+  auto gemm = GroupedGemm::Create(p.config);
+  ASSERT_OK(gemm.status());
+  hipStream_t stream = nullptr;
+  ASSERT_OK(OCTET_GPU(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking)));
+  ASSERT_OK(OCTET_GPU(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal)));
+  EXPECT_OK((*gemm)->Run(gpu->args(), stream));
+  hipGraph_t graph = nullptr;
+  ASSERT_OK(OCTET_GPU(hipStreamEndCapture(stream, &graph)));
+  hipGraphExec_t executable = nullptr;
+  ASSERT_OK(OCTET_GPU(hipGraphInstantiate(&executable, graph, nullptr, nullptr, 0)));
+  for (int replay = 0; replay < 3; ++replay) {
+    ASSERT_OK(gpu->ClearOut());
+    ASSERT_OK(OCTET_GPU(hipGraphLaunch(executable, stream)));
+    ASSERT_OK(OCTET_GPU(hipStreamSynchronize(stream)));
+    const absl::StatusOr<std::vector<uint16_t>> out = gpu->Out();
+    ASSERT_OK(out.status());
+    EXPECT_EQ(FirstWrong(p, Expected(p), *out), "") << "replay " << replay;
+  }
+  EXPECT_OK(OCTET_GPU(hipGraphExecDestroy(executable)));
+  EXPECT_OK(OCTET_GPU(hipGraphDestroy(graph)));
+  EXPECT_OK(OCTET_GPU(hipStreamDestroy(stream)));
+}
+
+TEST_F(GroupedGemmTest, ChoosesTilesByTheRowsAndColumns) {
+  const auto choose = [](int64_t rows, int n) {
+    const auto gemm = GroupedGemm::Create(
+        {.experts = 4, .max_rows = 4 * rows, .n = n, .k = 64, .expected_rows = rows});
+    return gemm.ok() ? std::string(GemmTilesName((*gemm)->tiles())) : gemm.status().ToString();
+  };
+  EXPECT_EQ(choose(1, 4096), "few16");
+  EXPECT_EQ(choose(16, 4096), "few16");
+  EXPECT_EQ(choose(17, 4096), "few32");
+  EXPECT_EQ(choose(64, 4096), "few64");
+  EXPECT_EQ(choose(512, 768), choose(512, 768 * 2));
+  EXPECT_THAT(choose(512, 4096), ::testing::AnyOf("wide", "medium"));
+}
+
+TEST_F(GroupedGemmTest, RefusesAConfigThatCannotBe) {
+  const GroupedGemmConfig good = {.experts = 2, .max_rows = 10, .n = 16, .k = 16};
+  const auto refusal = [](const GroupedGemmConfig& config) {
+    return GroupedGemm::Create(config).status();
+  };
+  const auto is = [](const std::string& words) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(words));
+  };
+  EXPECT_OK(refusal(good));
+  GroupedGemmConfig config = good;
+  config.experts = 257;
+  EXPECT_THAT(refusal(config), is("experts is 257; it must be 1 to 256"));
+  config = good;
+  config.max_rows = int64_t{1} << 31;
+  EXPECT_THAT(refusal(config), is("max_rows is 2147483648"));
+  config = good;
+  config.n = 12;
+  EXPECT_THAT(refusal(config), is("n is 12; it must be a positive multiple of 8"));
+  config.n = 24;
+  config.activation = GemmActivation::kSwiGlu;
+  EXPECT_THAT(refusal(config), is("n is 24; it must be a positive multiple of 16 with SwiGLU"));
+  config = good;
+  config.k = 0;
+  EXPECT_THAT(refusal(config), is("k is 0; it must be a positive multiple of 8"));
+  config = good;
+  config.blocks = -1;
+  EXPECT_THAT(refusal(config), is("blocks -1"));
+  config = {.experts = 1, .max_rows = (int64_t{1} << 31) - 1, .n = 8192, .k = 8};
+  config.tiles = GemmTiles::kFew16;
+  EXPECT_THAT(refusal(config), is("more than 2^31 tiles"));
+}
+
+TEST_F(GroupedGemmTest, RefusesPointersThatCannotBe) {
+  const Problem p = MakeProblem({.n = 16, .k = 16}, {4});
+  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  ASSERT_OK(gpu.status());
+  auto gemm = GroupedGemm::Create(p.config);
+  ASSERT_OK(gemm.status());
+  GroupedGemmArgs args = gpu->args();
+  args.b = nullptr;
+  EXPECT_THAT((*gemm)->Run(args, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("b is null")));
+  args = gpu->args();
+  args.out = static_cast<char*>(args.out) + 8;
+  EXPECT_THAT((*gemm)->Run(args, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("out"), HasSubstr("aligned to 16 bytes"))));
+}
+
+TEST(GemmTilesTest, NamesAreParsed) {
+  for (const GemmTiles tiles : kEveryTiles) {
+    const absl::StatusOr<GemmTiles> parsed = ParseGemmTiles(GemmTilesName(tiles));
+    ASSERT_OK(parsed.status());
+    EXPECT_EQ(*parsed, tiles);
+  }
+  EXPECT_THAT(ParseGemmTiles("huge").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("'huge' is not one of wide, medium, few64, few32, few16")));
+}
+
+}  // namespace
+}  // namespace octet
