@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/commands/command_line.h"
+#include "tools/commands/gemm_command.h"
 #include "tools/commands/perf_command.h"
 #include "tools/commands/run_command.h"
 #include "tools/commands/topo_command.h"
@@ -14,7 +15,7 @@
 int main(int argc, char** argv) {
   const std::array commands = {
       octet::RunCommand(),  octet::PerfCommand(), octet::TraceCommand(),
-      octet::TuneCommand(), octet::TopoCommand(),
+      octet::TuneCommand(), octet::GemmCommand(), octet::TopoCommand(),
   };
   const std::string version =
       absl::StrCat("octet " OCTET_VERSION ", " OCTET_PLATFORM_NAME ", commit ", octet::Commit());

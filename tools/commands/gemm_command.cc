@@ -1,0 +1,234 @@
+#include "tools/commands/gemm_command.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "runtime/status_macros.h"
+#include "tools/measure/gemm_run.h"
+#include "tools/support/atomic_file.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/text_table.h"
+
+ABSL_DECLARE_FLAG(std::string, dtype);
+ABSL_DECLARE_FLAG(uint64_t, seed);
+ABSL_DECLARE_FLAG(int32_t, iters);
+ABSL_DECLARE_FLAG(int32_t, warmup);
+ABSL_DECLARE_FLAG(int32_t, blocks);
+ABSL_DECLARE_FLAG(std::string, dump);
+ABSL_DECLARE_FLAG(std::string, json);
+
+ABSL_FLAG(
+    std::string, rows, "8x64",
+    "rows of each expert: a list such as 512,0,300, where LxN stands for L experts of N rows");
+ABSL_FLAG(int32_t, n, 4096, "N: rows of each expert's weights, columns of the product");
+ABSL_FLAG(int32_t, k, 7168, "K: columns of the weights and of the rows");
+ABSL_FLAG(std::string, epilogue, "none", "none, or a list of swiglu, bias and row_scale");
+ABSL_FLAG(std::string, tiles, "auto",
+          "tile shapes, a list: auto, all, wide, medium, few64, few32, few16");
+ABSL_FLAG(int32_t, samples, 256,
+          "checked parts of the output, of one row and eight columns each, against float64");
+
+namespace octet {
+namespace {
+
+constexpr absl::string_view kName = "gemm";
+constexpr absl::string_view kFlags[] = {"rows",  "n",      "k",     "dtype",  "epilogue",
+                                        "tiles", "blocks", "iters", "warmup", "samples",
+                                        "seed",  "dump",   "json"};
+
+int Fail(int exit_code, const absl::Status& status) {
+  PrintError(kName, status);
+  return exit_code;
+}
+
+absl::StatusOr<std::vector<int32_t>> ParseRows(const std::string& text) {
+  std::vector<int32_t> rows;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::vector<absl::string_view> numbers = absl::StrSplit(part, 'x');
+    constexpr int kMostExperts = 256;
+    int experts = 1;
+    int32_t each = 0;
+    if (numbers.size() > 2 || !absl::SimpleAtoi(numbers.back(), &each) || each < 0 ||
+        (numbers.size() == 2 && !absl::SimpleAtoi(numbers[0], &experts)) || experts < 1 ||
+        experts > kMostExperts) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--rows has '", part, "', which is neither N nor LxN"));
+    }
+    rows.insert(rows.end(), static_cast<size_t>(experts), each);
+  }
+  return rows;
+}
+
+absl::Status ParseEpilogue(const std::string& text, GemmOptions& options) {
+  if (text == "none") return absl::OkStatus();
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    if (part == "swiglu") {
+      options.activation = GemmActivation::kSwiGlu;
+    } else if (part == "bias") {
+      options.bias = true;
+    } else if (part == "row_scale") {
+      options.row_scale = true;
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--epilogue has '", part, "', which is not one of swiglu, bias, row_scale, none"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseTiles(const std::string& text, GemmOptions& options) {
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    if (part == "auto") {
+      options.tiles.emplace_back();
+    } else if (part == "all") {
+      options.tiles.insert(options.tiles.end(),
+                           {GemmTiles::kWide, GemmTiles::kMedium, GemmTiles::kFew64,
+                            GemmTiles::kFew32, GemmTiles::kFew16});
+    } else {
+      const absl::StatusOr<GemmTiles> tiles = ParseGemmTiles(part);
+      if (!tiles.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--tiles: ", tiles.status().message(), ", auto, all"));
+      }
+      options.tiles.emplace_back(*tiles);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GemmOptions> ParseOptions() {
+  GemmOptions options;
+  OCTET_ASSIGN_OR_RETURN(options.rows, ParseRows(absl::GetFlag(FLAGS_rows)));
+  options.n = absl::GetFlag(FLAGS_n);
+  options.k = absl::GetFlag(FLAGS_k);
+  OCTET_ASSIGN_OR_RETURN(options.dtype, ParseDType(absl::GetFlag(FLAGS_dtype)));
+  OCTET_RETURN_IF_ERROR(ParseEpilogue(absl::GetFlag(FLAGS_epilogue), options));
+  OCTET_RETURN_IF_ERROR(ParseTiles(absl::GetFlag(FLAGS_tiles), options));
+  options.blocks = absl::GetFlag(FLAGS_blocks);
+  options.iters = absl::GetFlag(FLAGS_iters);
+  options.warmup = absl::GetFlag(FLAGS_warmup);
+  options.samples = absl::GetFlag(FLAGS_samples);
+  if (options.iters < 1 || options.warmup < 0 || options.samples < 0) {
+    return absl::InvalidArgumentError(
+        "--iters must be at least 1, and --warmup and --samples at least 0");
+  }
+  options.seed = static_cast<uint32_t>(absl::GetFlag(FLAGS_seed));
+  options.dump = absl::GetFlag(FLAGS_dump);
+  if (const std::string json = absl::GetFlag(FLAGS_json); !json.empty()) {
+    OCTET_RETURN_IF_ERROR(CheckCanWrite(json));
+  }
+  return options;
+}
+
+double TeraflopsOf(const GemmOptions& options, const GemmMeasurement& measured) {
+  constexpr double kMillion = 1e6;
+  return options.Flops() / measured.us.median / kMillion;
+}
+
+double TerabytesOf(const GemmOptions& options, const GemmMeasurement& measured) {
+  constexpr double kMillion = 1e6;
+  return options.WeightBytes() / measured.us.median / kMillion;
+}
+
+std::string Table(const GemmOptions& options, const GemmReport& report) {
+  const GroupedGemmConfig config = options.Config();
+  std::string text = Comment(absl::StrCat(
+      "octet gemm on ", report.gpu, ": ", config.experts, " experts, ",
+      options.Flops() > 0 ? config.max_rows : 0, " rows, N ", config.n, ", K ", config.k, ", ",
+      std::string(DTypeName(config.dtype)), ", epilogue ", absl::GetFlag(FLAGS_epilogue)));
+  if (!report.left_out.empty())
+    text += Comment(absl::StrCat("cublas is left out: ", report.left_out));
+  const TextTable table({{"tiles", "", 10},
+                         {"median", "us", 12},
+                         {"min", "us", 12},
+                         {"p99", "us", 12},
+                         {"compute", "TFLOP/s", 10},
+                         {"weights", "TB/s", 10},
+                         {"checked", "", 10},
+                         {"#wrong", "", 8}});
+  text += table.Head();
+  for (const GemmMeasurement& m : report.measurements) {
+    text += table.Row({m.chosen ? absl::StrCat(m.name, "*") : m.name,
+                       absl::StrFormat("%.1f", m.us.median), absl::StrFormat("%.1f", m.us.min),
+                       absl::StrFormat("%.1f", m.us.p99),
+                       absl::StrFormat("%.1f", TeraflopsOf(options, m)),
+                       absl::StrFormat("%.3f", TerabytesOf(options, m)), absl::StrCat(m.checked),
+                       absl::StrCat(m.wrong)});
+  }
+  text += Comment("*: the library's choice");
+  return text;
+}
+
+std::string Json(const GemmOptions& options, const GemmReport& report) {
+  nlohmann::ordered_json json;
+  json["schema"] = 1;
+  json["gpu"] = report.gpu;
+  json["rows"] = options.rows;
+  json["n"] = options.n;
+  json["k"] = options.k;
+  json["dtype"] = std::string(DTypeName(options.dtype));
+  json["epilogue"] = absl::GetFlag(FLAGS_epilogue);
+  json["measurements"] = nlohmann::ordered_json::array();
+  for (const GemmMeasurement& m : report.measurements) {
+    nlohmann::ordered_json row;
+    row["name"] = m.name;
+    row["chosen"] = m.chosen;
+    row["median_us"] = m.us.median;
+    row["min_us"] = m.us.min;
+    row["p99_us"] = m.us.p99;
+    row["tflops"] = TeraflopsOf(options, m);
+    row["weights_tbps"] = TerabytesOf(options, m);
+    row["checked"] = m.checked;
+    row["wrong"] = m.wrong;
+    json["measurements"].push_back(row);
+  }
+  return json.dump(2) + "\n";
+}
+
+int Run(const CommandLine& /*line*/) {
+  const absl::StatusOr<GemmOptions> options = ParseOptions();
+  if (!options.ok()) return Fail(kExitUsage, options.status());
+  const absl::StatusOr<GemmReport> report = MeasureGemm(*options);
+  if (!report.ok()) return Fail(ExitCodeOf(report.status()), report.status());
+  absl::PrintF("%s", Table(*options, *report));
+  std::fflush(stdout);
+  if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
+    const absl::Status status = WriteFileAtomically(path, {Json(*options, *report)});
+    if (!status.ok()) return Fail(kExitUsage, status);
+  }
+  for (const GemmMeasurement& measured : report->measurements) {
+    if (measured.wrong == 0) continue;
+    return Fail(kExitWrongResults,
+                absl::DataLossError(absl::StrCat("wrong results: ", measured.first_wrong)));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command GemmCommand() {
+  return {
+      .name = kName,
+      .summary = "grouped matrix products: the experts of one GPU, measured and checked",
+      .details =
+          "Multiplies random rows by the weights of their experts on the first GPU, times it with\n"
+          "the L2 flushed, and checks a sample of the output against float64. On NVIDIA GPUs, and\n"
+          "without an epilogue, cuBLAS stands beside it where it is installed, with one call for\n"
+          "each expert.\n"
+          "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error.",
+      .flags = kFlags,
+      .run = Run,
+  };
+}
+
+}  // namespace octet

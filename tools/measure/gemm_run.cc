@@ -1,0 +1,308 @@
+#include "tools/measure/gemm_run.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/gemm/reference.h"
+#include "octet/topology.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
+#include "runtime/scoped_event.h"
+#include "runtime/status_macros.h"
+#include "tools/contenders/gemm_contender.h"
+#include "tools/measure/gemm_fill.h"
+#include "tools/support/atomic_file.h"
+#include "tools/support/npy.h"
+
+namespace octet {
+namespace {
+
+constexpr int kPatchColumns = 8;  // of the output; with SwiGLU they come from 16 of the product
+constexpr absl::Duration kIdle = absl::Milliseconds(200);
+constexpr size_t kFlushBytes = size_t{512} << 20;
+constexpr size_t kEmulatedFlushBytes = size_t{1} << 20;
+
+// The operands in the GPU's memory.
+struct Operands {
+  DeviceMemory a, b, out, offsets, bias, row_scale, flush;
+  std::vector<int32_t> host_offsets;
+  std::vector<float> host_bias;
+  std::vector<float> host_row_scale;
+};
+
+template <typename T>
+absl::StatusOr<DeviceMemory> Upload(const std::vector<T>& host) {
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(host.size() * sizeof(T)));
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemcpy(memory.as<void>(), host.data(), host.size() * sizeof(T), hipMemcpyHostToDevice));
+  return memory;
+}
+
+std::vector<float> RandomFloats(size_t count, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(count);
+  for (float& value : values) value = uniform(rng);
+  return values;
+}
+
+absl::StatusOr<DeviceMemory> RandomElements(int64_t elements, DType dtype, uint32_t seed) {
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory,
+                         DeviceMemory::Allocate(static_cast<size_t>(elements) * kElementBytes));
+  OCTET_RETURN_IF_GPU_ERROR(
+      FillNormal(memory.as<uint32_t>(), elements / 2, dtype == DType::kFloat16, seed, nullptr));
+  return memory;
+}
+
+absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_bytes) {
+  const GroupedGemmConfig config = options.Config();
+  Operands operands;
+  operands.host_offsets.resize(options.rows.size() + 1);
+  std::partial_sum(options.rows.begin(), options.rows.end(), operands.host_offsets.begin() + 1);
+  OCTET_ASSIGN_OR_RETURN(operands.offsets, Upload(operands.host_offsets));
+  OCTET_ASSIGN_OR_RETURN(
+      operands.a, RandomElements(config.max_rows * config.k, config.dtype, 2 * options.seed));
+  OCTET_ASSIGN_OR_RETURN(operands.b, RandomElements(int64_t{config.experts} * config.n * config.k,
+                                                    config.dtype, 2 * options.seed + 1));
+  OCTET_ASSIGN_OR_RETURN(
+      operands.out,
+      DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
+                             static_cast<size_t>(config.out_columns()) * kElementBytes));
+  OCTET_ASSIGN_OR_RETURN(operands.flush, DeviceMemory::Allocate(flush_bytes));
+  if (options.bias) {
+    operands.host_bias = RandomFloats(
+        static_cast<size_t>(config.experts) * static_cast<size_t>(config.n), options.seed);
+    OCTET_ASSIGN_OR_RETURN(operands.bias, Upload(operands.host_bias));
+  }
+  if (options.row_scale) {
+    operands.host_row_scale = RandomFloats(static_cast<size_t>(config.max_rows), options.seed + 1);
+    OCTET_ASSIGN_OR_RETURN(operands.row_scale, Upload(operands.host_row_scale));
+  }
+  OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+  return operands;
+}
+
+// Elements [first, first + count) of 16 bits.
+absl::StatusOr<std::vector<uint16_t>> Download(const DeviceMemory& memory, int64_t first,
+                                               int64_t count) {
+  std::vector<uint16_t> host(static_cast<size_t>(count));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(host.data(), memory.as<uint16_t>() + first,
+                                      host.size() * sizeof(uint16_t), hipMemcpyDeviceToHost));
+  return host;
+}
+
+// Eight columns of one row of the output, beginning at `column`.
+struct Patch {
+  int expert;
+  int64_t row;
+  int column;
+};
+
+// Compares a patch with the reference, as a product of one row and as many columns as it needs.
+absl::Status CheckPatch(const GemmOptions& options, const Operands& operands, const Patch& patch,
+                        GemmMeasurement& result) {
+  const GroupedGemmConfig config = options.Config();
+  const int columns = kPatchColumns * config.n / config.out_columns();
+  const int64_t weight_row =
+      int64_t{patch.expert} * config.n + patch.column / kPatchColumns * columns;
+  HostGemm host;
+  host.config = config;
+  host.config.experts = 1;
+  host.config.n = columns;
+  OCTET_ASSIGN_OR_RETURN(const std::vector<uint16_t> a,
+                         Download(operands.a, patch.row * config.k, config.k));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<uint16_t> b,
+                         Download(operands.b, weight_row * config.k, int64_t{columns} * config.k));
+  OCTET_ASSIGN_OR_RETURN(
+      const std::vector<uint16_t> out,
+      Download(operands.out, patch.row * config.out_columns() + patch.column, kPatchColumns));
+  host.a = a;
+  host.b = b;
+  if (options.bias) {
+    host.bias = absl::MakeConstSpan(operands.host_bias)
+                    .subspan(static_cast<size_t>(weight_row), static_cast<size_t>(columns));
+  }
+  if (options.row_scale) {
+    host.row_scale =
+        absl::MakeConstSpan(operands.host_row_scale).subspan(static_cast<size_t>(patch.row), 1);
+  }
+  for (int c = 0; c < kPatchColumns; ++c) {
+    const GemmExpectation want = ExpectedElement(host, 0, 0, c);
+    const uint16_t got = out[static_cast<size_t>(c)];
+    ++result.checked;
+    if (MeetsExpectation(want, config.dtype, got)) continue;
+    if (result.wrong++ == 0) {
+      result.first_wrong =
+          absl::StrCat(result.name, ": row ", patch.row, " of expert ", patch.expert, ", column ",
+                       patch.column + c, " is ", FloatFromBits(config.dtype, got),
+                       " and should be ", want.value, " +- ", want.error);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Checks random patches, among them the last of the last row.
+absl::Status CheckSamples(const GemmOptions& options, const Operands& operands,
+                          GemmMeasurement& result) {
+  const int64_t rows = operands.host_offsets.back();
+  const int groups = options.Config().out_columns() / kPatchColumns;
+  std::mt19937_64 rng(options.seed);
+  for (int i = 0; i < options.samples && rows > 0; ++i) {
+    const int64_t row =
+        i == 0 ? rows - 1 : static_cast<int64_t>(rng() % static_cast<uint64_t>(rows));
+    const int group = i == 0 ? groups - 1 : static_cast<int>(rng() % static_cast<uint64_t>(groups));
+    const auto& offsets = operands.host_offsets;
+    const auto expert = std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin() - 1;
+    OCTET_RETURN_IF_ERROR(CheckPatch(
+        options, operands, {static_cast<int>(expert), row, group * kPatchColumns}, result));
+  }
+  return absl::OkStatus();
+}
+
+using Enqueue = absl::FunctionRef<absl::Status(hipStream_t)>;
+
+absl::StatusOr<double> TimeOnce(const DeviceMemory& flush, Enqueue enqueue) {
+  OCTET_ASSIGN_OR_RETURN(ScopedEvent start, ScopedEvent::Create());
+  OCTET_ASSIGN_OR_RETURN(ScopedEvent stop, ScopedEvent::Create());
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(flush.as<void>(), 0, flush.bytes(), nullptr));
+  OCTET_RETURN_IF_ERROR(start.Record(nullptr));
+  OCTET_RETURN_IF_ERROR(enqueue(nullptr));
+  OCTET_RETURN_IF_ERROR(stop.Record(nullptr));
+  OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+  return stop.MicrosecondsSince(start);
+}
+
+// Times a series and checks its last output, which begins as NaNs.
+absl::StatusOr<GemmMeasurement> Measure(const GemmOptions& options, const Operands& operands,
+                                        std::string name, Enqueue enqueue) {
+  GemmMeasurement result;
+  result.name = std::move(name);
+  OCTET_RETURN_IF_GPU_ERROR(hipMemset(operands.out.as<void>(), 0xff, operands.out.bytes()));
+  OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+  absl::SleepFor(kIdle);
+  std::vector<double> times;
+  for (int i = 0; i < options.warmup + options.iters; ++i) {
+    OCTET_ASSIGN_OR_RETURN(const double us, TimeOnce(operands.flush, enqueue));
+    if (i >= options.warmup) times.push_back(us);
+  }
+  result.us = Summarize(std::move(times));
+  OCTET_RETURN_IF_ERROR(CheckSamples(options, operands, result));
+  return result;
+}
+
+absl::Status Dump(const GemmOptions& options, const Operands& operands) {
+  const GroupedGemmConfig config = options.Config();
+  OCTET_RETURN_IF_ERROR(MakeFolder(options.dump));
+  const NpyType type = config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
+  const auto write = [&options, type](const char* name, const DeviceMemory& memory,
+                                      std::vector<int64_t> shape) -> absl::Status {
+    const int64_t count =
+        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    OCTET_ASSIGN_OR_RETURN(const std::vector<uint16_t> host, Download(memory, 0, count));
+    return WriteNpy(absl::StrCat(options.dump, "/", name, ".npy"), type, shape, host.data());
+  };
+  OCTET_RETURN_IF_ERROR(write("a", operands.a, {config.max_rows, config.k}));
+  OCTET_RETURN_IF_ERROR(write("b", operands.b, {config.experts, config.n, config.k}));
+  OCTET_RETURN_IF_ERROR(write("out", operands.out, {config.max_rows, config.out_columns()}));
+  const auto write_floats = [&options](const char* name, const std::vector<float>& values,
+                                       std::vector<int64_t> shape) {
+    if (values.empty()) return RemoveFile(absl::StrCat(options.dump, "/", name, ".npy"));
+    return WriteNpy(absl::StrCat(options.dump, "/", name, ".npy"), NpyType::kFloat32, shape,
+                    values.data());
+  };
+  OCTET_RETURN_IF_ERROR(write_floats("bias", operands.host_bias, {config.experts, config.n}));
+  OCTET_RETURN_IF_ERROR(write_floats("row_scale", operands.host_row_scale, {config.max_rows}));
+  return WriteNpy(absl::StrCat(options.dump, "/offsets.npy"), NpyType::kInt32,
+                  {static_cast<int64_t>(operands.host_offsets.size())},
+                  operands.host_offsets.data());
+}
+
+absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const Operands& operands,
+                                             std::optional<GemmTiles> tiles) {
+  GroupedGemmConfig config = options.Config();
+  config.tiles = tiles;
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<GroupedGemm> gemm, GroupedGemm::Create(config));
+  const GroupedGemmArgs args = {
+      .a = operands.a.as<void>(),
+      .b = operands.b.as<void>(),
+      .expert_offsets = operands.offsets.as<int32_t>(),
+      .bias = options.bias ? operands.bias.as<float>() : nullptr,
+      .row_scale = options.row_scale ? operands.row_scale.as<float>() : nullptr,
+      .out = operands.out.as<void>(),
+  };
+  OCTET_ASSIGN_OR_RETURN(
+      GemmMeasurement measured,
+      Measure(options, operands, std::string(GemmTilesName(gemm->tiles())),
+              [&gemm, &args](hipStream_t stream) { return gemm->Run(args, stream); }));
+  measured.chosen = !tiles.has_value();
+  return measured;
+}
+
+}  // namespace
+
+GroupedGemmConfig GemmOptions::Config() const {
+  GroupedGemmConfig config = {.n = n, .k = k, .dtype = dtype, .activation = activation};
+  config.experts = static_cast<int>(rows.size());
+  config.max_rows = std::max<int64_t>(1, std::accumulate(rows.begin(), rows.end(), int64_t{0}));
+  config.blocks = blocks;
+  return config;
+}
+
+double GemmOptions::Flops() const {
+  return 2.0 * std::accumulate(rows.begin(), rows.end(), 0.0) * n * k;
+}
+
+double GemmOptions::WeightBytes() const {
+  const auto experts = rows.size() - static_cast<size_t>(std::count(rows.begin(), rows.end(), 0));
+  return static_cast<double>(experts) * n * k * kElementBytes;
+}
+
+absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options) {
+  OCTET_ASSIGN_OR_RETURN(const Topology topology, DiscoverTopology());
+  if (topology.gpus.empty()) return absl::UnavailableError("there is no GPU");
+  OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(topology.gpus[0].device));
+  GemmReport report;
+  report.gpu = topology.gpus[0].name;
+  OCTET_ASSIGN_OR_RETURN(
+      const Operands operands,
+      MakeOperands(options, topology.platform == "emulation" ? kEmulatedFlushBytes : kFlushBytes));
+  const bool plain =
+      options.activation == GemmActivation::kNone && !options.bias && !options.row_scale;
+  absl::StatusOr<std::unique_ptr<GemmContender>> cublas =
+      plain ? MakeCublasContender()
+            : absl::UnavailableError("cuBLAS has no such epilogue for 16-bit outputs");
+  if (cublas.ok()) {
+    const ContenderGemm gemm = {options.rows,
+                                options.n,
+                                options.k,
+                                options.dtype,
+                                operands.a.as<void>(),
+                                operands.b.as<void>(),
+                                operands.out.as<void>()};
+    OCTET_ASSIGN_OR_RETURN(
+        GemmMeasurement measured,
+        Measure(options, operands, std::string((*cublas)->name()),
+                [&](hipStream_t stream) { return (*cublas)->Run(gemm, stream); }));
+    report.measurements.push_back(std::move(measured));
+  } else {
+    report.left_out = std::string(cublas.status().message());
+  }
+  for (const std::optional<GemmTiles>& tiles : options.tiles) {
+    OCTET_ASSIGN_OR_RETURN(GemmMeasurement measured, MeasureTiles(options, operands, tiles));
+    report.measurements.push_back(std::move(measured));
+  }
+  if (!options.dump.empty()) OCTET_RETURN_IF_ERROR(Dump(options, operands));
+  return report;
+}
+
+}  // namespace octet

@@ -1,0 +1,61 @@
+// Measures and checks grouped matrix products: what `octet gemm` does.
+#ifndef OCTET_TOOLS_MEASURE_GEMM_RUN_H_
+#define OCTET_TOOLS_MEASURE_GEMM_RUN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "octet/gemm_tiles.h"
+#include "octet/grouped_gemm.h"
+#include "tools/measure/statistics.h"
+
+namespace octet {
+
+struct GemmOptions {
+  std::vector<int32_t> rows;  // of each expert
+  int n = 0;
+  int k = 0;
+  DType dtype = DType::kBFloat16;
+  GemmActivation activation = GemmActivation::kNone;
+  bool bias = false;
+  bool row_scale = false;
+  std::vector<std::optional<GemmTiles>> tiles;  // measured in turn; nullopt: the library's choice
+  int blocks = 0;
+  int iters = 20;
+  int warmup = 2;
+  int samples = 256;  // patches of one row and eight columns of the output that are checked
+  uint32_t seed = 4;
+  std::string dump;  // folder for the operands and the last output; empty: none
+
+  GroupedGemmConfig Config() const;  // with the library's choice of tiles
+  double Flops() const;
+  double WeightBytes() const;  // of the experts that have rows
+};
+
+struct GemmMeasurement {
+  std::string name;     // a tile shape, or "cublas"
+  bool chosen = false;  // the tile shape is the library's choice
+  Statistics us;
+  int64_t checked = 0;  // elements
+  int64_t wrong = 0;
+  std::string first_wrong;  // a sentence; empty if none is
+};
+
+struct GemmReport {
+  std::string gpu;
+  std::vector<GemmMeasurement> measurements;
+  std::string left_out;  // why cuBLAS was not measured; empty if it was
+};
+
+// Runs on the first GPU. Operands are random; the L2 is flushed before each timed product, and the
+// GPU idles for 0.2 s before each series, since power limits what matrix units reach. Contenders
+// are measured if there is no epilogue. kResourceExhausted if the operands do not fit.
+absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_GEMM_RUN_H_
