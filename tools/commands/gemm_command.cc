@@ -161,8 +161,8 @@ std::string Table(const GemmOptions& options, const GemmReport& report) {
     text += table.Row({m.chosen ? absl::StrCat(m.name, "*") : m.name,
                        absl::StrFormat("%.1f", m.us.median), absl::StrFormat("%.1f", m.us.min),
                        absl::StrFormat("%.1f", m.us.p99),
-                       absl::StrFormat("%.1f", TeraflopsOf(options, m)),
-                       absl::StrFormat("%.3f", TerabytesOf(options, m)), absl::StrCat(m.checked),
+                       absl::StrFormat("%.4g", TeraflopsOf(options, m)),
+                       absl::StrFormat("%.4g", TerabytesOf(options, m)), absl::StrCat(m.checked),
                        absl::StrCat(m.wrong)});
   }
   text += Comment("*: the library's choice");

@@ -100,6 +100,11 @@ class TileGemm {
   static constexpr size_t kSharedBytes =
       sizeof(GemmSharedBlock) + (kRows + kColumns) * kStageVecs * sizeof(Vec16);
 
+  // The LDS of a compute unit, with room for the caller's part.
+  static constexpr size_t kLdsBytes = size_t{64} << 10;
+  static constexpr size_t kCallerBytes = size_t{2} << 10;
+  static_assert(kBlocksPerComputeUnit * (kSharedBytes + kCallerBytes) <= kLdsBytes);
+
   struct Maps {};
   static hipError_t MakeMaps(const GemmOperands& /*operands*/, Maps* /*maps*/) {
     return hipSuccess;
