@@ -146,8 +146,9 @@ std::string Table(const GemmOptions& options, const GemmReport& report) {
       "octet gemm on ", report.gpu, ": ", config.experts, " experts, ",
       options.Flops() > 0 ? config.max_rows : 0, " rows, N ", config.n, ", K ", config.k, ", ",
       std::string(DTypeName(config.dtype)), ", epilogue ", absl::GetFlag(FLAGS_epilogue)));
-  if (!report.left_out.empty())
+  if (!report.left_out.empty()) {
     text += Comment(absl::StrCat("cublas is left out: ", report.left_out));
+  }
   const TextTable table({{"tiles", "", 10},
                          {"median", "us", 12},
                          {"min", "us", 12},

@@ -205,7 +205,7 @@ absl::Status Dump(const GemmOptions& options, const Operands& operands) {
   OCTET_RETURN_IF_ERROR(MakeFolder(options.dump));
   const NpyType type = config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
   const auto write = [&options, type](const char* name, const DeviceMemory& memory,
-                                      std::vector<int64_t> shape) -> absl::Status {
+                                      const std::vector<int64_t>& shape) -> absl::Status {
     const int64_t count =
         std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
     OCTET_ASSIGN_OR_RETURN(const std::vector<uint16_t> host, Download(memory, 0, count));
@@ -215,7 +215,7 @@ absl::Status Dump(const GemmOptions& options, const Operands& operands) {
   OCTET_RETURN_IF_ERROR(write("b", operands.b, {config.experts, config.n, config.k}));
   OCTET_RETURN_IF_ERROR(write("out", operands.out, {config.max_rows, config.out_columns()}));
   const auto write_floats = [&options](const char* name, const std::vector<float>& values,
-                                       std::vector<int64_t> shape) {
+                                       const std::vector<int64_t>& shape) {
     if (values.empty()) return RemoveFile(absl::StrCat(options.dump, "/", name, ".npy"));
     return WriteNpy(absl::StrCat(options.dump, "/", name, ".npy"), NpyType::kFloat32, shape,
                     values.data());

@@ -262,7 +262,7 @@ class TileGemm {
   template <typename Call>
   static __device__ __forceinline__ void StoreSums(const Call& call, const GemmTile& place,
                                                    float scale, internal::MfmaSums v) {
-    using Epilogue = typename Call::Epilogue;
+    using Epilogue = Call::Epilogue;
     const int own = Lane() / internal::kMfmaRows * 4;
 #pragma unroll
     for (int g = 0; g < internal::kSumGroups; ++g) {

@@ -187,7 +187,7 @@ class TileGemm {
   template <typename Call>
   static void StoreRow(const Call& call, const GemmTile& patch, int row,
                        float (&v)[kPatchColumns]) {
-    using Epilogue = typename Call::Epilogue;
+    using Epilogue = Call::Epilogue;
     const GemmOperands& p = call.operands;
     const Epilogue& epilogue = call.epilogue;
     const int columns = std::min(kPatchColumns, p.n - patch.column);

@@ -325,7 +325,7 @@ class RowsGemm {
   template <typename Call>
   static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
                                                    Worker& worker, const Sums& sums) {
-    using Epilogue = typename Call::Epilogue;
+    using Epilogue = Call::Epilogue;
     constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
     const int out_column = Epilogue::kGated ? tile.column / 2 : tile.column;
     const bool leader = threadIdx.x % kWarpgroup == 0;

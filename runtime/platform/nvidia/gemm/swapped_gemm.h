@@ -183,7 +183,7 @@ class SwappedGemm {
   template <typename Call>
   static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
                                                    uint32_t box, const Sums& sums) {
-    using Epilogue = typename Call::Epilogue;
+    using Epilogue = Call::Epilogue;
     const int barrier = 1 + static_cast<int>(threadIdx.x) / kWarpgroup;
     SyncThreads(barrier, kWarpgroup);  // the previous tile has left the box
 #pragma unroll
