@@ -290,6 +290,50 @@ TEST_F(GroupedGemmTest, ComputesRandomShapes) {
 
 TEST_F(GroupedGemmTest, ComputesLargeK) { Check(MakeProblem({.n = 24, .k = 16384}, {3, 9})); }
 
+// Computes `p`, of one expert, as the last rows of operands that have more than 2^31 elements.
+absl::StatusOr<std::vector<uint16_t>> ComputeFarAway(const Problem& p, int64_t max_rows) {
+  GroupedGemmConfig config = p.config;
+  config.max_rows = max_rows;
+  const auto k = static_cast<size_t>(config.k);
+  const auto n = static_cast<size_t>(config.n);
+  const auto rows = static_cast<size_t>(p.counts[0]);
+  const size_t first = static_cast<size_t>(max_rows) - rows;
+  OCTET_ASSIGN_OR_RETURN(const DeviceMemory a,
+                         DeviceMemory::Allocate(static_cast<size_t>(max_rows) * k * 2));
+  OCTET_ASSIGN_OR_RETURN(const DeviceMemory out,
+                         DeviceMemory::Allocate(static_cast<size_t>(max_rows) * n * 2));
+  OCTET_ASSIGN_OR_RETURN(const DeviceMemory b, Upload(p.b));
+  OCTET_ASSIGN_OR_RETURN(
+      const DeviceMemory offsets,
+      Upload(std::vector<int32_t>{static_cast<int32_t>(first), static_cast<int32_t>(max_rows)}));
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemcpy(a.as<uint16_t>() + first * k, p.a.data(), rows * k * 2, hipMemcpyHostToDevice));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<GroupedGemm> gemm, GroupedGemm::Create(config));
+  const GroupedGemmArgs args = {.a = a.as<void>(),
+                                .b = b.as<void>(),
+                                .expert_offsets = offsets.as<int32_t>(),
+                                .out = out.as<void>()};
+  OCTET_RETURN_IF_ERROR(gemm->Run(args, nullptr));
+  OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+  return ToHost<uint16_t>(out.as<uint16_t>() + first * n, rows * n);
+}
+
+TEST_F(GroupedGemmTest, ComputesLargeArrays) {
+  constexpr int64_t kRows = (int64_t{1} << 18) + 100;
+  for (const bool large_a : {true, false}) {
+    Problem p = MakeProblem({.n = large_a ? 16 : 8192, .k = large_a ? 8192 : 16}, {10});
+    p.config.max_rows = 10;
+    const std::vector<GemmExpectation> expected = Expected(p);
+    for (const GemmTiles tiles : {GemmTiles::kWide, GemmTiles::kFew16}) {
+      p.config.tiles = tiles;
+      const absl::StatusOr<std::vector<uint16_t>> out = ComputeFarAway(p, kRows);
+      if (absl::IsResourceExhausted(out.status())) GTEST_SKIP() << out.status();
+      ASSERT_OK(out.status());
+      EXPECT_EQ(FirstWrong(p, expected, *out), "") << GemmTilesName(tiles);
+    }
+  }
+}
+
 TEST_F(GroupedGemmTest, GivesTheSameBitsForAnyNumberOfBlocks) {
   Problem p = MakeProblem({.n = 520, .k = 264}, {140, 0, 1, 77, 260});
   for (const GemmTiles tiles : kEveryTiles) {
