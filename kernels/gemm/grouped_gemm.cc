@@ -3,17 +3,14 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "kernels/gemm/kernels.h"
 #include "launch_limits.h"
@@ -27,16 +24,6 @@ namespace {
 constexpr int kElementsPerVec = 8;
 constexpr size_t kVecBytes = 16;
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
-
-struct NamedTiles {
-  GemmTiles tiles;
-  const char* name;
-};
-constexpr std::array kTiles = {
-    NamedTiles{GemmTiles::kWide, "wide"},   NamedTiles{GemmTiles::kMedium, "medium"},
-    NamedTiles{GemmTiles::kFew64, "few64"}, NamedTiles{GemmTiles::kFew32, "few32"},
-    NamedTiles{GemmTiles::kFew16, "few16"},
-};
 
 GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
   return {.tiles = tiles,
@@ -138,8 +125,7 @@ absl::Status CheckArgs(const GroupedGemmArgs& args) {
   return absl::OkStatus();
 }
 
-// The blocks of a launch: what the caller asks for, or what the compute units
-// run at once.
+// The blocks of a launch: what the caller asks for, or what the compute units run at once.
 absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
                                  const GroupedGemmTileShape& shape) {
   int blocks = config.blocks;
@@ -148,7 +134,10 @@ absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
     OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
     OCTET_RETURN_IF_GPU_ERROR(
         hipDeviceGetAttribute(&blocks, hipDeviceAttributeMultiprocessorCount, device));
-    blocks = std::min(blocks * shape.blocks_per_compute_unit, platform::kMostDefaultBlocks);
+    const int64_t row_bytes =
+        config.max_rows * config.k * static_cast<int64_t>(InfoOf(config.dtype).bytes);
+    blocks = std::min(blocks * shape.blocks_per_compute_unit,
+                      platform::DefaultLaunchLimits(row_bytes).blocks);
     blocks -= blocks % shape.cluster_blocks;
   }
   return static_cast<int>(DivideUp(std::max(blocks, 1), shape.cluster_blocks)) *
@@ -209,20 +198,13 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(const GroupedGe
   return std::make_unique<GroupedGemmOnGpu>(config, tiles, blocks, std::move(next_unit));
 }
 
-absl::string_view GemmTilesName(GemmTiles tiles) {
-  const auto* const found = std::find_if(kTiles.begin(), kTiles.end(),
-                                         [tiles](const NamedTiles& t) { return t.tiles == tiles; });
-  return found != kTiles.end() ? found->name : "unknown";
-}
-
-absl::StatusOr<GemmTiles> ParseGemmTiles(absl::string_view name) {
-  for (const NamedTiles& tiles : kTiles) {
-    if (name == tiles.name) return tiles.tiles;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "tiles '", name, "' is not one of ",
-      absl::StrJoin(kTiles, ", ",
-                    [](std::string* out, const NamedTiles& t) { absl::StrAppend(out, t.name); })));
+absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles /*unused*/) {
+  static constexpr EnumEntry<GemmTiles> kTable[] = {{GemmTiles::kWide, "wide"},
+                                                    {GemmTiles::kMedium, "medium"},
+                                                    {GemmTiles::kFew64, "few64"},
+                                                    {GemmTiles::kFew32, "few32"},
+                                                    {GemmTiles::kFew16, "few16"}};
+  return kTable;
 }
 
 }  // namespace octet

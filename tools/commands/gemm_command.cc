@@ -95,7 +95,7 @@ absl::Status ParseTiles(const std::string& text, GemmOptions& options) {
                            {GemmTiles::kWide, GemmTiles::kMedium, GemmTiles::kFew64,
                             GemmTiles::kFew32, GemmTiles::kFew16});
     } else {
-      const absl::StatusOr<GemmTiles> tiles = ParseGemmTiles(part);
+      const absl::StatusOr<GemmTiles> tiles = ParseEnum<GemmTiles>("tiles", part);
       if (!tiles.ok()) {
         return absl::InvalidArgumentError(
             absl::StrCat("--tiles: ", tiles.status().message(), ", auto, all"));
@@ -111,7 +111,7 @@ absl::StatusOr<GemmOptions> ParseOptions() {
   OCTET_ASSIGN_OR_RETURN(options.rows, ParseRows(absl::GetFlag(FLAGS_rows)));
   options.n = absl::GetFlag(FLAGS_n);
   options.k = absl::GetFlag(FLAGS_k);
-  OCTET_ASSIGN_OR_RETURN(options.dtype, ParseDType(absl::GetFlag(FLAGS_dtype)));
+  OCTET_ASSIGN_OR_RETURN(options.dtype, ParseEnum<DType>("dtype", absl::GetFlag(FLAGS_dtype)));
   OCTET_RETURN_IF_ERROR(ParseEpilogue(absl::GetFlag(FLAGS_epilogue), options));
   OCTET_RETURN_IF_ERROR(ParseTiles(absl::GetFlag(FLAGS_tiles), options));
   options.blocks = absl::GetFlag(FLAGS_blocks);
@@ -145,7 +145,7 @@ std::string Table(const GemmOptions& options, const GemmReport& report) {
   std::string text = Comment(absl::StrCat(
       "octet gemm on ", report.gpu, ": ", config.experts, " experts, ",
       options.Flops() > 0 ? config.max_rows : 0, " rows, N ", config.n, ", K ", config.k, ", ",
-      std::string(DTypeName(config.dtype)), ", epilogue ", absl::GetFlag(FLAGS_epilogue)));
+      std::string(EnumName(config.dtype)), ", epilogue ", absl::GetFlag(FLAGS_epilogue)));
   if (!report.left_out.empty()) {
     text += Comment(absl::StrCat("cublas is left out: ", report.left_out));
   }
@@ -177,7 +177,7 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
   json["rows"] = options.rows;
   json["n"] = options.n;
   json["k"] = options.k;
-  json["dtype"] = std::string(DTypeName(options.dtype));
+  json["dtype"] = std::string(EnumName(options.dtype));
   json["epilogue"] = absl::GetFlag(FLAGS_epilogue);
   json["measurements"] = nlohmann::ordered_json::array();
   for (const GemmMeasurement& m : report.measurements) {

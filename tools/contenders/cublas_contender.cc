@@ -74,8 +74,8 @@ class CublasContender final : public GemmContender {
     const auto* a = static_cast<const char*>(gemm.a);
     const auto* b = static_cast<const char*>(gemm.b);
     auto* out = static_cast<char*>(gemm.out);
-    const size_t row_bytes = static_cast<size_t>(gemm.k) * kElementBytes;
-    const size_t out_row_bytes = static_cast<size_t>(gemm.n) * kElementBytes;
+    const size_t row_bytes = static_cast<size_t>(gemm.k) * InfoOf(gemm.dtype).bytes;
+    const size_t out_row_bytes = static_cast<size_t>(gemm.n) * InfoOf(gemm.dtype).bytes;
     for (const int32_t rows : gemm.rows) {
       if (rows > 0) {
         const absl::Status status =

@@ -57,8 +57,8 @@ std::vector<float> RandomFloats(size_t count, uint32_t seed) {
 }
 
 absl::StatusOr<DeviceMemory> RandomElements(int64_t elements, DType dtype, uint32_t seed) {
-  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory,
-                         DeviceMemory::Allocate(static_cast<size_t>(elements) * kElementBytes));
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(static_cast<size_t>(elements) *
+                                                                     InfoOf(dtype).bytes));
   OCTET_RETURN_IF_GPU_ERROR(
       FillNormal(memory.as<uint32_t>(), elements / 2, dtype == DType::kFloat16, seed, nullptr));
   return memory;
@@ -74,10 +74,10 @@ absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_b
       operands.a, RandomElements(config.max_rows * config.k, config.dtype, 2 * options.seed));
   OCTET_ASSIGN_OR_RETURN(operands.b, RandomElements(int64_t{config.experts} * config.n * config.k,
                                                     config.dtype, 2 * options.seed + 1));
-  OCTET_ASSIGN_OR_RETURN(
-      operands.out,
-      DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
-                             static_cast<size_t>(config.out_columns()) * kElementBytes));
+  OCTET_ASSIGN_OR_RETURN(operands.out,
+                         DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
+                                                static_cast<size_t>(config.out_columns()) *
+                                                InfoOf(config.dtype).bytes));
   OCTET_ASSIGN_OR_RETURN(operands.flush, DeviceMemory::Allocate(flush_bytes));
   if (options.bias) {
     operands.host_bias = RandomFloats(
@@ -242,7 +242,7 @@ absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const O
   };
   OCTET_ASSIGN_OR_RETURN(
       GemmMeasurement measured,
-      Measure(options, operands, std::string(GemmTilesName(gemm->tiles())),
+      Measure(options, operands, std::string(EnumName(gemm->tiles())),
               [&gemm, &args](hipStream_t stream) { return gemm->Run(args, stream); }));
   measured.chosen = !tiles.has_value();
   return measured;
@@ -264,7 +264,7 @@ double GemmOptions::Flops() const {
 
 double GemmOptions::WeightBytes() const {
   const auto experts = rows.size() - static_cast<size_t>(std::count(rows.begin(), rows.end(), 0));
-  return static_cast<double>(experts) * n * k * kElementBytes;
+  return static_cast<double>(experts) * n * k * static_cast<double>(InfoOf(dtype).bytes);
 }
 
 absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options) {

@@ -14,8 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "octet/dtype.h"
+#include "octet/enum_names.h"
 #include "octet/gemm_tiles.h"
 #include "octet/gpu.h"
 
@@ -85,8 +86,7 @@ class GroupedGemm {
   virtual GemmTiles tiles() const = 0;
 };
 
-absl::string_view GemmTilesName(GemmTiles tiles);                  // "wide", "medium", "few64" ...
-absl::StatusOr<GemmTiles> ParseGemmTiles(absl::string_view name);  // the same names
+absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles);  // names: octet/enum_names.h
 
 }  // namespace octet
 

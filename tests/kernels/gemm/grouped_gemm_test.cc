@@ -49,7 +49,7 @@ struct Problem {
   std::vector<float> row_scale;
 
   std::string Text() const {
-    return absl::StrCat("N ", config.n, " K ", config.k, " ", std::string(DTypeName(config.dtype)),
+    return absl::StrCat("N ", config.n, " K ", config.k, " ", std::string(EnumName(config.dtype)),
                         config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
                         bias.empty() ? "" : " bias", row_scale.empty() ? "" : " scale", " rows ",
                         absl::StrJoin(counts, ","));
@@ -215,7 +215,7 @@ class GroupedGemmTest : public ::testing::Test {
       p.config.tiles = tiles;
       const absl::StatusOr<std::vector<uint16_t>> out = Compute(p);
       ASSERT_OK(out.status()) << p.Text();
-      EXPECT_EQ(FirstWrong(p, expected, *out), "") << GemmTilesName(tiles) << " " << p.Text();
+      EXPECT_EQ(FirstWrong(p, expected, *out), "") << EnumName(tiles) << " " << p.Text();
     }
   }
 };
@@ -329,7 +329,7 @@ TEST_F(GroupedGemmTest, ComputesLargeArrays) {
       const absl::StatusOr<std::vector<uint16_t>> out = ComputeFarAway(p, kRows);
       if (absl::IsResourceExhausted(out.status())) GTEST_SKIP() << out.status();
       ASSERT_OK(out.status());
-      EXPECT_EQ(FirstWrong(p, expected, *out), "") << GemmTilesName(tiles);
+      EXPECT_EQ(FirstWrong(p, expected, *out), "") << EnumName(tiles);
     }
   }
 }
@@ -345,7 +345,7 @@ TEST_F(GroupedGemmTest, GivesTheSameBitsForAnyNumberOfBlocks) {
       p.config.blocks = blocks;
       const absl::StatusOr<std::vector<uint16_t>> got = Compute(p);
       ASSERT_OK(got.status());
-      EXPECT_EQ(*got, *want) << blocks << " blocks, " << GemmTilesName(tiles);
+      EXPECT_EQ(*got, *want) << blocks << " blocks, " << EnumName(tiles);
     }
   }
 }
@@ -369,7 +369,7 @@ TEST_F(GroupedGemmTest, RowsDoNotDependOnOtherRows) {
       EXPECT_TRUE(std::isnan(FloatFromBits(p.config.dtype, element))) << "column " << c;
       element = 0;
     }
-    EXPECT_EQ(rest, expected) << GemmTilesName(tiles);
+    EXPECT_EQ(rest, expected) << EnumName(tiles);
   }
 }
 
@@ -438,7 +438,7 @@ TEST_F(GroupedGemmTest, ChoosesTilesByTheRowsAndColumns) {
   const auto choose = [](int64_t rows, int n) {
     const auto gemm = GroupedGemm::Create(
         {.experts = 4, .max_rows = 4 * rows, .n = n, .k = 64, .expected_rows = rows});
-    return gemm.ok() ? std::string(GemmTilesName((*gemm)->tiles())) : gemm.status().ToString();
+    return gemm.ok() ? std::string(EnumName((*gemm)->tiles())) : gemm.status().ToString();
   };
   EXPECT_EQ(choose(1, 4096), "few16");
   EXPECT_EQ(choose(16, 4096), "few16");
@@ -499,11 +499,11 @@ TEST_F(GroupedGemmTest, RefusesPointersThatCannotBe) {
 
 TEST(GemmTilesTest, NamesAreParsed) {
   for (const GemmTiles tiles : kEveryTiles) {
-    const absl::StatusOr<GemmTiles> parsed = ParseGemmTiles(GemmTilesName(tiles));
+    const absl::StatusOr<GemmTiles> parsed = ParseEnum<GemmTiles>("tiles", EnumName(tiles));
     ASSERT_OK(parsed.status());
     EXPECT_EQ(*parsed, tiles);
   }
-  EXPECT_THAT(ParseGemmTiles("huge").status(),
+  EXPECT_THAT(ParseEnum<GemmTiles>("tiles", "huge").status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("'huge' is not one of wide, medium, few64, few32, few16")));
 }
