@@ -196,8 +196,9 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
     }
     if (blockIdx.x == 0) device::GiveCredits(c, layout.combine_credits, epoch - 1);
     if (!device::AwaitFlags(
-            c, device::PeerFlags{layout.combine_credits, epoch - 1, Site::kCombineCredit}))
+            c, device::PeerFlags{layout.combine_credits, epoch - 1, Site::kCombineCredit})) {
       return;
+    }
   } else {
     epoch = device::BegunCall(c.failure, &c.state->combine);
     if (epoch == 0) return;

@@ -24,6 +24,7 @@ inline constexpr uint64_t kTicksPerAbortCheck = kClockHz / 1000;
 
 // Writes a record if it is the rank's first of its kind and, for a failure, tells the whole node to
 // stop waiting.
+// NOLINTNEXTLINE(readability-function-size): each of them is part of every wait
 __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Site& site,
                             uint64_t expected, uint64_t seen, uint64_t waited_ticks) {
   const int index = RecordIndex(kind);
@@ -86,6 +87,7 @@ __device__ inline void NoteLongest(uint64_t* longest, uint64_t ticks) {
 // The rest of PollUntil, for a word that had not arrived at the first poll; `seen` is its value
 // then.
 template <typename T, typename Arrived>
+// NOLINTNEXTLINE(readability-function-size): each of them is part of every wait
 __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site& site,
                               uint64_t expected, uint64_t* start, Arrived arrived, T seen) {
   uint64_t abort_checked = 0;
@@ -122,6 +124,7 @@ __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site
 // contain all the data themselves. Otherwise like WaitUntil. kMeasured: enters the wait in
 // LongestWaitsOfBlock, if FailurePort::measures_waits.
 template <bool kMeasured = false, typename T, typename Arrived>
+// NOLINTNEXTLINE(readability-function-size): each of them is part of every wait
 __device__ inline bool PollUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
   const T seen = LoadRelaxed<Scope::kSystem>(word);
@@ -140,6 +143,7 @@ __device__ inline bool PollUntil(const FailurePort& port, const T* word, const S
 // when the caller began to wait, 0 if it has not yet: consecutive waits that pass the same `start`
 // share one deadline.
 template <bool kMeasured = false, typename T, typename Arrived>
+// NOLINTNEXTLINE(readability-function-size): each of them is part of every wait
 __device__ inline bool WaitUntil(const FailurePort& port, const T* word, const Site& site,
                                  uint64_t expected, uint64_t* start, Arrived arrived) {
   if (!PollUntil<kMeasured>(port, word, site, expected, start, arrived)) return false;
@@ -175,6 +179,7 @@ __device__ inline bool WaveWaitEpoch(const FailurePort& port, const uint64_t* fl
 // ranks may be masked, says whether this lane's peer is masked, so that its flag may not have
 // arrived. `*seen` is this lane's flag when all had arrived.
 template <bool kMeasured = false>
+// NOLINTNEXTLINE(readability-function-size): each of them is part of every wait
 __device__ inline bool WaveWaitEpochs(const FailurePort& port, const uint64_t* flag, uint64_t epoch,
                                       const Site& site, int* last_lane = nullptr,
                                       bool* masked = nullptr, uint64_t* seen = nullptr) {

@@ -199,6 +199,7 @@ __device__ inline bool SeamWaveWaitEpoch(const FailurePort& port, const uint64_t
 }
 
 template <bool kMeasured = false>
+// NOLINTNEXTLINE(readability-function-size): those of WaveWaitEpochs
 __device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_t* flag,
                                           uint64_t epoch, const Site& site,
                                           int* last_lane = nullptr, bool* masked = nullptr,
@@ -212,6 +213,7 @@ __device__ inline bool SeamWaveWaitEpochs(const FailurePort& port, const uint64_
 
 // Waits that are for one word after the other.
 template <bool kMeasured = false, typename T, typename Arrived>
+// NOLINTNEXTLINE(readability-function-size): those of PollUntil
 __device__ inline bool SeamPollUntil(const FailurePort& port, const T* word, const Site& site,
                                      uint64_t expected, uint64_t* start, Arrived arrived) {
   // The first call has it: sums that it leaves behind keep the places of the others within memory.
@@ -266,8 +268,8 @@ namespace octet::device {
 template <bool kMeasured = false, typename Enum, typename Accept = AcceptFlag>
 __device__ bool SeamAwaitFlags(const CallParams& c, const PeerFlags<Enum>& flags,
                                uint32_t* last = nullptr, Accept accept = {}) {
-  constexpr bool begun = std::is_same_v<Enum, low_latency::Site>;
-  return Planted(begun ? faults::Fault::kBegunIgnored : faults::Fault::kCreditIgnored) ||
+  constexpr bool kBegun = std::is_same_v<Enum, low_latency::Site>;
+  return Planted(kBegun ? faults::Fault::kBegunIgnored : faults::Fault::kCreditIgnored) ||
          AwaitFlags<kMeasured>(c, flags, last, accept);
 }
 

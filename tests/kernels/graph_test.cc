@@ -167,8 +167,7 @@ class GraphTest : public ::testing::Test {
 
   absl::Status CheckY(Rank& rank, size_t input, size_t done) {
     const Steps& mine = steps_[static_cast<size_t>(rank.rank())];
-    const absl::Status status =
-        harness_->CheckY(rank, inputs_[input], mine.inputs[input].y.as<void>());
+    absl::Status status = harness_->CheckY(rank, inputs_[input], mine.inputs[input].y.as<void>());
     if (!absl::IsDataLoss(status)) return status;
     return absl::DataLossError(
         absl::StrCat("input ", input, ", at the latest in step ", done, ", ", status.message()));

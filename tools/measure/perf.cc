@@ -84,8 +84,9 @@ absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunO
   row.config = ep->config();
   row.strategy =
       std::string(contender != nullptr ? contender->name() : EnumName(row.config.strategy));
-  if (contender != nullptr)
+  if (contender != nullptr) {
     row.options.workload.config.strategy = row.config.strategy;  // not left open
+  }
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
                          StepRunner::Create(node, *ep, options));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,

@@ -170,8 +170,9 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   if (config.tuning.row_copies == RowCopies::kBulk) parts.emplace_back("row_copies bulk");
   if (config.high_throughput.host_totals) parts.emplace_back("host_totals");
   if (options.cached) parts.emplace_back("cached");
-  if (config.low_latency.failure_policy == FailurePolicy::kMask)
+  if (config.low_latency.failure_policy == FailurePolicy::kMask) {
     parts.emplace_back("failure_policy mask");
+  }
   if (config.low_latency.statistics) parts.emplace_back("statistics");
   return parts.empty() ? "" : Comment(absl::StrJoin(parts, ", "));
 }

@@ -94,7 +94,7 @@ Problem MakeProblem(const GroupedGemmConfig& config, const std::vector<int32_t>&
   p.b = RandomElements(rows.size() * n * k, config.dtype, rng);
   // Rows that are nobody's must not matter.
   for (size_t e = 0; e < rows.size(); ++e) {
-    const auto first = static_cast<size_t>(p.offsets[e] + rows[e]);
+    const auto first = static_cast<size_t>(p.offsets[e]) + static_cast<size_t>(rows[e]);
     const size_t end = e + 1 < rows.size() ? static_cast<size_t>(p.offsets[e + 1]) : max_rows;
     std::fill(p.a.begin() + static_cast<ptrdiff_t>(first * k),
               p.a.begin() + static_cast<ptrdiff_t>(end * k), kUnwritten);
@@ -365,7 +365,7 @@ TEST_F(GroupedGemmTest, RowsDoNotDependOnOtherRows) {
     std::fill(expected.begin() + 10 * p.config.n, expected.begin() + 11 * p.config.n, 0);
     std::vector<uint16_t> rest = *got;
     for (int c = 0; c < p.config.n; ++c) {
-      uint16_t& element = rest[static_cast<size_t>(10 * p.config.n + c)];
+      uint16_t& element = rest[10 * static_cast<size_t>(p.config.n) + static_cast<size_t>(c)];
       EXPECT_TRUE(std::isnan(FloatFromBits(p.config.dtype, element))) << "column " << c;
       element = 0;
     }
