@@ -67,8 +67,9 @@ void OrderAfterLoad(Lane* lane, const void* address, MemoryOrder order, MemorySc
 }
 
 void OrderFence(Lane* lane, MemoryOrder order, MemoryScope scope) {
-  if (IsRelease(order))
+  if (IsRelease(order)) {
     lane->released_scope = std::max(lane->released_scope, static_cast<int>(scope));
+  }
   if (!IsAcquire(order)) return;
   for (const void*& recent : lane->relaxed_loads) {
     if (recent != nullptr) ForScopes(*lane, recent, scope, TsanAcquire);
