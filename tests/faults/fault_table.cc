@@ -113,7 +113,9 @@ std::vector<Row> DirectTable() {
        .name = "BitInsteadOfEpoch",
        .comparison = {"y of token"},
        .weak = {"old value read", "released, but not acquired"},
-       .tsan = send_to_receive},
+       .tsan = send_to_receive,
+       // A source that nobody has written is of rank -1.
+       .asan = {"index -1 out of bounds", "CombineSender::At"}},
       {.fault = Fault::kCounterNotCleared,
        .name = "CounterNotCleared",
        .deadline = {"waited", "expected epoch"},
