@@ -199,10 +199,7 @@ int EpConfig::scale_words() const {
   if (dispatch_format != DispatchFormat::kFp8 && dispatch_format != DispatchFormat::kQuantizedFp8) {
     return 0;
   }
-  const int scales = (hidden + scale_group - 1) / scale_group;
-  constexpr int kScalesPerWord = 4;
-  return scale_format == ScaleFormat::kUe8m0 ? (scales + kScalesPerWord - 1) / kScalesPerWord
-                                             : scales;
+  return Fp8ScaleWords(hidden, scale_group, scale_format);
 }
 
 absl::Status Validate(const EpConfig& config, int num_ranks) {

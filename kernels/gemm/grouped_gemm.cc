@@ -21,14 +21,18 @@
 namespace octet {
 namespace {
 
-constexpr int kElementsPerVec = 8;
+constexpr int kElementsPerVec = 8;  // of the output
 constexpr size_t kVecBytes = 16;
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
 
+device::GemmElement ElementOf(const GroupedGemmConfig& config) {
+  if (config.format == GemmFormat::kFp8) return device::GemmElement::kFp8;
+  return config.dtype == DType::kFloat16 ? device::GemmElement::kFp16 : device::GemmElement::kBf16;
+}
+
 GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
   return {.tiles = tiles,
-          .element = config.dtype == DType::kFloat16 ? device::GemmElement::kFp16
-                                                     : device::GemmElement::kBf16,
+          .element = ElementOf(config),
           .gated = config.activation == GemmActivation::kSwiGlu};
 }
 
@@ -73,10 +77,17 @@ absl::Status CheckConfig(const GroupedGemmConfig& config) {
                                                    "; it must be a positive multiple of ", unit,
                                                    gated ? " with SwiGLU" : ""));
   }
-  if (config.k < kElementsPerVec || config.k % kElementsPerVec != 0) {
+  const bool fp8 = config.format == GemmFormat::kFp8;
+  const int vec = static_cast<int>(kVecBytes) / device::BytesOf(ElementOf(config));
+  if (config.k < vec || config.k % vec != 0) {
     return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::k is ", config.k,
-                                                   "; it must be a positive multiple of ",
-                                                   kElementsPerVec));
+                                                   "; it must be a positive multiple of ", vec,
+                                                   fp8 ? " with FP8 operands" : ""));
+  }
+  if (fp8 && config.dtype != DType::kBFloat16) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::dtype is ",
+                                                   std::string(EnumName(config.dtype)),
+                                                   "; products of FP8 operands are bfloat16"));
   }
   if (config.expected_rows < 0 || config.blocks < 0) {
     return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::expected_rows is ",
@@ -108,10 +119,20 @@ absl::Status CheckPointer(absl::string_view name, const void* pointer, size_t al
       absl::StrCat("GroupedGemmArgs::", name, " is not aligned to ", alignment, " bytes"));
 }
 
-absl::Status CheckArgs(const GroupedGemmArgs& args) {
+// Scales belong to FP8 operands, and to them alone.
+absl::Status CheckScales(GemmFormat format, absl::string_view name, const void* scales) {
+  if (format == GemmFormat::kFp8) return CheckPointer(name, scales, alignof(float));
+  if (scales == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("GroupedGemmArgs::", name, " is given, but only FP8 operands have scales"));
+}
+
+absl::Status CheckArgs(GemmFormat format, const GroupedGemmArgs& args) {
   OCTET_RETURN_IF_ERROR(CheckPointer("a", args.a, kVecBytes));
   OCTET_RETURN_IF_ERROR(CheckPointer("b", args.b, kVecBytes));
   OCTET_RETURN_IF_ERROR(CheckPointer("out", args.out, kVecBytes));
+  OCTET_RETURN_IF_ERROR(CheckScales(format, "a_scales", args.a_scales));
+  OCTET_RETURN_IF_ERROR(CheckScales(format, "b_scales", args.b_scales));
   OCTET_RETURN_IF_ERROR(CheckPointer("expert_offsets", args.expert_offsets, alignof(int32_t)));
   if (args.expert_counts != nullptr) {
     OCTET_RETURN_IF_ERROR(CheckPointer("expert_counts", args.expert_counts, alignof(int32_t)));
@@ -134,8 +155,7 @@ absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
     OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
     OCTET_RETURN_IF_GPU_ERROR(
         hipDeviceGetAttribute(&blocks, hipDeviceAttributeMultiprocessorCount, device));
-    const int64_t row_bytes =
-        config.max_rows * config.k * static_cast<int64_t>(InfoOf(config.dtype).bytes);
+    const int64_t row_bytes = config.max_rows * config.k * device::BytesOf(ElementOf(config));
     blocks = std::min(blocks * shape.blocks_per_compute_unit,
                       platform::DefaultLaunchLimits(row_bytes).blocks);
     blocks -= blocks % shape.cluster_blocks;
@@ -154,7 +174,7 @@ class GroupedGemmOnGpu final : public GroupedGemm {
         next_unit_(std::move(next_unit)) {}
 
   absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) override {
-    OCTET_RETURN_IF_ERROR(CheckArgs(args));
+    OCTET_RETURN_IF_ERROR(CheckArgs(config_.format, args));
     const GroupedGemmParams params = {
         .operands = {.a = args.a,
                      .b = args.b,
@@ -163,7 +183,11 @@ class GroupedGemmOnGpu final : public GroupedGemm {
                      .experts = config_.experts,
                      .n = config_.n,
                      .k = config_.k,
-                     .out_columns = config_.out_columns()},
+                     .out_columns = config_.out_columns(),
+                     .scales = {.a = args.a_scales,
+                                .b = args.b_scales,
+                                .row_words = config_.scale_words(),
+                                .ue8m0 = config_.scale_format == ScaleFormat::kUe8m0}},
         .offsets = args.expert_offsets,
         .counts = args.expert_counts,
         .bias = args.bias,
@@ -196,6 +220,12 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(const GroupedGe
   OCTET_RETURN_IF_GPU_ERROR(hipMemset(next_unit.as<void>(), 0, next_unit.bytes()));
   OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
   return std::make_unique<GroupedGemmOnGpu>(config, tiles, blocks, std::move(next_unit));
+}
+
+absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat /*unused*/) {
+  static constexpr EnumEntry<GemmFormat> kTable[] = {{GemmFormat::kSame, "same"},
+                                                     {GemmFormat::kFp8, "fp8"}};
+  return kTable;
 }
 
 absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles /*unused*/) {

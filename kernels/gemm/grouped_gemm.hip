@@ -81,14 +81,23 @@ struct Variant {
 };
 
 // use(Variant<...>()) with the variant of these template arguments.
+template <GemmTiles tiles, GemmElement element, typename Use>
+auto WithElement(const GroupedGemmVariant& variant, Use use) {
+  return variant.gated ? use(Variant<tiles, element, true>())
+                       : use(Variant<tiles, element, false>());
+}
+
 template <GemmTiles tiles, typename Use>
 auto WithTiles(const GroupedGemmVariant& variant, Use use) {
-  if (variant.element == GemmElement::kBf16) {
-    return variant.gated ? use(Variant<tiles, GemmElement::kBf16, true>())
-                         : use(Variant<tiles, GemmElement::kBf16, false>());
+  switch (variant.element) {
+    case GemmElement::kBf16:
+      return WithElement<tiles, GemmElement::kBf16>(variant, use);
+    case GemmElement::kFp16:
+      return WithElement<tiles, GemmElement::kFp16>(variant, use);
+    case GemmElement::kFp8:
+      break;
   }
-  return variant.gated ? use(Variant<tiles, GemmElement::kFp16, true>())
-                       : use(Variant<tiles, GemmElement::kFp16, false>());
+  return WithElement<tiles, GemmElement::kFp8>(variant, use);
 }
 
 template <typename Use>

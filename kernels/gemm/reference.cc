@@ -1,7 +1,13 @@
 #include "kernels/gemm/reference.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <limits>
+
+#include "octet/fp8_format.h"
+#include "octet/native_fp8.h"
 
 namespace octet {
 namespace {
@@ -13,24 +19,111 @@ constexpr double kSiluError = 0x1p-16;
 constexpr double kSiluUnderflow = 0x1p-119;
 constexpr double kSiluSlope = 1.1;  // the steepest is 1.0998
 constexpr int kGroup = 8;           // columns of gate, then of up
+constexpr int kFloatBits = 23;      // behind the leading one
+constexpr double kSmallestFloat = 0x1p-149;
+constexpr size_t kColumnsAtOnce = 32;  // of K, that a matrix unit multiplies 8-bit floats of
 
-// Element `column` of the product, with the bias.
-GemmExpectation Sum(const HostGemm& gemm, int expert, int64_t row, int column) {
-  const GroupedGemmConfig& config = gemm.config;
-  const auto k = static_cast<size_t>(config.k);
-  const size_t weight_row =
-      static_cast<size_t>(expert) * static_cast<size_t>(config.n) + static_cast<size_t>(column);
-  const uint16_t* const a = gemm.a.data() + static_cast<size_t>(row) * k;
-  const uint16_t* const b = gemm.b.data() + weight_row * k;
+template <typename T>
+T Load(const uint8_t* bytes, size_t index) {
+  T value;
+  std::memcpy(&value, bytes + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Scale `index` of a row of them.
+double ScaleAt(const GroupedGemmConfig& config, const uint8_t* row, size_t index) {
+  return config.scale_format == ScaleFormat::kUe8m0 ? ScaleFromUe8m0(row[index])
+                                                    : Load<float>(row, index);
+}
+
+// Of 16-bit operands.
+GemmExpectation PlainSum(const HostGemm& gemm, size_t row, size_t weight_row) {
+  const DType dtype = gemm.config.dtype;
+  const auto k = static_cast<size_t>(gemm.config.k);
+  const uint8_t* const a = gemm.a.data() + row * k * sizeof(uint16_t);
+  const uint8_t* const b = gemm.b.data() + weight_row * k * sizeof(uint16_t);
   double sum = 0;
   double magnitude = 0;
   for (size_t i = 0; i < k; ++i) {
-    const double product = static_cast<double>(FloatFromBits(config.dtype, a[i])) *
-                           static_cast<double>(FloatFromBits(config.dtype, b[i]));
+    const double product = static_cast<double>(FloatFromBits(dtype, Load<uint16_t>(a, i))) *
+                           static_cast<double>(FloatFromBits(dtype, Load<uint16_t>(b, i)));
     sum += product;
     magnitude += std::abs(product);
   }
-  double error = (config.k + 2) * kUnitRoundoff * magnitude;
+  return {sum, (gemm.config.k + 2) * kUnitRoundoff * magnitude};
+}
+
+// Sums of products of 8-bit floats, as a matrix unit may compute them.
+struct Fp8Sum {
+  double sum = 0;
+  double magnitude = 0;
+  double error = 0;
+
+  // Adds the products of some columns of K, at most as many as a matrix unit adds at once.
+  void Add(absl::Span<const double> products) {
+    double largest = std::abs(sum) + error;
+    for (const double product : products) {
+      sum += product;
+      magnitude += std::abs(product);
+      largest = std::max(largest, std::abs(product));
+    }
+    if constexpr (kFp8SumBits < kFloatBits) {
+      // Each addend is cut at the last place that remains of the largest.
+      error += static_cast<double>(products.size() + 1) * std::ldexp(largest, -kFp8SumBits);
+    }
+  }
+};
+
+// Of 8-bit operands with scales.
+GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, size_t scale_row) {
+  const auto k = static_cast<size_t>(gemm.config.k);
+  const auto words = static_cast<size_t>(gemm.config.scale_words());
+  const uint8_t* const a = gemm.a.data() + row * k;
+  const uint8_t* const b = gemm.b.data() + weight_row * k;
+  const uint8_t* const a_scales = gemm.a_scales.data() + row * words * sizeof(float);
+  const uint8_t* const b_scales = gemm.b_scales.data() + scale_row * words * sizeof(float);
+  GemmExpectation total = {0, 0};
+  double magnitude = 0;
+  for (size_t begin = 0; begin < k; begin += kGemmScaleGroup) {
+    const size_t end = std::min(begin + kGemmScaleGroup, k);
+    Fp8Sum group;
+    for (size_t i = begin; i < end; i += kColumnsAtOnce) {
+      double products[kColumnsAtOnce];
+      const size_t count = std::min(kColumnsAtOnce, end - i);
+      for (size_t j = 0; j < count; ++j) {
+        products[j] = static_cast<double>(FloatFromFp8(NativeFp8{a[i + j]})) *
+                      static_cast<double>(FloatFromFp8(NativeFp8{b[i + j]}));
+      }
+      group.Add({products, count});
+    }
+    group.error += (kGemmScaleGroup + 2) * kUnitRoundoff * group.magnitude;
+    const double scale = ScaleAt(gemm.config, a_scales, begin / kGemmScaleGroup) *
+                         ScaleAt(gemm.config, b_scales, begin / kGemmScaleGroup);
+    total.value += group.sum * scale;
+    // The product of the scales is a float32, perhaps a subnormal one.
+    total.error += group.error * std::abs(scale) + group.magnitude * kSmallestFloat;
+    magnitude += (group.magnitude + group.error) * std::abs(scale);
+  }
+  const double groups = std::ceil(static_cast<double>(k) / kGemmScaleGroup);
+  total.error += (groups + 2) * kUnitRoundoff * magnitude;
+  return total;
+}
+
+// The row of b_scales that an expert's column of the product belongs to.
+size_t ScaleRowOf(const HostGemm& gemm, int expert, int column) {
+  const int groups = (gemm.config.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
+  return static_cast<size_t>(expert) * static_cast<size_t>(groups) +
+         static_cast<size_t>(column / kGemmScaleGroup);
+}
+
+// Element `column` of the product, with the bias.
+GemmExpectation Sum(const HostGemm& gemm, int expert, int64_t row, int column) {
+  const auto weight_row = static_cast<size_t>(expert) * static_cast<size_t>(gemm.config.n) +
+                          static_cast<size_t>(column);
+  const auto own_row = static_cast<size_t>(row);
+  auto [sum, error] = gemm.config.format == GemmFormat::kFp8
+                          ? ScaledSum(gemm, own_row, weight_row, ScaleRowOf(gemm, expert, column))
+                          : PlainSum(gemm, own_row, weight_row);
   if (!gemm.bias.empty()) {
     sum += static_cast<double>(gemm.bias[weight_row]);
     error += kUnitRoundoff * (std::abs(sum) + error);

@@ -4,20 +4,29 @@
 #define OCTET_KERNELS_GEMM_REFERENCE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "octet/grouped_gemm.h"
 
 namespace octet {
 
-// The operands of a product, on the host. The elements of a and b are bits of config.dtype.
+// The operands of a product, on the host, as bytes where their type depends on the config.
 struct HostGemm {
   GroupedGemmConfig config;
-  absl::Span<const uint16_t> a;       // [rows][K]
-  absl::Span<const uint16_t> b;       // [L][N][K]
-  absl::Span<const float> bias;       // [L][N] or empty
-  absl::Span<const float> row_scale;  // [rows] or empty
+  absl::Span<const uint8_t> a;              // [rows][K]
+  absl::Span<const uint8_t> b;              // [L][N][K]
+  absl::Span<const float> bias = {};        // [L][N] or empty
+  absl::Span<const float> row_scale = {};   // [rows] or empty
+  absl::Span<const uint8_t> a_scales = {};  // [rows][scale_words] words, or empty
+  absl::Span<const uint8_t> b_scales = {};  // [L][ceil(N / 128)][scale_words] words, or empty
 };
+
+// The bytes of a vector of numbers.
+template <typename T>
+absl::Span<const uint8_t> BytesOfAll(const std::vector<T>& values) {
+  return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T)};
+}
 
 // An element of the output before it is rounded: |exact - value| <= error for every order of
 // float32 sums. Not finite if the inputs make it so.
@@ -28,7 +37,9 @@ struct GemmExpectation {
 
 // The element of `row`, which is one of `expert`'s, in the output's column `column`. The bound of a
 // sum is (K + 2) · 2^-24 · Σ|a||b|, as long as Σ|a||b| is below the largest float32; silu() adds
-// 2^-16 of its result.
+// 2^-16 of its result. With FP8 operands it is the same for K = 128 columns that share a scale, or
+// what kFp8SumBits (octet/native_fp8.h) means for them; scaling them and adding them in float32
+// adds (groups + 2) · 2^-24 · Σ|a||b|.
 GemmExpectation ExpectedElement(const HostGemm& gemm, int expert, int64_t row, int column);
 
 // Whether `bits` is what some number within the bound rounds to; infinity for infinity, NaN for

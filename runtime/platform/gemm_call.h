@@ -7,11 +7,29 @@
 
 namespace octet::device {
 
-// The elements of A, B and the output.
-enum class GemmElement { kBf16, kFp16 };
+// The elements of A and B, and of the output unless they are kFp8.
+enum class GemmElement {
+  kBf16,
+  kFp16,
+  kFp8,  // NativeFp8, with scales (GemmScales); the output is bfloat16
+};
+constexpr int BytesOf(GemmElement element) { return element == GemmElement::kFp8 ? 1 : 2; }
+constexpr GemmElement OutElementOf(GemmElement element) {
+  return element == GemmElement::kFp8 ? GemmElement::kBf16 : element;
+}
+
+// Rows of A and groups of 128 rows of B have a row of scales each: one for every 128 columns of K,
+// float32 or 8-bit exponents (ScaleFormat::kUe8m0). Sums over 128 columns are multiplied by both
+// scales before they are added.
+struct GemmScales {
+  const void* a;  // [rows][row_words], nullptr without scales
+  const void* b;  // [experts][ceil(n / 128)][row_words]
+  int row_words;  // 4-byte words
+  bool ue8m0;
+};
 
 // out[row] = A[row] · B[expert of the row]ᵀ. All pointers are 16-byte aligned; n, k and out_columns
-// are multiples of 8.
+// are multiples of 8; with kFp8, k of 16.
 struct GemmOperands {
   const void* a;  // [rows][k]
   const void* b;  // [experts][n][k]
@@ -20,7 +38,8 @@ struct GemmOperands {
   int experts;
   int n;
   int k;
-  int out_columns;  // n, or n / 2 if the epilogue is gated
+  int out_columns;    // n, or n / 2 if the epilogue is gated
+  GemmScales scales;  // of kFp8
 };
 
 // The product of some rows and some columns of one expert.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "octet/ep_config.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/gemm_run.h"
 #include "tools/support/atomic_file.h"
@@ -20,6 +21,7 @@
 #include "tools/support/text_table.h"
 
 ABSL_DECLARE_FLAG(std::string, dtype);
+ABSL_DECLARE_FLAG(std::string, scales);
 ABSL_DECLARE_FLAG(uint64_t, seed);
 ABSL_DECLARE_FLAG(int32_t, iters);
 ABSL_DECLARE_FLAG(int32_t, warmup);
@@ -42,9 +44,9 @@ namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "gemm";
-constexpr absl::string_view kFlags[] = {"rows",  "n",      "k",     "dtype",  "epilogue",
-                                        "tiles", "blocks", "iters", "warmup", "samples",
-                                        "seed",  "dump",   "json"};
+constexpr absl::string_view kFlags[] = {"rows",     "n",     "k",      "dtype", "scales",
+                                        "epilogue", "tiles", "blocks", "iters", "warmup",
+                                        "samples",  "seed",  "dump",   "json"};
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
@@ -106,12 +108,27 @@ absl::Status ParseTiles(const std::string& text, GemmOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ParseType(const std::string& text, GemmOptions& options) {
+  if (text == "fp8") {
+    options.format = GemmFormat::kFp8;
+    OCTET_ASSIGN_OR_RETURN(options.scale_format,
+                           ParseEnum<ScaleFormat>("scales", absl::GetFlag(FLAGS_scales)));
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<DType> dtype = ParseEnum<DType>("dtype", text);
+  if (!dtype.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--", dtype.status().message(), ", fp8"));
+  }
+  options.dtype = *dtype;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<GemmOptions> ParseOptions() {
   GemmOptions options;
   OCTET_ASSIGN_OR_RETURN(options.rows, ParseRows(absl::GetFlag(FLAGS_rows)));
   options.n = absl::GetFlag(FLAGS_n);
   options.k = absl::GetFlag(FLAGS_k);
-  OCTET_ASSIGN_OR_RETURN(options.dtype, ParseEnum<DType>("dtype", absl::GetFlag(FLAGS_dtype)));
+  OCTET_RETURN_IF_ERROR(ParseType(absl::GetFlag(FLAGS_dtype), options));
   OCTET_RETURN_IF_ERROR(ParseEpilogue(absl::GetFlag(FLAGS_epilogue), options));
   OCTET_RETURN_IF_ERROR(ParseTiles(absl::GetFlag(FLAGS_tiles), options));
   options.blocks = absl::GetFlag(FLAGS_blocks);
@@ -145,7 +162,7 @@ std::string Table(const GemmOptions& options, const GemmReport& report) {
   std::string text = Comment(absl::StrCat(
       "octet gemm on ", report.gpu, ": ", config.experts, " experts, ",
       options.Flops() > 0 ? config.max_rows : 0, " rows, N ", config.n, ", K ", config.k, ", ",
-      std::string(EnumName(config.dtype)), ", epilogue ", absl::GetFlag(FLAGS_epilogue)));
+      options.operand_name(), ", epilogue ", absl::GetFlag(FLAGS_epilogue)));
   if (!report.left_out.empty()) {
     text += Comment(absl::StrCat("cublas is left out: ", report.left_out));
   }
@@ -177,7 +194,7 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
   json["rows"] = options.rows;
   json["n"] = options.n;
   json["k"] = options.k;
-  json["dtype"] = std::string(EnumName(options.dtype));
+  json["dtype"] = options.operand_name();
   json["epilogue"] = absl::GetFlag(FLAGS_epilogue);
   json["measurements"] = nlohmann::ordered_json::array();
   for (const GemmMeasurement& m : report.measurements) {

@@ -6,11 +6,17 @@
 
 #include <cstdint>
 
+#include "runtime/platform/gemm_call.h"
+
 namespace octet {
 
-// Fills `pairs` pairs of 16-bit elements with normal numbers, a function of the seed and of the
-// place. Products of constants would run faster than those of anything real.
-hipError_t FillNormal(uint32_t* data, int64_t pairs, bool fp16, uint32_t seed, hipStream_t stream);
+// Fills `words` 4-byte words with normal numbers, a function of the seed and of the place. 8-bit
+// floats are those of numbers with the standard deviation kFp8Deviation, which uses their range.
+// Products of constants would run faster than those of anything real.
+hipError_t FillNormal(uint32_t* data, int64_t words, device::GemmElement element, uint32_t seed,
+                      hipStream_t stream);
+
+inline constexpr float kFp8Deviation = 64;
 
 }  // namespace octet
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -34,7 +35,7 @@ constexpr size_t kEmulatedFlushBytes = size_t{1} << 20;
 
 // The operands in the GPU's memory.
 struct Operands {
-  DeviceMemory a, b, out, offsets, bias, row_scale, flush;
+  DeviceMemory a, b, a_scales, b_scales, out, offsets, bias, row_scale, flush;
   std::vector<int32_t> host_offsets;
   std::vector<float> host_bias;
   std::vector<float> host_row_scale;
@@ -56,12 +57,43 @@ std::vector<float> RandomFloats(size_t count, uint32_t seed) {
   return values;
 }
 
-absl::StatusOr<DeviceMemory> RandomElements(int64_t elements, DType dtype, uint32_t seed) {
-  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(static_cast<size_t>(elements) *
-                                                                     InfoOf(dtype).bytes));
-  OCTET_RETURN_IF_GPU_ERROR(
-      FillNormal(memory.as<uint32_t>(), elements / 2, dtype == DType::kFloat16, seed, nullptr));
+absl::StatusOr<DeviceMemory> RandomElements(const GemmOptions& options, int64_t elements,
+                                            uint32_t seed) {
+  const size_t bytes = static_cast<size_t>(elements) * options.element_bytes();
+  device::GemmElement element = device::GemmElement::kBf16;
+  if (options.dtype == DType::kFloat16) element = device::GemmElement::kFp16;
+  if (options.format == GemmFormat::kFp8) element = device::GemmElement::kFp8;
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(bytes));
+  OCTET_RETURN_IF_GPU_ERROR(FillNormal(memory.as<uint32_t>(),
+                                       static_cast<int64_t>(bytes / sizeof(uint32_t)), element,
+                                       seed, nullptr));
   return memory;
+}
+
+// Rows of scales around 1 / kFp8Deviation, so that operands are about standard normal.
+absl::StatusOr<DeviceMemory> RandomScales(const GemmOptions& options, int64_t rows, uint32_t seed) {
+  const GroupedGemmConfig config = options.Config();
+  std::mt19937 rng(seed);
+  std::vector<uint32_t> words(static_cast<size_t>(rows) *
+                              static_cast<size_t>(config.scale_words()));
+  std::uniform_real_distribution<float> uniform(0.5F / kFp8Deviation, 1.5F / kFp8Deviation);
+  for (uint32_t& word : words) {
+    if (config.scale_format == ScaleFormat::kUe8m0) {
+      constexpr uint32_t kAbout = 127 - 6;  // 2^-6
+      for (int shift = 0; shift < 32; shift += 8) word |= (kAbout - 1 + rng() % 3) << shift;
+    } else {
+      const float scale = uniform(rng);
+      word = config.scale_format == ScaleFormat::kFloat32
+                 ? std::bit_cast<uint32_t>(scale)
+                 : std::bit_cast<uint32_t>(ScaleFromUe8m0(Ue8m0FromScale(scale)));
+    }
+  }
+  return Upload(words);
+}
+
+// Of an expert.
+int WeightScaleRows(const GroupedGemmConfig& config) {
+  return (config.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
 }
 
 absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_bytes) {
@@ -70,10 +102,17 @@ absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_b
   operands.host_offsets.resize(options.rows.size() + 1);
   std::partial_sum(options.rows.begin(), options.rows.end(), operands.host_offsets.begin() + 1);
   OCTET_ASSIGN_OR_RETURN(operands.offsets, Upload(operands.host_offsets));
+  OCTET_ASSIGN_OR_RETURN(operands.a,
+                         RandomElements(options, config.max_rows * config.k, 2 * options.seed));
   OCTET_ASSIGN_OR_RETURN(
-      operands.a, RandomElements(config.max_rows * config.k, config.dtype, 2 * options.seed));
-  OCTET_ASSIGN_OR_RETURN(operands.b, RandomElements(int64_t{config.experts} * config.n * config.k,
-                                                    config.dtype, 2 * options.seed + 1));
+      operands.b,
+      RandomElements(options, int64_t{config.experts} * config.n * config.k, 2 * options.seed + 1));
+  if (config.format == GemmFormat::kFp8) {
+    OCTET_ASSIGN_OR_RETURN(operands.a_scales, RandomScales(options, config.max_rows, options.seed));
+    OCTET_ASSIGN_OR_RETURN(
+        operands.b_scales,
+        RandomScales(options, int64_t{config.experts} * WeightScaleRows(config), options.seed + 1));
+  }
   OCTET_ASSIGN_OR_RETURN(operands.out,
                          DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
                                                 static_cast<size_t>(config.out_columns()) *
@@ -92,12 +131,12 @@ absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_b
   return operands;
 }
 
-// Elements [first, first + count) of 16 bits.
-absl::StatusOr<std::vector<uint16_t>> Download(const DeviceMemory& memory, int64_t first,
-                                               int64_t count) {
-  std::vector<uint16_t> host(static_cast<size_t>(count));
-  OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(host.data(), memory.as<uint16_t>() + first,
-                                      host.size() * sizeof(uint16_t), hipMemcpyDeviceToHost));
+// Elements [first, first + count).
+template <typename T>
+absl::StatusOr<std::vector<T>> Download(const DeviceMemory& memory, int64_t first, int64_t count) {
+  std::vector<T> host(static_cast<size_t>(count));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(host.data(), memory.as<T>() + first, host.size() * sizeof(T),
+                                      hipMemcpyDeviceToHost));
   return host;
 }
 
@@ -119,15 +158,32 @@ absl::Status CheckPatch(const GemmOptions& options, const Operands& operands, co
   host.config = config;
   host.config.experts = 1;
   host.config.n = columns;
-  OCTET_ASSIGN_OR_RETURN(const std::vector<uint16_t> a,
-                         Download(operands.a, patch.row * config.k, config.k));
-  OCTET_ASSIGN_OR_RETURN(const std::vector<uint16_t> b,
-                         Download(operands.b, weight_row * config.k, int64_t{columns} * config.k));
+  const int64_t row_bytes = config.k * static_cast<int64_t>(options.element_bytes());
+  OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> a,
+                         Download<uint8_t>(operands.a, patch.row * row_bytes, row_bytes));
+  OCTET_ASSIGN_OR_RETURN(
+      const std::vector<uint8_t> b,
+      Download<uint8_t>(operands.b, weight_row * row_bytes, columns * row_bytes));
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<uint16_t> out,
-      Download(operands.out, patch.row * config.out_columns() + patch.column, kPatchColumns));
+      Download<uint16_t>(operands.out, patch.row * config.out_columns() + patch.column,
+                         kPatchColumns));
+  std::vector<uint8_t> a_scales;
+  std::vector<uint8_t> b_scales;
+  if (config.format == GemmFormat::kFp8) {
+    // The patch's columns have one row of scales: they begin at a multiple of their number.
+    const int64_t scale_bytes = config.scale_words() * int64_t{sizeof(uint32_t)};
+    const int64_t scale_row =
+        int64_t{patch.expert} * WeightScaleRows(config) + weight_row % config.n / kGemmScaleGroup;
+    OCTET_ASSIGN_OR_RETURN(
+        a_scales, Download<uint8_t>(operands.a_scales, patch.row * scale_bytes, scale_bytes));
+    OCTET_ASSIGN_OR_RETURN(
+        b_scales, Download<uint8_t>(operands.b_scales, scale_row * scale_bytes, scale_bytes));
+  }
   host.a = a;
   host.b = b;
+  host.a_scales = a_scales;
+  host.b_scales = b_scales;
   if (options.bias) {
     host.bias = absl::MakeConstSpan(operands.host_bias)
                     .subspan(static_cast<size_t>(weight_row), static_cast<size_t>(columns));
@@ -203,17 +259,34 @@ absl::StatusOr<GemmMeasurement> Measure(const GemmOptions& options, const Operan
 absl::Status Dump(const GemmOptions& options, const Operands& operands) {
   const GroupedGemmConfig config = options.Config();
   OCTET_RETURN_IF_ERROR(MakeFolder(options.dump));
-  const NpyType type = config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
-  const auto write = [&options, type](const char* name, const DeviceMemory& memory,
-                                      const std::vector<int64_t>& shape) -> absl::Status {
-    const int64_t count =
-        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    OCTET_ASSIGN_OR_RETURN(const std::vector<uint16_t> host, Download(memory, 0, count));
-    return WriteNpy(absl::StrCat(options.dump, "/", name, ".npy"), type, shape, host.data());
+  const bool fp8 = config.format == GemmFormat::kFp8;
+  const NpyType out_type = config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
+  const NpyType type = fp8 ? NpyType::kUint8 : out_type;
+  const auto path = [&options](const char* name) {
+    return absl::StrCat(options.dump, "/", name, ".npy");
   };
-  OCTET_RETURN_IF_ERROR(write("a", operands.a, {config.max_rows, config.k}));
-  OCTET_RETURN_IF_ERROR(write("b", operands.b, {config.experts, config.n, config.k}));
-  OCTET_RETURN_IF_ERROR(write("out", operands.out, {config.max_rows, config.out_columns()}));
+  const auto write = [&path](const char* name, const DeviceMemory& memory, NpyType element,
+                             const std::vector<int64_t>& shape) -> absl::Status {
+    const auto bytes = static_cast<int64_t>(memory.bytes());
+    OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> host, Download<uint8_t>(memory, 0, bytes));
+    return WriteNpy(path(name), element, shape, host.data());
+  };
+  OCTET_RETURN_IF_ERROR(write("a", operands.a, type, {config.max_rows, config.k}));
+  OCTET_RETURN_IF_ERROR(write("b", operands.b, type, {config.experts, config.n, config.k}));
+  OCTET_RETURN_IF_ERROR(
+      write("out", operands.out, out_type, {config.max_rows, config.out_columns()}));
+  if (fp8) {
+    const bool ue8m0 = config.scale_format == ScaleFormat::kUe8m0;
+    const NpyType scale_type = ue8m0 ? NpyType::kUint8 : NpyType::kFloat32;
+    const int64_t columns = int64_t{config.scale_words()} * (ue8m0 ? 4 : 1);
+    OCTET_RETURN_IF_ERROR(
+        write("a_scales", operands.a_scales, scale_type, {config.max_rows, columns}));
+    OCTET_RETURN_IF_ERROR(write("b_scales", operands.b_scales, scale_type,
+                                {config.experts, WeightScaleRows(config), columns}));
+  } else {
+    OCTET_RETURN_IF_ERROR(RemoveFile(path("a_scales")));
+    OCTET_RETURN_IF_ERROR(RemoveFile(path("b_scales")));
+  }
   const auto write_floats = [&options](const char* name, const std::vector<float>& values,
                                        const std::vector<int64_t>& shape) {
     if (values.empty()) return RemoveFile(absl::StrCat(options.dump, "/", name, ".npy"));
@@ -235,6 +308,8 @@ absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const O
   const GroupedGemmArgs args = {
       .a = operands.a.as<void>(),
       .b = operands.b.as<void>(),
+      .a_scales = operands.a_scales.as<void>(),
+      .b_scales = operands.b_scales.as<void>(),
       .expert_offsets = operands.offsets.as<int32_t>(),
       .bias = options.bias ? operands.bias.as<float>() : nullptr,
       .row_scale = options.row_scale ? operands.row_scale.as<float>() : nullptr,
@@ -251,7 +326,12 @@ absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const O
 }  // namespace
 
 GroupedGemmConfig GemmOptions::Config() const {
-  GroupedGemmConfig config = {.n = n, .k = k, .dtype = dtype, .activation = activation};
+  GroupedGemmConfig config = {.n = n,
+                              .k = k,
+                              .dtype = dtype,
+                              .format = format,
+                              .scale_format = scale_format,
+                              .activation = activation};
   config.experts = static_cast<int>(rows.size());
   config.max_rows = std::max<int64_t>(1, std::accumulate(rows.begin(), rows.end(), int64_t{0}));
   config.blocks = blocks;
@@ -264,7 +344,15 @@ double GemmOptions::Flops() const {
 
 double GemmOptions::WeightBytes() const {
   const auto experts = rows.size() - static_cast<size_t>(std::count(rows.begin(), rows.end(), 0));
-  return static_cast<double>(experts) * n * k * static_cast<double>(InfoOf(dtype).bytes);
+  return static_cast<double>(experts) * n * k * static_cast<double>(element_bytes());
+}
+
+size_t GemmOptions::element_bytes() const {
+  return format == GemmFormat::kFp8 ? 1 : InfoOf(dtype).bytes;
+}
+
+const char* GemmOptions::operand_name() const {
+  return format == GemmFormat::kFp8 ? "fp8" : EnumName(dtype).data();
 }
 
 absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options) {
@@ -281,6 +369,9 @@ absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options) {
   absl::StatusOr<std::unique_ptr<GemmContender>> cublas =
       plain ? MakeCublasContender()
             : absl::UnavailableError("cuBLAS has no such epilogue for 16-bit outputs");
+  if (options.format == GemmFormat::kFp8) {
+    cublas = absl::UnavailableError("its gemmEx takes no scales for 1x128 and 128x128 elements");
+  }
   if (cublas.ok()) {
     const ContenderGemm gemm = {options.rows,
                                 options.n,

@@ -20,6 +20,8 @@ struct GemmOptions {
   int n = 0;
   int k = 0;
   DType dtype = DType::kBFloat16;
+  GemmFormat format = GemmFormat::kSame;
+  ScaleFormat scale_format = ScaleFormat::kFloat32;
   GemmActivation activation = GemmActivation::kNone;
   bool bias = false;
   bool row_scale = false;
@@ -33,7 +35,9 @@ struct GemmOptions {
 
   GroupedGemmConfig Config() const;  // with the library's choice of tiles
   double Flops() const;
-  double WeightBytes() const;  // of the experts that have rows
+  double WeightBytes() const;  // of the experts that have rows, without scales
+  size_t element_bytes() const;
+  const char* operand_name() const;  // as --dtype has it
 };
 
 struct GemmMeasurement {

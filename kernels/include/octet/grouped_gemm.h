@@ -17,10 +17,20 @@
 #include "absl/types/span.h"
 #include "octet/dtype.h"
 #include "octet/enum_names.h"
+#include "octet/fp8_scale.h"
 #include "octet/gemm_tiles.h"
 #include "octet/gpu.h"
 
 namespace octet {
+
+// The elements of a and b.
+enum class GemmFormat {
+  kSame,  // GroupedGemmConfig::dtype
+  // 8-bit floats in the platform's form (Fp8Form::kNative, octet/fp8.h) with scales: one for each
+  // row of a and 128 columns of K, as EpConfig::scale_group = 128 delivers them, and one for each
+  // 128 rows and 128 columns of an expert's b. An element stands for itself times its scale.
+  kFp8,
+};
 
 enum class GemmActivation {
   kNone,
@@ -34,8 +44,11 @@ struct GroupedGemmConfig {
   int experts = 0;       // L, 1 to 256
   int64_t max_rows = 0;  // rows that a and out have memory for (Received::max_rows), 1 to 2^31 - 1
   int n = 0;             // N, columns of the product: a multiple of 8; with kSwiGlu, of 16
-  int k = 0;             // K, elements of a row of a: a multiple of 8
+  int k = 0;             // K, elements of a row of a: a multiple of 8; with kFp8, of 16
   DType dtype = DType::kBFloat16;  // of a, b and out; sums are float32
+  // Of a and b. kFp8 needs dtype kBFloat16, which then is that of out alone.
+  GemmFormat format = GemmFormat::kSame;
+  ScaleFormat scale_format = ScaleFormat::kFloat32;  // of kFp8; octet/fp8_scale.h
   GemmActivation activation = GemmActivation::kNone;
 
   // Rows that an expert usually has, which the tile shape is chosen by. 0: max_rows / experts.
@@ -45,14 +58,21 @@ struct GroupedGemmConfig {
   // 0: as many as the GPU runs at once. Others are rounded up to what the tile shape needs.
   int blocks = 0;
 
+  // 4-byte words of a row of scales; 0 without scales.
+  int scale_words() const {
+    return format == GemmFormat::kFp8 ? Fp8ScaleWords(k, kGemmScaleGroup, scale_format) : 0;
+  }
   int out_columns() const { return activation == GemmActivation::kSwiGlu ? n / 2 : n; }
 };
 
 // All pointers are GPU memory and 16-byte aligned, offsets and counts 4-byte aligned. Everything is
 // read and written in stream order.
 struct GroupedGemmArgs {
-  const void* a = nullptr;                  // [max_rows][K]
-  const void* b = nullptr;                  // [L][N][K]
+  const void* a = nullptr;  // [max_rows][K]
+  const void* b = nullptr;  // [L][N][K]
+  // With kFp8, else nullptr; 4-byte aligned.
+  const void* a_scales = nullptr;           // [max_rows][scale_words]: Received::scales
+  const void* b_scales = nullptr;           // [L][ceil(N / 128)][scale_words]
   const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each expert, ascending
   // [L] rows of each expert, where padding follows them. nullptr: up to the next offset.
   const int32_t* expert_counts = nullptr;
@@ -65,7 +85,9 @@ struct GroupedGemmArgs {
 // Results are the same to the bit from run to run, for any number of blocks, and for each row
 // whatever the other rows are. Sums are accumulated in float32 in an order that the platform and
 // the tile shape decide; the result is rounded once to the dtype. NaN and infinity propagate as in
-// IEEE arithmetic.
+// IEEE arithmetic. With kFp8, each sum over 128 columns of K is multiplied by its two scales, whose
+// product is a float32, and added in float32. Hopper's tensor cores keep 13 bits behind the leading
+// one while they add such a sum's products; on other platforms these sums are float32, too.
 //
 // Belongs to the GPU that was current at Create. Calls with one object may come from any thread
 // with that GPU current, but not at the same time, and their streams must run them one after the
@@ -86,6 +108,7 @@ class GroupedGemm {
   virtual GemmTiles tiles() const = 0;
 };
 
+absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat);
 absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles);  // names: octet/enum_names.h
 
 }  // namespace octet

@@ -10,10 +10,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "device_ops.h"
+#include "fp8_ops.h"
+#include "octet/fp8_format.h"
 #include "octet/gemm_tiles.h"
+#include "octet/native_fp8.h"
 #include "runtime/platform/gemm_call.h"
+#include "runtime/platform/gemm_scales.h"
 
 namespace octet::device {
 
@@ -33,13 +38,48 @@ using MfmaSums = float __attribute__((ext_vector_type(16)));
 inline constexpr int kMfmaRows = 32;  // and columns
 inline constexpr int kSumGroups = 4;  // of four consecutive columns
 
-// Multiplies eight columns of K: half of each operand's 16 bytes.
+// Eight bytes of an operand.
+struct HalfVec {
+  uint32_t w[2];
+};
+
+// Four 8-bit floats as bfloat16, exactly.
+__device__ __forceinline__ HalfVec Bf16FromFp8(uint32_t bytes) {
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = FloatFromFp8(NativeFp8{static_cast<uint8_t>(bytes >> 8 * i)});
+  return {{PackBf16(v[0], v[1]), PackBf16(v[2], v[3])}};
+}
+
+// Multiplies 16 columns of K, of which a lane has 8.
+template <typename Fp8>
+__device__ __forceinline__ MfmaSums MfmaFp8(const HalfVec& c, const HalfVec& r,
+                                            const MfmaSums& sums) {
+  if constexpr (std::is_same_v<Fp8, ConvertedFp8>) {
+    return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, c),
+                                                      __builtin_bit_cast(long, r), sums, 0, 0, 0);
+  } else {
+    using Operand = short __attribute__((ext_vector_type(4)));
+    MfmaSums result = sums;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      result = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(
+          __builtin_bit_cast(Operand, Bf16FromFp8(c.w[i])),
+          __builtin_bit_cast(Operand, Bf16FromFp8(r.w[i])), result, 0, 0, 0);
+    }
+    return result;
+  }
+}
+
+// Multiplies by half of each operand's 16 bytes.
 template <GemmElement element>
 __device__ __forceinline__ MfmaSums Mfma(const Vec16& columns, const Vec16& rows, int half,
                                          const MfmaSums& sums) {
-  const uint32_t c[2] = {columns.w[2 * half], columns.w[2 * half + 1]};
-  const uint32_t r[2] = {rows.w[2 * half], rows.w[2 * half + 1]};
-  if constexpr (element == GemmElement::kBf16) {
+  const HalfVec c = {{columns.w[2 * half], columns.w[2 * half + 1]}};
+  const HalfVec r = {{rows.w[2 * half], rows.w[2 * half + 1]}};
+  if constexpr (element == GemmElement::kFp8) {
+    return MfmaFp8<NativeFp8>(c, r, sums);
+  } else if constexpr (element == GemmElement::kBf16) {
     using Operand = short __attribute__((ext_vector_type(4)));
     return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(Operand, c),
                                                     __builtin_bit_cast(Operand, r), sums, 0, 0, 0);
@@ -75,8 +115,8 @@ constexpr WaveGrid GridOf(GemmTiles tiles) {
 
 }  // namespace internal
 
-// Persistent blocks of four waves. While a stage of 32 columns of K is multiplied out of the LDS,
-// the next one is on its way to registers.
+// Persistent blocks of four waves. While a stage of 64 bytes of each row is multiplied out of the
+// LDS, the next one is on its way to registers.
 template <GemmTiles tiles, GemmElement element>
 class TileGemm {
   static constexpr internal::WaveGrid kGrid = internal::GridOf(tiles);
@@ -91,8 +131,9 @@ class TileGemm {
   static constexpr int kBlocksPerComputeUnit = 3;
 
  private:
-  static constexpr int kVecElements = 8;
-  static constexpr int kStageVecs = 4;  // of a row: 32 elements
+  static constexpr int kVecElements = 16 / BytesOf(element);
+  static constexpr int kStageVecs = 4;  // of a row
+  static constexpr int kStageElements = kStageVecs * kVecElements;
   static constexpr int kRowLoads = (kRows * kStageVecs + kThreads - 1) / kThreads;
   static constexpr int kColumnLoads = (kColumns * kStageVecs + kThreads - 1) / kThreads;
 
@@ -191,18 +232,73 @@ class TileGemm {
 
   static __device__ __forceinline__ void Multiply(const GemmOperands& p, const GemmTile& tile,
                                                   Vec16* stage, Sums& sums) {
-    constexpr int kStageElements = kStageVecs * kVecElements;
     const int stages = (p.k + kStageElements - 1) / kStageElements;
     Loads loads;
     Load(p, tile, 0, loads);
+    Scaler scaler(p, tile);
     for (int i = 0; i < stages; ++i) {
       __syncthreads();  // all have multiplied the previous stage
       StoreStage(loads, stage);
       __syncthreads();
       if (i + 1 < stages) Load(p, tile, i + 1, loads);
-      MultiplyStage(stage, sums);
+      if constexpr (element == GemmElement::kFp8) {
+        MultiplyStage(stage, scaler.Partial(i));
+        scaler.Add(i, i + 1 == stages, sums);
+      } else {
+        MultiplyStage(stage, sums);
+      }
     }
   }
+
+  // Sums over 128 columns of K are scaled before they are added.
+  class Scaler {
+   public:
+    __device__ __forceinline__ Scaler(const GemmOperands& p, const GemmTile& tile)
+        : rows_(ScaleRows::OfRows(p.scales, tile.row)), last_row_(tile.rows - 1) {
+      if constexpr (element != GemmElement::kFp8) return;
+      // A wave's columns have one scale. Columns beyond the last repeat it.
+      static_assert(kGemmScaleGroup % (kGrid.column_products * internal::kMfmaRows) == 0);
+      columns_ = ScaleRows::OfColumns(p, tile.expert, min(tile.column + FirstColumn(), p.n - 1));
+    }
+
+    // The sums to which stage i belongs. Their scales are on their way from their first stage on.
+    __device__ __forceinline__ Sums& Partial(int i) {
+      if (i % kStages == 0) {
+        partial_ = {};
+        column_word_ = columns_.WordAt(0, i / kStages);
+#pragma unroll
+        for (int r = 0; r < kGrid.row_products; ++r) {
+          const int row = FirstRow() + r * internal::kMfmaRows + Lane() % internal::kMfmaRows;
+          row_words_[r] = rows_.WordAt(min(row, last_row_), i / kStages);
+        }
+      }
+      return partial_;
+    }
+
+    // After the last stage of the columns that share a scale.
+    __device__ __forceinline__ void Add(int i, bool last, Sums& sums) const {
+      if (i % kStages != kStages - 1 && !last) return;
+      const float of_columns = columns_.ScaleOf(column_word_, i / kStages);
+#pragma unroll
+      for (int r = 0; r < kGrid.row_products; ++r) {
+        const float scale = rows_.ScaleOf(row_words_[r], i / kStages) * of_columns;
+#pragma unroll
+        for (int c = 0; c < kGrid.column_products; ++c) {
+          sums.of[r][c] += partial_.of[r][c] * scale;
+        }
+      }
+    }
+
+   private:
+    static constexpr int kStages = kGemmScaleGroup / kStageElements;  // that share a scale
+
+    ScaleRows rows_;
+    ScaleRows columns_;
+    int last_row_;
+    uint32_t row_words_[kGrid.row_products];
+    uint32_t column_word_;
+    Sums partial_;
+  };
 
   static __device__ __forceinline__ int FirstRow() {
     return Wave() / kGrid.column_waves * kGrid.row_products * internal::kMfmaRows;
@@ -211,7 +307,7 @@ class TileGemm {
     return Wave() % kGrid.column_waves * kGrid.column_products * internal::kMfmaRows;
   }
 
-  // Both operands take K in the same order: of 16 columns, the lower lanes have the first eight.
+  // Both operands take K in the same order: of 32 bytes, the lower lanes have the first 16.
   static __device__ __forceinline__ void MultiplyStage(const Vec16* stage, Sums& sums) {
     const int lane_row = Lane() % internal::kMfmaRows;
 #pragma unroll
@@ -294,8 +390,8 @@ class TileGemm {
     uint32_t pairs[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      pairs[i] = element == GemmElement::kBf16 ? PackBf16(v[2 * i], v[2 * i + 1])
-                                               : PackFp16(v[2 * i], v[2 * i + 1]);
+      pairs[i] = element == GemmElement::kFp16 ? PackFp16(v[2 * i], v[2 * i + 1])
+                                               : PackBf16(v[2 * i], v[2 * i + 1]);
     }
     using Words = uint32_t __attribute__((ext_vector_type(2)));
     auto* const out = (internal::Global<uint16_t>*)p.out;

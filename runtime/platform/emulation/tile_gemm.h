@@ -14,8 +14,11 @@
 #include <cstring>
 
 #include "device_ops.h"
+#include "octet/fp8_format.h"
 #include "octet/gemm_tiles.h"
+#include "octet/native_fp8.h"
 #include "runtime/platform/gemm_call.h"
+#include "runtime/platform/gemm_scales.h"
 
 namespace octet::device {
 
@@ -54,13 +57,22 @@ inline constexpr int kGemmVec = 8;
 using Floats = float __attribute__((ext_vector_type(kGemmVec)));
 
 template <GemmElement kElement>
-inline Floats LoadFloats(const uint16_t* p) {
+inline Floats LoadFloats(const uint8_t* p) {
+  using Bits32 = uint32_t __attribute__((ext_vector_type(kGemmVec)));
   if constexpr (kElement == GemmElement::kBf16) {
     using Bits16 = uint16_t __attribute__((ext_vector_type(kGemmVec)));
-    using Bits32 = uint32_t __attribute__((ext_vector_type(kGemmVec)));
     Bits16 bits;
     std::memcpy(&bits, p, sizeof(bits));
     return std::bit_cast<Floats>(__builtin_convertvector(bits, Bits32) << 16);
+  } else if constexpr (kElement == GemmElement::kFp8) {  // as FloatFromFp8()
+    using Bits8 = uint8_t __attribute__((ext_vector_type(kGemmVec)));
+    Bits8 bytes;
+    std::memcpy(&bytes, p, sizeof(bytes));
+    const Bits32 bits = __builtin_convertvector(bytes, Bits32);
+    const Floats values = std::bit_cast<Floats>((bits & 0x80U) << 24 | (bits & 0x7fU) << 20) *
+                          kFp8BitsScale<NativeFp8>;
+    const Bits32 is_nan = std::bit_cast<Bits32>(NativeFp8::IsNan(bits));  // all bits, or none
+    return std::bit_cast<Floats>(std::bit_cast<Bits32>(values) | (is_nan & 0x7fc00000U));
   } else {
     using Halves = _Float16 __attribute__((ext_vector_type(kGemmVec)));
     Halves halves;
@@ -73,24 +85,62 @@ inline float SumOf(const Floats& v) {
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
-// sums[r][c] = a[r] · b[c].
+// The rows and columns that a lane multiplies at once, and where their sums go.
+template <int rows, int columns>
+struct Dots {
+  const uint8_t* const (&a)[rows];
+  const uint8_t* const* b;
+  float (*sums)[2 * kGemmVec];
+};
+
+// acc[r][c] += a[r] · b[c] over columns [begin, end) of K.
 template <GemmElement kElement, int rows, int columns>
-inline void MultiplyRows(const uint16_t* const (&a)[rows], const uint16_t* const* b, int k,
-                         float (*sums)[2 * kGemmVec]) {
-  Floats acc[rows][columns] = {};
-  for (int i = 0; i < k; i += kGemmVec) {
+inline void MultiplyColumns(const Dots<rows, columns>& dots, int begin, int end,
+                            Floats (&acc)[rows][columns]) {
+  constexpr int kBytes = BytesOf(kElement);
+  for (int i = begin; i < end; i += kGemmVec) {
     Floats x[rows];
 #pragma unroll
-    for (int r = 0; r < rows; ++r) x[r] = LoadFloats<kElement>(a[r] + i);
+    for (int r = 0; r < rows; ++r) x[r] = LoadFloats<kElement>(dots.a[r] + i * kBytes);
 #pragma unroll
     for (int c = 0; c < columns; ++c) {
-      const Floats y = LoadFloats<kElement>(b[c] + i);
+      const Floats y = LoadFloats<kElement>(dots.b[c] + i * kBytes);
 #pragma unroll
       for (int r = 0; r < rows; ++r) acc[r][c] += x[r] * y;
     }
   }
+}
+
+// sums[r][c] = a[r] · b[c].
+template <GemmElement kElement, int rows, int columns>
+inline void MultiplyRows(const Dots<rows, columns>& dots, int k) {
+  Floats acc[rows][columns] = {};
+  MultiplyColumns<kElement>(dots, 0, k, acc);
   for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < columns; ++c) sums[r][c] = SumOf(acc[r][c]);
+    for (int c = 0; c < columns; ++c) dots.sums[r][c] = SumOf(acc[r][c]);
+  }
+}
+
+// The scales of the rows, and of the columns, which have them in common.
+struct DotScales {
+  ScaleRows of_rows;
+  ScaleRows of_columns;
+  int last_row;  // rows beyond repeat it
+};
+
+// The same, where the sums over 128 columns of K are scaled before they are added.
+template <GemmElement kElement, int rows, int columns>
+inline void MultiplyScaledRows(const Dots<rows, columns>& dots, const DotScales& scales, int k) {
+  for (int r = 0; r < rows; ++r) std::fill_n(dots.sums[r], columns, 0.0F);
+  for (int group = 0; group * kGemmScaleGroup < k; ++group) {
+    const int begin = group * kGemmScaleGroup;
+    Floats acc[rows][columns] = {};
+    MultiplyColumns<kElement>(dots, begin, std::min(begin + kGemmScaleGroup, k), acc);
+    for (int r = 0; r < rows; ++r) {
+      const float scale =
+          scales.of_rows.At(std::min(r, scales.last_row), group) * scales.of_columns.At(0, group);
+      for (int c = 0; c < columns; ++c) dots.sums[r][c] += SumOf(acc[r][c]) * scale;
+    }
   }
 }
 
@@ -156,8 +206,8 @@ class TileGemm {
   template <typename Call>
   static void MultiplyPatch(const Call& call, const GemmTile& patch) {
     const GemmOperands& p = call.operands;
-    const uint16_t* a[kPatchRows];
-    const uint16_t* b[kPatchColumns];
+    const uint8_t* a[kPatchRows];
+    const uint8_t* b[kPatchColumns];
     // Rows and columns beyond the end repeat the last one.
     for (int r = 0; r < kPatchRows; ++r) {
       a[r] = RowOf(p.a, patch.row + std::min(r, patch.rows - 1), p.k);
@@ -168,19 +218,32 @@ class TileGemm {
     }
     float sums[kPatchRows][kPatchColumns];
     for (int c = 0; c < kPatchColumns; c += kDotColumns) {
-      internal::MultiplyRows<kElement, kPatchRows, kDotColumns>(
-          a, b + c, p.k, reinterpret_cast<float (*)[kPatchColumns]>(&sums[0][c]));
+      const internal::Dots<kPatchRows, kDotColumns> dots = {
+          a, b + c, reinterpret_cast<float (*)[kPatchColumns]>(&sums[0][c])};
+      if constexpr (kElement == GemmElement::kFp8) {
+        internal::MultiplyScaledRows<kElement>(dots, ScalesOf(p, patch), p.k);
+      } else {
+        internal::MultiplyRows<kElement>(dots, p.k);
+      }
     }
     for (int r = 0; r < std::min(kPatchRows, patch.rows); ++r) {
       StoreRow(call, patch, patch.row + r, sums[r]);
     }
   }
 
-  static const uint16_t* RowOf(const void* rows, int64_t row, int k) {
-    const uint16_t* p = static_cast<const uint16_t*>(rows) + row * k;
+  // A patch's columns lie in one group of columns with a scale.
+  static internal::DotScales ScalesOf(const GemmOperands& p, const GemmTile& patch) {
+    static_assert(kGemmScaleGroup % kPatchColumns == 0 && kColumns % kPatchColumns == 0);
+    return {ScaleRows::OfRows(p.scales, patch.row),
+            ScaleRows::OfColumns(p, patch.expert, patch.column), patch.rows - 1};
+  }
+
+  static const uint8_t* RowOf(const void* rows, int64_t row, int k) {
+    const int64_t bytes = int64_t{k} * BytesOf(kElement);
+    const uint8_t* p = static_cast<const uint8_t*>(rows) + row * bytes;
     // The emulation checks accesses of this kind: do the ends of the row lie in live memory?
     (void)LoadStream(reinterpret_cast<const Vec16*>(p));
-    (void)LoadStream(reinterpret_cast<const Vec16*>(p + k - internal::kGemmVec));
+    (void)LoadStream(reinterpret_cast<const Vec16*>(p + bytes - sizeof(Vec16)));
     return p;
   }
 
@@ -212,8 +275,8 @@ class TileGemm {
   static void StoreVec(uint16_t* to, const float* v) {
     Vec16 packed;
     for (int i = 0; i < 4; ++i) {
-      packed.w[i] = kElement == GemmElement::kBf16 ? PackBf16(v[2 * i], v[2 * i + 1])
-                                                   : PackFp16(v[2 * i], v[2 * i + 1]);
+      packed.w[i] = kElement == GemmElement::kFp16 ? PackFp16(v[2 * i], v[2 * i + 1])
+                                                   : PackBf16(v[2 * i], v[2 * i + 1]);
     }
     StoreStream(reinterpret_cast<Vec16*>(to), packed);
   }

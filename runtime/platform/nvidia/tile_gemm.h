@@ -33,6 +33,10 @@ template <GemmElement element>
 struct GemmOf<GemmTiles::kMedium, element> {
   using Type = RowsGemm<192, element>;
 };
+template <>
+struct GemmOf<GemmTiles::kMedium, GemmElement::kFp8> {
+  using Type = RowsGemm<128, GemmElement::kFp8>;  // a scale is for 128 columns
+};
 template <GemmElement element>
 struct GemmOf<GemmTiles::kFew64, element> {
   using Type = SwappedGemm<64, element>;

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "kernels/gemm/reference.h"
+#include "octet/fp8_format.h"
+#include "octet/native_fp8.h"
 
 namespace octet {
 namespace {
@@ -23,7 +25,8 @@ TEST(GemmReferenceTest, SumsProductsAndBoundsTheError) {
   std::vector<float> weights(64, 1);
   weights[8] = -1;  // column 1
   const std::vector<uint16_t> b = Bits(weights);
-  const HostGemm gemm = {{.experts = 1, .max_rows = 1, .n = 8, .k = 8}, a, b, {}, {}};
+  const HostGemm gemm = {
+      {.experts = 1, .max_rows = 1, .n = 8, .k = 8}, BytesOfAll(a), BytesOfAll(b)};
   EXPECT_EQ(ExpectedElement(gemm, 0, 0, 0).value, 36);
   EXPECT_EQ(ExpectedElement(gemm, 0, 0, 1).value, 34);
   EXPECT_EQ(ExpectedElement(gemm, 0, 0, 1).error, 10 * 0x1p-24 * 36);
@@ -38,11 +41,40 @@ TEST(GemmReferenceTest, AppliesBiasScaleAndSwiGlu) {
   std::vector<float> bias(16, 0);
   bias[11] = 1;
   const std::vector<float> scale = {0.5F};
-  HostGemm gemm = {{.experts = 1, .max_rows = 1, .n = 16, .k = 8}, a, b, bias, scale};
+  HostGemm gemm = {
+      {.experts = 1, .max_rows = 1, .n = 16, .k = 8}, BytesOfAll(a), BytesOfAll(b), bias, scale};
   EXPECT_EQ(ExpectedElement(gemm, 0, 0, 11).value, 3);
   gemm.config.activation = GemmActivation::kSwiGlu;
   EXPECT_DOUBLE_EQ(ExpectedElement(gemm, 0, 0, 3).value, 2 / (1 + std::exp(-2.0)) * 3);
   EXPECT_EQ(ExpectedElement(gemm, 0, 0, 4).value, 0);
+}
+
+TEST(GemmReferenceTest, ScalesGroupsOfFp8) {
+  constexpr int kK = 144;  // two groups
+  std::vector<uint8_t> a(kK, 0);
+  std::vector<uint8_t> b(size_t{136} * kK, 0);
+  const auto bits = [](float value) { return Fp8FromFloat<NativeFp8>(value).bits; };
+  a[0] = bits(2);
+  a[143] = bits(3);
+  b[130 * kK] = bits(1);
+  b[130 * kK + 143] = bits(-4);
+  const std::vector<float> a_scales = {0.5F, 8};
+  const std::vector<float> b_scales = {100, 200, 0.25F, 3};  // column 130 has the second row
+  HostGemm gemm = {{.experts = 1, .max_rows = 1, .n = 136, .k = kK, .format = GemmFormat::kFp8},
+                   a,
+                   b,
+                   {},
+                   {},
+                   BytesOfAll(a_scales),
+                   BytesOfAll(b_scales)};
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 130).value, 2 * 0.5 * 0.25 - 12.0 * 8 * 3);
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 3).value, 0);
+  const std::vector<uint8_t> a_exponents = {127 - 1, 127 + 3, 0, 0};
+  const std::vector<uint8_t> b_exponents = {127, 127, 0, 0, 127 - 2, 127 + 1, 0, 0};
+  gemm.config.scale_format = ScaleFormat::kUe8m0;
+  gemm.a_scales = a_exponents;
+  gemm.b_scales = b_exponents;
+  EXPECT_EQ(ExpectedElement(gemm, 0, 0, 130).value, 2 * 0.5 * 0.25 - 12.0 * 8 * 2);
 }
 
 TEST(GemmReferenceTest, AcceptsWhatTheBoundAllowsAndNothingElse) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
@@ -21,6 +22,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/gemm/reference.h"
+#include "octet/ep_config.h"
+#include "octet/fp8_format.h"
+#include "octet/native_fp8.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
@@ -43,18 +47,34 @@ struct Problem {
   GroupedGemmConfig config;
   std::vector<int32_t> offsets;
   std::vector<int32_t> counts;
-  std::vector<uint16_t> a;
-  std::vector<uint16_t> b;
+  std::vector<uint8_t> a;  // elements, whatever their size is
+  std::vector<uint8_t> b;
   std::vector<float> bias;
   std::vector<float> row_scale;
+  std::vector<uint8_t> a_scales;
+  std::vector<uint8_t> b_scales;
+
+  bool fp8() const { return config.format == GemmFormat::kFp8; }
+  size_t element_bytes() const { return fp8() ? 1 : 2; }
+  // Rounds `value` to element `index` of a or b.
+  void Set(std::vector<uint8_t>& elements, size_t index, float value) const {
+    if (fp8()) {
+      elements[index] = Fp8FromFloat<NativeFp8>(value).bits;
+    } else {
+      const uint16_t bits = BitsFromFloat(config.dtype, value);
+      std::memcpy(&elements[2 * index], &bits, sizeof(bits));
+    }
+  }
 
   std::string Text() const {
-    return absl::StrCat("N ", config.n, " K ", config.k, " ", std::string(EnumName(config.dtype)),
+    return absl::StrCat("N ", config.n, " K ", config.k, " ",
+                        fp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
+                              : std::string(EnumName(config.dtype)),
                         config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
                         bias.empty() ? "" : " bias", row_scale.empty() ? "" : " scale", " rows ",
                         absl::StrJoin(counts, ","));
   }
-  HostGemm Host() const { return {config, a, b, bias, row_scale}; }
+  HostGemm Host() const { return {config, a, b, bias, row_scale, a_scales, b_scales}; }
 };
 
 struct Options {
@@ -64,17 +84,36 @@ struct Options {
   uint32_t seed = 1;
 };
 
-std::vector<uint16_t> RandomElements(size_t count, DType dtype, std::mt19937& rng) {
-  // Sums of four uniform numbers: nearly normal, and cheap.
-  std::vector<uint16_t> elements(count);
-  for (uint16_t& element : elements) {
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<uint8_t> RandomElements(const Problem& p, size_t count, std::mt19937& rng) {
+  // Sums of four uniform numbers: nearly normal, and cheap. 8-bit floats use more of their range.
+  std::vector<uint8_t> elements(count * p.element_bytes());
+  const float unit = p.fp8() ? 2 : 148;
+  for (size_t i = 0; i < count; ++i) {
     const uint32_t bits = rng();
     const int sum =
         static_cast<int>((bits & 0xff) + (bits >> 8 & 0xff) + (bits >> 16 & 0xff) + (bits >> 24)) -
         510;
-    element = BitsFromFloat(dtype, static_cast<float>(sum) / 148.0F);
+    p.Set(elements, i, static_cast<float>(sum) / unit);
   }
   return elements;
+}
+
+// Scales around 1/64, of `rows` rows; bytes that are no scale are random, too.
+std::vector<uint8_t> RandomScales(const GroupedGemmConfig& config, size_t rows, std::mt19937& rng) {
+  std::vector<uint8_t> bytes(rows * static_cast<size_t>(config.scale_words()) * sizeof(float));
+  if (config.scale_format == ScaleFormat::kUe8m0) {
+    constexpr uint8_t kLeast = 127 - 10;
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(kLeast + rng() % 8);
+    return bytes;
+  }
+  std::uniform_real_distribution<float> uniform(0.001F, 0.03F);
+  for (size_t i = 0; i < bytes.size(); i += sizeof(float)) {
+    const float scale = uniform(rng);
+    std::memcpy(&bytes[i], &scale, sizeof(scale));
+  }
+  return bytes;
 }
 
 Problem MakeProblem(const GroupedGemmConfig& config, const std::vector<int32_t>& rows,
@@ -90,14 +129,18 @@ Problem MakeProblem(const GroupedGemmConfig& config, const std::vector<int32_t>&
   const auto n = static_cast<size_t>(config.n);
   const auto k = static_cast<size_t>(config.k);
   const auto max_rows = static_cast<size_t>(p.config.max_rows);
-  p.a = RandomElements(max_rows * k, config.dtype, rng);
-  p.b = RandomElements(rows.size() * n * k, config.dtype, rng);
+  p.a = RandomElements(p, max_rows * k, rng);
+  p.b = RandomElements(p, rows.size() * n * k, rng);
+  if (p.fp8()) {
+    p.a_scales = RandomScales(p.config, max_rows, rng);
+    p.b_scales =
+        RandomScales(p.config, rows.size() * ((n + kGemmScaleGroup - 1) / kGemmScaleGroup), rng);
+  }
   // Rows that are nobody's must not matter.
   for (size_t e = 0; e < rows.size(); ++e) {
     const auto first = static_cast<size_t>(p.offsets[e]) + static_cast<size_t>(rows[e]);
     const size_t end = e + 1 < rows.size() ? static_cast<size_t>(p.offsets[e + 1]) : max_rows;
-    std::fill(p.a.begin() + static_cast<ptrdiff_t>(first * k),
-              p.a.begin() + static_cast<ptrdiff_t>(end * k), kUnwritten);
+    for (size_t i = first * k; i < end * k; ++i) p.Set(p.a, i, kNan);
   }
   std::uniform_real_distribution<float> uniform(-2, 2);
   if (options.bias) p.bias.resize(rows.size() * n);
@@ -126,9 +169,13 @@ class OnGpu {
     OCTET_ASSIGN_OR_RETURN(gpu.counts_, Upload(p.counts));
     OCTET_ASSIGN_OR_RETURN(gpu.bias_, Upload(p.bias));
     OCTET_ASSIGN_OR_RETURN(gpu.row_scale_, Upload(p.row_scale));
+    OCTET_ASSIGN_OR_RETURN(gpu.a_scales_, Upload(p.a_scales));
+    OCTET_ASSIGN_OR_RETURN(gpu.b_scales_, Upload(p.b_scales));
     OCTET_ASSIGN_OR_RETURN(gpu.out_, Upload(std::vector<uint16_t>(gpu.out_elements_, kUnwritten)));
     gpu.args_ = {.a = gpu.a_.as<void>(),
                  .b = gpu.b_.as<void>(),
+                 .a_scales = p.fp8() ? gpu.a_scales_.as<void>() : nullptr,
+                 .b_scales = p.fp8() ? gpu.b_scales_.as<void>() : nullptr,
                  .expert_offsets = gpu.offsets_.as<int32_t>(),
                  .expert_counts = gpu.counts_.as<int32_t>(),
                  .bias = p.bias.empty() ? nullptr : gpu.bias_.as<float>(),
@@ -147,7 +194,7 @@ class OnGpu {
   }
 
  private:
-  DeviceMemory a_, b_, offsets_, counts_, bias_, row_scale_, out_;
+  DeviceMemory a_, b_, offsets_, counts_, bias_, row_scale_, a_scales_, b_scales_, out_;
   size_t out_elements_ = 0;
   GroupedGemmArgs args_;
 };
@@ -264,6 +311,70 @@ TEST_F(GroupedGemmTest, AppliesEveryEpilogue) {
   }
 }
 
+TEST_F(GroupedGemmTest, ComputesFp8WithEveryEpilogue) {
+  for (const ScaleFormat scales : {ScaleFormat::kFloat32, ScaleFormat::kUe8m0}) {
+    for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
+      const GroupedGemmConfig config = {.n = 272,
+                                        .k = 400,
+                                        .format = GemmFormat::kFp8,
+                                        .scale_format = scales,
+                                        .activation = activation};
+      Check(MakeProblem(config, {70, 0, 3, 257}));
+      Check(MakeProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
+    }
+  }
+}
+
+TEST_F(GroupedGemmTest, ComputesTheSmallestFp8Shape) {
+  Check(MakeProblem({.n = 8, .k = 16, .format = GemmFormat::kFp8}, {1}));
+}
+
+// Zeros but for one element of each group of columns, so that a sum has one addend of a group and
+// is exact: the scales must be those of that row, column and group.
+TEST_F(GroupedGemmTest, DequantisesExactly) {
+  Problem p = MakeProblem({.n = 264, .k = 1040, .format = GemmFormat::kFp8}, {3, 130});
+  constexpr size_t kRows = 133;
+  const auto k = static_cast<size_t>(p.config.k);
+  for (size_t group = 0; group * kGemmScaleGroup < k; ++group) {
+    Problem one = p;
+    std::fill(one.a.begin(), one.a.end(), 0);
+    for (size_t row = 0; row < kRows; ++row) {
+      const size_t at = row * k + std::min(group * kGemmScaleGroup + row % kGemmScaleGroup, k - 1);
+      one.a[at] = p.a[at];
+    }
+    const std::vector<GemmExpectation> expected = Expected(one);
+    for (const GemmTiles tiles : kEveryTiles) {
+      one.config.tiles = tiles;
+      const absl::StatusOr<std::vector<uint16_t>> out = Compute(one);
+      ASSERT_OK(out.status());
+      size_t next = 0;
+      for (const GemmExpectation& want : expected) {
+        // One rounding of the scales' product, one of its product with the sum, one to bfloat16.
+        ASSERT_TRUE(MeetsExpectation({want.value, std::abs(want.value) * 0x1p-22}, DType::kBFloat16,
+                                     (*out)[next]))
+            << EnumName(tiles) << " group " << group << " element " << next << " is "
+            << FloatFromBits(DType::kBFloat16, (*out)[next]) << " and should be " << want.value;
+        ++next;
+      }
+    }
+  }
+}
+
+TEST_F(GroupedGemmTest, PropagatesNanOfFp8) {
+  Problem p = MakeProblem({.n = 144, .k = 272, .format = GemmFormat::kFp8}, {20, 70});
+  const auto k = static_cast<size_t>(p.config.k);
+  p.Set(p.a, 3 * k + 7, kNan);
+  p.Set(p.b, (144 + 100) * k + 271, kNan);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto set_scale = [&p](size_t row, size_t group, float scale) {
+    const auto words = static_cast<size_t>(p.config.scale_words());
+    std::memcpy(&p.a_scales[(row * words + group) * sizeof(float)], &scale, sizeof(scale));
+  };
+  set_scale(9, 2, kNan);
+  set_scale(30, 0, kInfinity);
+  Check(p);
+}
+
 TEST_F(GroupedGemmTest, ComputesRandomShapes) {
   constexpr int kShapes = 40;
   for (uint32_t seed = 1; seed <= kShapes; ++seed) {
@@ -272,7 +383,13 @@ TEST_F(GroupedGemmTest, ComputesRandomShapes) {
       return std::uniform_int_distribution<int>(least, most)(rng);
     };
     GroupedGemmConfig config = {.n = 16 * draw(1, 40), .k = 8 * draw(1, 60)};
-    config.dtype = draw(0, 1) == 0 ? DType::kBFloat16 : DType::kFloat16;
+    const int type = draw(0, 3);
+    config.dtype = type == 1 ? DType::kFloat16 : DType::kBFloat16;
+    if (type >= 2) {
+      config.k *= 2;
+      config.format = GemmFormat::kFp8;
+      config.scale_format = type == 2 ? ScaleFormat::kFloat32 : ScaleFormat::kUe8m0;
+    }
     config.activation = draw(0, 1) == 0 ? GemmActivation::kNone : GemmActivation::kSwiGlu;
     if (config.activation == GemmActivation::kNone) config.n += 8 * draw(0, 1);
     config.blocks = draw(0, 5);
@@ -335,17 +452,20 @@ TEST_F(GroupedGemmTest, ComputesLargeArrays) {
 }
 
 TEST_F(GroupedGemmTest, GivesTheSameBitsForAnyNumberOfBlocks) {
-  Problem p = MakeProblem({.n = 520, .k = 264}, {140, 0, 1, 77, 260});
-  for (const GemmTiles tiles : kEveryTiles) {
-    p.config.tiles = tiles;
-    p.config.blocks = 0;
-    const absl::StatusOr<std::vector<uint16_t>> want = Compute(p);
-    ASSERT_OK(want.status());
-    for (const int blocks : {1, 2, 3, 7, 300}) {
-      p.config.blocks = blocks;
-      const absl::StatusOr<std::vector<uint16_t>> got = Compute(p);
-      ASSERT_OK(got.status());
-      EXPECT_EQ(*got, *want) << blocks << " blocks, " << EnumName(tiles);
+  for (const GemmFormat format : {GemmFormat::kSame, GemmFormat::kFp8}) {
+    Problem p = MakeProblem({.n = 520, .k = 272, .format = format}, {140, 0, 1, 77, 260});
+    for (const GemmTiles tiles : kEveryTiles) {
+      p.config.tiles = tiles;
+      p.config.blocks = 0;
+      const absl::StatusOr<std::vector<uint16_t>> want = Compute(p);
+      ASSERT_OK(want.status());
+      for (const int blocks : {1, 2, 3, 7, 300}) {
+        p.config.blocks = blocks;
+        const absl::StatusOr<std::vector<uint16_t>> got = Compute(p);
+        ASSERT_OK(got.status());
+        EXPECT_EQ(*got, *want) << blocks << " blocks, " << EnumName(tiles) << " "
+                               << EnumName(format);
+      }
     }
   }
 }
@@ -357,8 +477,8 @@ TEST_F(GroupedGemmTest, RowsDoNotDependOnOtherRows) {
     const absl::StatusOr<std::vector<uint16_t>> want = Compute(p);
     ASSERT_OK(want.status());
     Problem other = p;
-    const auto k = static_cast<ptrdiff_t>(p.config.k);
-    std::fill(other.a.begin() + 10 * k, other.a.begin() + 11 * k, kUnwritten);
+    const auto k = static_cast<size_t>(p.config.k);
+    for (size_t i = 10 * k; i < 11 * k; ++i) p.Set(other.a, i, kNan);
     const absl::StatusOr<std::vector<uint16_t>> got = Compute(other);
     ASSERT_OK(got.status());
     std::vector<uint16_t> expected = *want;
@@ -380,13 +500,12 @@ TEST_F(GroupedGemmTest, PropagatesNanAndInfinity) {
           MakeProblem({.n = 144, .k = 80, .dtype = dtype, .activation = activation}, {20, 70});
       const auto k = static_cast<size_t>(p.config.k);
       constexpr float kInfinity = std::numeric_limits<float>::infinity();
-      const uint16_t infinity = BitsFromFloat(dtype, kInfinity);
-      p.a[3 * k + 7] = infinity;
-      p.a[25 * k + 79] = BitsFromFloat(dtype, -kInfinity);
-      p.a[40 * k] = kUnwritten;
-      p.b[5 * k + 7] = 0;         // 0 · infinity
-      p.b[9 * k + 1] = infinity;  // a column of the first expert
-      p.b[(144 + 100) * k + 3] = kUnwritten;
+      p.Set(p.a, 3 * k + 7, kInfinity);
+      p.Set(p.a, 25 * k + 79, -kInfinity);
+      p.Set(p.a, 40 * k, kNan);
+      p.Set(p.b, 5 * k + 7, 0);          // 0 · infinity
+      p.Set(p.b, 9 * k + 1, kInfinity);  // a column of the first expert
+      p.Set(p.b, (144 + 100) * k + 3, kNan);
       Check(p);
     }
   }
@@ -394,8 +513,8 @@ TEST_F(GroupedGemmTest, PropagatesNanAndInfinity) {
 
 TEST_F(GroupedGemmTest, OverflowBecomesInfinity) {
   Problem p = MakeProblem({.n = 16, .k = 64, .dtype = DType::kFloat16}, {8});
-  std::fill(p.a.begin(), p.a.begin() + 64 * 4, BitsFromFloat(DType::kFloat16, 1000));
-  std::fill(p.b.begin(), p.b.begin() + 64 * 8, BitsFromFloat(DType::kFloat16, 1000));
+  for (size_t i = 0; i < size_t{64} * 4; ++i) p.Set(p.a, i, 1000);
+  for (size_t i = 0; i < size_t{64} * 8; ++i) p.Set(p.b, i, 1000);
   Check(p);
 }
 
@@ -472,6 +591,12 @@ TEST_F(GroupedGemmTest, RefusesAConfigThatCannotBe) {
   config = good;
   config.k = 0;
   EXPECT_THAT(refusal(config), is("k is 0; it must be a positive multiple of 8"));
+  config.format = GemmFormat::kFp8;
+  config.k = 24;
+  EXPECT_THAT(refusal(config), is("k is 24; it must be a positive multiple of 16 with FP8"));
+  config.k = 32;
+  config.dtype = DType::kFloat16;
+  EXPECT_THAT(refusal(config), is("products of FP8 operands are bfloat16"));
   config = good;
   config.blocks = -1;
   EXPECT_THAT(refusal(config), is("blocks -1"));
@@ -491,10 +616,27 @@ TEST_F(GroupedGemmTest, RefusesPointersThatCannotBe) {
   EXPECT_THAT((*gemm)->Run(args, nullptr),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("b is null")));
   args = gpu->args();
+  args.a_scales = args.a;
+  EXPECT_THAT((*gemm)->Run(args, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a_scales is given, but only FP8 operands have scales")));
+  args = gpu->args();
   args.out = static_cast<char*>(args.out) + 8;
   EXPECT_THAT((*gemm)->Run(args, nullptr),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("out"), HasSubstr("aligned to 16 bytes"))));
+}
+
+TEST_F(GroupedGemmTest, RefusesFp8WithoutScales) {
+  const Problem p = MakeProblem({.n = 16, .k = 16, .format = GemmFormat::kFp8}, {4});
+  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  ASSERT_OK(gpu.status());
+  auto gemm = GroupedGemm::Create(p.config);
+  ASSERT_OK(gemm.status());
+  GroupedGemmArgs args = gpu->args();
+  args.b_scales = nullptr;
+  EXPECT_THAT((*gemm)->Run(args, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("b_scales is null")));
 }
 
 TEST(GemmTilesTest, NamesAreParsed) {

@@ -21,7 +21,8 @@ struct E4m3Fn {
   static constexpr float kLargest = 448.0F;
   static constexpr uint8_t kNanBits = 0x7f;  // the NaN that conversions produce
   static constexpr bool kHasNegativeZero = true;
-  static constexpr bool IsNan(uint8_t bits) { return (bits & 0x7f) == 0x7f; }
+  // Of a byte, or of a vector of them.
+  static constexpr auto IsNan(auto bits) { return (bits & 0x7f) == 0x7f; }
 
   uint8_t bits;
 };
@@ -32,24 +33,22 @@ struct E4m3Fnuz {
   static constexpr float kLargest = 240.0F;
   static constexpr uint8_t kNanBits = 0x80;
   static constexpr bool kHasNegativeZero = false;
-  static constexpr bool IsNan(uint8_t bits) { return bits == 0x80; }
+  static constexpr auto IsNan(auto bits) { return bits == 0x80; }
 
   uint8_t bits;
 };
 
+// 2^(127 - kBias): what the bits of an 8-bit float, moved to those of a float32, are multiplied by.
+template <typename Fp8>
+inline constexpr float kFp8BitsScale =
+    std::bit_cast<float>(static_cast<uint32_t>(127 + 127 - Fp8::kBias) << 23);
+
 // Exact; NaN becomes the quiet NaN 0x7fc00000.
 template <typename Fp8>
 constexpr float FloatFromFp8(Fp8 value) {
-  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x80U) << 24;
-  const uint32_t exponent = (value.bits >> 3) & 0xfU;
-  const uint32_t mantissa = value.bits & 7U;
   if (Fp8::IsNan(value.bits)) return std::bit_cast<float>(0x7fc00000U);
-  if (exponent == 0) {
-    constexpr auto kStep = std::bit_cast<float>(static_cast<uint32_t>(127 - 2 - Fp8::kBias) << 23);
-    const float magnitude = static_cast<float>(mantissa) * kStep;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  return std::bit_cast<float>(sign | (exponent + 127U - Fp8::kBias) << 23 | mantissa << 20);
+  const uint32_t bits = (value.bits & 0x80U) << 24 | (value.bits & 0x7fU) << 20;
+  return std::bit_cast<float>(bits) * kFp8BitsScale<Fp8>;
 }
 
 // Rounds to nearest, ties to even, and saturates: values beyond the largest finite value, including

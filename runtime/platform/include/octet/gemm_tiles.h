@@ -7,11 +7,14 @@ namespace octet {
 // The names tell what a shape is good at; its rows and columns are the platform's. On an H200:
 enum class GemmTiles {
   kWide,    // many rows per expert: 128 rows by 256 columns
-  kMedium,  // the same by 192 columns, where that divides N better
+  kMedium,  // the same by 192 columns, where that divides N better; FP8: by 128
   kFew64,   // few rows per expert, so that reading the weights decides: 64 rows by 128 columns
   kFew32,   // the same with 32 rows
   kFew16,   // the same with 16 rows
 };
+
+// The columns of K, and of N, that one scale of FP8 operands is for.
+inline constexpr int kGemmScaleGroup = 128;
 
 }  // namespace octet
 

@@ -9,21 +9,28 @@
 #include "device_ops.h"
 #include "gemm/async.h"
 #include "gemm/wgmma.h"
+#include "octet/gemm_tiles.h"
 #include "runtime/platform/gemm_call.h"
 
 namespace octet::device::internal {
 
 inline constexpr int kWarpgroup = 128;      // threads
-inline constexpr int kStageColumns = 64;    // of K
 inline constexpr int kStageRowBytes = 128;  // their bytes, the width of the swizzle
 inline constexpr int kBarrierBytes = 8;
 inline constexpr int kMmasPerStage = 4;       // a wgmma multiplies 32 bytes of K
 inline constexpr int kRowsPerWarpgroup = 64;  // of the operand that wgmma calls M
 
+// Columns of K in a stage.
+template <GemmElement element>
+inline constexpr int kStageColumnsOf = kStageRowBytes / BytesOf(element);
+
 template <GemmElement element>
 __device__ __forceinline__ uint32_t PackPair(float a, float b) {
-  return element == GemmElement::kBf16 ? PackBf16(a, b) : PackFp16(a, b);
+  return element == GemmElement::kFp16 ? PackFp16(a, b) : PackBf16(a, b);
 }
+
+// A stage of FP8 operands is what a scale is for.
+static_assert(kStageColumnsOf<GemmElement::kFp8> == kGemmScaleGroup);
 
 // Where a thread is in a ring of stages. Each stage has a barrier for full and one for empty.
 template <int stages>

@@ -15,6 +15,8 @@
 
 #include "gemm/pipeline.h"
 #include "gemm/tensor_map.h"
+#include "octet/gemm_tiles.h"
+#include "runtime/platform/gemm_scales.h"
 
 namespace octet::device::internal {
 
@@ -35,6 +37,9 @@ class RowsGemm {
 
  private:
   static constexpr int kStages = 4;
+  static constexpr int kStageColumns = kStageColumnsOf<element>;
+  static constexpr GemmElement kOutElement = OutElementOf(element);
+  static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
   static constexpr int kMultiplyingWarps = 8;  // of a block
   static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
   static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
@@ -55,17 +60,18 @@ class RowsGemm {
   static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
     struct Made {
       CUtensorMap* map;
+      GemmElement type;
       TensorShape shape;
     };
     const Made all[] = {
-        {&maps->rows, {p.a, p.k, p.rows, 0, kRows}},
-        {&maps->half_rows, {p.a, p.k, p.rows, 0, kRows / 2}},
-        {&maps->weights, {p.b, p.k, p.n, p.experts, kColumns}},
-        {&maps->half_weights, {p.b, p.k, p.n, p.experts, kColumns / 2}},
-        {&maps->out, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
+        {&maps->rows, element, {p.a, p.k, p.rows, 0, kRows}},
+        {&maps->half_rows, element, {p.a, p.k, p.rows, 0, kRows / 2}},
+        {&maps->weights, element, {p.b, p.k, p.n, p.experts, kColumns}},
+        {&maps->half_weights, element, {p.b, p.k, p.n, p.experts, kColumns / 2}},
+        {&maps->out, kOutElement, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
     };
     for (const Made& each : all) {
-      const cudaError_t error = MakeTensorMap(each.shape, element, each.map);
+      const cudaError_t error = MakeTensorMap(each.shape, each.type, each.map);
       if (error != cudaSuccess) return error;
     }
     return cudaSuccess;
@@ -237,7 +243,11 @@ class RowsGemm {
       tile.row += worker.warpgroup * kRowsPerWarpgroup;
       tile.rows -= worker.warpgroup * kRowsPerWarpgroup;
       if (tile.rows > 0 && tile.column < p.n) {
-        Multiply(worker, stages, sums);
+        if constexpr (element == GemmElement::kFp8) {
+          MultiplyScaled(p, tile, worker, sums);
+        } else {
+          Multiply(worker, stages, sums);
+        }
         Finish(call, tile, sums);
         StoreTile(call, tile, worker, sums);
       } else {
@@ -282,6 +292,107 @@ class RowsGemm {
     Release(at, previous);
   }
 
+  // The first of the two rows of the tile that the thread's sums belong to; the other is 8 more.
+  static __device__ __forceinline__ int OwnRow() {
+    return static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() / 4;
+  }
+
+  // The sums of each stage are scaled before they are added. While one warpgroup does that, the
+  // tensor cores multiply for the other.
+  static __device__ __forceinline__ void MultiplyScaled(const GemmOperands& p, const GemmTile& tile,
+                                                        Worker& worker, Sums& sums) {
+    constexpr int kPieces = kColumns / kGemmScaleGroup;
+    constexpr int kPieceSums = kGemmScaleGroup / 2;
+    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    const Place& at = worker.at;
+    const uint32_t own_rows =
+        static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
+    Ring& ring = worker.ring;
+    StageScales<kPieces> scales(p, tile);
+#pragma unroll
+    for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
+    for (int i = 0; i < stages; ++i) {
+      const typename StageScales<kPieces>::Scales own = scales.Of(i);
+      WaitBarrier(at.Full(ring.stage), ring.parity);
+      const uint64_t rows = TileDescriptor(at.Rows(ring.stage) + own_rows);
+      const uint64_t weights = TileDescriptor(at.Weights(ring.stage));
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        constexpr int kPieceStep = kGemmScaleGroup * kStageRowBytes >> 4;  // of a descriptor
+        float partial[kPieceSums];
+        BeginWgmma();
+#pragma unroll
+        for (int k = 0; k < kMmasPerStage; ++k) {
+          Wgmma<kGemmScaleGroup, element>::Multiply(partial, rows + k * 2,
+                                                    weights + piece * kPieceStep + k * 2, k);
+        }
+        CommitWgmma();
+        WaitWgmma<0>();
+        if (piece + 1 == kPieces) Release(at, ring.stage);
+        const float factors[] = {own.of_rows[0] * own.of_columns[piece],
+                                 own.of_rows[1] * own.of_columns[piece]};
+#pragma unroll
+        for (int j = 0; j < kPieceSums; ++j) {
+          float& sum = sums[piece * kPieceSums + j];
+          sum = __fmaf_rn(partial[j], factors[j / 2 % 2], sum);
+        }
+        // Early enough that they are there in time, late enough to need few registers.
+        if (piece == 0) scales.Read(min(i + 1, stages - 1));
+      }
+      ring.Next();
+    }
+  }
+
+  // The scales of a tile, read a stage ahead: of the thread's two rows and of the tile's columns.
+  template <int pieces>
+  class StageScales {
+   public:
+    __device__ __forceinline__ StageScales(const GemmOperands& p, const GemmTile& tile)
+        : rows_(ScaleRows::OfRows(p.scales, tile.row)),
+          columns_(ScaleRows::OfColumns(p, tile.expert, tile.column)),
+          last_row_(tile.rows - 1),
+          last_piece_((p.n - 1 - tile.column) / kGemmScaleGroup) {
+      Read(0);
+    }
+
+    // Of the thread's two rows, and of each piece of the columns.
+    struct Scales {
+      float of_rows[2];
+      float of_columns[pieces];
+    };
+    // Of the stage that was read last.
+    __device__ __forceinline__ Scales Of(int stage) const {
+      Scales scales;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) scales.of_rows[i] = rows_.ScaleOf(row_words_[i], stage);
+#pragma unroll
+      for (int i = 0; i < pieces; ++i) {
+        scales.of_columns[i] = columns_.ScaleOf(column_words_[i], stage);
+      }
+      return scales;
+    }
+
+    // Rows and columns beyond the last repeat it.
+    __device__ __forceinline__ void Read(int stage) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        row_words_[i] = rows_.WordAt(min(OwnRow() + i * 8, last_row_), stage);
+      }
+#pragma unroll
+      for (int i = 0; i < pieces; ++i) {
+        column_words_[i] = columns_.WordAt(min(i, last_piece_), stage);
+      }
+    }
+
+   private:
+    ScaleRows rows_;
+    ScaleRows columns_;
+    int last_row_;
+    int last_piece_;
+    uint32_t row_words_[2];
+    uint32_t column_words_[pieces];
+  };
+
   // Adds the bias and multiplies by the rows' scales.
   template <typename Call>
   static __device__ __forceinline__ void Finish(const Call& call, const GemmTile& tile,
@@ -297,7 +408,7 @@ class RowsGemm {
       float scales[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() / 4 + i * 8;
+        const int row = OwnRow() + i * 8;
         scales[i] = call.epilogue.RowScale(tile.row + min(row, tile.rows - 1));
       }
 #pragma unroll
@@ -314,10 +425,10 @@ class RowsGemm {
     if constexpr (Epilogue::kGated) {
       const float* const gate = sums + chunk * 8 + second_row * 2;
       const float* const up = gate + 4;
-      return PackPair<element>(Epilogue::Gate(gate[0], up[0]), Epilogue::Gate(gate[1], up[1]));
+      return PackPair<kOutElement>(Epilogue::Gate(gate[0], up[0]), Epilogue::Gate(gate[1], up[1]));
     } else {
       const float* const pair = sums + chunk * 4 + second_row * 2;
-      return PackPair<element>(pair[0], pair[1]);
+      return PackPair<kOutElement>(pair[0], pair[1]);
     }
   }
 

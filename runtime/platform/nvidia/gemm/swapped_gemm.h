@@ -14,6 +14,8 @@
 
 #include "gemm/pipeline.h"
 #include "gemm/tensor_map.h"
+#include "octet/gemm_tiles.h"
+#include "runtime/platform/gemm_scales.h"
 
 namespace octet::device::internal {
 
@@ -34,6 +36,8 @@ class SwappedGemm {
 
  private:
   static constexpr int kStages = kRows == 16 ? 12 : (kRows == 32 ? 10 : 8);
+  static constexpr int kStageColumns = kStageColumnsOf<element>;
+  static constexpr GemmElement kOutElement = OutElementOf(element);
   static constexpr int kMultiplyingWarps = 8;
   static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
   static constexpr uint32_t kStageBytes = kWeightsBytes + kRows * kStageRowBytes;
@@ -118,16 +122,24 @@ class SwappedGemm {
          unit += static_cast<int>(gridDim.x)) {
       GemmTile tile = walk.Tile(0);
       tile.column += warpgroup * kRowsPerWarpgroup;
-      Multiply(at, stages, ring, sums);
+      if constexpr (element == GemmElement::kFp8) {
+        MultiplyScaled(call.operands, tile, {at, ring}, sums);
+      } else {
+        Multiply(at, stages, ring, sums);
+      }
       Finish(call, tile, sums);
       StoreTile(call, tile, at.Box(warpgroup), sums);
     }
   }
 
+  // Of the warpgroup's part of a stage of weights.
+  static __device__ __forceinline__ uint32_t OwnWeights() {
+    return threadIdx.x / kWarpgroup * static_cast<uint32_t>(kRowsPerWarpgroup * kStageRowBytes);
+  }
+
   static __device__ __forceinline__ void Multiply(const Place& at, int stages, Ring& ring,
                                                   Sums& sums) {
-    const uint32_t own_weights =
-        threadIdx.x / kWarpgroup * static_cast<uint32_t>(kRowsPerWarpgroup * kStageRowBytes);
+    const uint32_t own_weights = OwnWeights();
     int previous = 0;
     for (int i = 0; i < stages; ++i) {
       WaitBarrier(at.Full(ring.stage), ring.parity);
@@ -147,6 +159,85 @@ class SwappedGemm {
     WaitWgmma<0>();
     if (Lane() == 0) Arrive(at.Empty(previous));
   }
+
+  struct Worker {
+    const Place& at;
+    Ring& ring;
+  };
+
+  // The row of the tile that element j of a thread's sums belongs to.
+  static __device__ __forceinline__ int OwnRow(int j) { return j / 4 * 8 + Lane() % 4 * 2 + j % 2; }
+
+  // The sums of each stage are scaled before they are added.
+  static __device__ __forceinline__ void MultiplyScaled(const GemmOperands& p, const GemmTile& tile,
+                                                        const Worker& worker, Sums& sums) {
+    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    const Place& at = worker.at;
+    Ring& ring = worker.ring;
+    StageScales scales(p, tile);
+#pragma unroll
+    for (int j = 0; j < kRows / 2; ++j) sums[j] = 0;
+    for (int i = 0; i < stages; ++i) {
+      float factors[kRows / 4];
+      scales.Take(i, stages, factors);
+      WaitBarrier(at.Full(ring.stage), ring.parity);
+      const uint64_t weights = TileDescriptor(at.Weights(ring.stage) + OwnWeights());
+      const uint64_t rows = TileDescriptor(at.Rows(ring.stage));
+      Sums partial;
+      BeginWgmma();
+#pragma unroll
+      for (int k = 0; k < kMmasPerStage; ++k) {
+        Wgmma<kRows, element>::Multiply(partial, weights + k * 2, rows + k * 2, k);
+      }
+      CommitWgmma();
+      WaitWgmma<0>();
+      if (Lane() == 0) Arrive(at.Empty(ring.stage));
+#pragma unroll
+      for (int j = 0; j < kRows / 2; ++j) {
+        sums[j] = __fmaf_rn(partial[j], factors[j / 4 * 2 + j % 2], sums[j]);
+      }
+      ring.Next();
+    }
+  }
+
+  // The scales of a tile, read a stage ahead: of the thread's rows and of the tile's columns.
+  class StageScales {
+   public:
+    __device__ __forceinline__ StageScales(const GemmOperands& p, const GemmTile& tile)
+        : rows_(ScaleRows::OfRows(p.scales, tile.row)),
+          columns_(ScaleRows::OfColumns(p, tile.expert, min(tile.column, p.n - 1))),
+          last_row_(tile.rows - 1) {
+      Read(0);
+    }
+
+    // Sets the factors of `stage`, which was read last, and reads the next stage's.
+    __device__ __forceinline__ void Take(int stage, int stages, float (&factors)[kRows / 4]) {
+      const float of_columns = columns_.ScaleOf(column_word_, stage);
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) {
+        factors[i] = rows_.ScaleOf(row_words_[i], stage) * of_columns;
+      }
+      Read(min(stage + 1, stages - 1));
+    }
+
+   private:
+    static constexpr int kOwnRows = kRows / 4;
+
+    // Rows beyond the last repeat it.
+    __device__ __forceinline__ void Read(int stage) {
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) {
+        row_words_[i] = rows_.WordAt(min(OwnRow(i / 2 * 4 + i % 2), last_row_), stage);
+      }
+      column_word_ = columns_.WordAt(0, stage);
+    }
+
+    ScaleRows rows_;
+    ScaleRows columns_;
+    int last_row_;
+    uint32_t row_words_[kOwnRows];
+    uint32_t column_word_;
+  };
 
   // The first of the 16 columns of B that the warp's sums belong to, counted in the warpgroup.
   static __device__ __forceinline__ int WarpColumn() {
@@ -172,8 +263,7 @@ class SwappedGemm {
       for (int j = 0; j < kRows / 2; ++j) {
         // Where gate and up alternate by eight columns, only `up` is scaled.
         if (Call::Epilogue::kGated && j / 2 % 2 == 0) continue;
-        const int row = j / 4 * 8 + Lane() % 4 * 2 + j % 2;
-        sums[j] *= call.epilogue.RowScale(tile.row + min(row, tile.rows - 1));
+        sums[j] *= call.epilogue.RowScale(tile.row + min(OwnRow(j), tile.rows - 1));
       }
     }
   }
@@ -210,13 +300,13 @@ class SwappedGemm {
       const int row = 8 * j + Lane() % 16;  // of two matrices; the other lanes' are not used
       StoreMatricesTransposed(
           SwizzledChunk(box, row, warp),
-          PackPair<element>(Epilogue::Gate(v[0], v[2]), Epilogue::Gate(v[1], v[3])),
-          PackPair<element>(Epilogue::Gate(v[4], v[6]), Epilogue::Gate(v[5], v[7])));
+          PackPair<kOutElement>(Epilogue::Gate(v[0], v[2]), Epilogue::Gate(v[1], v[3])),
+          PackPair<kOutElement>(Epilogue::Gate(v[4], v[6]), Epilogue::Gate(v[5], v[7])));
     } else {
       const int row = 8 * (j + Lane() / 16) + Lane() % 8;
       StoreMatricesTransposed(SwizzledChunk(box, row, warp * 2 + Lane() / 8 % 2),
-                              PackPair<element>(v[0], v[1]), PackPair<element>(v[2], v[3]),
-                              PackPair<element>(v[4], v[5]), PackPair<element>(v[6], v[7]));
+                              PackPair<kOutElement>(v[0], v[1]), PackPair<kOutElement>(v[2], v[3]),
+                              PackPair<kOutElement>(v[4], v[5]), PackPair<kOutElement>(v[6], v[7]));
     }
   }
 };

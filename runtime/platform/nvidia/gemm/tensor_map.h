@@ -12,11 +12,10 @@
 
 namespace octet::device::internal {
 
-// Columns of a box: 128 bytes, the width of the swizzle.
-inline constexpr int kBoxColumns = 64;
+// A row of a box: 128 bytes, the width of the swizzle.
+inline constexpr int kBoxRowBytes = 128;
 
-// A packed array [matrices][rows][columns] of 16-bit elements, and how many rows of 64 columns are
-// copied at once.
+// A packed array [matrices][rows][columns], and how many rows of a box are copied at once.
 struct TensorShape {
   const void* data;
   int64_t columns;
@@ -38,19 +37,31 @@ inline PFN_cuTensorMapEncodeTiled_v12000 TensorMapEncoder() {
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
+inline CUtensorMapDataType TensorMapTypeOf(GemmElement element) {
+  switch (element) {
+    case GemmElement::kBf16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case GemmElement::kFp16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case GemmElement::kFp8:
+      break;
+  }
+  return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+}
+
 // cudaErrorNotSupported if the driver cannot make tensor maps.
 inline cudaError_t MakeTensorMap(const TensorShape& shape, GemmElement element, CUtensorMap* map) {
   static const PFN_cuTensorMapEncodeTiled_v12000 encode = TensorMapEncoder();
   if (encode == nullptr) return cudaErrorNotSupported;
-  constexpr uint64_t kBytes = 2;
+  const auto bytes = static_cast<cuuint64_t>(BytesOf(element));
   const auto columns = static_cast<cuuint64_t>(shape.columns);
   const auto rows = static_cast<cuuint64_t>(shape.rows);
   const cuuint64_t sizes[] = {columns, rows, static_cast<cuuint64_t>(shape.matrices)};
-  const cuuint64_t strides[] = {columns * kBytes, columns * rows * kBytes};
-  const cuuint32_t box[] = {kBoxColumns, static_cast<cuuint32_t>(shape.box_rows), 1};
+  const cuuint64_t strides[] = {columns * bytes, columns * rows * bytes};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(kBoxRowBytes / BytesOf(element)),
+                            static_cast<cuuint32_t>(shape.box_rows), 1};
   const cuuint32_t steps[] = {1, 1, 1};
-  const CUtensorMapDataType type = element == GemmElement::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const CUtensorMapDataType type = TensorMapTypeOf(element);
   const CUresult result =
       encode(map, type, shape.matrices == 0 ? 2 : 3, const_cast<void*>(shape.data), sizes, strides,
              box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,

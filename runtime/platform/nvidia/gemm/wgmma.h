@@ -62,52 +62,70 @@ struct Wgmma;
   "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,"  \
   "%127"
 
-#define OCTET_WGMMA(columns, element, type, names, a_name, b_name, p_name, sums)           \
-  template <>                                                                              \
-  struct Wgmma<columns, element> {                                                         \
-    static __device__ __forceinline__ void Multiply(float (&d)[(columns) / 2], uint64_t a, \
-                                                    uint64_t b, int accumulate) {          \
-      asm volatile("{.reg .pred p; setp.ne.b32 p, " p_name                                 \
-                   ", 0;\n"                                                                \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type   \
-                   " {" names "}, " a_name ", " b_name ", p, 1, 1, 0, 0;}"                 \
-                   : sums                                                                  \
-                   : "l"(a), "l"(b), "r"(accumulate));                                     \
-    }                                                                                      \
+#define OCTET_WGMMA(columns, element, type, tail, names, a_name, b_name, p_name, sums)       \
+  template <>                                                                                \
+  struct Wgmma<columns, element> {                                                           \
+    static __device__ __forceinline__ void Multiply(float (&d)[(columns) / 2], uint64_t a,   \
+                                                    uint64_t b, int accumulate) {            \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, " p_name                                   \
+                   ", 0;\n"                                                                  \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns type " {" names "}, " a_name \
+                   ", " b_name ", p, 1, 1" tail ";}"                                         \
+                   : sums                                                                    \
+                   : "l"(a), "l"(b), "r"(accumulate));                                       \
+    }                                                                                        \
   };
-#define OCTET_WGMMA_16(element, type) \
-  OCTET_WGMMA(16, element, type, OCTET_NAMES_0_8, "%8", "%9", "%10", OCTET_SUMS_8(0))
-#define OCTET_WGMMA_32(element, type)                                                       \
-  OCTET_WGMMA(32, element, type, OCTET_NAMES_0_8 "," OCTET_NAMES_8_16, "%16", "%17", "%18", \
+#define OCTET_WGMMA_16(element, type, tail) \
+  OCTET_WGMMA(16, element, type, tail, OCTET_NAMES_0_8, "%8", "%9", "%10", OCTET_SUMS_8(0))
+#define OCTET_WGMMA_32(element, type, tail)                                                       \
+  OCTET_WGMMA(32, element, type, tail, OCTET_NAMES_0_8 "," OCTET_NAMES_8_16, "%16", "%17", "%18", \
               OCTET_SUMS_16(0))
-#define OCTET_WGMMA_64(element, type)                                                        \
-  OCTET_WGMMA(64, element, type, OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32, \
+#define OCTET_WGMMA_64(element, type, tail)                                                        \
+  OCTET_WGMMA(64, element, type, tail, OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32, \
               "%32", "%33", "%34", OCTET_SUMS_32(0))
-#define OCTET_WGMMA_192(element, type)                                                         \
-  OCTET_WGMMA(192, element, type,                                                              \
+#define OCTET_WGMMA_128(element, type, tail)                                                    \
+  OCTET_WGMMA(128, element, type, tail,                                                         \
+              OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32 "," OCTET_NAMES_32_64, \
+              "%64", "%65", "%66", OCTET_SUMS_64(0))
+#define OCTET_WGMMA_192(element, type, tail)                                                   \
+  OCTET_WGMMA(192, element, type, tail,                                                        \
               OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32 "," OCTET_NAMES_32_64 \
                               "," OCTET_NAMES_64_96,                                           \
               "%96", "%97", "%98", OCTET_SUMS_96(0))
-#define OCTET_WGMMA_256(element, type)                                                         \
-  OCTET_WGMMA(256, element, type,                                                              \
+#define OCTET_WGMMA_256(element, type, tail)                                                   \
+  OCTET_WGMMA(256, element, type, tail,                                                        \
               OCTET_NAMES_0_8 "," OCTET_NAMES_8_16 "," OCTET_NAMES_16_32 "," OCTET_NAMES_32_64 \
                               "," OCTET_NAMES_64_96 "," OCTET_NAMES_96_128,                    \
               "%128", "%129", "%130", OCTET_SUMS_128(0))
-OCTET_WGMMA_16(GemmElement::kBf16, "bf16")
-OCTET_WGMMA_16(GemmElement::kFp16, "f16")
-OCTET_WGMMA_32(GemmElement::kBf16, "bf16")
-OCTET_WGMMA_32(GemmElement::kFp16, "f16")
-OCTET_WGMMA_64(GemmElement::kBf16, "bf16")
-OCTET_WGMMA_64(GemmElement::kFp16, "f16")
-OCTET_WGMMA_192(GemmElement::kBf16, "bf16")
-OCTET_WGMMA_192(GemmElement::kFp16, "f16")
-OCTET_WGMMA_256(GemmElement::kBf16, "bf16")
-OCTET_WGMMA_256(GemmElement::kFp16, "f16")
+// The last operands say that neither 16-bit operand is transposed; 8-bit operands cannot be.
+#define OCTET_WGMMA_BF16(columns) \
+  OCTET_WGMMA_##columns(GemmElement::kBf16, "k16.f32.bf16.bf16", ", 0, 0")
+#define OCTET_WGMMA_FP16(columns) \
+  OCTET_WGMMA_##columns(GemmElement::kFp16, "k16.f32.f16.f16", ", 0, 0")
+#define OCTET_WGMMA_FP8(columns) OCTET_WGMMA_##columns(GemmElement::kFp8, "k32.f32.e4m3.e4m3", "")
+OCTET_WGMMA_BF16(16)
+OCTET_WGMMA_BF16(32)
+OCTET_WGMMA_BF16(64)
+OCTET_WGMMA_BF16(192)
+OCTET_WGMMA_BF16(256)
+OCTET_WGMMA_FP16(16)
+OCTET_WGMMA_FP16(32)
+OCTET_WGMMA_FP16(64)
+OCTET_WGMMA_FP16(192)
+OCTET_WGMMA_FP16(256)
+OCTET_WGMMA_FP8(16)
+OCTET_WGMMA_FP8(32)
+OCTET_WGMMA_FP8(64)
+OCTET_WGMMA_FP8(128)
 
+#undef OCTET_WGMMA_BF16
+#undef OCTET_WGMMA_FP16
+#undef OCTET_WGMMA_FP8
 #undef OCTET_WGMMA
 #undef OCTET_WGMMA_16
 #undef OCTET_WGMMA_32
 #undef OCTET_WGMMA_64
+#undef OCTET_WGMMA_128
 #undef OCTET_WGMMA_192
 #undef OCTET_WGMMA_256
 #undef OCTET_NAMES_0_8

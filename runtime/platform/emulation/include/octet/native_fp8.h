@@ -9,6 +9,9 @@ namespace octet {
 
 using NativeFp8 = E4m3Fn;
 
+// Sums of products of 8-bit floats are float32.
+inline constexpr int kFp8SumBits = 23;
+
 }  // namespace octet
 
 #endif  // OCTET_NATIVE_FP8_H_

@@ -49,6 +49,14 @@ constexpr float ScaleFromUe8m0(uint8_t exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(exponent) << 23);
 }
 
+// 4-byte words of a row of scales, one for each `group` of `columns` columns.
+constexpr int Fp8ScaleWords(int columns, int group, ScaleFormat format) {
+  constexpr int kExponentsPerWord = 4;
+  const int scales = (columns + group - 1) / group;
+  return format == ScaleFormat::kUe8m0 ? (scales + kExponentsPerWord - 1) / kExponentsPerWord
+                                       : scales;
+}
+
 }  // namespace octet
 
 #endif  // OCTET_FP8_SCALE_H_

@@ -1,0 +1,57 @@
+// The scales of FP8 operands of matrix products, in kernels of all platforms.
+#ifndef OCTET_RUNTIME_PLATFORM_GEMM_SCALES_H_
+#define OCTET_RUNTIME_PLATFORM_GEMM_SCALES_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "octet/fp8_scale.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::device {
+
+// Consecutive rows of scales: of rows of A, or of groups of 128 rows of B.
+class ScaleRows {
+ public:
+  ScaleRows() = default;
+  static __device__ __forceinline__ ScaleRows OfRows(const GemmScales& scales, int64_t first) {
+    return {scales.a, first, scales};
+  }
+  // Of an expert's columns of the product, from `column` on.
+  static __device__ __forceinline__ ScaleRows OfColumns(const GemmOperands& p, int expert,
+                                                        int column) {
+    const int groups = (p.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
+    return {p.scales.b, static_cast<int64_t>(expert) * groups + column / kGemmScaleGroup, p.scales};
+  }
+
+  // Of row `row`, counted from the first, and of the columns of K from 128 * group on.
+  __device__ __forceinline__ float At(int row, int group) const {
+    return ScaleOf(WordAt(row, group), group);
+  }
+  // The same in two steps, of which the second waits for the first one's load.
+  __device__ __forceinline__ uint32_t WordAt(int row, int group) const {
+    return first_[row * row_words_ + (ue8m0_ ? group / kExponentsPerWord : group)];
+  }
+  __device__ __forceinline__ float ScaleOf(uint32_t word, int group) const {
+    const auto exponent = static_cast<uint8_t>(word >> (group % kExponentsPerWord * 8));
+    return ue8m0_ ? ScaleFromUe8m0(exponent) : __builtin_bit_cast(float, word);
+  }
+
+ private:
+  static constexpr int kExponentsPerWord = 4;
+
+  __device__ __forceinline__ ScaleRows(const void* rows, int64_t first, const GemmScales& scales)
+      : first_(static_cast<const uint32_t*>(rows) + first * scales.row_words),
+        row_words_(scales.row_words),
+        ue8m0_(scales.ue8m0) {}
+
+  const uint32_t* first_;
+  int row_words_;
+  bool ue8m0_;
+};
+
+}  // namespace octet::device
+
+#endif  // OCTET_RUNTIME_PLATFORM_GEMM_SCALES_H_
