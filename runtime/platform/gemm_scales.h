@@ -1,10 +1,8 @@
-// The scales of FP8 operands of matrix products, in kernels of all platforms.
+// The scales of FP8 operands of matrix products, as kernels of all platforms read them.
 #ifndef OCTET_RUNTIME_PLATFORM_GEMM_SCALES_H_
 #define OCTET_RUNTIME_PLATFORM_GEMM_SCALES_H_
 
-#include <hip/hip_runtime.h>
-
-#include <cstddef>
+#include <bit>
 #include <cstdint>
 
 #include "octet/fp8_scale.h"
@@ -16,33 +14,30 @@ namespace octet::device {
 class ScaleRows {
  public:
   ScaleRows() = default;
-  static __device__ __forceinline__ ScaleRows OfRows(const GemmScales& scales, int64_t first) {
+  static constexpr ScaleRows OfRows(const GemmScales& scales, int64_t first) {
     return {scales.a, first, scales};
   }
   // Of an expert's columns of the product, from `column` on.
-  static __device__ __forceinline__ ScaleRows OfColumns(const GemmOperands& p, int expert,
-                                                        int column) {
+  static constexpr ScaleRows OfColumns(const GemmOperands& p, int expert, int column) {
     const int groups = (p.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
     return {p.scales.b, static_cast<int64_t>(expert) * groups + column / kGemmScaleGroup, p.scales};
   }
 
   // Of row `row`, counted from the first, and of the columns of K from 128 * group on.
-  __device__ __forceinline__ float At(int row, int group) const {
-    return ScaleOf(WordAt(row, group), group);
-  }
+  constexpr float At(int row, int group) const { return ScaleOf(WordAt(row, group), group); }
   // The same in two steps, of which the second waits for the first one's load.
-  __device__ __forceinline__ uint32_t WordAt(int row, int group) const {
+  constexpr uint32_t WordAt(int row, int group) const {
     return first_[row * row_words_ + (ue8m0_ ? group / kExponentsPerWord : group)];
   }
-  __device__ __forceinline__ float ScaleOf(uint32_t word, int group) const {
+  constexpr float ScaleOf(uint32_t word, int group) const {
     const auto exponent = static_cast<uint8_t>(word >> (group % kExponentsPerWord * 8));
-    return ue8m0_ ? ScaleFromUe8m0(exponent) : __builtin_bit_cast(float, word);
+    return ue8m0_ ? ScaleFromUe8m0(exponent) : std::bit_cast<float>(word);
   }
 
  private:
   static constexpr int kExponentsPerWord = 4;
 
-  __device__ __forceinline__ ScaleRows(const void* rows, int64_t first, const GemmScales& scales)
+  constexpr ScaleRows(const void* rows, int64_t first, const GemmScales& scales)
       : first_(static_cast<const uint32_t*>(rows) + first * scales.row_words),
         row_words_(scales.row_words),
         ue8m0_(scales.ue8m0) {}

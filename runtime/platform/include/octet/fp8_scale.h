@@ -44,9 +44,10 @@ constexpr uint8_t Ue8m0FromScale(float scale) {
 }
 // Exact for all bytes; 0 is 2^-127.
 constexpr float ScaleFromUe8m0(uint8_t exponent) {
-  if (exponent == 0xff) return std::bit_cast<float>(0x7fc00000U);
-  if (exponent == 0) return std::bit_cast<float>(0x00400000U);
-  return std::bit_cast<float>(static_cast<uint32_t>(exponent) << 23);
+  const uint32_t bits = static_cast<uint32_t>(exponent) << 23;
+  // Of 0, the leading bit of a subnormal number; of 0xff, the bit that makes NaN of infinity.
+  const uint32_t extra = ((exponent + 1U) & 0xfeU) == 0 ? 0x00400000U : 0U;
+  return std::bit_cast<float>(bits | extra);
 }
 
 // 4-byte words of a row of scales, one for each `group` of `columns` columns.

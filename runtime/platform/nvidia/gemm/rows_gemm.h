@@ -274,9 +274,9 @@ class RowsGemm {
     Ring& ring = worker.ring;
     int previous = 0;
     for (int i = 0; i < stages; ++i) {
+      const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
+      const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
-      const uint64_t rows = TileDescriptor(at.Rows(ring.stage) + own_rows);
-      const uint64_t weights = TileDescriptor(at.Weights(ring.stage));
       BeginWgmma();
 #pragma unroll
       for (int k = 0; k < kMmasPerStage; ++k) {
@@ -313,9 +313,9 @@ class RowsGemm {
     for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
     for (int i = 0; i < stages; ++i) {
       const typename StageScales<kPieces>::Scales own = scales.Of(i);
+      const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
+      const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
-      const uint64_t rows = TileDescriptor(at.Rows(ring.stage) + own_rows);
-      const uint64_t weights = TileDescriptor(at.Weights(ring.stage));
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         constexpr int kPieceStep = kGemmScaleGroup * kStageRowBytes >> 4;  // of a descriptor

@@ -142,9 +142,9 @@ class SwappedGemm {
     const uint32_t own_weights = OwnWeights();
     int previous = 0;
     for (int i = 0; i < stages; ++i) {
+      const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage) + own_weights));
+      const uint32_t own_rows = UniformOf(TileDescriptor(at.Rows(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
-      const uint64_t weights = TileDescriptor(at.Weights(ring.stage) + own_weights);
-      const uint64_t own_rows = TileDescriptor(at.Rows(ring.stage));
       BeginWgmma();
 #pragma unroll
       for (int k = 0; k < kMmasPerStage; ++k) {
@@ -180,9 +180,9 @@ class SwappedGemm {
     for (int i = 0; i < stages; ++i) {
       float factors[kRows / 4];
       scales.Take(i, stages, factors);
+      const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage) + OwnWeights()));
+      const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
-      const uint64_t weights = TileDescriptor(at.Weights(ring.stage) + OwnWeights());
-      const uint64_t rows = TileDescriptor(at.Rows(ring.stage));
       Sums partial;
       BeginWgmma();
 #pragma unroll

@@ -12,13 +12,21 @@
 
 namespace octet::device::internal {
 
-// The descriptor of a tile whose rows are 128 bytes of K, swizzled by the copy unit; the tile is
-// 1024-byte aligned. The next 32 bytes of K are 2 further.
-__device__ __forceinline__ uint64_t TileDescriptor(uint32_t address) {
-  constexpr uint64_t kLeadingOffset = uint64_t{1} << 16;      // not used with this swizzle
-  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;  // bytes of eight rows
+// The lower half of the descriptor of a tile whose rows are 128 bytes of K, swizzled by the copy
+// unit; the tile is 1024-byte aligned. The next 32 bytes of K are 2 further. The upper half, which
+// is the same for all, says that eight rows are 1024 bytes and names the swizzle.
+__device__ __forceinline__ uint32_t TileDescriptor(uint32_t address) {
+  constexpr uint32_t kLeadingOffset = uint32_t{1} << 16;  // not used with this swizzle
+  return (address & 0x3ffff) >> 4 | kLeadingOffset;
+}
+__device__ __forceinline__ uint64_t WholeDescriptor(uint32_t lower) {
+  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  return (address & 0x3ffff) >> 4 | kLeadingOffset | kEightRows | kSwizzle128;
+  return lower | kEightRows | kSwizzle128;
+}
+// A value that all lanes have. The compiler then knows, and computes with it once for all lanes.
+__device__ __forceinline__ uint32_t UniformOf(uint32_t value) {
+  return __shfl_sync(0xffffffffU, value, 0);
 }
 
 // Before the first wgmma, and after other code has touched the accumulators.
@@ -65,14 +73,14 @@ struct Wgmma;
 #define OCTET_WGMMA(columns, element, type, tail, names, a_name, b_name, p_name, sums)       \
   template <>                                                                                \
   struct Wgmma<columns, element> {                                                           \
-    static __device__ __forceinline__ void Multiply(float (&d)[(columns) / 2], uint64_t a,   \
-                                                    uint64_t b, int accumulate) {            \
+    static __device__ __forceinline__ void Multiply(float (&d)[(columns) / 2], uint32_t a,   \
+                                                    uint32_t b, int accumulate) {            \
       asm volatile("{.reg .pred p; setp.ne.b32 p, " p_name                                   \
                    ", 0;\n"                                                                  \
                    "wgmma.mma_async.sync.aligned.m64n" #columns type " {" names "}, " a_name \
                    ", " b_name ", p, 1, 1" tail ";}"                                         \
                    : sums                                                                    \
-                   : "l"(a), "l"(b), "r"(accumulate));                                       \
+                   : "l"(WholeDescriptor(a)), "l"(WholeDescriptor(b)), "r"(accumulate));     \
     }                                                                                        \
   };
 #define OCTET_WGMMA_16(element, type, tail) \
