@@ -1,5 +1,6 @@
 #include "tools/commands/gemm_command.h"
 
+#include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,12 +10,12 @@
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "octet/ep_config.h"
 #include "runtime/status_macros.h"
+#include "tools/commands/gemm_rows.h"
 #include "tools/measure/gemm_run.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
@@ -29,9 +30,6 @@ ABSL_DECLARE_FLAG(int32_t, blocks);
 ABSL_DECLARE_FLAG(std::string, dump);
 ABSL_DECLARE_FLAG(std::string, json);
 
-ABSL_FLAG(
-    std::string, rows, "8x64",
-    "rows of each expert: a list such as 512,0,300, where LxN stands for L experts of N rows");
 ABSL_FLAG(int32_t, n, 4096, "N: rows of each expert's weights, columns of the product");
 ABSL_FLAG(int32_t, k, 7168, "K: columns of the weights and of the rows");
 ABSL_FLAG(std::string, epilogue, "none", "none, or a list of swiglu, bias and row_scale");
@@ -44,31 +42,14 @@ namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "gemm";
-constexpr absl::string_view kFlags[] = {"rows",     "n",     "k",      "dtype", "scales",
-                                        "epilogue", "tiles", "blocks", "iters", "warmup",
-                                        "samples",  "seed",  "dump",   "json"};
+constexpr auto kFlags = JoinFlags(
+    kGemmRowsFlags,
+    std::to_array<absl::string_view>({"n", "k", "dtype", "scales", "epilogue", "tiles", "blocks",
+                                      "iters", "warmup", "samples", "seed", "dump", "json"}));
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
   return exit_code;
-}
-
-absl::StatusOr<std::vector<int32_t>> ParseRows(const std::string& text) {
-  std::vector<int32_t> rows;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    const std::vector<absl::string_view> numbers = absl::StrSplit(part, 'x');
-    constexpr int kMostExperts = 256;
-    int experts = 1;
-    int32_t each = 0;
-    if (numbers.size() > 2 || !absl::SimpleAtoi(numbers.back(), &each) || each < 0 ||
-        (numbers.size() == 2 && !absl::SimpleAtoi(numbers[0], &experts)) || experts < 1 ||
-        experts > kMostExperts) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--rows has '", part, "', which is neither N nor LxN"));
-    }
-    rows.insert(rows.end(), static_cast<size_t>(experts), each);
-  }
-  return rows;
 }
 
 absl::Status ParseEpilogue(const std::string& text, GemmOptions& options) {
@@ -123,9 +104,9 @@ absl::Status ParseType(const std::string& text, GemmOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GemmOptions> ParseOptions() {
+absl::StatusOr<GemmOptions> ParseOptions(const CommandLine& line) {
   GemmOptions options;
-  OCTET_ASSIGN_OR_RETURN(options.rows, ParseRows(absl::GetFlag(FLAGS_rows)));
+  OCTET_ASSIGN_OR_RETURN(options.rows, ParseGemmRows(line));
   options.n = absl::GetFlag(FLAGS_n);
   options.k = absl::GetFlag(FLAGS_k);
   OCTET_RETURN_IF_ERROR(ParseType(absl::GetFlag(FLAGS_dtype), options));
@@ -213,8 +194,8 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
   return json.dump(2) + "\n";
 }
 
-int Run(const CommandLine& /*line*/) {
-  const absl::StatusOr<GemmOptions> options = ParseOptions();
+int Run(const CommandLine& line) {
+  const absl::StatusOr<GemmOptions> options = ParseOptions(line);
   if (!options.ok()) return Fail(kExitUsage, options.status());
   const absl::StatusOr<GemmReport> report = MeasureGemm(*options);
   if (!report.ok()) return Fail(ExitCodeOf(report.status()), report.status());

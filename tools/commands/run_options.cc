@@ -316,23 +316,28 @@ absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
   return options;
 }
 
-// Sets the shape and the workload from flags.
-absl::Status ParseShape(const CommandLine& line, RunOptions& options) {
-  WorkloadSpec& spec = options.workload;
+// Sets the workload from flags, but for its ranks and its rows.
+absl::Status ParseChoices(const CommandLine& line, WorkloadSpec& spec) {
   spec.config.num_experts = absl::GetFlag(FLAGS_experts);
   spec.config.topk = absl::GetFlag(FLAGS_topk);
-  spec.config.hidden = absl::GetFlag(FLAGS_hidden);
   spec.config.max_tokens_per_rank = absl::GetFlag(FLAGS_max_tokens);
   spec.drop = absl::GetFlag(FLAGS_drop);
   spec.seed = absl::GetFlag(FLAGS_seed);
   OCTET_RETURN_IF_ERROR(CheckRange("experts", spec.config.num_experts, 1, kMaxExperts));
+  OCTET_ASSIGN_OR_RETURN(spec.tokens, ParseTokens(absl::GetFlag(FLAGS_tokens), spec.num_ranks));
+  OCTET_ASSIGN_OR_RETURN(spec.routing, ParseRouting(absl::GetFlag(FLAGS_routing)));
+  if (spec.routing.kind == RoutingKind::kFile) return ReadRecorded(line, spec);
+  return absl::OkStatus();
+}
+
+// Sets the shape and the workload from flags.
+absl::Status ParseShape(const CommandLine& line, RunOptions& options) {
+  WorkloadSpec& spec = options.workload;
+  spec.config.hidden = absl::GetFlag(FLAGS_hidden);
   OCTET_ASSIGN_OR_RETURN(spec.config.dtype, ParseEnum<DType>("dtype", absl::GetFlag(FLAGS_dtype)));
   OCTET_ASSIGN_OR_RETURN(options.expert,
                          ParseEnum<ExpertKind>("expert", absl::GetFlag(FLAGS_expert)));
-  OCTET_ASSIGN_OR_RETURN(spec.tokens, ParseTokens(absl::GetFlag(FLAGS_tokens), spec.num_ranks));
-  OCTET_ASSIGN_OR_RETURN(spec.routing, ParseRouting(absl::GetFlag(FLAGS_routing)));
-  if (spec.routing.kind == RoutingKind::kFile) OCTET_RETURN_IF_ERROR(ReadRecorded(line, spec));
-  return absl::OkStatus();
+  return ParseChoices(line, spec);
 }
 
 RunOptions WithShape(const RunOptions& common, const ChallengeShape& shape) {
@@ -394,6 +399,13 @@ absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gp
   OCTET_ASSIGN_OR_RETURN(RunOptions options, ParseCommon(ranks));
   OCTET_RETURN_IF_ERROR(ParseShape(line, options));
   return options;
+}
+
+absl::StatusOr<WorkloadSpec> ParseChoicesOptions(const CommandLine& line, int num_gpus) {
+  WorkloadSpec spec;
+  OCTET_ASSIGN_OR_RETURN(spec.num_ranks, ParseRanks(num_gpus));
+  OCTET_RETURN_IF_ERROR(ParseChoices(line, spec));
+  return spec;
 }
 
 absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }

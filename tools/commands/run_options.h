@@ -94,6 +94,10 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
 // flags say about one shape. The shape still needs both, and CompleteOptions. Errors as above.
 absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gpus);
 
+// For commands that need the tokens' choices and no rows: returns what the flags say about ranks,
+// experts, tokens and routing. Neither checked by Validate nor by Workload::Check. Errors as above.
+absl::StatusOr<WorkloadSpec> ParseChoicesOptions(const CommandLine& line, int num_gpus);
+
 // Returns `common` with each of the challenge's shapes, named; they still need CompleteOptions.
 std::vector<RunOptions> ChallengeShapes(const RunOptions& common);
 
