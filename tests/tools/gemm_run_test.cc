@@ -3,15 +3,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hip/hip_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "octet/topology.h"
+#include "tools/contenders/gemm_contender.h"
 #include "tools/support/npy.h"
 
 namespace octet {
@@ -35,7 +41,7 @@ TEST(GemmRunTest, MeasuresAndChecksEveryTileShape) {
     options.activation = activation;
     options.bias = true;
     options.row_scale = true;
-    const absl::StatusOr<GemmReport> report = MeasureGemm(options);
+    const absl::StatusOr<GemmReport> report = MeasureGemm(options, {});
     if (absl::IsUnavailable(report.status())) GTEST_SKIP() << report.status();
     ASSERT_TRUE(report.ok()) << report.status();
     ASSERT_EQ(report->measurements.size(), 2U);
@@ -49,6 +55,132 @@ TEST(GemmRunTest, MeasuresAndChecksEveryTileShape) {
   }
 }
 
+// Multiplies on the host, whose memory an emulated GPU's is.
+class HostContender final : public GemmContender {
+ public:
+  // Adds `error` to each element; fails in `failing`, "Prepare" or "Run".
+  HostContender(float error, std::string failing) : error_(error), failing_(std::move(failing)) {}
+
+  absl::string_view name() const override { return "host"; }
+  absl::Status Prepare(const ContenderGemm& gemm) override {
+    gemm_ = gemm;
+    return Outcome("Prepare");
+  }
+  absl::Status Run(GpuStream stream) override {
+    if (hipStreamSynchronize(stream) != hipSuccess) return absl::InternalError("no stream");
+    for (const ExpertGemm& expert : gemm_.Experts()) Multiply(expert);
+    return Outcome("Run");
+  }
+
+ private:
+  absl::Status Outcome(absl::string_view call) const {
+    if (call != failing_) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(call, " does not work"));
+  }
+  void Multiply(const ExpertGemm& expert) const {
+    const auto* a = static_cast<const uint16_t*>(expert.a);
+    const auto* b = static_cast<const uint16_t*>(expert.b);
+    auto* out = static_cast<uint16_t*>(expert.out);
+    for (int row = 0; row < expert.rows; ++row) {
+      for (int column = 0; column < gemm_.n; ++column) {
+        float sum = error_;
+        for (int k = 0; k < gemm_.k; ++k) {
+          sum += FloatFromBits(gemm_.dtype, a[row * gemm_.k + k]) *
+                 FloatFromBits(gemm_.dtype, b[column * gemm_.k + k]);
+        }
+        out[row * gemm_.n + column] = BitsFromFloat(gemm_.dtype, sum);
+      }
+    }
+  }
+
+  const float error_;
+  const std::string failing_;
+  ContenderGemm gemm_ = {};
+};
+
+// Returns the report with one contender and one tile shape.
+absl::StatusOr<GemmReport> ReportWith(float error, const std::string& failing,
+                                      GemmOptions options = SmallOptions()) {
+  options.tiles = {std::nullopt};
+  std::vector<std::unique_ptr<GemmContender>> contenders;
+  contenders.push_back(std::make_unique<HostContender>(error, failing));
+  return MeasureGemm(options, contenders);
+}
+
+bool Emulated() {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  return topology.ok() && topology->emulated();
+}
+
+TEST(GemmRunTest, MeasuresAndChecksContenders) {
+  if (!Emulated()) GTEST_SKIP() << "the host cannot multiply in a GPU's memory";
+  for (const float error : {0.0F, 1.0F}) {
+    const absl::StatusOr<GemmReport> report = ReportWith(error, "");
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_THAT(report->left_out, ::testing::IsEmpty());
+    ASSERT_EQ(report->measurements.size(), 2U);
+    const GemmMeasurement& measured = report->measurements.front();
+    EXPECT_EQ(measured.name, "host");
+    EXPECT_FALSE(measured.chosen);
+    EXPECT_EQ(measured.checked, 160);
+    EXPECT_EQ(measured.wrong > 0, error > 0) << measured.first_wrong;
+    EXPECT_EQ(report->measurements.back().wrong, 0) << "each product begins with NaNs";
+  }
+}
+
+TEST(GemmRunTest, NamesContendersThatAreLeftOut) {
+  if (!Emulated()) GTEST_SKIP() << "the host cannot multiply in a GPU's memory";
+  for (const std::string failing : {"Prepare", "Run"}) {
+    const absl::StatusOr<GemmReport> report = ReportWith(0, failing);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->measurements.size(), 1U);
+    ASSERT_EQ(report->left_out.size(), 1U);
+    EXPECT_EQ(report->left_out[0].name, "host");
+    EXPECT_EQ(report->left_out[0].reason, failing + " does not work");
+  }
+  GemmOptions options = SmallOptions();
+  options.bias = true;
+  const absl::StatusOr<GemmReport> report = ReportWith(0, "", options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->left_out.size(), 1U);
+  EXPECT_EQ(report->left_out[0].reason, "it has no such epilogue for 16-bit outputs");
+}
+
+TEST(GemmRunTest, ThePlatformsContendersSayWhatTheyLack) {
+  GemmOptions options = SmallOptions();
+  options.n = 128;
+  options.k = 128;
+  const std::vector<std::unique_ptr<GemmContender>> contenders = MakeGemmContenders();
+  const absl::StatusOr<GemmReport> report = MeasureGemm(options, contenders);
+  if (absl::IsUnavailable(report.status())) GTEST_SKIP() << report.status();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->measurements.size() + report->left_out.size(),
+            contenders.size() + options.tiles.size());
+  for (const LeftOutContender& contender : report->left_out) EXPECT_NE(contender.reason, "");
+  for (const GemmMeasurement& measured : report->measurements) {
+    EXPECT_EQ(measured.first_wrong, "") << measured.name;
+  }
+}
+
+TEST(GemmRunTest, ContendersGetTheExpertsThatHaveRows) {
+  const std::vector<uint16_t> memory(64);
+  std::vector<uint16_t> out(64);
+  const ContenderGemm gemm = {.rows = {1, 0, 2},
+                              .n = 4,
+                              .k = 8,
+                              .dtype = DType::kBFloat16,
+                              .a = memory.data(),
+                              .b = memory.data(),
+                              .out = out.data()};
+  const std::vector<ExpertGemm> experts = gemm.Experts();
+  ASSERT_EQ(experts.size(), 2U);
+  EXPECT_EQ(experts[0].a, memory.data());
+  EXPECT_EQ(experts[1].rows, 2);
+  EXPECT_EQ(experts[1].a, memory.data() + 8);
+  EXPECT_EQ(experts[1].b, memory.data() + std::size_t{2} * 4 * 8);
+  EXPECT_EQ(experts[1].out, out.data() + 4);
+}
+
 TEST(GemmRunTest, CountsWork) {
   const GemmOptions options = SmallOptions();
   EXPECT_EQ(options.Flops(), 2.0 * 45 * 64 * 72);
@@ -58,7 +190,7 @@ TEST(GemmRunTest, CountsWork) {
 TEST(GemmRunTest, DumpsOperandsAndOutput) {
   GemmOptions options = SmallOptions();
   options.dump = ::testing::TempDir() + "/gemm_dump";
-  const absl::StatusOr<GemmReport> report = MeasureGemm(options);
+  const absl::StatusOr<GemmReport> report = MeasureGemm(options, {});
   if (absl::IsUnavailable(report.status())) GTEST_SKIP() << report.status();
   ASSERT_TRUE(report.ok()) << report.status();
   const auto shape = [&options](const std::string& name) {

@@ -16,6 +16,7 @@
 #include "octet/ep_config.h"
 #include "runtime/status_macros.h"
 #include "tools/commands/gemm_rows.h"
+#include "tools/contenders/gemm_contender.h"
 #include "tools/measure/gemm_run.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
@@ -144,10 +145,10 @@ std::string Table(const GemmOptions& options, const GemmReport& report) {
       "octet gemm on ", report.gpu, ": ", config.experts, " experts, ",
       options.Flops() > 0 ? config.max_rows : 0, " rows, N ", config.n, ", K ", config.k, ", ",
       options.operand_name(), ", epilogue ", absl::GetFlag(FLAGS_epilogue)));
-  if (!report.left_out.empty()) {
-    text += Comment(absl::StrCat("cublas is left out: ", report.left_out));
+  for (const LeftOutContender& contender : report.left_out) {
+    text += Comment(absl::StrCat(contender.name, " is left out: ", contender.reason));
   }
-  const TextTable table({{"tiles", "", 10},
+  const TextTable table({{"product", "", 15},
                          {"median", "us", 12},
                          {"min", "us", 12},
                          {"p99", "us", 12},
@@ -177,6 +178,10 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
   json["k"] = options.k;
   json["dtype"] = options.operand_name();
   json["epilogue"] = absl::GetFlag(FLAGS_epilogue);
+  json["left_out"] = nlohmann::ordered_json::array();
+  for (const LeftOutContender& contender : report.left_out) {
+    json["left_out"].push_back({{"name", contender.name}, {"reason", contender.reason}});
+  }
   json["measurements"] = nlohmann::ordered_json::array();
   for (const GemmMeasurement& m : report.measurements) {
     nlohmann::ordered_json row;
@@ -197,7 +202,7 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
 int Run(const CommandLine& line) {
   const absl::StatusOr<GemmOptions> options = ParseOptions(line);
   if (!options.ok()) return Fail(kExitUsage, options.status());
-  const absl::StatusOr<GemmReport> report = MeasureGemm(*options);
+  const absl::StatusOr<GemmReport> report = MeasureGemm(*options, MakeGemmContenders());
   if (!report.ok()) return Fail(ExitCodeOf(report.status()), report.status());
   absl::PrintF("%s", Table(*options, *report));
   std::fflush(stdout);
@@ -221,9 +226,12 @@ Command GemmCommand() {
       .summary = "grouped matrix products: the experts of one GPU, measured and checked",
       .details =
           "Multiplies random rows by the weights of their experts on the first GPU, times it with\n"
-          "the L2 flushed, and checks a sample of the output against float64. On NVIDIA GPUs, and\n"
-          "without an epilogue, cuBLAS stands beside it where it is installed, with one call for\n"
-          "each expert.\n"
+          "the L2 flushed, and checks a sample of the output against float64. Without an "
+          "epilogue,\n"
+          "the vendor's libraries stand beside it where they are installed: cuBLAS with one call\n"
+          "for each expert, on one stream and on several, and with one for all; hipBLASLt with "
+          "one\n"
+          "for each expert.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error.",
       .flags = kFlags,
       .run = Run,

@@ -1,4 +1,5 @@
-// What `octet gemm` measures beside the grouped product: cuBLAS, loaded at run time.
+// What `octet gemm` measures beside the grouped product: the vendor's libraries, loaded at run
+// time.
 #ifndef OCTET_TOOLS_CONTENDERS_GEMM_CONTENDER_H_
 #define OCTET_TOOLS_CONTENDERS_GEMM_CONTENDER_H_
 
@@ -7,12 +8,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "octet/dtype.h"
 #include "octet/gpu.h"
 
 namespace octet {
+
+// The product of one expert that has rows.
+struct ExpertGemm {
+  int rows;
+  const void* a;  // [rows][K]
+  const void* b;  // [N][K]
+  void* out;      // [rows][N]
+};
 
 // out[row] = a[row] · b[expert]ᵀ, with the experts' rows known to the host and packed.
 struct ContenderGemm {
@@ -23,19 +31,33 @@ struct ContenderGemm {
   const void* a;  // this GPU's memory, as GroupedGemmArgs
   const void* b;
   void* out;
+
+  // Returns the products of the experts that have rows.
+  std::vector<ExpertGemm> Experts() const;
 };
 
+// Libraries have columns where we have rows, so they compute outᵀ = b · aᵀ. Belongs to the GPU that
+// is current in Prepare. Not thread-safe.
 class GemmContender {
  public:
   virtual ~GemmContender() = default;
-  virtual absl::string_view name() const = 0;
+
+  virtual absl::string_view name() const = 0;  // "cublas_grouped"
+
+  // Takes the operands of all calls of Run. Untimed: may load, allocate and wait for the GPU.
+  // kUnavailable, with the reason, without the library or one that has what is needed.
+  virtual absl::Status Prepare(const ContenderGemm& gemm) = 0;
+
   // Enqueues the products.
-  virtual absl::Status Run(const ContenderGemm& gemm, GpuStream stream) = 0;
+  virtual absl::Status Run(GpuStream stream) = 0;
 };
 
-// cuBLAS, one call for each expert that has rows. kUnavailable, with the reason, without the
-// library.
-absl::StatusOr<std::unique_ptr<GemmContender>> MakeCublasContender();
+// Returns all contenders of this platform, whether or not their libraries are installed:
+//   cublas          one call for each expert
+//   cublas_streams  the same on several streams, forked from the caller's and joined to it
+//   cublas_grouped  cublasGemmGroupedBatchedEx, of cuBLAS 12.5 and later
+//   hipblaslt       one call for each expert (AMD)
+std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders();
 
 }  // namespace octet
 

@@ -1,11 +1,10 @@
 #include "tools/contenders/nccl_library.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
-#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/status_macros.h"
+#include "tools/contenders/shared_library.h"
 
 namespace octet {
 namespace {
@@ -13,26 +12,18 @@ namespace {
 absl::StatusOr<const NcclLibrary*> LoadOnce() {
   // Sends and receives do not use NVLink's multicast: keep the library from setting it up.
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
-  void* handle = dlopen(OCTET_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return absl::UnavailableError(dlerror());
-  auto* const library = new NcclLibrary();  // stays loaded
-  std::string missing;
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-    if (function == nullptr) absl::StrAppend(&missing, missing.empty() ? "" : ", ", name);
-  };
-  find(library->get_version, "ncclGetVersion");
-  find(library->get_unique_id, "ncclGetUniqueId");
-  find(library->comm_init_rank, "ncclCommInitRank");
-  find(library->comm_abort, "ncclCommAbort");
-  find(library->group_start, "ncclGroupStart");
-  find(library->group_end, "ncclGroupEnd");
-  find(library->send, "ncclSend");
-  find(library->recv, "ncclRecv");
-  find(library->get_error_string, "ncclGetErrorString");
-  if (!missing.empty()) {
-    return absl::UnavailableError(absl::StrCat(OCTET_NCCL_LIBRARY, " lacks ", missing));
-  }
+  OCTET_ASSIGN_OR_RETURN(SharedLibrary file, SharedLibrary::Open({OCTET_NCCL_LIBRARY}));
+  auto* const library = new NcclLibrary();
+  file.Require(library->get_version, "ncclGetVersion");
+  file.Require(library->get_unique_id, "ncclGetUniqueId");
+  file.Require(library->comm_init_rank, "ncclCommInitRank");
+  file.Require(library->comm_abort, "ncclCommAbort");
+  file.Require(library->group_start, "ncclGroupStart");
+  file.Require(library->group_end, "ncclGroupEnd");
+  file.Require(library->send, "ncclSend");
+  file.Require(library->recv, "ncclRecv");
+  file.Require(library->get_error_string, "ncclGetErrorString");
+  OCTET_RETURN_IF_ERROR(file.CheckComplete());
   return library;
 }
 

@@ -20,7 +20,6 @@
 #include "runtime/gpu_status.h"
 #include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
-#include "tools/contenders/gemm_contender.h"
 #include "tools/measure/gemm_fill.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/npy.h"
@@ -323,6 +322,22 @@ absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const O
   return measured;
 }
 
+absl::StatusOr<GemmMeasurement> MeasureContender(const GemmOptions& options,
+                                                 const Operands& operands,
+                                                 GemmContender& contender) {
+  if (options.activation != GemmActivation::kNone || options.bias || options.row_scale) {
+    return absl::UnavailableError("it has no such epilogue for 16-bit outputs");
+  }
+  if (options.format == GemmFormat::kFp8) {
+    return absl::UnavailableError("octet calls it without scales for 1x128 and 128x128 elements");
+  }
+  OCTET_RETURN_IF_ERROR(
+      contender.Prepare({options.rows, options.n, options.k, options.dtype, operands.a.as<void>(),
+                         operands.b.as<void>(), operands.out.as<void>()}));
+  return Measure(options, operands, std::string(contender.name()),
+                 [&contender](hipStream_t stream) { return contender.Run(stream); });
+}
+
 }  // namespace
 
 GroupedGemmConfig GemmOptions::Config() const {
@@ -355,7 +370,8 @@ const char* GemmOptions::operand_name() const {
   return format == GemmFormat::kFp8 ? "fp8" : EnumName(dtype).data();
 }
 
-absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options) {
+absl::StatusOr<GemmReport> MeasureGemm(
+    const GemmOptions& options, absl::Span<const std::unique_ptr<GemmContender>> contenders) {
   OCTET_ASSIGN_OR_RETURN(const Topology topology, DiscoverTopology());
   if (topology.gpus.empty()) return absl::UnavailableError("there is no GPU");
   OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(topology.gpus[0].device));
@@ -364,29 +380,14 @@ absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options) {
   OCTET_ASSIGN_OR_RETURN(
       const Operands operands,
       MakeOperands(options, topology.platform == "emulation" ? kEmulatedFlushBytes : kFlushBytes));
-  const bool plain =
-      options.activation == GemmActivation::kNone && !options.bias && !options.row_scale;
-  absl::StatusOr<std::unique_ptr<GemmContender>> cublas =
-      plain ? MakeCublasContender()
-            : absl::UnavailableError("cuBLAS has no such epilogue for 16-bit outputs");
-  if (options.format == GemmFormat::kFp8) {
-    cublas = absl::UnavailableError("its gemmEx takes no scales for 1x128 and 128x128 elements");
-  }
-  if (cublas.ok()) {
-    const ContenderGemm gemm = {options.rows,
-                                options.n,
-                                options.k,
-                                options.dtype,
-                                operands.a.as<void>(),
-                                operands.b.as<void>(),
-                                operands.out.as<void>()};
-    OCTET_ASSIGN_OR_RETURN(
-        GemmMeasurement measured,
-        Measure(options, operands, std::string((*cublas)->name()),
-                [&](hipStream_t stream) { return (*cublas)->Run(gemm, stream); }));
-    report.measurements.push_back(std::move(measured));
-  } else {
-    report.left_out = std::string(cublas.status().message());
+  for (const std::unique_ptr<GemmContender>& contender : contenders) {
+    absl::StatusOr<GemmMeasurement> measured = MeasureContender(options, operands, *contender);
+    if (measured.ok()) {
+      report.measurements.push_back(*std::move(measured));
+    } else {
+      report.left_out.push_back(
+          {std::string(contender->name()), std::string(measured.status().message())});
+    }
   }
   for (const std::optional<GemmTiles>& tiles : options.tiles) {
     OCTET_ASSIGN_OR_RETURN(GemmMeasurement measured, MeasureTiles(options, operands, tiles));

@@ -3,14 +3,17 @@
 #define OCTET_TOOLS_MEASURE_GEMM_RUN_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "octet/gemm_tiles.h"
 #include "octet/grouped_gemm.h"
+#include "tools/contenders/gemm_contender.h"
 #include "tools/measure/statistics.h"
 
 namespace octet {
@@ -41,7 +44,7 @@ struct GemmOptions {
 };
 
 struct GemmMeasurement {
-  std::string name;     // a tile shape, or "cublas"
+  std::string name;     // of a tile shape or a contender
   bool chosen = false;  // the tile shape is the library's choice
   Statistics us;
   int64_t checked = 0;  // elements
@@ -49,16 +52,23 @@ struct GemmMeasurement {
   std::string first_wrong;  // a sentence; empty if none is
 };
 
+// A contender that was not measured.
+struct LeftOutContender {
+  std::string name;
+  std::string reason;
+};
+
 struct GemmReport {
   std::string gpu;
-  std::vector<GemmMeasurement> measurements;
-  std::string left_out;  // why cuBLAS was not measured; empty if it was
+  std::vector<GemmMeasurement> measurements;  // contenders, then tile shapes
+  std::vector<LeftOutContender> left_out;
 };
 
 // Runs on the first GPU. Operands are random; the L2 is flushed before each timed product, and the
-// GPU idles for 0.2 s before each series, since power limits what matrix units reach. Contenders
-// are measured if there is no epilogue. kResourceExhausted if the operands do not fit.
-absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options);
+// GPU idles for 0.2 s before each series, since power limits what matrix units reach. A contender
+// that fails, or lacks the epilogue, is left out. kResourceExhausted if the operands do not fit.
+absl::StatusOr<GemmReport> MeasureGemm(const GemmOptions& options,
+                                       absl::Span<const std::unique_ptr<GemmContender>> contenders);
 
 }  // namespace octet
 
