@@ -151,6 +151,14 @@ class WrittenTest(GpuTest):
             with self.subTest(args=args):
                 self.written(path, "Perf report", "perf", *shape, *args, f"-J{path}")
 
+    def test_gemm(self):
+        path = self.folder / "gemm.json"
+        for args in [["--rows=3,0,9"], ["--rows=5", "--experts=2", "--epilogue=bias"]]:
+            with self.subTest(args=args):
+                data = self.written(path, "Gemm report", "gemm", *args, "--n=64", "--k=64",
+                                    "--iters=1", "--warmup=0", f"--json={path}")
+                self.assertGreater(len(data["measurements"]), 0)
+
     def test_trace(self):
         path = self.folder / "trace.json"
         for strategy in ["direct", "high_throughput", "low_latency"]:

@@ -35,6 +35,11 @@ GemmOptions SmallOptions() {
   return options;
 }
 
+bool Emulated() {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  return topology.ok() && topology->emulated();
+}
+
 TEST(GemmRunTest, MeasuresAndChecksEveryTileShape) {
   for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
     GemmOptions options = SmallOptions();
@@ -51,6 +56,10 @@ TEST(GemmRunTest, MeasuresAndChecksEveryTileShape) {
       EXPECT_EQ(measured.checked, 160) << measured.name;
       EXPECT_EQ(measured.first_wrong, "");
       EXPECT_GT(measured.us.median, 0);
+      EXPECT_DOUBLE_EQ(measured.tflops, options.Flops() / measured.us.median / 1e6);
+      EXPECT_DOUBLE_EQ(measured.weights_tbps, options.WeightBytes() / measured.us.median / 1e6);
+      EXPECT_TRUE(!Emulated() || !measured.of_peak.has_value());
+      EXPECT_TRUE(!Emulated() || !measured.mhz.has_value());
     }
   }
 }
@@ -105,11 +114,6 @@ absl::StatusOr<GemmReport> ReportWith(float error, const std::string& failing,
   std::vector<std::unique_ptr<GemmContender>> contenders;
   contenders.push_back(std::make_unique<HostContender>(error, failing));
   return MeasureGemm(options, contenders);
-}
-
-bool Emulated() {
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  return topology.ok() && topology->emulated();
 }
 
 TEST(GemmRunTest, MeasuresAndChecksContenders) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -129,14 +130,8 @@ absl::StatusOr<GemmOptions> ParseOptions(const CommandLine& line) {
   return options;
 }
 
-double TeraflopsOf(const GemmOptions& options, const GemmMeasurement& measured) {
-  constexpr double kMillion = 1e6;
-  return options.Flops() / measured.us.median / kMillion;
-}
-
-double TerabytesOf(const GemmOptions& options, const GemmMeasurement& measured) {
-  constexpr double kMillion = 1e6;
-  return options.WeightBytes() / measured.us.median / kMillion;
+std::string CellOf(std::optional<double> value, double unit) {
+  return value.has_value() ? absl::StrFormat("%.4g", *value / unit) : "-";
 }
 
 std::string Table(const GemmOptions& options, const GemmReport& report) {
@@ -148,25 +143,31 @@ std::string Table(const GemmOptions& options, const GemmReport& report) {
   for (const LeftOutContender& contender : report.left_out) {
     text += Comment(absl::StrCat(contender.name, " is left out: ", contender.reason));
   }
+  constexpr double kPercent = 0.01;
   const TextTable table({{"product", "", 15},
-                         {"median", "us", 12},
-                         {"min", "us", 12},
-                         {"p99", "us", 12},
+                         {"median", "us", 10},
+                         {"min", "us", 10},
+                         {"p99", "us", 10},
                          {"compute", "TFLOP/s", 10},
+                         {"of peak", "%", 8},
+                         {"clock", "MHz", 7},
                          {"weights", "TB/s", 10},
-                         {"checked", "", 10},
+                         {"checked", "", 9},
                          {"#wrong", "", 8}});
   text += table.Head();
   for (const GemmMeasurement& m : report.measurements) {
-    text += table.Row({m.chosen ? absl::StrCat(m.name, "*") : m.name,
-                       absl::StrFormat("%.1f", m.us.median), absl::StrFormat("%.1f", m.us.min),
-                       absl::StrFormat("%.1f", m.us.p99),
-                       absl::StrFormat("%.4g", TeraflopsOf(options, m)),
-                       absl::StrFormat("%.4g", TerabytesOf(options, m)), absl::StrCat(m.checked),
-                       absl::StrCat(m.wrong)});
+    text += table.Row(
+        {m.chosen ? absl::StrCat(m.name, "*") : m.name, absl::StrFormat("%.1f", m.us.median),
+         absl::StrFormat("%.1f", m.us.min), absl::StrFormat("%.1f", m.us.p99),
+         absl::StrFormat("%.4g", m.tflops), CellOf(m.of_peak, kPercent), CellOf(m.mhz, 1),
+         absl::StrFormat("%.4g", m.weights_tbps), absl::StrCat(m.checked), absl::StrCat(m.wrong)});
   }
   text += Comment("*: the library's choice");
   return text;
+}
+
+nlohmann::ordered_json OrNull(std::optional<double> value) {
+  return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
 std::string Json(const GemmOptions& options, const GemmReport& report) {
@@ -190,8 +191,10 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
     row["median_us"] = m.us.median;
     row["min_us"] = m.us.min;
     row["p99_us"] = m.us.p99;
-    row["tflops"] = TeraflopsOf(options, m);
-    row["weights_tbps"] = TerabytesOf(options, m);
+    row["tflops"] = m.tflops;
+    row["of_peak"] = OrNull(m.of_peak);
+    row["clock_mhz"] = OrNull(m.mhz);
+    row["weights_tbps"] = m.weights_tbps;
     row["checked"] = m.checked;
     row["wrong"] = m.wrong;
     json["measurements"].push_back(row);

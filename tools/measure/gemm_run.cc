@@ -20,7 +20,9 @@
 #include "runtime/gpu_status.h"
 #include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
+#include "tools/measure/clock_probe.h"
 #include "tools/measure/gemm_fill.h"
+#include "tools/measure/gpu_rates.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/npy.h"
 
@@ -226,31 +228,47 @@ absl::Status CheckSamples(const GemmOptions& options, const Operands& operands,
 
 using Enqueue = absl::FunctionRef<absl::Status(hipStream_t)>;
 
-absl::StatusOr<double> TimeOnce(const DeviceMemory& flush, Enqueue enqueue) {
+struct TimedProduct {
+  double us = 0;
+  std::optional<double> mhz;
+};
+
+absl::StatusOr<TimedProduct> TimeOnce(const DeviceMemory& flush, const ClockProbe& clock,
+                                      Enqueue enqueue) {
   OCTET_ASSIGN_OR_RETURN(ScopedEvent start, ScopedEvent::Create());
   OCTET_ASSIGN_OR_RETURN(ScopedEvent stop, ScopedEvent::Create());
   OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(flush.as<void>(), 0, flush.bytes(), nullptr));
+  OCTET_RETURN_IF_ERROR(clock.Begin(nullptr));
   OCTET_RETURN_IF_ERROR(start.Record(nullptr));
   OCTET_RETURN_IF_ERROR(enqueue(nullptr));
   OCTET_RETURN_IF_ERROR(stop.Record(nullptr));
+  OCTET_RETURN_IF_ERROR(clock.End(nullptr));
   OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
-  return stop.MicrosecondsSince(start);
+  TimedProduct product;
+  OCTET_ASSIGN_OR_RETURN(product.us, stop.MicrosecondsSince(start));
+  OCTET_ASSIGN_OR_RETURN(product.mhz, clock.Megahertz());
+  return product;
 }
 
 // Times a series and checks its last output, which begins as NaNs.
 absl::StatusOr<GemmMeasurement> Measure(const GemmOptions& options, const Operands& operands,
-                                        std::string name, Enqueue enqueue) {
+                                        const ClockProbe& clock, std::string name,
+                                        Enqueue enqueue) {
   GemmMeasurement result;
   result.name = std::move(name);
   OCTET_RETURN_IF_GPU_ERROR(hipMemset(operands.out.as<void>(), 0xff, operands.out.bytes()));
   OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
   absl::SleepFor(kIdle);
   std::vector<double> times;
+  std::vector<double> clocks;
   for (int i = 0; i < options.warmup + options.iters; ++i) {
-    OCTET_ASSIGN_OR_RETURN(const double us, TimeOnce(operands.flush, enqueue));
-    if (i >= options.warmup) times.push_back(us);
+    OCTET_ASSIGN_OR_RETURN(const TimedProduct product, TimeOnce(operands.flush, clock, enqueue));
+    if (i < options.warmup) continue;
+    times.push_back(product.us);
+    if (product.mhz.has_value()) clocks.push_back(*product.mhz);
   }
   result.us = Summarize(std::move(times));
+  if (!clocks.empty()) result.mhz = Summarize(std::move(clocks)).median;
   OCTET_RETURN_IF_ERROR(CheckSamples(options, operands, result));
   return result;
 }
@@ -300,6 +318,7 @@ absl::Status Dump(const GemmOptions& options, const Operands& operands) {
 }
 
 absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const Operands& operands,
+                                             const ClockProbe& clock,
                                              std::optional<GemmTiles> tiles) {
   GroupedGemmConfig config = options.Config();
   config.tiles = tiles;
@@ -316,14 +335,14 @@ absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const O
   };
   OCTET_ASSIGN_OR_RETURN(
       GemmMeasurement measured,
-      Measure(options, operands, std::string(EnumName(gemm->tiles())),
+      Measure(options, operands, clock, std::string(EnumName(gemm->tiles())),
               [&gemm, &args](hipStream_t stream) { return gemm->Run(args, stream); }));
   measured.chosen = !tiles.has_value();
   return measured;
 }
 
 absl::StatusOr<GemmMeasurement> MeasureContender(const GemmOptions& options,
-                                                 const Operands& operands,
+                                                 const Operands& operands, const ClockProbe& clock,
                                                  GemmContender& contender) {
   if (options.activation != GemmActivation::kNone || options.bias || options.row_scale) {
     return absl::UnavailableError("it has no such epilogue for 16-bit outputs");
@@ -334,8 +353,17 @@ absl::StatusOr<GemmMeasurement> MeasureContender(const GemmOptions& options,
   OCTET_RETURN_IF_ERROR(
       contender.Prepare({options.rows, options.n, options.k, options.dtype, operands.a.as<void>(),
                          operands.b.as<void>(), operands.out.as<void>()}));
-  return Measure(options, operands, std::string(contender.name()),
+  return Measure(options, operands, clock, std::string(contender.name()),
                  [&contender](hipStream_t stream) { return contender.Run(stream); });
+}
+
+void SetRates(const GemmOptions& options, const GpuRates& rates, GemmMeasurement& measured) {
+  constexpr double kTera = 1e-6;  // of 1 / µs
+  measured.tflops = options.Flops() / measured.us.median * kTera;
+  measured.weights_tbps = options.WeightBytes() / measured.us.median * kTera;
+  if (const auto peak = rates.PeakTeraflops(options.element_bytes()); peak.has_value()) {
+    measured.of_peak = measured.tflops / *peak;
+  }
 }
 
 }  // namespace
@@ -380,8 +408,11 @@ absl::StatusOr<GemmReport> MeasureGemm(
   OCTET_ASSIGN_OR_RETURN(
       const Operands operands,
       MakeOperands(options, topology.platform == "emulation" ? kEmulatedFlushBytes : kFlushBytes));
+  OCTET_ASSIGN_OR_RETURN(const GpuRates rates, CurrentGpuRates(topology.platform));
+  OCTET_ASSIGN_OR_RETURN(const ClockProbe clock, ClockProbe::Create(rates));
   for (const std::unique_ptr<GemmContender>& contender : contenders) {
-    absl::StatusOr<GemmMeasurement> measured = MeasureContender(options, operands, *contender);
+    absl::StatusOr<GemmMeasurement> measured =
+        MeasureContender(options, operands, clock, *contender);
     if (measured.ok()) {
       report.measurements.push_back(*std::move(measured));
     } else {
@@ -390,9 +421,10 @@ absl::StatusOr<GemmReport> MeasureGemm(
     }
   }
   for (const std::optional<GemmTiles>& tiles : options.tiles) {
-    OCTET_ASSIGN_OR_RETURN(GemmMeasurement measured, MeasureTiles(options, operands, tiles));
+    OCTET_ASSIGN_OR_RETURN(GemmMeasurement measured, MeasureTiles(options, operands, clock, tiles));
     report.measurements.push_back(std::move(measured));
   }
+  for (GemmMeasurement& measured : report.measurements) SetRates(options, rates, measured);
   if (!options.dump.empty()) OCTET_RETURN_IF_ERROR(Dump(options, operands));
   return report;
 }

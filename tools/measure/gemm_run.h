@@ -47,7 +47,11 @@ struct GemmMeasurement {
   std::string name;     // of a tile shape or a contender
   bool chosen = false;  // the tile shape is the library's choice
   Statistics us;
-  int64_t checked = 0;  // elements
+  double tflops = 0;              // in the median
+  double weights_tbps = 0;        // of the experts that have rows, in TB/s
+  std::optional<double> of_peak;  // tflops / the GPU's dense peak, at its highest clock
+  std::optional<double> mhz;      // of the compute units: median of the products' means
+  int64_t checked = 0;            // elements
   int64_t wrong = 0;
   std::string first_wrong;  // a sentence; empty if none is
 };

@@ -1,0 +1,25 @@
+// A kernel that reads the clocks of compute units.
+#ifndef OCTET_TOOLS_MEASURE_CLOCK_KERNEL_H_
+#define OCTET_TOOLS_MEASURE_CLOCK_KERNEL_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+namespace octet {
+
+// What one block read.
+struct ClockSample {
+  uint64_t ticks;   // device::Clock: ClockSampleHz() a second
+  uint64_t cycles;  // device::CycleCount of the compute unit
+  uint32_t unit;    // device::ComputeUnit
+};
+
+uint64_t ClockSampleHz();
+
+// Enqueues `blocks` blocks, each of which writes its element of `samples`.
+hipError_t LaunchSampleClocks(ClockSample* samples, int blocks, hipStream_t stream);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_CLOCK_KERNEL_H_
