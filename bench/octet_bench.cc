@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "bench/ceiling_benchmarks.h"
+#include "bench/gemm_benchmarks.h"
 #include "bench/session.h"
 #include "bench/step_benchmarks.h"
 #include "octet/topology.h"
@@ -106,9 +107,10 @@ int Help() {
       .name = kName,
       .summary = "",
       .details =
-          "Times dispatch and combine of all contenders, and the ceilings of links and launches.\n"
-          "The first step of each benchmark is verified to the bit. Exit codes: 0 ok, 1 wrong\n"
-          "results, 2 usage, 3 device error, 4 deadline.",
+          "Times dispatch and combine of all contenders, grouped products of experts, and the\n"
+          "ceilings of links and launches. The first step of each benchmark is verified to the\n"
+          "bit, a sample of each product against float64. Exit codes: 0 ok, 1 wrong results,\n"
+          "2 usage, 3 device error, 4 deadline.",
       .flags = kFlags,
       .run = nullptr};
   absl::PrintF("%s\n", CommandHelp(command, ""));
@@ -154,6 +156,7 @@ int Main(int argc, char** argv) {
   AddContext(**session);
   RegisterCeilingBenchmarks(**session);
   RegisterStepBenchmarks(**session);
+  RegisterGemmBenchmarks(**session);
   const absl::StatusOr<size_t> run = RunAll(json ? out : "");
   benchmark::Shutdown();
   benchmark::ClearRegisteredBenchmarks();  // frees their memory on the GPUs

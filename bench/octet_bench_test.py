@@ -16,6 +16,8 @@ PROGRAM = sys.argv.pop(1)
 CONTENDERS = ["direct", "high_throughput", "low_latency", "memcpy_peer"]
 KINDS = ["dispatch", "combine", "both"]
 WORKLOADS = ["small_T4", "small_drawn"]
+PRODUCTS = ["fused_16x16384", "dsv3_up_64x512", "dsv3_down_64x512", "qwen3_up_32x1024",
+            "qwen3_down_32x1024", "dsv3_up_64x16", "dsv3_down_64x16"]
 
 
 def run(*args, environment=None):
@@ -52,6 +54,7 @@ class OctetBenchTest(unittest.TestCase):
         wanted |= {f"links/{pattern}/{mover}/blocks:4/row:14336"
                    for pattern in ["all_to_all", "pair:0-1", "pair:1-0"]
                    for mover in ["stores", "loads", "bulk"]}
+        wanted |= {"gemm/small_4x32", "gemm/small_2x3"}
         wanted |= {f"links/{pattern}/copy_engine" for pattern in ["all_to_all", "pair:0-1"]}
         self.assertLessEqual(wanted, names_of(result))
         for entry in result["benchmarks"]:
@@ -64,6 +67,13 @@ class OctetBenchTest(unittest.TestCase):
                 self.assertGreater(entry["wire_GBps"], 0, entry["name"])
                 self.assertAlmostEqual(entry["of_ceiling"] * ceiling / entry["wire_GBps"], 1,
                                        delta=0.01)
+            if entry["name"].startswith("gemm/small_4x32"):
+                seconds = entry["real_time"] * 1e-6
+                self.assertAlmostEqual(entry["TFLOPps"] * seconds * 1e12 / (2 * 128 * 128 * 64), 1,
+                                       delta=0.001)
+                self.assertAlmostEqual(entry["weights_TBps"] * seconds * 1e12 / (4 * 128 * 64 * 2),
+                                       1, delta=0.001)
+                self.assertNotIn("of_peak", entry)
             if entry["name"].split("/")[0] in KINDS:
                 self.assertAlmostEqual(entry["of_ceiling"] * ceiling / entry["wire_GBps"], 1,
                                        delta=0.01)
@@ -77,8 +87,11 @@ class OctetBenchTest(unittest.TestCase):
         listed = run("--all_shapes", "--ranks=8", "--benchmark_list_tests")
         self.assertEqual(listed.returncode, 0, listed.stderr)
         found = {contender: set() for contender in CONTENDERS}
+        products = set()
         for name in listed.stdout.split():
             kind, contender, workload = (name.split("/") + ["", ""])[:3]
+            if kind == "gemm":
+                products.add(contender)
             if kind == "dispatch":
                 found[contender].add(workload)
         few = {f"challenge{i}" for i in range(1, 6)} | {
@@ -88,6 +101,7 @@ class OctetBenchTest(unittest.TestCase):
         many = {"prefill_T4096", "prefill_T8192", "triton_T32768", "triton_weighted_T4096",
                 "fused_T32768"} | {
             f"prefill_{routing}_T4096" for routing in ("zipf", "group", "one_expert")}
+        self.assertEqual(products, set(PRODUCTS))
         self.assertEqual(found["direct"], few | many)
         self.assertEqual(found["memcpy_peer"], few | many)
         self.assertEqual(found["high_throughput"],

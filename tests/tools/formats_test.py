@@ -109,7 +109,8 @@ class DocumentTest(CliTest):
         keys = set()
         for source in ["tools/report/report_json.cc", "tools/report/json_parts.cc", "tools/report/perf_report.cc",
                        "tools/check/dump.cc", "kernels/tuning.cc", "bench/octet_bench.cc",
-                       "bench/step_benchmarks.cc", "bench/session.cc"]:
+                       "bench/step_benchmarks.cc", "bench/session.cc", "bench/gemm_benchmarks.cc",
+                       "tools/commands/gemm_command.cc"]:
             text = (ROOT / source).read_text(encoding="utf-8")
             # Columns of tables have a width behind two strings.
             for pattern in [r"""\{"([a-z]\w+)",(?! "[^"]*", \d)""", r"""\[(?:\w+\()?"(\w+)"\)?\]""",

@@ -123,6 +123,19 @@ class UsageTest(CliTest):
             ["run", "--workload=challenge", "--hidden=8"], "--hidden does not go with --workload"
         )
 
+    def test_gemm_values(self):
+        for args, words in [
+            (["--rows=5,6", "--experts=3"], "--experts=3 does not agree with --rows"),
+            (["--rows=x"], "--rows has 'x', which is neither N nor LxN"),
+            (["--rows=5", "--topk=2"], "--topk goes with --rows=routing only"),
+            (["--rows=routing"], "--rows=routing needs --ranks"),
+            (["--rows=routing", "--ranks=3"], "divisible by the 3 ranks"),
+            (["--iters=0"], "--iters must be at least 1"),
+            (["--epilogue=gelu"], "--epilogue has 'gelu'"),
+            (["--tiles=huge"], "--tiles: tiles 'huge' is not one of"),
+        ]:
+            self.assert_refused(["gemm", *args], words)
+
     def test_recorded_routing(self):
         def refuse(path, words, *flags):
             args = ["run", "--ranks=1", "--experts=8", f"--routing=file:{path}", *flags]
@@ -556,6 +569,41 @@ class RunTest(GpuTest):
         if result.returncode != 0:  # a GPU may be quick enough
             self.assertEqual(result.returncode, 4, result.stderr)
             self.assertIn("waited", result.stderr)
+
+    def run_gemm(self, *args, code=0):
+        path = self.folder / "gemm.json"
+        result = octet("gemm", "--n=64", "--k=64", "--iters=1", "--warmup=0", f"--json={path}", *args)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout, json.loads(path.read_text())
+
+    def test_gemm(self):
+        for args, rows in [(["--rows=3,0,2x9"], [3, 0, 9, 9]),
+                           (["--rows=5", "--experts=3"], [5, 5, 5]),
+                           (["--rows=routing", "--ranks=4", "--experts=8", "--topk=8",
+                             "--tokens=1,2,3,4", "--epilogue=swiglu"], [10, 10])]:
+            with self.subTest(args=args):
+                text, data = self.run_gemm(*args)
+                self.assertEqual(data["rows"], rows)
+                self.assertIn(f": {len(rows)} experts, {sum(rows)} rows, N 64, K 64, bf16", text)
+                table = [line.split() for line in text.splitlines() if not line.startswith("#")]
+                self.assertEqual(len(table), len(data["measurements"]))
+                for line, row in zip(table, data["measurements"]):
+                    self.assertEqual(line[0], row["name"] + ("*" if row["chosen"] else ""))
+                    self.assertEqual((row["wrong"], row["checked"]), (0, 2048), row["name"])
+                    self.assertEqual(line[-2:], ["2048", "0"])
+                    for cell, key in [(line[5], "of_peak"), (line[6], "clock_mhz")]:
+                        self.assertEqual(cell == "-", row[key] is None)
+                        self.assertTrue(row[key] is None or not octet_cli.EMULATED)
+                for line in text.splitlines():
+                    self.assertLessEqual(len(line), 100, line)
+
+    def test_gemm_with_the_same_seed_has_the_same_rows(self):
+        def rows(seed):
+            return self.run_gemm("--rows=routing", "--ranks=2", "--experts=8", "--topk=2",
+                                 "--tokens=32", f"--seed={seed}")[1]["rows"]
+
+        self.assertEqual(rows(1), rows(1))
+        self.assertNotEqual(rows(1), rows(2))
 
     def test_schedule(self):
         if not octet_cli.EMULATED:
