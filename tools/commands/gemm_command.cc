@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "octet/ep_config.h"
+#include "octet/topology.h"
 #include "runtime/status_macros.h"
 #include "tools/commands/gemm_rows.h"
 #include "tools/contenders/gemm_contender.h"
@@ -205,7 +206,10 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
 int Run(const CommandLine& line) {
   const absl::StatusOr<GemmOptions> options = ParseOptions(line);
   if (!options.ok()) return Fail(kExitUsage, options.status());
-  const absl::StatusOr<GemmReport> report = MeasureGemm(*options, MakeGemmContenders());
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
+  const absl::StatusOr<GemmReport> report =
+      MeasureGemm(*options, MakeGemmContenders(topology->platform));
   if (!report.ok()) return Fail(ExitCodeOf(report.status()), report.status());
   absl::PrintF("%s", Table(*options, *report));
   std::fflush(stdout);

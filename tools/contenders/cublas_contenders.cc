@@ -1,3 +1,5 @@
+#include "tools/contenders/cublas_contenders.h"
+
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
@@ -13,7 +15,6 @@
 #include "runtime/gpu_status.h"
 #include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
-#include "tools/contenders/gemm_contender.h"
 #include "tools/contenders/shared_library.h"
 
 namespace octet {
@@ -261,7 +262,7 @@ class Grouped final : public GemmContender {
 
 }  // namespace
 
-std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders() {
+std::vector<std::unique_ptr<GemmContender>> MakeCublasContenders() {
   std::vector<std::unique_ptr<GemmContender>> contenders;
   contenders.push_back(std::make_unique<OneStream>());
   contenders.push_back(std::make_unique<SeveralStreams>());

@@ -2,6 +2,9 @@
 
 #include <cstddef>
 
+#include "tools/contenders/cublas_contenders.h"
+#include "tools/contenders/hipblaslt_contender.h"
+
 namespace octet {
 
 std::vector<ExpertGemm> ContenderGemm::Experts() const {
@@ -18,6 +21,13 @@ std::vector<ExpertGemm> ContenderGemm::Experts() const {
     out_rows += static_cast<size_t>(count) * out_row_bytes;
   }
   return experts;
+}
+
+std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders(absl::string_view platform) {
+  if (platform == "nvidia") return MakeCublasContenders();
+  std::vector<std::unique_ptr<GemmContender>> contenders;
+  if (platform == "amd") contenders.push_back(MakeHipblasltContender());
+  return contenders;
 }
 
 }  // namespace octet

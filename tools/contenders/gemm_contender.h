@@ -52,12 +52,9 @@ class GemmContender {
   virtual absl::Status Run(GpuStream stream) = 0;
 };
 
-// Returns all contenders of this platform, whether or not their libraries are installed:
-//   cublas          one call for each expert
-//   cublas_streams  the same on several streams, forked from the caller's and joined to it
-//   cublas_grouped  cublasGemmGroupedBatchedEx, of cuBLAS 12.5 and later
-//   hipblaslt       one call for each expert (AMD)
-std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders();
+// Returns all contenders of a platform (Topology::platform), whether or not their libraries are
+// installed: those of cublas_contenders.h, or of hipblaslt_contender.h, or none.
+std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders(absl::string_view platform);
 
 }  // namespace octet
 

@@ -1,10 +1,11 @@
+#include "tools/contenders/hipblaslt_contender.h"
+
 #include <hip/hip_runtime.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/device_memory.h"
 #include "runtime/status_macros.h"
-#include "tools/contenders/gemm_contender.h"
 #include "tools/contenders/shared_library.h"
 
 namespace octet {
@@ -204,10 +204,6 @@ class Hipblaslt final : public GemmContender {
 
 }  // namespace
 
-std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders() {
-  std::vector<std::unique_ptr<GemmContender>> contenders;
-  contenders.push_back(std::make_unique<Hipblaslt>());
-  return contenders;
-}
+std::unique_ptr<GemmContender> MakeHipblasltContender() { return std::make_unique<Hipblaslt>(); }
 
 }  // namespace octet

@@ -1,7 +1,0 @@
-#include "tools/contenders/gemm_contender.h"
-
-namespace octet {
-
-std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders() { return {}; }
-
-}  // namespace octet
