@@ -23,9 +23,11 @@ struct Shape {
   int rows;
   int n;
   int k;
+  GemmFormat format = GemmFormat::kSame;
 };
 
-// Experts of one of four or eight GPUs: gate and up together, and down.
+// Experts of one of four or eight GPUs, in BF16 unless named otherwise: gate and up together, and
+// down.
 constexpr auto kShapes = std::to_array<Shape>({
     {.name = "fused_16x16384", .experts = 16, .rows = 16384, .n = 960, .k = 1536},
     {.name = "dsv3_up_64x512", .experts = 64, .rows = 512, .n = 4096, .k = 7168},
@@ -34,11 +36,28 @@ constexpr auto kShapes = std::to_array<Shape>({
     {.name = "qwen3_down_32x1024", .experts = 32, .rows = 1024, .n = 4096, .k = 1536},
     {.name = "dsv3_up_64x16", .experts = 64, .rows = 16, .n = 4096, .k = 7168},
     {.name = "dsv3_down_64x16", .experts = 64, .rows = 16, .n = 7168, .k = 2048},
+    {.name = "dsv3_up_fp8_64x512",
+     .experts = 64,
+     .rows = 512,
+     .n = 4096,
+     .k = 7168,
+     .format = GemmFormat::kFp8},
+    {.name = "dsv3_up_fp8_64x16",
+     .experts = 64,
+     .rows = 16,
+     .n = 4096,
+     .k = 7168,
+     .format = GemmFormat::kFp8},
 });
 // For an emulated GPU.
 constexpr auto kSmallShapes = std::to_array<Shape>({
     {.name = "small_4x32", .experts = 4, .rows = 32, .n = 128, .k = 64},
-    {.name = "small_2x3", .experts = 2, .rows = 3, .n = 64, .k = 128},
+    {.name = "small_fp8_2x3",
+     .experts = 2,
+     .rows = 3,
+     .n = 64,
+     .k = 128,
+     .format = GemmFormat::kFp8},
 });
 
 absl::StatusOr<double> Measure(benchmark::State& state, const GemmOptions& options) {
@@ -63,6 +82,7 @@ void RegisterGemmBenchmarks(Session& session) {
     options.rows.assign(static_cast<size_t>(shape.experts), shape.rows);
     options.n = shape.n;
     options.k = shape.k;
+    options.format = shape.format;
     options.tiles = {std::nullopt};
     if (session.emulated()) options.warmup = 0;
     options.iters = session.emulated() ? 1 : kIters;

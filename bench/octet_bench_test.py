@@ -17,7 +17,8 @@ CONTENDERS = ["direct", "high_throughput", "low_latency", "memcpy_peer"]
 KINDS = ["dispatch", "combine", "both"]
 WORKLOADS = ["small_T4", "small_drawn"]
 PRODUCTS = ["fused_16x16384", "dsv3_up_64x512", "dsv3_down_64x512", "qwen3_up_32x1024",
-            "qwen3_down_32x1024", "dsv3_up_64x16", "dsv3_down_64x16"]
+            "qwen3_down_32x1024", "dsv3_up_64x16", "dsv3_down_64x16",
+            "dsv3_up_fp8_64x512", "dsv3_up_fp8_64x16"]
 
 
 def run(*args, environment=None):
@@ -54,7 +55,7 @@ class OctetBenchTest(unittest.TestCase):
         wanted |= {f"links/{pattern}/{mover}/blocks:4/row:14336"
                    for pattern in ["all_to_all", "pair:0-1", "pair:1-0"]
                    for mover in ["stores", "loads", "bulk"]}
-        wanted |= {"gemm/small_4x32", "gemm/small_2x3"}
+        wanted |= {"gemm/small_4x32", "gemm/small_fp8_2x3"}
         wanted |= {f"links/{pattern}/copy_engine" for pattern in ["all_to_all", "pair:0-1"]}
         self.assertLessEqual(wanted, names_of(result))
         for entry in result["benchmarks"]:

@@ -142,12 +142,20 @@ TEST(GemmRunTest, NamesContendersThatAreLeftOut) {
     EXPECT_EQ(report->left_out[0].name, "host");
     EXPECT_EQ(report->left_out[0].reason, failing + " does not work");
   }
-  GemmOptions options = SmallOptions();
-  options.bias = true;
-  const absl::StatusOr<GemmReport> report = ReportWith(0, "", options);
-  ASSERT_TRUE(report.ok()) << report.status();
-  ASSERT_EQ(report->left_out.size(), 1U);
-  EXPECT_EQ(report->left_out[0].reason, "it has no such epilogue for 16-bit outputs");
+  GemmOptions with_bias = SmallOptions();
+  with_bias.bias = true;
+  GemmOptions fp8 = SmallOptions();
+  fp8.format = GemmFormat::kFp8;
+  fp8.k = 128;
+  for (const auto& [options, reason] :
+       {std::pair{with_bias, "it has no such epilogue for 16-bit outputs"},
+        std::pair{fp8, "octet calls it without scales for 1x128 and 128x128 elements"}}) {
+    const absl::StatusOr<GemmReport> report = ReportWith(0, "", options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_EQ(report->left_out.size(), 1U);
+    EXPECT_EQ(report->left_out[0].reason, reason);
+    EXPECT_EQ(report->measurements.front().first_wrong, "");
+  }
 }
 
 TEST(GemmRunTest, ThePlatformsContendersSayWhatTheyLack) {

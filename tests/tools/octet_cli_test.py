@@ -580,11 +580,14 @@ class RunTest(GpuTest):
         for args, rows in [(["--rows=3,0,2x9"], [3, 0, 9, 9]),
                            (["--rows=5", "--experts=3"], [5, 5, 5]),
                            (["--rows=routing", "--ranks=4", "--experts=8", "--topk=8",
-                             "--tokens=1,2,3,4", "--epilogue=swiglu"], [10, 10])]:
+                             "--tokens=1,2,3,4", "--epilogue=swiglu"], [10, 10]),
+                           (["--rows=routing", "--ranks=1", "--experts=2", "--topk=2",
+                             "--tokens=3", "--dtype=fp8", "--k=128"], [3, 3])]:
             with self.subTest(args=args):
                 text, data = self.run_gemm(*args)
                 self.assertEqual(data["rows"], rows)
-                self.assertIn(f": {len(rows)} experts, {sum(rows)} rows, N 64, K 64, bf16", text)
+                self.assertIn(f": {len(rows)} experts, {sum(rows)} rows, N 64, K {data['k']}, "
+                              f"{data['dtype']}", text)
                 table = [line.split() for line in text.splitlines() if not line.startswith("#")]
                 self.assertEqual(len(table), len(data["measurements"]))
                 for line, row in zip(table, data["measurements"]):

@@ -233,12 +233,11 @@ Command GemmCommand() {
       .summary = "grouped matrix products: the experts of one GPU, measured and checked",
       .details =
           "Multiplies random rows by the weights of their experts on the first GPU, times it with\n"
-          "the L2 flushed, and checks a sample of the output against float64. Without an "
-          "epilogue,\n"
-          "the vendor's libraries stand beside it where they are installed: cuBLAS with one call\n"
-          "for each expert, on one stream and on several, and with one for all; hipBLASLt with "
-          "one\n"
-          "for each expert.\n"
+          "the L2 flushed, and checks a sample of the output against float64. For 16-bit operands\n"
+          "and without an epilogue, the vendor's libraries stand beside it where they are\n"
+          "installed: cuBLAS with one call for each expert, on one stream and on several, and "
+          "with\n"
+          "one for all; hipBLASLt with one for each expert.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error.",
       .flags = kFlags,
       .run = Run,
