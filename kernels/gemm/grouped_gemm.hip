@@ -31,7 +31,7 @@ __device__ int Clamp(int64_t row, int64_t rows) {
 
 // Rows that there is no memory for are left out, whatever the offsets say.
 template <typename Gemm, bool gated>
-__global__ void __launch_bounds__(Gemm::kThreads, 1)
+__global__ void __launch_bounds__(Gemm::kThreads, Gemm::kBlocksPerComputeUnit)
     GroupedGemmKernel(const __grid_constant__ KernelParams<Gemm, gated> p) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, shared)
   char* const bytes = reinterpret_cast<char*>(shared);

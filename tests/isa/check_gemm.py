@@ -5,9 +5,11 @@
 
 Of each kernel:
   - the innermost loop with matrix instructions has 4 or more of them, reads its operands from the LDS
-    and from global memory 16 bytes at a time, and reads nothing narrower or by flat instructions
+    and from global memory 16 bytes at a time, and reads nothing narrower or by flat instructions, but
+    for the scales of FP8 operands: a word for each 32 rows of a wave, and one for its columns
   - nothing lies in scratch: no spills, no private segment
-  - three blocks of four waves fit into a compute unit: at most 168 vector registers
+  - three blocks of four waves fit into a compute unit: at most 168 vector registers; two blocks of the
+    wide tiles of FP8 operands
 
 The assembly is also tried with defects planted, each of which has to be found. Prints a line for each
 kernel; exit code 1 and a line per error when something is wrong.
@@ -20,7 +22,11 @@ KERNEL = re.compile(r"^(_Z\S*GroupedGemmKernel\S*):\s*; @.*$", re.MULTILINE)
 LABEL = re.compile(r"^(\.L\w+):")
 BRANCH = re.compile(r"\bs_c?branch\w*\s+(\.L\w+)")
 MOST_REGISTERS = 168  # 512 of a lane, in units of 8, for three waves
+MOST_OF_TWO_WAVES = 256
 LEAST_MFMA = 4
+FP8 = "GemmElementE2"  # in the names of kernels of FP8 operands
+WIDE = "GemmTilesE0"
+MOST_SCALES = 3
 
 
 def main_loop(lines):
@@ -63,14 +69,20 @@ def check(text):
                      f"{len(loop)} lines in the main loop; {registers} registers")
         if mfma < LEAST_MFMA or mfma != count(body, "v_mfma"):
             errors.append(f"{kernel}: {mfma} of {count(body, 'v_mfma')} MFMA in the main loop")
-        if wide == 0 or wide != count(loop, "(global_load|flat|buffer_load)"):
+        scales = count(loop, r"global_load_dword\b")
+        if FP8 in kernel and 0 < scales <= MOST_SCALES:
+            narrow = count(loop, "(global_load|flat|buffer_load)") - wide - scales
+        else:
+            narrow = count(loop, "(global_load|flat|buffer_load)") - wide
+        if wide == 0 or narrow != 0:
             errors.append(f"{kernel}: loads narrower than 16 bytes in the main loop")
         if lds == 0 or lds != count(loop, "ds_read"):
             errors.append(f"{kernel}: LDS reads narrower than 16 bytes in the main loop")
         if metadata(text, kernel, "private_segment_fixed_size") or count(body, "scratch_"):
             errors.append(f"{kernel}: uses scratch")
-        if registers > MOST_REGISTERS:
-            errors.append(f"{kernel}: {registers} registers, more than {MOST_REGISTERS}")
+        most = MOST_OF_TWO_WAVES if FP8 in kernel and WIDE in kernel else MOST_REGISTERS
+        if registers > most:
+            errors.append(f"{kernel}: {registers} registers, more than {most}")
     return facts, errors
 
 

@@ -38,34 +38,32 @@ using MfmaSums = float __attribute__((ext_vector_type(16)));
 inline constexpr int kMfmaRows = 32;  // and columns
 inline constexpr int kSumGroups = 4;  // of four consecutive columns
 
-// Eight bytes of an operand.
-struct HalfVec {
-  uint32_t w[2];
-};
+// The halves of an operand's 16 bytes.
+using Halves = uint64_t __attribute__((ext_vector_type(2)));
 
 // Four 8-bit floats as bfloat16, exactly.
-__device__ __forceinline__ HalfVec Bf16FromFp8(uint32_t bytes) {
+__device__ __forceinline__ uint64_t Bf16FromFp8(uint32_t bytes) {
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) v[i] = FloatFromFp8(NativeFp8{static_cast<uint8_t>(bytes >> 8 * i)});
-  return {{PackBf16(v[0], v[1]), PackBf16(v[2], v[3])}};
+  return PackBf16(v[0], v[1]) | static_cast<uint64_t>(PackBf16(v[2], v[3])) << 32;
 }
 
 // Multiplies 16 columns of K, of which a lane has 8.
 template <typename Fp8>
-__device__ __forceinline__ MfmaSums MfmaFp8(const HalfVec& c, const HalfVec& r,
-                                            const MfmaSums& sums) {
+__device__ __forceinline__ MfmaSums MfmaFp8(uint64_t columns, uint64_t rows, const MfmaSums& sums) {
   if constexpr (std::is_same_v<Fp8, ConvertedFp8>) {
-    return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(__builtin_bit_cast(long, c),
-                                                      __builtin_bit_cast(long, r), sums, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(static_cast<long>(columns),
+                                                      static_cast<long>(rows), sums, 0, 0, 0);
   } else {
     using Operand = short __attribute__((ext_vector_type(4)));
     MfmaSums result = sums;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int shift = 0; shift < 64; shift += 32) {
+      const uint64_t c = Bf16FromFp8(static_cast<uint32_t>(columns >> shift));
+      const uint64_t r = Bf16FromFp8(static_cast<uint32_t>(rows >> shift));
       result = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(
-          __builtin_bit_cast(Operand, Bf16FromFp8(c.w[i])),
-          __builtin_bit_cast(Operand, Bf16FromFp8(r.w[i])), result, 0, 0, 0);
+          __builtin_bit_cast(Operand, c), __builtin_bit_cast(Operand, r), result, 0, 0, 0);
     }
     return result;
   }
@@ -75,8 +73,8 @@ __device__ __forceinline__ MfmaSums MfmaFp8(const HalfVec& c, const HalfVec& r,
 template <GemmElement element>
 __device__ __forceinline__ MfmaSums Mfma(const Vec16& columns, const Vec16& rows, int half,
                                          const MfmaSums& sums) {
-  const HalfVec c = {{columns.w[2 * half], columns.w[2 * half + 1]}};
-  const HalfVec r = {{rows.w[2 * half], rows.w[2 * half + 1]}};
+  const uint64_t c = __builtin_bit_cast(Halves, columns)[half];
+  const uint64_t r = __builtin_bit_cast(Halves, rows)[half];
   if constexpr (element == GemmElement::kFp8) {
     return MfmaFp8<NativeFp8>(c, r, sums);
   } else if constexpr (element == GemmElement::kBf16) {
@@ -128,12 +126,15 @@ class TileGemm {
   static constexpr int kRowUnitsPerGroup = 8;
   static constexpr int kThreads = 4 * kWaveSize;
   static constexpr int kClusterBlocks = 1;
-  static constexpr int kBlocksPerComputeUnit = 3;
+  // Sums that are not scaled yet take registers, too.
+  static constexpr int kBlocksPerComputeUnit =
+      tiles == GemmTiles::kWide && element == GemmElement::kFp8 ? 2 : 3;
 
  private:
   static constexpr int kVecElements = 16 / BytesOf(element);
   static constexpr int kStageVecs = 4;  // of a row
   static constexpr int kStageElements = kStageVecs * kVecElements;
+  static constexpr int kStagesPerScale = kGemmScaleGroup / kStageElements;
   static constexpr int kRowLoads = (kRows * kStageVecs + kThreads - 1) / kThreads;
   static constexpr int kColumnLoads = (kColumns * kStageVecs + kThreads - 1) / kThreads;
 
@@ -235,69 +236,59 @@ class TileGemm {
     const int stages = (p.k + kStageElements - 1) / kStageElements;
     Loads loads;
     Load(p, tile, 0, loads);
-    Scaler scaler(p, tile);
+    StageScales scales;
+    if constexpr (element == GemmElement::kFp8) scales = StageScales(p, tile);
     for (int i = 0; i < stages; ++i) {
       __syncthreads();  // all have multiplied the previous stage
       StoreStage(loads, stage);
       __syncthreads();
-      if (i + 1 < stages) Load(p, tile, i + 1, loads);
+      const StageScales own = scales;
+      if (i + 1 < stages) {
+        Load(p, tile, i + 1, loads);
+        if constexpr (element == GemmElement::kFp8) scales.Read((i + 1) / kStagesPerScale);
+      }
       if constexpr (element == GemmElement::kFp8) {
-        MultiplyStage(stage, scaler.Partial(i));
-        scaler.Add(i, i + 1 == stages, sums);
+        MultiplyScaledStage(stage, own, i / kStagesPerScale, sums);
       } else {
         MultiplyStage(stage, sums);
       }
     }
   }
 
-  // Sums over 128 columns of K are scaled before they are added.
-  class Scaler {
+  // The scales of a stage: of the lane's rows, and of the wave's columns, which have one.
+  class StageScales {
    public:
-    __device__ __forceinline__ Scaler(const GemmOperands& p, const GemmTile& tile)
-        : rows_(ScaleRows::OfRows(p.scales, tile.row)), last_row_(tile.rows - 1) {
-      if constexpr (element != GemmElement::kFp8) return;
-      // A wave's columns have one scale. Columns beyond the last repeat it.
+    StageScales() = default;
+    __device__ __forceinline__ StageScales(const GemmOperands& p, const GemmTile& tile)
+        : rows_(ScaleRows::OfRows(p.scales, tile.row)),
+          // Columns beyond the last repeat it.
+          columns_(ScaleRows::OfColumns(p, tile.expert, min(tile.column + FirstColumn(), p.n - 1))),
+          last_row_(tile.rows - 1) {
       static_assert(kGemmScaleGroup % (kGrid.column_products * internal::kMfmaRows) == 0);
-      columns_ = ScaleRows::OfColumns(p, tile.expert, min(tile.column + FirstColumn(), p.n - 1));
+      Read(0);
     }
 
-    // The sums to which stage i belongs. Their scales are on their way from their first stage on.
-    __device__ __forceinline__ Sums& Partial(int i) {
-      if (i % kStages == 0) {
-        partial_ = {};
-        column_word_ = columns_.WordAt(0, i / kStages);
-#pragma unroll
-        for (int r = 0; r < kGrid.row_products; ++r) {
-          const int row = FirstRow() + r * internal::kMfmaRows + Lane() % internal::kMfmaRows;
-          row_words_[r] = rows_.WordAt(min(row, last_row_), i / kStages);
-        }
-      }
-      return partial_;
-    }
-
-    // After the last stage of the columns that share a scale.
-    __device__ __forceinline__ void Add(int i, bool last, Sums& sums) const {
-      if (i % kStages != kStages - 1 && !last) return;
-      const float of_columns = columns_.ScaleOf(column_word_, i / kStages);
+    // Rows beyond the last repeat it.
+    __device__ __forceinline__ void Read(int group) {
+      column_word_ = columns_.WordAt(0, group);
 #pragma unroll
       for (int r = 0; r < kGrid.row_products; ++r) {
-        const float scale = rows_.ScaleOf(row_words_[r], i / kStages) * of_columns;
-#pragma unroll
-        for (int c = 0; c < kGrid.column_products; ++c) {
-          sums.of[r][c] += partial_.of[r][c] * scale;
-        }
+        const int row = FirstRow() + r * internal::kMfmaRows + Lane() % internal::kMfmaRows;
+        row_words_[r] = rows_.WordAt(min(row, last_row_), group);
       }
+    }
+
+    // Of row product r and the wave's columns, once Read(group) has read them.
+    __device__ __forceinline__ float Factor(int r, int group) const {
+      return rows_.ScaleOf(row_words_[r], group) * columns_.ScaleOf(column_word_, group);
     }
 
    private:
-    static constexpr int kStages = kGemmScaleGroup / kStageElements;  // that share a scale
-
     ScaleRows rows_;
     ScaleRows columns_;
     int last_row_;
     uint32_t row_words_[kGrid.row_products];
     uint32_t column_word_;
-    Sums partial_;
   };
 
   static __device__ __forceinline__ int FirstRow() {
@@ -307,32 +298,67 @@ class TileGemm {
     return Wave() % kGrid.column_waves * kGrid.column_products * internal::kMfmaRows;
   }
 
-  // Both operands take K in the same order: of 32 bytes, the lower lanes have the first 16.
-  static __device__ __forceinline__ void MultiplyStage(const Vec16* stage, Sums& sums) {
+  // What a lane multiplies of a stage: every other vector of its rows and columns. Both operands
+  // take K in the same order: of 32 bytes, the lower lanes have the first 16.
+  struct Fragments {
+    Vec16 rows[kGrid.row_products];
+    Vec16 columns[kGrid.column_products];
+  };
+  static __device__ __forceinline__ Fragments LoadFragments(const Vec16* stage, int vec) {
     const int lane_row = Lane() % internal::kMfmaRows;
+    const int own_vec = vec + Lane() / internal::kMfmaRows;
+    Fragments fragments;
+#pragma unroll
+    for (int r = 0; r < kGrid.row_products; ++r) {
+      const int row = FirstRow() + r * internal::kMfmaRows + lane_row;
+      fragments.rows[r] = stage[StageIndex(row, own_vec)];
+    }
+#pragma unroll
+    for (int c = 0; c < kGrid.column_products; ++c) {
+      const int column = FirstColumn() + c * internal::kMfmaRows + lane_row;
+      fragments.columns[c] = stage[StageIndex(kRows + column, own_vec)];
+    }
+    return fragments;
+  }
+
+  static __device__ __forceinline__ void MultiplyStage(const Vec16* stage, Sums& sums) {
 #pragma unroll
     for (int vec = 0; vec < kStageVecs; vec += 2) {
-      const int own_vec = vec + Lane() / internal::kMfmaRows;
-      Vec16 rows[kGrid.row_products];
-      Vec16 columns[kGrid.column_products];
-#pragma unroll
-      for (int r = 0; r < kGrid.row_products; ++r) {
-        rows[r] = stage[StageIndex(FirstRow() + r * internal::kMfmaRows + lane_row, own_vec)];
-      }
-#pragma unroll
-      for (int c = 0; c < kGrid.column_products; ++c) {
-        const int column = FirstColumn() + c * internal::kMfmaRows + lane_row;
-        columns[c] = stage[StageIndex(kRows + column, own_vec)];
-      }
+      const Fragments own = LoadFragments(stage, vec);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int r = 0; r < kGrid.row_products; ++r) {
 #pragma unroll
           for (int c = 0; c < kGrid.column_products; ++c) {
-            sums.of[r][c] = internal::Mfma<element>(columns[c], rows[r], half, sums.of[r][c]);
+            sums.of[r][c] =
+                internal::Mfma<element>(own.columns[c], own.rows[r], half, sums.of[r][c]);
           }
         }
+      }
+    }
+  }
+
+  // Scales the products of a stage before they are added; one 32 by 32 product after the other, so
+  // that few registers hold sums that are not scaled yet.
+  static __device__ __forceinline__ void MultiplyScaledStage(const Vec16* stage,
+                                                             const StageScales& scales, int group,
+                                                             Sums& sums) {
+    Fragments own[kStageVecs / 2];
+#pragma unroll
+    for (int i = 0; i < kStageVecs / 2; ++i) own[i] = LoadFragments(stage, 2 * i);
+#pragma unroll
+    for (int r = 0; r < kGrid.row_products; ++r) {
+      const internal::MfmaSums factor = scales.Factor(r, group);  // in all elements
+#pragma unroll
+      for (int c = 0; c < kGrid.column_products; ++c) {
+        internal::MfmaSums partial = {};
+#pragma unroll
+        for (int i = 0; i < kStageVecs; ++i) {
+          const Fragments& of = own[i / 2];
+          partial = internal::Mfma<element>(of.columns[c], of.rows[r], i % 2, partial);
+        }
+        sums.of[r][c] = __builtin_elementwise_fma(partial, factor, sums.of[r][c]);
       }
     }
   }
