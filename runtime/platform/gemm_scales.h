@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "octet/fp8_scale.h"
+#include "octet/gemm_tiles.h"
 #include "runtime/platform/gemm_call.h"
 
 namespace octet::device {

@@ -70,7 +70,7 @@ struct GroupedGemmConfig {
 struct GroupedGemmArgs {
   const void* a = nullptr;  // [max_rows][K]
   const void* b = nullptr;  // [L][N][K]
-  // With kFp8, else nullptr; 4-byte aligned.
+  // With kFp8, else nullptr; 4-byte aligned. Finite or NaN.
   const void* a_scales = nullptr;           // [max_rows][scale_words]: Received::scales
   const void* b_scales = nullptr;           // [L][ceil(N / 128)][scale_words]
   const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each expert, ascending
@@ -85,9 +85,9 @@ struct GroupedGemmArgs {
 // Results are the same to the bit from run to run, for any number of blocks, and for each row
 // whatever the other rows are. Sums are accumulated in float32 in an order that the platform and
 // the tile shape decide; the result is rounded once to the dtype. NaN and infinity propagate as in
-// IEEE arithmetic. With kFp8, each sum over 128 columns of K is multiplied by its two scales, whose
-// product is a float32, and added in float32. Hopper's tensor cores keep 13 bits behind the leading
-// one while they add such a sum's products; on other platforms these sums are float32, too.
+// IEEE arithmetic. With kFp8, sums over 64 or 128 columns of K are multiplied by their two scales,
+// whose product is a float32, and added in float32. Hopper's tensor cores keep 13 bits behind the
+// leading one while they add such a sum's products; on other platforms these sums are float32, too.
 //
 // Belongs to the GPU that was current at Create. Calls with one object may come from any thread
 // with that GPU current, but not at the same time, and their streams must run them one after the

@@ -28,7 +28,7 @@
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
-#include "tests/support/host_copy.h"
+#include "tests/support/gemm_problem.h"
 #include "tests/support/node_fixture.h"
 
 namespace octet {
@@ -37,215 +37,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr uint16_t kUnwritten = 0x7fff;  // a NaN of both dtypes
-
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr GemmTiles kEveryTiles[] = {GemmTiles::kWide, GemmTiles::kMedium, GemmTiles::kFew64,
                                      GemmTiles::kFew32, GemmTiles::kFew16};
-
-// What to compute. Rows of padding follow every expert's rows and the last expert.
-struct Problem {
-  GroupedGemmConfig config;
-  std::vector<int32_t> offsets;
-  std::vector<int32_t> counts;
-  std::vector<uint8_t> a;  // elements, whatever their size is
-  std::vector<uint8_t> b;
-  std::vector<float> bias;
-  std::vector<float> row_scale;
-  std::vector<uint8_t> a_scales;
-  std::vector<uint8_t> b_scales;
-
-  bool fp8() const { return config.format == GemmFormat::kFp8; }
-  size_t element_bytes() const { return fp8() ? 1 : 2; }
-  // Rounds `value` to element `index` of a or b.
-  void Set(std::vector<uint8_t>& elements, size_t index, float value) const {
-    if (fp8()) {
-      elements[index] = Fp8FromFloat<NativeFp8>(value).bits;
-    } else {
-      const uint16_t bits = BitsFromFloat(config.dtype, value);
-      std::memcpy(&elements[2 * index], &bits, sizeof(bits));
-    }
-  }
-
-  std::string Text() const {
-    return absl::StrCat("N ", config.n, " K ", config.k, " ",
-                        fp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
-                              : std::string(EnumName(config.dtype)),
-                        config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
-                        bias.empty() ? "" : " bias", row_scale.empty() ? "" : " scale", " rows ",
-                        absl::StrJoin(counts, ","));
-  }
-  HostGemm Host() const { return {config, a, b, bias, row_scale, a_scales, b_scales}; }
-};
-
-struct Options {
-  int padding = 0;  // rows after every expert
-  bool bias = false;
-  bool row_scale = false;
-  uint32_t seed = 1;
-};
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<uint8_t> RandomElements(const Problem& p, size_t count, std::mt19937& rng) {
-  // Sums of four uniform numbers: nearly normal, and cheap. 8-bit floats use more of their range.
-  std::vector<uint8_t> elements(count * p.element_bytes());
-  const float unit = p.fp8() ? 2 : 148;
-  for (size_t i = 0; i < count; ++i) {
-    const uint32_t bits = rng();
-    const int sum =
-        static_cast<int>((bits & 0xff) + (bits >> 8 & 0xff) + (bits >> 16 & 0xff) + (bits >> 24)) -
-        510;
-    p.Set(elements, i, static_cast<float>(sum) / unit);
-  }
-  return elements;
-}
-
-// Scales around 1/64, of `rows` rows; bytes that are no scale are random, too.
-std::vector<uint8_t> RandomScales(const GroupedGemmConfig& config, size_t rows, std::mt19937& rng) {
-  std::vector<uint8_t> bytes(rows * static_cast<size_t>(config.scale_words()) * sizeof(float));
-  if (config.scale_format == ScaleFormat::kUe8m0) {
-    constexpr uint8_t kLeast = 127 - 10;
-    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(kLeast + rng() % 8);
-    return bytes;
-  }
-  std::uniform_real_distribution<float> uniform(0.001F, 0.03F);
-  for (size_t i = 0; i < bytes.size(); i += sizeof(float)) {
-    const float scale = uniform(rng);
-    std::memcpy(&bytes[i], &scale, sizeof(scale));
-  }
-  return bytes;
-}
-
-Problem MakeProblem(const GroupedGemmConfig& config, const std::vector<int32_t>& rows,
-                    const Options& options = {}) {
-  Problem p;
-  p.config = config;
-  p.config.experts = static_cast<int>(rows.size());
-  p.counts = rows;
-  p.offsets = {0};
-  for (const int32_t count : rows) p.offsets.push_back(p.offsets.back() + count + options.padding);
-  p.config.max_rows = p.offsets.back() + 3;
-  std::mt19937 rng(options.seed);
-  const auto n = static_cast<size_t>(config.n);
-  const auto k = static_cast<size_t>(config.k);
-  const auto max_rows = static_cast<size_t>(p.config.max_rows);
-  p.a = RandomElements(p, max_rows * k, rng);
-  p.b = RandomElements(p, rows.size() * n * k, rng);
-  if (p.fp8()) {
-    p.a_scales = RandomScales(p.config, max_rows, rng);
-    p.b_scales =
-        RandomScales(p.config, rows.size() * ((n + kGemmScaleGroup - 1) / kGemmScaleGroup), rng);
-  }
-  // Rows that are nobody's must not matter.
-  for (size_t e = 0; e < rows.size(); ++e) {
-    const auto first = static_cast<size_t>(p.offsets[e]) + static_cast<size_t>(rows[e]);
-    const size_t end = e + 1 < rows.size() ? static_cast<size_t>(p.offsets[e + 1]) : max_rows;
-    for (size_t i = first * k; i < end * k; ++i) p.Set(p.a, i, kNan);
-  }
-  std::uniform_real_distribution<float> uniform(-2, 2);
-  if (options.bias) p.bias.resize(rows.size() * n);
-  if (options.row_scale) p.row_scale.resize(max_rows);
-  for (float& bias : p.bias) bias = uniform(rng);
-  for (float& scale : p.row_scale) scale = uniform(rng);
-  return p;
-}
-
-template <typename T>
-absl::StatusOr<DeviceMemory> Upload(const std::vector<T>& host) {
-  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(host.size() * sizeof(T)));
-  OCTET_RETURN_IF_ERROR(ToDevice(memory, host));
-  return memory;
-}
-
-// A problem in the GPU's memory.
-class OnGpu {
- public:
-  static absl::StatusOr<OnGpu> Make(const Problem& p) {
-    OnGpu gpu;
-    gpu.out_elements_ = static_cast<size_t>(p.config.max_rows * p.config.out_columns());
-    OCTET_ASSIGN_OR_RETURN(gpu.a_, Upload(p.a));
-    OCTET_ASSIGN_OR_RETURN(gpu.b_, Upload(p.b));
-    OCTET_ASSIGN_OR_RETURN(gpu.offsets_, Upload(p.offsets));
-    OCTET_ASSIGN_OR_RETURN(gpu.counts_, Upload(p.counts));
-    OCTET_ASSIGN_OR_RETURN(gpu.bias_, Upload(p.bias));
-    OCTET_ASSIGN_OR_RETURN(gpu.row_scale_, Upload(p.row_scale));
-    OCTET_ASSIGN_OR_RETURN(gpu.a_scales_, Upload(p.a_scales));
-    OCTET_ASSIGN_OR_RETURN(gpu.b_scales_, Upload(p.b_scales));
-    OCTET_ASSIGN_OR_RETURN(gpu.out_, Upload(std::vector<uint16_t>(gpu.out_elements_, kUnwritten)));
-    gpu.args_ = {.a = gpu.a_.as<void>(),
-                 .b = gpu.b_.as<void>(),
-                 .a_scales = p.fp8() ? gpu.a_scales_.as<void>() : nullptr,
-                 .b_scales = p.fp8() ? gpu.b_scales_.as<void>() : nullptr,
-                 .expert_offsets = gpu.offsets_.as<int32_t>(),
-                 .expert_counts = gpu.counts_.as<int32_t>(),
-                 .bias = p.bias.empty() ? nullptr : gpu.bias_.as<float>(),
-                 .row_scale = p.row_scale.empty() ? nullptr : gpu.row_scale_.as<float>(),
-                 .out = gpu.out_.as<void>()};
-    return gpu;
-  }
-
-  GroupedGemmArgs& args() { return args_; }
-  absl::StatusOr<std::vector<uint16_t>> Out() const {
-    OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
-    return ToHost<uint16_t>(out_.as<void>(), out_elements_);
-  }
-  absl::Status ClearOut() const {
-    return ToDevice(out_, std::vector<uint16_t>(out_elements_, kUnwritten));
-  }
-
- private:
-  DeviceMemory a_, b_, offsets_, counts_, bias_, row_scale_, a_scales_, b_scales_, out_;
-  size_t out_elements_ = 0;
-  GroupedGemmArgs args_;
-};
-
-absl::StatusOr<std::vector<uint16_t>> Compute(const Problem& p) {
-  OCTET_ASSIGN_OR_RETURN(OnGpu gpu, OnGpu::Make(p));
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<GroupedGemm> gemm, GroupedGemm::Create(p.config));
-  OCTET_RETURN_IF_ERROR(gemm->Run(gpu.args(), nullptr));
-  return gpu.Out();
-}
-
-// The output of the rows that are somebody's, row by row.
-std::vector<GemmExpectation> Expected(const Problem& p) {
-  const HostGemm host = p.Host();
-  std::vector<GemmExpectation> expected;
-  for (size_t e = 0; e < p.counts.size(); ++e) {
-    const int64_t end = std::min<int64_t>(p.offsets[e] + p.counts[e], p.config.max_rows);
-    for (int64_t row = p.offsets[e]; row < end; ++row) {
-      for (int c = 0; c < p.config.out_columns(); ++c) {
-        expected.push_back(ExpectedElement(host, static_cast<int>(e), row, c));
-      }
-    }
-  }
-  return expected;
-}
-
-// The first element that is not what it must be; empty if there is none.
-std::string FirstWrong(const Problem& p, const std::vector<GemmExpectation>& expected,
-                       const std::vector<uint16_t>& out) {
-  const int columns = p.config.out_columns();
-  size_t expert = 0;
-  auto next = expected.begin();
-  for (int32_t row = 0; row < p.config.max_rows; ++row) {
-    while (expert < p.counts.size() && row >= p.offsets[expert + 1]) ++expert;
-    const bool written = expert < p.counts.size() && row < p.offsets[expert] + p.counts[expert];
-    for (int c = 0; c < columns; ++c) {
-      const uint16_t got =
-          out[static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(c)];
-      if (!written) {
-        if (got != kUnwritten) return absl::StrCat("row ", row, ", nobody's, was written");
-        continue;
-      }
-      const GemmExpectation& want = *next++;
-      if (MeetsExpectation(want, p.config.dtype, got)) continue;
-      return absl::StrCat("row ", row, " (expert ", expert, ") column ", c, " is ",
-                          FloatFromBits(p.config.dtype, got), " and should be ", want.value, " +- ",
-                          want.error);
-    }
-  }
-  return "";
-}
 
 class GroupedGemmTest : public ::testing::Test {
  protected:
@@ -256,37 +50,37 @@ class GroupedGemmTest : public ::testing::Test {
   }
 
   // Computes and checks the problem with every tile shape.
-  static void Check(Problem p) {
-    const std::vector<GemmExpectation> expected = Expected(p);
+  static void Check(GemmProblem p) {
+    const std::vector<GemmExpectation> expected = ExpectedGemm(p);
     for (const GemmTiles tiles : kEveryTiles) {
       p.config.tiles = tiles;
-      const absl::StatusOr<std::vector<uint16_t>> out = Compute(p);
+      const absl::StatusOr<std::vector<uint16_t>> out = ComputeGemm(p);
       ASSERT_OK(out.status()) << p.Text();
-      EXPECT_EQ(FirstWrong(p, expected, *out), "") << EnumName(tiles) << " " << p.Text();
+      EXPECT_EQ(FirstWrongElement(p, expected, *out), "") << EnumName(tiles) << " " << p.Text();
     }
   }
 };
 
 TEST_F(GroupedGemmTest, ComputesExpertsOfAnyNumberOfRows) {
   const GroupedGemmConfig config = {.n = 136, .k = 72};
-  Check(MakeProblem(config, {0, 1, 129, 0, 65, 64, 0}));
-  Check(MakeProblem(config, {300}));
-  Check(MakeProblem(config, {0}));
-  Check(MakeProblem(config, std::vector<int32_t>(256, 1)));
+  Check(MakeGemmProblem(config, {0, 1, 129, 0, 65, 64, 0}));
+  Check(MakeGemmProblem(config, {300}));
+  Check(MakeGemmProblem(config, {0}));
+  Check(MakeGemmProblem(config, std::vector<int32_t>(256, 1)));
 }
 
 TEST_F(GroupedGemmTest, ComputesTheSmallestShape) {
-  Check(MakeProblem({.n = 8, .k = 8}, {1}));
-  Check(MakeProblem({.n = 16, .k = 8, .activation = GemmActivation::kSwiGlu}, {1}));
+  Check(MakeGemmProblem({.n = 8, .k = 8}, {1}));
+  Check(MakeGemmProblem({.n = 16, .k = 8, .activation = GemmActivation::kSwiGlu}, {1}));
 }
 
 TEST_F(GroupedGemmTest, TouchesNoPadding) {
-  Check(MakeProblem({.n = 40, .k = 40}, {5, 0, 63, 130}, {.padding = 9}));
+  Check(MakeGemmProblem({.n = 40, .k = 40}, {5, 0, 63, 130}, {.padding = 9}));
 }
 
 TEST_F(GroupedGemmTest, EndsExpertsAtTheNextOffsetWithoutCounts) {
-  const Problem p = MakeProblem({.n = 40, .k = 40}, {5, 0, 63});
-  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  const GemmProblem p = MakeGemmProblem({.n = 40, .k = 40}, {5, 0, 63});
+  absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);
   ASSERT_OK(gpu.status());
   gpu->args().expert_counts = nullptr;
   auto gemm = GroupedGemm::Create(p.config);
@@ -294,7 +88,7 @@ TEST_F(GroupedGemmTest, EndsExpertsAtTheNextOffsetWithoutCounts) {
   ASSERT_OK((*gemm)->Run(gpu->args(), nullptr));
   const absl::StatusOr<std::vector<uint16_t>> out = gpu->Out();
   ASSERT_OK(out.status());
-  EXPECT_EQ(FirstWrong(p, Expected(p), *out), "");
+  EXPECT_EQ(FirstWrongElement(p, ExpectedGemm(p), *out), "");
 }
 
 TEST_F(GroupedGemmTest, AppliesEveryEpilogue) {
@@ -304,7 +98,7 @@ TEST_F(GroupedGemmTest, AppliesEveryEpilogue) {
         for (const bool row_scale : {false, true}) {
           const GroupedGemmConfig config = {
               .n = 208, .k = 88, .dtype = dtype, .activation = activation};
-          Check(MakeProblem(config, {70, 3, 17}, {.bias = bias, .row_scale = row_scale}));
+          Check(MakeGemmProblem(config, {70, 3, 17}, {.bias = bias, .row_scale = row_scale}));
         }
       }
     }
@@ -319,33 +113,33 @@ TEST_F(GroupedGemmTest, ComputesFp8WithEveryEpilogue) {
                                         .format = GemmFormat::kFp8,
                                         .scale_format = scales,
                                         .activation = activation};
-      Check(MakeProblem(config, {70, 0, 3, 257}));
-      Check(MakeProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
+      Check(MakeGemmProblem(config, {70, 0, 3, 257}));
+      Check(MakeGemmProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
     }
   }
 }
 
 TEST_F(GroupedGemmTest, ComputesTheSmallestFp8Shape) {
-  Check(MakeProblem({.n = 8, .k = 16, .format = GemmFormat::kFp8}, {1}));
+  Check(MakeGemmProblem({.n = 8, .k = 16, .format = GemmFormat::kFp8}, {1}));
 }
 
 // Zeros but for one element of each group of columns, so that a sum has one addend of a group and
 // is exact: the scales must be those of that row, column and group.
 TEST_F(GroupedGemmTest, DequantisesExactly) {
-  Problem p = MakeProblem({.n = 264, .k = 1040, .format = GemmFormat::kFp8}, {3, 130});
+  GemmProblem p = MakeGemmProblem({.n = 264, .k = 1040, .format = GemmFormat::kFp8}, {3, 130});
   constexpr size_t kRows = 133;
   const auto k = static_cast<size_t>(p.config.k);
   for (size_t group = 0; group * kGemmScaleGroup < k; ++group) {
-    Problem one = p;
+    GemmProblem one = p;
     std::fill(one.a.begin(), one.a.end(), 0);
     for (size_t row = 0; row < kRows; ++row) {
       const size_t at = row * k + std::min(group * kGemmScaleGroup + row % kGemmScaleGroup, k - 1);
       one.a[at] = p.a[at];
     }
-    const std::vector<GemmExpectation> expected = Expected(one);
+    const std::vector<GemmExpectation> expected = ExpectedGemm(one);
     for (const GemmTiles tiles : kEveryTiles) {
       one.config.tiles = tiles;
-      const absl::StatusOr<std::vector<uint16_t>> out = Compute(one);
+      const absl::StatusOr<std::vector<uint16_t>> out = ComputeGemm(one);
       ASSERT_OK(out.status());
       size_t next = 0;
       for (const GemmExpectation& want : expected) {
@@ -361,17 +155,13 @@ TEST_F(GroupedGemmTest, DequantisesExactly) {
 }
 
 TEST_F(GroupedGemmTest, PropagatesNanOfFp8) {
-  Problem p = MakeProblem({.n = 144, .k = 272, .format = GemmFormat::kFp8}, {20, 70});
+  GemmProblem p = MakeGemmProblem({.n = 144, .k = 272, .format = GemmFormat::kFp8}, {20, 70});
   const auto k = static_cast<size_t>(p.config.k);
   p.Set(p.a, 3 * k + 7, kNan);
   p.Set(p.b, (144 + 100) * k + 271, kNan);
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const auto set_scale = [&p](size_t row, size_t group, float scale) {
-    const auto words = static_cast<size_t>(p.config.scale_words());
-    std::memcpy(&p.a_scales[(row * words + group) * sizeof(float)], &scale, sizeof(scale));
-  };
-  set_scale(9, 2, kNan);
-  set_scale(30, 0, kInfinity);
+  // The scale of row 9 and the last columns of K.
+  const auto words = static_cast<size_t>(p.config.scale_words());
+  std::memcpy(&p.a_scales[(9 * words + 2) * sizeof(float)], &kNan, sizeof(kNan));
   Check(p);
 }
 
@@ -397,18 +187,18 @@ TEST_F(GroupedGemmTest, ComputesRandomShapes) {
     std::vector<int32_t> rows(static_cast<size_t>(draw(1, 6)));
     for (int32_t& count : rows) count = draw(0, 3) == 0 ? 0 : draw(1, most_rows);
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    Check(MakeProblem(config, rows,
-                      {.padding = draw(0, 2) * 5,
-                       .bias = draw(0, 1) == 1,
-                       .row_scale = draw(0, 1) == 1,
-                       .seed = seed}));
+    Check(MakeGemmProblem(config, rows,
+                          {.padding = draw(0, 2) * 5,
+                           .bias = draw(0, 1) == 1,
+                           .row_scale = draw(0, 1) == 1,
+                           .seed = seed}));
   }
 }
 
-TEST_F(GroupedGemmTest, ComputesLargeK) { Check(MakeProblem({.n = 24, .k = 16384}, {3, 9})); }
+TEST_F(GroupedGemmTest, ComputesLargeK) { Check(MakeGemmProblem({.n = 24, .k = 16384}, {3, 9})); }
 
 // Computes `p`, of one expert, as the last rows of operands that have more than 2^31 elements.
-absl::StatusOr<std::vector<uint16_t>> ComputeFarAway(const Problem& p, int64_t max_rows) {
+absl::StatusOr<std::vector<uint16_t>> ComputeFarAway(const GemmProblem& p, int64_t max_rows) {
   GroupedGemmConfig config = p.config;
   config.max_rows = max_rows;
   const auto k = static_cast<size_t>(config.k);
@@ -438,30 +228,30 @@ absl::StatusOr<std::vector<uint16_t>> ComputeFarAway(const Problem& p, int64_t m
 TEST_F(GroupedGemmTest, ComputesLargeArrays) {
   constexpr int64_t kRows = (int64_t{1} << 18) + 100;
   for (const bool large_a : {true, false}) {
-    Problem p = MakeProblem({.n = large_a ? 16 : 8192, .k = large_a ? 8192 : 16}, {10});
+    GemmProblem p = MakeGemmProblem({.n = large_a ? 16 : 8192, .k = large_a ? 8192 : 16}, {10});
     p.config.max_rows = 10;
-    const std::vector<GemmExpectation> expected = Expected(p);
+    const std::vector<GemmExpectation> expected = ExpectedGemm(p);
     for (const GemmTiles tiles : {GemmTiles::kWide, GemmTiles::kFew16}) {
       p.config.tiles = tiles;
       const absl::StatusOr<std::vector<uint16_t>> out = ComputeFarAway(p, kRows);
       if (absl::IsResourceExhausted(out.status())) GTEST_SKIP() << out.status();
       ASSERT_OK(out.status());
-      EXPECT_EQ(FirstWrong(p, expected, *out), "") << EnumName(tiles);
+      EXPECT_EQ(FirstWrongElement(p, expected, *out), "") << EnumName(tiles);
     }
   }
 }
 
 TEST_F(GroupedGemmTest, GivesTheSameBitsForAnyNumberOfBlocks) {
   for (const GemmFormat format : {GemmFormat::kSame, GemmFormat::kFp8}) {
-    Problem p = MakeProblem({.n = 520, .k = 272, .format = format}, {140, 0, 1, 77, 260});
+    GemmProblem p = MakeGemmProblem({.n = 520, .k = 272, .format = format}, {140, 0, 1, 77, 260});
     for (const GemmTiles tiles : kEveryTiles) {
       p.config.tiles = tiles;
       p.config.blocks = 0;
-      const absl::StatusOr<std::vector<uint16_t>> want = Compute(p);
+      const absl::StatusOr<std::vector<uint16_t>> want = ComputeGemm(p);
       ASSERT_OK(want.status());
       for (const int blocks : {1, 2, 3, 7, 300}) {
         p.config.blocks = blocks;
-        const absl::StatusOr<std::vector<uint16_t>> got = Compute(p);
+        const absl::StatusOr<std::vector<uint16_t>> got = ComputeGemm(p);
         ASSERT_OK(got.status());
         EXPECT_EQ(*got, *want) << blocks << " blocks, " << EnumName(tiles) << " "
                                << EnumName(format);
@@ -471,15 +261,15 @@ TEST_F(GroupedGemmTest, GivesTheSameBitsForAnyNumberOfBlocks) {
 }
 
 TEST_F(GroupedGemmTest, RowsDoNotDependOnOtherRows) {
-  Problem p = MakeProblem({.n = 136, .k = 136}, {130, 20});
+  GemmProblem p = MakeGemmProblem({.n = 136, .k = 136}, {130, 20});
   for (const GemmTiles tiles : kEveryTiles) {
     p.config.tiles = tiles;
-    const absl::StatusOr<std::vector<uint16_t>> want = Compute(p);
+    const absl::StatusOr<std::vector<uint16_t>> want = ComputeGemm(p);
     ASSERT_OK(want.status());
-    Problem other = p;
+    GemmProblem other = p;
     const auto k = static_cast<size_t>(p.config.k);
     for (size_t i = 10 * k; i < 11 * k; ++i) p.Set(other.a, i, kNan);
-    const absl::StatusOr<std::vector<uint16_t>> got = Compute(other);
+    const absl::StatusOr<std::vector<uint16_t>> got = ComputeGemm(other);
     ASSERT_OK(got.status());
     std::vector<uint16_t> expected = *want;
     std::fill(expected.begin() + 10 * p.config.n, expected.begin() + 11 * p.config.n, 0);
@@ -496,8 +286,8 @@ TEST_F(GroupedGemmTest, RowsDoNotDependOnOtherRows) {
 TEST_F(GroupedGemmTest, PropagatesNanAndInfinity) {
   for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-      Problem p =
-          MakeProblem({.n = 144, .k = 80, .dtype = dtype, .activation = activation}, {20, 70});
+      GemmProblem p =
+          MakeGemmProblem({.n = 144, .k = 80, .dtype = dtype, .activation = activation}, {20, 70});
       const auto k = static_cast<size_t>(p.config.k);
       constexpr float kInfinity = std::numeric_limits<float>::infinity();
       p.Set(p.a, 3 * k + 7, kInfinity);
@@ -512,23 +302,23 @@ TEST_F(GroupedGemmTest, PropagatesNanAndInfinity) {
 }
 
 TEST_F(GroupedGemmTest, OverflowBecomesInfinity) {
-  Problem p = MakeProblem({.n = 16, .k = 64, .dtype = DType::kFloat16}, {8});
+  GemmProblem p = MakeGemmProblem({.n = 16, .k = 64, .dtype = DType::kFloat16}, {8});
   for (size_t i = 0; i < size_t{64} * 4; ++i) p.Set(p.a, i, 1000);
   for (size_t i = 0; i < size_t{64} * 8; ++i) p.Set(p.b, i, 1000);
   Check(p);
 }
 
 TEST_F(GroupedGemmTest, CutsOffsetsToTheMemoryThereIs) {
-  Problem p = MakeProblem({.n = 24, .k = 24}, {20, 20});
+  GemmProblem p = MakeGemmProblem({.n = 24, .k = 24}, {20, 20});
   p.config.max_rows = 30;  // the offsets say 40
-  const absl::StatusOr<std::vector<uint16_t>> out = Compute(p);
+  const absl::StatusOr<std::vector<uint16_t>> out = ComputeGemm(p);
   ASSERT_OK(out.status());
-  EXPECT_EQ(FirstWrong(p, Expected(p), *out), "");
+  EXPECT_EQ(FirstWrongElement(p, ExpectedGemm(p), *out), "");
 }
 
 TEST_F(GroupedGemmTest, ReplaysInAGraph) {
-  const Problem p = MakeProblem({.n = 264, .k = 72}, {140, 20});
-  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  const GemmProblem p = MakeGemmProblem({.n = 264, .k = 72}, {140, 20});
+  absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);
   ASSERT_OK(gpu.status());
   auto gemm = GroupedGemm::Create(p.config);
   ASSERT_OK(gemm.status());
@@ -546,7 +336,7 @@ TEST_F(GroupedGemmTest, ReplaysInAGraph) {
     ASSERT_OK(OCTET_GPU(hipStreamSynchronize(stream)));
     const absl::StatusOr<std::vector<uint16_t>> out = gpu->Out();
     ASSERT_OK(out.status());
-    EXPECT_EQ(FirstWrong(p, Expected(p), *out), "") << "replay " << replay;
+    EXPECT_EQ(FirstWrongElement(p, ExpectedGemm(p), *out), "") << "replay " << replay;
   }
   EXPECT_OK(OCTET_GPU(hipGraphExecDestroy(executable)));
   EXPECT_OK(OCTET_GPU(hipGraphDestroy(graph)));
@@ -606,8 +396,8 @@ TEST_F(GroupedGemmTest, RefusesAConfigThatCannotBe) {
 }
 
 TEST_F(GroupedGemmTest, RefusesPointersThatCannotBe) {
-  const Problem p = MakeProblem({.n = 16, .k = 16}, {4});
-  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  const GemmProblem p = MakeGemmProblem({.n = 16, .k = 16}, {4});
+  absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);
   ASSERT_OK(gpu.status());
   auto gemm = GroupedGemm::Create(p.config);
   ASSERT_OK(gemm.status());
@@ -628,8 +418,8 @@ TEST_F(GroupedGemmTest, RefusesPointersThatCannotBe) {
 }
 
 TEST_F(GroupedGemmTest, RefusesFp8WithoutScales) {
-  const Problem p = MakeProblem({.n = 16, .k = 16, .format = GemmFormat::kFp8}, {4});
-  absl::StatusOr<OnGpu> gpu = OnGpu::Make(p);
+  const GemmProblem p = MakeGemmProblem({.n = 16, .k = 16, .format = GemmFormat::kFp8}, {4});
+  absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);
   ASSERT_OK(gpu.status());
   auto gemm = GroupedGemm::Create(p.config);
   ASSERT_OK(gemm.status());
