@@ -16,6 +16,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/gemm_config.h"
 #include "kernels/shipped_tuning.h"
 #include "kernels/strategy_registry.h"
 #include "runtime/mutex.h"
@@ -29,28 +30,37 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 
+// The lists of entries: of strategies, and of grouped products.
+constexpr absl::string_view kEntries = "entries";
+constexpr absl::string_view kGemm = "gemm";
+constexpr auto kFileFields = std::to_array<absl::string_view>({"schema", kEntries, kGemm});
+
 // The field of entries for kAuto, in addition to those of any entry.
 constexpr absl::string_view kChosen = "chosen";
 
-// The fields of any entry, in addition to those of its strategy's tuning.
+// The fields of any strategy's entry, in addition to those of its tuning.
 constexpr auto kFields = std::to_array<absl::string_view>(
     {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "received", "note"});
+constexpr auto kGemmFields = std::to_array<absl::string_view>(
+    {"gpu", "dtype", "n", "k", "rows", "activation", "tiles", "note"});
+
+// Returns the fields of an entry for `strategy`.
+std::vector<absl::string_view> FieldsOf(Strategy strategy) {
+  std::vector<absl::string_view> fields(kFields.begin(), kFields.end());
+  if (strategy == Strategy::kAuto) fields.push_back(kChosen);
+  for (const TuningField& field : TuningFieldsOf(strategy)) fields.push_back(field.name);
+  return fields;
+}
 
 // Reads one object of the file. Errors say where the object is.
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
 
-  absl::Status CheckFields(Strategy strategy) const {
-    const absl::Span<const TuningField> tuning = TuningFieldsOf(strategy);
+  absl::Status CheckFields(absl::Span<const absl::string_view> known) const {
     for (const auto& [name, value] : json_.items()) {
-      const bool known =
-          absl::c_linear_search(kFields, name) ||
-          (strategy == Strategy::kAuto && name == kChosen) ||
-          absl::c_any_of(tuning, [&](const TuningField& field) { return field.name == name; });
-      if (!known) {
-        return absl::InvalidArgumentError(absl::StrCat(where_, ": unknown field '", name, "'"));
-      }
+      if (absl::c_linear_search(known, name)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(where_, ": unknown field '", name, "'"));
     }
     return absl::OkStatus();
   }
@@ -69,10 +79,13 @@ class Reader {
         absl::StrCat(where_, ": ", field, ": ", strategy.status().message()));
   }
 
-  // Returns the value whose name the field holds; `absent` if there is no such field.
+  // Return the value whose name the field holds; `absent` if there is no such field.
   template <typename T>
   absl::StatusOr<T> OneOf(absl::string_view field, T absent) const {
-    if (!json_.contains(field)) return absent;
+    return json_.contains(field) ? OneOf<T>(field) : absent;
+  }
+  template <typename T>
+  absl::StatusOr<T> OneOf(absl::string_view field) const {
     OCTET_ASSIGN_OR_RETURN(const std::string name, String(field));
     const absl::StatusOr<T> value = ParseEnum<T>(field, name);
     return value.ok() ? value : Wrong(field, name, absl::StrCat("one of ", EnumNames<T>()));
@@ -137,7 +150,7 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
   OCTET_ASSIGN_OR_RETURN(entry.key.row_bytes, reader.Range("row_bytes"));
   OCTET_ASSIGN_OR_RETURN(entry.key.format, reader.OneOf("format", DispatchFormat::kSame));
   OCTET_ASSIGN_OR_RETURN(entry.key.received, reader.OneOf("received", Output::kPackedExperts));
-  OCTET_RETURN_IF_ERROR(reader.CheckFields(entry.key.strategy));
+  OCTET_RETURN_IF_ERROR(reader.CheckFields(FieldsOf(entry.key.strategy)));
   if (entry.key.strategy == Strategy::kAuto) {
     OCTET_ASSIGN_OR_RETURN(entry.chosen, reader.ParseStrategy(kChosen));
     if (entry.chosen == Strategy::kAuto) {
@@ -159,6 +172,96 @@ absl::StatusOr<TuningEntry> ParseEntry(const Json& json, const std::string& wher
     OCTET_ASSIGN_OR_RETURN(entry.note, reader.String("note"));
   }
   return entry;
+}
+
+absl::StatusOr<GemmTuningEntry> ParseGemmEntry(const Json& json, const std::string& where) {
+  if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(where, " is no object"));
+  const Reader reader(json, where);
+  GemmTuningEntry entry;
+  OCTET_ASSIGN_OR_RETURN(entry.key.gpu, reader.String("gpu"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.element, reader.OneOf<device::GemmElement>("dtype"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.n, reader.Positive("n"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.k, reader.Positive("k"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.rows, reader.Range("rows"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.activation, reader.OneOf<GemmActivation>("activation"));
+  OCTET_ASSIGN_OR_RETURN(entry.tiles, reader.OneOf<GemmTiles>("tiles"));
+  OCTET_RETURN_IF_ERROR(reader.CheckFields(kGemmFields));
+  if (json.contains("note")) {
+    OCTET_ASSIGN_OR_RETURN(entry.note, reader.String("note"));
+  }
+  return entry;
+}
+
+// Parses the array `list` of the file, each member with `parse`.
+template <typename Entry>
+absl::StatusOr<std::vector<Entry>> ParseList(
+    const Json& list, const std::string& where,
+    absl::StatusOr<Entry> (*parse)(const Json& json, const std::string& where)) {
+  if (!list.is_array()) return absl::InvalidArgumentError(absl::StrCat(where, " must be an array"));
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < list.size(); ++i) {
+    OCTET_ASSIGN_OR_RETURN(Entry entry, parse(list[i], absl::StrCat(where, "[", i, "]")));
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+template <typename Entry>
+void SetIn(std::vector<Entry>& entries, const Entry& entry) {
+  for (Entry& each : entries) {
+    if (each.key == entry.key) {
+      each = entry;
+      return;
+    }
+  }
+  entries.push_back(entry);
+}
+
+Json ToObject(const TuningEntry& entry) {
+  Json json = {{"platform", entry.key.platform},
+               {"gpu", entry.key.gpu},
+               {"ranks", entry.key.num_ranks},
+               {"strategy", std::string(EnumName(entry.key.strategy))},
+               {"rows", {entry.key.rows.first, entry.key.rows.last}},
+               {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}},
+               {"format", std::string(EnumName(entry.key.format))},
+               {"received", std::string(EnumName(entry.key.received))}};
+  for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
+    Json& value = json[std::string(field.name)];
+    if (field.number != nullptr) {
+      value = entry.tuning.*field.number;
+    } else {
+      value = field.Text(entry.tuning);
+    }
+  }
+  if (entry.key.strategy == Strategy::kAuto) {
+    json[std::string(kChosen)] = std::string(EnumName(entry.chosen));
+  }
+  if (!entry.note.empty()) json["note"] = entry.note;
+  return json;
+}
+
+Json ToObject(const GemmTuningEntry& entry) {
+  Json json = {{"gpu", entry.key.gpu},
+               {"dtype", std::string(EnumName(entry.key.element))},
+               {"n", entry.key.n},
+               {"k", entry.key.k},
+               {"rows", {entry.key.rows.first, entry.key.rows.last}},
+               {"activation", std::string(EnumName(entry.key.activation))},
+               {"tiles", std::string(EnumName(entry.tiles))}};
+  if (!entry.note.empty()) json["note"] = entry.note;
+  return json;
+}
+
+// Returns the member of the file that holds the entries, each on one line.
+template <typename Entry>
+std::string ListText(absl::string_view name, const std::vector<Entry>& entries) {
+  std::string lines;
+  for (const Entry& entry : entries) {
+    absl::StrAppend(&lines, lines.empty() ? "\n" : ",\n", "    ",
+                    ToObject(entry).dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  return absl::StrCat("  \"", name, "\": [", lines, lines.empty() ? "]" : "\n  ]");
 }
 
 // Returns the range between the two powers of two around `value`.
@@ -233,6 +336,17 @@ TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& c
           .received = config.output};
 }
 
+GemmTuningKey GemmTuningKeyOf(absl::string_view gpu, const GroupedGemmConfig& config) {
+  const auto last =
+      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ExpectedRows(config))));
+  return {.gpu = std::string(gpu),
+          .element = ElementOf(config),
+          .n = config.n,
+          .k = config.k,
+          .rows = {last / 2 + 1, last},
+          .activation = config.activation};
+}
+
 absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::string_view origin) {
   Json parsed;
   try {
@@ -251,17 +365,15 @@ absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::str
     return absl::InvalidArgumentError(
         absl::StrCat(origin, ": schema must be ", kSchema, ", the one that this library knows"));
   }
-  const auto entries = parsed.find("entries");
-  if (entries == parsed.end() || !entries->is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat(origin, ": entries must be an array"));
-  }
+  OCTET_RETURN_IF_ERROR(Reader(parsed, std::string(origin)).CheckFields(kFileFields));
   TuningTable table;
   table.origin_ = std::string(origin);
-  for (size_t i = 0; i < entries->size(); ++i) {
-    OCTET_ASSIGN_OR_RETURN(TuningEntry entry,
-                           ParseEntry((*entries)[i], absl::StrCat(origin, ": entries[", i, "]")));
-    table.entries_.push_back(std::move(entry));
-  }
+  OCTET_ASSIGN_OR_RETURN(
+      table.entries_,
+      ParseList(parsed.value(kEntries, Json()), absl::StrCat(origin, ": ", kEntries), ParseEntry));
+  OCTET_ASSIGN_OR_RETURN(table.gemm_entries_,
+                         ParseList(parsed.value(kGemm, Json::array()),
+                                   absl::StrCat(origin, ": ", kGemm), ParseGemmEntry));
   return table;
 }
 
@@ -338,51 +450,33 @@ int TuningTable::MostRowParts(int num_ranks, const EpConfig& config) const {
   return most;
 }
 
-void TuningTable::Set(const TuningEntry& entry) {
-  for (TuningEntry& each : entries_) {
-    if (each.key == entry.key) {
-      each = entry;
-      return;
-    }
+std::optional<GemmTiles> TuningTable::FindTiles(absl::string_view gpu,
+                                                const GroupedGemmConfig& config) const {
+  GemmTuningKey key = GemmTuningKeyOf(gpu, config);
+  for (const GemmTuningEntry& entry : gemm_entries_) {
+    key.rows = entry.key.rows;
+    if (entry.key == key && key.rows.Contains(ExpectedRows(config))) return entry.tiles;
   }
-  entries_.push_back(entry);
+  return std::nullopt;
 }
+
+void TuningTable::Set(const TuningEntry& entry) { SetIn(entries_, entry); }
+
+void TuningTable::Set(const GemmTuningEntry& entry) { SetIn(gemm_entries_, entry); }
 
 void TuningTable::Remove(const TuningKey& key) {
   std::erase_if(entries_, [&](const TuningEntry& entry) { return entry.key == key; });
 }
 
+void TuningTable::Remove(const GemmTuningKey& key) {
+  std::erase_if(gemm_entries_, [&](const GemmTuningEntry& entry) { return entry.key == key; });
+}
+
 std::string TuningTable::ToJson() const {
-  const auto text = [](const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
-  // Each entry is one line.
-  std::string lines;
-  for (const TuningEntry& entry : entries_) {
-    Json json = {{"platform", entry.key.platform},
-                 {"gpu", entry.key.gpu},
-                 {"ranks", entry.key.num_ranks},
-                 {"strategy", std::string(EnumName(entry.key.strategy))},
-                 {"rows", {entry.key.rows.first, entry.key.rows.last}},
-                 {"row_bytes", {entry.key.row_bytes.first, entry.key.row_bytes.last}},
-                 {"format", std::string(EnumName(entry.key.format))},
-                 {"received", std::string(EnumName(entry.key.received))}};
-    for (const TuningField& field : TuningFieldsOf(entry.key.strategy)) {
-      Json& value = json[std::string(field.name)];
-      if (field.number != nullptr) {
-        value = entry.tuning.*field.number;
-      } else {
-        value = field.Text(entry.tuning);
-      }
-    }
-    if (entry.key.strategy == Strategy::kAuto) {
-      json[std::string(kChosen)] = std::string(EnumName(entry.chosen));
-    }
-    if (!entry.note.empty()) json["note"] = entry.note;
-    absl::StrAppend(&lines, lines.empty() ? "\n" : ",\n", "    ", text(json));
-  }
-  return absl::StrCat("{\n  \"schema\": ", kSchema, ",\n  \"entries\": [", lines,
-                      lines.empty() ? "]" : "\n  ]", "\n}\n");
+  const std::string gemm =
+      gemm_entries_.empty() ? "" : absl::StrCat(",\n", ListText(kGemm, gemm_entries_));
+  return absl::StrCat("{\n  \"schema\": ", kSchema, ",\n", ListText(kEntries, entries_), gemm,
+                      "\n}\n");
 }
 
 }  // namespace octet

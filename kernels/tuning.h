@@ -1,6 +1,6 @@
 // A table of choices that were measured to be faster than the built-in ones, by GPU and kind of
-// call: the launch shapes of a strategy, and the strategy for Strategy::kAuto. `octet tune`
-// measures and writes the entries:
+// call: the launch shapes of a strategy, the strategy for Strategy::kAuto, and the tile shapes of
+// grouped products. `octet tune` measures and writes the entries:
 //
 //   {"schema": 1,
 //    "entries": [
@@ -11,10 +11,14 @@
 //      {..., "strategy": "high_throughput", ...,
 //       "blocks": 132, "waves": 16, "send_waves": 4, "combine_send_waves": 12, "row_parts": 1,
 //       "row_copies": "vectors"},
-//      {..., "strategy": "auto", ..., "chosen": "low_latency"}]}
+//      {..., "strategy": "auto", ..., "chosen": "low_latency"}],
+//    "gemm": [
+//      {"gpu": "NVIDIA H200", "dtype": "bf16", "n": 4096, "k": 7168, "rows": [65, 128],
+//       "activation": "swiglu", "tiles": "medium", "note": "..."}]}
 //
 // "format", "received" and "row_copies" may be left out: "same", "packed" and "auto". The launch
-// shape of an entry applies to calls of its strategy, whether the caller or kAuto chose it.
+// shape of an entry applies to calls of its strategy, whether the caller or kAuto chose it. "gemm"
+// may be left out, too.
 #ifndef OCTET_KERNELS_TUNING_H_
 #define OCTET_KERNELS_TUNING_H_
 
@@ -30,7 +34,10 @@
 #include "absl/types/span.h"
 #include "kernels/tuning_field.h"
 #include "octet/ep_config.h"
+#include "octet/gemm_tiles.h"
+#include "octet/grouped_gemm.h"
 #include "octet/topology.h"
+#include "runtime/platform/gemm_call.h"
 
 namespace octet {
 
@@ -69,6 +76,27 @@ struct TuningEntry {
 // the same powers of two, and rows have the same format in transit and the same received layout.
 TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& config);
 
+// The grouped products that a tile shape is for.
+struct GemmTuningKey {
+  std::string gpu;  // CurrentGpuName
+  device::GemmElement element = device::GemmElement::kBf16;
+  int n = 0;
+  int k = 0;
+  TuningRange rows;  // that an expert usually has
+  GemmActivation activation = GemmActivation::kNone;
+  bool operator==(const GemmTuningKey&) const = default;
+};
+
+struct GemmTuningEntry {
+  GemmTuningKey key;
+  GemmTiles tiles = GemmTiles::kWide;
+  std::string note = {};  // for readers
+};
+
+// Returns the key of the products that are like `config`'s: the rows of an expert need tiles of the
+// same power of two, so that a range ends at one (17 to 32). All else is the same.
+GemmTuningKey GemmTuningKeyOf(absl::string_view gpu, const GroupedGemmConfig& config);
+
 class TuningTable {
  public:
   TuningTable() = default;
@@ -86,6 +114,7 @@ class TuningTable {
   // The origin of the table, for messages.
   const std::string& origin() const { return origin_; }
   const std::vector<TuningEntry>& entries() const { return entries_; }
+  const std::vector<GemmTuningEntry>& gemm_entries() const { return gemm_entries_; }
 
   // Returns the tuning for calls like `config`'s, from the first entry that matches them.
   std::optional<Tuning> Find(const Topology& topology, int num_ranks, const EpConfig& config) const;
@@ -97,9 +126,15 @@ class TuningTable {
   // Returns the largest row_parts of any GPU's entry for such calls; 0 if there is none.
   int MostRowParts(int num_ranks, const EpConfig& config) const;
 
-  // Adds an entry, or replaces the one with the same key.
+  // Returns the tile shape for products like `config`'s on a GPU of this name, from the first entry
+  // that matches them.
+  std::optional<GemmTiles> FindTiles(absl::string_view gpu, const GroupedGemmConfig& config) const;
+
+  // Add an entry, or replace the one with the same key.
   void Set(const TuningEntry& entry);
+  void Set(const GemmTuningEntry& entry);
   void Remove(const TuningKey& key);
+  void Remove(const GemmTuningKey& key);
   std::string ToJson() const;
 
  private:
@@ -109,6 +144,7 @@ class TuningTable {
 
   std::string origin_ = "no tuning";
   std::vector<TuningEntry> entries_;
+  std::vector<GemmTuningEntry> gemm_entries_;
 };
 
 }  // namespace octet

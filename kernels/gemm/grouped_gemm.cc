@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,8 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/gemm/kernels.h"
+#include "kernels/gemm_config.h"
+#include "kernels/tuning.h"
 #include "launch_limits.h"
 #include "runtime/device_memory.h"
+#include "runtime/gpu_name.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 
@@ -24,11 +28,6 @@ namespace {
 constexpr int kElementsPerVec = 8;  // of the output
 constexpr size_t kVecBytes = 16;
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
-
-device::GemmElement ElementOf(const GroupedGemmConfig& config) {
-  if (config.format == GemmFormat::kFp8) return device::GemmElement::kFp8;
-  return config.dtype == DType::kFloat16 ? device::GemmElement::kFp16 : device::GemmElement::kBf16;
-}
 
 GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
   return {.tiles = tiles,
@@ -46,9 +45,8 @@ int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
 
 // Few rows: reading the weights decides, and a tile has about the rows of an expert. Many rows: the
 // wider tile reads the rows less often, unless the narrower one computes fewer columns for nothing.
-GemmTiles ChooseTiles(const GroupedGemmConfig& config) {
-  const int64_t rows =
-      config.expected_rows > 0 ? config.expected_rows : DivideUp(config.max_rows, config.experts);
+GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
+  const int64_t rows = ExpectedRows(config);
   constexpr int kMostFew = 96;  // two tiles of 64 rows still beat one of 128
   if (rows <= 16) return GemmTiles::kFew16;
   if (rows <= 32) return GemmTiles::kFew32;
@@ -59,6 +57,16 @@ GemmTiles ChooseTiles(const GroupedGemmConfig& config) {
       WastedColumns(config, GemmTiles::kWide) - WastedColumns(config, GemmTiles::kMedium);
   return saved * kPercent > int64_t{config.n} * kWorthPercent ? GemmTiles::kMedium
                                                               : GemmTiles::kWide;
+}
+
+// What the caller says comes first, then what was measured.
+absl::StatusOr<GemmTiles> ChooseTiles(const GroupedGemmConfig& config) {
+  if (config.tiles.has_value()) return *config.tiles;
+  if (!config.use_measured_tuning) return ChooseByRules(config);
+  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
+  if (table->gemm_entries().empty()) return ChooseByRules(config);
+  OCTET_ASSIGN_OR_RETURN(const std::string gpu, CurrentGpuName());
+  return table->FindTiles(gpu, config).value_or(ChooseByRules(config));
 }
 
 absl::Status CheckConfig(const GroupedGemmConfig& config) {
@@ -210,7 +218,7 @@ class GroupedGemmOnGpu final : public GroupedGemm {
 
 absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(const GroupedGemmConfig& config) {
   OCTET_RETURN_IF_ERROR(CheckConfig(config));
-  const GemmTiles tiles = config.tiles.has_value() ? *config.tiles : ChooseTiles(config);
+  OCTET_ASSIGN_OR_RETURN(const GemmTiles tiles, ChooseTiles(config));
   const GroupedGemmVariant variant = VariantOf(config, tiles);
   const GroupedGemmTileShape shape = TileShapeOf(variant);
   OCTET_ASSIGN_OR_RETURN(const int blocks, ChooseBlocks(config, shape));
@@ -225,6 +233,12 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(const GroupedGe
 absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat /*unused*/) {
   static constexpr EnumEntry<GemmFormat> kTable[] = {{GemmFormat::kSame, "same"},
                                                      {GemmFormat::kFp8, "fp8"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<GemmActivation>> EnumTable(GemmActivation /*unused*/) {
+  static constexpr EnumEntry<GemmActivation> kTable[] = {{GemmActivation::kNone, "none"},
+                                                         {GemmActivation::kSwiGlu, "swiglu"}};
   return kTable;
 }
 

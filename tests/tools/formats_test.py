@@ -176,11 +176,14 @@ class WrittenTest(GpuTest):
             {**entry, "strategy": "direct", **launch, "send_blocks": 2},
             {**entry, "strategy": "high_throughput", **launch, "send_waves": 1,
              "combine_send_waves": 1},
-            {**entry, "strategy": "auto", "chosen": "direct", "note": "by hand"}]}))
+            {**entry, "strategy": "auto", "chosen": "direct", "note": "by hand"}],
+            "gemm": [{"gpu": "some GPU", "dtype": "fp8", "n": 64, "k": 128, "rows": [17, 32],
+                      "activation": "swiglu", "tiles": "few16", "note": "by hand"}]}))
         data = self.written(path, "Tuning", "tune", "-g1", "--experts=8", "--topk=2", "--hidden=64",
                             "-b8", "-n2", "-w1", "--budget=1e-9", "--strategy=direct",
                             f"--output={path}")
         self.assertGreaterEqual(len(data["entries"]), 3)
+        self.assertEqual(len(data["gemm"]), 1)
 
     def test_dump(self):
         path = self.folder / "dump"

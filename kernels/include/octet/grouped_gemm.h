@@ -53,8 +53,12 @@ struct GroupedGemmConfig {
 
   // Rows that an expert usually has, which the tile shape is chosen by. 0: max_rows / experts.
   int64_t expected_rows = 0;
-  // Empty: chosen by expected_rows and n. Whatever it is, every shape is computed.
+  // Empty: the tile shape that `octet tune --operation=gemm` found to be the fastest for such
+  // products on this GPU, if the tuning table has one (docs/using.md), else chosen by expected_rows
+  // and n. Whatever it is, every shape is computed.
   std::optional<GemmTiles> tiles = {};
+  // false: `tiles` is not looked up in the tuning table.
+  bool use_measured_tuning = true;
   // 0: as many as the GPU runs at once. Others are rounded up to what the tile shape needs.
   int blocks = 0;
 
@@ -95,7 +99,8 @@ struct GroupedGemmArgs {
 class GroupedGemm {
  public:
   // Allocates, and loads the kernel, so that Run does neither. kInvalidArgument, naming the member,
-  // for a config that the comments above exclude; kUnavailable without a GPU.
+  // for a config that the comments above exclude; kUnavailable without a GPU; likewise the errors
+  // of the file that OCTET_TUNING names.
   static absl::StatusOr<std::unique_ptr<GroupedGemm>> Create(const GroupedGemmConfig& config);
 
   virtual ~GroupedGemm() = default;
@@ -109,6 +114,7 @@ class GroupedGemm {
 };
 
 absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat);
+absl::Span<const EnumEntry<GemmActivation>> EnumTable(GemmActivation);
 absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles);  // names: octet/enum_names.h
 
 }  // namespace octet

@@ -1,0 +1,24 @@
+#include "kernels/gemm_config.h"
+
+namespace octet {
+
+device::GemmElement ElementOf(const GroupedGemmConfig& config) {
+  if (config.format == GemmFormat::kFp8) return device::GemmElement::kFp8;
+  return config.dtype == DType::kFloat16 ? device::GemmElement::kFp16 : device::GemmElement::kBf16;
+}
+
+int64_t ExpectedRows(const GroupedGemmConfig& config) {
+  if (config.expected_rows > 0) return config.expected_rows;
+  return (config.max_rows + config.experts - 1) / config.experts;
+}
+
+namespace device {
+
+absl::Span<const EnumEntry<GemmElement>> EnumTable(GemmElement /*unused*/) {
+  static constexpr EnumEntry<GemmElement> kTable[] = {
+      {GemmElement::kBf16, "bf16"}, {GemmElement::kFp16, "fp16"}, {GemmElement::kFp8, "fp8"}};
+  return kTable;
+}
+
+}  // namespace device
+}  // namespace octet

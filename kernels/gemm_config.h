@@ -1,0 +1,27 @@
+// What a GroupedGemmConfig says beside its members.
+#ifndef OCTET_KERNELS_GEMM_CONFIG_H_
+#define OCTET_KERNELS_GEMM_CONFIG_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "octet/enum_names.h"
+#include "octet/grouped_gemm.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet {
+
+// Returns what the elements of a and b are.
+device::GemmElement ElementOf(const GroupedGemmConfig& config);
+
+// Returns the rows that an expert usually has; `config` must be valid.
+int64_t ExpectedRows(const GroupedGemmConfig& config);
+
+namespace device {
+
+absl::Span<const EnumEntry<GemmElement>> EnumTable(GemmElement);  // names: octet/enum_names.h
+
+}  // namespace device
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_GEMM_CONFIG_H_
