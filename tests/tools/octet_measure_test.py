@@ -250,10 +250,23 @@ class TuneTest(GpuTest):
             ("--strategy=fast", "strategy 'fast' is not one of"),
             ("--blocks=4", "unknown flag '--blocks'"),
             ("--cached", "unknown flag '--cached'"),
+            ("--operation=sum", "--operation 'sum' is not one of step, gemm"),
+            ("--rows=8", "--rows does not go with --operation=step"),
             ("--output=/no/such/folder/file", "cannot write /no/such/folder/file"),
             (f"--output={bad}", f"tuning {bad}: entries[0]: field 'platform' is missing"),
         ]:
             self.assert_refused(["tune", "-g1", flag], words)
+        for args, words in [
+            (["--budget=1"], "--budget does not go with --operation=gemm"),
+            (["-b8"], "--begin does not go with --operation=gemm"),
+            (["--tiles=wide"], "unknown flag '--tiles'"),
+            (["--rows=0"], "no expert has rows"),
+            (["--n=12"], "GroupedGemmConfig::n is 12"),
+            (["--dtype=fp4"], "dtype 'fp4' is not one of"),
+            (["--epilogue=gelu"], "--epilogue has 'gelu'"),
+            ([f"--output={bad}"], f"tuning {bad}: entries[0]: field 'platform' is missing"),
+        ]:
+            self.assert_refused(["tune", "--operation=gemm", "--k=64", *args], words)
 
     def test_what_is_found_is_used(self):
         for strategy, tuning in [
@@ -330,6 +343,52 @@ class TuneTest(GpuTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("# direct is left out: dispatch_format", result.stdout)
         self.assertIn("auto stays high_throughput, which is the fastest", result.stdout)
+
+    PRODUCT = ["--rows=3x40", "--n=64", "--k=64", "--epilogue=swiglu", "--iters=1", "--warmup=0",
+               "--samples=4"]
+
+    def test_tile_shape_of_a_product(self):
+        found = self.tune_gemm()
+        gpu = json.loads(self.json_of("topo.json", "--iters=1"))["platform"]["gpus"][0]["name"]
+        built_in = self.tiles_of("none")
+        # What was found, then the other extreme.
+        for tiles in [found or built_in, "wide", "few16"]:
+            entry = {"gpu": gpu, "dtype": "bf16", "n": 64, "k": 64, "rows": [33, 64],
+                     "activation": "swiglu", "tiles": tiles}
+            data = {"schema": 1, "entries": [], "gemm": [entry]}
+            self.assertEqual(self.tiles_of(self.file("used.json", json.dumps(data).encode())), tiles)
+
+    def tune_gemm(self):
+        """The tile shape that `tune` has written; None if the built-in one stays."""
+        launch = {"platform": "nvidia", "gpu": "some GPU", "ranks": 8, "strategy": "auto",
+                  "rows": [1, 1], "row_bytes": [2, 3], "format": "same", "received": "packed",
+                  "chosen": "direct"}
+        other = {"gpu": "some GPU", "dtype": "fp8", "n": 64, "k": 64, "rows": [33, 64],
+                 "activation": "none", "tiles": "few16"}
+        path = self.file("tuning.json", json.dumps(
+            {"schema": 1, "entries": [launch], "gemm": [other]}).encode())
+        result = octet("tune", "--operation=gemm", *self.PRODUCT, f"--output={path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("# 3 experts, 120 rows, N 64, K 64, bf16, activation swiglu\n", result.stdout)
+        lines = [line.split() for line in result.stdout.splitlines()]
+        self.assertIn(["#", "tiles", "time", "built-in"], lines)
+        trials = {line[0]: float(line[1]) for line in lines if line[0] != "#"}
+        self.assertEqual([*trials], ["wide", "medium", "few64", "few32", "few16"])
+        table = json.loads(path.read_text())
+        self.assertEqual((table["entries"], table["gemm"][0]), ([launch], other))
+        if ": taken" not in result.stdout:
+            self.assertEqual(len(table["gemm"]), 1)
+            return None
+        entry = table["gemm"][1]
+        self.assertEqual((entry["rows"], entry["activation"]), ([33, 64], "swiglu"))
+        self.assertEqual(trials[entry["tiles"]], min(trials.values()))
+        return entry["tiles"]
+
+    def tiles_of(self, tuning):
+        """What `octet gemm` chooses by this table."""
+        result = octet("gemm", *self.PRODUCT, env={"OCTET_TUNING": str(tuning)})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return next(line.split()[0] for line in result.stdout.splitlines() if line[0] != "#").strip("*")
 
     def json_of(self, name, *args, env=None):
         shape = ["--ranks=1", "--experts=8", "--topk=2", "--hidden=64", "--max_tokens=8"]

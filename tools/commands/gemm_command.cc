@@ -107,7 +107,9 @@ absl::Status ParseType(const std::string& text, GemmOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GemmOptions> ParseOptions(const CommandLine& line) {
+}  // namespace
+
+absl::StatusOr<GemmOptions> ParseGemmOptions(const CommandLine& line) {
   GemmOptions options;
   OCTET_ASSIGN_OR_RETURN(options.rows, ParseGemmRows(line));
   options.n = absl::GetFlag(FLAGS_n);
@@ -130,6 +132,8 @@ absl::StatusOr<GemmOptions> ParseOptions(const CommandLine& line) {
   }
   return options;
 }
+
+namespace {
 
 std::string CellOf(std::optional<double> value, double unit) {
   return value.has_value() ? absl::StrFormat("%.4g", *value / unit) : "-";
@@ -178,7 +182,7 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
   json["rows"] = options.rows;
   json["n"] = options.n;
   json["k"] = options.k;
-  json["dtype"] = options.operand_name();
+  json["dtype"] = std::string(options.operand_name());
   json["epilogue"] = absl::GetFlag(FLAGS_epilogue);
   json["left_out"] = nlohmann::ordered_json::array();
   for (const LeftOutContender& contender : report.left_out) {
@@ -204,7 +208,7 @@ std::string Json(const GemmOptions& options, const GemmReport& report) {
 }
 
 int Run(const CommandLine& line) {
-  const absl::StatusOr<GemmOptions> options = ParseOptions(line);
+  const absl::StatusOr<GemmOptions> options = ParseGemmOptions(line);
   if (!options.ok()) return Fail(kExitUsage, options.status());
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
@@ -16,11 +17,15 @@
 #include "absl/time/time.h"
 #include "kernels/strategy_registry.h"
 #include "kernels/tuning.h"
+#include "octet/enum_names.h"
 #include "octet/node.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
+#include "tools/commands/gemm_command.h"
+#include "tools/commands/gemm_rows.h"
 #include "tools/commands/perf_options.h"
+#include "tools/measure/gemm_tune.h"
 #include "tools/measure/tune.h"
 #include "tools/report/report.h"
 #include "tools/support/atomic_file.h"
@@ -29,6 +34,9 @@
 #include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
+ABSL_FLAG(std::string, operation, "step",
+          "step: launch shapes and strategies of dispatch and combine; gemm: the tile shape of a\n"
+          "grouped product, which --rows, --n, --k, --dtype and --epilogue describe");
 ABSL_FLAG(double, budget, 30.0,
           "the most seconds of the search for one number of tokens and one strategy");
 ABSL_DECLARE_FLAG(std::string, output);
@@ -39,16 +47,55 @@ namespace {
 constexpr absl::string_view kName = "tune";
 constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
 
+// What is tuned.
+enum class Operation { kStep, kGemm };
+
+absl::Span<const EnumEntry<Operation>> EnumTable(Operation /*unused*/) {
+  static constexpr EnumEntry<Operation> kTable[] = {{Operation::kStep, "step"},
+                                                    {Operation::kGemm, "gemm"}};
+  return kTable;
+}
+
 // Of the flags that describe a call, only those that are fields of an entry: an entry holds for all
 // such calls.
-constexpr auto kTuneFlags = JoinFlags(
-    std::to_array<absl::string_view>({"output", "budget", "begin", "end", "step", "factor",
-                                      "timeout", "strategy", "format", "received"}),
+constexpr auto kStepTuneFlags = JoinFlags(
+    std::to_array<absl::string_view>({"operation", "output", "budget", "begin", "end", "step",
+                                      "factor", "timeout", "strategy", "format", "received"}),
     kStepFlags);
+// The flags of a grouped product that are no step's, and all that go with one.
+constexpr auto kProductFlags = std::to_array<absl::string_view>(
+    {"rows", "n", "k", "scales", "epilogue", "samples", "tokens", "max_tokens"});
+constexpr auto kGemmTuneFlags = JoinFlags(
+    kGemmRowsFlags, kProductFlags,
+    std::to_array<absl::string_view>({"operation", "output", "dtype", "iters", "warmup", "seed"}));
+constexpr auto kTuneFlags = JoinFlags(kStepTuneFlags, kProductFlags);
+
+// Returns what is tuned, if all flags go with it.
+absl::StatusOr<Operation> ParseOperation(const CommandLine& line) {
+  const std::string name = absl::GetFlag(FLAGS_operation);
+  const absl::StatusOr<Operation> operation = ParseEnum<Operation>("operation", name);
+  if (!operation.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--", operation.status().message()));
+  }
+  const absl::Span<const absl::string_view> known = *operation == Operation::kGemm
+                                                        ? absl::MakeConstSpan(kGemmTuneFlags)
+                                                        : absl::MakeConstSpan(kStepTuneFlags);
+  for (const absl::string_view flag : kTuneFlags) {
+    if (!line.Given(flag) || absl::c_linear_search(known, flag)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, " does not go with --operation=", name));
+  }
+  return *operation;
+}
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
   return exit_code;
+}
+
+std::string OutputPath() {
+  const std::string path = absl::GetFlag(FLAGS_output);
+  return path.empty() ? std::string(kDefaultOutput) : path;
 }
 
 // Returns the table in the file, to which results are added; an empty one if there is no file.
@@ -137,7 +184,39 @@ absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Du
   return absl::OkStatus();
 }
 
-int Run(const CommandLine& line) {
+void SayWritten(const std::string& path, const TuningTable& table) {
+  absl::PrintF("%s", Comment(absl::StrFormat(
+                         "%s has %d entries; OCTET_TUNING=%s makes octet and the library use them",
+                         path, table.entries().size() + table.gemm_entries().size(), path)));
+}
+
+int RunGemm(const CommandLine& line) {
+  const absl::StatusOr<GemmOptions> options = ParseGemmOptions(line);
+  if (!options.ok()) return Fail(kExitUsage, options.status());
+  const std::string path = OutputPath();
+  absl::StatusOr<TuningTable> table = ReadOutput(path);
+  if (!table.ok()) return Fail(kExitUsage, table.status());
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
+  if (const absl::Status status = ProbeWrite(path); !status.ok()) return Fail(kExitUsage, status);
+  const absl::StatusOr<GemmTuneResult> result = TuneGemm(*options);
+  if (!result.ok()) return Fail(ExitCodeOf(result.status()), result.status());
+  absl::PrintF("# octet tune: a grouped product on %s (%s)\n%s%s%s%s#\n", GpuName(*topology),
+               topology->platform, EmulationNote(*topology), Comment(ProductText(*options)),
+               GemmTuneTable(*result), GemmVerdict(*result));
+  if (result->comparison.faster) {
+    table->Set(EntryOf(*result, *options));
+  } else {
+    table->Remove(result->key);
+  }
+  if (const absl::Status status = WriteFileAtomically(path, {table->ToJson()}); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
+  SayWritten(path, *table);
+  return kExitOk;
+}
+
+int RunStep(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<PerfOptions> options =
@@ -153,8 +232,7 @@ int Run(const CommandLine& line) {
   if (budget <= absl::ZeroDuration()) {
     return Fail(kExitUsage, absl::InvalidArgumentError("--budget must be more than 0"));
   }
-  std::string path = absl::GetFlag(FLAGS_output);
-  if (path.empty()) path = std::string(kDefaultOutput);
+  const std::string path = OutputPath();
   absl::StatusOr<TuningTable> table = ReadOutput(path);
   if (!table.ok()) return Fail(kExitUsage, table.status());
   if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
@@ -171,10 +249,14 @@ int Run(const CommandLine& line) {
   if (const absl::Status status = TuneAll(**node, shapes, budget, path, *table); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
-  absl::PrintF("%s", Comment(absl::StrFormat(
-                         "%s has %d entries; OCTET_TUNING=%s makes octet and the library use them",
-                         path, table->entries().size(), path)));
+  SayWritten(path, *table);
   return kExitOk;
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Operation> operation = ParseOperation(line);
+  if (!operation.ok()) return Fail(kExitUsage, operation.status());
+  return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line);
 }
 
 }  // namespace
@@ -182,7 +264,8 @@ int Run(const CommandLine& line) {
 Command TuneCommand() {
   return {
       .name = kName,
-      .summary = "looks for faster launch shapes and strategies, and writes them to a file",
+      .summary =
+          "looks for faster launch shapes, strategies and tile shapes; writes them to a file",
       .details =
           "For each number of tokens, varies the fields of the strategy's tuning (blocks, waves,\n"
           "which of them send, parts and copies of rows) one at a time and keeps what is faster.\n"
@@ -191,7 +274,12 @@ Command TuneCommand() {
           "which of them auto should choose. With OCTET_TUNING=FILE octet and the library use the\n"
           "result for similar calls on such GPUs: M * K and the bytes of a row between the same\n"
           "powers of two, and the same --format and --received. Entries for other calls stay in\n"
-          "the file. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
+          "the file.\n"
+          "--operation=gemm measures every tile shape of a grouped product on the first GPU, as\n"
+          "octet gemm does, and compares and keeps the fastest likewise. It is used for products\n"
+          "of the same N, K, dtype and activation, with as many rows per expert up to the next\n"
+          "power of two.\n"
+          "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTuneFlags,
       .run = Run,
       .short_flags = PerfShortFlags(),

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/gemm/reference.h"
+#include "kernels/gemm_config.h"
 #include "octet/topology.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
@@ -61,13 +62,10 @@ std::vector<float> RandomFloats(size_t count, uint32_t seed) {
 absl::StatusOr<DeviceMemory> RandomElements(const GemmOptions& options, int64_t elements,
                                             uint32_t seed) {
   const size_t bytes = static_cast<size_t>(elements) * options.element_bytes();
-  device::GemmElement element = device::GemmElement::kBf16;
-  if (options.dtype == DType::kFloat16) element = device::GemmElement::kFp16;
-  if (options.format == GemmFormat::kFp8) element = device::GemmElement::kFp8;
   OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(bytes));
   OCTET_RETURN_IF_GPU_ERROR(FillNormal(memory.as<uint32_t>(),
-                                       static_cast<int64_t>(bytes / sizeof(uint32_t)), element,
-                                       seed, nullptr));
+                                       static_cast<int64_t>(bytes / sizeof(uint32_t)),
+                                       ElementOf(options.Config()), seed, nullptr));
   return memory;
 }
 
@@ -377,6 +375,7 @@ GroupedGemmConfig GemmOptions::Config() const {
                               .activation = activation};
   config.experts = static_cast<int>(rows.size());
   config.max_rows = std::max<int64_t>(1, std::accumulate(rows.begin(), rows.end(), int64_t{0}));
+  config.use_measured_tuning = use_measured_tuning;
   config.blocks = blocks;
   return config;
 }
@@ -394,9 +393,7 @@ size_t GemmOptions::element_bytes() const {
   return format == GemmFormat::kFp8 ? 1 : InfoOf(dtype).bytes;
 }
 
-const char* GemmOptions::operand_name() const {
-  return format == GemmFormat::kFp8 ? "fp8" : EnumName(dtype).data();
-}
+absl::string_view GemmOptions::operand_name() const { return EnumName(ElementOf(Config())); }
 
 absl::StatusOr<GemmReport> MeasureGemm(
     const GemmOptions& options, absl::Span<const std::unique_ptr<GemmContender>> contenders) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/gemm_tiles.h"
 #include "octet/grouped_gemm.h"
@@ -29,6 +30,7 @@ struct GemmOptions {
   bool bias = false;
   bool row_scale = false;
   std::vector<std::optional<GemmTiles>> tiles;  // measured in turn; nullopt: the library's choice
+  bool use_measured_tuning = true;              // as in GroupedGemmConfig
   int blocks = 0;
   int iters = 20;
   int warmup = 2;
@@ -40,7 +42,7 @@ struct GemmOptions {
   double Flops() const;
   double WeightBytes() const;  // of the experts that have rows, without scales
   size_t element_bytes() const;
-  const char* operand_name() const;  // as --dtype has it
+  absl::string_view operand_name() const;  // as --dtype has it
 };
 
 struct GemmMeasurement {
