@@ -28,7 +28,8 @@ enum class GemmFormat {
   kSame,  // GroupedGemmConfig::dtype
   // 8-bit floats in the platform's form (Fp8Form::kNative, octet/fp8.h) with scales: one for each
   // row of a and 128 columns of K, as EpConfig::scale_group = 128 delivers them, and one for each
-  // 128 rows and 128 columns of an expert's b. An element stands for itself times its scale.
+  // 128 rows and 128 columns of an expert's b. An element stands for itself times its scale. With
+  // kSwiGlu, 128 rows of b are 64 of gate and 64 of up.
   kFp8,
 };
 

@@ -344,15 +344,19 @@ TEST_F(GroupedGemmTest, ReplaysInAGraph) {
 }
 
 TEST_F(GroupedGemmTest, ChoosesTilesByTheRowsAndColumns) {
-  const auto choose = [](int64_t rows, int n) {
-    const auto gemm = GroupedGemm::Create(
-        {.experts = 4, .max_rows = 4 * rows, .n = n, .k = 64, .expected_rows = rows});
+  const auto choose = [](int64_t rows, int n, GemmFormat format = GemmFormat::kSame) {
+    const auto gemm = GroupedGemm::Create({.experts = 4,
+                                           .max_rows = 4 * rows,
+                                           .n = n,
+                                           .k = 64,
+                                           .format = format,
+                                           .expected_rows = rows});
     return gemm.ok() ? std::string(EnumName((*gemm)->tiles())) : gemm.status().ToString();
   };
-  EXPECT_EQ(choose(1, 4096), "few16");
-  EXPECT_EQ(choose(16, 4096), "few16");
-  EXPECT_EQ(choose(17, 4096), "few32");
-  EXPECT_EQ(choose(64, 4096), "few64");
+  EXPECT_EQ(choose(1, 4096), "few32");
+  EXPECT_EQ(choose(16, 4096), "few32");
+  EXPECT_EQ(choose(17, 4096), "wide");
+  EXPECT_EQ(choose(1, 4096, GemmFormat::kFp8), "wide");
   EXPECT_EQ(choose(512, 768), choose(512, 768 * 2));
   EXPECT_THAT(choose(512, 4096), ::testing::AnyOf("wide", "medium"));
 }
