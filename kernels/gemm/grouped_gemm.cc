@@ -43,10 +43,10 @@ int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
   return DivideUp(config.n, columns) * columns - config.n;
 }
 
-// Few rows: reading the weights decides. An expert that needs a second tile reads its weights twice,
-// so a tile has room for more rows than experts usually have, and the wide one is nearly as fast
-// from 17 rows on, with FP8 operands for any number. Many rows: the wider tile reads the rows less
-// often, unless the narrower one computes fewer columns for nothing.
+// Few rows: reading the weights decides. An expert that needs a second tile reads its weights
+// twice, so a tile has room for more rows than experts usually have, and the wide one is nearly as
+// fast from 17 rows on, with FP8 operands for any number. Many rows: the wider tile reads the rows
+// less often, unless the narrower one computes fewer columns for nothing.
 GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
   constexpr int kMostFew = 16;
   constexpr int kNotMany = 128;  // a row of tiles

@@ -28,8 +28,9 @@ __device__ inline void SeamStoreRelaxed(T* p, T v, Where where = Where::current(
 template <Scope scope, typename T>
 __device__ inline T SeamFetchAddRelaxed(T* p, T v, Where where = Where::current()) {
   const T unit = FetchAddRelaxed<scope>(p, v, where);
-  if (unit == 1 && Planted(faults::GemmFault::kUnitLost))
+  if (unit == 1 && Planted(faults::GemmFault::kUnitLost)) {
     return FetchAddRelaxed<scope>(p, v, where);
+  }
   return Planted(faults::GemmFault::kUnitTwice) ? unit / 2 : unit;
 }
 
@@ -38,9 +39,8 @@ __device__ inline void SeamStoreStream(Vec16* p, const Vec16& v, Where where = W
   StoreStream(p, v, where);
 }
 
-class SeamScaleRows : public ScaleRows {
+class SeamScaleRows {
  public:
-  SeamScaleRows() = default;
   static SeamScaleRows OfRows(const GemmScales& scales, int64_t first) {
     return SeamScaleRows(ScaleRows::OfRows(scales, first));
   }
@@ -49,11 +49,13 @@ class SeamScaleRows : public ScaleRows {
     return SeamScaleRows(ScaleRows::OfColumns(p, expert, first ? 0 : column));
   }
   float At(int row, int group) const {
-    return ScaleRows::At(row, Planted(faults::GemmFault::kWrongScale) ? group + 1 : group);
+    return rows_.At(row, Planted(faults::GemmFault::kWrongScale) ? group + 1 : group);
   }
 
  private:
-  explicit SeamScaleRows(const ScaleRows& rows) : ScaleRows(rows) {}
+  explicit SeamScaleRows(const ScaleRows& rows) : rows_(rows) {}
+
+  ScaleRows rows_;
 };
 
 }  // namespace octet::device

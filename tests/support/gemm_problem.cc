@@ -20,7 +20,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 std::vector<uint8_t> RandomElements(const GemmProblem& p, size_t count, std::mt19937& rng) {
   // Sums of four uniform numbers: nearly normal, and cheap. 8-bit floats use more of their range.
   std::vector<uint8_t> elements(count * p.element_bytes());
-  const float unit = p.fp8() ? 2 : 148;
+  const float unit = p.IsFp8() ? 2 : 148;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t bits = rng();
     const int sum =
@@ -50,7 +50,7 @@ std::vector<uint8_t> RandomScales(const GroupedGemmConfig& config, size_t rows, 
 }  // namespace
 
 void GemmProblem::Set(std::vector<uint8_t>& elements, size_t index, float value) const {
-  if (fp8()) {
+  if (IsFp8()) {
     elements[index] = Fp8FromFloat<NativeFp8>(value).bits;
   } else {
     const uint16_t bits = BitsFromFloat(config.dtype, value);
@@ -60,8 +60,8 @@ void GemmProblem::Set(std::vector<uint8_t>& elements, size_t index, float value)
 
 std::string GemmProblem::Text() const {
   return absl::StrCat("N ", config.n, " K ", config.k, " ",
-                      fp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
-                            : std::string(EnumName(config.dtype)),
+                      IsFp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
+                              : std::string(EnumName(config.dtype)),
                       config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
                       bias.empty() ? "" : " bias", row_scale.empty() ? "" : " scale", " rows ",
                       absl::StrJoin(counts, ","));
@@ -81,7 +81,7 @@ GemmProblem MakeGemmProblem(const GroupedGemmConfig& config, const std::vector<i
   const auto max_rows = static_cast<size_t>(p.config.max_rows);
   p.a = RandomElements(p, max_rows * k, rng);
   p.b = RandomElements(p, rows.size() * n * k, rng);
-  if (p.fp8()) {
+  if (p.IsFp8()) {
     p.a_scales = RandomScales(p.config, max_rows, rng);
     p.b_scales =
         RandomScales(p.config, rows.size() * ((n + kGemmScaleGroup - 1) / kGemmScaleGroup), rng);
@@ -114,8 +114,8 @@ absl::StatusOr<GemmOnGpu> GemmOnGpu::Make(const GemmProblem& p) {
   OCTET_ASSIGN_OR_RETURN(gpu.out_, Upload(std::vector<uint16_t>(gpu.out_elements_, kUnwritten)));
   gpu.args_ = {.a = gpu.a_.as<void>(),
                .b = gpu.b_.as<void>(),
-               .a_scales = p.fp8() ? gpu.a_scales_.as<void>() : nullptr,
-               .b_scales = p.fp8() ? gpu.b_scales_.as<void>() : nullptr,
+               .a_scales = p.IsFp8() ? gpu.a_scales_.as<void>() : nullptr,
+               .b_scales = p.IsFp8() ? gpu.b_scales_.as<void>() : nullptr,
                .expert_offsets = gpu.offsets_.as<int32_t>(),
                .expert_counts = gpu.counts_.as<int32_t>(),
                .bias = p.bias.empty() ? nullptr : gpu.bias_.as<float>(),

@@ -33,8 +33,8 @@ struct GemmProblem {
   std::vector<uint8_t> a_scales;
   std::vector<uint8_t> b_scales;
 
-  bool fp8() const { return config.format == GemmFormat::kFp8; }
-  size_t element_bytes() const { return fp8() ? 1 : 2; }
+  bool IsFp8() const { return config.format == GemmFormat::kFp8; }
+  size_t element_bytes() const { return IsFp8() ? 1 : 2; }
   // Rounds `value` to element `index` of a or b.
   void Set(std::vector<uint8_t>& elements, size_t index, float value) const;
 

@@ -3,7 +3,8 @@
 //
 // Everything takes the same arguments as in HIP. Differences:
 //   - hipExtMallocWithFlags ignores its flags: peers never cache device memory here.
-//   - hipDeviceProp_t has CUDA's fields; use only name, major, minor, multiProcessorCount, warpSize,
+//   - hipDeviceProp_t has CUDA's fields; use only name, major, minor, multiProcessorCount,
+//   warpSize,
 //     totalGlobalMem, sharedMemPerBlock, pciDomainID, pciBusID and pciDeviceID, which HIP has too.
 //   - A machine without a driver returns hipErrorInsufficientDriver, not hipErrorNoDevice.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_HIP_HIP_RUNTIME_H_
