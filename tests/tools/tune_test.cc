@@ -233,7 +233,7 @@ TEST(TuneGemm, MeasuresEveryTileShape) {
   ASSERT_TRUE(gpu.ok()) << gpu.status();
   EXPECT_EQ(result->key, GemmTuningKeyOf(*gpu, SmallProduct().Config()));
   EXPECT_EQ(result->key.rows, (TuningRange{9, 16}));
-  EXPECT_EQ(result->built_in, GemmTiles::kFew16);
+  EXPECT_EQ(result->built_in, GemmTiles::kFew32);
   double least = 0;
   double tuned = 0;
   for (size_t i = 0; i < result->trials.size(); ++i) {
