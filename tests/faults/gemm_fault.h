@@ -11,8 +11,8 @@ enum class GemmFault {
   kUnitLost,           // nobody computes the unit with number 1
   kUnitTwice,          // every unit is taken twice
   kRowPastTheEnd,      // outputs go one row too far
-  kWrongScale,         // columns of K are scaled by the next ones' scale
-  kColumnsUnscaled,    // as if all columns of the product had the first ones' scales
+  kWrongScale,         // as if all columns of K had the first ones' scales
+  kColumnsUnscaled,    // the same for the columns of the product
 };
 
 // Set by the host while no kernel runs; read by the kernels.

@@ -49,7 +49,7 @@ class SeamScaleRows {
     return SeamScaleRows(ScaleRows::OfColumns(p, expert, first ? 0 : column));
   }
   float At(int row, int group) const {
-    return rows_.At(row, Planted(faults::GemmFault::kWrongScale) ? group + 1 : group);
+    return rows_.At(row, Planted(faults::GemmFault::kWrongScale) ? 0 : group);
   }
 
  private:
