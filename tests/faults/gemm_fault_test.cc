@@ -59,7 +59,7 @@ std::vector<Row> Table() {
       {.fault = GemmFault::kUnitTwice,
        .name = "UnitTwice",
        .words = {"run 2: row"},
-       .tsan = {"data race", "StoreRow"}},
+       .tsan = {"data race", "StoreVec"}},
       {.fault = GemmFault::kRowPastTheEnd,
        .name = "RowPastTheEnd",
        .code = refused,
