@@ -10,6 +10,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/octet)
 set_target_properties(octet_kernels PROPERTIES EXPORT_NAME octet)
 set_target_properties(octet_runtime PROPERTIES EXPORT_NAME runtime)
 set_target_properties(octet_platform PROPERTIES EXPORT_NAME platform)
+# All that is installed, without the tests.
+add_custom_target(octet_installed DEPENDS octet octet_kernels)
 install(TARGETS octet)
 install(TARGETS octet_kernels octet_runtime octet_platform EXPORT octetTargets
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -39,6 +41,7 @@ function(octet_add_man_page target summary)
                      DEPENDS ${target} ${script}
                      COMMENT "Manual page of ${target}" VERBATIM)
   add_custom_target(${target}_man ALL DEPENDS ${page})
+  add_dependencies(octet_installed ${target}_man)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endfunction()
 octet_add_man_page(octet ${PROJECT_DESCRIPTION})
