@@ -1,4 +1,4 @@
-// What a GroupedGemmConfig says beside its members.
+// The element type and the rows that follow from a GroupedGemmConfig.
 #ifndef OCTET_KERNELS_GEMM_CONFIG_H_
 #define OCTET_KERNELS_GEMM_CONFIG_H_
 

@@ -62,7 +62,7 @@ GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
                                                               : GemmTiles::kWide;
 }
 
-// What the caller says comes first, then what was measured.
+// The caller's choice comes first, then the measured one, then the rules.
 absl::StatusOr<GemmTiles> ChooseTiles(const GroupedGemmConfig& config) {
   if (config.tiles.has_value()) return *config.tiles;
   if (!config.use_measured_tuning) return ChooseByRules(config);

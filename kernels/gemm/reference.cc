@@ -36,7 +36,7 @@ double ScaleAt(const GroupedGemmConfig& config, const uint8_t* row, size_t index
                                                     : Load<float>(row, index);
 }
 
-// Of 16-bit operands.
+// Returns the sum of products of 16-bit operands.
 GemmExpectation PlainSum(const HostGemm& gemm, size_t row, size_t weight_row) {
   const DType dtype = gemm.config.dtype;
   const auto k = static_cast<size_t>(gemm.config.k);
@@ -74,7 +74,7 @@ struct Fp8Sum {
   }
 };
 
-// Of 8-bit operands with scales.
+// Returns the sum of products of 8-bit operands with scales.
 GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, size_t scale_row) {
   const auto k = static_cast<size_t>(gemm.config.k);
   const auto words = static_cast<size_t>(gemm.config.scale_words());

@@ -19,8 +19,8 @@ constexpr GemmElement OutElementOf(GemmElement element) {
 }
 
 // Rows of A and groups of 128 rows of B have a row of scales each: one for every 128 columns of K,
-// float32 or 8-bit exponents (ScaleFormat::kUe8m0). Sums over 128 columns are multiplied by both
-// scales before they are added.
+// float32 or 8-bit exponents (ScaleFormat::kUe8m0). Sums over 64 or 128 columns are multiplied
+// by both scales before they are added.
 struct GemmScales {
   const void* a;  // [rows][row_words], nullptr without scales
   const void* b;  // [experts][ceil(n / 128)][row_words]

@@ -18,13 +18,13 @@ class ScaleRows {
   static constexpr ScaleRows OfRows(const GemmScales& scales, int64_t first) {
     return {scales.a, first, scales};
   }
-  // Of an expert's columns of the product, from `column` on.
+  // Returns the rows of an expert's columns of the product, from `column` on.
   static constexpr ScaleRows OfColumns(const GemmOperands& p, int expert, int column) {
     const int groups = (p.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
     return {p.scales.b, static_cast<int64_t>(expert) * groups + column / kGemmScaleGroup, p.scales};
   }
 
-  // Of row `row`, counted from the first, and of the columns of K from 128 * group on.
+  // Returns the scale of row `row`, counted from the first, for columns of K from 128 * group on.
   constexpr float At(int row, int group) const { return ScaleOf(WordAt(row, group), group); }
   // The same in two steps, of which the second waits for the first one's load.
   constexpr uint32_t WordAt(int row, int group) const {

@@ -1,4 +1,4 @@
-// What is wrong with the kernels of grouped products in a test program, chosen at run time.
+// The faults of the kernels of grouped products in a test program, chosen at run time.
 // tests/faults/gemm_seam.h says how it gets into them.
 #ifndef OCTET_TESTS_FAULTS_GEMM_FAULT_H_
 #define OCTET_TESTS_FAULTS_GEMM_FAULT_H_

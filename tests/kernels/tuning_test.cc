@@ -46,7 +46,7 @@ std::string GemmFile(absl::string_view entries) {
   return absl::StrCat(R"({"schema": 1, "entries": [], "gemm": [)", entries, "]}");
 }
 
-// Of 32 rows per expert.
+// A product of 32 rows per expert.
 GroupedGemmConfig Product() {
   return {
       .experts = 8, .max_rows = 256, .n = 4096, .k = 7168, .activation = GemmActivation::kSwiGlu};
@@ -549,7 +549,7 @@ TEST_F(TunedGemmTest, CreateTakesWhatWasMeasured) {
   config.expected_rows = 129;
   EXPECT_EQ(Chosen(config), "wide");
 
-  // Whoever names a tile shape, or does not want the table's, does not get it.
+  // The table does not change a tile shape that is named, nor a config that refuses the table.
   config = Small();
   config.tiles = GemmTiles::kMedium;
   EXPECT_EQ(Chosen(config), "medium");

@@ -21,7 +21,7 @@ namespace octet {
 
 inline constexpr uint16_t kUnwritten = 0x7fff;  // a NaN of both dtypes
 
-// What to compute. Rows of padding follow every expert's rows and the last expert.
+// A product to compute. Rows of padding follow every expert's rows and the last expert.
 struct GemmProblem {
   GroupedGemmConfig config;
   std::vector<int32_t> offsets;

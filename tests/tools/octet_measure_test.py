@@ -351,7 +351,7 @@ class TuneTest(GpuTest):
         found = self.tune_gemm()
         gpu = json.loads(self.json_of("topo.json", "--iters=1"))["platform"]["gpus"][0]["name"]
         built_in = self.tiles_of("none")
-        # What was found, then the other extreme.
+        # The shape that was found comes first, then the other extreme.
         for tiles in [found or built_in, "wide", "few16"]:
             entry = {"gpu": gpu, "dtype": "bf16", "n": 64, "k": 64, "rows": [33, 64],
                      "activation": "swiglu", "tiles": tiles}

@@ -47,7 +47,7 @@ namespace {
 constexpr absl::string_view kName = "tune";
 constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
 
-// What is tuned.
+// The operation that is tuned.
 enum class Operation { kStep, kGemm };
 
 absl::Span<const EnumEntry<Operation>> EnumTable(Operation /*unused*/) {

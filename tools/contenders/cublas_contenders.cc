@@ -253,10 +253,10 @@ class Grouped final : public GemmContender {
 
   std::unique_ptr<Cublas> cublas_;
   int type_ = 0;
-  // Of each group, in host memory.
+  // Each group has one of these, in host memory.
   std::vector<int> rows_, n_, k_, transpose_, no_transpose_, group_size_;
   std::vector<float> one_, zero_;
-  // Of each matrix, in the GPU's memory.
+  // Each matrix has one of these, in the GPU's memory.
   DeviceMemory a_, b_, out_;
 };
 

@@ -1,5 +1,4 @@
-// What `octet gemm` measures beside the grouped product: the vendor's libraries, loaded at run
-// time.
+// The contenders of `octet gemm`: the vendor's libraries of matrix products, loaded at run time.
 #ifndef OCTET_TOOLS_CONTENDERS_GEMM_CONTENDER_H_
 #define OCTET_TOOLS_CONTENDERS_GEMM_CONTENDER_H_
 

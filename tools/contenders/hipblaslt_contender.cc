@@ -136,7 +136,7 @@ class Hipblaslt final : public GemmContender {
   }
 
  private:
-  // What products with the same number of rows share.
+  // Products with the same number of rows share this.
   struct Plan {
     Owned rows;
     Owned out;

@@ -8,7 +8,7 @@
 
 namespace octet {
 
-// What one block read.
+// The readings of one block.
 struct ClockSample {
   uint64_t ticks;   // device::Clock: ClockSampleHz() a second
   uint64_t cycles;  // device::CycleCount of the compute unit

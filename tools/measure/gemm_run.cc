@@ -90,7 +90,7 @@ absl::StatusOr<DeviceMemory> RandomScales(const GemmOptions& options, int64_t ro
   return Upload(words);
 }
 
-// Of an expert.
+// Returns the rows of scales of an expert's weights.
 int WeightScaleRows(const GroupedGemmConfig& config) {
   return (config.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
 }

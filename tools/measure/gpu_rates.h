@@ -1,4 +1,4 @@
-// What the compute units of a GPU can do at most.
+// The rates that the compute units of a GPU reach at most.
 #ifndef OCTET_TOOLS_MEASURE_GPU_RATES_H_
 #define OCTET_TOOLS_MEASURE_GPU_RATES_H_
 

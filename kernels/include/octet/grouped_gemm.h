@@ -47,7 +47,7 @@ struct GroupedGemmConfig {
   int n = 0;             // N, columns of the product: a multiple of 8; with kSwiGlu, of 16
   int k = 0;             // K, elements of a row of a: a multiple of 8; with kFp8, of 16
   DType dtype = DType::kBFloat16;  // of a, b and out; sums are float32
-  // Of a and b. kFp8 needs dtype kBFloat16, which then is that of out alone.
+  // The elements of a and b. kFp8 needs dtype kBFloat16, which then is that of out alone.
   GemmFormat format = GemmFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // of kFp8; octet/fp8_scale.h
   GemmActivation activation = GemmActivation::kNone;

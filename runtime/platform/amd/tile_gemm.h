@@ -278,7 +278,7 @@ class TileGemm {
       }
     }
 
-    // Of row product r and the wave's columns, once Read(group) has read them.
+    // Returns the scales' product of row product r and the wave's columns. Read(group) comes first.
     __device__ __forceinline__ float Factor(int r, int group) const {
       return rows_.ScaleOf(row_words_[r], group) * columns_.ScaleOf(column_word_, group);
     }
@@ -298,8 +298,8 @@ class TileGemm {
     return Wave() % kGrid.column_waves * kGrid.column_products * internal::kMfmaRows;
   }
 
-  // What a lane multiplies of a stage: every other vector of its rows and columns. Both operands
-  // take K in the same order: of 32 bytes, the lower lanes have the first 16.
+  // A lane multiplies every other vector of its rows and columns of a stage. Both operands take K
+  // in the same order: the lower lanes have the first 16 of 32 bytes.
   struct Fragments {
     Vec16 rows[kGrid.row_products];
     Vec16 columns[kGrid.column_products];

@@ -39,7 +39,7 @@ struct Preference {
   uint64_t workspace_bytes = 0;
 };
 
-// What an algorithm was found for: the first bytes of hipblasLtMatmulHeuristicResult_t.
+// The problem that an algorithm was found for: the first bytes of hipblasLtMatmulHeuristicResult_t.
 struct Algorithm {
   uint64_t columns;
   uint64_t workspace_bytes;

@@ -21,7 +21,7 @@ struct E4m3Fn {
   static constexpr float kLargest = 448.0F;
   static constexpr uint8_t kNanBits = 0x7f;  // the NaN that conversions produce
   static constexpr bool kHasNegativeZero = true;
-  // Of a byte, or of a vector of them.
+  // `bits` is a byte, or a vector of them.
   static constexpr auto IsNan(auto bits) { return (bits & 0x7f) == 0x7f; }
 
   uint8_t bits;

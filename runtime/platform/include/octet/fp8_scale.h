@@ -45,7 +45,7 @@ constexpr uint8_t Ue8m0FromScale(float scale) {
 // Exact for all bytes; 0 is 2^-127.
 constexpr float ScaleFromUe8m0(uint8_t exponent) {
   const uint32_t bits = static_cast<uint32_t>(exponent) << 23;
-  // Of 0, the leading bit of a subnormal number; of 0xff, the bit that makes NaN of infinity.
+  // 0 needs the leading bit of a subnormal number, 0xff the bit that makes NaN of infinity.
   const uint32_t extra = ((exponent + 1U) & 0xfeU) == 0 ? 0x00400000U : 0U;
   return std::bit_cast<float>(bits | extra);
 }

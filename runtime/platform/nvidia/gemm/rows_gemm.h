@@ -355,12 +355,12 @@ class RowsGemm {
       Read(0);
     }
 
-    // Of the thread's two rows, and of each piece of the columns.
+    // The scales of the thread's two rows, and of each piece of the columns.
     struct Scales {
       float of_rows[2];
       float of_columns[pieces];
     };
-    // Of the stage that was read last.
+    // Returns the scales of `stage`, which was read last.
     __device__ __forceinline__ Scales Of(int stage) const {
       Scales scales;
 #pragma unroll

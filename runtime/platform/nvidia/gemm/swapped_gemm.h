@@ -132,7 +132,7 @@ class SwappedGemm {
     }
   }
 
-  // Of the warpgroup's part of a stage of weights.
+  // Returns the offset of the warpgroup's part of a stage of weights.
   static __device__ __forceinline__ uint32_t OwnWeights() {
     return threadIdx.x / kWarpgroup * static_cast<uint32_t>(kRowsPerWarpgroup * kStageRowBytes);
   }
