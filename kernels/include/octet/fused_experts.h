@@ -1,0 +1,112 @@
+// The experts of a Mixture-of-Experts layer together with the dispatch before them and the combine
+// after them:
+//
+//   DispatchGemm   h[row] = activation(x[token] · w1[expert]ᵀ)   for the rows that this rank
+//   receives GemmCombine    y[token] = Σ_k weight · (h[row] · w2[expert]ᵀ)
+//
+//   absl::StatusOr<std::unique_ptr<FusedExperts>> experts = FusedExperts::Create(node, config);
+//   node.Run([&](Rank& rank) -> absl::Status {
+//     absl::StatusOr<FusedReceived> received =
+//         (*experts)->DispatchGemm(rank, {.dispatch = {.x = x, ...}, .b = w1, .out = h});
+//     if (!received.ok()) return received.status();
+//     return (*experts)->GemmCombine(rank, *received, {.a = h, .b = w2, .y = y});
+//   });
+//
+// A call is one kernel or several (Fusion); results are the same to the bit.
+//
+// Notation in the comments: R ranks, E experts, L = E/R local experts, T tokens of a rank, K
+// choices of a token, H elements of a row, I = FusedExpertsConfig::intermediate, N1 = 2·I with
+// kSwiGlu and I without.
+#ifndef OCTET_FUSED_EXPERTS_H_
+#define OCTET_FUSED_EXPERTS_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "octet/enum_names.h"
+#include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
+#include "octet/grouped_gemm.h"
+#include "octet/node.h"
+#include "octet/received.h"
+
+namespace octet {
+
+// How the kernels of a call are put together.
+enum class Fusion {
+  kAuto,  // the fastest of the others for such calls
+  kNone,  // kernels of their own, one after the other
+  // DispatchGemm in one kernel: a tile of the product starts when its rows have arrived, while
+  // others are under way.
+  kTiles,
+};
+
+// Where the choices' weights (DispatchArgs::topk_weights) are multiplied in.
+enum class WeightsIn {
+  kCombine,       // the sums of GemmCombine are weighted
+  kFirstProduct,  // h is weighted (with kSwiGlu: `up`), and GemmCombine adds; high_throughput only
+};
+
+struct FusedExpertsConfig {
+  // Output::kPackedExperts, Duplicates::kFill, and dispatch_format kSame or kFp8. With kFp8 the
+  // first product is one of FP8 operands (GemmFormat::kFp8): scale_group must be 128.
+  EpConfig ep;
+  int intermediate = 0;  // I, a multiple of 8
+  GemmActivation activation = GemmActivation::kSwiGlu;
+  WeightsIn weights_in = WeightsIn::kCombine;
+  // kTiles needs high_throughput with expert_alignment 1, and calls without scatter_idx and cached
+  // layouts; kAuto takes kNone for others.
+  Fusion dispatch_gemm = Fusion::kAuto;
+  Fusion gemm_combine = Fusion::kAuto;
+};
+
+// All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
+struct DispatchGemmArgs {
+  DispatchArgs dispatch;
+  const void* b = nullptr;         // [L][N1][H], laid out as GroupedGemmArgs::b
+  const void* b_scales = nullptr;  // of FP8 weights: GroupedGemmArgs::b_scales
+  const float* bias = nullptr;     // [L][N1], or null
+  void* out = nullptr;             // [EpConfig::max_rows(R)][I] of config.ep.dtype: h
+};
+
+struct FusedReceived {
+  Received received;  // GemmCombine may overwrite the rows, received.x
+  const void* h = nullptr;
+};
+
+struct GemmCombineArgs {
+  const void* a = nullptr;       // [max_rows][I] of the dtype: usually FusedReceived::h
+  const void* b = nullptr;       // [L][H][I] of the dtype
+  const float* bias = nullptr;   // [L][H], added to each expert's output; or null
+  const void* y_bias = nullptr;  // [H] of the dtype: CombineArgs::bias
+  void* y = nullptr;             // [T][H] of the dtype
+};
+
+// The calls of one node. Threads, order, graphs and errors are those of ExpertParallel's calls: a
+// DispatchGemm counts as a Dispatch, a GemmCombine as a Combine.
+class FusedExperts {
+ public:
+  // Allocates everything that the calls need. kInvalidArgument, naming the member, for what the
+  // comments above exclude; the errors of ExpertParallel::Create and GroupedGemm::Create.
+  static absl::StatusOr<std::unique_ptr<FusedExperts>> Create(
+      Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options = {});
+  virtual ~FusedExperts() = default;
+
+  // Returns the configuration with every choice made.
+  virtual const FusedExpertsConfig& config() const = 0;
+  // The dispatch and combine in use, for calls without a product.
+  virtual ExpertParallel& ep() = 0;
+
+  virtual absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) = 0;
+  virtual absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
+                                   const GemmCombineArgs& args) = 0;
+};
+
+absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion);  // names: octet/enum_names.h
+absl::Span<const EnumEntry<WeightsIn>> EnumTable(WeightsIn);
+
+}  // namespace octet
+
+#endif  // OCTET_FUSED_EXPERTS_H_
