@@ -3,7 +3,9 @@
 #define OCTET_KERNELS_EP_INTERNALS_H_
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/dispatch_product.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "octet/trace.h"
@@ -15,6 +17,18 @@ struct EpInternals {
   // stream order.
   static absl::Status Poison(ExpertParallel& ep, Rank& rank, int num_rows) {
     return ep.Poison(rank, num_rows);
+  }
+  // Loads the kernel of a dispatch that is fused with such a product. kUnimplemented if the
+  // strategy has none.
+  static absl::Status PrepareDispatchGemm(ExpertParallel& ep, Rank& rank,
+                                          const GroupedGemmVariant& variant) {
+    return ep.PrepareDispatchGemm(rank, variant);
+  }
+  // A Dispatch that also computes a product of the rows that it receives.
+  static absl::StatusOr<Received> DispatchGemm(ExpertParallel& ep, Rank& rank,
+                                               const DispatchArgs& args,
+                                               const DispatchProduct& product) {
+    return ep.DispatchGemm(rank, args, product);
   }
   // Returns the trace tags of the kernels, in order, or nothing if the kernels cannot be traced.
   static absl::Span<const TraceTag> TraceTags(const ExpertParallel& ep) { return ep.trace_tags(); }

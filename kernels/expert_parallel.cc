@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/dispatch_product.h"
 #include "kernels/ep_plan.h"
 #include "kernels/strategy_base.h"
 #include "kernels/strategy_registry.h"
@@ -31,6 +32,16 @@ absl::Status ExpertParallel::Mask(Rank& /*rank*/, RankSet /*ranks*/) { return No
 absl::Status ExpertParallel::Unmask(Rank& /*rank*/, RankSet /*still_masked*/) { return NoMasks(); }
 absl::StatusOr<EpStatistics> ExpertParallel::Statistics(Rank& /*rank*/) { return NoStatistics(); }
 absl::Status ExpertParallel::ResetStatistics(Rank& /*rank*/) { return NoStatistics(); }
+
+absl::Status ExpertParallel::PrepareDispatchGemm(Rank& /*rank*/,
+                                                 const GroupedGemmVariant& /*variant*/) {
+  return absl::UnimplementedError(absl::StrCat(
+      "the strategy ", EnumName(config().strategy), " has no dispatch that is fused with a product"));
+}
+absl::StatusOr<Received> ExpertParallel::DispatchGemm(Rank& rank, const DispatchArgs& /*args*/,
+                                                      const DispatchProduct& product) {
+  return PrepareDispatchGemm(rank, product.variant);
+}
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {

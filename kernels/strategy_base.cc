@@ -154,7 +154,8 @@ absl::Status StrategyBase::CheckRank(const Rank& rank) const {
 }
 
 absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const DispatchArgs& args,
-                                                           Phases phases) {
+                                                           Phases phases,
+                                                           const DispatchProduct* product) {
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
   CallSequence& sequence = SequenceOf(rank);
   DispatchHandle handle = {.call = sequence.calls() + 1,
@@ -166,9 +167,24 @@ absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const Dis
                            .rank = rank.rank()};
   OCTET_RETURN_IF_ERROR(sequence.CheckDispatch(phases));
   OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
-  OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, args, phases, handle));
+  OCTET_RETURN_IF_ERROR(product != nullptr ? EnqueueDispatchGemm(rank, args, *product, handle)
+                                           : EnqueueDispatch(rank, args, phases, handle));
   sequence.RecordDispatch(phases);
   return handle;
+}
+
+absl::Status StrategyBase::EnqueueDispatchGemm(Rank& /*rank*/, const DispatchArgs& /*args*/,
+                                               const DispatchProduct& /*product*/,
+                                               DispatchHandle& /*handle*/) {
+  return absl::UnimplementedError(absl::StrCat(
+      "the strategy ", EnumName(config_.strategy), " has no dispatch that is fused with a product"));
+}
+
+absl::StatusOr<Received> StrategyBase::DispatchGemm(Rank& rank, const DispatchArgs& args,
+                                                    const DispatchProduct& product) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle,
+                         BeginDispatch(rank, args, Phases::kBoth, &product));
+  return ReceivedOn(rank, handle);
 }
 
 absl::StatusOr<DispatchHandle> StrategyBase::DispatchSend(Rank& rank, const DispatchArgs& args) {

@@ -25,6 +25,7 @@
 #include "kernels/call_sequence.h"
 #include "kernels/control_memory.h"
 #include "kernels/device/call_params.h"
+#include "kernels/dispatch_product.h"
 #include "kernels/ep_plan.h"
 #include "kernels/flag_report.h"
 #include "kernels/launch_plan.h"
@@ -82,6 +83,9 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // `args` contain; a dispatch with a sending phase may change it.
   virtual absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                        DispatchHandle& handle) = 0;
+  // Enqueues a dispatch that is fused with a product. Default: kUnimplemented.
+  virtual absl::Status EnqueueDispatchGemm(Rank& rank, const DispatchArgs& args,
+                                           const DispatchProduct& product, DispatchHandle& handle);
   // Returns what such a dispatch delivers.
   virtual Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const = 0;
   virtual absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle,
@@ -140,7 +144,10 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   absl::Status CheckRank(const Rank& rank) const;
   CallSequence& SequenceOf(const Rank& rank) { return sequences_[Index(rank.rank())]; }
   const CallSequence& SequenceOf(const Rank& rank) const { return sequences_[Index(rank.rank())]; }
-  absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases);
+  absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
+                                        const DispatchProduct& product) override;
+  absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+                                               const DispatchProduct* product = nullptr);
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
   // Checks that `args` use nothing that another strategy has, nor, if the contract is kOfAll, what
   // only one strategy has.

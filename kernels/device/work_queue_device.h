@@ -35,6 +35,12 @@ __device__ __forceinline__ void RenewWork(WorkQueue* queue, uint64_t epoch) {
   StoreRelaxed<Scope::kDevice>(&queue->taken[(epoch + 1) & 1], 0U);
 }
 
+// The same at the start of a call, for a queue that not every call uses. A barrier of the grid must
+// come between this and the first access.
+__device__ __forceinline__ void BeginWork(WorkQueue* queue, uint64_t epoch) {
+  StoreRelaxed<Scope::kDevice>(&queue->taken[epoch & 1], 0U);
+}
+
 }  // namespace octet::device
 
 #endif  // OCTET_KERNELS_DEVICE_WORK_QUEUE_DEVICE_H_

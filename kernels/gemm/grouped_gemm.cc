@@ -29,12 +29,6 @@ constexpr int kElementsPerVec = 8;  // of the output
 constexpr size_t kVecBytes = 16;
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
 
-GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
-  return {.tiles = tiles,
-          .element = ElementOf(config),
-          .gated = config.activation == GemmActivation::kSwiGlu};
-}
-
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The columns that tiles of this shape compute for nothing.
@@ -186,25 +180,8 @@ class GroupedGemmOnGpu final : public GroupedGemm {
 
   absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) override {
     OCTET_RETURN_IF_ERROR(CheckArgs(config_.format, args));
-    const GroupedGemmParams params = {
-        .operands = {.a = args.a,
-                     .b = args.b,
-                     .out = args.out,
-                     .rows = config_.max_rows,
-                     .experts = config_.experts,
-                     .n = config_.n,
-                     .k = config_.k,
-                     .out_columns = config_.out_columns(),
-                     .scales = {.a = args.a_scales,
-                                .b = args.b_scales,
-                                .row_words = config_.scale_words(),
-                                .ue8m0 = config_.scale_format == ScaleFormat::kUe8m0}},
-        .offsets = args.expert_offsets,
-        .counts = args.expert_counts,
-        .bias = args.bias,
-        .row_scale = args.row_scale,
-        .next_unit = next_unit_.as<int32_t>(),
-    };
+    GroupedGemmParams params = ParamsOf(config_, args);
+    params.next_unit = next_unit_.as<int32_t>();
     return OCTET_GPU(LaunchGroupedGemm(params, variant_, blocks_, stream));
   }
 

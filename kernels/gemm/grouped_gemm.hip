@@ -7,6 +7,7 @@
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tile_walk.h"
+#include "kernels/gemm/variants.h"
 #include "runtime/device/load_kernel.h"
 #include "tile_gemm.h"
 
@@ -75,29 +76,20 @@ struct Variant {
     const hipError_t error = Gemm::MakeMaps(params.operands, &p.call.maps);
     if (error != hipSuccess) return error;
     void* args[] = {&p};
-    return device::LaunchTileGemm<Gemm>(GroupedGemmKernel<Gemm, gated>, blocks,
-                                        kKernelSharedBytes<Gemm>, args, stream);
+    return device::LaunchTileGemm<Gemm>(
+        GroupedGemmKernel<Gemm, gated>,
+        {.blocks = blocks, .shared_bytes = kKernelSharedBytes<Gemm>, .cooperative = false}, args,
+        stream);
   }
 };
 
 // use(Variant<...>()) with the variant of these template arguments.
-template <GemmTiles tiles, GemmElement element, typename Use>
-auto WithElement(const GroupedGemmVariant& variant, Use use) {
-  return variant.gated ? use(Variant<tiles, element, true>())
-                       : use(Variant<tiles, element, false>());
-}
-
 template <GemmTiles tiles, typename Use>
 auto WithTiles(const GroupedGemmVariant& variant, Use use) {
-  switch (variant.element) {
-    case GemmElement::kBf16:
-      return WithElement<tiles, GemmElement::kBf16>(variant, use);
-    case GemmElement::kFp16:
-      return WithElement<tiles, GemmElement::kFp16>(variant, use);
-    case GemmElement::kFp8:
-      break;
-  }
-  return WithElement<tiles, GemmElement::kFp8>(variant, use);
+  return WithElement(variant.element, [&](auto element) {
+    return WithGated(variant.gated,
+                     [&](auto gated) { return use(Variant<tiles, element(), gated()>()); });
+  });
 }
 
 template <typename Use>

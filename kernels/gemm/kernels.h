@@ -18,6 +18,8 @@ struct GroupedGemmVariant {
   GemmTiles tiles;
   device::GemmElement element;
   bool gated;
+
+  bool operator==(const GroupedGemmVariant&) const = default;
 };
 
 struct GroupedGemmTileShape {

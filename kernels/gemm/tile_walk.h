@@ -30,6 +30,9 @@ class TileWalk {
  public:
   static_assert(Gemm::kTilesPerUnit == 1 || Gemm::kTilesPerUnit == 2);
 
+  // All rows are there when the kernel starts.
+  static constexpr bool kAwaits = false;
+
   // `rows` [experts], in memory that stays.
   __device__ TileWalk(const ExpertRows* rows, int experts, int n)
       : rows_(rows), experts_(experts), column_tiles_((n + Gemm::kColumns - 1) / Gemm::kColumns) {}

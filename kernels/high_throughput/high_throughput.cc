@@ -23,6 +23,12 @@ namespace {
 // of 495 with 48.
 constexpr int kFewSendingBlocks = 32;
 
+// Of a dispatch with a product: the blocks of a compute unit, and the shares that send and that
+// complete rows before they multiply.
+constexpr int kMostFusedBlocksPerUnit = 4;
+constexpr int kSendPercent = 15;
+constexpr int kFillPercent = 12;
+
 }  // namespace
 
 HighThroughput::HighThroughput(Node& node, const EpPlan& plan, const ExpertParallelOptions& options)
@@ -32,7 +38,7 @@ absl::StatusOr<ControlNeeds> HighThroughput::Prepare() {
   layout_ = MakeLayout(config(), node().num_ranks());
   OCTET_RETURN_IF_ERROR(ChooseShape());
   return ControlNeeds{.layout = layout_,
-                      .state_bytes = StateBytes(layout_, shape().blocks),
+                      .state_bytes = StateBytes(layout_, MostBlocks()),
                       .call_epochs = kCallEpochs,
                       .layouts_in_credits = true};
 }
@@ -159,7 +165,12 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
   OCTET_RETURN_IF_ERROR(AllocateReceived(rank, mine));
   OCTET_ASSIGN_OR_RETURN(mine.before,
                          memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts) *
-                                                  static_cast<size_t>(shape().blocks)));
+                                                  static_cast<size_t>(MostBlocks())));
+  if (layout_.arrivals) {
+    OCTET_ASSIGN_OR_RETURN(
+        mine.order, memory().Device<fused::SendEntry>(static_cast<size_t>(layout_.max_tokens) *
+                                                      static_cast<size_t>(layout_.topk)));
+  }
   if (config().high_throughput.host_totals) {
     OCTET_ASSIGN_OR_RETURN(
         const absl::Span<char> totals,
@@ -187,12 +198,31 @@ std::vector<uint64_t> HighThroughput::OwnFlags(const FlagWait& wait) {
         *layout_.Count(mine, wait.epoch, wait.peer, layout_.num_experts + wait.rank);
     return PacketWords(layout_, packets(mine, wait.peer), tokens, wait.epoch);
   }
+  if (static_cast<Site>(wait.site) == Site::kRowArrival) return ArrivalWords(wait, mine);
   std::vector<uint64_t> words;
   for (const ReturnedRow& row :
        ReturnedRows(layout_, wait.peer, {packets(control().copied(wait.peer), wait.rank)})) {
     words.push_back(UINT64_MAX);
     for (int part = 0; part < layout_.combine_parts; ++part) {
       words.back() = std::min(words.back(), *layout_.CombineFlag(mine, row.token, row.slot, part));
+    }
+  }
+  return words;
+}
+
+std::vector<uint64_t> HighThroughput::ArrivalWords(const FlagWait& wait, char* control) const {
+  const int first_expert = layout_.experts().FirstExpert(wait.rank);
+  std::vector<uint64_t> words;
+  int row = 0;
+  for (int e = 0; e < layout_.num_local_experts; ++e) {
+    for (int source = 0; source < layout_.num_ranks; ++source) {
+      const auto rows = static_cast<int>(
+          device::CountOf(*layout_.Count(control, wait.epoch, source, first_expert + e)));
+      for (int end = row + rows; row < end; ++row) {
+        if (source == wait.peer && row < layout_.max_rows) {
+          words.push_back(*layout_.RowArrival(control, row));
+        }
+      }
     }
   }
   return words;
@@ -271,6 +301,31 @@ CommonParams HighThroughput::Common(Rank& rank, uint64_t layout, Phases phases,
   return common;
 }
 
+DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchArgs& args, Phases phases,
+                                                const DispatchHandle& handle) const {
+  const RankState& mine = ranks_[Index(rank.rank())];
+  DispatchParams params = {};
+  SetTensors(args, params);
+  params.common = Common(rank, handle.layout, phases, config().tuning.send_waves);
+  params.new_layout = args.high_throughput.cached == nullptr;
+  params.layout_number = LayoutNumber(rank.rank(), handle.layout);
+  params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
+  params.scatter_idx = args.high_throughput.scatter_idx;
+  params.shared = dispatch_shared_;
+  params.share_counts = WordsAfter(params.common.state);
+  params.before = mine.before.data();
+  params.totals = mine.totals;
+  params.sources = mine.sources.data();
+  params.row_weights = mine.row_weights.data();
+  params.row_index = mine.row_index.data();
+  params.recv_topk_idx = mine.recv_topk_idx.data();
+  params.recv_topk_weights = mine.recv_topk_weights.data();
+  params.expert_counts = mine.expert_counts.data();
+  params.expert_offsets = mine.expert_offsets.data();
+  params.source_offsets = mine.source_offsets.data();
+  return params;
+}
+
 absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                              DispatchHandle& handle) {
   RankState& mine = ranks_[Index(rank.rank())];
@@ -286,25 +341,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
     if (!new_layout) handle.topk_idx = args.high_throughput.cached->topk_idx;
     handle.layout = new_layout ? mine.layouts + 1 : args.high_throughput.cached->layout;
   }
-  DispatchParams params = {};
-  SetTensors(args, params);
-  params.common = Common(rank, handle.layout, phases, config().tuning.send_waves);
-  params.new_layout = new_layout;
-  params.layout_number = LayoutNumber(rank.rank(), handle.layout);
-  params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
-  params.scatter_idx = args.high_throughput.scatter_idx;
-  params.shared = dispatch_shared_;
-  params.share_counts = ShareCounts(params.common.state);
-  params.before = mine.before.data();
-  params.totals = mine.totals;
-  params.sources = mine.sources.data();
-  params.row_weights = mine.row_weights.data();
-  params.row_index = mine.row_index.data();
-  params.recv_topk_idx = mine.recv_topk_idx.data();
-  params.recv_topk_weights = mine.recv_topk_weights.data();
-  params.expert_counts = mine.expert_counts.data();
-  params.expert_offsets = mine.expert_offsets.data();
-  params.source_offsets = mine.source_offsets.data();
+  const DispatchParams params = DispatchParamsOf(rank, args, phases, handle);
   const uint64_t totals_before = mine.totals != nullptr ? mine.totals->epoch : 0;
   OCTET_RETURN_IF_ERROR(Launch(rank, phases, "dispatch", [&] {
     return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
@@ -312,6 +349,94 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
   if (!sends) return absl::OkStatus();
   if (new_layout) mine.layouts = handle.layout;
   return mine.totals != nullptr ? AwaitTotals(rank, totals_before) : absl::OkStatus();
+}
+
+// ---- A dispatch with a product.
+
+int HighThroughput::MostBlocks() const {
+  return shape().blocks * (layout_.arrivals ? kMostFusedBlocksPerUnit : 1);
+}
+
+absl::StatusOr<LaunchShape> HighThroughput::FusedShape(const GroupedGemmVariant& variant) const {
+  const GroupedGemmTileShape tile = TileShapeOf(variant);
+  LaunchShape fused = fused::DispatchGemmShape(variant, layout_, shape().blocks);
+  int per_unit = 0;
+  OCTET_RETURN_IF_GPU_ERROR(fused::DispatchGemmBlocksPerUnit(variant, fused, &per_unit));
+  per_unit = std::min({per_unit, tile.blocks_per_compute_unit, kMostFusedBlocksPerUnit});
+  if (per_unit == 0) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a block of the fused dispatch needs ", fused.shared_bytes,
+        " bytes of shared memory, more than a compute unit has; use fewer experts or ranks"));
+  }
+  fused.blocks *= per_unit;
+  fused.blocks = std::max(fused.blocks - fused.blocks % tile.cluster_blocks, tile.cluster_blocks);
+  return fused;
+}
+
+fused::DispatchRoles HighThroughput::FusedRoles(int blocks) const {
+  const auto part = [blocks](int percent) {
+    constexpr int kPercent = 100;
+    return std::max(1, blocks * percent / kPercent);
+  };
+  return {.send_blocks = part(kSendPercent),
+          .fill_blocks = std::min(part(kFillPercent), blocks - part(kSendPercent))};
+}
+
+absl::Status HighThroughput::PrepareDispatchGemm(Rank& rank,
+                                                 const GroupedGemmVariant& variant) {
+  if (!layout_.arrivals) {
+    return absl::FailedPreconditionError(
+        "a fused dispatch needs HighThroughputOptions::row_arrivals");
+  }
+  if (!fused::CanFuse(variant.tiles)) {
+    return absl::UnimplementedError(
+        absl::StrCat("no dispatch is fused with tiles ", EnumName(variant.tiles)));
+  }
+  // Its shared memory must be allowed before the occupancy can be asked for.
+  OCTET_RETURN_IF_GPU_ERROR(fused::PrepareDispatchGemm(
+      variant, fused::DispatchGemmShape(variant, layout_, shape().blocks)));
+  RankState& mine = ranks_[Index(rank.rank())];
+  OCTET_ASSIGN_OR_RETURN(mine.fused_shape, FusedShape(variant));
+  mine.fused_variant = variant;
+  return absl::OkStatus();
+}
+
+absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs& args,
+                                                 const DispatchProduct& product,
+                                                 DispatchHandle& handle) {
+  RankState& mine = ranks_[Index(rank.rank())];
+  if (args.high_throughput.cached != nullptr || args.high_throughput.scatter_idx != nullptr) {
+    return absl::InvalidArgumentError(
+        "a fused dispatch takes neither `cached` nor scatter_idx; both must be null");
+  }
+  if (config().high_throughput.host_totals) {
+    return absl::FailedPreconditionError("a fused dispatch has no host_totals");
+  }
+  OCTET_RETURN_IF_ERROR(CheckCachedAndScales(rank, args));
+  handle.layout = mine.layouts + 1;
+  if (!(product.variant == mine.fused_variant) || mine.fused_shape.blocks == 0) {
+    return absl::FailedPreconditionError("the dispatch with this product has not been prepared");
+  }
+  fused::DispatchGemmParams params = {};
+  params.dispatch = DispatchParamsOf(rank, args, Phases::kBoth, handle);
+  State* state = params.dispatch.common.state;
+  const StateWords words(layout_, MostBlocks());
+  params.order = mine.order.data();
+  params.ordered_blocks = WordsAfter(state) + words.share_counts;
+  params.ready_groups = params.ordered_blocks + words.ordered_blocks;
+  params.roles = FusedRoles(mine.fused_shape.blocks);
+  params.product = product.params;
+  char* rows = control().cached_peers(rank.rank()).base[rank.rank()];
+  params.product.operands.a = layout_.Row(rows, 0);
+  if (layout_.scale_words > 0) params.product.operands.scales.a = layout_.Scales(rows, 0);
+  if (product.weighted) params.product.row_scale = mine.row_weights.data();
+  params.product.next_unit = &state->next_unit;
+  OCTET_RETURN_IF_ERROR(Launch(rank, Phases::kBoth, "dispatch", [&] {
+    return OCTET_GPU(
+        fused::LaunchDispatchGemm(params, product.variant, mine.fused_shape, rank.stream()));
+  }));
+  mine.layouts = handle.layout;
+  return absl::OkStatus();
 }
 
 absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& handle,

@@ -14,6 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/dispatch_product.h"
+#include "kernels/fused/kernels.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/strategy_base.h"
@@ -33,6 +35,10 @@ class HighThroughput final : public StrategyBase {
   struct RankState {
     std::vector<Kept> kept;
     absl::Span<int32_t> before;
+    absl::Span<fused::SendEntry> order;  // with row_arrivals
+    // Of the dispatch with a product that was prepared last.
+    GroupedGemmVariant fused_variant = {};
+    LaunchShape fused_shape;
     absl::Span<RowSource> sources;
     absl::Span<float> row_weights;
     absl::Span<int32_t> row_index;
@@ -49,6 +55,11 @@ class HighThroughput final : public StrategyBase {
   absl::Status ChooseShape();
   DispatchVariant DispatchKernel() const;
   CombineVariant CombineKernel() const;
+  // The most blocks of a kernel that counts.
+  int MostBlocks() const;
+  // The blocks of a dispatch that is fused with a product of this variant, and their division.
+  absl::StatusOr<LaunchShape> FusedShape(const GroupedGemmVariant& variant) const;
+  fused::DispatchRoles FusedRoles(int blocks) const;
   absl::Status AllocateKept(Rank& rank, RankState& mine);
   absl::Status AllocateReceived(Rank& rank, RankState& mine);
   uint32_t LayoutNumber(int rank, uint64_t layout) const;
@@ -58,6 +69,9 @@ class HighThroughput final : public StrategyBase {
   absl::Status VoidCalls(Rank& rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                DispatchHandle& handle) override;
+  absl::Status PrepareDispatchGemm(Rank& rank, const GroupedGemmVariant& variant) override;
+  absl::Status EnqueueDispatchGemm(Rank& rank, const DispatchArgs& args,
+                                   const DispatchProduct& product, DispatchHandle& handle) override;
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                               Phases phases) override;
@@ -68,8 +82,12 @@ class HighThroughput final : public StrategyBase {
   WireFormat CombineWire() const override;
   std::vector<uint64_t> OwnFlags(const FlagWait& wait) override;
 
+  // Returns the words of the rows that `wait` is for, in a copy of the control memory.
+  std::vector<uint64_t> ArrivalWords(const FlagWait& wait, char* control) const;
   // Checks the arguments that only this strategy has.
   absl::Status CheckCachedAndScales(const Rank& rank, const DispatchArgs& args) const;
+  DispatchParams DispatchParamsOf(Rank& rank, const DispatchArgs& args, Phases phases,
+                                  const DispatchHandle& handle) const;
   CommonParams Common(Rank& rank, uint64_t layout, Phases phases, int send_waves) const;
   const Kept& KeptOf(int rank, uint64_t layout) const;
   absl::Status AwaitTotals(Rank& rank, uint64_t epoch_before);

@@ -45,6 +45,7 @@ std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
   AddIfSet("row_bytes", options.row_bytes, plain.row_bytes, names);
   AddIfSet("kept_layouts", options.kept_layouts, plain.kept_layouts, names);
   AddIfSet("host_totals", options.host_totals, plain.host_totals, names);
+  AddIfSet("row_arrivals", options.row_arrivals, plain.row_arrivals, names);
   return names;
 }
 
@@ -71,7 +72,7 @@ constexpr SiteInfo LayoutCreditSite() {
   return site;
 }
 
-constexpr std::array<SiteInfo, 8> kSites = {{
+constexpr std::array<SiteInfo, 11> kSites = {{
     {.number = static_cast<uint32_t>(Site::kBlockCount),
      .phase = "dispatch-send",
      .flag = "share count of block",
@@ -93,6 +94,18 @@ constexpr std::array<SiteInfo, 8> kSites = {{
     {.number = static_cast<uint32_t>(Site::kScatterIndexOutOfRange),
      .refused = RefusedScatterIndex},
     {.number = static_cast<uint32_t>(Site::kLayoutsDiffer), .refused = RefusedLayout},
+    {.number = static_cast<uint32_t>(Site::kOrderedBlock),
+     .phase = "dispatch-send",
+     .flag = "order of block"},
+    {.number = static_cast<uint32_t>(Site::kRowArrival),
+     .phase = "dispatch-receive",
+     .flag = "arrival of row",
+     .table = "dispatched rows: arrived / announced by each rank",
+     .by_rows = true,
+     .counted = true},
+    {.number = static_cast<uint32_t>(Site::kReadyGroup),
+     .phase = "dispatch-product",
+     .flag = "rows of a tile from row"},
 }};
 
 absl::Status Validate(const EpConfig& config) {
@@ -111,6 +124,11 @@ absl::Status Validate(const EpConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat("a row of dispatch has ",
                                                    config.dispatch_row_bytes(),
                                                    " bytes; they must be a multiple of 16"));
+  }
+  if (options.row_arrivals && (config.rows_once() || options.expert_alignment != 1)) {
+    return absl::InvalidArgumentError(
+        "row_arrivals needs Output::kPackedExperts with Duplicates::kFill, and an expert_alignment "
+        "of 1");
   }
   if (config.output == Output::kDeduplicated) {
     if (config.combine_order == CombineOrder::kFlat) {

@@ -45,6 +45,7 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.combine_vecs = static_cast<int>(config.dtype_row_bytes() / kVecBytes);
   layout.combine_parts = config.tuning.row_parts;
   layout.expert_alignment = config.high_throughput.expert_alignment;
+  layout.arrivals = config.high_throughput.row_arrivals;
   layout.token_major = config.rows_once();
   layout.pull = config.combine_method == CombineMethod::kPull;
   // If rows have the same offsets in dispatch and combine, experts may work in place: a token's sum
@@ -60,7 +61,10 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   layout.packets = heap.Place(ranks * tokens * static_cast<size_t>(layout.packet_bytes));
   layout.combine_flags =
       heap.Place(tokens * static_cast<size_t>(layout.flags_per_token()) * sizeof(uint64_t));
+  const size_t arrivals = layout.arrivals ? static_cast<size_t>(layout.max_rows) : 0;
+  layout.row_arrivals = heap.Place(arrivals * sizeof(uint64_t));
   layout.control_bytes = heap.end();
+  layout.row_origins = heap.Place(arrivals * sizeof(RowOrigin));
   const size_t combine_row_bytes = static_cast<size_t>(layout.combine_vecs) * kVecBytes;
   const size_t received_bytes = capacity * static_cast<size_t>(layout.row_vecs) * kVecBytes;
   const size_t pulled_rows = !layout.pull           ? 0

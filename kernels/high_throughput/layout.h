@@ -12,7 +12,10 @@
 //             combine_credits   [R peer]            "I have consumed all combines before this"
 //             packets           [R source][M]       a token's rows on this rank, and its flag
 //             combine_flags     [M][P][S]           for each part of each returned row of a token
-//   payload   combine_rows      [M][S][H]           S = K (flat) or min(R, K) (per rank); kPush.
+//             row_arrivals      [capacity]          with row_arrivals: this row, or the one that it
+//                                                   is a copy of, has arrived
+//   payload   row_origins       [capacity]          with row_arrivals: whose row it is
+//             combine_rows      [M][S][H]           S = K (flat) or min(R, K) (per rank); kPush.
 //                                                   With kPull rows wait in `rows` for their origin
 //   cached    rows              [capacity]          the rows that the caller receives, in place
 //             scales            [capacity]
@@ -61,6 +64,40 @@ struct alignas(kVecBytes) Route {
   int32_t unused;
 };
 
+// What a row says of itself if rows announce their arrival one by one.
+struct alignas(kVecBytes) RowOrigin {
+  float weight;
+  uint32_t origin;  // PackOrigin
+  uint32_t place;   // PackPlace
+  int32_t holder;   // the row that came over the link for this token: this one, or one before it
+};
+
+// The source of a row, the slot of its token there, and which of the token's choices it is.
+inline constexpr int kSlotBits = 16;
+inline constexpr int kChoiceBits = 5;
+static_assert(kMaxRanks <= 1 << (32 - kSlotBits - 2 * kChoiceBits));
+__host__ __device__ inline uint32_t PackPlace(int source, int slot, int index, int choices) {
+  return static_cast<uint32_t>(slot) | static_cast<uint32_t>(index) << kSlotBits |
+         static_cast<uint32_t>(choices - 1) << (kSlotBits + kChoiceBits) |
+         static_cast<uint32_t>(source) << (kSlotBits + 2 * kChoiceBits);
+}
+__host__ __device__ inline int SlotOfPlace(uint32_t place) {
+  return static_cast<int>(place & ((1U << kSlotBits) - 1));
+}
+__host__ __device__ inline int IndexOfPlace(uint32_t place) {
+  return static_cast<int>(place >> kSlotBits & ((1U << kChoiceBits) - 1));
+}
+__host__ __device__ inline int ChoicesOfPlace(uint32_t place) {
+  return static_cast<int>(place >> (kSlotBits + kChoiceBits) & ((1U << kChoiceBits) - 1)) + 1;
+}
+__host__ __device__ inline int SourceOfPlace(uint32_t place) {
+  return static_cast<int>(place >> (kSlotBits + 2 * kChoiceBits));
+}
+__host__ __device__ inline uint32_t WithSource(uint32_t place, int source) {
+  constexpr int kShift = kSlotBits + 2 * kChoiceBits;
+  return (place & ((1U << kShift) - 1)) | static_cast<uint32_t>(source) << kShift;
+}
+
 // The layout of one dispatch, in the rank's own memory. Later dispatches and combines with the same
 // routing use it.
 struct Kept {
@@ -83,6 +120,10 @@ struct State {
   device::WorkQueue combine_sends;
   device::WorkQueue combine_receives;
   alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
+  // Of a dispatch with a product.
+  device::WorkQueue send_batches;
+  device::WorkQueue row_groups;
+  alignas(kLineBytes) int32_t next_unit;  // device::GemmCall
 };
 inline constexpr int kCallEpochs = 2;
 
@@ -96,8 +137,12 @@ struct Layout : PacketLayout {
   bool pull_by_token;    // which row waits at which offset: PulledRow
   bool token_major;      // rows lie by (source, token), each once; else by (expert, source, token)
 
+  bool arrivals;  // HighThroughputOptions::row_arrivals
+
   size_t packets;
   size_t combine_flags;
+  size_t row_arrivals;
+  size_t row_origins;
   size_t rows;
   size_t scales;
   size_t combine_rows;
@@ -119,6 +164,12 @@ struct Layout : PacketLayout {
   __host__ __device__ uint64_t* CombineFlag(char* base, int token, int slot, int part) const {
     return reinterpret_cast<uint64_t*>(base + combine_flags) +
            static_cast<size_t>(token) * flags_per_token() + part * combine_slots + slot;
+  }
+  __host__ __device__ uint64_t* RowArrival(char* base, int row) const {
+    return reinterpret_cast<uint64_t*>(base + row_arrivals) + row;
+  }
+  __host__ __device__ RowOrigin* RowOriginOf(char* base, int row) const {
+    return reinterpret_cast<RowOrigin*>(base + row_origins) + row;
   }
   // `row_base`: the cached memory of that heap.
   __host__ __device__ char* Row(char* row_base, int row) const {
@@ -143,12 +194,25 @@ struct Layout : PacketLayout {
 // choices made.
 Layout MakeLayout(const EpConfig& config, int num_ranks);
 
-// Returns the bytes of State and of the counts of all shares, which follow it in the same memory.
+// A wave completes rows in groups of kWaveSize neighbours, which are no fewer than these.
+inline constexpr int kFewestRowsPerGroup = 32;
+
+// The words that follow State in the same memory, for calls of at most `blocks` blocks.
+struct StateWords {
+  size_t share_counts;    // [C][blocks] counts, with their epoch
+  size_t ordered_blocks;  // [blocks] epochs: the block has ordered its choices; with row_arrivals
+  size_t ready_groups;    // epochs: all rows of the group are complete; with row_arrivals
+
+  __host__ __device__ StateWords(const Layout& layout, int blocks)
+      : share_counts(static_cast<size_t>(layout.num_counts) * blocks),
+        ordered_blocks(layout.arrivals ? blocks : 0),
+        ready_groups(layout.arrivals ? layout.max_rows / kFewestRowsPerGroup + 1 : 0) {}
+  __host__ __device__ size_t total() const { return share_counts + ordered_blocks + ready_groups; }
+};
 inline size_t StateBytes(const Layout& layout, int blocks) {
-  return sizeof(State) +
-         static_cast<size_t>(layout.num_counts) * static_cast<size_t>(blocks) * sizeof(uint64_t);
+  return sizeof(State) + StateWords(layout, blocks).total() * sizeof(uint64_t);
 }
-inline uint64_t* ShareCounts(State* state) { return reinterpret_cast<uint64_t*>(state + 1); }
+inline uint64_t* WordsAfter(State* state) { return reinterpret_cast<uint64_t*>(state + 1); }
 
 // Returns how many blocks the caller allows a call; 0: all.
 int BlocksAskedFor(const EpConfig& config);

@@ -180,6 +180,87 @@ class DispatchSender {
   uint64_t epoch_;
 };
 
+// Sends rows that announce their arrival one by one, for dispatch `epoch`. All choices of a token
+// on a rank are announced, each with its own row, but its elements are sent to one of those rows
+// only, the holder. The holder comes first in expert order.
+//
+// A row's word is no promise that its holder has arrived: the two may be sent by different waves.
+class RowSender {
+ public:
+  __device__ __forceinline__ RowSender(const CommonParams& c, uint64_t epoch)
+      : c_(c), epoch_(epoch) {}
+
+  // Describes a row to its rank. Any thread.
+  __device__ __forceinline__ void Describe(int rank, int row, const RowOrigin& origin) const {
+    *c_.layout.RowOriginOf(c_.peers.base[rank], row) = origin;
+  }
+
+  // Announces the rows that the wave has described and sent, one for each lane; -1 in lanes without
+  // one. `combine_slot`: of the lane's token, with CombineOrder::kPerRank.
+  __device__ __forceinline__ void Announce(int rank, int row, int combine_slot) const {
+    device::SyncWave();
+    if (row < 0) return;
+    // By each lane, since each stores a flag.
+    device::FenceRelease<device::Scope::kSystem>();
+    device::StoreRelaxed<device::Scope::kSystem>(
+        c_.layout.RowArrival(c_.peers.base[rank], row),
+        device::PackEpochCount(epoch_, static_cast<uint32_t>(combine_slot)));
+  }
+
+ private:
+  const CommonParams& c_;
+  uint64_t epoch_;
+};
+
+// Receives such rows.
+class RowReceiver {
+ public:
+  __device__ __forceinline__ RowReceiver(const CommonParams& c, uint64_t epoch)
+      : c_(c), epoch_(epoch) {}
+
+  // Waits for the row of each lane; -1 in lanes without one. `source(row)`: the rank that sends it.
+  // Returns false if some did not arrive. `*combine_slot`: what was announced with the lane's row.
+  template <typename Source>
+  __device__ __forceinline__ bool Await(int row, Source source, int* combine_slot) const {
+    // Lanes without a row look at the first one's word, whatever it holds: nvcc 13.0 loads from
+    // null in their place.
+    const uint64_t* word = c_.layout.RowArrival(c_.peers.base[c_.peers.rank], row >= 0 ? row : 0);
+    const uint64_t expected = row >= 0 ? device::PackEpochCount(epoch_, 0) : 0;
+    uint64_t seen = device::LoadRelaxed<device::Scope::kSystem>(word);
+    if (device::Ballot(seen < expected) == 0) {
+      device::AcquirePolled<device::Scope::kSystem>(word);
+      device::SyncWave();
+    } else if (!device::WaveWaitEpochs(c_.failure, word, expected,
+                                       MakeSite(Site::kRowArrival, row >= 0 ? source(row) : -1,
+                                                static_cast<uint32_t>(row)),
+                                       nullptr, nullptr, &seen)) {
+      return false;
+    }
+    *combine_slot = static_cast<int>(device::CountOf(seen));
+    return true;
+  }
+
+  // After Await: what the row says of itself. Any thread.
+  __device__ __forceinline__ RowOrigin OriginOf(int row) const {
+    return *c_.layout.RowOriginOf(c_.peers.base[c_.peers.rank], row);
+  }
+
+  // Keeps a row's choice, and for a holder also what its token's choices have in common. Any
+  // thread.
+  __device__ __forceinline__ void Keep(int row, const RowOrigin& origin, int combine_slot) const {
+    const uint32_t place = origin.place;
+    Packet* kept = c_.layout.PacketOf(c_.kept.packets, SourceOfPlace(place), SlotOfPlace(place));
+    kept->choices()[IndexOfPlace(place)] = {row, origin.weight, origin.origin};
+    if (origin.holder != row) return;
+    kept->flag = device::PackEpochCount(epoch_, static_cast<uint32_t>(ChoicesOfPlace(place)));
+    kept->combine_slot = combine_slot;
+  }
+
+ private:
+  const CommonParams& c_;
+  uint64_t epoch_;
+};
+
 // Receives this rank's part of dispatch `epoch`.
 class DispatchReceiver {
  public:

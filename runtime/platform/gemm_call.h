@@ -3,6 +3,7 @@
 #ifndef OCTET_RUNTIME_PLATFORM_GEMM_CALL_H_
 #define OCTET_RUNTIME_PLATFORM_GEMM_CALL_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace octet::device {
@@ -60,6 +61,13 @@ struct GemmCall {
   GemmOperands operands;
   Epilogue epilogue;
   int32_t* next_unit;  // 0 before and after the launch
+};
+
+// The shape of a launch, of Gemm::kThreads threads in each block.
+struct TileGemmLaunch {
+  int blocks;
+  size_t shared_bytes;  // dynamic, of a block
+  bool cooperative;     // all blocks become resident at once, or the launch fails
 };
 
 }  // namespace octet::device

@@ -237,17 +237,25 @@ absl::Status EpHarness::LateReceiver(const StepInput& input, int late, absl::Dur
 
 absl::Status EpHarness::Dispatch(const StepInput& input,
                                  const std::vector<DispatchHandle>& cached) {
+  return DispatchBy(input, [&](Rank& rank, const DispatchArgs& uploaded) {
+    DispatchArgs args = uploaded;
+    if (!cached.empty()) {
+      args.high_throughput.cached = &cached[Index(rank)];
+      args.topk_idx = nullptr;
+    }
+    return ep_->Dispatch(rank, args);
+  });
+}
+
+absl::Status EpHarness::DispatchBy(
+    const StepInput& input,
+    absl::FunctionRef<absl::StatusOr<Received>(Rank&, const DispatchArgs&)> dispatch) {
   OCTET_RETURN_IF_ERROR(Upload(input));
   const std::vector<int> rows = RowsInExpertOrder(config_, input.sent());
   return node_->Run([&](Rank& rank) -> absl::Status {
     const size_t r = Index(rank);
     OCTET_RETURN_IF_ERROR(ExecutorOf(Form::kFused).Poison(rank, buffers_[r], rows[r]));
-    DispatchArgs args = buffers_[r].dispatch_args();
-    if (!cached.empty()) {
-      args.high_throughput.cached = &cached[r];
-      args.topk_idx = nullptr;
-    }
-    OCTET_ASSIGN_OR_RETURN(received_[r], ep_->Dispatch(rank, args));
+    OCTET_ASSIGN_OR_RETURN(received_[r], dispatch(rank, buffers_[r].dispatch_args()));
     return KeepReceived(rank, rows[r]);
   });
 }

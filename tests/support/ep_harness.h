@@ -73,6 +73,10 @@ class EpHarness {
   // Uploads `input` and dispatches it. `cached`: handles of all ranks, whose layouts are used
   // again.
   absl::Status Dispatch(const StepInput& input, const std::vector<DispatchHandle>& cached = {});
+  // Likewise by `dispatch`, which is called on each rank's thread.
+  absl::Status DispatchBy(
+      const StepInput& input,
+      absl::FunctionRef<absl::StatusOr<Received>(Rank&, const DispatchArgs&)> dispatch);
   // The handles of all ranks' last dispatches.
   std::vector<DispatchHandle> Handles() const;
   // Compares what the last dispatch has delivered.

@@ -144,6 +144,10 @@ struct HighThroughputOptions {
   // Dispatch waits on the host until this rank's totals are known (but not for the rows), and
   // returns them in Received. Otherwise nothing waits, and the caller knows Received::max_rows.
   bool host_totals = false;
+  // Memory for dispatches whose rows announce their arrival one by one, 24 bytes for each of
+  // max_rows: FusedExperts needs it (octet/fused_experts.h). kPackedExperts, kFill and an
+  // expert_alignment of 1 only.
+  bool row_arrivals = false;
 
   bool operator==(const HighThroughputOptions&) const = default;
 };

@@ -107,6 +107,9 @@ struct ExpertParallelOptions {
   bool use_measured_tuning = true;
 };
 
+struct DispatchProduct;     // kernels/dispatch_product.h
+struct GroupedGemmVariant;  // kernels/gemm/kernels.h
+
 class ExpertParallel {
  public:
   // Allocates everything that the calls need, and loads all kernels on every rank. Not during
@@ -239,6 +242,10 @@ class ExpertParallel {
  private:
   friend struct EpInternals;  // kernels/ep_internals.h
 
+  // For FusedExperts: a dispatch with a product. Prepare comes first, on every rank.
+  virtual absl::Status PrepareDispatchGemm(Rank& rank, const GroupedGemmVariant& variant);
+  virtual absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
+                                                const DispatchProduct& product);
   virtual absl::Status Poison(Rank& rank, int num_rows) = 0;
   virtual absl::Span<const TraceTag> trace_tags() const = 0;
 };

@@ -152,6 +152,8 @@ class TileGemm {
     return hipSuccess;
   }
 
+  static __device__ __forceinline__ bool AllOfCluster(bool ok, char* /*shared*/) { return ok; }
+
   template <typename Call, typename Walk>
   static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
     auto* const unit = reinterpret_cast<int32_t*>(shared);
@@ -169,6 +171,10 @@ class TileGemm {
         return;
       }
       const GemmTile tile = walk.Tile(0);
+      if constexpr (Walk::kAwaits) {
+        if (threadIdx.x == 0) walk.Await(tile, kRows);
+        __syncthreads();
+      }
       Sums sums = {};
       Multiply(call.operands, tile, stage, sums);
       StoreTile(call, tile, sums);
@@ -428,10 +434,14 @@ class TileGemm {
 
 // Launches a kernel that calls TileGemm::Run().
 template <typename Gemm, typename... Parameters>
-hipError_t LaunchTileGemm(void (*kernel)(Parameters...), int blocks, size_t shared_bytes,
-                          void** args, hipStream_t stream) {
-  return hipLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(Gemm::kThreads), args,
-                         shared_bytes, stream);
+hipError_t LaunchTileGemm(void (*kernel)(Parameters...), const TileGemmLaunch& launch, void** args,
+                          hipStream_t stream) {
+  const dim3 blocks(static_cast<unsigned>(launch.blocks));
+  if (!launch.cooperative) {
+    return hipLaunchKernel(kernel, blocks, dim3(Gemm::kThreads), args, launch.shared_bytes, stream);
+  }
+  return hipLaunchCooperativeKernel(kernel, blocks, dim3(Gemm::kThreads), args,
+                                    static_cast<unsigned>(launch.shared_bytes), stream);
 }
 
 }  // namespace octet::device

@@ -57,21 +57,23 @@ using TileGemm = typename internal::GemmOf<tiles, element>::Type;
 
 // Launches a kernel that calls TileGemm::Run().
 template <typename Gemm, typename... Parameters>
-hipError_t LaunchTileGemm(void (*kernel)(Parameters...), int blocks, size_t shared_bytes,
-                          void** args, hipStream_t stream) {
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = Gemm::kClusterBlocks;
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
-  cudaLaunchConfig_t launch = {};
-  launch.gridDim = dim3(static_cast<unsigned>(blocks));
-  launch.blockDim = dim3(Gemm::kThreads);
-  launch.dynamicSmemBytes = shared_bytes;
-  launch.stream = stream;
-  launch.attrs = &cluster;
-  launch.numAttrs = 1;
-  return cudaLaunchKernelExC(&launch, reinterpret_cast<const void*>(kernel), args);
+hipError_t LaunchTileGemm(void (*kernel)(Parameters...), const TileGemmLaunch& launch, void** args,
+                          hipStream_t stream) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = Gemm::kClusterBlocks;
+  attributes[0].val.clusterDim.y = 1;
+  attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeCooperative;
+  attributes[1].val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
+  config.blockDim = dim3(Gemm::kThreads);
+  config.dynamicSmemBytes = launch.shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = launch.cooperative ? 2 : 1;
+  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), args);
 }
 
 }  // namespace octet::device

@@ -111,6 +111,12 @@ __device__ __forceinline__ void FenceSharedForCopies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Between other threads' stores to global memory, which the caller has acquired, and the copy
+// unit's reading them.
+__device__ __forceinline__ void FenceGlobalForCopies() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 // ---- blocks, clusters, registers
 
 // A barrier of some warps of the block; 0 is __syncthreads().
@@ -136,6 +142,18 @@ __device__ __forceinline__ void StoreWordTo(uint32_t to, uint32_t value, uint32_
           to),
       "r"(value), "r"(barrier), "r"(block)
       : "memory");
+}
+// Loads a word from the same place of a block of the cluster.
+__device__ __forceinline__ uint32_t LoadWordOf(uint32_t from, uint32_t block) {
+  uint32_t value;
+  asm volatile(
+      "{.reg .b32 address;\n"
+      "mapa.shared::cluster.u32 address, %1, %2;\n"
+      "ld.shared::cluster.u32 %0, [address];}"
+      : "=r"(value)
+      : "r"(from), "r"(block)
+      : "memory");
+  return value;
 }
 __device__ __forceinline__ uint32_t LoadWord(uint32_t from) {
   uint32_t value;

@@ -50,8 +50,8 @@ class RowsGemm {
   static constexpr int kUnitSlots = 2;  // units that are announced at once
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
-  static constexpr int kLoadingRegisters = 40;
-  static constexpr int kMultiplyingRegisters = 232;
+  static constexpr int LoadingRegisters(bool awaits) { return awaits ? 56 : 40; }
+  static constexpr int MultiplyingRegisters(bool awaits) { return awaits ? 224 : 232; }
 
  public:
   static constexpr size_t kSharedBytes =
@@ -77,6 +77,15 @@ class RowsGemm {
     return cudaSuccess;
   }
 
+  static __device__ __forceinline__ bool AllOfCluster(bool ok, char* shared) {
+    const uint32_t word = SharedAddress(shared);
+    if (threadIdx.x == 0) *reinterpret_cast<uint32_t*>(shared) = ok ? 1 : 0;
+    SyncCluster();
+    const bool both = LoadWordOf(word, 0) != 0 && LoadWordOf(word, 1) != 0;
+    SyncCluster();  // both have read the words
+    return both;
+  }
+
   template <typename Call, typename Walk>
   static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
     const Place at = {SharedAddress(shared), RankInCluster()};
@@ -84,10 +93,10 @@ class RowsGemm {
     __syncthreads();
     SyncCluster();
     if (threadIdx.x / kWarpgroup == 2) {
-      ShrinkRegisters<kLoadingRegisters>();
+      ShrinkRegisters<LoadingRegisters(Walk::kAwaits)>();
       if (threadIdx.x % kWarpgroup == 0) LoadTiles(call, walk, at);
     } else {
-      GrowRegisters<kMultiplyingRegisters>();
+      GrowRegisters<MultiplyingRegisters(Walk::kAwaits)>();
       MultiplyTiles(call, walk, at);
     }
     // A block's barriers and operands are in use until the other block has ended, too.
@@ -171,6 +180,10 @@ class RowsGemm {
         return;
       }
       const GemmTile tile = walk.Tile(static_cast<int>(at.rank));
+      if constexpr (Walk::kAwaits) {
+        walk.Await(tile, kRows);
+        FenceGlobalForCopies();
+      }
       for (int i = 0; i < stages; ++i) {
         // Early enough that the answer is there in time, and late enough that blocks stay level.
         if (at.rank == 0 && i == max(stages - kStages, 0)) next = atomicAdd(call.next_unit, 1);
@@ -244,6 +257,11 @@ class RowsGemm {
       tile.rows -= worker.warpgroup * kRowsPerWarpgroup;
       if (tile.rows > 0 && tile.column < p.n) {
         if constexpr (element == GemmElement::kFp8) {
+          // The scales are read before the rows are known to be there.
+          if constexpr (Walk::kAwaits) {
+            if (Lane() == 0) walk.Await(tile, kRowsPerWarpgroup);
+            __syncwarp();
+          }
           MultiplyScaled(p, tile, worker, sums);
         } else {
           Multiply(worker, stages, sums);

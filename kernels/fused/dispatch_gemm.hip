@@ -1,0 +1,388 @@
+// Dispatch and the experts' first product in one kernel: a tile of the product starts when its rows
+// have arrived, while others are under way.
+//
+//   this rank                                          every rank
+//   ---------                                          ----------
+//   topk_idx ── all blocks: dispatch_layout.h ───────► counts, destination offsets
+//   routes ── all blocks: send_order.h ──────────────► order: choices by (rank, expert, token)
+//   order, x ── blocks that send: a wave for ────────► row_origins[row], rows[holder],
+//               kWaveSize neighbouring choices         row_arrivals[row]
+//   row_arrivals ── blocks that fill: a wave for ────► rows of other choices, sources, packets;
+//                   kWaveSize neighbouring rows        ready_groups[row / kWaveSize]
+//   ready_groups, rows ── all blocks, in the end: ───► out
+//                         a tile of the product
+//
+// Send. A token's elements cross the link once for each rank, to the first of its rows there in
+// expert order, the holder. All of its choices are announced, each where the order has it, so that
+// flags and descriptions are stored in neighbouring words. Experts of all ranks come in turn.
+//
+// Fill. Rows are completed in the order in which the product needs them. A holder is there when it
+// has been announced; any other row is copied from its holder, which comes before it in the order
+// of every sender.
+//
+// Multiply. Tiles are taken by ascending expert. Whoever loads a tile waits for its rows
+// (arriving_walk.h). No sending or filling wave ever waits for a tile, so a tile's rows always
+// come.
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "bulk_copy.h"
+#include "device_ops.h"
+#include "kernels/device/delivery.h"
+#include "kernels/device/row_mover.h"
+#include "kernels/fused/arriving_walk.h"
+#include "kernels/fused/kernels.h"
+#include "kernels/fused/send_order.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/tile_walk.h"
+#include "kernels/gemm/variants.h"
+#include "kernels/high_throughput/dispatch_begin.h"
+#include "kernels/high_throughput/dispatch_layout.h"
+#include "kernels/high_throughput/phase.h"
+#include "kernels/high_throughput/protocol.h"
+#include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
+#include "runtime/device/load_kernel.h"
+#include "runtime/device/tracer.h"
+#include "tile_gemm.h"
+
+namespace octet::fused {
+namespace {
+
+using device::GemmElement;
+using device::Lane;
+using device::Shuffle;
+using high_throughput::CommonParams;
+using high_throughput::DispatchParams;
+using high_throughput::RowOrigin;
+
+// A dispatch, its destination offsets and its order.
+struct Call {
+  const DispatchGemmParams& p;
+  const LayoutShared& s;
+  const int32_t* first_entry;  // FindFirstEntries
+  uint64_t epoch;
+};
+
+// ---- shared memory: what Gemm::Run owns, in which LayoutShared lies before; then the tables.
+
+struct SharedSizes {
+  size_t tables;  // offset of the experts' rows; the first entries follow
+  size_t bytes;
+};
+
+template <typename Gemm>
+SharedSizes SizesOf(const Layout& layout) {
+  const size_t before =
+      high_throughput::SharedInts(layout, Gemm::kThreads / device::kMinWaveSize) * sizeof(int32_t);
+  const size_t tables = (std::max(Gemm::kSharedBytes, before) + 15) / 16 * 16;
+  return {tables, tables + static_cast<size_t>(layout.num_local_experts) * sizeof(ExpertRows) +
+                      static_cast<size_t>(FirstEntryInts(layout)) * sizeof(int32_t)};
+}
+
+template <typename Gemm, bool gated>
+struct KernelParams {
+  DispatchGemmParams p;
+  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>> call;
+  int32_t tables;  // SharedSizes
+};
+
+// ---- send
+
+// The waves of blocks [first, first + blocks), neighbours in different blocks.
+__device__ __forceinline__ device::WorkTeam TeamOf(int first, int blocks) {
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  const int block = static_cast<int>(blockIdx.x) - first;
+  return {waves * blocks, block >= 0 && block < blocks ? device::Wave() * blocks + block : -1};
+}
+
+// Sends entries [first, first + n) of `rank`, n <= kWaveSize. Called by a wave.
+__device__ void SendBatch(const Call& call, int rank, int first, int n) {
+  const DispatchParams& d = call.p.dispatch;
+  const CommonParams& c = d.common;
+  const Layout& layout = c.layout;
+  const high_throughput::DispatchSender to(c, call.epoch);
+  const high_throughput::RowSender sender(c, call.epoch);
+  device::VectorMover mover({});
+  SendEntry entry = {0, -1, -1, 0};
+  if (Lane() < n) entry = call.p.order[first + Lane()];
+  if (Lane() < n) {
+    const int token = entry.flat / layout.topk;
+    const int k = entry.flat - token * layout.topk;
+    const int local = layout.experts().LocalExpert(d.topk_idx[entry.flat], rank);
+    const float weight = d.topk_weights != nullptr ? d.topk_weights[entry.flat] : 1.0F;
+    sender.Describe(rank, entry.row,
+                    {weight, high_throughput::PackOrigin(token, k, local),
+                     high_throughput::WithSource(entry.place, c.peers.rank), entry.holder});
+  }
+  uint64_t holders = device::Ballot(Lane() < n && entry.row == entry.holder);
+  for (; holders != 0; holders &= holders - 1) {
+    const int lane = __ffsll(static_cast<long long>(holders)) - 1;
+    const int token = Shuffle(entry.flat, lane) / layout.topk;
+    const int row = Shuffle(entry.row, lane);
+    mover.CopyToMany(device::RowOf(d.x, token, layout.row_vecs), layout.row_vecs, 1,
+                     [&](int /*i*/) { return to.RowAt(rank, row); });
+    if (layout.scale_words > 0) {
+      device::WaveCopyWordsToMany(d.x_scales + static_cast<size_t>(token) * layout.scale_words,
+                                  layout.scale_words, 1,
+                                  [&](int /*i*/) { return to.ScalesAt(rank, row); });
+    }
+  }
+  mover.Finish();
+  sender.Announce(rank, entry.row, high_throughput::SourceOfPlace(entry.place));
+}
+
+// The ranks take turns, beginning with the one after this, so that all links carry equal load.
+__device__ void SendAll(const Call& call) {
+  const CommonParams& c = call.p.dispatch.common;
+  const Layout& layout = c.layout;
+  const int ranks = layout.num_ranks;
+  const auto entries_before = [&](int rank) {
+    return call.first_entry[rank * layout.num_local_experts];
+  };
+  int most = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const int entries = entries_before(r + 1) - entries_before(r);
+    most = entries > most ? entries : most;
+  }
+  if (!AwaitOrder(call.p, call.epoch)) return;
+  const int batches = (most + device::kWaveSize - 1) / device::kWaveSize;
+  const device::WorkTeam team = TeamOf(0, call.p.roles.send_blocks);
+  device::WorkQueue* queue = &c.state->send_batches;
+  for (int i = device::FirstWork(queue, call.epoch, team); i < batches * ranks;
+       i = device::NextWork(queue, call.epoch, team)) {
+    const int batch = i / ranks;
+    const int rank = (c.peers.rank + 1 + i - batch * ranks) % ranks;
+    const int first = entries_before(rank) + batch * device::kWaveSize;
+    const int left = entries_before(rank + 1) - first;
+    if (left > 0) SendBatch(call, rank, first, left < device::kWaveSize ? left : device::kWaveSize);
+  }
+}
+
+// ---- fill
+
+// The rank that sends `row`: only for those that wait for it in vain.
+__device__ int SourceOf(const Call& call, int row) {
+  const CommonParams& c = call.p.dispatch.common;
+  const Layout& layout = c.layout;
+  const int me = c.peers.rank;
+  const int first_expert = layout.experts().FirstExpert(me);
+  const int32_t* first_row = call.s.first_row() + first_expert;
+  int local = 0;
+  while (local + 1 < layout.num_local_experts && first_row[local + 1] <= row) ++local;
+  int end = first_row[local];
+  for (int source = 0; source < layout.num_ranks; ++source) {
+    end += static_cast<int>(device::CountOf(device::LoadRelaxed<device::Scope::kSystem>(
+        layout.Count(c.peers.base[me], call.epoch, source, first_expert + local))));
+    if (row < end) return source;
+  }
+  return -1;
+}
+
+// Completes rows [first, first + kWaveSize), as far as there are such. Called by a wave. Returns
+// false if some did not arrive.
+__device__ bool FillGroup(const Call& call, int first) {
+  const DispatchParams& d = call.p.dispatch;
+  const CommonParams& c = d.common;
+  const Layout& layout = c.layout;
+  const high_throughput::DispatchReceiver rows(c, call.epoch);
+  const high_throughput::RowReceiver receiver(c, call.epoch);
+  const auto source_of = [&](int row) { return SourceOf(call, row); };
+  const int row = first + Lane() < *call.s.end_row() ? first + Lane() : -1;
+  int combine_slot = 0;
+  if (!receiver.Await(row, source_of, &combine_slot)) return false;
+  RowOrigin origin = {0.0F, 0, 0, -1};
+  if (row >= 0) origin = receiver.OriginOf(row);
+  const bool is_copy = row >= 0 && origin.holder != row;
+  int unused = 0;
+  if (!receiver.Await(is_copy ? origin.holder : -1, source_of, &unused)) return false;
+  if (row >= 0) {
+    using high_throughput::LocalExpertOf;
+    using high_throughput::TokenOf;
+    using high_throughput::TopkOf;
+    d.sources[row] = {high_throughput::SourceOfPlace(origin.place), TokenOf(origin.origin),
+                      TopkOf(origin.origin), LocalExpertOf(origin.origin)};
+    d.row_weights[row] = origin.weight;
+    receiver.Keep(row, origin, combine_slot);
+  }
+  device::VectorMover mover({});
+  mover.Acquired();
+  for (uint64_t copies = device::Ballot(is_copy); copies != 0; copies &= copies - 1) {
+    const int lane = __ffsll(static_cast<long long>(copies)) - 1;
+    const int holder = Shuffle(origin.holder, lane);
+    mover.CopyToMany(rows.RowAt(holder), layout.row_vecs, 1,
+                     [&](int /*i*/) { return rows.RowAt(first + lane); });
+    if (layout.scale_words > 0) {
+      device::WaveCopyWordsToMany(rows.ScalesAt(holder), layout.scale_words, 1,
+                                  [&](int /*i*/) { return rows.ScalesAt(first + lane); });
+    }
+  }
+  mover.Finish();
+  device::BulkFenceGlobal();  // the copy unit reads the rows next
+  if (Lane() == 0) {
+    device::StoreRelease<device::Scope::kDevice>(call.p.ready_groups + first / device::kWaveSize,
+                                                 call.epoch);
+  }
+  return true;
+}
+
+// Returns false if some rows did not arrive.
+__device__ bool FillAll(const Call& call) {
+  const DispatchRoles& roles = call.p.roles;
+  const int groups = (*call.s.end_row() + device::kWaveSize - 1) / device::kWaveSize;
+  const device::WorkTeam team = TeamOf(roles.send_blocks, roles.fill_blocks);
+  device::WorkQueue* queue = &call.p.dispatch.common.state->row_groups;
+  for (int i = device::FirstWork(queue, call.epoch, team); i < groups;
+       i = device::NextWork(queue, call.epoch, team)) {
+    if (!FillGroup(call, i * device::kWaveSize)) return false;
+  }
+  return true;
+}
+
+// ---- the kernel
+
+// Begins the dispatch as its own kernel would. Returns false if the layout is not known.
+__device__ bool BeginDispatch(const DispatchGemmParams& p, const LayoutShared& s, int32_t* shared,
+                              uint64_t* epoch) {
+  const DispatchParams& d = p.dispatch;
+  const CommonParams& c = d.common;
+  const device::NoTracer trace(c.trace, 0);
+  const high_throughput::Share share(d);
+  bool ok = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x, epoch);
+  if (ok && blockIdx.x == 0 && threadIdx.x == 0) {
+    // The counts of this block's share publish these stores to the whole grid.
+    device::BeginWork(&c.state->send_batches, *epoch);
+    device::BeginWork(&c.state->row_groups, *epoch);
+    device::StoreRelaxed<device::Scope::kDevice>(&c.state->next_unit, 0);
+  }
+  ok = ok && high_throughput::MakeLayoutKnown({d, s, *epoch}, share, shared, trace);
+  if (blockIdx.x == 0) high_throughput::KeepOffsets(c, s, ok);
+  device::DescribeDelivery(&c.state->delivery, *epoch, blockIdx.x == gridDim.x - 1, ok,
+                           [&](bool known, int first, int step) {
+                             high_throughput::DescribeRows(d, s, known, first, step);
+                           });
+  return ok;
+}
+
+// Copies where the experts' rows lie to a table that stays.
+__device__ void CopyExpertRows(const CommonParams& c, const LayoutShared& s, ExpertRows* rows) {
+  const Layout& layout = c.layout;
+  const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
+  for (int e = static_cast<int>(threadIdx.x); e < layout.num_local_experts;
+       e += static_cast<int>(blockDim.x)) {
+    rows[e] = {first_row[e], first_row[e] + s.counts()[e]};
+  }
+}
+
+template <typename Gemm, bool gated>
+__global__ void __launch_bounds__(Gemm::kThreads, 1)
+    DispatchGemm(const __grid_constant__ KernelParams<Gemm, gated> params) {
+  HIP_DYNAMIC_SHARED(device::GemmSharedBlock, memory)
+  char* const bytes = reinterpret_cast<char*>(memory);
+  auto* const shared = reinterpret_cast<int32_t*>(memory);
+  const DispatchGemmParams& p = params.p;
+  const CommonParams& c = p.dispatch.common;
+  const LayoutShared s(shared, c.layout);
+  auto* const expert_rows = reinterpret_cast<ExpertRows*>(bytes + params.tables);
+  auto* const first_entry = reinterpret_cast<int32_t*>(expert_rows + c.layout.num_local_experts);
+  uint64_t epoch = 0;
+  bool ok = BeginDispatch(p, s, shared, &epoch);
+  if (ok) {
+    FindFirstEntries(c, epoch, first_entry);
+    CopyExpertRows(c, s, expert_rows);
+    OrderShare(p, s, first_entry, epoch);
+    const Call call = {p, s, first_entry, epoch};
+    const int block = static_cast<int>(blockIdx.x);
+    if (block < p.roles.send_blocks) SendAll(call);
+    if (block < p.roles.send_blocks + p.roles.fill_blocks && !FillAll(call)) {
+      device::WithdrawDelivery(&c.state->delivery, epoch, [&](bool known, int first, int step) {
+        high_throughput::DescribeRows(p.dispatch, s, known, first, step);
+      });
+    }
+  }
+  // The copy unit writes where this block has read and written.
+  device::BulkFenceShared();
+  __syncthreads();
+  if (!Gemm::AllOfCluster(ok, bytes)) return;
+  const ReadyGroups ready = {p.ready_groups, epoch, c.failure};
+  const TileWalk<Gemm> walk(expert_rows, c.layout.num_local_experts, params.call.operands.n);
+  Gemm::Run(params.call, ArrivingWalk<Gemm>(walk, ready), bytes);
+}
+
+// The kernel of one variant.
+template <GemmTiles tiles, GemmElement element, bool gated>
+struct Variant {
+  using Gemm = device::TileGemm<tiles, element>;
+
+  static LaunchShape Shape(const Layout& layout, int blocks) {
+    return {
+        .blocks = blocks, .threads = Gemm::kThreads, .shared_bytes = SizesOf<Gemm>(layout).bytes};
+  }
+  static hipError_t Load(const LaunchShape& shape) {
+    const hipError_t error = device::LoadKernel(DispatchGemm<Gemm, gated>);
+    if (error != hipSuccess) return error;
+    return hipFuncSetAttribute(reinterpret_cast<const void*>(DispatchGemm<Gemm, gated>),
+                               hipFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes));
+  }
+  static hipError_t BlocksPerUnit(const LaunchShape& shape, int* blocks) {
+    return device::BlocksPerUnit(DispatchGemm<Gemm, gated>, shape, blocks);
+  }
+  static hipError_t Launch(const DispatchGemmParams& p, const LaunchShape& shape,
+                           hipStream_t stream) {
+    const GroupedGemmParams& product = p.product;
+    KernelParams<Gemm, gated> params = {};
+    params.p = p;
+    params.call.operands = product.operands;
+    params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
+    params.call.next_unit = product.next_unit;
+    params.tables = static_cast<int32_t>(SizesOf<Gemm>(p.dispatch.common.layout).tables);
+    const hipError_t error = Gemm::MakeMaps(product.operands, &params.call.maps);
+    if (error != hipSuccess) return error;
+    void* args[] = {&params};
+    return device::LaunchTileGemm<Gemm>(
+        DispatchGemm<Gemm, gated>,
+        {.blocks = shape.blocks, .shared_bytes = shape.shared_bytes, .cooperative = true}, args,
+        stream);
+  }
+};
+
+// use(Variant<...>()) with the variant of these template arguments.
+template <typename Use>
+auto WithVariant(const GroupedGemmVariant& variant, Use use) {
+  return WithElement(variant.element, [&](auto element) {
+    return WithGated(variant.gated, [&](auto gated) {
+      return variant.tiles == GemmTiles::kMedium
+                 ? use(Variant<GemmTiles::kMedium, element(), gated()>())
+                 : use(Variant<GemmTiles::kWide, element(), gated()>());
+    });
+  });
+}
+
+}  // namespace
+
+bool CanFuse(GemmTiles tiles) { return tiles == GemmTiles::kWide || tiles == GemmTiles::kMedium; }
+
+LaunchShape DispatchGemmShape(const GroupedGemmVariant& variant, const Layout& layout, int blocks) {
+  return WithVariant(variant, [&](auto kernel) { return decltype(kernel)::Shape(layout, blocks); });
+}
+
+hipError_t PrepareDispatchGemm(const GroupedGemmVariant& variant, const LaunchShape& shape) {
+  return WithVariant(variant, [&](auto kernel) { return decltype(kernel)::Load(shape); });
+}
+
+hipError_t DispatchGemmBlocksPerUnit(const GroupedGemmVariant& variant, const LaunchShape& shape,
+                                     int* blocks) {
+  return WithVariant(variant,
+                     [&](auto kernel) { return decltype(kernel)::BlocksPerUnit(shape, blocks); });
+}
+
+hipError_t LaunchDispatchGemm(const DispatchGemmParams& params, const GroupedGemmVariant& variant,
+                              const LaunchShape& shape, hipStream_t stream) {
+  return WithVariant(variant,
+                     [&](auto kernel) { return decltype(kernel)::Launch(params, shape, stream); });
+}
+
+}  // namespace octet::fused
