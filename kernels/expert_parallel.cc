@@ -9,7 +9,6 @@
 #include "kernels/dispatch_product.h"
 #include "kernels/ep_plan.h"
 #include "kernels/strategy_base.h"
-#include "kernels/strategy_registry.h"
 #include "kernels/tuning.h"
 #include "runtime/status_macros.h"
 
@@ -45,17 +44,7 @@ absl::StatusOr<Received> ExpertParallel::DispatchGemm(Rank& rank, const Dispatch
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
-  std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
-  if (options.use_measured_tuning) {
-    OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
-  }
-  OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
-                         EpPlan::Resolve(config, node.num_ranks(), node.topology(), *table));
-  std::unique_ptr<StrategyBase> strategy = InfoOf(plan.config.strategy).make(node, plan, options);
-  absl::Status status = strategy->Init();
-  if (status.ok()) return strategy;
-  if (plan.tuning_origin.empty() || !absl::IsInvalidArgument(status)) return status;
-  return absl::InvalidArgumentError(absl::StrCat(plan.tuning_origin, ": ", status.message()));
+  return MakeStrategy(node, config, options);
 }
 
 absl::StatusOr<Received> ExpertParallel::Dispatch(Rank& rank, const DispatchArgs& args) {

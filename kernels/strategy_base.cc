@@ -1,22 +1,25 @@
 #include "kernels/strategy_base.h"
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/check_pointers.h"
+#include "kernels/ep_plan.h"
 #include "kernels/epoch_numbers.h"
 #include "kernels/fill_memory.h"
 #include "kernels/pointwise_expert.h"
 #include "kernels/strategy_registry.h"
+#include "kernels/tuning.h"
 #include "launch_limits.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
 namespace {
 
-absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
+absl::Status CheckTensors(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
     return absl::InvalidArgumentError("expert_out and y must not be null");
   }
@@ -117,6 +120,10 @@ absl::Status StrategyBase::CheckContract(const DispatchArgs& args) const {
   const absl::string_view name = own.cached != nullptr        ? "cached"
                                  : own.scatter_idx != nullptr ? "scatter_idx"
                                                               : "x_scales";
+  return CheckIsHighThroughput(name);
+}
+
+absl::Status StrategyBase::CheckIsHighThroughput(absl::string_view name) const {
   if (contract_ == Contract::kOfAll) {
     return absl::InvalidArgumentError(
         absl::StrCat(name,
@@ -208,16 +215,29 @@ absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchArgs& 
   return ReceivedOn(rank, handle);
 }
 
-absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
-                                        const CombineArgs& args, Phases phases) {
+absl::Status StrategyBase::CheckReceivedIsValid(const Rank& rank,
+                                                const DispatchHandle& handle) const {
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
-  CallSequence& sequence = SequenceOf(rank);
+  OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
+  return SequenceOf(rank).CheckRecent(handle.call);
+}
+
+absl::Status StrategyBase::CheckCombine(const Rank& rank, const DispatchHandle& handle,
+                                        const CombineArgs& args, Phases phases) const {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
   OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
-  OCTET_RETURN_IF_ERROR(sequence.CheckCombine(handle.call, phases));
-  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args));
+  OCTET_RETURN_IF_ERROR(SequenceOf(rank).CheckCombine(handle.call, phases));
+  OCTET_RETURN_IF_ERROR(CheckTensors(rank, handle, args));
+  if (args.high_throughput == HighThroughputCombineArgs()) return absl::OkStatus();
+  return CheckIsHighThroughput("unweighted");
+}
+
+absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
+                                        const CombineArgs& args, Phases phases) {
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args, phases));
   OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, phases));
-  sequence.RecordCombine(handle.call, phases);
+  SequenceOf(rank).RecordCombine(handle.call, phases);
   return absl::OkStatus();
 }
 
@@ -288,6 +308,23 @@ std::vector<FlagTable> StrategyBase::FlagTables(absl::Span<const device::Failure
       });
   control_.DropCopies();
   return tables;
+}
+
+// ---- Creation.
+
+absl::StatusOr<std::unique_ptr<StrategyBase>> MakeStrategy(Node& node, const EpConfig& config,
+                                                           const ExpertParallelOptions& options) {
+  std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
+  if (options.use_measured_tuning) {
+    OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
+  }
+  OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
+                         EpPlan::Resolve(config, node.num_ranks(), node.topology(), *table));
+  std::unique_ptr<StrategyBase> strategy = InfoOf(plan.config.strategy).make(node, plan, options);
+  absl::Status status = strategy->Init();
+  if (status.ok()) return strategy;
+  if (plan.tuning_origin.empty() || !absl::IsInvalidArgument(status)) return status;
+  return absl::InvalidArgumentError(absl::StrCat(plan.tuning_origin, ": ", status.message()));
 }
 
 }  // namespace octet

@@ -62,6 +62,15 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // during Run.
   absl::Status Init();
 
+  // Checks all that Combine checks, without enqueuing anything.
+  absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle,
+                            const CombineArgs& args) const {
+    return CheckCombine(rank, handle, args, Phases::kBoth);
+  }
+  // Checks that this object made the handle for this rank, and that no dispatch since overwrites
+  // what that one has received.
+  absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const;
+
  protected:
   // `batches`: the number of dispatches that may be outstanding at the same time (CallSequence).
   StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
@@ -152,6 +161,11 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // Checks that `args` use nothing that another strategy has, nor, if the contract is kOfAll, what
   // only one strategy has.
   absl::Status CheckContract(const DispatchArgs& args) const;
+  // Refuses the argument `name`, which only high_throughput has, if this is another strategy or may
+  // be another one.
+  absl::Status CheckIsHighThroughput(absl::string_view name) const;
+  absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                            Phases phases) const;
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);
   // NodeClient.
@@ -173,6 +187,10 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   NodeMemory memory_;
   std::vector<CallSequence> sequences_;  // by rank
 };
+
+// What ExpertParallel::Create returns.
+absl::StatusOr<std::unique_ptr<StrategyBase>> MakeStrategy(Node& node, const EpConfig& config,
+                                                           const ExpertParallelOptions& options);
 
 }  // namespace octet
 

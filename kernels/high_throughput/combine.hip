@@ -111,7 +111,8 @@ __device__ void SendToken(const CombineParams& p, const CombineSender& sender,
   const Packet* packet = sender.Kept(item.source, item.slot);
   const int choices = static_cast<int>(device::CountOf(packet->flag));
   const uint64_t start = trace.Start();
-  const Choice mine = Lane() < choices ? packet->choices()[Lane()] : Choice{};
+  Choice mine = Lane() < choices ? packet->choices()[Lane()] : Choice{};
+  if (!p.weighted) mine.weight = 1.0F;
   const CombineSender::Token to = {item.source, TokenOf(Shuffle(mine.origin, 0)),
                                    c.kept.source_offsets[item.source] + item.slot};
   const device::RowPart columns =

@@ -449,6 +449,8 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
   CombineParams params = {};
   SetTensors(handle, args, params);
   params.common = Common(rank, handle.layout, phases, config().tuning.combine_send_waves);
+  params.weighted = !args.high_throughput.unweighted;
+  if (!params.weighted) params.topk_weights = nullptr;
   return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), combine_shape_, rank.stream()));
   });

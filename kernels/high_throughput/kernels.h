@@ -94,6 +94,7 @@ enum class CombineRows {
 
 struct CombineParams : CombineTensors {
   CommonParams common;
+  bool weighted;  // otherwise all weights are 1
 };
 
 // Each variant is a kernel.

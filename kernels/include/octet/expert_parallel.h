@@ -72,6 +72,15 @@ struct DispatchArgs {
   HighThroughputArgs high_throughput = {};
 };
 
+// Arguments of a combine that only high_throughput has; Strategy::kAuto as in HighThroughputArgs.
+struct HighThroughputCombineArgs {
+  // The sums are unweighted, as if all of topk_weights were 1: the caller has multiplied the
+  // weights (HighThroughputReceived::row_weights) into expert_out. All ranks say the same.
+  bool unweighted = false;
+
+  bool operator==(const HighThroughputCombineArgs&) const = default;
+};
+
 struct CombineArgs {
   // Room for EpConfig::expert_out_rows(R) rows, [H] of config.dtype each: the output of each row in
   // expert order, at that row's position (with Duplicates::kIndex in the index, otherwise in
@@ -86,6 +95,7 @@ struct CombineArgs {
   // [H] of config.dtype, added to every token's sum in float32, last, before it is rounded; 16-byte
   // aligned. nullptr: none.
   const void* bias = nullptr;
+  HighThroughputCombineArgs high_throughput = {};
 };
 
 // The bytes of one rank's call, as the strategy's protocol sends them.
