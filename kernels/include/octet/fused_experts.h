@@ -1,7 +1,7 @@
 // The experts of a Mixture-of-Experts layer together with the dispatch before them and the combine
 // after them:
 //
-//   DispatchGemm   h[row] = activation(x[token] · w1[expert]ᵀ)   for the rows that this rank
+//   DispatchGemm   h[row] = activation(x[token] · w1[expert]ᵀ), for the rows that this rank
 //   receives GemmCombine    y[token] = Σ_k weight · (h[row] · w2[expert]ᵀ)
 //
 //   absl::StatusOr<std::unique_ptr<FusedExperts>> experts = FusedExperts::Create(node, config);
@@ -12,7 +12,8 @@
 //     return (*experts)->GemmCombine(rank, *received, {.a = h, .b = w2, .y = y});
 //   });
 //
-// A call is one kernel or several (Fusion); results are the same to the bit.
+// A call is one kernel or several (Fusion). The results are those of Dispatch, two GroupedGemms
+// whose out has the dtype, and Combine, one after the other, to the bit.
 //
 // Notation in the comments: R ranks, E experts, L = E/R local experts, T tokens of a rank, K
 // choices of a token, H elements of a row, I = FusedExpertsConfig::intermediate, N1 = 2·I with
@@ -45,39 +46,49 @@ enum class Fusion {
 
 // Where the choices' weights (DispatchArgs::topk_weights) are multiplied in.
 enum class WeightsIn {
-  kCombine,       // the sums of GemmCombine are weighted
-  kFirstProduct,  // h is weighted (with kSwiGlu: `up`), and GemmCombine adds; high_throughput only
+  kCombine,  // the sums of GemmCombine are weighted
+  // h is weighted (with kSwiGlu: `up`), and GemmCombine adds. ep.strategy must be kHighThroughput.
+  kFirstProduct,
 };
 
 struct FusedExpertsConfig {
-  // Output::kPackedExperts, Duplicates::kFill, and dispatch_format kSame or kFp8. With kFp8 the
-  // first product is one of FP8 operands (GemmFormat::kFp8): scale_group must be 128.
+  // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame or kFp8, and at most 256 local
+  // experts. With kFp8 the first product is one of FP8 operands (GemmFormat::kFp8): scale_group
+  // must be 128 and dtype kBFloat16, which h has, and x must be of the platform's form
+  // (Fp8Form::kNative). max_blocks limits the blocks of the products as well.
   EpConfig ep;
   int intermediate = 0;  // I, a multiple of 8
   GemmActivation activation = GemmActivation::kSwiGlu;
   WeightsIn weights_in = WeightsIn::kCombine;
   // kTiles needs high_throughput with expert_alignment 1, and calls without scatter_idx and cached
-  // layouts; kAuto takes kNone for others.
+  // layouts; kAuto takes kNone for others. kUnimplemented: this version of Octet has no kTiles.
   Fusion dispatch_gemm = Fusion::kAuto;
-  Fusion gemm_combine = Fusion::kAuto;
+  Fusion gemm_combine = Fusion::kAuto;  // kAuto or kNone
 };
 
 // All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
 struct DispatchGemmArgs {
   DispatchArgs dispatch;
-  const void* b = nullptr;         // [L][N1][H], laid out as GroupedGemmArgs::b
-  const void* b_scales = nullptr;  // of FP8 weights: GroupedGemmArgs::b_scales
+  // [L][N1][H] of the dtype, or of FP8 elements with kFp8: GroupedGemmArgs::b.
+  const void* b = nullptr;
+  const void* b_scales = nullptr;  // GroupedGemmArgs::b_scales; null without kFp8
   const float* bias = nullptr;     // [L][N1], or null
-  void* out = nullptr;             // [EpConfig::max_rows(R)][I] of config.ep.dtype: h
+  // h, [EpConfig::max_rows(R)][I] of config.ep.dtype, in expert order. Padding between the experts,
+  // and what follows the last row, is not written.
+  void* out = nullptr;
 };
 
+// Valid in stream order until the rank's next dispatch, with low_latency until the one after that
+// (octet/received.h), plain dispatches of FusedExperts::ep() among them.
 struct FusedReceived {
-  Received received;  // GemmCombine may overwrite the rows, received.x
-  const void* h = nullptr;
+  Received received;        // GemmCombine overwrites the rows, received.x
+  const void* h = nullptr;  // DispatchGemmArgs::out
 };
 
+// Pointers as in DispatchGemmArgs.
 struct GemmCombineArgs {
-  const void* a = nullptr;       // [max_rows][I] of the dtype: usually FusedReceived::h
+  const void* a =
+      nullptr;  // [max_rows][I] of the dtype: usually FusedReceived::h, never received.x
   const void* b = nullptr;       // [L][H][I] of the dtype
   const float* bias = nullptr;   // [L][H], added to each expert's output; or null
   const void* y_bias = nullptr;  // [H] of the dtype: CombineArgs::bias
@@ -85,7 +96,8 @@ struct GemmCombineArgs {
 };
 
 // The calls of one node. Threads, order, graphs and errors are those of ExpertParallel's calls: a
-// DispatchGemm counts as a Dispatch, a GemmCombine as a Combine.
+// DispatchGemm counts as a Dispatch, a GemmCombine as a Combine. A call that returns
+// kInvalidArgument or kFailedPrecondition has enqueued nothing.
 class FusedExperts {
  public:
   // Allocates everything that the calls need. kInvalidArgument, naming the member, for what the
@@ -100,6 +112,8 @@ class FusedExperts {
   virtual ExpertParallel& ep() = 0;
 
   virtual absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) = 0;
+  // `received` must be valid. Combines each DispatchGemm once, since the rows of the first product
+  // and, with CombineMethod::kPull, what peers are still loading lie in the same memory.
   virtual absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
                                    const GemmCombineArgs& args) = 0;
 };

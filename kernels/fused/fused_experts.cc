@@ -1,0 +1,256 @@
+#include "octet/fused_experts.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/check_pointers.h"
+#include "kernels/fused/products.h"
+#include "kernels/strategy_base.h"
+#include "octet/grouped_gemm.h"
+#include "runtime/node_memory.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+// The most dispatches of a rank whose rows are valid at the same time.
+constexpr size_t kBatches = 2;
+
+absl::Status Refuse(absl::string_view member, absl::string_view value, absl::string_view must) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("FusedExpertsConfig::", member, " is ", value, "; ", must));
+}
+
+absl::Status CheckEp(const EpConfig& ep) {
+  if (ep.output != Output::kPackedExperts) {
+    return Refuse("ep.output", EnumName(ep.output), "the products need packed rows");
+  }
+  const Duplicates duplicates = ep.high_throughput.duplicates;
+  if (duplicates != Duplicates::kFill) {
+    return Refuse("ep.high_throughput.duplicates", EnumName(duplicates),
+                  "the products need a row for each choice, fill");
+  }
+  const DispatchFormat format = ep.dispatch_format;
+  if (format == DispatchFormat::kSame) return absl::OkStatus();
+  if (format != DispatchFormat::kFp8) {
+    return Refuse("ep.dispatch_format", EnumName(format), "it must be same or fp8");
+  }
+  if (ep.scale_group != kGemmScaleGroup) {
+    return Refuse("ep.scale_group", absl::StrCat(ep.scale_group),
+                  absl::StrCat("products of FP8 rows need ", kGemmScaleGroup));
+  }
+  if (ep.dtype != DType::kBFloat16) {
+    return Refuse("ep.dtype", EnumName(ep.dtype), "products of FP8 rows are bf16");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFusion(absl::string_view member, Fusion fusion) {
+  if (fusion != Fusion::kTiles) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("FusedExpertsConfig::", member,
+                   " is tiles, which this version of Octet has not; choose auto or none"));
+}
+
+absl::Status CheckConfig(const FusedExpertsConfig& config) {
+  OCTET_RETURN_IF_ERROR(CheckEp(config.ep));
+  constexpr int kUnit = 8;
+  if (config.intermediate < kUnit || config.intermediate % kUnit != 0) {
+    return Refuse("intermediate", absl::StrCat(config.intermediate),
+                  absl::StrCat("it must be a positive multiple of ", kUnit));
+  }
+  if (config.weights_in == WeightsIn::kFirstProduct &&
+      config.ep.strategy != Strategy::kHighThroughput) {
+    return Refuse("weights_in", EnumName(config.weights_in),
+                  absl::StrCat("that needs the strategy high_throughput, not ",
+                               EnumName(config.ep.strategy)));
+  }
+  if (config.gemm_combine == Fusion::kTiles) {
+    return Refuse("gemm_combine", EnumName(config.gemm_combine), "only dispatch_gemm can be");
+  }
+  return CheckFusion("dispatch_gemm", config.dispatch_gemm);
+}
+
+absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
+  if (pointer != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " must not be null"));
+}
+
+class FusedExpertsOnNode final : public FusedExperts {
+ public:
+  FusedExpertsOnNode(Node& node, FusedExpertsConfig config, std::unique_ptr<StrategyBase> ep,
+                     const ExpertParallelOptions& options)
+      : node_(node.Share()),
+        config_(std::move(config)),
+        use_measured_tuning_(options.use_measured_tuning),
+        ep_(std::move(ep)),
+        memory_(node),
+        ranks_(static_cast<size_t>(node.num_ranks())) {
+    config_.ep = ep_->config();
+    config_.dispatch_gemm = Fusion::kNone;
+    config_.gemm_combine = Fusion::kNone;
+  }
+  ~FusedExpertsOnNode() override;
+  FusedExpertsOnNode(const FusedExpertsOnNode&) = delete;
+  FusedExpertsOnNode& operator=(const FusedExpertsOnNode&) = delete;
+
+  const FusedExpertsConfig& config() const override { return config_; }
+  ExpertParallel& ep() override { return *ep_; }
+  absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) override;
+  absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
+                           const GemmCombineArgs& args) override;
+
+  // On the rank's thread inside Run, before any call.
+  absl::Status InitRank(Rank& rank);
+
+ private:
+  struct RankState {
+    std::unique_ptr<GroupedGemm> first;
+    std::unique_ptr<GroupedGemm> second;
+    void* second_out = nullptr;  // null: the received rows' memory
+    // The calls of the last combined dispatches, each at its number modulo kBatches.
+    std::array<uint64_t, kBatches> combined = {};
+  };
+
+  RankState& StateOf(const Rank& rank) { return ranks_[static_cast<size_t>(rank.rank())]; }
+  const RankState& StateOf(const Rank& rank) const {
+    return ranks_[static_cast<size_t>(rank.rank())];
+  }
+  bool IsFp8() const { return config_.ep.dispatch_format == DispatchFormat::kFp8; }
+  absl::Status CheckDispatchGemm(const Rank& rank, const DispatchGemmArgs& args) const;
+  absl::Status CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
+                                const DispatchHandle& handle, const CombineArgs& combine) const;
+  // Enqueues a DispatchGemm as its parts. Its own arguments are checked, those of the dispatch not.
+  absl::StatusOr<Received> DispatchThenGemm(Rank& rank, const DispatchGemmArgs& args);
+
+  const std::shared_ptr<Node> node_;
+  FusedExpertsConfig config_;
+  const bool use_measured_tuning_;
+  const std::unique_ptr<StrategyBase> ep_;
+  NodeMemory memory_;
+  std::vector<RankState> ranks_;
+};
+
+FusedExpertsOnNode::~FusedExpertsOnNode() {
+  if (node_->ReadyToFree()) return;
+  for (RankState& mine : ranks_) {  // freeing would wait for work that does not end
+    static_cast<void>(mine.first.release());
+    static_cast<void>(mine.second.release());
+  }
+}
+
+absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
+  RankState& mine = StateOf(rank);
+  const EpConfig& ep = config_.ep;
+  const auto make = [&](GroupedGemmConfig product) {
+    product.use_measured_tuning = use_measured_tuning_;
+    return GroupedGemm::Create(product);
+  };
+  OCTET_ASSIGN_OR_RETURN(mine.first, make(FirstProduct(config_, rank.num_ranks())));
+  OCTET_ASSIGN_OR_RETURN(mine.second, make(SecondProduct(config_, rank.num_ranks())));
+  if (ep.received_row_bytes() == ep.dtype_row_bytes()) return absl::OkStatus();
+  const size_t bytes = static_cast<size_t>(ep.max_rows(rank.num_ranks())) * ep.dtype_row_bytes();
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<char> out, memory_.Device<char>(bytes));
+  mine.second_out = out.data();
+  return absl::OkStatus();
+}
+
+absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
+                                                   const DispatchGemmArgs& args) const {
+  OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
+  OCTET_RETURN_IF_ERROR(CheckNotNull("out", args.out));
+  if (IsFp8()) {
+    OCTET_RETURN_IF_ERROR(CheckNotNull("b_scales", args.b_scales));
+  } else if (args.b_scales != nullptr) {
+    return absl::InvalidArgumentError("b_scales must be null: only FP8 weights have scales");
+  }
+  return CheckPointers(
+      rank, {{"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}, {"out", args.out}});
+}
+
+absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
+                                                              const DispatchGemmArgs& args) {
+  OCTET_ASSIGN_OR_RETURN(const Received received, ep_->Dispatch(rank, args.dispatch));
+  OCTET_RETURN_IF_ERROR(
+      StateOf(rank).first->Run(FirstProductArgs(config_, args, received), rank.stream()));
+  return received;
+}
+
+absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,
+                                                               const DispatchGemmArgs& args) {
+  OCTET_RETURN_IF_ERROR(CheckDispatchGemm(rank, args));
+  OCTET_ASSIGN_OR_RETURN(const Received received, DispatchThenGemm(rank, args));
+  return FusedReceived{.received = received, .h = args.out};
+}
+
+absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
+                                                  const DispatchHandle& handle,
+                                                  const CombineArgs& combine) const {
+  OCTET_RETURN_IF_ERROR(CheckNotNull("a", args.a));
+  OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
+  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"a", args.a}, {"b", args.b}, {"bias", args.bias}}));
+  if (args.a == combine.expert_out) {
+    return absl::InvalidArgumentError("a must not be received.x, which GemmCombine overwrites");
+  }
+  OCTET_RETURN_IF_ERROR(ep_->CheckCombine(rank, handle, combine));
+  if (StateOf(rank).combined[handle.call % kBatches] != handle.call) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("dispatch ", handle.call,
+                   " of this rank has been combined; GemmCombine takes each DispatchGemm once"));
+}
+
+absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& received,
+                                             const GemmCombineArgs& args) {
+  const DispatchHandle& handle = received.received.handle;
+  OCTET_RETURN_IF_ERROR(ep_->CheckReceivedIsValid(rank, handle));
+  RankState& mine = StateOf(rank);
+  // The rows are memory of ep_, and its contract allows expert_out to be there.
+  void* const out =
+      mine.second_out != nullptr ? mine.second_out : const_cast<void*>(received.received.x);
+  const CombineArgs combine = {
+      .expert_out = out,
+      .y = args.y,
+      .bias = args.y_bias,
+      .high_throughput = {.unweighted = config_.weights_in == WeightsIn::kFirstProduct}};
+  OCTET_RETURN_IF_ERROR(CheckGemmCombine(rank, args, handle, combine));
+  OCTET_RETURN_IF_ERROR(
+      mine.second->Run(SecondProductArgs(args, received.received, out), rank.stream()));
+  OCTET_RETURN_IF_ERROR(ep_->Combine(rank, handle, combine));
+  mine.combined[handle.call % kBatches] = handle.call;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
+    Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
+  OCTET_RETURN_IF_ERROR(CheckConfig(config));
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<StrategyBase> ep, MakeStrategy(node, config.ep, options));
+  auto experts = std::make_unique<FusedExpertsOnNode>(node, config, std::move(ep), options);
+  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
+  return experts;
+}
+
+absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion /*unused*/) {
+  static constexpr EnumEntry<Fusion> kTable[] = {
+      {Fusion::kAuto, "auto"}, {Fusion::kNone, "none"}, {Fusion::kTiles, "tiles"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<WeightsIn>> EnumTable(WeightsIn /*unused*/) {
+  static constexpr EnumEntry<WeightsIn> kTable[] = {{WeightsIn::kCombine, "combine"},
+                                                    {WeightsIn::kFirstProduct, "first_product"}};
+  return kTable;
+}
+
+}  // namespace octet

@@ -1,0 +1,23 @@
+// The two products of FusedExperts.
+#ifndef OCTET_KERNELS_FUSED_PRODUCTS_H_
+#define OCTET_KERNELS_FUSED_PRODUCTS_H_
+
+#include "octet/fused_experts.h"
+#include "octet/grouped_gemm.h"
+
+namespace octet {
+
+// Return the products on each of `num_ranks` ranks. The tile shapes follow from uniform routing of
+// full dispatches, and the blocks from max_blocks.
+GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks);
+GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks);
+
+// Return the arguments of the products of these calls, the first with the weights if they belong
+// there. `out`: of the second product.
+GroupedGemmArgs FirstProductArgs(const FusedExpertsConfig& config, const DispatchGemmArgs& args,
+                                 const Received& received);
+GroupedGemmArgs SecondProductArgs(const GemmCombineArgs& args, const Received& received, void* out);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_FUSED_PRODUCTS_H_
