@@ -3,8 +3,6 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -14,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/gemm/reference.h"
 #include "kernels/gemm_config.h"
 #include "octet/topology.h"
 #include "runtime/device_memory.h"
@@ -22,7 +19,7 @@
 #include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/clock_probe.h"
-#include "tools/measure/gemm_fill.h"
+#include "tools/measure/gemm_operands.h"
 #include "tools/measure/gpu_rates.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/npy.h"
@@ -30,7 +27,6 @@
 namespace octet {
 namespace {
 
-constexpr int kPatchColumns = 8;  // of the output; with SwiGLU they come from 16 of the product
 constexpr absl::Duration kIdle = absl::Milliseconds(200);
 constexpr size_t kFlushBytes = size_t{512} << 20;
 constexpr size_t kEmulatedFlushBytes = size_t{1} << 20;
@@ -59,42 +55,6 @@ std::vector<float> RandomFloats(size_t count, uint32_t seed) {
   return values;
 }
 
-absl::StatusOr<DeviceMemory> RandomElements(const GemmOptions& options, int64_t elements,
-                                            uint32_t seed) {
-  const size_t bytes = static_cast<size_t>(elements) * options.element_bytes();
-  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(bytes));
-  OCTET_RETURN_IF_GPU_ERROR(FillNormal(memory.as<uint32_t>(),
-                                       static_cast<int64_t>(bytes / sizeof(uint32_t)),
-                                       ElementOf(options.Config()), seed, nullptr));
-  return memory;
-}
-
-// Rows of scales around 1 / kFp8Deviation, so that operands are about standard normal.
-absl::StatusOr<DeviceMemory> RandomScales(const GemmOptions& options, int64_t rows, uint32_t seed) {
-  const GroupedGemmConfig config = options.Config();
-  std::mt19937 rng(seed);
-  std::vector<uint32_t> words(static_cast<size_t>(rows) *
-                              static_cast<size_t>(config.scale_words()));
-  std::uniform_real_distribution<float> uniform(0.5F / kFp8Deviation, 1.5F / kFp8Deviation);
-  for (uint32_t& word : words) {
-    if (config.scale_format == ScaleFormat::kUe8m0) {
-      constexpr uint32_t kAbout = 127 - 6;  // 2^-6
-      for (int shift = 0; shift < 32; shift += 8) word |= (kAbout - 1 + rng() % 3) << shift;
-    } else {
-      const float scale = uniform(rng);
-      word = config.scale_format == ScaleFormat::kFloat32
-                 ? std::bit_cast<uint32_t>(scale)
-                 : std::bit_cast<uint32_t>(ScaleFromUe8m0(Ue8m0FromScale(scale)));
-    }
-  }
-  return Upload(words);
-}
-
-// Returns the rows of scales of an expert's weights.
-int WeightScaleRows(const GroupedGemmConfig& config) {
-  return (config.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
-}
-
 absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_bytes) {
   const GroupedGemmConfig config = options.Config();
   Operands operands;
@@ -102,15 +62,17 @@ absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_b
   std::partial_sum(options.rows.begin(), options.rows.end(), operands.host_offsets.begin() + 1);
   OCTET_ASSIGN_OR_RETURN(operands.offsets, Upload(operands.host_offsets));
   OCTET_ASSIGN_OR_RETURN(operands.a,
-                         RandomElements(options, config.max_rows * config.k, 2 * options.seed));
-  OCTET_ASSIGN_OR_RETURN(
-      operands.b,
-      RandomElements(options, int64_t{config.experts} * config.n * config.k, 2 * options.seed + 1));
+                         RandomGemmElements(config, config.max_rows * config.k, 2 * options.seed));
+  OCTET_ASSIGN_OR_RETURN(operands.b,
+                         RandomGemmElements(config, int64_t{config.experts} * config.n * config.k,
+                                            2 * options.seed + 1));
   if (config.format == GemmFormat::kFp8) {
-    OCTET_ASSIGN_OR_RETURN(operands.a_scales, RandomScales(options, config.max_rows, options.seed));
+    OCTET_ASSIGN_OR_RETURN(operands.a_scales,
+                           RandomGemmScales(config, config.max_rows, options.seed));
     OCTET_ASSIGN_OR_RETURN(
         operands.b_scales,
-        RandomScales(options, int64_t{config.experts} * WeightScaleRows(config), options.seed + 1));
+        RandomGemmScales(config, int64_t{config.experts} * GemmWeightScaleRows(config),
+                         options.seed + 1));
   }
   OCTET_ASSIGN_OR_RETURN(operands.out,
                          DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
@@ -130,97 +92,37 @@ absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_b
   return operands;
 }
 
-// Elements [first, first + count).
-template <typename T>
-absl::StatusOr<std::vector<T>> Download(const DeviceMemory& memory, int64_t first, int64_t count) {
-  std::vector<T> host(static_cast<size_t>(count));
-  OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(host.data(), memory.as<T>() + first, host.size() * sizeof(T),
-                                      hipMemcpyDeviceToHost));
+absl::StatusOr<std::vector<uint8_t>> Download(const DeviceMemory& memory) {
+  std::vector<uint8_t> host(memory.bytes());
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipMemcpy(host.data(), memory.as<void>(), host.size(), hipMemcpyDeviceToHost));
   return host;
 }
 
-// Eight columns of one row of the output, beginning at `column`.
-struct Patch {
-  int expert;
-  int64_t row;
-  int column;
-};
-
-// Compares a patch with the reference, as a product of one row and as many columns as it needs.
-absl::Status CheckPatch(const GemmOptions& options, const Operands& operands, const Patch& patch,
-                        GemmMeasurement& result) {
-  const GroupedGemmConfig config = options.Config();
-  const int columns = kPatchColumns * config.n / config.out_columns();
-  const int64_t weight_row =
-      int64_t{patch.expert} * config.n + patch.column / kPatchColumns * columns;
-  HostGemm host;
-  host.config = config;
-  host.config.experts = 1;
-  host.config.n = columns;
-  const int64_t row_bytes = config.k * static_cast<int64_t>(options.element_bytes());
-  OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> a,
-                         Download<uint8_t>(operands.a, patch.row * row_bytes, row_bytes));
-  OCTET_ASSIGN_OR_RETURN(
-      const std::vector<uint8_t> b,
-      Download<uint8_t>(operands.b, weight_row * row_bytes, columns * row_bytes));
-  OCTET_ASSIGN_OR_RETURN(
-      const std::vector<uint16_t> out,
-      Download<uint16_t>(operands.out, patch.row * config.out_columns() + patch.column,
-                         kPatchColumns));
-  std::vector<uint8_t> a_scales;
-  std::vector<uint8_t> b_scales;
-  if (config.format == GemmFormat::kFp8) {
-    // The patch's columns have one row of scales: they begin at a multiple of their number.
-    const int64_t scale_bytes = config.scale_words() * int64_t{sizeof(uint32_t)};
-    const int64_t scale_row =
-        int64_t{patch.expert} * WeightScaleRows(config) + weight_row % config.n / kGemmScaleGroup;
-    OCTET_ASSIGN_OR_RETURN(
-        a_scales, Download<uint8_t>(operands.a_scales, patch.row * scale_bytes, scale_bytes));
-    OCTET_ASSIGN_OR_RETURN(
-        b_scales, Download<uint8_t>(operands.b_scales, scale_row * scale_bytes, scale_bytes));
-  }
-  host.a = a;
-  host.b = b;
-  host.a_scales = a_scales;
-  host.b_scales = b_scales;
-  if (options.bias) {
-    host.bias = absl::MakeConstSpan(operands.host_bias)
-                    .subspan(static_cast<size_t>(weight_row), static_cast<size_t>(columns));
-  }
-  if (options.row_scale) {
-    host.row_scale =
-        absl::MakeConstSpan(operands.host_row_scale).subspan(static_cast<size_t>(patch.row), 1);
-  }
-  for (int c = 0; c < kPatchColumns; ++c) {
-    const GemmExpectation want = ExpectedElement(host, 0, 0, c);
-    const uint16_t got = out[static_cast<size_t>(c)];
-    ++result.checked;
-    if (MeetsExpectation(want, config.dtype, got)) continue;
-    if (result.wrong++ == 0) {
-      result.first_wrong =
-          absl::StrCat(result.name, ": row ", patch.row, " of expert ", patch.expert, ", column ",
-                       patch.column + c, " is ", FloatFromBits(config.dtype, got),
-                       " and should be ", want.value, " +- ", want.error);
-    }
-  }
-  return absl::OkStatus();
+GroupedGemmArgs ArgsOf(const GemmOptions& options, const Operands& operands) {
+  return {
+      .a = operands.a.as<void>(),
+      .b = operands.b.as<void>(),
+      .a_scales = operands.a_scales.as<void>(),
+      .b_scales = operands.b_scales.as<void>(),
+      .expert_offsets = operands.offsets.as<int32_t>(),
+      .bias = options.bias ? operands.bias.as<float>() : nullptr,
+      .row_scale = options.row_scale ? operands.row_scale.as<float>() : nullptr,
+      .out = operands.out.as<void>(),
+  };
 }
 
-// Checks random patches, among them the last of the last row.
 absl::Status CheckSamples(const GemmOptions& options, const Operands& operands,
                           GemmMeasurement& result) {
-  const int64_t rows = operands.host_offsets.back();
-  const int groups = options.Config().out_columns() / kPatchColumns;
-  std::mt19937_64 rng(options.seed);
-  for (int i = 0; i < options.samples && rows > 0; ++i) {
-    const int64_t row =
-        i == 0 ? rows - 1 : static_cast<int64_t>(rng() % static_cast<uint64_t>(rows));
-    const int group = i == 0 ? groups - 1 : static_cast<int>(rng() % static_cast<uint64_t>(groups));
-    const auto& offsets = operands.host_offsets;
-    const auto expert = std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin() - 1;
-    OCTET_RETURN_IF_ERROR(CheckPatch(
-        options, operands, {static_cast<int>(expert), row, group * kPatchColumns}, result));
-  }
+  OCTET_ASSIGN_OR_RETURN(GemmCheck check, CheckGemmSamples({.config = options.Config(),
+                                                            .args = ArgsOf(options, operands),
+                                                            .offsets = operands.host_offsets,
+                                                            .bias = operands.host_bias,
+                                                            .row_scale = operands.host_row_scale},
+                                                           options.samples, options.seed));
+  result.checked = check.checked;
+  result.wrong = check.wrong;
+  if (check.wrong > 0) result.first_wrong = absl::StrCat(result.name, ": ", check.first_wrong);
   return absl::OkStatus();
 }
 
@@ -282,8 +184,7 @@ absl::Status Dump(const GemmOptions& options, const Operands& operands) {
   };
   const auto write = [&path](const char* name, const DeviceMemory& memory, NpyType element,
                              const std::vector<int64_t>& shape) -> absl::Status {
-    const auto bytes = static_cast<int64_t>(memory.bytes());
-    OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> host, Download<uint8_t>(memory, 0, bytes));
+    OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> host, Download(memory));
     return WriteNpy(path(name), element, shape, host.data());
   };
   OCTET_RETURN_IF_ERROR(write("a", operands.a, type, {config.max_rows, config.k}));
@@ -297,7 +198,7 @@ absl::Status Dump(const GemmOptions& options, const Operands& operands) {
     OCTET_RETURN_IF_ERROR(
         write("a_scales", operands.a_scales, scale_type, {config.max_rows, columns}));
     OCTET_RETURN_IF_ERROR(write("b_scales", operands.b_scales, scale_type,
-                                {config.experts, WeightScaleRows(config), columns}));
+                                {config.experts, GemmWeightScaleRows(config), columns}));
   } else {
     OCTET_RETURN_IF_ERROR(RemoveFile(path("a_scales")));
     OCTET_RETURN_IF_ERROR(RemoveFile(path("b_scales")));
@@ -321,16 +222,7 @@ absl::StatusOr<GemmMeasurement> MeasureTiles(const GemmOptions& options, const O
   GroupedGemmConfig config = options.Config();
   config.tiles = tiles;
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<GroupedGemm> gemm, GroupedGemm::Create(config));
-  const GroupedGemmArgs args = {
-      .a = operands.a.as<void>(),
-      .b = operands.b.as<void>(),
-      .a_scales = operands.a_scales.as<void>(),
-      .b_scales = operands.b_scales.as<void>(),
-      .expert_offsets = operands.offsets.as<int32_t>(),
-      .bias = options.bias ? operands.bias.as<float>() : nullptr,
-      .row_scale = options.row_scale ? operands.row_scale.as<float>() : nullptr,
-      .out = operands.out.as<void>(),
-  };
+  const GroupedGemmArgs args = ArgsOf(options, operands);
   OCTET_ASSIGN_OR_RETURN(
       GemmMeasurement measured,
       Measure(options, operands, clock, std::string(EnumName(gemm->tiles())),
