@@ -158,7 +158,7 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   };
   OCTET_ASSIGN_OR_RETURN(mine.first, make(FirstProduct(config_, rank.num_ranks())));
   OCTET_ASSIGN_OR_RETURN(mine.second, make(SecondProduct(config_, rank.num_ranks())));
-  if (ep.received_row_bytes() == ep.dtype_row_bytes()) return absl::OkStatus();
+  if (SecondProductInPlace(ep)) return absl::OkStatus();
   const size_t bytes = static_cast<size_t>(ep.max_rows(rank.num_ranks())) * ep.dtype_row_bytes();
   OCTET_ASSIGN_OR_RETURN(const absl::Span<char> out, memory_.Device<char>(bytes));
   mine.second_out = out.data();

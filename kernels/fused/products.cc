@@ -40,6 +40,10 @@ GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks)
   return product;
 }
 
+bool SecondProductInPlace(const EpConfig& config) {
+  return config.received_row_bytes() == config.dtype_row_bytes();
+}
+
 GroupedGemmArgs FirstProductArgs(const FusedExpertsConfig& config, const DispatchGemmArgs& args,
                                  const Received& received) {
   const bool weighted = config.weights_in == WeightsIn::kFirstProduct;

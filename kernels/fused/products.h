@@ -12,6 +12,10 @@ namespace octet {
 GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks);
 GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks);
 
+// Returns whether the second product goes into the memory of the received rows, which suits it if
+// they have the size of its own; otherwise it needs memory for max_rows rows.
+bool SecondProductInPlace(const EpConfig& config);
+
 // Return the arguments of the products of these calls, the first with the weights if they belong
 // there. `out`: of the second product.
 GroupedGemmArgs FirstProductArgs(const FusedExpertsConfig& config, const DispatchGemmArgs& args,

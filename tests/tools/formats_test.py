@@ -108,6 +108,7 @@ class DocumentTest(CliTest):
         documented = {key for table in FORMATS.tables.values() for key in table}
         keys = set()
         for source in ["tools/report/report_json.cc", "tools/report/json_parts.cc", "tools/report/perf_report.cc",
+                       "tools/report/fused_report.cc",
                        "tools/check/dump.cc", "kernels/tuning.cc", "bench/octet_bench.cc",
                        "bench/step_benchmarks.cc", "bench/session.cc", "bench/gemm_benchmarks.cc",
                        "tools/commands/gemm_command.cc"]:
@@ -151,6 +152,15 @@ class WrittenTest(GpuTest):
         for args in [[f"-g{self.ranks}", "--strategy=auto,memcpy_peer"], ["-g1", "-c0"]]:
             with self.subTest(args=args):
                 self.written(path, "Perf report", "perf", *shape, *args, f"-J{path}")
+
+    def test_fused(self):
+        path = self.folder / "fused.json"
+        shape = ["--experts=16", "--topk=4", "--hidden=64", "--intermediate=24", "-b2", "-n2", "-w1"]
+        for args in [["--operation=dispatch_gemm", "--strategy=direct"],
+                     ["--operation=gemm_combine", "-g1", "-c0"]]:
+            with self.subTest(args=args):
+                data = self.written(path, "Fused report", "perf", *shape, *args, f"-J{path}")
+                self.assertGreater(len(data["calls"][0]["measurements"]), 2)
 
     def test_gemm(self):
         path = self.folder / "gemm.json"

@@ -35,7 +35,9 @@ ABSL_DECLARE_FLAG(std::string, json);
 
 ABSL_FLAG(int32_t, n, 4096, "N: rows of each expert's weights, columns of the product");
 ABSL_FLAG(int32_t, k, 7168, "K: columns of the weights and of the rows");
-ABSL_FLAG(std::string, epilogue, "none", "none, or a list of swiglu, bias and row_scale");
+ABSL_FLAG(
+    std::string, epilogue, "none",
+    "none, or a list of swiglu, bias and row_scale; perf: none or swiglu, which is its default");
 ABSL_FLAG(std::string, tiles, "auto",
           "tile shapes, a list: auto, all, wide, medium, few64, few32, few16");
 ABSL_FLAG(int32_t, samples, 256,

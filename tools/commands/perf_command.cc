@@ -20,7 +20,9 @@
 #include "tools/commands/perf_options.h"
 #include "tools/contenders/contender.h"
 #include "tools/measure/ceilings.h"
+#include "tools/measure/fused_run.h"
 #include "tools/measure/perf.h"
+#include "tools/report/fused_report.h"
 #include "tools/report/perf_report.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
@@ -158,6 +160,49 @@ absl::Status MeasureRows(Node& node, const PerfOptions& perf,
   return output.rows().empty() && first_error.ok() ? first_refusal : first_error;
 }
 
+// Measures the calls of FusedExperts, one shape after the other. A shape that does not fit into
+// memory is reported and left out; any other error ends the table.
+int RunFused(Node& node, const Topology& topology, const PerfOptions& perf) {
+  const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(node);
+  if (!ceilings.ok()) return Fail(ExitCodeOf(ceilings.status()), ceilings.status());
+  const auto print = [](absl::string_view text) {
+    absl::PrintF("%s", text);
+    std::fflush(stdout);
+  };
+  print(FusedHead(topology, perf.fused.front()));
+  std::vector<FusedReport> reports;
+  absl::Status first_error;
+  for (const FusedRunOptions& options : perf.fused) {
+    std::optional<Progress> progress(std::in_place);
+    absl::StatusOr<FusedReport> report = MeasureFused(node, options, *progress);
+    progress.reset();  // removes its line from the terminal
+    if (report.ok()) {
+      reports.push_back(*std::move(report));
+      print(FusedLines(reports.back()));
+      continue;
+    }
+    const absl::Status error(report.status().code(),
+                             absl::StrCat(options.run.workload.config.max_tokens_per_rank,
+                                          " tokens: ", report.status().message()));
+    if (first_error.ok()) first_error = error;
+    if (!absl::IsResourceExhausted(error)) break;
+    print(Comment(error.message()));
+  }
+  print(FusedFoot(reports, *ceilings));
+  if (!perf.json.empty()) {
+    const absl::Status written =
+        WriteFileAtomically(perf.json, {FusedJson(topology, reports, *ceilings)});
+    if (!written.ok()) return Fail(kExitUsage, written);
+  }
+  for (const FusedReport& report : reports) {
+    if (report.first_difference.empty()) continue;
+    return Fail(kExitWrongResults,
+                absl::DataLossError(absl::StrCat(
+                    report.tokens, " tokens: wrong results: ", report.first_difference)));
+  }
+  return first_error.ok() ? kExitOk : Fail(ExitCodeOf(first_error), first_error);
+}
+
 int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
@@ -178,6 +223,7 @@ int Run(const CommandLine& line) {
   const absl::StatusOr<std::shared_ptr<Node>> node =
       CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  if (!perf->fused.empty()) return RunFused(**node, *topology, *perf);
   const Contenders contenders = MakeContenders(**node);
   const absl::StatusOr<std::vector<Contender*>> chosen =
       ChosenContenders(contenders, perf->strategies);
@@ -218,6 +264,12 @@ Command PerfCommand() {
           "which gets a row; all: every contender of this machine. --graph adds a row for each\n"
           "strategy, marked +: the same steps, with dispatch, expert and combine replayed as one\n"
           "graph. A size that does not fit into memory is reported and left out (exit code 3).\n"
+          "--operation=dispatch_gemm and gemm_combine time dispatch with the experts' first "
+          "product\n"
+          "and the second product with combine, of one strategy: the parts alone, the whole call "
+          "as\n"
+          "separate kernels (none) and in every other --fusion; overlap is 1 - (whole - longer\n"
+          "part) / shorter part. With dispatch_gemm the epilogue is swiglu unless given.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline, 77 none of the\n"
           "contenders exists here.",
       .flags = PerfFlags(),

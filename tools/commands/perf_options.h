@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/run_options.h"
+#include "tools/measure/fused_run.h"
 
 namespace octet {
 
@@ -20,6 +21,8 @@ struct PerfOptions {
   int check_steps = 0;                  // of each kind, to be verified
   bool graph = false;                   // a second row for each shape: replays of a captured step
   std::string json;                     // file; empty: none
+  // With another --operation than step: one for each of `shapes`. The strategy is one of Octet's.
+  std::vector<FusedRunOptions> fused;
 };
 
 // The names of the flags, in the order of --help, and nccl-tests' letters for them.

@@ -34,9 +34,11 @@
 #include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
-ABSL_FLAG(std::string, operation, "step",
-          "step: launch shapes and strategies of dispatch and combine; gemm: the tile shape of a\n"
-          "grouped product, which --rows, --n, --k, --dtype and --epilogue describe");
+ABSL_FLAG(
+    std::string, operation, "step",
+    "tune: step, launch shapes and strategies of dispatch and combine; gemm, the tile shape of\n"
+    "a grouped product, which --rows, --n, --k, --dtype and --epilogue describe. perf: step;\n"
+    "dispatch_gemm or gemm_combine, with the experts' products");
 ABSL_FLAG(double, budget, 30.0,
           "the most seconds of the search for one number of tokens and one strategy");
 ABSL_DECLARE_FLAG(std::string, output);

@@ -32,6 +32,27 @@ absl::StatusOr<double> DeviceTimer::Time(absl::FunctionRef<absl::Status(Rank&)> 
     OCTET_ASSIGN_OR_RETURN(watch.us, watch.stop.MicrosecondsSince(watch.start));
     return absl::OkStatus();
   }));
+  return Slowest();
+}
+
+absl::StatusOr<double> DeviceTimer::TimeFromHost(absl::FunctionRef<absl::Status(Rank&)> prepare,
+                                                 absl::FunctionRef<absl::Status(Rank&)> enqueue) {
+  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
+    Watch& watch = watches_[static_cast<size_t>(rank.rank())];
+    OCTET_RETURN_IF_ERROR(prepare(rank));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(watch.start.Record(rank.stream()));
+    OCTET_RETURN_IF_ERROR(enqueue(rank));
+    OCTET_RETURN_IF_ERROR(watch.stop.Record(rank.stream()));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    OCTET_ASSIGN_OR_RETURN(watch.us, watch.stop.MicrosecondsSince(watch.start));
+    return absl::OkStatus();
+  }));
+  return Slowest();
+}
+
+double DeviceTimer::Slowest() const {
   double slowest = 0;
   for (const Watch& watch : watches_) slowest = std::max(slowest, watch.us);
   return slowest;

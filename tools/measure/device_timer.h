@@ -21,7 +21,12 @@ class DeviceTimer {
   // stream, starting from a barrier of the GPUs; of the slowest rank. Not during Run.
   absl::StatusOr<double> Time(absl::FunctionRef<absl::Status(Rank&)> enqueue);
 
-  // Returns the median of `repetitions` such times.
+  // Likewise from a barrier of the host threads: where the time of a step begins. Calls `prepare`
+  // before and waits for what it enqueues.
+  absl::StatusOr<double> TimeFromHost(absl::FunctionRef<absl::Status(Rank&)> prepare,
+                                      absl::FunctionRef<absl::Status(Rank&)> enqueue);
+
+  // Returns the median of `repetitions` times from the GPUs' barrier.
   absl::StatusOr<double> MedianTime(int repetitions,
                                     absl::FunctionRef<absl::Status(Rank&)> enqueue);
 
@@ -31,6 +36,9 @@ class DeviceTimer {
     ScopedEvent stop;
     double us = 0;
   };
+  // Returns the longest time of the last Run.
+  double Slowest() const;
+
   explicit DeviceTimer(Node& node)
       : node_(&node), watches_(static_cast<size_t>(node.num_ranks())) {}
 

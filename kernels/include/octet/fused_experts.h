@@ -112,8 +112,9 @@ class FusedExperts {
   virtual ExpertParallel& ep() = 0;
 
   virtual absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) = 0;
-  // `received` must be valid. Combines each DispatchGemm once, since the rows of the first product
-  // and, with CombineMethod::kPull, what peers are still loading lie in the same memory.
+  // `received` must be valid; its `received` may also be what ep()'s Dispatch returned. Combines
+  // each DispatchGemm once, since the rows of the first product and, with CombineMethod::kPull,
+  // what peers are still loading lie in the same memory.
   virtual absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
                                    const GemmCombineArgs& args) = 0;
 };

@@ -1,0 +1,72 @@
+// Measures and verifies the calls of FusedExperts beside their parts: what
+// `octet perf --operation=dispatch_gemm` and `gemm_combine` do.
+#ifndef OCTET_TOOLS_MEASURE_FUSED_RUN_H_
+#define OCTET_TOOLS_MEASURE_FUSED_RUN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "octet/enum_names.h"
+#include "octet/fused_experts.h"
+#include "octet/node.h"
+#include "tools/commands/run_options.h"
+#include "tools/support/progress.h"
+
+namespace octet {
+
+enum class FusedOperation { kDispatchGemm, kGemmCombine };
+absl::Span<const EnumEntry<FusedOperation>> EnumTable(FusedOperation);
+
+struct FusedRunOptions {
+  FusedOperation operation = FusedOperation::kDispatchGemm;
+  RunOptions run;  // the shape and the steps
+  int intermediate = 0;
+  GemmActivation activation = GemmActivation::kSwiGlu;  // of kDispatchGemm
+  WeightsIn weights_in = WeightsIn::kCombine;
+  std::vector<Fusion> fusions;  // beside kNone, which is always measured
+  int check_steps = 0;          // of the last ones
+};
+
+// One part, or the whole call in one way.
+struct FusedRow {
+  std::string what = {};                 // dispatch, gemm, combine, or the fusion
+  bool chosen = false;                   // by Fusion::kAuto
+  std::vector<double> us = {};           // of each step: the slowest rank's device time
+  std::optional<double> tflops = {};     // of a GPU, mean of all; median over the steps
+  std::optional<double> wire_gbps = {};  // of the busiest rank, median over the steps
+  // 1 - (us - the longer of the parts) / the shorter one, in medians: 1 if the shorter part takes
+  // no time of its own. Only of whole calls.
+  std::optional<double> overlap = {};
+  std::optional<int64_t> wrong = {};  // rows, of a product checked elements; empty: not verified
+};
+
+// A fusion that was not measured.
+struct FusedLeftOut {
+  std::string name;
+  std::string reason;
+};
+
+struct FusedReport {
+  FusedRunOptions options = {};
+  EpConfig config = {};             // with every choice made
+  int tokens = 0;                   // of a rank: those of rank 0
+  std::vector<FusedRow> rows = {};  // the two parts; none; the other fusions
+  std::vector<FusedLeftOut> left_out = {};
+  int verified_steps = 0;
+  std::string first_difference = {};  // empty if there is none
+};
+
+// Every step has routing, weights of the choices and rows of its own; all rows of the report have
+// the same in turn. Of a verified step, the dispatch's rows are compared with the reference and
+// parts of the product with float64, and what every whole call has written with what the separate
+// calls have. Errors are those of FusedExperts::Create with kNone, and kResourceExhausted.
+absl::StatusOr<FusedReport> MeasureFused(Node& node, const FusedRunOptions& options,
+                                         const Progress& progress);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_FUSED_RUN_H_
