@@ -14,7 +14,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/check_pointers.h"
+#include "kernels/ep_internals.h"
+#include "kernels/fused/kernels.h"
 #include "kernels/fused/products.h"
+#include "kernels/gemm_config.h"
 #include "kernels/strategy_base.h"
 #include "octet/grouped_gemm.h"
 #include "runtime/node_memory.h"
@@ -55,11 +58,19 @@ absl::Status CheckEp(const EpConfig& ep) {
   return absl::OkStatus();
 }
 
-absl::Status CheckFusion(absl::string_view member, Fusion fusion) {
-  if (fusion != Fusion::kTiles) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("FusedExpertsConfig::", member,
-                   " is tiles, which this version of Octet has not; choose auto or none"));
+// The dispatch that is fused with a product is one of high_throughput.
+absl::Status CheckTiles(const EpConfig& ep) {
+  constexpr absl::string_view kMust = "the dispatch_gemm tiles needs ";
+  if (ep.strategy != Strategy::kAuto && ep.strategy != Strategy::kHighThroughput) {
+    return Refuse("ep.strategy", EnumName(ep.strategy), absl::StrCat(kMust, "high_throughput"));
+  }
+  const HighThroughputOptions& options = ep.high_throughput;
+  if (options.expert_alignment != 1) {
+    return Refuse("ep.high_throughput.expert_alignment", absl::StrCat(options.expert_alignment),
+                  absl::StrCat(kMust, "1"));
+  }
+  if (!options.host_totals) return absl::OkStatus();
+  return Refuse("ep.high_throughput.host_totals", "true", absl::StrCat(kMust, "false"));
 }
 
 absl::Status CheckConfig(const FusedExpertsConfig& config) {
@@ -78,7 +89,7 @@ absl::Status CheckConfig(const FusedExpertsConfig& config) {
   if (config.gemm_combine == Fusion::kTiles) {
     return Refuse("gemm_combine", EnumName(config.gemm_combine), "only dispatch_gemm can be");
   }
-  return CheckFusion("dispatch_gemm", config.dispatch_gemm);
+  return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();
 }
 
 absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
@@ -97,8 +108,9 @@ class FusedExpertsOnNode final : public FusedExperts {
         memory_(node),
         ranks_(static_cast<size_t>(node.num_ranks())) {
     config_.ep = ep_->config();
-    config_.dispatch_gemm = Fusion::kNone;
     config_.gemm_combine = Fusion::kNone;
+    // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
+    if (config_.dispatch_gemm == Fusion::kAuto) config_.dispatch_gemm = Fusion::kNone;
   }
   ~FusedExpertsOnNode() override;
   FusedExpertsOnNode(const FusedExpertsOnNode&) = delete;
@@ -115,6 +127,7 @@ class FusedExpertsOnNode final : public FusedExperts {
 
  private:
   struct RankState {
+    GroupedGemmConfig first_config;  // with the tile shape in use
     std::unique_ptr<GroupedGemm> first;
     std::unique_ptr<GroupedGemm> second;
     void* second_out = nullptr;  // null: the received rows' memory
@@ -132,6 +145,8 @@ class FusedExpertsOnNode final : public FusedExperts {
                                 const DispatchHandle& handle, const CombineArgs& combine) const;
   // Enqueues a DispatchGemm as its parts. Its own arguments are checked, those of the dispatch not.
   absl::StatusOr<Received> DispatchThenGemm(Rank& rank, const DispatchGemmArgs& args);
+  // The same as one kernel.
+  absl::StatusOr<Received> DispatchWithGemm(Rank& rank, const DispatchGemmArgs& args);
 
   const std::shared_ptr<Node> node_;
   FusedExpertsConfig config_;
@@ -156,7 +171,15 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
     product.use_measured_tuning = use_measured_tuning_;
     return GroupedGemm::Create(product);
   };
-  OCTET_ASSIGN_OR_RETURN(mine.first, make(FirstProduct(config_, rank.num_ranks())));
+  GroupedGemmConfig first = FirstProduct(config_, rank.num_ranks());
+  OCTET_ASSIGN_OR_RETURN(mine.first, make(first));
+  first.tiles = mine.first->tiles();
+  if (config_.dispatch_gemm == Fusion::kTiles) {
+    if (!fused::CanFuse(*first.tiles)) first.tiles = GemmTiles::kWide;
+    OCTET_RETURN_IF_ERROR(
+        EpInternals::PrepareDispatchGemm(*ep_, rank, VariantOf(first, *first.tiles)));
+  }
+  mine.first_config = first;
   OCTET_ASSIGN_OR_RETURN(mine.second, make(SecondProduct(config_, rank.num_ranks())));
   if (SecondProductInPlace(ep)) return absl::OkStatus();
   const size_t bytes = static_cast<size_t>(ep.max_rows(rank.num_ranks())) * ep.dtype_row_bytes();
@@ -186,10 +209,21 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
   return received;
 }
 
+absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
+                                                              const DispatchGemmArgs& args) {
+  const GroupedGemmConfig& first = StateOf(rank).first_config;
+  return EpInternals::DispatchGemm(*ep_, rank, args.dispatch,
+                                   {.variant = VariantOf(first, *first.tiles),
+                                    .params = ParamsOf(first, FirstProductArgs(config_, args, {})),
+                                    .weighted = config_.weights_in == WeightsIn::kFirstProduct});
+}
+
 absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,
                                                                const DispatchGemmArgs& args) {
   OCTET_RETURN_IF_ERROR(CheckDispatchGemm(rank, args));
-  OCTET_ASSIGN_OR_RETURN(const Received received, DispatchThenGemm(rank, args));
+  OCTET_ASSIGN_OR_RETURN(const Received received, config_.dispatch_gemm == Fusion::kTiles
+                                                      ? DispatchWithGemm(rank, args)
+                                                      : DispatchThenGemm(rank, args));
   return FusedReceived{.received = received, .h = args.out};
 }
 
@@ -235,7 +269,9 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
 absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
     Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
   OCTET_RETURN_IF_ERROR(CheckConfig(config));
-  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<StrategyBase> ep, MakeStrategy(node, config.ep, options));
+  EpConfig ep_config = config.ep;
+  if (config.dispatch_gemm == Fusion::kTiles) ep_config.high_throughput.row_arrivals = true;
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<StrategyBase> ep, MakeStrategy(node, ep_config, options));
   auto experts = std::make_unique<FusedExpertsOnNode>(node, config, std::move(ep), options);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
   return experts;

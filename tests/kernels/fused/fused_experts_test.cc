@@ -37,7 +37,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Every way in which DispatchGemm can be made of kernels.
-constexpr Fusion kDispatchGemms[] = {Fusion::kNone};
+constexpr Fusion kDispatchGemms[] = {Fusion::kNone, Fusion::kTiles};
 
 int NumGpus() {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
@@ -628,8 +628,16 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.topk = 0; }), Refused("topk"));
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.gemm_combine = Fusion::kTiles; }),
               Refused("gemm_combine is tiles; only dispatch_gemm can be"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kTiles; }),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("dispatch_gemm is tiles")));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.dispatch_gemm = Fusion::kTiles;
+                config.ep.strategy = Strategy::kDirect;
+              }),
+              Refused("ep.strategy is direct; the dispatch_gemm tiles needs high_throughput"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.dispatch_gemm = Fusion::kTiles;
+                config.ep.high_throughput.expert_alignment = 8;
+              }),
+              Refused("expert_alignment is 8; the dispatch_gemm tiles needs 1"));
 }
 
 TEST_F(FusedMisuseTest, OtherStrategiesRefuseToAddWithoutWeights) {
