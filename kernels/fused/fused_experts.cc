@@ -99,10 +99,10 @@ absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
 
 class FusedExpertsOnNode final : public FusedExperts {
  public:
-  FusedExpertsOnNode(Node& node, FusedExpertsConfig config, std::unique_ptr<StrategyBase> ep,
+  FusedExpertsOnNode(Node& node, const FusedExpertsConfig& config, std::unique_ptr<StrategyBase> ep,
                      const ExpertParallelOptions& options)
       : node_(node.Share()),
-        config_(std::move(config)),
+        config_(config),
         use_measured_tuning_(options.use_measured_tuning),
         ep_(std::move(ep)),
         memory_(node),
@@ -159,8 +159,8 @@ class FusedExpertsOnNode final : public FusedExperts {
 FusedExpertsOnNode::~FusedExpertsOnNode() {
   if (node_->ReadyToFree()) return;
   for (RankState& mine : ranks_) {  // freeing would wait for work that does not end
-    static_cast<void>(mine.first.release());
-    static_cast<void>(mine.second.release());
+    [[maybe_unused]] const GroupedGemm* const first = mine.first.release();
+    [[maybe_unused]] const GroupedGemm* const second = mine.second.release();
   }
 }
 

@@ -89,10 +89,11 @@ class Findings {
 
 class FusedRun {
  public:
-  FusedRun(Node& node, const FusedRunOptions& options)
+  FusedRun(Node& node, const FusedRunOptions& options, DeviceTimer timer)
       : node_(node),
         options_(options),
         dispatches_(options.operation == FusedOperation::kDispatchGemm),
+        timer_(std::move(timer)),
         memory_(static_cast<size_t>(node.num_ranks())) {}
 
   absl::Status Init();
@@ -125,7 +126,7 @@ class FusedRun {
   Node& node_;
   const FusedRunOptions& options_;
   const bool dispatches_;
-  std::optional<DeviceTimer> timer_;
+  DeviceTimer timer_;
   FusedExpertsConfig config_;  // resolved
   GroupedGemmConfig product_;
   std::vector<RankMemory> memory_;
@@ -176,7 +177,6 @@ absl::Status FusedRun::Init() {
   config_ = none().config();
   product_ = dispatches_ ? FirstProduct(config_, node_.num_ranks())
                          : SecondProduct(config_, node_.num_ranks());
-  OCTET_ASSIGN_OR_RETURN(timer_, DeviceTimer::Create(node_));
   return node_.Run([this](const Rank& rank) { return InitRank(rank); });
 }
 
@@ -265,20 +265,20 @@ absl::Status FusedRun::TimeParts(const Workload& workload, Findings* findings) {
   const auto multiply = [this](Rank& rank) { return Multiply(rank); };
   const auto nothing = [](const Rank& /*rank*/) { return absl::OkStatus(); };
   if (dispatches_) {
-    OCTET_ASSIGN_OR_RETURN(part_us_[kLinks], timer_->TimeFromHost(dispatch, dispatch));
+    OCTET_ASSIGN_OR_RETURN(part_us_[kLinks], timer_.TimeFromHost(dispatch, dispatch));
   }
   const auto before_product = [&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(Poison(rank, MemoryOf(rank).expected));
     return dispatches_ ? absl::OkStatus() : dispatch(rank);
   };
-  OCTET_ASSIGN_OR_RETURN(part_us_[kProduct], timer_->TimeFromHost(before_product, multiply));
+  OCTET_ASSIGN_OR_RETURN(part_us_[kProduct], timer_.TimeFromHost(before_product, multiply));
   if (findings != nullptr) {
     OCTET_RETURN_IF_ERROR(
         node_.Run([&](Rank& rank) { return VerifyParts(rank, workload, *findings); }));
   }
   if (dispatches_) return absl::OkStatus();
   const bool unweighted = options_.weights_in == WeightsIn::kFirstProduct;
-  OCTET_ASSIGN_OR_RETURN(part_us_[kLinks], timer_->TimeFromHost(nothing, [&](Rank& rank) {
+  OCTET_ASSIGN_OR_RETURN(part_us_[kLinks], timer_.TimeFromHost(nothing, [&](Rank& rank) {
     const RankMemory& mine = MemoryOf(rank);
     return none().ep().Combine(rank, mine.received.handle,
                                {.expert_out = ProductOut(rank),
@@ -297,7 +297,7 @@ absl::StatusOr<double> FusedRun::TimeWhole(const Whole& whole) {
                            experts.ep().Dispatch(rank, MemoryOf(rank).buffers.dispatch_args()));
     return absl::OkStatus();
   };
-  return timer_->TimeFromHost(prepare, [&](Rank& rank) {
+  return timer_.TimeFromHost(prepare, [&](Rank& rank) {
     return dispatches_ ? experts.DispatchGemm(rank, DispatchGemmArgsOf(rank)).status()
                        : experts.GemmCombine(rank, received[Index(rank)], GemmCombineArgsOf(rank));
   });
@@ -450,7 +450,8 @@ absl::Span<const EnumEntry<FusedOperation>> EnumTable(FusedOperation /*unused*/)
 
 absl::StatusOr<FusedReport> MeasureFused(Node& node, const FusedRunOptions& options,
                                          const Progress& progress) {
-  FusedRun run(node, options);
+  OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(node));
+  FusedRun run(node, options, std::move(timer));
   OCTET_RETURN_IF_ERROR(run.Init());
   return run.Run(progress);
 }

@@ -1,8 +1,8 @@
 // The experts of a Mixture-of-Experts layer together with the dispatch before them and the combine
 // after them:
 //
-//   DispatchGemm   h[row] = activation(x[token] · w1[expert]ᵀ), for the rows that this rank
-//   receives GemmCombine    y[token] = Σ_k weight · (h[row] · w2[expert]ᵀ)
+//   DispatchGemm   h[row] = activation(x[token] · w1[expert]ᵀ)   for every row received
+//   GemmCombine    y[token] = Σ_k weight · (h[row] · w2[expert]ᵀ)
 //
 //   absl::StatusOr<std::unique_ptr<FusedExperts>> experts = FusedExperts::Create(node, config);
 //   node.Run([&](Rank& rank) -> absl::Status {
@@ -55,7 +55,7 @@ struct FusedExpertsConfig {
   // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame or kFp8, and at most 256 local
   // experts. With kFp8 the first product is one of FP8 operands (GemmFormat::kFp8): scale_group
   // must be 128 and dtype kBFloat16, which h has, and x must be of the platform's form
-  // (Fp8Form::kNative). max_blocks limits the blocks of the products as well.
+  // (Fp8Form::kNative). max_blocks is also GroupedGemmConfig::blocks of both products.
   EpConfig ep;
   int intermediate = 0;  // I, a multiple of 8
   GemmActivation activation = GemmActivation::kSwiGlu;
@@ -87,8 +87,8 @@ struct FusedReceived {
 
 // Pointers as in DispatchGemmArgs.
 struct GemmCombineArgs {
-  const void* a =
-      nullptr;  // [max_rows][I] of the dtype: usually FusedReceived::h, never received.x
+  // [max_rows][I] of the dtype: usually FusedReceived::h, never received.x.
+  const void* a = nullptr;
   const void* b = nullptr;       // [L][H][I] of the dtype
   const float* bias = nullptr;   // [L][H], added to each expert's output; or null
   const void* y_bias = nullptr;  // [H] of the dtype: CombineArgs::bias
@@ -96,8 +96,8 @@ struct GemmCombineArgs {
 };
 
 // The calls of one node. Threads, order, graphs and errors are those of ExpertParallel's calls: a
-// DispatchGemm counts as a Dispatch, a GemmCombine as a Combine. A call that returns
-// kInvalidArgument or kFailedPrecondition has enqueued nothing.
+// DispatchGemm counts as a Dispatch, a GemmCombine as a Combine. A call that is refused
+// for its arguments or its place in the order has enqueued nothing.
 class FusedExperts {
  public:
   // Allocates everything that the calls need. kInvalidArgument, naming the member, for what the
