@@ -167,6 +167,8 @@ TEST(EpConfigTest, OptionsOfOtherStrategies) {
        [](EpConfig& c) { c.high_throughput.kept_layouts = 2; }},
       {"host_totals", Strategy::kHighThroughput,
        [](EpConfig& c) { c.high_throughput.host_totals = true; }},
+      {"row_arrivals", Strategy::kHighThroughput,
+       [](EpConfig& c) { c.high_throughput.row_arrivals = true; }},
   };
   for (const Case& c : cases) {
     for (const Strategy strategy : AllStrategies()) {

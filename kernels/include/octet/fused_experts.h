@@ -60,8 +60,8 @@ struct FusedExpertsConfig {
   int intermediate = 0;  // I, a multiple of 8
   GemmActivation activation = GemmActivation::kSwiGlu;
   WeightsIn weights_in = WeightsIn::kCombine;
-  // kTiles needs high_throughput with expert_alignment 1, and calls without scatter_idx and cached
-  // layouts; kAuto takes kNone for others. kUnimplemented: this version of Octet has no kTiles.
+  // kTiles needs high_throughput with expert_alignment 1 and without host_totals, and calls without
+  // scatter_idx and cached layouts. It sets HighThroughputOptions::row_arrivals. kAuto takes kNone.
   Fusion dispatch_gemm = Fusion::kAuto;
   Fusion gemm_combine = Fusion::kAuto;  // kAuto or kNone
 };
