@@ -1,17 +1,30 @@
-// The product that a dispatch is fused with.
+// The product that a dispatch of high_throughput is fused with: who launches the kernel of both.
+// kernels/fused implements it.
 #ifndef OCTET_KERNELS_DISPATCH_PRODUCT_H_
 #define OCTET_KERNELS_DISPATCH_PRODUCT_H_
 
-#include "kernels/gemm/kernels.h"
+#include <hip/hip_runtime.h>
+
+#include "absl/status/statusor.h"
 
 namespace octet {
 
-struct DispatchProduct {
-  GroupedGemmVariant variant;
-  // The dispatch sets operands.a, operands.scales.a, offsets, counts and next_unit.
-  GroupedGemmParams params;
-  // Multiplies each row by the weight of its choice; params.row_scale is ignored then.
-  bool weighted;
+namespace high_throughput {
+struct DispatchGemmParams;
+struct Layout;
+}  // namespace high_throughput
+
+class DispatchProduct {
+ public:
+  virtual ~DispatchProduct() = default;
+
+  // Loads the kernel on the current device. Returns how many blocks it has, all of them resident,
+  // if `blocks` have one compute unit each; at most `most_blocks`, rounded up to what the tile
+  // shape needs.
+  virtual absl::StatusOr<int> Prepare(const high_throughput::Layout& layout, int blocks,
+                                      int most_blocks) const = 0;
+  virtual hipError_t Launch(const high_throughput::DispatchGemmParams& params, int blocks,
+                            hipStream_t stream) const = 0;
 };
 
 }  // namespace octet

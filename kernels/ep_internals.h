@@ -21,8 +21,8 @@ struct EpInternals {
   // Loads the kernel of a dispatch that is fused with such a product. kUnimplemented if the
   // strategy has none.
   static absl::Status PrepareDispatchGemm(ExpertParallel& ep, Rank& rank,
-                                          const GroupedGemmVariant& variant) {
-    return ep.PrepareDispatchGemm(rank, variant);
+                                          const DispatchProduct& product) {
+    return ep.PrepareDispatchGemm(rank, product);
   }
   // A Dispatch that also computes a product of the rows that it receives.
   static absl::StatusOr<Received> DispatchGemm(ExpertParallel& ep, Rank& rank,

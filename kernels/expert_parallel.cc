@@ -33,13 +33,13 @@ absl::StatusOr<EpStatistics> ExpertParallel::Statistics(Rank& /*rank*/) { return
 absl::Status ExpertParallel::ResetStatistics(Rank& /*rank*/) { return NoStatistics(); }
 
 absl::Status ExpertParallel::PrepareDispatchGemm(Rank& /*rank*/,
-                                                 const GroupedGemmVariant& /*variant*/) {
-  return absl::UnimplementedError(absl::StrCat(
-      "the strategy ", EnumName(config().strategy), " has no dispatch that is fused with a product"));
+                                                 const DispatchProduct& /*product*/) {
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config().strategy),
+                                               " has no dispatch that is fused with a product"));
 }
 absl::StatusOr<Received> ExpertParallel::DispatchGemm(Rank& rank, const DispatchArgs& /*args*/,
                                                       const DispatchProduct& product) {
-  return PrepareDispatchGemm(rank, product.variant);
+  return PrepareDispatchGemm(rank, product);
 }
 
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(

@@ -1,11 +1,10 @@
-// What follows from a GroupedGemmConfig.
+// The element type and the rows that follow from a GroupedGemmConfig.
 #ifndef OCTET_KERNELS_GEMM_CONFIG_H_
 #define OCTET_KERNELS_GEMM_CONFIG_H_
 
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/gemm/kernels.h"
 #include "octet/enum_names.h"
 #include "octet/grouped_gemm.h"
 #include "runtime/platform/gemm_call.h"
@@ -17,12 +16,6 @@ device::GemmElement ElementOf(const GroupedGemmConfig& config);
 
 // Returns the rows that an expert usually has; `config` must be valid.
 int64_t ExpectedRows(const GroupedGemmConfig& config);
-
-// Returns the kernel of such products.
-GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles);
-
-// Returns the kernel's parameters, without next_unit.
-GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArgs& args);
 
 namespace device {
 

@@ -183,8 +183,8 @@ absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const Dis
 absl::Status StrategyBase::EnqueueDispatchGemm(Rank& /*rank*/, const DispatchArgs& /*args*/,
                                                const DispatchProduct& /*product*/,
                                                DispatchHandle& /*handle*/) {
-  return absl::UnimplementedError(absl::StrCat(
-      "the strategy ", EnumName(config_.strategy), " has no dispatch that is fused with a product"));
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
+                                               " has no dispatch that is fused with a product"));
 }
 
 absl::StatusOr<Received> StrategyBase::DispatchGemm(Rank& rank, const DispatchArgs& args,

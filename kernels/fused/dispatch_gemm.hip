@@ -56,7 +56,9 @@ using device::Lane;
 using device::Shuffle;
 using high_throughput::CommonParams;
 using high_throughput::DispatchParams;
+using high_throughput::DispatchRoles;
 using high_throughput::RowOrigin;
+using high_throughput::SendEntry;
 
 // A dispatch, its destination offsets and its order.
 struct Call {
@@ -278,7 +280,7 @@ __device__ void CopyExpertRows(const CommonParams& c, const LayoutShared& s, Exp
 
 template <typename Gemm, bool gated>
 __global__ void __launch_bounds__(Gemm::kThreads, 1)
-    DispatchGemm(const __grid_constant__ KernelParams<Gemm, gated> params) {
+    Kernel(const __grid_constant__ KernelParams<Gemm, gated> params) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, memory)
   char* const bytes = reinterpret_cast<char*>(memory);
   auto* const shared = reinterpret_cast<int32_t*>(memory);
@@ -321,29 +323,28 @@ struct Variant {
         .blocks = blocks, .threads = Gemm::kThreads, .shared_bytes = SizesOf<Gemm>(layout).bytes};
   }
   static hipError_t Load(const LaunchShape& shape) {
-    const hipError_t error = device::LoadKernel(DispatchGemm<Gemm, gated>);
+    const hipError_t error = device::LoadKernel(Kernel<Gemm, gated>);
     if (error != hipSuccess) return error;
-    return hipFuncSetAttribute(reinterpret_cast<const void*>(DispatchGemm<Gemm, gated>),
+    return hipFuncSetAttribute(reinterpret_cast<const void*>(Kernel<Gemm, gated>),
                                hipFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shape.shared_bytes));
   }
   static hipError_t BlocksPerUnit(const LaunchShape& shape, int* blocks) {
-    return device::BlocksPerUnit(DispatchGemm<Gemm, gated>, shape, blocks);
+    return device::BlocksPerUnit(Kernel<Gemm, gated>, shape, blocks);
   }
-  static hipError_t Launch(const DispatchGemmParams& p, const LaunchShape& shape,
-                           hipStream_t stream) {
-    const GroupedGemmParams& product = p.product;
+  static hipError_t Launch(const FusedParams& both, const LaunchShape& shape, hipStream_t stream) {
+    const GroupedGemmParams& product = both.product;
     KernelParams<Gemm, gated> params = {};
-    params.p = p;
+    params.p = both.p;
     params.call.operands = product.operands;
     params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
     params.call.next_unit = product.next_unit;
-    params.tables = static_cast<int32_t>(SizesOf<Gemm>(p.dispatch.common.layout).tables);
+    params.tables = static_cast<int32_t>(SizesOf<Gemm>(both.p.dispatch.common.layout).tables);
     const hipError_t error = Gemm::MakeMaps(product.operands, &params.call.maps);
     if (error != hipSuccess) return error;
     void* args[] = {&params};
     return device::LaunchTileGemm<Gemm>(
-        DispatchGemm<Gemm, gated>,
+        Kernel<Gemm, gated>,
         {.blocks = shape.blocks, .shared_bytes = shape.shared_bytes, .cooperative = true}, args,
         stream);
   }
@@ -363,8 +364,6 @@ auto WithVariant(const GroupedGemmVariant& variant, Use use) {
 
 }  // namespace
 
-bool CanFuse(GemmTiles tiles) { return tiles == GemmTiles::kWide || tiles == GemmTiles::kMedium; }
-
 LaunchShape DispatchGemmShape(const GroupedGemmVariant& variant, const Layout& layout, int blocks) {
   return WithVariant(variant, [&](auto kernel) { return decltype(kernel)::Shape(layout, blocks); });
 }
@@ -379,7 +378,7 @@ hipError_t DispatchGemmBlocksPerUnit(const GroupedGemmVariant& variant, const La
                      [&](auto kernel) { return decltype(kernel)::BlocksPerUnit(shape, blocks); });
 }
 
-hipError_t LaunchDispatchGemm(const DispatchGemmParams& params, const GroupedGemmVariant& variant,
+hipError_t LaunchDispatchGemm(const FusedParams& params, const GroupedGemmVariant& variant,
                               const LaunchShape& shape, hipStream_t stream) {
   return WithVariant(variant,
                      [&](auto kernel) { return decltype(kernel)::Launch(params, shape, stream); });

@@ -15,9 +15,9 @@
 #include "absl/types/span.h"
 #include "kernels/check_pointers.h"
 #include "kernels/ep_internals.h"
-#include "kernels/fused/kernels.h"
+#include "kernels/fused/dispatch_gemm.h"
 #include "kernels/fused/products.h"
-#include "kernels/gemm_config.h"
+#include "kernels/gemm/product_params.h"
 #include "kernels/strategy_base.h"
 #include "octet/grouped_gemm.h"
 #include "runtime/node_memory.h"
@@ -176,8 +176,8 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   first.tiles = mine.first->tiles();
   if (config_.dispatch_gemm == Fusion::kTiles) {
     if (!fused::CanFuse(*first.tiles)) first.tiles = GemmTiles::kWide;
-    OCTET_RETURN_IF_ERROR(
-        EpInternals::PrepareDispatchGemm(*ep_, rank, VariantOf(first, *first.tiles)));
+    const fused::DispatchGemm product(VariantOf(first, *first.tiles), {}, false);
+    OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(*ep_, rank, product));
   }
   mine.first_config = first;
   OCTET_ASSIGN_OR_RETURN(mine.second, make(SecondProduct(config_, rank.num_ranks())));
@@ -212,10 +212,10 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
 absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
                                                               const DispatchGemmArgs& args) {
   const GroupedGemmConfig& first = StateOf(rank).first_config;
-  return EpInternals::DispatchGemm(*ep_, rank, args.dispatch,
-                                   {.variant = VariantOf(first, *first.tiles),
-                                    .params = ParamsOf(first, FirstProductArgs(config_, args, {})),
-                                    .weighted = config_.weights_in == WeightsIn::kFirstProduct});
+  const fused::DispatchGemm product(VariantOf(first, *first.tiles),
+                                    ParamsOf(first, FirstProductArgs(config_, args, {})),
+                                    config_.weights_in == WeightsIn::kFirstProduct);
+  return EpInternals::DispatchGemm(*ep_, rank, args.dispatch, product);
 }
 
 absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,

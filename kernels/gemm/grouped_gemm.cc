@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/gemm/kernels.h"
+#include "kernels/gemm/product_params.h"
 #include "kernels/gemm_config.h"
 #include "kernels/tuning.h"
 #include "launch_limits.h"

@@ -29,6 +29,15 @@ constexpr int kMostFusedBlocksPerUnit = 4;
 constexpr int kSendPercent = 15;
 constexpr int kFillPercent = 12;
 
+DispatchRoles RolesOf(int blocks) {
+  const auto part = [blocks](int percent) {
+    constexpr int kPercent = 100;
+    return std::max(1, blocks * percent / kPercent);
+  };
+  return {.send_blocks = part(kSendPercent),
+          .fill_blocks = std::min(part(kFillPercent), blocks - part(kSendPercent))};
+}
+
 }  // namespace
 
 HighThroughput::HighThroughput(Node& node, const EpPlan& plan, const ExpertParallelOptions& options)
@@ -167,8 +176,8 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
                          memory().Device<int32_t>(static_cast<size_t>(layout_.num_counts) *
                                                   static_cast<size_t>(MostBlocks())));
   if (layout_.arrivals) {
-    OCTET_ASSIGN_OR_RETURN(
-        mine.order, memory().Device<fused::SendEntry>(static_cast<size_t>(layout_.max_tokens) *
+    OCTET_ASSIGN_OR_RETURN(mine.order,
+                           memory().Device<SendEntry>(static_cast<size_t>(layout_.max_tokens) *
                                                       static_cast<size_t>(layout_.topk)));
   }
   if (config().high_throughput.host_totals) {
@@ -357,47 +366,13 @@ int HighThroughput::MostBlocks() const {
   return shape().blocks * (layout_.arrivals ? kMostFusedBlocksPerUnit : 1);
 }
 
-absl::StatusOr<LaunchShape> HighThroughput::FusedShape(const GroupedGemmVariant& variant) const {
-  const GroupedGemmTileShape tile = TileShapeOf(variant);
-  LaunchShape fused = fused::DispatchGemmShape(variant, layout_, shape().blocks);
-  int per_unit = 0;
-  OCTET_RETURN_IF_GPU_ERROR(fused::DispatchGemmBlocksPerUnit(variant, fused, &per_unit));
-  per_unit = std::min({per_unit, tile.blocks_per_compute_unit, kMostFusedBlocksPerUnit});
-  if (per_unit == 0) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a block of the fused dispatch needs ", fused.shared_bytes,
-        " bytes of shared memory, more than a compute unit has; use fewer experts or ranks"));
-  }
-  fused.blocks *= per_unit;
-  fused.blocks = std::max(fused.blocks - fused.blocks % tile.cluster_blocks, tile.cluster_blocks);
-  return fused;
-}
-
-fused::DispatchRoles HighThroughput::FusedRoles(int blocks) const {
-  const auto part = [blocks](int percent) {
-    constexpr int kPercent = 100;
-    return std::max(1, blocks * percent / kPercent);
-  };
-  return {.send_blocks = part(kSendPercent),
-          .fill_blocks = std::min(part(kFillPercent), blocks - part(kSendPercent))};
-}
-
-absl::Status HighThroughput::PrepareDispatchGemm(Rank& rank,
-                                                 const GroupedGemmVariant& variant) {
+absl::Status HighThroughput::PrepareDispatchGemm(Rank& rank, const DispatchProduct& product) {
   if (!layout_.arrivals) {
     return absl::FailedPreconditionError(
         "a fused dispatch needs HighThroughputOptions::row_arrivals");
   }
-  if (!fused::CanFuse(variant.tiles)) {
-    return absl::UnimplementedError(
-        absl::StrCat("no dispatch is fused with tiles ", EnumName(variant.tiles)));
-  }
-  // Its shared memory must be allowed before the occupancy can be asked for.
-  OCTET_RETURN_IF_GPU_ERROR(fused::PrepareDispatchGemm(
-      variant, fused::DispatchGemmShape(variant, layout_, shape().blocks)));
-  RankState& mine = ranks_[Index(rank.rank())];
-  OCTET_ASSIGN_OR_RETURN(mine.fused_shape, FusedShape(variant));
-  mine.fused_variant = variant;
+  OCTET_ASSIGN_OR_RETURN(ranks_[Index(rank.rank())].fused_blocks,
+                         product.Prepare(layout_, shape().blocks, MostBlocks()));
   return absl::OkStatus();
 }
 
@@ -414,26 +389,23 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs&
   }
   OCTET_RETURN_IF_ERROR(CheckCachedAndScales(rank, args));
   handle.layout = mine.layouts + 1;
-  if (!(product.variant == mine.fused_variant) || mine.fused_shape.blocks == 0) {
+  if (mine.fused_blocks == 0) {
     return absl::FailedPreconditionError("the dispatch with this product has not been prepared");
   }
-  fused::DispatchGemmParams params = {};
+  DispatchGemmParams params = {};
   params.dispatch = DispatchParamsOf(rank, args, Phases::kBoth, handle);
   State* state = params.dispatch.common.state;
   const StateWords words(layout_, MostBlocks());
   params.order = mine.order.data();
   params.ordered_blocks = WordsAfter(state) + words.share_counts;
   params.ready_groups = params.ordered_blocks + words.ordered_blocks;
-  params.roles = FusedRoles(mine.fused_shape.blocks);
-  params.product = product.params;
+  params.roles = RolesOf(mine.fused_blocks);
   char* rows = control().cached_peers(rank.rank()).base[rank.rank()];
-  params.product.operands.a = layout_.Row(rows, 0);
-  if (layout_.scale_words > 0) params.product.operands.scales.a = layout_.Scales(rows, 0);
-  if (product.weighted) params.product.row_scale = mine.row_weights.data();
-  params.product.next_unit = &state->next_unit;
+  params.rows = layout_.Row(rows, 0);
+  if (layout_.scale_words > 0) params.scales = layout_.Scales(rows, 0);
+  params.next_unit = &state->next_unit;
   OCTET_RETURN_IF_ERROR(Launch(rank, Phases::kBoth, "dispatch", [&] {
-    return OCTET_GPU(
-        fused::LaunchDispatchGemm(params, product.variant, mine.fused_shape, rank.stream()));
+    return OCTET_GPU(product.Launch(params, mine.fused_blocks, rank.stream()));
   }));
   mine.layouts = handle.layout;
   return absl::OkStatus();

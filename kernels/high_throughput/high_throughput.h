@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/dispatch_product.h"
-#include "kernels/fused/kernels.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/strategy_base.h"
@@ -35,10 +34,8 @@ class HighThroughput final : public StrategyBase {
   struct RankState {
     std::vector<Kept> kept;
     absl::Span<int32_t> before;
-    absl::Span<fused::SendEntry> order;  // with row_arrivals
-    // Of the dispatch with a product that was prepared last.
-    GroupedGemmVariant fused_variant = {};
-    LaunchShape fused_shape;
+    absl::Span<SendEntry> order;  // with row_arrivals
+    int fused_blocks = 0;         // of the dispatch with a product that was prepared
     absl::Span<RowSource> sources;
     absl::Span<float> row_weights;
     absl::Span<int32_t> row_index;
@@ -57,9 +54,6 @@ class HighThroughput final : public StrategyBase {
   CombineVariant CombineKernel() const;
   // The most blocks of a kernel that counts.
   int MostBlocks() const;
-  // The blocks of a dispatch that is fused with a product of this variant, and their division.
-  absl::StatusOr<LaunchShape> FusedShape(const GroupedGemmVariant& variant) const;
-  fused::DispatchRoles FusedRoles(int blocks) const;
   absl::Status AllocateKept(Rank& rank, RankState& mine);
   absl::Status AllocateReceived(Rank& rank, RankState& mine);
   uint32_t LayoutNumber(int rank, uint64_t layout) const;
@@ -69,7 +63,7 @@ class HighThroughput final : public StrategyBase {
   absl::Status VoidCalls(Rank& rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
                                DispatchHandle& handle) override;
-  absl::Status PrepareDispatchGemm(Rank& rank, const GroupedGemmVariant& variant) override;
+  absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product) override;
   absl::Status EnqueueDispatchGemm(Rank& rank, const DispatchArgs& args,
                                    const DispatchProduct& product, DispatchHandle& handle) override;
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;

@@ -85,6 +85,34 @@ struct DispatchParams : DispatchTensors {
   DispatchShared shared;
 };
 
+// A choice in the order in which choices are sent: by the rank of the expert, within it by (expert,
+// token).
+struct alignas(kVecBytes) SendEntry {
+  int32_t flat;    // into topk_idx
+  int32_t row;     // on the expert's rank
+  int32_t holder;  // the row there that gets the token's elements
+  uint32_t place;  // PackPlace, with the combine slot in place of the source
+};
+
+// How the blocks of a dispatch with a product divide the work. A block with several of these tasks
+// does them in this order, and all blocks multiply in the end.
+struct DispatchRoles {
+  int send_blocks;  // blocks [0, send_blocks) send
+  int fill_blocks;  // blocks [0, send_blocks + fill_blocks) complete rows
+};
+
+// What such a dispatch gives to its kernel (DispatchProduct), beside the product.
+struct DispatchGemmParams {
+  DispatchParams dispatch;
+  SendEntry* order;          // [M][K]
+  uint64_t* ordered_blocks;  // StateWords
+  uint64_t* ready_groups;
+  DispatchRoles roles;
+  const void* rows;    // the received rows, which are multiplied
+  const void* scales;  // theirs, or nullptr
+  int32_t* next_unit;  // device::GemmCall
+};
+
 // Which rows combine returns.
 enum class CombineRows {
   kChoices,  // one for each choice: CombineOrder::kFlat

@@ -117,8 +117,7 @@ struct ExpertParallelOptions {
   bool use_measured_tuning = true;
 };
 
-struct DispatchProduct;     // kernels/dispatch_product.h
-struct GroupedGemmVariant;  // kernels/gemm/kernels.h
+class DispatchProduct;  // kernels/dispatch_product.h
 
 class ExpertParallel {
  public:
@@ -253,7 +252,7 @@ class ExpertParallel {
   friend struct EpInternals;  // kernels/ep_internals.h
 
   // For FusedExperts: a dispatch with a product. Prepare comes first, on every rank.
-  virtual absl::Status PrepareDispatchGemm(Rank& rank, const GroupedGemmVariant& variant);
+  virtual absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product);
   virtual absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
                                                 const DispatchProduct& product);
   virtual absl::Status Poison(Rank& rank, int num_rows) = 0;

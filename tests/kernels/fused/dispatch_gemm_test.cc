@@ -18,7 +18,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/ep_internals.h"
+#include "kernels/fused/dispatch_gemm.h"
 #include "kernels/gemm/kernels.h"
+#include "kernels/gemm/product_params.h"
 #include "kernels/gemm_config.h"
 #include "octet/expert_parallel.h"
 #include "octet/grouped_gemm.h"
@@ -80,7 +82,7 @@ class DispatchGemmTest : public HighThroughputTest {
 
   absl::Status InitRank(Rank& rank) {
     RankProduct& mine = Of(rank);
-    OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(ep(), rank, variant()));
+    OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(ep(), rank, ProductOf(rank, false)));
     OCTET_ASSIGN_OR_RETURN(mine.gemm, GroupedGemm::Create(gemm_config_));
     const auto experts = static_cast<size_t>(gemm_config_.experts);
     const auto n = static_cast<size_t>(gemm_config_.n);
@@ -111,12 +113,12 @@ class DispatchGemmTest : public HighThroughputTest {
   size_t OutBytes() const { return static_cast<size_t>(gemm_config_.max_rows) * RowBytes(); }
   RankProduct& Of(const Rank& rank) { return products_[static_cast<size_t>(rank.rank())]; }
 
-  DispatchProduct ProductOf(const Rank& rank, bool weighted) {
+  fused::DispatchGemm ProductOf(const Rank& rank, bool weighted) {
     const RankProduct& mine = Of(rank);
     const GroupedGemmArgs args = {.b = mine.b.as<void>(),
                                   .b_scales = mine.b_scales.as<void>(),
                                   .out = mine.fused_out.as<void>()};
-    return {.variant = variant(), .params = ParamsOf(gemm_config_, args), .weighted = weighted};
+    return {variant(), ParamsOf(gemm_config_, args), weighted};
   }
 
   absl::Status CompareProducts(const std::vector<int>& rows, bool weighted) {

@@ -1,0 +1,47 @@
+#include "kernels/fused/dispatch_gemm.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/fused/kernels.h"
+#include "octet/grouped_gemm.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
+
+namespace octet::fused {
+
+bool CanFuse(GemmTiles tiles) { return tiles == GemmTiles::kWide || tiles == GemmTiles::kMedium; }
+
+absl::StatusOr<int> DispatchGemm::Prepare(const high_throughput::Layout& layout, int blocks,
+                                          int most_blocks) const {
+  if (!CanFuse(variant_.tiles)) {
+    return absl::UnimplementedError(
+        absl::StrCat("no dispatch is fused with tiles ", EnumName(variant_.tiles)));
+  }
+  const GroupedGemmTileShape tile = TileShapeOf(variant_);
+  const LaunchShape shape = DispatchGemmShape(variant_, layout, blocks);
+  OCTET_RETURN_IF_GPU_ERROR(PrepareDispatchGemm(variant_, shape));
+  int per_unit = 0;
+  OCTET_RETURN_IF_GPU_ERROR(DispatchGemmBlocksPerUnit(variant_, shape, &per_unit));
+  if (per_unit == 0) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a block of the fused dispatch needs ", shape.shared_bytes,
+        " bytes of shared memory, more than a compute unit has; use fewer experts or ranks"));
+  }
+  const int all = std::min(blocks * std::min(per_unit, tile.blocks_per_compute_unit), most_blocks);
+  return std::max(all - all % tile.cluster_blocks, tile.cluster_blocks);
+}
+
+hipError_t DispatchGemm::Launch(const high_throughput::DispatchGemmParams& params, int blocks,
+                                hipStream_t stream) const {
+  GroupedGemmParams product = params_;
+  product.operands.a = params.rows;
+  product.operands.scales.a = params.scales;
+  product.next_unit = params.next_unit;
+  if (weighted_) product.row_scale = params.dispatch.row_weights;
+  const LaunchShape shape = DispatchGemmShape(variant_, params.dispatch.common.layout, blocks);
+  return LaunchDispatchGemm({params, product}, variant_, shape, stream);
+}
+
+}  // namespace octet::fused

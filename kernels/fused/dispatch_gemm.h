@@ -1,0 +1,37 @@
+// Launches dispatches that are fused with a product.
+#ifndef OCTET_KERNELS_FUSED_DISPATCH_GEMM_H_
+#define OCTET_KERNELS_FUSED_DISPATCH_GEMM_H_
+
+#include <hip/hip_runtime.h>
+
+#include "absl/status/statusor.h"
+#include "kernels/dispatch_product.h"
+#include "kernels/gemm/kernels.h"
+
+namespace octet::fused {
+
+// Whether a dispatch can be fused with a product of such tiles: kWide and kMedium.
+bool CanFuse(GemmTiles tiles);
+
+class DispatchGemm final : public DispatchProduct {
+ public:
+  // The dispatch sets operands.a and its scales; offsets, counts and next_unit are not used.
+  // `weighted`: each row is multiplied by the weight of its choice, in place of params.row_scale.
+  DispatchGemm(const GroupedGemmVariant& variant, const GroupedGemmParams& params, bool weighted)
+      : variant_(variant), params_(params), weighted_(weighted) {}
+
+  // kUnimplemented unless CanFuse.
+  absl::StatusOr<int> Prepare(const high_throughput::Layout& layout, int blocks,
+                              int most_blocks) const override;
+  hipError_t Launch(const high_throughput::DispatchGemmParams& params, int blocks,
+                    hipStream_t stream) const override;
+
+ private:
+  GroupedGemmVariant variant_;
+  GroupedGemmParams params_;
+  bool weighted_;
+};
+
+}  // namespace octet::fused
+
+#endif  // OCTET_KERNELS_FUSED_DISPATCH_GEMM_H_
