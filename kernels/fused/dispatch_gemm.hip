@@ -254,6 +254,9 @@ __device__ bool BeginDispatch(const DispatchGemmParams& p, const LayoutShared& s
   const high_throughput::Share share(d);
   bool ok = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x, epoch);
   if (ok && blockIdx.x == 0 && threadIdx.x == 0) {
+    // This call does without them, and the next one may not.
+    device::RenewWork(&c.state->dispatch_sends, *epoch);
+    device::RenewWork(&c.state->dispatch_receives, *epoch);
     // The counts of this block's share publish these stores to the whole grid.
     device::BeginWork(&c.state->send_batches, *epoch);
     device::BeginWork(&c.state->row_groups, *epoch);

@@ -162,6 +162,16 @@ TEST_F(DispatchGemmTest, EqualsTheCallsAlone) {
   RunFused(RandomStepOf({0, 1}));
 }
 
+TEST_F(DispatchGemmTest, DispatchesAloneMayComeBetween) {
+  MakeFused(2, FusableConfig(8, 3, 64, 100), 72);
+  if (IsSkipped()) return;
+  for (const bool fused : {false, true, false, true, true, false, false, true, true, false}) {
+    const StepInput input = RandomStepOf({100, 37});
+    fused ? RunFused(input) : RunStep(input);
+    if (HasFailure()) return;
+  }
+}
+
 TEST_F(DispatchGemmTest, EqualsThemForRandomShapes) {
   for (int i = 0; i < 12; ++i) {
     const auto draw = [this](int least, int most) {
