@@ -111,9 +111,14 @@ GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, s
 
 // The row of b_scales that an expert's column of the product belongs to.
 size_t ScaleRowOf(const HostGemm& gemm, int expert, int column) {
-  const int groups = (gemm.config.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
-  return static_cast<size_t>(expert) * static_cast<size_t>(groups) +
-         static_cast<size_t>(column / kGemmScaleGroup);
+  const int rows = gemm.config.weight_scale_rows();
+  int row = column / kGemmScaleGroup;
+  if (gemm.config.activation == GemmActivation::kSwiGlu) {
+    const bool up = column / kGroup % 2 == 1;
+    const int own_column = column / (2 * kGroup) * kGroup + column % kGroup;
+    row = own_column / kGemmScaleGroup + (up ? rows / 2 : 0);
+  }
+  return static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
 }
 
 // Element `column` of the product, with the bias.

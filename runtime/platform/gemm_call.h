@@ -21,10 +21,11 @@ constexpr GemmElement OutElementOf(GemmElement element) {
 
 // Rows of A and groups of 128 rows of B have a row of scales each: one for every 128 columns of K,
 // float32 or 8-bit exponents (ScaleFormat::kUe8m0). Sums over 64 or 128 columns are multiplied
-// by both scales before they are added.
+// by both scales before they are added. If the epilogue is gated, groups are of 128 rows of gate,
+// or of up, which alternate by eight in B.
 struct GemmScales {
   const void* a;  // [rows][row_words], nullptr without scales
-  const void* b;  // [experts][ceil(n / 128)][row_words]
+  const void* b;  // [experts][GemmScaleRows()][row_words]
   int row_words;  // 4-byte words
   bool ue8m0;
 };

@@ -18,11 +18,15 @@ class ScaleRows {
   static constexpr ScaleRows OfRows(const GemmScales& scales, int64_t first) {
     return {scales.a, first, scales};
   }
-  // Returns the rows of an expert's columns of the product, from `column` on.
+  // Returns the rows of an expert's columns of the product, from `column` on. If gated, they begin
+  // with that of gate; the row of up is UpRow() further.
+  template <bool gated>
   static constexpr ScaleRows OfColumns(const GemmOperands& p, int expert, int column) {
-    const int groups = (p.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
-    return {p.scales.b, static_cast<int64_t>(expert) * groups + column / kGemmScaleGroup, p.scales};
+    constexpr int kGroupColumns = gated ? 2 * kGemmScaleGroup : kGemmScaleGroup;
+    const int rows = GemmScaleRows(p.n, gated);
+    return {p.scales.b, static_cast<int64_t>(expert) * rows + column / kGroupColumns, p.scales};
   }
+  static constexpr int UpRow(const GemmOperands& p) { return GemmScaleRows(p.n, true) / 2; }
 
   // Returns the scale of row `row`, counted from the first, for columns of K from 128 * group on.
   constexpr float At(int row, int group) const { return ScaleOf(WordAt(row, group), group); }

@@ -13,6 +13,7 @@ enum class GemmFault {
   kRowPastTheEnd,      // outputs go one row too far
   kWrongScale,         // as if all columns of K had the first ones' scales
   kColumnsUnscaled,    // the same for the columns of the product
+  kUpScaledAsGate,     // columns of up are multiplied by gate's scales
 };
 
 // Set by the host while no kernel runs; read by the kernels.

@@ -68,6 +68,7 @@ std::vector<Row> Table() {
       {.fault = GemmFault::kColumnsUnscaled,
        .name = "ColumnsUnscaled",
        .words = {"run 1: row", "column 1"}},
+      {.fault = GemmFault::kUpScaledAsGate, .name = "UpScaledAsGate", .words = {"run 1: row"}},
   };
 }
 
@@ -107,6 +108,10 @@ absl::Status RunTwice(GemmFault fault, const GroupedGemmConfig& config,
 // Two groups of columns of K and two of the product, three units or more for two blocks.
 absl::Status RunFault(GemmFault fault, const std::string& schedule) {
   GroupedGemmConfig config = {.n = 136, .k = 144, .format = GemmFormat::kFp8};
+  if (fault == GemmFault::kUpScaledAsGate) {
+    config.n *= 2;
+    config.activation = GemmActivation::kSwiGlu;
+  }
   config.tiles = GemmTiles::kFew16;
   config.blocks = 2;
   return RunTwice(fault, config, {5, 0, 20}, schedule);

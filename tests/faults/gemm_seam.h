@@ -44,9 +44,13 @@ class SeamScaleRows {
   static SeamScaleRows OfRows(const GemmScales& scales, int64_t first) {
     return SeamScaleRows(ScaleRows::OfRows(scales, first));
   }
+  template <bool gated>
   static SeamScaleRows OfColumns(const GemmOperands& p, int expert, int column) {
     const bool first = Planted(faults::GemmFault::kColumnsUnscaled);
-    return SeamScaleRows(ScaleRows::OfColumns(p, expert, first ? 0 : column));
+    return SeamScaleRows(ScaleRows::OfColumns<gated>(p, expert, first ? 0 : column));
+  }
+  static int UpRow(const GemmOperands& p) {
+    return Planted(faults::GemmFault::kUpScaledAsGate) ? 0 : ScaleRows::UpRow(p);
   }
   float At(int row, int group) const {
     return rows_.At(row, Planted(faults::GemmFault::kWrongScale) ? 0 : group);

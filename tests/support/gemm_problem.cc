@@ -83,8 +83,8 @@ GemmProblem MakeGemmProblem(const GroupedGemmConfig& config, const std::vector<i
   p.b = RandomElements(p, rows.size() * n * k, rng);
   if (p.IsFp8()) {
     p.a_scales = RandomScales(p.config, max_rows, rng);
-    p.b_scales =
-        RandomScales(p.config, rows.size() * ((n + kGemmScaleGroup - 1) / kGemmScaleGroup), rng);
+    p.b_scales = RandomScales(p.config,
+                              rows.size() * static_cast<size_t>(p.config.weight_scale_rows()), rng);
   }
   // Rows that are nobody's must not matter.
   for (size_t e = 0; e < rows.size(); ++e) {

@@ -64,6 +64,27 @@ TEST(GemmRunTest, MeasuresAndChecksEveryTileShape) {
   }
 }
 
+TEST(GemmRunTest, ChecksFp8WithEachColumnsScales) {
+  for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
+    for (const ScaleFormat scale_format : {ScaleFormat::kFloat32, ScaleFormat::kUe8m0}) {
+      GemmOptions options = SmallOptions();
+      options.format = GemmFormat::kFp8;
+      options.scale_format = scale_format;
+      options.activation = activation;
+      options.n = 528;
+      options.k = 272;
+      options.samples = 60;
+      const absl::StatusOr<GemmReport> report = MeasureGemm(options, {});
+      if (absl::IsUnavailable(report.status())) GTEST_SKIP() << report.status();
+      ASSERT_TRUE(report.ok()) << report.status();
+      for (const GemmMeasurement& measured : report->measurements) {
+        EXPECT_EQ(measured.checked, 480);
+        EXPECT_EQ(measured.first_wrong, "");
+      }
+    }
+  }
+}
+
 // Multiplies on the host, whose memory an emulated GPU's is.
 class HostContender final : public GemmContender {
  public:
@@ -217,6 +238,16 @@ TEST(GemmRunTest, DumpsOperandsAndOutput) {
   EXPECT_THAT(shape("b"), ::testing::ElementsAre(3, 64, 72));
   EXPECT_THAT(shape("out"), ::testing::ElementsAre(45, 64));
   EXPECT_THAT(shape("offsets"), ::testing::ElementsAre(4));
+  options.format = GemmFormat::kFp8;
+  options.n = 272;
+  options.k = 144;
+  ASSERT_TRUE(MeasureGemm(options, {}).ok());
+  EXPECT_THAT(shape("a_scales"), ::testing::ElementsAre(45, 2));
+  EXPECT_THAT(shape("b_scales"), ::testing::ElementsAre(3, 3, 2));
+  options.activation = GemmActivation::kSwiGlu;
+  options.scale_format = ScaleFormat::kUe8m0;
+  ASSERT_TRUE(MeasureGemm(options, {}).ok());
+  EXPECT_THAT(shape("b_scales"), ::testing::ElementsAre(3, 2, 2, 4));
 }
 
 }  // namespace

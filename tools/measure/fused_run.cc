@@ -194,8 +194,7 @@ absl::Status FusedRun::InitRank(const Rank& rank) {
   if (product_.format == GemmFormat::kFp8) {
     OCTET_ASSIGN_OR_RETURN(
         mine.b_scales,
-        RandomGemmScales(product_, int64_t{product_.experts} * GemmWeightScaleRows(product_),
-                         seed));
+        RandomGemmScales(product_, int64_t{product_.experts} * product_.weight_scale_rows(), seed));
   }
   const auto rows = static_cast<size_t>(product_.max_rows);
   const auto element_bytes = InfoOf(config_.ep.dtype).bytes;

@@ -39,6 +39,24 @@ struct Patch {
   int column;
 };
 
+// Returns the scales of the weights of a patch: a row, or one of gate and one of up. All of its
+// columns have the same, for they begin at a multiple of their number.
+absl::StatusOr<std::vector<uint8_t>> WeightScalesOf(const ComputedGemm& gemm, const Patch& patch) {
+  const GroupedGemmConfig& config = gemm.config;
+  const int kinds = config.activation == GemmActivation::kSwiGlu ? 2 : 1;
+  const int64_t rows = config.weight_scale_rows();
+  const int64_t row_bytes = config.scale_words() * int64_t{sizeof(uint32_t)};
+  std::vector<uint8_t> scales;
+  for (int kind = 0; kind < kinds; ++kind) {
+    const int64_t row =
+        patch.expert * rows + kind * (rows / kinds) + patch.column / kGemmScaleGroup;
+    OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> of_kind,
+                           Download<uint8_t>(gemm.args.b_scales, row * row_bytes, row_bytes));
+    scales.insert(scales.end(), of_kind.begin(), of_kind.end());
+  }
+  return scales;
+}
+
 // Compares a patch with the reference, as a product of one row and as many columns as it needs.
 absl::Status CheckPatch(const ComputedGemm& gemm, const Patch& patch, GemmCheck& check) {
   const GroupedGemmConfig& config = gemm.config;
@@ -62,14 +80,10 @@ absl::Status CheckPatch(const ComputedGemm& gemm, const Patch& patch, GemmCheck&
   std::vector<uint8_t> a_scales;
   std::vector<uint8_t> b_scales;
   if (config.format == GemmFormat::kFp8) {
-    // The patch's columns have one row of scales: they begin at a multiple of their number.
     const int64_t scale_bytes = config.scale_words() * int64_t{sizeof(uint32_t)};
-    const int64_t scale_row = int64_t{patch.expert} * GemmWeightScaleRows(config) +
-                              weight_row % config.n / kGemmScaleGroup;
     OCTET_ASSIGN_OR_RETURN(
         a_scales, Download<uint8_t>(gemm.args.a_scales, patch.row * scale_bytes, scale_bytes));
-    OCTET_ASSIGN_OR_RETURN(
-        b_scales, Download<uint8_t>(gemm.args.b_scales, scale_row * scale_bytes, scale_bytes));
+    OCTET_ASSIGN_OR_RETURN(b_scales, WeightScalesOf(gemm, patch));
   }
   host.a = a;
   host.b = b;
@@ -142,10 +156,6 @@ absl::StatusOr<DeviceMemory> RandomGemmScales(const GroupedGemmConfig& config, i
   OCTET_RETURN_IF_GPU_ERROR(hipMemcpy(memory.as<void>(), words.data(),
                                       words.size() * sizeof(uint32_t), hipMemcpyHostToDevice));
   return memory;
-}
-
-int GemmWeightScaleRows(const GroupedGemmConfig& config) {
-  return (config.n + kGemmScaleGroup - 1) / kGemmScaleGroup;
 }
 
 absl::StatusOr<GemmCheck> CheckGemmSamples(const ComputedGemm& gemm, int samples, uint32_t seed) {

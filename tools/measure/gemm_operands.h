@@ -21,9 +21,6 @@ absl::StatusOr<DeviceMemory> RandomGemmElements(const GroupedGemmConfig& config,
 absl::StatusOr<DeviceMemory> RandomGemmScales(const GroupedGemmConfig& config, int64_t rows,
                                               uint32_t seed);
 
-// Returns the rows of scales of an expert's weights.
-int GemmWeightScaleRows(const GroupedGemmConfig& config);
-
 // A product that the GPU has computed: its arguments, and on the host what of them is not random
 // elements.
 struct ComputedGemm {

@@ -71,7 +71,7 @@ absl::StatusOr<Operands> MakeOperands(const GemmOptions& options, size_t flush_b
                            RandomGemmScales(config, config.max_rows, options.seed));
     OCTET_ASSIGN_OR_RETURN(
         operands.b_scales,
-        RandomGemmScales(config, int64_t{config.experts} * GemmWeightScaleRows(config),
+        RandomGemmScales(config, int64_t{config.experts} * config.weight_scale_rows(),
                          options.seed + 1));
   }
   OCTET_ASSIGN_OR_RETURN(operands.out,
@@ -197,8 +197,12 @@ absl::Status Dump(const GemmOptions& options, const Operands& operands) {
     const int64_t columns = int64_t{config.scale_words()} * (ue8m0 ? 4 : 1);
     OCTET_RETURN_IF_ERROR(
         write("a_scales", operands.a_scales, scale_type, {config.max_rows, columns}));
-    OCTET_RETURN_IF_ERROR(write("b_scales", operands.b_scales, scale_type,
-                                {config.experts, GemmWeightScaleRows(config), columns}));
+    const int64_t rows = config.weight_scale_rows();
+    const bool gated = config.activation == GemmActivation::kSwiGlu;
+    const std::vector<int64_t> shape =
+        gated ? std::vector<int64_t>{config.experts, 2, rows / 2, columns}
+              : std::vector<int64_t>{config.experts, rows, columns};
+    OCTET_RETURN_IF_ERROR(write("b_scales", operands.b_scales, scale_type, shape));
   } else {
     OCTET_RETURN_IF_ERROR(RemoveFile(path("a_scales")));
     OCTET_RETURN_IF_ERROR(RemoveFile(path("b_scales")));

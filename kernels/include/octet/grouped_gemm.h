@@ -29,7 +29,7 @@ enum class GemmFormat {
   // 8-bit floats in the platform's form (Fp8Form::kNative, octet/fp8.h) with scales: one for each
   // row of a and 128 columns of K, as EpConfig::scale_group = 128 delivers them, and one for each
   // 128 rows and 128 columns of an expert's b. An element stands for itself times its scale. With
-  // kSwiGlu, 128 rows of b are 64 of gate and 64 of up.
+  // kSwiGlu, gate and up have scales of their own, as checkpoints have them (b_scales, below).
   kFp8,
 };
 
@@ -67,6 +67,12 @@ struct GroupedGemmConfig {
   int scale_words() const {
     return format == GemmFormat::kFp8 ? Fp8ScaleWords(k, kGemmScaleGroup, scale_format) : 0;
   }
+  // Rows of scales of an expert's b: ceil(N / 128); with kSwiGlu, ceil(N / 256) of gate and then as
+  // many of up. 0 without scales.
+  int weight_scale_rows() const {
+    const bool gated = activation == GemmActivation::kSwiGlu;
+    return format == GemmFormat::kFp8 ? GemmScaleRows(n, gated) : 0;
+  }
   int out_columns() const { return activation == GemmActivation::kSwiGlu ? n / 2 : n; }
 };
 
@@ -76,8 +82,12 @@ struct GroupedGemmArgs {
   const void* a = nullptr;  // [max_rows][K]
   const void* b = nullptr;  // [L][N][K]
   // With kFp8, else nullptr; 4-byte aligned. Finite or NaN.
-  const void* a_scales = nullptr;           // [max_rows][scale_words]: Received::scales
-  const void* b_scales = nullptr;           // [L][ceil(N / 128)][scale_words]
+  const void* a_scales = nullptr;  // [max_rows][scale_words]: Received::scales
+  // [L][weight_scale_rows()][scale_words]. Without kSwiGlu, the scales of column c of b are in row
+  // c / 128. With kSwiGlu, they are those of two matrices [N/2][K], gate and up, before their rows
+  // were made to alternate: [L][2][ceil(N / 256)][scale_words], where row r of gate or up has its
+  // scales in row r / 128. Row r of gate is column 16·(r/8) + r%8 of b, row r of up that + 8.
+  const void* b_scales = nullptr;
   const int32_t* expert_offsets = nullptr;  // [L + 1] first row of each expert, ascending
   // [L] rows of each expert, where padding follows them. nullptr: up to the next offset.
   const int32_t* expert_counts = nullptr;

@@ -176,7 +176,7 @@ class TileGemm {
         __syncthreads();
       }
       Sums sums = {};
-      Multiply(call.operands, tile, stage, sums);
+      Multiply(call, tile, stage, sums);
       StoreTile(call, tile, sums);
     }
   }
@@ -237,18 +237,21 @@ class TileGemm {
     }
   }
 
-  static __device__ __forceinline__ void Multiply(const GemmOperands& p, const GemmTile& tile,
+  template <typename Call>
+  static __device__ __forceinline__ void Multiply(const Call& call, const GemmTile& tile,
                                                   Vec16* stage, Sums& sums) {
+    using Scales = StageScales<Call::Epilogue::kGated>;
+    const GemmOperands& p = call.operands;
     const int stages = (p.k + kStageElements - 1) / kStageElements;
     Loads loads;
     Load(p, tile, 0, loads);
-    StageScales scales;
-    if constexpr (element == GemmElement::kFp8) scales = StageScales(p, tile);
+    Scales scales;
+    if constexpr (element == GemmElement::kFp8) scales = Scales(p, tile);
     for (int i = 0; i < stages; ++i) {
       __syncthreads();  // all have multiplied the previous stage
       StoreStage(loads, stage);
       __syncthreads();
-      const StageScales own = scales;
+      const Scales own = scales;
       if (i + 1 < stages) {
         Load(p, tile, i + 1, loads);
         if constexpr (element == GemmElement::kFp8) scales.Read((i + 1) / kStagesPerScale);
@@ -261,14 +264,20 @@ class TileGemm {
     }
   }
 
-  // The scales of a stage: of the lane's rows, and of the wave's columns, which have one.
+  // The scales of a stage: of the lane's rows, and of the wave's columns, which have one, or one of
+  // gate and one of up.
+  template <bool gated>
   class StageScales {
+    static constexpr int kKinds = gated ? 2 : 1;  // of columns
+
    public:
     StageScales() = default;
     __device__ __forceinline__ StageScales(const GemmOperands& p, const GemmTile& tile)
         : rows_(ScaleRows::OfRows(p.scales, tile.row)),
           // Columns beyond the last repeat it.
-          columns_(ScaleRows::OfColumns(p, tile.expert, min(tile.column + FirstColumn(), p.n - 1))),
+          columns_(ScaleRows::OfColumns<gated>(p, tile.expert,
+                                               min(tile.column + FirstColumn(), p.n - 1))),
+          up_row_(ScaleRows::UpRow(p)),
           last_row_(tile.rows - 1) {
       static_assert(kGemmScaleGroup % (kGrid.column_products * internal::kMfmaRows) == 0);
       Read(0);
@@ -276,7 +285,8 @@ class TileGemm {
 
     // Rows beyond the last repeat it.
     __device__ __forceinline__ void Read(int group) {
-      column_word_ = columns_.WordAt(0, group);
+      column_words_[0] = columns_.WordAt(0, group);
+      if constexpr (gated) column_words_[1] = columns_.WordAt(up_row_, group);
 #pragma unroll
       for (int r = 0; r < kGrid.row_products; ++r) {
         const int row = FirstRow() + r * internal::kMfmaRows + Lane() % internal::kMfmaRows;
@@ -284,17 +294,26 @@ class TileGemm {
       }
     }
 
-    // Returns the scales' product of row product r and the wave's columns. Read(group) comes first.
-    __device__ __forceinline__ float Factor(int r, int group) const {
-      return rows_.ScaleOf(row_words_[r], group) * columns_.ScaleOf(column_word_, group);
+    // Returns the scales' products for the lane's sums of row product r. Read(group) comes first.
+    __device__ __forceinline__ internal::MfmaSums Factors(int r, int group) const {
+      const float of_row = rows_.ScaleOf(row_words_[r], group);
+      const float first = of_row * columns_.ScaleOf(column_words_[0], group);
+      if constexpr (gated) {
+        const float up = of_row * columns_.ScaleOf(column_words_[1], group);
+        return {first, first, first, first, up, up, up, up,
+                first, first, first, first, up, up, up, up};
+      } else {
+        return first;  // in all elements
+      }
     }
 
    private:
     ScaleRows rows_;
     ScaleRows columns_;
+    int up_row_;  // of columns_
     int last_row_;
     uint32_t row_words_[kGrid.row_products];
-    uint32_t column_word_;
+    uint32_t column_words_[kKinds];
   };
 
   static __device__ __forceinline__ int FirstRow() {
@@ -347,15 +366,16 @@ class TileGemm {
 
   // Scales the products of a stage before they are added; one 32 by 32 product after the other, so
   // that few registers hold sums that are not scaled yet.
+  template <bool gated>
   static __device__ __forceinline__ void MultiplyScaledStage(const Vec16* stage,
-                                                             const StageScales& scales, int group,
-                                                             Sums& sums) {
+                                                             const StageScales<gated>& scales,
+                                                             int group, Sums& sums) {
     Fragments own[kStageVecs / 2];
 #pragma unroll
     for (int i = 0; i < kStageVecs / 2; ++i) own[i] = LoadFragments(stage, 2 * i);
 #pragma unroll
     for (int r = 0; r < kGrid.row_products; ++r) {
-      const internal::MfmaSums factor = scales.Factor(r, group);  // in all elements
+      const internal::MfmaSums factors = scales.Factors(r, group);
 #pragma unroll
       for (int c = 0; c < kGrid.column_products; ++c) {
         internal::MfmaSums partial = {};
@@ -364,7 +384,7 @@ class TileGemm {
           const Fragments& of = own[i / 2];
           partial = internal::Mfma<element>(of.columns[c], of.rows[r], i % 2, partial);
         }
-        sums.of[r][c] = __builtin_elementwise_fma(partial, factor, sums.of[r][c]);
+        sums.of[r][c] = __builtin_elementwise_fma(partial, factors, sums.of[r][c]);
       }
     }
   }

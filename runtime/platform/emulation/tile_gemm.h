@@ -125,7 +125,8 @@ inline void MultiplyRows(const Dots<rows, columns>& dots, int k) {
 struct DotScales {
   ScaleRows of_rows;
   ScaleRows of_columns;
-  int last_row;  // rows beyond repeat it
+  int last_row;    // rows beyond repeat it
+  int column_row;  // of `of_columns`
 };
 
 // The same, where the sums over 128 columns of K are scaled before they are added.
@@ -137,8 +138,8 @@ inline void MultiplyScaledRows(const Dots<rows, columns>& dots, const DotScales&
     Floats acc[rows][columns] = {};
     MultiplyColumns<kElement>(dots, begin, std::min(begin + kGemmScaleGroup, k), acc);
     for (int r = 0; r < rows; ++r) {
-      const float scale =
-          scales.of_rows.At(std::min(r, scales.last_row), group) * scales.of_columns.At(0, group);
+      const float scale = scales.of_rows.At(std::min(r, scales.last_row), group) *
+                          scales.of_columns.At(scales.column_row, group);
       for (int c = 0; c < columns; ++c) dots.sums[r][c] += SumOf(acc[r][c]) * scale;
     }
   }
@@ -228,7 +229,8 @@ class TileGemm {
       const internal::Dots<kPatchRows, kDotColumns> dots = {
           a, b + c, reinterpret_cast<float (*)[kPatchColumns]>(&sums[0][c])};
       if constexpr (kElement == GemmElement::kFp8) {
-        internal::MultiplyScaledRows<kElement>(dots, ScalesOf(p, patch), p.k);
+        internal::MultiplyScaledRows<kElement>(dots, ScalesOf<Call::Epilogue::kGated>(p, patch, c),
+                                               p.k);
       } else {
         internal::MultiplyRows<kElement>(dots, p.k);
       }
@@ -238,11 +240,16 @@ class TileGemm {
     }
   }
 
-  // A patch's columns lie in one group of columns with a scale.
-  static internal::DotScales ScalesOf(const GemmOperands& p, const GemmTile& patch) {
+  // The scales of the patch's columns from `column` on, which are of gate or of up if gated. A
+  // patch's columns lie in one group of columns with a scale, or in one of gate and one of up.
+  template <bool gated>
+  static internal::DotScales ScalesOf(const GemmOperands& p, const GemmTile& patch, int column) {
     static_assert(kGemmScaleGroup % kPatchColumns == 0 && kColumns % kPatchColumns == 0);
+    static_assert(internal::kGemmVec % kDotColumns == 0);
+    const bool up = gated && column >= internal::kGemmVec;
     return {ScaleRows::OfRows(p.scales, patch.row),
-            ScaleRows::OfColumns(p, patch.expert, patch.column), patch.rows - 1};
+            ScaleRows::OfColumns<gated>(p, patch.expert, patch.column), patch.rows - 1,
+            up ? ScaleRows::UpRow(p) : 0};
   }
 
   static const uint8_t* RowOf(const void* rows, int64_t row, int k) {

@@ -98,7 +98,7 @@ class DispatchGemmTest : public HighThroughputTest {
     OCTET_ASSIGN_OR_RETURN(mine.b, DeviceMemory::Allocate(b.size()));
     OCTET_RETURN_IF_ERROR(ToDevice(mine.b, b));
     if (gemm_config_.format == GemmFormat::kFp8) {
-      std::vector<float> scales(experts * (n + 127) *
+      std::vector<float> scales(experts * static_cast<size_t>(gemm_config_.weight_scale_rows()) *
                                 static_cast<size_t>(gemm_config_.scale_words()));
       for (float& scale : scales) scale = std::ldexp(1.0F, static_cast<int>(rng() % 9) - 4);
       OCTET_ASSIGN_OR_RETURN(mine.b_scales, DeviceMemory::Allocate(scales.size() * sizeof(float)));

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "kernels/gemm/reference.h"
@@ -75,6 +77,60 @@ TEST(GemmReferenceTest, ScalesGroupsOfFp8) {
   gemm.a_scales = a_exponents;
   gemm.b_scales = b_exponents;
   EXPECT_EQ(ExpectedElement(gemm, 0, 0, 130).value, 2 * 0.5 * 0.25 - 12.0 * 8 * 2);
+}
+
+// As in a checkpoint: a gate and an up matrix, each with its own scales.
+TEST(GemmReferenceTest, SwiGluTakesTheScalesOfGateAndOfUp) {
+  constexpr int kN = 264;  // rows of each, in three groups
+  constexpr int kK = 144;  // two groups
+  constexpr size_t kScales = 6;
+  std::vector<uint8_t> a(kK);
+  std::vector<uint8_t> gate(size_t{kN} * kK);
+  std::vector<uint8_t> up(gate.size());
+  std::mt19937 rng(1);
+  for (std::vector<uint8_t>* elements : {&a, &gate, &up}) {
+    for (uint8_t& element : *elements) {
+      element = Fp8FromFloat<NativeFp8>(static_cast<float>(rng() % 9) - 4).bits;
+    }
+  }
+  const std::vector<float> a_scales = {0.5F, 2};
+  const std::vector<float> gate_scales = {1.0F / 8, 1.0F / 16, 1.0F / 32, 1.0F / 64, 1.0F / 4, 1};
+  const std::vector<float> up_scales = {3, 5, 7, 11, 13, 17};
+  const auto of = [&](const std::vector<uint8_t>& b, const std::vector<float>& b_scales, int n,
+                      GemmActivation activation) {
+    return HostGemm{{.experts = 1,
+                     .max_rows = 1,
+                     .n = n,
+                     .k = kK,
+                     .format = GemmFormat::kFp8,
+                     .activation = activation},
+                    a,
+                    b,
+                    {},
+                    {},
+                    BytesOfAll(a_scales),
+                    BytesOfAll(b_scales)};
+  };
+  std::vector<uint8_t> both;  // eight rows of each in turn
+  for (size_t row = 0; row < kN; row += 8) {
+    for (const std::vector<uint8_t>* from : {&gate, &up}) {
+      const auto first = from->begin() + static_cast<ptrdiff_t>(row * kK);
+      both.insert(both.end(), first, first + ptrdiff_t{8} * kK);
+    }
+  }
+  std::vector<float> both_scales = gate_scales;
+  both_scales.insert(both_scales.end(), up_scales.begin(), up_scales.end());
+  const HostGemm gated = of(both, both_scales, 2 * kN, GemmActivation::kSwiGlu);
+  ASSERT_EQ(gated.config.weight_scale_rows(), 6);
+  ASSERT_EQ(both_scales.size(), 2 * kScales);
+  for (int column = 0; column < kN; ++column) {
+    const double g =
+        ExpectedElement(of(gate, gate_scales, kN, GemmActivation::kNone), 0, 0, column).value;
+    const double u =
+        ExpectedElement(of(up, up_scales, kN, GemmActivation::kNone), 0, 0, column).value;
+    EXPECT_DOUBLE_EQ(ExpectedElement(gated, 0, 0, column).value, g / (1 + std::exp(-g)) * u)
+        << "column " << column;
+  }
 }
 
 TEST(GemmReferenceTest, AcceptsWhatTheBoundAllowsAndNothingElse) {

@@ -119,8 +119,43 @@ TEST_F(GroupedGemmTest, ComputesFp8WithEveryEpilogue) {
   }
 }
 
+// Sets the scales of b to powers of two, so that gate is about 1, where silu() bends, and up 32
+// times as much. They are others in the next row and in the next group of columns of K.
+void SetScalesOfGateAndUp(GemmProblem& p) {
+  const int rows = p.config.weight_scale_rows();
+  const bool ue8m0 = p.config.scale_format == ScaleFormat::kUe8m0;
+  const size_t bytes = ue8m0 ? 1 : sizeof(float);
+  const size_t groups = static_cast<size_t>(p.config.scale_words()) * sizeof(float) / bytes;
+  for (size_t i = 0; i < p.b_scales.size() / bytes; ++i) {
+    const int row = static_cast<int>(i / groups) % rows;
+    const bool up = row >= rows / 2;
+    const int group_of_n = row % (rows / 2);
+    const int exponent = (up ? -6 : -11) + 2 * (group_of_n % 2) + static_cast<int>(i % groups % 2);
+    const float scale = std::ldexp(1.0F, exponent);
+    const uint8_t byte = Ue8m0FromScale(scale);
+    std::memcpy(&p.b_scales[i * bytes], ue8m0 ? static_cast<const void*>(&byte) : &scale, bytes);
+  }
+}
+
+TEST_F(GroupedGemmTest, ScalesGateAndUpOfFp8ByTheirOwn) {
+  for (const ScaleFormat scales : {ScaleFormat::kFloat32, ScaleFormat::kUe8m0}) {
+    for (const int n : {16, 272, 784}) {
+      GemmProblem p = MakeGemmProblem({.n = n,
+                                       .k = 272,
+                                       .format = GemmFormat::kFp8,
+                                       .scale_format = scales,
+                                       .activation = GemmActivation::kSwiGlu},
+                                      {70, 0, 3, 130});
+      SetScalesOfGateAndUp(p);
+      Check(p);
+    }
+  }
+}
+
 TEST_F(GroupedGemmTest, ComputesTheSmallestFp8Shape) {
   Check(MakeGemmProblem({.n = 8, .k = 16, .format = GemmFormat::kFp8}, {1}));
+  Check(MakeGemmProblem(
+      {.n = 16, .k = 16, .format = GemmFormat::kFp8, .activation = GemmActivation::kSwiGlu}, {1}));
 }
 
 // Zeros but for one element of each group of columns, so that a sum has one addend of a group and

@@ -16,6 +16,14 @@ enum class GemmTiles {
 // The columns of K, and of N, that one scale of FP8 operands is for.
 inline constexpr int kGemmScaleGroup = 128;
 
+// Returns the number of rows of scales of an expert's `n` columns of the product: one for each 128
+// columns. If gated, gate and up alternate, and there is one row for each 128 columns of gate, then
+// one for each 128 of up.
+constexpr int GemmScaleRows(int n, bool gated) {
+  const int columns = gated ? n / 2 : n;
+  return (gated ? 2 : 1) * ((columns + kGemmScaleGroup - 1) / kGemmScaleGroup);
+}
+
 }  // namespace octet
 
 #endif  // OCTET_GEMM_TILES_H_

@@ -262,7 +262,7 @@ class RowsGemm {
             if (Lane() == 0) walk.Await(tile, kRowsPerWarpgroup);
             __syncwarp();
           }
-          MultiplyScaled(p, tile, worker, sums);
+          MultiplyScaled(call, tile, worker, sums);
         } else {
           Multiply(worker, stages, sums);
         }
@@ -317,20 +317,22 @@ class RowsGemm {
 
   // The sums of each stage are scaled before they are added. While one warpgroup does that, the
   // tensor cores multiply for the other.
-  static __device__ __forceinline__ void MultiplyScaled(const GemmOperands& p, const GemmTile& tile,
+  template <typename Call>
+  static __device__ __forceinline__ void MultiplyScaled(const Call& call, const GemmTile& tile,
                                                         Worker& worker, Sums& sums) {
+    constexpr bool kGated = Call::Epilogue::kGated;
     constexpr int kPieces = kColumns / kGemmScaleGroup;
     constexpr int kPieceSums = kGemmScaleGroup / 2;
-    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     const Place& at = worker.at;
     const uint32_t own_rows =
         static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
     Ring& ring = worker.ring;
-    StageScales<kPieces> scales(p, tile);
+    StageScales<kGated> scales(call.operands, tile);
 #pragma unroll
     for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
     for (int i = 0; i < stages; ++i) {
-      const typename StageScales<kPieces>::Scales own = scales.Of(i);
+      const typename StageScales<kGated>::Scales own = scales.Of(i);
       const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
       const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
@@ -347,12 +349,18 @@ class RowsGemm {
         CommitWgmma();
         WaitWgmma<0>();
         if (piece + 1 == kPieces) Release(at, ring.stage);
-        const float factors[] = {own.of_rows[0] * own.of_columns[piece],
-                                 own.of_rows[1] * own.of_columns[piece]};
+        constexpr int kKinds = kGated ? 2 : 1;  // of columns: eight of gate, eight of up in turn
+        float factors[kKinds][2];
+#pragma unroll
+        for (int kind = 0; kind < kKinds; ++kind) {
+          const float of_columns = own.of_columns[kGated ? kind : piece];
+          factors[kind][0] = own.of_rows[0] * of_columns;
+          factors[kind][1] = own.of_rows[1] * of_columns;
+        }
 #pragma unroll
         for (int j = 0; j < kPieceSums; ++j) {
           float& sum = sums[piece * kPieceSums + j];
-          sum = __fmaf_rn(partial[j], factors[j / 2 % 2], sum);
+          sum = __fmaf_rn(partial[j], factors[j / 4 % kKinds][j / 2 % 2], sum);
         }
         // Early enough that they are there in time, late enough to need few registers.
         if (piece == 0) scales.Read(min(i + 1, stages - 1));
@@ -362,21 +370,25 @@ class RowsGemm {
   }
 
   // The scales of a tile, read a stage ahead: of the thread's two rows and of the tile's columns.
-  template <int pieces>
+  template <bool gated>
   class StageScales {
+    // Of the columns: of gate and of up, which have one each in a tile, or one of each 128.
+    static_assert(!gated || 2 * kGemmScaleGroup % kColumns == 0);
+    static constexpr int kColumnScales = gated ? 2 : kColumns / kGemmScaleGroup;
+
    public:
     __device__ __forceinline__ StageScales(const GemmOperands& p, const GemmTile& tile)
         : rows_(ScaleRows::OfRows(p.scales, tile.row)),
-          columns_(ScaleRows::OfColumns(p, tile.expert, tile.column)),
+          columns_(ScaleRows::OfColumns<gated>(p, tile.expert, tile.column)),
           last_row_(tile.rows - 1),
-          last_piece_((p.n - 1 - tile.column) / kGemmScaleGroup) {
+          last_column_row_(gated ? ScaleRows::UpRow(p)
+                                 : (p.n - 1 - tile.column) / kGemmScaleGroup) {
       Read(0);
     }
 
-    // The scales of the thread's two rows, and of each piece of the columns.
     struct Scales {
       float of_rows[2];
-      float of_columns[pieces];
+      float of_columns[kColumnScales];
     };
     // Returns the scales of `stage`, which was read last.
     __device__ __forceinline__ Scales Of(int stage) const {
@@ -384,7 +396,7 @@ class RowsGemm {
 #pragma unroll
       for (int i = 0; i < 2; ++i) scales.of_rows[i] = rows_.ScaleOf(row_words_[i], stage);
 #pragma unroll
-      for (int i = 0; i < pieces; ++i) {
+      for (int i = 0; i < kColumnScales; ++i) {
         scales.of_columns[i] = columns_.ScaleOf(column_words_[i], stage);
       }
       return scales;
@@ -397,8 +409,9 @@ class RowsGemm {
         row_words_[i] = rows_.WordAt(min(OwnRow() + i * 8, last_row_), stage);
       }
 #pragma unroll
-      for (int i = 0; i < pieces; ++i) {
-        column_words_[i] = columns_.WordAt(min(i, last_piece_), stage);
+      for (int i = 0; i < kColumnScales; ++i) {
+        const int row = gated ? i * last_column_row_ : min(i, last_column_row_);
+        column_words_[i] = columns_.WordAt(row, stage);
       }
     }
 
@@ -406,9 +419,9 @@ class RowsGemm {
     ScaleRows rows_;
     ScaleRows columns_;
     int last_row_;
-    int last_piece_;
+    int last_column_row_;  // of columns_: that of up, or of the last column
     uint32_t row_words_[2];
-    uint32_t column_words_[pieces];
+    uint32_t column_words_[kColumnScales];
   };
 
   // Adds the bias and multiplies by the rows' scales.

@@ -123,7 +123,7 @@ class SwappedGemm {
       GemmTile tile = walk.Tile(0);
       tile.column += warpgroup * kRowsPerWarpgroup;
       if constexpr (element == GemmElement::kFp8) {
-        MultiplyScaled(call.operands, tile, {at, ring}, sums);
+        MultiplyScaled<Call::Epilogue::kGated>(call.operands, tile, {at, ring}, sums);
       } else {
         Multiply(at, stages, ring, sums);
       }
@@ -169,16 +169,17 @@ class SwappedGemm {
   static __device__ __forceinline__ int OwnRow(int j) { return j / 4 * 8 + Lane() % 4 * 2 + j % 2; }
 
   // The sums of each stage are scaled before they are added.
+  template <bool gated>
   static __device__ __forceinline__ void MultiplyScaled(const GemmOperands& p, const GemmTile& tile,
                                                         const Worker& worker, Sums& sums) {
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
     const Place& at = worker.at;
     Ring& ring = worker.ring;
-    StageScales scales(p, tile);
+    StageScales<gated> scales(p, tile);
 #pragma unroll
     for (int j = 0; j < kRows / 2; ++j) sums[j] = 0;
     for (int i = 0; i < stages; ++i) {
-      float factors[kRows / 4];
+      typename StageScales<gated>::Factors factors;
       scales.Take(i, stages, factors);
       const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage) + OwnWeights()));
       const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage)));
@@ -194,49 +195,64 @@ class SwappedGemm {
       if (Lane() == 0) Arrive(at.Empty(ring.stage));
 #pragma unroll
       for (int j = 0; j < kRows / 2; ++j) {
-        sums[j] = __fmaf_rn(partial[j], factors[j / 4 * 2 + j % 2], sums[j]);
+        const int kind = gated ? j / 2 % 2 : 0;
+        sums[j] = __fmaf_rn(partial[j], factors.of[kind][j / 4 * 2 + j % 2], sums[j]);
       }
       ring.Next();
     }
   }
 
   // The scales of a tile, read a stage ahead: of the thread's rows and of the tile's columns.
+  template <bool gated>
   class StageScales {
+    static constexpr int kOwnRows = kRows / 4;
+    static constexpr int kKinds = gated ? 2 : 1;  // of columns: gate and up
+
    public:
+    struct Factors {
+      float of[kKinds][kOwnRows];
+    };
+
     __device__ __forceinline__ StageScales(const GemmOperands& p, const GemmTile& tile)
         : rows_(ScaleRows::OfRows(p.scales, tile.row)),
-          columns_(ScaleRows::OfColumns(p, tile.expert, min(tile.column, p.n - 1))),
+          columns_(ScaleRows::OfColumns<gated>(p, tile.expert, min(tile.column, p.n - 1))),
+          up_row_(ScaleRows::UpRow(p)),
           last_row_(tile.rows - 1) {
       Read(0);
     }
 
     // Sets the factors of `stage`, which was read last, and reads the next stage's.
-    __device__ __forceinline__ void Take(int stage, int stages, float (&factors)[kRows / 4]) {
-      const float of_columns = columns_.ScaleOf(column_word_, stage);
+    __device__ __forceinline__ void Take(int stage, int stages, Factors& factors) {
 #pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) {
-        factors[i] = rows_.ScaleOf(row_words_[i], stage) * of_columns;
+      for (int kind = 0; kind < kKinds; ++kind) {
+        const float of_columns = columns_.ScaleOf(column_words_[kind], stage);
+#pragma unroll
+        for (int i = 0; i < kOwnRows; ++i) {
+          factors.of[kind][i] = rows_.ScaleOf(row_words_[i], stage) * of_columns;
+        }
       }
       Read(min(stage + 1, stages - 1));
     }
 
    private:
-    static constexpr int kOwnRows = kRows / 4;
-
     // Rows beyond the last repeat it.
     __device__ __forceinline__ void Read(int stage) {
 #pragma unroll
       for (int i = 0; i < kOwnRows; ++i) {
         row_words_[i] = rows_.WordAt(min(OwnRow(i / 2 * 4 + i % 2), last_row_), stage);
       }
-      column_word_ = columns_.WordAt(0, stage);
+#pragma unroll
+      for (int kind = 0; kind < kKinds; ++kind) {
+        column_words_[kind] = columns_.WordAt(kind * up_row_, stage);
+      }
     }
 
     ScaleRows rows_;
     ScaleRows columns_;
+    int up_row_;  // of columns_
     int last_row_;
     uint32_t row_words_[kOwnRows];
-    uint32_t column_word_;
+    uint32_t column_words_[kKinds];
   };
 
   // The first of the 16 columns of B that the warp's sums belong to, counted in the warpgroup.
