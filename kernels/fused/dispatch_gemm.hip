@@ -283,7 +283,7 @@ __device__ void CopyExpertRows(const CommonParams& c, const LayoutShared& s, Exp
 
 template <typename Gemm, bool gated>
 __global__ void __launch_bounds__(Gemm::kThreads, 1)
-    Kernel(const __grid_constant__ KernelParams<Gemm, gated> params) {
+    DispatchGemmKernel(const __grid_constant__ KernelParams<Gemm, gated> params) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, memory)
   char* const bytes = reinterpret_cast<char*>(memory);
   auto* const shared = reinterpret_cast<int32_t*>(memory);
@@ -326,14 +326,14 @@ struct Variant {
         .blocks = blocks, .threads = Gemm::kThreads, .shared_bytes = SizesOf<Gemm>(layout).bytes};
   }
   static hipError_t Load(const LaunchShape& shape) {
-    const hipError_t error = device::LoadKernel(Kernel<Gemm, gated>);
+    const hipError_t error = device::LoadKernel(DispatchGemmKernel<Gemm, gated>);
     if (error != hipSuccess) return error;
-    return hipFuncSetAttribute(reinterpret_cast<const void*>(Kernel<Gemm, gated>),
+    return hipFuncSetAttribute(reinterpret_cast<const void*>(DispatchGemmKernel<Gemm, gated>),
                                hipFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shape.shared_bytes));
   }
   static hipError_t BlocksPerUnit(const LaunchShape& shape, int* blocks) {
-    return device::BlocksPerUnit(Kernel<Gemm, gated>, shape, blocks);
+    return device::BlocksPerUnit(DispatchGemmKernel<Gemm, gated>, shape, blocks);
   }
   static hipError_t Launch(const FusedParams& both, const LaunchShape& shape, hipStream_t stream) {
     const GroupedGemmParams& product = both.product;
@@ -347,7 +347,7 @@ struct Variant {
     if (error != hipSuccess) return error;
     void* args[] = {&params};
     return device::LaunchTileGemm<Gemm>(
-        Kernel<Gemm, gated>,
+        DispatchGemmKernel<Gemm, gated>,
         {.blocks = shape.blocks, .shared_bytes = shape.shared_bytes, .cooperative = true}, args,
         stream);
   }
