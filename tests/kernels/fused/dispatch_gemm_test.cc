@@ -35,6 +35,8 @@
 namespace octet {
 namespace {
 
+using ::testing::HasSubstr;
+
 // What a rank's product reads and writes.
 struct RankProduct {
   DeviceMemory b, b_scales, fused_out, out;
@@ -72,12 +74,16 @@ class DispatchGemmTest : public HighThroughputTest {
 
   // A fused dispatch, a combine, and the product once more by itself; all is checked.
   void RunFused(const StepInput& input, bool weighted = false) {
-    ASSERT_OK(harness_->DispatchBy(input, [&](Rank& rank, const DispatchArgs& args) {
-      return EpInternals::DispatchGemm(ep(), rank, args, ProductOf(rank, weighted));
-    }));
+    ASSERT_OK(Dispatch(input, weighted));
     EXPECT_OK(harness_->CheckReceived(input));
     EXPECT_OK(CompareProducts(RowsInExpertOrder(config(), input.sent()), weighted));
     EXPECT_OK(harness_->Combine(input, harness_->Handles()));
+  }
+
+  absl::Status Dispatch(const StepInput& input, bool weighted) {
+    return harness_->DispatchBy(input, [&](Rank& rank, const DispatchArgs& args) {
+      return EpInternals::DispatchGemm(ep(), rank, args, ProductOf(rank, weighted));
+    });
   }
 
   absl::Status InitRank(Rank& rank) {
@@ -170,6 +176,31 @@ TEST_F(DispatchGemmTest, DispatchesAloneMayComeBetween) {
     fused ? RunFused(input) : RunStep(input);
     if (HasFailure()) return;
   }
+}
+
+// Every wait of the other ranks and of the product ends, too.
+TEST_F(DispatchGemmTest, ARefusedIdEndsTheCallAndTheNextOneWorks) {
+  MakeFused(2, FusableConfig(8, 3, 64, 100), 72);
+  if (IsSkipped()) return;
+  for (const int rank : {0, 1}) {
+    StepInput input = RandomStepOf({100, 90});
+    input.ranks[static_cast<size_t>(rank)].topk_idx[7] = 8;
+    EXPECT_THAT(
+        Dispatch(input, false),
+        StatusIs(
+            absl::StatusCode::kInvalidArgument,
+            HasSubstr("topk_idx of token 2, k 1 is 8; it must be -1 (dropped) or from 0 to 7")));
+    RunFused(RandomStepOf({100, 37}));
+    RunStep(RandomStepOf({40, 100}));
+  }
+}
+
+TEST_F(DispatchGemmTest, RefusesWhatItCannotDo) {
+  MakeFused(1, FusableConfig(4, 2, 64, 10), 72);
+  if (IsSkipped()) return;
+  EXPECT_THAT(Dispatch(RandomStepOf({10}, 0, /*scatter=*/true), false),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scatter_idx")));
+  RunFused(RandomStepOf({10}));
 }
 
 TEST_F(DispatchGemmTest, EqualsThemForRandomShapes) {
