@@ -1,0 +1,21 @@
+// The faults of the kernels of fused experts in a test program, chosen at run time.
+// tests/faults/fused_seam.h says how they get into them.
+#ifndef OCTET_TESTS_FAULTS_FUSED_FAULT_H_
+#define OCTET_TESTS_FAULTS_FUSED_FAULT_H_
+
+namespace octet::faults {
+
+enum class FusedFault {
+  kNone,
+  kTileStartsEarly,     // a tile does not wait for its rows
+  kGroupOffByOne,       // it waits for the groups before its own
+  kCopiedBeforeHolder,  // a row is copied when it was announced, whether its holder has come or not
+  kHolderOffByOne,      // it is copied from the row after its holder
+  kBatchLost,           // nobody sends the choices with number 1
+};
+
+inline FusedFault planted_fused = FusedFault::kNone;  // set by the host while no kernel runs
+
+}  // namespace octet::faults
+
+#endif  // OCTET_TESTS_FAULTS_FUSED_FAULT_H_

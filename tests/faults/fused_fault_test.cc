@@ -1,0 +1,126 @@
+// Faults in the kernels of fused experts, each of which a named tool must show: the comparison with
+// separate calls, a deadline, or ThreadSanitizer. And the same kernels without a fault, under many
+// schedules.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "emulation.h"
+#include "octet/fused_experts.h"
+#include "runtime/status_macros.h"
+#include "tests/faults/fused_fault.h"
+#include "tests/kernels/fused/fused_harness.h"
+
+namespace octet {
+namespace {
+
+using faults::FusedFault;
+
+constexpr uint64_t kSeeds = 10;
+constexpr uint64_t kCleanSchedules = 40;
+constexpr uint64_t kMemoryBytes = 256ULL << 20;
+constexpr int kRanks = 2;
+constexpr const char* kKinds[] = {"random", "starve_block", "starve_wave", "lap"};
+
+constexpr bool kTsan = __has_feature(thread_sanitizer);
+
+// A fault, and the words of the tool that shows it. `races`: TSan would end the process first.
+struct Row {
+  FusedFault fault;
+  std::string name;
+  absl::StatusCode code = absl::StatusCode::kDataLoss;
+  std::vector<std::string> words = {"and should be"};
+  bool races = true;
+};
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
+std::vector<Row> Table() {
+  std::vector<Row> rows = {
+      {.fault = FusedFault::kTileStartsEarly, .name = "TileStartsEarly"},
+      {.fault = FusedFault::kGroupOffByOne, .name = "GroupOffByOne"},
+      {.fault = FusedFault::kCopiedBeforeHolder, .name = "CopiedBeforeHolder"},
+      {.fault = FusedFault::kHolderOffByOne, .name = "HolderOffByOne"},
+      {.fault = FusedFault::kBatchLost,
+       .name = "BatchLost",
+       .code = absl::StatusCode::kDeadlineExceeded,
+       .words = {"dispatch-receive waited", "arrival of row"},
+       .races = false},
+  };
+  if (kTsan) std::erase_if(rows, [](const Row& row) { return row.races; });
+  return rows;
+}
+
+// Two calls on a new machine, of which the second finds the rows of the first. kDataLoss for a
+// difference from separate calls.
+absl::Status RunCalls(FusedFault fault, const std::string& schedule) {
+  emulation::Config machine;
+  machine.devices = kRanks;
+  machine.wave_size = 32;
+  machine.workers = 1;
+  machine.memory_bytes = kMemoryBytes;
+  if (!emulation::ParseSchedule(schedule, &machine)) return absl::InvalidArgumentError(schedule);
+  emulation::Reconfigure(machine);
+  FusedProblem problem;
+  problem.num_ranks = kRanks;
+  problem.config.ep.num_experts = 4;
+  problem.config.ep.topk = 3;
+  problem.config.ep.hidden = 64;
+  problem.config.ep.max_tokens_per_rank = 40;
+  problem.config.ep.strategy = Strategy::kHighThroughput;
+  problem.config.ep.tuning = {.blocks = 4, .waves_per_block = 2};
+  problem.config.intermediate = 24;
+  problem.config.dispatch_gemm = Fusion::kTiles;
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<FusedHarness> harness,
+                         FusedHarness::Create(problem));
+  const std::vector<StepInput> inputs = {harness->Draw({40, 37}), harness->Draw({40, 40})};
+  faults::planted_fused = fault;
+  const absl::StatusOr<FusedOutputs> got = harness->Fused(inputs);
+  faults::planted_fused = FusedFault::kNone;
+  OCTET_RETURN_IF_ERROR(got.status());
+  OCTET_ASSIGN_OR_RETURN(const FusedOutputs want, harness->Separate(inputs));
+  const std::string difference = FirstDifference(*got, want);
+  return difference.empty() ? absl::OkStatus() : absl::DataLossError(difference);
+}
+
+class FusedFaultTest : public ::testing::TestWithParam<Row> {};
+
+TEST_P(FusedFaultTest, SomeScheduleShowsIt) {
+  const Row& row = GetParam();
+  std::string seen;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    for (const char* kind : kKinds) {
+      const std::string schedule = absl::StrCat(kind, ":", seed);
+      const absl::Status status = RunCalls(row.fault, schedule);
+      if (status.code() == row.code && absl::c_all_of(row.words, [&](const auto& word) {
+            return absl::StrContains(status.message(), word);
+          })) {
+        return;
+      }
+      absl::StrAppend(&seen, schedule, " ", status.ToString(), "\n");
+    }
+  }
+  FAIL() << seen;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FusedFaultTest, ::testing::ValuesIn(Table()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(CorrectFusedTest, PassesManySchedules) {
+  for (uint64_t seed = 1; seed <= kCleanSchedules; ++seed) {
+    const std::string schedule = absl::StrCat(kKinds[seed % 4], ":", seed);
+    EXPECT_EQ(RunCalls(FusedFault::kNone, schedule), absl::OkStatus()) << schedule;
+  }
+}
+
+}  // namespace
+}  // namespace octet

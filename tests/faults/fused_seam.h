@@ -1,0 +1,85 @@
+// The seam through which faults get into the kernels of fused experts, as seam.h is that of the
+// strategies: the kernels' file is compiled with `-include tests/faults/fused_seam.h`, the real
+// headers come first, then their names are replaced. With FusedFault::kNone these are what they
+// replace.
+#ifndef OCTET_TESTS_FAULTS_FUSED_SEAM_H_
+#define OCTET_TESTS_FAULTS_FUSED_SEAM_H_
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "kernels/device/work_queue_device.h"
+#include "kernels/fused/arriving_walk.h"
+#include "kernels/high_throughput/protocol.h"
+#include "tests/faults/fused_fault.h"
+
+namespace octet::faults {
+
+inline bool Planted(FusedFault fault) { return planted_fused == fault; }
+
+}  // namespace octet::faults
+
+namespace octet::high_throughput {
+
+class SeamRowReceiver : public RowReceiver {
+ public:
+  using RowReceiver::RowReceiver;
+
+  template <typename Source>
+  bool Await(int row, Source source, int* combine_slot) const {
+    const bool for_holders = ++waits_ == 2;
+    if (for_holders && faults::Planted(faults::FusedFault::kCopiedBeforeHolder)) return true;
+    return RowReceiver::Await(row, source, combine_slot);
+  }
+
+  RowOrigin OriginOf(int row) const {
+    RowOrigin origin = RowReceiver::OriginOf(row);
+    const bool is_copy = origin.holder != row;
+    if (is_copy && faults::Planted(faults::FusedFault::kHolderOffByOne)) ++origin.holder;
+    return origin;
+  }
+
+ private:
+  mutable int waits_ = 0;
+};
+
+}  // namespace octet::high_throughput
+
+namespace octet::fused {
+
+template <typename Gemm>
+class SeamArrivingWalk : public ArrivingWalk<Gemm> {
+ public:
+  using ArrivingWalk<Gemm>::ArrivingWalk;
+
+  void Await(const device::GemmTile& tile, int rows) {
+    if (faults::Planted(faults::FusedFault::kTileStartsEarly)) return;
+    device::GemmTile awaited = tile;
+    if (faults::Planted(faults::FusedFault::kGroupOffByOne)) {
+      awaited.row = awaited.row < device::kWaveSize ? 0 : awaited.row - device::kWaveSize;
+      rows = rows < tile.rows ? rows : tile.rows;
+      if (tile.row + rows <= device::kWaveSize) return;
+    }
+    ArrivingWalk<Gemm>::Await(awaited, rows);
+  }
+};
+
+}  // namespace octet::fused
+
+namespace octet::device {
+
+inline int SeamFirstWork(WorkQueue* queue, uint64_t epoch, const WorkTeam& team) {
+  const int first = FirstWork(queue, epoch, team);
+  const bool lost = first == 1 && faults::Planted(faults::FusedFault::kBatchLost);
+  return lost ? NextWork(queue, epoch, team) : first;
+}
+
+}  // namespace octet::device
+
+#define RowReceiver SeamRowReceiver
+#define ArrivingWalk SeamArrivingWalk
+#define FirstWork SeamFirstWork
+
+#endif  // OCTET_TESTS_FAULTS_FUSED_SEAM_H_
