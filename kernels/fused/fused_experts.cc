@@ -127,7 +127,8 @@ class FusedExpertsOnNode final : public FusedExperts {
 
  private:
   struct RankState {
-    GroupedGemmConfig first_config;  // with the tile shape in use
+    GroupedGemmConfig first_config;
+    GroupedGemmVariant first_variant = {};  // with the tile shape in use
     std::unique_ptr<GroupedGemm> first;
     std::unique_ptr<GroupedGemm> second;
     void* second_out = nullptr;  // null: the received rows' memory
@@ -171,14 +172,15 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
     product.use_measured_tuning = use_measured_tuning_;
     return GroupedGemm::Create(product);
   };
-  GroupedGemmConfig first = FirstProduct(config_, rank.num_ranks());
+  const GroupedGemmConfig first = FirstProduct(config_, rank.num_ranks());
   OCTET_ASSIGN_OR_RETURN(mine.first, make(first));
-  first.tiles = mine.first->tiles();
+  GemmTiles tiles = mine.first->tiles();
   if (config_.dispatch_gemm == Fusion::kTiles) {
-    if (!fused::CanFuse(*first.tiles)) first.tiles = GemmTiles::kWide;
-    const fused::DispatchGemm product(VariantOf(first, *first.tiles), {}, false);
+    if (!fused::CanFuse(tiles)) tiles = GemmTiles::kWide;
+    const fused::DispatchGemm product(VariantOf(first, tiles), {}, false);
     OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(*ep_, rank, product));
   }
+  mine.first_variant = VariantOf(first, tiles);
   mine.first_config = first;
   OCTET_ASSIGN_OR_RETURN(mine.second, make(SecondProduct(config_, rank.num_ranks())));
   if (SecondProductInPlace(ep)) return absl::OkStatus();
@@ -211,10 +213,10 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
 
 absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
                                                               const DispatchGemmArgs& args) {
-  const GroupedGemmConfig& first = StateOf(rank).first_config;
-  const fused::DispatchGemm product(VariantOf(first, *first.tiles),
-                                    ParamsOf(first, FirstProductArgs(config_, args, {})),
-                                    config_.weights_in == WeightsIn::kFirstProduct);
+  const RankState& mine = StateOf(rank);
+  const fused::DispatchGemm product(
+      mine.first_variant, ParamsOf(mine.first_config, FirstProductArgs(config_, args, {})),
+      config_.weights_in == WeightsIn::kFirstProduct);
   return EpInternals::DispatchGemm(*ep_, rank, args.dispatch, product);
 }
 

@@ -23,25 +23,28 @@ inline bool Planted(FusedFault fault) { return planted_fused == fault; }
 
 namespace octet::high_throughput {
 
-class SeamRowReceiver : public RowReceiver {
+class SeamRowReceiver {
  public:
-  using RowReceiver::RowReceiver;
+  SeamRowReceiver(const CommonParams& c, uint64_t epoch) : receiver_(c, epoch) {}
 
   template <typename Source>
   bool Await(int row, Source source, int* combine_slot) const {
     const bool for_holders = ++waits_ == 2;
     if (for_holders && faults::Planted(faults::FusedFault::kCopiedBeforeHolder)) return true;
-    return RowReceiver::Await(row, source, combine_slot);
+    return receiver_.Await(row, source, combine_slot);
   }
-
   RowOrigin OriginOf(int row) const {
-    RowOrigin origin = RowReceiver::OriginOf(row);
+    RowOrigin origin = receiver_.OriginOf(row);
     const bool is_copy = origin.holder != row;
     if (is_copy && faults::Planted(faults::FusedFault::kHolderOffByOne)) ++origin.holder;
     return origin;
   }
+  void Keep(int row, const RowOrigin& origin, int combine_slot) const {
+    receiver_.Keep(row, origin, combine_slot);
+  }
 
  private:
+  RowReceiver receiver_;
   mutable int waits_ = 0;
 };
 

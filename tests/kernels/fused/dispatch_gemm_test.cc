@@ -66,11 +66,12 @@ class DispatchGemmTest : public HighThroughputTest {
                     .scale_format = config().scale_format,
                     .activation = activation,
                     .tiles = tiles};
+    tiles_ = tiles;
     products_ = std::vector<RankProduct>(static_cast<size_t>(num_ranks));
     ASSERT_OK(harness_->node().Run([&](Rank& rank) { return InitRank(rank); }));
   }
 
-  GroupedGemmVariant variant() const { return VariantOf(gemm_config_, *gemm_config_.tiles); }
+  GroupedGemmVariant variant() const { return VariantOf(gemm_config_, tiles_); }
 
   // A fused dispatch, a combine, and the product once more by itself; all is checked.
   void RunFused(const StepInput& input, bool weighted = false) {
@@ -156,6 +157,7 @@ class DispatchGemmTest : public HighThroughputTest {
   }
 
   GroupedGemmConfig gemm_config_;
+  GemmTiles tiles_ = GemmTiles::kWide;
   std::vector<RankProduct> products_;
 };
 
