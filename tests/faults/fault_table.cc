@@ -75,7 +75,7 @@ std::vector<Row> HighThroughputTable() {
            .tsan = {"data race", "SendToken"}},
           {.fault = Fault::kOneParity,
            .name = "OneParity",
-           .drop = 0.7,
+           .idle_steps = true,
            .deadline = {"dispatch-receive waited 10.0 s for rank ", "packet flag of slot "}},
       });
 }
@@ -159,7 +159,7 @@ std::vector<Row> LowLatencyTable() {
            .tsan = {"data race", "SendRows", "SumRows"}},
           {.fault = Fault::kOneParity,
            .name = "OneParity",
-           .drop = 0.9,
+           .idle_steps = true,
            .deadline = {"dispatch-receive waited 10.0 s for rank "}},
           {.fault = Fault::kCountTooSmall,
            .name = "CountTooSmall",

@@ -31,6 +31,7 @@ struct Row {
   Calls calls = Calls::kSteps;
   Form form = Form::kFused;
   double drop = 0;
+  bool idle_steps = false;  // every second step drops all: ranks do not wait for each other in it
   bool quantized = false;
   // In every build, under some schedule:
   Words comparison = {};  // a result that differs from the reference

@@ -65,27 +65,29 @@ struct CallSetup {
   int num_steps = 4;
   std::vector<Form> forms = {Form::kFused};
   double drop = 0.0;
+  bool idle_steps = false;
 };
 
 // Few lanes: ThreadSanitizer has contexts for about 200.
-CallSetup SmallSetup(Strategy strategy, Flags flags, Calls calls, Form form, double drop,
-                     bool quantized) {
+CallSetup SmallSetup(const Row& row) {
   CallSetup setup;
-  setup.calls = calls;
-  setup.forms = {form};
-  setup.drop = drop;
-  setup.config.strategy = strategy;
+  setup.calls = row.calls;
+  setup.forms = {row.form};
+  setup.drop = row.drop;
+  setup.idle_steps = row.idle_steps;
+  if (row.idle_steps) setup.num_steps = 8;
+  setup.config.strategy = row.strategy;
   setup.config.num_experts = 4;
   setup.config.topk = 2;
   setup.config.hidden = 64;
   setup.config.max_tokens_per_rank = 6;
-  setup.config.direct.flags = flags;
-  if (quantized) {
+  setup.config.direct.flags = row.flags;
+  if (row.quantized) {
     setup.config.dispatch_format = DispatchFormat::kQuantizedFp8;
     setup.config.scale_group = 64;
   }
   setup.config.tuning = {.blocks = 3, .send_blocks = 2, .waves_per_block = 1, .row_parts = 1};
-  if (strategy == Strategy::kHighThroughput) {
+  if (row.strategy == Strategy::kHighThroughput) {
     setup.config.combine_method = CombineMethod::kPush;
     setup.config.tuning.send_blocks = 0;
   }
@@ -153,7 +155,8 @@ std::vector<StepInput> Inputs(const CallSetup& setup, std::mt19937_64& rng) {
       continue;
     }
     if (i == 0 || !cached) tokens = RandomTokens(rng, setup.config, setup.num_ranks);
-    inputs.push_back(RandomStep(rng, setup.config, tokens, setup.drop));
+    const bool idle = setup.idle_steps && i % 2 == 1;
+    inputs.push_back(RandomStep(rng, setup.config, tokens, idle ? 1.0 : setup.drop));
     for (size_t r = 0; r < tokens.size() && cached; ++r) {
       inputs.back().ranks[r].topk_idx = inputs.front().ranks[r].topk_idx;
     }
@@ -212,9 +215,7 @@ absl::Status RunFault(const Row& row, const std::string& kind, uint64_t seed) {
   if (row.fault == Fault::kMissingGridSync && row.strategy == Strategy::kDirect) {
     return RunGridRounds(row.fault, schedule);
   }
-  return RunCalls(row.fault,
-                  SmallSetup(row.strategy, row.flags, row.calls, row.form, row.drop, row.quantized),
-                  schedule, rng);
+  return RunCalls(row.fault, SmallSetup(row), schedule, rng);
 }
 
 bool Has(const std::string& text, const Words& words) {
