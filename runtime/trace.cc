@@ -3,6 +3,7 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@ namespace octet {
 namespace {
 
 static_assert(kNoTraceDetail == device::kNoPeer);
+static_assert(sizeof(TraceSlice::more_details) == sizeof(device::TraceEvent::more));
 
 constexpr uint32_t kClockRounds = 128;
 
@@ -110,12 +112,13 @@ absl::StatusOr<std::vector<TraceCollector::ClockOffset>> MeasureClocks(Node& nod
 
 class TraceCollector::Impl {
  public:
-  Impl(const Node& node, int num_blocks, int events_per_block)
+  Impl(const Node& node, int num_blocks, int events_per_track, int tracks)
       : shared_node_(node.Share()),
         node_(*shared_node_),
         memory_(node),
         num_blocks_(num_blocks),
-        capacity_(events_per_block),
+        tracks_(tracks),
+        capacity_(events_per_track),
         events_(node.num_ranks()),
         counts_(node.num_ranks()) {}
 
@@ -125,22 +128,27 @@ class TraceCollector::Impl {
   absl::StatusOr<std::vector<TraceSlice>> Collect();
   device::TraceBuffer buffer(int rank) const;
 
+  int num_ranks() const { return node_.num_ranks(); }
+  int tracks() const { return tracks_; }
   uint64_t num_dropped() const { return num_dropped_; }
   absl::Span<const ClockOffset> offsets() const { return offsets_; }
 
  private:
   // The events that one rank has recorded.
   struct Recorded {
-    std::vector<uint32_t> counts;  // [num_blocks], exceeds the capacity if events were dropped
-    std::vector<device::TraceEvent> events;  // [num_blocks][capacity]
+    // [tracks][num_blocks], exceeds the capacity if events were dropped.
+    std::vector<uint32_t> counts;
+    std::vector<device::TraceEvent> events;  // [tracks][num_blocks][capacity]
   };
   absl::Status Read(Rank& rank, Recorded* recorded) const;
-  size_t num_events() const { return static_cast<size_t>(num_blocks_) * capacity_; }
+  size_t num_rows() const { return static_cast<size_t>(tracks_) * num_blocks_; }
+  size_t num_events() const { return num_rows() * capacity_; }
 
   const std::shared_ptr<Node> shared_node_;
   Node& node_;
   NodeMemory memory_;
   const int num_blocks_;
+  const int tracks_;
   const int capacity_;
   std::vector<absl::Span<device::TraceEvent>> events_;  // by rank
   std::vector<absl::Span<uint32_t>> counts_;
@@ -151,7 +159,7 @@ class TraceCollector::Impl {
 absl::Status TraceCollector::Impl::Allocate() {
   return node_.Run([this](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(events_[rank.rank()], memory_.Device<device::TraceEvent>(num_events()));
-    OCTET_ASSIGN_OR_RETURN(counts_[rank.rank()], memory_.Device<uint32_t>(num_blocks_));
+    OCTET_ASSIGN_OR_RETURN(counts_[rank.rank()], memory_.Device<uint32_t>(num_rows()));
     return absl::OkStatus();
   });
 }
@@ -178,16 +186,16 @@ device::TraceBuffer TraceCollector::Impl::buffer(int rank) const {
 
 absl::Status TraceCollector::Impl::Read(Rank& rank, Recorded* recorded) const {
   const device::TraceBuffer from = buffer(rank.rank());
-  recorded->counts.resize(num_blocks_);
+  recorded->counts.resize(num_rows());
   OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(recorded->counts.data(), from.counts,
-                                           num_blocks_ * sizeof(uint32_t), hipMemcpyDeviceToHost,
+                                           num_rows() * sizeof(uint32_t), hipMemcpyDeviceToHost,
                                            rank.stream()));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   recorded->events.resize(num_events());
   // Copies only what was written: most blocks record few events.
-  for (int block = 0; block < num_blocks_; ++block) {
-    const size_t first = static_cast<size_t>(block) * capacity_;
-    const size_t kept = std::min<size_t>(recorded->counts[block], capacity_);
+  for (size_t row = 0; row < num_rows(); ++row) {
+    const size_t first = row * capacity_;
+    const size_t kept = std::min<size_t>(recorded->counts[row], capacity_);
     if (kept == 0) continue;
     OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(&recorded->events[first], from.events + first,
                                              kept * sizeof(device::TraceEvent),
@@ -204,30 +212,31 @@ absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Impl::Collect() {
   struct Event {
     int rank;
     int block;
+    int track;
     int64_t start;
     int64_t stop;
-    uint32_t tag;
-    uint32_t detail;
+    const device::TraceEvent* recorded;
   };
   std::vector<Event> events;
   num_dropped_ = 0;
   for (int rank = 0; rank < node_.num_ranks(); ++rank) {
     const int64_t offset = std::llround(offsets_[rank].offset_ns);
-    for (int block = 0; block < num_blocks_; ++block) {
-      const uint32_t count = recorded[rank].counts[block];
+    for (size_t row = 0; row < num_rows(); ++row) {
+      const uint32_t count = recorded[rank].counts[row];
       const uint32_t kept = std::min(count, static_cast<uint32_t>(capacity_));
       num_dropped_ += count - kept;
-      const device::TraceEvent* first =
-          recorded[rank].events.data() + static_cast<size_t>(block) * capacity_;
+      const int block = static_cast<int>(row) % num_blocks_;
+      const int track = static_cast<int>(row) / num_blocks_;
+      const device::TraceEvent* first = recorded[rank].events.data() + row * capacity_;
       for (const device::TraceEvent* e = first; e != first + kept; ++e) {
-        events.push_back({rank, block, Nanoseconds(e->start) - offset,
-                          Nanoseconds(e->stop) - offset, e->tag, e->detail});
+        events.push_back(
+            {rank, block, track, Nanoseconds(e->start) - offset, Nanoseconds(e->stop) - offset, e});
       }
     }
   }
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
-    return std::tuple(a.rank, a.block, a.start, -a.stop) <
-           std::tuple(b.rank, b.block, b.start, -b.stop);
+    return std::tuple(a.rank, a.block, a.track, a.start, -a.stop) <
+           std::tuple(b.rank, b.block, b.track, b.start, -b.stop);
   });
 
   int64_t earliest = std::numeric_limits<int64_t>::max();
@@ -237,8 +246,10 @@ absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Impl::Collect() {
   for (const Event& event : events) {
     slices.push_back({.rank = event.rank,
                       .block = event.block,
-                      .tag = event.tag,
-                      .detail = event.detail,
+                      .track = event.track,
+                      .tag = event.recorded->tag,
+                      .detail = event.recorded->detail,
+                      .more_details = std::to_array(event.recorded->more),
                       .start_us = static_cast<double>(event.start - earliest) / 1e3,
                       .duration_us = static_cast<double>(event.stop - event.start) / 1e3});
   }
@@ -249,13 +260,14 @@ TraceCollector::TraceCollector(std::unique_ptr<Impl> impl) : impl_(std::move(imp
 TraceCollector::~TraceCollector() = default;
 
 absl::StatusOr<std::unique_ptr<TraceCollector>> TraceCollector::Create(Node& node, int num_blocks,
-                                                                       int events_per_block) {
-  if (num_blocks < 1 || events_per_block < 1) {
+                                                                       int events_per_track,
+                                                                       int tracks) {
+  if (num_blocks < 1 || events_per_track < 1 || tracks < 1) {
     return absl::InvalidArgumentError(absl::StrCat("a trace of ", num_blocks, " blocks with ",
-                                                   events_per_block,
-                                                   " events each: both must be at least 1"));
+                                                   tracks, " tracks of ", events_per_track,
+                                                   " events each: all must be at least 1"));
   }
-  auto impl = std::make_unique<Impl>(node, num_blocks, events_per_block);
+  auto impl = std::make_unique<Impl>(node, num_blocks, events_per_track, tracks);
   OCTET_RETURN_IF_ERROR(impl->Allocate());
   OCTET_RETURN_IF_ERROR(impl->Clear());
   OCTET_RETURN_IF_ERROR(impl->MeasureOffsets());
@@ -265,6 +277,8 @@ absl::StatusOr<std::unique_ptr<TraceCollector>> TraceCollector::Create(Node& nod
 device::TraceBuffer TraceCollector::buffer(int rank) const { return impl_->buffer(rank); }
 absl::Status TraceCollector::Clear() { return impl_->Clear(); }
 absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Collect() const { return impl_->Collect(); }
+int TraceCollector::num_ranks() const { return impl_->num_ranks(); }
+int TraceCollector::tracks() const { return impl_->tracks(); }
 uint64_t TraceCollector::num_dropped() const { return impl_->num_dropped(); }
 absl::Span<const TraceCollector::ClockOffset> TraceCollector::clock_offsets() const {
   return impl_->offsets();

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,32 +61,41 @@ std::string Metadata(absl::string_view what, int pid, int tid, absl::string_view
                       ",\"args\":{\"name\":", Quoted(name), "}}");
 }
 
+// Returns `what`, with name `index` behind it if there is one.
+template <typename Name>
+std::string Named(std::string what, absl::Span<const Name> names, int index) {
+  if (static_cast<size_t>(index) < names.size()) absl::StrAppend(&what, " (", names[index], ")");
+  return what;
+}
+
 }  // namespace
 
 // Writes the text piece by piece: a tree of a million events would take many times their memory.
 std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
-                      absl::Span<const std::string> gpu_names) {
+                      const TraceNames& names) {
   std::string json = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   auto separate = [&json, first = true]() mutable {
     absl::StrAppend(&json, first ? "\n" : ",\n");
     first = false;
   };
 
-  std::set<std::pair<int, int>> blocks;
-  for (const TraceSlice& slice : slices) blocks.emplace(slice.rank, slice.block);
+  int tracks = std::max(1, static_cast<int>(names.tracks.size()));
+  std::set<std::tuple<int, int, int>> all_tracks;
+  for (const TraceSlice& slice : slices) {
+    all_tracks.emplace(slice.rank, slice.block, slice.track);
+    tracks = std::max(tracks, slice.track + 1);
+  }
   int named_rank = -1;
-  for (const auto& [rank, block] : blocks) {
+  for (const auto& [rank, block, track] : all_tracks) {
     if (rank != named_rank) {
-      std::string name = absl::StrCat("rank ", rank);
-      if (static_cast<size_t>(rank) < gpu_names.size()) {
-        absl::StrAppend(&name, " (", gpu_names[rank], ")");
-      }
       separate();
-      absl::StrAppend(&json, Metadata("process_name", rank, 0, name));
+      absl::StrAppend(&json, Metadata("process_name", rank, 0,
+                                      Named(absl::StrCat("rank ", rank), names.gpus, rank)));
       named_rank = rank;
     }
     separate();
-    absl::StrAppend(&json, Metadata("thread_name", rank, block, absl::StrCat("block ", block)));
+    absl::StrAppend(&json, Metadata("thread_name", rank, block * tracks + track,
+                                    Named(absl::StrCat("block ", block), names.tracks, track)));
   }
 
   for (const TraceSlice& slice : slices) {
@@ -92,12 +103,18 @@ std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const Trac
     const TraceTag tag = slice.tag < tags.size() ? tags[slice.tag] : TraceTag{.name = number};
     separate();
     absl::StrAppend(&json, "{\"ph\":\"X\",\"name\":", Quoted(tag.name), ",\"pid\":", slice.rank,
-                    ",\"tid\":", slice.block);
+                    ",\"tid\":", slice.block * tracks + slice.track);
     if (!tag.phase.name.empty()) absl::StrAppend(&json, ",\"cat\":", Quoted(tag.phase.name));
     absl::StrAppendFormat(&json, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{", slice.start_us,
                           slice.duration_us);
+    absl::string_view comma;
     if (!tag.detail.is_peer || slice.detail != kNoTraceDetail) {
       absl::StrAppend(&json, Quoted(tag.detail.name), ":", slice.detail);
+      comma = ",";
+    }
+    for (size_t i = 0; i < tag.more_details.size() && !tag.more_details[i].empty(); ++i) {
+      absl::StrAppend(&json, comma, Quoted(tag.more_details[i]), ":", slice.more_details[i]);
+      comma = ",";
     }
     absl::StrAppend(&json, "}}");
   }

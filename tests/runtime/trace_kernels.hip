@@ -13,6 +13,11 @@ template <typename Tracer>
 __device__ void Traced(const TracedParams& params) {
   const Tracer tracer(params.trace);
   const uint64_t outer = tracer.Start();
+  if (params.second_track) {
+    const Tracer second(params.trace, 1, threadIdx.x + 1 == blockDim.x);
+    const uint64_t start = second.Start();
+    second.Record(start, second.Start(), kSecondTrackTag, blockIdx.x, 10, 11, 12);
+  }
   for (int i = 0; i < params.inner; ++i) {
     const uint64_t inner = tracer.Start();
     __syncthreads();

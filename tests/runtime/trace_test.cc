@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,7 +48,7 @@ TEST(TraceJson, HasWhatPerfettoReads) {
       {.rank = 2, .block = 0, .tag = 5, .detail = 4'000'000'000, .start_us = 1.001}};
   const std::string text =
       TraceJson(slices, std::vector<TraceTag>{{.name = "send"}, {.name = "receive"}},
-                std::vector<std::string>{"GPU A"});
+                {.gpus = std::vector<std::string>{"GPU A"}});
 
   const std::vector<Json> complete = EventsOf(text, "X");
   ASSERT_THAT(complete, SizeIs(2));
@@ -86,6 +88,28 @@ TEST(TraceJson, SaysWhatTheDetailIs) {
   EXPECT_FALSE(complete[2].contains("cat"));
 }
 
+TEST(TraceJson, NamesTracksAndFurtherDetails) {
+  const std::vector<TraceTag> tags = {
+      {.name = "multiply", .detail = {"expert"}, .more_details = {"row", "rows"}},
+      {.name = "wait", .detail = kTracePeer, .more_details = {"row"}}};
+  const std::vector<TraceSlice> slices = {
+      {.block = 2, .track = 1, .tag = 0, .detail = 3, .more_details = {4, 5, 6}},
+      {.block = 2, .tag = 1, .detail = kNoTraceDetail, .more_details = {7}}};
+  const std::vector<absl::string_view> names = {"math"};
+  const std::string text = TraceJson(slices, tags, {.tracks = names});
+  const std::vector<Json> complete = EventsOf(text, "X");
+  ASSERT_THAT(complete, SizeIs(2));
+  EXPECT_EQ(complete[0].at("tid"), 5);
+  EXPECT_EQ(complete[0].at("args"), Json::parse(R"({"expert": 3, "row": 4, "rows": 5})"));
+  EXPECT_EQ(complete[1].at("tid"), 4);
+  EXPECT_EQ(complete[1].at("args"), Json::parse(R"({"row": 7})"));
+  std::map<int, std::string> threads;
+  for (const Json& event : EventsOf(text, "M")) {
+    if (event.at("name") == "thread_name") threads[event.at("tid")] = event.at("args").at("name");
+  }
+  EXPECT_EQ(threads, (std::map<int, std::string>{{4, "block 2 (math)"}, {5, "block 2"}}));
+}
+
 TEST(TraceJson, WithoutSlices) {
   const Json json = Json::parse(TraceJson({}, {}));
   EXPECT_THAT(json.at("traceEvents"), IsEmpty());
@@ -120,16 +144,18 @@ TEST(TraceJson, KeepsNanosecondsOfLongTraces) {
 
 class TraceTest : public NodeTest {
  protected:
-  void Make(int num_ranks, int num_blocks, int events_per_block) {
+  void Make(int num_ranks, int num_blocks, int events_per_track, int tracks = 1) {
     MakeNode(num_ranks);
     if (IsSkipped()) return;
-    auto trace = TraceCollector::Create(*node_, num_blocks, events_per_block);
+    auto trace = TraceCollector::Create(*node_, num_blocks, events_per_track, tracks);
     ASSERT_OK(trace.status());
     trace_ = *std::move(trace);
   }
   absl::Status RunTraced(int blocks, int inner) {
     return node_->Run([&](Rank& rank) {
-      return OCTET_GPU(LaunchTraced({.trace = trace_->buffer(rank.rank()), .inner = inner},
+      return OCTET_GPU(LaunchTraced({.trace = trace_->buffer(rank.rank()),
+                                     .inner = inner,
+                                     .second_track = trace_->tracks() > 1},
                                     {.blocks = blocks, .threads = 64}, rank.stream()));
     });
   }
@@ -191,6 +217,30 @@ TEST_F(TraceTest, CollectsWhatKernelsRecord) {
         return std::tuple(a.rank, a.block, a.start_us) < std::tuple(b.rank, b.block, b.start_us);
       }));
   ExpectNesting(*slices);
+}
+
+TEST_F(TraceTest, KeepsTheTracksOfABlockApart) {
+  constexpr int kBlocks = 3;
+  constexpr int kTracks = 2;
+  Make(2, kBlocks, 4, kTracks);
+  if (IsSkipped()) return;
+  EXPECT_EQ(trace_->tracks(), kTracks);
+  EXPECT_EQ(trace_->num_ranks(), 2);
+  ASSERT_OK(RunTraced(kBlocks, 9));
+  const auto slices = trace_->Collect();
+  ASSERT_OK(slices.status());
+  EXPECT_EQ(trace_->num_dropped(), 2U * kBlocks * (9U + 2U - 4U)) << "of the first track alone";
+  ASSERT_THAT(*slices, SizeIs(2 * kBlocks * (4 + 1)));
+  for (size_t i = 0; i < slices->size(); ++i) {
+    const TraceSlice& slice = (*slices)[i];
+    const bool second = i % 5 == 4;
+    EXPECT_EQ(slice.track, second ? 1 : 0) << i;
+    EXPECT_EQ(slice.block, static_cast<int>(i) / 5 % kBlocks) << i;
+    if (!second) continue;
+    EXPECT_EQ(slice.tag, kSecondTrackTag);
+    EXPECT_EQ(slice.detail, static_cast<uint32_t>(slice.block));
+    EXPECT_EQ(slice.more_details, (std::array<uint32_t, 3>{10, 11, 12}));
+  }
 }
 
 TEST_F(TraceTest, CountsWhatDoesNotFit) {
@@ -255,6 +305,8 @@ TEST_F(TraceTest, RefusesEmptyBuffers) {
   EXPECT_EQ(TraceCollector::Create(*node_, 0, 1).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(TraceCollector::Create(*node_, 1, 0).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(TraceCollector::Create(*node_, 1, 1, 0).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

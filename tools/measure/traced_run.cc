@@ -43,7 +43,7 @@ absl::Status TracedSteps::Write(const Node& node, absl::Span<const TraceSlice> s
                                 absl::Span<const TraceTag> tags, const std::string& path) {
   std::vector<std::string> gpu_names;
   for (const GpuInfo& gpu : node.topology().gpus) gpu_names.push_back(gpu.name);
-  return WriteFileAtomically(path, {TraceJson(slices, tags, gpu_names)});
+  return WriteFileAtomically(path, {TraceJson(slices, tags, {.gpus = gpu_names})});
 }
 
 absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,

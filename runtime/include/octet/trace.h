@@ -2,6 +2,7 @@
 #ifndef OCTET_TRACE_H_
 #define OCTET_TRACE_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -48,15 +49,18 @@ struct TraceTag {
   TracePhase phase = {};
   TraceDetail detail = {};
   bool waits = false;  // the event is a wait: for the peer, if known
+  std::array<absl::string_view, 3> more_details = {};  // names of further details; empty: none
 };
 
 // One event on the time line shared by all ranks.
 struct TraceSlice {
   int rank = 0;
   int block = 0;
+  int track = 0;  // of the block
   uint32_t tag = 0;
   uint32_t detail = 0;
-  double start_us = 0;  // since the earliest event, on rank 0's clock
+  std::array<uint32_t, 3> more_details = {};  // those that the tag does not name mean nothing
+  double start_us = 0;                        // since the earliest event, on rank 0's clock
   double duration_us = 0;
 };
 
@@ -64,10 +68,13 @@ struct TraceSlice {
 // first; Clear and Collect then return kFailedPrecondition.
 class TraceCollector {
  public:
-  // Allocates `events_per_block` events for each of `num_blocks` blocks on every rank. Measures the
-  // clock offsets by ping-pong between rank 0 and each other rank. Must not be called during Run.
+  // Allocates `events_per_track` events for each of `tracks` tracks of each of `num_blocks` blocks
+  // on every rank. A block records on several tracks where its waves do different work at the same
+  // time. Measures the clock offsets by ping-pong between rank 0 and each other rank. Must not be
+  // called during Run.
   static absl::StatusOr<std::unique_ptr<TraceCollector>> Create(Node& node, int num_blocks,
-                                                                int events_per_block);
+                                                                int events_per_track,
+                                                                int tracks = 1);
   ~TraceCollector();
   TraceCollector(const TraceCollector&) = delete;
   TraceCollector& operator=(const TraceCollector&) = delete;
@@ -78,11 +85,14 @@ class TraceCollector {
   // Discards all events. Streams must be idle; must not be called during Run.
   absl::Status Clear();
 
-  // Returns all events so far, ordered by (rank, block, start), an outer slice before the inner
-  // ones that start with it. Streams must be idle; must not be called during Run.
+  // Returns all events so far, ordered by (rank, block, track, start), an outer slice before the
+  // inner ones that start with it. Streams must be idle; must not be called during Run.
   absl::StatusOr<std::vector<TraceSlice>> Collect() const;
 
-  // The number of events on all ranks that did not fit into their block's memory, as of the last
+  int num_ranks() const;
+  int tracks() const;  // of every block
+
+  // The number of events on all ranks that did not fit into their track's memory, as of the last
   // Collect.
   uint64_t num_dropped() const;
 
@@ -100,14 +110,21 @@ class TraceCollector {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns the slices as Chrome trace JSON: pid = rank, tid = block, complete ("X") slices in µs
-// with three decimals. A slice is named by its tag ("tag 7" if `tags` does not have it), its
-// category is the phase's name, and args holds the detail under its name, except for a peer that is
-// kNoTraceDetail.
-// Processes and threads that have slices are named "rank r (GPU)" and "block b". `gpu_names` is
-// indexed by rank and may be shorter. Perfetto accepts the slices in any order.
+// The names of what has slices in a file. Each may be shorter than what it names.
+struct TraceNames {
+  absl::Span<const std::string> gpus = {};          // by rank
+  absl::Span<const absl::string_view> tracks = {};  // of every block
+};
+
+// Returns the slices as Chrome trace JSON: pid = rank, complete ("X") slices in µs with three
+// decimals. tid = block · T + track, where T is the number of named tracks or that of the tracks
+// that have slices, whichever is more. A slice is named by its tag ("tag 7" if `tags` does not have
+// it), its category is the phase's name, and args holds the details under their names, except for a
+// peer that is kNoTraceDetail.
+// Processes and threads that have slices are named "rank r (GPU)" and "block b", or "block b
+// (track)". Perfetto accepts the slices in any order.
 std::string TraceJson(absl::Span<const TraceSlice> slices, absl::Span<const TraceTag> tags,
-                      absl::Span<const std::string> gpu_names = {});
+                      const TraceNames& names = {});
 
 }  // namespace octet
 
