@@ -36,6 +36,7 @@
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/send_order.h"
 #include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/gemm_trace.h"
 #include "kernels/gemm/tile_walk.h"
 #include "kernels/gemm/variants.h"
 #include "kernels/high_throughput/dispatch_begin.h"
@@ -87,7 +88,7 @@ SharedSizes SizesOf(const Layout& layout) {
 template <typename Gemm, bool gated>
 struct KernelParams {
   DispatchGemmParams p;
-  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>> call;
+  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>, NoGemmTrace> call;
   int32_t tables;  // SharedSizes
 };
 
@@ -357,7 +358,7 @@ struct Variant {
 template <typename Use>
 auto WithVariant(const GroupedGemmVariant& variant, Use use) {
   return WithElement(variant.element, [&](auto element) {
-    return WithGated(variant.gated, [&](auto gated) {
+    return WithBool(variant.gated, [&](auto gated) {
       return variant.tiles == GemmTiles::kMedium
                  ? use(Variant<GemmTiles::kMedium, element(), gated()>())
                  : use(Variant<GemmTiles::kWide, element(), gated()>());

@@ -18,6 +18,8 @@
 #include "kernels/gemm_config.h"
 #include "kernels/tuning.h"
 #include "launch_limits.h"
+#include "octet/trace.h"
+#include "runtime/device/trace_event.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_name.h"
 #include "runtime/gpu_status.h"
@@ -170,37 +172,63 @@ absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
          shape.cluster_blocks;
 }
 
+// Returns where the product is recorded; no memory if it is not.
+absl::StatusOr<device::TraceBuffer> TraceBufferOf(const GroupedGemmOptions& options) {
+  if (options.trace == nullptr) return device::TraceBuffer{};
+  if (options.trace->tracks() < GroupedGemm::kTraceTracks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GroupedGemmOptions::trace has ", options.trace->tracks(),
+                     " tracks for each block; it must have ", GroupedGemm::kTraceTracks));
+  }
+  const int num_ranks = options.trace->num_ranks();
+  if (options.rank < 0 || options.rank >= num_ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmOptions::rank is ", options.rank,
+                                                   "; GroupedGemmOptions::trace has ranks 0 to ",
+                                                   num_ranks - 1));
+  }
+  return options.trace->buffer(options.rank);
+}
+
 class GroupedGemmOnGpu final : public GroupedGemm {
  public:
-  GroupedGemmOnGpu(const GroupedGemmConfig& config, GemmTiles tiles, int blocks,
-                   DeviceMemory next_unit)
+  // Members as below.
+  GroupedGemmOnGpu(const GroupedGemmConfig& config, const GroupedGemmVariant& variant, int blocks,
+                   const device::TraceBuffer& trace, DeviceMemory next_unit)
       : config_(config),
-        variant_(VariantOf(config, tiles)),
+        variant_(variant),
         blocks_(blocks),
+        trace_(trace),
         next_unit_(std::move(next_unit)) {}
 
   absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) override {
     OCTET_RETURN_IF_ERROR(CheckArgs(config_.format, args));
     GroupedGemmParams params = ParamsOf(config_, args);
     params.next_unit = next_unit_.as<int32_t>();
+    params.trace = trace_;
     return OCTET_GPU(LaunchGroupedGemm(params, variant_, blocks_, stream));
   }
 
   GemmTiles tiles() const override { return variant_.tiles; }
+  int blocks() const override { return blocks_; }
 
  private:
   GroupedGemmConfig config_;
   GroupedGemmVariant variant_;
   int blocks_;
+  device::TraceBuffer trace_;  // of a traced variant
   DeviceMemory next_unit_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(const GroupedGemmConfig& config) {
+absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(
+    const GroupedGemmConfig& config, const GroupedGemmOptions& options) {
+  static_assert(kTraceTracks == device::kGemmTracks);
   OCTET_RETURN_IF_ERROR(CheckConfig(config));
+  OCTET_ASSIGN_OR_RETURN(const device::TraceBuffer trace, TraceBufferOf(options));
   OCTET_ASSIGN_OR_RETURN(const GemmTiles tiles, ChooseTiles(config));
-  const GroupedGemmVariant variant = VariantOf(config, tiles);
+  GroupedGemmVariant variant = VariantOf(config, tiles);
+  variant.traced = options.trace != nullptr;
   const GroupedGemmTileShape shape = TileShapeOf(variant);
   OCTET_ASSIGN_OR_RETURN(const int blocks, ChooseBlocks(config, shape));
   OCTET_RETURN_IF_ERROR(CheckUnits(config, shape, blocks));
@@ -208,7 +236,7 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(const GroupedGe
   OCTET_ASSIGN_OR_RETURN(DeviceMemory next_unit, DeviceMemory::Allocate(sizeof(int32_t)));
   OCTET_RETURN_IF_GPU_ERROR(hipMemset(next_unit.as<void>(), 0, next_unit.bytes()));
   OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
-  return std::make_unique<GroupedGemmOnGpu>(config, tiles, blocks, std::move(next_unit));
+  return std::make_unique<GroupedGemmOnGpu>(config, variant, blocks, trace, std::move(next_unit));
 }
 
 absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat /*unused*/) {

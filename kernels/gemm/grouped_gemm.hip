@@ -3,8 +3,10 @@
 #include <hip/hip_runtime.h>
 
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/gemm_trace.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tile_walk.h"
 #include "kernels/gemm/variants.h"
@@ -16,9 +18,9 @@ namespace {
 
 using device::GemmElement;
 
-template <typename Gemm, bool gated>
+template <typename Gemm, bool gated, typename Trace>
 struct KernelParams {
-  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>> call;
+  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>, Trace> call;
   const int32_t* offsets;
   const int32_t* counts;
 };
@@ -31,9 +33,9 @@ __device__ int Clamp(int64_t row, int64_t rows) {
 }
 
 // Rows that there is no memory for are left out, whatever the offsets say.
-template <typename Gemm, bool gated>
+template <typename Gemm, bool gated, typename Trace>
 __global__ void __launch_bounds__(Gemm::kThreads, Gemm::kBlocksPerComputeUnit)
-    GroupedGemmKernel(const __grid_constant__ KernelParams<Gemm, gated> p) {
+    GroupedGemmKernel(const __grid_constant__ KernelParams<Gemm, gated, Trace> p) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, shared)
   char* const bytes = reinterpret_cast<char*>(shared);
   auto* const rows = reinterpret_cast<ExpertRows*>(bytes + Gemm::kSharedBytes);
@@ -50,36 +52,38 @@ __global__ void __launch_bounds__(Gemm::kThreads, Gemm::kBlocksPerComputeUnit)
 }
 
 // The kernel of one variant.
-template <GemmTiles tiles, GemmElement element, bool gated>
+template <GemmTiles tiles, GemmElement element, bool gated, bool traced>
 struct Variant {
   using Gemm = device::TileGemm<tiles, element>;
+  using Trace = std::conditional_t<traced, GemmTrace<Gemm::kRows>, NoGemmTrace>;
+  static constexpr auto kKernel = GroupedGemmKernel<Gemm, gated, Trace>;
 
   static GroupedGemmTileShape Shape() {
     return {Gemm::kRows, Gemm::kColumns, Gemm::kClusterBlocks, Gemm::kBlocksPerComputeUnit};
   }
 
   static hipError_t Load() {
-    const hipError_t error = device::LoadKernel(GroupedGemmKernel<Gemm, gated>);
+    const hipError_t error = device::LoadKernel(kKernel);
     if (error != hipSuccess) return error;
-    return hipFuncSetAttribute(reinterpret_cast<const void*>(GroupedGemmKernel<Gemm, gated>),
+    return hipFuncSetAttribute(reinterpret_cast<const void*>(kKernel),
                                hipFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(kKernelSharedBytes<Gemm>));
   }
 
   static hipError_t Launch(const GroupedGemmParams& params, int blocks, hipStream_t stream) {
-    KernelParams<Gemm, gated> p = {};
+    KernelParams<Gemm, gated, Trace> p = {};
     p.call.operands = params.operands;
     p.call.epilogue = {params.bias, params.row_scale, params.operands.n};
     p.call.next_unit = params.next_unit;
+    if constexpr (traced) p.call.trace_buffer = params.trace;
     p.offsets = params.offsets;
     p.counts = params.counts;
     const hipError_t error = Gemm::MakeMaps(params.operands, &p.call.maps);
     if (error != hipSuccess) return error;
     void* args[] = {&p};
     return device::LaunchTileGemm<Gemm>(
-        GroupedGemmKernel<Gemm, gated>,
-        {.blocks = blocks, .shared_bytes = kKernelSharedBytes<Gemm>, .cooperative = false}, args,
-        stream);
+        kKernel, {.blocks = blocks, .shared_bytes = kKernelSharedBytes<Gemm>, .cooperative = false},
+        args, stream);
   }
 };
 
@@ -87,8 +91,11 @@ struct Variant {
 template <GemmTiles tiles, typename Use>
 auto WithTiles(const GroupedGemmVariant& variant, Use use) {
   return WithElement(variant.element, [&](auto element) {
-    return WithGated(variant.gated,
-                     [&](auto gated) { return use(Variant<tiles, element(), gated()>()); });
+    return WithBool(variant.gated, [&](auto gated) {
+      return WithBool(variant.traced, [&](auto traced) {
+        return use(Variant<tiles, element(), gated(), traced()>());
+      });
+    });
   });
 }
 

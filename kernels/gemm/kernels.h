@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "octet/gemm_tiles.h"
+#include "runtime/device/trace_event.h"
 #include "runtime/platform/gemm_call.h"
 
 namespace octet {
@@ -18,6 +19,7 @@ struct GroupedGemmVariant {
   GemmTiles tiles;
   device::GemmElement element;
   bool gated;
+  bool traced;  // records into GroupedGemmParams::trace
 
   bool operator==(const GroupedGemmVariant&) const = default;
 };
@@ -31,11 +33,12 @@ struct GroupedGemmTileShape {
 
 struct GroupedGemmParams {
   device::GemmOperands operands;
-  const int32_t* offsets;  // [experts + 1]
-  const int32_t* counts;   // [experts], or nullptr: up to the next offset
-  const float* bias;       // [experts][n], or nullptr
-  const float* row_scale;  // [rows], or nullptr
-  int32_t* next_unit;      // 0 before and after the launch
+  const int32_t* offsets;     // [experts + 1]
+  const int32_t* counts;      // [experts], or nullptr: up to the next offset
+  const float* bias;          // [experts][n], or nullptr
+  const float* row_scale;     // [rows], or nullptr
+  int32_t* next_unit;         // 0 before and after the launch
+  device::TraceBuffer trace;  // of a traced variant
 };
 
 GroupedGemmTileShape TileShapeOf(const GroupedGemmVariant& variant);

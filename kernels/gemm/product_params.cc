@@ -7,7 +7,8 @@ namespace octet {
 GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
   return {.tiles = tiles,
           .element = ElementOf(config),
-          .gated = config.activation == GemmActivation::kSwiGlu};
+          .gated = config.activation == GemmActivation::kSwiGlu,
+          .traced = false};
 }
 
 GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArgs& args) {
@@ -27,7 +28,8 @@ GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArg
           .counts = args.expert_counts,
           .bias = args.bias,
           .row_scale = args.row_scale,
-          .next_unit = nullptr};
+          .next_unit = nullptr,
+          .trace = {}};
 }
 
 }  // namespace octet

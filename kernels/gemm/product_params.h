@@ -8,10 +8,10 @@
 
 namespace octet {
 
-// Returns the kernel of such products.
+// Returns the kernel of such products, not traced.
 GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles);
 
-// Returns the kernel's parameters, without next_unit.
+// Returns the kernel's parameters, without next_unit and trace.
 GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArgs& args);
 
 }  // namespace octet

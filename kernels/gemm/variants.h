@@ -24,8 +24,8 @@ auto WithElement(device::GemmElement element, Use use) {
 }
 
 template <typename Use>
-auto WithGated(bool gated, Use use) {
-  return gated ? use(std::true_type()) : use(std::false_type());
+auto WithBool(bool value, Use use) {
+  return value ? use(std::true_type()) : use(std::false_type());
 }
 
 }  // namespace octet

@@ -52,9 +52,20 @@ struct GemmTile {
   int column;  // the first, of B
 };
 
-// The arguments of TileGemm::Run().
-template <typename MapsType, typename EpilogueType>
-struct GemmCall {
+// What a block does for a tile, and on which of its tracks it does so.
+enum class GemmWork {
+  kWait,      // for the tile's number, its rows and, in what multiplies, the first operands
+  kMultiply,  // from there until the sums are complete
+  kEpilogue,  // until the stores of the output are handed over
+  kLoad,      // until the last operands are asked for, waits for free stages included
+};
+enum class GemmTrack { kMultiply, kLoad };
+inline constexpr int kGemmTracks = 2;
+
+// The arguments of TileGemm::Run(). The README states what Trace is: a base, since an empty one
+// takes no room among a kernel's parameters.
+template <typename MapsType, typename EpilogueType, typename TraceType>
+struct GemmCall : TraceType {
   using Maps = MapsType;
   using Epilogue = EpilogueType;
 

@@ -23,6 +23,8 @@
 
 namespace octet {
 
+class TraceCollector;  // octet/trace.h
+
 // The elements of a and b.
 enum class GemmFormat {
   kSame,  // GroupedGemmConfig::dtype
@@ -97,6 +99,15 @@ struct GroupedGemmArgs {
   void* out = nullptr;  // [max_rows][out_columns()]; overlaps nothing else
 };
 
+struct GroupedGemmOptions {
+  // Blocks record here what they do with each tile; must outlive the GroupedGemm, and have
+  // kTraceTracks tracks. Blocks, and events of a track, that it has no memory for are missing:
+  // GroupedGemm::blocks() is known once one is made without a trace. Results stay the same to the
+  // bit. nullptr: not traced, which costs nothing.
+  TraceCollector* trace = nullptr;
+  int rank = 0;  // of the collector's node, whose GPU is current
+};
+
 // Results are the same to the bit from run to run, for any number of blocks, and for each row
 // whatever the other rows are. Sums are accumulated in float32 in an order that the platform and
 // the tile shape decide; the result is rounded once to the dtype. NaN and infinity propagate as in
@@ -109,10 +120,15 @@ struct GroupedGemmArgs {
 // other: they share a counter in the GPU's memory. They may be captured into a graph.
 class GroupedGemm {
  public:
+  // Of each block: one for what multiplies and one for what loads, on which nothing is recorded
+  // where the same waves do both.
+  static constexpr int kTraceTracks = 2;
+
   // Allocates, and loads the kernel, so that Run does neither. kInvalidArgument, naming the member,
-  // for a config that the comments above exclude; kUnavailable without a GPU; likewise the errors
-  // of the file that OCTET_TUNING names.
-  static absl::StatusOr<std::unique_ptr<GroupedGemm>> Create(const GroupedGemmConfig& config);
+  // for a config or options that the comments above exclude; kUnavailable without a GPU; likewise
+  // the errors of the file that OCTET_TUNING names.
+  static absl::StatusOr<std::unique_ptr<GroupedGemm>> Create(
+      const GroupedGemmConfig& config, const GroupedGemmOptions& options = {});
 
   virtual ~GroupedGemm() = default;
 
@@ -122,6 +138,9 @@ class GroupedGemm {
 
   // The tile shape in use.
   virtual GemmTiles tiles() const = 0;
+
+  // Blocks of a launch.
+  virtual int blocks() const = 0;
 };
 
 absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat);

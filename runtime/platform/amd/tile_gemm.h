@@ -158,6 +158,7 @@ class TileGemm {
   static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
     auto* const unit = reinterpret_cast<int32_t*>(shared);
     auto* const stage = reinterpret_cast<Vec16*>(shared + sizeof(GemmSharedBlock));
+    auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     while (true) {
       if (threadIdx.x == 0) *unit = FetchAddRelaxed<Scope::kDevice>(call.next_unit, 1);
       __syncthreads();
@@ -176,8 +177,11 @@ class TileGemm {
         __syncthreads();
       }
       Sums sums = {};
+      track.End(GemmWork::kWait, tile);
       Multiply(call, tile, stage, sums);
+      track.End(GemmWork::kMultiply, tile);
       StoreTile(call, tile, sums);
+      track.End(GemmWork::kEpilogue, tile);
     }
   }
 

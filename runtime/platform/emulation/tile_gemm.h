@@ -171,6 +171,7 @@ class TileGemm {
   template <typename Call, typename Walk>
   static void Run(const Call& call, Walk walk, char* shared) {
     auto* const unit = reinterpret_cast<int32_t*>(shared);
+    auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     while (true) {
       if (threadIdx.x == 0) *unit = FetchAddRelaxed<Scope::kDevice>(call.next_unit, 1);
       __syncthreads();
@@ -189,7 +190,11 @@ class TileGemm {
           if (threadIdx.x == 0) walk.Await(tile, kRows);
           __syncthreads();
         }
+        if (tile.column >= call.operands.n) continue;
+        track.End(GemmWork::kWait, tile);
         MultiplyTile(call, tile);
+        if constexpr (track.kRecords) __syncthreads();  // all lanes have multiplied
+        track.End(GemmWork::kMultiply, tile);
       }
     }
   }

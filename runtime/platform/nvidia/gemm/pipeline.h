@@ -46,6 +46,14 @@ struct RingPlace {
   }
 };
 
+// Ends a slice of the multiplying warps, and brings a warp's lanes together again, of which one has
+// recorded: wgmma wants all.
+template <typename Track>
+__device__ __forceinline__ void EndSlice(Track& track, GemmWork work, const GemmTile& tile) {
+  track.End(work, tile);
+  if constexpr (Track::kRecords) __syncwarp();
+}
+
 // Address of the 16 bytes `chunk` of a row of 128 in a box that the copy unit swizzles, or would.
 __device__ __forceinline__ uint32_t SwizzledChunk(uint32_t box, int row, int chunk) {
   return box + static_cast<uint32_t>(row * kStageRowBytes + ((chunk ^ (row & 7)) * 16));

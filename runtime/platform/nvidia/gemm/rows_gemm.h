@@ -171,6 +171,7 @@ class RowsGemm {
   static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const Place& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
+    auto track = call.TrackOf(GemmTrack::kLoad, true);
     int next = at.rank == 0 ? atomicAdd(call.next_unit, 1) : 0;
     for (uint32_t round = 0;; ++round) {
       const int unit = ShareUnit(at, round, next);
@@ -184,6 +185,7 @@ class RowsGemm {
         walk.Await(tile, kRows);
         FenceGlobalForCopies();
       }
+      track.End(GemmWork::kWait, tile);
       for (int i = 0; i < stages; ++i) {
         // Early enough that the answer is there in time, and late enough that blocks stay level.
         if (at.rank == 0 && i == max(stages - kStages, 0)) next = atomicAdd(call.next_unit, 1);
@@ -192,6 +194,7 @@ class RowsGemm {
         LoadStage(call.maps, tile, i * kStageColumns, {at, ring.stage, walk.SameRows()});
         ring.Next();
       }
+      track.End(GemmWork::kLoad, tile);
     }
   }
 
@@ -250,12 +253,15 @@ class RowsGemm {
     const GemmOperands& p = call.operands;
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
     Worker worker = {at, static_cast<int>(threadIdx.x) / kWarpgroup};
+    auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     Sums sums;
     for (uint32_t round = 0; walk.Find(TakeUnit(at, round)); ++round) {
       GemmTile tile = walk.Tile(static_cast<int>(at.rank));
       tile.row += worker.warpgroup * kRowsPerWarpgroup;
       tile.rows -= worker.warpgroup * kRowsPerWarpgroup;
       if (tile.rows > 0 && tile.column < p.n) {
+        if constexpr (track.kRecords) WaitBarrier(at.Full(worker.ring.stage), worker.ring.parity);
+        EndSlice(track, GemmWork::kWait, tile);
         if constexpr (element == GemmElement::kFp8) {
           // The scales are read before the rows are known to be there.
           if constexpr (Walk::kAwaits) {
@@ -266,8 +272,10 @@ class RowsGemm {
         } else {
           Multiply(worker, stages, sums);
         }
+        EndSlice(track, GemmWork::kMultiply, tile);
         Finish(call, tile, sums);
         StoreTile(call, tile, worker, sums);
+        EndSlice(track, GemmWork::kEpilogue, tile);
       } else {
         Skip(worker, stages);
       }

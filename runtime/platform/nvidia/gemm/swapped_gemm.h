@@ -96,6 +96,7 @@ class SwappedGemm {
   static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const Place& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
+    auto track = call.TrackOf(GemmTrack::kLoad, true);
     for (int unit = static_cast<int>(blockIdx.x); walk.Find(unit);
          unit += static_cast<int>(gridDim.x)) {
       const GemmTile tile = walk.Tile(0);
@@ -108,6 +109,7 @@ class SwappedGemm {
         LoadBox(at.Rows(ring.stage), &call.maps.rows, full, i * kStageColumns, tile.row);
         ring.Next();
       }
+      track.End(GemmWork::kLoad, tile);
     }
   }
 
@@ -117,18 +119,23 @@ class SwappedGemm {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
     Ring ring;
+    auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     Sums sums;
     for (int unit = static_cast<int>(blockIdx.x); walk.Find(unit);
          unit += static_cast<int>(gridDim.x)) {
       GemmTile tile = walk.Tile(0);
       tile.column += warpgroup * kRowsPerWarpgroup;
+      if constexpr (track.kRecords) WaitBarrier(at.Full(ring.stage), ring.parity);
+      EndSlice(track, GemmWork::kWait, tile);
       if constexpr (element == GemmElement::kFp8) {
         MultiplyScaled<Call::Epilogue::kGated>(call.operands, tile, {at, ring}, sums);
       } else {
         Multiply(at, stages, ring, sums);
       }
+      EndSlice(track, GemmWork::kMultiply, tile);
       Finish(call, tile, sums);
       StoreTile(call, tile, at.Box(warpgroup), sums);
+      EndSlice(track, GemmWork::kEpilogue, tile);
     }
   }
 
