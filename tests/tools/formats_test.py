@@ -176,6 +176,8 @@ class WrittenTest(GpuTest):
             with self.subTest(strategy=strategy):
                 self.written(path, "Trace", "run", f"--ranks={self.ranks}", *SMALL, "--tokens=9",
                              f"--strategy={strategy}", f"--trace={path}")
+        self.written(path, "Trace", "trace", "--operation=gemm", "--rows=3,0,9", "--n=64", "--k=64",
+                     "--iters=1", f"--output={path}")
 
     def test_tuning(self):
         path = self.folder / "tuning.json"

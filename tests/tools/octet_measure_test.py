@@ -201,6 +201,55 @@ class TraceTest(GpuTest):
                     self.assertIn(event["args"].get("peer", 0), range(self.ranks))
 
 
+    def test_usage_of_products(self):
+        for args, words in [
+            (["--operation=sum"], "--operation 'sum' is not one of step, gemm"),
+            (["--rows=8"], "--rows does not go with --operation=step"),
+            (["--tiles=wide"], "--tiles does not go with --operation=step"),
+            (["--operation=gemm", "--overlap_us=5"], "--overlap_us does not go with"),
+            (["--operation=gemm", "--tiles=wide,few16"], "--tiles takes one tile shape"),
+            (["--operation=gemm", "--rows=0"], "no expert has rows"),
+            (["--operation=gemm", "--n=12", "--k=64"], "GroupedGemmConfig::n is 12"),
+            (["--operation=gemm", "--output=/no/such/folder/file"], "cannot write"),
+        ]:
+            self.assert_refused(["trace", *args], words)
+
+    def test_products(self):
+        path = self.folder / "gemm.json"
+        for args in [[], ["--tiles=few16", "--dtype=fp8", "--epilogue=swiglu", "--blocks=2"]]:
+            with self.subTest(args=args):
+                result = octet("trace", "--operation=gemm", "--rows=70,0,3", "--n=144", "--k=64",
+                               "--iters=2", "--warmup=0", f"--output={path}", *args)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                lines = result.stdout.splitlines()
+                self.assertTrue(all(len(line) <= 100 for line in lines), result.stdout)
+                self.assertTrue(any(line.startswith("# tracing costs") for line in lines))
+                works = {tuple(line.split()[:2]): line.split()[2:]
+                         for line in lines if not line.startswith("#")}
+                events = json.loads(path.read_text())["traceEvents"]
+                threads = {event["tid"]: event["args"]["name"] for event in events
+                           if event["name"] == "thread_name"}
+                slices = [event for event in events if event["ph"] == "X"]
+                found = {}
+                for event in slices:
+                    name = threads[event["tid"]]
+                    block, track = event["tid"] // 2, ["multiply", "load"][event["tid"] % 2]
+                    self.assertEqual(name, f"block {block} ({track})")
+                    self.assertEqual(event["cat"], "gemm")
+                    self.assertEqual(list(event["args"]), ["expert", "row", "rows", "column"])
+                    key = track, event["name"]
+                    found[key] = found.get(key, 0) + 1
+                self.assertEqual(found, {key: int(cells[0]) for key, cells in works.items()})
+                names = {("multiply", "wait"), ("multiply", "multiply")}
+                others = {("multiply", "epilogue"), ("load", "load"), ("load", "wait")}
+                self.assertLessEqual(names, found.keys())
+                self.assertLessEqual(found.keys(), names if octet_cli.EMULATED else names | others)
+                tiles = [event["args"] for event in slices if event["name"] == "multiply"]
+                self.assertEqual({tile["expert"] for tile in tiles}, {0, 2})
+                places = {(tile["row"], tile["column"]) for tile in tiles}
+                self.assertEqual(len(places), len(tiles))
+                self.assertEqual(sum(tile["rows"] for tile in tiles if tile["column"] == 0), 73)
+
     def test_layouts_that_are_used_again_are_not_exchanged(self):
         for args, exchanges in [([], True), (["--cached"], False)]:
             table = self.trace("--strategy=high_throughput", *args).stdout

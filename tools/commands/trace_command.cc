@@ -14,11 +14,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "octet/enum_names.h"
 #include "octet/node.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
+#include "tools/commands/gemm_command.h"
+#include "tools/commands/operation.h"
 #include "tools/commands/run_options.h"
+#include "tools/measure/gemm_trace.h"
+#include "tools/measure/gemm_tune.h"
 #include "tools/measure/overlap_run.h"
 #include "tools/measure/statistics.h"
 #include "tools/measure/trace_summary.h"
@@ -43,10 +48,14 @@ constexpr absl::string_view kName = "trace";
 constexpr absl::string_view kDefaultOutput = "octet_trace.json";
 constexpr double kMostOverlapUs = 1e6;
 
-constexpr auto kTraceFlags =
-    JoinFlags(std::to_array<absl::string_view>(
-                  {"output", "overlap_us", "max_tokens", "tokens", "check", "timeout_ms"}),
+constexpr auto kStepTraceFlags =
+    JoinFlags(std::to_array<absl::string_view>({"operation", "output", "overlap_us", "max_tokens",
+                                                "tokens", "check", "timeout_ms"}),
               kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+constexpr auto kTiles = std::to_array<absl::string_view>({"tiles"});
+constexpr auto kGemmTraceFlags =
+    JoinFlags(kMeasuredProductFlags, kTiles, std::to_array<absl::string_view>({"blocks"}));
+constexpr auto kTraceFlags = JoinFlags(kStepTraceFlags, kProductFlags, kTiles);
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
@@ -59,20 +68,28 @@ double MedianUs(const std::vector<KernelTimes>& steps, double KernelTimes::* cal
   return Summarize(std::move(us)).median;
 }
 
+// `traced_us`, `plain_us`: medians of `iters` each.
+std::string CostText(absl::string_view what, double traced_us, double plain_us, size_t iters) {
+  constexpr double kPercent = 100;
+  return Comment(
+      absl::StrFormat("tracing costs %+.1f%%: a %s takes %.1f us with it and %.1f us "
+                      "without (medians of %d each, in turns)",
+                      (traced_us / plain_us - 1) * kPercent, what, traced_us, plain_us, iters));
+}
+
+std::string DroppedText(uint64_t events) {
+  if (events == 0) return "";
+  return Comment(absl::StrCat(events, " events did not fit and are missing."));
+}
+
 // Returns everything but the tables of the summary.
 std::string Foot(const TraceResult& result) {
   double round_trip_ns = 0;
   for (const TraceCollector::ClockOffset& offset : result.clock_offsets) {
     round_trip_ns = std::max(round_trip_ns, offset.round_trip_ns);
   }
-  const double plain = MedianUs(result.plain);
-  const double traced = MedianUs(result.traced);
-  constexpr double kPercent = 100;
   std::string foot = absl::StrCat(
-      "#\n",
-      Comment(absl::StrFormat("tracing costs %+.1f%%: a step takes %.1f us with it and %.1f us "
-                              "without (medians of %d each, in turns)",
-                              (traced / plain - 1) * kPercent, traced, plain, result.plain.size())),
+      "#\n", CostText("step", MedianUs(result.traced), MedianUs(result.plain), result.plain.size()),
       Comment(absl::StrFormat("kernels, from the first event of the slowest rank to its last: "
                               "dispatch %.1f us, combine %.1f us (medians)",
                               MedianUs(result.kernels, &KernelTimes::dispatch_us),
@@ -90,11 +107,8 @@ std::string Foot(const TraceResult& result) {
               "first that only receives. A wait for several is put down to who was missing last."),
       Comment(absl::StrFormat(
           "GPUs have clocks of their own: in %s they are brought to one to within %.2f us.",
-          result.options.trace, round_trip_ns / 2e3)));
-  if (result.events_dropped > 0) {
-    absl::StrAppend(&foot, Comment(absl::StrCat(result.events_dropped,
-                                                " events did not fit and are missing.")));
-  }
+          result.options.trace, round_trip_ns / 2e3)),
+      DroppedText(result.events_dropped));
   return foot;
 }
 
@@ -128,7 +142,53 @@ absl::StatusOr<Outcome> Overlap(Node& node, const RunOptions& options, double co
   return outcome;
 }
 
-int Run(const CommandLine& line) {
+std::string OutputPath() {
+  const std::string path = absl::GetFlag(FLAGS_output);
+  return path.empty() ? std::string(kDefaultOutput) : path;
+}
+
+std::string GemmText(const Topology& topology, const GemmOptions& options,
+                     const GemmTraceResult& result) {
+  return absl::StrCat(
+      absl::StrFormat("# octet trace: a grouped product on %s (%s)\n", GpuName(topology),
+                      topology.platform),
+      EmulationNote(topology),
+      Comment(absl::StrCat(ProductText(options), "; tiles ", std::string(EnumName(result.tiles)),
+                           ", ", result.summary.blocks, " blocks")),
+      "#\n", GemmTraceText(result.summary, options.Flops()),
+      CostText("product", result.traced_us.median, result.plain_us.median,
+               static_cast<size_t>(options.iters)),
+      Comment("One thread of each block records what multiplies, and one what loads, if it is "
+              "another: the first."),
+      DroppedText(result.events_dropped));
+}
+
+int RunGemm(const CommandLine& line) {
+  const absl::StatusOr<GemmOptions> options = ParseGemmOptions(line);
+  if (!options.ok()) return Fail(kExitUsage, options.status());
+  if (options->tiles.size() != 1) {
+    return Fail(kExitUsage, absl::InvalidArgumentError("--tiles takes one tile shape"));
+  }
+  if (options->Flops() == 0) {
+    return Fail(kExitUsage, absl::InvalidArgumentError("no expert has rows: nothing to trace"));
+  }
+  const std::string path = OutputPath();
+  if (const absl::Status status = CheckCanWrite(path); !status.ok()) {
+    return Fail(kExitUsage, status);
+  }
+  const absl::StatusOr<std::shared_ptr<Node>> node = CreateWatchedNode({.num_ranks = 1});
+  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
+  if (const absl::Status status = ProbeWrite(path); !status.ok()) return Fail(kExitUsage, status);
+  const absl::StatusOr<GemmTraceResult> result = TraceGemm(**node, *options, path);
+  if (!result.ok()) return Fail(ExitCodeOf(result.status()), result.status());
+  absl::PrintF("%s", GemmText((*node)->topology(), *options, *result));
+  std::fflush(stdout);
+  if (result->check.wrong == 0) return kExitOk;
+  return Fail(kExitWrongResults,
+              absl::DataLossError(absl::StrCat("wrong results: ", result->check.first_wrong)));
+}
+
+int RunStep(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<std::vector<RunOptions>> shapes =
@@ -141,8 +201,7 @@ int Run(const CommandLine& line) {
                     "--overlap_us is ", compute_us, "; it must be from 0 to ", kMostOverlapUs)));
   }
   RunOptions options = shapes->front();
-  options.trace = absl::GetFlag(FLAGS_output);
-  if (options.trace.empty()) options.trace = std::string(kDefaultOutput);
+  options.trace = OutputPath();
   if (const absl::Status status = CheckCanWrite(options.trace); !status.ok()) {
     return Fail(kExitUsage, status);
   }
@@ -170,6 +229,13 @@ int Run(const CommandLine& line) {
               absl::DataLossError(absl::StrCat("wrong results: ", outcome->difference)));
 }
 
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Operation> operation =
+      ParseOperation(line, kStepTraceFlags, kGemmTraceFlags);
+  if (!operation.ok()) return Fail(kExitUsage, operation.status());
+  return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line);
+}
+
 }  // namespace
 
 Command TraceCommand() {
@@ -183,6 +249,9 @@ Command TraceCommand() {
           "recording cost. With --overlap_us: compares steps in two phases, with a kernel of the\n"
           "caller during each send, with steps that run the kernel in turn, and writes one\n"
           "overlapped step.\n"
+          "--operation=gemm traces a grouped product on the first GPU, which the flags of octet\n"
+          "gemm describe: the file has a slice for each tile of each block, and shares of the\n"
+          "blocks' time are printed. The last product is checked against float64.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTraceFlags,
       .run = Run,

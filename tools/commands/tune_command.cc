@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
@@ -23,7 +22,7 @@
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
 #include "tools/commands/gemm_command.h"
-#include "tools/commands/gemm_rows.h"
+#include "tools/commands/operation.h"
 #include "tools/commands/perf_options.h"
 #include "tools/measure/gemm_tune.h"
 #include "tools/measure/tune.h"
@@ -34,11 +33,6 @@
 #include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
-ABSL_FLAG(
-    std::string, operation, "step",
-    "tune: step, launch shapes and strategies of dispatch and combine; gemm, the tile shape of\n"
-    "a grouped product, which --rows, --n, --k, --dtype and --epilogue describe. perf: step;\n"
-    "dispatch_gemm or gemm_combine, with the experts' products");
 ABSL_FLAG(double, budget, 30.0,
           "the most seconds of the search for one number of tokens and one strategy");
 ABSL_DECLARE_FLAG(std::string, output);
@@ -49,46 +43,15 @@ namespace {
 constexpr absl::string_view kName = "tune";
 constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
 
-// The operation that is tuned.
-enum class Operation { kStep, kGemm };
-
-absl::Span<const EnumEntry<Operation>> EnumTable(Operation /*unused*/) {
-  static constexpr EnumEntry<Operation> kTable[] = {{Operation::kStep, "step"},
-                                                    {Operation::kGemm, "gemm"}};
-  return kTable;
-}
-
 // Of the flags that describe a call, only those that are fields of an entry: an entry holds for all
 // such calls.
 constexpr auto kStepTuneFlags = JoinFlags(
     std::to_array<absl::string_view>({"operation", "output", "budget", "begin", "end", "step",
                                       "factor", "timeout", "strategy", "format", "received"}),
     kStepFlags);
-// The flags of a grouped product that are no step's, and all that go with one.
-constexpr auto kProductFlags = std::to_array<absl::string_view>(
-    {"rows", "n", "k", "scales", "epilogue", "samples", "tokens", "max_tokens"});
-constexpr auto kGemmTuneFlags = JoinFlags(
-    kGemmRowsFlags, kProductFlags,
-    std::to_array<absl::string_view>({"operation", "output", "dtype", "iters", "warmup", "seed"}));
-constexpr auto kTuneFlags = JoinFlags(kStepTuneFlags, kProductFlags);
-
-// Returns what is tuned, if all flags go with it.
-absl::StatusOr<Operation> ParseOperation(const CommandLine& line) {
-  const std::string name = absl::GetFlag(FLAGS_operation);
-  const absl::StatusOr<Operation> operation = ParseEnum<Operation>("operation", name);
-  if (!operation.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--", operation.status().message()));
-  }
-  const absl::Span<const absl::string_view> known = *operation == Operation::kGemm
-                                                        ? absl::MakeConstSpan(kGemmTuneFlags)
-                                                        : absl::MakeConstSpan(kStepTuneFlags);
-  for (const absl::string_view flag : kTuneFlags) {
-    if (!line.Given(flag) || absl::c_linear_search(known, flag)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, " does not go with --operation=", name));
-  }
-  return *operation;
-}
+constexpr auto kTuneFlags =
+    JoinFlags(kStepTuneFlags, kProductFlags,
+              std::to_array<absl::string_view>({"scales", "tokens", "max_tokens"}));
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
@@ -256,7 +219,8 @@ int RunStep(const CommandLine& line) {
 }
 
 int Run(const CommandLine& line) {
-  const absl::StatusOr<Operation> operation = ParseOperation(line);
+  const absl::StatusOr<Operation> operation =
+      ParseOperation(line, kStepTuneFlags, kMeasuredProductFlags);
   if (!operation.ok()) return Fail(kExitUsage, operation.status());
   return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line);
 }

@@ -15,35 +15,10 @@
 #include "octet/gemm_tiles.h"
 #include "octet/grouped_gemm.h"
 #include "tools/contenders/gemm_contender.h"
+#include "tools/measure/gemm_setup.h"
 #include "tools/measure/statistics.h"
 
 namespace octet {
-
-struct GemmOptions {
-  std::vector<int32_t> rows;  // of each expert
-  int n = 0;
-  int k = 0;
-  DType dtype = DType::kBFloat16;
-  GemmFormat format = GemmFormat::kSame;
-  ScaleFormat scale_format = ScaleFormat::kFloat32;
-  GemmActivation activation = GemmActivation::kNone;
-  bool bias = false;
-  bool row_scale = false;
-  std::vector<std::optional<GemmTiles>> tiles;  // measured in turn; nullopt: the library's choice
-  bool use_measured_tuning = true;              // as in GroupedGemmConfig
-  int blocks = 0;
-  int iters = 20;
-  int warmup = 2;
-  int samples = 256;  // patches of one row and eight columns of the output that are checked
-  uint32_t seed = 4;
-  std::string dump;  // folder for the operands and the last output; empty: none
-
-  GroupedGemmConfig Config() const;  // with the library's choice of tiles
-  double Flops() const;
-  double WeightBytes() const;  // of the experts that have rows, without scales
-  size_t element_bytes() const;
-  absl::string_view operand_name() const;  // as --dtype has it
-};
 
 struct GemmMeasurement {
   std::string name;     // of a tile shape or a contender
