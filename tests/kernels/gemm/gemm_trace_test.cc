@@ -40,18 +40,18 @@ constexpr auto kMultiply = static_cast<uint32_t>(device::GemmWork::kMultiply);
 // Expert, first row, rows, column.
 using Tile = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;
 
-std::set<Tile> TilesOf(const GemmProblem& p) {
-  const GroupedGemmTileShape shape = TileShapeOf(VariantOf(p.config, *p.config.tiles));
-  std::set<Tile> tiles;
+std::set<Tile> TilesOf(const GemmProblem& p, GemmTiles tiles) {
+  const GroupedGemmTileShape shape = TileShapeOf(VariantOf(p.config, tiles));
+  std::set<Tile> found;
   for (int expert = 0; expert < p.config.experts; ++expert) {
     for (int row = 0; row < p.counts[expert]; row += shape.rows) {
       const int rows = std::min(shape.rows, p.counts[expert] - row);
       for (int column = 0; column < p.config.n; column += shape.columns) {
-        tiles.emplace(expert, p.offsets[expert] + row, rows, column);
+        found.emplace(expert, p.offsets[expert] + row, rows, column);
       }
     }
   }
-  return tiles;
+  return found;
 }
 
 int64_t Nanoseconds(double us) { return std::llround(us * 1e3); }
@@ -135,7 +135,7 @@ TEST_F(GemmTraceTest, ChangesNoBitAndHasEveryTileOnce) {
           multiplied.emplace_back(slice.detail, more[0], more[1], more[2]);
         }
         std::sort(multiplied.begin(), multiplied.end());
-        const std::set<Tile> expected = TilesOf(p);
+        const std::set<Tile> expected = TilesOf(p, tiles);
         EXPECT_EQ(multiplied, std::vector<Tile>(expected.begin(), expected.end()));
         EXPECT_EQ(tags.count(static_cast<uint32_t>(device::GemmWork::kWait)), 1U);
       }
