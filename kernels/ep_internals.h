@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/combine_product.h"
 #include "kernels/dispatch_product.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
@@ -29,6 +30,16 @@ struct EpInternals {
                                                const DispatchArgs& args,
                                                const DispatchProduct& product) {
     return ep.DispatchGemm(rank, args, product);
+  }
+  // The same for a combine and the product before it.
+  static absl::Status PrepareGemmCombine(ExpertParallel& ep, Rank& rank,
+                                         const CombineProduct& product) {
+    return ep.PrepareGemmCombine(rank, product);
+  }
+  // A Combine that first computes args.expert_out.
+  static absl::Status GemmCombine(ExpertParallel& ep, Rank& rank, const DispatchHandle& handle,
+                                  const CombineArgs& args, const CombineProduct& product) {
+    return ep.GemmCombine(rank, handle, args, product);
   }
   // Returns the trace tags of the kernels, in order, or nothing if the kernels cannot be traced.
   static absl::Span<const TraceTag> TraceTags(const ExpertParallel& ep) { return ep.trace_tags(); }

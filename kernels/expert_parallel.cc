@@ -42,6 +42,16 @@ absl::StatusOr<Received> ExpertParallel::DispatchGemm(Rank& rank, const Dispatch
   return PrepareDispatchGemm(rank, product);
 }
 
+absl::Status ExpertParallel::PrepareGemmCombine(Rank& /*rank*/, const CombineProduct& /*product*/) {
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config().strategy),
+                                               " has no combine that is fused with a product"));
+}
+absl::Status ExpertParallel::GemmCombine(Rank& rank, const DispatchHandle& /*handle*/,
+                                         const CombineArgs& /*args*/,
+                                         const CombineProduct& product) {
+  return PrepareGemmCombine(rank, product);
+}
+
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Node& node, const EpConfig& config, const ExpertParallelOptions& options) {
   return MakeStrategy(node, config, options);

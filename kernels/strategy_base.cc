@@ -256,6 +256,21 @@ absl::Status StrategyBase::Combine(Rank& rank, const DispatchHandle& handle,
   return BeginCombine(rank, handle, args, Phases::kBoth);
 }
 
+absl::Status StrategyBase::EnqueueGemmCombine(Rank& /*rank*/, const DispatchHandle& /*handle*/,
+                                              const CombineArgs& /*args*/,
+                                              const CombineProduct& /*product*/) {
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
+                                               " has no combine that is fused with a product"));
+}
+
+absl::Status StrategyBase::GemmCombine(Rank& rank, const DispatchHandle& handle,
+                                       const CombineArgs& args, const CombineProduct& product) {
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args, Phases::kBoth));
+  OCTET_RETURN_IF_ERROR(EnqueueGemmCombine(rank, handle, args, product));
+  SequenceOf(rank).RecordCombine(handle.call, Phases::kBoth);
+  return absl::OkStatus();
+}
+
 absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
   if (num_rows < 0 || num_rows > control_.layout().max_rows) {

@@ -99,6 +99,9 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   virtual Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const = 0;
   virtual absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle,
                                       const CombineArgs& args, Phases phases) = 0;
+  // Enqueues a combine that is fused with the product before it. Default: kUnimplemented.
+  virtual absl::Status EnqueueGemmCombine(Rank& rank, const DispatchHandle& handle,
+                                          const CombineArgs& args, const CombineProduct& product);
   // Checks that `handle`, made by this object for this rank, can still be received and combined.
   // Default: accepts the handles of the rank's last `batches` dispatches.
   virtual absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const;
@@ -166,6 +169,8 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   absl::Status CheckIsHighThroughput(absl::string_view name) const;
   absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases) const;
+  absl::Status GemmCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                           const CombineProduct& product) override;
   absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                             Phases phases);
   // NodeClient.

@@ -1,5 +1,6 @@
 #include "octet/fused_experts.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "kernels/check_pointers.h"
 #include "kernels/ep_internals.h"
 #include "kernels/fused/dispatch_gemm.h"
+#include "kernels/fused/gemm_combine.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/product_params.h"
 #include "kernels/strategy_base.h"
@@ -26,6 +28,11 @@
 namespace octet {
 namespace {
 
+// The columns of a pass of the product that combine is fused with, and the most passes of a
+// product: bench/PERFORMANCE.md.
+constexpr int kPassColumns = 512;
+constexpr int kMostPasses = 4;
+
 // The most dispatches of a rank whose rows are valid at the same time.
 constexpr size_t kBatches = 2;
 
@@ -33,6 +40,8 @@ absl::Status Refuse(absl::string_view member, absl::string_view value, absl::str
   return absl::InvalidArgumentError(
       absl::StrCat("FusedExpertsConfig::", member, " is ", value, "; ", must));
 }
+
+bool IsOneKernel(Fusion fusion) { return fusion == Fusion::kTiles || fusion == Fusion::kSerial; }
 
 absl::Status CheckEp(const EpConfig& ep) {
   if (ep.output != Output::kPackedExperts) {
@@ -86,8 +95,13 @@ absl::Status CheckConfig(const FusedExpertsConfig& config) {
                   absl::StrCat("that needs the strategy high_throughput, not ",
                                EnumName(config.ep.strategy)));
   }
-  if (config.gemm_combine == Fusion::kTiles) {
-    return Refuse("gemm_combine", EnumName(config.gemm_combine), "only dispatch_gemm can be");
+  if (config.dispatch_gemm == Fusion::kSerial) {
+    return Refuse("dispatch_gemm", EnumName(config.dispatch_gemm), "only gemm_combine can be");
+  }
+  if (IsOneKernel(config.gemm_combine) && config.ep.strategy != Strategy::kHighThroughput) {
+    return Refuse("gemm_combine", EnumName(config.gemm_combine),
+                  absl::StrCat("that needs the strategy high_throughput, not ",
+                               EnumName(config.ep.strategy)));
   }
   return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();
 }
@@ -108,7 +122,7 @@ class FusedExpertsOnNode final : public FusedExperts {
         memory_(node),
         ranks_(static_cast<size_t>(node.num_ranks())) {
     config_.ep = ep_->config();
-    config_.gemm_combine = Fusion::kNone;
+    if (config_.gemm_combine == Fusion::kAuto) config_.gemm_combine = Fusion::kNone;
     // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
     if (config_.dispatch_gemm == Fusion::kAuto) config_.dispatch_gemm = Fusion::kNone;
   }
@@ -129,6 +143,8 @@ class FusedExpertsOnNode final : public FusedExperts {
   struct RankState {
     GroupedGemmConfig first_config;
     GroupedGemmVariant first_variant = {};  // with the tile shape in use
+    GroupedGemmConfig second_config;
+    GroupedGemmVariant second_variant = {};
     std::unique_ptr<GroupedGemm> first;
     std::unique_ptr<GroupedGemm> second;
     void* second_out = nullptr;  // null: the received rows' memory
@@ -140,6 +156,9 @@ class FusedExpertsOnNode final : public FusedExperts {
   const RankState& StateOf(const Rank& rank) const {
     return ranks_[static_cast<size_t>(rank.rank())];
   }
+  absl::StatusOr<std::unique_ptr<GroupedGemm>> MakeProduct(GroupedGemmConfig product) const;
+  // The part of InitRank that is of GemmCombine.
+  absl::Status InitSecond(Rank& rank, RankState& mine);
   bool IsFp8() const { return config_.ep.dispatch_format == DispatchFormat::kFp8; }
   absl::Status CheckDispatchGemm(const Rank& rank, const DispatchGemmArgs& args) const;
   absl::Status CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
@@ -165,24 +184,40 @@ FusedExpertsOnNode::~FusedExpertsOnNode() {
   }
 }
 
+absl::StatusOr<std::unique_ptr<GroupedGemm>> FusedExpertsOnNode::MakeProduct(
+    GroupedGemmConfig product) const {
+  product.use_measured_tuning = use_measured_tuning_;
+  return GroupedGemm::Create(product);
+}
+
+// A kernel of dispatch or combine with a product has few tile shapes.
+GemmTiles FusedTiles(const GroupedGemm& product) {
+  return fused::CanFuse(product.tiles()) ? product.tiles() : GemmTiles::kWide;
+}
+
+absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
+  mine.second_config = SecondProduct(config_, rank.num_ranks());
+  OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(mine.second_config));
+  if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
+  mine.second_variant = VariantOf(mine.second_config, FusedTiles(*mine.second));
+  const fused::GemmCombine product(mine.second_variant, ParamsOf(mine.second_config, {}), false);
+  return EpInternals::PrepareGemmCombine(*ep_, rank, product);
+}
+
 absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   RankState& mine = StateOf(rank);
   const EpConfig& ep = config_.ep;
-  const auto make = [&](GroupedGemmConfig product) {
-    product.use_measured_tuning = use_measured_tuning_;
-    return GroupedGemm::Create(product);
-  };
   const GroupedGemmConfig first = FirstProduct(config_, rank.num_ranks());
-  OCTET_ASSIGN_OR_RETURN(mine.first, make(first));
+  OCTET_ASSIGN_OR_RETURN(mine.first, MakeProduct(first));
   GemmTiles tiles = mine.first->tiles();
   if (config_.dispatch_gemm == Fusion::kTiles) {
-    if (!fused::CanFuse(tiles)) tiles = GemmTiles::kWide;
+    tiles = FusedTiles(*mine.first);
     const fused::DispatchGemm product(VariantOf(first, tiles), {}, false);
     OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(*ep_, rank, product));
   }
   mine.first_variant = VariantOf(first, tiles);
   mine.first_config = first;
-  OCTET_ASSIGN_OR_RETURN(mine.second, make(SecondProduct(config_, rank.num_ranks())));
+  OCTET_RETURN_IF_ERROR(InitSecond(rank, mine));
   if (SecondProductInPlace(ep)) return absl::OkStatus();
   const size_t bytes = static_cast<size_t>(ep.max_rows(rank.num_ranks())) * ep.dtype_row_bytes();
   OCTET_ASSIGN_OR_RETURN(const absl::Span<char> out, memory_.Device<char>(bytes));
@@ -259,9 +294,16 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
       .bias = args.y_bias,
       .high_throughput = {.unweighted = config_.weights_in == WeightsIn::kFirstProduct}};
   OCTET_RETURN_IF_ERROR(CheckGemmCombine(rank, args, handle, combine));
-  OCTET_RETURN_IF_ERROR(
-      mine.second->Run(SecondProductArgs(args, received.received, out), rank.stream()));
-  OCTET_RETURN_IF_ERROR(ep_->Combine(rank, handle, combine));
+  const GroupedGemmArgs product = SecondProductArgs(args, received.received, out);
+  if (IsOneKernel(config_.gemm_combine)) {
+    OCTET_RETURN_IF_ERROR(EpInternals::GemmCombine(
+        *ep_, rank, handle, combine,
+        fused::GemmCombine(mine.second_variant, ParamsOf(mine.second_config, product),
+                           config_.gemm_combine == Fusion::kSerial)));
+  } else {
+    OCTET_RETURN_IF_ERROR(mine.second->Run(product, rank.stream()));
+    OCTET_RETURN_IF_ERROR(ep_->Combine(rank, handle, combine));
+  }
   mine.combined[handle.call % kBatches] = handle.call;
   return absl::OkStatus();
 }
@@ -273,6 +315,9 @@ absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
   OCTET_RETURN_IF_ERROR(CheckConfig(config));
   EpConfig ep_config = config.ep;
   if (config.dispatch_gemm == Fusion::kTiles) ep_config.high_throughput.row_arrivals = true;
+  if (config.gemm_combine == Fusion::kTiles && ep_config.tuning.row_parts == 0) {
+    ep_config.tuning.row_parts = std::clamp(ep_config.hidden / kPassColumns, 1, kMostPasses);
+  }
   OCTET_ASSIGN_OR_RETURN(std::unique_ptr<StrategyBase> ep, MakeStrategy(node, ep_config, options));
   auto experts = std::make_unique<FusedExpertsOnNode>(node, config, std::move(ep), options);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
@@ -280,8 +325,10 @@ absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
 }
 
 absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion /*unused*/) {
-  static constexpr EnumEntry<Fusion> kTable[] = {
-      {Fusion::kAuto, "auto"}, {Fusion::kNone, "none"}, {Fusion::kTiles, "tiles"}};
+  static constexpr EnumEntry<Fusion> kTable[] = {{Fusion::kAuto, "auto"},
+                                                 {Fusion::kNone, "none"},
+                                                 {Fusion::kTiles, "tiles"},
+                                                 {Fusion::kSerial, "serial"}};
   return kTable;
 }
 

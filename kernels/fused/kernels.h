@@ -29,6 +29,27 @@ hipError_t DispatchGemmBlocksPerUnit(const GroupedGemmVariant& variant, const La
 hipError_t LaunchDispatchGemm(const FusedParams& params, const GroupedGemmVariant& variant,
                               const LaunchShape& shape, hipStream_t stream);
 
+// A combine and the product before it. Blocks [0, combine_blocks) combine, the others multiply
+// first.
+struct ProductCombineParams {
+  high_throughput::GemmCombineParams p;
+  GroupedGemmParams product;
+  int combine_blocks;
+};
+
+struct GemmCombineVariant {
+  GemmTiles tiles;  // kWide or kMedium
+  bool fp16;
+  bool per_rank;  // CombineOrder::kPerRank
+};
+LaunchShape GemmCombineShape(const GemmCombineVariant& variant, int experts, int blocks);
+hipError_t PrepareGemmCombine(const GemmCombineVariant& variant, const LaunchShape& shape);
+hipError_t GemmCombineBlocksPerUnit(const GemmCombineVariant& variant, const LaunchShape& shape,
+                                    int* blocks);
+// Cooperative: all blocks are resident.
+hipError_t LaunchGemmCombine(const ProductCombineParams& params, const GemmCombineVariant& variant,
+                             const LaunchShape& shape, hipStream_t stream);
+
 }  // namespace octet::fused
 
 #endif  // OCTET_KERNELS_FUSED_KERNELS_H_

@@ -28,11 +28,6 @@ struct KernelParams {
 template <typename Gemm>
 constexpr size_t kKernelSharedBytes = Gemm::kSharedBytes + kMaxGemmExperts * sizeof(ExpertRows);
 
-__device__ int Clamp(int64_t row, int64_t rows) {
-  return static_cast<int>(row < 0 ? 0 : (row < rows ? row : rows));
-}
-
-// Rows that there is no memory for are left out, whatever the offsets say.
 template <typename Gemm, bool gated, typename Trace>
 __global__ void __launch_bounds__(Gemm::kThreads, Gemm::kBlocksPerComputeUnit)
     GroupedGemmKernel(const __grid_constant__ KernelParams<Gemm, gated, Trace> p) {
@@ -40,13 +35,7 @@ __global__ void __launch_bounds__(Gemm::kThreads, Gemm::kBlocksPerComputeUnit)
   char* const bytes = reinterpret_cast<char*>(shared);
   auto* const rows = reinterpret_cast<ExpertRows*>(bytes + Gemm::kSharedBytes);
   const device::GemmOperands& operands = p.call.operands;
-  for (int e = static_cast<int>(threadIdx.x); e < operands.experts; e += Gemm::kThreads) {
-    const int64_t first = p.offsets[e];
-    const int64_t end = p.counts != nullptr ? first + p.counts[e] : p.offsets[e + 1];
-    rows[e].first = Clamp(first, operands.rows);
-    rows[e].end = Clamp(end, operands.rows);
-    if (rows[e].end < rows[e].first) rows[e].end = rows[e].first;
-  }
+  FindExpertRows(operands, p.offsets, p.counts, rows);
   __syncthreads();
   Gemm::Run(p.call, TileWalk<Gemm>(rows, operands.experts, operands.n), bytes);
 }

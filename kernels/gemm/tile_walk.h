@@ -9,6 +9,8 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstdint>
+
 #include "runtime/platform/gemm_call.h"
 
 namespace octet {
@@ -18,6 +20,23 @@ struct ExpertRows {
   int first;
   int end;
 };
+
+// Sets rows[e] to those of expert e. `counts` may be null: up to the next offset. Rows that there
+// is no memory for are left out, whatever the offsets say. Called by all threads of a block, which
+// must then synchronize.
+__device__ inline void FindExpertRows(const device::GemmOperands& p, const int32_t* offsets,
+                                      const int32_t* counts, ExpertRows* rows) {
+  const auto clamp = [&p](int64_t row) {
+    return static_cast<int>(row < 0 ? 0 : (row < p.rows ? row : p.rows));
+  };
+  for (int e = static_cast<int>(threadIdx.x); e < p.experts; e += static_cast<int>(blockDim.x)) {
+    const int64_t first = offsets[e];
+    const int64_t end = counts != nullptr ? first + counts[e] : offsets[e + 1];
+    rows[e].first = clamp(first);
+    rows[e].end = clamp(end);
+    if (rows[e].end < rows[e].first) rows[e].end = rows[e].first;
+  }
+}
 
 // Finds tiles by the numbers of their units, which must not descend. Every thread that needs tiles
 // has a walk of its own.
@@ -30,8 +49,9 @@ class TileWalk {
  public:
   static_assert(Gemm::kTilesPerUnit == 1 || Gemm::kTilesPerUnit == 2);
 
-  // All rows are there when the kernel starts.
+  // All rows are there when the kernel starts, and nobody waits for the product while it runs.
   static constexpr bool kAwaits = false;
+  static constexpr bool kTells = false;
 
   // `rows` [experts], in memory that stays.
   __device__ TileWalk(const ExpertRows* rows, int experts, int n)
@@ -54,6 +74,8 @@ class TileWalk {
 
   // How many units there are, after Find() has returned false.
   __device__ int units() const { return first_unit_; }
+  // How many blocks of the grid multiply.
+  __device__ int blocks() const { return static_cast<int>(gridDim.x); }
 
   // Whether the tiles of the unit have the same rows, instead of the same columns.
   __device__ bool SameRows() const { return same_rows_; }

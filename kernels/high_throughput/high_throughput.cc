@@ -321,7 +321,7 @@ DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchArgs& 
   params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
   params.scatter_idx = args.high_throughput.scatter_idx;
   params.shared = dispatch_shared_;
-  params.share_counts = WordsAfter(params.common.state);
+  params.share_counts = WordsAfter(params.common.state) + StateWords(layout_, 0).passes;
   params.before = mine.before.data();
   params.totals = mine.totals;
   params.sources = mine.sources.data();
@@ -397,7 +397,7 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs&
   State* state = params.dispatch.common.state;
   const StateWords words(layout_, MostBlocks());
   params.order = mine.order.data();
-  params.ordered_blocks = WordsAfter(state) + words.share_counts;
+  params.ordered_blocks = WordsAfter(state) + words.passes + words.share_counts;
   params.ready_groups = params.ordered_blocks + words.ordered_blocks;
   params.roles = RolesOf(mine.fused_blocks);
   char* rows = control().cached_peers(rank.rank()).base[rank.rank()];
@@ -411,8 +411,12 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs&
   return absl::OkStatus();
 }
 
-absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
-                                            const CombineArgs& args, Phases phases) {
+// ---- Combine.
+
+absl::StatusOr<CombineParams> HighThroughput::CombineParamsOf(Rank& rank,
+                                                              const DispatchHandle& handle,
+                                                              const CombineArgs& args,
+                                                              Phases phases) const {
   const bool reduced = config().output == Output::kDeduplicated;
   if (reduced && args.expert_scale != nullptr) {
     return absl::InvalidArgumentError(
@@ -423,8 +427,35 @@ absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& ha
   params.common = Common(rank, handle.layout, phases, config().tuning.combine_send_waves);
   params.weighted = !args.high_throughput.unweighted;
   if (!params.weighted) params.topk_weights = nullptr;
+  return params;
+}
+
+absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
+                                            const CombineArgs& args, Phases phases) {
+  OCTET_ASSIGN_OR_RETURN(const CombineParams params, CombineParamsOf(rank, handle, args, phases));
   return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), combine_shape_, rank.stream()));
+  });
+}
+
+absl::Status HighThroughput::PrepareGemmCombine(Rank& rank, const CombineProduct& product) {
+  OCTET_ASSIGN_OR_RETURN(ranks_[Index(rank.rank())].product_blocks,
+                         product.Prepare(CombineKernel(), shape().blocks));
+  return absl::OkStatus();
+}
+
+absl::Status HighThroughput::EnqueueGemmCombine(Rank& rank, const DispatchHandle& handle,
+                                                const CombineArgs& args,
+                                                const CombineProduct& product) {
+  const int blocks = ranks_[Index(rank.rank())].product_blocks;
+  if (blocks == 0) {
+    return absl::FailedPreconditionError("the combine with this product has not been prepared");
+  }
+  GemmCombineParams params = {};
+  OCTET_ASSIGN_OR_RETURN(params.combine, CombineParamsOf(rank, handle, args, Phases::kBoth));
+  params.next_unit = &params.combine.common.state->next_unit;
+  return Launch(rank, Phases::kBoth, "combine", [&] {
+    return OCTET_GPU(product.Launch(params, CombineKernel(), blocks, rank.stream()));
   });
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/combine_product.h"
 #include "kernels/dispatch_product.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
@@ -36,6 +37,7 @@ class HighThroughput final : public StrategyBase {
     absl::Span<int32_t> before;
     absl::Span<SendEntry> order;  // with row_arrivals
     int fused_blocks = 0;         // of the dispatch with a product that was prepared
+    int product_blocks = 0;       // of the combine with a product that was prepared
     absl::Span<RowSource> sources;
     absl::Span<float> row_weights;
     absl::Span<int32_t> row_index;
@@ -69,6 +71,9 @@ class HighThroughput final : public StrategyBase {
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
                               Phases phases) override;
+  absl::Status PrepareGemmCombine(Rank& rank, const CombineProduct& product) override;
+  absl::Status EnqueueGemmCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                                  const CombineProduct& product) override;
   // Checks that the handle's layout is kept.
   absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const override;
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
@@ -83,6 +88,8 @@ class HighThroughput final : public StrategyBase {
   DispatchParams DispatchParamsOf(Rank& rank, const DispatchArgs& args, Phases phases,
                                   const DispatchHandle& handle) const;
   CommonParams Common(Rank& rank, uint64_t layout, Phases phases, int send_waves) const;
+  absl::StatusOr<CombineParams> CombineParamsOf(Rank& rank, const DispatchHandle& handle,
+                                                const CombineArgs& args, Phases phases) const;
   const Kept& KeptOf(int rank, uint64_t layout) const;
   absl::Status AwaitTotals(Rank& rank, uint64_t epoch_before);
 

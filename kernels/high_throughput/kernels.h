@@ -125,6 +125,13 @@ struct CombineParams : CombineTensors {
   bool weighted;  // otherwise all weights are 1
 };
 
+// What a combine with a product gives to its kernel (CombineProduct), beside the product, whose
+// output is combine.expert_out.
+struct GemmCombineParams {
+  CombineParams combine;
+  int32_t* next_unit;  // device::GemmCall
+};
+
 // Each variant is a kernel.
 struct DispatchVariant {
   bool traced;  // records into common.trace

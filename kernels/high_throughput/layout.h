@@ -199,20 +199,26 @@ inline constexpr int kFewestRowsPerGroup = 32;
 
 // The words that follow State in the same memory, for calls of at most `blocks` blocks.
 struct StateWords {
+  size_t passes;          // [2][P] PassWord
   size_t share_counts;    // [C][blocks] counts, with their epoch
   size_t ordered_blocks;  // [blocks] epochs: the block has ordered its choices; with row_arrivals
   size_t ready_groups;    // epochs: all rows of the group are complete; with row_arrivals
 
   __host__ __device__ StateWords(const Layout& layout, int blocks)
-      : share_counts(static_cast<size_t>(layout.num_counts) * blocks),
+      : passes(size_t{2} * static_cast<size_t>(layout.combine_parts)),
+        share_counts(static_cast<size_t>(layout.num_counts) * blocks),
         ordered_blocks(layout.arrivals ? blocks : 0),
         ready_groups(layout.arrivals ? layout.max_rows / kFewestRowsPerGroup + 1 : 0) {}
-  __host__ __device__ size_t total() const { return share_counts + ordered_blocks + ready_groups; }
+  __host__ __device__ size_t total() const {
+    return passes + share_counts + ordered_blocks + ready_groups;
+  }
 };
 inline size_t StateBytes(const Layout& layout, int blocks) {
   return sizeof(State) + StateWords(layout, blocks).total() * sizeof(uint64_t);
 }
-inline uint64_t* WordsAfter(State* state) { return reinterpret_cast<uint64_t*>(state + 1); }
+__host__ __device__ inline uint64_t* WordsAfter(State* state) {
+  return reinterpret_cast<uint64_t*>(state + 1);
+}
 
 // Returns how many blocks the caller allows a call; 0: all.
 int BlocksAskedFor(const EpConfig& config);

@@ -40,6 +40,13 @@ __device__ __forceinline__ int TracedWave(const CommonParams& c) {
   return blockIdx.x % 2 == 1 && c.send_waves < waves ? c.send_waves : 0;
 }
 
+// How much of pass `part` of the product that a combine is fused with is done: how many of those
+// who multiply have stored their tiles of it. Combines use two sets of words in turn, and each
+// clears the next one's.
+__device__ __forceinline__ uint64_t* PassWord(const CommonParams& c, uint64_t epoch, int part) {
+  return WordsAfter(c.state) + (epoch & 1) * static_cast<uint64_t>(c.layout.combine_parts) + part;
+}
+
 // Returns the destinations of a wave's token. `expert`: of each lane's choice; -1 in lanes without
 // one.
 __device__ __forceinline__ device::Destinations DestinationsOf(const Layout& layout, int expert) {

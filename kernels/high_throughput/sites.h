@@ -23,6 +23,8 @@ enum class Site : uint32_t {
   kOrderedBlock,  // index: block of this rank
   kRowArrival,    // index: row
   kReadyGroup,    // index: the first row of the group
+  // A wait of a combine with a product.
+  kProductPass,  // index: pass; how many of those who multiply have ended it
 };
 
 }  // namespace octet::high_throughput

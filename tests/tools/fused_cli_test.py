@@ -39,7 +39,7 @@ class UsageTest(CliTest):
             ("--operation=gemm", "--operation 'gemm' is not one of dispatch_gemm, gemm_combine, step"),
             ("--intermediate=12", "--intermediate=12 is not a positive multiple of 8"),
             ("--intermediate=0", "--intermediate=0 is not a positive multiple of 8"),
-            ("--fusion=none,half", "--fusion 'half' is not one of auto, none, tiles, all"),
+            ("--fusion=none,half", "--fusion 'half' is not one of auto, none, tiles, serial, all"),
             ("--epilogue=bias", "--epilogue 'bias' is not one of none, swiglu"),
             ("--weights_in=y", "weights_in 'y' is not one of combine, first_product"),
             ("--strategy=nccl", "strategy 'nccl' is not one of"),
@@ -123,6 +123,13 @@ class FusedTest(GpuTest):
         self.check_call(report["calls"][0], "dispatch", ["none"])
         self.assertEqual(report["calls"][0]["epilogue"], "none")
 
+    def test_combines_in_one_kernel(self):
+        for args in [[], ["--combine_method=pull", "--row_parts=3"], ["--max_blocks=2"],
+                     ["--dtype=fp16", "--combine_order=flat", "--row_parts=2"]]:
+            with self.subTest(args=args):
+                report = self.perf("gemm_combine", "-b9", "--strategy=high_throughput", *args)
+                self.check_call(report["calls"][0], "combine", ["none", "tiles", "serial", "none*"])
+
     def test_nothing_verified(self):
         report = self.perf("dispatch_gemm", "-b2", "--fusion=none", "-c0")
         self.assertEqual([row["wrong"] for row in report["calls"][0]["measurements"]], [None] * 3)
@@ -130,6 +137,9 @@ class FusedTest(GpuTest):
     def test_a_fusion_that_cannot_be_is_left_out(self):
         report = self.perf("dispatch_gemm", "-b2", "--strategy=direct", "--fusion=all")
         self.assertEqual([left["name"] for left in report["calls"][0]["left_out"]], ["tiles"])
+        report = self.perf("gemm_combine", "-b2", "--strategy=direct", "--fusion=all")
+        self.assertEqual([left["name"] for left in report["calls"][0]["left_out"]],
+                         ["tiles", "serial"])
 
     def test_the_parts_must_be_possible(self):
         result = octet("perf", "--operation=dispatch_gemm", "-g1", *self.SHAPE, "-b2",

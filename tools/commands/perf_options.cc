@@ -35,8 +35,8 @@ ABSL_FLAG(int32_t, intermediate, 2048,
           "columns, or gate and up of I each; with gemm_combine I columns are multiplied");
 ABSL_FLAG(
     std::string, fusion, "all",
-    "how the kernels of a call are put together, a list: none (always measured), tiles, auto,\n"
-    "all");
+    "how the kernels of a call are put together, a list: none (always measured), tiles,\n"
+    "serial (of gemm_combine), auto, all");
 ABSL_FLAG(std::string, weights_in, "combine",
           "where the choices' weights are multiplied in: combine, first_product");
 ABSL_DECLARE_FLAG(std::string, strategy);
@@ -118,7 +118,8 @@ absl::StatusOr<std::vector<Fusion>> ParseFusions(FusedOperation operation) {
   for (const absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_fusion), ',')) {
     if (name == "all") {
       fusions.push_back(Fusion::kNone);
-      if (operation == FusedOperation::kDispatchGemm) fusions.push_back(Fusion::kTiles);
+      fusions.push_back(Fusion::kTiles);
+      if (operation == FusedOperation::kGemmCombine) fusions.push_back(Fusion::kSerial);
       fusions.push_back(Fusion::kAuto);
       continue;
     }

@@ -117,6 +117,7 @@ struct ExpertParallelOptions {
   bool use_measured_tuning = true;
 };
 
+class CombineProduct;   // kernels/combine_product.h
 class DispatchProduct;  // kernels/dispatch_product.h
 
 class ExpertParallel {
@@ -255,6 +256,10 @@ class ExpertParallel {
   virtual absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product);
   virtual absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
                                                 const DispatchProduct& product);
+  // Likewise a combine with a product.
+  virtual absl::Status PrepareGemmCombine(Rank& rank, const CombineProduct& product);
+  virtual absl::Status GemmCombine(Rank& rank, const DispatchHandle& handle,
+                                   const CombineArgs& args, const CombineProduct& product);
   virtual absl::Status Poison(Rank& rank, int num_rows) = 0;
   virtual absl::Span<const TraceTag> trace_tags() const = 0;
 };

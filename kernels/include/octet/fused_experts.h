@@ -39,9 +39,12 @@ namespace octet {
 enum class Fusion {
   kAuto,  // the fastest of the others for such calls
   kNone,  // kernels of their own, one after the other
-  // DispatchGemm in one kernel: a tile of the product starts when its rows have arrived, while
-  // others are under way.
+  // One kernel. DispatchGemm: a tile of the product starts when its rows have arrived, while others
+  // are under way. GemmCombine: outputs of the first columns leave while the product of later ones
+  // is computed.
   kTiles,
+  // GemmCombine in one kernel, without such overlap: all tiles of the product, then combine.
+  kSerial,
 };
 
 // Where the choices' weights (DispatchArgs::topk_weights) are multiplied in.
@@ -60,10 +63,13 @@ struct FusedExpertsConfig {
   int intermediate = 0;  // I, a multiple of 8
   GemmActivation activation = GemmActivation::kSwiGlu;
   WeightsIn weights_in = WeightsIn::kCombine;
-  // kTiles needs high_throughput with expert_alignment 1 and without host_totals, and calls without
-  // scatter_idx and cached layouts. It sets HighThroughputOptions::row_arrivals. kAuto takes kNone.
+  // Not kSerial. kTiles needs high_throughput with expert_alignment 1 and without host_totals, and
+  // calls without scatter_idx and cached layouts. It sets HighThroughputOptions::row_arrivals.
+  // kAuto takes kNone.
   Fusion dispatch_gemm = Fusion::kAuto;
-  Fusion gemm_combine = Fusion::kAuto;  // kAuto or kNone
+  // kTiles and kSerial need ep.strategy kHighThroughput. With kTiles a row returns in
+  // ep.tuning.row_parts parts, by default of 512 columns, at most four.
+  Fusion gemm_combine = Fusion::kAuto;
 };
 
 // All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.

@@ -127,6 +127,7 @@ class TileGemm {
   static constexpr int kThreads = 4 * kWaveSize;
   static constexpr int kClusterBlocks = 1;
   // Sums that are not scaled yet take registers, too.
+  static constexpr int kTellers = 1;
   static constexpr int kBlocksPerComputeUnit =
       tiles == GemmTiles::kWide && element == GemmElement::kFp8 ? 2 : 3;
 
@@ -164,8 +165,15 @@ class TileGemm {
       __syncthreads();
       const int current = __builtin_amdgcn_readfirstlane(*unit);
       __syncthreads();
-      if (!walk.Find(current)) {
-        const int last = walk.units() + static_cast<int>(gridDim.x) - 1;
+      const bool found = walk.Find(current);
+      if constexpr (Walk::kTells) {
+        if (walk.HasToTell()) {
+          SyncBlockStores();
+          walk.Tell(threadIdx.x == 0);
+        }
+      }
+      if (!found) {
+        const int last = walk.units() + walk.blocks() - 1;
         if (threadIdx.x == 0 && current == last) {
           StoreRelaxed<Scope::kDevice>(call.next_unit, 0);
         }

@@ -159,6 +159,7 @@ class TileGemm {
   static constexpr int kThreads = 64;
   static constexpr int kClusterBlocks = 1;
   static constexpr int kBlocksPerComputeUnit = 1;
+  static constexpr int kTellers = 1;
   static constexpr size_t kSharedBytes = sizeof(GemmSharedBlock);
 
   struct Maps {};
@@ -177,8 +178,15 @@ class TileGemm {
       __syncthreads();
       const int current = *unit;
       __syncthreads();
-      if (!walk.Find(current)) {
-        const int last = walk.units() + static_cast<int>(gridDim.x) - 1;
+      const bool found = walk.Find(current);
+      if constexpr (Walk::kTells) {
+        if (walk.HasToTell()) {
+          SyncBlockStores();
+          walk.Tell(threadIdx.x == 0);
+        }
+      }
+      if (!found) {
+        const int last = walk.units() + walk.blocks() - 1;
         if (threadIdx.x == 0 && current == last) {
           StoreRelaxed<Scope::kDevice>(call.next_unit, 0);
         }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <string>
 #include <utility>
@@ -36,8 +37,24 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Every way in which DispatchGemm can be made of kernels.
-constexpr Fusion kDispatchGemms[] = {Fusion::kNone, Fusion::kTiles};
+// Ways in which the calls can be made of kernels.
+struct Fusions {
+  const char* name;
+  Fusion dispatch_gemm;
+  Fusion gemm_combine;
+};
+void PrintTo(const Fusions& fusions, std::ostream* out) { *out << fusions.name; }
+
+constexpr Fusions kFusions[] = {{"none", Fusion::kNone, Fusion::kNone},
+                                {"dispatch_tiles", Fusion::kTiles, Fusion::kNone},
+                                {"combine_tiles", Fusion::kNone, Fusion::kTiles},
+                                {"combine_serial", Fusion::kNone, Fusion::kSerial},
+                                {"both_tiles", Fusion::kTiles, Fusion::kTiles}};
+
+// Whether one strategy alone has them.
+bool NeedHighThroughput(const Fusions& fusions) {
+  return fusions.dispatch_gemm != Fusion::kNone || fusions.gemm_combine != Fusion::kNone;
+}
 
 int NumGpus() {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
@@ -56,8 +73,8 @@ FusedProblem SmallProblem(int num_ranks) {
   return problem;
 }
 
-// Random shapes: what `fusion` can do, from everything that FusedExperts takes.
-FusedProblem DrawProblem(uint32_t seed, Fusion fusion) {
+// Random shapes: what `fusions` can do, from everything that FusedExperts takes.
+FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
   std::mt19937 rng(seed);
   const auto draw = [&rng](int least, int most) {
     return std::uniform_int_distribution<int>(least, most)(rng);
@@ -67,7 +84,8 @@ FusedProblem DrawProblem(uint32_t seed, Fusion fusion) {
   problem.num_ranks = draw(1, 8);
   problem.bias = draw(0, 2) == 0;
   FusedExpertsConfig& config = problem.config;
-  config.dispatch_gemm = fusion;
+  config.dispatch_gemm = fusions.dispatch_gemm;
+  config.gemm_combine = fusions.gemm_combine;
   config.intermediate = 8 * draw(1, 12);
   config.activation = draw(0, 1) == 0 ? GemmActivation::kNone : GemmActivation::kSwiGlu;
   EpConfig& ep = config.ep;
@@ -84,16 +102,17 @@ FusedProblem DrawProblem(uint32_t seed, Fusion fusion) {
     ep.scale_format = type == 2 ? ScaleFormat::kFloat32 : ScaleFormat::kUe8m0;
     ep.strategy = Strategy::kHighThroughput;
   } else {
-    ep.strategy = fusion == Fusion::kTiles || strategy >= 3 ? Strategy::kHighThroughput
-                  : strategy == 0                           ? Strategy::kDirect
-                  : strategy == 1                           ? Strategy::kLowLatency
-                                                            : Strategy::kAuto;
+    ep.strategy = NeedHighThroughput(fusions) || strategy >= 3 ? Strategy::kHighThroughput
+                  : strategy == 0                              ? Strategy::kDirect
+                  : strategy == 1                              ? Strategy::kLowLatency
+                                                               : Strategy::kAuto;
   }
   if (ep.strategy == Strategy::kHighThroughput) {
     if (draw(0, 1) == 0) config.weights_in = WeightsIn::kFirstProduct;
-    if (fusion != Fusion::kTiles && draw(0, 2) == 0) ep.high_throughput.expert_alignment = 8;
+    if (fusions.dispatch_gemm != Fusion::kTiles && draw(0, 2) == 0) ep.high_throughput.expert_alignment = 8;
     ep.combine_order = draw(0, 1) == 0 ? CombineOrder::kFlat : CombineOrder::kPerRank;
     ep.combine_method = draw(0, 1) == 0 ? CombineMethod::kPush : CombineMethod::kPull;
+    if (fusions.gemm_combine != Fusion::kNone) ep.tuning.row_parts = draw(0, 5);
   }
   return problem;
 }
@@ -127,17 +146,18 @@ class FusedExpertsTest : public ::testing::Test {
   std::unique_ptr<FusedHarness> harness_;
 };
 
-class DispatchGemmTest : public FusedExpertsTest, public ::testing::WithParamInterface<Fusion> {
+class FusionTest : public FusedExpertsTest, public ::testing::WithParamInterface<Fusions> {
  protected:
   FusedProblem Small(int num_ranks) {
     FusedProblem problem = SmallProblem(num_ranks);
-    problem.config.dispatch_gemm = GetParam();
+    problem.config.dispatch_gemm = GetParam().dispatch_gemm;
+    problem.config.gemm_combine = GetParam().gemm_combine;
     return problem;
   }
 };
 
-// Calls in a row with other routings and numbers of tokens, a plain dispatch among them.
-TEST_P(DispatchGemmTest, RandomShapesAreEqualToSeparateCalls) {
+// Calls in a row with other routings and numbers of tokens, plain ones among them.
+TEST_P(FusionTest, RandomShapesAreEqualToSeparateCalls) {
   constexpr uint32_t kShapes = 24;
   int shapes = 0;
   for (uint32_t seed = 1; seed <= kShapes; ++seed) {
@@ -154,27 +174,31 @@ TEST_P(DispatchGemmTest, RandomShapesAreEqualToSeparateCalls) {
     ExpectEqual(inputs, [this](Rank& rank, size_t call, const FusedHarness::CallMemory& memory) {
       if (call != 0) return absl::OkStatus();
       const DispatchArgs plain = harness().dispatch_args(rank, memory).dispatch;
-      return harness().experts().ep().Dispatch(rank, plain).status();
+      ExpertParallel& ep = harness().experts().ep();
+      OCTET_ASSIGN_OR_RETURN(const Received received, ep.Dispatch(rank, plain));
+      if (ep.config().dispatch_format != DispatchFormat::kSame) return absl::OkStatus();
+      return ep.Combine(rank, received.handle,
+                        {.expert_out = received.x, .y = memory.x.as<void>()});
     });
     if (HasFailure()) return;
   }
   EXPECT_GT(shapes, 0);
 }
 
-TEST_P(DispatchGemmTest, NobodyHasTokens) {
+TEST_P(FusionTest, NobodyHasTokens) {
   Make(Small(3));
   if (HasFatalFailure() || IsSkipped()) return;
   const StepInput none = harness().Draw({0, 0, 0});
   ExpectEqual({none, harness().Draw({0, 9, 0}), none});
 }
 
-TEST_P(DispatchGemmTest, EveryChoiceIsDropped) {
+TEST_P(FusionTest, EveryChoiceIsDropped) {
   Make(Small(2));
   if (HasFatalFailure() || IsSkipped()) return;
   ExpectEqual({harness().Draw(FullTokens(), 1), harness().Draw(FullTokens())});
 }
 
-TEST_P(DispatchGemmTest, AllRowsGoToOneExpert) {
+TEST_P(FusionTest, AllRowsGoToOneExpert) {
   for (const WeightsIn weights_in : {WeightsIn::kCombine, WeightsIn::kFirstProduct}) {
     FusedProblem problem = Small(4);
     problem.config.weights_in = weights_in;
@@ -194,9 +218,10 @@ TEST_P(DispatchGemmTest, AllRowsGoToOneExpert) {
   }
 }
 
-TEST_P(DispatchGemmTest, FewBlocksGiveTheSame) {
+TEST_P(FusionTest, FewBlocksGiveTheSame) {
   for (const int blocks : {1, 2, 5}) {
     FusedProblem problem = Small(2);
+    problem.config.ep.tuning.row_parts = blocks;
     problem.config.ep.max_blocks = blocks;
     Make(problem);
     if (HasFatalFailure() || IsSkipped()) return;
@@ -334,7 +359,7 @@ class Float64Check {
   std::vector<ReferenceReceived> received_;
 };
 
-TEST_P(DispatchGemmTest, MeetsFloat64) {
+TEST_P(FusionTest, MeetsFloat64) {
   for (uint32_t shape = 0; shape < 3; ++shape) {
     FusedProblem problem = Small(2);
     problem.bias = shape != 1;
@@ -360,7 +385,7 @@ TEST_P(DispatchGemmTest, MeetsFloat64) {
 }
 
 // A graph of both calls, replayed with other rows, choices and weights.
-TEST_P(DispatchGemmTest, ReplaysInAGraph) {
+TEST_P(FusionTest, ReplaysInAGraph) {
   FusedProblem problem = Small(2);
   problem.config.weights_in = WeightsIn::kFirstProduct;
   Make(problem);
@@ -397,7 +422,7 @@ TEST_P(DispatchGemmTest, ReplaysInAGraph) {
 }
 
 // What a kernel finds ends the Run, and the next one is right.
-TEST_P(DispatchGemmTest, WorksAfterAFailure) {
+TEST_P(FusionTest, WorksAfterAFailure) {
   Make(Small(2));
   if (HasFatalFailure() || IsSkipped()) return;
   StepInput input = harness().Draw(FullTokens());
@@ -409,9 +434,9 @@ TEST_P(DispatchGemmTest, WorksAfterAFailure) {
   ExpectEqual({input, input});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DispatchGemmTest, ::testing::ValuesIn(kDispatchGemms),
-                         [](const ::testing::TestParamInfo<Fusion>& info) {
-                           return std::string(EnumName(info.param));
+INSTANTIATE_TEST_SUITE_P(All, FusionTest, ::testing::ValuesIn(kFusions),
+                         [](const ::testing::TestParamInfo<Fusions>& info) {
+                           return std::string(info.param.name);
                          });
 
 class FusedStrategyTest : public FusedExpertsTest, public ::testing::WithParamInterface<Variant> {};
@@ -626,8 +651,15 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
               Refused("weights_in is first_product; that needs the strategy high_throughput, not "
                       "direct"));
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.topk = 0; }), Refused("topk"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.gemm_combine = Fusion::kTiles; }),
-              Refused("gemm_combine is tiles; only dispatch_gemm can be"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kSerial; }),
+              Refused("dispatch_gemm is serial; only gemm_combine can be"));
+  for (const Strategy strategy : {Strategy::kDirect, Strategy::kLowLatency, Strategy::kAuto}) {
+    EXPECT_THAT(refusal([&](FusedExpertsConfig& config) {
+                  config.gemm_combine = Fusion::kTiles;
+                  config.ep.strategy = strategy;
+                }),
+                Refused("gemm_combine is tiles; that needs the strategy high_throughput"));
+  }
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
                 config.dispatch_gemm = Fusion::kTiles;
                 config.ep.strategy = Strategy::kDirect;

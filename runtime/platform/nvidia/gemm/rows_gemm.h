@@ -30,6 +30,7 @@ class RowsGemm {
   static constexpr int kThreads = 3 * kWarpgroup;
   static constexpr int kClusterBlocks = 2;
   static constexpr int kBlocksPerComputeUnit = 1;
+  static constexpr int kTellers = 2;  // the multiplying warpgroups
 
   struct Maps {
     CUtensorMap rows, half_rows, weights, half_weights, out;
@@ -52,6 +53,7 @@ class RowsGemm {
   // multiplying.
   static constexpr int LoadingRegisters(bool awaits) { return awaits ? 56 : 40; }
   static constexpr int MultiplyingRegisters(bool awaits) { return awaits ? 224 : 232; }
+  static constexpr int kFirstRegisters = 168;
 
  public:
   static constexpr size_t kSharedBytes =
@@ -95,9 +97,14 @@ class RowsGemm {
     if (threadIdx.x / kWarpgroup == 2) {
       ShrinkRegisters<LoadingRegisters(Walk::kAwaits)>();
       if (threadIdx.x % kWarpgroup == 0) LoadTiles(call, walk, at);
+      if constexpr (Walk::kTells) {
+        __syncwarp();
+        GrowRegisters<kFirstRegisters>();
+      }
     } else {
       GrowRegisters<MultiplyingRegisters(Walk::kAwaits)>();
       MultiplyTiles(call, walk, at);
+      if constexpr (Walk::kTells) ShrinkRegisters<kFirstRegisters>();
     }
     // A block's barriers and operands are in use until the other block has ended, too.
     __syncwarp();
@@ -176,7 +183,7 @@ class RowsGemm {
     for (uint32_t round = 0;; ++round) {
       const int unit = ShareUnit(at, round, next);
       if (!walk.Find(unit)) {
-        const int last = walk.units() + static_cast<int>(gridDim.x) / kClusterBlocks - 1;
+        const int last = walk.units() + walk.blocks() / kClusterBlocks - 1;
         if (at.rank == 0 && unit == last) atomicExch(call.next_unit, 0);
         return;
       }
@@ -255,7 +262,12 @@ class RowsGemm {
     Worker worker = {at, static_cast<int>(threadIdx.x) / kWarpgroup};
     auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     Sums sums;
-    for (uint32_t round = 0; walk.Find(TakeUnit(at, round)); ++round) {
+    for (uint32_t round = 0;; ++round) {
+      const bool found = walk.Find(TakeUnit(at, round));
+      if constexpr (Walk::kTells) {
+        if (walk.HasToTell()) TellPasses(walk, worker.warpgroup);
+      }
+      if (!found) break;
       GemmTile tile = walk.Tile(static_cast<int>(at.rank));
       tile.row += worker.warpgroup * kRowsPerWarpgroup;
       tile.rows -= worker.warpgroup * kRowsPerWarpgroup;
@@ -281,6 +293,19 @@ class RowsGemm {
       }
     }
     if (threadIdx.x % kWarpgroup == 0) WaitStoresWritten();
+  }
+
+  // The copy unit's stores are the first thread's, others those of the warpgroup.
+  template <typename Walk>
+  static __device__ __forceinline__ void TellPasses(Walk& walk, int warpgroup) {
+    const bool leader = threadIdx.x % kWarpgroup == 0;
+    SyncThreads(1 + warpgroup, kWarpgroup);
+    if (leader) {
+      WaitStoresWritten();
+      FenceGlobalForCopies();
+    }
+    walk.Tell(leader);
+    __syncwarp();
   }
 
   // Nothing of the tile is this warpgroup's, but the stages must go round.

@@ -55,6 +55,7 @@ class SwappedGemm {
 
   template <typename Call, typename Walk>
   static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
+    static_assert(!Walk::kAwaits && !Walk::kTells);
     const Place at = {SharedAddress(shared)};
     if (threadIdx.x == 0) {
       for (int i = 0; i < kStages; ++i) {

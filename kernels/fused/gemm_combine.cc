@@ -1,0 +1,69 @@
+#include "kernels/fused/gemm_combine.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/fused/dispatch_gemm.h"
+#include "kernels/fused/kernels.h"
+#include "kernels/high_throughput/kernels.h"
+#include "octet/grouped_gemm.h"
+#include "runtime/gpu_status.h"
+#include "runtime/status_macros.h"
+
+namespace octet::fused {
+namespace {
+
+// The share of the blocks that combine while the others multiply.
+constexpr int kCombinePercent = 18;
+
+GemmCombineVariant KernelOf(const GroupedGemmVariant& product,
+                            const high_throughput::CombineVariant& combine) {
+  return {.tiles = product.tiles,
+          .fp16 = combine.fp16,
+          .per_rank = combine.rows != high_throughput::CombineRows::kChoices};
+}
+
+// Whole clusters; at least one multiplies.
+int CombineBlocks(int blocks, int cluster_blocks) {
+  constexpr int kPercent = 100;
+  const int clusters = blocks / cluster_blocks;
+  const int share = (clusters * kCombinePercent + kPercent / 2) / kPercent;
+  return std::clamp(share, 0, clusters - 1) * cluster_blocks;
+}
+
+}  // namespace
+
+absl::StatusOr<int> GemmCombine::Prepare(const high_throughput::CombineVariant& variant,
+                                         int blocks) const {
+  if (!CanFuse(variant_.tiles)) {
+    return absl::UnimplementedError(
+        absl::StrCat("no combine is fused with tiles ", EnumName(variant_.tiles)));
+  }
+  const GroupedGemmTileShape tile = TileShapeOf(variant_);
+  const GemmCombineVariant kernel = KernelOf(variant_, variant);
+  const LaunchShape shape = GemmCombineShape(kernel, params_.operands.experts, blocks);
+  OCTET_RETURN_IF_GPU_ERROR(PrepareGemmCombine(kernel, shape));
+  int per_unit = 0;
+  OCTET_RETURN_IF_GPU_ERROR(GemmCombineBlocksPerUnit(kernel, shape, &per_unit));
+  if (per_unit == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a block of the fused combine needs ", shape.shared_bytes,
+                     " bytes of shared memory, more than a compute unit has; use fewer experts"));
+  }
+  const int all = blocks * std::min(per_unit, tile.blocks_per_compute_unit);
+  return std::max(all - all % tile.cluster_blocks, tile.cluster_blocks);
+}
+
+hipError_t GemmCombine::Launch(const high_throughput::GemmCombineParams& params,
+                               const high_throughput::CombineVariant& variant, int blocks,
+                               hipStream_t stream) const {
+  ProductCombineParams both = {.p = params, .product = params_, .combine_blocks = 0};
+  both.product.next_unit = params.next_unit;
+  if (!serial_) both.combine_blocks = CombineBlocks(blocks, TileShapeOf(variant_).cluster_blocks);
+  const GemmCombineVariant kernel = KernelOf(variant_, variant);
+  return LaunchGemmCombine(both, kernel, GemmCombineShape(kernel, params_.operands.experts, blocks),
+                           stream);
+}
+
+}  // namespace octet::fused

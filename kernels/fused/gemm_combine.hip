@@ -1,0 +1,257 @@
+// The experts' second product and combine in one kernel: outputs of the first columns leave while
+// the product of later columns is computed.
+//
+//   this rank                                           origin o of a token
+//   ---------                                           -------------------
+//   a, b ── blocks that multiply: pass by pass, ──────► expert_out[row][columns of the pass]
+//           a pass being some columns of all rows       done[pass], when all of them have stored
+//   done, expert_out, packets ── a wave for a part ───► combine_rows[token][slot]
+//           of each token, parts in the order of        combine_flags[token][part][slot]
+//           passes (combine.hip)
+//   combine_rows, combine_flags ── the same waves ────► y [T][H]
+//
+// A row of the output is complete only when its last pass is, but a sum over a token's rows needs
+// one column of each, whichever expert they are of. So the product is cut by columns, not by
+// experts, and a token's outputs leave in as many parts.
+//
+// Some blocks combine from the start; the others join them when nothing is left to multiply. All
+// waves take tasks from one queue, in this order, for P parts:
+//
+//   send part 0 | send part 1 | receive part 0 | send part 2 | receive part 1 | ... | receive P - 1
+//
+// No task waits for a later one, on this rank or another: what is sent waits for a pass, and those
+// who multiply wait for nobody; what is received waits for tasks of peers that come earlier in
+// their order. So the kernel ends however many blocks combine.
+#include <hip/hip_runtime.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "device_ops.h"
+#include "kernels/device/interleaved_walk.h"
+#include "kernels/device/row_codec.h"
+#include "kernels/fused/kernels.h"
+#include "kernels/fused/pass_walk.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/gemm_trace.h"
+#include "kernels/gemm/tile_walk.h"
+#include "kernels/gemm/variants.h"
+#include "kernels/high_throughput/combine_token.h"
+#include "kernels/high_throughput/phase.h"
+#include "kernels/high_throughput/protocol.h"
+#include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
+#include "runtime/device/load_kernel.h"
+#include "runtime/device/tracer.h"
+#include "tile_gemm.h"
+
+namespace octet::fused {
+namespace {
+
+using device::GemmElement;
+using high_throughput::CombineParams;
+using high_throughput::CombineRows;
+using high_throughput::CommonParams;
+
+// ---- shared memory: what Gemm::Run owns, then what stays while it runs.
+
+template <typename Gemm>
+size_t SharedBytes(int experts) {
+  return Gemm::kSharedBytes + sizeof(device::InterleavedWalk) +
+         static_cast<size_t>(experts) * sizeof(ExpertRows);
+}
+
+template <typename Gemm>
+struct KernelParams {
+  CombineParams combine;
+  device::GemmCall<typename Gemm::Maps, GemmEpilogue<false>, NoGemmTrace> call;
+  const int32_t* offsets;
+  const int32_t* counts;
+  int combine_blocks;
+};
+
+// ---- tasks
+
+struct Task {
+  bool sends;
+  int part;
+  int item;  // packet or token
+};
+
+// The order of tasks (above).
+struct TaskOrder {
+  int packets;
+  int tokens;
+  int parts;
+
+  __device__ int total() const { return (packets + tokens) * parts; }
+  __device__ Task At(int i) const {
+    if (i < packets) return {true, 0, i};
+    i -= packets;
+    const int both = packets + tokens;
+    const int round = both > 0 ? i / both : 0;
+    i -= round * both;
+    if (round + 1 < parts && i < packets) return {true, round + 1, i};
+    return {false, round, round + 1 < parts ? i - packets : i};
+  }
+};
+
+// Waits for the passes up to `part` of the product. `*done`: those that the wave has waited for.
+// Called by a wave. Returns false if one did not come.
+__device__ bool AwaitPasses(const CommonParams& c, uint64_t epoch, uint64_t tellers, int part,
+                            int* done) {
+  for (; *done <= part; ++*done) {
+    const high_throughput::Site where = high_throughput::Site::kProductPass;
+    if (!device::WaveWaitEpoch(c.failure, high_throughput::PassWord(c, epoch, *done), tellers,
+                               device::MakeSite(where, -1, static_cast<uint32_t>(*done)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What all blocks do once they have nothing to multiply.
+template <typename Codec, CombineRows kRows>
+__device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk& walk,
+                           uint64_t epoch, const device::WorkTeam& team, uint64_t tellers) {
+  const CommonParams& c = p.common;
+  const high_throughput::Layout& layout = c.layout;
+  const device::NoTracer trace(c.trace, 0);
+  const high_throughput::CombineSender sender(c, epoch);
+  const high_throughput::CombineReceiver<high_throughput::kPerRank<kRows>> receiver(c, epoch);
+  const TaskOrder order = {walk.Total(layout.num_ranks), p.num_tokens, layout.combine_parts};
+  device::WorkQueue* queue = &c.state->combine_sends;
+  int done = 0;
+  bool ok = true;
+  for (int i = device::FirstWork(queue, epoch, team); i < order.total() && ok;
+       i = device::NextWork(queue, epoch, team)) {
+    const Task task = order.At(i);
+    if (task.sends) {
+      ok = AwaitPasses(c, epoch, tellers, task.part, &done);
+      if (!ok) break;
+      const auto item = walk.At(task.item, layout.num_ranks, c.peers.rank);
+      high_throughput::SendToken<Codec, kRows>(p, sender, {item.source, item.index, task.part},
+                                               trace);
+    } else {
+      ok = layout.pull ? high_throughput::ReceiveToken<Codec, kRows, true>(p, receiver, task.item,
+                                                                           task.part, trace)
+                       : high_throughput::ReceiveToken<Codec, kRows, false>(p, receiver, task.item,
+                                                                            task.part, trace);
+    }
+  }
+}
+
+// The waves of blocks [0, blocks), neighbours in different blocks.
+__device__ __forceinline__ device::WorkTeam TeamOf(int blocks) {
+  const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
+  const int block = static_cast<int>(blockIdx.x);
+  return {waves * blocks, block < blocks ? device::Wave() * blocks + block : -1};
+}
+
+template <typename Gemm, typename Codec, CombineRows kRows>
+__global__ void __launch_bounds__(Gemm::kThreads, 1)
+    GemmCombineKernel(const __grid_constant__ KernelParams<Gemm> params) {
+  HIP_DYNAMIC_SHARED(device::GemmSharedBlock, memory)
+  char* const bytes = reinterpret_cast<char*>(memory);
+  auto* const walk = reinterpret_cast<device::InterleavedWalk*>(bytes + Gemm::kSharedBytes);
+  auto* const rows = reinterpret_cast<ExpertRows*>(walk + 1);
+  const CombineParams& p = params.combine;
+  const CommonParams& c = p.common;
+  const device::GemmOperands& operands = params.call.operands;
+  const int multiplying = static_cast<int>(gridDim.x) - params.combine_blocks;
+  walk->Init(c.kept.packet_counts, c.layout.num_ranks);
+  const uint64_t epoch = device::BeginCall(c.failure, &c.state->combine, gridDim.x);
+  if (epoch != 0) {
+    if (blockIdx.x == 0) high_throughput::OpenCombine(c, epoch);
+    FindExpertRows(operands, params.offsets, params.counts, rows);
+  }
+  __syncthreads();
+  if (static_cast<int>(blockIdx.x) >= params.combine_blocks &&
+      Gemm::AllOfCluster(epoch != 0, bytes)) {
+    const Passes passes = {c.layout.combine_parts, c.layout.combine_vecs,
+                           high_throughput::PassWord(c, epoch, 0)};
+    Gemm::Run(params.call, PassWalk<Gemm>(rows, operands.experts, passes, multiplying), bytes);
+  }
+  if (epoch == 0 || !high_throughput::AwaitCombineCredits(c, epoch)) return;
+  CombineAll<Codec, kRows>(p, *walk, epoch, TeamOf(params.combine_blocks),
+                           static_cast<uint64_t>(multiplying) * Gemm::kTellers);
+}
+
+// The kernel of one variant.
+template <GemmTiles tiles, bool fp16, bool per_rank>
+struct Variant {
+  using Gemm = device::TileGemm<tiles, fp16 ? GemmElement::kFp16 : GemmElement::kBf16>;
+  using Codec = std::conditional_t<fp16, device::Fp16Codec, device::Bf16Codec>;
+  static constexpr auto kKernel = GemmCombineKernel < Gemm, Codec,
+                        per_rank ? CombineRows::kSums : CombineRows::kChoices > ;
+
+  static LaunchShape Shape(int experts, int blocks) {
+    return {
+        .blocks = blocks, .threads = Gemm::kThreads, .shared_bytes = SharedBytes<Gemm>(experts)};
+  }
+  static hipError_t Load(const LaunchShape& shape) {
+    const hipError_t error = device::LoadKernel(kKernel);
+    if (error != hipSuccess) return error;
+    return hipFuncSetAttribute(reinterpret_cast<const void*>(kKernel),
+                               hipFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes));
+  }
+  static hipError_t BlocksPerUnit(const LaunchShape& shape, int* blocks) {
+    return device::BlocksPerUnit(kKernel, shape, blocks);
+  }
+  static hipError_t Launch(const ProductCombineParams& both, const LaunchShape& shape,
+                           hipStream_t stream) {
+    const GroupedGemmParams& product = both.product;
+    KernelParams<Gemm> params = {};
+    params.combine = both.p.combine;
+    params.call.operands = product.operands;
+    params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
+    params.call.next_unit = product.next_unit;
+    params.offsets = product.offsets;
+    params.counts = product.counts;
+    params.combine_blocks = both.combine_blocks;
+    const hipError_t error = Gemm::MakeMaps(product.operands, &params.call.maps);
+    if (error != hipSuccess) return error;
+    void* args[] = {&params};
+    return device::LaunchTileGemm<Gemm>(
+        kKernel, {.blocks = shape.blocks, .shared_bytes = shape.shared_bytes, .cooperative = true},
+        args, stream);
+  }
+};
+
+// use(Variant<...>()) with the variant of these template arguments.
+template <typename Use>
+auto WithVariant(const GemmCombineVariant& variant, Use use) {
+  return WithBool(variant.fp16, [&](auto fp16) {
+    return WithBool(variant.per_rank, [&](auto per_rank) {
+      return variant.tiles == GemmTiles::kMedium
+                 ? use(Variant<GemmTiles::kMedium, fp16(), per_rank()>())
+                 : use(Variant<GemmTiles::kWide, fp16(), per_rank()>());
+    });
+  });
+}
+
+}  // namespace
+
+LaunchShape GemmCombineShape(const GemmCombineVariant& variant, int experts, int blocks) {
+  return WithVariant(variant,
+                     [&](auto kernel) { return decltype(kernel)::Shape(experts, blocks); });
+}
+
+hipError_t PrepareGemmCombine(const GemmCombineVariant& variant, const LaunchShape& shape) {
+  return WithVariant(variant, [&](auto kernel) { return decltype(kernel)::Load(shape); });
+}
+
+hipError_t GemmCombineBlocksPerUnit(const GemmCombineVariant& variant, const LaunchShape& shape,
+                                    int* blocks) {
+  return WithVariant(variant,
+                     [&](auto kernel) { return decltype(kernel)::BlocksPerUnit(shape, blocks); });
+}
+
+hipError_t LaunchGemmCombine(const ProductCombineParams& params, const GemmCombineVariant& variant,
+                             const LaunchShape& shape, hipStream_t stream) {
+  return WithVariant(variant,
+                     [&](auto kernel) { return decltype(kernel)::Launch(params, shape, stream); });
+}
+
+}  // namespace octet::fused
