@@ -75,40 +75,26 @@ struct KernelParams {
 struct Task {
   bool sends;
   int part;
-  int item;  // packet or token
+  int item;  // some packets, or a token
 };
 
 // The order of tasks (above).
 struct TaskOrder {
-  int packets;
-  int tokens;
+  int sends;     // of a part
+  int receives;  // of a part
   int parts;
 
-  __device__ int total() const { return (packets + tokens) * parts; }
+  __device__ int total() const { return (sends + receives) * parts; }
   __device__ Task At(int i) const {
-    if (i < packets) return {true, 0, i};
-    i -= packets;
-    const int both = packets + tokens;
+    if (i < sends) return {true, 0, i};
+    i -= sends;
+    const int both = sends + receives;
     const int round = both > 0 ? i / both : 0;
     i -= round * both;
-    if (round + 1 < parts && i < packets) return {true, round + 1, i};
-    return {false, round, round + 1 < parts ? i - packets : i};
+    if (round + 1 < parts && i < sends) return {true, round + 1, i};
+    return {false, round, round + 1 < parts ? i - sends : i};
   }
 };
-
-// Waits for the passes up to `part` of the product. `*done`: those that the wave has waited for.
-// Called by a wave. Returns false if one did not come.
-__device__ bool AwaitPasses(const CommonParams& c, uint64_t epoch, uint64_t tellers, int part,
-                            int* done) {
-  for (; *done <= part; ++*done) {
-    const high_throughput::Site where = high_throughput::Site::kProductPass;
-    if (!device::WaveWaitEpoch(c.failure, high_throughput::PassWord(c, epoch, *done), tellers,
-                               device::MakeSite(where, -1, static_cast<uint32_t>(*done)))) {
-      return false;
-    }
-  }
-  return true;
-}
 
 // What all blocks do once they have nothing to multiply.
 template <typename Codec, CombineRows kRows>
@@ -119,7 +105,10 @@ __device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk
   const device::NoTracer trace(c.trace, 0);
   const high_throughput::CombineSender sender(c, epoch);
   const high_throughput::CombineReceiver<high_throughput::kPerRank<kRows>> receiver(c, epoch);
-  const TaskOrder order = {walk.Total(layout.num_ranks), p.num_tokens, layout.combine_parts};
+  const int packets = walk.Total(layout.num_ranks);
+  const int waves = static_cast<int>(gridDim.x * blockDim.x) / device::kWaveSize;
+  const int at_once = high_throughput::PartsAtOnce<kRows>(packets, waves);
+  const TaskOrder order = {(packets + at_once - 1) / at_once, p.num_tokens, layout.combine_parts};
   device::WorkQueue* queue = &c.state->combine_sends;
   int done = 0;
   bool ok = true;
@@ -129,9 +118,13 @@ __device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk
     if (task.sends) {
       ok = AwaitPasses(c, epoch, tellers, task.part, &done);
       if (!ok) break;
-      const auto item = walk.At(task.item, layout.num_ranks, c.peers.rank);
-      high_throughput::SendToken<Codec, kRows>(p, sender, {item.source, item.index, task.part},
-                                               trace);
+      const int first = task.item * at_once;
+      const auto item = [&](int j) {
+        const auto place = walk.At(first + j, layout.num_ranks, c.peers.rank);
+        return high_throughput::PacketPart{place.source, place.index, task.part};
+      };
+      high_throughput::SendParts<Codec, kRows>(
+          p, sender, packets - first < at_once ? packets - first : at_once, item, trace);
     } else {
       ok = layout.pull ? high_throughput::ReceiveToken<Codec, kRows, true>(p, receiver, task.item,
                                                                            task.part, trace)

@@ -10,7 +10,9 @@
 #include "device_ops.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/gemm/tile_walk.h"
+#include "kernels/high_throughput/phase.h"
 #include "octet/peers.h"
+#include "runtime/device/wait.h"
 
 namespace octet::fused {
 
@@ -87,6 +89,20 @@ class PassWalk {
   int first_tile_ = 0;  // of its column tiles
   TileWalk<Gemm> walk_;
 };
+
+// Waits for the passes up to `part` of the product. `*done`: those that the wave has waited for.
+// Called by a wave. Returns false if one did not come.
+__device__ inline bool AwaitPasses(const high_throughput::CommonParams& c, uint64_t epoch,
+                                   uint64_t tellers, int part, int* done) {
+  for (; *done <= part; ++*done) {
+    const high_throughput::Site where = high_throughput::Site::kProductPass;
+    if (!device::WaveWaitEpoch(c.failure, high_throughput::PassWord(c, epoch, *done), tellers,
+                               device::MakeSite(where, -1, static_cast<uint32_t>(*done)))) {
+      return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace octet::fused
 

@@ -66,10 +66,15 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
     const device::WorkTeam team = SendTeam(c);
     device::WorkQueue* queue = &c.state->combine_sends;
     const CombineSender sender(c, epoch);
-    for (int i = FirstWork(queue, epoch, team); i < items; i = NextWork(queue, epoch, team)) {
-      const int packet = i / parts;
-      const auto item = walk.At(packet, layout.num_ranks, c.peers.rank);
-      SendToken<Codec, kRows>(p, sender, {item.source, item.index, i - packet * parts}, trace);
+    const int at_once = PartsAtOnce<kRows>(items, team.waves);
+    for (int i = FirstWork(queue, epoch, team) * at_once; i < items;
+         i = NextWork(queue, epoch, team) * at_once) {
+      const auto item = [&](int j) {
+        const int packet = (i + j) / parts;
+        const auto place = walk.At(packet, layout.num_ranks, c.peers.rank);
+        return PacketPart{place.source, place.index, i + j - packet * parts};
+      };
+      SendParts<Codec, kRows>(p, sender, items - i < at_once ? items - i : at_once, item, trace);
     }
   }
   if (!c.receives) return;

@@ -90,10 +90,22 @@ struct PacketPart {
   int part;
 };
 
-// Returns the rows of `item` to the token's origin.
+// How many packets' parts a wave sends before it publishes them. Choices are published token by
+// token.
+template <CombineRows kRows>
+__device__ __forceinline__ int PartsAtOnce(int parts, int waves) {
+  constexpr int kMost = 8;
+  constexpr int kFewestTurns = 8;  // of a wave, so that little is left when the last part comes
+  if constexpr (!kPerRank<kRows>) return 1;
+  const int at_once = waves > 0 ? parts / (waves * kFewestTurns) : 1;
+  return at_once < 1 ? 1 : (at_once < kMost ? at_once : kMost);
+}
+
+// Returns the rows of `item` to the token's origin. If they are one row, sets *flag to the flag
+// that has to be published; else publishes them.
 template <typename Codec, CombineRows kRows, typename Trace>
 __device__ void SendToken(const CombineParams& p, const CombineSender& sender,
-                          const PacketPart& item, const Trace& trace) {
+                          const PacketPart& item, const Trace& trace, uint64_t** flag) {
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
   const Packet* packet = sender.Kept(item.source, item.slot);
@@ -119,9 +131,22 @@ __device__ void SendToken(const CombineParams& p, const CombineSender& sender,
     } else {
       SendSum<Codec>(p, dst, mine, choices, columns);
     }
-    sender.Publish(to, packet->combine_slot, item.part);
+    *flag = sender.FlagAt(to, packet->combine_slot, item.part);
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kCombineSend), static_cast<uint32_t>(item.source));
+}
+
+// Returns item(0) to item(n - 1), packet parts, n <= PartsAtOnce.
+template <typename Codec, CombineRows kRows, typename Item, typename Trace>
+__device__ void SendParts(const CombineParams& p, const CombineSender& sender, int n, Item item,
+                          const Trace& trace) {
+  uint64_t* mine = nullptr;
+  for (int i = 0; i < n; ++i) {
+    uint64_t* flag = nullptr;
+    SendToken<Codec, kRows>(p, sender, item(i), trace, &flag);
+    if (device::Lane() == i) mine = flag;
+  }
+  if constexpr (kPerRank<kRows>) sender.PublishFlags(mine);
 }
 
 // Waits for a part of all rows of a token and sums it. Returns false if some did not arrive.

@@ -12,7 +12,7 @@
 //   CombineSender::At, with CombineMethod::kPush
 //                                  ──────────► combine_rows[token][slot]
 //   CombineSender::At, with kPull: s's own rows[...], where d loads them from
-//   CombineSender::Publish ──────────────────► combine_flags[token][part][slot]
+//   CombineSender::PublishFlags ─────────────► combine_flags[token][part][slot]
 //   device::GiveCredits ─────────────────────► dispatch_credits[s], combine_credits[s]
 //
 // Flags. Every flag, count and credit holds the epoch of a call. A wait for epoch n ends at n or
@@ -344,9 +344,15 @@ class CombineSender {
                     : layout.CombineRow(c_.peers.base[to.source], to.token, combine_slot));
   }
 
-  // Publishes part `part` of that output.
-  __device__ __forceinline__ void Publish(const Token& to, int combine_slot, int part) const {
-    device::WavePublish(FlagAt(to, combine_slot, part), epoch_);
+  // Any thread: returns the flag of part `part` of that output.
+  __device__ __forceinline__ uint64_t* FlagAt(const Token& to, int combine_slot, int part) const {
+    return c_.layout.CombineFlag(c_.peers.base[to.source], to.token, combine_slot, part);
+  }
+
+  // Publishes all outputs that the wave has stored, by the flag of each lane that has one, else
+  // null.
+  __device__ __forceinline__ void PublishFlags(uint64_t* flag) const {
+    device::WavePublishFlags(flag, epoch_);
   }
 
   // Publishes part `part` of the outputs of all `choices` of the token, of which each lane has one,
@@ -364,10 +370,6 @@ class CombineSender {
   }
 
  private:
-  __device__ __forceinline__ uint64_t* FlagAt(const Token& to, int combine_slot, int part) const {
-    return c_.layout.CombineFlag(c_.peers.base[to.source], to.token, combine_slot, part);
-  }
-
   const CommonParams& c_;
   uint64_t epoch_;
 };

@@ -12,6 +12,9 @@ enum class FusedFault {
   kCopiedBeforeHolder,  // a row is copied when it was announced, whether its holder has come or not
   kHolderOffByOne,      // it is copied from the row after its holder
   kBatchLost,           // nobody sends the choices with number 1
+  kPassNotAwaited,      // outputs are returned whether their columns have been computed or not
+  kPassOffByOne,        // they wait for the pass before theirs
+  kTaskLost,            // nobody does the task of combine with number 1
 };
 
 inline FusedFault planted_fused = FusedFault::kNone;  // set by the host while no kernel runs

@@ -44,6 +44,7 @@ struct Row {
   std::vector<std::string> words = {"and should be"};
   bool races = true;
   std::vector<std::string> weak = {};
+  bool combines = false;  // GemmCombine is one kernel, instead of DispatchGemm
 };
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
@@ -64,6 +65,20 @@ std::vector<Row> Table() {
        .code = absl::StatusCode::kDeadlineExceeded,
        .words = {"dispatch-receive waited", "arrival of row"},
        .races = false},
+      {.fault = FusedFault::kPassNotAwaited,
+       .name = "PassNotAwaited",
+       .weak = {"old value read", "SendToken", "MultiplyPatch"},
+       .combines = true},
+      {.fault = FusedFault::kPassOffByOne,
+       .name = "PassOffByOne",
+       .weak = {"old value read", "SendToken", "MultiplyPatch"},
+       .combines = true},
+      {.fault = FusedFault::kTaskLost,
+       .name = "TaskLost",
+       .code = absl::StatusCode::kDeadlineExceeded,
+       .words = {"combine-receive waited", "row flag of token"},
+       .races = false,
+       .combines = true},
   };
   if (kTsan) std::erase_if(rows, [](const Row& row) { return row.races; });
   for (Row& row : rows) {
@@ -76,7 +91,7 @@ std::vector<Row> Table() {
 
 // Two calls on a new machine, of which the second finds the rows of the first. kDataLoss for a
 // difference from separate calls, kAborted for loads that were shown old values.
-absl::Status RunCalls(FusedFault fault, const std::string& schedule) {
+absl::Status RunCalls(FusedFault fault, bool combines, const std::string& schedule) {
   emulation::Config machine;
   machine.devices = kRanks;
   machine.wave_size = 32;
@@ -93,7 +108,13 @@ absl::Status RunCalls(FusedFault fault, const std::string& schedule) {
   problem.config.ep.strategy = Strategy::kHighThroughput;
   problem.config.ep.tuning = {.blocks = 4, .waves_per_block = 2};
   problem.config.intermediate = 24;
-  problem.config.dispatch_gemm = Fusion::kTiles;
+  if (combines) {
+    problem.config.ep.hidden = 192;
+    problem.config.ep.tuning.row_parts = 3;
+    problem.config.gemm_combine = Fusion::kTiles;
+  } else {
+    problem.config.dispatch_gemm = Fusion::kTiles;
+  }
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<FusedHarness> harness,
                          FusedHarness::Create(problem));
   const std::vector<StepInput> inputs = {harness->Draw({40, 37}), harness->Draw({40, 40})};
@@ -116,7 +137,7 @@ TEST_P(FusedFaultTest, SomeScheduleShowsIt) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     for (const char* kind : kKinds) {
       const std::string schedule = absl::StrCat(kind, ":", seed);
-      const absl::Status status = RunCalls(row.fault, schedule);
+      const absl::Status status = RunCalls(row.fault, row.combines, schedule);
       if (status.code() == row.code && absl::c_all_of(row.words, [&](const auto& word) {
             return absl::StrContains(status.message(), word);
           })) {
@@ -134,7 +155,9 @@ INSTANTIATE_TEST_SUITE_P(All, FusedFaultTest, ::testing::ValuesIn(Table()),
 TEST(CorrectFusedTest, PassesManySchedules) {
   for (uint64_t seed = 1; seed <= kCleanSchedules; ++seed) {
     const std::string schedule = absl::StrCat(kKinds[seed % 4], ":", seed);
-    EXPECT_EQ(RunCalls(FusedFault::kNone, schedule), absl::OkStatus()) << schedule;
+    for (const bool combines : {false, true}) {
+      EXPECT_EQ(RunCalls(FusedFault::kNone, combines, schedule), absl::OkStatus()) << schedule;
+    }
   }
 }
 

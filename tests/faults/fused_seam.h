@@ -1,5 +1,5 @@
 // The seam through which faults get into the kernels of fused experts, as seam.h is that of the
-// strategies: the kernels' file is compiled with `-include tests/faults/fused_seam.h`, the real
+// strategies: the kernels' files are compiled with `-include tests/faults/fused_seam.h`, the real
 // headers come first, then their names are replaced. With FusedFault::kNone these are what they
 // replace.
 #ifndef OCTET_TESTS_FAULTS_FUSED_SEAM_H_
@@ -12,6 +12,7 @@
 #include "device_ops.h"
 #include "kernels/device/work_queue_device.h"
 #include "kernels/fused/arriving_walk.h"
+#include "kernels/fused/pass_walk.h"
 #include "kernels/high_throughput/protocol.h"
 #include "tests/faults/fused_fault.h"
 
@@ -69,13 +70,21 @@ class SeamArrivingWalk : public ArrivingWalk<Gemm> {
   }
 };
 
+inline bool SeamAwaitPasses(const high_throughput::CommonParams& c, uint64_t epoch,
+                            uint64_t tellers, int part, int* done) {
+  if (faults::Planted(faults::FusedFault::kPassNotAwaited)) return true;
+  const int awaited = faults::Planted(faults::FusedFault::kPassOffByOne) ? part - 1 : part;
+  return AwaitPasses(c, epoch, tellers, awaited, done);
+}
+
 }  // namespace octet::fused
 
 namespace octet::device {
 
 inline int SeamFirstWork(WorkQueue* queue, uint64_t epoch, const WorkTeam& team) {
   const int first = FirstWork(queue, epoch, team);
-  const bool lost = first == 1 && faults::Planted(faults::FusedFault::kBatchLost);
+  const bool lost = first == 1 && (faults::Planted(faults::FusedFault::kBatchLost) ||
+                                   faults::Planted(faults::FusedFault::kTaskLost));
   return lost ? NextWork(queue, epoch, team) : first;
 }
 
@@ -83,6 +92,7 @@ inline int SeamFirstWork(WorkQueue* queue, uint64_t epoch, const WorkTeam& team)
 
 #define RowReceiver SeamRowReceiver
 #define ArrivingWalk SeamArrivingWalk
+#define AwaitPasses SeamAwaitPasses
 #define FirstWork SeamFirstWork
 
 #endif  // OCTET_TESTS_FAULTS_FUSED_SEAM_H_

@@ -170,7 +170,8 @@ __device__ inline void StoreLateVectors(LateVectors& late = LateVectorsOfLane())
   late.count = 0;
 }
 
-// Flags that are not stored by WavePublish come between a wave's barrier and its next one.
+// Flags that are not stored by WavePublish or WavePublishFlags come between a wave's barrier and
+// its next one.
 __device__ inline void SeamSyncWave(Where where = Where::current()) {
   SyncWave(where);
   if (!Planted(faults::Fault::kFlagBeforePayload)) return;
@@ -181,6 +182,12 @@ __device__ inline void SeamSyncWave(Where where = Where::current()) {
 __device__ inline void SeamWavePublish(uint64_t* flag, uint64_t epoch) {
   if (Planted(faults::Fault::kFlagNobodySets)) return;
   WavePublish(flag, Planted(faults::Fault::kBitInsteadOfEpoch) ? epoch % 2 : epoch);
+  if (Planted(faults::Fault::kFlagBeforePayload)) StoreLateVectors();
+}
+
+__device__ inline void SeamWavePublishFlags(uint64_t* flag, uint64_t epoch) {
+  if (Planted(faults::Fault::kFlagNobodySets)) return;
+  WavePublishFlags(flag, Planted(faults::Fault::kBitInsteadOfEpoch) ? epoch % 2 : epoch);
   if (Planted(faults::Fault::kFlagBeforePayload)) StoreLateVectors();
 }
 
@@ -253,6 +260,7 @@ __device__ inline int SeamSlot(int slot) {
 #define PollUntil SeamPollUntil
 #define SyncWave SeamSyncWave
 #define WavePublish SeamWavePublish
+#define WavePublishFlags SeamWavePublishFlags
 #define WaveWaitEpoch SeamWaveWaitEpoch
 #define WaitEpoch SeamWaitEpoch
 #define WaveWaitEpochs SeamWaveWaitEpochs
