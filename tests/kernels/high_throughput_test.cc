@@ -152,6 +152,22 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
 
 // Blocks with a share of the tokens and no column of the counts: nothing but the count of its share
 // says that a share's routes are there.
+// So many that a wave of a combine returns several before it publishes them.
+TEST_F(HighThroughputTest, ManyTokensForAWave) {
+  for (const CombineOrder order : {CombineOrder::kPerRank, CombineOrder::kFlat}) {
+    for (const Output output : {Output::kPackedExperts, Output::kDeduplicated}) {
+      if (order == CombineOrder::kFlat && output == Output::kDeduplicated) continue;
+      EpConfig config = Config(8, 4, 264, 67);
+      config.output = output;
+      config.combine_order = order;
+      config.tuning = {.blocks = 1, .waves_per_block = 1, .row_parts = 2};
+      MAKE_OR_SKIP(2, config);
+      RunStep(RandomStepOf({67, 61}));
+      RunStep(RandomStepOf({3, 67}, 0.4));
+    }
+  }
+}
+
 TEST_F(HighThroughputTest, MoreBlocksThanColumns) {
   EpConfig config = Config(2, 1, 64, 40);
   config.tuning.blocks = 12;

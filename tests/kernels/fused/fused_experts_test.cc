@@ -109,7 +109,8 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
   }
   if (ep.strategy == Strategy::kHighThroughput) {
     if (draw(0, 1) == 0) config.weights_in = WeightsIn::kFirstProduct;
-    if (fusions.dispatch_gemm != Fusion::kTiles && draw(0, 2) == 0) ep.high_throughput.expert_alignment = 8;
+    if (fusions.dispatch_gemm != Fusion::kTiles && draw(0, 2) == 0)
+      ep.high_throughput.expert_alignment = 8;
     ep.combine_order = draw(0, 1) == 0 ? CombineOrder::kFlat : CombineOrder::kPerRank;
     ep.combine_method = draw(0, 1) == 0 ? CombineMethod::kPush : CombineMethod::kPull;
     if (fusions.gemm_combine != Fusion::kNone) ep.tuning.row_parts = draw(0, 5);
@@ -227,6 +228,18 @@ TEST_P(FusionTest, FewBlocksGiveTheSame) {
     if (HasFatalFailure() || IsSkipped()) return;
     ExpectEqual({harness().Draw(FullTokens()), harness().Draw({3, 9})});
   }
+}
+
+// So many that a wave of a combine returns several before it publishes them.
+TEST_P(FusionTest, ManyTokensForAWave) {
+  FusedProblem problem = Small(2);
+  problem.config.ep.max_tokens_per_rank = 90;
+  problem.config.ep.max_blocks = 1;
+  problem.config.ep.tuning.waves_per_block = 1;
+  problem.config.ep.tuning.row_parts = 2;
+  Make(problem);
+  if (HasFatalFailure() || IsSkipped()) return;
+  ExpectEqual({harness().Draw(FullTokens()), harness().Draw({90, 3}, 0.4)});
 }
 
 // Holds h against float64, and y against what float64 makes of the h that the GPU has.
