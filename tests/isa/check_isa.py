@@ -297,7 +297,17 @@ def demangle(symbols):
         return symbols
     names = subprocess.run([tool], input="\n".join(symbols), text=True, capture_output=True,
                            check=True).stdout.splitlines()
-    return [re.sub(r"\(anonymous namespace\)::", "", name).split("(")[0] for name in names]
+    return [without_parameters(name.replace("(anonymous namespace)::", "")) for name in names]
+
+
+def without_parameters(name):
+    """Template arguments may have parentheses of their own."""
+    depth = 0
+    for i, c in enumerate(name):
+        depth += {"<": 1, ">": -1}.get(c, 0)
+        if c == "(" and depth == 0:
+            return name[:i]
+    return name
 
 
 SCRATCH_WORD = "scratch="

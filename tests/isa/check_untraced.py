@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Shows that kernels which are not traced pay nothing for those that are.
 
-  check_untraced.py strip KERNELS.hip STRIPPED.hip    takes every line of tracing out of the source
+  check_untraced.py strip KERNELS.hip STRIPPED.hip    takes every line of tracing out of the source,
+                                                      and of what it includes
   check_untraced.py compare ASSEMBLY.s STRIPPED.s...  pairs of what the compiler makes of them
 
 The kernels that are instantiated with NoTracer must be the same, instruction by instruction, in
@@ -9,14 +10,22 @@ both; those with Tracer must not, or nothing was stripped. Prints the kernels; e
 per error when something is wrong.
 """
 
+import pathlib
 import re
 import sys
 
 RECORDS = "if constexpr (Trace::kRecords) {"
+INCLUDE = re.compile(r'^#include "(kernels/[^"]+)"$', re.MULTILINE)
 LABEL = re.compile(r"\.L\w+")
 
 
-def strip(source):
+def strip(source, root):
+    """`root`: where included files are looked for. Those with tracing are pasted in, stripped."""
+    def paste(include):
+        text = (root / include[1]).read_text(encoding="utf-8")
+        return strip(text, root) if re.search(r"\btrace\.St", text) else include[0]
+
+    source = INCLUDE.sub(paste, source)
     while RECORDS in source:
         begin = source.index(RECORDS)
         end = begin + len(RECORDS)
@@ -73,10 +82,11 @@ def compare(pairs):
 
 def main():
     if len(sys.argv) == 4 and sys.argv[1] == "strip":
-        with open(sys.argv[2], encoding="utf-8") as file:
-            source = strip(file.read())
-        with open(sys.argv[3], "w", encoding="utf-8") as file:
-            file.write(source)
+        kernels_file = pathlib.Path(sys.argv[2]).resolve()
+        root = next((folder for folder in kernels_file.parents if (folder / "kernels").is_dir()),
+                    kernels_file.parent)
+        source = strip(kernels_file.read_text(encoding="utf-8"), root)
+        pathlib.Path(sys.argv[3]).write_text(source, encoding="utf-8")
         return 0
     if len(sys.argv) >= 4 and len(sys.argv) % 2 == 0 and sys.argv[1] == "compare":
         errors = compare(list(zip(sys.argv[2::2], sys.argv[3::2])))
