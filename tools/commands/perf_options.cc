@@ -33,10 +33,9 @@ ABSL_FLAG(double, timeout, 0.0,
 ABSL_FLAG(int32_t, intermediate, 2048,
           "I, columns of the experts' intermediate rows: with dispatch_gemm the product has I\n"
           "columns, or gate and up of I each; with gemm_combine I columns are multiplied");
-ABSL_FLAG(
-    std::string, fusion, "all",
-    "how the kernels of a call are put together, a list: none (always measured), tiles,\n"
-    "serial (of gemm_combine), auto, all");
+ABSL_FLAG(std::string, fusion, "all",
+          "how the kernels of a call are put together, a list: none (always measured), tiles,\n"
+          "serial (of gemm_combine), auto, all");
 ABSL_FLAG(std::string, weights_in, "combine",
           "where the choices' weights are multiplied in: combine, first_product");
 ABSL_DECLARE_FLAG(std::string, strategy);
