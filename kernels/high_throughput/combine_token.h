@@ -165,8 +165,9 @@ __device__ bool ReceiveToken(const CombineParams& p,
   const bool came = receiver.Await(token, part, from, &rows);
   uint32_t last = device::kNoPeer;
   if constexpr (Trace::kRecords) {
-    if (rows.last_lane >= 0)
+    if (rows.last_lane >= 0) {
       last = static_cast<uint32_t>(device::Shuffle(rows.peer, rows.last_lane));
+    }
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
   if (!came) return false;

@@ -109,8 +109,9 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
   }
   if (ep.strategy == Strategy::kHighThroughput) {
     if (draw(0, 1) == 0) config.weights_in = WeightsIn::kFirstProduct;
-    if (fusions.dispatch_gemm != Fusion::kTiles && draw(0, 2) == 0)
+    if (fusions.dispatch_gemm != Fusion::kTiles && draw(0, 2) == 0) {
       ep.high_throughput.expert_alignment = 8;
+    }
     ep.combine_order = draw(0, 1) == 0 ? CombineOrder::kFlat : CombineOrder::kPerRank;
     ep.combine_method = draw(0, 1) == 0 ? CombineMethod::kPush : CombineMethod::kPull;
     if (fusions.gemm_combine != Fusion::kNone) ep.tuning.row_parts = draw(0, 5);
