@@ -251,6 +251,12 @@ absl::Span<const EnumEntry<GemmActivation>> EnumTable(GemmActivation /*unused*/)
   return kTable;
 }
 
+absl::Span<const EnumEntry<GemmOutput>> EnumTable(GemmOutput /*unused*/) {
+  static constexpr EnumEntry<GemmOutput> kTable[] = {{GemmOutput::kDtype, "dtype"},
+                                                     {GemmOutput::kFloat32, "float32"}};
+  return kTable;
+}
+
 absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles /*unused*/) {
   static constexpr EnumEntry<GemmTiles> kTable[] = {{GemmTiles::kWide, "wide"},
                                                     {GemmTiles::kMedium, "medium"},

@@ -20,6 +20,7 @@ GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArg
                        .n = config.n,
                        .k = config.k,
                        .out_columns = config.out_columns(),
+                       .out_float32 = config.output == GemmOutput::kFloat32,
                        .scales = {.a = args.a_scales,
                                   .b = args.b_scales,
                                   .row_words = config.scale_words(),

@@ -176,4 +176,30 @@ bool MeetsExpectation(const GemmExpectation& expected, DType dtype, uint16_t bit
          got <= RoundedBeyond(dtype, expected.value + expected.error, kInfinity);
 }
 
+bool MeetsExpectation(const GemmExpectation& expected, float got) {
+  if (std::isnan(expected.value)) return std::isnan(got);
+  const auto value = static_cast<double>(got);
+  if (std::isinf(expected.value)) return value == expected.value;
+  const double error = expected.error + kSmallestFloat;
+  if (!std::isinf(value)) return std::abs(value - expected.value) <= error;
+  return std::signbit(value) == std::signbit(expected.value) &&
+         std::abs(expected.value) + error > static_cast<double>(std::numeric_limits<float>::max());
+}
+
+float OutputElement(const GroupedGemmConfig& config, const void* out, size_t index) {
+  const auto* const bytes = static_cast<const uint8_t*>(out);
+  return config.output == GemmOutput::kFloat32
+             ? Load<float>(bytes, index)
+             : FloatFromBits(config.dtype, Load<uint16_t>(bytes, index));
+}
+
+bool OutputMeets(const GroupedGemmConfig& config, const GemmExpectation& expected, const void* out,
+                 size_t index) {
+  if (config.output == GemmOutput::kFloat32) {
+    return MeetsExpectation(expected, OutputElement(config, out, index));
+  }
+  return MeetsExpectation(expected, config.dtype,
+                          Load<uint16_t>(static_cast<const uint8_t*>(out), index));
+}
+
 }  // namespace octet

@@ -3,6 +3,7 @@
 #ifndef OCTET_KERNELS_GEMM_REFERENCE_H_
 #define OCTET_KERNELS_GEMM_REFERENCE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -45,6 +46,14 @@ GemmExpectation ExpectedElement(const HostGemm& gemm, int expert, int64_t row, i
 // Whether `bits` is what some number within the bound rounds to; infinity for infinity, NaN for
 // NaN.
 bool MeetsExpectation(const GemmExpectation& expected, DType dtype, uint16_t bits);
+// The same for an output that is not rounded.
+bool MeetsExpectation(const GemmExpectation& expected, float got);
+
+// Element `index` of an output in memory, which begins at `out`.
+float OutputElement(const GroupedGemmConfig& config, const void* out, size_t index);
+// Whether that element is what was expected.
+bool OutputMeets(const GroupedGemmConfig& config, const GemmExpectation& expected, const void* out,
+                 size_t index);
 
 }  // namespace octet
 

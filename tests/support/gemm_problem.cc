@@ -63,6 +63,7 @@ std::string GemmProblem::Text() const {
                       IsFp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
                               : std::string(EnumName(config.dtype)),
                       config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
+                      config.output == GemmOutput::kFloat32 ? " to float32" : "",
                       bias.empty() ? "" : " bias", row_scale.empty() ? "" : " scale", " rows ",
                       absl::StrJoin(counts, ","));
 }
@@ -102,7 +103,8 @@ GemmProblem MakeGemmProblem(const GroupedGemmConfig& config, const std::vector<i
 
 absl::StatusOr<GemmOnGpu> GemmOnGpu::Make(const GemmProblem& p) {
   GemmOnGpu gpu;
-  gpu.out_elements_ = static_cast<size_t>(p.config.max_rows * p.config.out_columns());
+  gpu.out_words_ = static_cast<size_t>(p.config.max_rows * p.config.out_columns()) *
+                   (p.config.out_bytes() / sizeof(uint16_t));
   OCTET_ASSIGN_OR_RETURN(gpu.a_, Upload(p.a));
   OCTET_ASSIGN_OR_RETURN(gpu.b_, Upload(p.b));
   OCTET_ASSIGN_OR_RETURN(gpu.offsets_, Upload(p.offsets));
@@ -111,7 +113,7 @@ absl::StatusOr<GemmOnGpu> GemmOnGpu::Make(const GemmProblem& p) {
   OCTET_ASSIGN_OR_RETURN(gpu.row_scale_, Upload(p.row_scale));
   OCTET_ASSIGN_OR_RETURN(gpu.a_scales_, Upload(p.a_scales));
   OCTET_ASSIGN_OR_RETURN(gpu.b_scales_, Upload(p.b_scales));
-  OCTET_ASSIGN_OR_RETURN(gpu.out_, Upload(std::vector<uint16_t>(gpu.out_elements_, kUnwritten)));
+  OCTET_ASSIGN_OR_RETURN(gpu.out_, Upload(std::vector<uint16_t>(gpu.out_words_, kUnwritten)));
   gpu.args_ = {.a = gpu.a_.as<void>(),
                .b = gpu.b_.as<void>(),
                .a_scales = p.IsFp8() ? gpu.a_scales_.as<void>() : nullptr,
@@ -154,17 +156,20 @@ std::string FirstWrongElement(const GemmProblem& p, const std::vector<GemmExpect
     while (expert < p.counts.size() && row >= p.offsets[expert + 1]) ++expert;
     const bool written = expert < p.counts.size() && row < p.offsets[expert] + p.counts[expert];
     for (int c = 0; c < columns; ++c) {
-      const uint16_t got =
-          out[static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(c)];
+      const size_t index =
+          static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(c);
       if (!written) {
-        if (got != kUnwritten) return absl::StrCat("row ", row, ", nobody's, was written");
+        const size_t words = p.config.out_bytes() / sizeof(uint16_t);
+        for (size_t word = index * words; word < (index + 1) * words; ++word) {
+          if (out[word] != kUnwritten) return absl::StrCat("row ", row, ", nobody's, was written");
+        }
         continue;
       }
       const GemmExpectation& want = *next++;
-      if (MeetsExpectation(want, p.config.dtype, got)) continue;
+      if (OutputMeets(p.config, want, out.data(), index)) continue;
       return absl::StrCat("row ", row, " (expert ", expert, ") column ", c, " is ",
-                          FloatFromBits(p.config.dtype, got), " and should be ", want.value, " +- ",
-                          want.error);
+                          OutputElement(p.config, out.data(), index), " and should be ", want.value,
+                          " +- ", want.error);
     }
   }
   return "";

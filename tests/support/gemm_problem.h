@@ -19,7 +19,7 @@
 
 namespace octet {
 
-inline constexpr uint16_t kUnwritten = 0x7fff;  // a NaN of both dtypes
+inline constexpr uint16_t kUnwritten = 0x7fff;  // a NaN of both dtypes, and two of float32
 
 // A product to compute. Rows of padding follow every expert's rows and the last expert.
 struct GemmProblem {
@@ -58,17 +58,18 @@ class GemmOnGpu {
   static absl::StatusOr<GemmOnGpu> Make(const GemmProblem& p);
 
   GroupedGemmArgs& args() { return args_; }
+  // The output's bytes, two at a time.
   absl::StatusOr<std::vector<uint16_t>> Out() const {
     OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
-    return ToHost<uint16_t>(out_.as<void>(), out_elements_);
+    return ToHost<uint16_t>(out_.as<void>(), out_words_);
   }
   absl::Status ClearOut() const {
-    return ToDevice(out_, std::vector<uint16_t>(out_elements_, kUnwritten));
+    return ToDevice(out_, std::vector<uint16_t>(out_words_, kUnwritten));
   }
 
  private:
   DeviceMemory a_, b_, offsets_, counts_, bias_, row_scale_, a_scales_, b_scales_, out_;
-  size_t out_elements_ = 0;
+  size_t out_words_ = 0;  // of two bytes
   GroupedGemmArgs args_;
 };
 

@@ -37,7 +37,8 @@ ABSL_FLAG(int32_t, n, 4096, "N: rows of each expert's weights, columns of the pr
 ABSL_FLAG(int32_t, k, 7168, "K: columns of the weights and of the rows");
 ABSL_FLAG(
     std::string, epilogue, "none",
-    "none, or a list of swiglu, bias and row_scale; perf: none or swiglu, which is its default");
+    "none, or a list of swiglu, bias, row_scale and float32, the output's type; perf: none or\n"
+    "swiglu, which is its default");
 ABSL_FLAG(std::string, tiles, "auto",
           "tile shapes, a list: auto, all, wide, medium, few64, few32, few16");
 ABSL_FLAG(int32_t, samples, 256,
@@ -66,9 +67,12 @@ absl::Status ParseEpilogue(const std::string& text, GemmOptions& options) {
       options.bias = true;
     } else if (part == "row_scale") {
       options.row_scale = true;
+    } else if (part == "float32") {
+      options.output = GemmOutput::kFloat32;
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--epilogue has '", part, "', which is not one of swiglu, bias, row_scale, none"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--epilogue has '", part,
+                       "', which is not one of swiglu, bias, row_scale, float32, none"));
     }
   }
   return absl::OkStatus();

@@ -73,10 +73,12 @@ absl::Status CheckPatch(const ComputedGemm& gemm, const Patch& patch, GemmCheck&
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<uint8_t> b,
       Download<uint8_t>(gemm.args.b, weight_row * row_bytes, columns * row_bytes));
+  const auto out_bytes = static_cast<int64_t>(config.out_bytes());
   OCTET_ASSIGN_OR_RETURN(
-      const std::vector<uint16_t> out,
-      Download<uint16_t>(gemm.args.out, patch.row * config.out_columns() + patch.column,
-                         kPatchColumns));
+      const std::vector<uint8_t> out,
+      Download<uint8_t>(gemm.args.out,
+                        (patch.row * config.out_columns() + patch.column) * out_bytes,
+                        kPatchColumns * out_bytes));
   std::vector<uint8_t> a_scales;
   std::vector<uint8_t> b_scales;
   if (config.format == GemmFormat::kFp8) {
@@ -97,13 +99,14 @@ absl::Status CheckPatch(const ComputedGemm& gemm, const Patch& patch, GemmCheck&
   }
   for (int c = 0; c < kPatchColumns; ++c) {
     const GemmExpectation want = ExpectedElement(host, 0, 0, c);
-    const uint16_t got = out[static_cast<size_t>(c)];
+    const auto index = static_cast<size_t>(c);
     ++check.checked;
-    if (MeetsExpectation(want, config.dtype, got)) continue;
+    if (OutputMeets(config, want, out.data(), index)) continue;
     if (check.wrong++ == 0) {
-      check.first_wrong = absl::StrCat("row ", patch.row, " of expert ", patch.expert, ", column ",
-                                       patch.column + c, " is ", FloatFromBits(config.dtype, got),
-                                       " and should be ", want.value, " +- ", want.error);
+      check.first_wrong =
+          absl::StrCat("row ", patch.row, " of expert ", patch.expert, ", column ",
+                       patch.column + c, " is ", OutputElement(config, out.data(), index),
+                       " and should be ", want.value, " +- ", want.error);
     }
   }
   return absl::OkStatus();

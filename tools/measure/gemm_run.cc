@@ -69,8 +69,9 @@ absl::Status Dump(const GemmOptions& options, const GemmOperandSet& operands) {
   const GroupedGemmConfig config = options.Config();
   OCTET_RETURN_IF_ERROR(MakeFolder(options.dump));
   const bool fp8 = config.format == GemmFormat::kFp8;
-  const NpyType out_type = config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
-  const NpyType type = fp8 ? NpyType::kUint8 : out_type;
+  const NpyType dtype = config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
+  const NpyType type = fp8 ? NpyType::kUint8 : dtype;
+  const NpyType out_type = config.output == GemmOutput::kFloat32 ? NpyType::kFloat32 : dtype;
   const auto path = [&options](const char* name) {
     return absl::StrCat(options.dump, "/", name, ".npy");
   };
@@ -132,7 +133,8 @@ absl::StatusOr<GemmMeasurement> MeasureContender(const GemmOptions& options,
                                                  const GemmOperandSet& operands,
                                                  const ClockProbe& clock,
                                                  GemmContender& contender) {
-  if (options.activation != GemmActivation::kNone || options.bias || options.row_scale) {
+  if (options.activation != GemmActivation::kNone || options.bias || options.row_scale ||
+      options.output != GemmOutput::kDtype) {
     return absl::UnavailableError("it has no such epilogue for 16-bit outputs");
   }
   if (options.format == GemmFormat::kFp8) {

@@ -39,6 +39,7 @@ GroupedGemmConfig GemmOptions::Config() const {
   GroupedGemmConfig config = {.n = n,
                               .k = k,
                               .dtype = dtype,
+                              .output = output,
                               .format = format,
                               .scale_format = scale_format,
                               .activation = activation};
@@ -83,10 +84,10 @@ absl::StatusOr<GemmOperandSet> MakeOperands(const GemmOptions& options, bool emu
         RandomGemmScales(config, int64_t{config.experts} * config.weight_scale_rows(),
                          options.seed + 1));
   }
-  OCTET_ASSIGN_OR_RETURN(operands.out,
-                         DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
-                                                static_cast<size_t>(config.out_columns()) *
-                                                InfoOf(config.dtype).bytes));
+  OCTET_ASSIGN_OR_RETURN(
+      operands.out,
+      DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
+                             static_cast<size_t>(config.out_columns()) * config.out_bytes()));
   OCTET_ASSIGN_OR_RETURN(operands.flush,
                          DeviceMemory::Allocate(emulated ? kEmulatedFlushBytes : kFlushBytes));
   if (options.bias) {

@@ -29,6 +29,7 @@ struct GemmOptions {
   GemmFormat format = GemmFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;
   GemmActivation activation = GemmActivation::kNone;
+  GemmOutput output = GemmOutput::kDtype;
   bool bias = false;
   bool row_scale = false;
   std::vector<std::optional<GemmTiles>> tiles;  // measured in turn; nullopt: the library's choice

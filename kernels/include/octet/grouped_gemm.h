@@ -8,6 +8,7 @@
 #ifndef OCTET_GROUPED_GEMM_H_
 #define OCTET_GROUPED_GEMM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,13 +44,20 @@ enum class GemmActivation {
   kSwiGlu,
 };
 
+// The elements of the output.
+enum class GemmOutput {
+  kDtype,    // GroupedGemmConfig::dtype
+  kFloat32,  // the sums as they are after the epilogue, not rounded
+};
+
 struct GroupedGemmConfig {
   int experts = 0;       // L, 1 to 256
   int64_t max_rows = 0;  // rows that a and out have memory for (Received::max_rows), 1 to 2^31 - 1
   int n = 0;             // N, columns of the product: a multiple of 8; with kSwiGlu, of 16
   int k = 0;             // K, elements of a row of a: a multiple of 8; with kFp8, of 16
   DType dtype = DType::kBFloat16;  // of a, b and out; sums are float32
-  // The elements of a and b. kFp8 needs dtype kBFloat16, which then is that of out alone.
+  GemmOutput output = GemmOutput::kDtype;
+  // The elements of a and b. kFp8 needs dtype kBFloat16, which then is that of out, if any.
   GemmFormat format = GemmFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // of kFp8; octet/fp8_scale.h
   GemmActivation activation = GemmActivation::kNone;
@@ -74,6 +82,10 @@ struct GroupedGemmConfig {
   int weight_scale_rows() const {
     const bool gated = activation == GemmActivation::kSwiGlu;
     return format == GemmFormat::kFp8 ? GemmScaleRows(n, gated) : 0;
+  }
+  // Of an element of the output.
+  size_t out_bytes() const {
+    return output == GemmOutput::kFloat32 ? sizeof(float) : InfoOf(dtype).bytes;
   }
   int out_columns() const { return activation == GemmActivation::kSwiGlu ? n / 2 : n; }
 };
@@ -110,10 +122,11 @@ struct GroupedGemmOptions {
 
 // Results are the same to the bit from run to run, for any number of blocks, and for each row
 // whatever the other rows are. Sums are accumulated in float32 in an order that the platform and
-// the tile shape decide; the result is rounded once to the dtype. NaN and infinity propagate as in
-// IEEE arithmetic. With kFp8, sums over 64 or 128 columns of K are multiplied by their two scales,
-// whose product is a float32, and added in float32. Hopper's tensor cores keep 13 bits behind the
-// leading one while they add such a sum's products; on other platforms these sums are float32, too.
+// the tile shape decide; the result is rounded once to the dtype, or is a float32. NaN and infinity
+// propagate as in IEEE arithmetic. With kFp8, sums over 64 or 128 columns of K are multiplied by
+// their two scales, whose product is a float32, and added in float32. Hopper's tensor cores keep 13
+// bits behind the leading one while they add such a sum's products; on other platforms these sums
+// are float32, too.
 //
 // Belongs to the GPU that was current at Create. Calls with one object may come from any thread
 // with that GPU current, but not at the same time, and their streams must run them one after the
@@ -145,6 +158,7 @@ class GroupedGemm {
 
 absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat);
 absl::Span<const EnumEntry<GemmActivation>> EnumTable(GemmActivation);
+absl::Span<const EnumEntry<GemmOutput>> EnumTable(GemmOutput);
 absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles);  // names: octet/enum_names.h
 
 }  // namespace octet

@@ -451,6 +451,13 @@ class TileGemm {
 
   static __device__ __forceinline__ void StoreFour(const GemmOperands& p, int row, int column,
                                                    const float (&v)[4]) {
+    if (p.out_float32) {
+      using Floats = float __attribute__((ext_vector_type(4)));
+      auto* const floats = (internal::Global<float>*)p.out;
+      *(internal::Global<Floats>*)(floats + static_cast<int64_t>(row) * p.out_columns + column) =
+          Floats{v[0], v[1], v[2], v[3]};
+      return;
+    }
     uint32_t pairs[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

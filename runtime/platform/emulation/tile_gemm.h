@@ -285,21 +285,31 @@ class TileGemm {
       v[c] += epilogue.Bias(patch.expert, patch.column + c);
     }
     const float scale = epilogue.HasRowScale() ? epilogue.RowScale(row) : 1.0F;
-    auto* const out = static_cast<uint16_t*>(p.out) + static_cast<int64_t>(row) * p.out_columns;
     if constexpr (Epilogue::kGated) {
       for (int c = 0; c < internal::kGemmVec; ++c) {
         v[c] = Epilogue::Gate(v[c], v[internal::kGemmVec + c] * scale);
       }
-      StoreVec(out + patch.column / 2, v);
+      StoreVec(p, row, patch.column / 2, v);
     } else {
       for (int c = 0; c < columns; c += internal::kGemmVec) {
         for (int i = 0; i < internal::kGemmVec; ++i) v[c + i] *= scale;
-        StoreVec(out + patch.column + c, v + c);
+        StoreVec(p, row, patch.column + c, v + c);
       }
     }
   }
 
-  static void StoreVec(uint16_t* to, const float* v) {
+  // Stores eight columns of the output.
+  static void StoreVec(const GemmOperands& p, int row, int column, const float* v) {
+    const int64_t first = static_cast<int64_t>(row) * p.out_columns + column;
+    if (p.out_float32) {
+      Vec16 floats[2];
+      std::memcpy(floats, v, sizeof(floats));
+      auto* const out = reinterpret_cast<Vec16*>(static_cast<float*>(p.out) + first);
+      StoreStream(out, floats[0]);
+      StoreStream(out + 1, floats[1]);
+      return;
+    }
+    auto* const to = static_cast<uint16_t*>(p.out) + first;
     Vec16 packed;
     for (int i = 0; i < 4; ++i) {
       packed.w[i] = kElement == GemmElement::kFp16 ? PackFp16(v[2 * i], v[2 * i + 1])

@@ -119,6 +119,48 @@ TEST_F(GroupedGemmTest, ComputesFp8WithEveryEpilogue) {
   }
 }
 
+TEST_F(GroupedGemmTest, GivesFloat32OfEveryType) {
+  for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      const GroupedGemmConfig config = {.n = 208,
+                                        .k = 88,
+                                        .dtype = dtype,
+                                        .output = GemmOutput::kFloat32,
+                                        .activation = activation};
+      Check(MakeGemmProblem(config, {70, 0, 3, 257}));
+      Check(MakeGemmProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
+    }
+    const GroupedGemmConfig config = {.n = 272,
+                                      .k = 400,
+                                      .output = GemmOutput::kFloat32,
+                                      .format = GemmFormat::kFp8,
+                                      .activation = activation};
+    Check(MakeGemmProblem(config, {70, 3, 17}, {.padding = 5, .bias = true, .row_scale = true}));
+  }
+}
+
+// Rounding that float32 gives what the product in the dtype is, and its bits are those of every
+// number of blocks.
+TEST_F(GroupedGemmTest, RoundsWhatItGivesInFloat32) {
+  for (const GemmTiles tiles : kEveryTiles) {
+    GemmProblem p = MakeGemmProblem({.n = 272, .k = 144}, {70, 0, 3, 130});
+    p.config.tiles = tiles;
+    const absl::StatusOr<std::vector<uint16_t>> rounded = ComputeGemm(p);
+    p.config.output = GemmOutput::kFloat32;
+    const absl::StatusOr<std::vector<uint16_t>> plain = ComputeGemm(p);
+    p.config.blocks = 3;
+    const absl::StatusOr<std::vector<uint16_t>> again = ComputeGemm(p);
+    ASSERT_OK(rounded.status());
+    ASSERT_OK(plain.status());
+    EXPECT_EQ(plain, again);
+    for (size_t i = 0; i < rounded->size(); ++i) {
+      ASSERT_EQ((*rounded)[i],
+                BitsFromFloat(p.config.dtype, OutputElement(p.config, plain->data(), i)))
+          << EnumName(tiles) << " element " << i;
+    }
+  }
+}
+
 // Sets the scales of b to powers of two, so that gate is about 1, where silu() bends, and up 32
 // times as much. They are others in the next row and in the next group of columns of K.
 void SetScalesOfGateAndUp(GemmProblem& p) {
@@ -221,6 +263,7 @@ TEST_F(GroupedGemmTest, ComputesRandomShapes) {
     const int most_rows = draw(1, 4) == 1 ? 300 : 40;
     std::vector<int32_t> rows(static_cast<size_t>(draw(1, 6)));
     for (int32_t& count : rows) count = draw(0, 3) == 0 ? 0 : draw(1, most_rows);
+    if (draw(0, 2) == 0) config.output = GemmOutput::kFloat32;
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Check(MakeGemmProblem(config, rows,
                           {.padding = draw(0, 2) * 5,

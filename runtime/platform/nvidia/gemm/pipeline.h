@@ -59,6 +59,18 @@ __device__ __forceinline__ uint32_t SwizzledChunk(uint32_t box, int row, int chu
   return box + static_cast<uint32_t>(row * kStageRowBytes + ((chunk ^ (row & 7)) * 16));
 }
 
+// Stores float32 output: elements `column` and, of a pair, the next.
+__device__ __forceinline__ void StoreFloat(const GemmOperands& p, int row, int column, float v) {
+  static_cast<float*>(p.out)[static_cast<size_t>(row) * static_cast<size_t>(p.out_columns) +
+                             static_cast<size_t>(column)] = v;
+}
+__device__ __forceinline__ void StoreFloats(const GemmOperands& p, int row, int column, float a,
+                                            float b) {
+  auto* const out = static_cast<float*>(p.out) +
+                    static_cast<size_t>(row) * static_cast<size_t>(p.out_columns) + column;
+  *reinterpret_cast<float2*>(out) = make_float2(a, b);
+}
+
 // Copies 16 bytes of output from shared memory to where they belong.
 __device__ __forceinline__ void StoreChunk(const GemmOperands& p, int row, int column,
                                            uint32_t from) {

@@ -286,7 +286,11 @@ class RowsGemm {
         }
         EndSlice(track, GemmWork::kMultiply, tile);
         Finish(call, tile, sums);
-        StoreTile(call, tile, worker, sums);
+        if (p.out_float32) {
+          StoreFloatTile(call, tile, sums);
+        } else {
+          StoreTile(call, tile, worker, sums);
+        }
         EndSlice(track, GemmWork::kEpilogue, tile);
       } else {
         Skip(worker, stages);
@@ -493,6 +497,32 @@ class RowsGemm {
     } else {
       const float* const pair = sums + chunk * 4 + second_row * 2;
       return PackPair<kOutElement>(pair[0], pair[1]);
+    }
+  }
+
+  // Float32 goes from the registers to global memory: four lanes have 32 bytes of a row.
+  template <typename Call>
+  static __device__ __forceinline__ void StoreFloatTile(const Call& call, const GemmTile& tile,
+                                                        const Sums& sums) {
+    using Epilogue = Call::Epilogue;
+    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
+    const int out_column = (Epilogue::kGated ? tile.column / 2 : tile.column) + Lane() % 4 * 2;
+#pragma unroll
+    for (int second_row = 0; second_row < 2; ++second_row) {
+      const int row = OwnRow() + second_row * 8;
+      if (row >= tile.rows) continue;
+#pragma unroll
+      for (int chunk = 0; chunk < kOutColumns / 8; ++chunk) {
+        const int column = out_column + chunk * 8;
+        if (column >= call.operands.out_columns) continue;
+        const float* const pair = sums + chunk * (Epilogue::kGated ? 8 : 4) + second_row * 2;
+        if constexpr (Epilogue::kGated) {
+          StoreFloats(call.operands, tile.row + row, column, Epilogue::Gate(pair[0], pair[4]),
+                      Epilogue::Gate(pair[1], pair[5]));
+        } else {
+          StoreFloats(call.operands, tile.row + row, column, pair[0], pair[1]);
+        }
+      }
     }
   }
 

@@ -135,7 +135,11 @@ class SwappedGemm {
       }
       EndSlice(track, GemmWork::kMultiply, tile);
       Finish(call, tile, sums);
-      StoreTile(call, tile, at.Box(warpgroup), sums);
+      if (call.operands.out_float32) {
+        StoreFloatTile(call, tile, sums);
+      } else {
+        StoreTile(call, tile, at.Box(warpgroup), sums);
+      }
       EndSlice(track, GemmWork::kEpilogue, tile);
     }
   }
@@ -289,6 +293,24 @@ class SwappedGemm {
         if (Call::Epilogue::kGated && j / 2 % 2 == 0) continue;
         sums[j] *= call.epilogue.RowScale(tile.row + min(OwnRow(j), tile.rows - 1));
       }
+    }
+  }
+
+  // Float32 goes from the registers to global memory: eight lanes have 32 bytes of a row.
+  template <typename Call>
+  static __device__ __forceinline__ void StoreFloatTile(const Call& call, const GemmTile& tile,
+                                                        const Sums& sums) {
+    using Epilogue = Call::Epilogue;
+    const int column = (tile.column + WarpColumn()) / (Epilogue::kGated ? 2 : 1) + Lane() / 4;
+#pragma unroll
+    for (int j = 0; j < kRows / 2; ++j) {
+      const bool second = j / 2 % 2 == 1;  // eight columns of B further
+      if (OwnRow(j) >= tile.rows || (Epilogue::kGated && second)) continue;
+      const int own_column = column + (second ? 8 : 0);
+      if (own_column >= call.operands.out_columns) continue;
+      float v = sums[j];
+      if constexpr (Epilogue::kGated) v = Epilogue::Gate(v, sums[j + 2 < kRows / 2 ? j + 2 : j]);
+      StoreFloat(call.operands, tile.row + OwnRow(j), own_column, v);
     }
   }
 
