@@ -14,9 +14,10 @@
 
 namespace octet {
 
-template <bool gated>
+template <bool gated, bool float32 = false>
 struct GemmEpilogue {
   static constexpr bool kGated = gated;
+  static constexpr bool kFloat32 = float32;  // what is stored; otherwise it is rounded
 
   const float* bias;       // [experts][n], or nullptr
   const float* row_scale;  // [rows], or nullptr

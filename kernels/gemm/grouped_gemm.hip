@@ -18,9 +18,9 @@ namespace {
 
 using device::GemmElement;
 
-template <typename Gemm, bool gated, typename Trace>
+template <typename Gemm, typename Epilogue, typename Trace>
 struct KernelParams {
-  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>, Trace> call;
+  device::GemmCall<typename Gemm::Maps, Epilogue, Trace> call;
   const int32_t* offsets;
   const int32_t* counts;
 };
@@ -28,9 +28,9 @@ struct KernelParams {
 template <typename Gemm>
 constexpr size_t kKernelSharedBytes = Gemm::kSharedBytes + kMaxGemmExperts * sizeof(ExpertRows);
 
-template <typename Gemm, bool gated, typename Trace>
+template <typename Gemm, typename Epilogue, typename Trace>
 __global__ void __launch_bounds__(Gemm::kThreads, Gemm::kBlocksPerComputeUnit)
-    GroupedGemmKernel(const __grid_constant__ KernelParams<Gemm, gated, Trace> p) {
+    GroupedGemmKernel(const __grid_constant__ KernelParams<Gemm, Epilogue, Trace> p) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, shared)
   char* const bytes = reinterpret_cast<char*>(shared);
   auto* const rows = reinterpret_cast<ExpertRows*>(bytes + Gemm::kSharedBytes);
@@ -41,11 +41,11 @@ __global__ void __launch_bounds__(Gemm::kThreads, Gemm::kBlocksPerComputeUnit)
 }
 
 // The kernel of one variant.
-template <GemmTiles tiles, GemmElement element, bool gated, bool traced>
+template <GemmTiles tiles, GemmElement element, typename Epilogue, bool traced>
 struct Variant {
   using Gemm = device::TileGemm<tiles, element>;
   using Trace = std::conditional_t<traced, GemmTrace<Gemm::kRows>, NoGemmTrace>;
-  static constexpr auto kKernel = GroupedGemmKernel<Gemm, gated, Trace>;
+  static constexpr auto kKernel = GroupedGemmKernel<Gemm, Epilogue, Trace>;
 
   static GroupedGemmTileShape Shape() {
     return {Gemm::kRows, Gemm::kColumns, Gemm::kClusterBlocks, Gemm::kBlocksPerComputeUnit};
@@ -60,7 +60,7 @@ struct Variant {
   }
 
   static hipError_t Launch(const GroupedGemmParams& params, int blocks, hipStream_t stream) {
-    KernelParams<Gemm, gated, Trace> p = {};
+    KernelParams<Gemm, Epilogue, Trace> p = {};
     p.call.operands = params.operands;
     p.call.epilogue = {params.bias, params.row_scale, params.operands.n};
     p.call.next_unit = params.next_unit;
@@ -81,8 +81,10 @@ template <GemmTiles tiles, typename Use>
 auto WithTiles(const GroupedGemmVariant& variant, Use use) {
   return WithElement(variant.element, [&](auto element) {
     return WithBool(variant.gated, [&](auto gated) {
-      return WithBool(variant.traced, [&](auto traced) {
-        return use(Variant<tiles, element(), gated(), traced()>());
+      return WithBool(variant.float32, [&](auto float32) {
+        return WithBool(variant.traced, [&](auto traced) {
+          return use(Variant<tiles, element(), GemmEpilogue<gated(), float32()>, traced()>());
+        });
       });
     });
   });

@@ -19,7 +19,8 @@ struct GroupedGemmVariant {
   GemmTiles tiles;
   device::GemmElement element;
   bool gated;
-  bool traced;  // records into GroupedGemmParams::trace
+  bool float32;  // output
+  bool traced;   // records into GroupedGemmParams::trace
 
   bool operator==(const GroupedGemmVariant&) const = default;
 };

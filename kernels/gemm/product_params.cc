@@ -8,6 +8,7 @@ GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
   return {.tiles = tiles,
           .element = ElementOf(config),
           .gated = config.activation == GemmActivation::kSwiGlu,
+          .float32 = config.output == GemmOutput::kFloat32,
           .traced = false};
 }
 
@@ -20,7 +21,6 @@ GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArg
                        .n = config.n,
                        .k = config.k,
                        .out_columns = config.out_columns(),
-                       .out_float32 = config.output == GemmOutput::kFloat32,
                        .scales = {.a = args.a_scales,
                                   .b = args.b_scales,
                                   .row_words = config.scale_words(),

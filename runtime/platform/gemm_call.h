@@ -8,7 +8,7 @@
 
 namespace octet::device {
 
-// The elements of A and B, and of the output unless they are kFp8 (or GemmOperands::out_float32).
+// The elements of A and B, and of the output unless they are kFp8 (or Epilogue::kFloat32).
 enum class GemmElement {
   kBf16,
   kFp16,
@@ -41,7 +41,6 @@ struct GemmOperands {
   int n;
   int k;
   int out_columns;    // n, or n / 2 if the epilogue is gated
-  bool out_float32;   // the output's elements are float32, instead of OutElementOf
   GemmScales scales;  // of kFp8
 };
 

@@ -27,7 +27,7 @@ MOST_OF_TWO_WAVES = 256
 LEAST_MFMA = 4
 FP8 = "GemmElementE2"  # in the names of kernels of FP8 operands
 WIDE = "GemmTilesE0"
-GATED = "EEELb1E"
+GATED = "GemmEpilogueILb1E"
 
 
 def main_loop(lines):

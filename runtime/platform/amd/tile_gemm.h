@@ -445,13 +445,14 @@ class TileGemm {
         }
       }
       const int column = (place.column + 8 * g) / kStep + own;
-      StoreFour(call.operands, place.row, column, out);
+      StoreFour<Epilogue::kFloat32>(call.operands, place.row, column, out);
     }
   }
 
+  template <bool float32>
   static __device__ __forceinline__ void StoreFour(const GemmOperands& p, int row, int column,
                                                    const float (&v)[4]) {
-    if (p.out_float32) {
+    if constexpr (float32) {
       using Floats = float __attribute__((ext_vector_type(4)));
       auto* const floats = (internal::Global<float>*)p.out;
       *(internal::Global<Floats>*)(floats + static_cast<int64_t>(row) * p.out_columns + column) =

@@ -289,19 +289,20 @@ class TileGemm {
       for (int c = 0; c < internal::kGemmVec; ++c) {
         v[c] = Epilogue::Gate(v[c], v[internal::kGemmVec + c] * scale);
       }
-      StoreVec(p, row, patch.column / 2, v);
+      StoreVec<Epilogue::kFloat32>(p, row, patch.column / 2, v);
     } else {
       for (int c = 0; c < columns; c += internal::kGemmVec) {
         for (int i = 0; i < internal::kGemmVec; ++i) v[c + i] *= scale;
-        StoreVec(p, row, patch.column + c, v + c);
+        StoreVec<Epilogue::kFloat32>(p, row, patch.column + c, v + c);
       }
     }
   }
 
   // Stores eight columns of the output.
+  template <bool float32>
   static void StoreVec(const GemmOperands& p, int row, int column, const float* v) {
     const int64_t first = static_cast<int64_t>(row) * p.out_columns + column;
-    if (p.out_float32) {
+    if constexpr (float32) {
       Vec16 floats[2];
       std::memcpy(floats, v, sizeof(floats));
       auto* const out = reinterpret_cast<Vec16*>(static_cast<float*>(p.out) + first);

@@ -286,7 +286,7 @@ class RowsGemm {
         }
         EndSlice(track, GemmWork::kMultiply, tile);
         Finish(call, tile, sums);
-        if (p.out_float32) {
+        if constexpr (Call::Epilogue::kFloat32) {
           StoreFloatTile(call, tile, sums);
         } else {
           StoreTile(call, tile, worker, sums);

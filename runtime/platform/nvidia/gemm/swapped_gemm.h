@@ -135,7 +135,7 @@ class SwappedGemm {
       }
       EndSlice(track, GemmWork::kMultiply, tile);
       Finish(call, tile, sums);
-      if (call.operands.out_float32) {
+      if constexpr (Call::Epilogue::kFloat32) {
         StoreFloatTile(call, tile, sums);
       } else {
         StoreTile(call, tile, at.Box(warpgroup), sums);
