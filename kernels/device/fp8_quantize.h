@@ -70,6 +70,27 @@ __device__ __forceinline__ QuantizedVec<Fp8> Quantize(const Vec16& v, int group_
   return out;
 }
 
+// 16 bytes of a quantised row, the `index`-th.
+struct PackedVec {
+  Vec16 v;
+  int index;
+};
+
+// Of two quantised vectors of a row, whose numbers are `index_a` and `index_b`, a lane and its
+// neighbour hold the halves of 16 bytes each: returns those of `a` to even lanes, those of `b` to
+// odd ones. Called by all lanes of a wave; numbers increase by one from lane to lane, and even
+// lanes have even ones.
+template <typename Fp8>
+__device__ __forceinline__ PackedVec PackPair(const QuantizedVec<Fp8>& a,
+                                              const QuantizedVec<Fp8>& b, int index_a,
+                                              int index_b) {
+  const bool odd = (Lane() & 1) != 0;
+  const uint32_t low = ShuffleXor(odd ? a.w[0] : b.w[0], 1);
+  const uint32_t high = ShuffleXor(odd ? a.w[1] : b.w[1], 1);
+  return {.v = odd ? Vec16{{low, high, b.w[0], b.w[1]}} : Vec16{{a.w[0], a.w[1], low, high}},
+          .index = (odd ? index_b : index_a) / 2};
+}
+
 // Stores the scale of group `group` of `groups` into a row of scales. Called by one lane; the
 // stores are plain. The last group's store also clears the padding.
 __device__ __forceinline__ void StoreScale(uint32_t* scales, int groups, int group,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "kernels/fused/gemm_combine.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/product_params.h"
+#include "kernels/layer_parts.h"
+#include "kernels/row_quantizer.h"
 #include "kernels/strategy_base.h"
 #include "octet/grouped_gemm.h"
 #include "runtime/node_memory.h"
@@ -82,13 +85,28 @@ absl::Status CheckTiles(const EpConfig& ep) {
   return Refuse("ep.high_throughput.host_totals", "true", absl::StrCat(kMust, "false"));
 }
 
+absl::Status CheckSecondFormat(const FusedExpertsConfig& config) {
+  if (config.second_format == GemmFormat::kSame) return absl::OkStatus();
+  if (config.ep.dtype != DType::kBFloat16) {
+    return Refuse("ep.dtype", EnumName(config.ep.dtype), "products of FP8 rows are bf16");
+  }
+  if (IsOneKernel(config.gemm_combine)) {
+    return Refuse("gemm_combine", EnumName(config.gemm_combine),
+                  "with the second_format fp8 it must be auto or none");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckConfig(const FusedExpertsConfig& config) {
   OCTET_RETURN_IF_ERROR(CheckEp(config.ep));
-  constexpr int kUnit = 8;
-  if (config.intermediate < kUnit || config.intermediate % kUnit != 0) {
+  const bool fp8 = config.second_format == GemmFormat::kFp8;
+  const int unit = fp8 ? 16 : 8;
+  if (config.intermediate < unit || config.intermediate % unit != 0) {
     return Refuse("intermediate", absl::StrCat(config.intermediate),
-                  absl::StrCat("it must be a positive multiple of ", kUnit));
+                  absl::StrCat("it must be a positive multiple of ", unit,
+                               fp8 ? " with the second_format fp8" : ""));
   }
+  OCTET_RETURN_IF_ERROR(CheckSecondFormat(config));
   if (config.weights_in == WeightsIn::kFirstProduct &&
       config.ep.strategy != Strategy::kHighThroughput) {
     return Refuse("weights_in", EnumName(config.weights_in),
@@ -109,6 +127,13 @@ absl::Status CheckConfig(const FusedExpertsConfig& config) {
 absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
   if (pointer != nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(name, " must not be null"));
+}
+
+// Scales belong to FP8 weights, and to them alone.
+absl::Status CheckScales(bool fp8, const void* b_scales) {
+  if (fp8) return CheckNotNull("b_scales", b_scales);
+  if (b_scales == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError("b_scales must be null: only FP8 weights have scales");
 }
 
 class FusedExpertsOnNode final : public FusedExperts {
@@ -140,6 +165,11 @@ class FusedExpertsOnNode final : public FusedExperts {
   absl::Status InitRank(Rank& rank);
 
  private:
+  void Observe(LayerPartObserver* observer) override { observer_ = observer; }
+  absl::Status Enqueued(Rank& rank, LayerPart part) const {
+    return observer_ == nullptr ? absl::OkStatus() : observer_->PartEnqueued(rank, part);
+  }
+
   struct RankState {
     GroupedGemmConfig first_config;
     GroupedGemmVariant first_variant = {};  // with the tile shape in use
@@ -148,6 +178,10 @@ class FusedExpertsOnNode final : public FusedExperts {
     std::unique_ptr<GroupedGemm> first;
     std::unique_ptr<GroupedGemm> second;
     void* second_out = nullptr;  // null: the received rows' memory
+    // With second_format kFp8, what quantizes the rows of the second product, and where to.
+    std::optional<RowQuantizer> quantizer;
+    void* quantized = nullptr;
+    void* quantized_scales = nullptr;
     // The calls of the last combined dispatches, each at its number modulo kBatches.
     std::array<uint64_t, kBatches> combined = {};
   };
@@ -159,7 +193,9 @@ class FusedExpertsOnNode final : public FusedExperts {
   absl::StatusOr<std::unique_ptr<GroupedGemm>> MakeProduct(GroupedGemmConfig product) const;
   // The part of InitRank that is of GemmCombine.
   absl::Status InitSecond(Rank& rank, RankState& mine);
-  bool IsFp8() const { return config_.ep.dispatch_format == DispatchFormat::kFp8; }
+  absl::Status InitQuantizer(const Rank& rank, RankState& mine);
+  // Enqueues the second product.
+  static absl::Status RunSecond(const Rank& rank, const RankState& mine, GroupedGemmArgs product);
   absl::Status CheckDispatchGemm(const Rank& rank, const DispatchGemmArgs& args) const;
   absl::Status CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
                                 const DispatchHandle& handle, const CombineArgs& combine) const;
@@ -172,6 +208,7 @@ class FusedExpertsOnNode final : public FusedExperts {
   FusedExpertsConfig config_;
   const bool use_measured_tuning_;
   const std::unique_ptr<StrategyBase> ep_;
+  LayerPartObserver* observer_ = nullptr;
   NodeMemory memory_;
   std::vector<RankState> ranks_;
 };
@@ -198,10 +235,26 @@ GemmTiles FusedTiles(const GroupedGemm& product) {
 absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   mine.second_config = SecondProduct(config_, rank.num_ranks());
   OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(mine.second_config));
+  if (config_.second_format == GemmFormat::kFp8) return InitQuantizer(rank, mine);
   if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
   mine.second_variant = VariantOf(mine.second_config, FusedTiles(*mine.second));
   const fused::GemmCombine product(mine.second_variant, ParamsOf(mine.second_config, {}), false);
   return EpInternals::PrepareGemmCombine(*ep_, rank, product);
+}
+
+absl::Status FusedExpertsOnNode::InitQuantizer(const Rank& rank, RankState& mine) {
+  OCTET_ASSIGN_OR_RETURN(mine.quantizer,
+                         RowQuantizer::Create({.dtype = config_.ep.dtype,
+                                               .columns = config_.intermediate,
+                                               .scale_format = config_.ep.scale_format,
+                                               .max_rows = config_.ep.max_rows(rank.num_ranks())}));
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<char> rows,
+                         memory_.Device<char>(mine.quantizer->Fp8Bytes()));
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<char> scales,
+                         memory_.Device<char>(mine.quantizer->ScaleBytes()));
+  mine.quantized = rows.data();
+  mine.quantized_scales = scales.data();
+  return absl::OkStatus();
 }
 
 absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
@@ -229,11 +282,8 @@ absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
                                                    const DispatchGemmArgs& args) const {
   OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
   OCTET_RETURN_IF_ERROR(CheckNotNull("out", args.out));
-  if (IsFp8()) {
-    OCTET_RETURN_IF_ERROR(CheckNotNull("b_scales", args.b_scales));
-  } else if (args.b_scales != nullptr) {
-    return absl::InvalidArgumentError("b_scales must be null: only FP8 weights have scales");
-  }
+  OCTET_RETURN_IF_ERROR(
+      CheckScales(config_.ep.dispatch_format == DispatchFormat::kFp8, args.b_scales));
   return CheckPointers(
       rank, {{"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}, {"out", args.out}});
 }
@@ -241,6 +291,7 @@ absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
 absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
                                                               const DispatchGemmArgs& args) {
   OCTET_ASSIGN_OR_RETURN(const Received received, ep_->Dispatch(rank, args.dispatch));
+  OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kDispatch));
   OCTET_RETURN_IF_ERROR(
       StateOf(rank).first->Run(FirstProductArgs(config_, args, received), rank.stream()));
   return received;
@@ -261,6 +312,7 @@ absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,
   OCTET_ASSIGN_OR_RETURN(const Received received, config_.dispatch_gemm == Fusion::kTiles
                                                       ? DispatchWithGemm(rank, args)
                                                       : DispatchThenGemm(rank, args));
+  OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kFirstProduct));
   return FusedReceived{.received = received, .h = args.out};
 }
 
@@ -269,7 +321,9 @@ absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCo
                                                   const CombineArgs& combine) const {
   OCTET_RETURN_IF_ERROR(CheckNotNull("a", args.a));
   OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
-  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"a", args.a}, {"b", args.b}, {"bias", args.bias}}));
+  OCTET_RETURN_IF_ERROR(CheckScales(config_.second_format == GemmFormat::kFp8, args.b_scales));
+  OCTET_RETURN_IF_ERROR(CheckPointers(
+      rank, {{"a", args.a}, {"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}}));
   if (args.a == combine.expert_out) {
     return absl::InvalidArgumentError("a must not be received.x, which GemmCombine overwrites");
   }
@@ -278,6 +332,22 @@ absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCo
   return absl::FailedPreconditionError(
       absl::StrCat("dispatch ", handle.call,
                    " of this rank has been combined; GemmCombine takes each DispatchGemm once"));
+}
+
+absl::Status FusedExpertsOnNode::RunSecond(const Rank& rank, const RankState& mine,
+                                           GroupedGemmArgs product) {
+  if (mine.quantizer.has_value()) {
+    // Rows of padding are quantized, too, whatever they hold: the product does not read them.
+    OCTET_RETURN_IF_ERROR(
+        mine.quantizer->Run({.x = product.a,
+                             .fp8 = mine.quantized,
+                             .scales = mine.quantized_scales,
+                             .num_rows = product.expert_offsets + mine.second_config.experts},
+                            rank.stream()));
+    product.a = mine.quantized;
+    product.a_scales = mine.quantized_scales;
+  }
+  return mine.second->Run(product, rank.stream());
 }
 
 absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& received,
@@ -301,11 +371,12 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
         fused::GemmCombine(mine.second_variant, ParamsOf(mine.second_config, product),
                            config_.gemm_combine == Fusion::kSerial)));
   } else {
-    OCTET_RETURN_IF_ERROR(mine.second->Run(product, rank.stream()));
+    OCTET_RETURN_IF_ERROR(RunSecond(rank, mine, product));
+    OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kSecondProduct));
     OCTET_RETURN_IF_ERROR(ep_->Combine(rank, handle, combine));
   }
   mine.combined[handle.call % kBatches] = handle.call;
-  return absl::OkStatus();
+  return Enqueued(rank, LayerPart::kCombine);
 }
 
 }  // namespace

@@ -37,6 +37,8 @@ GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks)
   GroupedGemmConfig product = Product(config.ep, num_ranks);
   product.n = config.ep.hidden;
   product.k = config.intermediate;
+  product.format = config.second_format;
+  product.scale_format = config.ep.scale_format;
   return product;
 }
 
@@ -62,6 +64,7 @@ GroupedGemmArgs SecondProductArgs(const GemmCombineArgs& args, const Received& r
                                   void* out) {
   return {.a = args.a,
           .b = args.b,
+          .b_scales = args.b_scales,
           .expert_offsets = received.expert_offsets,
           .expert_counts = received.expert_counts,
           .bias = args.bias,

@@ -17,7 +17,7 @@ GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks)
 bool SecondProductInPlace(const EpConfig& config);
 
 // Return the arguments of the products of these calls, the first with the weights if they belong
-// there. `out`: of the second product.
+// there. `out`: of the second product, whose `a` is that of the call, not quantized.
 GroupedGemmArgs FirstProductArgs(const FusedExpertsConfig& config, const DispatchGemmArgs& args,
                                  const Received& received);
 GroupedGemmArgs SecondProductArgs(const GemmCombineArgs& args, const Received& received, void* out);

@@ -44,9 +44,7 @@ class PlainRow {
   Vec16 v_[kRowUnroll];
 };
 
-// A thread's part of a chunk in transit, quantised. A lane and its neighbour hold two vectors each;
-// each of the two lanes packs the neighbouring halves of one: even lanes those of the first vector,
-// odd lanes those of the second.
+// A thread's part of a chunk in transit, quantised.
 template <typename Codec>
 class Fp8Row {
  public:
@@ -55,7 +53,6 @@ class Fp8Row {
   // Called by all lanes of a wave.
   __device__ Fp8Row(const Layout& layout, int chunk, const Vec16 (&v)[kRowUnroll])
       : first_(chunk + static_cast<int>(threadIdx.x)) {
-    using device::ShuffleXor;
     const int step = static_cast<int>(blockDim.x);
     const auto a =
         device::Quantize<Codec, NativeFp8>(v[0], layout.group_lanes, layout.scale_format);
@@ -63,16 +60,12 @@ class Fp8Row {
         device::Quantize<Codec, NativeFp8>(v[1], layout.group_lanes, layout.scale_format);
     scales_[0] = a.scale;
     scales_[1] = b.scale;
-    const bool odd = (Lane() & 1) != 0;
-    const uint32_t low = ShuffleXor(odd ? a.w[0] : b.w[0], 1);
-    const uint32_t high = ShuffleXor(odd ? a.w[1] : b.w[1], 1);
-    packed_ = odd ? Vec16{{low, high, b.w[0], b.w[1]}} : Vec16{{a.w[0], a.w[1], low, high}};
-    vec_ = odd ? (first_ + step) / 2 : first_ / 2;
+    packed_ = device::PackPair(a, b, first_, first_ + step);
   }
 
   __device__ void Store(const Layout& layout, char* slot) const {
-    if (vec_ < layout.row_vecs) {
-      device::StoreStream(reinterpret_cast<Vec16*>(slot) + vec_, packed_);
+    if (packed_.index < layout.row_vecs) {
+      device::StoreStream(reinterpret_cast<Vec16*>(slot) + packed_.index, packed_.v);
     }
     if ((Lane() & (layout.group_lanes - 1)) != 0) return;
 #pragma unroll
@@ -87,8 +80,7 @@ class Fp8Row {
 
  private:
   int first_;
-  int vec_;
-  Vec16 packed_;
+  device::PackedVec packed_;
   float scales_[kRowUnroll];
 };
 

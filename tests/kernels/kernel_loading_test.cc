@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "emulation.h"
 #include "octet/expert_parallel.h"
+#include "octet/fused_experts.h"
 #include "octet/node.h"
 #include "octet/trace.h"
 #include "runtime/device_memory.h"
@@ -137,6 +138,42 @@ INSTANTIATE_TEST_SUITE_P(
                                                c.low_latency.failure_policy = FailurePolicy::kMask;
                                              }))),
     [](const auto& info) { return std::string(info.param.first); });
+
+// All zeros, and one token on each rank.
+TEST_F(KernelLoadingTest, FusedExpertsOfFp8) {
+  MakeNode(kRanks);
+  FusedExpertsConfig config = {.ep = Config(Strategy::kHighThroughput), .intermediate = 128};
+  config.ep.topk = 1;
+  config.ep.dispatch_format = DispatchFormat::kFp8;
+  config.second_format = GemmFormat::kFp8;
+  const auto experts = FusedExperts::Create(*node_, config);
+  ASSERT_OK(experts.status());
+  std::vector<DeviceMemory> memory(kRanks);
+  constexpr size_t kBytes = 64 << 10;  // two matrices of [256][128] bytes
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    DeviceMemory& mine = memory[static_cast<size_t>(rank.rank())];
+    OCTET_ASSIGN_OR_RETURN(mine, DeviceMemory::Allocate(2 * kBytes));
+    return OCTET_GPU(hipMemset(mine.as<void>(), 0, 2 * kBytes));
+  }));
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    char* zeros = memory[static_cast<size_t>(rank.rank())].as<char>();
+    char* out = zeros + kBytes;
+    OCTET_ASSIGN_OR_RETURN(
+        const FusedReceived received,
+        (*experts)->DispatchGemm(rank,
+                                 {.dispatch = {.x = zeros,
+                                               .topk_idx = reinterpret_cast<const int32_t*>(zeros),
+                                               .topk_weights = reinterpret_cast<float*>(zeros),
+                                               .num_tokens = 1,
+                                               .high_throughput = {.x_scales = zeros}},
+                                  .b = zeros,
+                                  .b_scales = zeros,
+                                  .out = out}));
+    return (*experts)->GemmCombine(
+        rank, received, {.a = received.h, .b = zeros, .b_scales = zeros, .y = out + kBytes / 2});
+  }));
+  EXPECT_THAT(Late(), IsEmpty());
+}
 
 TEST_F(KernelLoadingTest, Contenders) {
   MakeNode(kRanks);

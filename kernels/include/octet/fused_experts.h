@@ -13,7 +13,8 @@
 //   });
 //
 // A call is one kernel or several (Fusion). The results are those of Dispatch, two GroupedGemms
-// whose out has the dtype, and Combine, one after the other, to the bit.
+// whose out has the dtype, and Combine, one after the other, to the bit; what quantizes h for a
+// second product of FP8 operands comes before it.
 //
 // Notation in the comments: R ranks, E experts, L = E/R local experts, T tokens of a rank, K
 // choices of a token, H elements of a row, I = FusedExpertsConfig::intermediate, N1 = 2·I with
@@ -34,6 +35,8 @@
 #include "octet/received.h"
 
 namespace octet {
+
+class LayerPartObserver;  // kernels/layer_parts.h
 
 // How the kernels of a call are put together.
 enum class Fusion {
@@ -62,6 +65,12 @@ struct FusedExpertsConfig {
   EpConfig ep;
   int intermediate = 0;  // I, a multiple of 8
   GemmActivation activation = GemmActivation::kSwiGlu;
+  // The elements of GemmCombineArgs::b. kFp8: GemmCombine first quantizes the rows of `a` in groups
+  // of 128 columns, as DispatchFormat::kQuantizedFp8 does, and the second product is one of FP8
+  // operands with scales of ep.scale_format, whatever ep.dispatch_format is. ep.dtype must be
+  // kBFloat16, I a multiple of 16, and gemm_combine kAuto or kNone. Takes memory for max_rows rows
+  // of I bytes and their scales.
+  GemmFormat second_format = GemmFormat::kSame;
   WeightsIn weights_in = WeightsIn::kCombine;
   // Not kSerial. kTiles needs high_throughput with expert_alignment 1 and without host_totals, and
   // calls without scatter_idx and cached layouts. It sets HighThroughputOptions::row_arrivals.
@@ -95,7 +104,10 @@ struct FusedReceived {
 struct GemmCombineArgs {
   // [max_rows][I] of the dtype: usually FusedReceived::h, never received.x.
   const void* a = nullptr;
-  const void* b = nullptr;       // [L][H][I] of the dtype
+  // [L][H][I] of the dtype, or of FP8 elements with second_format kFp8: GroupedGemmArgs::b.
+  const void* b = nullptr;
+  // [L][ceil(H / 128)][words of ceil(I / 128) scales]: GroupedGemmArgs::b_scales; null without kFp8
+  const void* b_scales = nullptr;
   const float* bias = nullptr;   // [L][H], added to each expert's output; or null
   const void* y_bias = nullptr;  // [H] of the dtype: CombineArgs::bias
   void* y = nullptr;             // [T][H] of the dtype
@@ -123,6 +135,11 @@ class FusedExperts {
   // what peers are still loading lie in the same memory.
   virtual absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
                                    const GemmCombineArgs& args) = 0;
+
+ private:
+  friend struct LayerInternals;  // kernels/layer_parts.h
+
+  virtual void Observe(LayerPartObserver* observer) = 0;
 };
 
 absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion);  // names: octet/enum_names.h

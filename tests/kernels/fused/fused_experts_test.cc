@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/fp8_rows.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/reference.h"
 #include "kernels/reference.h"
@@ -73,6 +74,14 @@ FusedProblem SmallProblem(int num_ranks) {
   return problem;
 }
 
+// The same with a second product of FP8 operands.
+FusedProblem SmallFp8Problem(int num_ranks) {
+  FusedProblem problem = SmallProblem(num_ranks);
+  problem.config.second_format = GemmFormat::kFp8;
+  problem.config.intermediate = 144;
+  return problem;
+}
+
 // Random shapes: what `fusions` can do, from everything that FusedExperts takes.
 FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
   std::mt19937 rng(seed);
@@ -116,6 +125,13 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
     ep.combine_method = draw(0, 1) == 0 ? CombineMethod::kPush : CombineMethod::kPull;
     if (fusions.gemm_combine != Fusion::kNone) ep.tuning.row_parts = draw(0, 5);
   }
+  if (fusions.gemm_combine == Fusion::kNone && ep.dtype == DType::kBFloat16 && draw(0, 1) == 0) {
+    config.second_format = GemmFormat::kFp8;
+    config.intermediate *= 2;
+    constexpr ScaleFormat kFormats[] = {ScaleFormat::kFloat32, ScaleFormat::kPowerOfTwo,
+                                        ScaleFormat::kUe8m0};
+    if (type < 2) ep.scale_format = kFormats[draw(0, 2)];
+  }
   return problem;
 }
 
@@ -138,6 +154,9 @@ class FusedExpertsTest : public ::testing::Test {
     ASSERT_OK(WithSchedule(difference.status())) << harness_->problem().Text();
     EXPECT_EQ(*difference, "") << harness_->problem().Text() << " " << CurrentSchedule();
   }
+
+  // A graph of both calls, replayed with other rows, choices and weights.
+  void ExpectReplays(const FusedProblem& problem);
 
   std::vector<int> FullTokens() {
     return std::vector<int>(static_cast<size_t>(harness_->problem().num_ranks),
@@ -357,12 +376,24 @@ class Float64Check {
   GemmExpectation SecondElement(int rank, size_t row, int local_expert, int column) const {
     const GemmProblem& weights = harness_.weights(rank).second;
     const absl::Span<const uint16_t> h = H(rank, row);
-    return ExpectedElement(
-        {.config = SecondProduct(config_, num_ranks_),
-         .a = absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(h.data()), 2 * h.size()),
-         .b = weights.b,
-         .bias = weights.bias},
-        local_expert, 0, column);
+    HostGemm gemm = {
+        .config = SecondProduct(config_, num_ranks_),
+        .a = absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(h.data()), 2 * h.size()),
+        .b = weights.b,
+        .bias = weights.bias,
+        .b_scales = weights.b_scales};
+    std::vector<uint8_t> fp8(h.size());
+    std::vector<uint32_t> scales(static_cast<size_t>(gemm.config.scale_words()));
+    if (gemm.config.format == GemmFormat::kFp8) {
+      EpConfig quantized;
+      quantized.hidden = config_.intermediate;
+      quantized.scale_format = config_.ep.scale_format;
+      quantized.scale_group = 128;
+      ReferenceQuantize(quantized, h, absl::MakeSpan(fp8), absl::MakeSpan(scales));
+      gemm.a = fp8;
+      gemm.a_scales = BytesOfAll(scales);
+    }
+    return ExpectedElement(gemm, local_expert, 0, column);
   }
 
   FusedHarness& harness_;
@@ -374,7 +405,8 @@ class Float64Check {
 };
 
 TEST_P(FusionTest, MeetsFloat64) {
-  for (uint32_t shape = 0; shape < 3; ++shape) {
+  const uint32_t shapes = GetParam().gemm_combine == Fusion::kNone ? 5 : 3;
+  for (uint32_t shape = 0; shape < shapes; ++shape) {
     FusedProblem problem = Small(2);
     problem.bias = shape != 1;
     problem.seed = 70 + shape;
@@ -385,6 +417,14 @@ TEST_P(FusionTest, MeetsFloat64) {
     if (shape == 2) config.ep.dtype = DType::kFloat16;
     if (shape == 2) config.ep.combine_order = CombineOrder::kFlat;
     if (shape > 0) config.weights_in = WeightsIn::kFirstProduct;
+    if (shape >= 3) config.second_format = GemmFormat::kFp8;
+    if (shape >= 3) config.intermediate = 144;
+    if (shape == 3) config.ep.scale_format = ScaleFormat::kUe8m0;
+    if (shape == 4) config.ep.dispatch_format = DispatchFormat::kFp8;
+    if (shape == 4) config.ep.hidden = 272;
+    if (shape == 4 && config.dispatch_gemm == Fusion::kNone) {
+      config.ep.high_throughput.expert_alignment = 8;
+    }
     Make(problem);
     if (HasFatalFailure() || IsSkipped()) return;
     const StepInput input = harness().Draw({6, 4}, 0.1);
@@ -398,10 +438,7 @@ TEST_P(FusionTest, MeetsFloat64) {
   }
 }
 
-// A graph of both calls, replayed with other rows, choices and weights.
-TEST_P(FusionTest, ReplaysInAGraph) {
-  FusedProblem problem = Small(2);
-  problem.config.weights_in = WeightsIn::kFirstProduct;
+void FusedExpertsTest::ExpectReplays(const FusedProblem& problem) {
   Make(problem);
   if (HasFatalFailure() || IsSkipped()) return;
   std::vector<StepInput> inputs;
@@ -435,6 +472,12 @@ TEST_P(FusionTest, ReplaysInAGraph) {
   ExpectEqual({inputs[2], inputs[1]});
 }
 
+TEST_P(FusionTest, ReplaysInAGraph) {
+  FusedProblem problem = Small(2);
+  problem.config.weights_in = WeightsIn::kFirstProduct;
+  ExpectReplays(problem);
+}
+
 // What a kernel finds ends the Run, and the next one is right.
 TEST_P(FusionTest, WorksAfterAFailure) {
   Make(Small(2));
@@ -464,6 +507,14 @@ TEST_P(FusedStrategyTest, IsEqualToSeparateCalls) {
       {harness().Draw({9, 0, 4}, 0.1), harness().Draw(FullTokens()), harness().Draw({1, 9, 9})});
 }
 
+TEST_P(FusedStrategyTest, IsEqualToSeparateCallsWithASecondProductOfFp8) {
+  FusedProblem problem = SmallFp8Problem(2);
+  GetParam().ApplyTo(problem.config.ep);
+  Make(problem);
+  if (HasFatalFailure() || IsSkipped()) return;
+  ExpectEqual({harness().Draw({9, 0}, 0.1), harness().Draw(FullTokens())});
+}
+
 std::vector<Variant> PackedVariants() {
   std::vector<Variant> packed;
   for (const Variant& variant : AllVariants()) {
@@ -479,6 +530,13 @@ INSTANTIATE_TEST_SUITE_P(All, FusedStrategyTest, ::testing::ValuesIn(PackedVaria
                          });
 
 // ---- What the unfused calls alone can do.
+
+TEST_F(FusedExpertsTest, BothProductsOfFp8ReplayInAGraph) {
+  FusedProblem problem = SmallFp8Problem(2);
+  problem.config.ep.dispatch_format = DispatchFormat::kFp8;
+  problem.config.ep.hidden = 272;
+  ExpectReplays(problem);
+}
 
 TEST_F(FusedExpertsTest, TakesCachedLayouts) {
   Make(SmallProblem(2));
@@ -504,6 +562,23 @@ TEST_F(FusedExpertsTest, TakesCachedLayouts) {
   for (const size_t rank : {0, 1}) {
     EXPECT_EQ(got[0][rank].h, (*want)[0][rank].h);
     EXPECT_EQ(got[0][rank].y, (*want)[0][rank].y);
+  }
+}
+
+// What is not finite in h makes a whole group of its row NaN, and no other token's y.
+TEST_F(FusedExpertsTest, NanStaysWithItsTokenThroughASecondProductOfFp8) {
+  Make(SmallFp8Problem(1));
+  if (HasFatalFailure() || IsSkipped()) return;
+  StepInput input = harness().Draw(FullTokens());
+  const auto hidden = static_cast<size_t>(harness().problem().config.ep.hidden);
+  constexpr size_t kToken = 4;
+  input.ranks[0].x[kToken * hidden + 5] = kUnwritten;  // a NaN
+  const absl::StatusOr<FusedOutputs> outputs = harness().Fused({input});
+  ASSERT_OK(outputs.status());
+  const std::vector<uint16_t>& y = (*outputs)[0][0].y;
+  for (size_t i = 0; i < y.size(); ++i) {
+    EXPECT_EQ(std::isnan(FloatFromBits(DType::kBFloat16, y[i])), i / hidden == kToken)
+        << "token " << i / hidden << " column " << i % hidden;
   }
 }
 
@@ -578,6 +653,16 @@ TEST_F(FusedMisuseTest, RefusesFp8WeightsWithoutScales) {
               Refused("b_scales must not be null"));
 }
 
+TEST_F(FusedMisuseTest, RefusesSecondFp8WeightsWithoutScales) {
+  Make(SmallFp8Problem(1));
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.b_scales = nullptr; }),
+              Refused("b_scales must not be null"));
+  EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { Shift(args.b_scales); }),
+              Refused("it must be 16-byte aligned"));
+  ExpectEqual({harness().Draw(FullTokens())});
+}
+
 TEST_F(FusedMisuseTest, RefusesArgumentsOfGemmCombine) {
   Make(SmallProblem(1));
   if (HasFatalFailure() || IsSkipped()) return;
@@ -585,6 +670,8 @@ TEST_F(FusedMisuseTest, RefusesArgumentsOfGemmCombine) {
               Refused("a must not be null"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.b = nullptr; }),
               Refused("b must not be null"));
+  EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.b_scales = args.b; }),
+              Refused("b_scales must be null: only FP8 weights have scales"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.y = nullptr; }),
               Refused("expert_out and y must not be null"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { Shift(args.b); }),
@@ -684,6 +771,30 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
                 config.ep.high_throughput.expert_alignment = 8;
               }),
               Refused("expert_alignment is 8; the dispatch_gemm tiles needs 1"));
+}
+
+TEST_F(FusedMisuseTest, RefusesSecondProductsOfFp8ThatCannotBe) {
+  if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
+  const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
+  ASSERT_OK(node.status());
+  const auto refusal = [&](const std::function<void(FusedExpertsConfig&)>& alter) {
+    FusedExpertsConfig config = SmallFp8Problem(1).config;
+    alter(config);
+    return FusedExperts::Create(**node, config).status();
+  };
+  EXPECT_OK(refusal([](FusedExpertsConfig&) {}));
+  EXPECT_THAT(
+      refusal([](FusedExpertsConfig& config) { config.intermediate = 152; }),
+      Refused("intermediate is 152; it must be a positive multiple of 16 with the second_format"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.intermediate = 0; }),
+              Refused("intermediate is 0; it must be a positive multiple of 16"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.dtype = DType::kFloat16; }),
+              Refused("ep.dtype is fp16; products of FP8 rows are bf16"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.gemm_combine = Fusion::kTiles; }),
+              Refused("gemm_combine is tiles; with the second_format fp8 it must be auto or none"));
+  EXPECT_THAT(
+      refusal([](FusedExpertsConfig& config) { config.gemm_combine = Fusion::kSerial; }),
+      Refused("gemm_combine is serial; with the second_format fp8 it must be auto or none"));
 }
 
 TEST_F(FusedMisuseTest, OtherStrategiesRefuseToAddWithoutWeights) {

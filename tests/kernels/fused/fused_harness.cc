@@ -51,9 +51,10 @@ std::string FusedProblem::Text() const {
   return absl::StrCat("seed ", seed, ": ", num_ranks, " ranks, ", EnumName(ep.strategy), " ",
                       EnumName(ep.dtype), " ", EnumName(ep.dispatch_format), " E ", ep.num_experts,
                       " K ", ep.topk, " H ", ep.hidden, " M ", ep.max_tokens_per_rank, " I ",
-                      config.intermediate, " ", EnumName(config.activation), " weights in ",
-                      EnumName(config.weights_in), " ", EnumName(ep.combine_order), " ",
-                      EnumName(ep.combine_method), " alignment ",
+                      config.intermediate, " ", EnumName(config.activation), " then ",
+                      EnumName(config.second_format), " ", EnumName(ep.scale_format),
+                      " weights in ", EnumName(config.weights_in), " ", EnumName(ep.combine_order),
+                      " ", EnumName(ep.combine_method), " alignment ",
                       ep.high_throughput.expert_alignment, bias ? " bias" : "");
 }
 
@@ -108,11 +109,24 @@ absl::Status FusedHarness::InitRank(const Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(weights.b1_scales, octet::Upload(weights.first.b_scales));
   OCTET_ASSIGN_OR_RETURN(weights.bias1, octet::Upload(weights.first.bias));
   OCTET_ASSIGN_OR_RETURN(weights.b2, octet::Upload(weights.second.b));
+  OCTET_ASSIGN_OR_RETURN(weights.b2_scales, octet::Upload(weights.second.b_scales));
   OCTET_ASSIGN_OR_RETURN(weights.bias2, octet::Upload(weights.second.bias));
   OCTET_ASSIGN_OR_RETURN(weights.y_bias_on_gpu, octet::Upload(weights.y_bias));
   OCTET_ASSIGN_OR_RETURN(mine.second_out,
                          DeviceMemory::Allocate(static_cast<size_t>(second.max_rows) *
                                                 problem_.config.ep.dtype_row_bytes()));
+  return second.format == GemmFormat::kFp8 ? InitQuantizer(second, mine) : absl::OkStatus();
+}
+
+absl::Status FusedHarness::InitQuantizer(const GroupedGemmConfig& second, RankState& mine) const {
+  OCTET_ASSIGN_OR_RETURN(mine.quantizer,
+                         RowQuantizer::Create({.dtype = problem_.config.ep.dtype,
+                                               .columns = second.k,
+                                               .scale_format = second.scale_format,
+                                               .max_rows = static_cast<int32_t>(second.max_rows)}));
+  OCTET_ASSIGN_OR_RETURN(mine.quantized, DeviceMemory::Allocate(mine.quantizer->Fp8Bytes()));
+  OCTET_ASSIGN_OR_RETURN(mine.quantized_scales,
+                         DeviceMemory::Allocate(mine.quantizer->ScaleBytes()));
   return absl::OkStatus();
 }
 
@@ -206,8 +220,10 @@ DispatchGemmArgs FusedHarness::dispatch_args(const Rank& rank, const CallMemory&
 
 GemmCombineArgs FusedHarness::combine_args(const Rank& rank, const CallMemory& memory) const {
   const Weights& weights = ranks_[Index(rank)].weights;
+  const bool fp8 = problem_.config.second_format == GemmFormat::kFp8;
   return {.a = memory.h.as<void>(),
           .b = weights.b2.as<void>(),
+          .b_scales = fp8 ? weights.b2_scales.as<void>() : nullptr,
           .bias = FloatsOrNull(weights.bias2),
           .y_bias = FloatsOrNull(weights.y_bias_on_gpu),
           .y = memory.y.as<void>()};
@@ -237,13 +253,24 @@ absl::StatusOr<Received> FusedHarness::EnqueueSeparate(Rank& rank, const CallMem
                        .row_scale = weighted_h ? received.high_throughput.row_weights : nullptr,
                        .out = dispatch.out},
                       rank.stream()));
-  OCTET_RETURN_IF_ERROR(mine.second->Run({.a = dispatch.out,
-                                          .b = combine.b,
-                                          .expert_offsets = received.expert_offsets,
-                                          .expert_counts = received.expert_counts,
-                                          .bias = combine.bias,
-                                          .out = mine.second_out.as<void>()},
-                                         rank.stream()));
+  GroupedGemmArgs second = {.a = dispatch.out,
+                            .b = combine.b,
+                            .b_scales = combine.b_scales,
+                            .expert_offsets = received.expert_offsets,
+                            .expert_counts = received.expert_counts,
+                            .bias = combine.bias,
+                            .out = mine.second_out.as<void>()};
+  if (mine.quantizer.has_value()) {
+    const int experts = problem_.config.ep.num_local_experts(rank.num_ranks());
+    second.a = mine.quantized.as<void>();
+    second.a_scales = mine.quantized_scales.as<void>();
+    OCTET_RETURN_IF_ERROR(mine.quantizer->Run({.x = dispatch.out,
+                                               .fp8 = mine.quantized.as<void>(),
+                                               .scales = mine.quantized_scales.as<void>(),
+                                               .num_rows = received.expert_offsets + experts},
+                                              rank.stream()));
+  }
+  OCTET_RETURN_IF_ERROR(mine.second->Run(second, rank.stream()));
   OCTET_RETURN_IF_ERROR(separate_->Combine(rank, received.handle,
                                            {.expert_out = mine.second_out.as<void>(),
                                             .y = combine.y,

@@ -1,16 +1,19 @@
 // Calls of FusedExperts in tests beside what they must equal to the bit: Dispatch, GroupedGemm,
-// GroupedGemm and Combine as separate calls on another ExpertParallel.
+// with second_format kFp8 a RowQuantizer, GroupedGemm and Combine as separate calls on another
+// ExpertParallel.
 #ifndef OCTET_TESTS_KERNELS_FUSED_FUSED_HARNESS_H_
 #define OCTET_TESTS_KERNELS_FUSED_FUSED_HARNESS_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/row_quantizer.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
@@ -53,7 +56,7 @@ class FusedHarness {
   struct Weights {
     GemmProblem first, second;  // b, b_scales and bias alone
     std::vector<uint16_t> y_bias;
-    DeviceMemory b1, b1_scales, bias1, b2, bias2, y_bias_on_gpu;
+    DeviceMemory b1, b1_scales, bias1, b2, b2_scales, bias2, y_bias_on_gpu;
   };
 
   static absl::StatusOr<std::unique_ptr<FusedHarness>> Create(const FusedProblem& problem);
@@ -92,11 +95,14 @@ class FusedHarness {
     Weights weights;
     std::unique_ptr<GroupedGemm> first, second;
     DeviceMemory second_out;
+    std::optional<RowQuantizer> quantizer;  // with second_format kFp8
+    DeviceMemory quantized, quantized_scales;
     std::vector<CallMemory> calls;
   };
   using Enqueue = std::function<absl::StatusOr<Received>(Rank&, size_t, const CallMemory&)>;
 
   absl::Status InitRank(const Rank& rank);
+  absl::Status InitQuantizer(const GroupedGemmConfig& second, RankState& mine) const;
   absl::StatusOr<Received> EnqueueSeparate(Rank& rank, const CallMemory& memory);
   absl::StatusOr<FusedOutputs> RunCalls(const std::vector<StepInput>& inputs,
                                         const Enqueue& enqueue);
