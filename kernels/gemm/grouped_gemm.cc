@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -59,14 +60,49 @@ GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
                                                               : GemmTiles::kWide;
 }
 
+absl::StatusOr<int> ComputeUnits() {
+  int device = 0;
+  int units = 0;
+  OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
+  OCTET_RETURN_IF_GPU_ERROR(
+      hipDeviceGetAttribute(&units, hipDeviceAttributeMultiprocessorCount, device));
+  return units;
+}
+
+// Few experts with few rows have so few tiles that most compute units would have none. Smaller
+// tiles are then several times as fast: bench/PERFORMANCE.md, "Few tiles".
+absl::StatusOr<GemmTiles> SmallerIfFew(const GroupedGemmConfig& config, GemmTiles tiles) {
+  if (config.format != GemmFormat::kSame) return tiles;
+  int blocks = config.blocks;
+  if (blocks == 0) {
+    OCTET_ASSIGN_OR_RETURN(blocks, ComputeUnits());
+  }
+  const int64_t rows = ExpectedRows(config);
+  constexpr GemmTiles kSmaller[] = {GemmTiles::kFew64, GemmTiles::kFew32, GemmTiles::kFew16};
+  for (const GemmTiles smaller : kSmaller) {
+    const GroupedGemmTileShape shape = TileShapeOf(VariantOf(config, tiles));
+    const int64_t units =
+        config.experts * DivideUp(rows, shape.rows) * DivideUp(config.n, shape.columns);
+    constexpr int kMostlyBusy = 4;  // at most a quarter of the compute units idle
+    if (units * kMostlyBusy >= int64_t{blocks} * (kMostlyBusy - 1)) return tiles;
+    if (TileShapeOf(VariantOf(config, smaller)).rows < shape.rows) tiles = smaller;
+  }
+  return tiles;
+}
+
 // The caller's choice comes first, then the measured one, then the rules.
 absl::StatusOr<GemmTiles> ChooseTiles(const GroupedGemmConfig& config) {
   if (config.tiles.has_value()) return *config.tiles;
-  if (!config.use_measured_tuning) return ChooseByRules(config);
-  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
-  if (table->gemm_entries().empty()) return ChooseByRules(config);
-  OCTET_ASSIGN_OR_RETURN(const std::string gpu, CurrentGpuName());
-  return table->FindTiles(gpu, config).value_or(ChooseByRules(config));
+  std::optional<GemmTiles> measured;
+  if (config.use_measured_tuning) {
+    OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
+    if (!table->gemm_entries().empty()) {
+      OCTET_ASSIGN_OR_RETURN(const std::string gpu, CurrentGpuName());
+      measured = table->FindTiles(gpu, config);
+    }
+  }
+  if (measured.has_value()) return *measured;
+  return SmallerIfFew(config, ChooseByRules(config));
 }
 
 absl::Status CheckConfig(const GroupedGemmConfig& config) {
@@ -159,10 +195,7 @@ absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
                                  const GroupedGemmTileShape& shape) {
   int blocks = config.blocks;
   if (blocks == 0) {
-    int device = 0;
-    OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
-    OCTET_RETURN_IF_GPU_ERROR(
-        hipDeviceGetAttribute(&blocks, hipDeviceAttributeMultiprocessorCount, device));
+    OCTET_ASSIGN_OR_RETURN(blocks, ComputeUnits());
     const int64_t row_bytes = config.max_rows * config.k * device::BytesOf(ElementOf(config));
     blocks = std::min(blocks * shape.blocks_per_compute_unit,
                       platform::DefaultLaunchLimits(row_bytes).blocks);

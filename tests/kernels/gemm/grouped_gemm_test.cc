@@ -423,8 +423,8 @@ TEST_F(GroupedGemmTest, ReplaysInAGraph) {
 
 TEST_F(GroupedGemmTest, ChoosesTilesByTheRowsAndColumns) {
   const auto choose = [](int64_t rows, int n, GemmFormat format = GemmFormat::kSame) {
-    const auto gemm = GroupedGemm::Create({.experts = 4,
-                                           .max_rows = 4 * rows,
+    const auto gemm = GroupedGemm::Create({.experts = 64,
+                                           .max_rows = 64 * rows,
                                            .n = n,
                                            .k = 64,
                                            .format = format,
@@ -437,6 +437,18 @@ TEST_F(GroupedGemmTest, ChoosesTilesByTheRowsAndColumns) {
   EXPECT_EQ(choose(1, 4096, GemmFormat::kFp8), "wide");
   EXPECT_EQ(choose(512, 768), choose(512, 768 * 2));
   EXPECT_THAT(choose(512, 4096), ::testing::AnyOf("wide", "medium"));
+}
+
+TEST_F(GroupedGemmTest, ChoosesSmallerTilesIfThereAreFew) {
+  const auto choose = [](int64_t rows, int blocks) {
+    const auto gemm =
+        GroupedGemm::Create({.experts = 1, .max_rows = rows, .n = 256, .k = 64, .blocks = blocks});
+    return gemm.ok() ? std::string(EnumName((*gemm)->tiles())) : gemm.status().ToString();
+  };
+  EXPECT_EQ(choose(1024, 1), "wide");
+  EXPECT_EQ(choose(1024, 1000), "few16");
+  EXPECT_EQ(choose(64, 1), "wide");
+  EXPECT_EQ(choose(64, 1000), "few16");
 }
 
 TEST_F(GroupedGemmTest, RefusesAConfigThatCannotBe) {
