@@ -1,6 +1,7 @@
 #!/bin/bash
 # Searches for input that breaks what reads input: .npy files and recorded routing, --routing, the
-# command line of `octet run`. With libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.
+# command line of `octet run`, *.safetensors files and config.json of model folders. With libFuzzer,
+# AddressSanitizer and UndefinedBehaviorSanitizer.
 #
 #   tools/fuzz.sh [SECONDS]     in all, shared by the targets; 60 unless said otherwise
 #
@@ -16,7 +17,7 @@ case ${1:-60} in
     exit 2
     ;;
 esac
-targets=(npy routing command_line)
+targets=(npy routing command_line safetensors model_config)
 seconds=$((${1:-60} / ${#targets[@]}))
 
 tools/install_packages.sh build

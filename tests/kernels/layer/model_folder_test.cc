@@ -1,0 +1,847 @@
+// Model folders: the configuration and the tensors of every family's layers, and what is said of
+// folders that are damaged or not supported.
+#include "octet/model_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/support/model_files.h"
+
+namespace octet {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using Json = nlohmann::json;
+
+constexpr int kExperts = 4;
+constexpr int kHidden = 16;
+constexpr int kIntermediate = 8;
+
+// Shapes whose last blocks of 128 rows and columns are not whole.
+constexpr int kFp8Hidden = 272;
+constexpr int kFp8Intermediate = 144;
+
+struct MlpNames {
+  std::string gate = "gate_proj";
+  std::string up = "up_proj";
+  std::string down = "down_proj";
+};
+
+// A model folder in the making.
+struct Model {
+  Json config;
+  std::map<std::string, FileTensor> tensors;
+
+  void Add(const FileTensor& tensor) { tensors[tensor.name] = tensor; }
+  void AddMatrix(const std::string& name, int rows, int columns) {
+    Add(NamedTensor(name, "BF16", {rows, columns}, 2));
+  }
+  void AddMlp(const std::string& prefix, int hidden, int intermediate, const MlpNames& names = {}) {
+    AddMatrix(absl::StrCat(prefix, ".", names.gate, ".weight"), intermediate, hidden);
+    AddMatrix(absl::StrCat(prefix, ".", names.up, ".weight"), intermediate, hidden);
+    AddMatrix(absl::StrCat(prefix, ".", names.down, ".weight"), hidden, intermediate);
+  }
+
+  // Makes a matrix one of FP8 with its scales.
+  void MakeFp8(const std::string& name) {
+    const int rows = tensors.at(name).shape[0];
+    const int columns = tensors.at(name).shape[1];
+    Add(NamedTensor(name, "F8_E4M3", {rows, columns}, 1));
+    Add(NamedTensor(name + "_scale_inv", "F32", {(rows + 127) / 128, (columns + 127) / 128}, 4));
+  }
+
+  std::vector<FileTensor> List() const {
+    std::vector<FileTensor> list;
+    for (const auto& [name, tensor] : tensors) list.push_back(tensor);
+    return list;
+  }
+
+  // Writes the folder with all tensors in one file.
+  void Write(const TestFolder& folder) const {
+    folder.Write("config.json", config.dump());
+    folder.Write("model.safetensors", SafetensorsText(List()));
+  }
+};
+
+Model Mixtral() {
+  Model model;
+  model.config = {
+      {"model_type", "mixtral"}, {"num_local_experts", kExperts},      {"num_experts_per_tok", 2},
+      {"hidden_size", kHidden},  {"intermediate_size", kIntermediate}, {"num_hidden_layers", 2},
+      {"hidden_act", "silu"},    {"torch_dtype", "bfloat16"}};
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string block = absl::StrCat("model.layers.", layer, ".block_sparse_moe.");
+    model.AddMatrix(block + "gate.weight", kExperts, kHidden);
+    for (int expert = 0; expert < kExperts; ++expert) {
+      model.AddMlp(absl::StrCat(block, "experts.", expert), kHidden, kIntermediate,
+                   {.gate = "w1", .up = "w3", .down = "w2"});
+    }
+  }
+  return model;
+}
+
+// The experts of one layer whose block is called mlp.
+void AddExperts(Model& model, int layer, int hidden = kHidden, int intermediate = kIntermediate) {
+  const std::string block = absl::StrCat("model.layers.", layer, ".mlp.");
+  model.AddMatrix(block + "gate.weight", kExperts, hidden);
+  for (int expert = 0; expert < kExperts; ++expert) {
+    model.AddMlp(absl::StrCat(block, "experts.", expert), hidden, intermediate);
+  }
+}
+
+Model Qwen3() {
+  Model model;
+  model.config = {{"model_type", "qwen3_moe"},        {"num_experts", kExperts},
+                  {"num_experts_per_tok", 3},         {"hidden_size", kHidden},
+                  {"intermediate_size", 999},         {"moe_intermediate_size", kIntermediate},
+                  {"num_hidden_layers", 1},           {"norm_topk_prob", true},
+                  {"mlp_only_layers", Json::array()}, {"decoder_sparse_step", 1}};
+  AddExperts(model, 0);
+  return model;
+}
+
+Model Qwen2() {
+  Model model = Qwen3();
+  model.config["model_type"] = "qwen2_moe";
+  model.config["norm_topk_prob"] = false;
+  model.config["shared_expert_intermediate_size"] = 24;
+  model.AddMlp("model.layers.0.mlp.shared_expert", kHidden, 24);
+  model.AddMatrix("model.layers.0.mlp.shared_expert_gate.weight", 1, kHidden);
+  return model;
+}
+
+Model Olmoe() {
+  Model model;
+  model.config = {{"model_type", "olmoe"},
+                  {"num_experts", kExperts},
+                  {"num_experts_per_tok", 2},
+                  {"hidden_size", kHidden},
+                  {"intermediate_size", kIntermediate},
+                  {"num_hidden_layers", 1},
+                  {"norm_topk_prob", false},
+                  {"torch_dtype", "float32"}};
+  AddExperts(model, 0);
+  return model;
+}
+
+Model DeepseekV2() {
+  Model model;
+  model.config = {{"model_type", "deepseek_v2"},
+                  {"n_routed_experts", kExperts},
+                  {"num_experts_per_tok", 2},
+                  {"hidden_size", kHidden},
+                  {"intermediate_size", 999},
+                  {"moe_intermediate_size", kIntermediate},
+                  {"num_hidden_layers", 2},
+                  {"n_shared_experts", 2},
+                  {"first_k_dense_replace", 1},
+                  {"n_group", 2},
+                  {"topk_group", 1},
+                  {"topk_method", "group_limited_greedy"},
+                  {"scoring_func", "softmax"},
+                  {"norm_topk_prob", false},
+                  {"routed_scaling_factor", 16.0}};
+  AddExperts(model, 1);
+  model.AddMlp("model.layers.1.mlp.shared_experts", kHidden, 2 * kIntermediate);
+  return model;
+}
+
+Model DeepseekV3() {
+  Model model;
+  model.config = {{"model_type", "deepseek_v3"},
+                  {"n_routed_experts", kExperts},
+                  {"num_experts_per_tok", 2},
+                  {"hidden_size", kFp8Hidden},
+                  {"moe_intermediate_size", kFp8Intermediate},
+                  {"num_hidden_layers", 2},
+                  {"n_shared_experts", 1},
+                  {"first_k_dense_replace", 1},
+                  {"moe_layer_freq", 1},
+                  {"n_group", 2},
+                  {"topk_group", 1},
+                  {"topk_method", "noaux_tc"},
+                  {"scoring_func", "sigmoid"},
+                  {"norm_topk_prob", true},
+                  {"routed_scaling_factor", 2.5},
+                  {"quantization_config",
+                   {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}}}};
+  AddExperts(model, 1, kFp8Hidden, kFp8Intermediate);
+  model.AddMlp("model.layers.1.mlp.shared_experts", kFp8Hidden, kFp8Intermediate);
+  for (const FileTensor& tensor : model.List()) {
+    if (tensor.name != "model.layers.1.mlp.gate.weight") model.MakeFp8(tensor.name);
+  }
+  model.Add(NamedTensor("model.layers.1.mlp.gate.e_score_correction_bias", "F32", {kExperts}, 4));
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<ModelFolder>> Open(const Model& model, const TestFolder& folder) {
+  model.Write(folder);
+  return ModelFolder::Open(folder.path());
+}
+
+// Expects `tensor` to be the model's of this name, in shape, type, elements and scales.
+void ExpectIs(const HostTensor& tensor, const Model& model, const std::string& name) {
+  SCOPED_TRACE(name);
+  const FileTensor& written = model.tensors.at(name);
+  ASSERT_FALSE(tensor.empty());
+  EXPECT_EQ(tensor.rows, written.shape.size() == 1 ? 1 : written.shape[0]);
+  EXPECT_EQ(tensor.columns, written.shape.back());
+  const std::map<std::string, TensorType> types = {{"F32", TensorType::kFloat32},
+                                                   {"BF16", TensorType::kBFloat16},
+                                                   {"F16", TensorType::kFloat16},
+                                                   {"F8_E4M3", TensorType::kFloat8E4m3}};
+  EXPECT_EQ(tensor.type, types.at(written.dtype));
+  ASSERT_EQ(written.bytes.size(), static_cast<size_t>(tensor.rows) *
+                                      static_cast<size_t>(tensor.columns) * BytesOf(tensor.type));
+  EXPECT_EQ(std::memcmp(tensor.data, written.bytes.data(), written.bytes.size()), 0);
+  const auto scales = model.tensors.find(name + "_scale_inv");
+  ASSERT_EQ(tensor.scales != nullptr, scales != model.tensors.end());
+  if (tensor.scales != nullptr) {
+    const std::string& bytes = scales->second.bytes;
+    EXPECT_EQ(std::memcmp(tensor.scales, bytes.data(), bytes.size()), 0);
+  }
+}
+
+void ExpectIs(const MlpWeights& mlp, const Model& model, const std::string& prefix,
+              const MlpNames& names = {}) {
+  ExpectIs(mlp.gate, model, absl::StrCat(prefix, ".", names.gate, ".weight"));
+  ExpectIs(mlp.up, model, absl::StrCat(prefix, ".", names.up, ".weight"));
+  ExpectIs(mlp.down, model, absl::StrCat(prefix, ".", names.down, ".weight"));
+}
+
+void ExpectExpertsAre(const MoeLayerWeights& weights, const Model& model, int layer) {
+  const std::string block = absl::StrCat("model.layers.", layer, ".mlp.");
+  ExpectIs(weights.router, model, block + "gate.weight");
+  ASSERT_THAT(weights.experts, SizeIs(kExperts));
+  for (int expert = 0; expert < kExperts; ++expert) {
+    ExpectIs(weights.experts[static_cast<size_t>(expert)], model,
+             absl::StrCat(block, "experts.", expert));
+  }
+}
+
+void ExpectIsEmpty(const MlpWeights& mlp) {
+  EXPECT_TRUE(mlp.gate.empty() && mlp.up.empty() && mlp.down.empty());
+}
+
+TEST(ModelFolder, Mixtral) {
+  const TestFolder files;
+  const Model model = Mixtral();
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->family(), ModelFamily::kMixtral);
+  EXPECT_EQ((*folder)->num_layers(), 2);
+  for (int layer = 0; layer < 2; ++layer) {
+    const auto config = (*folder)->LayerConfig(layer);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->num_experts, kExperts);
+    EXPECT_EQ(config->topk, 2);
+    EXPECT_EQ(config->hidden, kHidden);
+    EXPECT_EQ(config->intermediate, kIntermediate);
+    EXPECT_EQ(config->shared_intermediate, 0);
+    EXPECT_FALSE(config->shared_gate);
+    EXPECT_EQ(config->router, RouterConfig{.normalize = true});
+    EXPECT_EQ(config->dtype, DType::kBFloat16);
+    EXPECT_EQ(config->weights, GemmFormat::kSame);
+    EXPECT_EQ(config->max_tokens_per_rank, 0);
+    const auto weights = (*folder)->Weights(layer);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    const std::string block = absl::StrCat("model.layers.", layer, ".block_sparse_moe.");
+    ExpectIs(weights->router, model, block + "gate.weight");
+    ASSERT_THAT(weights->experts, SizeIs(kExperts));
+    for (int expert = 0; expert < kExperts; ++expert) {
+      ExpectIs(weights->experts[static_cast<size_t>(expert)], model,
+               absl::StrCat(block, "experts.", expert), {.gate = "w1", .up = "w3", .down = "w2"});
+    }
+    EXPECT_TRUE(weights->router_bias.empty());
+    EXPECT_TRUE(weights->shared_gate.empty());
+    ExpectIsEmpty(weights->shared);
+  }
+}
+
+TEST(ModelFolder, Qwen2Moe) {
+  const TestFolder files;
+  const Model model = Qwen2();
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->family(), ModelFamily::kQwen2Moe);
+  const auto config = (*folder)->LayerConfig(0);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->num_experts, kExperts);
+  EXPECT_EQ(config->topk, 3);
+  EXPECT_EQ(config->intermediate, kIntermediate);
+  EXPECT_EQ(config->shared_intermediate, 24);
+  EXPECT_TRUE(config->shared_gate);
+  EXPECT_EQ(config->router, RouterConfig());
+  const auto weights = (*folder)->Weights(0);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectExpertsAre(*weights, model, 0);
+  ExpectIs(weights->shared, model, "model.layers.0.mlp.shared_expert");
+  ExpectIs(weights->shared_gate, model, "model.layers.0.mlp.shared_expert_gate.weight");
+}
+
+TEST(ModelFolder, Qwen3Moe) {
+  const TestFolder files;
+  const Model model = Qwen3();
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->family(), ModelFamily::kQwen3Moe);
+  const auto config = (*folder)->LayerConfig(0);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->intermediate, kIntermediate);
+  EXPECT_EQ(config->shared_intermediate, 0);
+  EXPECT_EQ(config->router, RouterConfig{.normalize = true});
+  const auto weights = (*folder)->Weights(0);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectExpertsAre(*weights, model, 0);
+  ExpectIsEmpty(weights->shared);
+}
+
+TEST(ModelFolder, Olmoe) {
+  const TestFolder files;
+  const Model model = Olmoe();
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->family(), ModelFamily::kOlmoe);
+  const auto config = (*folder)->LayerConfig(0);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->intermediate, kIntermediate);
+  EXPECT_EQ(config->router, RouterConfig());
+  EXPECT_EQ(config->dtype, DType::kBFloat16);  // float32 becomes it
+  const auto weights = (*folder)->Weights(0);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectExpertsAre(*weights, model, 0);
+}
+
+TEST(ModelFolder, DeepseekV2) {
+  const TestFolder files;
+  const Model model = DeepseekV2();
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->family(), ModelFamily::kDeepseekV2);
+  const auto config = (*folder)->LayerConfig(1);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->num_experts, kExperts);
+  EXPECT_EQ(config->intermediate, kIntermediate);
+  EXPECT_EQ(config->shared_intermediate, 2 * kIntermediate);
+  EXPECT_FALSE(config->shared_gate);
+  EXPECT_EQ(config->router, (RouterConfig{.groups = 2, .top_groups = 1, .scaling = 16.0F}));
+  const auto weights = (*folder)->Weights(1);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectExpertsAre(*weights, model, 1);
+  ExpectIs(weights->shared, model, "model.layers.1.mlp.shared_experts");
+  EXPECT_TRUE(weights->router_bias.empty());
+}
+
+TEST(ModelFolder, DeepseekV3InFp8) {
+  const TestFolder files;
+  const Model model = DeepseekV3();
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->family(), ModelFamily::kDeepseekV3);
+  const auto config = (*folder)->LayerConfig(1);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->hidden, kFp8Hidden);
+  EXPECT_EQ(config->intermediate, kFp8Intermediate);
+  EXPECT_EQ(config->shared_intermediate, kFp8Intermediate);
+  EXPECT_EQ(config->weights, GemmFormat::kFp8);
+  EXPECT_EQ(config->router, (RouterConfig{.scores = RouterScores::kSigmoid,
+                                          .groups = 2,
+                                          .top_groups = 1,
+                                          .group_score = GroupScore::kSumOfTwoBest,
+                                          .normalize = true,
+                                          .normalize_epsilon = 1e-20F,
+                                          .scaling = 2.5F}));
+  const auto weights = (*folder)->Weights(1);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectExpertsAre(*weights, model, 1);
+  EXPECT_NE(weights->experts[0].gate.scales, nullptr);
+  ExpectIs(weights->shared, model, "model.layers.1.mlp.shared_experts");
+  ExpectIs(weights->router_bias, model, "model.layers.1.mlp.gate.e_score_correction_bias");
+}
+
+int LastLayer(const Model& model) { return model.config["num_hidden_layers"].get<int>() - 1; }
+
+// Returns the configuration of a layer after `change`, a merge patch of config.json.
+absl::StatusOr<MoeLayerConfig> ConfigWith(Model model, const Json& change, int layer) {
+  const TestFolder files;
+  model.config.merge_patch(change);
+  const auto folder = Open(model, files);
+  return folder.ok() ? (*folder)->LayerConfig(layer) : folder.status();
+}
+
+TEST(ModelFolderConfig, OptionalMembersHaveTheDefaultsOfTransformers) {
+  const Json null;
+  const auto qwen = ConfigWith(Qwen3(),
+                               {{"norm_topk_prob", null},
+                                {"mlp_only_layers", null},
+                                {"decoder_sparse_step", null},
+                                {"hidden_act", null}},
+                               0);
+  ASSERT_TRUE(qwen.ok()) << qwen.status();
+  EXPECT_EQ(qwen->router, RouterConfig());
+  const Json deepseek = {{"norm_topk_prob", null},
+                         {"routed_scaling_factor", null},
+                         {"topk_method", null},
+                         {"scoring_func", null},
+                         {"n_group", null},
+                         {"topk_group", null},
+                         {"n_shared_experts", null},  // taken away, so that it has the default
+                         {"first_k_dense_replace", null},
+                         {"num_hidden_layers", 4}};
+  const auto v2 = ConfigWith(DeepseekV2(), deepseek, 0);
+  ASSERT_TRUE(v2.ok()) << v2.status();
+  EXPECT_EQ(v2->router, RouterConfig());
+  EXPECT_EQ(v2->shared_intermediate, 2 * kIntermediate);
+  const auto v3 = ConfigWith(DeepseekV3(), deepseek, 3);
+  ASSERT_TRUE(v3.ok()) << v3.status();
+  EXPECT_EQ(v3->router, (RouterConfig{.scores = RouterScores::kSigmoid,
+                                      .groups = 8,
+                                      .top_groups = 4,
+                                      .group_score = GroupScore::kSumOfTwoBest,
+                                      .normalize = true,
+                                      .normalize_epsilon = 1e-20F,
+                                      .scaling = 2.5F}));
+  EXPECT_EQ(v3->shared_intermediate, kFp8Intermediate);
+  EXPECT_FALSE(ConfigWith(DeepseekV3(), deepseek, 2).ok());  // dense
+}
+
+TEST(ModelFolderConfig, NoSharedExperts) {
+  const TestFolder files;
+  Model model = DeepseekV2();
+  model.config["n_shared_experts"] = nullptr;
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->LayerConfig(1)->shared_intermediate, 0);
+  const auto weights = (*folder)->Weights(1);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectIsEmpty(weights->shared);
+}
+
+TEST(ModelFolderConfig, DeepseekV2Greedy) {
+  const auto config =
+      ConfigWith(DeepseekV2(), {{"topk_method", "greedy"}, {"norm_topk_prob", true}}, 1);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->router,
+            (RouterConfig{.normalize = true, .normalize_epsilon = 1e-20F, .scaling = 16.0F}));
+}
+
+TEST(ModelFolderConfig, Dtypes) {
+  EXPECT_EQ(ConfigWith(Mixtral(), {{"torch_dtype", "float16"}}, 0)->dtype, DType::kFloat16);
+  EXPECT_EQ(ConfigWith(Mixtral(), {{"torch_dtype", nullptr}}, 0)->dtype, DType::kBFloat16);
+  EXPECT_EQ(ConfigWith(Mixtral(), {{"dtype", "float16"}}, 0)->dtype, DType::kFloat16);
+  EXPECT_EQ(ConfigWith(Mixtral(), {{"torch_dtype", "float16"}, {"dtype", "bfloat16"}}, 0)->dtype,
+            DType::kBFloat16);
+}
+
+TEST(ModelFolderConfig, TheNewerNameOfTheNumberOfExperts) {
+  const auto config =
+      ConfigWith(Qwen3(), {{"num_experts", nullptr}, {"num_local_experts", kExperts}}, 0);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->num_experts, kExperts);
+}
+
+// Returns the layers that have a configuration; the others must be told to be dense.
+std::set<int> LayersWithExperts(Model model, const Json& change) {
+  const TestFolder files;
+  model.config.merge_patch(change);
+  const auto folder = Open(model, files);
+  std::set<int> layers;
+  if (!folder.ok()) {
+    ADD_FAILURE() << folder.status();
+    return layers;
+  }
+  for (int layer = 0; layer < (*folder)->num_layers(); ++layer) {
+    const absl::Status status = (*folder)->LayerConfig(layer).status();
+    if (status.ok()) {
+      layers.insert(layer);
+      continue;
+    }
+    EXPECT_EQ(status,
+              absl::InvalidArgumentError(absl::StrCat(files.PathOf("config.json"), ": layer ",
+                                                      layer, " is dense, it has no experts")));
+    EXPECT_EQ((*folder)->Weights(layer).status(), status);
+  }
+  return layers;
+}
+
+TEST(ModelFolderConfig, WhichLayersHaveExperts) {
+  EXPECT_EQ(LayersWithExperts(Mixtral(), {{"num_hidden_layers", 3}}), (std::set<int>{0, 1, 2}));
+  EXPECT_EQ(LayersWithExperts(Qwen3(), {{"num_hidden_layers", 8},
+                                        {"decoder_sparse_step", 2},
+                                        {"mlp_only_layers", {0, 3}}}),
+            (std::set<int>{1, 5, 7}));
+  EXPECT_EQ(LayersWithExperts(Qwen2(), {{"num_hidden_layers", 2}, {"num_experts", 0}}),
+            (std::set<int>{}));
+  EXPECT_EQ(LayersWithExperts(
+                DeepseekV2(),
+                {{"num_hidden_layers", 7}, {"first_k_dense_replace", 1}, {"moe_layer_freq", 2}}),
+            (std::set<int>{2, 4, 6}));
+}
+
+TEST(ModelFolderConfig, LayersThatDoNotExist) {
+  const TestFolder files;
+  const auto folder = Open(Mixtral(), files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  for (const int layer : {-1, 2}) {
+    const absl::Status expected = absl::InvalidArgumentError(
+        absl::StrCat(files.PathOf("config.json"), ": there is no layer ", layer, ", only 0 to 1"));
+    EXPECT_EQ((*folder)->LayerConfig(layer).status(), expected);
+    EXPECT_EQ((*folder)->Weights(layer).status(), expected);
+  }
+}
+
+struct WrongMember {
+  std::string change;   // a merge patch of config.json
+  std::string message;  // after the file's name
+};
+
+// Expects that config.json of `model` with each change is refused.
+void ExpectRefused(const Model& model, const std::vector<WrongMember>& all) {
+  for (const WrongMember& each : all) {
+    SCOPED_TRACE(each.change);
+    const absl::Status status =
+        ConfigWith(model, Json::parse(each.change), LastLayer(model)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("config.json: " + each.message));
+  }
+}
+
+TEST(ModelFolderConfig, WrongMembersOfAnyFamily) {
+  ExpectRefused(
+      Mixtral(),
+      {{R"({"num_local_experts": null})", "num_local_experts is missing"},
+       {R"({"num_local_experts": 0})", "num_local_experts must be a whole number from 1 up, and"},
+       {R"({"num_experts_per_tok": null})", "num_experts_per_tok is missing"},
+       {R"({"hidden_size": null})", "hidden_size is missing"},
+       {R"({"hidden_size": "9"})", "hidden_size must be a whole number from 1 up, and is \"9\""},
+       {R"({"hidden_size": -16})", "hidden_size must be a whole number from 1 up, and is -16"},
+       {R"({"hidden_size": 2147483648})", "hidden_size must be a whole number from 1 up, and is"},
+       {R"({"hidden_size": 16.0})", "hidden_size must be a whole number from 1 up, and is 16.0"},
+       {R"({"intermediate_size": null})", "intermediate_size is missing"},
+       {R"({"hidden_act": "gelu"})", "hidden_act \"gelu\" is not supported; it must be 'silu'"},
+       {R"({"hidden_act": 1})", "hidden_act must be a string, and is 1"},
+       {R"({"torch_dtype": {}})", "torch_dtype must be a string, and is an object"}});
+}
+
+TEST(ModelFolderConfig, WrongMembersOfQwenAndOlmoe) {
+  ExpectRefused(
+      Qwen3(), {{R"({"num_experts": null})", "num_experts is missing"},
+                {R"({"moe_intermediate_size": null})", "moe_intermediate_size is missing"},
+                {R"({"norm_topk_prob": 1})", "norm_topk_prob must be true or false, and is 1"},
+                {R"({"mlp_only_layers": 1})", "mlp_only_layers must be a list of whole numbers"},
+                {R"({"mlp_only_layers": [-1]})", "mlp_only_layers must be a list of whole numbers"},
+                {R"({"decoder_sparse_step": 0})", "decoder_sparse_step must be a whole number"}});
+  ExpectRefused(Qwen2(), {{R"({"shared_expert_intermediate_size": null})",
+                           "shared_expert_intermediate_size is missing"}});
+  ExpectRefused(Olmoe(), {{R"({"num_experts": null})", "num_experts is missing"},
+                          {R"({"intermediate_size": null})", "intermediate_size is missing"}});
+}
+
+TEST(ModelFolderConfig, WrongMembersOfDeepseek) {
+  ExpectRefused(
+      DeepseekV2(),
+      {{R"({"n_routed_experts": null})", "n_routed_experts is missing"},
+       {R"({"n_group": null})", "n_group is missing"},
+       {R"({"topk_group": null})", "topk_group is missing"},
+       {R"({"topk_method": "noaux_tc"})", "topk_method \"noaux_tc\" is not supported; it must be"},
+       {R"({"scoring_func": "sigmoid"})", "scoring_func \"sigmoid\" is not supported; it must be"},
+       {R"({"routed_scaling_factor": "1"})", "routed_scaling_factor must be a number, and is"},
+       {R"({"routed_scaling_factor": 1e39})", "routed_scaling_factor must be a number, and is"},
+       {R"({"moe_layer_freq": 0})", "moe_layer_freq must be a whole number from 1 up, and is 0"},
+       {R"({"first_k_dense_replace": -1})", "first_k_dense_replace must be a whole number from 0"},
+       {R"({"n_shared_experts": 2147483647})",
+        "n_shared_experts \"2147483647\" is not supported"}});
+  ExpectRefused(
+      DeepseekV3(),
+      {{R"({"topk_method": "greedy"})", "topk_method \"greedy\" is not supported; it must be"},
+       {R"({"scoring_func": "softmax"})", "scoring_func \"softmax\" is not supported; it must be"},
+       {R"({"quantization_config": 1})", "quantization_config must be an object, and is 1"},
+       {R"({"quantization_config": {"quant_method": "gptq"}})",
+        "quantization_config: quant_method \"gptq\" is not supported; it must be 'fp8'"},
+       {R"({"quantization_config": {"fmt": "e5m2"}})",
+        "quantization_config: fmt \"e5m2\" is not supported; it must be 'e4m3'"},
+       {R"({"quantization_config": {"weight_block_size": [64, 128]}})",
+        "quantization_config: weight_block_size \"[64, 128]\" is not supported"},
+       {R"({"quantization_config": {"weight_block_size": null}})",
+        "quantization_config: weight_block_size \"[]\" is not supported"}});
+}
+
+TEST(ModelFolderConfig, FilesThatCannotBeOpened) {
+  const TestFolder files;
+  const std::string path = files.PathOf("config.json");
+  EXPECT_EQ(ModelFolder::Open(files.path()).status(),
+            absl::NotFoundError(absl::StrCat("cannot read ", path, ": No such file or directory")));
+  const auto status_of = [&](const std::string& text) {
+    files.Write("config.json", text);
+    return ModelFolder::Open(files.path()).status();
+  };
+  EXPECT_EQ(status_of("{"), absl::InvalidArgumentError(path + " is no JSON"));
+  EXPECT_EQ(status_of("[]"), absl::InvalidArgumentError(path + " is no JSON object"));
+  EXPECT_EQ(status_of(std::string(1'000'000, '[')),
+            absl::InvalidArgumentError(path + " is no JSON"));
+  EXPECT_EQ(status_of(std::string(2 << 20, ' ')),
+            absl::InvalidArgumentError(path + " has more than 1048576 bytes"));
+  EXPECT_EQ(status_of("{}"), absl::InvalidArgumentError(path + ": model_type is missing"));
+  EXPECT_EQ(status_of(R"({"model_type": "llama"})"),
+            absl::UnimplementedError(
+                path + ": model_type \"llama\" is not one of mixtral, qwen2_moe, qwen3_moe, olmoe, "
+                       "deepseek_v2, deepseek_v3"));
+  EXPECT_EQ(status_of(R"({"model_type": "olmoe"})"),
+            absl::InvalidArgumentError(path + ": num_hidden_layers is missing"));
+  EXPECT_EQ(status_of(Mixtral().config.dump()),
+            absl::NotFoundError(files.path() + " has no *.safetensors files"));
+}
+
+TEST(ModelFolderFiles, NamesWithoutTheLeadingModel) {
+  const TestFolder files;
+  const Model model = Qwen2();
+  Model renamed;
+  renamed.config = model.config;
+  for (FileTensor tensor : model.List()) {
+    tensor.name = tensor.name.substr(std::string("model.").size());
+    renamed.Add(tensor);
+  }
+  const auto folder = Open(renamed, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto weights = (*folder)->Weights(0);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectExpertsAre(*weights, model, 0);
+  ExpectIs(weights->shared_gate, model, "model.layers.0.mlp.shared_expert_gate.weight");
+}
+
+TEST(ModelFolderFiles, OtherDtypes) {
+  const TestFolder files;
+  Model model = Olmoe();
+  for (const FileTensor& tensor : model.List()) {
+    const bool half = tensor.name == "model.layers.0.mlp.experts.1.up_proj.weight";
+    model.Add(NamedTensor(tensor.name, half ? "F16" : "F32", tensor.shape, half ? 2 : 4));
+  }
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto weights = (*folder)->Weights(0);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ExpectExpertsAre(*weights, model, 0);
+  EXPECT_EQ(weights->router.type, TensorType::kFloat32);
+  EXPECT_EQ(weights->experts[1].up.type, TensorType::kFloat16);
+}
+
+// Two shards, with an index or without, and a file that is none of the model's.
+class ShardsTest : public testing::Test {
+ protected:
+  ShardsTest() {
+    files_.Write("config.json", model_.config.dump());
+    const std::vector<FileTensor> all = model_.List();
+    const auto middle = all.begin() + static_cast<int64_t>(all.size() / 3);
+    first_.assign(all.begin(), middle);
+    second_.assign(middle, all.end());
+    for (const FileTensor& tensor : first_) index_["weight_map"][tensor.name] = "a.safetensors";
+    for (const FileTensor& tensor : second_) index_["weight_map"][tensor.name] = "b.safetensors";
+    files_.Write("a.safetensors", SafetensorsText(first_));
+    files_.Write("b.safetensors", SafetensorsText(second_));
+  }
+
+  void WriteIndex() { files_.Write(kIndex, index_.dump()); }
+
+  absl::Status OpenStatus() { return ModelFolder::Open(files_.path()).status(); }
+
+  void ExpectAllTensors() {
+    const auto folder = ModelFolder::Open(files_.path());
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const auto weights = (*folder)->Weights(0);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    ExpectExpertsAre(*weights, model_, 0);
+  }
+
+  static constexpr absl::string_view kIndex = "model.safetensors.index.json";
+  const Model model_ = Qwen3();
+  const TestFolder files_;
+  std::vector<FileTensor> first_;
+  std::vector<FileTensor> second_;
+  Json index_ = {{"metadata", {{"total_size", 1}}}, {"weight_map", Json::object()}};
+};
+
+TEST_F(ShardsTest, WithoutAnIndexAllFilesAreRead) { ExpectAllTensors(); }
+
+TEST_F(ShardsTest, WithAnIndexItsFilesAreRead) {
+  WriteIndex();
+  files_.Write("c.safetensors", "not named, and not read");
+  ExpectAllTensors();
+}
+
+TEST_F(ShardsTest, WithoutAnIndexADamagedFileIsAnError) {
+  files_.Write("c.safetensors", "damaged, and read");
+  const absl::Status status = OpenStatus();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/c.safetensors: damaged header"));
+}
+
+TEST_F(ShardsTest, AMissingShard) {
+  WriteIndex();
+  files_.Remove("b.safetensors");
+  EXPECT_EQ(OpenStatus(),
+            absl::NotFoundError(absl::StrCat("cannot read ", files_.PathOf("b.safetensors"),
+                                             ": No such file or directory")));
+}
+
+TEST_F(ShardsTest, ATruncatedShard) {
+  WriteIndex();
+  const std::string text = SafetensorsText(second_);
+  files_.Write("b.safetensors", text.substr(0, text.size() - 1));
+  const absl::Status status = OpenStatus();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("/b.safetensors: tensor '"), HasSubstr("of which the file has")));
+}
+
+TEST_F(ShardsTest, AFileThatLacksATensor) {
+  const std::string name = second_.front().name;
+  index_["weight_map"][name] = "a.safetensors";
+  WriteIndex();
+  EXPECT_EQ(OpenStatus(), absl::InvalidArgumentError(
+                              absl::StrCat(files_.PathOf("a.safetensors"), " has no tensor '", name,
+                                           "', which ", files_.PathOf(kIndex), " puts there")));
+  index_["weight_map"][name] = "b.safetensors";
+  index_["weight_map"]["nowhere"] = "b.safetensors";
+  WriteIndex();
+  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("has no tensor 'nowhere'"));
+}
+
+TEST_F(ShardsTest, ATensorInTwoFiles) {
+  first_.push_back(second_.back());
+  files_.Write("a.safetensors", SafetensorsText(first_));
+  const absl::Status expected = absl::InvalidArgumentError(
+      absl::StrCat("tensor '", second_.back().name, "' is in ", files_.PathOf("a.safetensors"),
+                   " and in ", files_.PathOf("b.safetensors")));
+  EXPECT_EQ(OpenStatus(), expected);
+  WriteIndex();
+  EXPECT_EQ(OpenStatus(), expected);
+}
+
+TEST_F(ShardsTest, AnIndexThatIsNone) {
+  const std::string path = files_.PathOf(kIndex);
+  for (const std::string text : {"{}", R"({"weight_map": []})"}) {
+    files_.Write(kIndex, text);
+    EXPECT_EQ(OpenStatus(), absl::InvalidArgumentError(path + " has no object weight_map"));
+  }
+  files_.Write(kIndex, "[");
+  EXPECT_EQ(OpenStatus(), absl::InvalidArgumentError(path + " is no JSON"));
+  for (const Json& file : {Json("../a.safetensors"), Json("/etc/passwd"), Json("a.bin"), Json(3)}) {
+    index_["weight_map"][first_.front().name] = file;
+    WriteIndex();
+    EXPECT_EQ(OpenStatus(), absl::InvalidArgumentError(absl::StrCat(
+                                path, ": tensor '", first_.front().name, "' is in ", file.dump(),
+                                ", which is no name of a *.safetensors file")));
+  }
+}
+
+TEST(ModelFolderFiles, EveryTensorIsNeeded) {
+  for (const Model& model : {Mixtral(), Qwen2(), Qwen3(), Olmoe(), DeepseekV2(), DeepseekV3()}) {
+    const int layer = LastLayer(model);
+    for (const FileTensor& tensor : model.List()) {
+      if (tensor.name.find(absl::StrCat("layers.", layer)) == std::string::npos) continue;
+      SCOPED_TRACE(tensor.name);
+      const TestFolder files;
+      Model without = model;
+      without.tensors.erase(tensor.name);
+      const auto folder = Open(without, files);
+      ASSERT_TRUE(folder.ok()) << folder.status();
+      EXPECT_EQ(
+          (*folder)->Weights(layer).status(),
+          absl::NotFoundError(absl::StrCat(files.path(), " has no tensor '", tensor.name, "'")));
+    }
+  }
+}
+
+TEST(ModelFolderFiles, EveryShapeIsChecked) {
+  for (const Model& model : {Qwen2(), DeepseekV3()}) {
+    const int layer = LastLayer(model);
+    for (const FileTensor& tensor : model.List()) {
+      SCOPED_TRACE(tensor.name);
+      const size_t bytes = tensor.dtype == "F32" ? 4 : tensor.dtype == "BF16" ? 2 : 1;
+      for (size_t dimension = 0; dimension <= tensor.shape.size(); ++dimension) {
+        std::vector<int> shape = tensor.shape;
+        if (dimension < shape.size()) {
+          ++shape[dimension];
+        } else {
+          shape.push_back(1);
+        }
+        const TestFolder files;
+        Model wrong = model;
+        wrong.Add(NamedTensor(tensor.name, tensor.dtype, shape, bytes));
+        const auto folder = Open(wrong, files);
+        ASSERT_TRUE(folder.ok()) << folder.status();
+        EXPECT_EQ((*folder)->Weights(layer).status(),
+                  absl::InvalidArgumentError(
+                      absl::StrCat(files.PathOf("model.safetensors"), ": tensor '", tensor.name,
+                                   "' has the shape [", absl::StrJoin(shape, ", "),
+                                   "], and must have [", absl::StrJoin(tensor.shape, ", "), "]")));
+      }
+    }
+  }
+}
+
+// Returns the status of Weights(layer) with one tensor of another dtype.
+absl::Status WithDtype(Model model, int layer, const std::string& name, const std::string& dtype) {
+  const TestFolder files;
+  const std::map<std::string, size_t> bytes = {
+      {"F32", 4}, {"I32", 4}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  model.Add(NamedTensor(name, dtype, model.tensors.at(name).shape, bytes.at(dtype)));
+  const auto folder = Open(model, files);
+  return folder.ok() ? (*folder)->Weights(layer).status() : folder.status();
+}
+
+TEST(ModelFolderFiles, EveryDtypeIsChecked) {
+  const std::string mlp = "model.layers.1.mlp.";
+  const auto expect = [&](const absl::Status& status, const std::string& message) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  };
+  expect(WithDtype(DeepseekV2(), 1, mlp + "gate.weight", "I32"),
+         "gate.weight' has the dtype I32, and must have F32 or BF16 or F16");
+  expect(WithDtype(DeepseekV2(), 1, mlp + "gate.weight", "F8_E4M3"),
+         "gate.weight' has the dtype F8_E4M3, and must have F32 or BF16 or F16");
+  expect(WithDtype(DeepseekV2(), 1, mlp + "experts.2.up_proj.weight", "F8_E5M2"),
+         "up_proj.weight' has the dtype F8_E5M2, and must have F32 or BF16 or F16");
+  expect(WithDtype(DeepseekV3(), 1, mlp + "gate.e_score_correction_bias", "BF16"),
+         "e_score_correction_bias' has the dtype BF16, and must have F32");
+  expect(WithDtype(DeepseekV3(), 1, mlp + "experts.2.up_proj.weight_scale_inv", "BF16"),
+         "weight_scale_inv' has the dtype BF16, and must have F32");
+  // One expert of another format than the others.
+  expect(WithDtype(DeepseekV3(), 1, mlp + "experts.2.up_proj.weight", "BF16"),
+         "layer 1: weights of expert 2 are bf16, and others are fp8; all must be, or none");
+  Model model = DeepseekV2();
+  model.MakeFp8(mlp + "experts.3.down_proj.weight");
+  const TestFolder files;
+  const auto folder = Open(model, files);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->LayerConfig(1)->weights, GemmFormat::kSame);
+  expect((*folder)->Weights(1).status(),
+         "layer 1: weights of expert 3 are fp8, and others are not fp8; all must be, or none");
+}
+
+TEST(ModelFolder, TheNamesOfFamiliesAndTypes) {
+  EXPECT_EQ(EnumNames<ModelFamily>(),
+            "mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2, deepseek_v3");
+  EXPECT_EQ(EnumNames<TensorType>(), "fp32, bf16, fp16, fp8");
+  EXPECT_EQ(BytesOf(TensorType::kFloat32), 4U);
+  EXPECT_EQ(BytesOf(TensorType::kBFloat16), 2U);
+  EXPECT_EQ(BytesOf(TensorType::kFloat16), 2U);
+  EXPECT_EQ(BytesOf(TensorType::kFloat8E4m3), 1U);
+}
+
+}  // namespace
+}  // namespace octet
