@@ -1,0 +1,33 @@
+// What follows from the configuration of a layer.
+#ifndef OCTET_KERNELS_LAYER_LAYER_CONFIG_H_
+#define OCTET_KERNELS_LAYER_LAYER_CONFIG_H_
+
+#include "kernels/layer/pack_weights.h"
+#include "octet/fused_experts.h"
+#include "octet/grouped_gemm.h"
+#include "octet/moe_layer.h"
+
+namespace octet {
+
+// Floats of a row of logits: one for each expert, then that of the shared experts' gate if there is
+// one, rounded up to what a product can have.
+int LogitStride(const MoeLayerConfig& config);
+
+FusedExpertsConfig ExpertsConfig(const MoeLayerConfig& config);
+
+// The products of a rank's own tokens: the logits, and those of the shared experts.
+GroupedGemmConfig RouterProduct(const MoeLayerConfig& config);
+GroupedGemmConfig SharedFirstProduct(const MoeLayerConfig& config);
+GroupedGemmConfig SharedSecondProduct(const MoeLayerConfig& config);
+
+// The formats of the experts' weights, and of the router's and the shared experts'.
+WeightFormat ExpertWeights(const MoeLayerConfig& config);
+WeightFormat PlainWeights(const MoeLayerConfig& config);
+
+// Returns kInvalidArgument, naming the tensor, if a layer of this configuration cannot have these
+// weights.
+absl::Status CheckWeights(const MoeLayerConfig& config, const MoeLayerWeights& weights);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_LAYER_LAYER_CONFIG_H_

@@ -1,0 +1,506 @@
+#include "octet/moe_layer.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "kernels/check_pointers.h"
+#include "kernels/fused/products.h"
+#include "kernels/layer/add_shared.h"
+#include "kernels/layer/layer_config.h"
+#include "kernels/layer/pack_weights.h"
+#include "kernels/layer/route.h"
+#include "kernels/layer_parts.h"
+#include "kernels/row_quantizer.h"
+#include "octet/ep_config.h"
+#include "octet/fused_experts.h"
+#include "octet/grouped_gemm.h"
+#include "octet/topology.h"
+#include "runtime/gpu_status.h"
+#include "runtime/mutex.h"
+#include "runtime/node_memory.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+static_assert(kMaxExperts <= kMostRoutedExperts);
+
+size_t Size(int n) { return static_cast<size_t>(n); }
+
+// A launch in which each compute unit of the rank's GPU has some blocks.
+LaunchShape WholeGpu(const Rank& rank) {
+  constexpr int kBlocksPerUnit = 4;
+  constexpr int kWavesPerBlock = 4;
+  const GpuInfo& gpu = rank.node().topology().gpus[Size(rank.rank())];
+  return {.blocks = gpu.num_compute_units * kBlocksPerUnit,
+          .threads = gpu.wave_size * kWavesPerBlock};
+}
+
+// Everything but weights: what layers can share.
+class LayerWorkspace {
+ public:
+  // What a rank has between the parts of a call.
+  struct OfRank {
+    std::unique_ptr<GroupedGemm> router, shared_first, shared_second;
+    std::optional<RowQuantizer> quantizer;  // of x, with FP8 weights
+    absl::Span<char> logits, topk_idx, topk_weights, h, shared_h, shared_out, x_fp8, x_scales;
+    // [M + 1][2] The expert_offsets of products of t tokens, {0, t}, are row t.
+    absl::Span<int32_t> offsets;
+  };
+
+  static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Node& node,
+                                                                const MoeLayerConfig& config);
+  LayerWorkspace(Node& node, const MoeLayerConfig& config)
+      : node_(node.Share()),
+        requested_(config),
+        config_(config),
+        memory_(node),
+        ranks_(Size(node.num_ranks())) {}
+  ~LayerWorkspace();
+  LayerWorkspace(const LayerWorkspace&) = delete;
+  LayerWorkspace& operator=(const LayerWorkspace&) = delete;
+
+  const MoeLayerConfig& requested() const { return requested_; }
+  const MoeLayerConfig& config() const { return config_; }  // with every choice made
+  const Node& node() const { return *node_; }
+  FusedExperts& experts() { return *experts_; }
+  OfRank& of(const Rank& rank) { return ranks_[Size(rank.rank())]; }
+
+ private:
+  absl::Status InitRank(Rank& rank);
+  absl::Status MakeProducts(OfRank& mine) const;
+  absl::Status LoadKernels() const;
+
+  const std::shared_ptr<Node> node_;
+  const MoeLayerConfig requested_;
+  MoeLayerConfig config_;
+  std::unique_ptr<FusedExperts> experts_;
+  NodeMemory memory_;
+  std::vector<OfRank> ranks_;
+};
+
+LayerWorkspace::~LayerWorkspace() {
+  if (node_->ReadyToFree()) return;
+  for (OfRank& mine : ranks_) {  // freeing would wait for work that does not end
+    for (std::unique_ptr<GroupedGemm>* product :
+         {&mine.router, &mine.shared_first, &mine.shared_second}) {
+      [[maybe_unused]] const GroupedGemm* const left = product->release();
+    }
+  }
+}
+
+absl::Status LayerWorkspace::MakeProducts(OfRank& mine) const {
+  OCTET_ASSIGN_OR_RETURN(mine.router, GroupedGemm::Create(RouterProduct(config_)));
+  if (config_.weights == GemmFormat::kFp8) {
+    OCTET_ASSIGN_OR_RETURN(mine.quantizer,
+                           RowQuantizer::Create({.dtype = config_.dtype,
+                                                 .columns = config_.hidden,
+                                                 .max_rows = config_.max_tokens_per_rank}));
+  }
+  if (config_.shared_intermediate == 0) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(mine.shared_first, GroupedGemm::Create(SharedFirstProduct(config_)));
+  OCTET_ASSIGN_OR_RETURN(mine.shared_second, GroupedGemm::Create(SharedSecondProduct(config_)));
+  return absl::OkStatus();
+}
+
+absl::Status LayerWorkspace::LoadKernels() const {
+  const bool fp16 = config_.dtype == DType::kFloat16;
+  OCTET_RETURN_IF_GPU_ERROR(LoadRoute(config_.num_experts));
+  if (config_.shared_intermediate != 0) OCTET_RETURN_IF_GPU_ERROR(LoadAddShared(fp16));
+  return absl::OkStatus();
+}
+
+absl::Status LayerWorkspace::InitRank(Rank& rank) {
+  OfRank& mine = of(rank);
+  OCTET_RETURN_IF_ERROR(MakeProducts(mine));
+  OCTET_RETURN_IF_ERROR(LoadKernels());
+  const size_t tokens = Size(config_.max_tokens_per_rank);
+  const size_t element = InfoOf(config_.dtype).bytes;
+  const EpConfig& ep = experts_->config().ep;
+  struct Piece {
+    absl::Span<char>* memory;
+    size_t bytes;
+  };
+  const size_t shared = config_.shared_intermediate == 0 ? 0 : 1;
+  const size_t fp8_bytes = mine.quantizer.has_value() ? mine.quantizer->Fp8Bytes() : 0;
+  const size_t scale_bytes = mine.quantizer.has_value() ? mine.quantizer->ScaleBytes() : 0;
+  for (const auto& [memory, bytes] : {
+           Piece{&mine.logits, tokens * Size(LogitStride(config_)) * sizeof(float)},
+           Piece{&mine.topk_idx, tokens * Size(config_.topk) * sizeof(int32_t)},
+           Piece{&mine.topk_weights, tokens * Size(config_.topk) * sizeof(float)},
+           Piece{&mine.h,
+                 Size(ep.max_rows(rank.num_ranks())) * Size(config_.intermediate) * element},
+           Piece{&mine.shared_h, tokens * Size(config_.shared_intermediate) * element},
+           Piece{&mine.shared_out, shared * tokens * ep.dtype_row_bytes()},
+           Piece{&mine.x_fp8, fp8_bytes},
+           Piece{&mine.x_scales, scale_bytes},
+       }) {
+    OCTET_ASSIGN_OR_RETURN(*memory, memory_.Device<char>(bytes));
+  }
+  std::vector<int32_t> offsets(2 * (tokens + 1), 0);
+  for (size_t t = 0; t <= tokens; ++t) offsets[2 * t + 1] = static_cast<int32_t>(t);
+  OCTET_ASSIGN_OR_RETURN(mine.offsets, memory_.Device<int32_t>(offsets.size()));
+  return OCTET_GPU(hipMemcpy(mine.offsets.data(), offsets.data(), offsets.size() * sizeof(int32_t),
+                             hipMemcpyHostToDevice));
+}
+
+absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
+    Node& node, const MoeLayerConfig& config) {
+  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
+  auto workspace = std::make_shared<LayerWorkspace>(node, config);
+  OCTET_ASSIGN_OR_RETURN(workspace->experts_, FusedExperts::Create(node, ExpertsConfig(config)));
+  const FusedExpertsConfig& experts = workspace->experts_->config();
+  workspace->config_.strategy = experts.ep.strategy;
+  workspace->config_.fusion = experts.gemm_combine;
+  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return workspace->InitRank(rank); }));
+  return workspace;
+}
+
+// A layer's weights on one rank.
+struct RankWeights {
+  absl::Span<char> router, first, first_scales, second, second_scales, shared_first, shared_second;
+  absl::Span<float> router_bias;  // zeros if the layer has none
+};
+
+absl::Status Upload(absl::Span<char> memory, size_t offset, const void* data, size_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  if (offset + bytes > memory.size()) {
+    return absl::InternalError(absl::StrCat("weights of ", bytes, " bytes at ", offset,
+                                            " exceed their ", memory.size(), " bytes"));
+  }
+  return OCTET_GPU(hipMemcpy(memory.data() + offset, data, bytes, hipMemcpyHostToDevice));
+}
+
+// Copies a packed matrix to where the index-th of its kind belongs.
+absl::Status Upload(absl::Span<char> elements, absl::Span<char> scales, size_t index,
+                    const PackedMatrix& matrix) {
+  OCTET_RETURN_IF_ERROR(Upload(elements, index * matrix.elements.size(), matrix.elements.data(),
+                               matrix.elements.size()));
+  const size_t bytes = matrix.scales.size() * sizeof(float);
+  return Upload(scales, index * bytes, matrix.scales.data(), bytes);
+}
+
+class MoeLayerOnNode final : public MoeLayer {
+ public:
+  MoeLayerOnNode(Node& node, std::shared_ptr<LayerWorkspace> workspace)
+      : node_(node.Share()),
+        workspace_(std::move(workspace)),
+        memory_(node),
+        weights_(Size(node.num_ranks())) {}
+
+  absl::Status Load(const MoeLayerWeights& weights) override;
+  absl::Status Forward(Rank& rank, const void* x, int num_tokens, void* y) override;
+  RoutedTokens Routed(const Rank& rank) const override;
+  const MoeLayerConfig& config() const override { return workspace_->config(); }
+  const std::shared_ptr<LayerWorkspace>& workspace() const { return workspace_; }
+
+  // On the rank's thread inside Run, before any call.
+  absl::Status AllocateWeights(Rank& rank);
+
+ private:
+  // A call's tokens.
+  struct Tokens {
+    const void* x;
+    int count;
+    void* y;
+  };
+
+  void Observe(LayerPartObserver* observer) override {
+    observer_ = observer;
+    LayerInternals::Observe(workspace_->experts(), observer);
+  }
+  absl::Status Enqueued(Rank& rank, LayerPart part) const {
+    return observer_ == nullptr ? absl::OkStatus() : observer_->PartEnqueued(rank, part);
+  }
+  absl::Status LoadRank(Rank& rank, const MoeLayerWeights& weights);
+  absl::Status LoadRouter(const RankWeights& mine, const MoeLayerWeights& weights) const;
+  absl::Status LoadExpert(const RankWeights& mine, size_t index, const MlpWeights& expert) const;
+  // On as many threads as the rank has CPUs: conversion takes longer than copying.
+  absl::Status LoadExperts(const Rank& rank, const MoeLayerWeights& weights) const;
+  absl::Status CheckTokens(const Rank& rank, const Tokens& tokens) const;
+  absl::Status Route(Rank& rank, const Tokens& tokens);
+  // Returns what is dispatched, after enqueueing what makes it.
+  absl::StatusOr<DispatchArgs> Dispatched(Rank& rank, const Tokens& tokens);
+  absl::Status Experts(Rank& rank, const Tokens& tokens);
+  absl::Status AddSharedExperts(Rank& rank, const Tokens& tokens);
+
+  const std::shared_ptr<Node> node_;
+  const std::shared_ptr<LayerWorkspace> workspace_;
+  NodeMemory memory_;
+  std::vector<RankWeights> weights_;
+  bool loaded_ = false;
+  LayerPartObserver* observer_ = nullptr;
+};
+
+absl::Status MoeLayerOnNode::AllocateWeights(Rank& rank) {
+  if (!rank.IsOf(workspace_->node())) {
+    return absl::InvalidArgumentError("MoeLayerOptions::share must be a layer of the same node");
+  }
+  RankWeights& mine = weights_[Size(rank.rank())];
+  const MoeLayerConfig& c = config();
+  const FusedExpertsConfig experts = ExpertsConfig(c);
+  const size_t local = Size(c.num_experts / rank.num_ranks());
+  const size_t element = ExpertWeights(c).element_bytes();
+  const size_t plain = InfoOf(c.dtype).bytes;
+  const size_t hidden = Size(c.hidden);
+  const GroupedGemmConfig first = FirstProduct(experts, rank.num_ranks());
+  const GroupedGemmConfig second = SecondProduct(experts, rank.num_ranks());
+  const auto scale_bytes = [&](const GroupedGemmConfig& product) {
+    return local * Size(product.weight_scale_rows()) * Size(product.scale_words()) * sizeof(float);
+  };
+  struct Piece {
+    absl::Span<char>* memory;
+    size_t bytes;
+  };
+  for (const auto& [memory, bytes] : {
+           Piece{&mine.router, Size(LogitStride(c)) * hidden * plain},
+           Piece{&mine.first, local * 2 * Size(c.intermediate) * hidden * element},
+           Piece{&mine.first_scales, scale_bytes(first)},
+           Piece{&mine.second, local * hidden * Size(c.intermediate) * element},
+           Piece{&mine.second_scales, scale_bytes(second)},
+           Piece{&mine.shared_first, 2 * Size(c.shared_intermediate) * hidden * plain},
+           Piece{&mine.shared_second, hidden * Size(c.shared_intermediate) * plain},
+       }) {
+    OCTET_ASSIGN_OR_RETURN(*memory, memory_.Device<char>(bytes));
+  }
+  OCTET_ASSIGN_OR_RETURN(mine.router_bias, memory_.Device<float>(Size(c.num_experts)));
+  return absl::OkStatus();
+}
+
+absl::Status MoeLayerOnNode::LoadRouter(const RankWeights& mine,
+                                        const MoeLayerWeights& weights) const {
+  const WeightFormat format = PlainWeights(config());
+  // Rows that nothing belongs to are zero.
+  std::vector<uint8_t> rows = PackMatrix(weights.router, format).elements;
+  if (config().shared_gate) {
+    const std::vector<uint8_t> gate = PackMatrix(weights.shared_gate, format).elements;
+    rows.insert(rows.end(), gate.begin(), gate.end());
+  }
+  rows.resize(mine.router.size(), 0);
+  OCTET_RETURN_IF_ERROR(Upload(mine.router, 0, rows.data(), rows.size()));
+  std::vector<float> bias(Size(config().num_experts), 0.0F);
+  if (!weights.router_bias.empty()) {
+    for (int e = 0; e < config().num_experts; ++e) {
+      bias[Size(e)] = ElementOf(weights.router_bias, 0, e);
+    }
+  }
+  return OCTET_GPU(hipMemcpy(mine.router_bias.data(), bias.data(), bias.size() * sizeof(float),
+                             hipMemcpyHostToDevice));
+}
+
+absl::Status MoeLayerOnNode::LoadExpert(const RankWeights& mine, size_t index,
+                                        const MlpWeights& expert) const {
+  const WeightFormat format = ExpertWeights(config());
+  OCTET_RETURN_IF_ERROR(Upload(mine.first, mine.first_scales, index, PackGateUp(expert, format)));
+  return Upload(mine.second, mine.second_scales, index, PackMatrix(expert.down, format));
+}
+
+absl::Status MoeLayerOnNode::LoadExperts(const Rank& rank, const MoeLayerWeights& weights) const {
+  const RankWeights& mine = weights_[Size(rank.rank())];
+  const size_t local = Size(config().num_experts / rank.num_ranks());
+  // Each loads the next expert until none is left, or one has failed.
+  Mutex mutex;
+  size_t next = 0;
+  absl::Status failure;
+  const auto load = [&] {
+    const hipError_t current = hipSetDevice(rank.device());
+    absl::Status status = GpuStatus(current, "hipSetDevice");
+    while (true) {
+      size_t index = 0;
+      {
+        MutexLock lock(&mutex);
+        if (failure.ok()) failure = status;
+        if (!failure.ok() || next == local) return;
+        index = next++;
+      }
+      status = LoadExpert(mine, index, weights.experts[Size(rank.rank()) * local + index]);
+    }
+  };
+  const size_t cpus = std::max(std::thread::hardware_concurrency(), 1U);
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < std::min(cpus / Size(rank.num_ranks()), local); ++i) {
+    helpers.emplace_back(load);
+  }
+  load();
+  for (std::thread& helper : helpers) helper.join();
+  return failure;
+}
+
+absl::Status MoeLayerOnNode::LoadRank(Rank& rank, const MoeLayerWeights& weights) {
+  const RankWeights& mine = weights_[Size(rank.rank())];
+  OCTET_RETURN_IF_ERROR(LoadRouter(mine, weights));
+  OCTET_RETURN_IF_ERROR(LoadExperts(rank, weights));
+  if (config().shared_intermediate == 0) return absl::OkStatus();
+  const WeightFormat format = PlainWeights(config());
+  OCTET_RETURN_IF_ERROR(Upload(mine.shared_first, {}, 0, PackGateUp(weights.shared, format)));
+  return Upload(mine.shared_second, {}, 0, PackMatrix(weights.shared.down, format));
+}
+
+absl::Status MoeLayerOnNode::Load(const MoeLayerWeights& weights) {
+  OCTET_RETURN_IF_ERROR(CheckWeights(config(), weights));
+  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) { return LoadRank(rank, weights); }));
+  loaded_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status MoeLayerOnNode::CheckTokens(const Rank& rank, const Tokens& tokens) const {
+  if (!loaded_) {
+    return absl::FailedPreconditionError("MoeLayer::Forward needs weights: call Load first");
+  }
+  if (tokens.count < 0 || tokens.count > config().max_tokens_per_rank) {
+    return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", tokens.count,
+                                                   "; it must be 0 to max_tokens_per_rank, ",
+                                                   config().max_tokens_per_rank));
+  }
+  if (tokens.count > 0 && (tokens.x == nullptr || tokens.y == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tokens.x == nullptr ? "x" : "y", " must not be null"));
+  }
+  return CheckPointers(rank, {{"x", tokens.x}, {"y", tokens.y}});
+}
+
+absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {
+  LayerWorkspace::OfRank& work = workspace_->of(rank);
+  const RankWeights& mine = weights_[Size(rank.rank())];
+  const MoeLayerConfig& c = config();
+  if (tokens.count > 0) {
+    OCTET_RETURN_IF_ERROR(
+        work.router->Run({.a = tokens.x,
+                          .b = mine.router.data(),
+                          .expert_offsets = work.offsets.data() + 2 * Size(tokens.count),
+                          .out = work.logits.data()},
+                         rank.stream()));
+    const RouteParams params = {
+        .logits = reinterpret_cast<const float*>(work.logits.data()),
+        .stride = LogitStride(c),
+        .bias = mine.router_bias.data(),
+        .num_tokens = tokens.count,
+        .num_experts = c.num_experts,
+        .topk = c.topk,
+        .sigmoid = c.router.scores == RouterScores::kSigmoid,
+        .groups = c.router.groups,
+        .top_groups = c.router.top_groups,
+        .sum_of_two_best = c.router.group_score == GroupScore::kSumOfTwoBest,
+        .normalize = c.router.normalize,
+        .normalize_epsilon = c.router.normalize_epsilon,
+        .scaling = c.router.scaling,
+        .topk_idx = reinterpret_cast<int32_t*>(work.topk_idx.data()),
+        .topk_weights = reinterpret_cast<float*>(work.topk_weights.data())};
+    OCTET_RETURN_IF_GPU_ERROR(LaunchRoute(params, WholeGpu(rank), rank.stream()));
+  }
+  return Enqueued(rank, LayerPart::kRouter);
+}
+
+absl::StatusOr<DispatchArgs> MoeLayerOnNode::Dispatched(Rank& rank, const Tokens& tokens) {
+  LayerWorkspace::OfRank& work = workspace_->of(rank);
+  DispatchArgs args = {.x = tokens.x,
+                       .topk_idx = reinterpret_cast<const int32_t*>(work.topk_idx.data()),
+                       .topk_weights = reinterpret_cast<const float*>(work.topk_weights.data()),
+                       .num_tokens = tokens.count};
+  if (!work.quantizer.has_value()) return args;
+  args.x = work.x_fp8.data();
+  args.high_throughput.x_scales = work.x_scales.data();
+  OCTET_RETURN_IF_ERROR(work.quantizer->Run({.x = tokens.x,
+                                             .fp8 = work.x_fp8.data(),
+                                             .scales = work.x_scales.data(),
+                                             .rows = tokens.count},
+                                            rank.stream()));
+  return args;
+}
+
+absl::Status MoeLayerOnNode::Experts(Rank& rank, const Tokens& tokens) {
+  const RankWeights& mine = weights_[Size(rank.rank())];
+  LayerWorkspace::OfRank& work = workspace_->of(rank);
+  const bool fp8 = config().weights == GemmFormat::kFp8;
+  OCTET_ASSIGN_OR_RETURN(const DispatchArgs dispatch, Dispatched(rank, tokens));
+  OCTET_ASSIGN_OR_RETURN(const FusedReceived received,
+                         workspace_->experts().DispatchGemm(
+                             rank, {.dispatch = dispatch,
+                                    .b = mine.first.data(),
+                                    .b_scales = fp8 ? mine.first_scales.data() : nullptr,
+                                    .out = work.h.data()}));
+  return workspace_->experts().GemmCombine(rank, received,
+                                           {.a = work.h.data(),
+                                            .b = mine.second.data(),
+                                            .b_scales = fp8 ? mine.second_scales.data() : nullptr,
+                                            .y = tokens.y});
+}
+
+absl::Status MoeLayerOnNode::AddSharedExperts(Rank& rank, const Tokens& tokens) {
+  const MoeLayerConfig& c = config();
+  if (c.shared_intermediate == 0 || tokens.count == 0) return absl::OkStatus();
+  LayerWorkspace::OfRank& work = workspace_->of(rank);
+  const RankWeights& mine = weights_[Size(rank.rank())];
+  const int32_t* const offsets = work.offsets.data() + 2 * Size(tokens.count);
+  OCTET_RETURN_IF_ERROR(work.shared_first->Run({.a = tokens.x,
+                                                .b = mine.shared_first.data(),
+                                                .expert_offsets = offsets,
+                                                .out = work.shared_h.data()},
+                                               rank.stream()));
+  OCTET_RETURN_IF_ERROR(work.shared_second->Run({.a = work.shared_h.data(),
+                                                 .b = mine.shared_second.data(),
+                                                 .expert_offsets = offsets,
+                                                 .out = work.shared_out.data()},
+                                                rank.stream()));
+  constexpr int kElementsPerVec = 8;
+  const auto* const logits = reinterpret_cast<const float*>(work.logits.data());
+  const AddSharedParams params = {.y = tokens.y,
+                                  .shared = work.shared_out.data(),
+                                  .gate = c.shared_gate ? logits + c.num_experts : nullptr,
+                                  .gate_stride = LogitStride(c),
+                                  .num_tokens = tokens.count,
+                                  .row_vecs = c.hidden / kElementsPerVec};
+  OCTET_RETURN_IF_GPU_ERROR(
+      LaunchAddShared(params, c.dtype == DType::kFloat16, WholeGpu(rank), rank.stream()));
+  return Enqueued(rank, LayerPart::kShared);
+}
+
+absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, int num_tokens, void* y) {
+  const Tokens tokens = {x, num_tokens, y};
+  OCTET_RETURN_IF_ERROR(CheckTokens(rank, tokens));
+  OCTET_RETURN_IF_ERROR(Route(rank, tokens));
+  OCTET_RETURN_IF_ERROR(Experts(rank, tokens));
+  return AddSharedExperts(rank, tokens);
+}
+
+RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {
+  const LayerWorkspace::OfRank& work = workspace_->of(rank);
+  return {.logits = reinterpret_cast<const float*>(work.logits.data()),
+          .stride = LogitStride(config()),
+          .topk_idx = reinterpret_cast<const int32_t*>(work.topk_idx.data()),
+          .topk_weights = reinterpret_cast<const float*>(work.topk_weights.data())};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Create(Node& node, const MoeLayerConfig& config,
+                                                           const MoeLayerOptions& options) {
+  std::shared_ptr<LayerWorkspace> workspace;
+  if (options.share == nullptr) {
+    OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(node, config));
+  } else {
+    const auto* const other = dynamic_cast<const MoeLayerOnNode*>(options.share);
+    if (other == nullptr || !(other->workspace()->requested() == config)) {
+      return absl::InvalidArgumentError(
+          "MoeLayerOptions::share must be a layer that was created with an equal configuration");
+    }
+    workspace = other->workspace();
+  }
+  auto layer = std::make_unique<MoeLayerOnNode>(node, std::move(workspace));
+  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return layer->AllocateWeights(rank); }));
+  return layer;
+}
+
+}  // namespace octet

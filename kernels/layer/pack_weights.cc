@@ -1,0 +1,190 @@
+#include "kernels/layer/pack_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "octet/fp8.h"
+#include "octet/fp8_format.h"
+#include "octet/fp8_scale.h"
+#include "octet/native_fp8.h"
+
+namespace octet {
+namespace {
+
+constexpr int kBlock = kGemmScaleGroup;  // rows and columns that share a scale
+constexpr int kAlternating = 8;          // rows of gate, then of up
+
+size_t Size(int n) { return static_cast<size_t>(n); }
+int Blocks(int n) { return (n + kBlock - 1) / kBlock; }
+
+template <typename T>
+T Load(const std::byte* bytes, size_t index) {
+  T value;
+  std::memcpy(&value, bytes + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+float ScaleOf(const HostTensor& tensor, int row, int column) {
+  return Load<float>(tensor.scales,
+                     Size(row / kBlock) * Size(Blocks(tensor.columns)) + Size(column / kBlock));
+}
+
+bool HasType(const HostTensor& tensor, DType dtype) {
+  return tensor.type == (dtype == DType::kFloat16 ? TensorType::kFloat16 : TensorType::kBFloat16);
+}
+
+PackedMatrix PackDType(const HostTensor& tensor, DType dtype) {
+  PackedMatrix packed;
+  const size_t elements = Size(tensor.rows) * Size(tensor.columns);
+  packed.elements.resize(elements * sizeof(uint16_t));
+  if (HasType(tensor, dtype)) {
+    std::memcpy(packed.elements.data(), tensor.data, packed.elements.size());
+    return packed;
+  }
+  uint8_t* out = packed.elements.data();
+  for (int row = 0; row < tensor.rows; ++row) {
+    for (int column = 0; column < tensor.columns; ++column) {
+      const uint16_t bits = BitsFromFloat(dtype, ElementOf(tensor, row, column));
+      std::memcpy(out, &bits, sizeof(bits));
+      out += sizeof(bits);
+    }
+  }
+  return packed;
+}
+
+// The platform's FP8 number for one of OCP's, and what its scale is multiplied by: the same bits
+// mean half as much in e4m3fnuz, which has no -0 and no other NaN than its bits.
+struct NativeFromE4m3Fn {
+  static constexpr bool kSame = std::is_same_v<NativeFp8, E4m3Fn>;
+  static constexpr float kScale = kSame ? 1.0F : 2.0F;
+
+  static uint8_t Convert(uint8_t bits) {
+    if constexpr (kSame) return bits;
+    constexpr uint8_t kNegativeZero = 0x80;
+    constexpr uint8_t kMagnitude = 0x7f;
+    if ((bits & kMagnitude) == kMagnitude) return kNegativeZero;  // e4m3fnuz's NaN
+    return bits == kNegativeZero ? uint8_t{0} : bits;
+  }
+};
+
+// Reads the elements of a row.
+void ReadRow(const HostTensor& tensor, int row, absl::Span<float> out) {
+  for (int column = 0; column < tensor.columns; ++column) {
+    out[Size(column)] = ElementOf(tensor, row, column);
+  }
+}
+
+// Quantizes columns [first, end) of the rows that `values` holds, `tensor`'s from first_row on.
+void QuantizeBlock(absl::Span<const float> values, const HostTensor& tensor, int first_row,
+                   int first, PackedMatrix& packed) {
+  const size_t columns = Size(tensor.columns);
+  const size_t end = Size(std::min(first + kBlock, tensor.columns));
+  const size_t rows = values.size() / columns;
+  float largest = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t column = Size(first); column < end; ++column) {
+      const float magnitude = std::abs(values[row * columns + column]);
+      // Infinities and NaN make NaN of the scale, and so of the block.
+      if (!(magnitude <= largest) && !std::isnan(largest)) largest = magnitude;
+    }
+  }
+  const float scale = Fp8Scale<NativeFp8>(largest, ScaleFormat::kFloat32);
+  for (size_t row = 0; row < rows; ++row) {
+    uint8_t* const out = packed.elements.data() + (Size(first_row) + row) * columns;
+    for (size_t column = Size(first); column < end; ++column) {
+      out[column] = Fp8BitsFromFloat(Fp8Form::kNative, values[row * columns + column] / scale);
+    }
+  }
+  packed.scales.push_back(scale);
+}
+
+PackedMatrix PackFp8(const HostTensor& tensor) {
+  PackedMatrix packed;
+  packed.elements.resize(Size(tensor.rows) * Size(tensor.columns));
+  if (tensor.type != TensorType::kFloat8E4m3) {
+    std::vector<float> values;
+    for (int first = 0; first < tensor.rows; first += kBlock) {
+      const int rows = std::min(kBlock, tensor.rows - first);
+      values.resize(Size(rows) * Size(tensor.columns));
+      for (int row = 0; row < rows; ++row) {
+        ReadRow(
+            tensor, first + row,
+            absl::MakeSpan(values).subspan(Size(row) * Size(tensor.columns), Size(tensor.columns)));
+      }
+      for (int column = 0; column < tensor.columns; column += kBlock) {
+        QuantizeBlock(values, tensor, first, column, packed);
+      }
+    }
+    return packed;
+  }
+  std::transform(
+      tensor.data, tensor.data + packed.elements.size(), packed.elements.begin(),
+      [](std::byte bits) { return NativeFromE4m3Fn::Convert(std::to_integer<uint8_t>(bits)); });
+  const size_t scales = Size(Blocks(tensor.rows)) * Size(Blocks(tensor.columns));
+  for (size_t i = 0; i < scales; ++i) {
+    packed.scales.push_back(Load<float>(tensor.scales, i) * NativeFromE4m3Fn::kScale);
+  }
+  return packed;
+}
+
+}  // namespace
+
+size_t WeightFormat::element_bytes() const {
+  return format == GemmFormat::kFp8 ? 1 : InfoOf(dtype).bytes;
+}
+
+absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int rows, int columns) {
+  if (tensor.empty()) return absl::InvalidArgumentError(absl::StrCat(name, " is missing"));
+  if (tensor.rows != rows || tensor.columns != columns) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", tensor.rows, " x ", tensor.columns,
+                                                   "; it must be ", rows, " x ", columns));
+  }
+  if (tensor.type == TensorType::kFloat8E4m3 && tensor.scales == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is of 8-bit floats without scales"));
+  }
+  return absl::OkStatus();
+}
+
+float ElementOf(const HostTensor& tensor, int row, int column) {
+  const size_t index = Size(row) * Size(tensor.columns) + Size(column);
+  switch (tensor.type) {
+    case TensorType::kFloat32:
+      return Load<float>(tensor.data, index);
+    case TensorType::kBFloat16:
+      return FloatFromBits(DType::kBFloat16, Load<uint16_t>(tensor.data, index));
+    case TensorType::kFloat16:
+      return FloatFromBits(DType::kFloat16, Load<uint16_t>(tensor.data, index));
+    case TensorType::kFloat8E4m3:
+      break;
+  }
+  return FloatFromFp8Bits(Fp8Form::kE4m3Fn, Load<uint8_t>(tensor.data, index)) *
+         ScaleOf(tensor, row, column);
+}
+
+PackedMatrix PackMatrix(const HostTensor& tensor, const WeightFormat& format) {
+  return format.format == GemmFormat::kFp8 ? PackFp8(tensor) : PackDType(tensor, format.dtype);
+}
+
+PackedMatrix PackGateUp(const MlpWeights& weights, const WeightFormat& format) {
+  const PackedMatrix gate = PackMatrix(weights.gate, format);
+  const PackedMatrix up = PackMatrix(weights.up, format);
+  PackedMatrix both;
+  const size_t piece = kAlternating * Size(weights.gate.columns) * format.element_bytes();
+  both.elements.reserve(2 * gate.elements.size());
+  for (size_t at = 0; at < gate.elements.size(); at += piece) {
+    const size_t end = std::min(at + piece, gate.elements.size());
+    for (const PackedMatrix* from : {&gate, &up}) {
+      both.elements.insert(both.elements.end(), from->elements.begin() + static_cast<ptrdiff_t>(at),
+                           from->elements.begin() + static_cast<ptrdiff_t>(end));
+    }
+  }
+  both.scales = gate.scales;
+  both.scales.insert(both.scales.end(), up.scales.begin(), up.scales.end());
+  return both;
+}
+
+}  // namespace octet

@@ -1,0 +1,384 @@
+// A whole layer against its reference, over families, types, shapes and ways to run it.
+#include "octet/moe_layer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "octet/node.h"
+#include "runtime/status_macros.h"
+#include "tests/support/node_fixture.h"
+#include "tools/check/verify_layer.h"
+#include "tools/step/layer_calls.h"
+#include "tools/workload/layer_tokens.h"
+#include "tools/workload/random_weights.h"
+
+namespace octet {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSeed = 7;
+
+MoeLayerConfig Config() {
+  MoeLayerConfig config;
+  config.num_experts = 12;
+  config.topk = 3;
+  config.hidden = 64;
+  config.intermediate = 48;
+  config.router.normalize = true;
+  config.max_tokens_per_rank = 9;
+  return config;
+}
+
+RouterConfig DeepseekRouter() {
+  return {.scores = RouterScores::kSigmoid,
+          .groups = 4,
+          .top_groups = 2,
+          .group_score = GroupScore::kSumOfTwoBest,
+          .normalize = true,
+          .normalize_epsilon = 1e-20F,
+          .scaling = 2.5F};
+}
+
+std::string TextOf(const MoeLayerConfig& c) {
+  return absl::StrCat("E ", c.num_experts, " K ", c.topk, " H ", c.hidden, " I ", c.intermediate,
+                      " S ", c.shared_intermediate, c.shared_gate ? " gated" : "", " ",
+                      EnumName(c.dtype), " ", EnumName(c.weights), " groups ", c.router.groups, " ",
+                      EnumName(c.strategy), " ", EnumName(c.fusion));
+}
+
+class MoeLayerTest : public NodeTest {
+ protected:
+  // Makes a layer with random weights.
+  void MakeLayer(int num_ranks, const MoeLayerConfig& config) {
+    MakeNode(num_ranks);
+    if (IsSkipped() || node_ == nullptr) return;
+    absl::StatusOr<std::unique_ptr<MoeLayer>> layer = MoeLayer::Create(*node_, config);
+    ASSERT_OK(layer.status());
+    layer_ = *std::move(layer);
+    weights_ = std::make_unique<RandomWeights>(
+        config, config.router.scores == RouterScores::kSigmoid, kSeed);
+    ASSERT_OK(layer_->Load(weights_->weights()));
+  }
+
+  // Tokens of each rank; what they are follows from the seed.
+  static LayerTokens Tokens(const std::vector<int>& counts, const MoeLayerConfig& config,
+                            uint64_t seed) {
+    LayerTokens tokens = RandomTokens(config.max_tokens_per_rank, config.hidden,
+                                      static_cast<int>(counts.size()), config.dtype, seed);
+    for (size_t rank = 0; rank < counts.size(); ++rank) {
+      tokens.rows[rank].resize(static_cast<size_t>(counts[rank]) *
+                               static_cast<size_t>(config.hidden));
+    }
+    return tokens;
+  }
+
+  static absl::StatusOr<LayerOutput> Call(Node& node, MoeLayer& layer, const LayerTokens& tokens) {
+    LayerCalls calls(node, layer, tokens);
+    OCTET_RETURN_IF_ERROR(calls.Init());
+    OCTET_RETURN_IF_ERROR(calls.CallOnce());
+    return calls.Read();
+  }
+
+  void ExpectCorrect(const LayerOutput& output) const {
+    const LayerCheck check = VerifyLayer(layer_->config(), weights_->weights(), output);
+    EXPECT_TRUE(check.ok()) << check.first_wrong;
+    EXPECT_EQ(static_cast<size_t>(check.routed),
+              output.x.size() / static_cast<size_t>(layer_->config().hidden));
+    EXPECT_LE(check.worst, 1);
+  }
+
+  // A layer of this configuration computes these tokens correctly.
+  void RunAndCheck(const std::vector<int>& counts, const MoeLayerConfig& config) {
+    SCOPED_TRACE(TextOf(config));
+    MakeLayer(static_cast<int>(counts.size()), config);
+    if (IsSkipped() || HasFatalFailure()) return;
+    const absl::StatusOr<LayerOutput> output = Call(*node_, *layer_, Tokens(counts, config, kSeed));
+    ASSERT_OK(output.status());
+    ExpectCorrect(*output);
+    layer_.reset();
+  }
+
+  std::unique_ptr<MoeLayer> layer_;
+  std::unique_ptr<RandomWeights> weights_;
+};
+
+TEST_F(MoeLayerTest, Plain) { RunAndCheck({9, 5}, Config()); }
+
+TEST_F(MoeLayerTest, OneRank) { RunAndCheck({9}, Config()); }
+
+TEST_F(MoeLayerTest, Fp16) {
+  MoeLayerConfig config = Config();
+  config.dtype = DType::kFloat16;
+  config.shared_intermediate = 40;
+  RunAndCheck({9, 5}, config);
+}
+
+TEST_F(MoeLayerTest, SharedExpertsWithGate) {
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 56;
+  config.shared_gate = true;
+  config.router.normalize = false;
+  RunAndCheck({4, 9}, config);
+}
+
+TEST_F(MoeLayerTest, GroupsBiasAndScaling) {
+  MoeLayerConfig config = Config();
+  config.router = DeepseekRouter();
+  config.shared_intermediate = 48;
+  RunAndCheck({9, 5}, config);
+}
+
+TEST_F(MoeLayerTest, Fp8Weights) {
+  MoeLayerConfig config = Config();
+  config.weights = GemmFormat::kFp8;
+  config.hidden = 144;
+  config.intermediate = 160;
+  config.shared_intermediate = 48;
+  RunAndCheck({9, 5}, config);
+}
+
+TEST_F(MoeLayerTest, RanksWithoutTokens) {
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 48;
+  RunAndCheck({0, 9, 0}, config);
+  RunAndCheck({0, 0, 0}, config);
+}
+
+TEST_F(MoeLayerTest, RandomShapes) {
+  std::mt19937 random(kSeed);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
+  for (int i = 0; i < 12; ++i) {
+    MoeLayerConfig config;
+    const int ranks = 1 + below(4);
+    config.num_experts = ranks * 2 * (1 + below(4));
+    config.topk = 1 + below(std::min(config.num_experts, 6));
+    const bool fp8 = below(3) == 0;
+    config.weights = fp8 ? GemmFormat::kFp8 : GemmFormat::kSame;
+    config.dtype = !fp8 && below(2) == 0 ? DType::kFloat16 : DType::kBFloat16;
+    config.hidden = 16 * (1 + below(18));
+    config.intermediate = 16 * (1 + below(14));
+    if (below(2) == 0) config.shared_intermediate = 8 * (1 + below(10));
+    config.shared_gate = config.shared_intermediate > 0 && below(2) == 0;
+    config.router.scores = below(2) == 0 ? RouterScores::kSigmoid : RouterScores::kSoftmax;
+    config.router.normalize = below(2) == 0;
+    config.router.scaling = 1.0F + static_cast<float>(below(3));
+    config.max_tokens_per_rank = 1 + below(20);
+    std::vector<int> counts;
+    for (int rank = 0; rank < ranks; ++rank) {
+      counts.push_back(below(config.max_tokens_per_rank + 1));
+    }
+    RunAndCheck(counts, config);
+    if (HasFailure()) return;
+  }
+}
+
+// Whatever carries the rows, and however kernels are put together, the order of sums is that of
+// high_throughput and low_latency.
+TEST_F(MoeLayerTest, EveryWayGivesTheSameBits) {
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 48;
+  const std::vector<int> counts = {9, 0, 7};
+  std::vector<uint16_t> expected;
+  struct Way {
+    Strategy strategy;
+    Fusion fusion;
+  };
+  for (const Way& way :
+       {Way{Strategy::kHighThroughput, Fusion::kNone}, Way{Strategy::kLowLatency, Fusion::kNone},
+        Way{Strategy::kAuto, Fusion::kAuto}, Way{Strategy::kHighThroughput, Fusion::kTiles},
+        Way{Strategy::kAuto, Fusion::kTiles}, Way{Strategy::kAuto, Fusion::kSerial}}) {
+    config.strategy = way.strategy;
+    config.fusion = way.fusion;
+    SCOPED_TRACE(TextOf(config));
+    MakeLayer(3, config);
+    if (IsSkipped() || HasFatalFailure()) return;
+    const absl::StatusOr<LayerOutput> output = Call(*node_, *layer_, Tokens(counts, config, kSeed));
+    ASSERT_OK(output.status());
+    ExpectCorrect(*output);
+    if (expected.empty()) expected = output->y;
+    EXPECT_EQ(output->y, expected);
+    layer_.reset();
+  }
+}
+
+TEST_F(MoeLayerTest, Direct) {
+  MoeLayerConfig config = Config();
+  config.strategy = Strategy::kDirect;
+  RunAndCheck({9, 5}, config);
+}
+
+TEST_F(MoeLayerTest, ReplaysOfAGraph) {
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 48;
+  config.shared_gate = true;
+  MakeLayer(2, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const LayerTokens tokens = Tokens({9, 4}, config, kSeed);
+  LayerCalls calls(*node_, *layer_, tokens);
+  ASSERT_OK(calls.Init());
+  ASSERT_OK(calls.Capture());
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    for (int i = 0; i < 3; ++i) {
+      if (const absl::Status status = calls.Launch(rank); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }));
+  const absl::StatusOr<LayerOutput> replayed = calls.Read();
+  ASSERT_OK(replayed.status());
+  ExpectCorrect(*replayed);
+  const absl::StatusOr<LayerOutput> called = Call(*node_, *layer_, tokens);
+  ASSERT_OK(called.status());
+  EXPECT_EQ(replayed->y, called->y);
+}
+
+TEST_F(MoeLayerTest, LayersThatShareMemory) {
+  const MoeLayerConfig config = Config();
+  MakeLayer(2, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  absl::StatusOr<std::unique_ptr<MoeLayer>> second =
+      MoeLayer::Create(*node_, config, {.share = layer_.get()});
+  ASSERT_OK(second.status());
+  const RandomWeights other(config, false, kSeed + 1);
+  ASSERT_OK((*second)->Load(other.weights()));
+  const LayerTokens tokens = Tokens({9, 4}, config, kSeed);
+  const absl::StatusOr<LayerOutput> of_first = Call(*node_, *layer_, tokens);
+  const absl::StatusOr<LayerOutput> of_second = Call(*node_, **second, tokens);
+  ASSERT_OK(of_first.status());
+  ASSERT_OK(of_second.status());
+  ExpectCorrect(*of_first);
+  const LayerCheck check = VerifyLayer(config, other.weights(), *of_second);
+  EXPECT_TRUE(check.ok()) << check.first_wrong;
+  EXPECT_NE(of_first->y, of_second->y);
+  // The memory outlives the layer that made it.
+  layer_.reset();
+  const absl::StatusOr<LayerOutput> again = Call(*node_, **second, tokens);
+  ASSERT_OK(again.status());
+  EXPECT_EQ(again->y, of_second->y);
+}
+
+TEST_F(MoeLayerTest, SharingNeedsAnEqualConfiguration) {
+  MoeLayerConfig config = Config();
+  MakeLayer(2, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  config.intermediate += 8;
+  EXPECT_THAT(MoeLayer::Create(*node_, config, {.share = layer_.get()}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("equal configuration")));
+}
+
+// What the check is for: each of these is found.
+TEST_F(MoeLayerTest, TheCheckFindsWrongResults) {
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 48;
+  MakeLayer(2, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const absl::StatusOr<LayerOutput> output = Call(*node_, *layer_, Tokens({9, 4}, config, kSeed));
+  ASSERT_OK(output.status());
+  const auto wrong = [&](const LayerOutput& changed, const MoeLayerWeights& weights) {
+    return !VerifyLayer(config, weights, changed).ok();
+  };
+  LayerOutput changed = *output;
+  changed.y[5] ^= 0x40;  // of the fraction
+  EXPECT_TRUE(wrong(changed, weights_->weights()));
+  changed = *output;
+  changed.logits[7] += 0.01F;
+  EXPECT_TRUE(wrong(changed, weights_->weights()));
+  changed = *output;
+  std::swap(changed.topk_idx[0], changed.topk_idx[1]);
+  EXPECT_TRUE(wrong(changed, weights_->weights()));
+  changed = *output;
+  changed.topk_weights[4] *= 1.0F + 0x1p-20F;
+  EXPECT_TRUE(wrong(changed, weights_->weights()));
+  MoeLayerWeights weights = weights_->weights();
+  std::swap(weights.experts[3].gate, weights.experts[3].up);
+  EXPECT_TRUE(wrong(*output, weights));
+  weights = weights_->weights();
+  std::swap(weights.experts[0], weights.experts[1]);
+  EXPECT_TRUE(wrong(*output, weights));
+  weights = weights_->weights();
+  std::swap(weights.shared.gate, weights.shared.up);
+  EXPECT_TRUE(wrong(*output, weights));
+}
+
+TEST_F(MoeLayerTest, RefusesWhatCannotBeRight) {
+  const MoeLayerConfig config = Config();
+  MakeNode(2);
+  if (IsSkipped()) return;
+  const auto refused = [&](const MoeLayerConfig& changed) {
+    return MoeLayer::Create(*node_, changed).status();
+  };
+  MoeLayerConfig changed = config;
+  changed.intermediate = 50;
+  EXPECT_THAT(refused(changed), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("intermediate is 50; it must be")));
+  changed = config;
+  changed.shared_gate = true;
+  EXPECT_THAT(refused(changed),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("shared_gate")));
+  changed = config;
+  changed.weights = GemmFormat::kFp8;
+  changed.dtype = DType::kFloat16;
+  EXPECT_THAT(refused(changed), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("dtype")));
+  changed = config;
+  changed.num_experts = 13;
+  EXPECT_THAT(refused(changed),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_experts")));
+  changed = config;
+  changed.router.groups = 5;
+  EXPECT_THAT(refused(changed), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("groups")));
+}
+
+TEST_F(MoeLayerTest, RefusesWeightsThatDoNotFit) {
+  const MoeLayerConfig config = Config();
+  MakeLayer(2, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  MoeLayerWeights weights = weights_->weights();
+  weights.experts[5].down = {};
+  EXPECT_THAT(layer_->Load(weights), StatusIs(absl::StatusCode::kInvalidArgument,
+                                              HasSubstr("experts[5].down is missing")));
+  weights = weights_->weights();
+  weights.experts[2].up.rows -= 8;
+  EXPECT_THAT(layer_->Load(weights),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("experts[2].up is 40 x 64; it must be 48 x 64")));
+  weights = weights_->weights();
+  weights.experts.pop_back();
+  EXPECT_THAT(layer_->Load(weights),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("experts has 11 elements")));
+  weights = weights_->weights();
+  weights.experts[1].gate.type = TensorType::kFloat8E4m3;
+  EXPECT_THAT(layer_->Load(weights),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("without scales")));
+}
+
+TEST_F(MoeLayerTest, RefusesCallsThatCannotBeRight) {
+  MoeLayerConfig config = Config();
+  MakeNode(1);
+  if (IsSkipped()) return;
+  absl::StatusOr<std::unique_ptr<MoeLayer>> layer = MoeLayer::Create(*node_, config);
+  ASSERT_OK(layer.status());
+  const auto call = [&](int tokens) {
+    return node_->Run(
+        [&](Rank& rank) { return (*layer)->Forward(rank, nullptr, tokens, nullptr); });
+  };
+  EXPECT_THAT(call(0), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("Load")));
+  const RandomWeights weights(config, false, kSeed);
+  ASSERT_OK((*layer)->Load(weights.weights()));
+  EXPECT_THAT(call(10), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("num_tokens is 10; it must be 0 to")));
+  EXPECT_THAT(call(1), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("x must not be")));
+  EXPECT_OK(call(0));
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,142 @@
+#include "kernels/layer/pack_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "octet/fp8.h"
+#include "octet/native_fp8.h"
+
+namespace octet {
+namespace {
+
+// A matrix whose elements the test knows.
+template <typename T>
+HostTensor View(TensorType type, int rows, int columns, const std::vector<T>& data) {
+  return {.type = type,
+          .rows = rows,
+          .columns = columns,
+          .data = reinterpret_cast<const std::byte*>(data.data())};
+}
+
+std::vector<uint16_t> Words(const PackedMatrix& matrix) {
+  std::vector<uint16_t> words(matrix.elements.size() / sizeof(uint16_t));
+  std::memcpy(words.data(), matrix.elements.data(), matrix.elements.size());
+  return words;
+}
+
+TEST(PackWeightsTest, SameTypeKeepsBits) {
+  const std::vector<uint16_t> bits = {0x7fc1, 0x0001, 0x8000, 0x3f80, 0xff80, 0x1234};
+  const HostTensor tensor = View(TensorType::kBFloat16, 2, 3, bits);
+  EXPECT_EQ(Words(PackMatrix(tensor, {})), bits);
+}
+
+TEST(PackWeightsTest, OtherTypesAreRounded) {
+  const std::vector<float> values = {1.0F, 1.0F + 0x1p-9F, -3.14159F, 1e-8F};
+  const HostTensor tensor = View(TensorType::kFloat32, 1, 4, values);
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    std::vector<uint16_t> expected;
+    for (const float value : values) expected.push_back(BitsFromFloat(dtype, value));
+    EXPECT_EQ(Words(PackMatrix(tensor, {.dtype = dtype})), expected);
+  }
+  const std::vector<uint16_t> half = {BitsFromFloat(DType::kFloat16, 0.1F)};
+  EXPECT_EQ(Words(PackMatrix(View(TensorType::kFloat16, 1, 1, half), {})),
+            std::vector<uint16_t>{
+                BitsFromFloat(DType::kBFloat16, FloatFromBits(DType::kFloat16, half[0]))});
+}
+
+TEST(PackWeightsTest, DataNeedNotBeAligned) {
+  std::vector<std::byte> bytes(1 + 2 * sizeof(float));
+  const float values[] = {2.5F, -7.0F};
+  std::memcpy(bytes.data() + 1, values, sizeof(values));
+  HostTensor tensor = {.type = TensorType::kFloat32, .rows = 1, .columns = 2};
+  tensor.data = bytes.data() + 1;
+  EXPECT_EQ(ElementOf(tensor, 0, 1), -7.0F);
+}
+
+TEST(PackWeightsTest, GateAndUpAlternateByEightRows) {
+  constexpr int kRows = 24;
+  std::vector<uint16_t> gate;
+  std::vector<uint16_t> up;
+  for (uint16_t row = 0; row < kRows; ++row) {
+    gate.insert(gate.end(), 2, row);
+    up.insert(up.end(), 2, static_cast<uint16_t>(100 + row));
+  }
+  const MlpWeights weights = {.gate = View(TensorType::kBFloat16, kRows, 2, gate),
+                              .up = View(TensorType::kBFloat16, kRows, 2, up),
+                              .down = {}};
+  const std::vector<uint16_t> packed = Words(PackGateUp(weights, {}));
+  ASSERT_EQ(packed.size(), 2U * 2 * kRows);
+  for (size_t row = 0; row < kRows; ++row) {
+    const size_t place = 16 * (row / 8) + row % 8;
+    EXPECT_EQ(packed[2 * place], row);
+    EXPECT_EQ(packed[2 * (place + 8)], 100 + row);
+  }
+}
+
+// Blocks of different sizes of numbers, at the edges too.
+TEST(PackWeightsTest, QuantizesByBlocks) {
+  constexpr int kRows = 130;
+  constexpr int kColumns = 260;
+  std::vector<float> values;
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < kColumns; ++column) {
+      const int block = row / 128 * 10 + column / 128 * 3;
+      const auto size = static_cast<float>(1 + block);
+      values.push_back(size * std::sin(static_cast<float>(row * kColumns + column)));
+    }
+  }
+  const HostTensor tensor = View(TensorType::kFloat32, kRows, kColumns, values);
+  const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+  ASSERT_EQ(packed.scales.size(), 2U * 3);
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < kColumns; ++column) {
+      const size_t i = static_cast<size_t>(row) * kColumns + static_cast<size_t>(column);
+      const float scale =
+          packed.scales[static_cast<size_t>(row / 128) * 3 + static_cast<size_t>(column / 128)];
+      const float got = FloatFromFp8Bits(Fp8Form::kNative, packed.elements[i]) * scale;
+      EXPECT_NEAR(got, values[i], std::abs(values[i]) / 16 + scale * 0x1p-9F)
+          << row << " " << column;
+    }
+  }
+}
+
+TEST(PackWeightsTest, Fp8StaysExact) {
+  std::vector<uint8_t> bits;
+  for (int i = 0; i < 256; ++i) bits.push_back(static_cast<uint8_t>(i));
+  const std::vector<float> scales = {0.5F, 3.0F};
+  HostTensor tensor = View(TensorType::kFloat8E4m3, 1, 256, bits);
+  tensor.scales = reinterpret_cast<const std::byte*>(scales.data());
+  const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+  ASSERT_EQ(packed.scales.size(), 2U);
+  for (size_t i = 0; i < 256; ++i) {
+    const float want = FloatFromFp8Bits(Fp8Form::kE4m3Fn, bits[i]) * scales[i / 128];
+    const float got =
+        FloatFromFp8Bits(Fp8Form::kNative, packed.elements[i]) * packed.scales[i / 128];
+    if (std::isnan(want)) {
+      EXPECT_TRUE(std::isnan(got)) << i;
+    } else {
+      EXPECT_EQ(got, want) << i;
+    }
+    const uint16_t word = BitsFromFloat(DType::kBFloat16, want);
+    EXPECT_EQ(Words(PackMatrix(tensor, {}))[i], word) << i;
+  }
+}
+
+TEST(PackWeightsTest, NanMakesNanOfItsBlock) {
+  std::vector<float> values(2 * 128, 1.0F);
+  values[5] = std::numeric_limits<float>::quiet_NaN();
+  const HostTensor tensor = View(TensorType::kFloat32, 1, 256, values);
+  const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+  EXPECT_TRUE(std::isnan(packed.scales[0]));
+  EXPECT_FALSE(std::isnan(packed.scales[1]));
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,63 @@
+// Calls of a layer for tokens that lie on the host.
+#ifndef OCTET_TOOLS_STEP_LAYER_CALLS_H_
+#define OCTET_TOOLS_STEP_LAYER_CALLS_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "octet/graph.h"
+#include "octet/moe_layer.h"
+#include "octet/node.h"
+#include "runtime/device_memory.h"
+#include "tools/workload/layer_tokens.h"
+
+namespace octet {
+
+// Node, layer and tokens must outlive it.
+class LayerCalls {
+ public:
+  LayerCalls(Node& node, MoeLayer& layer, const LayerTokens& tokens)
+      : node_(node),
+        layer_(layer),
+        tokens_(tokens),
+        memory_(static_cast<size_t>(node.num_ranks())) {}
+
+  // ---- Not during Node::Run.
+
+  // Allocates, and copies the tokens to the GPUs. Comes first.
+  absl::Status Init();
+  // Calls the layer on all ranks and waits.
+  absl::Status CallOnce();
+  // Captures a call into a graph, for Launch.
+  absl::Status Capture();
+  // Returns what the last call has computed for the tokens of all ranks, in order.
+  absl::StatusOr<LayerOutput> Read();
+
+  // ---- On a rank's thread inside Run.
+
+  absl::Status Call(Rank& rank);
+  absl::Status Launch(Rank& rank);
+  // Enqueues a write of more memory than caches hold.
+  absl::Status Flush(const Rank& rank) const;
+
+ private:
+  struct OfRank {
+    DeviceMemory x, y, flush;
+    std::vector<Graph> graph;  // one, or none
+  };
+
+  OfRank& MemoryOf(const Rank& rank) { return memory_[static_cast<size_t>(rank.rank())]; }
+  absl::Status InitRank(Rank& rank);
+  absl::Status ReadRank(const Rank& rank, LayerOutput& output) const;
+
+  Node& node_;
+  MoeLayer& layer_;
+  const LayerTokens& tokens_;
+  std::vector<OfRank> memory_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_STEP_LAYER_CALLS_H_

@@ -1,0 +1,74 @@
+#include "tools/workload/model_shapes.h"
+
+#include <algorithm>
+
+namespace octet {
+
+MoeLayerConfig ModelShape(ModelFamily family) {
+  const auto shape = [](int experts, int topk, int hidden, int intermediate, int shared) {
+    MoeLayerConfig config;
+    config.num_experts = experts;
+    config.topk = topk;
+    config.hidden = hidden;
+    config.intermediate = intermediate;
+    config.shared_intermediate = shared;
+    return config;
+  };
+  switch (family) {
+    case ModelFamily::kMixtral:
+      return shape(8, 2, 4096, 14336, 0);  // 8x7B
+    case ModelFamily::kQwen2Moe:
+      return shape(64, 8, 3584, 2560, 20480);  // 57B-A14B
+    case ModelFamily::kQwen3Moe:
+      return shape(128, 8, 2048, 768, 0);  // 30B-A3B
+    case ModelFamily::kOlmoe:
+      return shape(64, 8, 2048, 1024, 0);  // 1B-7B
+    case ModelFamily::kDeepseekV2:
+      return shape(160, 6, 5120, 1536, 3072);
+    case ModelFamily::kDeepseekV3:
+      break;
+  }
+  return shape(256, 8, 7168, 2048, 2048);
+}
+
+MoeLayerConfig SmallShape(ModelFamily family) {
+  MoeLayerConfig config = ModelShape(family);
+  config.num_experts = 16;
+  config.topk = std::min(config.topk, 4);
+  config.hidden = 256;
+  config.intermediate = 128;
+  if (config.shared_intermediate > 0) config.shared_intermediate = 128;
+  return config;
+}
+
+RouterConfig ModelRouter(ModelFamily family, int num_experts) {
+  constexpr int kGroups = 8;
+  const bool grouped = num_experts % (2 * kGroups) == 0;
+  RouterConfig router;
+  switch (family) {
+    case ModelFamily::kMixtral:
+    case ModelFamily::kQwen3Moe:
+      router.normalize = true;
+      break;
+    case ModelFamily::kQwen2Moe:
+    case ModelFamily::kOlmoe:
+      break;
+    case ModelFamily::kDeepseekV2:
+      router.scaling = 16;
+      if (grouped) router.groups = kGroups;
+      if (grouped) router.top_groups = 3;
+      break;
+    case ModelFamily::kDeepseekV3:
+      router.scores = RouterScores::kSigmoid;
+      router.group_score = grouped ? GroupScore::kSumOfTwoBest : GroupScore::kMaximum;
+      if (grouped) router.groups = kGroups;
+      if (grouped) router.top_groups = 4;
+      router.normalize = true;
+      router.normalize_epsilon = 1e-20F;
+      router.scaling = 2.5F;
+      break;
+  }
+  return router;
+}
+
+}  // namespace octet

@@ -1,0 +1,23 @@
+// The layers of well-known models.
+#ifndef OCTET_TOOLS_WORKLOAD_MODEL_SHAPES_H_
+#define OCTET_TOOLS_WORKLOAD_MODEL_SHAPES_H_
+
+#include "octet/model_folder.h"
+#include "octet/moe_layer.h"
+#include "octet/router.h"
+
+namespace octet {
+
+// Return the members of the configuration that a model decides, but for the router.
+
+// Mixtral 8x7B, Qwen2-57B-A14B, Qwen3-30B-A3B, OLMoE-1B-7B, DeepSeek-V2 and DeepSeek-V3.
+MoeLayerConfig ModelShape(ModelFamily family);
+// What emulated GPUs compute in a moment.
+MoeLayerConfig SmallShape(ModelFamily family);
+
+// The router of that model. Experts form groups only if their number allows it.
+RouterConfig ModelRouter(ModelFamily family, int num_experts);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_WORKLOAD_MODEL_SHAPES_H_
