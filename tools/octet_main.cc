@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/gemm_command.h"
+#include "tools/commands/layer_command.h"
 #include "tools/commands/perf_command.h"
 #include "tools/commands/run_command.h"
 #include "tools/commands/topo_command.h"
@@ -14,8 +15,8 @@
 
 int main(int argc, char** argv) {
   const std::array commands = {
-      octet::RunCommand(),  octet::PerfCommand(), octet::TraceCommand(),
-      octet::TuneCommand(), octet::GemmCommand(), octet::TopoCommand(),
+      octet::RunCommand(),  octet::PerfCommand(),  octet::TraceCommand(), octet::TuneCommand(),
+      octet::GemmCommand(), octet::LayerCommand(), octet::TopoCommand(),
   };
   const std::string version =
       absl::StrCat("octet " OCTET_VERSION ", " OCTET_PLATFORM_NAME ", commit ", octet::Commit());

@@ -35,7 +35,7 @@ ABSL_FLAG(int32_t, intermediate, 2048,
           "columns, or gate and up of I each; with gemm_combine I columns are multiplied");
 ABSL_FLAG(std::string, fusion, "all",
           "how the kernels of a call are put together, a list: none (always measured), tiles,\n"
-          "serial (of gemm_combine), auto, all");
+          "serial (of gemm_combine), auto, all; layer: one of them, auto unless it is given");
 ABSL_FLAG(std::string, weights_in, "combine",
           "where the choices' weights are multiplied in: combine, first_product");
 ABSL_DECLARE_FLAG(std::string, strategy);

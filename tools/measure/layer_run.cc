@@ -1,0 +1,246 @@
+#include "tools/measure/layer_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/layer_parts.h"
+#include "runtime/scoped_event.h"
+#include "runtime/status_macros.h"
+#include "tools/measure/device_timer.h"
+#include "tools/measure/statistics.h"
+#include "tools/step/layer_calls.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kParts = 6;
+constexpr std::array<absl::string_view, kParts> kPartNames = {"router", "dispatch", "gate+up",
+                                                              "down",   "combine",  "shared"};
+
+size_t Size(int n) { return static_cast<size_t>(n); }
+
+// Records an event after each part of a call on each rank.
+class PartTimer final : public LayerPartObserver {
+ public:
+  static absl::StatusOr<std::unique_ptr<PartTimer>> Create(Node& node) {
+    auto timer = std::make_unique<PartTimer>();
+    timer->ranks_.resize(Size(node.num_ranks()));
+    OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) -> absl::Status {
+      OfRank& mine = timer->ranks_[Size(rank.rank())];
+      OCTET_ASSIGN_OR_RETURN(mine.begin, ScopedEvent::Create());
+      for (ScopedEvent& event : mine.ends) {
+        OCTET_ASSIGN_OR_RETURN(event, ScopedEvent::Create());
+      }
+      return absl::OkStatus();
+    }));
+    return timer;
+  }
+
+  absl::Status Begin(Rank& rank) {
+    OfRank& mine = ranks_[Size(rank.rank())];
+    mine.enqueued = {};
+    return mine.begin.Record(rank.stream());
+  }
+  absl::Status PartEnqueued(Rank& rank, LayerPart part) override {
+    OfRank& mine = ranks_[Size(rank.rank())];
+    mine.enqueued[static_cast<size_t>(part)] = true;
+    return mine.ends[static_cast<size_t>(part)].Record(rank.stream());
+  }
+
+  // Adds each part's time on the slowest rank to its row. All ranks' work must be done.
+  absl::Status AddTo(std::vector<LayerRow>& rows) const {
+    std::array<double, kParts> slowest = {};
+    for (const OfRank& mine : ranks_) {
+      const ScopedEvent* before = &mine.begin;
+      for (size_t part = 0; part < kParts; ++part) {
+        if (!mine.enqueued[part]) continue;
+        OCTET_ASSIGN_OR_RETURN(const double us, mine.ends[part].MicrosecondsSince(*before));
+        slowest[part] = std::max(slowest[part], us);
+        before = &mine.ends[part];
+      }
+    }
+    for (size_t part = 0; part < kParts; ++part) {
+      if (slowest[part] > 0) rows[part].us.push_back(slowest[part]);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct OfRank {
+    ScopedEvent begin;
+    std::array<ScopedEvent, kParts> ends;
+    std::array<bool, kParts> enqueued = {};
+  };
+  std::vector<OfRank> ranks_;
+};
+
+// Operations and bytes of weights of each part, a GPU's mean.
+class PartWork {
+ public:
+  PartWork(const MoeLayerConfig& config, const LayerReport& report)
+      : config_(config), ranks_(report.num_ranks), tokens_(report.tokens) {
+    const std::set<int32_t> chosen(report.output.topk_idx.begin(), report.output.topk_idx.end());
+    chosen_ = static_cast<double>(chosen.size());
+    element_bytes_ = config.weights == GemmFormat::kFp8 ? 1.0 : 2.0;
+  }
+
+  double Flops(size_t part) const {
+    constexpr double kMultiplyAdd = 2;
+    return kMultiplyAdd * tokens_ / ranks_ * ElementsOfToken(part);
+  }
+  double WeightBytes(size_t part) const {
+    if (part == Part(LayerPart::kFirstProduct)) return 2 * OfExpert();
+    return part == Part(LayerPart::kSecondProduct) ? OfExpert() : 0;
+  }
+
+ private:
+  static size_t Part(LayerPart part) { return static_cast<size_t>(part); }
+  double OfExpert() const {
+    return chosen_ / ranks_ * config_.hidden * config_.intermediate * element_bytes_;
+  }
+  // Elements of weights that a token is multiplied by.
+  double ElementsOfToken(size_t part) const {
+    const double hidden = config_.hidden;
+    switch (static_cast<LayerPart>(part)) {
+      case LayerPart::kRouter:
+        return hidden * LogitsOf(config_);
+      case LayerPart::kFirstProduct:
+        return 2 * hidden * config_.topk * config_.intermediate;
+      case LayerPart::kSecondProduct:
+        return hidden * config_.topk * config_.intermediate;
+      case LayerPart::kShared:
+        return 3 * hidden * config_.shared_intermediate;
+      case LayerPart::kDispatch:
+      case LayerPart::kCombine:
+        break;
+    }
+    return 0;
+  }
+
+  const MoeLayerConfig& config_;
+  const double ranks_;
+  const double tokens_;
+  double chosen_;
+  double element_bytes_;
+};
+
+void AddRates(const PartWork& work, std::vector<LayerRow>& rows) {
+  constexpr double kFlopsPerTera = 1e6;  // in a microsecond
+  double all_flops = 0;
+  double all_bytes = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double flops = i < kParts ? work.Flops(i) : all_flops;
+    const double bytes = i < kParts ? work.WeightBytes(i) : all_bytes;
+    if (i < kParts) {
+      all_flops += flops;
+      all_bytes += bytes;
+    }
+    const double us = Summarize(rows[i].us).median;
+    if (us > 0 && flops > 0) rows[i].tflops = flops / us / kFlopsPerTera;
+    if (us > 0 && bytes > 0) rows[i].weights_tbps = bytes / us / kFlopsPerTera;
+  }
+}
+
+// Times the parts, the whole and its graph.
+class LayerTimer {
+ public:
+  LayerTimer(Node& node, MoeLayer& layer, LayerCalls& calls)
+      : node_(node), layer_(layer), calls_(calls) {}
+
+  absl::Status Run(const LayerRunOptions& options, const Progress& progress,
+                   std::vector<LayerRow>& rows);
+
+ private:
+  absl::Status Parts(std::vector<LayerRow>& rows);
+  template <typename Enqueue>
+  absl::StatusOr<double> Time(DeviceTimer& timer, Enqueue enqueue) {
+    return timer.TimeFromHost([this](Rank& rank) { return calls_.Flush(rank); }, enqueue);
+  }
+
+  Node& node_;
+  MoeLayer& layer_;
+  LayerCalls& calls_;
+};
+
+absl::Status LayerTimer::Parts(std::vector<LayerRow>& rows) {
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<PartTimer> timer, PartTimer::Create(node_));
+  LayerInternals::Observe(layer_, timer.get());
+  const absl::Status status = node_.Run([&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_ERROR(calls_.Flush(rank));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(timer->Begin(rank));
+    return calls_.Call(rank);
+  });
+  LayerInternals::Observe(layer_, nullptr);
+  OCTET_RETURN_IF_ERROR(status);
+  return timer->AddTo(rows);
+}
+
+absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& progress,
+                             std::vector<LayerRow>& rows) {
+  for (const absl::string_view name : kPartNames) rows.push_back({.what = std::string(name)});
+  const size_t layer = rows.size();
+  rows.push_back({.what = "layer"});
+  if (options.graph) {
+    rows.push_back({.what = "graph"});
+    OCTET_RETURN_IF_ERROR(calls_.Capture());
+  }
+  OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(node_));
+  std::vector<LayerRow> unused = rows;
+  for (int i = 0; i < options.warmup + options.iters; ++i) {
+    progress.Show("call", i + 1, options.warmup + options.iters);
+    std::vector<LayerRow>& into = i < options.warmup ? unused : rows;
+    OCTET_RETURN_IF_ERROR(Parts(into));
+    OCTET_ASSIGN_OR_RETURN(const double us,
+                           Time(timer, [this](Rank& rank) { return calls_.Call(rank); }));
+    into[layer].us.push_back(us);
+    if (!options.graph) continue;
+    OCTET_ASSIGN_OR_RETURN(const double replay,
+                           Time(timer, [this](Rank& rank) { return calls_.Launch(rank); }));
+    into[layer + 1].us.push_back(replay);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
+                                     const MoeLayerWeights& weights, const LayerTokens& tokens,
+                                     const Progress& progress) {
+  MoeLayerConfig config = options.config;
+  config.max_tokens_per_rank = std::max(tokens.most(), 1);
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<MoeLayer> layer, MoeLayer::Create(node, config));
+  LayerReport report;
+  report.config = layer->config();
+  report.num_ranks = node.num_ranks();
+  report.tokens = tokens.total();
+  const absl::Time begin = absl::Now();
+  OCTET_RETURN_IF_ERROR(layer->Load(weights));
+  report.load_seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  LayerCalls calls(node, *layer, tokens);
+  OCTET_RETURN_IF_ERROR(calls.Init());
+  OCTET_RETURN_IF_ERROR(calls.CallOnce());
+  OCTET_ASSIGN_OR_RETURN(report.output, calls.Read());
+  if (options.iters > 0) {
+    LayerTimer timer(node, *layer, calls);
+    OCTET_RETURN_IF_ERROR(timer.Run(options, progress, report.rows));
+    AddRates(PartWork(report.config, report), report.rows);
+    // The last call's results are checked: they must be those of the first.
+    OCTET_ASSIGN_OR_RETURN(LayerOutput last, calls.Read());
+    if (last.y != report.output.y || last.topk_idx != report.output.topk_idx) {
+      return absl::DataLossError("two calls for the same tokens have given different results");
+    }
+  }
+  if (options.check) report.check = VerifyLayer(report.config, weights, report.output);
+  return report;
+}
+
+}  // namespace octet

@@ -1,0 +1,54 @@
+// Runs a whole layer on the GPUs, checks it and times it: what `octet layer` does.
+#ifndef OCTET_TOOLS_MEASURE_LAYER_RUN_H_
+#define OCTET_TOOLS_MEASURE_LAYER_RUN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "octet/moe_layer.h"
+#include "octet/moe_weights.h"
+#include "octet/node.h"
+#include "tools/check/verify_layer.h"
+#include "tools/support/progress.h"
+#include "tools/workload/layer_tokens.h"
+
+namespace octet {
+
+struct LayerRunOptions {
+  MoeLayerConfig config;
+  int iters = 20;  // timed calls; 0: none
+  int warmup = 2;
+  bool graph = false;  // also time replays of a captured call
+  bool check = true;
+};
+
+// A part of the layer, or all of it.
+struct LayerRow {
+  std::string what;
+  std::vector<double> us = {};              // of each call: the slowest rank's
+  std::optional<double> tflops = {};        // of a GPU, in the median
+  std::optional<double> weights_tbps = {};  // weights of experts that have rows, likewise
+};
+
+struct LayerReport {
+  MoeLayerConfig config;  // with every choice made
+  int num_ranks = 0;
+  int tokens = 0;  // of all ranks
+  double load_seconds = 0;
+  LayerOutput output;
+  std::optional<LayerCheck> check;
+  std::vector<LayerRow> rows;  // the parts, then the layer, then its graph
+};
+
+// Creates the layer on `node`, loads `weights` and calls it for `tokens`, which are split over its
+// ranks. Timed calls begin with the caches emptied. Errors are those of MoeLayer.
+absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
+                                     const MoeLayerWeights& weights, const LayerTokens& tokens,
+                                     const Progress& progress);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_LAYER_RUN_H_

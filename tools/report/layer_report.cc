@@ -1,0 +1,175 @@
+#include "tools/report/layer_report.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "octet/enum_names.h"
+#include "runtime/status_macros.h"
+#include "tools/measure/statistics.h"
+#include "tools/support/npy.h"
+#include "tools/support/text_table.h"
+
+namespace octet {
+namespace {
+
+constexpr double kMicroseconds = 1e6;  // of a second
+
+std::string CellOf(std::optional<double> value) {
+  return value.has_value() ? absl::StrFormat("%.4g", *value) : "-";
+}
+
+absl::string_view WeightsName(const MoeLayerConfig& config) {
+  return config.weights == GemmFormat::kFp8 ? "fp8" : EnumName(config.dtype);
+}
+
+std::string Shape(const LayerReport& report) {
+  const MoeLayerConfig& c = report.config;
+  std::string text = absl::StrCat(c.num_experts, " experts, top ", c.topk, ", H ", c.hidden, ", I ",
+                                  c.intermediate);
+  if (c.shared_intermediate > 0) absl::StrAppend(&text, ", shared ", c.shared_intermediate);
+  absl::StrAppend(&text, ", ", EnumName(c.dtype), ", weights ", WeightsName(c), "; ", report.tokens,
+                  " tokens on ", report.num_ranks, " ranks; ", EnumName(c.strategy), ", fusion ",
+                  EnumName(c.fusion), "; weights loaded in ",
+                  absl::StrFormat("%.2f", report.load_seconds), " s");
+  return text;
+}
+
+std::string CheckText(const LayerCheck& check) {
+  return absl::StrFormat(
+      "checked: experts and weights of %d tokens to the bit, %d wrong; %d logits and elements of y "
+      "against float64, %d wrong, the largest error %.2g of what the roundings allow",
+      check.routed, check.wrong_routed, check.checked, check.wrong, check.worst);
+}
+
+nlohmann::ordered_json OrNull(std::optional<double> value) {
+  return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
+double TokensPerSecond(const LayerReport& report, double us) {
+  return us > 0 ? report.tokens / us * kMicroseconds : 0;
+}
+
+NpyType RowType(const MoeLayerConfig& config) {
+  return config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
+}
+
+}  // namespace
+
+std::string LayerTable(const Topology& topology, absl::string_view what,
+                       const LayerReport& report) {
+  std::string text = Comment(
+      absl::StrCat("octet layer on ", report.num_ranks, " x ", topology.gpus[0].name, ": ", what));
+  text += Comment(Shape(report));
+  if (topology.emulated() && !report.rows.empty()) {
+    text += Comment("emulated GPUs: the times say nothing about a GPU's");
+  }
+  if (!report.rows.empty()) {
+    const TextTable table({{"part", "", 10},
+                           {"median", "us", 11},
+                           {"min", "us", 11},
+                           {"p99", "us", 11},
+                           {"compute", "TFLOP/s", 10},
+                           {"weights", "TB/s", 10},
+                           {"tokens", "1/s", 12}});
+    text += table.Head();
+    for (const LayerRow& row : report.rows) {
+      if (row.us.empty()) continue;
+      const Statistics us = Summarize(row.us);
+      const bool whole = row.what == "layer" || row.what == "graph";
+      text +=
+          table.Row({row.what, absl::StrFormat("%.1f", us.median), absl::StrFormat("%.1f", us.min),
+                     absl::StrFormat("%.1f", us.p99), CellOf(row.tflops), CellOf(row.weights_tbps),
+                     whole ? absl::StrFormat("%.4g", TokensPerSecond(report, us.median)) : "-"});
+    }
+    text += Comment(
+        "parts: from the end of the one before it, of the slowest rank, in calls of "
+        "their own; TFLOP/s and TB/s of a GPU");
+  }
+  if (report.check.has_value()) text += Comment(CheckText(*report.check));
+  return text;
+}
+
+std::string LayerJson(const Topology& topology, absl::string_view what, const LayerReport& report) {
+  const MoeLayerConfig& c = report.config;
+  nlohmann::ordered_json json;
+  json["schema"] = 1;
+  json["gpu"] = topology.gpus[0].name;
+  json["ranks"] = report.num_ranks;
+  json["layer"] = std::string(what);
+  json["tokens"] = report.tokens;
+  json["experts"] = c.num_experts;
+  json["topk"] = c.topk;
+  json["hidden"] = c.hidden;
+  json["intermediate"] = c.intermediate;
+  json["shared_intermediate"] = c.shared_intermediate;
+  json["dtype"] = std::string(EnumName(c.dtype));
+  json["weights"] = std::string(WeightsName(c));
+  json["strategy"] = std::string(EnumName(c.strategy));
+  json["fusion"] = std::string(EnumName(c.fusion));
+  json["load_seconds"] = report.load_seconds;
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const LayerRow& row : report.rows) {
+    if (row.us.empty()) continue;
+    const Statistics us = Summarize(row.us);
+    nlohmann::ordered_json part;
+    part["part"] = row.what;
+    part["median_us"] = us.median;
+    part["min_us"] = us.min;
+    part["p99_us"] = us.p99;
+    part["tflops"] = OrNull(row.tflops);
+    part["weights_tbps"] = OrNull(row.weights_tbps);
+    json["rows"].push_back(part);
+  }
+  json["check"] = nlohmann::ordered_json();
+  if (report.check.has_value()) {
+    const LayerCheck& check = *report.check;
+    json["check"] = {{"routed", check.routed},
+                     {"wrong_routed", check.wrong_routed},
+                     {"checked", check.checked},
+                     {"wrong", check.wrong},
+                     {"worst", check.worst}};
+  }
+  return json.dump(2) + "\n";
+}
+
+absl::Status WriteLayerOutput(const std::string& path, const LayerReport& report,
+                              absl::Span<const int64_t> leading) {
+  std::vector<float> y;
+  y.reserve(report.output.y.size());
+  for (const uint16_t bits : report.output.y) y.push_back(FloatFromBits(report.config.dtype, bits));
+  std::vector<int64_t> shape(leading.begin(), leading.end());
+  shape.push_back(report.config.hidden);
+  return WriteNpy(path, NpyType::kFloat32, shape, y.data());
+}
+
+absl::Status WriteLayerDump(const std::string& folder, const LayerReport& report) {
+  const LayerOutput& output = report.output;
+  const MoeLayerConfig& config = report.config;
+  const auto path = [&](absl::string_view name) { return absl::StrCat(folder, "/", name, ".npy"); };
+  const int64_t tokens = report.tokens;
+  OCTET_RETURN_IF_ERROR(
+      WriteNpy(path("x"), RowType(config), {tokens, config.hidden}, output.x.data()));
+  const auto experts = static_cast<size_t>(config.num_experts);
+  std::vector<float> logits;
+  std::vector<float> shared_gate;
+  for (size_t i = 0; i < output.logits.size(); ++i) {
+    const bool of_expert = i % static_cast<size_t>(LogitsOf(config)) < experts;
+    (of_expert ? logits : shared_gate).push_back(output.logits[i]);
+  }
+  OCTET_RETURN_IF_ERROR(
+      WriteNpy(path("logits"), NpyType::kFloat32, {tokens, config.num_experts}, logits.data()));
+  if (config.shared_gate) {
+    OCTET_RETURN_IF_ERROR(
+        WriteNpy(path("shared_gate"), NpyType::kFloat32, {tokens}, shared_gate.data()));
+  }
+  OCTET_RETURN_IF_ERROR(
+      WriteNpy(path("topk_idx"), NpyType::kInt32, {tokens, config.topk}, output.topk_idx.data()));
+  OCTET_RETURN_IF_ERROR(WriteNpy(path("topk_weights"), NpyType::kFloat32, {tokens, config.topk},
+                                 output.topk_weights.data()));
+  return WriteLayerOutput(path("y"), report, {tokens});
+}
+
+}  // namespace octet
