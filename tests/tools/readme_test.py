@@ -43,8 +43,8 @@ from need_modules import need_modules
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OCTET = ""
 BENCH = ""
-BUILDS = {"tools/demo.sh", "tools/test.sh", "tools/fuzz.sh", "tools/install_packages.sh",
-          "tools/setup_rocm.sh", ".ci/run"}
+BUILDS = {"tools/demo.sh", "tools/layer_demo.sh", "tools/test.sh", "tools/fuzz.sh",
+          "tools/install_packages.sh", "tools/setup_rocm.sh", ".ci/run"}
 # Programs that build, install or fetch. Of their arguments, presets are looked at.
 BUILDERS = {"cmake", "ctest", "cpack", "ninja", "git", "apt-get", "docker", "sudo"}
 PROMPT = re.compile(r"\$ ")

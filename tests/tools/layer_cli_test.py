@@ -1,0 +1,124 @@
+"""`octet layer` as its users see it: every step of it against NumPy, for all model families.
+
+    layer_cli_test.py OCTET [unittest arguments]
+
+Exit code 77 where there is no GPU or no NumPy.
+"""
+
+from need_modules import need_modules
+
+need_modules("numpy")
+
+import numpy as np  # noqa: E402
+
+import make_model  # noqa: E402
+import moe_layer_oracle as oracle  # noqa: E402
+import octet_cli  # noqa: E402
+from check_dump import to_float  # noqa: E402
+
+SMALL = ["--hidden=128", "--intermediate=64", "--experts=12", "--topk=3", "--tokens=23"]
+
+
+class LayerTest(octet_cli.GpuTest):
+    def setUp(self):
+        super().setUp()
+        self.most = max(ranks for ranks in (1, 2, 3, 4) if ranks <= octet_cli.GPUS)
+
+    def model(self, *flags):
+        options = make_model.parse([str(self.folder / "model"), *SMALL, *flags])
+        make_model.make_model(options.folder, options)
+        return options
+
+    def layer(self, options, x, *flags, layer=0, ranks=None, weights=None):
+        """y of a run, each step of which is checked."""
+        np.save(self.folder / "x.npy", x)
+        (self.folder / "dump").mkdir(exist_ok=True)
+        given = {"x": self.folder / "x.npy", "y": self.folder / "y.npy"}
+        if weights:
+            flags = [*flags, f"--weights={weights}"]
+        result = octet_cli.octet(
+            "layer", f"--model={options.folder}", f"--layer={layer}",
+            f"--ranks={ranks or self.most}", f"--input={given['x']}", f"--output={given['y']}",
+            f"--dump={self.folder / 'dump'}", "--iters=0", *flags)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found, line = oracle.check(oracle.Layer(options.folder, layer, weights),
+                                   self.folder / "dump", given)
+        self.assertEqual(found, [])
+        self.assertIn("are right", line)
+        y = np.load(given["y"])
+        self.assertEqual((y.shape, y.dtype), (x.shape, np.float32))
+        return y
+
+    def test_families(self):
+        for family in make_model.FAMILIES:
+            for flags in [[], ["--dtype=f16", "--shards=3", "--seed=2"],
+                          ["--dtype=f32", "--hidden=200", "--intermediate=72", "--seed=3"]]:
+                with self.subTest(family=family, flags=flags):
+                    options = self.model(f"--family={family}", *flags)
+                    self.layer(options, make_model.make_tokens(options), "--check")
+
+    def test_what_the_configuration_says(self):
+        for family, change in [("qwen2_moe", "norm_topk_prob=true"),
+                               ("qwen3_moe", "norm_topk_prob=false"),
+                               ("olmoe", "norm_topk_prob=true"),
+                               ("deepseek_v2", 'topk_method="greedy"'),
+                               ("deepseek_v3", "norm_topk_prob=false"),
+                               ("deepseek_v3", "routed_scaling_factor=1.25"),
+                               ("deepseek_v3", "topk_group=3")]:
+            with self.subTest(family=family, change=change):
+                options = self.model(f"--family={family}", f"--set={change}")
+                self.layer(options, make_model.make_tokens(options))
+
+    def test_fp8_weights(self):
+        options = self.model("--family=deepseek_v3", "--dtype=fp8", "--hidden=384",
+                             "--intermediate=256", "--shards=2")
+        x = make_model.make_tokens(options)
+        self.layer(options, x)
+        self.layer(options, x, weights="bf16")
+        options = self.model("--family=deepseek_v3", "--hidden=384", "--intermediate=256")
+        self.layer(options, x, weights="fp8")
+
+    def test_the_layer_asked_for(self):
+        for family in ("qwen3_moe", "deepseek_v3"):
+            options = self.model(f"--family={family}", "--layers=3")
+            x = make_model.make_tokens(options)
+            self.assertFalse(np.array_equal(self.layer(options, x, layer=1),
+                                            self.layer(options, x, layer=2)))
+
+    def test_tokens_are_split_over_the_ranks(self):
+        options = self.model("--family=qwen2_moe", "--tokens=24")
+        x = make_model.make_tokens(options)
+        for ranks in range(1, self.most + 1):
+            with self.subTest(ranks=ranks):
+                flat = self.layer(options, x, ranks=ranks)
+                split = self.layer(options, x.reshape(ranks, -1, x.shape[1]), ranks=ranks)
+                np.testing.assert_array_equal(split.reshape(x.shape), flat)
+                self.layer(options, x[:23], ranks=ranks)
+                self.layer(options, x[:1], ranks=ranks)
+
+    def test_types_of_x(self):
+        options = self.model()
+        x = make_model.make_tokens(options)
+        y = self.layer(options, x)
+        values = to_float(x, bf16=True)
+        np.testing.assert_array_equal(self.layer(options, values), y)
+        self.layer(options, values.astype(np.float16))
+
+    def test_refused(self):
+        options = self.model("--family=deepseek_v3", "--layers=2")
+        np.save(self.folder / "x.npy", make_model.make_tokens(options)[:, :-8])
+        run = ["layer", f"--output={self.folder / 'y.npy'}", f"--input={self.folder / 'x.npy'}"]
+        for layer in (0, 2):
+            result = octet_cli.octet(*run, f"--model={options.folder}", f"--layer={layer}")
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(str(layer), result.stderr)
+        for flags, words in [([f"--model={options.folder}", "--layer=1"], "120"),
+                             ([f"--model={self.folder / 'none'}", "--layer=0"], "none")]:
+            result = octet_cli.octet(*run, *flags)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(words, result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+
+
+if __name__ == "__main__":
+    octet_cli.run_tests()

@@ -1,0 +1,217 @@
+"""Writes a small model folder with random weights: config.json and *.safetensors, with the names
+and types that transformers gives a Mixture-of-Experts model of one of six families.
+
+    make_model.py FOLDER [--family=qwen3_moe] [--hidden=256] [--dtype=bf16|f16|f32|fp8] ...
+    make_model.py FOLDER --x=x.npy --tokens=40
+
+Layers have their experts, router and shared experts, and norms; there are no attention weights, so
+that nothing but `octet layer` and its checks can use the folder. Of several layers of a DeepSeek
+model the first has no experts. --set=NAME=JSON sets a member of config.json, as in
+--set=norm_topk_prob=true, and may be repeated. --x also writes random tokens, bfloat16 as uint16,
+for float16 models float16. The same flags write the same bytes.
+"""
+
+import argparse
+import json
+import pathlib
+
+import numpy as np
+
+from check_dump import round_to
+from safetensors_file import INDEX, SCALES, Tensor, quantized, tensor, write_folder
+
+FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3")
+KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16"}
+CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
+           "olmoe": "Olmoe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3"}
+LOGIT_SPREAD = 2.0  # standard deviation of a token's logits, for x of deviation 1
+BIAS_SPREAD = 0.1
+
+
+def is_deepseek(family):
+    return family.startswith("deepseek")
+
+
+def first_sparse_layer(options):
+    return 1 if is_deepseek(options.family) and options.layers > 1 else 0
+
+
+def groups_of(options):
+    """(groups, groups a token chooses from) of a DeepSeek model: four and two where that goes."""
+    size = options.experts // 4
+    if options.experts % 4 == 0 and size >= 2 and 2 * size >= options.topk:
+        return 4, 2
+    return 1, 1
+
+
+def config_of(options):
+    """config.json, as transformers writes it as far as it describes the layers."""
+    family = options.family
+    config = {
+        "architectures": [CLASSES[family] + "ForCausalLM"],
+        "model_type": family,
+        "hidden_act": "silu",
+        "hidden_size": options.hidden,
+        "num_attention_heads": 4,
+        "num_experts_per_tok": options.topk,
+        "num_hidden_layers": options.layers,
+        "num_key_value_heads": 4,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+        "torch_dtype": {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}[
+            KINDS[options.dtype]],
+        "vocab_size": 32,
+    }
+    if family == "mixtral":
+        config |= {"intermediate_size": options.intermediate, "num_local_experts": options.experts}
+    elif family == "olmoe":
+        config |= {"intermediate_size": options.intermediate, "num_experts": options.experts,
+                   "norm_topk_prob": False}
+    elif is_deepseek(family):
+        groups, top_groups = groups_of(options)
+        third = family == "deepseek_v3"
+        grouped = "noaux_tc" if third else "group_limited_greedy"
+        config |= {"intermediate_size": 2 * options.intermediate,
+                   "moe_intermediate_size": options.intermediate,
+                   "n_routed_experts": options.experts,
+                   "n_shared_experts": options.shared_experts or None,
+                   "first_k_dense_replace": first_sparse_layer(options), "moe_layer_freq": 1,
+                   "n_group": groups, "topk_group": top_groups,
+                   "topk_method": grouped if third or groups > 1 else "greedy",
+                   "scoring_func": "sigmoid" if third else "softmax",
+                   "norm_topk_prob": third, "routed_scaling_factor": 2.5 if third else 1.5}
+    else:
+        config |= {"intermediate_size": 2 * options.intermediate,
+                   "moe_intermediate_size": options.intermediate, "num_experts": options.experts,
+                   "decoder_sparse_step": 1, "mlp_only_layers": [],
+                   "norm_topk_prob": family == "qwen3_moe"}
+        if family == "qwen2_moe":
+            config["shared_expert_intermediate_size"] = (options.intermediate
+                                                         * options.shared_experts)
+    if options.dtype == "fp8":
+        config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
+                                         "activation_scheme": "dynamic",
+                                         "weight_block_size": [128, 128]}
+    for name, value in options.set:
+        config[name] = value
+    return config
+
+
+class Weights:
+    """Collects a model's tensors."""
+
+    def __init__(self, options):
+        self.options = options
+        self.random = np.random.default_rng(options.seed)
+        self.kind = KINDS[options.dtype]
+        self.tensors = {}
+
+    def normal(self, rows, columns, spread=1.0):
+        """A matrix that multiplies rows of deviation 1 to rows of deviation `spread`."""
+        values = self.random.standard_normal((rows, columns), np.float32)
+        return values * np.float32(spread / columns ** 0.5)
+
+    def matrix(self, name, rows, columns):
+        values = self.normal(rows, columns)
+        if self.options.dtype == "fp8":
+            self.tensors[name], self.tensors[name + SCALES] = quantized(values)
+        else:
+            self.tensors[name] = tensor(values, self.kind)
+
+    def plain(self, name, values):
+        self.tensors[name] = tensor(values, self.kind)
+
+    def mlp(self, prefix, names, intermediate):
+        """`names` of gate, up and down."""
+        hidden = self.options.hidden
+        self.matrix(f"{prefix}.{names[0]}.weight", intermediate, hidden)
+        self.matrix(f"{prefix}.{names[1]}.weight", intermediate, hidden)
+        self.matrix(f"{prefix}.{names[2]}.weight", hidden, intermediate)
+
+
+def add_layer(weights, layer):
+    options, family = weights.options, weights.options.family
+    names = ("gate_proj", "up_proj", "down_proj")
+    prefix = f"model.layers.{layer}"
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        weights.plain(f"{prefix}.{norm}.weight", np.ones(options.hidden))
+    prefix += ".block_sparse_moe" if family == "mixtral" else ".mlp"
+    if layer < first_sparse_layer(options):
+        weights.mlp(prefix, names, 2 * options.intermediate)
+        return
+    weights.plain(f"{prefix}.gate.weight",
+                  weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
+    if family == "deepseek_v3":
+        bias = weights.random.standard_normal(options.experts, np.float32)
+        weights.tensors[f"{prefix}.gate.e_score_correction_bias"] = Tensor(
+            "F32", bias * np.float32(BIAS_SPREAD))
+    of_expert = ("w1", "w3", "w2") if family == "mixtral" else names
+    for expert in range(options.experts):
+        weights.mlp(f"{prefix}.experts.{expert}", of_expert, options.intermediate)
+    shared = options.intermediate * options.shared_experts
+    if family == "qwen2_moe":
+        weights.mlp(f"{prefix}.shared_expert", names, shared)
+        weights.plain(f"{prefix}.shared_expert_gate.weight", weights.normal(1, options.hidden))
+    elif is_deepseek(family) and shared:
+        weights.mlp(f"{prefix}.shared_experts", names, shared)
+
+
+def make_model(folder, options):
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [*folder.glob("*.safetensors"), folder / INDEX]:  # of a model that was there
+        path.unlink(missing_ok=True)
+    config = config_of(options)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    weights = Weights(options)
+    weights.plain("model.embed_tokens.weight", weights.normal(32, options.hidden))
+    for layer in range(options.layers):
+        add_layer(weights, layer)
+    weights.plain("model.norm.weight", np.ones(options.hidden))
+    write_folder(folder, weights.tensors, options.shards)
+
+
+def make_tokens(options):
+    """Random tokens [T][H], of the layer's type as .npy has it."""
+    values = np.random.default_rng([options.seed, 1]).standard_normal(
+        (options.tokens, options.hidden), np.float32)
+    return values.astype(np.float16) if options.dtype == "f16" else round_to(values, bf16=True)
+
+
+def member(text):
+    name, _, value = text.partition("=")
+    return name, json.loads(value)
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--family", choices=FAMILIES, default="qwen3_moe")
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--intermediate", type=int, default=128, help="of an expert")
+    parser.add_argument("--experts", type=int, default=16)
+    parser.add_argument("--topk", type=int, default=4)
+    parser.add_argument("--shared_experts", type=int, default=2,
+                        help="of qwen2_moe and deepseek_*, each of the experts' size")
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--dtype", choices=KINDS, default="bf16", help="of the weights")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=1, help="files")
+    parser.add_argument("--set", type=member, action="append", default=[], metavar="NAME=JSON")
+    parser.add_argument("--x", type=pathlib.Path, metavar="FILE", help="write tokens, too")
+    parser.add_argument("--tokens", type=int, default=40)
+    options = parser.parse_args(arguments)
+    if options.family == "qwen2_moe" and options.shared_experts < 1:
+        parser.error("qwen2_moe has a shared expert")
+    return options
+
+
+def main():
+    options = parse()
+    make_model(options.folder, options)
+    if options.x:
+        np.save(options.x, make_tokens(options))
+
+
+if __name__ == "__main__":
+    main()
