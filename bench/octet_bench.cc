@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "bench/ceiling_benchmarks.h"
 #include "bench/gemm_benchmarks.h"
+#include "bench/layer_benchmarks.h"
 #include "bench/session.h"
 #include "bench/step_benchmarks.h"
 #include "octet/topology.h"
@@ -107,10 +108,12 @@ int Help() {
       .name = kName,
       .summary = "",
       .details =
-          "Times dispatch and combine of all contenders, grouped products of experts, and the\n"
-          "ceilings of links and launches. The first step of each benchmark is verified to the\n"
-          "bit, a sample of each product against float64. Exit codes: 0 ok, 1 wrong results,\n"
-          "2 usage, 3 device error, 4 deadline.",
+          "Times dispatch and combine of all contenders, grouped products of experts, whole "
+          "layers\n"
+          "and the ceilings of links and launches. The first step of each benchmark is verified "
+          "to\n"
+          "the bit, a sample of each product and of each layer's output against float64. Exit\n"
+          "codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kFlags,
       .run = nullptr};
   absl::PrintF("%s\n", CommandHelp(command, ""));
@@ -157,6 +160,7 @@ int Main(int argc, char** argv) {
   RegisterCeilingBenchmarks(**session);
   RegisterStepBenchmarks(**session);
   RegisterGemmBenchmarks(**session);
+  RegisterLayerBenchmarks(**session);
   const absl::StatusOr<size_t> run = RunAll(json ? out : "");
   benchmark::Shutdown();
   benchmark::ClearRegisteredBenchmarks();  // frees their memory on the GPUs

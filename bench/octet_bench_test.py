@@ -56,6 +56,7 @@ class OctetBenchTest(unittest.TestCase):
                    for pattern in ["all_to_all", "pair:0-1", "pair:1-0"]
                    for mover in ["stores", "loads", "bulk"]}
         wanted |= {"gemm/small_4x32", "gemm/small_fp8_2x3"}
+        wanted |= {"layer/small_T4", "layer/small_fp8_T2"}
         wanted |= {f"links/{pattern}/copy_engine" for pattern in ["all_to_all", "pair:0-1"]}
         self.assertLessEqual(wanted, names_of(result))
         for entry in result["benchmarks"]:

@@ -108,9 +108,9 @@ class DocumentTest(CliTest):
         documented = {key for table in FORMATS.tables.values() for key in table}
         keys = set()
         for source in ["tools/report/report_json.cc", "tools/report/json_parts.cc", "tools/report/perf_report.cc",
-                       "tools/report/fused_report.cc",
+                       "tools/report/fused_report.cc", "tools/report/layer_report.cc",
                        "tools/check/dump.cc", "kernels/tuning.cc", "bench/octet_bench.cc",
-                       "bench/step_benchmarks.cc", "bench/session.cc", "bench/gemm_benchmarks.cc",
+                       "bench/step_benchmarks.cc", "bench/session.cc", "bench/gemm_benchmarks.cc", "bench/layer_benchmarks.cc",
                        "tools/commands/gemm_command.cc"]:
             text = (ROOT / source).read_text(encoding="utf-8")
             # Columns of tables have a width behind two strings.
@@ -169,6 +169,14 @@ class WrittenTest(GpuTest):
                 data = self.written(path, "Gemm report", "gemm", *args, "--n=64", "--k=64",
                                     "--iters=1", "--warmup=0", f"--json={path}")
                 self.assertGreater(len(data["measurements"]), 0)
+
+    def test_layer(self):
+        path = self.folder / "layer.json"
+        for args in [["--graph", "--family=qwen2_moe"], ["--iters=0", "--nocheck"]]:
+            with self.subTest(args=args):
+                self.written(path, "Layer report", "layer", "--experts=8", "--hidden=64",
+                             "--intermediate=32", "--tokens=3", f"--ranks={self.ranks}",
+                             "--iters=1", "--warmup=0", *args, f"--json={path}")
 
     def test_trace(self):
         path = self.folder / "trace.json"
