@@ -64,6 +64,16 @@ constexpr ErrorText kErrors[] = {
      "operation not permitted when stream is capturing"},
     {hipErrorStreamCaptureInvalidated, "hipErrorStreamCaptureInvalidated",
      "operation failed due to a previous error during capture"},
+    {hipErrorStreamCaptureMerge, "hipErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {hipErrorStreamCaptureUnmatched, "hipErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {hipErrorStreamCaptureUnjoined, "hipErrorStreamCaptureUnjoined",
+     "capturing stream has unjoined work"},
+    {hipErrorStreamCaptureIsolation, "hipErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {hipErrorCapturedEvent, "hipErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
     {hipErrorUnknown, "hipErrorUnknown", "unknown error"},
 };
 

@@ -1,4 +1,6 @@
-// HIP: capture of a stream, and graphs. A graph is the sequence of operations given to one stream.
+// HIP: capture of streams, and graphs. A graph holds what its streams were given, in the order of
+// the calls; a launch gives it to as many streams.
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -6,10 +8,11 @@
 #include <vector>
 
 #include "hip/hip_internal.h"
+#include "machine/capture.h"
 
 namespace octet::emulation {
 
-using Operations = std::vector<Operation>;
+using Operations = std::vector<Capture::CapturedOperation>;
 
 hipError_t RefuseCapture(Stream* stream) {
   std::lock_guard lock(stream->device->mutex);
@@ -36,6 +39,88 @@ hipError_t RefuseWhileCapturing() {
   return error;
 }
 
+void Record(Stream* stream, const std::shared_ptr<Completion>& completion) {
+  completion->device = stream->device;
+  {
+    std::lock_guard lock(stream->device->mutex);
+    if (stream->capture != nullptr) {
+      completion->captured = true;
+      completion->capture = stream->capture;
+      completion->before = stream->capture->LaneOf(stream).before;
+    }
+  }
+  Operation operation;
+  operation.kind = Operation::Kind::kRecord;
+  operation.completion = completion;
+  stream->device->Enqueue(stream, std::move(operation));
+}
+
+namespace {
+
+hipError_t Invalidate(Capture& capture, hipError_t error) {
+  capture.invalid = true;
+  return error;
+}
+
+// Makes the capture of `stream`, which may begin with this call, wait for `recording`.
+hipError_t WaitInCapture(Stream* stream, const Completion& recording) {
+  std::lock_guard lock(stream->device->mutex);
+  if (!recording.captured) {
+    return Invalidate(*stream->capture, hipErrorStreamCaptureIsolation);
+  }
+  const std::shared_ptr<Capture> capture = recording.capture.lock();
+  const bool goes_on = capture != nullptr && recording.device == stream->device &&
+                       capture->lanes.front().stream != nullptr &&
+                       capture->lanes.front().stream->capture == capture;
+  if (!goes_on) {
+    if (stream->capture != nullptr) stream->capture->invalid = true;
+    return hipErrorCapturedEvent;
+  }
+  if (stream->is_null) return Invalidate(*capture, hipErrorStreamCaptureUnsupported);
+  if (stream->capture == nullptr) {
+    capture->lanes.push_back({.stream = stream, .before = {}});
+    stream->capture = capture;
+  } else if (stream->capture != capture) {
+    stream->capture->invalid = true;
+    return Invalidate(*capture, hipErrorStreamCaptureMerge);
+  }
+  Capture::Join(capture->LaneOf(stream), recording.before);
+  return hipSuccess;
+}
+
+}  // namespace
+
+hipError_t WaitFor(Stream* stream, std::shared_ptr<Completion> recording) {
+  bool capturing = recording->captured;
+  if (!capturing) {
+    std::lock_guard lock(stream->device->mutex);
+    capturing = stream->capture != nullptr;
+  }
+  if (capturing) {
+    if (const hipError_t refused = WaitInCapture(stream, *recording); refused != hipSuccess) {
+      return refused;
+    }
+  }
+  Operation operation;
+  operation.kind = Operation::Kind::kWait;
+  operation.completion = std::move(recording);
+  stream->device->Enqueue(stream, std::move(operation));
+  return hipSuccess;
+}
+
+void LeaveCapture(Stream* stream) {
+  if (stream->capture == nullptr) return;
+  const std::shared_ptr<Capture> capture = stream->capture;
+  capture->invalid = true;
+  Capture::Lane& lane = capture->LaneOf(stream);
+  if (&lane == capture->lanes.data()) {
+    capture->Release();  // nobody else can end it
+  } else {
+    stream->capture = nullptr;
+  }
+  lane.stream = nullptr;
+}
+
 namespace {
 
 // Kernels need no check: their accesses are checked when they run.
@@ -49,12 +134,42 @@ bool IsAccessible(const Memory& memory, const Operation& operation) {
 
 struct ihipGraph {
   octet::emulation::Device* device;
+  size_t lanes;
   std::shared_ptr<const octet::emulation::Operations> operations;
 };
 
-struct hipGraphExec : ihipGraph {};
+struct hipGraphExec : ihipGraph {
+  std::vector<octet::emulation::Stream*> others;  // the streams of all lanes but the first
+};
+
+namespace octet::emulation {
+namespace {
+
+hipError_t Replay(const hipGraphExec& graph, Stream* stream) {
+  std::map<const Completion*, std::shared_ptr<Completion>> recordings;  // by the captured one
+  for (const auto& [lane, operation] : *graph.operations) {
+    Stream* const target = lane == 0 ? stream : graph.others[lane - 1];
+    hipError_t error = hipSuccess;
+    if (operation.kind == Operation::Kind::kRecord) {
+      const auto recording = std::make_shared<Completion>();
+      recordings[operation.completion.get()] = recording;
+      Record(target, recording);
+    } else if (operation.kind == Operation::Kind::kWait) {
+      error = WaitFor(target, recordings.at(operation.completion.get()));
+    } else {
+      stream->device->Enqueue(target, operation);
+    }
+    if (error != hipSuccess) return error;
+  }
+  return hipSuccess;
+}
+
+}  // namespace
+}  // namespace octet::emulation
 
 using octet::emulation::Capture;
+using octet::emulation::Completion;
+using octet::emulation::Device;
 using octet::emulation::Machine;
 using octet::emulation::Operation;
 using octet::emulation::Operations;
@@ -72,9 +187,10 @@ hipError_t hipStreamBeginCapture(hipStream_t stream_handle, hipStreamCaptureMode
   }
   std::lock_guard lock(stream->device->mutex);
   if (stream->capture != nullptr) return Return(hipErrorIllegalState);
-  stream->capture = std::make_unique<Capture>();
+  stream->capture = std::make_shared<Capture>();
   stream->capture->mode = mode;
   stream->capture->thread = std::this_thread::get_id();
+  stream->capture->lanes.push_back({.stream = stream, .before = {}});
   return hipSuccess;
 }
 
@@ -84,14 +200,20 @@ hipError_t hipStreamEndCapture(hipStream_t stream_handle, hipGraph_t* graph) {
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   if (graph == nullptr) return Return(hipErrorInvalidValue);
   *graph = nullptr;
-  std::unique_ptr<Capture> capture;
+  std::shared_ptr<Capture> capture;
   {
     std::lock_guard lock(stream->device->mutex);
-    capture = std::move(stream->capture);
+    capture = stream->capture;
+    if (capture == nullptr) return Return(hipErrorIllegalState);
+    if (capture->lanes.front().stream != stream) {
+      capture->invalid = true;
+      return Return(hipErrorStreamCaptureUnmatched);
+    }
+    capture->Release();
   }
-  if (capture == nullptr) return Return(hipErrorIllegalState);
   if (capture->invalid) return Return(hipErrorStreamCaptureInvalidated);
-  *graph = new ihipGraph{stream->device,
+  if (!capture->IsJoined()) return Return(hipErrorStreamCaptureUnjoined);
+  *graph = new ihipGraph{stream->device, capture->lanes.size(),
                          std::make_shared<const Operations>(std::move(capture->operations))};
   return hipSuccess;
 }
@@ -111,7 +233,11 @@ hipError_t hipGraphInstantiate(hipGraphExec_t* executable, hipGraph_t graph,
                                hipGraph_t* /*error_node*/, char* /*log*/, size_t /*log_bytes*/) {
   OCTET_API_CALL();
   if (executable == nullptr || graph == nullptr) return Return(hipErrorInvalidValue);
-  *executable = new hipGraphExec{*graph};
+  auto made = std::make_unique<hipGraphExec>(hipGraphExec{*graph, {}});
+  while (made->others.size() + 1 < graph->lanes) {
+    made->others.push_back(graph->device->NewStream(/*is_null=*/false, /*blocking=*/false));
+  }
+  *executable = made.release();
   return hipSuccess;
 }
 
@@ -129,15 +255,12 @@ hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream_handle) 
     return Return(hipErrorInvalidValue);
   }
   if (stream->device->sticky_error() != hipSuccess) return Return(stream->device->sticky_error());
-  for (const Operation& operation : *executable->operations) {
+  for (const auto& [lane, operation] : *executable->operations) {
     if (!octet::emulation::IsAccessible(Machine::Get().memory, operation)) {
       return Return(hipErrorInvalidValue);
     }
   }
-  for (const Operation& operation : *executable->operations) {
-    stream->device->Enqueue(stream, operation);
-  }
-  return hipSuccess;
+  return Return(octet::emulation::Replay(*executable, stream));
 }
 
 hipError_t hipGraphDestroy(hipGraph_t graph) {
@@ -150,6 +273,7 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
 hipError_t hipGraphExecDestroy(hipGraphExec_t executable) {
   OCTET_API_CALL();
   if (executable == nullptr) return Return(hipErrorInvalidValue);
+  for (Stream* const stream : executable->others) octet::emulation::Close(stream);
   delete executable;
   return hipSuccess;
 }

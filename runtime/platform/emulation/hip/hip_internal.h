@@ -4,6 +4,8 @@
 
 #include <hip/hip_runtime_api.h>
 
+#include <memory>
+
 #include "machine/machine.h"
 
 namespace octet::emulation {
@@ -53,6 +55,18 @@ Stream* ResolveStream(hipStream_t stream);
 // Starts functions that cannot be captured: returns an error and invalidates the capture while the
 // stream is captured.
 hipError_t RefuseCapture(Stream* stream);
+
+// Enqueues the recording of an event, or captures it. `recording` must be new.
+void Record(Stream* stream, const std::shared_ptr<Completion>& recording);
+
+// Enqueues a wait for the recording, or captures it.
+hipError_t WaitFor(Stream* stream, std::shared_ptr<Completion> recording);
+
+// The stream is about to be destroyed: invalidates its capture, if any. With the device's mutex.
+void LeaveCapture(Stream* stream);
+
+// Deletes the stream once everything enqueued on it is done.
+void Close(Stream* stream);
 
 }  // namespace octet::emulation
 

@@ -2,10 +2,10 @@
 // errors are HIP's; hip_*.cc implement it. Differences from a real GPU:
 //   - Errors of kernels (a refused access, a stuck or divergent grid) are sticky per device, as in
 //     HIP; octet::emulation::ClearErrors() in emulation.h clears them. LastReport() explains them.
-//   - While a stream is captured, kernels, copies, fills, host functions and graph launches go into
-//     the graph. Waits for the stream, events and hipStreamWaitEvent are refused, so a graph has
-//     one stream. Of the other calls that a capture may forbid on a GPU, only those that allocate
-//     or wait for a whole device are refused.
+//   - While a stream is captured, kernels, copies, fills, host functions, events and graph launches
+//     go into the graph. Another stream of the device joins the capture when it waits for an event
+//     recorded there. Of the calls that a capture may forbid on a GPU, those that allocate, or wait
+//     for a stream or a whole device, are refused.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_API_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_HIP_HIP_RUNTIME_API_H_
 
@@ -40,6 +40,11 @@ enum hipError_t {
   hipErrorNotSupported = 801,
   hipErrorStreamCaptureUnsupported = 900,
   hipErrorStreamCaptureInvalidated = 901,
+  hipErrorStreamCaptureMerge = 902,
+  hipErrorStreamCaptureUnmatched = 903,
+  hipErrorStreamCaptureUnjoined = 904,
+  hipErrorStreamCaptureIsolation = 905,
+  hipErrorCapturedEvent = 907,
   hipErrorPeerAccessUnsupported = 217,
   hipErrorUnknown = 999,
 };

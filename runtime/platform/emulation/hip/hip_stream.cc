@@ -20,6 +20,11 @@ hipError_t LastRecording(hipEvent_t event, std::shared_ptr<Completion>* last,
   return hipSuccess;
 }
 
+// Whether the event was last recorded into a graph, so that it says nothing outside.
+bool IsCaptured(const std::shared_ptr<Completion>& last) {
+  return last != nullptr && last->captured;
+}
+
 hipError_t Finished(Completion* completion) {
   TsanAcquire(&completion->tsan_sync);
   return completion->device->sticky_error();
@@ -34,11 +39,21 @@ Stream* ResolveStream(hipStream_t stream) {
   return machine.live_streams.contains(stream) ? stream : nullptr;
 }
 
+void Close(Stream* stream) {
+  {
+    std::lock_guard lock(stream->device->mutex);
+    LeaveCapture(stream);
+    stream->closing = true;
+  }
+  Machine::Get().Kick();
+}
+
 }  // namespace octet::emulation
 
 using octet::emulation::Completion;
 using octet::emulation::CurrentDevice;
 using octet::emulation::Device;
+using octet::emulation::IsCaptured;
 using octet::emulation::LastRecording;
 using octet::emulation::Machine;
 using octet::emulation::Operation;
@@ -71,11 +86,7 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
     std::lock_guard lock(machine.handle_mutex);
     if (machine.live_streams.erase(stream) == 0) return Return(hipErrorInvalidHandle);
   }
-  {
-    std::lock_guard lock(stream->device->mutex);
-    stream->closing = true;
-  }
-  machine.Kick();
+  octet::emulation::Close(stream);
   return hipSuccess;
 }
 
@@ -110,16 +121,9 @@ hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event, unsig
   std::shared_ptr<Completion> last;
   const hipError_t error = LastRecording(event, &last);
   if (stream == nullptr || error != hipSuccess) return Return(hipErrorInvalidHandle);
-  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess) {
-    return Return(refused);
-  }
   if (flags != 0) return Return(hipErrorInvalidValue);
   if (last == nullptr) return hipSuccess;
-  Operation operation;
-  operation.kind = Operation::Kind::kWait;
-  operation.completion = std::move(last);
-  stream->device->Enqueue(stream, std::move(operation));
-  return hipSuccess;
+  return Return(octet::emulation::WaitFor(stream, std::move(last)));
 }
 
 hipError_t hipLaunchHostFunc(hipStream_t stream_handle, hipHostFn_t function, void* argument) {
@@ -166,21 +170,15 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream_handle) {
   OCTET_API_CALL();
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
-  if (const hipError_t refused = RefuseCapture(stream); refused != hipSuccess) {
-    return Return(refused);
-  }
-  auto completion = std::make_shared<Completion>();
-  completion->device = stream->device;
+  Machine& machine = Machine::Get();
   {
-    Machine& machine = Machine::Get();
     std::lock_guard lock(machine.handle_mutex);
     if (!octet::emulation::IsEvent(machine, event)) return Return(hipErrorInvalidHandle);
-    event->last = completion;
   }
-  Operation operation;
-  operation.kind = Operation::Kind::kRecord;
-  operation.completion = std::move(completion);
-  stream->device->Enqueue(stream, std::move(operation));
+  const auto recording = std::make_shared<Completion>();
+  octet::emulation::Record(stream, recording);
+  std::lock_guard lock(machine.handle_mutex);
+  event->last = recording;
   return hipSuccess;
 }
 
@@ -189,6 +187,7 @@ hipError_t hipEventQuery(hipEvent_t event) {
   const hipError_t error = LastRecording(event, &last);
   if (error != hipSuccess) return Return(error);
   if (last == nullptr) return hipSuccess;
+  if (IsCaptured(last)) return Return(hipErrorCapturedEvent);
   if (!last->device->Poll([last] { return last->done.load(std::memory_order_acquire); })) {
     return hipErrorNotReady;
   }
@@ -202,6 +201,7 @@ hipError_t hipEventSynchronize(hipEvent_t event) {
   const hipError_t error = LastRecording(event, &last);
   if (error != hipSuccess) return Return(error);
   if (last == nullptr) return hipSuccess;
+  if (IsCaptured(last)) return Return(hipErrorCapturedEvent);
   last->device->WaitUntil([&] { return last->done.load(std::memory_order_acquire); });
   return Return(octet::emulation::Finished(last.get()));
 }
@@ -220,6 +220,7 @@ hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t
     }
   }
   for (const auto& recording : recordings) {
+    if (IsCaptured(recording)) return Return(hipErrorCapturedEvent);
     if (!recording->done.load(std::memory_order_acquire)) return hipErrorNotReady;
   }
   const auto ns = static_cast<int64_t>(recordings[1]->time_ns - recordings[0]->time_ns);

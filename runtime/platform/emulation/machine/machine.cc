@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "emulation.h"
+#include "machine/capture.h"
 #include "scheduler/worker.h"
 
 namespace octet::emulation {
@@ -101,7 +102,7 @@ void Device::Enqueue(Stream* stream, Operation operation) {
   {
     std::lock_guard lock(mutex);
     if (stream->capture != nullptr) {
-      stream->capture->operations.push_back(std::move(operation));
+      stream->capture->Append(stream, std::move(operation));
       return;
     }
     if (operation.kind == Operation::Kind::kKernel) stream->last_kernel = operation.launch->kernel;

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "scheduler/grid.h"
@@ -17,12 +16,19 @@
 
 namespace octet::emulation {
 
+struct Capture;
+
 // One recording of an event.
 struct Completion {
   Device* device = nullptr;
   std::atomic<bool> done{false};
   uint64_t time_ns = 0;  // valid once done
   char tsan_sync = 0;
+
+  // A recording that went into a graph is never done: each launch of the graph makes its own.
+  bool captured = false;
+  std::weak_ptr<Capture> capture;
+  std::vector<size_t> before;  // what it waits for: Capture::Lane::before
 };
 
 struct Operation {
@@ -39,14 +45,6 @@ struct Operation {
   void* argument = nullptr;
 };
 
-// The operations that a stream has received since hipStreamBeginCapture.
-struct Capture {
-  hipStreamCaptureMode mode = hipStreamCaptureModeGlobal;
-  std::thread::id thread;  // the thread that began the capture
-  std::vector<Operation> operations;
-  bool invalid = false;  // an operation was requested that cannot be captured
-};
-
 }  // namespace octet::emulation
 
 // Guarded by the device's mutex unless noted otherwise.
@@ -61,7 +59,7 @@ struct ihipStream_t {
   uint64_t finished = 0;
   const void* last_kernel = nullptr;             // the last one enqueued; null: none yet
   std::unique_ptr<octet::emulation::Grid> grid;  // of the first of `queue`; only for the worker
-  std::unique_ptr<octet::emulation::Capture> capture;  // while operations go into a graph
+  std::shared_ptr<octet::emulation::Capture> capture;  // while operations go into a graph
 
   // ThreadSanitizer: the operations of a stream are ordered among themselves and with nothing else,
   // so each stream has its own context and stacks.
