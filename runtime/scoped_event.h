@@ -24,6 +24,8 @@ class ScopedEvent {
   ~ScopedEvent();
 
   static absl::StatusOr<ScopedEvent> Create();
+  // Leaves the event undestroyed.
+  void Abandon() { event_ = nullptr; }
 
   absl::Status Record(hipStream_t stream);
   // Makes work enqueued on `stream` from now on start after the last Record.

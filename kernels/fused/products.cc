@@ -7,21 +7,22 @@ namespace octet {
 namespace {
 
 // What both products have in common.
-GroupedGemmConfig Product(const EpConfig& ep, int num_ranks) {
+GroupedGemmConfig Product(const FusedExpertsConfig& config, int num_ranks) {
+  const EpConfig& ep = config.ep;
   GroupedGemmConfig product;
   product.experts = ep.num_local_experts(num_ranks);
   product.max_rows = std::max(ep.max_rows(num_ranks), 1);
   product.dtype = ep.dtype;
   const int64_t choices = int64_t{ep.max_tokens_per_rank} * num_ranks * ep.topk;
   product.expected_rows = std::max<int64_t>(choices / ep.num_experts, 1);
-  product.blocks = ep.max_blocks;
+  product.blocks = config.product_blocks.value_or(ep.max_blocks);
   return product;
 }
 
 }  // namespace
 
 GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks) {
-  GroupedGemmConfig product = Product(config.ep, num_ranks);
+  GroupedGemmConfig product = Product(config, num_ranks);
   const bool gated = config.activation == GemmActivation::kSwiGlu;
   product.n = gated ? 2 * config.intermediate : config.intermediate;
   product.k = config.ep.hidden;
@@ -34,7 +35,7 @@ GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks) 
 }
 
 GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks) {
-  GroupedGemmConfig product = Product(config.ep, num_ranks);
+  GroupedGemmConfig product = Product(config, num_ranks);
   product.n = config.ep.hidden;
   product.k = config.intermediate;
   product.format = config.second_format;

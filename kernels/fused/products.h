@@ -8,7 +8,7 @@
 namespace octet {
 
 // Return the products on each of `num_ranks` ranks. The tile shapes follow from uniform routing of
-// full dispatches, and the blocks from max_blocks.
+// full dispatches, and the blocks from product_blocks.
 GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks);
 GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks);
 

@@ -6,8 +6,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/layer/router.h"
+#include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "runtime/status_macros.h"
 
@@ -66,7 +68,8 @@ FusedExpertsConfig ExpertsConfig(const MoeLayerConfig& config) {
   experts.ep.max_tokens_per_rank = config.max_tokens_per_rank;
   experts.ep.dtype = config.dtype;
   experts.ep.strategy = config.strategy;
-  experts.ep.max_blocks = config.max_blocks;
+  experts.ep.max_blocks = config.link_blocks > 0 ? config.link_blocks : config.max_blocks;
+  experts.product_blocks = config.max_blocks;
   experts.intermediate = config.intermediate;
   // Only one of the calls can be one kernel without overlap.
   experts.dispatch_gemm = config.fusion == Fusion::kSerial ? Fusion::kNone : config.fusion;
@@ -112,6 +115,13 @@ WeightFormat ExpertWeights(const MoeLayerConfig& config) {
 
 WeightFormat PlainWeights(const MoeLayerConfig& config) { return {.dtype = config.dtype}; }
 
+absl::Span<const EnumEntry<SharedExperts>> EnumTable(SharedExperts /*unused*/) {
+  static constexpr EnumEntry<SharedExperts> kTable[] = {{SharedExperts::kAuto, "auto"},
+                                                        {SharedExperts::kAfter, "after"},
+                                                        {SharedExperts::kBeside, "beside"}};
+  return kTable;
+}
+
 absl::Status CheckWeights(const MoeLayerConfig& config, const MoeLayerWeights& weights) {
   OCTET_RETURN_IF_ERROR(CheckTensor("router", weights.router, config.num_experts, config.hidden));
   if (!weights.router_bias.empty()) {
@@ -139,6 +149,11 @@ absl::Status Validate(const MoeLayerConfig& config, int num_ranks) {
     OCTET_RETURN_IF_ERROR(CheckSize("shared_intermediate", config.shared_intermediate, kUnit));
   } else if (config.shared_gate) {
     return Refuse("shared_gate", "true", "it needs shared experts (shared_intermediate)");
+  }
+  if (config.link_blocks < 0 || (config.max_blocks > 0 && config.link_blocks > config.max_blocks)) {
+    return Refuse("link_blocks", absl::StrCat(config.link_blocks),
+                  absl::StrCat("it must be 0 or positive, and at most max_blocks, ",
+                               config.max_blocks, ", if that is not 0"));
   }
   if (config.weights == GemmFormat::kFp8 && config.dtype != DType::kBFloat16) {
     return Refuse("dtype", EnumName(config.dtype), "FP8 weights need bf16");

@@ -21,6 +21,7 @@
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/pack_weights.h"
 #include "kernels/layer/route.h"
+#include "kernels/layer/shared_mlp.h"
 #include "kernels/layer_parts.h"
 #include "kernels/row_quantizer.h"
 #include "octet/ep_config.h"
@@ -49,13 +50,16 @@ LaunchShape WholeGpu(const Rank& rank) {
 }
 
 // Everything but weights: what layers can share.
-class LayerWorkspace {
+class LayerWorkspace final : public LayerPartObserver {
  public:
   // What a rank has between the parts of a call.
   struct OfRank {
-    std::unique_ptr<GroupedGemm> router, shared_first, shared_second;
+    std::unique_ptr<GroupedGemm> router;
+    std::unique_ptr<SharedMlp> shared;      // null: the layer has no shared experts
+    bool shared_runs = false;               // between SharedMlp::Begin and End
+    LayerPartObserver* observer = nullptr;  // of the layer whose call is being enqueued, or null
     std::optional<RowQuantizer> quantizer;  // of x, with FP8 weights
-    absl::Span<char> logits, topk_idx, topk_weights, h, shared_h, shared_out, x_fp8, x_scales;
+    absl::Span<char> logits, topk_idx, topk_weights, h, x_fp8, x_scales;
     // [M + 1][2] The expert_offsets of products of t tokens, {0, t}, are row t.
     absl::Span<int32_t> offsets;
   };
@@ -68,7 +72,7 @@ class LayerWorkspace {
         config_(config),
         memory_(node),
         ranks_(Size(node.num_ranks())) {}
-  ~LayerWorkspace();
+  ~LayerWorkspace() override;
   LayerWorkspace(const LayerWorkspace&) = delete;
   LayerWorkspace& operator=(const LayerWorkspace&) = delete;
 
@@ -78,9 +82,11 @@ class LayerWorkspace {
   FusedExperts& experts() { return *experts_; }
   OfRank& of(const Rank& rank) { return ranks_[Size(rank.rank())]; }
 
+  absl::Status PartEnqueued(Rank& rank, LayerPart part) override;
+
  private:
   absl::Status InitRank(Rank& rank);
-  absl::Status MakeProducts(OfRank& mine) const;
+  absl::Status MakeProducts(OfRank& mine);
   absl::Status LoadKernels() const;
 
   const std::shared_ptr<Node> node_;
@@ -94,14 +100,18 @@ class LayerWorkspace {
 LayerWorkspace::~LayerWorkspace() {
   if (node_->ReadyToFree()) return;
   for (OfRank& mine : ranks_) {  // freeing would wait for work that does not end
-    for (std::unique_ptr<GroupedGemm>* product :
-         {&mine.router, &mine.shared_first, &mine.shared_second}) {
-      [[maybe_unused]] const GroupedGemm* const left = product->release();
-    }
+    [[maybe_unused]] const GroupedGemm* const router = mine.router.release();
+    SharedMlp::Abandon(std::move(mine.shared));
   }
 }
 
-absl::Status LayerWorkspace::MakeProducts(OfRank& mine) const {
+absl::Status LayerWorkspace::PartEnqueued(Rank& rank, LayerPart part) {
+  OfRank& mine = of(rank);
+  if (mine.shared_runs) OCTET_RETURN_IF_ERROR(mine.shared->PartEnqueued(rank, part));
+  return mine.observer == nullptr ? absl::OkStatus() : mine.observer->PartEnqueued(rank, part);
+}
+
+absl::Status LayerWorkspace::MakeProducts(OfRank& mine) {
   OCTET_ASSIGN_OR_RETURN(mine.router, GroupedGemm::Create(RouterProduct(config_)));
   if (config_.weights == GemmFormat::kFp8) {
     OCTET_ASSIGN_OR_RETURN(mine.quantizer,
@@ -110,8 +120,7 @@ absl::Status LayerWorkspace::MakeProducts(OfRank& mine) const {
                                                  .max_rows = config_.max_tokens_per_rank}));
   }
   if (config_.shared_intermediate == 0) return absl::OkStatus();
-  OCTET_ASSIGN_OR_RETURN(mine.shared_first, GroupedGemm::Create(SharedFirstProduct(config_)));
-  OCTET_ASSIGN_OR_RETURN(mine.shared_second, GroupedGemm::Create(SharedSecondProduct(config_)));
+  OCTET_ASSIGN_OR_RETURN(mine.shared, SharedMlp::Create(config_, memory_));
   return absl::OkStatus();
 }
 
@@ -133,7 +142,6 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
     absl::Span<char>* memory;
     size_t bytes;
   };
-  const size_t shared = config_.shared_intermediate == 0 ? 0 : 1;
   const size_t fp8_bytes = mine.quantizer.has_value() ? mine.quantizer->Fp8Bytes() : 0;
   const size_t scale_bytes = mine.quantizer.has_value() ? mine.quantizer->ScaleBytes() : 0;
   for (const auto& [memory, bytes] : {
@@ -142,8 +150,6 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
            Piece{&mine.topk_weights, tokens * Size(config_.topk) * sizeof(float)},
            Piece{&mine.h,
                  Size(ep.max_rows(rank.num_ranks())) * Size(config_.intermediate) * element},
-           Piece{&mine.shared_h, tokens * Size(config_.shared_intermediate) * element},
-           Piece{&mine.shared_out, shared * tokens * ep.dtype_row_bytes()},
            Piece{&mine.x_fp8, fp8_bytes},
            Piece{&mine.x_scales, scale_bytes},
        }) {
@@ -164,6 +170,12 @@ absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
   const FusedExpertsConfig& experts = workspace->experts_->config();
   workspace->config_.strategy = experts.ep.strategy;
   workspace->config_.fusion = experts.gemm_combine;
+  if (config.shared_experts == SharedExperts::kAuto) {
+    workspace->config_.shared_experts = experts.ep.strategy == Strategy::kLowLatency
+                                            ? SharedExperts::kBeside
+                                            : SharedExperts::kAfter;
+  }
+  LayerInternals::Observe(*workspace->experts_, workspace.get());
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return workspace->InitRank(rank); }));
   return workspace;
 }
@@ -217,10 +229,7 @@ class MoeLayerOnNode final : public MoeLayer {
     void* y;
   };
 
-  void Observe(LayerPartObserver* observer) override {
-    observer_ = observer;
-    LayerInternals::Observe(workspace_->experts(), observer);
-  }
+  void Observe(LayerPartObserver* observer) override { observer_ = observer; }
   absl::Status Enqueued(Rank& rank, LayerPart part) const {
     return observer_ == nullptr ? absl::OkStatus() : observer_->PartEnqueued(rank, part);
   }
@@ -234,7 +243,9 @@ class MoeLayerOnNode final : public MoeLayer {
   // Returns what is dispatched, after enqueueing what makes it.
   absl::StatusOr<DispatchArgs> Dispatched(Rank& rank, const Tokens& tokens);
   absl::Status Experts(Rank& rank, const Tokens& tokens);
-  absl::Status AddSharedExperts(Rank& rank, const Tokens& tokens);
+  // Experts and, for tokens that there are, the shared experts, in the order of the configuration.
+  absl::Status AllExperts(Rank& rank, const Tokens& tokens);
+  absl::Status AddShared(Rank& rank, const Tokens& tokens);
 
   const std::shared_ptr<Node> node_;
   const std::shared_ptr<LayerWorkspace> workspace_;
@@ -438,26 +449,29 @@ absl::Status MoeLayerOnNode::Experts(Rank& rank, const Tokens& tokens) {
                                             .y = tokens.y});
 }
 
-absl::Status MoeLayerOnNode::AddSharedExperts(Rank& rank, const Tokens& tokens) {
-  const MoeLayerConfig& c = config();
-  if (c.shared_intermediate == 0 || tokens.count == 0) return absl::OkStatus();
+absl::Status MoeLayerOnNode::AllExperts(Rank& rank, const Tokens& tokens) {
   LayerWorkspace::OfRank& work = workspace_->of(rank);
+  if (work.shared == nullptr || tokens.count == 0) return Experts(rank, tokens);
   const RankWeights& mine = weights_[Size(rank.rank())];
-  const int32_t* const offsets = work.offsets.data() + 2 * Size(tokens.count);
-  OCTET_RETURN_IF_ERROR(work.shared_first->Run({.a = tokens.x,
-                                                .b = mine.shared_first.data(),
-                                                .expert_offsets = offsets,
-                                                .out = work.shared_h.data()},
-                                               rank.stream()));
-  OCTET_RETURN_IF_ERROR(work.shared_second->Run({.a = work.shared_h.data(),
-                                                 .b = mine.shared_second.data(),
-                                                 .expert_offsets = offsets,
-                                                 .out = work.shared_out.data()},
-                                                rank.stream()));
+  OCTET_RETURN_IF_ERROR(
+      work.shared->Begin(rank, {.x = tokens.x,
+                                .expert_offsets = work.offsets.data() + 2 * Size(tokens.count),
+                                .first = mine.shared_first.data(),
+                                .second = mine.shared_second.data()}));
+  work.shared_runs = true;
+  absl::Status status = Experts(rank, tokens);
+  work.shared_runs = false;
+  status.Update(work.shared->End(rank, /*after_error=*/!status.ok()));
+  return status.ok() ? AddShared(rank, tokens) : status;
+}
+
+absl::Status MoeLayerOnNode::AddShared(Rank& rank, const Tokens& tokens) {
+  const MoeLayerConfig& c = config();
+  LayerWorkspace::OfRank& work = workspace_->of(rank);
   constexpr int kElementsPerVec = 8;
   const auto* const logits = reinterpret_cast<const float*>(work.logits.data());
   const AddSharedParams params = {.y = tokens.y,
-                                  .shared = work.shared_out.data(),
+                                  .shared = work.shared->out(),
                                   .gate = c.shared_gate ? logits + c.num_experts : nullptr,
                                   .gate_stride = LogitStride(c),
                                   .num_tokens = tokens.count,
@@ -470,9 +484,9 @@ absl::Status MoeLayerOnNode::AddSharedExperts(Rank& rank, const Tokens& tokens) 
 absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, int num_tokens, void* y) {
   const Tokens tokens = {x, num_tokens, y};
   OCTET_RETURN_IF_ERROR(CheckTokens(rank, tokens));
+  workspace_->of(rank).observer = observer_;
   OCTET_RETURN_IF_ERROR(Route(rank, tokens));
-  OCTET_RETURN_IF_ERROR(Experts(rank, tokens));
-  return AddSharedExperts(rank, tokens);
+  return AllExperts(rank, tokens);
 }
 
 RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {

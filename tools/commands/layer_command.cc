@@ -51,6 +51,8 @@ absl::Status OpenFolder(LayerOptions& options, Weights& weights) {
   config.strategy = asked.strategy;
   config.fusion = asked.fusion;
   config.max_blocks = asked.max_blocks;
+  config.shared_experts = asked.shared_experts;
+  config.link_blocks = asked.link_blocks;
   OCTET_ASSIGN_OR_RETURN(weights.views, weights.folder->Weights(options.layer));
   weights.name = absl::StrCat(EnumName(weights.folder->family()), ", layer ", options.layer, " of ",
                               weights.folder->num_layers());

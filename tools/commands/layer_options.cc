@@ -42,6 +42,12 @@ ABSL_FLAG(std::string, family, "qwen3_moe",
           absl::StrCat(octet::EnumNames<octet::ModelFamily>(),
                        ": without --model, whose router\n"
                        "and, on GPUs, whose shape the layer has where no flag says otherwise"));
+ABSL_FLAG(std::string, shared, "auto",
+          absl::StrCat(octet::EnumNames<octet::SharedExperts>(),
+                       ": shared experts after combine, or beside\n"
+                       "dispatch and combine"));
+ABSL_FLAG(int32_t, link_blocks, 0,
+          "the most blocks of dispatch and combine, for products beside them; 0: --max_blocks");
 ABSL_FLAG(int32_t, shared_experts, 0, "shared experts, each with --intermediate columns");
 ABSL_FLAG(std::string, weights, "",
           "bf16 or fp8: the type of the experts' weights, which are converted to it; empty: the\n"
@@ -51,10 +57,11 @@ namespace octet {
 namespace {
 
 constexpr auto kLayerFlags = std::to_array<absl::string_view>(
-    {"model",    "layer",        "input",          "output", "family", "experts", "topk",
-     "hidden",   "intermediate", "shared_experts", "tokens", "ranks",  "dtype",   "weights",
-     "strategy", "fusion",       "max_blocks",     "graph",  "iters",  "warmup",  "check",
-     "seed",     "timeout_ms",   "dump",           "json"});
+    {"model",       "layer",   "input",        "output",         "family",     "experts",
+     "topk",        "hidden",  "intermediate", "shared_experts", "tokens",     "ranks",
+     "dtype",       "weights", "strategy",     "fusion",         "max_blocks", "shared",
+     "link_blocks", "graph",   "iters",        "warmup",         "check",      "seed",
+     "timeout_ms",  "dump",    "json"});
 
 absl::Status ParseShape(const CommandLine& line, bool emulated, LayerOptions& options) {
   for (const absl::string_view flag :
@@ -96,6 +103,9 @@ absl::Status ParseKernels(const CommandLine& line, LayerOptions& options) {
                            ParseEnum<Fusion>("--fusion", absl::GetFlag(FLAGS_fusion)));
   }
   config.max_blocks = absl::GetFlag(FLAGS_max_blocks);
+  OCTET_ASSIGN_OR_RETURN(config.shared_experts,
+                         ParseEnum<SharedExperts>("--shared", absl::GetFlag(FLAGS_shared)));
+  config.link_blocks = absl::GetFlag(FLAGS_link_blocks);
   const std::string weights = absl::GetFlag(FLAGS_weights);
   if (weights == "fp8") {
     options.weights = GemmFormat::kFp8;

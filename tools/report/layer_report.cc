@@ -32,8 +32,9 @@ std::string Shape(const LayerReport& report) {
   if (c.shared_intermediate > 0) absl::StrAppend(&text, ", shared ", c.shared_intermediate);
   absl::StrAppend(&text, ", ", EnumName(c.dtype), ", weights ", WeightsName(c), "; ", report.tokens,
                   " tokens on ", report.num_ranks, " ranks; ", EnumName(c.strategy), ", fusion ",
-                  EnumName(c.fusion), "; weights loaded in ",
-                  absl::StrFormat("%.2f", report.load_seconds), " s");
+                  EnumName(c.fusion),
+                  c.shared_experts == SharedExperts::kBeside ? ", shared experts beside" : "",
+                  "; weights loaded in ", absl::StrFormat("%.2f", report.load_seconds), " s");
   return text;
 }
 
@@ -109,6 +110,8 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
   json["weights"] = std::string(WeightsName(c));
   json["strategy"] = std::string(EnumName(c.strategy));
   json["fusion"] = std::string(EnumName(c.fusion));
+  json["shared_experts"] = std::string(EnumName(c.shared_experts));
+  json["link_blocks"] = c.link_blocks;
   json["load_seconds"] = report.load_seconds;
   json["rows"] = nlohmann::ordered_json::array();
   for (const LayerRow& row : report.rows) {

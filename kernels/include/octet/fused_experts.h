@@ -23,6 +23,7 @@
 #define OCTET_FUSED_EXPERTS_H_
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -61,9 +62,11 @@ struct FusedExpertsConfig {
   // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame or kFp8, and at most 256 local
   // experts. With kFp8 the first product is one of FP8 operands (GemmFormat::kFp8): scale_group
   // must be 128 and dtype kBFloat16, which h has, and x must be of the platform's form
-  // (Fp8Form::kNative). max_blocks is also GroupedGemmConfig::blocks of both products.
+  // (Fp8Form::kNative).
   EpConfig ep;
   int intermediate = 0;  // I, a multiple of 8
+  // GroupedGemmConfig::blocks of products that are kernels of their own; nullopt: ep.max_blocks.
+  std::optional<int> product_blocks = std::nullopt;
   GemmActivation activation = GemmActivation::kSwiGlu;
   // The elements of GemmCombineArgs::b. kFp8: GemmCombine first quantizes the rows of `a` in groups
   // of 128 columns, as DispatchFormat::kQuantizedFp8 does, and the second product is one of FP8

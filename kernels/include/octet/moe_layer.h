@@ -19,7 +19,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "octet/dtype.h"
+#include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
@@ -28,6 +30,15 @@
 #include "octet/router.h"
 
 namespace octet {
+
+// When the shared experts of a call are computed.
+enum class SharedExperts {
+  kAuto,   // kBeside with low_latency, otherwise kAfter
+  kAfter,  // after combine, on the rank's stream
+  // On a stream of the layer's own: the first product from when the router is done, beside dispatch
+  // and what follows; the second beside combine.
+  kBeside,
+};
 
 struct MoeLayerConfig {
   int num_experts = 0;          // E, over all ranks; expert e lives on rank e / (E / R)
@@ -47,13 +58,19 @@ struct MoeLayerConfig {
   // How tokens are sent, and how the kernels of a call are put together (octet/fused_experts.h).
   Strategy strategy = Strategy::kAuto;
   Fusion fusion = Fusion::kAuto;
-  int max_blocks = 0;  // EpConfig::max_blocks
+  int max_blocks = 0;  // EpConfig::max_blocks, and the most blocks of each product
+  SharedExperts shared_experts = SharedExperts::kAuto;
+  // The most blocks of dispatch and combine, so that shared experts beside them find compute units;
+  // 0: max_blocks. At most max_blocks, if that is given.
+  int link_blocks = 0;
 
   bool operator==(const MoeLayerConfig&) const = default;
 };
 
 // Returns kInvalidArgument with the member, its value and what it must be, or OK.
 absl::Status Validate(const MoeLayerConfig& config, int num_ranks);
+
+absl::Span<const EnumEntry<SharedExperts>> EnumTable(SharedExperts);  // octet/enum_names.h
 
 class LayerPartObserver;  // kernels/layer_parts.h
 class MoeLayer;

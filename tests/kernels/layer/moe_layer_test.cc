@@ -54,7 +54,8 @@ std::string TextOf(const MoeLayerConfig& c) {
   return absl::StrCat("E ", c.num_experts, " K ", c.topk, " H ", c.hidden, " I ", c.intermediate,
                       " S ", c.shared_intermediate, c.shared_gate ? " gated" : "", " ",
                       EnumName(c.dtype), " ", EnumName(c.weights), " groups ", c.router.groups, " ",
-                      EnumName(c.strategy), " ", EnumName(c.fusion));
+                      EnumName(c.strategy), " ", EnumName(c.fusion), " shared ",
+                      EnumName(c.shared_experts), " link blocks ", c.link_blocks);
 }
 
 class MoeLayerTest : public NodeTest {
@@ -170,6 +171,8 @@ TEST_F(MoeLayerTest, RandomShapes) {
     config.intermediate = 16 * (1 + below(14));
     if (below(2) == 0) config.shared_intermediate = 8 * (1 + below(10));
     config.shared_gate = config.shared_intermediate > 0 && below(2) == 0;
+    if (below(2) == 0) config.shared_experts = SharedExperts::kBeside;
+    config.link_blocks = 2 * below(2);
     config.router.scores = below(2) == 0 ? RouterScores::kSigmoid : RouterScores::kSoftmax;
     config.router.normalize = below(2) == 0;
     config.router.scaling = 1.0F + static_cast<float>(below(3));
@@ -183,8 +186,8 @@ TEST_F(MoeLayerTest, RandomShapes) {
   }
 }
 
-// Whatever carries the rows, and however kernels are put together, the order of sums is that of
-// high_throughput and low_latency.
+// Whatever carries the rows, and however kernels are put together and beside each other, the order
+// of sums is that of high_throughput and low_latency.
 TEST_F(MoeLayerTest, EveryWayGivesTheSameBits) {
   MoeLayerConfig config = Config();
   config.shared_intermediate = 48;
@@ -193,13 +196,22 @@ TEST_F(MoeLayerTest, EveryWayGivesTheSameBits) {
   struct Way {
     Strategy strategy;
     Fusion fusion;
+    SharedExperts shared = SharedExperts::kAuto;
+    int link_blocks = 0;
   };
   for (const Way& way :
        {Way{Strategy::kHighThroughput, Fusion::kNone}, Way{Strategy::kLowLatency, Fusion::kNone},
         Way{Strategy::kAuto, Fusion::kAuto}, Way{Strategy::kHighThroughput, Fusion::kTiles},
-        Way{Strategy::kAuto, Fusion::kTiles}, Way{Strategy::kAuto, Fusion::kSerial}}) {
+        Way{Strategy::kAuto, Fusion::kTiles}, Way{Strategy::kAuto, Fusion::kSerial},
+        Way{Strategy::kHighThroughput, Fusion::kNone, SharedExperts::kBeside, 1},
+        Way{Strategy::kHighThroughput, Fusion::kTiles, SharedExperts::kBeside},
+        Way{Strategy::kHighThroughput, Fusion::kSerial, SharedExperts::kBeside},
+        Way{Strategy::kLowLatency, Fusion::kNone, SharedExperts::kAfter},
+        Way{Strategy::kLowLatency, Fusion::kNone, SharedExperts::kBeside, 2}}) {
     config.strategy = way.strategy;
     config.fusion = way.fusion;
+    config.shared_experts = way.shared;
+    config.link_blocks = way.link_blocks;
     SCOPED_TRACE(TextOf(config));
     MakeLayer(3, config);
     if (IsSkipped() || HasFatalFailure()) return;
@@ -218,10 +230,13 @@ TEST_F(MoeLayerTest, Direct) {
   RunAndCheck({9, 5}, config);
 }
 
-TEST_F(MoeLayerTest, ReplaysOfAGraph) {
+class MoeLayerGraphTest : public MoeLayerTest, public testing::WithParamInterface<SharedExperts> {};
+
+TEST_P(MoeLayerGraphTest, Replays) {
   MoeLayerConfig config = Config();
   config.shared_intermediate = 48;
   config.shared_gate = true;
+  config.shared_experts = GetParam();
   MakeLayer(2, config);
   if (IsSkipped() || HasFatalFailure()) return;
   const LayerTokens tokens = Tokens({9, 4}, config, kSeed);
@@ -242,8 +257,48 @@ TEST_F(MoeLayerTest, ReplaysOfAGraph) {
   EXPECT_EQ(replayed->y, called->y);
 }
 
+INSTANTIATE_TEST_SUITE_P(, MoeLayerGraphTest,
+                         testing::Values(SharedExperts::kAfter, SharedExperts::kBeside),
+                         [](const auto& info) { return std::string(EnumName(info.param)); });
+
+TEST_F(MoeLayerTest, AutoRunsSharedExpertsBesideLowLatency) {
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 48;
+  for (const Strategy strategy : {Strategy::kLowLatency, Strategy::kHighThroughput}) {
+    config.strategy = strategy;
+    MakeLayer(2, config);
+    if (IsSkipped() || HasFatalFailure()) return;
+    EXPECT_EQ(layer_->config().shared_experts,
+              strategy == Strategy::kLowLatency ? SharedExperts::kBeside : SharedExperts::kAfter);
+    layer_.reset();
+  }
+}
+
+// A call that fails between the fork and the join of its streams leaves nothing behind.
+TEST_F(MoeLayerTest, TheNextCallAfterAFailureIsCorrect) {
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 48;
+  config.shared_experts = SharedExperts::kBeside;
+  MakeLayer(2, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const LayerTokens tokens = Tokens({9, 4}, config, kSeed);
+  LayerCalls calls(*node_, *layer_, tokens);
+  ASSERT_OK(calls.Init());
+  const absl::Status failed = node_->Run([&](Rank& rank) -> absl::Status {
+    if (rank.rank() == 1) return absl::AbortedError("left out");
+    return calls.Call(rank);
+  });
+  EXPECT_THAT(failed, StatusIs(absl::StatusCode::kAborted, HasSubstr("left out")));
+  ASSERT_OK(calls.CallOnce());
+  const absl::StatusOr<LayerOutput> output = calls.Read();
+  ASSERT_OK(output.status());
+  ExpectCorrect(*output);
+}
+
 TEST_F(MoeLayerTest, LayersThatShareMemory) {
-  const MoeLayerConfig config = Config();
+  MoeLayerConfig config = Config();
+  config.shared_intermediate = 48;
+  config.shared_experts = SharedExperts::kBeside;
   MakeLayer(2, config);
   if (IsSkipped() || HasFatalFailure()) return;
   absl::StatusOr<std::unique_ptr<MoeLayer>> second =
@@ -329,6 +384,11 @@ TEST_F(MoeLayerTest, RefusesWhatCannotBeRight) {
   changed.weights = GemmFormat::kFp8;
   changed.dtype = DType::kFloat16;
   EXPECT_THAT(refused(changed), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("dtype")));
+  changed = config;
+  changed.max_blocks = 4;
+  changed.link_blocks = 5;
+  EXPECT_THAT(refused(changed), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("link_blocks is 5; it must be")));
   changed = config;
   changed.num_experts = 13;
   EXPECT_THAT(refused(changed),
