@@ -78,6 +78,13 @@ class LayerTest(octet_cli.GpuTest):
         options = self.model("--family=deepseek_v3", "--hidden=384", "--intermediate=256")
         self.layer(options, x, weights="fp8")
 
+    def test_when_shared_experts_run(self):
+        options = self.model("--family=deepseek_v2")
+        x = make_model.make_tokens(options)
+        y = self.layer(options, x, "--shared=after")
+        for flags in [["--shared=beside"], ["--shared=beside", "--link_blocks=2"]]:
+            np.testing.assert_array_equal(self.layer(options, x, *flags), y)
+
     def test_the_layer_asked_for(self):
         for family in ("qwen3_moe", "deepseek_v3"):
             options = self.model(f"--family={family}", "--layers=3")
