@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -23,6 +24,10 @@ namespace {
 constexpr size_t kParts = 6;
 constexpr std::array<absl::string_view, kParts> kPartNames = {"router", "dispatch", "gate+up",
                                                               "down",   "combine",  "shared"};
+
+// Power limits what matrix units reach: series are short, and the GPUs idle before each.
+constexpr int kSeries = 12;
+constexpr absl::Duration kIdle = absl::Milliseconds(200);
 
 size_t Size(int n) { return static_cast<size_t>(n); }
 
@@ -158,16 +163,33 @@ class LayerTimer {
                    std::vector<LayerRow>& rows);
 
  private:
+  // What a series consists of: one call of each kind, whose times go into `rows`.
+  using TimedCall = absl::FunctionRef<absl::Status(std::vector<LayerRow>& rows)>;
+
+  absl::Status Series(int warmup, int iters, std::vector<LayerRow>& rows, TimedCall call) const;
   absl::Status Parts(std::vector<LayerRow>& rows);
   template <typename Enqueue>
-  absl::StatusOr<double> Time(DeviceTimer& timer, Enqueue enqueue) {
-    return timer.TimeFromHost([this](Rank& rank) { return calls_.Flush(rank); }, enqueue);
+  absl::Status Time(DeviceTimer& timer, LayerRow& row, Enqueue enqueue) {
+    OCTET_ASSIGN_OR_RETURN(
+        const double us,
+        timer.TimeFromHost([this](Rank& rank) { return calls_.Flush(rank); }, enqueue));
+    row.us.push_back(us);
+    return absl::OkStatus();
   }
 
   Node& node_;
   MoeLayer& layer_;
   LayerCalls& calls_;
 };
+
+absl::Status LayerTimer::Series(int warmup, int iters, std::vector<LayerRow>& rows,
+                                TimedCall call) const {
+  if (!node_.topology().emulated()) absl::SleepFor(kIdle);
+  std::vector<LayerRow> unused = rows;
+  for (int i = 0; i < warmup; ++i) OCTET_RETURN_IF_ERROR(call(unused));
+  for (int i = 0; i < iters; ++i) OCTET_RETURN_IF_ERROR(call(rows));
+  return absl::OkStatus();
+}
 
 absl::Status LayerTimer::Parts(std::vector<LayerRow>& rows) {
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<PartTimer> timer, PartTimer::Create(node_));
@@ -194,18 +216,19 @@ absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& pro
     OCTET_RETURN_IF_ERROR(calls_.Capture());
   }
   OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(node_));
-  std::vector<LayerRow> unused = rows;
-  for (int i = 0; i < options.warmup + options.iters; ++i) {
-    progress.Show("call", i + 1, options.warmup + options.iters);
-    std::vector<LayerRow>& into = i < options.warmup ? unused : rows;
-    OCTET_RETURN_IF_ERROR(Parts(into));
-    OCTET_ASSIGN_OR_RETURN(const double us,
-                           Time(timer, [this](Rank& rank) { return calls_.Call(rank); }));
-    into[layer].us.push_back(us);
-    if (!options.graph) continue;
-    OCTET_ASSIGN_OR_RETURN(const double replay,
-                           Time(timer, [this](Rank& rank) { return calls_.Launch(rank); }));
-    into[layer + 1].us.push_back(replay);
+  const auto parts = [this](std::vector<LayerRow>& into) { return Parts(into); };
+  const auto whole = [&](std::vector<LayerRow>& into) {
+    return Time(timer, into[layer], [this](Rank& rank) { return calls_.Call(rank); });
+  };
+  const auto replay = [&](std::vector<LayerRow>& into) {
+    return Time(timer, into[layer + 1], [this](Rank& rank) { return calls_.Launch(rank); });
+  };
+  for (int done = 0; done < options.iters; done += kSeries) {
+    progress.Show("call", done + 1, options.iters);
+    const int iters = std::min(kSeries, options.iters - done);
+    OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, parts));
+    OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, whole));
+    if (options.graph) OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, replay));
   }
   return absl::OkStatus();
 }

@@ -19,8 +19,8 @@ namespace octet {
 
 struct LayerRunOptions {
   MoeLayerConfig config;
-  int iters = 20;  // timed calls; 0: none
-  int warmup = 2;
+  int iters = 20;      // timed calls; 0: none
+  int warmup = 2;      // calls before each series
   bool graph = false;  // also time replays of a captured call
   bool check = true;
 };
@@ -44,7 +44,9 @@ struct LayerReport {
 };
 
 // Creates the layer on `node`, loads `weights` and calls it for `tokens`, which are split over its
-// ranks. Timed calls begin with the caches emptied. Errors are those of MoeLayer.
+// ranks. Timed calls begin with the caches emptied, in series of at most 12 of the parts, the whole
+// layer and its graph in turns, before each of which the GPUs idle for 0.2 s, since power limits
+// what matrix units reach. Errors are those of MoeLayer.
 absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
                                      const Progress& progress);
