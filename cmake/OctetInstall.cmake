@@ -57,7 +57,7 @@ endfunction()
 # The scripts stand beside the module that they share.
 set(script_dir ${CMAKE_INSTALL_DATADIR}/octet)
 install(PROGRAMS tools/plot.py tools/compare.py DESTINATION ${script_dir})
-install(FILES tools/results.py DESTINATION ${script_dir})
+install(FILES tools/results.py tools/layer_picture.py DESTINATION ${script_dir})
 octet_install_link(octet-plot ${CMAKE_INSTALL_BINDIR} ${script_dir}/plot.py)
 octet_install_link(octet-compare ${CMAKE_INSTALL_BINDIR} ${script_dir}/compare.py)
 

@@ -2,12 +2,18 @@
 """Draws what `octet perf -J` or octet_bench has measured: time and bandwidth against tokens.
 
     tools/plot.py RESULTS.json OUT.svg|OUT.png|OUT.pdf
+    tools/plot.py LAYER.json... OUT.svg|OUT.png|OUT.pdf
 
 A column for each of dispatch, combine and both; a line for each strategy and peer. Bandwidth is
 logical: the payload that the busiest rank receives, each token once, whatever a strategy puts on
 the wire for it; so the higher line is the faster one. The dashed line is the most that the links
 allow, from all-to-all stores measured in the same run, times R / (R - 1): of rows that go to all R
 ranks alike, one in R stays on its GPU. The same file gives the same picture to the byte.
+
+Files of `octet layer --json`, of one machine, give the rate of whole layers against tokens, a column
+for each layer. The roofline is what matrix units at their peak take, or reading the weights once if
+that takes longer; `links` is what the rows of dispatch and combine take at the rate of stores in the
+same run.
 """
 
 import argparse
@@ -22,6 +28,8 @@ results.need("matplotlib")
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
+
+import layer_picture
 
 matplotlib.rcParams.update({
     "svg.hashsalt": "octet",  # ids by content instead of by chance
@@ -205,29 +213,56 @@ def save(picture, path):
         raise
 
 
+def picture_of_layers(paths, layers):
+    for path, layer in zip(paths, layers):
+        if layer is None:
+            raise results.ResultsError(f"{path} is not of octet layer, as others are")
+        if layer.machine != layers[0].machine:
+            raise results.ResultsError(f"{path} is of {layer.machine}, {paths[0]} of "
+                                       f"{layers[0].machine}")
+        twice = [other for other in layers
+                 if other and (other.name, other.tokens) == (layer.name, layer.tokens)]
+        if len(twice) > 1:
+            raise results.ResultsError(f"{path}: {layer.name} with {layer.tokens:g} tokens of a "
+                                       "rank is there twice")
+    return layer_picture.figure(layers, EMULATED)
+
+
+def picture_of(paths):
+    """The picture of what is in the files; ResultsError if they cannot be drawn."""
+    layers = [results.read_layer(path) for path in paths]
+    if any(layers):
+        return picture_of_layers(paths, layers)
+    if len(paths) > 1:
+        raise results.ResultsError("several files must be of octet layer; "
+                                   f"{paths[0]} is not")
+    measured = results.read(paths[0])
+    measured.rows = [row for row in measured.rows if row.tokens is not None]
+    if not measured.rows:
+        raise results.ResultsError(f"{paths[0]} has nothing that stands against tokens")
+    for row in measured.rows:
+        if row.error:
+            raise results.ResultsError(f"{paths[0]}: {row.shape['strategy']}, {row.tokens} "
+                                       f"tokens, {row.kind}: {row.error}")
+    return figure(measured)
+
+
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("json", help="of octet perf -J, or of octet_bench --benchmark_out")
+    parser.add_argument("json", nargs="+", help="of octet perf -J, or of octet_bench "
+                        "--benchmark_out; or of octet layer --json, one or more")
     parser.add_argument("picture", help="its suffix decides: .svg, .png or .pdf")
     arguments = parser.parse_args(words)
     if suffix_of(arguments.picture) is None:
         parser.exit(2, f"{arguments.picture}: the name of a picture ends in "
                        f"{', '.join('.' + suffix for suffix in FORMATS)}\n")
     try:
-        measured = results.read(arguments.json)
+        picture = picture_of(arguments.json)
     except results.ResultsError as error:
         parser.exit(2, f"{error}\n")
-    measured.rows = [row for row in measured.rows if row.tokens is not None]
-    if not measured.rows:
-        parser.exit(2, f"{arguments.json} has nothing that stands against tokens\n")
-    wrong = [row for row in measured.rows if row.error]
-    if wrong:
-        row = wrong[0]
-        parser.exit(2, f"{arguments.json}: {row.shape['strategy']}, {row.tokens} tokens, "
-                       f"{row.kind}: {row.error}\n")
     try:
-        save(figure(measured), arguments.picture)
+        save(picture, arguments.picture)
     except OSError as error:
         parser.exit(2, f"cannot write {arguments.picture}: {error.strerror}\n")
 

@@ -1,4 +1,4 @@
-"""Reads what was measured: the JSON of `octet perf` and of Google Benchmark (`octet_bench`).
+"""Reads what was measured: the JSON of octet perf, octet layer and Google Benchmark (octet_bench).
 
 For plot.py and compare.py.
 """
@@ -12,6 +12,7 @@ import statistics
 import sys
 
 PERF_SCHEMA = 1
+LAYER_SCHEMA = 1
 PERF_KINDS = ["dispatch", "combine", "both"]
 # What makes a row of `octet perf` another experiment, rather than another result of the same.
 PERF_SHAPE = ["strategy", "ranks", "hidden", "topk", "experts", "dtype", "slots", "flags",
@@ -154,13 +155,75 @@ def _google_benchmark(data):
                    context.get("platform") == "emulation")
 
 
-def read(path):
-    """The Results in a file; ResultsError if they are not there."""
+@dataclasses.dataclass
+class Layer:
+    """What `octet layer` has measured of a layer and a number of tokens."""
+
+    machine: str
+    name: str  # the layer, in words
+    tokens: float  # of a rank, on average
+    us: dict  # {"layer" or "graph": median}
+    flops: float  # of a GPU, on average
+    # What the GPUs take at least, by what limits them; None is what nobody knows.
+    compute_us: float | None
+    memory_us: float | None
+    link_us: float | None
+    emulated: bool
+
+
+def _at_rate(work, rate, per_us):
+    return work / (rate * per_us) if rate else None
+
+
+def _layer(data):
+    shared = f", shared {data['shared_intermediate']}" if data["shared_intermediate"] else ""
+    work, limits = data["work"], data["limits"]
+    link_bytes = work["dispatch_link_bytes"] + work["combine_link_bytes"]
+    return Layer(
+        f"{data['ranks']} × {data['gpu']} ({data['platform']})",
+        f"{data['layer'].split(',')[0].removesuffix(' with random weights')}: H {data['hidden']}, "
+        f"I {data['intermediate']}, top {data['topk']} of {data['experts']}{shared}, "
+        f"weights {data['weights']}",
+        data["tokens"] / data["ranks"],
+        {row["part"]: row["median_us"] for row in data["rows"]
+         if row["part"] in ("layer", "graph")},
+        work["flops"], _at_rate(work["flops"], limits["peak_tflops"], 1e6),
+        _at_rate(work["weight_bytes"], limits["memory_tbps"], 1e6),
+        _at_rate(link_bytes, limits["link_gbps"], 1e3), data["platform"] == "emulation")
+
+
+def read_layer(path):
+    """The Layer in a file, None if it is of another program; ResultsError if it is damaged."""
+    data = _json(path)
+    if not isinstance(data, dict) or data.get("program") != "octet layer":
+        return None
+    try:
+        if data["schema"] != LAYER_SCHEMA:
+            raise ResultsError(f"{path} has schema {data['schema']}; "
+                               f"this program reads {LAYER_SCHEMA}")
+        check = data["check"]
+        if check and (check["wrong"] or check["wrong_routed"]):
+            raise ResultsError(f"{path}: {check['wrong']} wrong elements, "
+                               f"{check['wrong_routed']} tokens with wrong experts")
+        layer = _layer(data)
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ResultsError(f"{path} is not as expected: {error!r}") from error
+    if not layer.us:
+        raise ResultsError(f"{path} has no times")
+    return layer
+
+
+def _json(path):
     try:
         with open(path, encoding="utf-8") as file:
-            data = json.load(file)
+            return json.load(file)
     except (OSError, ValueError) as error:
         raise ResultsError(f"{path}: {error}") from error
+
+
+def read(path):
+    """The Results in a file; ResultsError if they are not there."""
+    data = _json(path)
     try:
         if "benchmarks" in data:
             results = _google_benchmark(data)

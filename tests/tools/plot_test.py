@@ -177,6 +177,66 @@ class PlotTest(unittest.TestCase):
                          [[(8, 10.002)], [(8, 10.002 * 52 / sample_results.LOGICAL_CEILING_GBPS)]])
         self.assertEqual(list(bandwidths.get_lines()[0].get_ydata()), [52])
 
+    def layers(self, *layers):
+        paths = [sample_results.write(self.folder / f"layer{i}.json", layer)
+                 for i, layer in enumerate(layers)]
+        return paths, sample_results.run(plot.main, *paths, self.folder / "layers.svg")
+
+    def test_layers(self):
+        layers = [sample_results.layer(16, 20.0), sample_results.layer(1, 10.0),
+                  sample_results.layer(4, 5.0, experts=16)]
+        paths, done = self.layers(*layers)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        picture = plot.picture_of(paths)
+        lines = [{line.get_label().split(":")[0]: list(zip(*line.get_data()))
+                  for line in axes.get_lines()} for axes in picture.axes]
+        self.assertEqual(lines[0], {
+            "layer": [(1, 0.1), (16, 0.8)], "layer, from a graph": [(1, 0.2), (16, 1.6)],
+            # 3 µs for the weights, then 8 µs for the products; 0.5 µs a token on links
+            "roofline": [(1, 1 / 3), (16, 2.0)], "links": [(1, 2.0), (16, 2.0)]})
+        self.assertEqual(lines[1]["layer"], [(4, 0.8)])
+        text = (self.folder / "layers.svg").read_text()
+        for words in ("2 × made-up GPU (nowhere)", "mixtral: H 64, I 32, top 2 of 16", "roofline"):
+            self.assertIn(words, text)
+        unknown = {"peak_tflops": None, "memory_tbps": None, "link_gbps": None}
+        paths, done = self.layers(sample_results.layer(1, 10.0, limits=unknown,
+                                                       platform="emulation"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(plot.picture_of(paths).axes[0].get_lines()), 2)
+        self.assertIn("times say nothing", (self.folder / "layers.svg").read_text())
+
+    def test_bad_layers(self):
+        good = sample_results.layer(1, 10.0)
+        wrong = sample_results.layer(1, 10.0)
+        wrong["check"]["wrong"] = 3
+        incomplete = sample_results.layer(1, 10.0)
+        del incomplete["work"]["flops"]
+        for layers, words in [
+                ([wrong], "3 wrong elements"), ([incomplete], "'flops'"),
+                ([sample_results.layer(1, 10.0, rows=[])], "no times"),
+                ([sample_results.layer(1, 10.0, schema=9)], "schema 9"),
+                ([good, good], "there twice"),
+                ([good, sample_results.layer(2, 10.0, gpu="other")], "2 × other"),
+                ([good, sample_results.perf()], "is not of octet layer"),
+                ([sample_results.perf(), sample_results.perf()], "several files")]:
+            with self.subTest(words):
+                (self.folder / "layers.svg").unlink(missing_ok=True)
+                _, done = self.layers(*layers)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertFalse((self.folder / "layers.svg").exists())
+
+    def test_what_octet_layer_writes(self):
+        if subprocess.run([OCTET, "topo"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no GPU")
+        paths = [self.folder / f"layer{tokens}.json" for tokens in (1, 3)]
+        for tokens, path in zip((1, 3), paths):
+            subprocess.run([OCTET, "layer", "--family=deepseek_v3", "--ranks=2", "--iters=2",
+                            "--hidden=64", "--intermediate=32", f"--tokens={tokens}",
+                            f"--json={path}"], capture_output=True, check=True)
+        axes = plot.picture_of(paths).axes[0]
+        self.assertEqual(list(axes.get_lines()[0].get_xdata()), [1, 3])
+
     def test_same_bytes_every_time(self):
         self.assertEqual(self.plot(sample_results.perf(), "a.svg").returncode, 0)
         self.assertEqual(self.plot(sample_results.perf(), "b.svg").returncode, 0)

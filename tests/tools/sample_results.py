@@ -41,6 +41,21 @@ def perf():
             "ceilings": {"all_to_all_gbps": CEILING_GBPS}, "rows": rows}
 
 
+def layer(tokens, us, experts=8, **changes):
+    """As `octet layer --json` writes, of `tokens` on each of two ranks: 1 MFLOP a token."""
+    return {"schema": 1, "program": "octet layer", "platform": "nowhere", "gpu": "made-up GPU",
+            "ranks": 2, "tokens": 2 * tokens, "layer": "mixtral with random weights",
+            "experts": experts, "topk": 2, "hidden": 64, "intermediate": 32,
+            "shared_intermediate": 0, "dtype": "bf16", "weights": "bf16",
+            "work": {"flops": 1e6 * tokens, "weight_bytes": 3e6,
+                     "dispatch_link_bytes": 2e3 * tokens, "combine_link_bytes": 3e3 * tokens},
+            "limits": {"peak_tflops": 2.0, "memory_tbps": 1.0, "link_gbps": 10.0},
+            "rows": [{"part": "router", "median_us": 1.0}, {"part": "layer", "median_us": us},
+                     {"part": "graph", "median_us": us / 2}],
+            "check": {"routed": 4, "wrong_routed": 0, "checked": 9, "wrong": 0, "worst": 0.5},
+            **changes}
+
+
 def google_benchmark(scale=1.0):
     """As octet_bench writes: five repetitions and an aggregate of each of three benchmarks."""
     entries = []

@@ -33,6 +33,23 @@ std::optional<double> GpuRates::PeakTeraflops(size_t element_bytes) const {
          static_cast<double>(element_bytes);
 }
 
+namespace {
+
+// AMD's drivers name clocks of which each kind of memory makes something else.
+absl::StatusOr<std::optional<double>> MemoryTerabytes(absl::string_view platform, int device) {
+  constexpr double kTeraPerKilobit = 1e-9 / 8;
+  constexpr double kPerClock = 2;
+  if (platform != "nvidia") return std::nullopt;
+  int khz = 0;
+  int bits = 0;
+  OCTET_RETURN_IF_GPU_ERROR(hipDeviceGetAttribute(&khz, hipDeviceAttributeMemoryClockRate, device));
+  OCTET_RETURN_IF_GPU_ERROR(hipDeviceGetAttribute(&bits, hipDeviceAttributeMemoryBusWidth, device));
+  if (khz == 0 || bits == 0) return std::nullopt;
+  return kPerClock * khz * bits * kTeraPerKilobit;
+}
+
+}  // namespace
+
 absl::StatusOr<GpuRates> CurrentGpuRates(absl::string_view platform) {
   constexpr double kMegaPerKilo = 1e-3;
   int device = 0;
@@ -41,10 +58,11 @@ absl::StatusOr<GpuRates> CurrentGpuRates(absl::string_view platform) {
   OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
   OCTET_RETURN_IF_GPU_ERROR(hipDeviceGetAttribute(&khz, hipDeviceAttributeClockRate, device));
   OCTET_RETURN_IF_GPU_ERROR(hipGetDeviceProperties(&properties, device));
-  return GpuRates{
-      .compute_units = properties.multiProcessorCount,
-      .max_mhz = khz * kMegaPerKilo,
-      .flop_per_cycle = DenseFlopPerCycle(platform, properties.major, properties.minor)};
+  OCTET_ASSIGN_OR_RETURN(const std::optional<double> memory, MemoryTerabytes(platform, device));
+  return GpuRates{.compute_units = properties.multiProcessorCount,
+                  .max_mhz = khz * kMegaPerKilo,
+                  .flop_per_cycle = DenseFlopPerCycle(platform, properties.major, properties.minor),
+                  .memory_tbps = memory};
 }
 
 double DenseFlopPerCycle(absl::string_view platform, int major, int minor) {

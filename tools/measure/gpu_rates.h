@@ -15,6 +15,8 @@ struct GpuRates {
   double max_mhz = 0;  // the highest clock that the driver names
   // Dense matrix products of 16-bit elements, of one compute unit; 0: unknown, or emulated.
   double flop_per_cycle = 0;
+  // From the clock and the width that the driver names; AMD: unknown.
+  std::optional<double> memory_tbps = std::nullopt;
 
   // Returns the dense peak for elements of 1 or 2 bytes, which needs all units at the highest
   // clock.

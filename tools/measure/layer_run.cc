@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -15,6 +14,7 @@
 #include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/device_timer.h"
+#include "tools/measure/layer_work.h"
 #include "tools/measure/statistics.h"
 #include "tools/step/layer_calls.h"
 
@@ -86,70 +86,17 @@ class PartTimer final : public LayerPartObserver {
   std::vector<OfRank> ranks_;
 };
 
-// Operations and bytes of weights of each part, a GPU's mean.
-class PartWork {
- public:
-  PartWork(const MoeLayerConfig& config, const LayerReport& report)
-      : config_(config), ranks_(report.num_ranks), tokens_(report.tokens) {
-    const std::set<int32_t> chosen(report.output.topk_idx.begin(), report.output.topk_idx.end());
-    chosen_ = static_cast<double>(chosen.size());
-    element_bytes_ = config.weights == GemmFormat::kFp8 ? 1.0 : 2.0;
-  }
-
-  double Flops(size_t part) const {
-    constexpr double kMultiplyAdd = 2;
-    return kMultiplyAdd * tokens_ / ranks_ * ElementsOfToken(part);
-  }
-  double WeightBytes(size_t part) const {
-    if (part == Part(LayerPart::kFirstProduct)) return 2 * OfExpert();
-    return part == Part(LayerPart::kSecondProduct) ? OfExpert() : 0;
-  }
-
- private:
-  static size_t Part(LayerPart part) { return static_cast<size_t>(part); }
-  double OfExpert() const {
-    return chosen_ / ranks_ * config_.hidden * config_.intermediate * element_bytes_;
-  }
-  // Elements of weights that a token is multiplied by.
-  double ElementsOfToken(size_t part) const {
-    const double hidden = config_.hidden;
-    switch (static_cast<LayerPart>(part)) {
-      case LayerPart::kRouter:
-        return hidden * LogitsOf(config_);
-      case LayerPart::kFirstProduct:
-        return 2 * hidden * config_.topk * config_.intermediate;
-      case LayerPart::kSecondProduct:
-        return hidden * config_.topk * config_.intermediate;
-      case LayerPart::kShared:
-        return 3 * hidden * config_.shared_intermediate;
-      case LayerPart::kDispatch:
-      case LayerPart::kCombine:
-        break;
-    }
-    return 0;
-  }
-
-  const MoeLayerConfig& config_;
-  const double ranks_;
-  const double tokens_;
-  double chosen_;
-  double element_bytes_;
-};
-
-void AddRates(const PartWork& work, std::vector<LayerRow>& rows) {
-  constexpr double kFlopsPerTera = 1e6;  // in a microsecond
-  double all_flops = 0;
-  double all_bytes = 0;
+void AddRates(const LayerReport& report, std::vector<LayerRow>& rows) {
+  constexpr double kPerTera = 1e6;  // in a microsecond
+  const double tokens = static_cast<double>(report.tokens) / report.num_ranks;
+  const double chosen = ChosenExperts(report.output.topk_idx, report.num_ranks);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const double flops = i < kParts ? work.Flops(i) : all_flops;
-    const double bytes = i < kParts ? work.WeightBytes(i) : all_bytes;
-    if (i < kParts) {
-      all_flops += flops;
-      all_bytes += bytes;
-    }
+    const LayerWork work = i < kParts
+                               ? PartWork(report.config, tokens, chosen, static_cast<LayerPart>(i))
+                               : report.work;
     const double us = Summarize(rows[i].us).median;
-    if (us > 0 && flops > 0) rows[i].tflops = flops / us / kFlopsPerTera;
-    if (us > 0 && bytes > 0) rows[i].weights_tbps = bytes / us / kFlopsPerTera;
+    if (us > 0 && work.flops > 0) rows[i].tflops = work.flops / us / kPerTera;
+    if (us > 0 && work.expert_bytes > 0) rows[i].weights_tbps = work.expert_bytes / us / kPerTera;
   }
 }
 
@@ -240,8 +187,11 @@ absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
                                      const Progress& progress) {
   MoeLayerConfig config = options.config;
   config.max_tokens_per_rank = std::max(tokens.most(), 1);
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<MoeLayer> layer, MoeLayer::Create(node, config));
   LayerReport report;
+  if (options.iters > 0) {
+    OCTET_ASSIGN_OR_RETURN(report.limits, MeasureLayerLimits(node, config));
+  }
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<MoeLayer> layer, MoeLayer::Create(node, config));
   report.config = layer->config();
   report.num_ranks = node.num_ranks();
   report.tokens = tokens.total();
@@ -252,10 +202,13 @@ absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
   OCTET_RETURN_IF_ERROR(calls.Init());
   OCTET_RETURN_IF_ERROR(calls.CallOnce());
   OCTET_ASSIGN_OR_RETURN(report.output, calls.Read());
+  std::vector<int> counts;
+  for (int rank = 0; rank < tokens.num_ranks(); ++rank) counts.push_back(tokens.count(rank));
+  report.work = WorkOf(report.config, counts, report.output.topk_idx);
   if (options.iters > 0) {
     LayerTimer timer(node, *layer, calls);
     OCTET_RETURN_IF_ERROR(timer.Run(options, progress, report.rows));
-    AddRates(PartWork(report.config, report), report.rows);
+    AddRates(report, report.rows);
     // The last call's results are checked: they must be those of the first.
     OCTET_ASSIGN_OR_RETURN(LayerOutput last, calls.Read());
     if (last.y != report.output.y || last.topk_idx != report.output.topk_idx) {

@@ -12,6 +12,7 @@
 #include "octet/moe_weights.h"
 #include "octet/node.h"
 #include "tools/check/verify_layer.h"
+#include "tools/measure/layer_work.h"
 #include "tools/support/progress.h"
 #include "tools/workload/layer_tokens.h"
 
@@ -38,6 +39,8 @@ struct LayerReport {
   int num_ranks = 0;
   int tokens = 0;  // of all ranks
   double load_seconds = 0;
+  LayerWork work;
+  LayerLimits limits;  // measured if calls are timed
   LayerOutput output;
   std::optional<LayerCheck> check;
   std::vector<LayerRow> rows;  // the parts, then the layer, then its graph

@@ -97,6 +97,8 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
   const MoeLayerConfig& c = report.config;
   nlohmann::ordered_json json;
   json["schema"] = 1;
+  json["program"] = "octet layer";
+  json["platform"] = topology.platform;
   json["gpu"] = topology.gpus[0].name;
   json["ranks"] = report.num_ranks;
   json["layer"] = std::string(what);
@@ -113,6 +115,13 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
   json["shared_experts"] = std::string(EnumName(c.shared_experts));
   json["link_blocks"] = c.link_blocks;
   json["load_seconds"] = report.load_seconds;
+  json["work"] = {{"flops", report.work.flops},
+                  {"weight_bytes", report.work.weight_bytes},
+                  {"dispatch_link_bytes", report.work.dispatch_link_bytes},
+                  {"combine_link_bytes", report.work.combine_link_bytes}};
+  json["limits"] = {{"peak_tflops", OrNull(report.limits.peak_tflops)},
+                    {"memory_tbps", OrNull(report.limits.memory_tbps)},
+                    {"link_gbps", OrNull(report.limits.link_gbps)}};
   json["rows"] = nlohmann::ordered_json::array();
   for (const LayerRow& row : report.rows) {
     if (row.us.empty()) continue;

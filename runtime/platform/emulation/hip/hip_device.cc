@@ -213,6 +213,10 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
     case hipDeviceAttributeMaxThreadsPerMultiProcessor:
       *value = config.threads_per_unit;
       return hipSuccess;
+    case hipDeviceAttributeMemoryBusWidth:
+    case hipDeviceAttributeMemoryClockRate:
+      *value = 0;
+      return hipSuccess;
     case hipDeviceAttributeMultiprocessorCount:
       *value = config.compute_units;
       return hipSuccess;

@@ -64,6 +64,8 @@ enum hipDeviceAttribute_t {
   hipDeviceAttributeMaxSharedMemoryPerBlock,
   hipDeviceAttributeMaxThreadsPerBlock,
   hipDeviceAttributeMaxThreadsPerMultiProcessor,
+  hipDeviceAttributeMemoryBusWidth,   // bits; 0
+  hipDeviceAttributeMemoryClockRate,  // kHz; 0
   hipDeviceAttributeMultiprocessorCount,
   hipDeviceAttributeWallClockRate,  // kHz
   hipDeviceAttributeWarpSize,
