@@ -70,9 +70,7 @@ absl::StatusOr<double> Measure(benchmark::State& state, Session& session,
   const Progress quiet(false);
   OCTET_ASSIGN_OR_RETURN(const LayerReport report,
                          RunLayer(node, options, weights.weights(), x, quiet));
-  if (report.check.has_value() && !report.check->ok()) {
-    return absl::DataLossError(report.check->first_wrong);
-  }
+  OCTET_RETURN_IF_ERROR(report.Checked());
   for (const LayerRow& row : report.rows) {
     if (row.what != "layer") continue;
     if (row.tflops.has_value()) state.counters["TFLOPps"] = *row.tflops;

@@ -136,7 +136,12 @@ std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<c
     const MatrixRows gate(weights.gate, format);
     const MatrixRows up(weights.up, format);
     for (int i = 0; i < weights.gate.rows; ++i) {
-      between.push_back(Rounded(SiluTimes(gate.Times(i, row), up.Times(i, row)), config_.dtype));
+      Bounded gate_product = gate.Times(i, row);
+      Bounded up_product = up.Times(i, row);
+      for (Bounded* const product : {&gate_product, &up_product}) {
+        if (roundings_.gate_up) *product = Rounded(*product, config_.dtype);
+      }
+      between.push_back(Rounded(SiluTimes(gate_product, up_product), config_.dtype));
     }
   }
   if (fp8) AddQuantization(between);

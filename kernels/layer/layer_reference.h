@@ -20,12 +20,18 @@ struct Bounded {
   bool Holds(double got) const;
 };
 
+// Where a layer rounds to the dtype besides what every layer does.
+struct LayerRoundings {
+  bool gate_up = false;  // the products with gate and up, before SwiGLU
+};
+
 // A layer's weights as its kernels see them: converted, and for FP8 quantized, as Load does. Reads
 // `weights` when asked.
 class LayerReference {
  public:
-  LayerReference(const MoeLayerConfig& config, const MoeLayerWeights& weights)
-      : config_(config), weights_(weights) {}
+  LayerReference(const MoeLayerConfig& config, const MoeLayerWeights& weights,
+                 const LayerRoundings& roundings = {})
+      : config_(config), weights_(weights), roundings_(roundings) {}
 
   // A token's logits [E], and that of the shared experts' gate last if there is one. x is [H] of
   // the dtype.
@@ -39,8 +45,9 @@ class LayerReference {
     float shared_gate = 0;              // its logit
   };
   // The token's y [H]. The bound counts every rounding between x and y: products in float32, rows
-  // between the products, outputs, sums of each rank's experts and y in the dtype, and with FP8
-  // weights the quantization of rows between the products; whatever the order of sums.
+  // between the products, outputs, sums of each rank's experts and y in the dtype, what `roundings`
+  // says, and with FP8 weights the quantization of rows between the products; whatever the order of
+  // sums.
   std::vector<Bounded> Output(const Routed& token) const;
 
  private:
@@ -48,6 +55,7 @@ class LayerReference {
 
   const MoeLayerConfig config_;
   const MoeLayerWeights& weights_;
+  const LayerRoundings roundings_;
 };
 
 }  // namespace octet

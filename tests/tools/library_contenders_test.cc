@@ -14,12 +14,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "octet/model_folder.h"
+#include "octet/node.h"
 #include "tests/tools/fake_blas/fake_gemm.h"
 #include "tools/contenders/cublas_contenders.h"
 #include "tools/contenders/gemm_contender.h"
 #include "tools/contenders/hipblaslt_contender.h"
+#include "tools/contenders/layer_contender.h"
 #include "tools/contenders/shared_library.h"
 #include "tools/measure/gemm_run.h"
+#include "tools/measure/layer_run.h"
+#include "tools/support/progress.h"
+#include "tools/workload/layer_tokens.h"
+#include "tools/workload/model_shapes.h"
+#include "tools/workload/random_weights.h"
 
 namespace octet {
 namespace {
@@ -113,6 +121,120 @@ TEST(LibraryContendersTest, Cublas) {
   EXPECT_EQ(streams_used(), 1U + 8U) << "the default stream, and eight";
   EXPECT_THAT(RightOnes(MakeCublasContenders(), {0, 0}),
               ElementsAre("cublas", "cublas_streams", "cublas_grouped"));
+}
+
+TEST(LibraryContendersTest, OneOfAPlatform) {
+  EXPECT_EQ((*MakeGemmContender("nvidia", "cublas"))->name(), "cublas");
+  EXPECT_EQ((*MakeGemmContender("amd", "hipblaslt"))->name(), "hipblaslt");
+  const absl::Status others = MakeGemmContender("emulation", "cublas").status();
+  EXPECT_EQ(others.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(others.message(), "the platform emulation has no cublas");
+  const absl::Status unknown = MakeGemmContender("nvidia", "cubla").status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(unknown.message(), HasSubstr("cublas, cublas_streams, cublas_grouped, hipblaslt"));
+}
+
+struct LayerCase {
+  const char* name;
+  ModelFamily family;
+  int ranks;
+  std::vector<int> tokens;  // of each rank
+};
+
+class LayerContenderTest : public ::testing::TestWithParam<LayerCase> {};
+
+// A layer of `shape`, beside contenders of the copy engines and the fake.
+absl::StatusOr<LayerReport> MeasureLayer(const LayerCase& shape, LayerRunOptions options) {
+  constexpr uint64_t kSeed = 4;
+  const absl::StatusOr<std::shared_ptr<Node>> node = Node::Create({.num_ranks = shape.ranks});
+  if (!node.ok()) return node.status();
+  options.config = SmallShape(shape.family);
+  options.config.router = ModelRouter(shape.family, options.config.num_experts);
+  options.config.shared_gate = shape.family == ModelFamily::kQwen2Moe;
+  options.contender_platform = "nvidia";
+  const RandomWeights weights(options.config, false, kSeed);
+  LayerTokens tokens =
+      RandomTokens(23, options.config.hidden, shape.ranks, options.config.dtype, kSeed);
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    tokens.rows[r].resize(static_cast<size_t>(shape.tokens[r] * options.config.hidden));
+  }
+  return RunLayer(**node, options, weights.weights(), tokens, Progress(false));
+}
+
+TEST_P(LayerContenderTest, ComputesWhatTheLayerDoes) {
+  ASSERT_NE(LoadFake(OCTET_FAKE_CUBLAS), nullptr);
+  LayerRunOptions options;
+  options.iters = 2;
+  options.warmup = 0;
+  options.contenders = {{"memcpy_peer", "cublas_streams"}, {"memcpy_peer", "cublas"}};
+  const absl::StatusOr<LayerReport> report = MeasureLayer(GetParam(), options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->Checked().ok()) << report->Checked();
+  ASSERT_EQ(report->contenders.size(), 2U);
+  EXPECT_EQ(report->contenders[0].row.what, "memcpy_peer+cublas_streams");
+  for (const MeasuredContender& contender : report->contenders) {
+    ASSERT_TRUE(contender.check.has_value());
+    EXPECT_GT(contender.check->checked, 0);
+    EXPECT_GT(contender.check->worst, 0);
+    EXPECT_EQ(contender.row.us.size(), 2U);
+    EXPECT_GT(contender.row.tflops.value_or(0), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layers, LayerContenderTest,
+    ::testing::Values(LayerCase{"OneRank", ModelFamily::kQwen3Moe, 1, {17}},
+                      LayerCase{"Shared", ModelFamily::kDeepseekV3, 2, {3, 23}},
+                      LayerCase{"SharedGate", ModelFamily::kQwen2Moe, 2, {1, 6}},
+                      LayerCase{"ARankWithoutTokens", ModelFamily::kMixtral, 4, {2, 0, 23, 1}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(LayerContendersTest, WhatCannotBeHadIsLeftOut) {
+  ASSERT_NE(LoadFake(OCTET_FAKE_CUBLAS), nullptr);
+  LayerRunOptions options;
+  options.iters = 0;
+  const LayerCase shape = {"", ModelFamily::kQwen3Moe, 2, {4, 5}};
+  options.contenders = {
+      {"nccl", "cublas"}, {"memcpy_peer", "hipblaslt"}, {"memcpy_peer", "cublas"}};
+  const absl::StatusOr<LayerReport> report = MeasureLayer(shape, options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->left_out.size(), 2U);
+  EXPECT_EQ(report->left_out[0].name, "nccl+cublas");
+  EXPECT_EQ(report->left_out[0].reason, "this build of octet has no nccl");
+  EXPECT_EQ(report->left_out[1].reason, "the platform nvidia has no hipblaslt");
+  ASSERT_EQ(report->contenders.size(), 1U);
+  EXPECT_TRUE(report->contenders[0].row.us.empty());
+  EXPECT_TRUE(report->contenders[0].check.has_value());
+  for (const auto& [libraries, words] :
+       {std::pair(LayerLibraries{"direct", "cublas"}, "direct is Octet's"),
+        std::pair(LayerLibraries{"pigeons", "cublas"}, "'pigeons' is not one of"),
+        std::pair(LayerLibraries{"memcpy_peer", "abacus"}, "'abacus' is not one of"),
+        std::pair(LayerLibraries{"memcpy_peer", "cublas_grouped"}, "no layer can use it")}) {
+    options.contenders = {libraries};
+    const absl::Status status = MeasureLayer(shape, options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(words));
+  }
+}
+
+TEST(LayerContendersTest, WrongResultsAreAnError) {
+  LayerReport report;
+  EXPECT_TRUE(report.Checked().ok());
+  report.check.emplace();
+  report.contenders.push_back({.row = {.what = "a+b"}, .check = LayerCheck{}});
+  EXPECT_TRUE(report.Checked().ok());
+  report.contenders[0].check->wrong = 1;
+  report.contenders[0].check->first_wrong = "element 3";
+  EXPECT_EQ(report.Checked(), absl::DataLossError("a+b: element 3"));
+}
+
+TEST(LayerContendersTest, NamesHaveTwoParts) {
+  EXPECT_EQ(ParseLayerLibraries("nccl+cublas")->name(), "nccl+cublas");
+  for (const char* name : {"", "nccl", "nccl+", "+cublas", "a+b+c"}) {
+    EXPECT_EQ(ParseLayerLibraries(name).status().code(), absl::StatusCode::kInvalidArgument)
+        << name;
+  }
 }
 
 TEST(LibraryContendersTest, Hipblaslt) {

@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "absl/strings/str_format.h"
-#include "kernels/layer/layer_reference.h"
 #include "kernels/layer/pack_weights.h"
 #include "kernels/layer/router.h"
 #include "tools/support/parallel_for.h"
@@ -115,7 +114,7 @@ void Add(const LayerCheck& one, LayerCheck& all) {
 }  // namespace
 
 LayerCheck VerifyLayer(const MoeLayerConfig& config, const MoeLayerWeights& weights,
-                       const LayerOutput& output) {
+                       const LayerOutput& output, const LayerRoundings& roundings) {
   const size_t tokens = output.x.size() / Size(config.hidden);
   std::vector<float> bias(Size(config.num_experts), 0.0F);
   for (int e = 0; e < config.num_experts && !weights.router_bias.empty(); ++e) {
@@ -128,7 +127,7 @@ LayerCheck VerifyLayer(const MoeLayerConfig& config, const MoeLayerWeights& weig
   for (const TokenCheck& check : checks) Add(check.result(), result);
   // What follows takes the experts that were chosen to be experts.
   if (result.wrong_routed > 0) return result;
-  const LayerReference reference(config, weights);
+  const LayerReference reference(config, weights, roundings);
   const std::vector<size_t> sampled = SampledTokens(config, tokens);
   std::vector<TokenCheck> compared;
   for (const size_t token : sampled) compared.emplace_back(config, output, token);

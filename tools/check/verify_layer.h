@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/layer/layer_reference.h"
 #include "octet/moe_layer.h"
 #include "octet/moe_weights.h"
 #include "tools/workload/layer_tokens.h"
@@ -24,9 +25,10 @@ struct LayerCheck {
 };
 
 // Computes some tokens' logits and outputs in float64, with a bound on the layer's error, as many
-// as take seconds, and every token's experts and weights from the layer's own logits.
+// as take seconds, and every token's experts and weights from the layer's own logits. `roundings`:
+// what the bound counts besides the roundings of MoeLayer.
 LayerCheck VerifyLayer(const MoeLayerConfig& config, const MoeLayerWeights& weights,
-                       const LayerOutput& output);
+                       const LayerOutput& output, const LayerRoundings& roundings = {});
 
 }  // namespace octet
 

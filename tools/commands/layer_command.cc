@@ -128,9 +128,10 @@ int Run(const CommandLine& line) {
   std::fflush(stdout);
   const absl::Status written = WriteResults(*options, *topology, weights.name, *report, *tokens);
   if (!written.ok()) return Fail(kExitUsage, written);
-  if (!report->check.has_value() || report->check->ok()) return kExitOk;
+  const absl::Status checked = report->Checked();
+  if (checked.ok()) return kExitOk;
   return Fail(kExitWrongResults,
-              absl::DataLossError(absl::StrCat("wrong results: ", report->check->first_wrong)));
+              absl::DataLossError(absl::StrCat("wrong results: ", checked.message())));
 }
 
 }  // namespace
@@ -145,7 +146,9 @@ Command LayerCommand() {
           "*.safetensors of Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2 or DeepSeek-V3), or\n"
           "are random. Checks every token's experts and weights to the bit against the logits,\n"
           "and logits and outputs of some tokens against float64, with a bound that counts the\n"
-          "roundings on the way. Times each part and the whole; --iters=0 does not. Exit codes:\n"
+          "roundings on the way. Times each part and the whole; --iters=0 does not.\n"
+          "--contenders=nccl+cublas_streams calls what is commonly written instead in turn with\n"
+          "it, checked likewise. Exit codes:\n"
           "0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = LayerFlags(),
       .run = Run,

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
@@ -53,6 +55,10 @@ ABSL_FLAG(std::string, weights, "",
           "bf16 or fp8: the type of the experts' weights, which are converted to it; empty: the\n"
           "folder's, otherwise bf16");
 
+ABSL_FLAG(std::vector<std::string>, contenders, {},
+          "measured beside the layer, a list of EXCHANGE+PRODUCTS: nccl, rccl or memcpy_peer, as\n"
+          "in perf, and cublas or cublas_streams, as in gemm; they take the router's results");
+
 namespace octet {
 namespace {
 
@@ -61,7 +67,7 @@ constexpr auto kLayerFlags = std::to_array<absl::string_view>(
      "topk",        "hidden",  "intermediate", "shared_experts", "tokens",     "ranks",
      "dtype",       "weights", "strategy",     "fusion",         "max_blocks", "shared",
      "link_blocks", "graph",   "iters",        "warmup",         "check",      "seed",
-     "timeout_ms",  "dump",    "json"});
+     "timeout_ms",  "dump",    "json",         "contenders"});
 
 absl::Status ParseShape(const CommandLine& line, bool emulated, LayerOptions& options) {
   for (const absl::string_view flag :
@@ -142,6 +148,9 @@ absl::Status ParseSteps(LayerOptions& options) {
   options.seed = absl::GetFlag(FLAGS_seed);
   if (options.run.iters < 0 || options.run.warmup < 0) {
     return absl::InvalidArgumentError("--iters and --warmup must be at least 0");
+  }
+  for (const std::string& name : absl::GetFlag(FLAGS_contenders)) {
+    OCTET_ASSIGN_OR_RETURN(options.run.contenders.emplace_back(), ParseLayerLibraries(name));
   }
   const int timeout = absl::GetFlag(FLAGS_timeout_ms);
   if (timeout < 0) return absl::InvalidArgumentError("--timeout_ms must be at least 0");

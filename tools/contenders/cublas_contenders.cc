@@ -113,10 +113,12 @@ class Cublas {
 class OneStream final : public GemmContender {
  public:
   absl::string_view name() const override { return "cublas"; }
+  bool prepares_in_calls() const override { return true; }
 
   absl::Status Prepare(const ContenderGemm& gemm) override {
     gemm_ = gemm;
     experts_ = gemm.Experts();
+    if (cublas_ != nullptr) return absl::OkStatus();
     OCTET_ASSIGN_OR_RETURN(Cublas cublas, Cublas::Create());
     cublas_ = std::make_unique<Cublas>(std::move(cublas));
     return absl::OkStatus();
@@ -148,12 +150,15 @@ class SeveralStreams final : public GemmContender {
   }
 
   absl::string_view name() const override { return "cublas_streams"; }
+  bool prepares_in_calls() const override { return true; }
 
   absl::Status Prepare(const ContenderGemm& gemm) override {
     constexpr size_t kMostStreams = 8;
     gemm_ = gemm;
     experts_ = gemm.Experts();
-    OCTET_ASSIGN_OR_RETURN(fork_, ScopedEvent::Create());
+    if (branches_.empty()) {
+      OCTET_ASSIGN_OR_RETURN(fork_, ScopedEvent::Create());
+    }
     while (branches_.size() < std::min(kMostStreams, experts_.size())) {
       OCTET_ASSIGN_OR_RETURN(Cublas cublas, Cublas::Create());
       OCTET_ASSIGN_OR_RETURN(ScopedEvent done, ScopedEvent::Create());

@@ -1,7 +1,10 @@
 #include "tools/contenders/gemm_contender.h"
 
 #include <cstddef>
+#include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tools/contenders/cublas_contenders.h"
 #include "tools/contenders/hipblaslt_contender.h"
 
@@ -28,6 +31,24 @@ std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders(absl::string_view
   std::vector<std::unique_ptr<GemmContender>> contenders;
   if (platform == "amd") contenders.push_back(MakeHipblasltContender());
   return contenders;
+}
+
+absl::StatusOr<std::unique_ptr<GemmContender>> MakeGemmContender(absl::string_view platform,
+                                                                 absl::string_view name) {
+  std::string names;
+  bool known = false;
+  for (const absl::string_view owner : {"nvidia", "amd"}) {
+    for (std::unique_ptr<GemmContender>& contender : MakeGemmContenders(owner)) {
+      absl::StrAppend(&names, names.empty() ? "" : ", ", contender->name());
+      if (contender->name() != name) continue;
+      if (owner == platform) return std::move(contender);
+      known = true;
+    }
+  }
+  if (known) {
+    return absl::UnavailableError(absl::StrCat("the platform ", platform, " has no ", name));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("products '", name, "' is not one of ", names));
 }
 
 }  // namespace octet

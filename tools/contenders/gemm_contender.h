@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "octet/dtype.h"
 #include "octet/gpu.h"
@@ -43,9 +44,14 @@ class GemmContender {
 
   virtual absl::string_view name() const = 0;  // "cublas_grouped"
 
-  // Takes the operands of all calls of Run. Untimed: may load, allocate and wait for the GPU.
+  // Takes the operands of the calls of Run until the next Prepare. Untimed: may load, allocate and
+  // wait for the GPU.
   // kUnavailable, with the reason, without the library or one that has what is needed.
   virtual absl::Status Prepare(const ContenderGemm& gemm) = 0;
+
+  // Whether a Prepare for no more experts than an earlier one had does none of that, so that it may
+  // be part of a timed call that learns only then how many rows experts have.
+  virtual bool prepares_in_calls() const { return false; }
 
   // Enqueues the products.
   virtual absl::Status Run(GpuStream stream) = 0;
@@ -54,6 +60,11 @@ class GemmContender {
 // Returns all contenders of a platform (Topology::platform), whether or not their libraries are
 // installed: those of cublas_contenders.h, or of hipblaslt_contender.h, or none.
 std::vector<std::unique_ptr<GemmContender>> MakeGemmContenders(absl::string_view platform);
+
+// Returns the one of that name. kUnavailable if it is another platform's; kInvalidArgument, with
+// all names, if there is no such name.
+absl::StatusOr<std::unique_ptr<GemmContender>> MakeGemmContender(absl::string_view platform,
+                                                                 absl::string_view name);
 
 }  // namespace octet
 

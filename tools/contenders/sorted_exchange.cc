@@ -219,6 +219,16 @@ absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {
   return absl::OkStatus();
 }
 
+std::vector<int32_t> SortedExchange::ExpertRows(const Rank& rank) {
+  const ExchangeBuffers& buffers = StateOf(rank).buffers;
+  const auto num_local = static_cast<size_t>(shape_.num_local_experts);
+  std::vector<int32_t> rows(num_local, 0);
+  for (size_t i = 0; i < static_cast<size_t>(shape_.num_experts); ++i) {
+    rows[i % num_local] += buffers.arrived_counts[i];
+  }
+  return rows;
+}
+
 Traffic SortedExchange::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
   const auto row = static_cast<int64_t>(shape_.row_vecs) * static_cast<int64_t>(kVecBytes);
   Traffic traffic = TrafficOf({.row = row, .beside_row = sizeof(int32_t)}, config_,

@@ -94,6 +94,10 @@ class SortedExchange final : public ExpertParallel {
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::Span<const TraceTag> trace_tags() const override { return {}; }
 
+  // Returns how many rows each of the rank's experts has received in its last DispatchSend, which
+  // has waited for these numbers.
+  std::vector<int32_t> ExpertRows(const Rank& rank);
+
  private:
   struct RankState;
 

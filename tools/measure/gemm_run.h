@@ -15,6 +15,7 @@
 #include "octet/gemm_tiles.h"
 #include "octet/grouped_gemm.h"
 #include "tools/contenders/gemm_contender.h"
+#include "tools/contenders/left_out_contender.h"
 #include "tools/measure/gemm_setup.h"
 #include "tools/measure/statistics.h"
 
@@ -31,12 +32,6 @@ struct GemmMeasurement {
   int64_t checked = 0;            // elements
   int64_t wrong = 0;
   std::string first_wrong;  // a sentence; empty if none is
-};
-
-// A contender that was not measured.
-struct LeftOutContender {
-  std::string name;
-  std::string reason;
 };
 
 struct GemmReport {

@@ -8,12 +8,14 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/layer_parts.h"
 #include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
 #include "tools/measure/device_timer.h"
+#include "tools/measure/layer_contenders.h"
 #include "tools/measure/layer_work.h"
 #include "tools/measure/statistics.h"
 #include "tools/step/layer_calls.h"
@@ -86,28 +88,37 @@ class PartTimer final : public LayerPartObserver {
   std::vector<OfRank> ranks_;
 };
 
-void AddRates(const LayerReport& report, std::vector<LayerRow>& rows) {
+void SetRates(const LayerWork& work, LayerRow& row) {
   constexpr double kPerTera = 1e6;  // in a microsecond
+  const double us = Summarize(row.us).median;
+  if (us > 0 && work.flops > 0) row.tflops = work.flops / us / kPerTera;
+  if (us > 0 && work.expert_bytes > 0) row.weights_tbps = work.expert_bytes / us / kPerTera;
+}
+
+void AddRates(LayerReport& report) {
   const double tokens = static_cast<double>(report.tokens) / report.num_ranks;
   const double chosen = ChosenExperts(report.output.topk_idx, report.num_ranks);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const LayerWork work = i < kParts
-                               ? PartWork(report.config, tokens, chosen, static_cast<LayerPart>(i))
-                               : report.work;
-    const double us = Summarize(rows[i].us).median;
-    if (us > 0 && work.flops > 0) rows[i].tflops = work.flops / us / kPerTera;
-    if (us > 0 && work.expert_bytes > 0) rows[i].weights_tbps = work.expert_bytes / us / kPerTera;
+  const auto work_of = [&](LayerPart part) {
+    return PartWork(report.config, tokens, chosen, part);
+  };
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    SetRates(i < kParts ? work_of(static_cast<LayerPart>(i)) : report.work, report.rows[i]);
+  }
+  LayerWork without_router = report.work;
+  without_router.flops -= work_of(LayerPart::kRouter).flops;
+  for (MeasuredContender& contender : report.contenders) {
+    SetRates(without_router, contender.row);
   }
 }
 
-// Times the parts, the whole and its graph.
+// Times the parts, the whole, its graph and contenders.
 class LayerTimer {
  public:
-  LayerTimer(Node& node, MoeLayer& layer, LayerCalls& calls)
-      : node_(node), layer_(layer), calls_(calls) {}
+  LayerTimer(Node& node, MoeLayer& layer, LayerCalls& calls, LayerContenders& contenders)
+      : node_(node), layer_(layer), calls_(calls), contenders_(contenders) {}
 
-  absl::Status Run(const LayerRunOptions& options, const Progress& progress,
-                   std::vector<LayerRow>& rows);
+  // Fills report.rows, and the rows of report.contenders.
+  absl::Status Run(const LayerRunOptions& options, const Progress& progress, LayerReport& report);
 
  private:
   // What a series consists of: one call of each kind, whose times go into `rows`.
@@ -115,6 +126,7 @@ class LayerTimer {
 
   absl::Status Series(int warmup, int iters, std::vector<LayerRow>& rows, TimedCall call) const;
   absl::Status Parts(std::vector<LayerRow>& rows);
+  absl::Status Contenders(int warmup, int iters, DeviceTimer& timer, LayerReport& report);
   template <typename Enqueue>
   absl::Status Time(DeviceTimer& timer, LayerRow& row, Enqueue enqueue) {
     OCTET_ASSIGN_OR_RETURN(
@@ -127,6 +139,7 @@ class LayerTimer {
   Node& node_;
   MoeLayer& layer_;
   LayerCalls& calls_;
+  LayerContenders& contenders_;
 };
 
 absl::Status LayerTimer::Series(int warmup, int iters, std::vector<LayerRow>& rows,
@@ -154,7 +167,8 @@ absl::Status LayerTimer::Parts(std::vector<LayerRow>& rows) {
 }
 
 absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& progress,
-                             std::vector<LayerRow>& rows) {
+                             LayerReport& report) {
+  std::vector<LayerRow>& rows = report.rows;
   for (const absl::string_view name : kPartNames) rows.push_back({.what = std::string(name)});
   const size_t layer = rows.size();
   rows.push_back({.what = "layer"});
@@ -176,11 +190,58 @@ absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& pro
     OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, parts));
     OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, whole));
     if (options.graph) OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, replay));
+    OCTET_RETURN_IF_ERROR(Contenders(options.warmup, iters, timer, report));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LayerTimer::Contenders(int warmup, int iters, DeviceTimer& timer,
+                                    LayerReport& report) {
+  for (size_t c = 0; c < contenders_.size(); ++c) {
+    std::vector<LayerRow> rows = {std::move(report.contenders[c].row)};
+    OCTET_RETURN_IF_ERROR(Series(warmup, iters, rows, [&](std::vector<LayerRow>& into) {
+      return Time(timer, into[0], [this, c](Rank& rank) { return contenders_.Call(c, rank); });
+    }));
+    report.contenders[c].row = std::move(rows[0]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InitContenders(const Node& node, const LayerRunOptions& options,
+                            const MoeLayerWeights& weights, LayerContenders& contenders,
+                            LayerReport& report) {
+  const std::string& platform = options.contender_platform;
+  OCTET_RETURN_IF_ERROR(contenders.Init(
+      options.contenders, platform.empty() ? node.topology().platform : platform, weights));
+  report.left_out = contenders.left_out();
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    report.contenders.push_back({.row = {.what = contenders.name(i)}, .check = {}});
+  }
+  return absl::OkStatus();
+}
+
+// Checks what the last calls have computed. Libraries write the first products in the dtype.
+absl::Status CheckContenders(const LayerContenders& contenders, const MoeLayerWeights& weights,
+                             LayerReport& report) {
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    LayerOutput output = report.output;
+    OCTET_ASSIGN_OR_RETURN(output.y, contenders.Read(i));
+    report.contenders[i].check = VerifyLayer(report.config, weights, output, {.gate_up = true});
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status LayerReport::Checked() const {
+  if (check.has_value() && !check->ok()) return absl::DataLossError(check->first_wrong);
+  for (const MeasuredContender& contender : contenders) {
+    if (!contender.check.has_value() || contender.check->ok()) continue;
+    return absl::DataLossError(
+        absl::StrCat(contender.row.what, ": ", contender.check->first_wrong));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
@@ -205,17 +266,21 @@ absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
   std::vector<int> counts;
   for (int rank = 0; rank < tokens.num_ranks(); ++rank) counts.push_back(tokens.count(rank));
   report.work = WorkOf(report.config, counts, report.output.topk_idx);
+  LayerContenders contenders(node, {*layer, calls, tokens});
+  OCTET_RETURN_IF_ERROR(InitContenders(node, options, weights, contenders, report));
   if (options.iters > 0) {
-    LayerTimer timer(node, *layer, calls);
-    OCTET_RETURN_IF_ERROR(timer.Run(options, progress, report.rows));
-    AddRates(report, report.rows);
+    LayerTimer timer(node, *layer, calls, contenders);
+    OCTET_RETURN_IF_ERROR(timer.Run(options, progress, report));
+    AddRates(report);
     // The last call's results are checked: they must be those of the first.
     OCTET_ASSIGN_OR_RETURN(LayerOutput last, calls.Read());
     if (last.y != report.output.y || last.topk_idx != report.output.topk_idx) {
       return absl::DataLossError("two calls for the same tokens have given different results");
     }
   }
-  if (options.check) report.check = VerifyLayer(report.config, weights, report.output);
+  if (!options.check) return report;
+  report.check = VerifyLayer(report.config, weights, report.output);
+  OCTET_RETURN_IF_ERROR(CheckContenders(contenders, weights, report));
   return report;
 }
 

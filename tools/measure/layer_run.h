@@ -7,11 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "octet/moe_layer.h"
 #include "octet/moe_weights.h"
 #include "octet/node.h"
 #include "tools/check/verify_layer.h"
+#include "tools/contenders/layer_contender.h"
+#include "tools/contenders/left_out_contender.h"
 #include "tools/measure/layer_work.h"
 #include "tools/support/progress.h"
 #include "tools/workload/layer_tokens.h"
@@ -20,18 +23,26 @@ namespace octet {
 
 struct LayerRunOptions {
   MoeLayerConfig config;
-  int iters = 20;      // timed calls; 0: none
-  int warmup = 2;      // calls before each series
-  bool graph = false;  // also time replays of a captured call
+  std::vector<LayerLibraries> contenders;  // measured beside the layer
+  std::string contender_platform;          // whose products these use; empty: the node's
+  int iters = 20;                          // timed calls; 0: none
+  int warmup = 2;                          // calls before each series
+  bool graph = false;                      // also time replays of a captured call
   bool check = true;
 };
 
-// A part of the layer, or all of it.
+// A part of the layer, all of it, or all of a contender's.
 struct LayerRow {
   std::string what;
   std::vector<double> us = {};              // of each call: the slowest rank's
   std::optional<double> tflops = {};        // of a GPU, in the median
   std::optional<double> weights_tbps = {};  // weights of experts that have rows, likewise
+};
+
+// A contender: its calls, of everything but the router, and what they have computed.
+struct MeasuredContender {
+  LayerRow row;
+  std::optional<LayerCheck> check;
 };
 
 struct LayerReport {
@@ -44,12 +55,18 @@ struct LayerReport {
   LayerOutput output;
   std::optional<LayerCheck> check;
   std::vector<LayerRow> rows;  // the parts, then the layer, then its graph
+  std::vector<MeasuredContender> contenders;
+  std::vector<LeftOutContender> left_out;
+
+  // Returns OK, or kDataLoss with the first of the wrong results.
+  absl::Status Checked() const;
 };
 
 // Creates the layer on `node`, loads `weights` and calls it for `tokens`, which are split over its
 // ranks. Timed calls begin with the caches emptied, in series of at most 12 of the parts, the whole
-// layer and its graph in turns, before each of which the GPUs idle for 0.2 s, since power limits
-// what matrix units reach. Errors are those of MoeLayer.
+// layer, its graph and contenders in turns, before each of which the GPUs idle for 0.2 s, since
+// power limits what matrix units reach. Contenders that cannot be had are left out. Errors are
+// those of MoeLayer and LayerContenders::Init.
 absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
                                      const Progress& progress);

@@ -1,5 +1,6 @@
 #include "tools/report/layer_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -49,6 +50,35 @@ nlohmann::ordered_json OrNull(std::optional<double> value) {
   return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
+nlohmann::ordered_json PartJson(const LayerRow& row) {
+  const Statistics us = Summarize(row.us);
+  nlohmann::ordered_json part;
+  part["part"] = row.what;
+  part["median_us"] = us.median;
+  part["min_us"] = us.min;
+  part["p99_us"] = us.p99;
+  part["tflops"] = OrNull(row.tflops);
+  part["weights_tbps"] = OrNull(row.weights_tbps);
+  return part;
+}
+
+nlohmann::ordered_json CheckJson(const std::optional<LayerCheck>& check) {
+  if (!check.has_value()) return nullptr;
+  return {{"routed", check->routed},
+          {"wrong_routed", check->wrong_routed},
+          {"checked", check->checked},
+          {"wrong", check->wrong},
+          {"worst", check->worst}};
+}
+
+int WidthOfNames(const LayerReport& report) {
+  size_t width = 10;
+  for (const MeasuredContender& contender : report.contenders) {
+    width = std::max(width, contender.row.what.size() + 1);
+  }
+  return static_cast<int>(width);
+}
+
 double TokensPerSecond(const LayerReport& report, double us) {
   return us > 0 ? report.tokens / us * kMicroseconds : 0;
 }
@@ -64,11 +94,14 @@ std::string LayerTable(const Topology& topology, absl::string_view what,
   std::string text = Comment(
       absl::StrCat("octet layer on ", report.num_ranks, " x ", topology.gpus[0].name, ": ", what));
   text += Comment(Shape(report));
+  for (const LeftOutContender& contender : report.left_out) {
+    text += Comment(absl::StrCat(contender.name, " is left out: ", contender.reason));
+  }
   if (topology.emulated() && !report.rows.empty()) {
     text += Comment("emulated GPUs: the times say nothing about a GPU's");
   }
   if (!report.rows.empty()) {
-    const TextTable table({{"part", "", 10},
+    const TextTable table({{"part", "", WidthOfNames(report)},
                            {"median", "us", 11},
                            {"min", "us", 11},
                            {"p99", "us", 11},
@@ -76,20 +109,26 @@ std::string LayerTable(const Topology& topology, absl::string_view what,
                            {"weights", "TB/s", 10},
                            {"tokens", "1/s", 12}});
     text += table.Head();
-    for (const LayerRow& row : report.rows) {
-      if (row.us.empty()) continue;
+    const auto add = [&](const LayerRow& row, bool whole) {
+      if (row.us.empty()) return;
       const Statistics us = Summarize(row.us);
-      const bool whole = row.what == "layer" || row.what == "graph";
       text +=
           table.Row({row.what, absl::StrFormat("%.1f", us.median), absl::StrFormat("%.1f", us.min),
                      absl::StrFormat("%.1f", us.p99), CellOf(row.tflops), CellOf(row.weights_tbps),
                      whole ? absl::StrFormat("%.4g", TokensPerSecond(report, us.median)) : "-"});
-    }
+    };
+    for (const LayerRow& row : report.rows) add(row, row.what == "layer" || row.what == "graph");
+    for (const MeasuredContender& contender : report.contenders) add(contender.row, true);
     text += Comment(
         "parts: from the end of the one before it, of the slowest rank, in calls of "
         "their own; TFLOP/s and TB/s of a GPU");
   }
   if (report.check.has_value()) text += Comment(CheckText(*report.check));
+  for (const MeasuredContender& contender : report.contenders) {
+    text += Comment(absl::StrCat(contender.row.what, ": the same without the router"));
+    if (!contender.check.has_value()) continue;
+    text += Comment(absl::StrCat(contender.row.what, ": ", CheckText(*contender.check)));
+  }
   return text;
 }
 
@@ -124,25 +163,19 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
                     {"link_gbps", OrNull(report.limits.link_gbps)}};
   json["rows"] = nlohmann::ordered_json::array();
   for (const LayerRow& row : report.rows) {
-    if (row.us.empty()) continue;
-    const Statistics us = Summarize(row.us);
-    nlohmann::ordered_json part;
-    part["part"] = row.what;
-    part["median_us"] = us.median;
-    part["min_us"] = us.min;
-    part["p99_us"] = us.p99;
-    part["tflops"] = OrNull(row.tflops);
-    part["weights_tbps"] = OrNull(row.weights_tbps);
-    json["rows"].push_back(part);
+    if (!row.us.empty()) json["rows"].push_back(PartJson(row));
   }
-  json["check"] = nlohmann::ordered_json();
-  if (report.check.has_value()) {
-    const LayerCheck& check = *report.check;
-    json["check"] = {{"routed", check.routed},
-                     {"wrong_routed", check.wrong_routed},
-                     {"checked", check.checked},
-                     {"wrong", check.wrong},
-                     {"worst", check.worst}};
+  json["check"] = CheckJson(report.check);
+  json["contenders"] = nlohmann::ordered_json::array();
+  for (const MeasuredContender& contender : report.contenders) {
+    nlohmann::ordered_json row = {{"name", contender.row.what}, {"times", nullptr}};
+    if (!contender.row.us.empty()) row["times"] = PartJson(contender.row);
+    row["check"] = CheckJson(contender.check);
+    json["contenders"].push_back(row);
+  }
+  json["left_out"] = nlohmann::ordered_json::array();
+  for (const LeftOutContender& contender : report.left_out) {
+    json["left_out"].push_back({{"name", contender.name}, {"reason", contender.reason}});
   }
   return json.dump(2) + "\n";
 }

@@ -38,6 +38,10 @@ class LayerCalls {
   // ---- On a rank's thread inside Run.
 
   absl::Status Call(Rank& rank);
+  // Returns the rank's tokens, memory of its GPU.
+  const void* x(const Rank& rank) const {
+    return memory_[static_cast<size_t>(rank.rank())].x.as<void>();
+  }
   absl::Status Launch(Rank& rank);
   // Enqueues a write of more memory than caches hold.
   absl::Status Flush(const Rank& rank) const;
