@@ -63,6 +63,9 @@ class LibrariesLayer final : public LayerContender {
  public:
   LibrariesLayer(Node& node, const MoeLayerConfig& config)
       : node_(node), config_(config), memory_(node), ranks_(Size(node.num_ranks())) {}
+  LibrariesLayer(const LibrariesLayer&) = delete;
+  LibrariesLayer& operator=(const LibrariesLayer&) = delete;
+  ~LibrariesLayer() override;
 
   absl::Status Init(const LayerLibraries& libraries, absl::string_view platform);
   absl::Status Load(const MoeLayerWeights& weights) override;
@@ -73,16 +76,17 @@ class LibrariesLayer final : public LayerContender {
     std::unique_ptr<GemmContender> products;  // all of this rank
     Networks experts;
     Networks shared;  // one, of the rank's own tokens; none if it has no columns
+    bool called = false;
   };
 
-  bool fp16() const { return config_.dtype == DType::kFloat16; }
+  bool IsFp16() const { return config_.dtype == DType::kFloat16; }
   OfRank& StateOf(const Rank& rank) { return ranks_[Size(rank.rank())]; }
   absl::Status InitRank(const Rank& rank);
   absl::Status Allocate(Networks& networks);
   absl::Status Upload(const Networks& networks, size_t index, const MlpWeights& weights) const;
-  absl::Status Multiply(const Rank& rank, const Networks& networks, const void* x,
+  absl::Status Multiply(Rank& rank, const Networks& networks, const void* x,
                         const std::vector<int32_t>& rows);
-  absl::Status AddSharedExperts(const Rank& rank, const ContenderTokens& tokens);
+  absl::Status AddSharedExperts(Rank& rank, const ContenderTokens& tokens);
 
   Node& node_;
   const MoeLayerConfig config_;
@@ -92,6 +96,13 @@ class LibrariesLayer final : public LayerContender {
   SortedExchange* exchange_ = nullptr;  // ep_
   std::vector<OfRank> ranks_;
 };
+
+LibrariesLayer::~LibrariesLayer() {
+  if (node_.ReadyToFree()) return;
+  for (OfRank& mine : ranks_) {  // a library would wait for work that does not end
+    [[maybe_unused]] const GemmContender* const left = mine.products.release();
+  }
+}
 
 absl::Status LibrariesLayer::Init(const LayerLibraries& libraries, absl::string_view platform) {
   for (OfRank& mine : ranks_) {
@@ -134,7 +145,7 @@ absl::Status LibrariesLayer::InitRank(const Rank& rank) {
   mine.shared.intermediate = config_.shared_intermediate;
   mine.shared.max_rows = config_.max_tokens_per_rank;
   OCTET_RETURN_IF_ERROR(Allocate(mine.experts));
-  OCTET_RETURN_IF_GPU_ERROR(LoadSwiGluRows(fp16()));
+  OCTET_RETURN_IF_GPU_ERROR(LoadSwiGluRows(IsFp16()));
   // Makes whatever the products of all experts need, so that calls do not.
   OCTET_RETURN_IF_ERROR(mine.products->Prepare(
       {std::vector<int32_t>(Size(mine.experts.count), 1), 2 * config_.intermediate, config_.hidden,
@@ -142,7 +153,7 @@ absl::Status LibrariesLayer::InitRank(const Rank& rank) {
        mine.experts.gate_up.data()}));
   if (config_.shared_intermediate == 0) return absl::OkStatus();
   OCTET_RETURN_IF_ERROR(Allocate(mine.shared));
-  return OCTET_GPU(LoadAddShared(fp16()));
+  return OCTET_GPU(LoadAddShared(IsFp16()));
 }
 
 absl::Status LibrariesLayer::Allocate(Networks& networks) {
@@ -191,10 +202,13 @@ absl::Status LibrariesLayer::Load(const MoeLayerWeights& weights) {
   });
 }
 
-absl::Status LibrariesLayer::Multiply(const Rank& rank, const Networks& networks, const void* x,
+absl::Status LibrariesLayer::Multiply(Rank& rank, const Networks& networks, const void* x,
                                       const std::vector<int32_t>& rows) {
   const auto total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   if (total == 0) return absl::OkStatus();
+  // A library loads a kernel when it is first needed, which may wait for whatever the GPU does; if
+  // that is an exchange, other ranks may need the driver to take part in it.
+  if (!StateOf(rank).called) OCTET_RETURN_IF_ERROR(rank.Synchronize());
   GemmContender& products = *StateOf(rank).products;
   const int between = networks.intermediate;
   OCTET_RETURN_IF_ERROR(products.Prepare({rows, 2 * between, config_.hidden, config_.dtype, x,
@@ -204,14 +218,14 @@ absl::Status LibrariesLayer::Multiply(const Rank& rank, const Networks& networks
                                               .h = networks.h.data(),
                                               .rows = total,
                                               .row_vecs = between / kElementsPerVec},
-                                             fp16(), WholeGpu(rank), rank.stream()));
+                                             IsFp16(), WholeGpu(rank), rank.stream()));
   OCTET_RETURN_IF_ERROR(
       products.Prepare({rows, config_.hidden, between, config_.dtype, networks.h.data(),
                         networks.second.data(), networks.out.data()}));
   return products.Run(rank.stream());
 }
 
-absl::Status LibrariesLayer::AddSharedExperts(const Rank& rank, const ContenderTokens& tokens) {
+absl::Status LibrariesLayer::AddSharedExperts(Rank& rank, const ContenderTokens& tokens) {
   if (config_.shared_intermediate == 0 || tokens.count == 0) return absl::OkStatus();
   const Networks& shared = StateOf(rank).shared;
   OCTET_RETURN_IF_ERROR(Multiply(rank, shared, tokens.x, {tokens.count}));
@@ -222,7 +236,7 @@ absl::Status LibrariesLayer::AddSharedExperts(const Rank& rank, const ContenderT
       .gate_stride = tokens.routed.stride,
       .num_tokens = tokens.count,
       .row_vecs = config_.hidden / kElementsPerVec};
-  return OCTET_GPU(LaunchAddShared(params, fp16(), WholeGpu(rank), rank.stream()));
+  return OCTET_GPU(LaunchAddShared(params, IsFp16(), WholeGpu(rank), rank.stream()));
 }
 
 absl::Status LibrariesLayer::Forward(Rank& rank, const ContenderTokens& tokens) {
@@ -237,7 +251,9 @@ absl::Status LibrariesLayer::Forward(Rank& rank, const ContenderTokens& tokens) 
   const CombineArgs combine = {.expert_out = experts.out.data(), .y = tokens.y};
   OCTET_RETURN_IF_ERROR(ep_->CombineSend(rank, handle, combine));
   OCTET_RETURN_IF_ERROR(ep_->CombineReceive(rank, handle, combine));
-  return AddSharedExperts(rank, tokens);
+  OCTET_RETURN_IF_ERROR(AddSharedExperts(rank, tokens));
+  StateOf(rank).called = true;
+  return absl::OkStatus();
 }
 
 }  // namespace

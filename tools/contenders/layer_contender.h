@@ -54,7 +54,8 @@ class LayerContender {
   virtual absl::Status Load(const MoeLayerWeights& weights) = 0;
 
   // y = layer(x) but for the router. Enqueues on rank.stream(); waits on the host for the counts.
-  // All ranks call it.
+  // All ranks call it. A rank's first call also waits before each product and must have the rows of
+  // those that are timed, so that libraries load their kernels then.
   virtual absl::Status Forward(Rank& rank, const ContenderTokens& tokens) = 0;
 };
 
