@@ -3,6 +3,7 @@
 For plot.py.
 """
 
+import itertools
 import math
 
 from matplotlib.figure import Figure
@@ -12,6 +13,10 @@ MOST_COLUMNS = 3
 LEGEND_LINE = 0.055  # of the height of a picture with one row of axes
 LINES = {"layer": {"color": "#0072b2", "marker": "o", "label": "layer"},
          "graph": {"color": "#009e73", "marker": "s", "label": "layer, from a graph"}}
+# Without the router, which takes the same time with any of them.
+CONTENDERS = [{"color": "#e69f00", "marker": "^", "linestyle": "-."},
+              {"color": "#882255", "marker": "v", "linestyle": "-."},
+              {"color": "#7f7f7f", "marker": "D", "linestyle": "-."}]
 LIMITS = {"roofline": {"color": "#333333", "linestyle": "--", "linewidth": 1,
                        "label": "roofline: matrix units at their peak, weights read once"},
           "links": {"color": "#cc3311", "linestyle": ":", "linewidth": 1.2,
@@ -27,14 +32,20 @@ def roofline_us(layer):
     return max(known) if len(known) == 2 else None
 
 
-def draw(axes, layers):
+def looks_of(layers):
+    """{name: how its line looks}: contenders look alike in all columns."""
+    names = dict.fromkeys(name for layer in layers for name in layer.tflops if name not in LINES)
+    contenders = itertools.cycle(CONTENDERS)
+    return LINES | {name: {**next(contenders), "label": name} for name in names}
+
+
+def draw(axes, layers, looks):
     """One layer's lines, against the tokens of a rank."""
-    for name, look in LINES.items():
-        measured = [layer for layer in layers if name in layer.us]
-        if measured:
-            axes.plot([layer.tokens for layer in measured],
-                      [teraflops(layer.flops, layer.us[name]) for layer in measured],
-                      markersize=4, linewidth=1.5, markeredgewidth=0, **look)
+    for name in dict.fromkeys(name for layer in layers for name in layer.tflops):
+        measured = [layer for layer in layers if name in layer.tflops]
+        axes.plot([layer.tokens for layer in measured],
+                  [layer.tflops[name] for layer in measured], markersize=4, linewidth=1.5,
+                  markeredgewidth=0, **looks[name])
     for name, limit in (("roofline", roofline_us), ("links", lambda layer: layer.link_us)):
         known = [(layer.tokens, teraflops(layer.flops, limit(layer)))
                  for layer in layers if limit(layer)]
@@ -57,12 +68,13 @@ def figure(layers, emulated_words):
     columns = min(len(names), MOST_COLUMNS)
     rows = math.ceil(len(names) / columns)
     picture = Figure(figsize=(max(4.2 * columns, 6.5), 3.6 * rows + 1), layout="constrained")
+    looks = looks_of(layers)
     all_axes = picture.subplots(rows, columns, squeeze=False, sharey=True)
     for axes in all_axes.flat[len(names):]:
         axes.set_visible(False)
     for axes, name in zip(all_axes.flat, names):
         draw(axes, sorted((layer for layer in layers if layer.name == name),
-                          key=lambda layer: layer.tokens))
+                          key=lambda layer: layer.tokens), looks)
         axes.set_title(name.replace(", weights", ",\nweights"), fontsize=8.5)
     for axes in all_axes[:, 0]:
         axes.set_ylabel("TFLOP/s of a GPU\nmedian of the slowest rank")

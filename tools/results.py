@@ -162,7 +162,7 @@ class Layer:
     machine: str
     name: str  # the layer, in words
     tokens: float  # of a rank, on average
-    us: dict  # {"layer" or "graph": median}
+    tflops: dict  # {"layer", "graph" or a contender: of a GPU, in the median}
     flops: float  # of a GPU, on average
     # What the GPUs take at least, by what limits them; None is what nobody knows.
     compute_us: float | None
@@ -179,15 +179,16 @@ def _layer(data):
     shared = f", shared {data['shared_intermediate']}" if data["shared_intermediate"] else ""
     work, limits = data["work"], data["limits"]
     link_bytes = work["dispatch_link_bytes"] + work["combine_link_bytes"]
+    times = [row for row in data["rows"] if row["part"] in ("layer", "graph")]
+    times += [contender["times"] for contender in data["contenders"] if contender["times"]]
     return Layer(
         f"{data['ranks']} × {data['gpu']} ({data['platform']})",
         f"{data['layer'].split(',')[0].removesuffix(' with random weights')}: H {data['hidden']}, "
         f"I {data['intermediate']}, top {data['topk']} of {data['experts']}{shared}, "
         f"weights {data['weights']}",
         data["tokens"] / data["ranks"],
-        {row["part"]: row["median_us"] for row in data["rows"]
-         if row["part"] in ("layer", "graph")},
-        work["flops"], _at_rate(work["flops"], limits["peak_tflops"], 1e6),
+        {row["part"]: row["tflops"] for row in times}, work["flops"],
+        _at_rate(work["flops"], limits["peak_tflops"], 1e6),
         _at_rate(work["weight_bytes"], limits["memory_tbps"], 1e6),
         _at_rate(link_bytes, limits["link_gbps"], 1e3), data["platform"] == "emulation")
 
@@ -201,14 +202,15 @@ def read_layer(path):
         if data["schema"] != LAYER_SCHEMA:
             raise ResultsError(f"{path} has schema {data['schema']}; "
                                f"this program reads {LAYER_SCHEMA}")
-        check = data["check"]
-        if check and (check["wrong"] or check["wrong_routed"]):
+        for check in [data["check"], *(each["check"] for each in data["contenders"])]:
+            if not check or not (check["wrong"] or check["wrong_routed"]):
+                continue
             raise ResultsError(f"{path}: {check['wrong']} wrong elements, "
                                f"{check['wrong_routed']} tokens with wrong experts")
         layer = _layer(data)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise ResultsError(f"{path} is not as expected: {error!r}") from error
-    if not layer.us:
+    if not layer.tflops:
         raise ResultsError(f"{path} has no times")
     return layer
 

@@ -172,7 +172,9 @@ class WrittenTest(GpuTest):
 
     def test_layer(self):
         path = self.folder / "layer.json"
-        for args in [["--graph", "--family=qwen2_moe"], ["--iters=0", "--nocheck"]]:
+        for args in [["--graph", "--family=qwen2_moe"],
+                     ["--contenders=memcpy_peer+cublas,memcpy_peer+cublas_streams"],
+                     ["--iters=0", "--nocheck"]]:
             with self.subTest(args=args):
                 self.written(path, "Layer report", "layer", "--experts=8", "--hidden=64",
                              "--intermediate=32", "--tokens=3", f"--ranks={self.ranks}",

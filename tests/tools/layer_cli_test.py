@@ -126,6 +126,22 @@ class LayerTest(octet_cli.GpuTest):
             self.assertIn(words, result.stderr)
             self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
 
+    def test_contenders(self):
+        small = ["layer", "--experts=8", "--topk=2", "--hidden=64", "--intermediate=32",
+                 f"--ranks={self.most}", "--tokens=3", "--iters=1", "--warmup=0"]
+        for name, words in [("nccl", "is not of the form EXCHANGE+PRODUCTS"),
+                            ("pigeons+cublas", "'pigeons' is not one of"),
+                            ("memcpy_peer+abacus", "'abacus' is not one of")]:
+            result = octet_cli.octet(*small, f"--contenders={name}")
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(words, result.stderr)
+        result = octet_cli.octet(*small, "--contenders=memcpy_peer+cublas_streams")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        if "memcpy_peer+cublas_streams is left out: " not in result.stdout:
+            self.assertRegex(result.stdout, r"\n *memcpy_peer\+cublas_streams +\d")
+        else:
+            self.assertRegex(result.stdout, r"\n *layer +\d")
+
 
 if __name__ == "__main__":
     octet_cli.run_tests()

@@ -211,7 +211,9 @@ TEST(LayerContendersTest, WhatCannotBeHadIsLeftOut) {
   for (const auto& [libraries, words] :
        {std::pair(LayerLibraries{"direct", "cublas"}, "direct is Octet's"),
         std::pair(LayerLibraries{"pigeons", "cublas"}, "'pigeons' is not one of"),
+        std::pair(LayerLibraries{"pigeons", "hipblaslt"}, "'pigeons' is not one of"),
         std::pair(LayerLibraries{"memcpy_peer", "abacus"}, "'abacus' is not one of"),
+        std::pair(LayerLibraries{"nccl", "abacus"}, "'abacus' is not one of"),
         std::pair(LayerLibraries{"memcpy_peer", "cublas_grouped"}, "no layer can use it")}) {
     options.contenders = {libraries};
     const absl::Status status = MeasureLayer(shape, options).status();

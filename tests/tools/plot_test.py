@@ -191,6 +191,7 @@ class PlotTest(unittest.TestCase):
         lines = [{line.get_label().split(":")[0]: list(zip(*line.get_data()))
                   for line in axes.get_lines()} for axes in picture.axes]
         self.assertEqual(lines[0], {
+            "peer": [(1, 0.05), (16, 0.4)],
             "layer": [(1, 0.1), (16, 0.8)], "layer, from a graph": [(1, 0.2), (16, 1.6)],
             # 3 µs for the weights, then 8 µs for the products; 0.5 µs a token on links
             "roofline": [(1, 1 / 3), (16, 2.0)], "links": [(1, 2.0), (16, 2.0)]})
@@ -202,18 +203,20 @@ class PlotTest(unittest.TestCase):
         paths, done = self.layers(sample_results.layer(1, 10.0, limits=unknown,
                                                        platform="emulation"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len(plot.picture_of(paths).axes[0].get_lines()), 2)
+        self.assertEqual(len(plot.picture_of(paths).axes[0].get_lines()), 3)
         self.assertIn("times say nothing", (self.folder / "layers.svg").read_text())
 
     def test_bad_layers(self):
         good = sample_results.layer(1, 10.0)
         wrong = sample_results.layer(1, 10.0)
         wrong["check"]["wrong"] = 3
+        wrong_peer = sample_results.layer(1, 10.0)
+        wrong_peer["contenders"][0]["check"] = {**wrong["check"], "wrong": 5}
         incomplete = sample_results.layer(1, 10.0)
         del incomplete["work"]["flops"]
         for layers, words in [
-                ([wrong], "3 wrong elements"), ([incomplete], "'flops'"),
-                ([sample_results.layer(1, 10.0, rows=[])], "no times"),
+                ([wrong], "3 wrong elements"), ([wrong_peer], "5 wrong elements"), ([incomplete], "'flops'"),
+                ([sample_results.layer(1, 10.0, rows=[], contenders=[])], "no times"),
                 ([sample_results.layer(1, 10.0, schema=9)], "schema 9"),
                 ([good, good], "there twice"),
                 ([good, sample_results.layer(2, 10.0, gpu="other")], "2 × other"),

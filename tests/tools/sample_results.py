@@ -50,8 +50,12 @@ def layer(tokens, us, experts=8, **changes):
             "work": {"flops": 1e6 * tokens, "weight_bytes": 3e6,
                      "dispatch_link_bytes": 2e3 * tokens, "combine_link_bytes": 3e3 * tokens},
             "limits": {"peak_tflops": 2.0, "memory_tbps": 1.0, "link_gbps": 10.0},
-            "rows": [{"part": "router", "median_us": 1.0}, {"part": "layer", "median_us": us},
-                     {"part": "graph", "median_us": us / 2}],
+            "rows": [{"part": "router", "median_us": 1.0, "tflops": 1.0},
+                     {"part": "layer", "median_us": us, "tflops": tokens / us},
+                     {"part": "graph", "median_us": us / 2, "tflops": 2 * tokens / us}],
+            "contenders": [{"name": "peer", "check": None,
+                            "times": {"part": "peer", "median_us": 2 * us,
+                                      "tflops": tokens / us / 2}}],
             "check": {"routed": 4, "wrong_routed": 0, "checked": 9, "wrong": 0, "worst": 0.5},
             **changes}
 

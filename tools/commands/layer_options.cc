@@ -56,8 +56,8 @@ ABSL_FLAG(std::string, weights, "",
           "folder's, otherwise bf16");
 
 ABSL_FLAG(std::vector<std::string>, contenders, {},
-          "measured beside the layer, a list of EXCHANGE+PRODUCTS: nccl, rccl or memcpy_peer, as\n"
-          "in perf, and cublas or cublas_streams, as in gemm; they take the router's results");
+          "measured beside the layer, a list of EXCHANGE+PRODUCTS: nccl or memcpy_peer, as in\n"
+          "perf, and cublas or cublas_streams, as in gemm; they take the router's results");
 
 namespace octet {
 namespace {

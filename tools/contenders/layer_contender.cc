@@ -105,6 +105,10 @@ LibrariesLayer::~LibrariesLayer() {
 }
 
 absl::Status LibrariesLayer::Init(const LayerLibraries& libraries, absl::string_view platform) {
+  exchanges_ = MakeContenders(node_);
+  const absl::StatusOr<Contender*> found = FindContender(exchanges_, libraries.exchange);
+  // Mistakes come before what this machine lacks.
+  if (absl::IsInvalidArgument(found.status())) return found.status();
   for (OfRank& mine : ranks_) {
     OCTET_ASSIGN_OR_RETURN(mine.products, MakeGemmContender(platform, libraries.products));
     if (!mine.products->prepares_in_calls()) {
@@ -115,8 +119,7 @@ absl::Status LibrariesLayer::Init(const LayerLibraries& libraries, absl::string_
   if (config_.weights != GemmFormat::kSame) {
     return absl::UnimplementedError("it multiplies by weights of the dtype only");
   }
-  exchanges_ = MakeContenders(node_);
-  OCTET_ASSIGN_OR_RETURN(Contender * exchange, FindContender(exchanges_, libraries.exchange));
+  OCTET_ASSIGN_OR_RETURN(Contender * exchange, found);
   if (exchange->is_strategy()) {
     return absl::InvalidArgumentError(
         absl::StrCat(libraries.exchange,

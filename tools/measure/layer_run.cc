@@ -263,9 +263,7 @@ absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
   OCTET_RETURN_IF_ERROR(calls.Init());
   OCTET_RETURN_IF_ERROR(calls.CallOnce());
   OCTET_ASSIGN_OR_RETURN(report.output, calls.Read());
-  std::vector<int> counts;
-  for (int rank = 0; rank < tokens.num_ranks(); ++rank) counts.push_back(tokens.count(rank));
-  report.work = WorkOf(report.config, counts, report.output.topk_idx);
+  report.work = WorkOf(report.config, tokens.counts(), report.output.topk_idx);
   LayerContenders contenders(node, {*layer, calls, tokens});
   OCTET_RETURN_IF_ERROR(InitContenders(node, options, weights, contenders, report));
   if (options.iters > 0) {

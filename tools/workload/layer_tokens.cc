@@ -57,6 +57,12 @@ int LayerTokens::count(int rank) const {
   return static_cast<int>(rows[static_cast<size_t>(rank)].size()) / hidden;
 }
 
+std::vector<int> LayerTokens::counts() const {
+  std::vector<int> counts;
+  for (int rank = 0; rank < num_ranks(); ++rank) counts.push_back(count(rank));
+  return counts;
+}
+
 int LayerTokens::total() const {
   int sum = 0;
   for (int rank = 0; rank < num_ranks(); ++rank) sum += count(rank);

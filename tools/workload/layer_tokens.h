@@ -20,7 +20,8 @@ struct LayerTokens {
   int hidden = 0;
 
   int num_ranks() const { return static_cast<int>(rows.size()); }
-  int count(int rank) const;  // of a rank's tokens
+  int count(int rank) const;        // of a rank's tokens
+  std::vector<int> counts() const;  // of each rank's
   int total() const;
   int most() const;  // of a rank
 };
