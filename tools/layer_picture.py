@@ -9,7 +9,6 @@ import math
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-MOST_COLUMNS = 3
 LEGEND_LINE = 0.055  # of the height of a picture with one row of axes
 LINES = {"layer": {"color": "#0072b2", "marker": "o", "label": "layer"},
          "graph": {"color": "#009e73", "marker": "s", "label": "layer, from a graph"}}
@@ -65,7 +64,7 @@ def draw(axes, layers, looks):
 def figure(layers, emulated_words):
     """The picture of Layers of one machine, a column for each layer."""
     names = list(dict.fromkeys(layer.name for layer in layers))
-    columns = min(len(names), MOST_COLUMNS)
+    columns = math.ceil(math.sqrt(len(names)))
     rows = math.ceil(len(names) / columns)
     picture = Figure(figsize=(max(4.2 * columns, 6.5), 3.6 * rows + 1), layout="constrained")
     looks = looks_of(layers)

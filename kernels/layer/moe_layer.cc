@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "kernels/check_pointers.h"
+#include "kernels/ep_plan.h"
 #include "kernels/fused/products.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
@@ -24,6 +25,7 @@
 #include "kernels/layer/shared_mlp.h"
 #include "kernels/layer_parts.h"
 #include "kernels/row_quantizer.h"
+#include "kernels/tuning.h"
 #include "octet/ep_config.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
@@ -162,19 +164,37 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
                              hipMemcpyHostToDevice));
 }
 
+// Makes the choice of SharedExperts::kAuto as measured on an H200 (bench/PERFORMANCE.md): calls of
+// few tokens gain, those of many do not, whose kernels leave nothing idle.
+absl::Status ChooseSharedExperts(const Node& node, MoeLayerConfig& config) {
+  constexpr int kMostTokens = 1024;
+  if (config.shared_experts != SharedExperts::kAuto) return absl::OkStatus();
+  config.shared_experts = SharedExperts::kAfter;
+  const bool fused = config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;
+  if (config.shared_intermediate == 0 || config.max_tokens_per_rank > kMostTokens || fused) {
+    return absl::OkStatus();
+  }
+  config.shared_experts = SharedExperts::kBeside;
+  if (config.link_blocks != 0 || config.max_blocks != 0) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
+  OCTET_ASSIGN_OR_RETURN(
+      const EpPlan plan,
+      EpPlan::Resolve(ExpertsConfig(config).ep, node.num_ranks(), node.topology(), *table));
+  if (plan.config.strategy != Strategy::kHighThroughput) return absl::OkStatus();
+  config.link_blocks = std::max(node.topology().gpus[0].num_compute_units / 2, 1);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
-    Node& node, const MoeLayerConfig& config) {
-  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
-  auto workspace = std::make_shared<LayerWorkspace>(node, config);
+    Node& node, const MoeLayerConfig& requested) {
+  OCTET_RETURN_IF_ERROR(Validate(requested, node.num_ranks()));
+  auto workspace = std::make_shared<LayerWorkspace>(node, requested);
+  MoeLayerConfig& config = workspace->config_;
+  OCTET_RETURN_IF_ERROR(ChooseSharedExperts(node, config));
   OCTET_ASSIGN_OR_RETURN(workspace->experts_, FusedExperts::Create(node, ExpertsConfig(config)));
   const FusedExpertsConfig& experts = workspace->experts_->config();
-  workspace->config_.strategy = experts.ep.strategy;
-  workspace->config_.fusion = experts.gemm_combine;
-  if (config.shared_experts == SharedExperts::kAuto) {
-    workspace->config_.shared_experts = experts.ep.strategy == Strategy::kLowLatency
-                                            ? SharedExperts::kBeside
-                                            : SharedExperts::kAfter;
-  }
+  config.strategy = experts.ep.strategy;
+  config.fusion = experts.gemm_combine;
   LayerInternals::Observe(*workspace->experts_, workspace.get());
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return workspace->InitRank(rank); }));
   return workspace;

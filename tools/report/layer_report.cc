@@ -30,11 +30,11 @@ std::string Shape(const LayerReport& report) {
   const MoeLayerConfig& c = report.config;
   std::string text = absl::StrCat(c.num_experts, " experts, top ", c.topk, ", H ", c.hidden, ", I ",
                                   c.intermediate);
+  const bool beside = c.shared_intermediate > 0 && c.shared_experts == SharedExperts::kBeside;
   if (c.shared_intermediate > 0) absl::StrAppend(&text, ", shared ", c.shared_intermediate);
   absl::StrAppend(&text, ", ", EnumName(c.dtype), ", weights ", WeightsName(c), "; ", report.tokens,
                   " tokens on ", report.num_ranks, " ranks; ", EnumName(c.strategy), ", fusion ",
-                  EnumName(c.fusion),
-                  c.shared_experts == SharedExperts::kBeside ? ", shared experts beside" : "",
+                  EnumName(c.fusion), beside ? ", shared experts beside" : "",
                   "; weights loaded in ", absl::StrFormat("%.2f", report.load_seconds), " s");
   return text;
 }

@@ -33,7 +33,7 @@ namespace octet {
 
 // When the shared experts of a call are computed.
 enum class SharedExperts {
-  kAuto,   // kBeside with low_latency, otherwise kAfter
+  kAuto,   // kBeside for at most 1024 tokens of a rank and without fusion, otherwise kAfter
   kAfter,  // after combine, on the rank's stream
   // On a stream of the layer's own: the first product from when the router is done, beside dispatch
   // and what follows; the second beside combine.
@@ -61,7 +61,8 @@ struct MoeLayerConfig {
   int max_blocks = 0;  // EpConfig::max_blocks, and the most blocks of each product
   SharedExperts shared_experts = SharedExperts::kAuto;
   // The most blocks of dispatch and combine, so that shared experts beside them find compute units;
-  // 0: max_blocks. At most max_blocks, if that is given.
+  // 0: max_blocks; or, where kAuto becomes kBeside with high_throughput, half of the compute units.
+  // At most max_blocks, if that is given.
   int link_blocks = 0;
 
   bool operator==(const MoeLayerConfig&) const = default;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -261,16 +262,32 @@ INSTANTIATE_TEST_SUITE_P(, MoeLayerGraphTest,
                          testing::Values(SharedExperts::kAfter, SharedExperts::kBeside),
                          [](const auto& info) { return std::string(EnumName(info.param)); });
 
-TEST_F(MoeLayerTest, AutoRunsSharedExpertsBesideLowLatency) {
-  MoeLayerConfig config = Config();
-  config.shared_intermediate = 48;
-  for (const Strategy strategy : {Strategy::kLowLatency, Strategy::kHighThroughput}) {
-    config.strategy = strategy;
-    MakeLayer(2, config);
-    if (IsSkipped() || HasFatalFailure()) return;
-    EXPECT_EQ(layer_->config().shared_experts,
-              strategy == Strategy::kLowLatency ? SharedExperts::kBeside : SharedExperts::kAfter);
-    layer_.reset();
+TEST_F(MoeLayerTest, AutoRunsSharedExpertsBesideSmallCalls) {
+  MakeNode(2);
+  if (IsSkipped()) return;
+  const int half = std::max(node_->topology().gpus[0].num_compute_units / 2, 1);
+  struct Case {
+    int tokens;
+    Strategy strategy;
+    Fusion fusion;
+    SharedExperts expected;
+    int link_blocks;
+  };
+  for (const Case& each :
+       {Case{1024, Strategy::kLowLatency, Fusion::kAuto, SharedExperts::kBeside, 0},
+        Case{1024, Strategy::kHighThroughput, Fusion::kAuto, SharedExperts::kBeside, half},
+        Case{1025, Strategy::kHighThroughput, Fusion::kAuto, SharedExperts::kAfter, 0},
+        Case{9, Strategy::kHighThroughput, Fusion::kTiles, SharedExperts::kAfter, 0}}) {
+    MoeLayerConfig config = Config();
+    config.shared_intermediate = 48;
+    config.max_tokens_per_rank = each.tokens;
+    config.strategy = each.strategy;
+    config.fusion = each.fusion;
+    SCOPED_TRACE(TextOf(config));
+    const absl::StatusOr<std::unique_ptr<MoeLayer>> layer = MoeLayer::Create(*node_, config);
+    ASSERT_OK(layer.status());
+    EXPECT_EQ((*layer)->config().shared_experts, each.expected);
+    EXPECT_EQ((*layer)->config().link_blocks, each.link_blocks);
   }
 }
 
