@@ -168,10 +168,7 @@ hipError_t Replay(const hipGraphExec& graph, Stream* stream) {
 }  // namespace octet::emulation
 
 using octet::emulation::Capture;
-using octet::emulation::Completion;
-using octet::emulation::Device;
 using octet::emulation::Machine;
-using octet::emulation::Operation;
 using octet::emulation::Operations;
 using octet::emulation::ResolveStream;
 using octet::emulation::Return;
