@@ -75,6 +75,10 @@ absl::StatusOr<double> Measure(benchmark::State& state, Session& session,
     if (row.what != "layer") continue;
     if (row.tflops.has_value()) state.counters["TFLOPps"] = *row.tflops;
     if (row.weights_tbps.has_value()) state.counters["weights_TBps"] = *row.weights_tbps;
+    // None where the libraries are missing, memory is short, or weights are FP8.
+    for (const MeasuredContender& contender : report.contenders) {
+      state.counters[absl::StrCat(contender.row.what, "_us")] = Summarize(contender.row.us).median;
+    }
     return Summarize(row.us).median;
   }
   return absl::InternalError("the layer was not timed");
@@ -91,6 +95,7 @@ void RegisterLayerBenchmarks(Session& session) {
     options.config.router = ModelRouter(layer.family, options.config.num_experts);
     options.config.weights = layer.weights;
     options.check = session.options().check;
+    options.contenders = {{.exchange = "nccl", .products = "cublas_streams"}};
     if (session.emulated()) options.warmup = 0;
     options.iters = session.emulated() ? 1 : kIters;
     for (const int tokens : layer.tokens) {
