@@ -57,8 +57,8 @@ absl::Status CheckEp(const EpConfig& ep) {
   }
   const DispatchFormat format = ep.dispatch_format;
   if (format == DispatchFormat::kSame) return absl::OkStatus();
-  if (format != DispatchFormat::kFp8) {
-    return Refuse("ep.dispatch_format", EnumName(format), "it must be same or fp8");
+  if (!ReceivesFp8(ep)) {
+    return Refuse("ep.dispatch_format", EnumName(format), "it must be same, fp8 or quantized_fp8");
   }
   if (ep.scale_group != kGemmScaleGroup) {
     return Refuse("ep.scale_group", absl::StrCat(ep.scale_group),
@@ -66,6 +66,11 @@ absl::Status CheckEp(const EpConfig& ep) {
   }
   if (ep.dtype != DType::kBFloat16) {
     return Refuse("ep.dtype", EnumName(ep.dtype), "products of FP8 rows are bf16");
+  }
+  constexpr int kFp8Unit = 16;  // a row's bytes are whole vectors
+  if (ep.hidden % kFp8Unit != 0) {
+    return Refuse("ep.hidden", absl::StrCat(ep.hidden),
+                  absl::StrCat("products of FP8 rows need a multiple of ", kFp8Unit));
   }
   return absl::OkStatus();
 }
@@ -282,8 +287,7 @@ absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
                                                    const DispatchGemmArgs& args) const {
   OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
   OCTET_RETURN_IF_ERROR(CheckNotNull("out", args.out));
-  OCTET_RETURN_IF_ERROR(
-      CheckScales(config_.ep.dispatch_format == DispatchFormat::kFp8, args.b_scales));
+  OCTET_RETURN_IF_ERROR(CheckScales(ReceivesFp8(config_.ep), args.b_scales));
   return CheckPointers(
       rank, {{"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}, {"out", args.out}});
 }

@@ -27,7 +27,7 @@ GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks) 
   product.n = gated ? 2 * config.intermediate : config.intermediate;
   product.k = config.ep.hidden;
   product.activation = config.activation;
-  if (config.ep.dispatch_format == DispatchFormat::kFp8) {
+  if (ReceivesFp8(config.ep)) {
     product.format = GemmFormat::kFp8;
     product.scale_format = config.ep.scale_format;
   }
@@ -41,6 +41,11 @@ GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks)
   product.format = config.second_format;
   product.scale_format = config.ep.scale_format;
   return product;
+}
+
+bool ReceivesFp8(const EpConfig& config) {
+  return config.dispatch_format == DispatchFormat::kFp8 ||
+         config.dispatch_format == DispatchFormat::kQuantizedFp8;
 }
 
 bool SecondProductInPlace(const EpConfig& config) {

@@ -79,7 +79,9 @@ FusedExpertsConfig ExpertsConfig(const MoeLayerConfig& config) {
     experts.ep.strategy = Strategy::kHighThroughput;
   }
   if (config.weights == GemmFormat::kFp8) {
-    experts.ep.dispatch_format = DispatchFormat::kFp8;
+    experts.ep.dispatch_format = config.strategy == Strategy::kLowLatency
+                                     ? DispatchFormat::kQuantizedFp8
+                                     : DispatchFormat::kFp8;
     experts.ep.scale_group = kGemmScaleGroup;
     experts.second_format = GemmFormat::kFp8;
   }

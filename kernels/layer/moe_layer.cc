@@ -60,7 +60,7 @@ class LayerWorkspace final : public LayerPartObserver {
     std::unique_ptr<SharedMlp> shared;      // null: the layer has no shared experts
     bool shared_runs = false;               // between SharedMlp::Begin and End
     LayerPartObserver* observer = nullptr;  // of the layer whose call is being enqueued, or null
-    std::optional<RowQuantizer> quantizer;  // of x, with FP8 weights
+    std::optional<RowQuantizer> quantizer;  // of x, if it is dispatched in FP8
     absl::Span<char> logits, topk_idx, topk_weights, h, x_fp8, x_scales;
     // [M + 1][2] The expert_offsets of products of t tokens, {0, t}, are row t.
     absl::Span<int32_t> offsets;
@@ -115,7 +115,8 @@ absl::Status LayerWorkspace::PartEnqueued(Rank& rank, LayerPart part) {
 
 absl::Status LayerWorkspace::MakeProducts(OfRank& mine) {
   OCTET_ASSIGN_OR_RETURN(mine.router, GroupedGemm::Create(RouterProduct(config_)));
-  if (config_.weights == GemmFormat::kFp8) {
+  // low_latency quantizes x itself.
+  if (experts_->config().ep.dispatch_format == DispatchFormat::kFp8) {
     OCTET_ASSIGN_OR_RETURN(mine.quantizer,
                            RowQuantizer::Create({.dtype = config_.dtype,
                                                  .columns = config_.hidden,
@@ -164,23 +165,45 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
                              hipMemcpyHostToDevice));
 }
 
+bool IsFused(const MoeLayerConfig& config) {
+  return config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;
+}
+
+absl::StatusOr<Strategy> ChosenStrategy(const Node& node, const MoeLayerConfig& config) {
+  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
+  OCTET_ASSIGN_OR_RETURN(
+      const EpPlan plan,
+      EpPlan::Resolve(ExpertsConfig(config).ep, node.num_ranks(), node.topology(), *table));
+  return plan.config.strategy;
+}
+
+// Makes the choice of Strategy::kAuto for FP8 weights where low_latency is chosen without them: the
+// strategies have FP8 formats of their own, so that the format would decide otherwise.
+absl::Status ChooseFp8Strategy(const Node& node, MoeLayerConfig& config) {
+  if (config.weights != GemmFormat::kFp8 || config.strategy != Strategy::kAuto || IsFused(config)) {
+    return absl::OkStatus();
+  }
+  MoeLayerConfig plain = config;
+  plain.weights = GemmFormat::kSame;
+  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(node, plain));
+  if (strategy == Strategy::kLowLatency) config.strategy = strategy;
+  return absl::OkStatus();
+}
+
 // Makes the choice of SharedExperts::kAuto as measured on an H200 (bench/PERFORMANCE.md): calls of
 // few tokens gain, those of many do not, whose kernels leave nothing idle.
 absl::Status ChooseSharedExperts(const Node& node, MoeLayerConfig& config) {
   constexpr int kMostTokens = 1024;
   if (config.shared_experts != SharedExperts::kAuto) return absl::OkStatus();
   config.shared_experts = SharedExperts::kAfter;
-  const bool fused = config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;
-  if (config.shared_intermediate == 0 || config.max_tokens_per_rank > kMostTokens || fused) {
+  if (config.shared_intermediate == 0 || config.max_tokens_per_rank > kMostTokens ||
+      IsFused(config)) {
     return absl::OkStatus();
   }
   config.shared_experts = SharedExperts::kBeside;
   if (config.link_blocks != 0 || config.max_blocks != 0) return absl::OkStatus();
-  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
-  OCTET_ASSIGN_OR_RETURN(
-      const EpPlan plan,
-      EpPlan::Resolve(ExpertsConfig(config).ep, node.num_ranks(), node.topology(), *table));
-  if (plan.config.strategy != Strategy::kHighThroughput) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(node, config));
+  if (strategy != Strategy::kHighThroughput) return absl::OkStatus();
   config.link_blocks = std::max(node.topology().gpus[0].num_compute_units / 2, 1);
   return absl::OkStatus();
 }
@@ -190,6 +213,7 @@ absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
   OCTET_RETURN_IF_ERROR(Validate(requested, node.num_ranks()));
   auto workspace = std::make_shared<LayerWorkspace>(node, requested);
   MoeLayerConfig& config = workspace->config_;
+  OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(node, config));
   OCTET_RETURN_IF_ERROR(ChooseSharedExperts(node, config));
   OCTET_ASSIGN_OR_RETURN(workspace->experts_, FusedExperts::Create(node, ExpertsConfig(config)));
   const FusedExpertsConfig& experts = workspace->experts_->config();

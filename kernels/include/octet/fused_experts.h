@@ -59,10 +59,10 @@ enum class WeightsIn {
 };
 
 struct FusedExpertsConfig {
-  // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame or kFp8, and at most 256 local
-  // experts. With kFp8 the first product is one of FP8 operands (GemmFormat::kFp8): scale_group
-  // must be 128 and dtype kBFloat16, which h has, and x must be of the platform's form
-  // (Fp8Form::kNative).
+  // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame, kFp8 or kQuantizedFp8, and at
+  // most 256 local experts. With the latter two the first product is one of FP8 operands
+  // (GemmFormat::kFp8): H must be a multiple of 16, scale_group 128 and dtype kBFloat16, which h
+  // has, and x of kFp8 must be of the platform's form (Fp8Form::kNative).
   EpConfig ep;
   int intermediate = 0;  // I, a multiple of 8
   // GroupedGemmConfig::blocks of products that are kernels of their own; nullopt: ep.max_blocks.

@@ -52,8 +52,8 @@ struct MoeLayerConfig {
   int max_tokens_per_rank = 0;     // M
   DType dtype = DType::kBFloat16;  // of x, y and what lies between
   // The elements of the experts' weights. kFp8 needs dtype kBFloat16: x and the rows between the
-  // two products are then quantized in groups of 128 columns, and H and both intermediates must be
-  // multiples of 16. Router and shared experts have the dtype.
+  // two products are then quantized in groups of 128 columns, low_latency quantizing x on the way,
+  // and H and both intermediates must be multiples of 16. Router and shared experts have the dtype.
   GemmFormat weights = GemmFormat::kSame;
   // How tokens are sent, and how the kernels of a call are put together (octet/fused_experts.h).
   Strategy strategy = Strategy::kAuto;

@@ -107,9 +107,10 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
   const int strategy = draw(0, 5);
   if (type >= 2) {
     ep.hidden *= 2;
-    ep.dispatch_format = DispatchFormat::kFp8;
+    const bool quantized = !NeedHighThroughput(fusions) && strategy < 3;
+    ep.dispatch_format = quantized ? DispatchFormat::kQuantizedFp8 : DispatchFormat::kFp8;
     ep.scale_format = type == 2 ? ScaleFormat::kFloat32 : ScaleFormat::kUe8m0;
-    ep.strategy = Strategy::kHighThroughput;
+    ep.strategy = quantized ? Strategy::kLowLatency : Strategy::kHighThroughput;
   } else {
     ep.strategy = NeedHighThroughput(fusions) || strategy >= 3 ? Strategy::kHighThroughput
                   : strategy == 0                              ? Strategy::kDirect
@@ -281,7 +282,14 @@ class Float64Check {
     for (size_t row = 0; row < received.sources.size(); ++row) {
       const RowSource source = received.sources[row];
       if (source.rank < 0) continue;
-      const RankInput one = sent_[Index(source.rank)].Tokens(config_.ep, Index(source.token), 1);
+      RankInput one = sent_[Index(source.rank)].Tokens(config_.ep, Index(source.token), 1);
+      std::vector<uint8_t> fp8(Index(config_.ep.hidden));
+      std::vector<uint32_t> scales(Index(config_.ep.scale_words()));
+      if (config_.ep.dispatch_format == DispatchFormat::kQuantizedFp8) {
+        ReferenceQuantize(config_.ep, one.x, absl::MakeSpan(fp8), absl::MakeSpan(scales));
+        one.fp8 = fp8;
+        one.scales = scales;
+      }
       const HostGemm gemm = FirstGemm(rank, first, one, received.row_weights[row]);
       for (int c = 0; c < config_.intermediate; ++c) {
         const GemmExpectation want = ExpectedElement(gemm, source.local_expert, 0, c);
@@ -405,7 +413,9 @@ class Float64Check {
 };
 
 TEST_P(FusionTest, MeetsFloat64) {
-  const uint32_t shapes = GetParam().gemm_combine == Fusion::kNone ? 5 : 3;
+  const bool unfused =
+      GetParam().dispatch_gemm == Fusion::kNone && GetParam().gemm_combine == Fusion::kNone;
+  const uint32_t shapes = unfused ? 6 : GetParam().gemm_combine == Fusion::kNone ? 5 : 3;
   for (uint32_t shape = 0; shape < shapes; ++shape) {
     FusedProblem problem = Small(2);
     problem.bias = shape != 1;
@@ -416,7 +426,10 @@ TEST_P(FusionTest, MeetsFloat64) {
     if (shape == 1) config.activation = GemmActivation::kNone;
     if (shape == 2) config.ep.dtype = DType::kFloat16;
     if (shape == 2) config.ep.combine_order = CombineOrder::kFlat;
-    if (shape > 0) config.weights_in = WeightsIn::kFirstProduct;
+    if (shape > 0 && shape < 5) config.weights_in = WeightsIn::kFirstProduct;
+    if (shape == 5) config.ep.strategy = Strategy::kLowLatency;
+    if (shape == 5) config.ep.dispatch_format = DispatchFormat::kQuantizedFp8;
+    if (shape == 5) config.ep.hidden = 272;
     if (shape >= 3) config.second_format = GemmFormat::kFp8;
     if (shape >= 3) config.intermediate = 144;
     if (shape == 3) config.ep.scale_format = ScaleFormat::kUe8m0;
@@ -728,9 +741,14 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
               }),
               Refused("ep.high_throughput.duplicates is index; the products need a row for each"));
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
-                config.ep.dispatch_format = DispatchFormat::kQuantizedFp8;
+                config.ep.dispatch_format = DispatchFormat::kBytes;
               }),
-              Refused("ep.dispatch_format is quantized_fp8; it must be same or fp8"));
+              Refused("ep.dispatch_format is bytes; it must be same, fp8 or quantized_fp8"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.ep.dispatch_format = DispatchFormat::kQuantizedFp8;
+                config.ep.hidden = 136;
+              }),
+              Refused("ep.hidden is 136; products of FP8 rows need a multiple of 16"));
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
                 config.ep.dispatch_format = DispatchFormat::kFp8;
                 config.ep.scale_group = 64;

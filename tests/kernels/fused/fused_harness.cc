@@ -203,7 +203,7 @@ absl::StatusOr<FusedOutput> FusedHarness::Download(const Rank& /*rank*/,
 
 DispatchGemmArgs FusedHarness::dispatch_args(const Rank& rank, const CallMemory& memory) const {
   const Weights& weights = ranks_[Index(rank)].weights;
-  const bool fp8 = problem_.config.ep.dispatch_format == DispatchFormat::kFp8;
+  const DispatchFormat format = problem_.config.ep.dispatch_format;
   DispatchGemmArgs args = {.dispatch = {.x = memory.x.as<void>(),
                                         .topk_idx = memory.topk_idx.as<int32_t>(),
                                         .topk_weights = memory.topk_weights.as<float>(),
@@ -211,10 +211,10 @@ DispatchGemmArgs FusedHarness::dispatch_args(const Rank& rank, const CallMemory&
                            .b = weights.b1.as<void>(),
                            .bias = FloatsOrNull(weights.bias1),
                            .out = memory.h.as<void>()};
-  if (fp8) {
+  if (format == DispatchFormat::kFp8) {
     args.dispatch.high_throughput.x_scales = memory.scales.as<void>();
-    args.b_scales = weights.b1_scales.as<void>();
   }
+  if (format != DispatchFormat::kSame) args.b_scales = weights.b1_scales.as<void>();
   return args;
 }
 

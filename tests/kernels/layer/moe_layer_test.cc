@@ -225,6 +225,36 @@ TEST_F(MoeLayerTest, EveryWayGivesTheSameBits) {
   }
 }
 
+// The strategies' FP8 formats differ in who quantizes x, not in what comes of it.
+TEST_F(MoeLayerTest, Fp8WeightsWithEveryStrategy) {
+  MoeLayerConfig config = Config();
+  config.weights = GemmFormat::kFp8;
+  config.hidden = 272;
+  config.intermediate = 160;
+  const std::vector<int> counts = {9, 0, 7};
+  std::vector<uint16_t> expected;
+  for (const Strategy strategy :
+       {Strategy::kHighThroughput, Strategy::kLowLatency, Strategy::kAuto}) {
+    config.strategy = strategy;
+    SCOPED_TRACE(TextOf(config));
+    MakeLayer(3, config);
+    if (IsSkipped() || HasFatalFailure()) return;
+    if (strategy == Strategy::kAuto) {
+      MoeLayerConfig plain = config;
+      plain.weights = GemmFormat::kSame;
+      const absl::StatusOr<std::unique_ptr<MoeLayer>> other = MoeLayer::Create(*node_, plain);
+      ASSERT_OK(other.status());
+      EXPECT_EQ(layer_->config().strategy, (*other)->config().strategy);
+    }
+    const absl::StatusOr<LayerOutput> output = Call(*node_, *layer_, Tokens(counts, config, kSeed));
+    ASSERT_OK(output.status());
+    ExpectCorrect(*output);
+    if (expected.empty()) expected = output->y;
+    EXPECT_EQ(output->y, expected);
+    layer_.reset();
+  }
+}
+
 TEST_F(MoeLayerTest, Direct) {
   MoeLayerConfig config = Config();
   config.strategy = Strategy::kDirect;
