@@ -26,6 +26,7 @@
 #include "kernels/layer_parts.h"
 #include "kernels/row_quantizer.h"
 #include "kernels/tuning.h"
+#include "kernels/whole_gpu.h"
 #include "octet/ep_config.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
@@ -41,15 +42,6 @@ namespace {
 static_assert(kMaxExperts <= kMostRoutedExperts);
 
 size_t Size(int n) { return static_cast<size_t>(n); }
-
-// A launch in which each compute unit of the rank's GPU has some blocks.
-LaunchShape WholeGpu(const Rank& rank) {
-  constexpr int kBlocksPerUnit = 4;
-  constexpr int kWavesPerBlock = 4;
-  const GpuInfo& gpu = rank.node().topology().gpus[Size(rank.rank())];
-  return {.blocks = gpu.num_compute_units * kBlocksPerUnit,
-          .threads = gpu.wave_size * kWavesPerBlock};
-}
 
 // Everything but weights: what layers can share.
 class LayerWorkspace final : public LayerPartObserver {

@@ -14,7 +14,7 @@
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/pack_weights.h"
-#include "octet/topology.h"
+#include "kernels/whole_gpu.h"
 #include "runtime/gpu_status.h"
 #include "runtime/node_memory.h"
 #include "runtime/status_macros.h"
@@ -28,14 +28,6 @@ namespace {
 constexpr int kElementsPerVec = 8;
 
 size_t Size(int n) { return static_cast<size_t>(n); }
-
-LaunchShape WholeGpu(const Rank& rank) {
-  constexpr int kBlocksPerUnit = 4;
-  constexpr int kWavesPerBlock = 4;
-  const GpuInfo& gpu = rank.node().topology().gpus[Size(rank.rank())];
-  return {.blocks = gpu.num_compute_units * kBlocksPerUnit,
-          .threads = gpu.wave_size * kWavesPerBlock};
-}
 
 EpConfig ExchangeConfig(const MoeLayerConfig& config) {
   EpConfig ep;

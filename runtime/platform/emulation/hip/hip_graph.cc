@@ -39,19 +39,19 @@ hipError_t RefuseWhileCapturing() {
   return error;
 }
 
-void Record(Stream* stream, const std::shared_ptr<Completion>& completion) {
-  completion->device = stream->device;
+void Record(Stream* stream, const std::shared_ptr<Completion>& recording) {
+  recording->device = stream->device;
   {
     std::lock_guard lock(stream->device->mutex);
     if (stream->capture != nullptr) {
-      completion->captured = true;
-      completion->capture = stream->capture;
-      completion->before = stream->capture->LaneOf(stream).before;
+      recording->captured = true;
+      recording->capture = stream->capture;
+      recording->before = stream->capture->LaneOf(stream).before;
     }
   }
   Operation operation;
   operation.kind = Operation::Kind::kRecord;
-  operation.completion = completion;
+  operation.completion = recording;
   stream->device->Enqueue(stream, std::move(operation));
 }
 
