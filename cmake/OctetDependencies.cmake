@@ -1,5 +1,6 @@
 # The libraries of the machine.
 #
+#   OCTET_MPI      ON, OFF, or AUTO: several nodes (World), if MPI is found
 #   OCTET_STATIC   link everything but the C library statically, so that the binaries run on another
 #                  distribution of the same or a later C library
 
@@ -15,6 +16,19 @@ find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 if(OCTET_BENCH)
   find_package(benchmark REQUIRED)
+endif()
+
+set(OCTET_MPI AUTO CACHE STRING "Join several nodes by MPI: ON, OFF, or AUTO (if it is found)")
+set_property(CACHE OCTET_MPI PROPERTY STRINGS AUTO ON OFF)
+set(OCTET_HAS_MPI OFF)
+if(NOT OCTET_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX ON)  # the C interface only
+  if(OCTET_MPI STREQUAL "ON")
+    find_package(MPI REQUIRED COMPONENTS CXX)
+  else()
+    find_package(MPI QUIET COMPONENTS CXX)
+  endif()
+  set(OCTET_HAS_MPI ${MPI_CXX_FOUND})
 endif()
 if(OCTET_TESTS)
   find_package(GTest REQUIRED)

@@ -10,10 +10,11 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/octet)
 set_target_properties(octet_kernels PROPERTIES EXPORT_NAME octet)
 set_target_properties(octet_runtime PROPERTIES EXPORT_NAME runtime)
 set_target_properties(octet_platform PROPERTIES EXPORT_NAME platform)
+set_target_properties(octet_net PROPERTIES EXPORT_NAME net)
 # All that is installed, without the tests.
-add_custom_target(octet_installed DEPENDS octet octet_kernels)
+add_custom_target(octet_installed DEPENDS octet octet_kernels octet_net)
 install(TARGETS octet)
-install(TARGETS octet_kernels octet_runtime octet_platform EXPORT octetTargets
+install(TARGETS octet_kernels octet_net octet_runtime octet_platform EXPORT octetTargets
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 set(emulated_hip_dir ${CMAKE_INSTALL_LIBDIR}/octet/emulated_hip)
 if(OCTET_PLATFORM STREQUAL "emulation")
@@ -110,5 +111,8 @@ set(CPACK_DEBIAN_PACKAGE_DEPENDS
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-matplotlib, python3-scipy")  # octet-plot, octet-compare
 if(OCTET_PLATFORM STREQUAL "emulation")
   string(APPEND CPACK_DEBIAN_PACKAGE_RECOMMENDS ", clang-22 | clang (>= 1:18)")  # compiles kernels
+endif()
+if(OCTET_HAS_MPI)
+  string(APPEND CPACK_DEBIAN_PACKAGE_RECOMMENDS ", libopenmpi-dev, openmpi-bin")  # octet::net
 endif()
 include(CPack)

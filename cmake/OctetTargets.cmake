@@ -170,3 +170,35 @@ function(octet_add_test name)
   endif()
   set_property(TEST ${entries} APPEND PROPERTY ENVIRONMENT ${arg_ENV} ${OCTET_TEST_ENVIRONMENT})
 endfunction()
+
+# octet_add_mpi_test(<name> <source>... NODES <number>... [any of octet_add_test but SHARDS, WAVES]):
+# a test that runs by itself, as one node, and under mpirun as several: <name>.<number>. The settings
+# are Open MPI's: more processes than cores, and none bound to cores.
+function(octet_add_mpi_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;COST;SANITIZE_FILTER" "NODES;DEPS;ENV")
+  # Open MPI keeps memory until the process ends, much of it allocated by libraries that it has
+  # unloaded by then, which LeakSanitizer cannot suppress by name.
+  string(REPLACE "ASAN_OPTIONS=" "ASAN_OPTIONS=detect_leaks=0:" OCTET_TEST_ENVIRONMENT
+                 "${OCTET_TEST_ENVIRONMENT}")
+  string(REPLACE "TSAN_OPTIONS="
+                 "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/runtime/net/open_mpi_races.txt:"
+                 OCTET_TEST_ENVIRONMENT "${OCTET_TEST_ENVIRONMENT}")
+  list(APPEND arg_ENV OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+       OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none)
+  octet_add_test(${name} ${arg_UNPARSED_ARGUMENTS} DEPS ${arg_DEPS} mpi_environment octet_net MPI::MPI_CXX
+                 LABELS sanitize mpi TIMEOUT ${arg_TIMEOUT} COST ${arg_COST} ENV ${arg_ENV}
+                 SANITIZE_FILTER ${arg_SANITIZE_FILTER})
+  set(filter)
+  if(OCTET_SANITIZE AND arg_SANITIZE_FILTER)
+    set(filter --gtest_filter=${arg_SANITIZE_FILTER})
+  endif()
+  foreach(nodes IN LISTS arg_NODES)
+    add_test(NAME ${name}.${nodes}
+             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${nodes} $<TARGET_FILE:${name}>
+                     ${filter})
+    set_tests_properties(${name}.${nodes} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_COST}
+                         LABELS "sanitize;mpi" PROCESSORS 2)
+    set_property(TEST ${name}.${nodes} APPEND PROPERTY ENVIRONMENT ${arg_ENV}
+                                                       ${OCTET_TEST_ENVIRONMENT})
+  endforeach()
+endfunction()

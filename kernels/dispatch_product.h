@@ -11,6 +11,7 @@ namespace octet {
 
 namespace high_throughput {
 struct DispatchGemmParams;
+struct DispatchRoles;
 struct Layout;
 }  // namespace high_throughput
 
@@ -23,6 +24,8 @@ class DispatchProduct {
   // shape needs.
   virtual absl::StatusOr<int> Prepare(const high_throughput::Layout& layout, int blocks,
                                       int most_blocks) const = 0;
+  // Returns what each of `blocks` blocks does.
+  virtual high_throughput::DispatchRoles Roles(int blocks) const = 0;
   virtual hipError_t Launch(const high_throughput::DispatchGemmParams& params, int blocks,
                             hipStream_t stream) const = 0;
 };

@@ -109,7 +109,8 @@ absl::Span<const EnumEntry<Flags>> EnumTable(Flags) {
 absl::Span<const EnumEntry<CombineOrder>> EnumTable(CombineOrder) {
   static constexpr EnumEntry<CombineOrder> kTable[] = {{CombineOrder::kAuto, "auto"},
                                                        {CombineOrder::kFlat, "flat"},
-                                                       {CombineOrder::kPerRank, "per_rank"}};
+                                                       {CombineOrder::kPerRank, "per_rank"},
+                                                       {CombineOrder::kPerNode, "per_node"}};
   return kTable;
 }
 
@@ -221,6 +222,11 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
   }
   if (config.topk < 1 || config.topk > std::min(kMaxTopk, config.num_experts)) {
     return OutOfRange("topk", config.topk, 1, std::min(kMaxTopk, config.num_experts));
+  }
+  if (config.combine_order == CombineOrder::kPerNode) {
+    return absl::InvalidArgumentError(
+        "combine_order is per_node, the order of calls over several nodes; within a node it must "
+        "be auto, flat or per_rank");
   }
   const Tuning& tuning = config.tuning;
   if (tuning.row_parts > kMaxRowParts) {

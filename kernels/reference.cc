@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 
+#include "absl/algorithm/container.h"
 #include "kernels/ep_plan.h"
 #include "kernels/fp8_rows.h"
 #include "octet/dtype.h"
@@ -297,6 +298,42 @@ std::vector<uint16_t> ReferenceCombine(const EpConfig& config, int num_ranks,
   return config.dtype == DType::kFloat16
              ? Combine<DType::kFloat16>(config, num_ranks, input, expert_scale, bias)
              : Combine<DType::kBFloat16>(config, num_ranks, input, expert_scale, bias);
+}
+
+std::vector<uint16_t> ReferenceCombine(const EpConfig& config, const NodesOfRanks& nodes,
+                                       const RankInput& input, absl::Span<const float> expert_scale,
+                                       absl::Span<const uint16_t> bias) {
+  // All choices stay, those of other nodes as -1.
+  EpConfig intranode = IntranodeConfig(config, nodes);
+  intranode.topk = config.topk;
+  const auto hidden = static_cast<size_t>(config.hidden);
+  const auto topk = static_cast<size_t>(config.topk);
+  const auto of_node = static_cast<size_t>(intranode.num_experts);
+  std::vector<float> sum(hidden * static_cast<size_t>(input.num_tokens));
+  for (int node = 0; node < nodes.num_nodes; ++node) {
+    const int first = node * intranode.num_experts;
+    std::vector<int32_t> ids;
+    for (const int32_t id : input.topk_idx) {
+      ids.push_back(id >= first && id < first + intranode.num_experts ? id - first : -1);
+    }
+    RankInput here = input;
+    here.topk_idx = ids;
+    const std::vector<uint16_t> part =
+        ReferenceCombine(intranode, nodes.ranks_per_node, here,
+                         expert_scale.subspan(static_cast<size_t>(first), of_node));
+    for (size_t i = 0; i < sum.size(); ++i) {
+      const auto choices = absl::MakeConstSpan(ids).subspan(i / hidden * topk, topk);
+      const bool chosen = absl::c_any_of(choices, [](int32_t id) { return id >= 0; });
+      if (chosen) sum[i] += FloatFromBits(config.dtype, part[i]);
+    }
+  }
+  std::vector<uint16_t> y(sum.size());
+  for (size_t i = 0; i < sum.size(); ++i) {
+    const float last =
+        bias.empty() ? sum[i] : sum[i] + FloatFromBits(config.dtype, bias[i % hidden]);
+    y[i] = BitsFromFloat(config.dtype, last);
+  }
+  return y;
 }
 
 bool SameBits(DType dtype, absl::Span<const uint16_t> a, absl::Span<const uint16_t> b) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/nodes_of_ranks.h"
 #include "octet/ep_config.h"
 #include "octet/row_source.h"
 
@@ -74,6 +75,15 @@ void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
 //             with such choices ascending acc = acc + p; rounded to the dtype at the end.
 // `bias` ([H] of the dtype, or empty) is added to acc before the last rounding.
 std::vector<uint16_t> ReferenceCombine(const EpConfig& config, int num_ranks,
+                                       const RankInput& input, absl::Span<const float> expert_scale,
+                                       absl::Span<const uint16_t> bias = {});
+
+// Returns y of one rank of `num_nodes` nodes with `ranks_per_node` ranks each, as of
+// kernels/hierarchical. `config` and `expert_scale` are over all nodes:
+//   kPerNode  p = ReferenceCombine over the choices of one node, without bias, in the order
+//             nodes.intranode_order; acc = +0; for nodes with such choices ascending acc = acc + p;
+//             `bias` is added; rounded to the dtype at the end.
+std::vector<uint16_t> ReferenceCombine(const EpConfig& config, const NodesOfRanks& nodes,
                                        const RankInput& input, absl::Span<const float> expert_scale,
                                        absl::Span<const uint16_t> bias = {});
 

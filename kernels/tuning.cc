@@ -30,10 +30,11 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 
-// The lists of entries: of strategies, and of grouped products.
+// The lists of entries: of strategies, of grouped products, and of calls with both.
 constexpr absl::string_view kEntries = "entries";
 constexpr absl::string_view kGemm = "gemm";
-constexpr auto kFileFields = std::to_array<absl::string_view>({"schema", kEntries, kGemm});
+constexpr absl::string_view kFused = "fused";
+constexpr auto kFileFields = std::to_array<absl::string_view>({"schema", kEntries, kGemm, kFused});
 
 // The field of entries for kAuto, in addition to those of any entry.
 constexpr absl::string_view kChosen = "chosen";
@@ -43,6 +44,29 @@ constexpr auto kFields = std::to_array<absl::string_view>(
     {"platform", "gpu", "ranks", "strategy", "rows", "row_bytes", "format", "received", "note"});
 constexpr auto kGemmFields = std::to_array<absl::string_view>(
     {"gpu", "dtype", "n", "k", "rows", "activation", "tiles", "note"});
+
+constexpr auto kFusedFields = std::to_array<absl::string_view>(
+    {"platform", "gpu", "ranks", "call", "rows", "row_bytes", "format", "intermediate",
+     "activation", "fusion", "tiles", "note"});
+
+// The numbers of an entry's tuning that each call has, if its fusion is not kNone.
+struct FusedField {
+  absl::string_view name;
+  int FusedTuning::* number;
+  int most;
+};
+constexpr int kMostPercent = 100;
+constexpr FusedField kDispatchGemmFields[] = {
+    {"send_percent", &FusedTuning::send_percent, kMostPercent},
+    {"fill_percent", &FusedTuning::fill_percent, kMostPercent}};
+constexpr FusedField kGemmCombineFields[] = {
+    {"combine_percent", &FusedTuning::combine_percent, kMostPercent},
+    {"row_parts", &FusedTuning::row_parts, kMaxRowParts}};
+
+absl::Span<const FusedField> FieldsOf(FusedCall call) {
+  if (call == FusedCall::kDispatchGemm) return kDispatchGemmFields;
+  return kGemmCombineFields;
+}
 
 // Returns the fields of an entry for `strategy`.
 std::vector<absl::string_view> FieldsOf(Strategy strategy) {
@@ -192,6 +216,52 @@ absl::StatusOr<GemmTuningEntry> ParseGemmEntry(const Json& json, const std::stri
   return entry;
 }
 
+absl::StatusOr<FusedChoice> ParseFusedChoice(const Reader& reader, const std::string& where,
+                                             FusedCall call) {
+  FusedChoice choice;
+  OCTET_ASSIGN_OR_RETURN(choice.fusion, reader.OneOf<Fusion>("fusion"));
+  if (choice.fusion == Fusion::kAuto ||
+      (choice.fusion == Fusion::kSerial && call == FusedCall::kDispatchGemm)) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": fusion is ", EnumName(choice.fusion),
+                                                   ", which ", EnumName(call), " cannot take"));
+  }
+  if (choice.fusion == Fusion::kNone) return choice;
+  OCTET_ASSIGN_OR_RETURN(choice.tuning.tiles, reader.OneOf<GemmTiles>("tiles"));
+  for (const FusedField& field : FieldsOf(call)) {
+    OCTET_ASSIGN_OR_RETURN(choice.tuning.*field.number, reader.Positive(field.name));
+    if (choice.tuning.*field.number <= field.most) continue;
+    return absl::InvalidArgumentError(absl::StrCat(where, ": ", field.name, " is ",
+                                                   choice.tuning.*field.number, "; it must be ",
+                                                   field.most, " at most"));
+  }
+  return choice;
+}
+
+absl::StatusOr<FusedTuningEntry> ParseFusedEntry(const Json& json, const std::string& where) {
+  if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(where, " is no object"));
+  const Reader reader(json, where);
+  FusedTuningEntry entry;
+  TuningKey& links = entry.key.links;
+  OCTET_ASSIGN_OR_RETURN(links.platform, reader.String("platform"));
+  OCTET_ASSIGN_OR_RETURN(links.gpu, reader.String("gpu"));
+  OCTET_ASSIGN_OR_RETURN(links.num_ranks, reader.Positive("ranks"));
+  links.strategy = Strategy::kHighThroughput;
+  OCTET_ASSIGN_OR_RETURN(links.rows, reader.Range("rows"));
+  OCTET_ASSIGN_OR_RETURN(links.row_bytes, reader.Range("row_bytes"));
+  OCTET_ASSIGN_OR_RETURN(links.format, reader.OneOf("format", DispatchFormat::kSame));
+  OCTET_ASSIGN_OR_RETURN(entry.key.call, reader.OneOf<FusedCall>("call"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.intermediate, reader.Positive("intermediate"));
+  OCTET_ASSIGN_OR_RETURN(entry.key.activation, reader.OneOf<GemmActivation>("activation"));
+  std::vector<absl::string_view> fields(kFusedFields.begin(), kFusedFields.end());
+  for (const FusedField& field : FieldsOf(entry.key.call)) fields.push_back(field.name);
+  OCTET_RETURN_IF_ERROR(reader.CheckFields(fields));
+  OCTET_ASSIGN_OR_RETURN(entry.choice, ParseFusedChoice(reader, where, entry.key.call));
+  if (json.contains("note")) {
+    OCTET_ASSIGN_OR_RETURN(entry.note, reader.String("note"));
+  }
+  return entry;
+}
+
 // Parses the array `list` of the file, each member with `parse`.
 template <typename Entry>
 absl::StatusOr<std::vector<Entry>> ParseList(
@@ -249,6 +319,28 @@ Json ToObject(const GemmTuningEntry& entry) {
                {"rows", {entry.key.rows.first, entry.key.rows.last}},
                {"activation", std::string(EnumName(entry.key.activation))},
                {"tiles", std::string(EnumName(entry.tiles))}};
+  if (!entry.note.empty()) json["note"] = entry.note;
+  return json;
+}
+
+Json ToObject(const FusedTuningEntry& entry) {
+  const TuningKey& links = entry.key.links;
+  Json json = {{"platform", links.platform},
+               {"gpu", links.gpu},
+               {"ranks", links.num_ranks},
+               {"call", std::string(EnumName(entry.key.call))},
+               {"rows", {links.rows.first, links.rows.last}},
+               {"row_bytes", {links.row_bytes.first, links.row_bytes.last}},
+               {"format", std::string(EnumName(links.format))},
+               {"intermediate", entry.key.intermediate},
+               {"activation", std::string(EnumName(entry.key.activation))},
+               {"fusion", std::string(EnumName(entry.choice.fusion))}};
+  if (entry.choice.fusion != Fusion::kNone) {
+    json["tiles"] = std::string(EnumName(entry.choice.tuning.tiles.value_or(GemmTiles::kWide)));
+    for (const FusedField& field : FieldsOf(entry.key.call)) {
+      json[std::string(field.name)] = entry.choice.tuning.*field.number;
+    }
+  }
   if (!entry.note.empty()) json["note"] = entry.note;
   return json;
 }
@@ -347,6 +439,23 @@ GemmTuningKey GemmTuningKeyOf(absl::string_view gpu, const GroupedGemmConfig& co
           .activation = config.activation};
 }
 
+absl::Span<const EnumEntry<FusedCall>> EnumTable(FusedCall /*unused*/) {
+  static constexpr EnumEntry<FusedCall> kTable[] = {{FusedCall::kDispatchGemm, "dispatch_gemm"},
+                                                    {FusedCall::kGemmCombine, "gemm_combine"}};
+  return kTable;
+}
+
+FusedTuningKey FusedTuningKeyOf(const Topology& topology, int num_ranks, FusedCall call,
+                                const FusedExpertsConfig& config) {
+  EpConfig ep = config.ep;
+  ep.strategy = Strategy::kHighThroughput;
+  return {
+      .call = call,
+      .links = TuningKeyOf(topology, num_ranks, ep),
+      .intermediate = config.intermediate,
+      .activation = call == FusedCall::kDispatchGemm ? config.activation : GemmActivation::kNone};
+}
+
 absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::string_view origin) {
   Json parsed;
   try {
@@ -374,6 +483,9 @@ absl::StatusOr<TuningTable> TuningTable::Parse(absl::string_view json, absl::str
   OCTET_ASSIGN_OR_RETURN(table.gemm_entries_,
                          ParseList(parsed.value(kGemm, Json::array()),
                                    absl::StrCat(origin, ": ", kGemm), ParseGemmEntry));
+  OCTET_ASSIGN_OR_RETURN(table.fused_entries_,
+                         ParseList(parsed.value(kFused, Json::array()),
+                                   absl::StrCat(origin, ": ", kFused), ParseFusedEntry));
   return table;
 }
 
@@ -460,6 +572,21 @@ std::optional<GemmTiles> TuningTable::FindTiles(absl::string_view gpu,
   return std::nullopt;
 }
 
+std::optional<FusedChoice> TuningTable::FindFusion(const Topology& topology, int num_ranks,
+                                                   FusedCall call,
+                                                   const FusedExpertsConfig& config) const {
+  const FusedTuningKey key = FusedTuningKeyOf(topology, num_ranks, call, config);
+  const auto entry = absl::c_find_if(fused_entries_,
+                                     [&](const FusedTuningEntry& each) { return each.key == key; });
+  return entry != fused_entries_.end() ? std::optional(entry->choice) : std::nullopt;
+}
+
+void TuningTable::Set(const FusedTuningEntry& entry) { SetIn(fused_entries_, entry); }
+
+void TuningTable::Remove(const FusedTuningKey& key) {
+  std::erase_if(fused_entries_, [&](const FusedTuningEntry& entry) { return entry.key == key; });
+}
+
 void TuningTable::Set(const TuningEntry& entry) { SetIn(entries_, entry); }
 
 void TuningTable::Set(const GemmTuningEntry& entry) { SetIn(gemm_entries_, entry); }
@@ -475,8 +602,10 @@ void TuningTable::Remove(const GemmTuningKey& key) {
 std::string TuningTable::ToJson() const {
   const std::string gemm =
       gemm_entries_.empty() ? "" : absl::StrCat(",\n", ListText(kGemm, gemm_entries_));
+  const std::string fused =
+      fused_entries_.empty() ? "" : absl::StrCat(",\n", ListText(kFused, fused_entries_));
   return absl::StrCat("{\n  \"schema\": ", kSchema, ",\n", ListText(kEntries, entries_), gemm,
-                      "\n}\n");
+                      fused, "\n}\n");
 }
 
 }  // namespace octet

@@ -33,7 +33,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/tuning_field.h"
+#include "octet/enum_names.h"
 #include "octet/ep_config.h"
+#include "octet/fused_experts.h"
 #include "octet/gemm_tiles.h"
 #include "octet/grouped_gemm.h"
 #include "octet/topology.h"
@@ -97,6 +99,35 @@ struct GemmTuningEntry {
 // same power of two, so that a range ends at one (17 to 32). All else is the same.
 GemmTuningKey GemmTuningKeyOf(absl::string_view gpu, const GroupedGemmConfig& config);
 
+// The two calls of FusedExperts.
+enum class FusedCall { kDispatchGemm, kGemmCombine };
+absl::Span<const EnumEntry<FusedCall>> EnumTable(FusedCall);  // names: octet/enum_names.h
+
+// The calls with a product that a fusion is for.
+struct FusedTuningKey {
+  FusedCall call = FusedCall::kDispatchGemm;
+  TuningKey links;  // the dispatch or combine, by high_throughput
+  int intermediate = 0;
+  GemmActivation activation = GemmActivation::kNone;
+  bool operator==(const FusedTuningKey&) const = default;
+};
+
+// How such a call is made.
+struct FusedChoice {
+  Fusion fusion = Fusion::kNone;  // not kAuto
+  FusedTuning tuning = {};
+};
+
+struct FusedTuningEntry {
+  FusedTuningKey key;
+  FusedChoice choice = {};
+  std::string note = {};  // for readers
+};
+
+// Returns the key of the calls that are like `config`'s, whatever their strategy and fusion.
+FusedTuningKey FusedTuningKeyOf(const Topology& topology, int num_ranks, FusedCall call,
+                                const FusedExpertsConfig& config);
+
 class TuningTable {
  public:
   TuningTable() = default;
@@ -115,6 +146,7 @@ class TuningTable {
   const std::string& origin() const { return origin_; }
   const std::vector<TuningEntry>& entries() const { return entries_; }
   const std::vector<GemmTuningEntry>& gemm_entries() const { return gemm_entries_; }
+  const std::vector<FusedTuningEntry>& fused_entries() const { return fused_entries_; }
 
   // Returns the tuning for calls like `config`'s, from the first entry that matches them.
   std::optional<Tuning> Find(const Topology& topology, int num_ranks, const EpConfig& config) const;
@@ -130,11 +162,17 @@ class TuningTable {
   // that matches them.
   std::optional<GemmTiles> FindTiles(absl::string_view gpu, const GroupedGemmConfig& config) const;
 
+  // Returns how calls like `config`'s are made, from the first entry that matches them.
+  std::optional<FusedChoice> FindFusion(const Topology& topology, int num_ranks, FusedCall call,
+                                        const FusedExpertsConfig& config) const;
+
   // Add an entry, or replace the one with the same key.
   void Set(const TuningEntry& entry);
   void Set(const GemmTuningEntry& entry);
+  void Set(const FusedTuningEntry& entry);
   void Remove(const TuningKey& key);
   void Remove(const GemmTuningKey& key);
+  void Remove(const FusedTuningKey& key);
   std::string ToJson() const;
 
  private:
@@ -145,6 +183,7 @@ class TuningTable {
   std::string origin_ = "no tuning";
   std::vector<TuningEntry> entries_;
   std::vector<GemmTuningEntry> gemm_entries_;
+  std::vector<FusedTuningEntry> fused_entries_;
 };
 
 }  // namespace octet

@@ -93,7 +93,7 @@ absl::Status WithFailure(const NodeFailure& failure, const absl::Status& status)
 }
 
 absl::Status WithRank(int rank, const absl::Status& status) {
-  if (status.ok() || FailureOf(status).has_value()) return status;
+  if (status.ok() || rank == kNoRank || FailureOf(status).has_value()) return status;
   return WithFailure({.rank = rank}, status);
 }
 

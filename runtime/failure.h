@@ -27,8 +27,11 @@ absl::Status DeadlineStatus(const NodeFailure& failure);
 // result is `failure`.
 absl::Status WithFailure(const NodeFailure& failure, const absl::Status& status);
 
-// Returns WithFailure of an error of `rank`. A status that is OK, or that already reports a
-// failure, perhaps of another rank, is returned as it is.
+// The rank of a failure that none of the node's ranks has caused.
+inline constexpr int kNoRank = -1;
+
+// Returns WithFailure of an error of `rank`. A status that is OK, that is of kNoRank, or that
+// already reports a failure, perhaps of another rank, is returned as it is.
 absl::Status WithRank(int rank, const absl::Status& status);
 
 // Returns `status` with another message and the same code and payloads. The result shares no memory

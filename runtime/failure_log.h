@@ -14,7 +14,8 @@ namespace octet {
 // Thread-safe.
 class FailureLog {
  public:
-  // Adds `status` (not OK), with which a rank's body or stream ended. `abort_seen`: a GPU had
+  // Adds `status` (not OK), with which a rank's body or stream ended, or with which the node was
+  // told to stop from outside (kNoRank, runtime/failure.h). `abort_seen`: a GPU had
   // already told the node to stop, so this may be a consequence.
   void AddStatus(int rank, const absl::Status& status, bool abort_seen);
 

@@ -138,6 +138,7 @@ bool Node::ReadyToFree() { return impl_->ReadyToFree(); }
 uint32_t NodeClient::Register(Node& node, NodeClient* client) {
   return node.impl_->AddClient(client);
 }
+void NodeClient::Release(Node& node, const absl::Status& status) { node.impl_->Release(status); }
 void NodeClient::Unregister(Node& node, uint32_t id) { node.impl_->RemoveClient(id); }
 
 }  // namespace octet

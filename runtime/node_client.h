@@ -26,6 +26,11 @@ class NodeClient {
   // Returns the port for the parameters of a kernel that client `id` launches on `rank`.
   static device::FailurePort PortOf(const Rank& rank, uint32_t id);
 
+  // Ends the Run in progress, if its bodies are being executed, as a failure that is none of its
+  // ranks': barriers and waits on the GPUs end, and Run returns `status` (not OK) unless a rank has
+  // failed by itself. kCancelled says that the cause lies elsewhere. Any thread may call.
+  static void Release(Node& node, const absl::Status& status);
+
   // Returns the failure in the record, with a sentence that names the wait or check at its `site`:
   // made by DeadlineStatus or WithFailure (runtime/failure.h). Any thread may call.
   virtual absl::Status Describe(int rank, const device::FailureRecord& record) const = 0;

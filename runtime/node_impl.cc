@@ -156,7 +156,10 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
     streams_.assign(streams_.size(), {});
     run_clients_.clear();
     for (const auto& [id, client] : Clients()) run_clients_.push_back(client);
+    BeginPhase();
+    SetReleasable(true);
     RunPhase(body);
+    SetReleasable(false);
     CollectRecords();
     status = log_.Cause();
     if (!status.ok()) {
@@ -178,10 +181,30 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
   return status;
 }
 
-void Node::Impl::RunPhase(absl::FunctionRef<absl::Status(Rank&)> body) {
+void Node::Impl::BeginPhase() {
   barrier_.Reset();
   log_.Clear();
   host_failed_ = false;
+  released_ = false;
+}
+
+void Node::Impl::SetReleasable(bool releasable) {
+  MutexLock lock(&release_mutex_);
+  releasable_ = releasable;
+}
+
+void Node::Impl::Release(const absl::Status& status) {
+  MutexLock lock(&release_mutex_);
+  if (!releasable_ || released_) return;
+  // The order is that of Fail. A thread of the Run tells on_failure: NoticeAbort.
+  log_.AddStatus(kNoRank, WithMessage(status, status.message()), AbortRaised());
+  release_status_ = WithMessage(status, status.message());
+  released_ = true;
+  std::atomic_ref<uint32_t>(host_control_->abort_word).store(1, std::memory_order_release);
+  barrier_.Abort(WithMessage(status, status.message()));
+}
+
+void Node::Impl::RunPhase(absl::FunctionRef<absl::Status(Rank&)> body) {
   const auto run_rank = [&](int r) {
     Rank& rank = ranks_[r];
     if (const absl::Status status = RunBody(rank, body); !status.ok()) Fail(r, status);
@@ -214,6 +237,7 @@ absl::Status Node::Impl::CheckComplete(const Rank& rank) const {
 }
 
 void Node::Impl::Fail(int rank, const absl::Status& status) {
+  if (released_) NoticeAbort();  // what this rank reports is a consequence
   // Must precede the release of the other ranks: what they report then is a consequence.
   const bool first = IsFirstNoticed();
   log_.AddStatus(rank, status, AbortRaised() && !host_failed_);
@@ -310,6 +334,7 @@ absl::Status Node::Impl::WaitUntil(Rank& rank, absl::FunctionRef<bool()> done,
 }
 
 absl::Status Node::Impl::WhyStopped() const {
+  if (released_) return WithMessage(release_status_, release_status_.message());
   for (int poll = 0; poll < kRecordPolls; ++poll) {
     for (int rank = 0; rank < num_ranks(); ++rank) {
       device::FailureRecord record;
@@ -370,6 +395,7 @@ bool Node::Impl::ReadyToFree() {
 
 absl::Status Node::Impl::Recover() {
   ResetHostControl();
+  BeginPhase();
   const auto clients = Clients();
   RunPhase([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_GPU_ERROR(

@@ -45,6 +45,9 @@ class Node::Impl {
 
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
 
+  // See NodeClient::Release.
+  void Release(const absl::Status& status);
+
   uint32_t AddClient(NodeClient* client);
   void RemoveClient(uint32_t id);
 
@@ -91,7 +94,10 @@ class Node::Impl {
   absl::Status EnablePeers(const Rank& rank);
   void StopRank(Rank& rank);
 
-  // Runs `body` and then drains the stream, on all ranks. Adds failures to log_.
+  // Forgets the failures of the phase before.
+  void BeginPhase();
+  void SetReleasable(bool releasable);
+  // Runs `body` and then drains the stream, on all ranks, after BeginPhase. Adds failures to log_.
   void RunPhase(absl::FunctionRef<absl::Status(Rank&)> body);
   // Runs `body`, ends a capture that it left open, and reports outstanding work that it left.
   absl::Status RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank&)> body);
@@ -101,7 +107,7 @@ class Node::Impl {
   bool IsFirstNoticed();
   void Notice(const absl::Status& status);
   void Tell(const absl::Status& status) const;
-  // Notices that a GPU has told the node to stop.
+  // Notices that a GPU, or Release, has told the node to stop.
   void NoticeAbort();
   // For callers that have polled the rank's stream since `start` and found it busy: returns false
   // when the wait has taken long enough (NodeOptions::timeout).
@@ -155,6 +161,11 @@ class Node::Impl {
   std::vector<NodeClient*> run_clients_;  // clients of the current Run; constant while it lasts
   // The body or stream of a rank has failed: the abort word may be raised without any record.
   std::atomic<bool> host_failed_{false};
+  // Release has stopped the Run: release_status_ says why.
+  std::atomic<bool> released_{false};
+  Mutex release_mutex_;
+  absl::Status release_status_;                              // constant once released_
+  bool releasable_ ABSL_GUARDED_BY(release_mutex_) = false;  // a Run executes its bodies
   // When the first failure of the Run was noticed. The clock's epoch: no failure yet.
   std::atomic<Time> failed_at_{Time()};
   std::vector<StreamState> streams_;  // by rank

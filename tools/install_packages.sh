@@ -13,7 +13,7 @@ for set in "$@"; do
     build)
       packages+=(clang-22 lld-22 llvm-22 libclang-rt-22-dev g++ cmake ninja-build libabsl-dev
         libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev python3 python3-numpy gdb git
-        ca-certificates pkgconf dpkg-dev groff-base)
+        ca-certificates pkgconf dpkg-dev groff-base libopenmpi-dev openmpi-bin)
       ;;
     amd) packages+=(clang-tools-22 gcc) ;;
     nvidia)

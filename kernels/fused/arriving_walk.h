@@ -34,7 +34,7 @@ class ArrivingWalk : public TileWalk<Gemm> {
   // Waits for the first `rows` rows of `tile`, as far as it has them. After a failure it returns at
   // once: the call's results are void, and the grid must come to its end. Called by one thread,
   // whose acquire is at device scope.
-  __device__ void Await(const device::GemmTile& tile, int rows) {
+  __device__ __forceinline__ void Await(const device::GemmTile& tile, int rows) {
     const int last = tile.row + (tile.rows < rows ? tile.rows : rows) - 1;
     const int first_group = tile.row / device::kWaveSize;
     const int groups = last / device::kWaveSize + 1 - first_group;

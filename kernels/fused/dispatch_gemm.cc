@@ -33,6 +33,16 @@ absl::StatusOr<int> DispatchGemm::Prepare(const high_throughput::Layout& layout,
   return std::max(all - all % tile.cluster_blocks, tile.cluster_blocks);
 }
 
+high_throughput::DispatchRoles DispatchGemm::Roles(int blocks) const {
+  const auto part = [blocks](int percent) {
+    constexpr int kPercent = 100;
+    return std::max(1, blocks * percent / kPercent);
+  };
+  const int send_blocks = part(tuning_.send_percent);
+  return {.send_blocks = send_blocks,
+          .fill_blocks = std::min(part(tuning_.fill_percent), blocks - send_blocks)};
+}
+
 hipError_t DispatchGemm::Launch(const high_throughput::DispatchGemmParams& params, int blocks,
                                 hipStream_t stream) const {
   GroupedGemmParams product = params_;

@@ -6,7 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/dispatch_product.h"
+#include "kernels/fused/fused_tuning.h"
 #include "kernels/gemm/kernels.h"
+#include "octet/fused_experts.h"
 
 namespace octet::fused {
 
@@ -17,12 +19,15 @@ class DispatchGemm final : public DispatchProduct {
  public:
   // The dispatch sets operands.a and its scales; offsets, counts and next_unit are not used.
   // `weighted`: each row is multiplied by the weight of its choice, in place of params.row_scale.
-  DispatchGemm(const GroupedGemmVariant& variant, const GroupedGemmParams& params, bool weighted)
-      : variant_(variant), params_(params), weighted_(weighted) {}
+  // `tuning`: with send_percent and fill_percent.
+  DispatchGemm(const GroupedGemmVariant& variant, const GroupedGemmParams& params, bool weighted,
+               const FusedTuning& tuning = kBuiltInTuning)
+      : variant_(variant), params_(params), weighted_(weighted), tuning_(tuning) {}
 
   // kUnimplemented unless CanFuse.
   absl::StatusOr<int> Prepare(const high_throughput::Layout& layout, int blocks,
                               int most_blocks) const override;
+  high_throughput::DispatchRoles Roles(int blocks) const override;
   hipError_t Launch(const high_throughput::DispatchGemmParams& params, int blocks,
                     hipStream_t stream) const override;
 
@@ -30,6 +35,7 @@ class DispatchGemm final : public DispatchProduct {
   GroupedGemmVariant variant_;
   GroupedGemmParams params_;
   bool weighted_;
+  FusedTuning tuning_;
 };
 
 }  // namespace octet::fused

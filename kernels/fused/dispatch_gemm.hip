@@ -27,6 +27,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include "bulk_copy.h"
 #include "device_ops.h"
@@ -60,6 +61,7 @@ using high_throughput::DispatchParams;
 using high_throughput::DispatchRoles;
 using high_throughput::RowOrigin;
 using high_throughput::SendEntry;
+using high_throughput::Tag;
 
 // A dispatch, its destination offsets and its order.
 struct Call {
@@ -85,10 +87,10 @@ SharedSizes SizesOf(const Layout& layout) {
                       static_cast<size_t>(FirstEntryInts(layout)) * sizeof(int32_t)};
 }
 
-template <typename Gemm, bool gated>
+template <typename Gemm, bool gated, typename Trace>
 struct KernelParams {
   DispatchGemmParams p;
-  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>, NoGemmTrace> call;
+  device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>, GemmTraceBeside<Gemm, Trace>> call;
   int32_t tables;  // SharedSizes
 };
 
@@ -102,7 +104,9 @@ __device__ __forceinline__ device::WorkTeam TeamOf(int first, int blocks) {
 }
 
 // Sends entries [first, first + n) of `rank`, n <= kWaveSize. Called by a wave.
-__device__ void SendBatch(const Call& call, int rank, int first, int n) {
+template <typename Trace>
+__device__ void SendBatch(const Call& call, int rank, int first, int n, const Trace& trace) {
+  const uint64_t start = trace.Start();
   const DispatchParams& d = call.p.dispatch;
   const CommonParams& c = d.common;
   const Layout& layout = c.layout;
@@ -135,10 +139,12 @@ __device__ void SendBatch(const Call& call, int rank, int first, int n) {
   }
   mover.Finish();
   sender.Announce(rank, entry.row, high_throughput::SourceOfPlace(entry.place));
+  trace.Stop(start, static_cast<uint32_t>(Tag::kSendBatch), static_cast<uint32_t>(rank));
 }
 
 // The ranks take turns, beginning with the one after this, so that all links carry equal load.
-__device__ void SendAll(const Call& call) {
+template <typename Trace>
+__device__ void SendAll(const Call& call, const Trace& trace) {
   const CommonParams& c = call.p.dispatch.common;
   const Layout& layout = c.layout;
   const int ranks = layout.num_ranks;
@@ -150,7 +156,9 @@ __device__ void SendAll(const Call& call) {
     const int entries = entries_before(r + 1) - entries_before(r);
     most = entries > most ? entries : most;
   }
+  const uint64_t start = trace.Start();
   if (!AwaitOrder(call.p, call.epoch)) return;
+  trace.Stop(start, static_cast<uint32_t>(Tag::kAwaitOrder));
   const int batches = (most + device::kWaveSize - 1) / device::kWaveSize;
   const device::WorkTeam team = TeamOf(0, call.p.roles.send_blocks);
   device::WorkQueue* queue = &c.state->send_batches;
@@ -160,7 +168,8 @@ __device__ void SendAll(const Call& call) {
     const int rank = (c.peers.rank + 1 + i - batch * ranks) % ranks;
     const int first = entries_before(rank) + batch * device::kWaveSize;
     const int left = entries_before(rank + 1) - first;
-    if (left > 0) SendBatch(call, rank, first, left < device::kWaveSize ? left : device::kWaveSize);
+    if (left <= 0) continue;
+    SendBatch(call, rank, first, left < device::kWaveSize ? left : device::kWaveSize, trace);
   }
 }
 
@@ -186,7 +195,9 @@ __device__ int SourceOf(const Call& call, int row) {
 
 // Completes rows [first, first + kWaveSize), as far as there are such. Called by a wave. Returns
 // false if some did not arrive.
-__device__ bool FillGroup(const Call& call, int first) {
+template <typename Trace>
+__device__ bool FillGroup(const Call& call, int first, const Trace& trace) {
+  uint64_t start = trace.Start();
   const DispatchParams& d = call.p.dispatch;
   const CommonParams& c = d.common;
   const Layout& layout = c.layout;
@@ -201,6 +212,8 @@ __device__ bool FillGroup(const Call& call, int first) {
   const bool is_copy = row >= 0 && origin.holder != row;
   int unused = 0;
   if (!receiver.Await(is_copy ? origin.holder : -1, source_of, &unused)) return false;
+  trace.Stop(start, static_cast<uint32_t>(Tag::kAwaitRows), static_cast<uint32_t>(first));
+  start = trace.Start();
   if (row >= 0) {
     using high_throughput::LocalExpertOf;
     using high_throughput::TokenOf;
@@ -228,18 +241,20 @@ __device__ bool FillGroup(const Call& call, int first) {
     device::StoreRelease<device::Scope::kDevice>(call.p.ready_groups + first / device::kWaveSize,
                                                  call.epoch);
   }
+  trace.Stop(start, static_cast<uint32_t>(Tag::kFillRows), static_cast<uint32_t>(first));
   return true;
 }
 
 // Returns false if some rows did not arrive.
-__device__ bool FillAll(const Call& call) {
+template <typename Trace>
+__device__ bool FillAll(const Call& call, const Trace& trace) {
   const DispatchRoles& roles = call.p.roles;
   const int groups = (*call.s.end_row() + device::kWaveSize - 1) / device::kWaveSize;
   const device::WorkTeam team = TeamOf(roles.send_blocks, roles.fill_blocks);
   device::WorkQueue* queue = &call.p.dispatch.common.state->row_groups;
   for (int i = device::FirstWork(queue, call.epoch, team); i < groups;
        i = device::NextWork(queue, call.epoch, team)) {
-    if (!FillGroup(call, i * device::kWaveSize)) return false;
+    if (!FillGroup(call, i * device::kWaveSize, trace)) return false;
   }
   return true;
 }
@@ -247,12 +262,13 @@ __device__ bool FillAll(const Call& call) {
 // ---- the kernel
 
 // Begins the dispatch as its own kernel would. Returns false if the layout is not known.
+template <typename Trace>
 __device__ bool BeginDispatch(const DispatchGemmParams& p, const LayoutShared& s, int32_t* shared,
-                              uint64_t* epoch) {
+                              uint64_t* epoch, const Trace& trace) {
   const DispatchParams& d = p.dispatch;
   const CommonParams& c = d.common;
-  const device::NoTracer trace(c.trace, 0);
   const high_throughput::Share share(d);
+  const uint64_t start = trace.Start();
   bool ok = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x, epoch);
   if (ok && blockIdx.x == 0 && threadIdx.x == 0) {
     // This call does without them, and the next one may not.
@@ -263,6 +279,7 @@ __device__ bool BeginDispatch(const DispatchGemmParams& p, const LayoutShared& s
     device::BeginWork(&c.state->row_groups, *epoch);
     device::StoreRelaxed<device::Scope::kDevice>(&c.state->next_unit, 0);
   }
+  trace.Stop(start, static_cast<uint32_t>(Tag::kBegin));
   ok = ok && high_throughput::MakeLayoutKnown({d, s, *epoch}, share, shared, trace);
   if (blockIdx.x == 0) high_throughput::KeepOffsets(c, s, ok);
   device::DescribeDelivery(&c.state->delivery, *epoch, blockIdx.x == gridDim.x - 1, ok,
@@ -282,9 +299,9 @@ __device__ void CopyExpertRows(const CommonParams& c, const LayoutShared& s, Exp
   }
 }
 
-template <typename Gemm, bool gated>
+template <typename Gemm, bool gated, typename Trace>
 __global__ void __launch_bounds__(Gemm::kThreads, 1)
-    DispatchGemmKernel(const __grid_constant__ KernelParams<Gemm, gated> params) {
+    DispatchGemmKernel(const __grid_constant__ KernelParams<Gemm, gated, Trace> params) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, memory)
   char* const bytes = reinterpret_cast<char*>(memory);
   auto* const shared = reinterpret_cast<int32_t*>(memory);
@@ -293,16 +310,19 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
   const LayoutShared s(shared, c.layout);
   auto* const expert_rows = reinterpret_cast<ExpertRows*>(bytes + params.tables);
   auto* const first_entry = reinterpret_cast<int32_t*>(expert_rows + c.layout.num_local_experts);
+  const Trace trace(c.trace, 0);
   uint64_t epoch = 0;
-  bool ok = BeginDispatch(p, s, shared, &epoch);
+  bool ok = BeginDispatch(p, s, shared, &epoch, trace);
   if (ok) {
     FindFirstEntries(c, epoch, first_entry);
     CopyExpertRows(c, s, expert_rows);
+    const uint64_t start = trace.Start();
     OrderShare(p, s, first_entry, epoch);
+    trace.Stop(start, static_cast<uint32_t>(Tag::kOrder));
     const Call call = {p, s, first_entry, epoch};
     const int block = static_cast<int>(blockIdx.x);
-    if (block < p.roles.send_blocks) SendAll(call);
-    if (block < p.roles.send_blocks + p.roles.fill_blocks && !FillAll(call)) {
+    if (block < p.roles.send_blocks) SendAll(call, trace);
+    if (block < p.roles.send_blocks + p.roles.fill_blocks && !FillAll(call, trace)) {
       device::WithdrawDelivery(&c.state->delivery, epoch, [&](bool known, int first, int step) {
         high_throughput::DescribeRows(p.dispatch, s, known, first, step);
       });
@@ -318,39 +338,40 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
 }
 
 // The kernel of one variant.
-template <GemmTiles tiles, GemmElement element, bool gated>
+template <GemmTiles tiles, GemmElement element, bool gated, typename Trace>
 struct Variant {
   using Gemm = device::TileGemm<tiles, element>;
+  static constexpr auto kKernel = DispatchGemmKernel<Gemm, gated, Trace>;
 
   static LaunchShape Shape(const Layout& layout, int blocks) {
     return {
         .blocks = blocks, .threads = Gemm::kThreads, .shared_bytes = SizesOf<Gemm>(layout).bytes};
   }
   static hipError_t Load(const LaunchShape& shape) {
-    const hipError_t error = device::LoadKernel(DispatchGemmKernel<Gemm, gated>);
+    const hipError_t error = device::LoadKernel(kKernel);
     if (error != hipSuccess) return error;
-    return hipFuncSetAttribute(reinterpret_cast<const void*>(DispatchGemmKernel<Gemm, gated>),
+    return hipFuncSetAttribute(reinterpret_cast<const void*>(kKernel),
                                hipFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shape.shared_bytes));
   }
   static hipError_t BlocksPerUnit(const LaunchShape& shape, int* blocks) {
-    return device::BlocksPerUnit(DispatchGemmKernel<Gemm, gated>, shape, blocks);
+    return device::BlocksPerUnit(kKernel, shape, blocks);
   }
   static hipError_t Launch(const FusedParams& both, const LaunchShape& shape, hipStream_t stream) {
     const GroupedGemmParams& product = both.product;
-    KernelParams<Gemm, gated> params = {};
+    KernelParams<Gemm, gated, Trace> params = {};
     params.p = both.p;
     params.call.operands = product.operands;
     params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
     params.call.next_unit = product.next_unit;
+    if constexpr (Trace::kRecords) params.call.target = product.trace;
     params.tables = static_cast<int32_t>(SizesOf<Gemm>(both.p.dispatch.common.layout).tables);
     const hipError_t error = Gemm::MakeMaps(product.operands, &params.call.maps);
     if (error != hipSuccess) return error;
     void* args[] = {&params};
     return device::LaunchTileGemm<Gemm>(
-        DispatchGemmKernel<Gemm, gated>,
-        {.blocks = shape.blocks, .shared_bytes = shape.shared_bytes, .cooperative = true}, args,
-        stream);
+        kKernel, {.blocks = shape.blocks, .shared_bytes = shape.shared_bytes, .cooperative = true},
+        args, stream);
   }
 };
 
@@ -359,9 +380,11 @@ template <typename Use>
 auto WithVariant(const GroupedGemmVariant& variant, Use use) {
   return WithElement(variant.element, [&](auto element) {
     return WithBool(variant.gated, [&](auto gated) {
-      return variant.tiles == GemmTiles::kMedium
-                 ? use(Variant<GemmTiles::kMedium, element(), gated()>())
-                 : use(Variant<GemmTiles::kWide, element(), gated()>());
+      return WithTracer(variant.traced, [&]<typename Trace>(std::type_identity<Trace> /*tracer*/) {
+        return variant.tiles == GemmTiles::kMedium
+                   ? use(Variant<GemmTiles::kMedium, element(), gated(), Trace>())
+                   : use(Variant<GemmTiles::kWide, element(), gated(), Trace>());
+      });
     });
   });
 }

@@ -18,13 +18,17 @@
 #include "kernels/check_pointers.h"
 #include "kernels/ep_internals.h"
 #include "kernels/fused/dispatch_gemm.h"
+#include "kernels/fused/fused_trace.h"
+#include "kernels/fused/fused_tuning.h"
 #include "kernels/fused/gemm_combine.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/product_params.h"
 #include "kernels/layer_parts.h"
 #include "kernels/row_quantizer.h"
 #include "kernels/strategy_base.h"
+#include "kernels/tuning.h"
 #include "octet/grouped_gemm.h"
+#include "octet/trace.h"
 #include "runtime/node_memory.h"
 #include "runtime/status_macros.h"
 
@@ -35,6 +39,10 @@ namespace {
 // product: bench/PERFORMANCE.md.
 constexpr int kPassColumns = 512;
 constexpr int kMostPasses = 4;
+
+int BuiltInRowParts(const EpConfig& ep) {
+  return std::clamp(ep.hidden / kPassColumns, 1, kMostPasses);
+}
 
 // The most dispatches of a rank whose rows are valid at the same time.
 constexpr size_t kBatches = 2;
@@ -102,6 +110,23 @@ absl::Status CheckSecondFormat(const FusedExpertsConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTuning(absl::string_view member, const FusedTuning& tuning) {
+  constexpr int kMostPercent = 100;
+  const auto check = [member](absl::string_view field, int value, int most) {
+    if (value >= 0 && value <= most) return absl::OkStatus();
+    return Refuse(absl::StrCat(member, ".", field), absl::StrCat(value),
+                  absl::StrCat("it must be from 0 to ", most));
+  };
+  if (tuning.tiles.has_value() && !fused::CanFuse(*tuning.tiles)) {
+    return Refuse(absl::StrCat(member, ".tiles"), EnumName(*tuning.tiles),
+                  "it must be wide or medium");
+  }
+  OCTET_RETURN_IF_ERROR(check("send_percent", tuning.send_percent, kMostPercent));
+  OCTET_RETURN_IF_ERROR(check("fill_percent", tuning.fill_percent, kMostPercent));
+  OCTET_RETURN_IF_ERROR(check("combine_percent", tuning.combine_percent, kMostPercent));
+  return check("row_parts", tuning.row_parts, kMaxRowParts);
+}
+
 absl::Status CheckConfig(const FusedExpertsConfig& config) {
   OCTET_RETURN_IF_ERROR(CheckEp(config.ep));
   const bool fp8 = config.second_format == GemmFormat::kFp8;
@@ -112,6 +137,8 @@ absl::Status CheckConfig(const FusedExpertsConfig& config) {
                                fp8 ? " with the second_format fp8" : ""));
   }
   OCTET_RETURN_IF_ERROR(CheckSecondFormat(config));
+  OCTET_RETURN_IF_ERROR(CheckTuning("dispatch_gemm_tuning", config.dispatch_gemm_tuning));
+  OCTET_RETURN_IF_ERROR(CheckTuning("gemm_combine_tuning", config.gemm_combine_tuning));
   if (config.weights_in == WeightsIn::kFirstProduct &&
       config.ep.strategy != Strategy::kHighThroughput) {
     return Refuse("weights_in", EnumName(config.weights_in),
@@ -127,6 +154,14 @@ absl::Status CheckConfig(const FusedExpertsConfig& config) {
                                EnumName(config.ep.strategy)));
   }
   return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();
+}
+
+absl::Status CheckTrace(const ExpertParallelOptions& options) {
+  const TraceCollector* const trace = options.trace;
+  if (trace == nullptr || trace->tracks() >= FusedExperts::kTraceTracks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("ExpertParallelOptions::trace has ", trace->tracks(),
+                   " tracks for each block; experts need ", FusedExperts::kTraceTracks));
 }
 
 absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
@@ -148,13 +183,11 @@ class FusedExpertsOnNode final : public FusedExperts {
       : node_(node.Share()),
         config_(config),
         use_measured_tuning_(options.use_measured_tuning),
+        trace_(options.trace),
         ep_(std::move(ep)),
         memory_(node),
         ranks_(static_cast<size_t>(node.num_ranks())) {
     config_.ep = ep_->config();
-    if (config_.gemm_combine == Fusion::kAuto) config_.gemm_combine = Fusion::kNone;
-    // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
-    if (config_.dispatch_gemm == Fusion::kAuto) config_.dispatch_gemm = Fusion::kNone;
   }
   ~FusedExpertsOnNode() override;
   FusedExpertsOnNode(const FusedExpertsOnNode&) = delete;
@@ -168,6 +201,8 @@ class FusedExpertsOnNode final : public FusedExperts {
 
   // On the rank's thread inside Run, before any call.
   absl::Status InitRank(Rank& rank);
+  // After it: adds to config() what the ranks have chosen.
+  void NoteTuning();
 
  private:
   void Observe(LayerPartObserver* observer) override { observer_ = observer; }
@@ -195,7 +230,12 @@ class FusedExpertsOnNode final : public FusedExperts {
   const RankState& StateOf(const Rank& rank) const {
     return ranks_[static_cast<size_t>(rank.rank())];
   }
-  absl::StatusOr<std::unique_ptr<GroupedGemm>> MakeProduct(GroupedGemmConfig product) const;
+  absl::StatusOr<std::unique_ptr<GroupedGemm>> MakeProduct(const Rank& rank,
+                                                           GroupedGemmConfig product) const;
+  // The kernels of a product that is fused with dispatch or combine, and their parameters.
+  GroupedGemmVariant FusedVariant(const GroupedGemmConfig& product, GemmTiles tiles) const;
+  GroupedGemmParams FusedParams(const Rank& rank, const GroupedGemmConfig& product,
+                                const GroupedGemmArgs& args) const;
   // The part of InitRank that is of GemmCombine.
   absl::Status InitSecond(Rank& rank, RankState& mine);
   absl::Status InitQuantizer(const Rank& rank, RankState& mine);
@@ -212,6 +252,7 @@ class FusedExpertsOnNode final : public FusedExperts {
   const std::shared_ptr<Node> node_;
   FusedExpertsConfig config_;
   const bool use_measured_tuning_;
+  TraceCollector* const trace_;  // or null
   const std::unique_ptr<StrategyBase> ep_;
   LayerPartObserver* observer_ = nullptr;
   NodeMemory memory_;
@@ -227,22 +268,89 @@ FusedExpertsOnNode::~FusedExpertsOnNode() {
 }
 
 absl::StatusOr<std::unique_ptr<GroupedGemm>> FusedExpertsOnNode::MakeProduct(
-    GroupedGemmConfig product) const {
+    const Rank& rank, GroupedGemmConfig product) const {
   product.use_measured_tuning = use_measured_tuning_;
-  return GroupedGemm::Create(product);
+  return GroupedGemm::Create(product, {.trace = trace_,
+                                       .rank = rank.rank(),
+                                       .first_track = fused::kFirstProductTrack,
+                                       .first_tag = fused::FirstProductTag(*ep_)});
+}
+
+GroupedGemmVariant FusedExpertsOnNode::FusedVariant(const GroupedGemmConfig& product,
+                                                    GemmTiles tiles) const {
+  GroupedGemmVariant variant = VariantOf(product, tiles);
+  variant.traced = trace_ != nullptr;
+  return variant;
+}
+
+GroupedGemmParams FusedExpertsOnNode::FusedParams(const Rank& rank,
+                                                  const GroupedGemmConfig& product,
+                                                  const GroupedGemmArgs& args) const {
+  GroupedGemmParams params = ParamsOf(product, args);
+  if (trace_ == nullptr) return params;
+  params.trace = {.buffer = trace_->buffer(rank.rank()),
+                  .first_track = fused::kFirstProductTrack,
+                  .first_tag = fused::FirstProductTag(*ep_)};
+  return params;
 }
 
 // A kernel of dispatch or combine with a product has few tile shapes.
-GemmTiles FusedTiles(const GroupedGemm& product) {
+GemmTiles FusedTiles(const FusedTuning& tuning, const GroupedGemm& product) {
+  if (tuning.tiles.has_value()) return *tuning.tiles;
   return fused::CanFuse(product.tiles()) ? product.tiles() : GemmTiles::kWide;
+}
+
+// Makes the choices of one call that `config` leaves open and that can be made without its
+// products.
+void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, FusedTuning& tuning) {
+  // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
+  if (fusion == Fusion::kAuto) fusion = measured.has_value() ? measured->fusion : Fusion::kNone;
+  if (fusion == Fusion::kNone) return;
+  const bool use_measured = measured.has_value() && measured->fusion == fusion;
+  const FusedTuning& other = use_measured ? measured->tuning : fused::kBuiltInTuning;
+  if (!tuning.tiles.has_value()) tuning.tiles = other.tiles;
+  for (int FusedTuning::* const field : {&FusedTuning::send_percent, &FusedTuning::fill_percent,
+                                         &FusedTuning::combine_percent, &FusedTuning::row_parts}) {
+    if (tuning.*field == 0) tuning.*field = other.*field;
+  }
+}
+
+// Returns `config` with the fusions chosen. A measured one that the configuration excludes is not
+// taken.
+absl::StatusOr<FusedExpertsConfig> WithFusions(const Node& node, const FusedExpertsConfig& config,
+                                               bool use_measured_tuning) {
+  std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
+  if (use_measured_tuning && config.ep.strategy == Strategy::kHighThroughput) {
+    OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
+  }
+  const auto measured = [&](FusedCall call, Fusion FusedExpertsConfig::* fusion) {
+    std::optional<FusedChoice> choice =
+        table->FindFusion(node.topology(), node.num_ranks(), call, config);
+    if (!choice.has_value()) return choice;
+    FusedExpertsConfig with = config;
+    with.*fusion = choice->fusion;
+    return CheckConfig(with).ok() ? choice : std::nullopt;
+  };
+  FusedExpertsConfig chosen = config;
+  ChooseFusion(measured(FusedCall::kDispatchGemm, &FusedExpertsConfig::dispatch_gemm),
+               chosen.dispatch_gemm, chosen.dispatch_gemm_tuning);
+  ChooseFusion(measured(FusedCall::kGemmCombine, &FusedExpertsConfig::gemm_combine),
+               chosen.gemm_combine, chosen.gemm_combine_tuning);
+  if (chosen.dispatch_gemm == Fusion::kTiles) chosen.ep.high_throughput.row_arrivals = true;
+  if (chosen.gemm_combine == Fusion::kTiles && chosen.ep.tuning.row_parts == 0) {
+    const int row_parts = chosen.gemm_combine_tuning.row_parts;
+    chosen.ep.tuning.row_parts = row_parts > 0 ? row_parts : BuiltInRowParts(chosen.ep);
+  }
+  return chosen;
 }
 
 absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   mine.second_config = SecondProduct(config_, rank.num_ranks());
-  OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(mine.second_config));
+  OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(rank, mine.second_config));
   if (config_.second_format == GemmFormat::kFp8) return InitQuantizer(rank, mine);
   if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
-  mine.second_variant = VariantOf(mine.second_config, FusedTiles(*mine.second));
+  mine.second_variant =
+      FusedVariant(mine.second_config, FusedTiles(config_.gemm_combine_tuning, *mine.second));
   const fused::GemmCombine product(mine.second_variant, ParamsOf(mine.second_config, {}), false);
   return EpInternals::PrepareGemmCombine(*ep_, rank, product);
 }
@@ -266,14 +374,14 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   RankState& mine = StateOf(rank);
   const EpConfig& ep = config_.ep;
   const GroupedGemmConfig first = FirstProduct(config_, rank.num_ranks());
-  OCTET_ASSIGN_OR_RETURN(mine.first, MakeProduct(first));
+  OCTET_ASSIGN_OR_RETURN(mine.first, MakeProduct(rank, first));
   GemmTiles tiles = mine.first->tiles();
   if (config_.dispatch_gemm == Fusion::kTiles) {
-    tiles = FusedTiles(*mine.first);
-    const fused::DispatchGemm product(VariantOf(first, tiles), {}, false);
+    tiles = FusedTiles(config_.dispatch_gemm_tuning, *mine.first);
+    const fused::DispatchGemm product(FusedVariant(first, tiles), {}, false);
     OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(*ep_, rank, product));
   }
-  mine.first_variant = VariantOf(first, tiles);
+  mine.first_variant = FusedVariant(first, tiles);
   mine.first_config = first;
   OCTET_RETURN_IF_ERROR(InitSecond(rank, mine));
   if (SecondProductInPlace(ep)) return absl::OkStatus();
@@ -281,6 +389,15 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(const absl::Span<char> out, memory_.Device<char>(bytes));
   mine.second_out = out.data();
   return absl::OkStatus();
+}
+
+void FusedExpertsOnNode::NoteTuning() {
+  if (IsOneKernel(config_.dispatch_gemm)) {
+    config_.dispatch_gemm_tuning.tiles = ranks_.front().first_variant.tiles;
+  }
+  if (!IsOneKernel(config_.gemm_combine)) return;
+  config_.gemm_combine_tuning.tiles = ranks_.front().second_variant.tiles;
+  config_.gemm_combine_tuning.row_parts = config_.ep.tuning.row_parts;
 }
 
 absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
@@ -305,8 +422,8 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
                                                               const DispatchGemmArgs& args) {
   const RankState& mine = StateOf(rank);
   const fused::DispatchGemm product(
-      mine.first_variant, ParamsOf(mine.first_config, FirstProductArgs(config_, args, {})),
-      config_.weights_in == WeightsIn::kFirstProduct);
+      mine.first_variant, FusedParams(rank, mine.first_config, FirstProductArgs(config_, args, {})),
+      config_.weights_in == WeightsIn::kFirstProduct, config_.dispatch_gemm_tuning);
   return EpInternals::DispatchGemm(*ep_, rank, args.dispatch, product);
 }
 
@@ -372,8 +489,8 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
   if (IsOneKernel(config_.gemm_combine)) {
     OCTET_RETURN_IF_ERROR(EpInternals::GemmCombine(
         *ep_, rank, handle, combine,
-        fused::GemmCombine(mine.second_variant, ParamsOf(mine.second_config, product),
-                           config_.gemm_combine == Fusion::kSerial)));
+        fused::GemmCombine(mine.second_variant, FusedParams(rank, mine.second_config, product),
+                           config_.gemm_combine == Fusion::kSerial, config_.gemm_combine_tuning)));
   } else {
     OCTET_RETURN_IF_ERROR(RunSecond(rank, mine, product));
     OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kSecondProduct));
@@ -388,14 +505,13 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
 absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
     Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
   OCTET_RETURN_IF_ERROR(CheckConfig(config));
-  EpConfig ep_config = config.ep;
-  if (config.dispatch_gemm == Fusion::kTiles) ep_config.high_throughput.row_arrivals = true;
-  if (config.gemm_combine == Fusion::kTiles && ep_config.tuning.row_parts == 0) {
-    ep_config.tuning.row_parts = std::clamp(ep_config.hidden / kPassColumns, 1, kMostPasses);
-  }
-  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<StrategyBase> ep, MakeStrategy(node, ep_config, options));
-  auto experts = std::make_unique<FusedExpertsOnNode>(node, config, std::move(ep), options);
+  OCTET_RETURN_IF_ERROR(CheckTrace(options));
+  OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen,
+                         WithFusions(node, config, options.use_measured_tuning));
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<StrategyBase> ep, MakeStrategy(node, chosen.ep, options));
+  auto experts = std::make_unique<FusedExpertsOnNode>(node, chosen, std::move(ep), options);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
+  experts->NoteTuning();
   return experts;
 }
 

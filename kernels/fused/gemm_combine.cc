@@ -14,21 +14,19 @@
 namespace octet::fused {
 namespace {
 
-// The share of the blocks that combine while the others multiply.
-constexpr int kCombinePercent = 18;
-
 GemmCombineVariant KernelOf(const GroupedGemmVariant& product,
                             const high_throughput::CombineVariant& combine) {
   return {.tiles = product.tiles,
           .fp16 = combine.fp16,
-          .per_rank = combine.rows != high_throughput::CombineRows::kChoices};
+          .per_rank = combine.rows != high_throughput::CombineRows::kChoices,
+          .traced = product.traced};
 }
 
 // Whole clusters; at least one multiplies.
-int CombineBlocks(int blocks, int cluster_blocks) {
+int CombineBlocks(int blocks, int cluster_blocks, int percent) {
   constexpr int kPercent = 100;
   const int clusters = blocks / cluster_blocks;
-  const int share = (clusters * kCombinePercent + kPercent / 2) / kPercent;
+  const int share = (clusters * percent + kPercent / 2) / kPercent;
   return std::clamp(share, 0, clusters - 1) * cluster_blocks;
 }
 
@@ -60,7 +58,10 @@ hipError_t GemmCombine::Launch(const high_throughput::GemmCombineParams& params,
                                hipStream_t stream) const {
   ProductCombineParams both = {.p = params, .product = params_, .combine_blocks = 0};
   both.product.next_unit = params.next_unit;
-  if (!serial_) both.combine_blocks = CombineBlocks(blocks, TileShapeOf(variant_).cluster_blocks);
+  if (!serial_) {
+    both.combine_blocks =
+        CombineBlocks(blocks, TileShapeOf(variant_).cluster_blocks, tuning_.combine_percent);
+  }
   const GemmCombineVariant kernel = KernelOf(variant_, variant);
   return LaunchGemmCombine(both, kernel, GemmCombineShape(kernel, params_.operands.experts, blocks),
                            stream);

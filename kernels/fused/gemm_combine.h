@@ -6,15 +6,18 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/combine_product.h"
+#include "kernels/fused/fused_tuning.h"
 #include "kernels/gemm/kernels.h"
+#include "octet/fused_experts.h"
 
 namespace octet::fused {
 
 class GemmCombine final : public CombineProduct {
  public:
-  // `serial`: all blocks multiply before they combine.
-  GemmCombine(const GroupedGemmVariant& variant, const GroupedGemmParams& params, bool serial)
-      : variant_(variant), params_(params), serial_(serial) {}
+  // `serial`: all blocks multiply before they combine. `tuning`: with combine_percent.
+  GemmCombine(const GroupedGemmVariant& variant, const GroupedGemmParams& params, bool serial,
+              const FusedTuning& tuning = kBuiltInTuning)
+      : variant_(variant), params_(params), serial_(serial), tuning_(tuning) {}
 
   // kUnimplemented unless CanFuse.
   absl::StatusOr<int> Prepare(const high_throughput::CombineVariant& variant,
@@ -27,6 +30,7 @@ class GemmCombine final : public CombineProduct {
   GroupedGemmVariant variant_;
   GroupedGemmParams params_;
   bool serial_;
+  FusedTuning tuning_;
 };
 
 }  // namespace octet::fused

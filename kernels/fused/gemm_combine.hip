@@ -61,10 +61,10 @@ size_t SharedBytes(int experts) {
          static_cast<size_t>(experts) * sizeof(ExpertRows);
 }
 
-template <typename Gemm>
+template <typename Gemm, typename Trace>
 struct KernelParams {
   CombineParams combine;
-  device::GemmCall<typename Gemm::Maps, GemmEpilogue<false>, NoGemmTrace> call;
+  device::GemmCall<typename Gemm::Maps, GemmEpilogue<false>, GemmTraceBeside<Gemm, Trace>> call;
   const int32_t* offsets;
   const int32_t* counts;
   int combine_blocks;
@@ -97,12 +97,12 @@ struct TaskOrder {
 };
 
 // What all blocks do once they have nothing to multiply.
-template <typename Codec, CombineRows kRows>
+template <typename Codec, CombineRows kRows, typename Trace>
 __device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk& walk,
                            uint64_t epoch, const device::WorkTeam& team, uint64_t tellers) {
   const CommonParams& c = p.common;
   const high_throughput::Layout& layout = c.layout;
-  const device::NoTracer trace(c.trace, 0);
+  const Trace trace(c.trace, 0);
   const high_throughput::CombineSender sender(c, epoch);
   const high_throughput::CombineReceiver<high_throughput::kPerRank<kRows>> receiver(c, epoch);
   const int packets = walk.Total(layout.num_ranks);
@@ -116,8 +116,11 @@ __device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk
        i = device::NextWork(queue, epoch, team)) {
     const Task task = order.At(i);
     if (task.sends) {
+      const uint64_t start = trace.Start();
       ok = AwaitPasses(c, epoch, tellers, task.part, &done);
       if (!ok) break;
+      trace.Stop(start, static_cast<uint32_t>(high_throughput::Tag::kAwaitPass),
+                 static_cast<uint32_t>(task.part));
       const int first = task.item * at_once;
       const auto item = [&](int j) {
         const auto place = walk.At(first + j, layout.num_ranks, c.peers.rank);
@@ -141,9 +144,9 @@ __device__ __forceinline__ device::WorkTeam TeamOf(int blocks) {
   return {waves * blocks, block < blocks ? device::Wave() * blocks + block : -1};
 }
 
-template <typename Gemm, typename Codec, CombineRows kRows>
+template <typename Gemm, typename Codec, CombineRows kRows, typename Trace>
 __global__ void __launch_bounds__(Gemm::kThreads, 1)
-    GemmCombineKernel(const __grid_constant__ KernelParams<Gemm> params) {
+    GemmCombineKernel(const __grid_constant__ KernelParams<Gemm, Trace> params) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, memory)
   char* const bytes = reinterpret_cast<char*>(memory);
   auto* const walk = reinterpret_cast<device::InterleavedWalk*>(bytes + Gemm::kSharedBytes);
@@ -166,17 +169,17 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
     Gemm::Run(params.call, PassWalk<Gemm>(rows, operands.experts, passes, multiplying), bytes);
   }
   if (epoch == 0 || !high_throughput::AwaitCombineCredits(c, epoch)) return;
-  CombineAll<Codec, kRows>(p, *walk, epoch, TeamOf(params.combine_blocks),
-                           static_cast<uint64_t>(multiplying) * Gemm::kTellers);
+  CombineAll<Codec, kRows, Trace>(p, *walk, epoch, TeamOf(params.combine_blocks),
+                                  static_cast<uint64_t>(multiplying) * Gemm::kTellers);
 }
 
 // The kernel of one variant.
-template <GemmTiles tiles, bool fp16, bool per_rank>
+template <GemmTiles tiles, bool fp16, bool per_rank, typename Trace>
 struct Variant {
   using Gemm = device::TileGemm<tiles, fp16 ? GemmElement::kFp16 : GemmElement::kBf16>;
   using Codec = std::conditional_t<fp16, device::Fp16Codec, device::Bf16Codec>;
   static constexpr auto kKernel = GemmCombineKernel < Gemm, Codec,
-                        per_rank ? CombineRows::kSums : CombineRows::kChoices > ;
+                        per_rank ? CombineRows::kSums : CombineRows::kChoices, Trace > ;
 
   static LaunchShape Shape(int experts, int blocks) {
     return {
@@ -195,11 +198,12 @@ struct Variant {
   static hipError_t Launch(const ProductCombineParams& both, const LaunchShape& shape,
                            hipStream_t stream) {
     const GroupedGemmParams& product = both.product;
-    KernelParams<Gemm> params = {};
+    KernelParams<Gemm, Trace> params = {};
     params.combine = both.p.combine;
     params.call.operands = product.operands;
     params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
     params.call.next_unit = product.next_unit;
+    if constexpr (Trace::kRecords) params.call.target = product.trace;
     params.offsets = product.offsets;
     params.counts = product.counts;
     params.combine_blocks = both.combine_blocks;
@@ -217,9 +221,11 @@ template <typename Use>
 auto WithVariant(const GemmCombineVariant& variant, Use use) {
   return WithBool(variant.fp16, [&](auto fp16) {
     return WithBool(variant.per_rank, [&](auto per_rank) {
-      return variant.tiles == GemmTiles::kMedium
-                 ? use(Variant<GemmTiles::kMedium, fp16(), per_rank()>())
-                 : use(Variant<GemmTiles::kWide, fp16(), per_rank()>());
+      return WithTracer(variant.traced, [&]<typename Trace>(std::type_identity<Trace> /*tracer*/) {
+        return variant.tiles == GemmTiles::kMedium
+                   ? use(Variant<GemmTiles::kMedium, fp16(), per_rank(), Trace>())
+                   : use(Variant<GemmTiles::kWide, fp16(), per_rank(), Trace>());
+      });
     });
   });
 }

@@ -41,6 +41,7 @@ struct GemmCombineVariant {
   GemmTiles tiles;  // kWide or kMedium
   bool fp16;
   bool per_rank;  // CombineOrder::kPerRank
+  bool traced;    // records into common.trace
 };
 LaunchShape GemmCombineShape(const GemmCombineVariant& variant, int experts, int blocks);
 hipError_t PrepareGemmCombine(const GemmCombineVariant& variant, const LaunchShape& shape);

@@ -5,8 +5,9 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
-#include "runtime/device/trace_event.h"
+#include "kernels/gemm/kernels.h"
 #include "runtime/device/tracer.h"
 #include "runtime/platform/gemm_call.h"
 
@@ -22,37 +23,45 @@ struct NoGemmTrace {
 };
 
 // Records events with the tags of GemmTraceTags() (gemm_trace_tags.h), of tiles of `tile_rows`
-// rows.
+// rows, where GemmTraceTarget says.
 template <int tile_rows>
 struct GemmTrace {
   // A track has one slice after the other, without gaps.
   class Track {
    public:
     static constexpr bool kRecords = true;
-    __device__ __forceinline__ Track(const device::TraceBuffer& buffer, device::GemmTrack track,
+    __device__ __forceinline__ Track(const GemmTraceTarget& target, device::GemmTrack track,
                                      bool on)
-        : tracer_(buffer, static_cast<uint32_t>(track), on), start_(tracer_.Start()) {}
+        : tracer_(target.buffer, target.first_track + static_cast<uint32_t>(track), on),
+          first_tag_(target.first_tag),
+          start_(tracer_.Start()) {}
 
     // Ends the slice that has begun with the end of the previous one.
     __device__ __forceinline__ void End(device::GemmWork work, const device::GemmTile& tile) {
       const uint64_t now = tracer_.Start();
-      tracer_.Record(start_, now, static_cast<uint32_t>(work), static_cast<uint32_t>(tile.expert),
-                     tile.row, tile.rows < tile_rows ? tile.rows : tile_rows, tile.column);
+      tracer_.Record(start_, now, first_tag_ + static_cast<uint32_t>(work),
+                     static_cast<uint32_t>(tile.expert), tile.row,
+                     tile.rows < tile_rows ? tile.rows : tile_rows, tile.column);
       start_ = now;
     }
 
    private:
     device::Tracer tracer_;
+    uint32_t first_tag_;
     uint64_t start_;
   };
 
   // `on`: this thread records the track.
   __device__ __forceinline__ Track TrackOf(device::GemmTrack track, bool on) const {
-    return Track(trace_buffer, track, on);
+    return Track(target, track, on);
   }
 
-  device::TraceBuffer trace_buffer;
+  GemmTraceTarget target;
 };
+
+// The Trace of a product in a kernel whose other work `Tracer` records, or does not.
+template <typename Gemm, typename Tracer>
+using GemmTraceBeside = std::conditional_t<Tracer::kRecords, GemmTrace<Gemm::kRows>, NoGemmTrace>;
 
 }  // namespace octet
 

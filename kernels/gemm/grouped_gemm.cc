@@ -206,12 +206,17 @@ absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
 }
 
 // Returns where the product is recorded; no memory if it is not.
-absl::StatusOr<device::TraceBuffer> TraceBufferOf(const GroupedGemmOptions& options) {
-  if (options.trace == nullptr) return device::TraceBuffer{};
-  if (options.trace->tracks() < GroupedGemm::kTraceTracks) {
+absl::StatusOr<GemmTraceTarget> TraceTargetOf(const GroupedGemmOptions& options) {
+  if (options.trace == nullptr) return GemmTraceTarget{};
+  if (options.first_track < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmOptions::first_track is ",
+                                                   options.first_track, "; it must be from 0 up"));
+  }
+  const int64_t tracks = int64_t{options.first_track} + GroupedGemm::kTraceTracks;
+  if (options.trace->tracks() < tracks) {
     return absl::InvalidArgumentError(
         absl::StrCat("GroupedGemmOptions::trace has ", options.trace->tracks(),
-                     " tracks for each block; it must have ", GroupedGemm::kTraceTracks));
+                     " tracks for each block; it must have ", tracks));
   }
   const int num_ranks = options.trace->num_ranks();
   if (options.rank < 0 || options.rank >= num_ranks) {
@@ -219,14 +224,16 @@ absl::StatusOr<device::TraceBuffer> TraceBufferOf(const GroupedGemmOptions& opti
                                                    "; GroupedGemmOptions::trace has ranks 0 to ",
                                                    num_ranks - 1));
   }
-  return options.trace->buffer(options.rank);
+  return GemmTraceTarget{.buffer = options.trace->buffer(options.rank),
+                         .first_track = static_cast<uint32_t>(options.first_track),
+                         .first_tag = options.first_tag};
 }
 
 class GroupedGemmOnGpu final : public GroupedGemm {
  public:
   // Members as below.
   GroupedGemmOnGpu(const GroupedGemmConfig& config, const GroupedGemmVariant& variant, int blocks,
-                   const device::TraceBuffer& trace, DeviceMemory next_unit)
+                   const GemmTraceTarget& trace, DeviceMemory next_unit)
       : config_(config),
         variant_(variant),
         blocks_(blocks),
@@ -248,7 +255,7 @@ class GroupedGemmOnGpu final : public GroupedGemm {
   GroupedGemmConfig config_;
   GroupedGemmVariant variant_;
   int blocks_;
-  device::TraceBuffer trace_;  // of a traced variant
+  GemmTraceTarget trace_;  // of a traced variant
   DeviceMemory next_unit_;
 };
 
@@ -258,7 +265,7 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(
     const GroupedGemmConfig& config, const GroupedGemmOptions& options) {
   static_assert(kTraceTracks == device::kGemmTracks);
   OCTET_RETURN_IF_ERROR(CheckConfig(config));
-  OCTET_ASSIGN_OR_RETURN(const device::TraceBuffer trace, TraceBufferOf(options));
+  OCTET_ASSIGN_OR_RETURN(const GemmTraceTarget trace, TraceTargetOf(options));
   OCTET_ASSIGN_OR_RETURN(const GemmTiles tiles, ChooseTiles(config));
   GroupedGemmVariant variant = VariantOf(config, tiles);
   variant.traced = options.trace != nullptr;

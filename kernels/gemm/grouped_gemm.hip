@@ -64,7 +64,7 @@ struct Variant {
     p.call.operands = params.operands;
     p.call.epilogue = {params.bias, params.row_scale, params.operands.n};
     p.call.next_unit = params.next_unit;
-    if constexpr (traced) p.call.trace_buffer = params.trace;
+    if constexpr (traced) p.call.target = params.trace;
     p.offsets = params.offsets;
     p.counts = params.counts;
     const hipError_t error = Gemm::MakeMaps(params.operands, &p.call.maps);

@@ -32,14 +32,22 @@ struct GroupedGemmTileShape {
   int blocks_per_compute_unit;  // that run at once
 };
 
+// Where a traced product records: the tracks of GemmTrackNames() from first_track on, with the tags
+// of GemmTraceTags() from first_tag on.
+struct GemmTraceTarget {
+  device::TraceBuffer buffer;
+  uint32_t first_track;
+  uint32_t first_tag;
+};
+
 struct GroupedGemmParams {
   device::GemmOperands operands;
-  const int32_t* offsets;     // [experts + 1]
-  const int32_t* counts;      // [experts], or nullptr: up to the next offset
-  const float* bias;          // [experts][n], or nullptr
-  const float* row_scale;     // [rows], or nullptr
-  int32_t* next_unit;         // 0 before and after the launch
-  device::TraceBuffer trace;  // of a traced variant
+  const int32_t* offsets;  // [experts + 1]
+  const int32_t* counts;   // [experts], or nullptr: up to the next offset
+  const float* bias;       // [experts][n], or nullptr
+  const float* row_scale;  // [rows], or nullptr
+  int32_t* next_unit;      // 0 before and after the launch
+  GemmTraceTarget trace;   // of a traced variant
 };
 
 GroupedGemmTileShape TileShapeOf(const GroupedGemmVariant& variant);

@@ -23,20 +23,8 @@ namespace {
 // of 495 with 48.
 constexpr int kFewSendingBlocks = 32;
 
-// Of a dispatch with a product: the blocks of a compute unit, and the shares that send and that
-// complete rows before they multiply.
+// Of a dispatch with a product.
 constexpr int kMostFusedBlocksPerUnit = 4;
-constexpr int kSendPercent = 15;
-constexpr int kFillPercent = 12;
-
-DispatchRoles RolesOf(int blocks) {
-  const auto part = [blocks](int percent) {
-    constexpr int kPercent = 100;
-    return std::max(1, blocks * percent / kPercent);
-  };
-  return {.send_blocks = part(kSendPercent),
-          .fill_blocks = std::min(part(kFillPercent), blocks - part(kSendPercent))};
-}
 
 }  // namespace
 
@@ -399,7 +387,7 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs&
   params.order = mine.order.data();
   params.ordered_blocks = WordsAfter(state) + words.passes + words.share_counts;
   params.ready_groups = params.ordered_blocks + words.ordered_blocks;
-  params.roles = RolesOf(mine.fused_blocks);
+  params.roles = product.Roles(mine.fused_blocks);
   char* rows = control().cached_peers(rank.rank()).base[rank.rank()];
   params.rows = layout_.Row(rows, 0);
   if (layout_.scale_words > 0) params.scales = layout_.Scales(rows, 0);
@@ -538,7 +526,7 @@ WireFormat HighThroughput::CombineWire() const {
 
 absl::Span<const TraceTag> HighThroughput::trace_tags() const {
   // In the order of Tag.
-  static constexpr std::array<TraceTag, 9> kTags = {{
+  static constexpr std::array<TraceTag, static_cast<size_t>(Tag::kTags)> kTags = {{
       {.name = "begin", .phase = kDispatchLayout},
       {.name = "count", .phase = kDispatchLayout},
       {.name = "exchange", .phase = kDispatchLayout},
@@ -548,6 +536,12 @@ absl::Span<const TraceTag> HighThroughput::trace_tags() const {
       {.name = "combine send", .phase = kCombineSend, .detail = kTracePeer},
       {.name = "wait rows", .phase = kCombineReceive, .detail = kTracePeer, .waits = true},
       {.name = "reduce", .phase = kCombineReceive, .detail = {"token"}},
+      {.name = "order", .phase = kDispatchLayout},
+      {.name = "wait order", .phase = kDispatchLayout, .waits = true},
+      {.name = "send rows", .phase = kDispatchSend, .detail = kTracePeer},
+      {.name = "await rows", .phase = kDispatchReceive, .detail = {"row"}, .waits = true},
+      {.name = "fill rows", .phase = kDispatchReceive, .detail = {"row"}},
+      {.name = "wait pass", .phase = kCombineSend, .detail = {"pass"}, .waits = true},
   }};
   return kTags;
 }

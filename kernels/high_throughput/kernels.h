@@ -33,6 +33,14 @@ enum class Tag : uint32_t {
   kCombineSend,  // return a token's rows; detail: origin
   kCombineWait,  // wait for all of a token's rows; detail: the rank that was missing last
   kReduce,       // sum them; detail: token
+  // Of kernels with a product (kernels/fused).
+  kOrder,       // put this block's share of the choices in order
+  kAwaitOrder,  // wait for the other blocks' shares
+  kSendBatch,   // send some neighbouring choices; detail: rank
+  kAwaitRows,   // wait for some neighbouring rows; detail: the first
+  kFillRows,    // complete them; detail: the first
+  kAwaitPass,   // wait for a pass of the product; detail: pass
+  kTags,
 };
 
 // Parameters of every kernel of this strategy.

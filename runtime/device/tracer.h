@@ -24,22 +24,22 @@ class NoTracer {
 class Tracer {
  public:
   static constexpr bool kRecords = true;
-  __device__ explicit Tracer(const TraceBuffer& buffer, int wave = 0)
+  __device__ __forceinline__ explicit Tracer(const TraceBuffer& buffer, int wave = 0)
       : Tracer(buffer, 0, Wave() == wave && Lane() == 0) {}
   // `on`: this thread is the one that records. The buffer must have the track.
-  __device__ Tracer(const TraceBuffer& buffer, uint32_t track, bool on)
+  __device__ __forceinline__ Tracer(const TraceBuffer& buffer, uint32_t track, bool on)
       : buffer_(buffer),
         on_(on && blockIdx.x < buffer.num_blocks),
         track_(track),
         count_(on_ ? buffer.counts[Row()] : 0) {}
-  __device__ uint64_t Start() const { return on_ ? Clock() : 0; }
-  __device__ void Stop(uint64_t start, uint32_t tag, uint32_t detail = 0) const {
+  __device__ __forceinline__ uint64_t Start() const { return on_ ? Clock() : 0; }
+  __device__ __forceinline__ void Stop(uint64_t start, uint32_t tag, uint32_t detail = 0) const {
     Record(start, Start(), tag, detail);
   }
   // `more`: the details beside the first.
   template <typename... More>
-  __device__ void Record(uint64_t start, uint64_t stop, uint32_t tag, uint32_t detail,
-                         More... more) const {
+  __device__ __forceinline__ void Record(uint64_t start, uint64_t stop, uint32_t tag,
+                                         uint32_t detail, More... more) const {
     static_assert(sizeof...(more) <= kMoreTraceDetails);
     if (!on_) return;
     const uint32_t i = count_++;
@@ -56,7 +56,9 @@ class Tracer {
 
  private:
   // Of the buffer. Computed again each time: it would take a register.
-  __device__ uint32_t Row() const { return track_ * buffer_.num_blocks + blockIdx.x; }
+  __device__ __forceinline__ uint32_t Row() const {
+    return track_ * buffer_.num_blocks + blockIdx.x;
+  }
 
   TraceBuffer buffer_;
   bool on_;

@@ -57,7 +57,7 @@ KNOW_STRATEGIES = {"kernels/expert_parallel.cc", "kernels/make_layout.cc",
 FOREIGN = {
     re.compile(r"^(cuda|cub|cooperative_groups|thrust|hipcub|rocm|rocprim|cudaTypedefs)"): PLATFORM,
     re.compile(r"^(rccl/|nccl|sanitizer/)"): (PLATFORM, "tools/contenders/"),
-    re.compile(r"^(mpi\.h)"): "runtime/net/",
+    re.compile(r"^(mpi\.h)"): ("runtime/net/", "tests/runtime/net/"),
     re.compile(r"^(gtest|gmock)/"): "tests/",
     re.compile(r"^benchmark/"): "bench/",
 }

@@ -71,6 +71,16 @@ TEST(EpConfigTest, EachFieldIsNamedWithItsValue) {
   ExpectRefused(config, 8, "row_parts is 33; it must be from 0 to 32");
 }
 
+TEST(EpConfigTest, PerNodeIsForSeveralNodes) {
+  EXPECT_EQ(EnumName(CombineOrder::kPerNode), "per_node");
+  EpConfig config = Good();
+  config.combine_order = CombineOrder::kPerNode;
+  for (const auto& [strategy, name] : EnumTable(Strategy{})) {
+    config.strategy = strategy;
+    ExpectRefused(config, 8, "combine_order is per_node");
+  }
+}
+
 TEST(EpConfigTest, RoomForRows) {
   EpConfig config = Good();
   config.num_experts = 24;  // three on each of eight ranks

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "emulation.h"
+#include "kernels/hierarchical/hierarchical.h"
 #include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
 #include "octet/node.h"
@@ -24,6 +25,8 @@
 #include "runtime/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/node_fixture.h"
+#include "tests/support/random_step.h"
+#include "tests/support/several_nodes.h"
 #include "tools/contenders/contender.h"
 #include "tools/measure/ceilings_kernels.h"
 #include "tools/measure/compute_work.h"
@@ -33,7 +36,11 @@
 namespace octet {
 namespace {
 
+using ::testing::_;
+using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 constexpr int kRanks = 2;
@@ -138,6 +145,24 @@ INSTANTIATE_TEST_SUITE_P(
                                                c.low_latency.failure_policy = FailurePolicy::kMask;
                                              }))),
     [](const auto& info) { return std::string(info.param.first); });
+
+// Late are only those with which the test's own rails wait.
+TEST_F(KernelLoadingTest, SeveralNodes) {
+  EpConfig config = Config(Strategy::kHighThroughput);
+  config.tuning = {};
+  config.max_blocks = 1;
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    config.dtype = dtype;
+    for (const RailRows rows : {RailRows::kBlocks, RailRows::kCounted}) {
+      auto nodes =
+          SeveralNodes::Create({.num_nodes = 2, .ranks_per_node = 1}, config, {.rows = rows});
+      ASSERT_OK(nodes.status());
+      std::mt19937_64 rng(3);
+      ASSERT_OK((*nodes)->Step(RandomStep(rng, config, {4, 3})));
+    }
+  }
+  EXPECT_THAT(Late(), Each(Pair(HasSubstr("ExchangeKernel"), _)));
+}
 
 // All zeros, and one token on each rank.
 TEST_F(KernelLoadingTest, FusedExpertsOfFp8) {

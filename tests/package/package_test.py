@@ -75,6 +75,24 @@ find_package(octet CONFIG REQUIRED)
 add_executable(host_only host_only.cc)
 target_link_libraries(host_only PRIVATE octet::octet)
 """
+SEVERAL_NODES = """\
+#include <cstdio>
+#include <string>
+#include "octet/world.h"
+int main() {
+  const auto world = octet::World::Create({.node = {.num_ranks = 2}});
+  std::puts(world.ok() || absl::IsUnimplemented(world.status())
+                ? "ok"
+                : std::string(world.status().message()).c_str());
+}
+"""
+SEVERAL_NODES_PROJECT = """\
+cmake_minimum_required(VERSION 3.23)
+project(several_nodes LANGUAGES CXX)
+find_package(octet CONFIG REQUIRED COMPONENTS net)
+add_executable(several_nodes several_nodes.cc)
+target_link_libraries(several_nodes PRIVATE octet::net)
+"""
 
 
 def project_version():
@@ -85,9 +103,9 @@ def project_version():
 # What users include as <octet/NAME.h>: all that is installed. A name that goes breaks users.
 PUBLIC_HEADERS = {
     "dtype", "enum_names", "ep_config", "expert_parallel", "fp8", "fp8_format",
-    "fp8_scale", "fused_experts", "gemm_tiles", "gpu", "graph", "grouped_gemm",
+    "fp8_scale", "fused_experts", "gemm_tiles", "gpu", "graph", "grouped_gemm", "hierarchical",
     "model_folder", "moe_layer", "moe_weights", "native_fp8", "node", "node_failure",
-    "peers", "received", "router", "row_source", "symmetric_heap", "topology", "trace",
+    "peers", "received", "router", "row_source", "symmetric_heap", "topology", "trace", "world",
 }
 
 
@@ -208,6 +226,14 @@ class PackageTest(InstalledTest):
         self.configure(prefix, "", cxx="g++", source=self.folder)
         run("cmake", "--build", self.folder / "build")
         self.check_program(self.folder / "build" / "host_only")
+
+    def test_several_nodes(self):
+        prefix = self.installed()
+        (self.folder / "several_nodes.cc").write_text(SEVERAL_NODES)
+        (self.folder / "CMakeLists.txt").write_text(SEVERAL_NODES_PROJECT)
+        self.configure(prefix, "", source=self.folder)
+        run("cmake", "--build", self.folder / "build")
+        self.check_program(self.folder / "build" / "several_nodes")
 
     @unittest.skipUnless(shutil.which("g++"), "needs g++")
     def test_other_compiler_for_kernels(self):

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -282,6 +283,71 @@ TEST_F(NodeRunTest, RecoversFiftyTimes) {
     ASSERT_EQ(ring_->recoveries(), kRanks * (i + 1));
     ASSERT_OK(GoodRun()) << i;
   }
+}
+
+// ---- failures from outside
+
+TEST_F(NodeRunTest, ReleaseEndsAllWaits) {
+  Make(absl::Seconds(60));
+  if (IsSkipped()) return;
+  const absl::Status why = absl::CancelledError("released, since node 1 has failed");
+  NodeClient::Release(*node_, why);  // no Run: nothing happens
+  EXPECT_OK(GoodRun());
+  std::atomic<bool> waiting = false;
+  std::thread outside([&] {
+    while (!waiting) absl::SleepFor(absl::Milliseconds(1));
+    NodeClient::Release(*node_, why);
+    NodeClient::Release(*node_, absl::InternalError("only the first counts"));
+  });
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(node_->Run([&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_ERROR(ring_->Enqueue(rank, 2, /*send=*/false));
+    waiting = true;
+    return rank.rank() == 0 ? rank.Barrier() : rank.Synchronize();
+  }),
+            why);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  outside.join();
+  EXPECT_THAT(Noted(), ::testing::ElementsAre(why));
+  EXPECT_OK(GoodRun());
+}
+
+TEST_F(NodeRunTest, AFailureOfARanksOwnComesBeforeARelease) {
+  Make(absl::Seconds(60));
+  if (IsSkipped()) return;
+  EXPECT_THAT(node_->Run([&](Rank& rank) -> absl::Status {
+    if (rank.rank() != 1) return rank.Barrier();
+    NodeClient::Release(*node_, absl::CancelledError("released"));
+    return absl::DataLossError("my own");
+  }),
+              StatusIs(absl::StatusCode::kDataLoss, "rank 1: my own"));
+  EXPECT_OK(GoodRun());
+}
+
+// A Release at any time leaves a node that works.
+TEST_F(NodeRunTest, ReleaseMayComeAtAnyTime) {
+  Make(absl::Seconds(60));
+  if (IsSkipped()) return;
+  std::atomic<bool> stop = false;
+  std::thread outside([&] {
+    for (int i = 0; !stop; ++i) {
+      absl::SleepFor(absl::Microseconds(i * 37 % 2000));
+      NodeClient::Release(*node_, absl::CancelledError("at any time"));
+    }
+  });
+  int released = 0;
+  uint64_t epoch = 0;
+  for (int run = 0; run < 200; ++run) {
+    const absl::Status status = GoodRun(++epoch);
+    if (status.ok()) continue;
+    ++released;
+    epoch = 0;
+    ASSERT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "at any time")) << run;
+  }
+  stop = true;
+  outside.join();
+  EXPECT_GT(released, 0);
+  EXPECT_OK(GoodRun(++epoch));
 }
 
 TEST_F(NodeRunTest, AFailedRecoveryIsRemembered) {

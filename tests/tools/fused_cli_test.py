@@ -36,7 +36,7 @@ class UsageTest(CliTest):
 
     def test_values(self):
         for flag, words in [
-            ("--operation=gemm", "--operation 'gemm' is not one of dispatch_gemm, gemm_combine, step"),
+            ("--operation=gemm", "--operation 'gemm' is not one of step, dispatch_gemm, gemm_combine"),
             ("--intermediate=12", "--intermediate=12 is not a positive multiple of 8"),
             ("--intermediate=0", "--intermediate=0 is not a positive multiple of 8"),
             ("--fusion=none,half", "--fusion 'half' is not one of auto, none, tiles, serial, all"),
@@ -129,6 +129,76 @@ class FusedTest(GpuTest):
             with self.subTest(args=args):
                 report = self.perf("gemm_combine", "-b9", "--strategy=high_throughput", *args)
                 self.check_call(report["calls"][0], "combine", ["none", "tiles", "serial", "none*"])
+
+    def test_traces(self):
+        path = self.folder / "trace.json"
+        for operation, names in zip(OPERATIONS, [{"send rows", "fill rows"},
+                                                 {"combine send", "reduce", "wait pass"}]):
+            for fusion in ["tiles", "none"]:
+                with self.subTest(operation=operation, fusion=fusion):
+                    result = octet("trace", f"--operation={operation}", f"--fusion={fusion}",
+                                   f"--ranks={self.ranks}", "--experts=12", "--topk=3",
+                                   "--hidden=256", "--intermediate=40", "--max_tokens=64",
+                                   "--iters=2", "--warmup=1", "--strategy=high_throughput",
+                                   f"--output={path}")
+                    self.assertEqual((result.returncode, result.stderr), (0, ""), result.stderr)
+                    for line in result.stdout.splitlines():
+                        self.assertLessEqual(len(line), 100, line)
+                    self.assertIn(f"# strategy high_throughput, fusion {fusion}\n", result.stdout)
+                    self.assertIn("# tracing costs ", result.stdout)
+                    events = json.loads(path.read_text())
+                    events = events["traceEvents"] if isinstance(events, dict) else events
+                    slices = [event for event in events if event["ph"] == "X"]
+                    self.assertEqual({event["pid"] for event in slices}, set(range(self.ranks)))
+                    seen = {event["name"] for event in slices}
+                    self.assertIn("multiply", seen)
+                    self.assertEqual(names <= seen, fusion == "tiles")
+                    # Three threads for each block: what moves rows, multiplies and loads.
+                    threads = {(event["pid"], event["tid"]): event["args"]["name"]
+                               for event in events if event["name"] == "thread_name"}
+                    for event in slices:
+                        track = threads[event["pid"], event["tid"]].split("(")[1].rstrip(")")
+                        self.assertEqual(event["name"] == "multiply", track == "multiply"
+                                         and event["name"] not in {"wait", "epilogue"})
+                        if operation == "gemm_combine":
+                            self.assertNotIn("dispatch", event["cat"])
+
+    def test_tunes(self):
+        path = self.folder / "tuning.json"
+        for operation in OPERATIONS:
+            result = octet("tune", f"--operation={operation}", f"--ranks={self.ranks}",
+                           *self.SHAPE, "-b5", f"--output={path}")
+            self.assertEqual((result.returncode, result.stderr), (0, ""), result.stderr)
+            lines = [line.split() for line in result.stdout.splitlines()
+                     if not line.startswith("#")]
+            self.assertEqual({line[0] for line in lines},
+                             {"tiles"} if operation == "dispatch_gemm" else {"tiles", "serial"})
+            self.assertLessEqual({"wide", "medium"}, {line[1] for line in lines})
+            # Every value of each field was tried.
+            tried = [{line[column] for line in lines if line[0] == "tiles"} for column in [2, 3]]
+            self.assertEqual(tried, [{"6", "10", "15", "22", "32", "45"},
+                                     {"4", "8", "12", "20", "30"}]
+                             if operation == "dispatch_gemm" else
+                             [{"6", "12", "18", "25", "35"}, {"1", "2", "4", "8"}])
+            self.assertRegex(result.stdout, "# (tiles|serial) takes .* us, separate kernels .* us")
+        tuning = json.loads(path.read_text())
+        for entry in tuning.get("fused", []):
+            self.assertIn(entry["call"], OPERATIONS)
+            self.assertEqual((entry["intermediate"], entry["ranks"]), (40, self.ranks))
+
+    def test_tune_is_for_one_strategy(self):
+        self.assert_refused(["tune", "--ranks=1", "--operation=gemm_combine", "--strategy=direct"],
+                            "tunes calls of high_throughput, not direct")
+        self.assert_refused(["tune", "--ranks=1", "--operation=gemm_combine", "--fusion=none"],
+                            "fusion")
+
+    def test_trace_takes_one_fusion(self):
+        self.assert_refused(["trace", "--ranks=1", "--operation=gemm_combine", "--fusion=all"],
+                            "--fusion takes one way of making the call")
+        self.assert_refused(["trace", "--ranks=1", "--operation=gemm_combine", "--overlap_us=5"],
+                            "--overlap_us does not go with --operation=gemm_combine")
+        self.assert_refused(["trace", "--ranks=1", "--intermediate=64"],
+                            "--intermediate does not go with --operation=step")
 
     def test_nothing_verified(self):
         report = self.perf("dispatch_gemm", "-b2", "--fusion=none", "-c0")

@@ -1,4 +1,4 @@
-// What `octet tune` and `octet trace` are about: --operation.
+// What `octet perf`, `octet trace` and `octet tune` are about: --operation.
 #ifndef OCTET_TOOLS_COMMANDS_OPERATION_H_
 #define OCTET_TOOLS_COMMANDS_OPERATION_H_
 
@@ -14,8 +14,10 @@
 namespace octet {
 
 enum class Operation {
-  kStep,  // dispatch and combine
-  kGemm,  // a grouped product
+  kStep,          // dispatch and combine
+  kGemm,          // a grouped product
+  kDispatchGemm,  // a dispatch and the experts' first product
+  kGemmCombine,   // the experts' second product and a combine
 };
 
 absl::Span<const EnumEntry<Operation>> EnumTable(Operation);  // names: octet/enum_names.h
@@ -28,11 +30,16 @@ inline constexpr auto kMeasuredProductFlags =
               std::to_array<absl::string_view>(
                   {"operation", "output", "dtype", "scales", "iters", "warmup", "seed"}));
 
-// Returns the operation. kInvalidArgument for another one, and for a flag of `step_flags` or
-// `gemm_flags` that is given but belongs to the other operation alone.
+// An operation of a command, and the flags that it takes.
+struct OperationFlags {
+  Operation operation;
+  absl::Span<const absl::string_view> flags;
+};
+
+// Returns the operation, one of `known`. kInvalidArgument for another one, and for a flag that is
+// given but belongs to other operations of `known` alone.
 absl::StatusOr<Operation> ParseOperation(const CommandLine& line,
-                                         absl::Span<const absl::string_view> step_flags,
-                                         absl::Span<const absl::string_view> gemm_flags);
+                                         absl::Span<const OperationFlags> known);
 
 }  // namespace octet
 

@@ -169,7 +169,7 @@ int RunFused(Node& node, const Topology& topology, const PerfOptions& perf) {
     absl::PrintF("%s", text);
     std::fflush(stdout);
   };
-  print(FusedHead(topology, perf.fused.front()));
+  print(absl::StrCat(FusedHead(kName, topology, perf.fused.front()), FusedColumns()));
   std::vector<FusedReport> reports;
   absl::Status first_error;
   for (const FusedRunOptions& options : perf.fused) {

@@ -17,6 +17,8 @@
 #include "absl/time/time.h"
 #include "octet/ep_config.h"
 #include "runtime/status_macros.h"
+#include "tools/commands/fused_options.h"
+#include "tools/commands/operation.h"
 #include "tools/support/atomic_file.h"
 
 ABSL_FLAG(std::string, begin, "128", "tokens of every rank in the first row; 4K is 4096");
@@ -30,32 +32,17 @@ ABSL_FLAG(bool, graph, false,
           "then replayed; other contenders have none, since their calls wait on the host");
 ABSL_FLAG(double, timeout, 0.0,
           "the deadline of a wait on a GPU, in seconds; 0: OCTET_TIMEOUT_MS, else 10");
-ABSL_FLAG(int32_t, intermediate, 2048,
-          "I, columns of the experts' intermediate rows: with dispatch_gemm the product has I\n"
-          "columns, or gate and up of I each; with gemm_combine I columns are multiplied");
-ABSL_FLAG(std::string, fusion, "all",
-          "how the kernels of a call are put together, a list: none (always measured), tiles,\n"
-          "serial (of gemm_combine), auto, all; layer: one of them, auto unless it is given");
-ABSL_FLAG(std::string, weights_in, "combine",
-          "where the choices' weights are multiplied in: combine, first_product");
 ABSL_DECLARE_FLAG(std::string, strategy);
-ABSL_DECLARE_FLAG(std::string, operation);
-ABSL_DECLARE_FLAG(std::string, epilogue);
 
 namespace octet {
 namespace {
 
 constexpr auto kSizeFlags = std::to_array<absl::string_view>({"begin", "end", "step", "factor"});
-// Of operations with products alone, and of steps alone.
-constexpr auto kFusedFlags =
-    std::to_array<absl::string_view>({"intermediate", "fusion", "epilogue", "weights_in"});
-constexpr auto kStepOnlyFlags = std::to_array<absl::string_view>(
-    {"graph", "align", "expert", "fuse_expert", "received", "duplicates", "host_totals", "cached",
-     "failure_policy", "statistics"});
-constexpr auto kPerfFlags =
+constexpr auto kStepPerfFlags =
     JoinFlags(std::to_array<absl::string_view>({"operation"}), kSizeFlags,
               std::to_array<absl::string_view>({"check_steps", "graph", "timeout", "json"}),
-              kFusedFlags, kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+constexpr auto kPerfFlags = JoinFlags(kStepPerfFlags, kFusedFlags);
 
 constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
                                                         {'e', "end"},
@@ -112,68 +99,17 @@ absl::StatusOr<std::vector<int>> ParseSizes(const CommandLine& line, const RunOp
   return Sizes(begin, end, step, absl::GetFlag(FLAGS_factor));
 }
 
-absl::StatusOr<std::vector<Fusion>> ParseFusions(FusedOperation operation) {
-  std::vector<Fusion> fusions;
-  for (const absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_fusion), ',')) {
-    if (name == "all") {
-      fusions.push_back(Fusion::kNone);
-      fusions.push_back(Fusion::kTiles);
-      if (operation == FusedOperation::kGemmCombine) fusions.push_back(Fusion::kSerial);
-      fusions.push_back(Fusion::kAuto);
-      continue;
-    }
-    const absl::StatusOr<Fusion> fusion = ParseEnum<Fusion>("fusion", name);
-    if (!fusion.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--", fusion.status().message(), ", all"));
-    }
-    fusions.push_back(*fusion);
-  }
-  return fusions;
-}
-
-absl::Status RefuseFlags(const CommandLine& line, absl::Span<const absl::string_view> flags) {
-  for (const absl::string_view flag : flags) {
-    if (!line.Given(flag)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, " does not go with --operation=", absl::GetFlag(FLAGS_operation)));
-  }
-  return absl::OkStatus();
-}
-
 // Returns what --operation asks for, but for the shapes; nothing if that is steps.
-absl::StatusOr<std::optional<FusedRunOptions>> ParseFused(const CommandLine& line) {
-  const std::string name = absl::GetFlag(FLAGS_operation);
-  if (name == "step") {
-    OCTET_RETURN_IF_ERROR(RefuseFlags(line, kFusedFlags));
-    return std::nullopt;
-  }
-  FusedRunOptions fused;
-  const auto operation = ParseEnum<FusedOperation>("operation", name);
-  if (!operation.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--", operation.status().message(), ", step"));
-  }
-  fused.operation = *operation;
-  OCTET_RETURN_IF_ERROR(RefuseFlags(line, kStepOnlyFlags));
-  fused.intermediate = absl::GetFlag(FLAGS_intermediate);
-  if (fused.intermediate <= 0 || fused.intermediate % 8 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--intermediate=", fused.intermediate, " is not a positive multiple of 8"));
-  }
-  if (fused.operation == FusedOperation::kGemmCombine) {
-    OCTET_RETURN_IF_ERROR(RefuseFlags(line, {"epilogue"}));
-    fused.activation = GemmActivation::kNone;
-  } else if (line.Given("epilogue")) {
-    const absl::StatusOr<GemmActivation> activation =
-        ParseEnum<GemmActivation>("epilogue", absl::GetFlag(FLAGS_epilogue));
-    if (!activation.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--", activation.status().message()));
-    }
-    fused.activation = *activation;
-  }
-  OCTET_ASSIGN_OR_RETURN(fused.weights_in,
-                         ParseEnum<WeightsIn>("weights_in", absl::GetFlag(FLAGS_weights_in)));
-  OCTET_ASSIGN_OR_RETURN(fused.fusions, ParseFusions(fused.operation));
-  return fused;
+absl::StatusOr<std::optional<FusedRunOptions>> ParsePerfOperation(const CommandLine& line) {
+  OCTET_ASSIGN_OR_RETURN(
+      const Operation operation,
+      ParseOperation(
+          line,
+          {{Operation::kStep, kStepPerfFlags},
+           {Operation::kDispatchGemm, FlagsOfFused(Operation::kDispatchGemm, kStepPerfFlags)},
+           {Operation::kGemmCombine, FlagsOfFused(Operation::kGemmCombine, kStepPerfFlags)}}));
+  if (operation == Operation::kStep) return std::nullopt;
+  return ParseFusedOptions(line, operation);
 }
 
 }  // namespace
@@ -227,7 +163,7 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
         "--graph goes with neither --cached nor --host_totals: a graph has one layout, and the "
         "host would wait for calls that are only captured");
   }
-  OCTET_ASSIGN_OR_RETURN(std::optional<FusedRunOptions> fused, ParseFused(line));
+  OCTET_ASSIGN_OR_RETURN(std::optional<FusedRunOptions> fused, ParsePerfOperation(line));
   perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
   // With one strategy, the options are checked against it.
   if (const auto only = ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)); only.ok()) {

@@ -14,20 +14,26 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/fused/fused_trace.h"
 #include "octet/enum_names.h"
 #include "octet/node.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
+#include "octet/trace.h"
 #include "runtime/status_macros.h"
+#include "tools/commands/fused_options.h"
 #include "tools/commands/gemm_command.h"
 #include "tools/commands/operation.h"
 #include "tools/commands/run_options.h"
+#include "tools/measure/fused_run.h"
+#include "tools/measure/fused_trace.h"
 #include "tools/measure/gemm_trace.h"
 #include "tools/measure/gemm_tune.h"
 #include "tools/measure/overlap_run.h"
 #include "tools/measure/statistics.h"
 #include "tools/measure/trace_summary.h"
 #include "tools/measure/traced_run.h"
+#include "tools/report/fused_report.h"
 #include "tools/report/report.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
@@ -55,7 +61,9 @@ constexpr auto kStepTraceFlags =
 constexpr auto kTiles = std::to_array<absl::string_view>({"tiles"});
 constexpr auto kGemmTraceFlags =
     JoinFlags(kMeasuredProductFlags, kTiles, std::to_array<absl::string_view>({"blocks"}));
-constexpr auto kTraceFlags = JoinFlags(kStepTraceFlags, kProductFlags, kTiles);
+constexpr auto kFusedOnly =
+    std::to_array<absl::string_view>({"intermediate", "fusion", "weights_in"});
+constexpr auto kTraceFlags = JoinFlags(kStepTraceFlags, kProductFlags, kTiles, kFusedOnly);
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
@@ -188,7 +196,46 @@ int RunGemm(const CommandLine& line) {
               absl::DataLossError(absl::StrCat("wrong results: ", result->check.first_wrong)));
 }
 
-int RunStep(const CommandLine& line) {
+std::string FusedText(const Topology& topology, const FusedTrace& trace,
+                      absl::Span<const TraceSlice> slices) {
+  return absl::StrCat(
+      FusedHead(kName, topology, trace.options),
+      Comment(absl::StrCat("strategy ", EnumName(trace.config.strategy), ", fusion ", trace.what)),
+      "#\n", FusedTraceText(trace, slices),
+      CostText("call", Summarize(trace.traced_us).median, Summarize(trace.plain_us).median,
+               trace.plain_us.size()),
+      Comment("One wave of each block records what moves rows, one thread what multiplies and one "
+              "what loads tiles."),
+      DroppedText(trace.events_dropped));
+}
+
+// Traces calls with a product on `node`, and writes the last one to options.run.trace.
+absl::StatusOr<Outcome> TraceFusedCalls(Node& node, const FusedRunOptions& options,
+                                        const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(const FusedTrace trace, TraceFused(node, options, progress));
+  const std::vector<TraceSlice> slices = SlicesOfCall(trace);
+  std::vector<std::string> gpu_names;
+  for (const GpuInfo& gpu : node.topology().gpus) gpu_names.push_back(gpu.name);
+  OCTET_RETURN_IF_ERROR(WriteFileAtomically(
+      options.run.trace,
+      {TraceJson(slices, trace.tags, {.gpus = gpu_names, .tracks = fused::FusedTrackNames()})}));
+  return Outcome{.text = FusedText(node.topology(), trace, slices),
+                 .difference = trace.first_difference};
+}
+
+// The calls that a command line asks for: steps, or with products.
+absl::StatusOr<std::optional<FusedRunOptions>> ParseFused(const CommandLine& line,
+                                                          Operation operation) {
+  if (operation == Operation::kStep) return std::nullopt;
+  OCTET_ASSIGN_OR_RETURN(FusedRunOptions fused, ParseFusedOptions(line, operation));
+  if (!line.Given("fusion")) fused.ways = {{.fusion = Fusion::kTiles}};
+  if (fused.ways.size() != 1) {
+    return absl::InvalidArgumentError("--fusion takes one way of making the call: tiles, ...");
+  }
+  return fused;
+}
+
+int RunStep(const CommandLine& line, Operation operation) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<std::vector<RunOptions>> shapes =
@@ -200,6 +247,8 @@ int RunStep(const CommandLine& line) {
                 absl::InvalidArgumentError(absl::StrCat(
                     "--overlap_us is ", compute_us, "; it must be from 0 to ", kMostOverlapUs)));
   }
+  absl::StatusOr<std::optional<FusedRunOptions>> fused = ParseFused(line, operation);
+  if (!fused.ok()) return Fail(kExitUsage, fused.status());
   RunOptions options = shapes->front();
   options.trace = OutputPath();
   if (const absl::Status status = CheckCanWrite(options.trace); !status.ok()) {
@@ -217,9 +266,16 @@ int RunStep(const CommandLine& line) {
       CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   std::optional<Progress> progress(std::in_place);
-  const absl::StatusOr<Outcome> outcome = compute_us > 0
-                                              ? Overlap(**node, options, compute_us, *progress)
-                                              : Trace(**node, options, *progress);
+  const auto trace = [&]() -> absl::StatusOr<Outcome> {
+    if (fused->has_value()) {
+      (*fused)->run = options;
+      (*fused)->check_steps = options.check ? 1 : 0;
+      return TraceFusedCalls(**node, **fused, *progress);
+    }
+    if (compute_us > 0) return Overlap(**node, options, compute_us, *progress);
+    return Trace(**node, options, *progress);
+  };
+  const absl::StatusOr<Outcome> outcome = trace();
   progress.reset();
   if (!outcome.ok()) return Fail(ExitCodeOf(outcome.status()), outcome.status());
   absl::PrintF("%s", outcome->text);
@@ -230,10 +286,13 @@ int RunStep(const CommandLine& line) {
 }
 
 int Run(const CommandLine& line) {
-  const absl::StatusOr<Operation> operation =
-      ParseOperation(line, kStepTraceFlags, kGemmTraceFlags);
+  const absl::StatusOr<Operation> operation = ParseOperation(
+      line, {{Operation::kStep, kStepTraceFlags},
+             {Operation::kGemm, kGemmTraceFlags},
+             {Operation::kDispatchGemm, FlagsOfFused(Operation::kDispatchGemm, kStepTraceFlags)},
+             {Operation::kGemmCombine, FlagsOfFused(Operation::kGemmCombine, kStepTraceFlags)}});
   if (!operation.ok()) return Fail(kExitUsage, operation.status());
-  return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line);
+  return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line, *operation);
 }
 
 }  // namespace
@@ -252,6 +311,11 @@ Command TraceCommand() {
           "--operation=gemm traces a grouped product on the first GPU, which the flags of octet\n"
           "gemm describe: the file has a slice for each tile of each block, and shares of the\n"
           "blocks' time are printed. The last product is checked against float64.\n"
+          "--operation=dispatch_gemm and gemm_combine trace calls with the experts' product, in "
+          "the\n"
+          "way that --fusion names: tiles unless it is given. The file has the tiles of each "
+          "block\n"
+          "beside the rows that it moves; the last traced call is compared with separate calls.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTraceFlags,
       .run = Run,

@@ -21,11 +21,15 @@
 #include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
+#include "tools/commands/fused_options.h"
 #include "tools/commands/gemm_command.h"
 #include "tools/commands/operation.h"
 #include "tools/commands/perf_options.h"
+#include "tools/measure/fused_run.h"
+#include "tools/measure/fused_tune.h"
 #include "tools/measure/gemm_tune.h"
 #include "tools/measure/tune.h"
+#include "tools/report/fused_report.h"
 #include "tools/report/report.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
@@ -49,8 +53,9 @@ constexpr auto kStepTuneFlags = JoinFlags(
     std::to_array<absl::string_view>({"operation", "output", "budget", "begin", "end", "step",
                                       "factor", "timeout", "strategy", "format", "received"}),
     kStepFlags);
+constexpr auto kFusedTuneFlags = std::to_array<absl::string_view>({"intermediate", "weights_in"});
 constexpr auto kTuneFlags =
-    JoinFlags(kStepTuneFlags, kProductFlags,
+    JoinFlags(kStepTuneFlags, kProductFlags, kFusedTuneFlags,
               std::to_array<absl::string_view>({"scales", "tokens", "max_tokens"}));
 
 int Fail(int exit_code, const absl::Status& status) {
@@ -149,10 +154,40 @@ absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Du
   return absl::OkStatus();
 }
 
+// Tunes one call with a product and stores the result in `table`.
+absl::Status TuneOneFused(Node& node, const FusedRunOptions& options, TuningTable& table) {
+  absl::PrintF("%s%s", FusedHead(kName, node.topology(), options),
+               FusedTuneHead(options.operation));
+  const Progress progress;
+  const auto report = [&](const FusedTrial& trial) {
+    Say(progress, FusedTuneLine(options.operation, trial));
+  };
+  OCTET_ASSIGN_OR_RETURN(const FusedTuneResult result, TuneFused(node, options, report, progress));
+  Say(progress, absl::StrCat(FusedVerdict(result), "#\n"));
+  if (result.comparison.faster) {
+    table.Set(EntryOf(result, options));
+  } else {
+    table.Remove(result.key);
+  }
+  return absl::OkStatus();
+}
+
+// Likewise for calls with products.
+absl::Status TuneAllFused(Node& node, const std::vector<FusedRunOptions>& shapes,
+                          const std::string& path, TuningTable& table) {
+  for (const FusedRunOptions& options : shapes) {
+    OCTET_RETURN_IF_ERROR(TuneOneFused(node, options, table));
+    OCTET_RETURN_IF_ERROR(WriteFileAtomically(path, {table.ToJson()}));
+  }
+  return absl::OkStatus();
+}
+
 void SayWritten(const std::string& path, const TuningTable& table) {
-  absl::PrintF("%s", Comment(absl::StrFormat(
-                         "%s has %d entries; OCTET_TUNING=%s makes octet and the library use them",
-                         path, table.entries().size() + table.gemm_entries().size(), path)));
+  absl::PrintF(
+      "%s", Comment(absl::StrFormat(
+                "%s has %d entries; OCTET_TUNING=%s makes octet and the library use them", path,
+                table.entries().size() + table.gemm_entries().size() + table.fused_entries().size(),
+                path)));
 }
 
 int RunGemm(const CommandLine& line) {
@@ -181,12 +216,31 @@ int RunGemm(const CommandLine& line) {
   return kExitOk;
 }
 
+// Returns the calls with products to tune: those of `perf`, by high_throughput.
+absl::StatusOr<std::vector<FusedRunOptions>> FusedShapes(const CommandLine& line,
+                                                         const PerfOptions& perf) {
+  std::vector<FusedRunOptions> shapes = perf.fused;
+  for (FusedRunOptions& options : shapes) {
+    EpConfig& config = options.run.workload.config;
+    if (!line.Given("strategy")) config.strategy = Strategy::kHighThroughput;
+    if (config.strategy != Strategy::kHighThroughput) {
+      return absl::InvalidArgumentError(absl::StrCat("--operation=", EnumName(options.operation),
+                                                     " tunes calls of high_throughput, not ",
+                                                     EnumName(config.strategy)));
+    }
+    options.check_steps = 1;
+  }
+  return shapes;
+}
+
 int RunStep(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<PerfOptions> options =
       ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
   if (!options.ok()) return Fail(kExitUsage, options.status());
+  const absl::StatusOr<std::vector<FusedRunOptions>> fused = FusedShapes(line, *options);
+  if (!fused.ok()) return Fail(kExitUsage, fused.status());
   std::vector<RunOptions> shapes = options->shapes;
   const absl::StatusOr<Strategy> strategy =
       options->strategies.size() == 1 ? ParseEnum<Strategy>("strategy", options->strategies[0])
@@ -211,16 +265,24 @@ int RunStep(const CommandLine& line) {
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   absl::PrintF("# octet tune: %d ranks on %s (%s)\n%s#\n", num_ranks, GpuName(*topology),
                topology->platform, EmulationNote(*topology));
-  if (const absl::Status status = TuneAll(**node, shapes, budget, path, *table); !status.ok()) {
-    return Fail(ExitCodeOf(status), status);
-  }
+  const absl::Status status = fused->empty() ? TuneAll(**node, shapes, budget, path, *table)
+                                             : TuneAllFused(**node, *fused, path, *table);
+  if (!status.ok()) return Fail(ExitCodeOf(status), status);
   SayWritten(path, *table);
   return kExitOk;
 }
 
 int Run(const CommandLine& line) {
+  const auto fused_flags = [](Operation operation) {
+    std::vector<absl::string_view> flags = FlagsOfFused(operation, kStepTuneFlags);
+    std::erase(flags, "fusion");
+    return flags;
+  };
   const absl::StatusOr<Operation> operation =
-      ParseOperation(line, kStepTuneFlags, kMeasuredProductFlags);
+      ParseOperation(line, {{Operation::kStep, kStepTuneFlags},
+                            {Operation::kGemm, kMeasuredProductFlags},
+                            {Operation::kDispatchGemm, fused_flags(Operation::kDispatchGemm)},
+                            {Operation::kGemmCombine, fused_flags(Operation::kGemmCombine)}});
   if (!operation.ok()) return Fail(kExitUsage, operation.status());
   return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line);
 }
@@ -245,6 +307,9 @@ Command TuneCommand() {
           "octet gemm does, and compares and keeps the fastest likewise. It is used for products\n"
           "of the same N, K, dtype and activation, with as many rows per expert up to the next\n"
           "power of two.\n"
+          "--operation=dispatch_gemm and gemm_combine look for the fastest way to make a call of\n"
+          "high_throughput with the experts' product: separate kernels, or one with other tiles,\n"
+          "shares of the blocks and parts of rows. It is used by --fusion=auto.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = kTuneFlags,
       .run = Run,

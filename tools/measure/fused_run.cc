@@ -10,8 +10,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/fused/fused_trace.h"
 #include "kernels/fused/products.h"
 #include "kernels/reference.h"
+#include "octet/topology.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/mutex.h"
@@ -61,6 +63,7 @@ struct Series {
 struct Whole {
   std::unique_ptr<FusedExperts> experts;
   size_t series = 0;
+  bool traced = false;
 };
 
 // What was wrong in a step. Ranks add to it at the same time.
@@ -92,16 +95,19 @@ class FusedRun {
   FusedRun(Node& node, const FusedRunOptions& options, DeviceTimer timer)
       : node_(node),
         options_(options),
-        dispatches_(options.operation == FusedOperation::kDispatchGemm),
+        dispatches_(options.operation == FusedCall::kDispatchGemm),
         timer_(std::move(timer)),
         memory_(static_cast<size_t>(node.num_ranks())) {}
 
   absl::Status Init();
   absl::StatusOr<FusedReport> Run(const Progress& progress);
+  absl::StatusOr<FusedTrace> Trace(const Progress& progress);
 
  private:
-  FusedExpertsConfig ConfigOf(Fusion fusion) const;
-  absl::Status AddWhole(Fusion fusion);
+  FusedExpertsConfig ConfigOf(const FusedChoice& way) const;
+  // `trace`: where the call records, or null.
+  absl::Status AddWhole(const FusedChoice& way, TraceCollector* trace = nullptr);
+  absl::StatusOr<std::unique_ptr<TraceCollector>> MakeCollector();
   absl::Status InitRank(const Rank& rank);
   RankMemory& MemoryOf(const Rank& rank) { return memory_[Index(rank)]; }
   FusedExperts& none() { return *wholes_.front().experts; }
@@ -110,6 +116,8 @@ class FusedRun {
   absl::Status Step(const Workload& workload, bool timed, Findings* findings);
   absl::Status TimeParts(const Workload& workload, Findings* findings);
   absl::StatusOr<double> TimeWhole(const Whole& whole);
+  absl::Status Upload(const Workload& workload);
+  absl::Status Verify(const Workload& workload, const Whole& whole, Findings& findings);
   void Record(const Workload& workload, size_t series, double us);
 
   // On a rank's thread.
@@ -139,25 +147,30 @@ class FusedRun {
 constexpr size_t kLinks = 0;
 constexpr size_t kProduct = 1;
 
-FusedExpertsConfig FusedRun::ConfigOf(Fusion fusion) const {
+FusedExpertsConfig FusedRun::ConfigOf(const FusedChoice& way) const {
   FusedExpertsConfig config = {.ep = options_.run.workload.config,
                                .intermediate = options_.intermediate,
                                .activation = options_.activation,
                                .weights_in = options_.weights_in,
                                .dispatch_gemm = Fusion::kNone,
                                .gemm_combine = Fusion::kNone};
-  (dispatches_ ? config.dispatch_gemm : config.gemm_combine) = fusion;
+  (dispatches_ ? config.dispatch_gemm : config.gemm_combine) = way.fusion;
+  (dispatches_ ? config.dispatch_gemm_tuning : config.gemm_combine_tuning) = way.tuning;
   return config;
 }
 
-absl::Status FusedRun::AddWhole(Fusion fusion) {
-  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<FusedExperts> experts,
-                         FusedExperts::Create(node_, ConfigOf(fusion)));
+absl::Status FusedRun::AddWhole(const FusedChoice& way, TraceCollector* trace) {
+  OCTET_ASSIGN_OR_RETURN(
+      std::unique_ptr<FusedExperts> experts,
+      FusedExperts::Create(node_, ConfigOf(way),
+                           {.trace = trace, .use_measured_tuning = options_.use_measured_tuning}));
   const FusedExpertsConfig& config = experts->config();
   Series whole = {.has_product = true, .has_links = true};
-  whole.row.what = std::string(EnumName(dispatches_ ? config.dispatch_gemm : config.gemm_combine));
-  whole.row.chosen = fusion == Fusion::kAuto;
-  wholes_.push_back({std::move(experts), series_.size()});
+  whole.row.choice = dispatches_ ? FusedChoice{config.dispatch_gemm, config.dispatch_gemm_tuning}
+                                 : FusedChoice{config.gemm_combine, config.gemm_combine_tuning};
+  whole.row.what = std::string(EnumName(whole.row.choice.fusion));
+  whole.row.chosen = way.fusion == Fusion::kAuto;
+  wholes_.push_back({std::move(experts), series_.size(), trace != nullptr});
   series_.push_back(std::move(whole));
   return absl::OkStatus();
 }
@@ -165,14 +178,14 @@ absl::Status FusedRun::AddWhole(Fusion fusion) {
 absl::Status FusedRun::Init() {
   series_.push_back({.row = {.what = dispatches_ ? "dispatch" : "combine"}, .has_links = true});
   series_.push_back({.row = {.what = "gemm"}, .has_product = true});
-  OCTET_RETURN_IF_ERROR(AddWhole(Fusion::kNone));
-  for (const Fusion fusion : options_.fusions) {
-    if (fusion == Fusion::kNone) continue;
-    const absl::Status status = AddWhole(fusion);
+  OCTET_RETURN_IF_ERROR(AddWhole({.fusion = Fusion::kNone}));
+  for (const FusedChoice& way : options_.ways) {
+    if (way.fusion == Fusion::kNone) continue;
+    const absl::Status status = AddWhole(way);
     if (status.ok()) continue;
     const bool refused = absl::IsUnimplemented(status) || absl::IsInvalidArgument(status);
     if (!refused) return status;
-    left_out_.push_back({std::string(EnumName(fusion)), std::string(status.message())});
+    left_out_.push_back({std::string(EnumName(way.fusion)), std::string(status.message())});
   }
   config_ = none().config();
   product_ = dispatches_ ? FirstProduct(config_, node_.num_ranks())
@@ -289,11 +302,13 @@ absl::Status FusedRun::TimeParts(const Workload& workload, Findings* findings) {
 
 absl::StatusOr<double> FusedRun::TimeWhole(const Whole& whole) {
   FusedExperts& experts = *whole.experts;
+  // The dispatch before a DispatchGemm only keeps the links awake: it is none of the trace's.
+  ExpertParallel& before = dispatches_ && whole.traced ? none().ep() : experts.ep();
   std::vector<FusedReceived> received(memory_.size());
   const auto prepare = [&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(Poison(rank, MemoryOf(rank).out));
     OCTET_ASSIGN_OR_RETURN(received[Index(rank)].received,
-                           experts.ep().Dispatch(rank, MemoryOf(rank).buffers.dispatch_args()));
+                           before.Dispatch(rank, MemoryOf(rank).buffers.dispatch_args()));
     return absl::OkStatus();
   };
   return timer_.TimeFromHost(prepare, [&](Rank& rank) {
@@ -323,11 +338,19 @@ void FusedRun::Record(const Workload& workload, size_t series, double us) {
   each.wire_gbps.push_back(Gbps(wire_bytes, us));
 }
 
-absl::Status FusedRun::Step(const Workload& workload, bool timed, Findings* findings) {
-  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) -> absl::Status {
+absl::Status FusedRun::Upload(const Workload& workload) {
+  return node_.Run([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(MemoryOf(rank).buffers.Upload(rank, workload.inputs()[Index(rank)]));
     return rank.Synchronize();
-  }));
+  });
+}
+
+absl::Status FusedRun::Verify(const Workload& workload, const Whole& whole, Findings& findings) {
+  return node_.Run([&](Rank& rank) { return VerifyWhole(rank, workload, whole.series, findings); });
+}
+
+absl::Status FusedRun::Step(const Workload& workload, bool timed, Findings* findings) {
+  OCTET_RETURN_IF_ERROR(Upload(workload));
   OCTET_RETURN_IF_ERROR(TimeParts(workload, findings));
   for (const size_t part : {kLinks, kProduct}) {
     if (timed) Record(workload, part, part_us_[part]);
@@ -336,8 +359,7 @@ absl::Status FusedRun::Step(const Workload& workload, bool timed, Findings* find
     OCTET_ASSIGN_OR_RETURN(const double us, TimeWhole(whole));
     if (timed) Record(workload, whole.series, us);
     if (findings == nullptr) continue;
-    OCTET_RETURN_IF_ERROR(node_.Run(
-        [&](Rank& rank) { return VerifyWhole(rank, workload, whole.series, *findings); }));
+    OCTET_RETURN_IF_ERROR(Verify(workload, whole, *findings));
   }
   return absl::OkStatus();
 }
@@ -438,13 +460,62 @@ absl::StatusOr<FusedReport> FusedRun::Run(const Progress& progress) {
   return report;
 }
 
+// ---- Traces.
+
+absl::StatusOr<std::unique_ptr<TraceCollector>> FusedRun::MakeCollector() {
+  constexpr int kEventsPerTrack = 4096;
+  constexpr int kMostBlocksPerUnit = 4;  // of any kernel that records
+  int units = 0;
+  for (const GpuInfo& gpu : node_.topology().gpus) units = std::max(units, gpu.num_compute_units);
+  return TraceCollector::Create(node_,
+                                std::max(config_.ep.tuning.blocks, units * kMostBlocksPerUnit),
+                                kEventsPerTrack, FusedExperts::kTraceTracks);
+}
+
+absl::StatusOr<FusedTrace> FusedRun::Trace(const Progress& progress) {
+  if (!left_out_.empty()) return absl::InvalidArgumentError(left_out_.front().reason);
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<TraceCollector> collector, MakeCollector());
+  OCTET_RETURN_IF_ERROR(AddWhole(options_.ways.front(), collector.get()));
+  const Whole& plain = *(wholes_.end() - 2);
+  const Whole& traced = wholes_.back();
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
+                         Workload::Create(options_.run.workload));
+  FusedTrace trace = {.options = options_,
+                      .config = config_.ep,
+                      .what = series_[traced.series].row.what,
+                      .tags = fused::FusedTraceTags(traced.experts->ep()),
+                      .first_product_tag = fused::FirstProductTag(traced.experts->ep())};
+  Findings findings(series_.size());
+  const int steps = options_.run.warmup + options_.run.iters;
+  for (int i = 0; i < steps; ++i) {
+    progress.Show("call with and without a trace", i + 1, steps);
+    workload->Generate(static_cast<uint32_t>(i));
+    OCTET_RETURN_IF_ERROR(Upload(*workload));
+    const bool checked = i >= steps - options_.check_steps;
+    OCTET_RETURN_IF_ERROR(TimeParts(*workload, checked ? &findings : nullptr));
+    OCTET_ASSIGN_OR_RETURN(const double plain_us, TimeWhole(plain));
+    OCTET_RETURN_IF_ERROR(collector->Clear());
+    OCTET_ASSIGN_OR_RETURN(const double traced_us, TimeWhole(traced));
+    if (checked) OCTET_RETURN_IF_ERROR(Verify(*workload, traced, findings));
+    if (i < options_.run.warmup) continue;
+    trace.plain_us.push_back(plain_us);
+    trace.traced_us.push_back(traced_us);
+  }
+  OCTET_ASSIGN_OR_RETURN(trace.slices, collector->Collect());
+  trace.events_dropped = collector->num_dropped();
+  trace.first_difference = findings.first();
+  wholes_.pop_back();  // before the collector
+  return trace;
+}
+
 }  // namespace
 
-absl::Span<const EnumEntry<FusedOperation>> EnumTable(FusedOperation /*unused*/) {
-  static constexpr EnumEntry<FusedOperation> kTable[] = {
-      {FusedOperation::kDispatchGemm, "dispatch_gemm"},
-      {FusedOperation::kGemmCombine, "gemm_combine"}};
-  return kTable;
+absl::StatusOr<FusedTrace> TraceFused(Node& node, const FusedRunOptions& options,
+                                      const Progress& progress) {
+  OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(node));
+  FusedRun run(node, options, std::move(timer));
+  OCTET_RETURN_IF_ERROR(run.Init());
+  return run.Trace(progress);
 }
 
 absl::StatusOr<FusedReport> MeasureFused(Node& node, const FusedRunOptions& options,

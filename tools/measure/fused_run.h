@@ -9,31 +9,30 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "octet/enum_names.h"
+#include "kernels/tuning.h"
 #include "octet/fused_experts.h"
 #include "octet/node.h"
+#include "octet/trace.h"
 #include "tools/commands/run_options.h"
 #include "tools/support/progress.h"
 
 namespace octet {
 
-enum class FusedOperation { kDispatchGemm, kGemmCombine };
-absl::Span<const EnumEntry<FusedOperation>> EnumTable(FusedOperation);
-
 struct FusedRunOptions {
-  FusedOperation operation = FusedOperation::kDispatchGemm;
+  FusedCall operation = FusedCall::kDispatchGemm;
   RunOptions run;  // the shape and the steps
   int intermediate = 0;
   GemmActivation activation = GemmActivation::kSwiGlu;  // of kDispatchGemm
   WeightsIn weights_in = WeightsIn::kCombine;
-  std::vector<Fusion> fusions;  // beside kNone, which is always measured
-  int check_steps = 0;          // of the last ones
+  std::vector<FusedChoice> ways;  // beside kNone, which is always measured; kAuto may be among them
+  bool use_measured_tuning = true;
+  int check_steps = 0;  // of the last ones
 };
 
 // One part, or the whole call in one way.
 struct FusedRow {
   std::string what = {};                 // dispatch, gemm, combine, or the fusion
+  FusedChoice choice = {};               // of a whole call: with every choice made
   bool chosen = false;                   // by Fusion::kAuto
   std::vector<double> us = {};           // of each step: the slowest rank's device time
   std::optional<double> tflops = {};     // of a GPU, mean of all; median over the steps
@@ -66,6 +65,26 @@ struct FusedReport {
 // calls have. Errors are those of FusedExperts::Create with kNone, and kResourceExhausted.
 absl::StatusOr<FusedReport> MeasureFused(Node& node, const FusedRunOptions& options,
                                          const Progress& progress);
+
+// Calls whose kernels record, and the same calls without recording.
+struct FusedTrace {
+  FusedRunOptions options = {};
+  EpConfig config = {};               // with every choice made
+  std::string what = {};              // the fusion
+  std::vector<double> plain_us = {};  // of each step: the slowest rank's device time
+  std::vector<double> traced_us = {};
+  std::vector<TraceTag> tags = {};
+  uint32_t first_product_tag = 0;  // the first of GemmTraceTags()
+  // Of the last traced call, ordered by (rank, block, track, start).
+  std::vector<TraceSlice> slices = {};
+  uint64_t events_dropped = 0;
+  std::string first_difference = {};  // empty if there is none
+};
+
+// Runs calls of both kinds in turns. options.ways has one element. Verifies as MeasureFused
+// does; errors are those of FusedExperts::Create, and kResourceExhausted.
+absl::StatusOr<FusedTrace> TraceFused(Node& node, const FusedRunOptions& options,
+                                      const Progress& progress);
 
 }  // namespace octet
 

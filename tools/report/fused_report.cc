@@ -83,12 +83,13 @@ Json ReportToJson(const FusedReport& report) {
 
 }  // namespace
 
-std::string FusedHead(const Topology& topology, const FusedRunOptions& options) {
+std::string FusedHead(absl::string_view command, const Topology& topology,
+                      const FusedRunOptions& options) {
   const WorkloadSpec& spec = options.run.workload;
   const EpConfig& config = spec.config;
   const int checked = std::min(options.check_steps, options.run.iters);
   return absl::StrCat(
-      Comment(absl::StrFormat("octet perf --operation=%s: %d ranks on %s (%s)",
+      Comment(absl::StrFormat("octet %s --operation=%s: %d ranks on %s (%s)", command,
                               EnumName(options.operation), spec.num_ranks, GpuName(topology),
                               topology.platform)),
       EmulationNote(topology),
@@ -96,7 +97,7 @@ std::string FusedHead(const Topology& topology, const FusedRunOptions& options) 
                               config.num_experts, config.topk, config.hidden,
                               EnumName(config.dtype), spec.routing.text, spec.drop, spec.seed)),
       Comment(absl::StrFormat("intermediate %d, %sweights in %s", options.intermediate,
-                              options.operation == FusedOperation::kDispatchGemm
+                              options.operation == FusedCall::kDispatchGemm
                                   ? absl::StrCat("epilogue ", EnumName(options.activation), ", ")
                                   : "",
                               EnumName(options.weights_in))),
@@ -105,8 +106,10 @@ std::string FusedHead(const Topology& topology, const FusedRunOptions& options) 
           "threads; %s",
           options.run.iters, options.run.warmup,
           checked == 0 ? "nothing verified" : absl::StrCat("the last ", checked, " verified"))),
-      FormatsLine(options.run, config), "#\n", FusedTable().Head());
+      FormatsLine(options.run, config), "#\n");
 }
+
+std::string FusedColumns() { return FusedTable().Head(); }
 
 std::string FusedLines(const FusedReport& report) {
   std::string lines;

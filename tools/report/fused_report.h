@@ -1,9 +1,11 @@
-// The output of `octet perf --operation=dispatch_gemm` and `gemm_combine`: a table, and JSON.
+// The output of `octet perf` and `octet trace` with --operation=dispatch_gemm and gemm_combine:
+// what is run, a table, and JSON.
 #ifndef OCTET_TOOLS_REPORT_FUSED_REPORT_H_
 #define OCTET_TOOLS_REPORT_FUSED_REPORT_H_
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/topology.h"
 #include "tools/measure/ceilings.h"
@@ -11,8 +13,12 @@
 
 namespace octet {
 
-// Returns lines that begin with '#': what is run, and the names and units of the columns.
-std::string FusedHead(const Topology& topology, const FusedRunOptions& options);
+// Returns lines that begin with '#': what `command` runs.
+std::string FusedHead(absl::string_view command, const Topology& topology,
+                      const FusedRunOptions& options);
+
+// Returns lines that begin with '#': the names and units of the columns.
+std::string FusedColumns();
 
 // Returns a line for each row, and a comment for each fusion that was left out.
 std::string FusedLines(const FusedReport& report);

@@ -47,6 +47,9 @@ enum class CombineOrder {
   kAuto,
   kFlat,     // by k; every output crosses the link by itself
   kPerRank,  // each rank adds the outputs of its experts and rounds; those sums are added by rank
+  // Each node adds the outputs of its experts, in one of the orders above, and rounds; those sums
+  // are added by node. Only for calls over several nodes (kernels/hierarchical).
+  kPerNode,
 };
 absl::Span<const EnumEntry<CombineOrder>> EnumTable(CombineOrder);
 

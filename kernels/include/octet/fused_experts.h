@@ -31,6 +31,7 @@
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
+#include "octet/gemm_tiles.h"
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
 #include "octet/received.h"
@@ -58,6 +59,23 @@ enum class WeightsIn {
   kFirstProduct,
 };
 
+// How the kernel of a call of Fusion::kTiles or kSerial divides its work. Results do not depend on
+// it. 0 and nullopt: what was measured to be fast for such calls on this GPU, if it was
+// (docs/using.md), otherwise the built-in choice; config() returns what was chosen. Calls ignore
+// what they do not use.
+struct FusedTuning {
+  std::optional<GemmTiles> tiles = std::nullopt;  // kWide or kMedium
+  // DispatchGemm: the percentages of the blocks that send rows and that complete rows before they
+  // multiply. At least one block does each.
+  int send_percent = 0;
+  int fill_percent = 0;
+  // GemmCombine with kTiles: that combine from the start. At least one block multiplies.
+  int combine_percent = 0;
+  // GemmCombine with kTiles: the parts of a row, each of which leaves when its columns are there.
+  // EpConfig::tuning has it, too, and comes first.
+  int row_parts = 0;
+};
+
 struct FusedExpertsConfig {
   // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame, kFp8 or kQuantizedFp8, and at
   // most 256 local experts. With the latter two the first product is one of FP8 operands
@@ -77,11 +95,14 @@ struct FusedExpertsConfig {
   WeightsIn weights_in = WeightsIn::kCombine;
   // Not kSerial. kTiles needs high_throughput with expert_alignment 1 and without host_totals, and
   // calls without scatter_idx and cached layouts. It sets HighThroughputOptions::row_arrivals.
-  // kAuto takes kNone.
+  // kAuto takes what was measured to be the fastest for such calls of high_throughput, otherwise
+  // kNone.
   Fusion dispatch_gemm = Fusion::kAuto;
-  // kTiles and kSerial need ep.strategy kHighThroughput. With kTiles a row returns in
-  // ep.tuning.row_parts parts, by default of 512 columns, at most four.
+  // kTiles and kSerial need ep.strategy kHighThroughput. With kTiles a row returns in parts, by
+  // default of 512 columns, at most four. kAuto as above.
   Fusion gemm_combine = Fusion::kAuto;
+  FusedTuning dispatch_gemm_tuning = {};
+  FusedTuning gemm_combine_tuning = {};
 };
 
 // All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
@@ -121,6 +142,10 @@ struct GemmCombineArgs {
 // for its arguments or its place in the order has enqueued nothing.
 class FusedExperts {
  public:
+  // With ExpertParallelOptions::trace, products record, too, and the collector must have this many
+  // tracks. Blocks that it has no memory for are missing; results stay the same to the bit.
+  static constexpr int kTraceTracks = 3;
+
   // Allocates everything that the calls need. kInvalidArgument, naming the member, for what the
   // comments above exclude; the errors of ExpertParallel::Create and GroupedGemm::Create.
   static absl::StatusOr<std::unique_ptr<FusedExperts>> Create(

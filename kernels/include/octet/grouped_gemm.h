@@ -113,11 +113,15 @@ struct GroupedGemmArgs {
 
 struct GroupedGemmOptions {
   // Blocks record here what they do with each tile; must outlive the GroupedGemm, and have
-  // kTraceTracks tracks. Blocks, and events of a track, that it has no memory for are missing:
-  // GroupedGemm::blocks() is known once one is made without a trace. Results stay the same to the
-  // bit. nullptr: not traced, which costs nothing.
+  // first_track + kTraceTracks tracks. Blocks, and events of a track, that it has no memory for are
+  // missing: GroupedGemm::blocks() is known once one is made without a trace. Results stay the same
+  // to the bit. nullptr: not traced, which costs nothing.
   TraceCollector* trace = nullptr;
   int rank = 0;  // of the collector's node, whose GPU is current
+  // For a collector that also records other kernels: the first of the kTraceTracks tracks, and the
+  // tag of the first kind of slice.
+  int first_track = 0;
+  uint32_t first_tag = 0;
 };
 
 // Results are the same to the bit from run to run, for any number of blocks, and for each row

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "kernels/fused/products.h"
 #include "kernels/gemm/reference.h"
 #include "kernels/reference.h"
+#include "kernels/tuning.h"
 #include "octet/graph.h"
 #include "octet/topology.h"
 #include "runtime/schedule.h"
@@ -31,6 +33,7 @@
 #include "tests/kernels/fused/fused_harness.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/node_fixture.h"
+#include "tests/support/scoped_environment.h"
 #include "tests/support/strategy_variants.h"
 
 namespace octet {
@@ -724,6 +727,90 @@ TEST_F(FusedMisuseTest, CombinesOnceAndInTime) {
                        HasSubstr("the handle is of dispatch 2 of this rank, whose last is 3")));
 }
 
+TEST_F(FusedExpertsTest, DividedWorkGivesTheSame) {
+  const FusedTuning tunings[] = {
+      {.tiles = GemmTiles::kMedium,
+       .send_percent = 100,
+       .fill_percent = 100,
+       .combine_percent = 100,
+       .row_parts = 3},
+      {.tiles = GemmTiles::kWide,
+       .send_percent = 1,
+       .fill_percent = 1,
+       .combine_percent = 1,
+       .row_parts = 1},
+      {.send_percent = 50, .fill_percent = 50, .combine_percent = 50, .row_parts = kMaxRowParts}};
+  for (const FusedTuning& tuning : tunings) {
+    FusedProblem problem = SmallProblem(2);
+    problem.config.ep.strategy = Strategy::kHighThroughput;
+    problem.config.dispatch_gemm = Fusion::kTiles;
+    problem.config.gemm_combine = Fusion::kTiles;
+    problem.config.dispatch_gemm_tuning = tuning;
+    problem.config.gemm_combine_tuning = tuning;
+    Make(problem);
+    if (HasFatalFailure() || IsSkipped()) return;
+    const FusedExpertsConfig& chosen = harness().experts().config();
+    EXPECT_EQ(chosen.dispatch_gemm_tuning.send_percent, tuning.send_percent);
+    EXPECT_TRUE(chosen.dispatch_gemm_tuning.tiles.has_value());
+    EXPECT_EQ(chosen.gemm_combine_tuning.row_parts, tuning.row_parts);
+    EXPECT_EQ(chosen.ep.tuning.row_parts, tuning.row_parts);
+    ExpectEqual({harness().Draw(FullTokens()), harness().Draw(FullTokens(), 0.3)});
+  }
+}
+
+// What kAuto takes, and how it divides the work, comes from the tuning file.
+TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
+  if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
+  const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
+  ASSERT_OK(node.status());
+  FusedExpertsConfig config = SmallProblem(1).config;
+  config.ep.strategy = Strategy::kHighThroughput;
+  TuningTable table;
+  table.Set(
+      {.key = FusedTuningKeyOf((*node)->topology(), 1, FusedCall::kDispatchGemm, config),
+       .choice = {.fusion = Fusion::kTiles,
+                  .tuning = {.tiles = GemmTiles::kMedium, .send_percent = 31, .fill_percent = 7}}});
+  table.Set(
+      {.key = FusedTuningKeyOf((*node)->topology(), 1, FusedCall::kGemmCombine, config),
+       .choice = {.fusion = Fusion::kTiles,
+                  .tuning = {.tiles = GemmTiles::kMedium, .combine_percent = 44, .row_parts = 2}}});
+  const std::string path = ::testing::TempDir() + "octet_fused_tuning_test.json";
+  std::ofstream(path) << table.ToJson();
+  const ScopedEnvironment environment("OCTET_TUNING");
+  environment.Set(path.c_str());
+  const auto chosen = [&](const FusedExpertsConfig& asked, bool use = true) {
+    auto experts = FusedExperts::Create(**node, asked, {.use_measured_tuning = use});
+    EXPECT_OK(experts.status());
+    return (*experts)->config();
+  };
+  FusedExpertsConfig got = chosen(config);
+  EXPECT_EQ(got.dispatch_gemm, Fusion::kTiles);
+  EXPECT_EQ(got.dispatch_gemm_tuning.tiles, GemmTiles::kMedium);
+  EXPECT_EQ(got.dispatch_gemm_tuning.send_percent, 31);
+  EXPECT_EQ(got.dispatch_gemm_tuning.fill_percent, 7);
+  EXPECT_EQ(got.gemm_combine, Fusion::kTiles);
+  EXPECT_EQ(got.gemm_combine_tuning.combine_percent, 44);
+  EXPECT_EQ(got.ep.tuning.row_parts, 2);
+
+  // What is asked for comes first.
+  config.gemm_combine = Fusion::kSerial;
+  config.dispatch_gemm_tuning.send_percent = 9;
+  got = chosen(config);
+  EXPECT_EQ(got.gemm_combine, Fusion::kSerial);
+  EXPECT_EQ(got.dispatch_gemm_tuning.send_percent, 9);
+  EXPECT_EQ(got.dispatch_gemm_tuning.fill_percent, 7);
+  config.gemm_combine = Fusion::kAuto;
+
+  // Separate kernels where nothing was measured, or where one kernel cannot be.
+  EXPECT_EQ(chosen(config, false).dispatch_gemm, Fusion::kNone);
+  config.ep.high_throughput.expert_alignment = 8;
+  EXPECT_EQ(chosen(config).dispatch_gemm, Fusion::kNone);
+  EXPECT_EQ(chosen(config).gemm_combine, Fusion::kTiles);
+  config.ep.strategy = Strategy::kDirect;
+  config.ep.high_throughput.expert_alignment = 1;
+  EXPECT_EQ(chosen(config).gemm_combine, Fusion::kNone);
+}
+
 TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
@@ -740,6 +827,13 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
                 config.ep.high_throughput.duplicates = Duplicates::kIndex;
               }),
               Refused("ep.high_throughput.duplicates is index; the products need a row for each"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.dispatch_gemm_tuning.tiles = GemmTiles::kFew16;
+              }),
+              Refused("dispatch_gemm_tuning.tiles is few16; it must be wide or medium"));
+  EXPECT_THAT(
+      refusal([](FusedExpertsConfig& config) { config.gemm_combine_tuning.combine_percent = 101; }),
+      Refused("gemm_combine_tuning.combine_percent is 101; it must be from 0 to 100"));
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
                 config.ep.dispatch_format = DispatchFormat::kBytes;
               }),

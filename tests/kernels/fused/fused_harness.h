@@ -17,6 +17,7 @@
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
+#include "octet/trace.h"
 #include "runtime/device_memory.h"
 #include "tests/support/gemm_problem.h"
 #include "tools/workload/step_input.h"
@@ -27,6 +28,9 @@ struct FusedProblem {
   int num_ranks = 1;
   FusedExpertsConfig config;
   bool bias = false;  // of both products and of y
+  // Blocks and events of a track that the fused calls are traced with; no blocks: not traced.
+  int traced_blocks = 0;
+  int traced_events = 4096;
   uint32_t seed = 1;
 
   std::string Text() const;
@@ -78,6 +82,7 @@ class FusedHarness {
 
   Node& node() { return *node_; }
   FusedExperts& experts() { return *experts_; }
+  TraceCollector& trace() { return *trace_; }
   const FusedProblem& problem() const { return problem_; }  // with the experts' resolved config
   const Weights& weights(int rank) const { return ranks_[static_cast<size_t>(rank)].weights; }
 
@@ -110,6 +115,7 @@ class FusedHarness {
   FusedProblem problem_;
   uint64_t draws_ = 0;
   std::unique_ptr<Node> node_;
+  std::unique_ptr<TraceCollector> trace_;
   std::unique_ptr<FusedExperts> experts_;
   std::unique_ptr<ExpertParallel> separate_;
   std::vector<RankState> ranks_;

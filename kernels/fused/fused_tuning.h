@@ -1,0 +1,15 @@
+// The built-in division of the work of calls with a product: bench/PERFORMANCE.md.
+#ifndef OCTET_KERNELS_FUSED_FUSED_TUNING_H_
+#define OCTET_KERNELS_FUSED_FUSED_TUNING_H_
+
+#include "octet/fused_experts.h"
+
+namespace octet::fused {
+
+// Tiles and row_parts depend on the call.
+inline constexpr FusedTuning kBuiltInTuning = {
+    .send_percent = 15, .fill_percent = 12, .combine_percent = 18};
+
+}  // namespace octet::fused
+
+#endif  // OCTET_KERNELS_FUSED_FUSED_TUNING_H_

@@ -1,0 +1,35 @@
+// Dispatch and combine over several nodes: tokens cross to a node once, on the rail of their rank,
+// and an ExpertParallel of that node distributes them there.
+//
+// P nodes have R ranks each; rank r of node n has the global number g = n·R + r and owns experts
+// g·L .. (g+1)·L-1, L = E/(P·R). Rank r exchanges rows with rank r of the other nodes only.
+//
+//   Dispatch  A token that has chosen experts of a node is sent there once: its row (and scales),
+//             ids of that node's experts, renumbered to 0 .. E/P-1, and their weights. The
+//             intranode dispatch then runs over the rank's batch: the tokens from each node in
+//             ascending order, this node's own among them, each node's in token order.
+//   Combine   The intranode combine makes one row of each token of the batch, rounded to the dtype;
+//             these rows return on the rail. y[t] is their sum in float32: acc = +0, acc = acc +
+//             row for the token's nodes ascending, acc = acc + bias, rounded to the dtype.
+//             This is CombineOrder::kPerNode.
+//
+// It is not one of the registry's strategies: it has no protocol, heap or tuning of its own, needs
+// rails to be made, and works with every strategy inside.
+#ifndef OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
+#define OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
+
+#include "absl/status/status.h"
+#include "kernels/nodes_of_ranks.h"
+#include "octet/ep_config.h"
+#include "octet/hierarchical.h"
+
+namespace octet {
+
+// `config`: over all nodes. Returns kInvalidArgument with the reason, or OK. Refuses what the
+// intranode strategy refuses for IntranodeConfig, FailurePolicy::kMask, and each combine_order but
+// kAuto and kPerNode, which are the same.
+absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_

@@ -1,0 +1,89 @@
+// Several nodes: one process for each, joined by MPI.
+#ifndef OCTET_WORLD_H_
+#define OCTET_WORLD_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "octet/node.h"
+
+namespace octet {
+
+class Rail;
+
+struct WorldOptions {
+  // The Node of this process. All processes must have as many ranks and the same timeout, which is
+  // also the time after which a process that gives no sign of life is lost.
+  NodeOptions node;
+  // How long a call of the World waits for all processes to make it. Zero: one minute.
+  absl::Duration arrival_timeout = absl::ZeroDuration();
+};
+
+// The processes that mpirun, or another launcher of MPI, has started together: each has one Node.
+// All functions marked *collective* are called by all processes, in the same order, by one thread
+// at a time and not inside Run. docs/several_nodes.md says how to start the processes.
+//
+// Errors that all processes return alike, in the same words, leave the World as it was. The World
+// is *broken* when a process has died or does not answer, or calls do not agree: the call in
+// progress returns, on every process that still lives,
+//   kUnavailable         "node 1 (host a, process 4711) has died or been stopped: ..."
+//   kDeadlineExceeded    a process has not made the call within arrival_timeout (named)
+//   kFailedPrecondition  the processes have made different calls (named)
+// and all later calls return kFailedPrecondition with the same reason: all processes have to be
+// started again.
+class World {
+ public:
+  // Collective. Starts MPI unless the program has, creates the Node and compares what must be the
+  // same in all processes: version, platform, ranks, timeout.
+  //   kUnimplemented       Octet has been built without MPI
+  //   kFailedPrecondition  the program has started MPI without MPI_THREAD_MULTIPLE, or MPI has been
+  //                        shut down
+  //   kInvalidArgument     a difference, with both values; a negative arrival_timeout
+  // and what Node::Create returns, with "node n: ".
+  static absl::StatusOr<std::unique_ptr<World>> Create(const WorldOptions& options = {});
+  // Collective: waits for the other processes, unless the World is broken. Shuts down MPI if Create
+  // has started it; a process can then have no other World. Objects made on the node may be
+  // destroyed later.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int num_nodes() const;
+  int node_index() const;  // of this process: 0 .. num_nodes() - 1
+  int num_ranks() const;   // of all nodes
+  // This process's node. Its own Run may be called between collective calls, without the rails.
+  Node& node() const;
+
+  // Connects rank `local_rank` of this node with that of the other nodes (runtime/net/rail.h).
+  Rail& rail(int local_rank) const;
+
+  // Collective. Returns OK if all processes have given the same value, else kInvalidArgument: "the
+  // nodes differ in `what`: 1 on node 0, 2 on node 1".
+  absl::Status Agree(absl::string_view what, absl::string_view value);
+
+  // Collective. Returns the bytes that each process has given, by node. For a few kilobytes.
+  absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes);
+
+  // Collective. Runs `body` on every rank of every node, as Node::Run does on its own. If a node
+  // has failed, ends the waits of the others at once, and all processes return the cause: the error
+  // of Node::Run with "node n: " before it. The next Run is then correct.
+  //
+  // A node's body may take any time as long as its process lives.
+  absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
+
+ private:
+  class Impl;
+  explicit World(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_WORLD_H_

@@ -1,0 +1,37 @@
+// One wave; each lane waits for some of the nodes.
+#include "runtime/net/arrival.h"
+
+#include <hip/hip_runtime.h>
+
+#include <cstdint>
+
+#include "device_ops.h"
+#include "runtime/device/launch_cooperative.h"
+#include "runtime/device/load_kernel.h"
+#include "runtime/device/wait.h"
+
+namespace octet::device {
+
+__global__ void AwaitArrivalsKernel(ArrivalParams params) {
+  // The number lies in memory, not in the launch parameters, so that a replayed graph keeps
+  // counting. The host function that wrote it came before this kernel in the stream.
+  const uint64_t exchange = LoadRelaxed<Scope::kSystem>(params.posted);
+  uint64_t start = 0;
+  for (int node = static_cast<int>(threadIdx.x); node < params.num_nodes;
+       node += static_cast<int>(blockDim.x)) {
+    const Site site = {params.site, -1, static_cast<uint32_t>(node)};
+    if (node != params.node &&
+        !WaitEpoch(params.port, params.arrived + node, exchange, site, &start)) {
+      return;
+    }
+  }
+}
+
+hipError_t LaunchAwaitArrivals(const ArrivalParams& params, hipStream_t stream) {
+  return LaunchCooperative(AwaitArrivalsKernel, params, {.blocks = 1, .threads = kWaveSize},
+                           stream);
+}
+
+hipError_t LoadAwaitArrivals() { return LoadKernel(AwaitArrivalsKernel); }
+
+}  // namespace octet::device

@@ -1,0 +1,543 @@
+#include "runtime/net/progress.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "octet/peers.h"
+#include "runtime/backoff.h"
+#include "runtime/failure.h"
+#include "runtime/mutex.h"
+#include "runtime/net/link.h"
+#include "runtime/net/outcome.h"
+#include "runtime/net/pack.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+// The first field of every text.
+constexpr absl::string_view kAlive = "alive";
+constexpr absl::string_view kGather = "gather";  // call, bytes
+constexpr absl::string_view kFailed = "failed";  // run, Status
+constexpr absl::string_view kBroken = "broken";  // Status
+
+// How many signs of life a node sends within the time after which it is lost.
+constexpr int kSignsOfLife = 20;
+// How long the thread sleeps between polls when it has nothing to do but to listen.
+constexpr absl::Duration kListen = absl::Milliseconds(1);
+// How often those who wait for the thread look at the clock.
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+// How long texts may take to leave at the end.
+constexpr absl::Duration kLastTexts = absl::Seconds(1);
+
+std::string Text(absl::string_view kind, const std::string& first = {},
+                 const std::string& second = {}) {
+  return Pack({std::string(kind), first, second});
+}
+
+// Copies share no memory: see runtime/mutex.h and HostBarrier about ThreadSanitizer and Abseil.
+absl::Status CopyOf(const absl::Status& status) { return WithMessage(status, status.message()); }
+
+}  // namespace
+
+// ---- any thread
+
+absl::StatusOr<std::unique_ptr<Progress>> Progress::Start(Listener* listener) {
+  auto progress = std::unique_ptr<Progress>(new Progress(listener));
+  // The standard library reports by exceptions only.
+  try {
+    progress->thread_ = std::thread([raw = progress.get()] { raw->Loop(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("no thread for MPI: ", error.what()));
+  }
+  absl::Status status;
+  {
+    MutexLock lock(&progress->mutex_);
+    while (!progress->started_) progress->changed_.Wait(&progress->mutex_);
+    status = CopyOf(progress->start_status_);
+  }
+  if (!status.ok()) return status;
+  return progress;
+}
+
+void Progress::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(&mutex_);
+    work_.stop = true;
+    wake_.Signal();
+  }
+  thread_.join();
+}
+
+absl::StatusOr<std::vector<std::string>> Progress::Gather(const std::string& call,
+                                                          std::string bytes, absl::Duration limit) {
+  MutexLock lock(&mutex_);
+  if (!work_.broken.ok()) return CopyOf(work_.broken);
+  work_.texts.push_back(Text(kGather, call, bytes));
+  gathered_[node_].push_back({call, std::move(bytes)});
+  waiting_ = true;
+  wake_.Signal();
+  absl::Status status = AwaitGathered(call, limit);
+  waiting_ = false;
+  if (!status.ok()) return status;
+
+  std::vector<std::string> calls;
+  std::vector<std::string> result;
+  bool same = true;
+  for (int node = 0; node < num_nodes_; ++node) {
+    Gathered& theirs = gathered_[node].front();
+    same = same && theirs.call == call;
+    calls.push_back(absl::StrCat(theirs.call, " on node ", node));
+    result.push_back(std::move(theirs.bytes));
+    gathered_[node].pop_front();
+  }
+  if (same) return result;
+  BreakLocked(absl::FailedPreconditionError(
+      absl::StrCat("the nodes make different calls: ", absl::StrJoin(calls, ", "))));
+  return CopyOf(work_.broken);
+}
+
+absl::Status Progress::AwaitGathered(const std::string& call, absl::Duration limit) {
+  const Clock::time_point start = Clock::now();
+  while (true) {
+    if (!work_.broken.ok()) return CopyOf(work_.broken);
+    std::vector<std::string> missing;
+    for (int node = 0; node < num_nodes_; ++node) {
+      if (gathered_[node].empty()) missing.push_back(NameLocked(node));
+    }
+    if (missing.empty()) return absl::OkStatus();
+    const absl::Duration waited = absl::FromChrono(Clock::now() - start);
+    if (waited >= limit) {
+      BreakLocked(absl::DeadlineExceededError(absl::StrCat("node ", node_, " has waited ",
+                                                           WaitText(waited), " in ", call, " for ",
+                                                           absl::StrJoin(missing, ", "))));
+      continue;
+    }
+    changed_.WaitFor(&mutex_, std::min(kLook, limit - waited));
+  }
+}
+
+void Progress::WatchNodes(absl::Duration silence, std::vector<std::string> names) {
+  MutexLock lock(&mutex_);
+  work_.silence = silence;
+  names_ = std::move(names);
+}
+
+absl::Status Progress::Realign(std::vector<std::vector<uint64_t>> posted, absl::Duration limit) {
+  MutexLock lock(&mutex_);
+  realign_ = std::move(posted);
+  work_.realign = true;
+  waiting_ = true;
+  wake_.Signal();
+  const Clock::time_point start = Clock::now();
+  while (!realign_.empty() && work_.broken.ok()) {
+    if (absl::FromChrono(Clock::now() - start) >= limit) {
+      BreakLocked(absl::DeadlineExceededError(
+          absl::StrCat("node ", node_,
+                       ": what other nodes had sent before a failure has not "
+                       "come within ",
+                       WaitText(limit))));
+      break;
+    }
+    changed_.WaitFor(&mutex_, kLook);
+  }
+  waiting_ = false;
+  return CopyOf(work_.broken);
+}
+
+absl::Status Progress::Finish(absl::Duration limit) {
+  if (const absl::Status status = Gather("the end of the World", "", limit).status();
+      !status.ok()) {
+    return status;
+  }
+  {
+    MutexLock lock(&mutex_);
+    work_.quiet = true;  // a node's last text is that of the following call
+  }
+  if (const absl::Status status = Gather("the last message", "", limit).status(); !status.ok()) {
+    return status;
+  }
+  MutexLock lock(&mutex_);
+  orderly_ = true;
+  return absl::OkStatus();
+}
+
+void Progress::SetNumRails(int num_rails) {
+  MutexLock lock(&mutex_);
+  posted_.assign(num_rails, 0);
+}
+
+void Progress::Post(PostedExchange exchange) {
+  MutexLock lock(&mutex_);
+  ++posted_[exchange.rail];
+  work_.posted.push_back(std::move(exchange));
+  wake_.Signal();
+}
+
+std::vector<uint64_t> Progress::Posted() const {
+  MutexLock lock(&mutex_);
+  return posted_;
+}
+
+void Progress::Announce(uint64_t run, const absl::Status& failure) {
+  MutexLock lock(&mutex_);
+  work_.texts.push_back(Text(kFailed, absl::StrCat(run), PackStatus(failure)));
+  wake_.Signal();
+}
+
+absl::Status Progress::broken() const {
+  MutexLock lock(&mutex_);
+  return CopyOf(work_.broken);
+}
+
+void Progress::BreakLocked(const absl::Status& reason) {
+  if (!work_.broken.ok()) return;
+  work_.broken = CopyOf(reason);
+  work_.texts.push_back(Text(kBroken, PackStatus(reason)));
+  wake_.Signal();
+  changed_.SignalAll();
+}
+
+std::string Progress::NameLocked(int node) const {
+  return names_.empty() ? absl::StrCat("node ", node) : names_[node];
+}
+
+// ---- the thread
+
+void Progress::Loop() {
+  absl::StatusOr<std::unique_ptr<Link>> link = Link::Open();
+  {
+    MutexLock lock(&mutex_);
+    if (link.ok()) {
+      link_ = *std::move(link);
+      node_ = link_->node();
+      num_nodes_ = link_->num_nodes();
+      gathered_.resize(num_nodes_);
+      peers_.resize(num_nodes_);
+    } else {
+      start_status_ = CopyOf(link.status());
+    }
+    started_ = true;
+    changed_.SignalAll();
+  }
+  if (link_ == nullptr) return;
+
+  bool busy = false;
+  std::optional<Backoff> backoff(false);
+  while (true) {
+    Work work = TakeWork(busy);
+    TellBroken(work);
+    bool moved = !work.posted.empty();
+    if (work.broken.ok()) {
+      for (PostedExchange& exchange : work.posted) Begin(std::move(exchange));
+    }
+    moved = SendTexts(work) || moved;
+    moved = ReceiveTexts() || moved;
+    moved = (realigning_.empty() ? PollExchanges() : PollRealign()) || moved;
+    WatchPeers(work);
+    if (work.stop) break;
+    busy = moved || IsExchanging();
+    if (moved) {
+      backoff.emplace(false);
+    } else {
+      backoff->Wait();
+    }
+  }
+  MutexLock lock(&mutex_);
+  Close(orderly_);
+}
+
+Progress::Work Progress::TakeWork(bool busy) {
+  MutexLock lock(&mutex_);
+  const bool idle = !busy && !waiting_ && work_.posted.empty() && work_.texts.empty();
+  if (idle && !work_.stop) wake_.WaitFor(&mutex_, kListen);
+  Work taken;
+  taken.posted.swap(work_.posted);
+  taken.texts.swap(work_.texts);
+  taken.silence = work_.silence;
+  taken.broken = CopyOf(work_.broken);
+  taken.realign = std::exchange(work_.realign, false);
+  taken.quiet = work_.quiet;
+  taken.stop = work_.stop;
+  if (taken.realign) realigning_ = realign_;
+  return taken;
+}
+
+void Progress::TellBroken(const Work& work) {
+  if (work.broken.ok() || told_broken_) return;
+  told_broken_ = true;
+  listener_->OnBroken(work.broken);
+}
+
+bool Progress::SendTexts(const Work& work) {
+  for (const std::string& text : work.texts) {
+    for (int node = 0; node < num_nodes_; ++node) SendText(node, text);
+  }
+  // Those who wait for a node learn from this that it lives, though it may be busy.
+  const Clock::time_point now = Clock::now();
+  if (work.silence > absl::ZeroDuration() && !work.quiet &&
+      absl::FromChrono(now - last_alive_) > work.silence / kSignsOfLife) {
+    last_alive_ = now;
+    for (int node = 0; node < num_nodes_; ++node) {
+      // A node that does not receive is not given more and more.
+      if (node != node_ && link_->HasSentTexts(node)) SendText(node, Text(kAlive));
+    }
+  }
+  return !work.texts.empty();
+}
+
+void Progress::SendText(int node, const std::string& text) {
+  if (node == node_ || peers_[node].lost) return;
+  if (const absl::Status sent = link_->SendText(node, text); !sent.ok()) {
+    Lose(node, sent.message());
+  }
+}
+
+bool Progress::ReceiveTexts() {
+  bool received = false;
+  for (int node = 0; node < num_nodes_; ++node) {
+    while (node != node_ && !peers_[node].lost) {
+      absl::StatusOr<std::optional<std::string>> text = link_->ReceiveText(node);
+      if (!text.ok()) Lose(node, text.status().message());
+      if (!text.ok() || !text->has_value()) break;
+      peers_[node].last_heard = Clock::now();
+      Receive(node, **text);
+      received = true;
+    }
+  }
+  return received;
+}
+
+void Progress::Receive(int node, const std::string& text) {
+  const std::optional<std::vector<std::string>> fields = Unpack(text);
+  if (!fields.has_value() || fields->size() != 3) {
+    Lose(node, "it has sent a message that cannot be read");
+    return;
+  }
+  const std::string& kind = (*fields)[0];
+  if (kind == kGather) {
+    MutexLock lock(&mutex_);
+    gathered_[node].push_back({(*fields)[1], (*fields)[2]});
+    changed_.SignalAll();
+  } else if (kind == kFailed) {
+    uint64_t run = 0;
+    if (absl::SimpleAtoi((*fields)[1], &run)) {
+      listener_->OnNodeFailed(node, run, UnpackStatus((*fields)[2]));
+    }
+  } else if (kind == kBroken) {
+    MutexLock lock(&mutex_);
+    BreakLocked(UnpackStatus((*fields)[1]));
+  }
+}
+
+void Progress::WatchPeers(const Work& work) {
+  const Clock::time_point now = Clock::now();
+  const Clock::duration since = now - last_watch_;
+  last_watch_ = now;
+  if (work.silence <= absl::ZeroDuration() || work.quiet) {
+    for (Peer& peer : peers_) peer.last_heard = now;
+    return;
+  }
+  // If this thread itself has not run for a while, it has heard nobody.
+  const bool slept = absl::FromChrono(since) > work.silence / kSignsOfLife;
+  for (int node = 0; node < num_nodes_; ++node) {
+    Peer& peer = peers_[node];
+    if (slept) peer.last_heard += since;
+    if (node == node_ || peer.lost) continue;
+    const absl::Duration silent = absl::FromChrono(now - peer.last_heard);
+    if (silent > work.silence) {
+      Lose(node, absl::StrCat("no sign of life for ", WaitText(silent)));
+    }
+  }
+}
+
+void Progress::Lose(int node, absl::string_view why) {
+  peers_[node].lost = true;
+  MutexLock lock(&mutex_);
+  BreakLocked(
+      absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why)));
+}
+
+void Progress::Close(bool orderly) {
+  const Clock::time_point start = Clock::now();
+  const auto all_sent = [this] {
+    bool sent = true;
+    for (int node = 0; node < num_nodes_; ++node) {
+      sent = sent && (peers_[node].lost || link_->HasSentTexts(node));
+    }
+    return sent;
+  };
+  Backoff backoff(false);
+  while (!all_sent() && absl::FromChrono(Clock::now() - start) < kLastTexts) backoff.Wait();
+  left_unfinished_ = IsExchanging();
+  link_->Close(orderly && !left_unfinished_ && all_sent());
+}
+
+// ---- exchanges
+
+// Messages of a Run that has failed are never taken for those of a later one.
+int Progress::TagOf(int rail) const {
+  constexpr uint64_t kGenerations = Link::kTags / kMaxRanks;
+  return static_cast<int>(generation_ % kGenerations) * kMaxRanks + rail;
+}
+
+bool Progress::IsExchanging() const {
+  for (const RailState& rail : rails_) {
+    for (const RailPeer& peer : rail.peers) {
+      if (peer.send.has_value() || peer.receive.has_value()) return true;
+    }
+  }
+  return false;
+}
+
+void Progress::Begin(PostedExchange exchange) {
+  const int index = exchange.rail;
+  ResizeRails(index + 1);
+  RailState& rail = rails_[index];
+  rail.exchange = std::move(exchange);
+  for (int node = 0; node < num_nodes_; ++node) {
+    if (node == node_ || peers_[node].lost) continue;
+    const StagedPart& part = rail.exchange.parts[node];
+    RailPeer& peer = rail.peers[node];
+    const auto receive =
+        link_->Receive(node, TagOf(index), absl::MakeSpan(part.recv, part.recv_bytes));
+    const auto send =
+        link_->Send(node, TagOf(index), absl::MakeConstSpan(part.send, part.send_bytes));
+    if (receive.ok()) peer.receive = *receive;
+    if (send.ok()) peer.send = *send;
+    if (!receive.ok()) Lose(node, receive.status().message());
+    if (!send.ok()) Lose(node, send.status().message());
+    peer.expected = part.recv_bytes;
+    peer.awaited = true;
+  }
+}
+
+bool Progress::PollExchanges() {
+  bool moved = false;
+  for (size_t rail = 0; rail < rails_.size(); ++rail) {
+    for (int node = 0; node < num_nodes_; ++node) {
+      if (rails_[rail].peers[node].awaited) {
+        moved = PollExchange(static_cast<int>(rail), node) || moved;
+      }
+    }
+  }
+  return moved;
+}
+
+std::optional<Link::Ended> Progress::Poll(int node, std::optional<Link::Ticket>* ticket) {
+  if (!ticket->has_value()) return std::nullopt;
+  absl::StatusOr<std::optional<Link::Ended>> ended = link_->Poll(**ticket);
+  if (!ended.ok()) {
+    Lose(node, ended.status().message());
+    ended = Link::Ended();
+  }
+  if (ended->has_value()) ticket->reset();
+  return *ended;
+}
+
+bool Progress::PollExchange(int rail, int node) {
+  RailPeer& peer = rails_[rail].peers[node];
+  Poll(node, &peer.send);
+  if (const std::optional<Link::Ended> ended = Poll(node, &peer.receive)) {
+    if (peers_[node].lost) return true;
+    ++peer.received;
+    if (ended->truncated || ended->bytes != peer.expected) {
+      peer.awaited = false;
+      listener_->OnExchangeFailed(
+          WithRank(rail, absl::InvalidArgumentError(absl::StrCat(
+                             kExchangePhase, ": node ", node, " has sent ",
+                             ended->truncated ? "more bytes" : absl::StrCat(ended->bytes, " bytes"),
+                             ", node ", node_, " expects ", peer.expected, " (exchange ",
+                             rails_[rail].exchange.number, ")"))));
+      return true;
+    }
+  }
+  if (peer.send.has_value() || peer.receive.has_value() || peers_[node].lost) return false;
+  peer.awaited = false;
+  const PostedExchange& exchange = rails_[rail].exchange;
+  std::atomic_ref<uint64_t>(exchange.arrived[node])
+      .store(exchange.number, std::memory_order_release);
+  return true;
+}
+
+void Progress::ResizeRails(size_t least) {
+  if (rails_.size() >= least) return;
+  rails_.resize(least);
+  for (RailState& rail : rails_) rail.peers.resize(num_nodes_);
+}
+
+bool Progress::PollRealign() {
+  ResizeRails(realigning_[node_].size());  // a rank may have posted nothing before others failed
+  bool done = true;
+  for (size_t rail = 0; rail < rails_.size(); ++rail) {
+    for (int node = 0; node < num_nodes_; ++node) {
+      if (node == node_ || peers_[node].lost) continue;
+      done = RealignPeer(static_cast<int>(rail), node, realigning_[node][rail]) && done;
+    }
+  }
+  if (!done) return false;
+  for (RailState& rail : rails_) {
+    for (int node = 0; node < num_nodes_; ++node) {
+      rail.peers[node] = {};
+      if (rail.exchange.arrived == nullptr) continue;
+      std::atomic_ref<uint64_t>(rail.exchange.arrived[node])
+          .store(rail.exchange.number, std::memory_order_release);
+    }
+  }
+  ++generation_;
+  realigning_.clear();
+  MutexLock lock(&mutex_);
+  realign_.clear();
+  posted_.assign(posted_.size(), 0);
+  changed_.SignalAll();
+  return true;
+}
+
+absl::Status Progress::ReceiveUnwanted(int rail, int node) {
+  OCTET_ASSIGN_OR_RETURN(const std::optional<size_t> bytes, link_->Probe(node, TagOf(rail)));
+  if (!bytes.has_value()) return absl::OkStatus();
+  RailPeer& peer = rails_[rail].peers[node];
+  peer.unwanted.resize(*bytes);
+  OCTET_ASSIGN_OR_RETURN(peer.receive,
+                         link_->Receive(node, TagOf(rail), absl::MakeSpan(peer.unwanted)));
+  return absl::OkStatus();
+}
+
+bool Progress::RealignPeer(int rail, int node, uint64_t posted) {
+  RailPeer& peer = rails_[rail].peers[node];
+  peer.awaited = false;
+  Poll(node, &peer.send);
+  if (peer.receive.has_value()) {
+    if (peer.received >= posted && !peer.cancelled) {
+      peer.cancelled = true;
+      link_->Cancel(*peer.receive);
+    }
+    if (Poll(node, &peer.receive).has_value() && !peer.cancelled) ++peer.received;
+  } else if (peer.received < posted) {
+    if (const absl::Status begun = ReceiveUnwanted(rail, node); !begun.ok()) {
+      Lose(node, begun.message());
+    }
+  }
+  return !peer.send.has_value() && !peer.receive.has_value() && peer.received >= posted;
+}
+
+}  // namespace octet

@@ -1,0 +1,202 @@
+// The thread of a World that makes all calls of its Link.
+#ifndef OCTET_RUNTIME_NET_PROGRESS_H_
+#define OCTET_RUNTIME_NET_PROGRESS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "runtime/mutex.h"
+#include "runtime/net/link.h"
+
+namespace octet {
+
+// What one rank exchanges with one node, in pinned host memory.
+struct StagedPart {
+  char* send = nullptr;
+  size_t send_bytes = 0;
+  char* recv = nullptr;
+  size_t recv_bytes = 0;
+};
+
+// One exchange of one rank. The memory stays until the exchange has ended or, after a failed Run,
+// Realign has.
+struct PostedExchange {
+  int rail = 0;
+  uint64_t number = 0;            // of this rank's exchanges, 1, 2, ...
+  uint64_t* arrived = nullptr;    // [node]: becomes `number` when the exchange with it has ended
+  std::vector<StagedPart> parts;  // [node]
+};
+
+// Any thread may call any function, unless it says otherwise. Other processes are told that this
+// one lives, and watched in turn. When one of them is lost, or calls do not agree, everything is
+// *broken*: all processes are told so, and all calls return the reason.
+class Progress {
+ public:
+  // Called on the thread of Progress; must return soon.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // `node` has announced that it has failed in Run number `run`.
+    virtual void OnNodeFailed(int node, uint64_t run, const absl::Status& failure) = 0;
+    // What has come from another node is not what this one expects.
+    virtual void OnExchangeFailed(const absl::Status& failure) = 0;
+    virtual void OnBroken(const absl::Status& reason) = 0;
+  };
+
+  // Starts the thread, which opens the Link. `listener` must outlive the thread.
+  static absl::StatusOr<std::unique_ptr<Progress>> Start(Listener* listener);
+  ~Progress() { Stop(); }
+
+  // Ends the thread; without Finish, or after its error, the Link is not closed in an orderly way.
+  // Idempotent. Nothing else may be called afterwards but left_unfinished.
+  void Stop();
+
+  int node() const { return node_; }
+  int num_nodes() const { return num_nodes_; }
+
+  // ---- between all nodes; one thread at a time
+
+  // Returns `bytes` of all nodes, by node. All of them must make the same `call` within `limit`.
+  absl::StatusOr<std::vector<std::string>> Gather(const std::string& call, std::string bytes,
+                                                  absl::Duration limit);
+  // From now on a node that is silent for `silence` is lost. `names` are for errors.
+  void WatchNodes(absl::Duration silence, std::vector<std::string> names);
+  // After a failed Run: receives what is left of its exchanges and forgets them. `posted[n]` is
+  // what Posted returned on node n.
+  absl::Status Realign(std::vector<std::vector<uint64_t>> posted, absl::Duration limit);
+  // The end of all calls; Stop must follow.
+  absl::Status Finish(absl::Duration limit);
+
+  // ---- exchanges
+
+  void SetNumRails(int num_rails);
+  void Post(PostedExchange exchange);
+  // The exchanges posted since the last Realign, by rail.
+  std::vector<uint64_t> Posted() const;
+
+  // ---- failures
+
+  // Tells all nodes of a failure in Run number `run`.
+  void Announce(uint64_t run, const absl::Status& failure);
+  // Returns the reason if everything is broken.
+  absl::Status broken() const;
+  // After Stop: the memory of exchanges may still be in use.
+  bool left_unfinished() const { return left_unfinished_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Gathered {
+    std::string call;
+    std::string bytes;
+  };
+  struct RailPeer {
+    std::optional<Link::Ticket> send;
+    std::optional<Link::Ticket> receive;
+    size_t expected = 0;    // bytes of `receive`
+    uint64_t received = 0;  // messages since the last Realign
+    bool cancelled = false;
+    bool awaited = false;  // the exchange with this node has not ended
+    std::string unwanted;  // what Realign receives
+  };
+  struct RailState {
+    PostedExchange exchange;  // the last one
+    std::vector<RailPeer> peers;
+  };
+  struct Peer {
+    Clock::time_point last_heard;
+    bool lost = false;
+  };
+  // What other threads have asked for.
+  struct Work {
+    std::vector<PostedExchange> posted;
+    std::vector<std::string> texts;  // for all other nodes
+    absl::Duration silence;
+    absl::Status broken;
+    bool realign = false;
+    bool quiet = false;
+    bool stop = false;
+  };
+
+  explicit Progress(Listener* listener) : listener_(listener) {}
+
+  // ---- any thread
+  void BreakLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits until `gathered_` has something of all nodes.
+  absl::Status AwaitGathered(const std::string& call, absl::Duration limit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string NameLocked(int node) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // ---- the thread
+  void Loop();
+  // Sleeps if there is nothing to do but to listen.
+  Work TakeWork(bool busy);
+  // Each returns whether anything has happened.
+  bool SendTexts(const Work& work);
+  bool ReceiveTexts();
+  bool PollExchanges();
+  bool PollRealign();
+  void WatchPeers(const Work& work);
+  void TellBroken(const Work& work);
+  void Close(bool orderly);
+
+  void SendText(int node, const std::string& text);
+  void Receive(int node, const std::string& text);
+  void ResizeRails(size_t least);
+  void Begin(PostedExchange exchange);
+  bool PollExchange(int rail, int node);
+  // Begins to receive the next message of an exchange that is no longer wanted, if it has come.
+  absl::Status ReceiveUnwanted(int rail, int node);
+  // Returns whether nothing is left of the exchanges with `node`, of which it has posted `posted`.
+  bool RealignPeer(int rail, int node, uint64_t posted);
+  // Returns what Link::Poll does, nullopt without a ticket; an error loses the node and ends the
+  // message.
+  std::optional<Link::Ended> Poll(int node, std::optional<Link::Ticket>* ticket);
+  void Lose(int node, absl::string_view why);
+  int TagOf(int rail) const;
+  bool IsExchanging() const;
+
+  Listener* const listener_;
+  std::thread thread_;
+  int node_ = 0;
+  int num_nodes_ = 0;
+  bool left_unfinished_ = false;
+
+  mutable Mutex mutex_;
+  CondVar wake_;     // the thread
+  CondVar changed_;  // those who wait for it
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status start_status_ ABSL_GUARDED_BY(mutex_);
+  Work work_ ABSL_GUARDED_BY(mutex_);
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // somebody waits for messages
+  bool orderly_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::deque<Gathered>> gathered_ ABSL_GUARDED_BY(mutex_);  // by node
+  std::vector<uint64_t> posted_ ABSL_GUARDED_BY(mutex_);                // by rail
+  std::vector<std::vector<uint64_t>> realign_ ABSL_GUARDED_BY(mutex_);  // empty: none is asked for
+
+  // Used by the thread only.
+  std::unique_ptr<Link> link_;
+  std::vector<Peer> peers_;
+  std::vector<RailState> rails_;
+  std::vector<std::vector<uint64_t>> realigning_;
+  uint64_t generation_ = 0;  // the number of Realigns
+  Clock::time_point last_watch_;
+  Clock::time_point last_alive_;
+  bool told_broken_ = false;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_NET_PROGRESS_H_

@@ -1,0 +1,50 @@
+// A rank's connection to the ranks with the same local index on the other nodes.
+#ifndef OCTET_RUNTIME_NET_RAIL_H_
+#define OCTET_RUNTIME_NET_RAIL_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "octet/node.h"
+
+namespace octet {
+
+// What one rank exchanges with one node.
+struct RailPart {
+  const void* send = nullptr;  // memory of the rank's own GPU; may be null if send_bytes is 0
+  size_t send_bytes = 0;
+  void* recv = nullptr;   // likewise
+  size_t recv_bytes = 0;  // what that node sends to this one
+};
+
+// Joins rank `i` of every node. World::rail returns it.
+class Rail {
+ public:
+  virtual ~Rail() = default;
+
+  virtual int node() const = 0;       // of this rank, 0 .. num_nodes() - 1
+  virtual int num_nodes() const = 0;  // P
+
+  // Makes room for exchanges of up to so many bytes, to and from all nodes together. What an
+  // earlier call has made room for stays. Not inside Run; every Exchange needs it before.
+  virtual absl::Status Reserve(size_t send_bytes, size_t recv_bytes) = 0;
+
+  // Enqueues one exchange with all nodes on rank.stream() and returns; does not wait for the
+  // stream. parts[n] is for node n; parts[node()] is ignored. The nodes' ranks make the same
+  // exchanges in the same order, with sizes that agree: what node a sends to b is what b receives
+  // from a. What the stream did before is sent; what it does afterwards finds the received bytes.
+  // May be captured into a graph, which must not outlive the World.
+  //
+  // A node that does not take part within Node::timeout() fails the Run, with the node and rank in
+  // the error, and so do sizes that do not agree. Returns
+  //   kFailedPrecondition  outside World::Run, or the rank is not this rail's
+  //   kResourceExhausted   more bytes than Reserve has made room for
+  //   kInvalidArgument     the number of parts is not num_nodes(), or a part is longer than the
+  //                        transport's messages
+  virtual absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) = 0;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_NET_RAIL_H_

@@ -1,0 +1,106 @@
+// Rails through the host's memory: copies to pinned memory, messages, copies back.
+//
+//   stream   ... copies to the host, host function, kernel that waits, copies to the GPU ...
+//                                      |  posts         ^  arrived[node] = number
+//   Progress                           +--> messages ---+
+//
+// The host function only posts, so that host functions of other ranks can follow. The kernel waits
+// like all kernels do: with the node's deadline, and until the node is told to stop.
+#ifndef OCTET_RUNTIME_NET_STAGED_RAIL_H_
+#define OCTET_RUNTIME_NET_STAGED_RAIL_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "octet/node.h"
+#include "runtime/device/failure_record.h"
+#include "runtime/net/arrival.h"
+#include "runtime/net/progress.h"
+#include "runtime/net/rail.h"
+#include "runtime/node_client.h"
+#include "runtime/node_memory.h"
+
+namespace octet {
+
+class StagedRail;
+
+// The rails of all ranks of a node.
+class StagedRails : public NodeClient {
+ public:
+  // `progress` must outlive the result; the node need not. Not inside Run.
+  static absl::StatusOr<std::unique_ptr<StagedRails>> Create(Node& node, Progress& progress);
+  // After the end of `progress`. Leaves memory unfreed that it has left unfinished.
+  ~StagedRails() override;
+
+  Rail& rail(int rank) const;
+  // For errors, by node.
+  void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
+  // Exchanges are refused unless open.
+  void SetOpen(bool open) { open_ = open; }
+
+  // NodeClient
+  absl::Status Describe(int rank, const device::FailureRecord& record) const override;
+  // Exchanges are realigned when all nodes have ended the Run: Progress::Realign.
+  absl::Status Recover(Rank& /*rank*/) override { return absl::OkStatus(); }
+
+ private:
+  friend class StagedRail;
+  StagedRails(Node& node, Progress& progress);
+
+  const std::shared_ptr<Node> node_;
+  Progress& progress_;
+  std::unique_ptr<NodeMemory> memory_;
+  std::vector<std::unique_ptr<StagedRail>> rails_;  // by rank
+  std::vector<std::string> names_;
+  uint32_t client_ = 0;
+  std::atomic<bool> open_{false};
+};
+
+class StagedRail : public Rail {
+ public:
+  StagedRail(StagedRails& rails, int rank) : rails_(rails), rank_(rank) {}
+
+  int node() const override { return rails_.progress_.node(); }
+  int num_nodes() const override { return rails_.progress_.num_nodes(); }
+  absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
+  absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
+
+ private:
+  friend class StagedRails;
+
+  // What a host function needs. A graph may call it as long as the rail lives.
+  struct Call {
+    StagedRail* rail = nullptr;
+    std::vector<StagedPart> parts;
+    const uint32_t* abort_word = nullptr;
+    std::atomic<bool> free{false};  // the host function has run and will not run again
+    bool captured = false;
+  };
+
+  absl::Status Check(const Rank& rank, absl::Span<const RailPart> parts) const;
+  // Returns where the parts lie in the staging.
+  std::vector<StagedPart> Place(absl::Span<const RailPart> parts) const;
+  Call& NewCall();
+  static void RunCall(void* call);
+  void Post(const Call& call);
+
+  StagedRails& rails_;
+  const int rank_;
+  absl::Span<char> send_;
+  absl::Span<char> recv_;
+  absl::Span<uint64_t> posted_;   // one word: the number of the last exchange
+  absl::Span<uint64_t> arrived_;  // [node]
+  std::deque<Call> calls_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_NET_STAGED_RAIL_H_

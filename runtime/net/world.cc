@@ -1,0 +1,298 @@
+#include "octet/world.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "octet/node.h"
+#include "runtime/failure.h"
+#include "runtime/mutex.h"
+#include "runtime/net/outcome.h"
+#include "runtime/net/pack.h"
+#include "runtime/net/progress.h"
+#include "runtime/net/staged_rail.h"
+#include "runtime/node_client.h"
+#include "runtime/rank_threads.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+constexpr absl::Duration kDefaultArrivalTimeout = absl::Minutes(1);
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+}  // namespace
+
+class World::Impl : public Progress::Listener {
+ public:
+  explicit Impl(const WorldOptions& options);
+  ~Impl() override;
+
+  absl::Status Start();
+  absl::Status Agree(absl::string_view what, absl::string_view value);
+  absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes);
+  absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
+
+  const Progress& progress() const { return *progress_; }
+  Node& node() const { return *node_; }
+  Rail& rail(int rank) const { return rails_->rail(rank); }
+
+  // Progress::Listener
+  void OnNodeFailed(int node, uint64_t run, const absl::Status& failure) override;
+  void OnExchangeFailed(const absl::Status& failure) override;
+  void OnBroken(const absl::Status& reason) override;
+
+ private:
+  // Creates the node and the rails.
+  absl::Status StartNode();
+  // Returns an error if no collective call may be made now.
+  absl::Status CheckUsable() const;
+  // Runs the body on this node, until it ends or `release_` is set.
+  absl::Status RunNode(absl::FunctionRef<absl::Status(Rank&)> body);
+  // Exchanges results of a Run and returns the cause, after realigning the rails.
+  absl::Status Conclude(const absl::Status& mine);
+  // Ends what this node does in the current Run because of a failure elsewhere.
+  void Release(const absl::Status& why);
+  // The on_failure of the node.
+  void OnFailure(const absl::Status& failure);
+
+  const WorldOptions options_;
+  absl::Duration arrival_timeout_;
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<StagedRails> rails_;
+  std::vector<std::string> names_;  // by node
+
+  Mutex mutex_;
+  uint64_t run_ ABSL_GUARDED_BY(mutex_) = 0;      // the number of Runs begun, the same on all nodes
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // the node executes the Run
+  absl::Status release_ ABSL_GUARDED_BY(mutex_);  // why the Run must end; OK: it need not
+};
+
+World::Impl::Impl(const WorldOptions& options)
+    : options_(options),
+      arrival_timeout_(options.arrival_timeout == absl::ZeroDuration() ? kDefaultArrivalTimeout
+                                                                       : options.arrival_timeout) {}
+
+World::Impl::~Impl() {
+  if (progress_ == nullptr) return;
+  // An error says that others are gone, which they have been told already.
+  if (progress_->broken().ok()) static_cast<void>(progress_->Finish(arrival_timeout_));
+  progress_->Stop();
+  rails_.reset();
+  node_.reset();
+}
+
+// ---- starting
+
+absl::Status World::Impl::StartNode() {
+  if (options_.arrival_timeout < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("WorldOptions::arrival_timeout is ",
+                                                   absl::FormatDuration(options_.arrival_timeout)));
+  }
+  NodeOptions node_options = options_.node;
+  node_options.on_failure = [this](const absl::Status& failure) { OnFailure(failure); };
+  OCTET_ASSIGN_OR_RETURN(node_, Node::Create(node_options));
+  OCTET_ASSIGN_OR_RETURN(rails_, StagedRails::Create(*node_, *progress_));
+  return absl::OkStatus();
+}
+
+absl::Status World::Impl::Start() {
+  OCTET_ASSIGN_OR_RETURN(progress_, Progress::Start(this));
+  const absl::Status started = StartNode();
+  const std::array<std::string, 4> facts = {"the version of Octet", "the platform",
+                                            "the number of ranks", "the timeout"};
+  std::vector<std::string> mine = {OCTET_VERSION, OCTET_PLATFORM_NAME, "", ""};
+  if (node_ != nullptr) {
+    mine[2] = absl::StrCat(node_->num_ranks());
+    mine[3] = absl::FormatDuration(node_->timeout());
+  }
+  mine.push_back(PackStatus(started));
+  mine.push_back(absl::StrCat("host ", HostName(), ", process ", getpid()));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> packed,
+                         progress_->Gather("World::Create", Pack(mine), arrival_timeout_));
+
+  std::vector<std::vector<std::string>> values(mine.size());  // [fact][node]
+  std::vector<absl::Status> outcomes;
+  for (const std::string& theirs : packed) {
+    std::vector<std::string> fields = Unpack(theirs).value_or(std::vector<std::string>());
+    fields.resize(mine.size());
+    for (size_t i = 0; i < fields.size(); ++i) values[i].push_back(fields[i]);
+  }
+  OCTET_RETURN_IF_ERROR(CheckSame(facts[0], values[0]));
+  for (const std::string& theirs : values[facts.size()]) outcomes.push_back(UnpackStatus(theirs));
+  OCTET_RETURN_IF_ERROR(CauseOf(outcomes));
+  for (size_t i = 1; i < facts.size(); ++i) OCTET_RETURN_IF_ERROR(CheckSame(facts[i], values[i]));
+  for (int node = 0; node < progress_->num_nodes(); ++node) {
+    names_.push_back(absl::StrCat("node ", node, " (", values.back()[node], ")"));
+  }
+  rails_->SetNames(names_);
+  progress_->WatchNodes(node_->timeout(), names_);
+  return absl::OkStatus();
+}
+
+// ---- collective calls
+
+absl::Status World::Impl::CheckUsable() const {
+  if (RankThreads::OnRankThread()) {
+    return absl::FailedPreconditionError("a collective call of the World inside the body of a Run");
+  }
+  const absl::Status broken = progress_->broken();
+  if (broken.ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the World has to be started again, all ",
+                                                    progress_->num_nodes(),
+                                                    " processes of it: ", broken.message()));
+}
+
+absl::Status World::Impl::Agree(absl::string_view what, absl::string_view value) {
+  OCTET_RETURN_IF_ERROR(CheckUsable());
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> values,
+                         progress_->Gather(absl::StrCat("World::Agree on ", what),
+                                           std::string(value), arrival_timeout_));
+  return CheckSame(what, values);
+}
+
+absl::StatusOr<std::vector<std::string>> World::Impl::AllGather(absl::string_view bytes) {
+  OCTET_RETURN_IF_ERROR(CheckUsable());
+  return progress_->Gather("World::AllGather", std::string(bytes), arrival_timeout_);
+}
+
+absl::Status World::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
+  OCTET_RETURN_IF_ERROR(CheckUsable());
+  {
+    MutexLock lock(&mutex_);
+    ++run_;
+    release_ = absl::OkStatus();
+  }
+  OCTET_RETURN_IF_ERROR(progress_->Gather("World::Run", "", arrival_timeout_).status());
+  return Conclude(RunNode(body));
+}
+
+absl::Status World::Impl::RunNode(absl::FunctionRef<absl::Status(Rank&)> body) {
+  {
+    MutexLock lock(&mutex_);
+    running_ = true;
+  }
+  rails_->SetOpen(true);
+  absl::Status status = node_->Run([&](Rank& rank) {
+    {
+      // What is set after this finds a Run that NodeClient::Release can end.
+      MutexLock lock(&mutex_);
+      if (!release_.ok()) return WithMessage(release_, release_.message());
+    }
+    return body(rank);
+  });
+  rails_->SetOpen(false);
+  MutexLock lock(&mutex_);
+  running_ = false;
+  return status;
+}
+
+absl::Status World::Impl::Conclude(const absl::Status& mine) {
+  std::vector<std::string> fields = {PackStatus(mine)};
+  for (const uint64_t posted : progress_->Posted()) fields.push_back(absl::StrCat(posted));
+  // The other nodes may still be at work for any time.
+  OCTET_ASSIGN_OR_RETURN(
+      const std::vector<std::string> packed,
+      progress_->Gather("the end of World::Run", Pack(fields), absl::InfiniteDuration()));
+  std::vector<absl::Status> outcomes;
+  std::vector<std::vector<uint64_t>> posted;  // [node][rail]
+  for (const std::string& theirs : packed) {
+    std::vector<std::string> values = Unpack(theirs).value_or(std::vector<std::string>());
+    values.resize(fields.size());
+    outcomes.push_back(UnpackStatus(values[0]));
+    posted.emplace_back(values.size() - 1);
+    for (size_t rail = 0; rail + 1 < values.size(); ++rail) {
+      static_cast<void>(absl::SimpleAtoi(values[rail + 1], &posted.back()[rail]));
+    }
+  }
+  absl::Status cause = CauseOf(outcomes);
+  if (cause.ok()) return cause;
+  OCTET_RETURN_IF_ERROR(progress_->Realign(std::move(posted), arrival_timeout_));
+  return cause;
+}
+
+// ---- failures
+
+void World::Impl::Release(const absl::Status& why) {
+  const absl::Status released =
+      absl::CancelledError(absl::StrCat("released, since ", FirstLine(why)));
+  {
+    MutexLock lock(&mutex_);
+    if (!release_.ok()) return;
+    release_ = WithMessage(released, released.message());
+    if (!running_) return;
+  }
+  NodeClient::Release(*node_, released);
+}
+
+void World::Impl::OnNodeFailed(int node, uint64_t run, const absl::Status& failure) {
+  {
+    MutexLock lock(&mutex_);
+    if (run != run_) return;  // the Run has ended here, too
+  }
+  Release(WithMessage(failure, absl::StrCat(names_[node], " has failed: ", failure.message())));
+}
+
+void World::Impl::OnExchangeFailed(const absl::Status& failure) {
+  NodeClient::Release(*node_, failure);
+}
+
+void World::Impl::OnBroken(const absl::Status& reason) { Release(reason); }
+
+void World::Impl::OnFailure(const absl::Status& failure) {
+  uint64_t run = 0;
+  bool announce = false;
+  {
+    MutexLock lock(&mutex_);
+    run = run_;
+    announce = running_ && release_.ok();
+  }
+  if (announce) progress_->Announce(run, failure);
+  if (options_.node.on_failure != nullptr) options_.node.on_failure(failure);
+}
+
+// ---- World
+
+World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+World::~World() = default;
+
+absl::StatusOr<std::unique_ptr<World>> World::Create(const WorldOptions& options) {
+  auto world = std::unique_ptr<World>(new World(std::make_unique<Impl>(options)));
+  OCTET_RETURN_IF_ERROR(world->impl_->Start());
+  return world;
+}
+
+int World::num_nodes() const { return impl_->progress().num_nodes(); }
+int World::node_index() const { return impl_->progress().node(); }
+int World::num_ranks() const { return num_nodes() * node().num_ranks(); }
+Node& World::node() const { return impl_->node(); }
+Rail& World::rail(int local_rank) const { return impl_->rail(local_rank); }
+
+absl::Status World::Agree(absl::string_view what, absl::string_view value) {
+  return impl_->Agree(what, value);
+}
+absl::StatusOr<std::vector<std::string>> World::AllGather(absl::string_view bytes) {
+  return impl_->AllGather(bytes);
+}
+absl::Status World::Run(absl::FunctionRef<absl::Status(Rank&)> body) { return impl_->Run(body); }
+
+}  // namespace octet

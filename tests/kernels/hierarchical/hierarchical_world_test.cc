@@ -1,0 +1,141 @@
+// Calls over the nodes of a World: as many as the launcher has started processes. Every process
+// checks its own ranks against the reference.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "octet/hierarchical.h"
+#include "octet/symmetric_heap.h"
+#include "octet/world.h"
+#include "tests/support/node_fixture.h"
+#include "tests/support/random_step.h"
+#include "tests/support/several_nodes.h"
+#include "tools/workload/step_input.h"
+
+namespace octet {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class HierarchicalWorldTest : public ::testing::Test {
+ protected:
+  void Join(int ranks_per_node, absl::Duration timeout = absl::Seconds(60)) {
+    nodes_.reset();
+    world_.reset();
+    auto world = World::Create(
+        {.node = {.num_ranks = ranks_per_node, .timeout = timeout, .on_failure = nullptr}});
+    ASSERT_OK(world.status());
+    world_ = *std::move(world);
+    shape_ = {.num_nodes = world_->num_nodes(), .ranks_per_node = ranks_per_node};
+  }
+  void Make(const EpConfig& config, RailRows rows) {
+    nodes_.reset();
+    std::vector<Rail*> rails;
+    for (int r = 0; r < shape_.ranks_per_node; ++r) rails.push_back(&world_->rail(r));
+    auto nodes = SeveralNodes::Join(
+        world_->node(), rails,
+        [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); }, shape_,
+        config, {.rows = rows});
+    ASSERT_OK(nodes.status());
+    nodes_ = *std::move(nodes);
+  }
+  int ranks() const { return shape_.num_nodes * shape_.ranks_per_node; }
+
+  std::unique_ptr<World> world_;
+  NodesOfRanks shape_;
+  std::unique_ptr<SeveralNodes> nodes_;  // gone before the World
+};
+
+TEST_F(HierarchicalWorldTest, RandomShapesEqualTheReference) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937_64 rng(seed);  // alike in all processes
+    Join(1 + static_cast<int>(rng() % 2));
+    ASSERT_FALSE(HasFatalFailure());
+    constexpr Strategy kStrategies[] = {Strategy::kLowLatency, Strategy::kHighThroughput,
+                                        Strategy::kDirect};
+    EpConfig config;
+    config.strategy = kStrategies[seed % 3];
+    config.num_experts = ranks() * (1 + static_cast<int>(rng() % 4));
+    config.topk =
+        1 + static_cast<int>(rng() % static_cast<uint64_t>(std::min(9, config.num_experts)));
+    config.hidden = 32 * (1 + static_cast<int>(rng() % 40));
+    config.max_tokens_per_rank = 1 + static_cast<int>(rng() % 40);
+    config.max_blocks = 2;
+    config.scale_group = 32;
+    if (seed % 3 == 1 && rng() % 2 == 0) config.dispatch_format = DispatchFormat::kFp8;
+    Make(config, seed % 2 == 0 ? RailRows::kBlocks : RailRows::kCounted);
+    ASSERT_FALSE(HasFatalFailure());
+    for (int step = 0; step < 3; ++step) {
+      StepInput input =
+          RandomStep(rng, config, RandomTokens(rng, config, ranks()), step == 1 ? 0.5 : 0.0);
+      SendRandomBytes(rng, config, input);
+      ASSERT_OK(nodes_->Step(input));
+    }
+  }
+}
+
+TEST_F(HierarchicalWorldTest, NodesThatAskForDifferentThingsAreRefused) {
+  Join(1);
+  ASSERT_FALSE(HasFatalFailure());
+  EpConfig config = {.num_experts = 4 * ranks(),
+                     .topk = 2,
+                     .hidden = 64,
+                     .max_tokens_per_rank = 6,
+                     .max_blocks = 2};
+  const auto good = MakeHierarchical(*world_, config);
+  ASSERT_OK(good.status());
+  EXPECT_EQ((*good)->config().num_experts, 4 * ranks());
+  if (shape_.num_nodes == 1) return;
+  config.hidden += 8 * (world_->node_index() == 1 ? 1 : 0);
+  EXPECT_THAT(MakeHierarchical(*world_, config).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("hidden 64"), HasSubstr("hidden 72"))));
+  config.hidden = 64;
+  // What one node alone cannot have is refused on all of them.
+  SymmetricHeap* const none = nullptr;
+  auto heap = SymmetricHeap::Create(world_->node(), 4096);
+  ASSERT_OK(heap.status());
+  const auto made = MakeHierarchical(
+      *world_, config, {.intranode = {.heap = world_->node_index() == 1 ? heap->get() : none}});
+  EXPECT_THAT(std::string(made.status().message()), HasSubstr("node 1: "));
+  EXPECT_OK(MakeHierarchical(*world_, config).status());
+}
+
+TEST_F(HierarchicalWorldTest, AWrongChoiceEndsTheCallOnAllNodesAndTheNextOneWorks) {
+  Join(2);
+  ASSERT_FALSE(HasFatalFailure());
+  const EpConfig config = {.num_experts = 4 * ranks(),
+                           .topk = 2,
+                           .hidden = 64,
+                           .max_tokens_per_rank = 6,
+                           .strategy = Strategy::kHighThroughput,
+                           .max_blocks = 2};
+  for (const RailRows rows : {RailRows::kBlocks, RailRows::kCounted}) {
+    Make(config, rows);
+    ASSERT_FALSE(HasFatalFailure());
+    std::mt19937_64 rng(3);
+    const std::vector<int> tokens(static_cast<size_t>(ranks()), 6);
+    StepInput wrong = RandomStep(rng, config, tokens);
+    wrong.ranks[0].topk_idx[4] = config.num_experts;  // of token 2 of node 0's rank 0
+    ASSERT_OK(nodes_->Upload(wrong));
+    const absl::Status status = nodes_->Run(
+        [&](Rank& rank, int global) { return nodes_->Dispatch(rank, global).status(); });
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("node 0: "), HasSubstr("rank 0"), HasSubstr("token 2"))));
+    EXPECT_OK(nodes_->Step(RandomStep(rng, config, tokens)));
+  }
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,248 @@
+#include "tests/support/several_nodes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "runtime/status_macros.h"
+#include "tests/support/host_copy.h"
+
+namespace octet {
+namespace {
+
+size_t Size(int value) { return static_cast<size_t>(value); }
+
+absl::Status Wrong(int global, const std::string& what) {
+  return absl::DataLossError(absl::StrCat("global rank ", global, ": ", what));
+}
+
+}  // namespace
+
+absl::Status SeveralNodes::Add(OneNode node, const std::vector<Rail*>& rails,
+                               const EpConfig& config, const Options& options) {
+  OCTET_ASSIGN_OR_RETURN(
+      node.ep, MakeHierarchical(*node.node, rails, config,
+                                {.rows = options.rows, .intranode_order = shape_.intranode_order}));
+  node.buffers.resize(Size(shape_.ranks_per_node));
+  node.received.resize(Size(shape_.ranks_per_node));
+  nodes_.push_back(std::move(node));
+  OneNode& added = nodes_.back();
+  return added.node->Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(added.buffers[Size(rank.rank())],
+                           StepBuffers::Create(rank, added.ep->config(), false));
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::unique_ptr<SeveralNodes>> SeveralNodes::Create(const NodesOfRanks& shape,
+                                                                   const EpConfig& config,
+                                                                   const Options& options) {
+  auto nodes = absl::WrapUnique(new SeveralNodes(shape, options.rows));
+  for (int n = 0; n < shape.num_nodes; ++n) {
+    OneNode node;
+    node.number = n;
+    OCTET_ASSIGN_OR_RETURN(node.owned, Node::Create({.num_ranks = shape.ranks_per_node,
+                                                     .timeout = options.timeout,
+                                                     .on_failure = nullptr}));
+    node.node = node.owned.get();
+    node.run = [node = node.node](absl::FunctionRef<absl::Status(Rank&)> body) {
+      return node->Run(body);
+    };
+    OCTET_ASSIGN_OR_RETURN(const std::vector<Rail*> rails, nodes->rails_.Connect(n, *node.node));
+    OCTET_RETURN_IF_ERROR(nodes->Add(std::move(node), rails, config, options));
+  }
+  return nodes;
+}
+
+absl::StatusOr<std::unique_ptr<SeveralNodes>> SeveralNodes::Join(
+    Node& node, const std::vector<Rail*>& rails, const RunTogether& run, const NodesOfRanks& shape,
+    const EpConfig& config, const Options& options) {
+  auto nodes = absl::WrapUnique(new SeveralNodes(shape, options.rows));
+  OneNode own;
+  own.number = rails.front()->node();
+  own.node = &node;
+  own.run = run;
+  OCTET_RETURN_IF_ERROR(nodes->Add(std::move(own), rails, config, options));
+  return nodes;
+}
+
+std::vector<absl::Status> SeveralNodes::RunAll(
+    const std::function<absl::Status(Rank&, int)>& body) {
+  std::vector<absl::Status> statuses(nodes_.size());
+  std::vector<std::thread> threads;
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    threads.emplace_back([&, n] {
+      const OneNode& node = nodes_[n];
+      statuses[n] = node.run([&](Rank& rank) { return body(rank, GlobalOf(node, rank)); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
+
+absl::Status SeveralNodes::Run(const std::function<absl::Status(Rank&, int)>& body) {
+  for (absl::Status& status : RunAll(body)) OCTET_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Received> SeveralNodes::Dispatch(Rank& rank, int global) {
+  OneNode& node = NodeOf(global);
+  OCTET_ASSIGN_OR_RETURN(node.received[Size(rank.rank())],
+                         node.ep->Dispatch(rank, node.buffers[Size(rank.rank())].dispatch_args()));
+  return node.received[Size(rank.rank())];
+}
+
+absl::Status SeveralNodes::Upload(const StepInput& input) {
+  const std::vector<RankInput> sent = input.sent();
+  const size_t local = Size(config().num_experts) / sent.size();
+  return OneByOne([&](Rank& rank, int global) -> absl::Status {
+    StepBuffers& buffers = NodeOf(global).buffers[Size(rank.rank())];
+    OCTET_RETURN_IF_ERROR(buffers.Upload(rank, sent[Size(global)]));
+    OCTET_RETURN_IF_ERROR(buffers.UploadExpertScale(
+        rank, absl::MakeConstSpan(input.expert_scale).subspan(Size(global) * local, local)));
+    OCTET_RETURN_IF_ERROR(buffers.Poison(rank, 0));
+    return rank.Synchronize();
+  });
+}
+
+absl::Status SeveralNodes::Step(const StepInput& input) {
+  OCTET_RETURN_IF_ERROR(Upload(input));
+  OCTET_RETURN_IF_ERROR(
+      Run([&](Rank& rank, int global) { return Dispatch(rank, global).status(); }));
+  std::vector<DeviceMemory> out(input.ranks.size());
+  OCTET_RETURN_IF_ERROR(OneByOne([&](Rank& rank, int global) {
+    return CheckReceived(rank, global, input, out[Size(global)]);
+  }));
+  OCTET_RETURN_IF_ERROR(Run([&](Rank& rank, int global) {
+    const OneNode& node = NodeOf(global);
+    const Received& received = node.received[Size(rank.rank())];
+    CombineArgs args = {.expert_out = out[Size(global)].as<void>(),
+                        .y = node.buffers[Size(rank.rank())].y.as<void>()};
+    return node.ep->Combine(rank, received.handle, args);
+  }));
+  return OneByOne([&](Rank& rank, int global) { return CheckY(rank, global, input); });
+}
+
+absl::Status SeveralNodes::OneByOne(const std::function<absl::Status(Rank&, int)>& body) {
+  for (const OneNode& node : nodes_) {
+    OCTET_RETURN_IF_ERROR(
+        node.node->Run([&](Rank& rank) { return body(rank, GlobalOf(node, rank)); }));
+  }
+  return absl::OkStatus();
+}
+
+RankInput SeveralNodes::Batch::view() const {
+  return {.num_tokens = num_tokens,
+          .x = x,
+          .topk_idx = topk_idx,
+          .topk_weights = topk_weights,
+          .fp8 = fp8,
+          .scales = scales};
+}
+
+// Adds the token if it has chosen experts of `node`: those first, in the order of k.
+void SeveralNodes::Batch::Add(const RankInput& token, const EpConfig& intranode, int node) {
+  const size_t before = topk_idx.size();
+  for (size_t k = 0; k < token.topk_idx.size(); ++k) {
+    const int32_t id = token.topk_idx[k];
+    if (id < 0 || id / intranode.num_experts != node) continue;
+    topk_idx.push_back(id % intranode.num_experts);
+    topk_weights.push_back(token.topk_weights.empty() ? 1.0F : token.topk_weights[k]);
+  }
+  if (topk_idx.size() == before) return;
+  x.insert(x.end(), token.x.begin(), token.x.end());
+  fp8.insert(fp8.end(), token.fp8.begin(), token.fp8.end());
+  scales.insert(scales.end(), token.scales.begin(), token.scales.end());
+  Fill(intranode, num_tokens + 1);
+}
+
+void SeveralNodes::Batch::Fill(const EpConfig& intranode, int tokens) {
+  num_tokens = tokens;
+  topk_idx.resize(Size(tokens * intranode.topk), -1);
+  topk_weights.resize(Size(tokens * intranode.topk));
+  x.resize(Size(tokens * intranode.hidden));
+  if (intranode.dispatch_format != DispatchFormat::kFp8) return;
+  fp8.resize(Size(tokens * intranode.hidden));
+  scales.resize(Size(tokens * intranode.scale_words()));
+}
+
+SeveralNodes::Batch SeveralNodes::BatchOf(const StepInput& input, int node, int local) const {
+  const EpConfig& c = config();
+  const EpConfig intranode = IntranodeConfig(c, shape_);
+  Batch batch;
+  const std::vector<RankInput> sent = input.sent();
+  for (int from = 0; from < shape_.num_nodes; ++from) {
+    const RankInput& source = sent[Size(from * shape_.ranks_per_node + local)];
+    for (int t = 0; t < source.num_tokens; ++t) {
+      batch.Add(source.Tokens(c, Size(t), 1), intranode, node);
+    }
+    if (blocks_) batch.Fill(intranode, (from + 1) * c.max_tokens_per_rank);
+  }
+  return batch;
+}
+
+absl::Status SeveralNodes::CheckReceived(Rank& rank, int global, const StepInput& input,
+                                         DeviceMemory& out) {
+  const int node = global / shape_.ranks_per_node;
+  std::vector<Batch> batches;
+  std::vector<RankInput> views;
+  for (int r = 0; r < shape_.ranks_per_node; ++r) batches.push_back(BatchOf(input, node, r));
+  for (const Batch& batch : batches) views.push_back(batch.view());
+  const EpConfig c = IntranodeConfig(config(), shape_);
+  const ReferenceReceived want = ReferenceDispatch(c, views, rank.rank());
+  const Received& got = NodeOf(global).received[Size(rank.rank())];
+  OCTET_ASSIGN_OR_RETURN(const std::vector<int32_t> offsets,
+                         ToHost<int32_t>(got.expert_offsets, want.expert_offsets.size()));
+  if (offsets != want.expert_offsets) return Wrong(global, "expert_offsets differ");
+  const size_t rows = want.sources.size();
+  OCTET_ASSIGN_OR_RETURN(const std::vector<RowSource> sources,
+                         ToHost<RowSource>(got.sources, rows));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> x,
+                         ToHost<uint8_t>(got.x, rows * got.row_bytes));
+  std::vector<uint16_t> outputs;
+  const bool fp8 = c.dispatch_format == DispatchFormat::kFp8;
+  const size_t words = Size(c.scale_words());
+  std::vector<uint32_t> scales;
+  if (fp8) {
+    OCTET_ASSIGN_OR_RETURN(scales, ToHost<uint32_t>(got.scales, rows * words));
+  }
+  for (size_t i = 0; i < rows; ++i) {
+    const RowSource& source = want.sources[i];
+    if (std::memcmp(&sources[i], &source, sizeof(RowSource)) != 0) {
+      return Wrong(global, absl::StrCat("source ", i, " differs"));
+    }
+    const RankInput token = views[Size(source.rank)].Tokens(c, Size(source.token), 1);
+    const void* row = fp8 ? static_cast<const void*>(token.fp8.data()) : token.x.data();
+    if (std::memcmp(row, x.data() + i * got.row_bytes, c.dispatch_row_bytes()) != 0) {
+      return Wrong(global, absl::StrCat("row ", i, " differs"));
+    }
+    if (!std::equal(token.scales.begin(), token.scales.end(), scales.begin() + i * words)) {
+      return Wrong(global, absl::StrCat("scales of row ", i, " differ"));
+    }
+    const int expert = global * c.num_local_experts(shape_.ranks_per_node) + source.local_expert;
+    outputs.resize((i + 1) * Size(c.hidden));
+    ReferenceExpert(c.dtype, token.x, input.expert_scale[Size(expert)],
+                    absl::MakeSpan(outputs).subspan(i * Size(c.hidden)));
+  }
+  OCTET_ASSIGN_OR_RETURN(
+      out,
+      DeviceMemory::Allocate(Size(c.expert_out_rows(shape_.ranks_per_node)) * c.dtype_row_bytes()));
+  return ToDevice(out, outputs);
+}
+
+absl::Status SeveralNodes::CheckY(const Rank& rank, int global, const StepInput& input) {
+  const EpConfig& c = config();
+  RankInput mine = input.sent()[Size(global)];
+  mine.fp8 = {};
+  const std::vector<uint16_t> want = ReferenceCombine(c, shape_, mine, input.expert_scale);
+  OCTET_ASSIGN_OR_RETURN(
+      const std::vector<uint16_t> y,
+      ToHost<uint16_t>(NodeOf(global).buffers[Size(rank.rank())].y.as<void>(), want.size()));
+  return SameBits(c.dtype, y, want) ? absl::OkStatus() : Wrong(global, "y differs");
+}
+
+}  // namespace octet
