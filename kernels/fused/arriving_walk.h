@@ -57,7 +57,7 @@ class ArrivingWalk : public TileWalk<Gemm> {
  private:
   static constexpr int kAtOnce = 5;  // groups of 32 rows that a tile of 128 rows may touch
 
-  __device__ void AwaitGroup(int group) {
+  __device__ __forceinline__ void AwaitGroup(int group) {
     if (failed_) return;
     const uint64_t epoch = ready_.epoch;
     uint64_t start = 0;

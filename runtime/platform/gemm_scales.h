@@ -34,7 +34,8 @@ class ScaleRows {
   constexpr uint32_t WordAt(int row, int group) const {
     return first_[row * row_words_ + (ue8m0_ ? group / kExponentsPerWord : group)];
   }
-  constexpr float ScaleOf(uint32_t word, int group) const {
+  // Always inlined: kernels with many uses would otherwise call it, and those for AMD then spill.
+  [[gnu::always_inline]] constexpr float ScaleOf(uint32_t word, int group) const {
     const auto exponent = static_cast<uint8_t>(word >> (group % kExponentsPerWord * 8));
     return ue8m0_ ? ScaleFromUe8m0(exponent) : std::bit_cast<float>(word);
   }
