@@ -227,6 +227,10 @@ absl::Status World::Impl::Conclude(const absl::Status& mine) {
   absl::Status cause = CauseOf(outcomes);
   if (cause.ok()) return cause;
   OCTET_RETURN_IF_ERROR(progress_->Realign(std::move(posted), arrival_timeout_));
+  // All nodes return the cause, or none does. A process that went on after it had been stopped may
+  // have everything that the others sent, and learns only here that they have given it up.
+  OCTET_RETURN_IF_ERROR(
+      progress_->Gather("the return of World::Run", "", arrival_timeout_).status());
   return cause;
 }
 
