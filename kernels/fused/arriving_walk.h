@@ -13,9 +13,12 @@
 
 namespace octet::fused {
 
-// The groups of kWaveSize rows that are complete: each has its call's epoch then.
-struct ReadyGroups {
-  const uint64_t* words;
+// The rows that are complete.
+struct ReadyRows {
+  const uint64_t* groups;  // of kWaveSize rows: each has the call's epoch then
+  // If tiles wait for all rows of their expert: how many are complete, and all; else null.
+  const uint64_t* experts;
+  const ExpertRows* expert_rows;
   uint64_t epoch;
   device::FailurePort failure;
 };
@@ -25,7 +28,7 @@ class ArrivingWalk : public TileWalk<Gemm> {
  public:
   static constexpr bool kAwaits = true;
 
-  __device__ ArrivingWalk(const TileWalk<Gemm>& walk, const ReadyGroups& ready)
+  __device__ ArrivingWalk(const TileWalk<Gemm>& walk, const ReadyRows& ready)
       : TileWalk<Gemm>(walk), ready_(ready) {
     // Whoever waits for a row knows more about it, and its deadline comes first.
     ready_.failure.deadline_ticks *= 2;
@@ -35,6 +38,10 @@ class ArrivingWalk : public TileWalk<Gemm> {
   // once: the call's results are void, and the grid must come to its end. Called by one thread,
   // whose acquire is at device scope.
   __device__ __forceinline__ void Await(const device::GemmTile& tile, int rows) {
+    if (ready_.experts != nullptr) {
+      AwaitExpert(tile.expert);
+      return;
+    }
     const int last = tile.row + (tile.rows < rows ? tile.rows : rows) - 1;
     const int first_group = tile.row / device::kWaveSize;
     const int groups = last / device::kWaveSize + 1 - first_group;
@@ -44,7 +51,7 @@ class ArrivingWalk : public TileWalk<Gemm> {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int own = group + i < groups ? group + i : groups - 1;
-        seen[i] = device::LoadRelaxed<device::Scope::kDevice>(ready_.words + first_group + own);
+        seen[i] = device::LoadRelaxed<device::Scope::kDevice>(ready_.groups + first_group + own);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -58,16 +65,28 @@ class ArrivingWalk : public TileWalk<Gemm> {
   static constexpr int kAtOnce = 5;  // groups of 32 rows that a tile of 128 rows may touch
 
   __device__ __forceinline__ void AwaitGroup(int group) {
-    if (failed_) return;
-    const uint64_t epoch = ready_.epoch;
-    uint64_t start = 0;
-    failed_ = !device::PollUntil(ready_.failure, ready_.words + group,
-                                 device::MakeSite(high_throughput::Site::kReadyGroup, -1,
-                                                  static_cast<uint32_t>(group * device::kWaveSize)),
-                                 epoch, &start, [epoch](uint64_t seen) { return seen >= epoch; });
+    AwaitWord(ready_.groups + group, ready_.epoch,
+              device::MakeSite(high_throughput::Site::kReadyGroup, -1,
+                               static_cast<uint32_t>(group * device::kWaveSize)));
   }
 
-  ReadyGroups ready_;
+  __device__ __forceinline__ void AwaitExpert(int expert) {
+    const ExpertRows rows = ready_.expert_rows[expert];
+    AwaitWord(ready_.experts + expert, static_cast<uint64_t>(rows.end - rows.first),
+              device::MakeSite(high_throughput::Site::kReadyExpert, -1,
+                               static_cast<uint32_t>(expert)));
+    device::FenceAcquire<device::Scope::kDevice>();
+  }
+
+  __device__ __forceinline__ void AwaitWord(const uint64_t* word, uint64_t least,
+                                            const device::Site& site) {
+    if (failed_) return;
+    uint64_t start = 0;
+    failed_ = !device::PollUntil(ready_.failure, word, site, least, &start,
+                                 [least](uint64_t seen) { return seen >= least; });
+  }
+
+  ReadyRows ready_;
   bool failed_ = false;
 };
 

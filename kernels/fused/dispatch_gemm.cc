@@ -40,7 +40,10 @@ high_throughput::DispatchRoles DispatchGemm::Roles(int blocks) const {
   };
   const int send_blocks = part(tuning_.send_percent);
   return {.send_blocks = send_blocks,
-          .fill_blocks = std::min(part(tuning_.fill_percent), blocks - send_blocks)};
+          .fill_blocks = std::min(part(tuning_.fill_percent), blocks - send_blocks),
+          .by_token = tuning_.send_order == SendOrder::kToken,
+          .every_row = tuning_.stages == 1,
+          .whole_experts = tuning_.tile_waits == TileWaits::kExpert};
 }
 
 hipError_t DispatchGemm::Launch(const high_throughput::DispatchGemmParams& params, int blocks,

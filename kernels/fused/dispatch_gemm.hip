@@ -23,6 +23,9 @@
 // Multiply. Tiles are taken by ascending expert. Whoever loads a tile waits for its rows
 // (arriving_walk.h). No sending or filling wave ever waits for a tile, so a tile's rows always
 // come.
+//
+// DispatchRoles says what of this a call leaves out, so that it can be measured: the order, the
+// copies, or tiles that start before their expert has all of its rows.
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
@@ -103,9 +106,16 @@ __device__ __forceinline__ device::WorkTeam TeamOf(int first, int blocks) {
   return {waves * blocks, block >= 0 && block < blocks ? device::Wave() * blocks + block : -1};
 }
 
-// Sends entries [first, first + n) of `rank`, n <= kWaveSize. Called by a wave.
+// Entries [first, first + n) of the order, n <= kWaveSize, all of one rank unless it is -1.
+struct SendRange {
+  int rank;
+  int first;
+  int n;
+};
+
+// Sends these entries. Called by a wave.
 template <typename Trace>
-__device__ void SendBatch(const Call& call, int rank, int first, int n, const Trace& trace) {
+__device__ void SendBatch(const Call& call, const SendRange& range, const Trace& trace) {
   const uint64_t start = trace.Start();
   const DispatchParams& d = call.p.dispatch;
   const CommonParams& c = d.common;
@@ -114,21 +124,25 @@ __device__ void SendBatch(const Call& call, int rank, int first, int n, const Tr
   const high_throughput::RowSender sender(c, call.epoch);
   device::VectorMover mover({});
   SendEntry entry = {0, -1, -1, 0};
-  if (Lane() < n) entry = call.p.order[first + Lane()];
-  if (Lane() < n) {
+  if (Lane() < range.n) entry = call.p.order[range.first + Lane()];
+  int own_rank = range.rank;
+  if (entry.row >= 0) {
+    const int expert = d.topk_idx[entry.flat];
+    if (own_rank < 0) own_rank = layout.experts().RankOf(expert);
     const int token = entry.flat / layout.topk;
     const int k = entry.flat - token * layout.topk;
-    const int local = layout.experts().LocalExpert(d.topk_idx[entry.flat], rank);
+    const int local = layout.experts().LocalExpert(expert, own_rank);
     const float weight = d.topk_weights != nullptr ? d.topk_weights[entry.flat] : 1.0F;
-    sender.Describe(rank, entry.row,
+    sender.Describe(own_rank, entry.row,
                     {weight, high_throughput::PackOrigin(token, k, local),
                      high_throughput::WithSource(entry.place, c.peers.rank), entry.holder});
   }
-  uint64_t holders = device::Ballot(Lane() < n && entry.row == entry.holder);
+  uint64_t holders = device::Ballot(entry.row >= 0 && entry.row == entry.holder);
   for (; holders != 0; holders &= holders - 1) {
     const int lane = __ffsll(static_cast<long long>(holders)) - 1;
     const int token = Shuffle(entry.flat, lane) / layout.topk;
     const int row = Shuffle(entry.row, lane);
+    const int rank = Shuffle(own_rank, lane);
     mover.CopyToMany(device::RowOf(d.x, token, layout.row_vecs), layout.row_vecs, 1,
                      [&](int /*i*/) { return to.RowAt(rank, row); });
     if (layout.scale_words > 0) {
@@ -138,38 +152,67 @@ __device__ void SendBatch(const Call& call, int rank, int first, int n, const Tr
     }
   }
   mover.Finish();
-  sender.Announce(rank, entry.row, high_throughput::SourceOfPlace(entry.place));
-  trace.Stop(start, static_cast<uint32_t>(Tag::kSendBatch), static_cast<uint32_t>(rank));
+  sender.Announce(own_rank, entry.row, high_throughput::SourceOfPlace(entry.place));
+  trace.Stop(start, static_cast<uint32_t>(Tag::kSendBatch),
+             range.rank >= 0 ? static_cast<uint32_t>(range.rank) : device::kNoPeer);
 }
 
-// The ranks take turns, beginning with the one after this, so that all links carry equal load.
+// The batches of a dispatch, in the order in which they are sent.
+class SendBatches {
+ public:
+  __device__ explicit SendBatches(const Call& call)
+      : call_(call),
+        by_token_(call.p.roles.by_token),
+        entries_(call.p.dispatch.num_tokens * layout().topk) {
+    if (by_token_) return;
+    entries_ = 0;  // of the rank that has most
+    for (int r = 0; r < layout().num_ranks; ++r) {
+      const int entries = EntriesBefore(r + 1) - EntriesBefore(r);
+      entries_ = entries > entries_ ? entries : entries_;
+    }
+  }
+
+  __device__ int size() const {
+    const int batches = (entries_ + device::kWaveSize - 1) / device::kWaveSize;
+    return by_token_ ? batches : batches * layout().num_ranks;
+  }
+  // By expert: the ranks take turns, beginning with the one after this, so that all links carry
+  // equal load. May have no entries.
+  __device__ SendRange At(int i) const {
+    if (by_token_) return Range(-1, i * device::kWaveSize, entries_);
+    const int ranks = layout().num_ranks;
+    const int batch = i / ranks;
+    const int rank = (call_.p.dispatch.common.peers.rank + 1 + i - batch * ranks) % ranks;
+    return Range(rank, EntriesBefore(rank) + batch * device::kWaveSize, EntriesBefore(rank + 1));
+  }
+
+ private:
+  static __device__ SendRange Range(int rank, int first, int end) {
+    const int left = end - first;
+    return {rank, first, left < device::kWaveSize ? left : device::kWaveSize};
+  }
+  __device__ const Layout& layout() const { return call_.p.dispatch.common.layout; }
+  __device__ int EntriesBefore(int rank) const {
+    return call_.first_entry[rank * layout().num_local_experts];
+  }
+
+  const Call& call_;
+  bool by_token_;
+  int entries_;
+};
+
 template <typename Trace>
 __device__ void SendAll(const Call& call, const Trace& trace) {
-  const CommonParams& c = call.p.dispatch.common;
-  const Layout& layout = c.layout;
-  const int ranks = layout.num_ranks;
-  const auto entries_before = [&](int rank) {
-    return call.first_entry[rank * layout.num_local_experts];
-  };
-  int most = 0;
-  for (int r = 0; r < ranks; ++r) {
-    const int entries = entries_before(r + 1) - entries_before(r);
-    most = entries > most ? entries : most;
-  }
+  const SendBatches batches(call);
   const uint64_t start = trace.Start();
   if (!AwaitOrder(call.p, call.epoch)) return;
   trace.Stop(start, static_cast<uint32_t>(Tag::kAwaitOrder));
-  const int batches = (most + device::kWaveSize - 1) / device::kWaveSize;
   const device::WorkTeam team = TeamOf(0, call.p.roles.send_blocks);
-  device::WorkQueue* queue = &c.state->send_batches;
-  for (int i = device::FirstWork(queue, call.epoch, team); i < batches * ranks;
+  device::WorkQueue* queue = &call.p.dispatch.common.state->send_batches;
+  for (int i = device::FirstWork(queue, call.epoch, team); i < batches.size();
        i = device::NextWork(queue, call.epoch, team)) {
-    const int batch = i / ranks;
-    const int rank = (c.peers.rank + 1 + i - batch * ranks) % ranks;
-    const int first = entries_before(rank) + batch * device::kWaveSize;
-    const int left = entries_before(rank + 1) - first;
-    if (left <= 0) continue;
-    SendBatch(call, rank, first, left < device::kWaveSize ? left : device::kWaveSize, trace);
+    const SendRange range = batches.At(i);
+    if (range.n > 0) SendBatch(call, range, trace);
   }
 }
 
@@ -191,6 +234,22 @@ __device__ int SourceOf(const Call& call, int row) {
     if (row < end) return source;
   }
   return -1;
+}
+
+// Adds the lanes' rows to those of their experts that are complete. `expert`: -1 in lanes without a
+// row. Called by a wave.
+__device__ void CountRows(uint64_t* ready_rows, int expert) {
+  device::SyncWave();
+  if (Lane() == 0) device::FenceRelease<device::Scope::kDevice>();
+  for (uint64_t left = device::Ballot(expert >= 0); left != 0;) {
+    const int first = Shuffle(expert, __ffsll(static_cast<long long>(left)) - 1);
+    const uint64_t same = device::Ballot(expert == first);
+    if (Lane() == 0) {
+      device::FetchAddRelaxed<device::Scope::kDevice>(ready_rows + first,
+                                                      static_cast<uint64_t>(__popcll(same)));
+    }
+    left &= ~same;
+  }
 }
 
 // Completes rows [first, first + kWaveSize), as far as there are such. Called by a wave. Returns
@@ -237,7 +296,10 @@ __device__ bool FillGroup(const Call& call, int first, const Trace& trace) {
   }
   mover.Finish();
   device::BulkFenceGlobal();  // the copy unit reads the rows next
-  if (Lane() == 0) {
+  if (call.p.roles.whole_experts) {
+    CountRows(call.p.ready_rows,
+              row >= 0 ? high_throughput::LocalExpertOf(origin.origin) : -1);
+  } else if (Lane() == 0) {
     device::StoreRelease<device::Scope::kDevice>(call.p.ready_groups + first / device::kWaveSize,
                                                  call.epoch);
   }
@@ -278,6 +340,9 @@ __device__ bool BeginDispatch(const DispatchGemmParams& p, const LayoutShared& s
     device::BeginWork(&c.state->send_batches, *epoch);
     device::BeginWork(&c.state->row_groups, *epoch);
     device::StoreRelaxed<device::Scope::kDevice>(&c.state->next_unit, 0);
+    for (int e = 0; e < c.layout.num_local_experts && p.roles.whole_experts; ++e) {
+      device::StoreRelaxed<device::Scope::kDevice>(p.ready_rows + e, uint64_t{0});
+    }
   }
   trace.Stop(start, static_cast<uint32_t>(Tag::kBegin));
   ok = ok && high_throughput::MakeLayoutKnown({d, s, *epoch}, share, shared, trace);
@@ -332,7 +397,8 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
   device::BulkFenceShared();
   __syncthreads();
   if (!Gemm::AllOfCluster(ok, bytes)) return;
-  const ReadyGroups ready = {p.ready_groups, epoch, c.failure};
+  const ReadyRows ready = {p.ready_groups, p.roles.whole_experts ? p.ready_rows : nullptr,
+                           expert_rows, epoch, c.failure};
   const TileWalk<Gemm> walk(expert_rows, c.layout.num_local_experts, params.call.operands.n);
   Gemm::Run(params.call, ArrivingWalk<Gemm>(walk, ready), bytes);
 }

@@ -52,7 +52,7 @@ absl::Status Refuse(absl::string_view member, absl::string_view value, absl::str
       absl::StrCat("FusedExpertsConfig::", member, " is ", value, "; ", must));
 }
 
-bool IsOneKernel(Fusion fusion) { return fusion == Fusion::kTiles || fusion == Fusion::kSerial; }
+bool IsOneKernel(Fusion fusion) { return fusion != Fusion::kAuto && fusion != Fusion::kNone; }
 
 absl::Status CheckEp(const EpConfig& ep) {
   if (ep.output != Output::kPackedExperts) {
@@ -98,6 +98,19 @@ absl::Status CheckTiles(const EpConfig& ep) {
   return Refuse("ep.high_throughput.host_totals", "true", absl::StrCat(kMust, "false"));
 }
 
+// The rows of a product that scatters are those of combine's order `flat`, where it expects them.
+absl::Status CheckEpilogue(const EpConfig& ep) {
+  constexpr absl::string_view kMust = "the gemm_combine epilogue needs ";
+  if (ep.combine_order != CombineOrder::kAuto && ep.combine_order != CombineOrder::kFlat) {
+    return Refuse("ep.combine_order", EnumName(ep.combine_order),
+                  absl::StrCat(kMust, "flat; with tiles, sums over a rank's rows leave early"));
+  }
+  if (ep.combine_method != CombineMethod::kAuto && ep.combine_method != CombineMethod::kPush) {
+    return Refuse("ep.combine_method", EnumName(ep.combine_method), absl::StrCat(kMust, "push"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSecondFormat(const FusedExpertsConfig& config) {
   if (config.second_format == GemmFormat::kSame) return absl::OkStatus();
   if (config.ep.dtype != DType::kBFloat16) {
@@ -112,6 +125,7 @@ absl::Status CheckSecondFormat(const FusedExpertsConfig& config) {
 
 absl::Status CheckTuning(absl::string_view member, const FusedTuning& tuning) {
   constexpr int kMostPercent = 100;
+  constexpr int kMostStages = 2;
   const auto check = [member](absl::string_view field, int value, int most) {
     if (value >= 0 && value <= most) return absl::OkStatus();
     return Refuse(absl::StrCat(member, ".", field), absl::StrCat(value),
@@ -124,6 +138,7 @@ absl::Status CheckTuning(absl::string_view member, const FusedTuning& tuning) {
   OCTET_RETURN_IF_ERROR(check("send_percent", tuning.send_percent, kMostPercent));
   OCTET_RETURN_IF_ERROR(check("fill_percent", tuning.fill_percent, kMostPercent));
   OCTET_RETURN_IF_ERROR(check("combine_percent", tuning.combine_percent, kMostPercent));
+  OCTET_RETURN_IF_ERROR(check("stages", tuning.stages, kMostStages));
   return check("row_parts", tuning.row_parts, kMaxRowParts);
 }
 
@@ -145,7 +160,7 @@ absl::Status CheckConfig(const FusedExpertsConfig& config) {
                   absl::StrCat("that needs the strategy high_throughput, not ",
                                EnumName(config.ep.strategy)));
   }
-  if (config.dispatch_gemm == Fusion::kSerial) {
+  if (config.dispatch_gemm == Fusion::kSerial || config.dispatch_gemm == Fusion::kEpilogue) {
     return Refuse("dispatch_gemm", EnumName(config.dispatch_gemm), "only gemm_combine can be");
   }
   if (IsOneKernel(config.gemm_combine) && config.ep.strategy != Strategy::kHighThroughput) {
@@ -153,6 +168,7 @@ absl::Status CheckConfig(const FusedExpertsConfig& config) {
                   absl::StrCat("that needs the strategy high_throughput, not ",
                                EnumName(config.ep.strategy)));
   }
+  if (config.gemm_combine == Fusion::kEpilogue) OCTET_RETURN_IF_ERROR(CheckEpilogue(config.ep));
   return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();
 }
 
@@ -306,13 +322,33 @@ void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, Fu
   // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
   if (fusion == Fusion::kAuto) fusion = measured.has_value() ? measured->fusion : Fusion::kNone;
   if (fusion == Fusion::kNone) return;
-  const bool use_measured = measured.has_value() && measured->fusion == fusion;
-  const FusedTuning& other = use_measured ? measured->tuning : fused::kBuiltInTuning;
+  FusedTuning other = fused::kBuiltInTuning;
+  if (fusion != Fusion::kTiles) other.combine_percent = 0;
+  if (measured.has_value() && measured->fusion == fusion) other = measured->tuning;
   if (!tuning.tiles.has_value()) tuning.tiles = other.tiles;
-  for (int FusedTuning::* const field : {&FusedTuning::send_percent, &FusedTuning::fill_percent,
-                                         &FusedTuning::combine_percent, &FusedTuning::row_parts}) {
+  if (!tuning.send_order.has_value()) tuning.send_order = other.send_order;
+  if (!tuning.tile_waits.has_value()) tuning.tile_waits = other.tile_waits;
+  for (int FusedTuning::* const field :
+       {&FusedTuning::send_percent, &FusedTuning::fill_percent, &FusedTuning::combine_percent,
+        &FusedTuning::row_parts, &FusedTuning::stages}) {
     if (tuning.*field == 0) tuning.*field = other.*field;
   }
+}
+
+// Makes the choices of the ExpertParallel that the chosen fusions need.
+void ChooseEp(FusedExpertsConfig& config) {
+  EpConfig& ep = config.ep;
+  if (config.dispatch_gemm == Fusion::kTiles) ep.high_throughput.row_arrivals = true;
+  if (config.gemm_combine == Fusion::kEpilogue) {
+    ep.combine_order = CombineOrder::kFlat;
+    ep.combine_method = CombineMethod::kPush;
+  }
+  const bool has_parts =
+      config.gemm_combine == Fusion::kTiles || config.gemm_combine == Fusion::kEpilogue;
+  if (!has_parts || ep.tuning.row_parts != 0) return;
+  ep.tuning.row_parts = config.gemm_combine_tuning.row_parts;
+  if (ep.tuning.row_parts != 0) return;
+  ep.tuning.row_parts = config.gemm_combine == Fusion::kTiles ? BuiltInRowParts(ep) : 1;
 }
 
 // Returns `config` with the fusions chosen. A measured one that the configuration excludes is not
@@ -336,11 +372,7 @@ absl::StatusOr<FusedExpertsConfig> WithFusions(const Node& node, const FusedExpe
                chosen.dispatch_gemm, chosen.dispatch_gemm_tuning);
   ChooseFusion(measured(FusedCall::kGemmCombine, &FusedExpertsConfig::gemm_combine),
                chosen.gemm_combine, chosen.gemm_combine_tuning);
-  if (chosen.dispatch_gemm == Fusion::kTiles) chosen.ep.high_throughput.row_arrivals = true;
-  if (chosen.gemm_combine == Fusion::kTiles && chosen.ep.tuning.row_parts == 0) {
-    const int row_parts = chosen.gemm_combine_tuning.row_parts;
-    chosen.ep.tuning.row_parts = row_parts > 0 ? row_parts : BuiltInRowParts(chosen.ep);
-  }
+  ChooseEp(chosen);
   return chosen;
 }
 
@@ -351,7 +383,8 @@ absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
   mine.second_variant =
       FusedVariant(mine.second_config, FusedTiles(config_.gemm_combine_tuning, *mine.second));
-  const fused::GemmCombine product(mine.second_variant, ParamsOf(mine.second_config, {}), false);
+  const fused::GemmCombine product(mine.second_variant, ParamsOf(mine.second_config, {}),
+                                   config_.gemm_combine);
   return EpInternals::PrepareGemmCombine(*ep_, rank, product);
 }
 
@@ -490,7 +523,8 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
     OCTET_RETURN_IF_ERROR(EpInternals::GemmCombine(
         *ep_, rank, handle, combine,
         fused::GemmCombine(mine.second_variant, FusedParams(rank, mine.second_config, product),
-                           config_.gemm_combine == Fusion::kSerial, config_.gemm_combine_tuning)));
+                           config_.gemm_combine, config_.gemm_combine_tuning,
+                           received.received.sources)));
   } else {
     OCTET_RETURN_IF_ERROR(RunSecond(rank, mine, product));
     OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kSecondProduct));
@@ -519,7 +553,20 @@ absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion /*unused*/) {
   static constexpr EnumEntry<Fusion> kTable[] = {{Fusion::kAuto, "auto"},
                                                  {Fusion::kNone, "none"},
                                                  {Fusion::kTiles, "tiles"},
-                                                 {Fusion::kSerial, "serial"}};
+                                                 {Fusion::kSerial, "serial"},
+                                                 {Fusion::kEpilogue, "epilogue"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<SendOrder>> EnumTable(SendOrder /*unused*/) {
+  static constexpr EnumEntry<SendOrder> kTable[] = {{SendOrder::kExpert, "expert"},
+                                                    {SendOrder::kToken, "token"}};
+  return kTable;
+}
+
+absl::Span<const EnumEntry<TileWaits>> EnumTable(TileWaits /*unused*/) {
+  static constexpr EnumEntry<TileWaits> kTable[] = {{TileWaits::kGroup, "group"},
+                                                    {TileWaits::kExpert, "expert"}};
   return kTable;
 }
 

@@ -14,14 +14,6 @@
 namespace octet::fused {
 namespace {
 
-GemmCombineVariant KernelOf(const GroupedGemmVariant& product,
-                            const high_throughput::CombineVariant& combine) {
-  return {.tiles = product.tiles,
-          .fp16 = combine.fp16,
-          .per_rank = combine.rows != high_throughput::CombineRows::kChoices,
-          .traced = product.traced};
-}
-
 // Whole clusters; at least one multiplies.
 int CombineBlocks(int blocks, int cluster_blocks, int percent) {
   constexpr int kPercent = 100;
@@ -32,6 +24,17 @@ int CombineBlocks(int blocks, int cluster_blocks, int percent) {
 
 }  // namespace
 
+GemmCombineVariant GemmCombine::KernelOf(const high_throughput::CombineVariant& combine) const {
+  using Rows = GemmCombineVariant::Rows;
+  const bool sums = combine.rows != high_throughput::CombineRows::kChoices;
+  return {.tiles = variant_.tiles,
+          .fp16 = combine.fp16,
+          .rows = fusion_ == Fusion::kEpilogue ? Rows::kScattered
+                  : sums                       ? Rows::kSums
+                                               : Rows::kChoices,
+          .traced = variant_.traced};
+}
+
 absl::StatusOr<int> GemmCombine::Prepare(const high_throughput::CombineVariant& variant,
                                          int blocks) const {
   if (!CanFuse(variant_.tiles)) {
@@ -39,7 +42,7 @@ absl::StatusOr<int> GemmCombine::Prepare(const high_throughput::CombineVariant& 
         absl::StrCat("no combine is fused with tiles ", EnumName(variant_.tiles)));
   }
   const GroupedGemmTileShape tile = TileShapeOf(variant_);
-  const GemmCombineVariant kernel = KernelOf(variant_, variant);
+  const GemmCombineVariant kernel = KernelOf(variant);
   const LaunchShape shape = GemmCombineShape(kernel, params_.operands.experts, blocks);
   OCTET_RETURN_IF_GPU_ERROR(PrepareGemmCombine(kernel, shape));
   int per_unit = 0;
@@ -56,13 +59,14 @@ absl::StatusOr<int> GemmCombine::Prepare(const high_throughput::CombineVariant& 
 hipError_t GemmCombine::Launch(const high_throughput::GemmCombineParams& params,
                                const high_throughput::CombineVariant& variant, int blocks,
                                hipStream_t stream) const {
-  ProductCombineParams both = {.p = params, .product = params_, .combine_blocks = 0};
+  ProductCombineParams both = {
+      .p = params, .product = params_, .sources = sources_, .combine_blocks = 0};
   both.product.next_unit = params.next_unit;
-  if (!serial_) {
+  if (fusion_ != Fusion::kSerial) {
     both.combine_blocks =
         CombineBlocks(blocks, TileShapeOf(variant_).cluster_blocks, tuning_.combine_percent);
   }
-  const GemmCombineVariant kernel = KernelOf(variant_, variant);
+  const GemmCombineVariant kernel = KernelOf(variant);
   return LaunchGemmCombine(both, kernel, GemmCombineShape(kernel, params_.operands.experts, blocks),
                            stream);
 }

@@ -6,18 +6,24 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/combine_product.h"
-#include "kernels/fused/fused_tuning.h"
+#include "kernels/fused/kernels.h"
 #include "kernels/gemm/kernels.h"
 #include "octet/fused_experts.h"
+#include "octet/row_source.h"
 
 namespace octet::fused {
 
 class GemmCombine final : public CombineProduct {
  public:
-  // `serial`: all blocks multiply before they combine. `tuning`: with combine_percent.
-  GemmCombine(const GroupedGemmVariant& variant, const GroupedGemmParams& params, bool serial,
-              const FusedTuning& tuning = kBuiltInTuning)
-      : variant_(variant), params_(params), serial_(serial), tuning_(tuning) {}
+  // `fusion`: not kAuto or kNone. `tuning`: with combine_percent, 0 if all blocks multiply before
+  // they combine. `sources`: of all rows, for kEpilogue.
+  GemmCombine(const GroupedGemmVariant& variant, const GroupedGemmParams& params, Fusion fusion,
+              const FusedTuning& tuning = {}, const RowSource* sources = nullptr)
+      : variant_(variant),
+        params_(params),
+        fusion_(fusion),
+        tuning_(tuning),
+        sources_(sources) {}
 
   // kUnimplemented unless CanFuse.
   absl::StatusOr<int> Prepare(const high_throughput::CombineVariant& variant,
@@ -27,10 +33,13 @@ class GemmCombine final : public CombineProduct {
                     hipStream_t stream) const override;
 
  private:
+  GemmCombineVariant KernelOf(const high_throughput::CombineVariant& combine) const;
+
   GroupedGemmVariant variant_;
   GroupedGemmParams params_;
-  bool serial_;
+  Fusion fusion_;
   FusedTuning tuning_;
+  const RowSource* sources_;
 };
 
 }  // namespace octet::fused

@@ -22,6 +22,10 @@
 // No task waits for a later one, on this rank or another: what is sent waits for a pass, and those
 // who multiply wait for nobody; what is received waits for tasks of peers that come earlier in
 // their order. So the kernel ends however many blocks combine.
+//
+// If the product scatters (Fusion::kEpilogue), its rows have no stop in between: the blocks that
+// multiply store each at its origin, in combine_rows, and sending a part is publishing its flags.
+// All rows of the order `flat` do so; a sum over a token's rows needs the stop.
 #include <hip/hip_runtime.h>
 
 #include <cstddef>
@@ -32,6 +36,7 @@
 #include "kernels/device/row_codec.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/pass_walk.h"
+#include "kernels/fused/scatter_epilogue.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/gemm_trace.h"
 #include "kernels/gemm/tile_walk.h"
@@ -52,6 +57,7 @@ using device::GemmElement;
 using high_throughput::CombineParams;
 using high_throughput::CombineRows;
 using high_throughput::CommonParams;
+using Rows = GemmCombineVariant::Rows;
 
 // ---- shared memory: what Gemm::Run owns, then what stays while it runs.
 
@@ -61,10 +67,13 @@ size_t SharedBytes(int experts) {
          static_cast<size_t>(experts) * sizeof(ExpertRows);
 }
 
-template <typename Gemm, typename Trace>
+template <bool scatters>
+using Epilogue = std::conditional_t<scatters, ScatterEpilogue, GemmEpilogue<false>>;
+
+template <typename Gemm, bool scatters, typename Trace>
 struct KernelParams {
   CombineParams combine;
-  device::GemmCall<typename Gemm::Maps, GemmEpilogue<false>, GemmTraceBeside<Gemm, Trace>> call;
+  device::GemmCall<typename Gemm::Maps, Epilogue<scatters>, GemmTraceBeside<Gemm, Trace>> call;
   const int32_t* offsets;
   const int32_t* counts;
   int combine_blocks;
@@ -96,8 +105,34 @@ struct TaskOrder {
   }
 };
 
+// Publishes the choices of item(0) to item(n - 1), which the product has stored at their origins.
+template <typename Item, typename Trace>
+__device__ void PublishParts(const high_throughput::CombineSender& sender, int n, Item item,
+                             const Trace& trace) {
+  const uint64_t start = trace.Start();
+  // By each lane, since each stores flags.
+  device::FenceRelease<device::Scope::kSystem>();
+  for (int i = 0; i < n; ++i) {
+    const high_throughput::PacketPart part = item(i);
+    const device::Packet* packet = sender.Kept(part.source, part.slot);
+    if (device::Lane() >= static_cast<int>(device::CountOf(packet->flag))) continue;
+    const high_throughput::Choice mine = packet->choices()[device::Lane()];
+    sender.PublishStored({part.source, high_throughput::TokenOf(mine.origin), -1}, mine, part.part);
+  }
+  trace.Stop(start, static_cast<uint32_t>(high_throughput::Tag::kCombineSend));
+}
+
+// How many packets' parts a task sends.
+template <CombineRows kRows, bool scatters>
+__device__ __forceinline__ int PacketsAtOnce(int packets, int waves) {
+  if constexpr (!scatters) return high_throughput::PartsAtOnce<kRows>(packets, waves);
+  constexpr int kMost = 32;  // releases are dear, but all waves should have some
+  const int at_once = waves > 0 ? packets / waves : 1;
+  return at_once < 1 ? 1 : (at_once < kMost ? at_once : kMost);
+}
+
 // What all blocks do once they have nothing to multiply.
-template <typename Codec, CombineRows kRows, typename Trace>
+template <typename Codec, CombineRows kRows, bool scatters, typename Trace>
 __device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk& walk,
                            uint64_t epoch, const device::WorkTeam& team, uint64_t tellers) {
   const CommonParams& c = p.common;
@@ -107,7 +142,7 @@ __device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk
   const high_throughput::CombineReceiver<high_throughput::kPerRank<kRows>> receiver(c, epoch);
   const int packets = walk.Total(layout.num_ranks);
   const int waves = static_cast<int>(gridDim.x * blockDim.x) / device::kWaveSize;
-  const int at_once = high_throughput::PartsAtOnce<kRows>(packets, waves);
+  const int at_once = PacketsAtOnce<kRows, scatters>(packets, waves);
   const TaskOrder order = {(packets + at_once - 1) / at_once, p.num_tokens, layout.combine_parts};
   device::WorkQueue* queue = &c.state->combine_sends;
   int done = 0;
@@ -126,8 +161,12 @@ __device__ void CombineAll(const CombineParams& p, const device::InterleavedWalk
         const auto place = walk.At(first + j, layout.num_ranks, c.peers.rank);
         return high_throughput::PacketPart{place.source, place.index, task.part};
       };
-      high_throughput::SendParts<Codec, kRows>(
-          p, sender, packets - first < at_once ? packets - first : at_once, item, trace);
+      const int n = packets - first < at_once ? packets - first : at_once;
+      if constexpr (scatters) {
+        PublishParts(sender, n, item, trace);
+      } else {
+        high_throughput::SendParts<Codec, kRows>(p, sender, n, item, trace);
+      }
     } else {
       ok = layout.pull ? high_throughput::ReceiveToken<Codec, kRows, true>(p, receiver, task.item,
                                                                            task.part, trace)
@@ -144,9 +183,9 @@ __device__ __forceinline__ device::WorkTeam TeamOf(int blocks) {
   return {waves * blocks, block < blocks ? device::Wave() * blocks + block : -1};
 }
 
-template <typename Gemm, typename Codec, CombineRows kRows, typename Trace>
+template <typename Gemm, typename Codec, CombineRows kRows, bool scatters, typename Trace>
 __global__ void __launch_bounds__(Gemm::kThreads, 1)
-    GemmCombineKernel(const __grid_constant__ KernelParams<Gemm, Trace> params) {
+    GemmCombineKernel(const __grid_constant__ KernelParams<Gemm, scatters, Trace> params) {
   HIP_DYNAMIC_SHARED(device::GemmSharedBlock, memory)
   char* const bytes = reinterpret_cast<char*>(memory);
   auto* const walk = reinterpret_cast<device::InterleavedWalk*>(bytes + Gemm::kSharedBytes);
@@ -162,24 +201,31 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
     FindExpertRows(operands, params.offsets, params.counts, rows);
   }
   __syncthreads();
-  if (static_cast<int>(blockIdx.x) >= params.combine_blocks &&
-      Gemm::AllOfCluster(epoch != 0, bytes)) {
+  // Nothing is stored at a peer that is not done with the combine before.
+  bool ok = epoch != 0;
+  if constexpr (scatters) ok = ok && high_throughput::AwaitCombineCredits(c, epoch);
+  if (static_cast<int>(blockIdx.x) >= params.combine_blocks && Gemm::AllOfCluster(ok, bytes)) {
     const Passes passes = {c.layout.combine_parts, c.layout.combine_vecs,
                            high_throughput::PassWord(c, epoch, 0)};
-    Gemm::Run(params.call, PassWalk<Gemm>(rows, operands.experts, passes, multiplying), bytes);
+    constexpr device::Scope kScope = scatters ? device::Scope::kSystem : device::Scope::kDevice;
+    Gemm::Run(params.call, PassWalk<Gemm, kScope>(rows, operands.experts, passes, multiplying),
+              bytes);
   }
-  if (epoch == 0 || !high_throughput::AwaitCombineCredits(c, epoch)) return;
-  CombineAll<Codec, kRows, Trace>(p, *walk, epoch, TeamOf(params.combine_blocks),
-                                  static_cast<uint64_t>(multiplying) * Gemm::kTellers);
+  if constexpr (!scatters) ok = ok && high_throughput::AwaitCombineCredits(c, epoch);
+  if (!ok) return;
+  CombineAll<Codec, kRows, scatters, Trace>(p, *walk, epoch, TeamOf(params.combine_blocks),
+                                            static_cast<uint64_t>(multiplying) * Gemm::kTellers);
 }
 
 // The kernel of one variant.
-template <GemmTiles tiles, bool fp16, bool per_rank, typename Trace>
+template <GemmTiles tiles, bool fp16, Rows rows, typename Trace>
 struct Variant {
   using Gemm = device::TileGemm<tiles, fp16 ? GemmElement::kFp16 : GemmElement::kBf16>;
   using Codec = std::conditional_t<fp16, device::Fp16Codec, device::Bf16Codec>;
-  static constexpr auto kKernel = GemmCombineKernel < Gemm, Codec,
-                        per_rank ? CombineRows::kSums : CombineRows::kChoices, Trace > ;
+  static constexpr bool kScatters = rows == Rows::kScattered;
+  static constexpr CombineRows kRows =
+      rows == Rows::kSums ? CombineRows::kSums : CombineRows::kChoices;
+  static constexpr auto kKernel = GemmCombineKernel<Gemm, Codec, kRows, kScatters, Trace>;
 
   static LaunchShape Shape(int experts, int blocks) {
     return {
@@ -198,10 +244,17 @@ struct Variant {
   static hipError_t Launch(const ProductCombineParams& both, const LaunchShape& shape,
                            hipStream_t stream) {
     const GroupedGemmParams& product = both.product;
-    KernelParams<Gemm, Trace> params = {};
+    KernelParams<Gemm, kScatters, Trace> params = {};
     params.combine = both.p.combine;
     params.call.operands = product.operands;
-    params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
+    params.call.epilogue.bias = product.bias;
+    params.call.epilogue.row_scale = product.row_scale;
+    params.call.epilogue.n = product.operands.n;
+    if constexpr (kScatters) {
+      params.call.epilogue.sources = both.sources;
+      params.call.epilogue.peers = params.combine.common.peers;
+      params.call.epilogue.layout = params.combine.common.layout;
+    }
     params.call.next_unit = product.next_unit;
     if constexpr (Trace::kRecords) params.call.target = product.trace;
     params.offsets = product.offsets;
@@ -216,15 +269,28 @@ struct Variant {
   }
 };
 
+template <typename Use>
+auto WithRows(Rows rows, Use use) {
+  switch (rows) {
+    case Rows::kChoices:
+      return use(std::integral_constant<Rows, Rows::kChoices>());
+    case Rows::kSums:
+      return use(std::integral_constant<Rows, Rows::kSums>());
+    case Rows::kScattered:
+      break;
+  }
+  return use(std::integral_constant<Rows, Rows::kScattered>());
+}
+
 // use(Variant<...>()) with the variant of these template arguments.
 template <typename Use>
 auto WithVariant(const GemmCombineVariant& variant, Use use) {
   return WithBool(variant.fp16, [&](auto fp16) {
-    return WithBool(variant.per_rank, [&](auto per_rank) {
+    return WithRows(variant.rows, [&](auto rows) {
       return WithTracer(variant.traced, [&]<typename Trace>(std::type_identity<Trace> /*tracer*/) {
         return variant.tiles == GemmTiles::kMedium
-                   ? use(Variant<GemmTiles::kMedium, fp16(), per_rank(), Trace>())
-                   : use(Variant<GemmTiles::kWide, fp16(), per_rank(), Trace>());
+                   ? use(Variant<GemmTiles::kMedium, fp16(), rows(), Trace>())
+                   : use(Variant<GemmTiles::kWide, fp16(), rows(), Trace>());
       });
     });
   });

@@ -6,6 +6,7 @@
 
 #include "kernels/gemm/kernels.h"
 #include "kernels/high_throughput/kernels.h"
+#include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 
 namespace octet::fused {
@@ -34,14 +35,19 @@ hipError_t LaunchDispatchGemm(const FusedParams& params, const GroupedGemmVarian
 struct ProductCombineParams {
   high_throughput::GemmCombineParams p;
   GroupedGemmParams product;
+  const RowSource* sources;  // [rows], of kScattered
   int combine_blocks;
 };
 
 struct GemmCombineVariant {
   GemmTiles tiles;  // kWide or kMedium
   bool fp16;
-  bool per_rank;  // CombineOrder::kPerRank
-  bool traced;    // records into common.trace
+  enum class Rows {
+    kChoices,    // CombineOrder::kFlat
+    kSums,       // CombineOrder::kPerRank
+    kScattered,  // CombineOrder::kFlat; the epilogue stores each row at its origin
+  } rows;
+  bool traced;  // records into common.trace
 };
 LaunchShape GemmCombineShape(const GemmCombineVariant& variant, int experts, int blocks);
 hipError_t PrepareGemmCombine(const GemmCombineVariant& variant, const LaunchShape& shape);

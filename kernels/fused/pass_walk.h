@@ -24,7 +24,8 @@ struct Passes {
   uint64_t* done;  // [parts]: how many tellers have stored all of their tiles of the pass
 };
 
-template <typename Gemm>
+// `scope`: that in which a teller releases what has been stored.
+template <typename Gemm, device::Scope scope = device::Scope::kDevice>
 class PassWalk {
  public:
   static constexpr bool kAwaits = false;
@@ -65,7 +66,7 @@ class PassWalk {
 
   __device__ __forceinline__ bool HasToTell() const { return told_ < pass_; }
   __device__ __forceinline__ void Tell(bool tells) {
-    if (tells) device::FenceRelease<device::Scope::kDevice>();
+    if (tells) device::FenceRelease<scope>();
     for (; told_ < pass_; ++told_) {
       if (tells) device::FetchAddRelaxed<device::Scope::kDevice>(passes_.done + told_, uint64_t{1});
     }

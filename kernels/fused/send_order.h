@@ -6,7 +6,7 @@
 //                                                              of this rank's counts
 //
 // A choice's place in the order is that of its row among this rank's rows for the expert, which the
-// layout has computed. So nothing is sorted.
+// layout has computed. So nothing is sorted. With DispatchRoles::by_token it is its place in routes.
 #ifndef OCTET_KERNELS_FUSED_SEND_ORDER_H_
 #define OCTET_KERNELS_FUSED_SEND_ORDER_H_
 
@@ -79,7 +79,7 @@ __device__ inline Siblings FindSiblings(const Layout& layout, const Route& route
 }
 
 // Finishes the routes of this block's share, and enters its choices into the order. `first`:
-// FindFirstEntries.
+// FindFirstEntries. With by_token dropped choices are entered, too, as such.
 __device__ inline void OrderShare(const DispatchGemmParams& p, const LayoutShared& s,
                                   const int32_t* first, uint64_t epoch) {
   const high_throughput::DispatchParams& d = p.dispatch;
@@ -107,9 +107,14 @@ __device__ inline void OrderShare(const DispatchGemmParams& p, const LayoutShare
     }
     const int first_lane = device::Lane() / topk * topk;
     const Siblings siblings = FindSiblings(layout, route, rank, has ? first_lane : 0);
-    if (rank < 0) continue;
-    const int entry = first[route.expert] + route.row - s.base()[route.expert];
-    p.order[entry] = {flat, route.row, siblings.holder,
+    const bool by_token = p.roles.by_token;
+    if (rank < 0) {
+      if (by_token && has) p.order[flat] = {flat, -1, -1, 0};
+      continue;
+    }
+    const int entry =
+        by_token ? flat : first[route.expert] + route.row - s.base()[route.expert];
+    p.order[entry] = {flat, route.row, p.roles.every_row ? route.row : siblings.holder,
                       high_throughput::PackPlace(siblings.combine_slot, route.slot, siblings.index,
                                                  siblings.choices)};
   }

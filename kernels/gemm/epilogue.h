@@ -3,6 +3,8 @@
 //   not gated   out[c] = (sum[c] + bias[c]) · row_scale
 //   gated       out[c] = silu(gate) · (up · row_scale), with gate and up the sums (plus bias) of
 //               columns 16·(c/8) + c%8 and 8 more
+//
+// An epilogue may say where each row of the output goes (kScatters); this one does not.
 #ifndef OCTET_KERNELS_GEMM_EPILOGUE_H_
 #define OCTET_KERNELS_GEMM_EPILOGUE_H_
 
@@ -18,6 +20,7 @@ template <bool gated, bool float32 = false>
 struct GemmEpilogue {
   static constexpr bool kGated = gated;
   static constexpr bool kFloat32 = float32;  // what is stored; otherwise it is rounded
+  static constexpr bool kScatters = false;   // rows lie in GemmOperands::out
 
   const float* bias;       // [experts][n], or nullptr
   const float* row_scale;  // [rows], or nullptr

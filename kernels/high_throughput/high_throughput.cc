@@ -387,6 +387,7 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs&
   params.order = mine.order.data();
   params.ordered_blocks = WordsAfter(state) + words.passes + words.share_counts;
   params.ready_groups = params.ordered_blocks + words.ordered_blocks;
+  params.ready_rows = params.ready_groups + words.ready_groups;
   params.roles = product.Roles(mine.fused_blocks);
   char* rows = control().cached_peers(rank.rank()).base[rank.rank()];
   params.rows = layout_.Row(rows, 0);

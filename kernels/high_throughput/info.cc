@@ -72,7 +72,7 @@ constexpr SiteInfo LayoutCreditSite() {
   return site;
 }
 
-constexpr std::array<SiteInfo, 12> kSites = {{
+constexpr std::array<SiteInfo, 13> kSites = {{
     {.number = static_cast<uint32_t>(Site::kBlockCount),
      .phase = "dispatch-send",
      .flag = "share count of block",
@@ -106,6 +106,9 @@ constexpr std::array<SiteInfo, 12> kSites = {{
     {.number = static_cast<uint32_t>(Site::kReadyGroup),
      .phase = "dispatch-product",
      .flag = "rows of a tile from row"},
+    {.number = static_cast<uint32_t>(Site::kReadyExpert),
+     .phase = "dispatch-product",
+     .flag = "rows of local expert"},
     {.number = static_cast<uint32_t>(Site::kProductPass),
      .phase = "product-combine",
      .flag = "end of column pass"},

@@ -94,10 +94,10 @@ struct DispatchParams : DispatchTensors {
 };
 
 // A choice in the order in which choices are sent: by the rank of the expert, within it by (expert,
-// token).
+// token); or as DispatchRoles says.
 struct alignas(kVecBytes) SendEntry {
   int32_t flat;    // into topk_idx
-  int32_t row;     // on the expert's rank
+  int32_t row;     // on the expert's rank; -1 if the choice is dropped
   int32_t holder;  // the row there that gets the token's elements
   uint32_t place;  // PackPlace, with the combine slot in place of the source
 };
@@ -107,6 +107,12 @@ struct alignas(kVecBytes) SendEntry {
 struct DispatchRoles {
   int send_blocks;  // blocks [0, send_blocks) send
   int fill_blocks;  // blocks [0, send_blocks + fill_blocks) complete rows
+  // The order of DispatchGemmParams::order is that of topk_idx, with all choices.
+  bool by_token = false;
+  // Each row is sent, so that none is a copy.
+  bool every_row = false;
+  // Tiles wait for all rows of their expert.
+  bool whole_experts = false;
 };
 
 // What such a dispatch gives to its kernel (DispatchProduct), beside the product.
@@ -115,6 +121,7 @@ struct DispatchGemmParams {
   SendEntry* order;          // [M][K]
   uint64_t* ordered_blocks;  // StateWords
   uint64_t* ready_groups;
+  uint64_t* ready_rows;
   DispatchRoles roles;
   const void* rows;    // the received rows, which are multiplied
   const void* scales;  // theirs, or nullptr

@@ -203,14 +203,16 @@ struct StateWords {
   size_t share_counts;    // [C][blocks] counts, with their epoch
   size_t ordered_blocks;  // [blocks] epochs: the block has ordered its choices; with row_arrivals
   size_t ready_groups;    // epochs: all rows of the group are complete; with row_arrivals
+  size_t ready_rows;      // [L] how many rows of the expert are complete; with row_arrivals
 
   __host__ __device__ StateWords(const Layout& layout, int blocks)
       : passes(size_t{2} * static_cast<size_t>(layout.combine_parts)),
         share_counts(static_cast<size_t>(layout.num_counts) * blocks),
         ordered_blocks(layout.arrivals ? blocks : 0),
-        ready_groups(layout.arrivals ? layout.max_rows / kFewestRowsPerGroup + 1 : 0) {}
+        ready_groups(layout.arrivals ? layout.max_rows / kFewestRowsPerGroup + 1 : 0),
+        ready_rows(layout.arrivals ? layout.num_local_experts : 0) {}
   __host__ __device__ size_t total() const {
-    return passes + share_counts + ordered_blocks + ready_groups;
+    return passes + share_counts + ordered_blocks + ready_groups + ready_rows;
   }
 };
 inline size_t StateBytes(const Layout& layout, int blocks) {

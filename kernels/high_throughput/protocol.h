@@ -245,13 +245,13 @@ class RowReceiver {
     return *c_.layout.RowOriginOf(c_.peers.base[c_.peers.rank], row);
   }
 
-  // Keeps a row's choice, and for a holder also what its token's choices have in common. Any
+  // Keeps a row's choice, and with a token's first choice also what they have in common. Any
   // thread.
   __device__ __forceinline__ void Keep(int row, const RowOrigin& origin, int combine_slot) const {
     const uint32_t place = origin.place;
     Packet* kept = c_.layout.PacketOf(c_.kept.packets, SourceOfPlace(place), SlotOfPlace(place));
     kept->choices()[IndexOfPlace(place)] = {row, origin.weight, origin.origin};
-    if (origin.holder != row) return;
+    if (IndexOfPlace(place) != 0) return;
     kept->flag = device::PackEpochCount(epoch_, static_cast<uint32_t>(ChoicesOfPlace(place)));
     kept->combine_slot = combine_slot;
   }
@@ -353,6 +353,13 @@ class CombineSender {
   // null.
   __device__ __forceinline__ void PublishFlags(uint64_t* flag) const {
     device::WavePublishFlags(flag, epoch_);
+  }
+
+  // Any thread: publishes part `part` of a choice's output, which has been stored at its origin by
+  // stores that the caller has released at system scope.
+  __device__ __forceinline__ void PublishStored(const Token& to, const Choice& mine,
+                                                int part) const {
+    device::StoreRelaxed<device::Scope::kSystem>(FlagAt(to, TopkOf(mine.origin), part), epoch_);
   }
 
   // Publishes part `part` of the outputs of all `choices` of the token, of which each lane has one,

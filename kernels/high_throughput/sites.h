@@ -23,6 +23,7 @@ enum class Site : uint32_t {
   kOrderedBlock,  // index: block of this rank
   kRowArrival,    // index: row
   kReadyGroup,    // index: the first row of the group
+  kReadyExpert,   // index: local expert; seen: its rows that are complete
   // A wait of a combine with a product.
   kProductPass,  // index: pass; how many of those who multiply have ended it
 };

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "emulation.h"
+#include "kernels/tuning.h"
 #include "octet/fused_experts.h"
 #include "runtime/status_macros.h"
 #include "tests/faults/fused_fault.h"
@@ -38,13 +39,15 @@ constexpr bool kWeak = OCTET_TEST_WEAK_MEMORY;
 // A fault, and the words of the tool that shows it. `races`: TSan would end the process first.
 // `weak`: of weak memory, in the build that has it.
 struct Row {
-  FusedFault fault;
+  FusedFault fault = FusedFault::kNone;
   std::string name;
   absl::StatusCode code = absl::StatusCode::kDataLoss;
   std::vector<std::string> words = {"and should be"};
   bool races = true;
   std::vector<std::string> weak = {};
-  bool combines = false;  // GemmCombine is one kernel, instead of DispatchGemm
+  // Of which call, and how it is fused.
+  FusedCall call = FusedCall::kDispatchGemm;
+  Fusion fusion = Fusion::kTiles;
 };
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
@@ -70,17 +73,22 @@ std::vector<Row> Table() {
       {.fault = FusedFault::kPassNotAwaited,
        .name = "PassNotAwaited",
        .weak = {"old value read", "SendSum", "StoreVec"},
-       .combines = true},
+       .call = FusedCall::kGemmCombine},
       {.fault = FusedFault::kPassOffByOne,
        .name = "PassOffByOne",
        .weak = {"old value read", "SendSum", "StoreVec"},
-       .combines = true},
+       .call = FusedCall::kGemmCombine},
+      {.fault = FusedFault::kPassNotAwaited,
+       .name = "PassNotAwaitedByScatteredRows",
+       .weak = {"old value read", "ReceiveToken", "StoreVec"},
+       .call = FusedCall::kGemmCombine,
+       .fusion = Fusion::kEpilogue},
       {.fault = FusedFault::kTaskLost,
        .name = "TaskLost",
        .code = absl::StatusCode::kDeadlineExceeded,
        .words = {"combine-receive waited", "row flag of token"},
        .races = false,
-       .combines = true},
+       .call = FusedCall::kGemmCombine},
   };
   if (kTsan) std::erase_if(rows, [](const Row& row) { return row.races; });
   for (Row& row : rows) {
@@ -93,7 +101,7 @@ std::vector<Row> Table() {
 
 // Two calls on a new machine, of which the second finds the rows of the first. kDataLoss for a
 // difference from separate calls, kAborted for loads that were shown old values.
-absl::Status RunCalls(FusedFault fault, bool combines, const std::string& schedule) {
+absl::Status RunCalls(const Row& row, const std::string& schedule) {
   emulation::Config machine;
   machine.devices = kRanks;
   machine.wave_size = 32;
@@ -110,17 +118,18 @@ absl::Status RunCalls(FusedFault fault, bool combines, const std::string& schedu
   problem.config.ep.strategy = Strategy::kHighThroughput;
   problem.config.ep.tuning = {.blocks = 4, .waves_per_block = 2};
   problem.config.intermediate = 24;
-  if (combines) {
+  if (row.call == FusedCall::kGemmCombine) {
     problem.config.ep.hidden = 192;
     problem.config.ep.tuning.row_parts = 3;
-    problem.config.gemm_combine = Fusion::kTiles;
+    problem.config.gemm_combine = row.fusion;
+    if (row.fusion == Fusion::kEpilogue) problem.config.ep.combine_order = CombineOrder::kFlat;
   } else {
-    problem.config.dispatch_gemm = Fusion::kTiles;
+    problem.config.dispatch_gemm = row.fusion;
   }
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<FusedHarness> harness,
                          FusedHarness::Create(problem));
   const std::vector<StepInput> inputs = {harness->Draw({40, 37}), harness->Draw({40, 40})};
-  faults::planted_fused = fault;
+  faults::planted_fused = row.fault;
   const absl::StatusOr<FusedOutputs> got = harness->Fused(inputs);
   faults::planted_fused = FusedFault::kNone;
   const emulation::StaleReads stale = emulation::TakeStaleReads();
@@ -139,7 +148,7 @@ TEST_P(FusedFaultTest, SomeScheduleShowsIt) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     for (const char* kind : kKinds) {
       const std::string schedule = absl::StrCat(kind, ":", seed);
-      const absl::Status status = RunCalls(row.fault, row.combines, schedule);
+      const absl::Status status = RunCalls(row, schedule);
       if (status.code() == row.code && absl::c_all_of(row.words, [&](const auto& word) {
             return absl::StrContains(status.message(), word);
           })) {
@@ -157,8 +166,12 @@ INSTANTIATE_TEST_SUITE_P(All, FusedFaultTest, ::testing::ValuesIn(Table()),
 TEST(CorrectFusedTest, PassesManySchedules) {
   for (uint64_t seed = 1; seed <= kCleanSchedules; ++seed) {
     const std::string schedule = absl::StrCat(kKinds[seed % 4], ":", seed);
-    for (const bool combines : {false, true}) {
-      EXPECT_EQ(RunCalls(FusedFault::kNone, combines, schedule), absl::OkStatus()) << schedule;
+    for (const Row& clean :
+         {Row{.name = "dispatch"}, Row{.name = "tiles", .call = FusedCall::kGemmCombine},
+          Row{.name = "epilogue",
+              .call = FusedCall::kGemmCombine,
+              .fusion = Fusion::kEpilogue}}) {
+      EXPECT_EQ(RunCalls(clean, schedule), absl::OkStatus()) << clean.name << " " << schedule;
     }
   }
 }

@@ -50,6 +50,10 @@ enum class Fusion {
   kTiles,
   // GemmCombine in one kernel, without such overlap: all tiles of the product, then combine.
   kSerial,
+  // GemmCombine in one kernel whose product stores each row straight into the memory of its
+  // token's origin, so that rows cross the links while others are multiplied. Every choice's row
+  // crosses: where several choices of a token are on one rank, kTiles sends fewer bytes.
+  kEpilogue,
 };
 
 // Where the choices' weights (DispatchArgs::topk_weights) are multiplied in.
@@ -59,8 +63,20 @@ enum class WeightsIn {
   kFirstProduct,
 };
 
-// How the kernel of a call of Fusion::kTiles or kSerial divides its work. Results do not depend on
-// it. 0 and nullopt: what was measured to be fast for such calls on this GPU, if it was
+// The order in which a DispatchGemm sends its rows.
+enum class SendOrder {
+  kExpert,  // by expert, so that the first experts of all ranks have their rows early
+  kToken,   // by token
+};
+
+// What a tile of a DispatchGemm waits for.
+enum class TileWaits {
+  kGroup,   // the groups of rows that it reads
+  kExpert,  // all rows of its expert
+};
+
+// How the kernel of a call of Fusion::kTiles, kSerial or kEpilogue divides its work. Results do not
+// depend on it. 0 and nullopt: what was measured to be fast for such calls on this GPU, if it was
 // (docs/using.md), otherwise the built-in choice; config() returns what was chosen. Calls ignore
 // what they do not use.
 struct FusedTuning {
@@ -69,11 +85,18 @@ struct FusedTuning {
   // multiply. At least one block does each.
   int send_percent = 0;
   int fill_percent = 0;
-  // GemmCombine with kTiles: that combine from the start. At least one block multiplies.
+  // GemmCombine with kTiles and kEpilogue: that combine from the start; with kEpilogue 0 means
+  // none. At least one block multiplies.
   int combine_percent = 0;
-  // GemmCombine with kTiles: the parts of a row, each of which leaves when its columns are there.
-  // EpConfig::tuning has it, too, and comes first.
+  // GemmCombine with kTiles and kEpilogue: the parts of a row, each of which leaves, or is summed,
+  // when its columns are there. EpConfig::tuning has it, too, and comes first.
   int row_parts = 0;
+  // DispatchGemm, built-in: kExpert, kGroup and 2. The others are there to be compared with.
+  std::optional<SendOrder> send_order = std::nullopt;
+  std::optional<TileWaits> tile_waits = std::nullopt;
+  // 2: a token's elements cross the link once for each of its ranks, and are copied there to the
+  // rows of its other choices. 1: they cross for each choice.
+  int stages = 0;
 };
 
 struct FusedExpertsConfig {
@@ -93,13 +116,14 @@ struct FusedExpertsConfig {
   // of I bytes and their scales.
   GemmFormat second_format = GemmFormat::kSame;
   WeightsIn weights_in = WeightsIn::kCombine;
-  // Not kSerial. kTiles needs high_throughput with expert_alignment 1 and without host_totals, and
+  // Not kSerial or kEpilogue. kTiles needs high_throughput with expert_alignment 1 and without host_totals, and
   // calls without scatter_idx and cached layouts. It sets HighThroughputOptions::row_arrivals.
   // kAuto takes what was measured to be the fastest for such calls of high_throughput, otherwise
   // kNone.
   Fusion dispatch_gemm = Fusion::kAuto;
-  // kTiles and kSerial need ep.strategy kHighThroughput. With kTiles a row returns in parts, by
-  // default of 512 columns, at most four. kAuto as above.
+  // kTiles, kSerial and kEpilogue need ep.strategy kHighThroughput. With kTiles a row returns in
+  // parts, by default of 512 columns, at most four; with kEpilogue by default in one. kEpilogue
+  // needs ep.combine_order kFlat and ep.combine_method kPush, which kAuto becomes. kAuto as above.
   Fusion gemm_combine = Fusion::kAuto;
   FusedTuning dispatch_gemm_tuning = {};
   FusedTuning gemm_combine_tuning = {};
@@ -172,6 +196,8 @@ class FusedExperts {
 
 absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion);  // names: octet/enum_names.h
 absl::Span<const EnumEntry<WeightsIn>> EnumTable(WeightsIn);
+absl::Span<const EnumEntry<SendOrder>> EnumTable(SendOrder);
+absl::Span<const EnumEntry<TileWaits>> EnumTable(TileWaits);
 
 }  // namespace octet
 

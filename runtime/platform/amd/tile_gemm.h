@@ -445,14 +445,16 @@ class TileGemm {
         }
       }
       const int column = (place.column + 8 * g) / kStep + own;
-      StoreFour<Epilogue::kFloat32>(call.operands, place.row, column, out);
+      StoreFour(call, place.row, column, out);
     }
   }
 
-  template <bool float32>
-  static __device__ __forceinline__ void StoreFour(const GemmOperands& p, int row, int column,
+  template <typename Call>
+  static __device__ __forceinline__ void StoreFour(const Call& call, int row, int column,
                                                    const float (&v)[4]) {
-    if constexpr (float32) {
+    using Epilogue = Call::Epilogue;
+    const GemmOperands& p = call.operands;
+    if constexpr (Epilogue::kFloat32) {
       using Floats = float __attribute__((ext_vector_type(4)));
       auto* const floats = (internal::Global<float>*)p.out;
       *(internal::Global<Floats>*)(floats + static_cast<int64_t>(row) * p.out_columns + column) =
@@ -466,9 +468,14 @@ class TileGemm {
                                                : PackBf16(v[2 * i], v[2 * i + 1]);
     }
     using Words = uint32_t __attribute__((ext_vector_type(2)));
-    auto* const out = (internal::Global<uint16_t>*)p.out;
-    *(internal::Global<Words>*)(out + static_cast<int64_t>(row) * p.out_columns + column) =
-        Words{pairs[0], pairs[1]};
+    if constexpr (Epilogue::kScatters) {
+      auto* const out = (internal::Global<uint16_t>*)call.epilogue.RowAt(row);
+      *(internal::Global<Words>*)(out + column) = Words{pairs[0], pairs[1]};
+    } else {
+      auto* const out = (internal::Global<uint16_t>*)p.out;
+      *(internal::Global<Words>*)(out + static_cast<int64_t>(row) * p.out_columns + column) =
+          Words{pairs[0], pairs[1]};
+    }
   }
 };
 

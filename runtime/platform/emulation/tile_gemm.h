@@ -289,20 +289,22 @@ class TileGemm {
       for (int c = 0; c < internal::kGemmVec; ++c) {
         v[c] = Epilogue::Gate(v[c], v[internal::kGemmVec + c] * scale);
       }
-      StoreVec<Epilogue::kFloat32>(p, row, patch.column / 2, v);
+      StoreVec(call, row, patch.column / 2, v);
     } else {
       for (int c = 0; c < columns; c += internal::kGemmVec) {
         for (int i = 0; i < internal::kGemmVec; ++i) v[c + i] *= scale;
-        StoreVec<Epilogue::kFloat32>(p, row, patch.column + c, v + c);
+        StoreVec(call, row, patch.column + c, v + c);
       }
     }
   }
 
   // Stores eight columns of the output.
-  template <bool float32>
-  static void StoreVec(const GemmOperands& p, int row, int column, const float* v) {
+  template <typename Call>
+  static void StoreVec(const Call& call, int row, int column, const float* v) {
+    using Epilogue = Call::Epilogue;
+    const GemmOperands& p = call.operands;
     const int64_t first = static_cast<int64_t>(row) * p.out_columns + column;
-    if constexpr (float32) {
+    if constexpr (Epilogue::kFloat32) {
       Vec16 floats[2];
       std::memcpy(floats, v, sizeof(floats));
       auto* const out = reinterpret_cast<Vec16*>(static_cast<float*>(p.out) + first);
@@ -310,7 +312,12 @@ class TileGemm {
       StoreStream(out + 1, floats[1]);
       return;
     }
-    auto* const to = static_cast<uint16_t*>(p.out) + first;
+    uint16_t* to = nullptr;
+    if constexpr (Epilogue::kScatters) {
+      to = static_cast<uint16_t*>(call.epilogue.RowAt(row)) + column;
+    } else {
+      to = static_cast<uint16_t*>(p.out) + first;
+    }
     Vec16 packed;
     for (int i = 0; i < 4; ++i) {
       packed.w[i] = kElement == GemmElement::kFp16 ? PackFp16(v[2 * i], v[2 * i + 1])

@@ -53,6 +53,7 @@ constexpr Fusions kFusions[] = {{"none", Fusion::kNone, Fusion::kNone},
                                 {"dispatch_tiles", Fusion::kTiles, Fusion::kNone},
                                 {"combine_tiles", Fusion::kNone, Fusion::kTiles},
                                 {"combine_serial", Fusion::kNone, Fusion::kSerial},
+                                {"combine_epilogue", Fusion::kNone, Fusion::kEpilogue},
                                 {"both_tiles", Fusion::kTiles, Fusion::kTiles}};
 
 // Whether one strategy alone has them.
@@ -128,6 +129,17 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
     ep.combine_order = draw(0, 1) == 0 ? CombineOrder::kFlat : CombineOrder::kPerRank;
     ep.combine_method = draw(0, 1) == 0 ? CombineMethod::kPush : CombineMethod::kPull;
     if (fusions.gemm_combine != Fusion::kNone) ep.tuning.row_parts = draw(0, 5);
+    if (fusions.gemm_combine == Fusion::kEpilogue) {
+      ep.combine_order = CombineOrder::kFlat;
+      ep.combine_method = CombineMethod::kPush;
+      config.gemm_combine_tuning.combine_percent = draw(0, 1) * 50;
+    }
+    if (fusions.dispatch_gemm == Fusion::kTiles) {
+      config.dispatch_gemm_tuning = {
+          .send_order = draw(0, 1) == 0 ? SendOrder::kExpert : SendOrder::kToken,
+          .tile_waits = draw(0, 1) == 0 ? TileWaits::kGroup : TileWaits::kExpert,
+          .stages = draw(1, 2)};
+    }
   }
   if (fusions.gemm_combine == Fusion::kNone && ep.dtype == DType::kBFloat16 && draw(0, 1) == 0) {
     config.second_format = GemmFormat::kFp8;
@@ -177,6 +189,9 @@ class FusionTest : public FusedExpertsTest, public ::testing::WithParamInterface
     FusedProblem problem = SmallProblem(num_ranks);
     problem.config.dispatch_gemm = GetParam().dispatch_gemm;
     problem.config.gemm_combine = GetParam().gemm_combine;
+    if (GetParam().gemm_combine == Fusion::kEpilogue) {
+      problem.config.ep.combine_order = CombineOrder::kFlat;
+    }
     return problem;
   }
 };
@@ -759,6 +774,42 @@ TEST_F(FusedExpertsTest, DividedWorkGivesTheSame) {
 }
 
 // What kAuto takes, and how it divides the work, comes from the tuning file.
+// What can be left out of a fused dispatch, in all combinations.
+TEST_F(FusedExpertsTest, EveryWayOfSendingGivesTheSame) {
+  for (const SendOrder order : {SendOrder::kExpert, SendOrder::kToken}) {
+    for (const TileWaits waits : {TileWaits::kGroup, TileWaits::kExpert}) {
+      for (const int stages : {1, 2}) {
+        FusedProblem problem = SmallProblem(2);
+        problem.config.ep.max_tokens_per_rank = 45;
+        problem.config.ep.topk = 4;
+        problem.config.dispatch_gemm = Fusion::kTiles;
+        problem.config.dispatch_gemm_tuning = {
+            .send_order = order, .tile_waits = waits, .stages = stages};
+        Make(problem);
+        if (HasFatalFailure() || IsSkipped()) return;
+        const FusedTuning& chosen = harness().experts().config().dispatch_gemm_tuning;
+        EXPECT_EQ(chosen.send_order, order);
+        EXPECT_EQ(chosen.tile_waits, waits);
+        EXPECT_EQ(chosen.stages, stages);
+        ExpectEqual({harness().Draw(FullTokens()), harness().Draw({0, 45}, 0.4),
+                     harness().Draw(FullTokens(), 1), harness().Draw({45, 1})});
+      }
+    }
+  }
+}
+
+TEST_F(FusedExpertsTest, TheEpilogueChoosesTheOrderThatItNeeds) {
+  FusedProblem problem = SmallProblem(2);
+  problem.config.gemm_combine = Fusion::kEpilogue;
+  Make(problem);
+  if (HasFatalFailure() || IsSkipped()) return;
+  const FusedExpertsConfig& chosen = harness().experts().config();
+  EXPECT_EQ(chosen.ep.combine_order, CombineOrder::kFlat);
+  EXPECT_EQ(chosen.ep.combine_method, CombineMethod::kPush);
+  EXPECT_EQ(chosen.gemm_combine_tuning.row_parts, 1);
+  EXPECT_EQ(chosen.gemm_combine_tuning.combine_percent, 0);
+}
+
 TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
@@ -866,6 +917,21 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.topk = 0; }), Refused("topk"));
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kSerial; }),
               Refused("dispatch_gemm is serial; only gemm_combine can be"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kEpilogue; }),
+              Refused("dispatch_gemm is epilogue; only gemm_combine can be"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.gemm_combine = Fusion::kEpilogue;
+                config.ep.combine_order = CombineOrder::kPerRank;
+              }),
+              Refused("ep.combine_order is per_rank; the gemm_combine epilogue needs flat"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.gemm_combine = Fusion::kEpilogue;
+                config.ep.combine_method = CombineMethod::kPull;
+              }),
+              Refused("ep.combine_method is pull; the gemm_combine epilogue needs push"));
+  EXPECT_THAT(
+      refusal([](FusedExpertsConfig& config) { config.dispatch_gemm_tuning.stages = 3; }),
+      Refused("dispatch_gemm_tuning.stages is 3; it must be from 0 to 2"));
   for (const Strategy strategy : {Strategy::kDirect, Strategy::kLowLatency, Strategy::kAuto}) {
     EXPECT_THAT(refusal([&](FusedExpertsConfig& config) {
                   config.gemm_combine = Fusion::kTiles;
@@ -928,7 +994,7 @@ TEST_F(FusedMisuseTest, OtherStrategiesRefuseToAddWithoutWeights) {
 }
 
 TEST(FusionNamesTest, AreParsed) {
-  for (const Fusion fusion : {Fusion::kAuto, Fusion::kNone, Fusion::kTiles}) {
+  for (const Fusion fusion : {Fusion::kAuto, Fusion::kNone, Fusion::kTiles, Fusion::kEpilogue}) {
     const absl::StatusOr<Fusion> parsed = ParseEnum<Fusion>("fusion", EnumName(fusion));
     ASSERT_OK(parsed.status());
     EXPECT_EQ(*parsed, fusion);

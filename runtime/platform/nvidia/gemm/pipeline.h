@@ -71,17 +71,22 @@ __device__ __forceinline__ void StoreFloats(const GemmOperands& p, int row, int 
   *reinterpret_cast<float2*>(out) = make_float2(a, b);
 }
 
-// Copies 16 bytes of output from shared memory to where they belong.
-__device__ __forceinline__ void StoreChunk(const GemmOperands& p, int row, int column,
-                                           uint32_t from) {
+// Copies 16 bytes from shared memory.
+__device__ __forceinline__ void StoreChunk(uint16_t* to, uint32_t from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(from)
                : "memory");
-  auto* const out = static_cast<uint16_t*>(p.out) +
-                    static_cast<size_t>(row) * static_cast<size_t>(p.out_columns) + column;
-  *reinterpret_cast<uint4*>(out) = v;
+  *reinterpret_cast<uint4*>(to) = v;
+}
+
+// The same, to where they belong in the output.
+__device__ __forceinline__ void StoreChunk(const GemmOperands& p, int row, int column,
+                                           uint32_t from) {
+  StoreChunk(static_cast<uint16_t*>(p.out) +
+                 static_cast<size_t>(row) * static_cast<size_t>(p.out_columns) + column,
+             from);
 }
 
 }  // namespace octet::device::internal

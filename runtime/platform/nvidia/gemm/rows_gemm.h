@@ -534,6 +534,8 @@ class RowsGemm {
     constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
     const int out_column = Epilogue::kGated ? tile.column / 2 : tile.column;
     const bool leader = threadIdx.x % kWarpgroup == 0;
+    OutRows<Epilogue::kScatters> rows;
+    if constexpr (Epilogue::kScatters) rows.Find(call.epilogue, tile);
 #pragma unroll
     for (int first = 0; first < kOutColumns; first += kBoxColumns) {
       const uint32_t box = worker.at.Box(worker.warpgroup, worker.box);
@@ -551,29 +553,55 @@ class RowsGemm {
       }
       FenceSharedForCopies();
       SyncThreads(1 + worker.warpgroup, kWarpgroup);
-      const bool whole = first + kBoxColumns <= kOutColumns && tile.rows >= kRowsPerWarpgroup;
+      const bool whole = !Epilogue::kScatters && first + kBoxColumns <= kOutColumns &&
+                         tile.rows >= kRowsPerWarpgroup;
       if (whole && leader) StoreBox(&call.maps.out, box, out_column + first, tile.row);
       // An empty group, too, so that "all but the last" means the other box.
       if (leader) CommitStores();
       if (!whole) {
         StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
-                  kOutColumns - first);
+                  kOutColumns - first, rows);
       }
     }
   }
 
-  // Stores the rows and columns of a box that there are: `part` in the output's columns.
-  static __device__ __forceinline__ void StorePart(const GemmOperands& p, uint32_t box,
-                                                   const GemmTile& part, int columns_left) {
+  // A thread stores chunks of this many rows of a box.
+  static constexpr int kChunkRows = kRowsPerWarpgroup * 8 / kWarpgroup;
+
+  // Where these rows go, if not to GemmOperands::out.
+  template <bool scatters>
+  struct OutRows {
+    uint16_t* of[scatters ? kChunkRows : 1];
+
+    template <typename Epilogue>
+    __device__ __forceinline__ void Find(const Epilogue& epilogue, const GemmTile& tile) {
 #pragma unroll
-    for (int i = 0; i < kRowsPerWarpgroup * 8 / kWarpgroup; ++i) {
+      for (int i = 0; i < kChunkRows; ++i) {
+        const int row = (static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup) / 8;
+        of[i] = static_cast<uint16_t*>(epilogue.RowAt(tile.row + min(row, tile.rows - 1)));
+      }
+    }
+  };
+
+  // Stores the rows and columns of a box that there are: `part` in the output's columns.
+  template <bool scatters>
+  static __device__ __forceinline__ void StorePart(const GemmOperands& p, uint32_t box,
+                                                   const GemmTile& part, int columns_left,
+                                                   const OutRows<scatters>& rows) {
+#pragma unroll
+    for (int i = 0; i < kChunkRows; ++i) {
       const int chunk = static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup;
       const int row = chunk / 8;
       const int column = chunk % 8 * 8;
       if (row >= part.rows || column >= columns_left || part.column + column >= p.out_columns) {
         continue;
       }
-      StoreChunk(p, part.row + row, part.column + column, SwizzledChunk(box, row, chunk % 8));
+      const uint32_t from = SwizzledChunk(box, row, chunk % 8);
+      if constexpr (scatters) {
+        StoreChunk(rows.of[i] + part.column + column, from);
+      } else {
+        StoreChunk(p, part.row + row, part.column + column, from);
+      }
     }
   }
 };
