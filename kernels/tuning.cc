@@ -54,14 +54,19 @@ struct FusedField {
   absl::string_view name;
   int FusedTuning::* number;
   int most;
+  bool optional = false;  // missing: 0
 };
 constexpr int kMostPercent = 100;
+constexpr int kMostStages = 2;
 constexpr FusedField kDispatchGemmFields[] = {
     {"send_percent", &FusedTuning::send_percent, kMostPercent},
-    {"fill_percent", &FusedTuning::fill_percent, kMostPercent}};
+    {"fill_percent", &FusedTuning::fill_percent, kMostPercent},
+    {"stages", &FusedTuning::stages, kMostStages, true}};
 constexpr FusedField kGemmCombineFields[] = {
-    {"combine_percent", &FusedTuning::combine_percent, kMostPercent},
+    {"combine_percent", &FusedTuning::combine_percent, kMostPercent, true},
     {"row_parts", &FusedTuning::row_parts, kMaxRowParts}};
+constexpr absl::string_view kSendOrder = "send_order";  // of DispatchGemm, both optional
+constexpr absl::string_view kTileWaits = "tile_waits";
 
 absl::Span<const FusedField> FieldsOf(FusedCall call) {
   if (call == FusedCall::kDispatchGemm) return kDispatchGemmFields;
@@ -113,6 +118,16 @@ class Reader {
     OCTET_ASSIGN_OR_RETURN(const std::string name, String(field));
     const absl::StatusOr<T> value = ParseEnum<T>(field, name);
     return value.ok() ? value : Wrong(field, name, absl::StrCat("one of ", EnumNames<T>()));
+  }
+
+  bool Has(absl::string_view field) const { return json_.contains(field); }
+
+  // Sets `*value` if there is such a field.
+  template <typename T>
+  absl::Status SetIfPresent(absl::string_view field, std::optional<T>* value) const {
+    if (!Has(field)) return absl::OkStatus();
+    OCTET_ASSIGN_OR_RETURN(*value, OneOf<T>(field));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<int> Positive(absl::string_view field) const {
@@ -220,14 +235,20 @@ absl::StatusOr<FusedChoice> ParseFusedChoice(const Reader& reader, const std::st
                                              FusedCall call) {
   FusedChoice choice;
   OCTET_ASSIGN_OR_RETURN(choice.fusion, reader.OneOf<Fusion>("fusion"));
+  const bool combines = call == FusedCall::kGemmCombine;
   if (choice.fusion == Fusion::kAuto ||
-      (choice.fusion == Fusion::kSerial && call == FusedCall::kDispatchGemm)) {
+      (!combines && (choice.fusion == Fusion::kSerial || choice.fusion == Fusion::kEpilogue))) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": fusion is ", EnumName(choice.fusion),
                                                    ", which ", EnumName(call), " cannot take"));
   }
   if (choice.fusion == Fusion::kNone) return choice;
   OCTET_ASSIGN_OR_RETURN(choice.tuning.tiles, reader.OneOf<GemmTiles>("tiles"));
+  if (!combines) {
+    OCTET_RETURN_IF_ERROR(reader.SetIfPresent(kSendOrder, &choice.tuning.send_order));
+    OCTET_RETURN_IF_ERROR(reader.SetIfPresent(kTileWaits, &choice.tuning.tile_waits));
+  }
   for (const FusedField& field : FieldsOf(call)) {
+    if (field.optional && !reader.Has(field.name)) continue;
     OCTET_ASSIGN_OR_RETURN(choice.tuning.*field.number, reader.Positive(field.name));
     if (choice.tuning.*field.number <= field.most) continue;
     return absl::InvalidArgumentError(absl::StrCat(where, ": ", field.name, " is ",
@@ -254,6 +275,9 @@ absl::StatusOr<FusedTuningEntry> ParseFusedEntry(const Json& json, const std::st
   OCTET_ASSIGN_OR_RETURN(entry.key.activation, reader.OneOf<GemmActivation>("activation"));
   std::vector<absl::string_view> fields(kFusedFields.begin(), kFusedFields.end());
   for (const FusedField& field : FieldsOf(entry.key.call)) fields.push_back(field.name);
+  if (entry.key.call == FusedCall::kDispatchGemm) {
+    fields.insert(fields.end(), {kSendOrder, kTileWaits});
+  }
   OCTET_RETURN_IF_ERROR(reader.CheckFields(fields));
   OCTET_ASSIGN_OR_RETURN(entry.choice, ParseFusedChoice(reader, where, entry.key.call));
   if (json.contains("note")) {
@@ -336,9 +360,17 @@ Json ToObject(const FusedTuningEntry& entry) {
                {"activation", std::string(EnumName(entry.key.activation))},
                {"fusion", std::string(EnumName(entry.choice.fusion))}};
   if (entry.choice.fusion != Fusion::kNone) {
-    json["tiles"] = std::string(EnumName(entry.choice.tuning.tiles.value_or(GemmTiles::kWide)));
+    const FusedTuning& tuning = entry.choice.tuning;
+    json["tiles"] = std::string(EnumName(tuning.tiles.value_or(GemmTiles::kWide)));
     for (const FusedField& field : FieldsOf(entry.key.call)) {
-      json[std::string(field.name)] = entry.choice.tuning.*field.number;
+      if (field.optional && tuning.*field.number == 0) continue;
+      json[std::string(field.name)] = tuning.*field.number;
+    }
+    if (entry.key.call == FusedCall::kDispatchGemm) {
+      if (tuning.send_order)
+        json[std::string(kSendOrder)] = std::string(EnumName(*tuning.send_order));
+      if (tuning.tile_waits)
+        json[std::string(kTileWaits)] = std::string(EnumName(*tuning.tile_waits));
     }
   }
   if (!entry.note.empty()) json["note"] = entry.note;

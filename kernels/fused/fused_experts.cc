@@ -23,9 +23,11 @@
 #include "kernels/fused/gemm_combine.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/product_params.h"
+#include "kernels/high_throughput/layout.h"
 #include "kernels/layer_parts.h"
 #include "kernels/row_quantizer.h"
 #include "kernels/strategy_base.h"
+#include "kernels/traffic.h"
 #include "kernels/tuning.h"
 #include "octet/grouped_gemm.h"
 #include "octet/trace.h"
@@ -211,6 +213,7 @@ class FusedExpertsOnNode final : public FusedExperts {
 
   const FusedExpertsConfig& config() const override { return config_; }
   ExpertParallel& ep() override { return *ep_; }
+  Traffic DispatchGemmTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) override;
   absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
                            const GemmCombineArgs& args) override;
@@ -316,15 +319,8 @@ GemmTiles FusedTiles(const FusedTuning& tuning, const GroupedGemm& product) {
   return fused::CanFuse(product.tiles()) ? product.tiles() : GemmTiles::kWide;
 }
 
-// Makes the choices of one call that `config` leaves open and that can be made without its
-// products.
-void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, FusedTuning& tuning) {
-  // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
-  if (fusion == Fusion::kAuto) fusion = measured.has_value() ? measured->fusion : Fusion::kNone;
-  if (fusion == Fusion::kNone) return;
-  FusedTuning other = fused::kBuiltInTuning;
-  if (fusion != Fusion::kTiles) other.combine_percent = 0;
-  if (measured.has_value() && measured->fusion == fusion) other = measured->tuning;
+// Sets what `tuning` leaves open to what `other` has.
+void Complete(FusedTuning& tuning, const FusedTuning& other) {
   if (!tuning.tiles.has_value()) tuning.tiles = other.tiles;
   if (!tuning.send_order.has_value()) tuning.send_order = other.send_order;
   if (!tuning.tile_waits.has_value()) tuning.tile_waits = other.tile_waits;
@@ -333,6 +329,18 @@ void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, Fu
         &FusedTuning::row_parts, &FusedTuning::stages}) {
     if (tuning.*field == 0) tuning.*field = other.*field;
   }
+}
+
+// Makes the choices of one call that `config` leaves open and that can be made without its
+// products.
+void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, FusedTuning& tuning) {
+  // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
+  if (fusion == Fusion::kAuto) fusion = measured.has_value() ? measured->fusion : Fusion::kNone;
+  if (fusion == Fusion::kNone) return;
+  if (measured.has_value() && measured->fusion == fusion) Complete(tuning, measured->tuning);
+  FusedTuning built_in = fused::kBuiltInTuning;
+  if (fusion != Fusion::kTiles) built_in.combine_percent = 0;
+  Complete(tuning, built_in);
 }
 
 // Makes the choices of the ExpertParallel that the chosen fusions need.
@@ -363,6 +371,10 @@ absl::StatusOr<FusedExpertsConfig> WithFusions(const Node& node, const FusedExpe
     std::optional<FusedChoice> choice =
         table->FindFusion(node.topology(), node.num_ranks(), call, config);
     if (!choice.has_value()) return choice;
+    // What was measured does not change results, and the order of the sums would.
+    if (choice->fusion == Fusion::kEpilogue && config.ep.combine_order != CombineOrder::kFlat) {
+      return std::optional<FusedChoice>();
+    }
     FusedExpertsConfig with = config;
     with.*fusion = choice->fusion;
     return CheckConfig(with).ok() ? choice : std::nullopt;
@@ -431,6 +443,20 @@ void FusedExpertsOnNode::NoteTuning() {
   if (!IsOneKernel(config_.gemm_combine)) return;
   config_.gemm_combine_tuning.tiles = ranks_.front().second_variant.tiles;
   config_.gemm_combine_tuning.row_parts = config_.ep.tuning.row_parts;
+}
+
+Traffic FusedExpertsOnNode::DispatchGemmTraffic(int rank,
+                                                absl::Span<const int32_t> topk_idx) const {
+  if (config_.dispatch_gemm != Fusion::kTiles) return ep_->DispatchTraffic(rank, topk_idx);
+  // Each choice is described and announced. Each peer gets all counts and two credits.
+  const int num_ranks = node_->num_ranks();
+  const high_throughput::Layout layout = high_throughput::MakeLayout(config_.ep, num_ranks);
+  return TrafficOf({.once_per_rank = config_.dispatch_gemm_tuning.stages != 1,
+                    .row = int64_t{layout.row_vecs} * static_cast<int64_t>(kVecBytes) +
+                           int64_t{layout.scale_words} * static_cast<int64_t>(sizeof(uint32_t)),
+                    .beside_choice = sizeof(high_throughput::RowOrigin) + sizeof(uint64_t),
+                    .to_peer = (layout.num_counts + 2) * static_cast<int64_t>(sizeof(uint64_t))},
+                   config_.ep, num_ranks, rank, topk_idx);
 }
 
 absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,

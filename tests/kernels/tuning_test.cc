@@ -581,7 +581,20 @@ TEST(FusedTuning, IsReadAsItIsWritten) {
   FusedTuningEntry none = {.key =
                                FusedTuningKeyOf(SomeGpus(), 2, FusedCall::kGemmCombine, Calls())};
   table->Set(none);
-  ASSERT_THAT(table->fused_entries(), SizeIs(3));
+  FusedTuningEntry epilogue = {
+      .key = FusedTuningKeyOf(SomeGpus(), 8, FusedCall::kGemmCombine, Calls()),
+      .choice = {.fusion = Fusion::kEpilogue, .tuning = {.row_parts = 2}}};
+  table->Set(epilogue);
+  FusedTuningEntry dispatch = {
+      .key = FusedTuningKeyOf(SomeGpus(), 8, FusedCall::kDispatchGemm, Calls()),
+      .choice = {.fusion = Fusion::kTiles,
+                 .tuning = {.send_percent = 5,
+                            .fill_percent = 6,
+                            .send_order = SendOrder::kToken,
+                            .tile_waits = TileWaits::kExpert,
+                            .stages = 1}}};
+  table->Set(dispatch);
+  ASSERT_THAT(table->fused_entries(), SizeIs(5));
   const absl::StatusOr<TuningTable> again = TuningTable::Parse(table->ToJson(), "again");
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->ToJson(), table->ToJson());
@@ -590,8 +603,21 @@ TEST(FusedTuning, IsReadAsItIsWritten) {
   EXPECT_EQ(found.tuning.combine_percent, 25);
   EXPECT_EQ(found.tuning.row_parts, 8);
   EXPECT_TRUE(again->FindFusion(SomeGpus(), 2, FusedCall::kGemmCombine, Calls()).has_value());
+  const FusedChoice scattered =
+      again->FindFusion(SomeGpus(), 8, FusedCall::kGemmCombine, Calls()).value_or(FusedChoice());
+  EXPECT_EQ(scattered.fusion, Fusion::kEpilogue);
+  EXPECT_EQ(scattered.tuning.combine_percent, 0);
+  EXPECT_EQ(scattered.tuning.row_parts, 2);
+  const FusedTuning sent = again->FindFusion(SomeGpus(), 8, FusedCall::kDispatchGemm, Calls())
+                               .value_or(FusedChoice())
+                               .tuning;
+  EXPECT_EQ(sent.send_order, SendOrder::kToken);
+  EXPECT_EQ(sent.tile_waits, TileWaits::kExpert);
+  EXPECT_EQ(sent.stages, 1);
   table->Remove(entry.key);
   table->Remove(none.key);
+  table->Remove(epilogue.key);
+  table->Remove(dispatch.key);
   table->Remove(FusedTuningKey(table->fused_entries()[0].key));
   EXPECT_THAT(table->ToJson(), Not(HasSubstr("fused"))) << "as before there were such entries";
 }
@@ -606,6 +632,12 @@ TEST(FusedTuning, RefusesWhatItCannotRead) {
             "f: fused[0]: fusion is auto, which dispatch_gemm cannot take");
   EXPECT_EQ(with("\"tiles\", \"tiles\"", "\"serial\", \"tiles\""),
             "f: fused[0]: fusion is serial, which dispatch_gemm cannot take");
+  EXPECT_EQ(with("\"tiles\", \"tiles\"", "\"epilogue\", \"tiles\""),
+            "f: fused[0]: fusion is epilogue, which dispatch_gemm cannot take");
+  EXPECT_EQ(with("\"send_percent\"", "\"stages\": 3, \"send_percent\""),
+            "f: fused[0]: stages is 3; it must be 2 at most");
+  EXPECT_THAT(with("\"send_percent\"", "\"send_order\": 1, \"send_percent\""),
+              HasSubstr("f: fused[0]: send_order is 1; it must be a string"));
   EXPECT_EQ(with("22", "101"), "f: fused[0]: send_percent is 101; it must be 100 at most");
   EXPECT_EQ(with("22", "0"), "f: fused[0]: send_percent is 0; it must be a whole number from 1 up");
   EXPECT_EQ(with("fill_percent", "row_parts"), "f: fused[0]: unknown field 'row_parts'");

@@ -39,7 +39,8 @@ class UsageTest(CliTest):
             ("--operation=gemm", "--operation 'gemm' is not one of step, dispatch_gemm, gemm_combine"),
             ("--intermediate=12", "--intermediate=12 is not a positive multiple of 8"),
             ("--intermediate=0", "--intermediate=0 is not a positive multiple of 8"),
-            ("--fusion=none,half", "--fusion 'half' is not one of auto, none, tiles, serial, all"),
+            ("--fusion=none,half", "--fusion 'half' is not one of auto, none, tiles, serial, epilogue, "
+             "all"),
             ("--epilogue=bias", "--epilogue 'bias' is not one of none, swiglu"),
             ("--weights_in=y", "weights_in 'y' is not one of combine, first_product"),
             ("--strategy=nccl", "strategy 'nccl' is not one of"),
@@ -128,7 +129,24 @@ class FusedTest(GpuTest):
                      ["--dtype=fp16", "--combine_order=flat", "--row_parts=2"]]:
             with self.subTest(args=args):
                 report = self.perf("gemm_combine", "-b9", "--strategy=high_throughput", *args)
-                self.check_call(report["calls"][0], "combine", ["none", "tiles", "serial", "none*"])
+                flat = "--combine_order=flat" in args
+                self.check_call(report["calls"][0], "combine",
+                                ["none", "tiles", "serial"] + ["epilogue"] * flat + ["none*"])
+                self.assertEqual([left["name"] for left in report["calls"][0]["left_out"]],
+                                 [] if flat else ["epilogue"])
+
+    def test_what_a_dispatch_can_do_without(self):
+        for args in [[], ["--strategy=high_throughput", "--format=fp8", "--epilogue=none"]]:
+            with self.subTest(args=args):
+                report = self.perf("dispatch_gemm", "-b40", "--ablation",
+                                   "--strategy=high_throughput", *args)
+                call = report["calls"][0]
+                ways = ["tiles", "1-stage", "by-token", "by-expert", "plain"]
+                self.check_call(call, "dispatch", ["none", *ways])
+        self.assert_refused(["perf", "-g1", "--operation=dispatch_gemm", "--ablation",
+                             "--fusion=tiles"], "--ablation and --fusion exclude each other")
+        self.assert_refused(["perf", "-g1", "--operation=gemm_combine", "--ablation"],
+                            "--ablation does not go with --operation=gemm_combine")
 
     def test_traces(self):
         path = self.folder / "trace.json"
@@ -180,6 +198,9 @@ class FusedTest(GpuTest):
                                      {"4", "8", "12", "20", "30"}]
                              if operation == "dispatch_gemm" else
                              [{"6", "12", "18", "25", "35"}, {"1", "2", "4", "8"}])
+            if operation == "dispatch_gemm":
+                self.assertEqual([{line[column] for line in lines} for column in [4, 5, 6]],
+                                 [{"1", "2"}, {"expert", "token"}, {"group", "expert"}])
             self.assertRegex(result.stdout, "# (tiles|serial) takes .* us, separate kernels .* us")
         tuning = json.loads(path.read_text())
         for entry in tuning.get("fused", []):
@@ -209,7 +230,7 @@ class FusedTest(GpuTest):
         self.assertEqual([left["name"] for left in report["calls"][0]["left_out"]], ["tiles"])
         report = self.perf("gemm_combine", "-b2", "--strategy=direct", "--fusion=all")
         self.assertEqual([left["name"] for left in report["calls"][0]["left_out"]],
-                         ["tiles", "serial"])
+                         ["tiles", "serial", "epilogue"])
 
     def test_the_parts_must_be_possible(self):
         result = octet("perf", "--operation=dispatch_gemm", "-g1", *self.SHAPE, "-b2",

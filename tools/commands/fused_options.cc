@@ -20,7 +20,12 @@ ABSL_FLAG(int32_t, intermediate, 2048,
           "columns, or gate and up of I each; with gemm_combine I columns are multiplied");
 ABSL_FLAG(std::string, fusion, "all",
           "how the kernels of a call are put together, a list: none (always measured), tiles,\n"
-          "serial (of gemm_combine), auto, all; layer: one of them, auto unless it is given");
+          "serial and epilogue (of gemm_combine), auto, all; layer: one of them, auto unless it\n"
+          "is given");
+ABSL_FLAG(bool, ablation, false,
+          "perf --operation=dispatch_gemm: tiles as they are, without copies of rows (1-stage),\n"
+          "sent by-token, with tiles that wait for all rows of their expert (by-expert), and\n"
+          "with all three (plain), instead of --fusion");
 ABSL_FLAG(std::string, weights_in, "combine",
           "where the choices' weights are multiplied in: combine, first_product");
 ABSL_DECLARE_FLAG(std::string, epilogue);
@@ -28,21 +33,28 @@ ABSL_DECLARE_FLAG(std::string, epilogue);
 namespace octet {
 namespace {
 
-absl::StatusOr<std::vector<FusedChoice>> ParseWays(Operation operation) {
-  std::vector<FusedChoice> ways;
+absl::StatusOr<std::vector<FusedWay>> ParseWays(const CommandLine& line, Operation operation) {
+  if (absl::GetFlag(FLAGS_ablation)) {
+    if (!line.Given("fusion")) return FusedAblation();
+    return absl::InvalidArgumentError("--ablation and --fusion exclude each other");
+  }
+  const bool combines = operation == Operation::kGemmCombine;
+  std::vector<FusedWay> ways;
+  const auto add = [&ways](Fusion fusion) { ways.push_back({.choice = {.fusion = fusion}}); };
   for (const absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_fusion), ',')) {
     if (name == "all") {
-      ways.push_back({.fusion = Fusion::kNone});
-      ways.push_back({.fusion = Fusion::kTiles});
-      if (operation == Operation::kGemmCombine) ways.push_back({.fusion = Fusion::kSerial});
-      ways.push_back({.fusion = Fusion::kAuto});
+      add(Fusion::kNone);
+      add(Fusion::kTiles);
+      if (combines) add(Fusion::kSerial);
+      if (combines) add(Fusion::kEpilogue);
+      add(Fusion::kAuto);
       continue;
     }
     const absl::StatusOr<Fusion> fusion = ParseEnum<Fusion>("fusion", name);
     if (!fusion.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--", fusion.status().message(), ", all"));
     }
-    ways.push_back({.fusion = *fusion});
+    add(*fusion);
   }
   return ways;
 }
@@ -59,7 +71,8 @@ std::vector<absl::string_view> FlagsOfFused(Operation operation,
     return !absl::c_linear_search(kOfStepsAlone, flag);
   });
   absl::c_copy_if(kFusedFlags, std::back_inserter(flags), [operation](absl::string_view flag) {
-    return flag != "epilogue" || operation == Operation::kDispatchGemm;
+    const bool of_dispatch = flag == "epilogue" || flag == "ablation";
+    return !of_dispatch || operation == Operation::kDispatchGemm;
   });
   return flags;
 }
@@ -85,7 +98,7 @@ absl::StatusOr<FusedRunOptions> ParseFusedOptions(const CommandLine& line, Opera
   }
   OCTET_ASSIGN_OR_RETURN(fused.weights_in,
                          ParseEnum<WeightsIn>("weights_in", absl::GetFlag(FLAGS_weights_in)));
-  OCTET_ASSIGN_OR_RETURN(fused.ways, ParseWays(operation));
+  OCTET_ASSIGN_OR_RETURN(fused.ways, ParseWays(line, operation));
   return fused;
 }
 

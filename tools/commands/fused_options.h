@@ -14,8 +14,8 @@
 
 namespace octet {
 
-inline constexpr auto kFusedFlags =
-    std::to_array<absl::string_view>({"intermediate", "fusion", "weights_in", "epilogue"});
+inline constexpr auto kFusedFlags = std::to_array<absl::string_view>(
+    {"intermediate", "fusion", "ablation", "weights_in", "epilogue"});
 
 // Returns the flags of `operation`, kDispatchGemm or kGemmCombine, in a command whose steps have
 // `step_flags`.

@@ -228,7 +228,7 @@ absl::StatusOr<std::optional<FusedRunOptions>> ParseFused(const CommandLine& lin
                                                           Operation operation) {
   if (operation == Operation::kStep) return std::nullopt;
   OCTET_ASSIGN_OR_RETURN(FusedRunOptions fused, ParseFusedOptions(line, operation));
-  if (!line.Given("fusion")) fused.ways = {{.fusion = Fusion::kTiles}};
+  if (!line.Given("fusion")) fused.ways = {{.choice = {.fusion = Fusion::kTiles}}};
   if (fused.ways.size() != 1) {
     return absl::InvalidArgumentError("--fusion takes one way of making the call: tiles, ...");
   }

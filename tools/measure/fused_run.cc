@@ -104,9 +104,9 @@ class FusedRun {
   absl::StatusOr<FusedTrace> Trace(const Progress& progress);
 
  private:
-  FusedExpertsConfig ConfigOf(const FusedChoice& way) const;
+  FusedExpertsConfig ConfigOf(const FusedChoice& choice) const;
   // `trace`: where the call records, or null.
-  absl::Status AddWhole(const FusedChoice& way, TraceCollector* trace = nullptr);
+  absl::Status AddWhole(const FusedWay& way, TraceCollector* trace = nullptr);
   absl::StatusOr<std::unique_ptr<TraceCollector>> MakeCollector();
   absl::Status InitRank(const Rank& rank);
   RankMemory& MemoryOf(const Rank& rank) { return memory_[Index(rank)]; }
@@ -118,7 +118,8 @@ class FusedRun {
   absl::StatusOr<double> TimeWhole(const Whole& whole);
   absl::Status Upload(const Workload& workload);
   absl::Status Verify(const Workload& workload, const Whole& whole, Findings& findings);
-  void Record(const Workload& workload, size_t series, double us);
+  // `experts`: who made the call.
+  void Record(const Workload& workload, size_t series, double us, FusedExperts& experts);
 
   // On a rank's thread.
   absl::Status DispatchSeparately(Rank& rank);
@@ -147,29 +148,32 @@ class FusedRun {
 constexpr size_t kLinks = 0;
 constexpr size_t kProduct = 1;
 
-FusedExpertsConfig FusedRun::ConfigOf(const FusedChoice& way) const {
+FusedExpertsConfig FusedRun::ConfigOf(const FusedChoice& choice) const {
   FusedExpertsConfig config = {.ep = options_.run.workload.config,
                                .intermediate = options_.intermediate,
                                .activation = options_.activation,
                                .weights_in = options_.weights_in,
                                .dispatch_gemm = Fusion::kNone,
                                .gemm_combine = Fusion::kNone};
-  (dispatches_ ? config.dispatch_gemm : config.gemm_combine) = way.fusion;
-  (dispatches_ ? config.dispatch_gemm_tuning : config.gemm_combine_tuning) = way.tuning;
+  (dispatches_ ? config.dispatch_gemm : config.gemm_combine) = choice.fusion;
+  (dispatches_ ? config.dispatch_gemm_tuning : config.gemm_combine_tuning) = choice.tuning;
+  // All ways have the results of the first one.
+  if (!wholes_.empty())
+    config.ep.combine_order = wholes_.front().experts->config().ep.combine_order;
   return config;
 }
 
-absl::Status FusedRun::AddWhole(const FusedChoice& way, TraceCollector* trace) {
+absl::Status FusedRun::AddWhole(const FusedWay& way, TraceCollector* trace) {
   OCTET_ASSIGN_OR_RETURN(
       std::unique_ptr<FusedExperts> experts,
-      FusedExperts::Create(node_, ConfigOf(way),
+      FusedExperts::Create(node_, ConfigOf(way.choice),
                            {.trace = trace, .use_measured_tuning = options_.use_measured_tuning}));
   const FusedExpertsConfig& config = experts->config();
   Series whole = {.has_product = true, .has_links = true};
   whole.row.choice = dispatches_ ? FusedChoice{config.dispatch_gemm, config.dispatch_gemm_tuning}
                                  : FusedChoice{config.gemm_combine, config.gemm_combine_tuning};
-  whole.row.what = std::string(EnumName(whole.row.choice.fusion));
-  whole.row.chosen = way.fusion == Fusion::kAuto;
+  whole.row.what = way.name.empty() ? std::string(EnumName(whole.row.choice.fusion)) : way.name;
+  whole.row.chosen = way.choice.fusion == Fusion::kAuto;
   wholes_.push_back({std::move(experts), series_.size(), trace != nullptr});
   series_.push_back(std::move(whole));
   return absl::OkStatus();
@@ -178,14 +182,15 @@ absl::Status FusedRun::AddWhole(const FusedChoice& way, TraceCollector* trace) {
 absl::Status FusedRun::Init() {
   series_.push_back({.row = {.what = dispatches_ ? "dispatch" : "combine"}, .has_links = true});
   series_.push_back({.row = {.what = "gemm"}, .has_product = true});
-  OCTET_RETURN_IF_ERROR(AddWhole({.fusion = Fusion::kNone}));
-  for (const FusedChoice& way : options_.ways) {
-    if (way.fusion == Fusion::kNone) continue;
+  OCTET_RETURN_IF_ERROR(AddWhole({.choice = {.fusion = Fusion::kNone}}));
+  for (const FusedWay& way : options_.ways) {
+    if (way.choice.fusion == Fusion::kNone) continue;
     const absl::Status status = AddWhole(way);
     if (status.ok()) continue;
     const bool refused = absl::IsUnimplemented(status) || absl::IsInvalidArgument(status);
     if (!refused) return status;
-    left_out_.push_back({std::string(EnumName(way.fusion)), std::string(status.message())});
+    left_out_.push_back({way.name.empty() ? std::string(EnumName(way.choice.fusion)) : way.name,
+                         std::string(status.message())});
   }
   config_ = none().config();
   product_ = dispatches_ ? FirstProduct(config_, node_.num_ranks())
@@ -319,7 +324,7 @@ absl::StatusOr<double> FusedRun::TimeWhole(const Whole& whole) {
 
 // ---- Steps.
 
-void FusedRun::Record(const Workload& workload, size_t series, double us) {
+void FusedRun::Record(const Workload& workload, size_t series, double us, FusedExperts& experts) {
   Series& each = series_[series];
   each.row.us.push_back(us);
   int64_t choices = 0;
@@ -328,8 +333,8 @@ void FusedRun::Record(const Workload& workload, size_t series, double us) {
     const absl::Span<const int32_t> topk_idx =
         workload.inputs()[static_cast<size_t>(rank)].topk_idx;
     choices += std::count_if(topk_idx.begin(), topk_idx.end(), [](int32_t id) { return id >= 0; });
-    const Traffic traffic = dispatches_ ? none().ep().DispatchTraffic(rank, topk_idx)
-                                        : none().ep().CombineTraffic(rank, topk_idx);
+    const Traffic traffic = dispatches_ ? experts.DispatchGemmTraffic(rank, topk_idx)
+                                        : experts.ep().CombineTraffic(rank, topk_idx);
     wire_bytes = std::max(wire_bytes, traffic.wire_bytes);
   }
   constexpr double kTera = 1e-6;  // of 1 / us
@@ -353,11 +358,11 @@ absl::Status FusedRun::Step(const Workload& workload, bool timed, Findings* find
   OCTET_RETURN_IF_ERROR(Upload(workload));
   OCTET_RETURN_IF_ERROR(TimeParts(workload, findings));
   for (const size_t part : {kLinks, kProduct}) {
-    if (timed) Record(workload, part, part_us_[part]);
+    if (timed) Record(workload, part, part_us_[part], none());
   }
   for (const Whole& whole : wholes_) {
     OCTET_ASSIGN_OR_RETURN(const double us, TimeWhole(whole));
-    if (timed) Record(workload, whole.series, us);
+    if (timed) Record(workload, whole.series, us, *whole.experts);
     if (findings == nullptr) continue;
     OCTET_RETURN_IF_ERROR(Verify(workload, whole, *findings));
   }
@@ -509,6 +514,17 @@ absl::StatusOr<FusedTrace> FusedRun::Trace(const Progress& progress) {
 }
 
 }  // namespace
+
+std::vector<FusedWay> FusedAblation() {
+  const auto way = [](const char* name, const FusedTuning& tuning) {
+    return FusedWay{.choice = {.fusion = Fusion::kTiles, .tuning = tuning}, .name = name};
+  };
+  return {way("tiles", {}), way("1-stage", {.stages = 1}),
+          way("by-token", {.send_order = SendOrder::kToken}),
+          way("by-expert", {.tile_waits = TileWaits::kExpert}),
+          way("plain",
+              {.send_order = SendOrder::kToken, .tile_waits = TileWaits::kExpert, .stages = 1})};
+}
 
 absl::StatusOr<FusedTrace> TraceFused(Node& node, const FusedRunOptions& options,
                                       const Progress& progress) {

@@ -18,20 +18,31 @@
 
 namespace octet {
 
+// A way to make the call.
+struct FusedWay {
+  FusedChoice choice = {};
+  std::string name = {};  // in the report; empty: that of the fusion
+};
+
+// DispatchGemm with kTiles as it is, and without each of the things that make it fast: "1-stage"
+// (rows cross a link for each choice), "by-token" (unsorted), "by-expert" (a tile waits for all
+// rows of its expert), and "plain".
+std::vector<FusedWay> FusedAblation();
+
 struct FusedRunOptions {
   FusedCall operation = FusedCall::kDispatchGemm;
   RunOptions run;  // the shape and the steps
   int intermediate = 0;
   GemmActivation activation = GemmActivation::kSwiGlu;  // of kDispatchGemm
   WeightsIn weights_in = WeightsIn::kCombine;
-  std::vector<FusedChoice> ways;  // beside kNone, which is always measured; kAuto may be among them
+  std::vector<FusedWay> ways;  // beside kNone, which is always measured; kAuto may be among them
   bool use_measured_tuning = true;
   int check_steps = 0;  // of the last ones
 };
 
 // One part, or the whole call in one way.
 struct FusedRow {
-  std::string what = {};                 // dispatch, gemm, combine, or the fusion
+  std::string what = {};                 // dispatch, gemm, combine, or the way
   FusedChoice choice = {};               // of a whole call: with every choice made
   bool chosen = false;                   // by Fusion::kAuto
   std::vector<double> us = {};           // of each step: the slowest rank's device time

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -20,29 +21,58 @@ namespace {
 
 constexpr double kPercent = 100;
 
-// A field of the tuning of one kernel for both, and the values to try.
+// A field of the tuning of one kernel for both.
 struct Axis {
   absl::string_view name;
-  int FusedTuning::* field;
-  std::vector<int> values;
+  absl::string_view unit;
+  std::vector<std::function<void(FusedTuning&)>> values = {};  // each sets one to be tried
+  std::function<std::string(const FusedTuning&)> text;         // what the table says
 };
 
+Axis Numbers(absl::string_view name, absl::string_view unit, int FusedTuning::* field,
+             absl::Span<const int> values) {
+  Axis axis = {
+      .name = name, .unit = unit, .values = {}, .text = [field](const FusedTuning& tuning) {
+        return absl::StrCat(tuning.*field);
+      }};
+  for (const int value : values) {
+    axis.values.emplace_back([field, value](FusedTuning& tuning) { tuning.*field = value; });
+  }
+  return axis;
+}
+
+template <typename Enum>
+Axis Names(absl::string_view name, std::optional<Enum> FusedTuning::* field) {
+  Axis axis = {.name = name, .unit = "", .values = {}, .text = [field](const FusedTuning& tuning) {
+                 return (tuning.*field).has_value() ? std::string(EnumName(*(tuning.*field))) : "-";
+               }};
+  for (const EnumEntry<Enum>& entry : EnumTable(Enum())) {
+    const Enum value = entry.value;
+    axis.values.emplace_back([field, value](FusedTuning& tuning) { tuning.*field = value; });
+  }
+  return axis;
+}
+
 const std::vector<Axis>& AxesOf(FusedCall call) {
-  static const auto* const kDispatchGemm =
-      new std::vector<Axis>{{"send", &FusedTuning::send_percent, {6, 10, 15, 22, 32, 45}},
-                            {"fill", &FusedTuning::fill_percent, {4, 8, 12, 20, 30}}};
-  static const auto* const kGemmCombine =
-      new std::vector<Axis>{{"combine", &FusedTuning::combine_percent, {6, 12, 18, 25, 35}},
-                            {"parts", &FusedTuning::row_parts, {1, 2, 4, 8}}};
+  static const auto* const kDispatchGemm = new std::vector<Axis>{
+      Numbers("send", "(%)", &FusedTuning::send_percent, {6, 10, 15, 22, 32, 45}),
+      Numbers("fill", "(%)", &FusedTuning::fill_percent, {4, 8, 12, 20, 30}),
+      Numbers("stages", "", &FusedTuning::stages, {1, 2}), Names("order", &FusedTuning::send_order),
+      Names("waits", &FusedTuning::tile_waits)};
+  static const auto* const kGemmCombine = new std::vector<Axis>{
+      Numbers("combine", "(%)", &FusedTuning::combine_percent, {6, 12, 18, 25, 35}),
+      Numbers("parts", "", &FusedTuning::row_parts, {1, 2, 4, 8})};
   return call == FusedCall::kDispatchGemm ? *kDispatchGemm : *kGemmCombine;
 }
 
 bool IsSame(const FusedChoice& a, const FusedChoice& b, FusedCall call) {
   if (a.fusion != b.fusion || a.tuning.tiles != b.tuning.tiles) return false;
-  return std::all_of(AxesOf(call).begin(), AxesOf(call).end(), [&](const Axis& axis) {
-    return a.tuning.*axis.field == b.tuning.*axis.field;
-  });
+  return std::all_of(AxesOf(call).begin(), AxesOf(call).end(),
+                     [&](const Axis& axis) { return axis.text(a.tuning) == axis.text(b.tuning); });
 }
+
+// Whether a kernel divides its work as the axes say.
+bool IsDivided(Fusion fusion) { return fusion == Fusion::kTiles || fusion == Fusion::kEpilogue; }
 
 // The whole calls of one series of steps.
 struct Rows {
@@ -63,6 +93,7 @@ class Search {
     std::vector<FusedChoice> fusions = {{.fusion = Fusion::kTiles}};
     if (options_.operation == FusedCall::kGemmCombine) {
       fusions.push_back({.fusion = Fusion::kSerial});
+      fusions.push_back({.fusion = Fusion::kEpilogue});
     }
     for (const FusedChoice& fusion : fusions) OCTET_RETURN_IF_ERROR(Improve(fusion));
     if (best_.fusion != Fusion::kNone) {
@@ -74,7 +105,8 @@ class Search {
  private:
   // Measures `ways` in the same steps.
   absl::StatusOr<FusedReport> Measure(std::vector<FusedChoice> ways) {
-    options_.ways = std::move(ways);
+    options_.ways.clear();
+    for (FusedChoice& way : ways) options_.ways.push_back({.choice = std::move(way)});
     OCTET_ASSIGN_OR_RETURN(FusedReport report, MeasureFused(node_, options_, progress_));
     if (report.first_difference.empty()) return report;
     return absl::DataLossError(absl::StrCat("wrong results: ", report.first_difference));
@@ -116,12 +148,12 @@ class Search {
       ways.back().tuning.tiles = tiles;
     }
     OCTET_RETURN_IF_ERROR(Vary(std::move(ways), best));
-    if (start.fusion == Fusion::kTiles) {
+    if (IsDivided(start.fusion)) {
       for (const Axis& axis : AxesOf(options_.operation)) {
         ways = {best.choice};
-        for (const int value : axis.values) {
+        for (const auto& set : axis.values) {
           FusedChoice way = best.choice;
-          way.tuning.*axis.field = value;
+          set(way.tuning);
           if (!IsSame(way, ways.front(), options_.operation)) ways.push_back(way);
         }
         OCTET_RETURN_IF_ERROR(Vary(std::move(ways), best));
@@ -155,10 +187,9 @@ class Search {
 };
 
 TextTable TableOf(FusedCall call) {
-  std::vector<TableColumn> columns = {{"fusion", "", 8}, {"tiles", "", 8}};
+  std::vector<TableColumn> columns = {{"fusion", "", 9}, {"tiles", "", 8}};
   for (const Axis& axis : AxesOf(call)) {
-    columns.push_back(
-        {std::string(axis.name), axis.field == &FusedTuning::row_parts ? "" : "(%)", 9});
+    columns.push_back({std::string(axis.name), std::string(axis.unit), 9});
   }
   columns.push_back({"time", "(us)", 10});
   columns.push_back({"of none", "(%)", 9});
@@ -185,9 +216,9 @@ std::string FusedTuneLine(FusedCall call, const FusedTrial& trial) {
   std::vector<std::string> cells = {
       std::string(EnumName(trial.choice.fusion)),
       tuning.tiles.has_value() ? std::string(EnumName(*tuning.tiles)) : "-"};
-  const bool divided = trial.choice.fusion == Fusion::kTiles;
+  const bool divided = IsDivided(trial.choice.fusion);
   for (const Axis& axis : AxesOf(call)) {
-    cells.push_back(divided ? absl::StrCat(tuning.*axis.field) : "-");
+    cells.push_back(divided ? axis.text(tuning) : "-");
   }
   cells.push_back(absl::StrFormat("%.1f", trial.us));
   cells.push_back(trial.none_us > 0 ? absl::StrFormat("%.1f", trial.us / trial.none_us * kPercent)

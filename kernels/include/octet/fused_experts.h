@@ -22,6 +22,7 @@
 #ifndef OCTET_FUSED_EXPERTS_H_
 #define OCTET_FUSED_EXPERTS_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -116,10 +117,10 @@ struct FusedExpertsConfig {
   // of I bytes and their scales.
   GemmFormat second_format = GemmFormat::kSame;
   WeightsIn weights_in = WeightsIn::kCombine;
-  // Not kSerial or kEpilogue. kTiles needs high_throughput with expert_alignment 1 and without host_totals, and
-  // calls without scatter_idx and cached layouts. It sets HighThroughputOptions::row_arrivals.
-  // kAuto takes what was measured to be the fastest for such calls of high_throughput, otherwise
-  // kNone.
+  // Not kSerial or kEpilogue. kTiles needs high_throughput with expert_alignment 1 and without
+  // host_totals, and calls without scatter_idx and cached layouts. It sets
+  // HighThroughputOptions::row_arrivals. kAuto takes what was measured to be the fastest for such
+  // calls of high_throughput, otherwise kNone.
   Fusion dispatch_gemm = Fusion::kAuto;
   // kTiles, kSerial and kEpilogue need ep.strategy kHighThroughput. With kTiles a row returns in
   // parts, by default of 512 columns, at most four; with kEpilogue by default in one. kEpilogue
@@ -180,6 +181,10 @@ class FusedExperts {
   virtual const FusedExpertsConfig& config() const = 0;
   // The dispatch and combine in use, for calls without a product.
   virtual ExpertParallel& ep() = 0;
+
+  // Returns what `rank` sends in a DispatchGemm of this routing ([T][K] ids), as
+  // ExpertParallel::DispatchTraffic does. A GemmCombine sends what ep().CombineTraffic says.
+  virtual Traffic DispatchGemmTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
 
   virtual absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) = 0;
   // `received` must be valid; its `received` may also be what ep()'s Dispatch returned. Combines

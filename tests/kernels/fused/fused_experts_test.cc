@@ -773,7 +773,6 @@ TEST_F(FusedExpertsTest, DividedWorkGivesTheSame) {
   }
 }
 
-// What kAuto takes, and how it divides the work, comes from the tuning file.
 // What can be left out of a fused dispatch, in all combinations.
 TEST_F(FusedExpertsTest, EveryWayOfSendingGivesTheSame) {
   for (const SendOrder order : {SendOrder::kExpert, SendOrder::kToken}) {
@@ -798,6 +797,25 @@ TEST_F(FusedExpertsTest, EveryWayOfSendingGivesTheSame) {
   }
 }
 
+// A token with two choices on a rank crosses once, or with one stage twice; each choice is
+// described in 16 bytes and announced in 8.
+TEST_F(FusedExpertsTest, TrafficIsThatOfTheWay) {
+  constexpr int64_t kBesideChoice = 24;
+  for (const int stages : {2, 1}) {
+    FusedProblem problem = SmallProblem(2);  // three experts on each rank
+    problem.config.dispatch_gemm = Fusion::kTiles;
+    problem.config.dispatch_gemm_tuning.stages = stages;
+    Make(problem);
+    if (HasFatalFailure() || IsSkipped()) return;
+    const FusedExperts& experts = harness().experts();
+    const int64_t idle = experts.DispatchGemmTraffic(0, {}).wire_bytes;
+    const Traffic traffic = experts.DispatchGemmTraffic(0, {3, 5, 1, 4, -1, 0});
+    const int64_t rows = stages == 2 ? 2 : 3;
+    EXPECT_EQ(traffic.wire_bytes - idle, rows * 136 * 2 + 3 * kBesideChoice);
+    EXPECT_EQ(traffic.rows, stages == 2 ? 4 : 5);
+  }
+}
+
 TEST_F(FusedExpertsTest, TheEpilogueChoosesTheOrderThatItNeeds) {
   FusedProblem problem = SmallProblem(2);
   problem.config.gemm_combine = Fusion::kEpilogue;
@@ -810,6 +828,7 @@ TEST_F(FusedExpertsTest, TheEpilogueChoosesTheOrderThatItNeeds) {
   EXPECT_EQ(chosen.gemm_combine_tuning.combine_percent, 0);
 }
 
+// What kAuto takes, and how it divides the work, comes from the tuning file.
 TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
@@ -839,6 +858,8 @@ TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
   EXPECT_EQ(got.dispatch_gemm_tuning.tiles, GemmTiles::kMedium);
   EXPECT_EQ(got.dispatch_gemm_tuning.send_percent, 31);
   EXPECT_EQ(got.dispatch_gemm_tuning.fill_percent, 7);
+  EXPECT_EQ(got.dispatch_gemm_tuning.stages, 2) << "the file does not say";
+  EXPECT_EQ(got.dispatch_gemm_tuning.send_order, SendOrder::kExpert);
   EXPECT_EQ(got.gemm_combine, Fusion::kTiles);
   EXPECT_EQ(got.gemm_combine_tuning.combine_percent, 44);
   EXPECT_EQ(got.ep.tuning.row_parts, 2);
@@ -860,6 +881,35 @@ TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
   config.ep.strategy = Strategy::kDirect;
   config.ep.high_throughput.expert_alignment = 1;
   EXPECT_EQ(chosen(config).gemm_combine, Fusion::kNone);
+}
+
+// What was measured changes no sums.
+TEST_F(FusedExpertsTest, AMeasuredEpilogueIsForItsOrderAlone) {
+  if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
+  const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
+  ASSERT_OK(node.status());
+  FusedExpertsConfig config = SmallProblem(1).config;
+  TuningTable table;
+  table.Set({.key = FusedTuningKeyOf((*node)->topology(), 1, FusedCall::kGemmCombine, config),
+             .choice = {.fusion = Fusion::kEpilogue,
+                        .tuning = {.tiles = GemmTiles::kMedium, .row_parts = 2}}});
+  const std::string path = ::testing::TempDir() + "octet_epilogue_tuning_test.json";
+  std::ofstream(path) << table.ToJson();
+  const ScopedEnvironment environment("OCTET_TUNING");
+  setenv("OCTET_TUNING", path.c_str(), 1);
+  for (const CombineOrder order :
+       {CombineOrder::kAuto, CombineOrder::kPerRank, CombineOrder::kFlat}) {
+    config.ep.combine_order = order;
+    const absl::StatusOr<std::unique_ptr<FusedExperts>> experts =
+        FusedExperts::Create(**node, config);
+    ASSERT_OK(experts.status());
+    const FusedExpertsConfig& chosen = (*experts)->config();
+    EXPECT_EQ(chosen.gemm_combine,
+              order == CombineOrder::kFlat ? Fusion::kEpilogue : Fusion::kNone);
+    if (order != CombineOrder::kFlat) continue;
+    EXPECT_EQ(chosen.ep.tuning.row_parts, 2);
+    EXPECT_EQ(chosen.gemm_combine_tuning.combine_percent, 0);
+  }
 }
 
 TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
@@ -915,23 +965,6 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
               Refused("weights_in is first_product; that needs the strategy high_throughput, not "
                       "direct"));
   EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.topk = 0; }), Refused("topk"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kSerial; }),
-              Refused("dispatch_gemm is serial; only gemm_combine can be"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kEpilogue; }),
-              Refused("dispatch_gemm is epilogue; only gemm_combine can be"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
-                config.gemm_combine = Fusion::kEpilogue;
-                config.ep.combine_order = CombineOrder::kPerRank;
-              }),
-              Refused("ep.combine_order is per_rank; the gemm_combine epilogue needs flat"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
-                config.gemm_combine = Fusion::kEpilogue;
-                config.ep.combine_method = CombineMethod::kPull;
-              }),
-              Refused("ep.combine_method is pull; the gemm_combine epilogue needs push"));
-  EXPECT_THAT(
-      refusal([](FusedExpertsConfig& config) { config.dispatch_gemm_tuning.stages = 3; }),
-      Refused("dispatch_gemm_tuning.stages is 3; it must be from 0 to 2"));
   for (const Strategy strategy : {Strategy::kDirect, Strategy::kLowLatency, Strategy::kAuto}) {
     EXPECT_THAT(refusal([&](FusedExpertsConfig& config) {
                   config.gemm_combine = Fusion::kTiles;
@@ -949,6 +982,33 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
                 config.ep.high_throughput.expert_alignment = 8;
               }),
               Refused("expert_alignment is 8; the dispatch_gemm tiles needs 1"));
+}
+
+TEST_F(FusedMisuseTest, RefusesFusionsThatCannotBe) {
+  if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
+  const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
+  ASSERT_OK(node.status());
+  const auto refusal = [&](const std::function<void(FusedExpertsConfig&)>& alter) {
+    FusedExpertsConfig config = SmallProblem(1).config;
+    alter(config);
+    return FusedExperts::Create(**node, config).status();
+  };
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kSerial; }),
+              Refused("dispatch_gemm is serial; only gemm_combine can be"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kEpilogue; }),
+              Refused("dispatch_gemm is epilogue; only gemm_combine can be"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.gemm_combine = Fusion::kEpilogue;
+                config.ep.combine_order = CombineOrder::kPerRank;
+              }),
+              Refused("ep.combine_order is per_rank; the gemm_combine epilogue needs flat"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+                config.gemm_combine = Fusion::kEpilogue;
+                config.ep.combine_method = CombineMethod::kPull;
+              }),
+              Refused("ep.combine_method is pull; the gemm_combine epilogue needs push"));
+  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm_tuning.stages = 3; }),
+              Refused("dispatch_gemm_tuning.stages is 3; it must be from 0 to 2"));
 }
 
 TEST_F(FusedMisuseTest, RefusesSecondProductsOfFp8ThatCannotBe) {
