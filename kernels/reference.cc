@@ -56,6 +56,7 @@ struct ReceivedToken {
   absl::Span<const int32_t> experts;  // [K]
   absl::Span<const float> weights;    // [K]; empty: all 1
   const std::vector<float>& x;
+  absl::Span<const uint16_t> outputs;  // [K][H]; empty: those of the stand-in
 };
 
 // sum[h] += Σ w · y over the choices of a token with chosen(expert), ascending. Returns the number
@@ -71,7 +72,9 @@ int AddChoices(const ReceivedToken& token, absl::Span<const float> expert_scale,
     const float scale = expert_scale[static_cast<size_t>(expert)];
     const float weight = token.weights.empty() ? 1.0F : token.weights[k];
     for (size_t h = 0; h < sum.size(); ++h) {
-      sum[h] += weight * ToFloat<dtype>(FromFloat<dtype>(x[h] * scale));
+      const uint16_t output = token.outputs.empty() ? FromFloat<dtype>(x[h] * scale)
+                                                    : token.outputs[k * sum.size() + h];
+      sum[h] += weight * ToFloat<dtype>(output);
     }
     ++added;
   }
@@ -97,7 +100,9 @@ std::vector<uint16_t> Combine(const EpConfig& config, int num_ranks, const RankI
         .weights = input.topk_weights.empty()
                        ? absl::Span<const float>()
                        : absl::MakeConstSpan(input.topk_weights).subspan(t * topk, topk),
-        .x = x};
+        .x = x,
+        .outputs = input.outputs.empty() ? input.outputs
+                                         : input.outputs.subspan(t * topk * hidden, topk * hidden)};
     const auto add = [&](auto chosen, std::vector<float>& to) {
       std::fill(to.begin(), to.end(), 0.0F);
       return AddChoices<dtype>(token, expert_scale, chosen, to);
@@ -230,7 +235,8 @@ RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) 
           .fp8 = part(fp8, config.hidden),
           .scales = part(scales, config.scale_words()),
           .bytes = part(bytes, config.high_throughput.row_bytes),
-          .scatter_idx = part(scatter_idx, config.topk)};
+          .scatter_idx = part(scatter_idx, config.topk),
+          .outputs = part(outputs, config.topk * config.hidden)};
 }
 
 ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,

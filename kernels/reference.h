@@ -26,6 +26,8 @@ struct RankInput {
   // Empty: experts receive x.
   absl::Span<const uint8_t> bytes = {};
   absl::Span<const int32_t> scatter_idx = {};  // [T][K], as in DispatchArgs; empty: token order
+  // [T][K][H] What the experts made of each choice, of the dtype. Empty: what the stand-in makes.
+  absl::Span<const uint16_t> outputs = {};
 
   // Returns `count` tokens from `first` on.
   RankInput Tokens(const EpConfig& config, size_t first, size_t count) const;
@@ -66,10 +68,10 @@ void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
                      absl::Span<uint16_t> out);
 
 // Returns y [T][H] of one rank of `num_ranks`, where expert e is the stand-in with factor
-// expert_scale[e] ([E]). It is computed in float32; each product and each sum is rounded. A dropped
-// choice adds nothing; a token without choices gives +0. config.combine_order selects the order of
-// addition. kAuto is the strategy's own order, and Strategy::kAuto follows the built-in rules, so
-// pass ExpertParallel::config().
+// expert_scale[e] ([E]) unless there are input.outputs. It is computed in float32; each product and
+// each sum is rounded. A dropped choice adds nothing; a token without choices gives +0.
+// config.combine_order selects the order of addition. kAuto is the strategy's own order, and
+// Strategy::kAuto follows the built-in rules, so pass ExpertParallel::config().
 //   kFlat     acc = +0; for k ascending acc = acc + (w · y_k); rounded to the dtype at the end.
 //   kPerRank  p = kFlat over the choices of one rank, rounded to the dtype; acc = +0; for ranks
 //             with such choices ascending acc = acc + p; rounded to the dtype at the end.

@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/call_sequence.h"
+#include "kernels/checked_ep.h"
 #include "kernels/control_memory.h"
 #include "kernels/device/call_params.h"
 #include "kernels/dispatch_product.h"
@@ -41,7 +42,7 @@
 
 namespace octet {
 
-class StrategyBase : public ExpertParallel, protected NodeClient {
+class StrategyBase : public CheckedEp, protected NodeClient {
  public:
   ~StrategyBase() override;
 
@@ -62,14 +63,11 @@ class StrategyBase : public ExpertParallel, protected NodeClient {
   // during Run.
   absl::Status Init();
 
-  // Checks all that Combine checks, without enqueuing anything.
   absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle,
-                            const CombineArgs& args) const {
+                            const CombineArgs& args) const override {
     return CheckCombine(rank, handle, args, Phases::kBoth);
   }
-  // Checks that this object made the handle for this rank, and that no dispatch since overwrites
-  // what that one has received.
-  absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const;
+  absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
 
  protected:
   // `batches`: the number of dispatches that may be outstanding at the same time (CallSequence).

@@ -1,4 +1,4 @@
-#include "octet/fused_experts.h"
+#include "kernels/fused/fused_experts.h"
 
 #include <algorithm>
 #include <array>
@@ -196,9 +196,10 @@ absl::Status CheckScales(bool fp8, const void* b_scales) {
 
 class FusedExpertsOnNode final : public FusedExperts {
  public:
-  FusedExpertsOnNode(Node& node, const FusedExpertsConfig& config, std::unique_ptr<StrategyBase> ep,
-                     const ExpertParallelOptions& options)
+  FusedExpertsOnNode(Node& node, const FusedExpertsConfig& config, std::unique_ptr<CheckedEp> ep,
+                     const ExpertParallelOptions& options, int num_ranks)
       : node_(node.Share()),
+        num_ranks_(num_ranks),
         config_(config),
         use_measured_tuning_(options.use_measured_tuning),
         trace_(options.trace),
@@ -257,7 +258,7 @@ class FusedExpertsOnNode final : public FusedExperts {
                                 const GroupedGemmArgs& args) const;
   // The part of InitRank that is of GemmCombine.
   absl::Status InitSecond(Rank& rank, RankState& mine);
-  absl::Status InitQuantizer(const Rank& rank, RankState& mine);
+  absl::Status InitQuantizer(RankState& mine);
   // Enqueues the second product.
   static absl::Status RunSecond(const Rank& rank, const RankState& mine, GroupedGemmArgs product);
   absl::Status CheckDispatchGemm(const Rank& rank, const DispatchGemmArgs& args) const;
@@ -269,10 +270,11 @@ class FusedExpertsOnNode final : public FusedExperts {
   absl::StatusOr<Received> DispatchWithGemm(Rank& rank, const DispatchGemmArgs& args);
 
   const std::shared_ptr<Node> node_;
+  const int num_ranks_;  // of all nodes
   FusedExpertsConfig config_;
   const bool use_measured_tuning_;
   TraceCollector* const trace_;  // or null
-  const std::unique_ptr<StrategyBase> ep_;
+  const std::unique_ptr<CheckedEp> ep_;
   LayerPartObserver* observer_ = nullptr;
   NodeMemory memory_;
   std::vector<RankState> ranks_;
@@ -389,9 +391,9 @@ absl::StatusOr<FusedExpertsConfig> WithFusions(const Node& node, const FusedExpe
 }
 
 absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
-  mine.second_config = SecondProduct(config_, rank.num_ranks());
+  mine.second_config = SecondProduct(config_, num_ranks_);
   OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(rank, mine.second_config));
-  if (config_.second_format == GemmFormat::kFp8) return InitQuantizer(rank, mine);
+  if (config_.second_format == GemmFormat::kFp8) return InitQuantizer(mine);
   if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
   mine.second_variant =
       FusedVariant(mine.second_config, FusedTiles(config_.gemm_combine_tuning, *mine.second));
@@ -400,12 +402,12 @@ absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   return EpInternals::PrepareGemmCombine(*ep_, rank, product);
 }
 
-absl::Status FusedExpertsOnNode::InitQuantizer(const Rank& rank, RankState& mine) {
+absl::Status FusedExpertsOnNode::InitQuantizer(RankState& mine) {
   OCTET_ASSIGN_OR_RETURN(mine.quantizer,
                          RowQuantizer::Create({.dtype = config_.ep.dtype,
                                                .columns = config_.intermediate,
                                                .scale_format = config_.ep.scale_format,
-                                               .max_rows = config_.ep.max_rows(rank.num_ranks())}));
+                                               .max_rows = config_.ep.max_rows(num_ranks_)}));
   OCTET_ASSIGN_OR_RETURN(const absl::Span<char> rows,
                          memory_.Device<char>(mine.quantizer->Fp8Bytes()));
   OCTET_ASSIGN_OR_RETURN(const absl::Span<char> scales,
@@ -418,7 +420,7 @@ absl::Status FusedExpertsOnNode::InitQuantizer(const Rank& rank, RankState& mine
 absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   RankState& mine = StateOf(rank);
   const EpConfig& ep = config_.ep;
-  const GroupedGemmConfig first = FirstProduct(config_, rank.num_ranks());
+  const GroupedGemmConfig first = FirstProduct(config_, num_ranks_);
   OCTET_ASSIGN_OR_RETURN(mine.first, MakeProduct(rank, first));
   GemmTiles tiles = mine.first->tiles();
   if (config_.dispatch_gemm == Fusion::kTiles) {
@@ -430,7 +432,7 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   mine.first_config = first;
   OCTET_RETURN_IF_ERROR(InitSecond(rank, mine));
   if (SecondProductInPlace(ep)) return absl::OkStatus();
-  const size_t bytes = static_cast<size_t>(ep.max_rows(rank.num_ranks())) * ep.dtype_row_bytes();
+  const size_t bytes = static_cast<size_t>(ep.max_rows(num_ranks_)) * ep.dtype_row_bytes();
   OCTET_ASSIGN_OR_RETURN(const absl::Span<char> out, memory_.Device<char>(bytes));
   mine.second_out = out.data();
   return absl::OkStatus();
@@ -564,12 +566,22 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
 
 absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
     Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
+  return MakeFusedExperts(node, config, options, {node.num_ranks(), [&](const EpConfig& ep) {
+                                                    return MakeStrategy(node, ep, options);
+                                                  }});
+}
+
+absl::StatusOr<std::unique_ptr<FusedExperts>> MakeFusedExperts(Node& node,
+                                                               const FusedExpertsConfig& config,
+                                                               const ExpertParallelOptions& options,
+                                                               const CallsOfExperts& calls) {
   OCTET_RETURN_IF_ERROR(CheckConfig(config));
   OCTET_RETURN_IF_ERROR(CheckTrace(options));
   OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen,
                          WithFusions(node, config, options.use_measured_tuning));
-  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<StrategyBase> ep, MakeStrategy(node, chosen.ep, options));
-  auto experts = std::make_unique<FusedExpertsOnNode>(node, chosen, std::move(ep), options);
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<CheckedEp> ep, calls.make(chosen.ep));
+  auto experts =
+      std::make_unique<FusedExpertsOnNode>(node, chosen, std::move(ep), options, calls.num_ranks);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
   experts->NoteTuning();
   return experts;

@@ -41,7 +41,7 @@ absl::Status NoPhases() {
       "calls over several nodes have no separate phases; use Dispatch and Combine");
 }
 
-class Hierarchical : public ExpertParallel, private NodeClient {
+class Hierarchical : public CheckedEp, private NodeClient {
  public:
   Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config, RailRows rows,
                std::unique_ptr<ExpertParallel> intranode);
@@ -71,6 +71,9 @@ class Hierarchical : public ExpertParallel, private NodeClient {
   absl::Status ResetStatistics(Rank& rank) override { return intranode_->ResetStatistics(rank); }
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+  absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle,
+                            const CombineArgs& args) const override;
+  absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
 
  private:
   // Where the rows of each node are: `first` in the batch, in numbers of rows.
@@ -99,11 +102,10 @@ class Hierarchical : public ExpertParallel, private NodeClient {
 
   int num_nodes() const { return rails_.front()->num_nodes(); }
   RankState& StateOf(const Rank& rank) { return states_[Size(rank.rank())]; }
+  const RankState& StateOf(const Rank& rank) const { return states_[Size(rank.rank())]; }
   hierarchical::Shape ShapeOf(const Rank& rank) const;
   absl::Status InitRank(Rank& rank);
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
-  absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle,
-                            const CombineArgs& args) const;
   // The parts of a dispatch. Each enqueues work on the rank's stream; Count also waits for it.
   absl::Status Plan(Rank& rank, const DispatchArgs& args);
   absl::Status Count(Rank& rank);
@@ -395,17 +397,21 @@ absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchArgs& 
 
 // ---- Combine.
 
-absl::Status Hierarchical::CheckCombine(const Rank& rank, const DispatchHandle& handle,
-                                        const CombineArgs& args) const {
+absl::Status Hierarchical::CheckReceivedIsValid(const Rank& rank,
+                                                const DispatchHandle& handle) const {
   if (!rank.IsOf(*node_) || handle.owner != this || handle.owner_id != client_ ||
       handle.rank != rank.rank()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the handle is not of a dispatch of this ExpertParallel on rank ", rank.rank(),
                      "; only the rank that has dispatched can combine"));
   }
-  const CallSequence& sequence = states_[Size(rank.rank())].sequence;
-  OCTET_RETURN_IF_ERROR(sequence.CheckRecent(handle.call));
-  OCTET_RETURN_IF_ERROR(sequence.CheckCombine(handle.call, Phases::kBoth));
+  return StateOf(rank).sequence.CheckRecent(handle.call);
+}
+
+absl::Status Hierarchical::CheckCombine(const Rank& rank, const DispatchHandle& handle,
+                                        const CombineArgs& args) const {
+  OCTET_RETURN_IF_ERROR(CheckReceivedIsValid(rank, handle));
+  OCTET_RETURN_IF_ERROR(StateOf(rank).sequence.CheckCombine(handle.call, Phases::kBoth));
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
     return absl::InvalidArgumentError("expert_out and y must not be null");
   }
@@ -515,17 +521,23 @@ absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& no
                                                  " M tokens: ", status.message()));
 }
 
-absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeHierarchical(
-    Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
-    const HierarchicalOptions& options) {
+absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* const> rails,
+                                          CombineOrder intranode_order) {
   if (rails.size() != Size(node.num_ranks())) {
     return absl::InvalidArgumentError(absl::StrCat("there are ", rails.size(), " rails for ",
                                                    node.num_ranks(),
                                                    " ranks; each rank needs one"));
   }
-  const NodesOfRanks nodes = {.num_nodes = rails.front()->num_nodes(),
-                              .ranks_per_node = node.num_ranks(),
-                              .intranode_order = options.intranode_order};
+  return NodesOfRanks{.num_nodes = rails.front()->num_nodes(),
+                      .ranks_per_node = node.num_ranks(),
+                      .intranode_order = intranode_order};
+}
+
+absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
+    Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
+    const HierarchicalOptions& options) {
+  OCTET_ASSIGN_OR_RETURN(const NodesOfRanks nodes,
+                         NodesOnRails(node, rails, options.intranode_order));
   OCTET_RETURN_IF_ERROR(ValidateHierarchical(config, nodes));
   OCTET_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertParallel> intranode,
@@ -534,6 +546,12 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeHierarchical(
       std::make_unique<Hierarchical>(node, rails, config, options.rows, std::move(intranode));
   OCTET_RETURN_IF_ERROR(made->Init());
   return made;
+}
+
+absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeHierarchical(
+    Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
+    const HierarchicalOptions& options) {
+  return MakeCheckedHierarchical(node, rails, config, options);
 }
 
 std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& options) {

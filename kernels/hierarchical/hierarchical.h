@@ -18,7 +18,12 @@
 #ifndef OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 #define OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 
+#include <memory>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/checked_ep.h"
 #include "kernels/nodes_of_ranks.h"
 #include "octet/ep_config.h"
 #include "octet/hierarchical.h"
@@ -29,6 +34,16 @@ namespace octet {
 // intranode strategy refuses for IntranodeConfig, FailurePolicy::kMask, and each combine_order but
 // kAuto and kPerNode, which are the same.
 absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes);
+
+// Returns the shape of the nodes that `rails`, one for each rank of `node`, join. kInvalidArgument
+// if there are more or fewer of them.
+absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* const> rails,
+                                          CombineOrder intranode_order);
+
+// What MakeHierarchical returns.
+absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
+    Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
+    const HierarchicalOptions& options);
 
 }  // namespace octet
 

@@ -148,9 +148,10 @@ __global__ void __launch_bounds__(1024) Pack(const PackParams p) {
   if (p.fill) FillBlocks(p, wave, waves);
 }
 
-// A thread takes a word at a time.
+// A thread takes a word at a time. If the Run has failed, no token has a choice: what earlier calls
+// have left could be anything.
 __global__ void __launch_bounds__(1024) Split(const SplitParams p) {
-  if (device::HasFailed(p.failure)) return;
+  const bool failed = device::HasFailed(p.failure);
   const int topk = p.record.topk;
   const auto words = static_cast<size_t>(p.record.words());
   const auto step = static_cast<size_t>(gridDim.x) * blockDim.x;
@@ -158,7 +159,8 @@ __global__ void __launch_bounds__(1024) Split(const SplitParams p) {
   for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += step) {
     const size_t row = i / words;
     const auto w = static_cast<int>(i % words);
-    const uint32_t word = p.records[i];
+    if (failed && w >= topk) continue;
+    const uint32_t word = failed ? ~uint32_t{0} : p.records[i];
     if (w < topk) {
       p.topk_idx[row * topk + w] = static_cast<int32_t>(word);
     } else if (w < 2 * topk) {

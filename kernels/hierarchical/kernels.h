@@ -71,10 +71,11 @@ struct PackParams {
   int own_first;  // first row of the batch that is of this rank itself
 };
 
-// Kernels with a `failure` run behind an exchange, and do nothing if the Run has failed: the rows
+// Kernels with a `failure` run behind an exchange, and read nothing if the Run has failed: the rows
 // may still be coming.
 
-// Splits the records of the batch into the arrays that the intranode dispatch takes.
+// Splits the records of the batch into the arrays that the intranode dispatch takes. If the Run has
+// failed, marks all rows as unused.
 struct SplitParams {
   device::FailurePort failure;
   RecordShape record;

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/gemm/kernels.h"
+#include "kernels/hierarchical/hierarchical.h"
 #include "kernels/layer/router.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
@@ -51,6 +52,32 @@ absl::Status CheckShared(const MoeLayerConfig& config, const MoeLayerWeights& we
       CheckMlp("shared", weights.shared, config.hidden, config.shared_intermediate));
   if (!config.shared_gate) return absl::OkStatus();
   return CheckTensor("shared_gate", weights.shared_gate, 1, config.hidden);
+}
+
+// Everything but dispatch and combine.
+absl::Status CheckLayer(const MoeLayerConfig& config, int num_ranks) {
+  OCTET_RETURN_IF_ERROR(Validate(config.router, config.num_experts, config.topk));
+  const int unit = config.weights == GemmFormat::kFp8 ? 2 * kUnit : kUnit;
+  OCTET_RETURN_IF_ERROR(CheckSize("hidden", config.hidden, unit));
+  OCTET_RETURN_IF_ERROR(CheckSize("intermediate", config.intermediate, unit));
+  if (config.shared_intermediate != 0) {
+    OCTET_RETURN_IF_ERROR(CheckSize("shared_intermediate", config.shared_intermediate, kUnit));
+  } else if (config.shared_gate) {
+    return Refuse("shared_gate", "true", "it needs shared experts (shared_intermediate)");
+  }
+  if (config.link_blocks < 0 || (config.max_blocks > 0 && config.link_blocks > config.max_blocks)) {
+    return Refuse("link_blocks", absl::StrCat(config.link_blocks),
+                  absl::StrCat("it must be 0 or positive, and at most max_blocks, ",
+                               config.max_blocks, ", if that is not 0"));
+  }
+  if (config.weights == GemmFormat::kFp8 && config.dtype != DType::kBFloat16) {
+    return Refuse("dtype", EnumName(config.dtype), "FP8 weights need bf16");
+  }
+  if (config.num_experts / num_ranks > kMaxGemmExperts) {
+    return Refuse("num_experts", absl::StrCat(config.num_experts),
+                  absl::StrCat("at most ", kMaxGemmExperts, " may be on a rank, of ", num_ranks));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -143,28 +170,15 @@ absl::Status CheckWeights(const MoeLayerConfig& config, const MoeLayerWeights& w
 
 absl::Status Validate(const MoeLayerConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(ExpertsConfig(config).ep, num_ranks));
-  OCTET_RETURN_IF_ERROR(Validate(config.router, config.num_experts, config.topk));
-  const int unit = config.weights == GemmFormat::kFp8 ? 2 * kUnit : kUnit;
-  OCTET_RETURN_IF_ERROR(CheckSize("hidden", config.hidden, unit));
-  OCTET_RETURN_IF_ERROR(CheckSize("intermediate", config.intermediate, unit));
-  if (config.shared_intermediate != 0) {
-    OCTET_RETURN_IF_ERROR(CheckSize("shared_intermediate", config.shared_intermediate, kUnit));
-  } else if (config.shared_gate) {
-    return Refuse("shared_gate", "true", "it needs shared experts (shared_intermediate)");
+  return CheckLayer(config, num_ranks);
+}
+
+absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes) {
+  if (config.fusion != Fusion::kAuto && config.fusion != Fusion::kNone) {
+    return Refuse("fusion", EnumName(config.fusion), "over several nodes it must be auto or none");
   }
-  if (config.link_blocks < 0 || (config.max_blocks > 0 && config.link_blocks > config.max_blocks)) {
-    return Refuse("link_blocks", absl::StrCat(config.link_blocks),
-                  absl::StrCat("it must be 0 or positive, and at most max_blocks, ",
-                               config.max_blocks, ", if that is not 0"));
-  }
-  if (config.weights == GemmFormat::kFp8 && config.dtype != DType::kBFloat16) {
-    return Refuse("dtype", EnumName(config.dtype), "FP8 weights need bf16");
-  }
-  if (config.num_experts / num_ranks > kMaxGemmExperts) {
-    return Refuse("num_experts", absl::StrCat(config.num_experts),
-                  absl::StrCat("at most ", kMaxGemmExperts, " may be on a rank, of ", num_ranks));
-  }
-  return absl::OkStatus();
+  OCTET_RETURN_IF_ERROR(ValidateHierarchical(ExpertsConfig(config).ep, nodes));
+  return CheckLayer(config, nodes.num_nodes * nodes.ranks_per_node);
 }
 
 }  // namespace octet

@@ -2,7 +2,9 @@
 #ifndef OCTET_KERNELS_LAYER_LAYER_CONFIG_H_
 #define OCTET_KERNELS_LAYER_LAYER_CONFIG_H_
 
+#include "absl/status/status.h"
 #include "kernels/layer/pack_weights.h"
+#include "kernels/nodes_of_ranks.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/moe_layer.h"
@@ -23,6 +25,9 @@ GroupedGemmConfig SharedSecondProduct(const MoeLayerConfig& config);
 // The formats of the experts' weights, and of the router's and the shared experts'.
 WeightFormat ExpertWeights(const MoeLayerConfig& config);
 WeightFormat PlainWeights(const MoeLayerConfig& config);
+
+// As octet/moe_layer.h's, for a layer over several nodes.
+absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes);
 
 // Returns kInvalidArgument, naming the tensor, if a layer of this configuration cannot have these
 // weights.

@@ -170,9 +170,11 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
     quantized.assign(values.begin(), values.end());
   }
   // Added to an addend's error: its share of the float32 sums' roundings, and of the rounding of
-  // its rank's sum, whose magnitude is at most that of its addends together.
-  const double sums =
-      2.0 * static_cast<double>(token.experts.size()) * kFloatRoundoff + Roundoff(config_.dtype);
+  // its rank's sum and its node's, whose magnitudes are at most those of their addends together.
+  const double once = Roundoff(config_.dtype);
+  const double sums = 2.0 * static_cast<double>(token.experts.size()) * kFloatRoundoff +
+                      (roundings_.node_sums ? (2 + once) * once : once);
+  const double underflow = (roundings_.node_sums ? 2.0 : 1.0) * Underflow(config_.dtype);
   std::vector<Bounded> y(x.size());
   for (size_t k = 0; k < token.experts.size(); ++k) {
     if (token.experts[k] < 0) continue;  // a dropped choice
@@ -182,7 +184,7 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
       const double value = weight * out[i].value;
       const double error = std::abs(weight) * out[i].error;
       y[i].value += value;
-      y[i].error += error + sums * (std::abs(value) + error) + Underflow(config_.dtype);
+      y[i].error += error + sums * (std::abs(value) + error) + underflow;
     }
   }
   for (Bounded& element : y) element = Rounded(element, config_.dtype);

@@ -22,7 +22,8 @@ struct Bounded {
 
 // Where a layer rounds to the dtype besides what every layer does.
 struct LayerRoundings {
-  bool gate_up = false;  // the products with gate and up, before SwiGLU
+  bool gate_up = false;    // the products with gate and up, before SwiGLU
+  bool node_sums = false;  // the sum of each node's experts (CombineOrder::kPerNode)
 };
 
 // A layer's weights as its kernels see them: converted, and for FP8 quantized, as Load does. Reads

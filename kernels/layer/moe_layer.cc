@@ -1,4 +1,4 @@
-#include "octet/moe_layer.h"
+#include "kernels/layer/moe_layer.h"
 
 #include <hip/hip_runtime.h>
 
@@ -24,6 +24,7 @@
 #include "kernels/layer/route.h"
 #include "kernels/layer/shared_mlp.h"
 #include "kernels/layer_parts.h"
+#include "kernels/nodes_of_ranks.h"
 #include "kernels/row_quantizer.h"
 #include "kernels/tuning.h"
 #include "kernels/whole_gpu.h"
@@ -43,6 +44,15 @@ static_assert(kMaxExperts <= kMostRoutedExperts);
 
 size_t Size(int n) { return static_cast<size_t>(n); }
 
+// Where a layer's ranks are among those of all nodes.
+struct Place {
+  NodesOfRanks nodes;
+  int node = 0;  // this one's number
+
+  int num_ranks() const { return nodes.num_nodes * nodes.ranks_per_node; }  // of all nodes
+  size_t global(const Rank& rank) const { return Size(node * nodes.ranks_per_node + rank.rank()); }
+};
+
 // Everything but weights: what layers can share.
 class LayerWorkspace final : public LayerPartObserver {
  public:
@@ -59,9 +69,11 @@ class LayerWorkspace final : public LayerPartObserver {
   };
 
   static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Node& node,
-                                                                const MoeLayerConfig& config);
-  LayerWorkspace(Node& node, const MoeLayerConfig& config)
+                                                                const MoeLayerConfig& config,
+                                                                const NodesOfLayer& of);
+  LayerWorkspace(Node& node, const Place& place, const MoeLayerConfig& config)
       : node_(node.Share()),
+        place_(place),
         requested_(config),
         config_(config),
         memory_(node),
@@ -73,6 +85,7 @@ class LayerWorkspace final : public LayerPartObserver {
   const MoeLayerConfig& requested() const { return requested_; }
   const MoeLayerConfig& config() const { return config_; }  // with every choice made
   const Node& node() const { return *node_; }
+  const Place& place() const { return place_; }
   FusedExperts& experts() { return *experts_; }
   OfRank& of(const Rank& rank) { return ranks_[Size(rank.rank())]; }
 
@@ -84,6 +97,7 @@ class LayerWorkspace final : public LayerPartObserver {
   absl::Status LoadKernels() const;
 
   const std::shared_ptr<Node> node_;
+  const Place place_;
   const MoeLayerConfig requested_;
   MoeLayerConfig config_;
   std::unique_ptr<FusedExperts> experts_;
@@ -144,7 +158,7 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
            Piece{&mine.topk_idx, tokens * Size(config_.topk) * sizeof(int32_t)},
            Piece{&mine.topk_weights, tokens * Size(config_.topk) * sizeof(float)},
            Piece{&mine.h,
-                 Size(ep.max_rows(rank.num_ranks())) * Size(config_.intermediate) * element},
+                 Size(ep.max_rows(place_.num_ranks())) * Size(config_.intermediate) * element},
            Piece{&mine.x_fp8, fp8_bytes},
            Piece{&mine.x_scales, scale_bytes},
        }) {
@@ -161,30 +175,36 @@ bool IsFused(const MoeLayerConfig& config) {
   return config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;
 }
 
-absl::StatusOr<Strategy> ChosenStrategy(const Node& node, const MoeLayerConfig& config) {
+// The nodes that a choice is made for.
+struct ChoiceNodes {
+  const Node& node;
+  const NodesOfRanks& nodes;
+};
+
+absl::StatusOr<Strategy> ChosenStrategy(const ChoiceNodes& of, const MoeLayerConfig& config) {
   OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
-  OCTET_ASSIGN_OR_RETURN(
-      const EpPlan plan,
-      EpPlan::Resolve(ExpertsConfig(config).ep, node.num_ranks(), node.topology(), *table));
+  OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
+                         EpPlan::Resolve(IntranodeConfig(ExpertsConfig(config).ep, of.nodes),
+                                         of.nodes.ranks_per_node, of.node.topology(), *table));
   return plan.config.strategy;
 }
 
 // Makes the choice of Strategy::kAuto for FP8 weights where low_latency is chosen without them: the
 // strategies have FP8 formats of their own, so that the format would decide otherwise.
-absl::Status ChooseFp8Strategy(const Node& node, MoeLayerConfig& config) {
+absl::Status ChooseFp8Strategy(const ChoiceNodes& of, MoeLayerConfig& config) {
   if (config.weights != GemmFormat::kFp8 || config.strategy != Strategy::kAuto || IsFused(config)) {
     return absl::OkStatus();
   }
   MoeLayerConfig plain = config;
   plain.weights = GemmFormat::kSame;
-  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(node, plain));
+  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, plain));
   if (strategy == Strategy::kLowLatency) config.strategy = strategy;
   return absl::OkStatus();
 }
 
 // Makes the choice of SharedExperts::kAuto as measured on an H200 (bench/PERFORMANCE.md): calls of
 // few tokens gain, those of many do not, whose kernels leave nothing idle.
-absl::Status ChooseSharedExperts(const Node& node, MoeLayerConfig& config) {
+absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) {
   constexpr int kMostTokens = 1024;
   if (config.shared_experts != SharedExperts::kAuto) return absl::OkStatus();
   config.shared_experts = SharedExperts::kAfter;
@@ -194,20 +214,21 @@ absl::Status ChooseSharedExperts(const Node& node, MoeLayerConfig& config) {
   }
   config.shared_experts = SharedExperts::kBeside;
   if (config.link_blocks != 0 || config.max_blocks != 0) return absl::OkStatus();
-  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(node, config));
+  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, config));
   if (strategy != Strategy::kHighThroughput) return absl::OkStatus();
-  config.link_blocks = std::max(node.topology().gpus[0].num_compute_units / 2, 1);
+  config.link_blocks = std::max(of.node.topology().gpus[0].num_compute_units / 2, 1);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
-    Node& node, const MoeLayerConfig& requested) {
-  OCTET_RETURN_IF_ERROR(Validate(requested, node.num_ranks()));
-  auto workspace = std::make_shared<LayerWorkspace>(node, requested);
+    Node& node, const MoeLayerConfig& requested, const NodesOfLayer& of) {
+  auto workspace =
+      std::make_shared<LayerWorkspace>(node, Place{.nodes = of.nodes, .node = of.node}, requested);
   MoeLayerConfig& config = workspace->config_;
-  OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(node, config));
-  OCTET_RETURN_IF_ERROR(ChooseSharedExperts(node, config));
-  OCTET_ASSIGN_OR_RETURN(workspace->experts_, FusedExperts::Create(node, ExpertsConfig(config)));
+  const ChoiceNodes choices = {node, of.nodes};
+  OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(choices, config));
+  OCTET_RETURN_IF_ERROR(ChooseSharedExperts(choices, config));
+  OCTET_ASSIGN_OR_RETURN(workspace->experts_, of.make_experts(ExpertsConfig(config)));
   const FusedExpertsConfig& experts = workspace->experts_->config();
   config.strategy = experts.ep.strategy;
   config.fusion = experts.gemm_combine;
@@ -298,12 +319,13 @@ absl::Status MoeLayerOnNode::AllocateWeights(Rank& rank) {
   RankWeights& mine = weights_[Size(rank.rank())];
   const MoeLayerConfig& c = config();
   const FusedExpertsConfig experts = ExpertsConfig(c);
-  const size_t local = Size(c.num_experts / rank.num_ranks());
+  const int num_ranks = workspace_->place().num_ranks();
+  const size_t local = Size(c.num_experts / num_ranks);
   const size_t element = ExpertWeights(c).element_bytes();
   const size_t plain = InfoOf(c.dtype).bytes;
   const size_t hidden = Size(c.hidden);
-  const GroupedGemmConfig first = FirstProduct(experts, rank.num_ranks());
-  const GroupedGemmConfig second = SecondProduct(experts, rank.num_ranks());
+  const GroupedGemmConfig first = FirstProduct(experts, num_ranks);
+  const GroupedGemmConfig second = SecondProduct(experts, num_ranks);
   const auto scale_bytes = [&](const GroupedGemmConfig& product) {
     return local * Size(product.weight_scale_rows()) * Size(product.scale_words()) * sizeof(float);
   };
@@ -356,7 +378,9 @@ absl::Status MoeLayerOnNode::LoadExpert(const RankWeights& mine, size_t index,
 
 absl::Status MoeLayerOnNode::LoadExperts(const Rank& rank, const MoeLayerWeights& weights) const {
   const RankWeights& mine = weights_[Size(rank.rank())];
-  const size_t local = Size(config().num_experts / rank.num_ranks());
+  const Place& place = workspace_->place();
+  const size_t local = Size(config().num_experts / place.num_ranks());
+  const size_t first = place.global(rank) * local;
   // Each loads the next expert until none is left, or one has failed.
   Mutex mutex;
   size_t next = 0;
@@ -372,7 +396,7 @@ absl::Status MoeLayerOnNode::LoadExperts(const Rank& rank, const MoeLayerWeights
         if (!failure.ok() || next == local) return;
         index = next++;
       }
-      status = LoadExpert(mine, index, weights.experts[Size(rank.rank()) * local + index]);
+      status = LoadExpert(mine, index, weights.experts[first + index]);
     }
   };
   const size_t cpus = std::max(std::thread::hardware_concurrency(), 1U);
@@ -537,16 +561,32 @@ RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {
 
 absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Create(Node& node, const MoeLayerConfig& config,
                                                            const MoeLayerOptions& options) {
+  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
+  return MakeMoeLayer(node, config, options.share,
+                      {.nodes = {.num_nodes = 1, .ranks_per_node = node.num_ranks()},
+                       .make_experts = [&node](const FusedExpertsConfig& experts) {
+                         return FusedExperts::Create(node, experts);
+                       }});
+}
+
+absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Node& node, const MoeLayerConfig& config,
+                                                       const MoeLayer* share,
+                                                       const NodesOfLayer& of) {
   std::shared_ptr<LayerWorkspace> workspace;
-  if (options.share == nullptr) {
-    OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(node, config));
+  if (share == nullptr) {
+    OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(node, config, of));
   } else {
-    const auto* const other = dynamic_cast<const MoeLayerOnNode*>(options.share);
+    const auto* const other = dynamic_cast<const MoeLayerOnNode*>(share);
     if (other == nullptr || !(other->workspace()->requested() == config)) {
       return absl::InvalidArgumentError(
           "MoeLayerOptions::share must be a layer that was created with an equal configuration");
     }
     workspace = other->workspace();
+    if (workspace->place().nodes.num_nodes != of.nodes.num_nodes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the layer to share memory with is one of ", workspace->place().nodes.num_nodes,
+          " nodes; it must be one of ", of.nodes.num_nodes));
+    }
   }
   auto layer = std::make_unique<MoeLayerOnNode>(node, std::move(workspace));
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return layer->AllocateWeights(rank); }));

@@ -16,6 +16,13 @@ __global__ void AwaitArrivalsKernel(ArrivalParams params) {
   // The number lies in memory, not in the launch parameters, so that a replayed graph keeps
   // counting. The host function that wrote it came before this kernel in the stream.
   const uint64_t exchange = LoadRelaxed<Scope::kSystem>(params.posted);
+  if (LoadRelaxed<Scope::kSystem>(params.port.abort_word) != 0) {
+    // The host function may have posted nothing, so that the number is that of an exchange which
+    // has arrived. What follows in the stream must find a failure, not that exchange's bytes.
+    const auto other = static_cast<uint32_t>(params.node == 0 ? 1 : 0);
+    Fail(params.port, FailureKind::kReleased, {params.site, -1, other}, exchange, exchange, 0);
+    return;
+  }
   uint64_t start = 0;
   for (int node = static_cast<int>(threadIdx.x); node < params.num_nodes;
        node += static_cast<int>(blockDim.x)) {

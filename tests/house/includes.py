@@ -47,8 +47,8 @@ TOOLS_EXCEPTIONS = {
 }
 # Folders of kernels/ beside the strategies, and which other folders they may build upon.
 KERNELS_ROOMS = {
-    "fused": {"direct", "high_throughput", "low_latency", "gemm"},
-    "layer": {"fused", "gemm"},
+    "fused": {"direct", "high_throughput", "low_latency", "hierarchical", "gemm"},
+    "layer": {"fused", "hierarchical", "gemm"},
 }
 # The only files of kernels/ that know the strategies.
 KNOW_STRATEGIES = {"kernels/expert_parallel.cc", "kernels/make_layout.cc",

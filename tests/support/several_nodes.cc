@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <thread>
+#include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -22,16 +22,15 @@ absl::Status Wrong(int global, const std::string& what) {
 
 }  // namespace
 
-absl::Status SeveralNodes::Add(OneNode node, const std::vector<Rail*>& rails,
-                               const EpConfig& config, const Options& options) {
-  OCTET_ASSIGN_OR_RETURN(
-      node.ep, MakeHierarchical(*node.node, rails, config,
-                                {.rows = options.rows, .intranode_order = shape_.intranode_order}));
-  node.buffers.resize(Size(shape_.ranks_per_node));
-  node.received.resize(Size(shape_.ranks_per_node));
-  nodes_.push_back(std::move(node));
-  OneNode& added = nodes_.back();
-  return added.node->Run([&](Rank& rank) -> absl::Status {
+absl::Status SeveralNodes::Add(const JoinedNodes::OneNode& node, const EpConfig& config,
+                               const Options& options) {
+  OfNode& added = calls_.emplace_back();
+  OCTET_ASSIGN_OR_RETURN(added.ep, MakeHierarchical(*node.node, node.rails, config,
+                                                    {.rows = options.rows,
+                                                     .intranode_order = shape_.intranode_order}));
+  added.buffers.resize(Size(shape_.ranks_per_node));
+  added.received.resize(Size(shape_.ranks_per_node));
+  return node.node->Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(added.buffers[Size(rank.rank())],
                            StepBuffers::Create(rank, added.ep->config(), false));
     return absl::OkStatus();
@@ -41,56 +40,22 @@ absl::Status SeveralNodes::Add(OneNode node, const std::vector<Rail*>& rails,
 absl::StatusOr<std::unique_ptr<SeveralNodes>> SeveralNodes::Create(const NodesOfRanks& shape,
                                                                    const EpConfig& config,
                                                                    const Options& options) {
-  auto nodes = absl::WrapUnique(new SeveralNodes(shape, options.rows));
-  for (int n = 0; n < shape.num_nodes; ++n) {
-    OneNode node;
-    node.number = n;
-    OCTET_ASSIGN_OR_RETURN(node.owned, Node::Create({.num_ranks = shape.ranks_per_node,
-                                                     .timeout = options.timeout,
-                                                     .on_failure = nullptr}));
-    node.node = node.owned.get();
-    node.run = [node = node.node](absl::FunctionRef<absl::Status(Rank&)> body) {
-      return node->Run(body);
-    };
-    OCTET_ASSIGN_OR_RETURN(const std::vector<Rail*> rails, nodes->rails_.Connect(n, *node.node));
-    OCTET_RETURN_IF_ERROR(nodes->Add(std::move(node), rails, config, options));
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<JoinedNodes> joined,
+                         JoinedNodes::Create(shape, options.timeout));
+  return Create(std::move(joined), config, options);
+}
+
+absl::StatusOr<std::unique_ptr<SeveralNodes>> SeveralNodes::Create(
+    std::unique_ptr<JoinedNodes> joined, const EpConfig& config, const Options& options) {
+  auto nodes = absl::WrapUnique(new SeveralNodes(std::move(joined), options.rows));
+  for (const JoinedNodes::OneNode& node : nodes->joined_->nodes()) {
+    OCTET_RETURN_IF_ERROR(nodes->Add(node, config, options));
   }
   return nodes;
-}
-
-absl::StatusOr<std::unique_ptr<SeveralNodes>> SeveralNodes::Join(
-    Node& node, const std::vector<Rail*>& rails, const RunTogether& run, const NodesOfRanks& shape,
-    const EpConfig& config, const Options& options) {
-  auto nodes = absl::WrapUnique(new SeveralNodes(shape, options.rows));
-  OneNode own;
-  own.number = rails.front()->node();
-  own.node = &node;
-  own.run = run;
-  OCTET_RETURN_IF_ERROR(nodes->Add(std::move(own), rails, config, options));
-  return nodes;
-}
-
-std::vector<absl::Status> SeveralNodes::RunAll(
-    const std::function<absl::Status(Rank&, int)>& body) {
-  std::vector<absl::Status> statuses(nodes_.size());
-  std::vector<std::thread> threads;
-  for (size_t n = 0; n < nodes_.size(); ++n) {
-    threads.emplace_back([&, n] {
-      const OneNode& node = nodes_[n];
-      statuses[n] = node.run([&](Rank& rank) { return body(rank, GlobalOf(node, rank)); });
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return statuses;
-}
-
-absl::Status SeveralNodes::Run(const std::function<absl::Status(Rank&, int)>& body) {
-  for (absl::Status& status : RunAll(body)) OCTET_RETURN_IF_ERROR(status);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Received> SeveralNodes::Dispatch(Rank& rank, int global) {
-  OneNode& node = NodeOf(global);
+  OfNode& node = NodeOf(global);
   OCTET_ASSIGN_OR_RETURN(node.received[Size(rank.rank())],
                          node.ep->Dispatch(rank, node.buffers[Size(rank.rank())].dispatch_args()));
   return node.received[Size(rank.rank())];
@@ -99,7 +64,7 @@ absl::StatusOr<Received> SeveralNodes::Dispatch(Rank& rank, int global) {
 absl::Status SeveralNodes::Upload(const StepInput& input) {
   const std::vector<RankInput> sent = input.sent();
   const size_t local = Size(config().num_experts) / sent.size();
-  return OneByOne([&](Rank& rank, int global) -> absl::Status {
+  return joined_->OneByOne([&](Rank& rank, int global) -> absl::Status {
     StepBuffers& buffers = NodeOf(global).buffers[Size(rank.rank())];
     OCTET_RETURN_IF_ERROR(buffers.Upload(rank, sent[Size(global)]));
     OCTET_RETURN_IF_ERROR(buffers.UploadExpertScale(
@@ -114,25 +79,17 @@ absl::Status SeveralNodes::Step(const StepInput& input) {
   OCTET_RETURN_IF_ERROR(
       Run([&](Rank& rank, int global) { return Dispatch(rank, global).status(); }));
   std::vector<DeviceMemory> out(input.ranks.size());
-  OCTET_RETURN_IF_ERROR(OneByOne([&](Rank& rank, int global) {
+  OCTET_RETURN_IF_ERROR(joined_->OneByOne([&](Rank& rank, int global) {
     return CheckReceived(rank, global, input, out[Size(global)]);
   }));
   OCTET_RETURN_IF_ERROR(Run([&](Rank& rank, int global) {
-    const OneNode& node = NodeOf(global);
+    const OfNode& node = NodeOf(global);
     const Received& received = node.received[Size(rank.rank())];
     CombineArgs args = {.expert_out = out[Size(global)].as<void>(),
                         .y = node.buffers[Size(rank.rank())].y.as<void>()};
     return node.ep->Combine(rank, received.handle, args);
   }));
-  return OneByOne([&](Rank& rank, int global) { return CheckY(rank, global, input); });
-}
-
-absl::Status SeveralNodes::OneByOne(const std::function<absl::Status(Rank&, int)>& body) {
-  for (const OneNode& node : nodes_) {
-    OCTET_RETURN_IF_ERROR(
-        node.node->Run([&](Rank& rank) { return body(rank, GlobalOf(node, rank)); }));
-  }
-  return absl::OkStatus();
+  return joined_->OneByOne([&](Rank& rank, int global) { return CheckY(rank, global, input); });
 }
 
 RankInput SeveralNodes::Batch::view() const {

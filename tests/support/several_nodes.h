@@ -1,15 +1,13 @@
-// Several nodes, for tests of calls over all of them: in one process, each with its own threads, or
-// one node in each of several processes.
+// Dispatch and combine over several nodes, in tests, against the reference.
 #ifndef OCTET_TESTS_SUPPORT_SEVERAL_NODES_H_
 #define OCTET_TESTS_SUPPORT_SEVERAL_NODES_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,41 +17,35 @@
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "runtime/device_memory.h"
-#include "runtime/net/rail.h"
-#include "tests/support/local_rail.h"
+#include "tests/support/joined_nodes.h"
 #include "tools/step/step_buffers.h"
 #include "tools/workload/step_input.h"
 
 namespace octet {
 
-// Ranks are numbered over all nodes: "global". A body of a Run gets its rank's global number.
+// Ranks are numbered as in JoinedNodes.
 class SeveralNodes {
  public:
   struct Options {
     RailRows rows = RailRows::kAuto;
     absl::Duration timeout = absl::Seconds(60);
   };
-  // All nodes in this process, on LocalRails.
+  // All nodes in this process.
   static absl::StatusOr<std::unique_ptr<SeveralNodes>> Create(const NodesOfRanks& shape,
                                                               const EpConfig& config,
                                                               const Options& options);
+  // On the nodes of `joined`, whose timeout stays.
+  static absl::StatusOr<std::unique_ptr<SeveralNodes>> Create(std::unique_ptr<JoinedNodes> joined,
+                                                              const EpConfig& config,
+                                                              const Options& options);
 
-  // How a node of its own process makes a Run together with the others.
-  using RunTogether = std::function<absl::Status(absl::FunctionRef<absl::Status(Rank&)>)>;
-  // One of the nodes of several processes. `rails` and `node` must outlive it; options.timeout is
-  // that of `node`. The processes make the same calls.
-  static absl::StatusOr<std::unique_ptr<SeveralNodes>> Join(
-      Node& node, const std::vector<Rail*>& rails, const RunTogether& run,
-      const NodesOfRanks& shape, const EpConfig& config, const Options& options);
+  const EpConfig& config() const { return calls_.front().ep->config(); }
+  int64_t bytes() const { return joined_->bytes(); }  // that have crossed between nodes
+  ExpertParallel& ep(int node) { return *calls_[static_cast<size_t>(node)].ep; }
 
-  const EpConfig& config() const { return nodes_.front().ep->config(); }
-  int64_t bytes() const { return rails_.bytes(); }  // that have crossed between nodes
-  ExpertParallel& ep(int node) { return *nodes_[static_cast<size_t>(node)].ep; }
-
-  // Calls body(global rank) on all ranks of all nodes at once. Returns the status of each node of
-  // this process.
-  std::vector<absl::Status> RunAll(const std::function<absl::Status(Rank&, int)>& body);
-  absl::Status Run(const std::function<absl::Status(Rank&, int)>& body);
+  // As JoinedNodes.
+  std::vector<absl::Status> RunAll(const JoinedNodes::Body& body) { return joined_->RunAll(body); }
+  absl::Status Run(const JoinedNodes::Body& body) { return joined_->Run(body); }
 
   // The parts of a step. Dispatch is for one rank, inside RunAll or Run.
   absl::Status Upload(const StepInput& input);
@@ -63,11 +55,8 @@ class SeveralNodes {
   absl::Status Step(const StepInput& input);
 
  private:
-  struct OneNode {
-    int number = 0;
-    std::unique_ptr<Node> owned;  // null: somebody else's
-    Node* node = nullptr;
-    RunTogether run;
+  // Of one node of this process.
+  struct OfNode {
     std::unique_ptr<ExpertParallel> ep;
     std::vector<StepBuffers> buffers;
     std::vector<Received> received;
@@ -86,32 +75,23 @@ class SeveralNodes {
     void Fill(const EpConfig& intranode, int num_tokens);
   };
 
-  SeveralNodes(const NodesOfRanks& shape, RailRows rows)
-      : shape_(shape),
-        blocks_(rows == RailRows::kBlocks),
-        rails_(shape.num_nodes, shape.ranks_per_node) {}
+  SeveralNodes(std::unique_ptr<JoinedNodes> joined, RailRows rows)
+      : joined_(std::move(joined)), shape_(joined_->shape()), blocks_(rows == RailRows::kBlocks) {}
 
   // Of a rank of this process.
-  OneNode& NodeOf(int global) {
-    return nodes_[static_cast<size_t>(global / shape_.ranks_per_node - nodes_.front().number)];
-  }
-  int GlobalOf(const OneNode& node, const Rank& rank) const {
-    return node.number * shape_.ranks_per_node + rank.rank();
-  }
-  // Adds a node of this process.
-  absl::Status Add(OneNode node, const std::vector<Rail*>& rails, const EpConfig& config,
+  OfNode& NodeOf(int global) { return calls_[joined_->IndexOf(global)]; }
+  absl::Status Add(const JoinedNodes::OneNode& node, const EpConfig& config,
                    const Options& options);
-  absl::Status OneByOne(const std::function<absl::Status(Rank&, int)>& body);
   // What rank `local` of `node` passes to its intranode dispatch.
   Batch BatchOf(const StepInput& input, int node, int local) const;
   // Compares what a rank has received; computes its experts' outputs into `out`.
   absl::Status CheckReceived(Rank& rank, int global, const StepInput& input, DeviceMemory& out);
   absl::Status CheckY(const Rank& rank, int global, const StepInput& input);
 
+  const std::unique_ptr<JoinedNodes> joined_;
   const NodesOfRanks shape_;
   const bool blocks_;
-  LocalRails rails_;
-  std::vector<OneNode> nodes_;  // of this process, ascending
+  std::vector<OfNode> calls_;  // by node of this process
 };
 
 }  // namespace octet

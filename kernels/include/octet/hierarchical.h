@@ -16,9 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
@@ -56,11 +58,43 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeHierarchical(
 // Returns what all nodes must agree about, in words.
 std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& options);
 
+// For this header and octet/hierarchical_layer.h. Collective (octet/world.h). Returns what `make`
+// returns for this node and its rails, after the nodes have compared their arguments of `call`, in
+// words. All nodes fail if one does, and if they differ in the `choices` that were made.
+template <typename T>
+absl::StatusOr<std::unique_ptr<T>> MakeOnAllNodes(
+    World& world, absl::string_view call, absl::string_view arguments,
+    absl::FunctionRef<absl::StatusOr<std::unique_ptr<T>>(Node&, absl::Span<Rail* const>)> make,
+    absl::FunctionRef<std::string(const T&)> choices) {
+  absl::Status agreed = world.Agree(absl::StrCat("the arguments of ", call), arguments);
+  if (!agreed.ok()) return agreed;
+  std::vector<Rail*> rails;
+  const int num_ranks = world.num_ranks() / world.num_nodes();
+  for (int rank = 0; rank < num_ranks; ++rank) rails.push_back(&world.rail(rank));
+  absl::StatusOr<std::unique_ptr<T>> made = make(world.node(), rails);
+  // A failure of one node is one of all: the others could not make a call without it.
+  const absl::StatusOr<std::vector<std::string>> failures =
+      world.AllGather(made.ok() ? "" : made.status().message());
+  if (!failures.ok()) return failures.status();
+  for (size_t node = 0; node < failures->size(); ++node) {
+    const std::string& failure = (*failures)[node];
+    if (failure.empty()) continue;
+    return absl::Status(made.ok() ? absl::StatusCode::kFailedPrecondition : made.status().code(),
+                        absl::StrCat("node ", node, ": ", failure));
+  }
+  // They follow from the arguments and from what was measured on each node (docs/using.md).
+  agreed = world.Agree(absl::StrCat("the choices of ", call), choices(**made));
+  if (!agreed.ok()) return agreed;
+  return made;
+}
+
 // Collective (octet/world.h). Returns an ExpertParallel for the ranks of this process, whose calls
 // are made inside World::Run. The world must outlive it. `config` is that of all nodes: num_experts
 // over all of them, combine_order kAuto or kPerNode. Errors, on all processes:
-//   kInvalidArgument  the nodes' arguments differ (both named), or what the intranode strategy
-//                     refuses for E/P experts and up to P·M tokens of a rank, FailurePolicy::kMask
+//   kInvalidArgument  the nodes' arguments differ (both named), or the choices made for them, which
+//                     can depend on what was measured on a node (docs/using.md); what the intranode
+//                     strategy refuses for E/P experts and up to P·M tokens of a rank;
+//                     FailurePolicy::kMask
 //   and what ExpertParallel::Create returns, with "node n: "; those of the World
 //
 // Its calls are those of ExpertParallel, except:
@@ -78,25 +112,12 @@ std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& 
 // Needs the component `net` (docs/several_nodes.md).
 inline absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeHierarchical(
     World& world, const EpConfig& config, const HierarchicalOptions& options = {}) {
-  absl::Status agreed =
-      world.Agree("the arguments of MakeHierarchical", HierarchicalText(config, options));
-  if (!agreed.ok()) return agreed;
-  std::vector<Rail*> rails;
-  const int num_ranks = world.num_ranks() / world.num_nodes();
-  for (int rank = 0; rank < num_ranks; ++rank) rails.push_back(&world.rail(rank));
-  absl::StatusOr<std::unique_ptr<ExpertParallel>> made =
-      MakeHierarchical(world.node(), rails, config, options);
-  // A failure of one node is one of all: the others could not make a call without it.
-  const absl::StatusOr<std::vector<std::string>> failures =
-      world.AllGather(made.ok() ? "" : made.status().message());
-  if (!failures.ok()) return failures.status();
-  for (size_t node = 0; node < failures->size(); ++node) {
-    const std::string& failure = (*failures)[node];
-    if (failure.empty()) continue;
-    return absl::Status(made.ok() ? absl::StatusCode::kFailedPrecondition : made.status().code(),
-                        absl::StrCat("node ", node, ": ", failure));
-  }
-  return made;
+  return MakeOnAllNodes<ExpertParallel>(
+      world, "MakeHierarchical", HierarchicalText(config, options),
+      [&](Node& node, absl::Span<Rail* const> rails) {
+        return MakeHierarchical(node, rails, config, options);
+      },
+      [&](const ExpertParallel& made) { return HierarchicalText(made.config(), options); });
 }
 
 }  // namespace octet

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/reference.h"
 #include "octet/expert_parallel.h"
+#include "runtime/node_client.h"
 #include "runtime/status_macros.h"
 #include "tests/support/node_fixture.h"
 #include "tests/support/random_step.h"
@@ -95,9 +97,10 @@ TEST_P(HierarchicalTest, NoTokensAndSkewToOneNode) {
 
 class HierarchicalCallsTest : public ::testing::Test {
  protected:
-  void Make(RailRows rows, absl::Duration timeout = absl::Seconds(60)) {
-    auto nodes = SeveralNodes::Create(kShape, SmallConfig(Strategy::kHighThroughput),
-                                      {.rows = rows, .timeout = timeout});
+  void Make(RailRows rows, absl::Duration timeout = absl::Seconds(60),
+            Strategy strategy = Strategy::kHighThroughput) {
+    auto nodes =
+        SeveralNodes::Create(kShape, SmallConfig(strategy), {.rows = rows, .timeout = timeout});
     ASSERT_OK(nodes.status());
     nodes_ = *std::move(nodes);
     std::mt19937_64 rng(3);
@@ -164,6 +167,25 @@ TEST_F(HierarchicalCallsTest, ANodeThatStaysAwayEndsTheCallWithinTheDeadline) {
   EXPECT_THAT(statuses[0],
               StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::HasSubstr("of node 1")));
   EXPECT_OK(statuses[1]);
+}
+
+// Waits are told to end before anything has ever arrived, as a World does when another node has
+// failed. What the intranode dispatch finds then is no choice of a token.
+TEST_F(HierarchicalCallsTest, BlocksThatDoNotArriveAreNotTakenForChoices) {
+  for (const Strategy strategy :
+       {Strategy::kLowLatency, Strategy::kHighThroughput, Strategy::kDirect}) {
+    Make(RailRows::kBlocks, absl::Seconds(60), strategy);
+    ASSERT_OK(nodes_->Upload(input_));
+    const std::vector<absl::Status> statuses =
+        nodes_->RunAll([&](Rank& rank, int global) -> absl::Status {
+          if (global >= kShape.ranks_per_node) return absl::OkStatus();
+          const absl::Status status = nodes_->Dispatch(rank, global).status();
+          if (global == 0) NodeClient::Release(rank.node(), absl::CancelledError("told to end"));
+          return status;
+        });
+    EXPECT_THAT(statuses[0],
+                StatusIs(absl::StatusCode::kCancelled, ::testing::HasSubstr("told to end")));
+  }
 }
 
 TEST_F(HierarchicalCallsTest, RefusesWhatItDoesNotHave) {

@@ -2,9 +2,11 @@
 // checks its own ranks against the reference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hip/hip_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <latch>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +17,9 @@
 #include "octet/hierarchical.h"
 #include "octet/symmetric_heap.h"
 #include "octet/world.h"
+#include "runtime/gpu_status.h"
+#include "runtime/node_client.h"
+#include "runtime/status_macros.h"
 #include "tests/support/node_fixture.h"
 #include "tests/support/random_step.h"
 #include "tests/support/several_nodes.h"
@@ -41,9 +46,11 @@ class HierarchicalWorldTest : public ::testing::Test {
     nodes_.reset();
     std::vector<Rail*> rails;
     for (int r = 0; r < shape_.ranks_per_node; ++r) rails.push_back(&world_->rail(r));
-    auto nodes = SeveralNodes::Join(
-        world_->node(), rails,
-        [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); }, shape_,
+    auto nodes = SeveralNodes::Create(
+        JoinedNodes::Join(
+            world_->node(), rails,
+            [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); },
+            shape_),
         config, {.rows = rows});
     ASSERT_OK(nodes.status());
     nodes_ = *std::move(nodes);
@@ -135,6 +142,44 @@ TEST_F(HierarchicalWorldTest, AWrongChoiceEndsTheCallOnAllNodesAndTheNextOneWork
                          AllOf(HasSubstr("node 0: "), HasSubstr("rank 0"), HasSubstr("token 2"))));
     EXPECT_OK(nodes_->Step(RandomStep(rng, config, tokens)));
   }
+}
+
+// Blocks the stream, which is the argument's, until the latch opens.
+void AwaitLatch(void* latch) { static_cast<std::latch*>(latch)->wait(); }
+
+// A call that is told to end before its exchanges have begun: what came in earlier ones, outputs of
+// experts among them, is not taken for choices.
+TEST_F(HierarchicalWorldTest, ACallThatIsToldToEndReadsNothingOfEarlierOnes) {
+  Join(2);
+  ASSERT_FALSE(HasFatalFailure());
+  if (shape_.num_nodes == 1) return;
+  const EpConfig config = {.num_experts = 4 * ranks(),
+                           .topk = 2,
+                           .hidden = 64,
+                           .max_tokens_per_rank = 6,
+                           .strategy = Strategy::kLowLatency,
+                           .max_blocks = 2};
+  Make(config, RailRows::kBlocks);
+  ASSERT_FALSE(HasFatalFailure());
+  std::mt19937_64 rng(3);
+  const StepInput input =
+      RandomStep(rng, config, std::vector<int>(static_cast<size_t>(ranks()), 6));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(nodes_->Step(input));
+    std::latch told(1);
+    const absl::Status status = nodes_->Run([&](Rank& rank, int global) -> absl::Status {
+      OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(rank.stream(), AwaitLatch, &told));
+      absl::Status dispatched = nodes_->Dispatch(rank, global).status();
+      dispatched.Update(rank.Barrier());
+      if (rank.rank() == 0) {
+        NodeClient::Release(rank.node(), absl::CancelledError("told to end"));
+        told.count_down();
+      }
+      return dispatched;
+    });
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, HasSubstr("told to end")));
+  }
+  EXPECT_OK(nodes_->Step(input));
 }
 
 }  // namespace
