@@ -61,6 +61,13 @@ absl::StatusOr<Received> SeveralNodes::Dispatch(Rank& rank, int global) {
   return node.received[Size(rank.rank())];
 }
 
+absl::Status SeveralNodes::Combine(Rank& rank, int global, const void* expert_out) {
+  const OfNode& node = NodeOf(global);
+  return node.ep->Combine(
+      rank, node.received[Size(rank.rank())].handle,
+      {.expert_out = expert_out, .y = node.buffers[Size(rank.rank())].y.as<void>()});
+}
+
 absl::Status SeveralNodes::Upload(const StepInput& input) {
   const std::vector<RankInput> sent = input.sent();
   const size_t local = Size(config().num_experts) / sent.size();
@@ -82,13 +89,8 @@ absl::Status SeveralNodes::Step(const StepInput& input) {
   OCTET_RETURN_IF_ERROR(joined_->OneByOne([&](Rank& rank, int global) {
     return CheckReceived(rank, global, input, out[Size(global)]);
   }));
-  OCTET_RETURN_IF_ERROR(Run([&](Rank& rank, int global) {
-    const OfNode& node = NodeOf(global);
-    const Received& received = node.received[Size(rank.rank())];
-    CombineArgs args = {.expert_out = out[Size(global)].as<void>(),
-                        .y = node.buffers[Size(rank.rank())].y.as<void>()};
-    return node.ep->Combine(rank, received.handle, args);
-  }));
+  OCTET_RETURN_IF_ERROR(Run(
+      [&](Rank& rank, int global) { return Combine(rank, global, out[Size(global)].as<void>()); }));
   return joined_->OneByOne([&](Rank& rank, int global) { return CheckY(rank, global, input); });
 }
 

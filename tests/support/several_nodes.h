@@ -47,9 +47,11 @@ class SeveralNodes {
   std::vector<absl::Status> RunAll(const JoinedNodes::Body& body) { return joined_->RunAll(body); }
   absl::Status Run(const JoinedNodes::Body& body) { return joined_->Run(body); }
 
-  // The parts of a step. Dispatch is for one rank, inside RunAll or Run.
+  // The parts of a step. Dispatch and Combine are for one rank, inside RunAll or Run.
   absl::Status Upload(const StepInput& input);
   absl::StatusOr<Received> Dispatch(Rank& rank, int global);
+  // Combines what the rank has dispatched last.
+  absl::Status Combine(Rank& rank, int global, const void* expert_out);
   // Dispatch and combine of `input`, that of all ranks. kDataLoss if a result of this process's
   // ranks is not the reference's.
   absl::Status Step(const StepInput& input);
