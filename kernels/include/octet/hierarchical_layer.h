@@ -5,8 +5,9 @@
 //   absl::Status status = (*layer)->Load(weights);
 //   world.Run([&](Rank& rank) { return (*layer)->Forward(rank, x, num_tokens, y); });
 //
-// Notation in the comments: P nodes with R ranks each; E experts over all nodes, M tokens of a
-// rank.
+// Needs the component `net` (docs/several_nodes.md).
+//
+// Notation in the comments: P nodes with R ranks each; E experts over all nodes.
 #ifndef OCTET_HIERARCHICAL_LAYER_H_
 #define OCTET_HIERARCHICAL_LAYER_H_
 
