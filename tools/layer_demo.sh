@@ -5,7 +5,8 @@
 #
 #   tools/layer_demo.sh [FAMILY]   qwen3_moe unless said otherwise: mixtral, qwen2_moe, olmoe,
 #                                  deepseek_v2, deepseek_v3
-#   tools/layer_demo.sh --all      all families, and DeepSeek-V3 with FP8 weights
+#   tools/layer_demo.sh --all      all families, DeepSeek-V3 with FP8 weights, and Mixtral with all
+#                                  experts of a layer in two tensors
 #
 # OCTET=PATH takes that program instead of building one.
 set -euo pipefail
@@ -13,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 all=(mixtral qwen2_moe qwen3_moe olmoe deepseek_v2 deepseek_v3)
 case ${1:-qwen3_moe} in
-  --all) families=("${all[@]}" deepseek_v3:fp8) ;;
+  --all) families=("${all[@]}" deepseek_v3:fp8 mixtral:bf16:fused) ;;
   *)
     if [ $# -gt 1 ] || [[ " ${all[*]} " != *" ${1:-qwen3_moe} "* ]]; then
       sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' tools/layer_demo.sh >&2
@@ -49,13 +50,11 @@ done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for each in "${families[@]}"; do
-  family=${each%:*}
-  dtype=bf16
-  [ "$each" = "$family" ] || dtype=${each#*:}
-  echo "== $family, $dtype weights, 16 experts on $ranks GPUs" >&2
+  IFS=: read -r family dtype form <<<"$each"
+  echo "== $family, ${dtype:=bf16} weights${form:+, $form}, 16 experts on $ranks GPUs" >&2
   "$python" tests/tools/make_model.py "$folder/model" --family="$family" --dtype="$dtype" \
-    --hidden=256 --intermediate=128 --experts=16 --topk=4 --shards=2 --tokens=42 \
-    --x="$folder/x.npy"
+    --experts_as="${form:-each}" --hidden=256 --intermediate=128 --experts=16 --topk=4 \
+    --shards=2 --tokens=42 --x="$folder/x.npy"
   mkdir -p "$folder/dump"
   "$octet" layer --model="$folder/model" --layer=0 --ranks="$ranks" --input="$folder/x.npy" \
     --output="$folder/y.npy" --dump="$folder/dump" --check --iters=0

@@ -28,10 +28,69 @@ T Load(const std::byte* bytes, size_t index) {
   return value;
 }
 
+size_t Blocks(size_t n) { return (n + kBlock - 1) / kBlock; }
+
 float ScaleOf(const HostTensor& tensor, int row, int column) {
-  return Load<float>(tensor.scales,
-                     Size(row / kBlock) * Size(Blocks(tensor.columns)) + Size(column / kBlock));
+  const size_t i = Size(row / kBlock);
+  const size_t j = Size(column / kBlock);
+  return Load<float>(tensor.scales, tensor.column_pitch == 0 ? i * Size(Blocks(tensor.columns)) + j
+                                                             : j * Blocks(tensor.column_pitch) + i);
 }
+
+// Stores a column-major matrix row by row: square tiles, whose rows and columns fit the cache.
+template <typename T>
+void Transpose(const HostTensor& tensor, std::byte* to) {
+  constexpr int kTile = 64;
+  for (int row0 = 0; row0 < tensor.rows; row0 += kTile) {
+    for (int column0 = 0; column0 < tensor.columns; column0 += kTile) {
+      const int row_end = std::min(tensor.rows, row0 + kTile);
+      const int column_end = std::min(tensor.columns, column0 + kTile);
+      for (int row = row0; row < row_end; ++row) {
+        for (int column = column0; column < column_end; ++column) {
+          const T value = Load<T>(tensor.data, Size(column) * tensor.column_pitch + Size(row));
+          std::memcpy(to + (Size(row) * Size(tensor.columns) + Size(column)) * sizeof(T), &value,
+                      sizeof(T));
+        }
+      }
+    }
+  }
+}
+
+// A column-major matrix, row by row.
+class RowMajor {
+ public:
+  explicit RowMajor(const HostTensor& tensor)
+      : view_(tensor), data_(Size(tensor.rows) * Size(tensor.columns) * BytesOf(tensor.type)) {
+    switch (BytesOf(tensor.type)) {
+      case sizeof(uint8_t):
+        Transpose<uint8_t>(tensor, data_.data());
+        break;
+      case sizeof(uint16_t):
+        Transpose<uint16_t>(tensor, data_.data());
+        break;
+      default:
+        Transpose<uint32_t>(tensor, data_.data());
+    }
+    view_.column_pitch = 0;
+    view_.data = data_.data();
+    if (tensor.scales == nullptr) return;
+    for (int row = 0; row < tensor.rows; row += kBlock) {
+      for (int column = 0; column < tensor.columns; column += kBlock) {
+        scales_.push_back(ScaleOf(tensor, row, column));
+      }
+    }
+    view_.scales = reinterpret_cast<const std::byte*>(scales_.data());
+  }
+  RowMajor(const RowMajor&) = delete;
+  RowMajor& operator=(const RowMajor&) = delete;
+
+  const HostTensor& view() const { return view_; }
+
+ private:
+  HostTensor view_;
+  std::vector<std::byte> data_;
+  std::vector<float> scales_;
+};
 
 bool HasType(const HostTensor& tensor, DType dtype) {
   return tensor.type == (dtype == DType::kFloat16 ? TensorType::kFloat16 : TensorType::kBFloat16);
@@ -143,6 +202,11 @@ absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int r
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", tensor.rows, " x ", tensor.columns,
                                                    "; it must be ", rows, " x ", columns));
   }
+  if (tensor.column_pitch != 0 && tensor.column_pitch < Size(rows)) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " has a column_pitch of ",
+                                                   tensor.column_pitch, " and ", rows,
+                                                   " rows; it must be 0 or at least as many"));
+  }
   if (tensor.type == TensorType::kFloat8E4m3 && tensor.scales == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is of 8-bit floats without scales"));
   }
@@ -150,7 +214,8 @@ absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int r
 }
 
 float ElementOf(const HostTensor& tensor, int row, int column) {
-  const size_t index = Size(row) * Size(tensor.columns) + Size(column);
+  const size_t index = tensor.column_pitch == 0 ? Size(row) * Size(tensor.columns) + Size(column)
+                                                : Size(column) * tensor.column_pitch + Size(row);
   switch (tensor.type) {
     case TensorType::kFloat32:
       return Load<float>(tensor.data, index);
@@ -166,6 +231,7 @@ float ElementOf(const HostTensor& tensor, int row, int column) {
 }
 
 PackedMatrix PackMatrix(const HostTensor& tensor, const WeightFormat& format) {
+  if (tensor.column_pitch != 0) return PackMatrix(RowMajor(tensor).view(), format);
   return format.format == GemmFormat::kFp8 ? PackFp8(tensor) : PackDType(tensor, format.dtype);
 }
 

@@ -78,6 +78,20 @@ class LayerTest(octet_cli.GpuTest):
         options = self.model("--family=deepseek_v3", "--hidden=384", "--intermediate=256")
         self.layer(options, x, weights="fp8")
 
+    def test_experts_in_two_tensors(self):
+        cases = [[f"--family={family}"] for family in make_model.FAMILIES]
+        cases += [["--dtype=f16", "--shards=3"], ["--dtype=f32", "--intermediate=72"],
+                  ["--family=olmoe", "--intermediate=128"],  # each of the two is square in one case
+                  ["--family=deepseek_v3", "--dtype=fp8", "--intermediate=256", "--hidden=272"]]
+        for flags in cases:
+            options = self.model(*flags)
+            x = make_model.make_tokens(options)
+            y = self.layer(options, x)
+            for form in ("fused", "transposed"):
+                with self.subTest(flags=flags, form=form):
+                    options = self.model(*flags, f"--experts_as={form}")
+                    np.testing.assert_array_equal(self.layer(options, x), y)
+
     def test_when_shared_experts_run(self):
         options = self.model("--family=deepseek_v2")
         x = make_model.make_tokens(options)

@@ -2,13 +2,15 @@
 and types that transformers gives a Mixture-of-Experts model of one of six families.
 
     make_model.py FOLDER [--family=qwen3_moe] [--hidden=256] [--dtype=bf16|f16|f32|fp8] ...
+    make_model.py FOLDER --experts_as=fused|transposed ...
     make_model.py FOLDER --x=x.npy --tokens=40
 
 Layers have their experts, router and shared experts, and norms; there are no attention weights, so
 that nothing but `octet layer` and its checks can use the folder. Of several layers of a DeepSeek
-model the first has no experts. --set=NAME=JSON sets a member of config.json, as in
+model the first has no experts. Each expert has tensors of its own, or two have those of all: as
+transformers keeps them in memory, or transposed. --set=NAME=JSON sets a member of config.json, as in
 --set=norm_topk_prob=true, and may be repeated. --x also writes random tokens, bfloat16 as uint16,
-for float16 models float16. The same flags write the same bytes.
+for float16 models float16. The same flags write the same bytes, and --experts_as the same numbers.
 """
 
 import argparse
@@ -18,12 +20,13 @@ import pathlib
 import numpy as np
 
 from check_dump import round_to
-from safetensors_file import INDEX, SCALES, Tensor, quantized, tensor, write_folder
+from safetensors_file import BLOCK, INDEX, SCALES, Tensor, quantized, tensor, write_folder
 
 FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3")
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16"}
 CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
            "olmoe": "Olmoe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3"}
+EXPERTS_AS = ("each", "fused", "transposed")
 LOGIT_SPREAD = 2.0  # standard deviation of a token's logits, for x of deviation 1
 BIAS_SPREAD = 0.1
 
@@ -129,13 +132,27 @@ class Weights:
         self.matrix(f"{prefix}.{names[2]}.weight", hidden, intermediate)
 
 
+    def fuse(self, prefix, names):
+        """Puts the experts below `prefix`, whose matrices have these names, into two tensors."""
+        for fused, parts in [("gate_up_proj", names[:2]), ("down_proj", names[2:])]:
+            for suffix in ["", SCALES] if self.options.dtype == "fp8" else [""]:
+                experts = []
+                for expert in range(self.options.experts):
+                    own = [self.tensors.pop(f"{prefix}.{expert}.{part}.weight{suffix}")
+                           for part in parts]
+                    matrix = np.concatenate([each.array for each in own])
+                    experts.append(matrix.T if self.options.experts_as == "transposed" else matrix)
+                self.tensors[f"{prefix}.{fused}{suffix}"] = Tensor(own[0].kind, np.stack(experts))
+
+
 def add_layer(weights, layer):
     options, family = weights.options, weights.options.family
+    fused = options.experts_as != "each"
     names = ("gate_proj", "up_proj", "down_proj")
     prefix = f"model.layers.{layer}"
     for norm in ("input_layernorm", "post_attention_layernorm"):
         weights.plain(f"{prefix}.{norm}.weight", np.ones(options.hidden))
-    prefix += ".block_sparse_moe" if family == "mixtral" else ".mlp"
+    prefix += ".block_sparse_moe" if family == "mixtral" and not fused else ".mlp"
     if layer < first_sparse_layer(options):
         weights.mlp(prefix, names, 2 * options.intermediate)
         return
@@ -148,6 +165,8 @@ def add_layer(weights, layer):
     of_expert = ("w1", "w3", "w2") if family == "mixtral" else names
     for expert in range(options.experts):
         weights.mlp(f"{prefix}.experts.{expert}", of_expert, options.intermediate)
+    if fused:
+        weights.fuse(f"{prefix}.experts", of_expert)
     shared = options.intermediate * options.shared_experts
     if family == "qwen2_moe":
         weights.mlp(f"{prefix}.shared_expert", names, shared)
@@ -195,6 +214,8 @@ def parse(arguments=None):
                         help="of qwen2_moe and deepseek_*, each of the experts' size")
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--dtype", choices=KINDS, default="bf16", help="of the weights")
+    parser.add_argument("--experts_as", choices=EXPERTS_AS, default="each",
+                        help="tensors of each, or two of all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shards", type=int, default=1, help="files")
     parser.add_argument("--set", type=member, action="append", default=[], metavar="NAME=JSON")
@@ -203,6 +224,8 @@ def parse(arguments=None):
     options = parser.parse_args(arguments)
     if options.family == "qwen2_moe" and options.shared_experts < 1:
         parser.error("qwen2_moe has a shared expert")
+    if options.dtype == "fp8" and options.experts_as != "each" and options.intermediate % BLOCK:
+        parser.error(f"--intermediate must be a multiple of {BLOCK}, or gate and up share scales")
     return options
 
 

@@ -31,6 +31,7 @@ by their sum, and multiplied by routed_scaling_factor.
 
 import argparse
 import dataclasses
+import functools
 import json
 import pathlib
 import sys
@@ -86,7 +87,8 @@ class Layer:
         self.family = config["model_type"]
         self.router_config = router_of(config)
         self.files = Folder(folder)
-        block = "block_sparse_moe" if self.family == "mixtral" else "mlp"
+        self.fused = f"model.layers.{layer}.mlp.experts.gate_up_proj" in self.files
+        block = "block_sparse_moe" if self.family == "mixtral" and not self.fused else "mlp"
         self.prefix = f"model.layers.{layer}.{block}."
         router = self.files.load(self.prefix + "gate.weight")
         self.dtype = "fp16" if router.kind == "F16" else "bf16"
@@ -96,7 +98,8 @@ class Layer:
         bias = self.prefix + "gate.e_score_correction_bias"
         self.bias = (self.files.values(bias).astype(np.float64) if self.family == "deepseek_v3"
                      else np.zeros(self.experts))
-        self.stored_fp8 = self.files.load(self.name(0, "down")).kind == "F8_E4M3"
+        down = self.prefix + "experts.down_proj" if self.fused else self.name(0, "down")
+        self.stored_fp8 = self.files.load(down).kind == "F8_E4M3"
         self.fp8 = self.stored_fp8 if weights is None else weights == "fp8"
         self.shared_prefix = {"qwen2_moe": "shared_expert", "deepseek_v2": "shared_experts",
                               "deepseek_v3": "shared_experts"}.get(self.family)
@@ -111,17 +114,44 @@ class Layer:
             part + "_proj"
         return f"{self.prefix}experts.{expert}.{own}.weight"
 
-    def rounded(self, name):
-        """A tensor of this layer, in the dtype of its arithmetic."""
-        values = self.files.values(self.prefix + name)
+    def in_dtype(self, values):
+        """float32 in the dtype of the layer's arithmetic."""
+        values = np.ascontiguousarray(values)
         return to_float(round_to(values, self.dtype == "bf16"),
                         self.dtype == "bf16").astype(np.float64)
 
+    def rounded(self, name):
+        """A tensor of this layer, in the dtype of its arithmetic."""
+        return self.in_dtype(self.files.values(self.prefix + name))
+
+    @functools.cached_property
+    def all_experts(self):
+        """gate with up, [E][2 I][H], and down, [E][H][I], where two tensors have all experts."""
+        gate_up, down = [self.files.values(f"{self.prefix}experts.{name}")
+                         for name in ("gate_up_proj", "down_proj")]
+        if gate_up.shape[1:] == (self.hidden, self.hidden):  # down tells, which is not square
+            transposed = down.shape[2] == self.hidden
+        else:
+            transposed = gate_up.shape[1] == self.hidden
+        if transposed:
+            gate_up, down = gate_up.swapaxes(1, 2), down.swapaxes(1, 2)
+        rows = gate_up.shape[1]
+        if (gate_up.shape != (self.experts, rows, self.hidden) or rows % 2
+                or down.shape != (self.experts, self.hidden, rows // 2)):
+            raise Damaged(f"{self.prefix}experts: {gate_up.shape} and {down.shape}")
+        return gate_up, down
+
     def expert(self, expert):
-        names = [self.name(expert, part) for part in ("gate", "up", "down")]
+        """gate, up, down."""
+        if self.fused:
+            gate_up, down = [tensor[expert] for tensor in self.all_experts]
+            matrices = [*np.split(gate_up, 2), down]
+        else:
+            matrices = [self.files.values(self.name(expert, part))
+                        for part in ("gate", "up", "down")]
         if self.fp8:
-            return [self.files.values(name).astype(np.float64) for name in names]
-        return [self.rounded(name.removeprefix(self.prefix)) for name in names]
+            return [matrix.astype(np.float64) for matrix in matrices]
+        return [self.in_dtype(matrix) for matrix in matrices]
 
     def shared(self):
         return [self.rounded(f"{self.shared_prefix}.{part}_proj.weight")

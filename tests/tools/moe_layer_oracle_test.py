@@ -6,6 +6,7 @@ Imitates `octet layer` in float32 with the roundings that it has, on folders tha
 written, and plants errors. Exit code 77 where there is no NumPy.
 """
 
+import copy
 import dataclasses
 import json
 import pathlib
@@ -171,6 +172,35 @@ class OracleTest(FolderTest):
                     found, line = self.findings(options, number=options.layers - 1)
                     self.assertEqual(found, [])
                     self.assertIn(f"{family}: 33 tokens are right", line)
+
+    def test_experts_in_two_tensors(self):
+        """The same numbers as from tensors of each, whichever of the two is square."""
+        for flags in [["--family=mixtral"], ["--intermediate=48"], ["--intermediate=128"],
+                      ["--family=deepseek_v3", "--dtype=fp8", "--intermediate=128"]]:
+            options = self.model(*flags)
+            layer = oracle.Layer(options.folder, 0)
+            wanted = [layer.expert(expert) for expert in range(options.experts)]
+            for form in ("fused", "transposed"):
+                with self.subTest(flags=flags, form=form):
+                    options = self.model(*flags, f"--experts_as={form}")
+                    layer = oracle.Layer(options.folder, 0)
+                    self.assertEqual((layer.fused, layer.fp8), (True, "--dtype=fp8" in flags))
+                    for expert, matrices in enumerate(wanted):
+                        for got, want in zip(layer.expert(expert), matrices, strict=True):
+                            np.testing.assert_array_equal(got, want)
+                    found, _ = self.findings(options)
+                    self.assertEqual(found, [])
+                    self.assert_found(options, "gate and up exchanged", "y[")
+
+    def test_two_tensors_that_do_not_fit(self):
+        options = self.model("--experts_as=fused")
+        folder = files.Folder(options.folder)
+        tensors = {name: copy.deepcopy(folder.load(name)) for name in folder.places}  # of a map
+        name = "model.layers.0.mlp.experts.down_proj"
+        tensors[name] = files.Tensor("BF16", tensors[name].array[:, :, :-8])
+        files.write_folder(options.folder, tensors)
+        with self.assertRaisesRegex(files.Damaged, r"\(12, 128, 128\) and \(12, 128, 56\)"):
+            oracle.Layer(options.folder, 0).expert(0)
 
     def test_accepts_fp8_weights_as_bf16_and_the_other_way_round(self):
         options = self.model("--dtype=fp8", "--family=deepseek_v3")
@@ -416,6 +446,21 @@ class MakeModelTest(FolderTest):
                 f"experts.{expert}.{name}.weight" for expert in range(2) for name in names]})
             config = json.loads((options.folder / "config.json").read_text())
             self.assertEqual(config["model_type"], family)
+
+    def test_names_of_experts_in_two_tensors(self):
+        for family in ("mixtral", "qwen3_moe"):
+            shapes = {"fused": [(2, 128, 96), (2, 96, 64)], "transposed": [(2, 96, 128),
+                                                                           (2, 64, 96)]}
+            for form, wanted in shapes.items():
+                options = self.model(f"--family={family}", "--experts=2", "--topk=1",
+                                     "--hidden=96", f"--experts_as={form}")
+                places = files.Folder(options.folder).places
+                prefix = "model.layers.0.mlp."
+                found = {name.removeprefix(prefix): place[2] for name, place in places.items()
+                         if "experts" in name or "gate" in name}
+                self.assertEqual(found, {"gate.weight": (2, 96),
+                                         "experts.gate_up_proj": wanted[0],
+                                         "experts.down_proj": wanted[1]})
 
     def test_the_same_flags_write_the_same_bytes(self):
         def contents():

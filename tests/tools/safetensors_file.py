@@ -53,8 +53,9 @@ def floats(stored):
 
 
 def _of_elements(scales, shape):
-    """Of each element of a matrix, the scale of its block."""
-    return np.repeat(np.repeat(scales, BLOCK, axis=0), BLOCK, axis=1)[:shape[0], :shape[1]]
+    """Of each element of a matrix, or of several, the scale of its block."""
+    rows, columns = shape[-2:]
+    return np.repeat(np.repeat(scales, BLOCK, axis=-2), BLOCK, axis=-1)[..., :rows, :columns]
 
 
 def quantized(values):
@@ -185,7 +186,8 @@ class Folder:
         if stored.kind != "F8_E4M3":
             return floats(stored)
         scales = self.load(name + SCALES)
-        wanted = tuple(-(-size // BLOCK) for size in stored.array.shape)
+        shape = stored.array.shape
+        wanted = (*shape[:-2], *(-(-size // BLOCK) for size in shape[-2:]))
         if scales.array.shape != wanted:
             raise Damaged(f"{self.folder}: {name + SCALES} is {scales.array.shape}, not {wanted}")
-        return floats(stored) * _of_elements(floats(scales), stored.array.shape)
+        return floats(stored) * _of_elements(floats(scales), shape)

@@ -11,7 +11,8 @@ run, over all tokens and over those alone for which all three choose the same ex
 must not exceed 1.5 times that run's, over the latter. Octet must choose as the float32 block does
 for all but 1% of the tokens. The steps of Octet's run must also be what moe_layer_oracle.py
 computes, and the float32 block's result, too, within 1e-4 of its root mean square where the choices
-are the same, so that it can be told who is wrong.
+are the same, so that it can be told who is wrong. Where save_pretrained() can also write the
+tensors as they are in memory, those of all experts in two, Octet must compute the same from them.
 
 Works with transformers 4.46 to 5; prints a table. Exit code 0; 1 if a comparison fails; 77 where
 there is no torch, no transformers, or none of the families. What transformers does otherwise:
@@ -25,6 +26,7 @@ there is no torch, no transformers, or none of the families. What transformers d
 import argparse
 import copy
 import importlib.util
+import inspect
 import pathlib
 import subprocess
 import sys
@@ -232,10 +234,21 @@ def specification(layer, x):
     return oracle.layer_output(layer, x, ids, weights).value, np.sort(ids, axis=1)
 
 
+def save(model, folder):
+    """Folders of the model in each form that this transformers writes, that of checkpoints first."""
+    folders = [folder / "original"]
+    model.save_pretrained(folders[0] / "model", max_shard_size="20MB")
+    if "save_original_format" in inspect.signature(model.save_pretrained).parameters:
+        folders.append(folder / "in_memory")
+        model.save_pretrained(folders[1] / "model", max_shard_size="20MB",
+                              save_original_format=False)
+    return folders
+
+
 def compare(args, folder, family, members):
     """(cells of the table's row, findings)."""
     model = make_model(family, members, args.seed)
-    model.save_pretrained(folder / "model", max_shard_size="20MB")
+    folder, *others = save(model, folder)
     layer = oracle.Layer(folder / "model", 0)
     x = torch.randn(args.tokens, args.hidden,
                     generator=torch.Generator().manual_seed(args.seed + 1)).bfloat16()
@@ -248,6 +261,9 @@ def compare(args, folder, family, members):
     got, dump = run_octet(args.octet, folder, x, args.ranks)
 
     findings, _ = oracle.check(layer, dump, {"x": folder / "x.npy", "y": folder / "y.npy"})
+    for other in others:
+        if not np.array_equal(run_octet(args.octet, other, x, args.ranks)[0], got):
+            findings.append(f"y of the tensors saved {other.name} differs")
     of_block = want_choices.sets(layer)
     of_octet = np.sort(np.load(dump / "topk_idx.npy"), axis=1)
     same_octet = (of_octet == of_block).all(axis=1)

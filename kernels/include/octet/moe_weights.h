@@ -23,8 +23,8 @@ enum class TensorType {
 absl::Span<const EnumEntry<TensorType>> EnumTable(TensorType);  // names: octet/enum_names.h
 size_t BytesOf(TensorType type);                                // of an element
 
-// A matrix [rows][columns] in row-major order. A view: it owns nothing. `data` and `scales` need
-// not be aligned, since files do not promise it.
+// A matrix [rows][columns], in row-major order unless column_pitch is given. A view: it owns
+// nothing. `data` and `scales` need not be aligned, since files do not promise it.
 struct HostTensor {
   TensorType type = TensorType::kBFloat16;
   int rows = 0;
@@ -33,6 +33,10 @@ struct HostTensor {
   // kFloat8E4m3: float32 [ceil(rows / 128)][ceil(columns / 128)]; an element stands for itself
   // times the scale of its block. nullptr otherwise.
   const std::byte* scales = nullptr;
+  // Not 0: the matrix is in column-major order, and this is the number of elements from a column to
+  // the next, at least `rows`. The scales are likewise in column-major order, and a column of
+  // blocks is ceil(column_pitch / 128) scales behind the one before.
+  size_t column_pitch = 0;
 
   bool empty() const { return data == nullptr; }
 };

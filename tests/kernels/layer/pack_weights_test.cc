@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "octet/fp8.h"
 #include "octet/native_fp8.h"
 
@@ -127,6 +128,75 @@ TEST(PackWeightsTest, Fp8StaysExact) {
     const uint16_t word = BitsFromFloat(DType::kBFloat16, want);
     EXPECT_EQ(Words(PackMatrix(tensor, {}))[i], word) << i;
   }
+}
+
+// Columns, longer than the matrix is high, behind each other.
+template <typename T>
+std::vector<T> ColumnMajor(const std::vector<T>& elements, int rows, int columns, size_t pitch) {
+  std::vector<T> stored(static_cast<size_t>(columns) * pitch, T{77});
+  for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
+    for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
+      stored[column * pitch + row] = elements[row * static_cast<size_t>(columns) + column];
+    }
+  }
+  return stored;
+}
+
+// Expects that the matrix is packed alike from both orders.
+template <typename T>
+void ExpectOrderDoesNotMatter(const HostTensor& by_rows, const std::vector<T>& elements) {
+  const std::vector<float> scales = {1.5F, 0.25F, 3.0F, 5.0F, 7.0F, 0.5F};  // [2][3]
+  const std::vector<float> scales_by_columns = ColumnMajor(scales, 2, 3, 4);
+  HostTensor tensor = by_rows;
+  tensor.data = reinterpret_cast<const std::byte*>(elements.data());
+  const std::vector<T> stored = ColumnMajor(elements, tensor.rows, tensor.columns, 400);
+  HostTensor other = tensor;
+  other.data = reinterpret_cast<const std::byte*>(stored.data());
+  other.column_pitch = 400;
+  if (tensor.type == TensorType::kFloat8E4m3) {
+    tensor.scales = reinterpret_cast<const std::byte*>(scales.data());
+    other.scales = reinterpret_cast<const std::byte*>(scales_by_columns.data());
+  }
+  for (const GemmFormat format : {GemmFormat::kSame, GemmFormat::kFp8}) {
+    const PackedMatrix expected = PackMatrix(tensor, {.format = format});
+    const PackedMatrix packed = PackMatrix(other, {.format = format});
+    EXPECT_TRUE(packed.elements == expected.elements) << EnumName(tensor.type);
+    EXPECT_EQ(packed.scales, expected.scales) << EnumName(tensor.type);
+  }
+  for (const int row : {0, 129}) {
+    EXPECT_EQ(ElementOf(other, row, 259), ElementOf(tensor, row, 259)) << EnumName(tensor.type);
+  }
+}
+
+TEST(PackWeightsTest, ColumnMajorIsPackedAlike) {
+  HostTensor shape = {.rows = 130, .columns = 260};
+  std::vector<float> floats;
+  std::vector<uint16_t> words;
+  std::vector<uint8_t> bytes;
+  for (int i = 0; i < 130 * 260; ++i) {
+    floats.push_back(std::sin(static_cast<float>(i)));
+    words.push_back(BitsFromFloat(DType::kBFloat16, floats.back()));
+    bytes.push_back(static_cast<uint8_t>(i % 127));
+  }
+  shape.type = TensorType::kFloat32;
+  ExpectOrderDoesNotMatter(shape, floats);
+  for (const TensorType type : {TensorType::kBFloat16, TensorType::kFloat16}) {
+    shape.type = type;
+    ExpectOrderDoesNotMatter(shape, words);
+  }
+  shape.type = TensorType::kFloat8E4m3;
+  ExpectOrderDoesNotMatter(shape, bytes);
+}
+
+TEST(PackWeightsTest, ColumnsMustNotOverlap) {
+  const std::vector<uint16_t> bits(8);
+  HostTensor tensor = View(TensorType::kBFloat16, 4, 2, bits);
+  tensor.column_pitch = 4;
+  EXPECT_EQ(CheckTensor("up", tensor, 4, 2), absl::OkStatus());
+  tensor.column_pitch = 3;
+  EXPECT_EQ(CheckTensor("up", tensor, 4, 2),
+            absl::InvalidArgumentError("up has a column_pitch of 3 and 4 rows; it must be 0 or at "
+                                       "least as many"));
 }
 
 TEST(PackWeightsTest, NanMakesNanOfItsBlock) {
