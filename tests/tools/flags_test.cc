@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr std::array<absl::string_view, 4> kFlags = {"count", "loud", "ratio", "name"};
@@ -109,6 +110,16 @@ TEST_F(FlagsTest, LettersAreWrittenOut) {
   command.short_flags = kShort;
   EXPECT_THAT(CommandHelp(command), HasSubstr("  -n, --count=3\n"));
   EXPECT_THAT(CommandHelp(command), HasSubstr("  --loud=true\n"));
+}
+
+TEST_F(FlagsTest, ACommandMaySayWhatAFlagMeansToIt) {
+  constexpr std::array<FlagHelp, 1> kOwn = {{{"count", "many", "here,\nanother number"}}};
+  Command command = TestCommand();
+  command.flag_help = kOwn;
+  const std::string help = CommandHelp(command);
+  EXPECT_THAT(help, HasSubstr("  --count=many\n      here,\n      another number\n"));
+  EXPECT_THAT(help, Not(HasSubstr("how many")));
+  EXPECT_THAT(help, HasSubstr("  --loud=true\n      whether it is heard\n"));
 }
 
 TEST_F(FlagsTest, HelpNamesEveryFlagWithItsDefault) {

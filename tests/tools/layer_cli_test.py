@@ -140,6 +140,36 @@ class LayerTest(octet_cli.GpuTest):
             self.assertIn(words, result.stderr)
             self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
 
+    def test_flags_that_do_not_fit(self):
+        half = self.model("--dtype=f16").folder
+        for flags, words in [
+                (["--layer=1"], "--layer is one of a model's; it needs --model"),
+                ([f"--model={half}", "--weights=bf16"],
+                 "--weights is bf16, and the layer's rows are fp16; it must be fp16 or fp8"),
+                (["--dtype=bf16", "--weights=fp16"],
+                 "--weights is fp16, and the layer's rows are bf16; it must be bf16 or fp8"),
+                (["--weights=fp4"], "--weights 'fp4' is not one of fp16, bf16, fp8"),
+                ([f"--model={half}", "--hidden=64"], "--hidden is for random weights"),
+                (["--tokens=3,4"], "--tokens=3,4 is not a number from 0 to"),
+                (["--fusion=none,tiles"], "--fusion 'none,tiles' is not one of auto, none, tiles")]:
+            with self.subTest(flags=flags):
+                result = octet_cli.octet("layer", *flags)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+                self.assertIn(words, result.stderr)
+        result = octet_cli.octet("layer", f"--model={half}", "--weights=fp16", "--tokens=2",
+                                 "--iters=0", f"--ranks={self.most}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("weights fp16", result.stdout)
+
+    def test_help_is_about_the_layer(self):
+        text = octet_cli.octet("layer", "--help").stdout
+        for words in ["--output=\n      y.npy to write", "--tokens=16\n", "--fusion=auto\n",
+                      "--experts=\n      E: experts", "topk_weights and y"]:
+            self.assertIn(words, text)
+        for words in ["octet_trace.json", "dispatch_gemm", "meta.json", "of each rank", "perf also"]:
+            self.assertNotIn(words, text)
+
     def test_contenders(self):
         small = ["layer", "--experts=8", "--topk=2", "--hidden=64", "--intermediate=32",
                  f"--ranks={self.most}", "--tokens=3", "--iters=1", "--warmup=0"]

@@ -153,10 +153,14 @@ std::string CommandHelp(const Command& command, absl::string_view program) {
   if (command.flags.empty()) return help;
   absl::StrAppend(&help, "\nflags (with their defaults):\n");
   for (const absl::string_view name : command.flags) {
-    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
+    const auto own = std::find_if(command.flag_help.begin(), command.flag_help.end(),
+                                  [name](const FlagHelp& each) { return each.flag == name; });
+    const bool found = own != command.flag_help.end();
+    const std::string text = found ? std::string(own->text) : flag->Help();
     absl::StrAppendFormat(&help, "  %s--%s=%s\n", LetterOf(command, name), name,
-                          flag->DefaultValue());
-    absl::StrAppend(&help, "      ", absl::StrReplaceAll(flag->Help(), {{"\n", "\n      "}}), "\n");
+                          found ? std::string(own->value) : flag->DefaultValue());
+    absl::StrAppend(&help, "      ", absl::StrReplaceAll(text, {{"\n", "\n      "}}), "\n");
   }
   return help;
 }

@@ -45,6 +45,14 @@ struct ShortFlag {
   absl::string_view flag;
 };
 
+// What --help says of a flag instead of what the flag itself says: to one command it may mean
+// something else than to others.
+struct FlagHelp {
+  absl::string_view flag;
+  absl::string_view value;  // behind "=": the default
+  absl::string_view text;   // lines as in ABSL_FLAG
+};
+
 struct Command {
   absl::string_view name;
   absl::string_view summary;                  // one line
@@ -52,6 +60,7 @@ struct Command {
   absl::Span<const absl::string_view> flags;  // names of ABSL_FLAGs, in the order of --help
   int (*run)(const CommandLine& line);        // returns the exit code
   absl::Span<const ShortFlag> short_flags = {};
+  absl::Span<const FlagHelp> flag_help = {};
 };
 
 // Sets `flags` (names) from `args`: --name=value, --name value, and for switches --name and

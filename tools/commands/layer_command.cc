@@ -70,8 +70,7 @@ absl::Status MakeWeights(LayerOptions& options, Weights& weights) {
     weights.views = weights.random->weights();
     weights.name = absl::StrCat(EnumName(options.family), " with random weights");
   }
-  if (options.weights.has_value()) config.weights = *options.weights;
-  return absl::OkStatus();
+  return ChooseWeights(options.weights, config);
 }
 
 absl::StatusOr<LayerTokens> MakeTokens(const LayerOptions& options) {
@@ -152,6 +151,7 @@ Command LayerCommand() {
           "0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = LayerFlags(),
       .run = Run,
+      .flag_help = LayerFlagHelp(),
   };
 }
 

@@ -52,8 +52,8 @@ ABSL_FLAG(int32_t, link_blocks, 0,
           "the most blocks of dispatch and combine, for products beside them; 0: --max_blocks");
 ABSL_FLAG(int32_t, shared_experts, 0, "shared experts, each with --intermediate columns");
 ABSL_FLAG(std::string, weights, "",
-          "bf16 or fp8: the type of the experts' weights, which are converted to it; empty: the\n"
-          "folder's, otherwise bf16");
+          "fp8, bf16 or fp16: the type of the experts' weights, which are converted to it: fp8 or\n"
+          "that of the rows; empty: the folder's, otherwise that of the rows");
 
 ABSL_FLAG(std::vector<std::string>, contenders, {},
           "measured beside the layer, a list of EXCHANGE+PRODUCTS: nccl or memcpy_peer, as in\n"
@@ -62,12 +62,42 @@ ABSL_FLAG(std::vector<std::string>, contenders, {},
 namespace octet {
 namespace {
 
+constexpr absl::string_view kFp8Weights = "fp8";
+
 constexpr auto kLayerFlags = std::to_array<absl::string_view>(
     {"model",       "layer",   "input",        "output",         "family",     "experts",
      "topk",        "hidden",  "intermediate", "shared_experts", "tokens",     "ranks",
      "dtype",       "weights", "strategy",     "fusion",         "max_blocks", "shared",
      "link_blocks", "graph",   "iters",        "warmup",         "check",      "seed",
      "timeout_ms",  "dump",    "json",         "contenders"});
+
+// What these flags, which other commands have, too, mean to this one.
+constexpr auto kFlagHelp = std::to_array<FlagHelp>({
+    {"output", "", "y.npy to write: float32, of the dimensions of --input, or [ranks, T, H]"},
+    {"experts", "",
+     "E: experts over all ranks, a multiple of them; without this flag, as without the next\n"
+     "four: as the family's well-known model has it, on emulated GPUs a small number"},
+    {"topk", "", "K: experts that a token chooses"},
+    {"hidden", "", "H: elements of a token's row, a multiple of 8"},
+    {"intermediate", "", "I: elements between the two products of an expert, a multiple of 8"},
+    {"shared_experts", "", "shared experts, each with --intermediate elements; 0: none"},
+    {"tokens", "16", "T: random tokens of every rank"},
+    {"strategy", "auto",
+     "auto, direct, high_throughput, low_latency: how tokens are sent; auto: the fastest for\n"
+     "such calls"},
+    {"fusion", "auto",
+     "auto, none, tiles, serial: how the kernels of dispatch, products and combine are put\n"
+     "together"},
+    {"graph", "false", "times the call in a graph as well, captured once and then replayed"},
+    {"iters", "20", "timed calls; 0: none"},
+    {"check", "true",
+     "compare every token's experts and weights, and logits and y of some tokens, with the\n"
+     "reference"},
+    {"seed", "4", "seed of random weights and tokens"},
+    {"dump", "",
+     "folder for x, logits, topk_idx, topk_weights and y of all tokens, as .npy files\n"
+     "(docs/formats.md), in place of older ones"},
+});
 
 absl::Status ParseShape(const CommandLine& line, bool emulated, LayerOptions& options) {
   for (const absl::string_view flag :
@@ -77,6 +107,9 @@ absl::Status ParseShape(const CommandLine& line, bool emulated, LayerOptions& op
         absl::StrCat("--", flag, " is for random weights; --model has its own"));
   }
   if (!options.model.empty()) return absl::OkStatus();
+  if (line.Given("layer")) {
+    return absl::InvalidArgumentError("--layer is one of a model's; it needs --model");
+  }
   OCTET_ASSIGN_OR_RETURN(options.family,
                          ParseEnum<ModelFamily>("--family", absl::GetFlag(FLAGS_family)));
   MoeLayerConfig& config = options.run.config;
@@ -112,16 +145,13 @@ absl::Status ParseKernels(const CommandLine& line, LayerOptions& options) {
   OCTET_ASSIGN_OR_RETURN(config.shared_experts,
                          ParseEnum<SharedExperts>("--shared", absl::GetFlag(FLAGS_shared)));
   config.link_blocks = absl::GetFlag(FLAGS_link_blocks);
-  const std::string weights = absl::GetFlag(FLAGS_weights);
-  if (weights == "fp8") {
-    options.weights = GemmFormat::kFp8;
-  } else if (weights == "bf16") {
-    options.weights = GemmFormat::kSame;
-  } else if (!weights.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--weights '", weights, "' is not one of bf16, fp8"));
-  }
-  return absl::OkStatus();
+  options.weights = absl::GetFlag(FLAGS_weights);
+  if (options.weights.empty() || options.weights == kFp8Weights) return absl::OkStatus();
+  return ParseEnum<DType>("--weights", options.weights).ok()
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(absl::StrCat("--weights '", options.weights,
+                                                       "' is not one of ", EnumNames<DType>(), ", ",
+                                                       kFp8Weights));
 }
 
 absl::Status ParseTokens(const CommandLine& line, LayerOptions& options) {
@@ -160,7 +190,19 @@ absl::Status ParseSteps(LayerOptions& options) {
 
 }  // namespace
 
+absl::Status ChooseWeights(absl::string_view weights, MoeLayerConfig& config) {
+  if (weights.empty()) return absl::OkStatus();
+  config.weights = weights == kFp8Weights ? GemmFormat::kFp8 : GemmFormat::kSame;
+  if (config.weights == GemmFormat::kFp8 || weights == EnumName(config.dtype)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--weights is ", weights, ", and the layer's rows are ", EnumName(config.dtype),
+                   "; it must be ", EnumName(config.dtype), " or ", kFp8Weights));
+}
+
 absl::Span<const absl::string_view> LayerFlags() { return kLayerFlags; }
+absl::Span<const FlagHelp> LayerFlagHelp() { return kFlagHelp; }
 
 absl::StatusOr<LayerOptions> ParseLayerOptions(const CommandLine& line, int num_gpus,
                                                bool emulated) {

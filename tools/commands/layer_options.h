@@ -3,15 +3,15 @@
 #define OCTET_TOOLS_COMMANDS_LAYER_OPTIONS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "octet/grouped_gemm.h"
 #include "octet/model_folder.h"
+#include "octet/moe_layer.h"
 #include "tools/commands/command_line.h"
 #include "tools/measure/layer_run.h"
 
@@ -24,7 +24,7 @@ struct LayerOptions {
   ModelFamily family = ModelFamily::kQwen3Moe;
   std::string input;  // empty: random tokens, `tokens` of each rank
   int tokens = 0;
-  std::optional<GemmFormat> weights;  // empty: the folder's
+  std::string weights;  // the name of their type; empty: the folder's
   int num_ranks = 0;
   absl::Duration timeout;
   uint64_t seed = 0;
@@ -33,11 +33,16 @@ struct LayerOptions {
 };
 
 absl::Span<const absl::string_view> LayerFlags();
+absl::Span<const FlagHelp> LayerFlagHelp();
 
 // Returns kInvalidArgument with one sentence. `num_gpus`: the ranks if --ranks does not say how
 // many; `emulated`: shapes that are not given are small instead of those of the family's model.
 absl::StatusOr<LayerOptions> ParseLayerOptions(const CommandLine& line, int num_gpus,
                                                bool emulated);
+
+// Sets the type of a layer's weights to LayerOptions::weights. Returns kInvalidArgument if that is
+// a 16-bit type, and not the layer's.
+absl::Status ChooseWeights(absl::string_view weights, MoeLayerConfig& config);
 
 }  // namespace octet
 
