@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "kernels/fp8_rows.h"
@@ -26,9 +27,13 @@ size_t Size(int n) { return static_cast<size_t>(n); }
 double Roundoff(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-11 : 0x1p-8; }
 double Underflow(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-25 : 0x1p-134; }
 
+double Largest(DType dtype) { return dtype == DType::kFloat16 ? 65504 : 0x1.fep127; }
+
 // `x` rounded to the dtype.
 Bounded Rounded(const Bounded& x, DType dtype) {
-  return {x.value, x.error + Roundoff(dtype) * (std::abs(x.value) + x.error) + Underflow(dtype)};
+  const double magnitude = std::abs(x.value) + x.error;
+  return {x.value, x.error + Roundoff(dtype) * magnitude + Underflow(dtype),
+          x.may_overflow || magnitude > Largest(dtype)};
 }
 
 // The error of a float32 sum of products relative to the sum of their magnitudes.
@@ -67,13 +72,16 @@ class MatrixRows {
     double sum = 0;
     double magnitude = 0;
     double error = 0;
+    bool may_overflow = false;
     for (size_t i = 0; i < columns_; ++i) {
+      may_overflow = may_overflow || x[i].may_overflow;
       const double weight = At(row, i);
       sum += weight * x[i].value;
       magnitude += std::abs(weight) * (std::abs(x[i].value) + x[i].error);
       error += std::abs(weight) * x[i].error;
     }
-    return {sum, error + SumError(columns_, format_.format == GemmFormat::kFp8) * magnitude};
+    error += SumError(columns_, format_.format == GemmFormat::kFp8) * magnitude;
+    return {sum, error, may_overflow || magnitude > std::numeric_limits<float>::max()};
   }
 
  private:
@@ -85,7 +93,8 @@ class MatrixRows {
 Bounded SiluTimes(const Bounded& gate, const Bounded& up) {
   const double silu = gate.value / (1 + std::exp(-gate.value));
   const double error = kSiluSlope * gate.error + kSiluError * (std::abs(silu) + gate.error);
-  return {silu * up.value, error * (std::abs(up.value) + up.error) + std::abs(silu) * up.error};
+  return {silu * up.value, error * (std::abs(up.value) + up.error) + std::abs(silu) * up.error,
+          gate.may_overflow || up.may_overflow};
 }
 
 // Rows that are quantized in groups move by at most what the largest of a group allows.
@@ -107,6 +116,7 @@ void AddQuantization(std::vector<Bounded>& row) {
 }  // namespace
 
 bool Bounded::Holds(double got) const {
+  if (may_overflow && !std::isfinite(got)) return true;
   if (std::isnan(value) || std::isnan(error)) return std::isnan(got);
   if (std::isinf(value) || std::isinf(error)) return std::isnan(got) || got == value;
   return std::abs(got - value) <= error;
@@ -184,6 +194,7 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
       const double value = weight * out[i].value;
       const double error = std::abs(weight) * out[i].error;
       y[i].value += value;
+      y[i].may_overflow = y[i].may_overflow || out[i].may_overflow;
       y[i].error += error + sums * (std::abs(value) + error) + underflow;
     }
   }
@@ -194,6 +205,7 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
       config_.shared_gate ? 1 / (1 + std::exp(-static_cast<double>(token.shared_gate))) : 1.0;
   for (size_t i = 0; i < y.size(); ++i) {
     y[i].value += gate * shared[i].value;
+    y[i].may_overflow = y[i].may_overflow || shared[i].may_overflow;
     y[i].error += gate * (shared[i].error + kSiluError * std::abs(shared[i].value));
     y[i] = Rounded(y[i], config_.dtype);
   }

@@ -15,8 +15,10 @@ namespace octet {
 struct Bounded {
   double value = 0;
   double error = 0;
+  bool may_overflow = false;  // a number that it is computed from, or itself, may be too large
 
-  // Not finite where `value` is not: then `got` must be the same, or NaN too.
+  // `got` may be infinite or NaN where may_overflow; and where `value` is not finite, it must be
+  // the same, or NaN too.
   bool Holds(double got) const;
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "octet/dtype.h"
 #include "octet/node.h"
 #include "runtime/status_macros.h"
 #include "tests/support/node_fixture.h"
@@ -410,6 +412,38 @@ TEST_F(MoeLayerTest, TheCheckFindsWrongResults) {
   weights = weights_->weights();
   std::swap(weights.shared.gate, weights.shared.up);
   EXPECT_TRUE(wrong(*output, weights));
+}
+
+// What is too large for the dtype is infinite, or NaN where that is multiplied further: no error of
+// the layer. Other tokens are checked as ever.
+TEST_F(MoeLayerTest, OverflowIsNoWrongResult) {
+  MoeLayerConfig config = Config();
+  config.dtype = DType::kFloat16;
+  config.shared_intermediate = 48;
+  MakeLayer(2, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  LayerTokens tokens = Tokens({9, 4}, config, kSeed);
+  constexpr uint16_t kExponent = 0x7400;  // numbers of 16384 and more
+  constexpr uint16_t kSignAndFraction = 0x83ff;
+  for (size_t h = 0; h < static_cast<size_t>(config.hidden); ++h) {
+    uint16_t& element = tokens.rows[0][h];
+    element = static_cast<uint16_t>((element & kSignAndFraction) | kExponent);
+  }
+  const absl::StatusOr<LayerOutput> output = Call(*node_, *layer_, tokens);
+  ASSERT_OK(output.status());
+  const auto finite = [](uint16_t bits) {
+    return std::isfinite(FloatFromBits(DType::kFloat16, bits));
+  };
+  const auto first = output->y.begin() + config.hidden;
+  EXPECT_FALSE(std::all_of(output->y.begin(), first, finite));
+  EXPECT_TRUE(std::all_of(first, output->y.end(), finite));
+  ExpectCorrect(*output);
+  LayerOutput changed = *output;
+  changed.y[static_cast<size_t>(config.hidden)] = 0x7c00;  // infinite, of the second token
+  EXPECT_FALSE(VerifyLayer(config, weights_->weights(), changed).ok());
+  changed = *output;
+  changed.y[0] = 0;  // of the first, finite and wrong
+  EXPECT_FALSE(VerifyLayer(config, weights_->weights(), changed).ok());
 }
 
 TEST_F(MoeLayerTest, RefusesWhatCannotBeRight) {
