@@ -5,6 +5,10 @@
 Exit code 77 where there is no GPU or no NumPy.
 """
 
+import os
+import pty
+import subprocess
+
 from need_modules import need_modules
 
 need_modules("numpy")
@@ -161,6 +165,24 @@ class LayerTest(octet_cli.GpuTest):
                                  "--iters=0", f"--ranks={self.most}")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("weights fp16", result.stdout)
+
+    def test_a_terminal_sees_the_progress(self):
+        reader, writer = pty.openpty()
+        try:
+            done = subprocess.run(
+                [octet_cli.OCTET, "layer", "--experts=12", "--topk=2", "--hidden=64", "--tokens=3",
+                 "--intermediate=32", f"--ranks={self.most}", "--iters=1", "--warmup=0"],
+                stdout=subprocess.PIPE, stderr=writer, check=False)
+            shown = os.read(reader, 4096).decode()
+        finally:
+            os.close(writer)
+            os.close(reader)
+        self.assertEqual(done.returncode, 0, shown)
+        places = [shown.find(words) for words in ["loading weights: step 1/3", "step 2/3",
+                                                  "call 1/1", "checking: step 3/3"]]
+        self.assertNotIn(-1, places, shown)
+        self.assertEqual(places, sorted(places))
+        self.assertTrue(shown.endswith("\r\x1b[K"), shown)  # nothing is left of it
 
     def test_help_is_about_the_layer(self):
         text = octet_cli.octet("layer", "--help").stdout

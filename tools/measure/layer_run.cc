@@ -256,9 +256,12 @@ absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
   report.config = layer->config();
   report.num_ranks = node.num_ranks();
   report.tokens = tokens.total();
+  constexpr int kSteps = 3;  // those that may take long
+  progress.Show("loading weights: step", 1, kSteps);
   const absl::Time begin = absl::Now();
   OCTET_RETURN_IF_ERROR(layer->Load(weights));
   report.load_seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  progress.Show("calling the layer: step", 2, kSteps);
   LayerCalls calls(node, *layer, tokens);
   OCTET_RETURN_IF_ERROR(calls.Init());
   OCTET_RETURN_IF_ERROR(calls.CallOnce());
@@ -277,6 +280,7 @@ absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
     }
   }
   if (!options.check) return report;
+  progress.Show("checking: step", 3, kSteps);
   report.check = VerifyLayer(report.config, weights, report.output);
   OCTET_RETURN_IF_ERROR(CheckContenders(contenders, weights, report));
   return report;
