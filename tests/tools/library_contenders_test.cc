@@ -21,7 +21,7 @@
 #include "tools/contenders/gemm_contender.h"
 #include "tools/contenders/hipblaslt_contender.h"
 #include "tools/contenders/layer_contender.h"
-#include "tools/contenders/shared_library.h"
+#include "runtime/shared_library.h"
 #include "tools/measure/gemm_run.h"
 #include "tools/measure/layer_run.h"
 #include "tools/support/progress.h"

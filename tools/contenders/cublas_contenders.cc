@@ -15,7 +15,7 @@
 #include "runtime/gpu_status.h"
 #include "runtime/scoped_event.h"
 #include "runtime/status_macros.h"
-#include "tools/contenders/shared_library.h"
+#include "runtime/shared_library.h"
 
 namespace octet {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/device_memory.h"
 #include "runtime/status_macros.h"
-#include "tools/contenders/shared_library.h"
+#include "runtime/shared_library.h"
 
 namespace octet {
 namespace {

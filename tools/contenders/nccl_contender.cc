@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "octet/topology.h"
 #include "runtime/status_macros.h"
-#include "tools/contenders/nccl_library.h"
+#include "runtime/nccl_library.h"
 #include "tools/contenders/nccl_transport.h"
 #include "tools/contenders/sorted_exchange.h"
 

@@ -1,6 +1,6 @@
 // A library that is loaded at run time, so that a program runs without it.
-#ifndef OCTET_TOOLS_CONTENDERS_SHARED_LIBRARY_H_
-#define OCTET_TOOLS_CONTENDERS_SHARED_LIBRARY_H_
+#ifndef OCTET_RUNTIME_SHARED_LIBRARY_H_
+#define OCTET_RUNTIME_SHARED_LIBRARY_H_
 
 #include <string>
 #include <utility>
@@ -46,4 +46,4 @@ class SharedLibrary {
 
 }  // namespace octet
 
-#endif  // OCTET_TOOLS_CONTENDERS_SHARED_LIBRARY_H_
+#endif  // OCTET_RUNTIME_SHARED_LIBRARY_H_

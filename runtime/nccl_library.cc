@@ -1,10 +1,11 @@
-#include "tools/contenders/nccl_library.h"
+#include "runtime/nccl_library.h"
 
 #include <cstdlib>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/shared_library.h"
 #include "runtime/status_macros.h"
-#include "tools/contenders/shared_library.h"
 
 namespace octet {
 namespace {
@@ -17,12 +18,15 @@ absl::StatusOr<const NcclLibrary*> LoadOnce() {
   file.Require(library->get_version, "ncclGetVersion");
   file.Require(library->get_unique_id, "ncclGetUniqueId");
   file.Require(library->comm_init_rank, "ncclCommInitRank");
+  file.Require(library->comm_init_rank_config, "ncclCommInitRankConfig");
+  file.Require(library->comm_get_async_error, "ncclCommGetAsyncError");
   file.Require(library->comm_abort, "ncclCommAbort");
   file.Require(library->group_start, "ncclGroupStart");
   file.Require(library->group_end, "ncclGroupEnd");
   file.Require(library->send, "ncclSend");
   file.Require(library->recv, "ncclRecv");
   file.Require(library->get_error_string, "ncclGetErrorString");
+  file.Require(library->get_last_error, "ncclGetLastError");
   OCTET_RETURN_IF_ERROR(file.CheckComplete());
   return library;
 }
@@ -32,6 +36,13 @@ absl::StatusOr<const NcclLibrary*> LoadOnce() {
 absl::StatusOr<const NcclLibrary*> NcclLibrary::Load() {
   static const auto* const kLibrary = new absl::StatusOr<const NcclLibrary*>(LoadOnce());
   return *kLibrary;
+}
+
+absl::StatusOr<std::string> NcclLibrary::Version() const {
+  int code = 0;
+  OCTET_RETURN_IF_ERROR(ToStatus(get_version(&code), "ncclGetVersion"));
+  // The form of the number since 2.9.
+  return absl::StrCat(code / 10000, ".", code / 100 % 100, ".", code % 100);
 }
 
 absl::Status NcclLibrary::ToStatus(ncclResult_t result, absl::string_view call) const {

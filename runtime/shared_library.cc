@@ -1,4 +1,4 @@
-#include "tools/contenders/shared_library.h"
+#include "runtime/shared_library.h"
 
 #include <dlfcn.h>
 
