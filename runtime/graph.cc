@@ -3,6 +3,8 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -10,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "octet/node.h"
 #include "runtime/capture.h"
+#include "runtime/capture_need.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 
@@ -23,11 +26,16 @@ void DestroyExecutable(void* executable) {
 
 }  // namespace
 
+void CaptureNeeds::Add(Rank& rank, std::shared_ptr<const CaptureNeed> need) {
+  rank.capture_needs_.push_back(std::move(need));
+}
+
 absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status()> enqueue) {
   const hipStream_t stream = rank.stream();
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   OCTET_RETURN_IF_ERROR(rank.Barrier("the capture of a graph"));
   const uint64_t coordinated_before = rank.coordinated_launches_;
+  rank.capture_needs_.clear();
   // Restricts this thread only: other ranks may capture or call HIP meanwhile.
   OCTET_RETURN_IF_GPU_ERROR(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
   if (absl::Status enqueued = enqueue(); !enqueued.ok()) {
@@ -42,6 +50,7 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   OCTET_RETURN_IF_ERROR(GpuStatus(error, "hipGraphInstantiate"));
   Graph graph(Executable(executable, DestroyExecutable),
               rank.coordinated_launches_ != coordinated_before);
+  graph.needs_ = std::exchange(rank.capture_needs_, {});
   // Upload now: the first launch would otherwise do it, and may allocate.
   OCTET_RETURN_IF_GPU_ERROR(hipGraphUpload(executable, stream));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
@@ -53,6 +62,11 @@ absl::Status Graph::Launch(Rank& rank) const {
   if (const absl::Status complete = rank.CheckComplete(); !complete.ok()) {
     return absl::Status(complete.code(),
                         absl::StrCat("a graph cannot be launched: ", complete.message()));
+  }
+  for (const std::shared_ptr<const CaptureNeed>& need : needs_) {
+    if (!need->gone) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("a graph cannot be launched without ", need->what, ": capture it again"));
   }
   const auto launch = [&] {
     return OCTET_GPU(hipGraphLaunch(static_cast<hipGraphExec_t>(executable_.get()), rank.stream()));

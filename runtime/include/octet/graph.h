@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -27,7 +28,8 @@ class Graph {
   // Enqueues the whole graph on the stream of the rank that captured it. If a coordinated launch
   // was captured, this is one too: every rank that the graph waits for must launch as often and in
   // the same order. Does not wait for earlier launches. kFailedPrecondition if the rank has
-  // something outstanding, such as a send without its receive, which the graph would continue.
+  // something outstanding, such as a send without its receive, which the graph would continue, or
+  // if what the graph uses is gone (World::Run), so that it has to be captured again.
   absl::Status Launch(Rank& rank) const;
 
  private:
@@ -38,6 +40,7 @@ class Graph {
 
   Executable executable_;
   bool coordinated_;
+  std::vector<std::shared_ptr<const CaptureNeed>> needs_;
 };
 
 }  // namespace octet

@@ -21,6 +21,7 @@
 namespace octet {
 
 class Node;
+struct CaptureNeed;
 
 // See NodeOptions::on_failure.
 using FailureCallback = std::function<void(const absl::Status& failure)>;
@@ -105,6 +106,7 @@ class Rank {
   friend class Node;
   friend class NodeClient;
   friend class Graph;
+  friend class CaptureNeeds;
 
   // OK if nothing is outstanding on this rank: a send without its receive.
   absl::Status CheckComplete() const;
@@ -115,6 +117,8 @@ class Rank {
   GpuStream stream_ = nullptr;
   GpuEvent drained_ = nullptr;
   uint64_t coordinated_launches_ = 0;
+  // Of the graph that is being captured.
+  std::vector<std::shared_ptr<const CaptureNeed>> capture_needs_;
 };
 
 class Node {
