@@ -16,7 +16,7 @@ namespace octet {
 namespace {
 
 // The lowest value wins; see CauseOf.
-enum Order { kOwnError, kWaitForSilentNode, kWaitForWaitingNode, kReleasedNode, kNoError };
+enum Order { kOwnError, kWaitForSilentNode, kWaitForWaitingNode, kAborted, kReleased, kNoError };
 
 // Returns the node that an expired wait waited for; nullopt if `status` is anything else.
 std::optional<size_t> AwaitedNode(const absl::Status& status) {
@@ -40,8 +40,10 @@ absl::Status CauseOf(absl::Span<const absl::Status> outcomes) {
     Order order = kOwnError;
     if (const std::optional<size_t> awaited = AwaitedNode(outcome); awaited.has_value()) {
       order = waiting.contains(*awaited) ? kWaitForWaitingNode : kWaitForSilentNode;
-    } else if (absl::IsAborted(outcome) || absl::IsCancelled(outcome)) {
-      order = kReleasedNode;
+    } else if (absl::IsAborted(outcome)) {
+      order = kAborted;
+    } else if (absl::IsCancelled(outcome)) {
+      order = kReleased;
     }
     if (order >= first) continue;
     first = order;

@@ -17,7 +17,8 @@ inline constexpr absl::string_view kExchangePhase = "exchange between nodes";
 //   1. an error of a node's own;
 //   2. an expired wait for a node that did not itself wait for a node;
 //   3. any other expired wait for a node;
-//   4. kAborted and kCancelled: released by a failure elsewhere.
+//   4. kAborted: an error that is probably the effect of a failure elsewhere;
+//   5. kCancelled: released by a failure elsewhere.
 // The lowest node's if several are alike.
 absl::Status CauseOf(absl::Span<const absl::Status> outcomes);
 

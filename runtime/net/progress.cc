@@ -204,6 +204,11 @@ void Progress::Announce(uint64_t run, const absl::Status& failure) {
   wake_.Signal();
 }
 
+void Progress::Break(const absl::Status& reason) {
+  MutexLock lock(&mutex_);
+  BreakLocked(reason);
+}
+
 absl::Status Progress::broken() const {
   MutexLock lock(&mutex_);
   return CopyOf(work_.broken);

@@ -90,6 +90,8 @@ class Progress {
 
   // Tells all nodes of a failure in Run number `run`.
   void Announce(uint64_t run, const absl::Status& failure);
+  // From now on everything is broken.
+  void Break(const absl::Status& reason);
   // Returns the reason if everything is broken.
   absl::Status broken() const;
   // After Stop: the memory of exchanges may still be in use.

@@ -34,14 +34,18 @@ class Rail {
   // stream. parts[n] is for node n; parts[node()] is ignored. The nodes' ranks make the same
   // exchanges in the same order, with sizes that agree: what node a sends to b is what b receives
   // from a. What the stream did before is sent; what it does afterwards finds the received bytes.
-  // May be captured into a graph, which must not outlive the World.
+  // May be captured into a graph, which must not outlive the World; over NCCL, not the next failed
+  // Run either (Graph::Launch).
   //
   // A node that does not take part within Node::timeout() fails the Run, with the node and rank in
-  // the error, and so do sizes that do not agree. Returns
+  // the error, and so do sizes that do not agree. Over NCCL, so does an error that the library
+  // notices (kAborted). Returns
   //   kFailedPrecondition  outside World::Run, or the rank is not this rail's
   //   kResourceExhausted   more bytes than Reserve has made room for
   //   kInvalidArgument     the number of parts is not num_nodes(), or a part is longer than the
-  //                        transport's messages
+  //                        transport's messages: 2 GiB - 1 over MPI
+  //   kCancelled           over NCCL: the Run has failed
+  //   kDeadlineExceeded    over NCCL: it has not enqueued the exchange within Node::timeout()
   virtual absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) = 0;
 };
 

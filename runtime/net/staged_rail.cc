@@ -13,14 +13,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "octet/node.h"
 #include "runtime/capture.h"
-#include "runtime/failure.h"
 #include "runtime/gpu_status.h"
 #include "runtime/net/link.h"
-#include "runtime/net/outcome.h"
+#include "runtime/net/pack.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -33,14 +34,10 @@ constexpr uint32_t kArrivalSite = 0;
 // ---- StagedRails
 
 StagedRails::StagedRails(Node& node, Progress& progress)
-    : node_(node.Share()), progress_(progress), memory_(std::make_unique<NodeMemory>(node)) {}
+    : Rails(node, progress), memory_(std::make_unique<NodeMemory>(node)) {}
 
 absl::StatusOr<std::unique_ptr<StagedRails>> StagedRails::Create(Node& node, Progress& progress) {
   auto rails = std::unique_ptr<StagedRails>(new StagedRails(node, progress));
-  rails->client_ = NodeClient::Register(node, rails.get());
-  for (int node_index = 0; node_index < progress.num_nodes(); ++node_index) {
-    rails->names_.push_back(absl::StrCat("node ", node_index));
-  }
   for (int rank = 0; rank < node.num_ranks(); ++rank) {
     auto rail = std::make_unique<StagedRail>(*rails, rank);
     OCTET_ASSIGN_OR_RETURN(rail->posted_, rails->memory_->Pinned<uint64_t>(1));
@@ -56,19 +53,33 @@ absl::StatusOr<std::unique_ptr<StagedRails>> StagedRails::Create(Node& node, Pro
 }
 
 StagedRails::~StagedRails() {
-  NodeClient::Unregister(*node_, client_);
   if (!progress_.left_unfinished()) return;
   [[maybe_unused]] const NodeMemory* left = memory_.release();  // MPI may still use it
 }
 
 Rail& StagedRails::rail(int rank) const { return *rails_[rank]; }
 
+std::string StagedRails::Report() const {
+  std::vector<std::string> fields;
+  for (const uint64_t posted : progress_.Posted()) fields.push_back(absl::StrCat(posted));
+  return Pack(fields);
+}
+
+absl::Status StagedRails::Realign(absl::Span<const std::string> reports, absl::Duration limit) {
+  std::vector<std::vector<uint64_t>> posted;  // [node][rail]
+  for (const std::string& theirs : reports) {
+    std::vector<std::string> fields = Unpack(theirs).value_or(std::vector<std::string>());
+    fields.resize(rails_.size());
+    posted.emplace_back(rails_.size());
+    for (size_t rail = 0; rail < rails_.size(); ++rail) {
+      static_cast<void>(absl::SimpleAtoi(fields[rail], &posted.back()[rail]));
+    }
+  }
+  return progress_.Realign(std::move(posted), limit);
+}
+
 absl::Status StagedRails::Describe(int rank, const device::FailureRecord& record) const {
-  const NodeFailure failure = RecordedFailure(rank, record, kExchangePhase, "the bytes of node");
-  return WithFailure(
-      failure, absl::DeadlineExceededError(absl::StrCat(
-                   kExchangePhase, " waited ", WaitText(failure.waited), " for rank ", rank, " of ",
-                   names_[record.index], ": exchange ", record.expected, ", seen ", record.seen)));
+  return DescribeWait(rank, record, absl::StrCat("seen ", record.seen));
 }
 
 // ---- StagedRail
@@ -85,37 +96,15 @@ absl::Status StagedRail::Reserve(size_t send_bytes, size_t recv_bytes) {
 }
 
 absl::Status StagedRail::Check(const Rank& rank, absl::Span<const RailPart> parts) const {
-  if (!rails_.open_) {
-    return absl::FailedPreconditionError("Rail::Exchange outside World::Run");
-  }
-  if (!rank.IsOf(*rails_.node_) || rank.rank() != rank_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("Rail::Exchange of rank ", rank_, "'s rail on rank ", rank.rank(),
-                     rank.IsOf(*rails_.node_) ? "" : " of another node"));
-  }
-  if (parts.size() != static_cast<size_t>(num_nodes())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Rail::Exchange of ", parts.size(), " parts between ", num_nodes(), " nodes"));
-  }
-  size_t send_bytes = 0;
-  size_t recv_bytes = 0;
+  OCTET_RETURN_IF_ERROR(rails_.CheckExchange(rank_, rank, parts));
   for (int other = 0; other < num_nodes(); ++other) {
-    if (other == node()) continue;
     const RailPart& part = parts[other];
-    if (std::max(part.send_bytes, part.recv_bytes) > Link::kMaxBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Rail::Exchange of ", part.send_bytes, " bytes to and ", part.recv_bytes,
-                       " bytes from node ", other, ": ", Link::kMaxBytes, " are the most"));
-    }
-    send_bytes += part.send_bytes;
-    recv_bytes += part.recv_bytes;
+    if (other == node() || std::max(part.send_bytes, part.recv_bytes) <= Link::kMaxBytes) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("Rail::Exchange of ", part.send_bytes, " bytes to and ", part.recv_bytes,
+                     " bytes from node ", other, ": ", Link::kMaxBytes, " are the most"));
   }
-  if (send_bytes > send_.size() || recv_bytes > recv_.size()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Rail::Exchange sends ", send_bytes, " bytes and receives ", recv_bytes,
-                     "; Rail::Reserve has made room for ", send_.size(), " and ", recv_.size()));
-  }
-  return absl::OkStatus();
+  return CheckRoom(SizeOf(parts, node()), {.send = send_.size(), .recv = recv_.size()});
 }
 
 std::vector<StagedPart> StagedRail::Place(absl::Span<const RailPart> parts) const {

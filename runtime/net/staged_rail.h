@@ -19,13 +19,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "octet/node.h"
+#include "octet/world.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/net/arrival.h"
 #include "runtime/net/progress.h"
 #include "runtime/net/rail.h"
-#include "runtime/node_client.h"
+#include "runtime/net/rails.h"
 #include "runtime/node_memory.h"
 
 namespace octet {
@@ -33,35 +35,26 @@ namespace octet {
 class StagedRail;
 
 // The rails of all ranks of a node.
-class StagedRails : public NodeClient {
+class StagedRails final : public Rails {
  public:
-  // `progress` must outlive the result; the node need not. Not inside Run.
+  // Not inside Run.
   static absl::StatusOr<std::unique_ptr<StagedRails>> Create(Node& node, Progress& progress);
   // After the end of `progress`. Leaves memory unfreed that it has left unfinished.
   ~StagedRails() override;
 
-  Rail& rail(int rank) const;
-  // For errors, by node.
-  void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
-  // Exchanges are refused unless open.
-  void SetOpen(bool open) { open_ = open; }
-
-  // NodeClient
+  // Rails
+  RailTransport transport() const override { return RailTransport::kMpi; }
+  Rail& rail(int rank) const override;
+  std::string Report() const override;
+  absl::Status Realign(absl::Span<const std::string> reports, absl::Duration limit) override;
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
-  // Exchanges are realigned when all nodes have ended the Run: Progress::Realign.
-  absl::Status Recover(Rank& /*rank*/) override { return absl::OkStatus(); }
 
  private:
   friend class StagedRail;
   StagedRails(Node& node, Progress& progress);
 
-  const std::shared_ptr<Node> node_;
-  Progress& progress_;
   std::unique_ptr<NodeMemory> memory_;
   std::vector<std::unique_ptr<StagedRail>> rails_;  // by rank
-  std::vector<std::string> names_;
-  uint32_t client_ = 0;
-  std::atomic<bool> open_{false};
 };
 
 class StagedRail : public Rail {

@@ -14,17 +14,21 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "octet/enum_names.h"
 #include "octet/node.h"
 #include "runtime/failure.h"
 #include "runtime/mutex.h"
+#include "runtime/net/nccl_rails.h"
 #include "runtime/net/outcome.h"
 #include "runtime/net/pack.h"
 #include "runtime/net/progress.h"
+#include "runtime/net/rail.h"
+#include "runtime/net/rails.h"
 #include "runtime/net/staged_rail.h"
+#include "runtime/net/transport.h"
 #include "runtime/node_client.h"
 #include "runtime/rank_threads.h"
 #include "runtime/status_macros.h"
@@ -34,9 +38,32 @@ namespace {
 
 constexpr absl::Duration kDefaultArrivalTimeout = absl::Minutes(1);
 
+// Whether RailTransport::kAuto takes NCCL: on GPUs.
+constexpr bool kPrefersNccl = absl::string_view(OCTET_PLATFORM_NAME) != "emulation";
+
+// What the nodes tell each other first.
+enum Field : size_t {
+  kVersion,
+  kPlatform,
+  kRanks,
+  kTimeout,
+  kTransport,
+  kStarted,  // Status
+  kName,
+  kNccl,  // Status
+  kNcclVersion,
+  kFields,
+};
+
 std::string HostName() {
   std::array<char, 256> name = {};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::vector<absl::Status> UnpackStatuses(const std::vector<std::string>& packed) {
+  std::vector<absl::Status> statuses;
+  for (const std::string& theirs : packed) statuses.push_back(UnpackStatus(theirs));
+  return statuses;
 }
 
 }  // namespace
@@ -54,6 +81,7 @@ class World::Impl : public Progress::Listener {
   const Progress& progress() const { return *progress_; }
   Node& node() const { return *node_; }
   Rail& rail(int rank) const { return rails_->rail(rank); }
+  RailTransport transport() const { return rails_->transport(); }
 
   // Progress::Listener
   void OnNodeFailed(int node, uint64_t run, const absl::Status& failure) override;
@@ -61,8 +89,8 @@ class World::Impl : public Progress::Listener {
   void OnBroken(const absl::Status& reason) override;
 
  private:
-  // Creates the node and the rails.
   absl::Status StartNode();
+  absl::Status StartRails(const TransportOffers& offers);
   // Returns an error if no collective call may be made now.
   absl::Status CheckUsable() const;
   // Runs the body on this node, until it ends or `release_` is set.
@@ -78,7 +106,7 @@ class World::Impl : public Progress::Listener {
   absl::Duration arrival_timeout_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Node> node_;
-  std::unique_ptr<StagedRails> rails_;
+  std::unique_ptr<Rails> rails_;
   std::vector<std::string> names_;  // by node
 
   Mutex mutex_;
@@ -111,41 +139,74 @@ absl::Status World::Impl::StartNode() {
   NodeOptions node_options = options_.node;
   node_options.on_failure = [this](const absl::Status& failure) { OnFailure(failure); };
   OCTET_ASSIGN_OR_RETURN(node_, Node::Create(node_options));
-  OCTET_ASSIGN_OR_RETURN(rails_, StagedRails::Create(*node_, *progress_));
   return absl::OkStatus();
 }
 
 absl::Status World::Impl::Start() {
   OCTET_ASSIGN_OR_RETURN(progress_, Progress::Start(this));
   const absl::Status started = StartNode();
-  const std::array<std::string, 4> facts = {"the version of Octet", "the platform",
-                                            "the number of ranks", "the timeout"};
-  std::vector<std::string> mine = {OCTET_VERSION, OCTET_PLATFORM_NAME, "", ""};
+  const bool may_use_nccl = options_.transport == RailTransport::kNccl ||
+                            (options_.transport == RailTransport::kAuto && kPrefersNccl);
+  const absl::StatusOr<std::string> nccl =
+      may_use_nccl ? NcclVersion() : absl::StatusOr<std::string>("");
+  std::vector<std::string> mine(kFields);
+  mine[kVersion] = OCTET_VERSION;
+  mine[kPlatform] = OCTET_PLATFORM_NAME;
+  mine[kTransport] = std::string(EnumName(options_.transport));
   if (node_ != nullptr) {
-    mine[2] = absl::StrCat(node_->num_ranks());
-    mine[3] = absl::FormatDuration(node_->timeout());
+    mine[kRanks] = absl::StrCat(node_->num_ranks());
+    mine[kTimeout] = absl::FormatDuration(node_->timeout());
   }
-  mine.push_back(PackStatus(started));
-  mine.push_back(absl::StrCat("host ", HostName(), ", process ", getpid()));
+  mine[kStarted] = PackStatus(started);
+  mine[kName] = absl::StrCat("host ", HostName(), ", process ", getpid());
+  mine[kNccl] = PackStatus(nccl.status());
+  mine[kNcclVersion] = nccl.value_or("");
   OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> packed,
                          progress_->Gather("World::Create", Pack(mine), arrival_timeout_));
 
-  std::vector<std::vector<std::string>> values(mine.size());  // [fact][node]
-  std::vector<absl::Status> outcomes;
+  std::vector<std::vector<std::string>> values(kFields);  // [field][node]
   for (const std::string& theirs : packed) {
     std::vector<std::string> fields = Unpack(theirs).value_or(std::vector<std::string>());
-    fields.resize(mine.size());
-    for (size_t i = 0; i < fields.size(); ++i) values[i].push_back(fields[i]);
+    fields.resize(kFields);
+    for (size_t i = 0; i < kFields; ++i) values[i].push_back(fields[i]);
   }
-  OCTET_RETURN_IF_ERROR(CheckSame(facts[0], values[0]));
-  for (const std::string& theirs : values[facts.size()]) outcomes.push_back(UnpackStatus(theirs));
-  OCTET_RETURN_IF_ERROR(CauseOf(outcomes));
-  for (size_t i = 1; i < facts.size(); ++i) OCTET_RETURN_IF_ERROR(CheckSame(facts[i], values[i]));
+  OCTET_RETURN_IF_ERROR(CheckSame("the version of Octet", values[kVersion]));
+  OCTET_RETURN_IF_ERROR(CauseOf(UnpackStatuses(values[kStarted])));
+  OCTET_RETURN_IF_ERROR(CheckSame("the platform", values[kPlatform]));
+  OCTET_RETURN_IF_ERROR(CheckSame("the number of ranks", values[kRanks]));
+  OCTET_RETURN_IF_ERROR(CheckSame("the timeout", values[kTimeout]));
+  OCTET_RETURN_IF_ERROR(CheckSame("WorldOptions::transport", values[kTransport]));
+  std::vector<std::string> names;
   for (int node = 0; node < progress_->num_nodes(); ++node) {
-    names_.push_back(absl::StrCat("node ", node, " (", values.back()[node], ")"));
+    names.push_back(absl::StrCat("node ", node, " (", values[kName][node], ")"));
+  }
+  names_ = names;
+  progress_->WatchNodes(node_->timeout(), names);
+  return StartRails({UnpackStatuses(values[kNccl]), values[kNcclVersion]});
+}
+
+absl::Status World::Impl::StartRails(const TransportOffers& offers) {
+  const bool prefers_nccl = kPrefersNccl && progress_->num_nodes() > 1;
+  OCTET_ASSIGN_OR_RETURN(RailTransport transport,
+                         ChooseTransport(options_.transport, prefers_nccl, offers));
+  if (transport == RailTransport::kNccl) {
+    absl::StatusOr<std::unique_ptr<Rails>> made =
+        MakeNcclRails(*node_, *progress_, arrival_timeout_);
+    if (made.ok()) {
+      rails_ = *std::move(made);
+    } else if (options_.transport == RailTransport::kNccl || !progress_->broken().ok()) {
+      return made.status();
+    }
+  }
+  if (rails_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<StagedRails>> made = StagedRails::Create(*node_, *progress_);
+    OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> packed,
+                           progress_->Gather("the rails of World::Create",
+                                             PackStatus(made.status()), arrival_timeout_));
+    OCTET_RETURN_IF_ERROR(CauseOf(UnpackStatuses(packed)));
+    rails_ = *std::move(made);
   }
   rails_->SetNames(names_);
-  progress_->WatchNodes(node_->timeout(), names_);
   return absl::OkStatus();
 }
 
@@ -207,26 +268,27 @@ absl::Status World::Impl::RunNode(absl::FunctionRef<absl::Status(Rank&)> body) {
 }
 
 absl::Status World::Impl::Conclude(const absl::Status& mine) {
-  std::vector<std::string> fields = {PackStatus(mine)};
-  for (const uint64_t posted : progress_->Posted()) fields.push_back(absl::StrCat(posted));
   // The other nodes may still be at work for any time.
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<std::string> packed,
-      progress_->Gather("the end of World::Run", Pack(fields), absl::InfiniteDuration()));
+      progress_->Gather("the end of World::Run", Pack({PackStatus(mine), rails_->Report()}),
+                        absl::InfiniteDuration()));
   std::vector<absl::Status> outcomes;
-  std::vector<std::vector<uint64_t>> posted;  // [node][rail]
+  std::vector<std::string> reports;
   for (const std::string& theirs : packed) {
-    std::vector<std::string> values = Unpack(theirs).value_or(std::vector<std::string>());
-    values.resize(fields.size());
-    outcomes.push_back(UnpackStatus(values[0]));
-    posted.emplace_back(values.size() - 1);
-    for (size_t rail = 0; rail + 1 < values.size(); ++rail) {
-      static_cast<void>(absl::SimpleAtoi(values[rail + 1], &posted.back()[rail]));
-    }
+    std::vector<std::string> fields = Unpack(theirs).value_or(std::vector<std::string>());
+    fields.resize(2);
+    outcomes.push_back(UnpackStatus(fields[0]));
+    reports.push_back(fields[1]);
   }
   absl::Status cause = CauseOf(outcomes);
   if (cause.ok()) return cause;
-  OCTET_RETURN_IF_ERROR(progress_->Realign(std::move(posted), arrival_timeout_));
+  if (const absl::Status aligned = rails_->Realign(reports, arrival_timeout_); !aligned.ok()) {
+    progress_->Break(
+        WithMessage(aligned, absl::StrCat("the rails have not come up again after '",
+                                          FirstLine(cause), "': ", aligned.message())));
+    return progress_->broken();
+  }
   // All nodes return the cause, or none does. A process that went on after it had been stopped may
   // have everything that the others sent, and learns only here that they have given it up.
   OCTET_RETURN_IF_ERROR(
@@ -287,6 +349,7 @@ absl::StatusOr<std::unique_ptr<World>> World::Create(const WorldOptions& options
 
 int World::num_nodes() const { return impl_->progress().num_nodes(); }
 int World::node_index() const { return impl_->progress().node(); }
+RailTransport World::transport() const { return impl_->transport(); }
 int World::num_ranks() const { return num_nodes() * node().num_ranks(); }
 Node& World::node() const { return impl_->node(); }
 Rail& World::rail(int local_rank) const { return impl_->rail(local_rank); }

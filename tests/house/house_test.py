@@ -127,7 +127,7 @@ RULES = [
     (includes.foreign_headers, [
         (angle("runtime/node.cc", "cuda_runtime.h"), "which belongs into runtime/platform/"),
         (angle("kernels/fp8.cc", "gtest/gtest.h"), "which belongs into tests/"),
-        (angle("tools/measure/run.cc", "rccl/rccl.h"), "tests/runtime/net/"),
+        (angle("tools/measure/run.cc", "rccl/rccl.h"), "tests/support/"),
     ]),
     (style.header_guards, [
         (replace("runtime/launch.h", "#ifndef OCTET_RUNTIME_LAUNCH_H_", "#ifndef OCTET_LAUNCH_H_"),

@@ -57,7 +57,7 @@ KNOW_STRATEGIES = {"kernels/expert_parallel.cc", "kernels/make_layout.cc",
 FOREIGN = {
     re.compile(r"^(cuda|cub|cooperative_groups|thrust|hipcub|rocm|rocprim|cudaTypedefs)"): PLATFORM,
     re.compile(r"^(sanitizer/)"): PLATFORM,
-    re.compile(r"^(rccl/|nccl)"): (PLATFORM, "runtime/nccl_library.h", "tests/runtime/net/"),
+    re.compile(r"^(rccl/|nccl)"): (PLATFORM, "runtime/nccl_library.h", "tests/support/"),
     re.compile(r"^(mpi\.h)"): ("runtime/net/", "tests/runtime/net/"),
     re.compile(r"^(gtest|gmock)/"): "tests/",
     re.compile(r"^benchmark/"): "bench/",

@@ -11,11 +11,26 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "octet/enum_names.h"
 #include "octet/node.h"
 
 namespace octet {
 
 class Rail;
+
+// What carries bytes between the GPUs of different nodes.
+enum class RailTransport {
+  // kNccl on GPUs, if all processes find the library and the communicators come up; else kMpi. In
+  // emulation, and with one node: kMpi.
+  kAuto,
+  // Copies through pinned memory of the hosts, and MPI between these.
+  kMpi,
+  // NCCL or RCCL, loaded at run time: one communicator for the ranks i of all nodes, from GPU
+  // memory to GPU memory.
+  kNccl,
+};
+absl::Span<const EnumEntry<RailTransport>> EnumTable(RailTransport);  // names: octet/enum_names.h
 
 struct WorldOptions {
   // The Node of this process. All processes must have as many ranks and the same timeout, which is
@@ -23,6 +38,8 @@ struct WorldOptions {
   NodeOptions node;
   // How long a call of the World waits for all processes to make it. Zero: one minute.
   absl::Duration arrival_timeout = absl::ZeroDuration();
+  // The same on all nodes.
+  RailTransport transport = RailTransport::kAuto;
 };
 
 // The processes that mpirun, or another launcher of MPI, has started together: each has one Node.
@@ -39,12 +56,15 @@ struct WorldOptions {
 // started again.
 class World {
  public:
-  // Collective. Starts MPI unless the program has, creates the Node and compares what must be the
-  // same in all processes: version, platform, ranks, timeout.
+  // Collective. Starts MPI unless the program has, creates the Node, compares what must be the same
+  // in all processes (version, platform, ranks, timeout, transport, version of NCCL) and connects
+  // the rails.
   //   kUnimplemented       Octet has been built without MPI
   //   kFailedPrecondition  the program has started MPI without MPI_THREAD_MULTIPLE, or MPI has been
   //                        shut down
   //   kInvalidArgument     a difference, with both values; a negative arrival_timeout
+  //   kUnavailable         RailTransport::kNccl, and the library cannot be loaded or a communicator
+  //                        has not come up within arrival_timeout, with "node n: "
   // and what Node::Create returns, with "node n: ".
   static absl::StatusOr<std::unique_ptr<World>> Create(const WorldOptions& options = {});
   // Collective: waits for the other processes, unless the World is broken. Shuts down MPI if Create
@@ -55,8 +75,9 @@ class World {
   World& operator=(const World&) = delete;
 
   int num_nodes() const;
-  int node_index() const;  // of this process: 0 .. num_nodes() - 1
-  int num_ranks() const;   // of all nodes
+  int node_index() const;           // of this process: 0 .. num_nodes() - 1
+  int num_ranks() const;            // of all nodes
+  RailTransport transport() const;  // what was chosen: not kAuto
   // This process's node. Its own Run may be called between collective calls, without the rails.
   Node& node() const;
 
@@ -72,7 +93,10 @@ class World {
 
   // Collective. Runs `body` on every rank of every node, as Node::Run does on its own. If a node
   // has failed, ends the waits of the others at once, and all processes return the cause: the error
-  // of Node::Run with "node n: " before it. The next Run is then correct.
+  // of Node::Run with "node n: " before it. The next Run is then correct. With RailTransport::kNccl
+  // all communicators are made anew first, which takes seconds; graphs that have captured exchanges
+  // can no longer be launched (Graph::Launch) and should be destroyed, since they keep the memory
+  // of the old communicators.
   //
   // A node's body may take any time as long as its process lives.
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);

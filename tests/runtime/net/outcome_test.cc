@@ -54,6 +54,8 @@ TEST(CauseTest, AnErrorOfANodesOwnComesFirst) {
               StatusIs(absl::StatusCode::kDataLoss, "node 2: rank 1: lost"));
   EXPECT_THAT(CauseOf({absl::OkStatus(), released}),
               StatusIs(absl::StatusCode::kCancelled, "node 1: released"));
+  EXPECT_THAT(CauseOf({released, absl::AbortedError("a connection is gone")}),
+              StatusIs(absl::StatusCode::kAborted, "node 1: a connection is gone"));
 }
 
 TEST(CauseTest, AWaitForASilentNodeComesBeforeOneForANodeThatWaits) {

@@ -1,6 +1,6 @@
 """Processes of a World that die or are stopped.
 
-    world_death_test.py MPIRUN WORLD_MEMBER [unittest arguments]
+    world_death_test.py MPIRUN WORLD_MEMBER TRANSPORT [unittest arguments]
 """
 
 import os
@@ -13,13 +13,13 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from world_job import DeathTestCase, lives  # noqa: E402
 
-MPIRUN = MEMBER = ""
+MPIRUN = MEMBER = TRANSPORT = ""
 NODES = 3
 
 
 class DeathTest(DeathTestCase):
     def start(self, recovery=True):
-        return self.start_job(MPIRUN, NODES, [MEMBER, str(self.timeout_ms)], recovery)
+        return self.start_job(MPIRUN, NODES, [MEMBER, str(self.timeout_ms), TRANSPORT], recovery)
 
     def strike(self, victim, number, recovery=True):
         job, pids = self.start(recovery)
@@ -62,7 +62,7 @@ class DeathTest(DeathTestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit("usage: world_death_test.py MPIRUN WORLD_MEMBER [unittest arguments]")
-    MPIRUN, MEMBER = sys.argv.pop(1), sys.argv.pop(1)
+    if len(sys.argv) < 4:
+        sys.exit("usage: world_death_test.py MPIRUN WORLD_MEMBER TRANSPORT [unittest arguments]")
+    MPIRUN, MEMBER, TRANSPORT = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
     unittest.main()

@@ -1,6 +1,6 @@
 // A process of a World that exchanges until something fails. world_death_test.py kills it.
 //
-//   world_member TIMEOUT_MS
+//   world_member TIMEOUT_MS TRANSPORT
 //
 // Prints "node N pid P", then "node N step 1000" and so on, then the errors of the Run that failed
 // and of the one after it. Exits with 3 after a failure.
@@ -19,9 +19,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "octet/enum_names.h"
 #include "octet/node.h"
 #include "octet/world.h"
 #include "runtime/net/rail.h"
+#include "tests/support/fake_nccl.h"
 
 namespace octet {
 namespace {
@@ -38,9 +40,11 @@ absl::Status Step(World& world) {
   });
 }
 
-int Main(int timeout_ms) {
+int Main(int timeout_ms, RailTransport transport) {
+  if (transport == RailTransport::kNccl) LoadFakeNccl();
   absl::StatusOr<std::unique_ptr<World>> world = World::Create(
-      {.node = {.num_ranks = 2, .timeout = absl::Milliseconds(timeout_ms), .on_failure = nullptr}});
+      {.node = {.num_ranks = 2, .timeout = absl::Milliseconds(timeout_ms), .on_failure = nullptr},
+       .transport = transport});
   if (!world.ok()) {
     Say(world.status().ToString());
     return 1;
@@ -67,7 +71,9 @@ int Main(int timeout_ms) {
 }  // namespace octet
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 3) return 2;
   int timeout_ms = 0;
-  return absl::SimpleAtoi(argv[1], &timeout_ms) ? octet::Main(timeout_ms) : 2;
+  const auto transport = octet::ParseEnum<octet::RailTransport>("TRANSPORT", argv[2]);
+  if (!transport.ok() || !absl::SimpleAtoi(argv[1], &timeout_ms)) return 2;
+  return octet::Main(timeout_ms, *transport);
 }

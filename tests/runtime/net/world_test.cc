@@ -1,5 +1,6 @@
 // A World of as many nodes as the launcher has started processes. Tests that need several are
-// skipped with one.
+// skipped with one. What concerns exchanges is tested over each transport that there is: on
+// emulated GPUs NCCL is a fake.
 #include "octet/world.h"
 
 #include <gmock/gmock.h>
@@ -22,12 +23,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "octet/enum_names.h"
 #include "octet/graph.h"
 #include "octet/node.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
+#include "runtime/net/nccl_rails.h"
 #include "runtime/net/rail.h"
 #include "runtime/status_macros.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/node_fixture.h"
 
@@ -55,6 +59,9 @@ std::vector<uint8_t> BytesOf(uint64_t seed, int rank, int from, int to) {
 
 class WorldTest : public ::testing::Test {
  protected:
+  // Before anything looks for NCCL.
+  static void SetUpTestSuite() { LoadFakeNccl(); }
+
   // Skips the test with fewer processes: `if (IsSkipped()) return;`.
   void Make(int least_nodes, absl::Duration timeout = absl::Seconds(20)) {
     MakeWorld(least_nodes, OptionsOf(timeout));
@@ -81,7 +88,8 @@ class WorldTest : public ::testing::Test {
     return {.node = {.num_ranks = kRanks,
                      .timeout = timeout,
                      .on_failure = [this](const absl::Status& /*failure*/) { ++failures_; }},
-            .arrival_timeout = absl::Seconds(30)};
+            .arrival_timeout = absl::Seconds(30),
+            .transport = transport_};
   }
   // Of this process, before there is a World.
   static int Index() {
@@ -151,11 +159,27 @@ class WorldTest : public ::testing::Test {
     EXPECT_EQ(text, first);
   }
 
+  RailTransport transport_ = RailTransport::kMpi;
   absl::StatusOr<std::unique_ptr<World>> world_ = absl::UnknownError("no World has been made");
   DeviceMemory send_[kRanks];
   DeviceMemory recv_[kRanks];
   std::atomic<int> failures_{0};
 };
+
+class ExchangeTest : public WorldTest, public ::testing::WithParamInterface<RailTransport> {
+ protected:
+  void SetUp() override {
+    transport_ = GetParam();
+    if (OverNccl() && !NcclVersion().ok()) GTEST_SKIP() << NcclVersion().status();
+  }
+  static bool OverNccl() { return GetParam() == RailTransport::kNccl; }
+};
+
+INSTANTIATE_TEST_SUITE_P(, ExchangeTest,
+                         ::testing::Values(RailTransport::kMpi, RailTransport::kNccl),
+                         [](const ::testing::TestParamInfo<RailTransport>& info) {
+                           return std::string(EnumName(info.param));
+                         });
 
 TEST_F(WorldTest, KnowsItsNodes) {
   Make(1);
@@ -214,14 +238,15 @@ TEST_F(WorldTest, RefusesNodesThatDiffer) {
   ExpectSameEverywhere(world_.status());
 }
 
-TEST_F(WorldTest, ExchangesBytes) {
+TEST_P(ExchangeTest, ExchangesBytes) {
   Make(1);
+  EXPECT_EQ(world().transport(), transport_);
   for (int run = 0; run < 10; ++run) EXPECT_OK(GoodRun(1000 * run, 20));
   EXPECT_EQ(failures_, 0);
 }
 
 // The stream goes through many exchanges without a wait on the host.
-TEST_F(WorldTest, ExchangesFollowEachOtherInTheStream) {
+TEST_P(ExchangeTest, ExchangesFollowEachOtherInTheStream) {
   Make(2);
   if (IsSkipped()) return;
   constexpr size_t kBytes = 64;
@@ -248,7 +273,7 @@ TEST_F(WorldTest, ExchangesFollowEachOtherInTheStream) {
   }));
 }
 
-TEST_F(WorldTest, RefusesExchangesThatItCannotMake) {
+TEST_P(ExchangeTest, RefusesExchangesThatItCannotMake) {
   Make(2);
   if (IsSkipped()) return;
   const int other = (world().node_index() + 1) % world().num_nodes();
@@ -273,11 +298,13 @@ TEST_F(WorldTest, RefusesExchangesThatItCannotMake) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("Rail::Reserve")));
   parts[other].send_bytes = size_t{1} << 31;
   EXPECT_THAT(refused(0, parts),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2147483647 are the most")));
+              OverNccl() ? StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("2147483648"))
+                         : StatusIs(absl::StatusCode::kInvalidArgument,
+                                    HasSubstr("2147483647 are the most")));
   EXPECT_OK(GoodRun(5, 3));
 }
 
-TEST_F(WorldTest, AFailingBodyEndsAllNodes) {
+TEST_P(ExchangeTest, AFailingBodyEndsAllNodes) {
   Make(2);
   if (IsSkipped()) return;
   for (int round = 0; round < 5; ++round) {
@@ -299,7 +326,7 @@ TEST_F(WorldTest, AFailingBodyEndsAllNodes) {
   EXPECT_EQ(failures_, 5);
 }
 
-TEST_F(WorldTest, ASilentRankIsNamed) {
+TEST_P(ExchangeTest, ASilentRankIsNamed) {
   Make(2, absl::Seconds(2));
   if (IsSkipped()) return;
   for (int round = 0; round < 2; ++round) {
@@ -326,8 +353,9 @@ TEST_F(WorldTest, ASilentRankIsNamed) {
   }
 }
 
-TEST_F(WorldTest, SizesThatDifferAreNamed) {
-  Make(2);
+TEST_P(ExchangeTest, SizesThatDifferAreNamed) {
+  // NCCL may wait for bytes that do not come, up to the deadline.
+  Make(2, absl::Seconds(OverNccl() ? 3 : 20));
   if (IsSkipped()) return;
   for (const size_t expected : {50, 150, 15000}) {
     const absl::Status status = world().Run([&](Rank& rank) -> absl::Status {
@@ -343,14 +371,15 @@ TEST_F(WorldTest, SizesThatDifferAreNamed) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                  MatchesRegex(absl::StrCat(
                                      "node 0: rank 1: exchange between nodes: node 1 has sent ",
-                                     expected < 100 ? "more" : "100", " bytes, node 0 expects ",
-                                     expected, " .exchange [0-9]+."))));
+                                     expected < 100 && !OverNccl() ? "more" : "100",
+                                     " bytes, node 0 expects ", expected,
+                                     OverNccl() ? "" : " .exchange [0-9]+."))));
     ExpectSameEverywhere(status);
     EXPECT_OK(GoodRun(100, 4));
   }
 }
 
-TEST_F(WorldTest, GraphsAreReplayed) {
+TEST_P(ExchangeTest, GraphsAreReplayed) {
   Make(2);
   if (IsSkipped()) return;
   std::vector<std::optional<Graph>> graphs(kRanks);
@@ -399,6 +428,161 @@ TEST_F(WorldTest, GraphsAreReplayed) {
   EXPECT_OK(replay(10));
   EXPECT_OK(GoodRun(1, 5));  // between launches
   EXPECT_OK(replay(5));
+}
+
+TEST_F(WorldTest, RefusesTransportsThatDiffer) {
+  if (Index() == Last()) transport_ = RailTransport::kNccl;
+  MakeWorld(2, OptionsOf(absl::Seconds(20)));
+  if (IsSkipped()) return;
+  EXPECT_THAT(world_.status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       absl::StrCat("the nodes differ in WorldOptions::transport: mpi on node 0, "
+                                    "nccl on node ",
+                                    Last())));
+  ExpectSameEverywhere(world_.status());
+}
+
+// What the fake of NCCL does wrong.
+class NcclTest : public WorldTest {
+ protected:
+  void SetUp() override {
+    transport_ = RailTransport::kNccl;
+    if (!LoadFakeNccl()) GTEST_SKIP() << "there is no fake of NCCL";
+  }
+  void TearDown() override {
+    if (!LoadFakeNccl()) return;
+    SetNcclFaults({.graphs_are_alive = false});
+    world_ = absl::UnknownError("the World has ended");
+    SetNcclFaults({});
+  }
+  // One process has the fault.
+  static void SetFaultsOfLast(const fake::NcclFaults& faults) {
+    if (Index() == Last()) SetNcclFaults(faults);
+  }
+};
+
+TEST_F(NcclTest, IsNotTakenUnasked) {
+  transport_ = RailTransport::kAuto;
+  MakeWorld(1, OptionsOf(absl::Seconds(20)));
+  ASSERT_OK(world_.status());
+  EXPECT_EQ(world().transport(), RailTransport::kMpi);
+}
+
+TEST_F(NcclTest, RefusesVersionsThatDiffer) {
+  SetFaultsOfLast({.version = 21903});
+  MakeWorld(2, OptionsOf(absl::Seconds(20)));
+  if (IsSkipped()) return;
+  EXPECT_THAT(world_.status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       absl::StrCat("the nodes differ in the version of NCCL: 2.28.9 on node 0, "
+                                    "2.19.3 on node ",
+                                    Last())));
+  ExpectSameEverywhere(world_.status());
+}
+
+TEST_F(NcclTest, ACommunicatorThatDoesNotComeUpIsNamed) {
+  for (const bool hangs : {false, true}) {
+    WorldOptions options = OptionsOf(absl::Seconds(20));
+    options.arrival_timeout = absl::Seconds(3);
+    SetFaultsOfLast({.init_fails = !hangs, .init_hangs = hangs});
+    MakeWorld(2, options);
+    if (IsSkipped()) return;
+    // Those that wait for the one may be the first to give up.
+    EXPECT_THAT(world_.status(),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         MatchesRegex("node [0-9]: rank 0: nccl: ncclCommInitRankConfig.*")));
+    ExpectSameEverywhere(world_.status());
+    SetNcclFaults({});
+    Make(2);
+    EXPECT_OK(GoodRun(1, 3));
+    world_ = absl::UnknownError("the World has ended");
+  }
+}
+
+TEST_F(NcclTest, AnExchangeThatDoesNotEndIsAborted) {
+  Make(2, absl::Seconds(2));
+  if (IsSkipped()) return;
+  for (int round = 0; round < 2; ++round) {
+    SetFaultsOfLast({.never_sends = true});
+    const absl::Time start = absl::Now();
+    const absl::Status status = world().Run([&](Rank& rank) -> absl::Status {
+      OCTET_RETURN_IF_ERROR(Exchange(rank, 7).status());
+      return rank.Synchronize();
+    });
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                 HasSubstr("exchange between nodes waited ")));
+    EXPECT_LT(absl::Now() - start, absl::Seconds(15));
+    ExpectSameEverywhere(status);
+    SetNcclFaults({});
+    EXPECT_OK(GoodRun(100 * round, 4));
+  }
+}
+
+TEST_F(NcclTest, AnErrorOfTheLibraryEndsTheRunOnAllNodes) {
+  Make(2);
+  if (IsSkipped()) return;
+  SetFaultsOfLast({.never_sends = true, .reports_error = true});
+  const absl::Time start = absl::Now();
+  const absl::Status status = world().Run([&](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_ERROR(Exchange(rank, 7).status());
+    return rank.Synchronize();
+  });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted,
+                               HasSubstr("remote process exited or there was a network error")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(15)) << "the deadline is 20 s";
+  ExpectSameEverywhere(status);
+  SetNcclFaults({});
+  EXPECT_OK(GoodRun(1, 4));
+}
+
+TEST_F(NcclTest, AGraphIsVoidAfterAFailedRun) {
+  Make(2);
+  if (IsSkipped()) return;
+  std::vector<std::optional<Graph>> graphs(kRanks);
+  const auto capture = [&] {
+    return world().Run([&](Rank& rank) -> absl::Status {
+      OCTET_ASSIGN_OR_RETURN(graphs[rank.rank()], Graph::Capture(rank, [&] {
+                               return world()
+                                   .rail(rank.rank())
+                                   .Exchange(rank, std::vector<RailPart>(world().num_nodes()));
+                             }));
+      return absl::OkStatus();
+    });
+  };
+  const auto launch = [&] {
+    return world().Run([&](Rank& rank) { return graphs[rank.rank()]->Launch(rank); });
+  };
+  EXPECT_OK(capture());
+  EXPECT_OK(launch());
+  // The graphs keep the library from freeing the communicator, for which nobody waits.
+  EXPECT_THAT(world().Run([&](Rank& /*rank*/) -> absl::Status {
+    return Index() == 0 ? absl::DataLossError("on purpose") : absl::OkStatus();
+  }),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("on purpose")));
+  EXPECT_OK(GoodRun(1, 4));
+  EXPECT_THAT(launch(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 AllOf(HasSubstr("a graph cannot be launched without its "
+                                                 "communicator"),
+                                       HasSubstr("capture it again"))));
+  EXPECT_OK(capture());
+  EXPECT_OK(launch());
+}
+
+TEST_F(NcclTest, RailsThatDoNotComeUpAgainBreakTheWorld) {
+  WorldOptions options = OptionsOf(absl::Seconds(20));
+  options.arrival_timeout = absl::Seconds(3);
+  MakeWorld(2, options);
+  if (IsSkipped()) return;
+  ASSERT_OK(world_.status());
+  SetFaultsOfLast({.init_fails = true});
+  EXPECT_THAT(world().Run([&](Rank& /*rank*/) -> absl::Status {
+    return Index() == 0 ? absl::DataLossError("on purpose") : absl::OkStatus();
+  }),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("the rails have not come up again after"),
+                             HasSubstr("on purpose"))));
+  EXPECT_THAT(world().Agree("anything", "1"), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                       HasSubstr("has to be started again")));
 }
 
 TEST_F(WorldTest, DifferentCallsBreakTheWorld) {

@@ -1,0 +1,96 @@
+// One rank's communicator over the nodes.
+#ifndef OCTET_RUNTIME_NET_NCCL_COMMUNICATOR_H_
+#define OCTET_RUNTIME_NET_NCCL_COMMUNICATOR_H_
+
+#include <hip/hip_runtime.h>
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "runtime/capture_need.h"
+#include "runtime/mutex.h"
+#include "runtime/nccl_library.h"
+
+namespace octet {
+
+// Bytes to or from one node.
+struct NcclTransfer {
+  int node = 0;
+  const void* send = nullptr;
+  size_t send_bytes = 0;
+  void* recv = nullptr;
+  size_t recv_bytes = 0;
+};
+
+// Any thread may call any function: one at a time uses the communicator. No function waits for
+// other processes for longer than it is told.
+class NcclCommunicator {
+ public:
+  explicit NcclCommunicator(const NcclLibrary& library) : library_(library) {}
+  // Aborts. Does not wait for memory that graphs still need (Abort).
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  struct Membership {
+    int num_nodes = 0;
+    int node = 0;
+    ncclUniqueId id = {};
+  };
+  // Joins the communicator, for the current device, which all other nodes do likewise. `go_on` is
+  // asked between polls; once it returns false, this returns kCancelled.
+  absl::Status Connect(const Membership& membership, absl::FunctionRef<bool()> go_on);
+
+  // Enqueues all transfers as one operation. Zero bytes are not sent. Waits until they are
+  // enqueued, which takes no other node unless it is the first operation. kCancelled if it has been
+  // aborted.
+  absl::Status Enqueue(absl::Span<const NcclTransfer> transfers, hipStream_t stream,
+                       absl::FunctionRef<bool()> go_on);
+
+  // Returns an error that the library has noticed meanwhile.
+  absl::Status AsyncError();
+
+  // Ends what is enqueued, on the GPU as well, and leaves the communicator. Returns at once: a
+  // thread frees the memory, or waits until the graphs that have captured operations are destroyed.
+  // From now on these must not be launched. Idempotent.
+  void Abort();
+  // Waits until what Abort has begun is done, but not for graphs, and not longer than `limit`.
+  void AwaitAborted(absl::Duration limit);
+
+  // What a graph needs that captures operations.
+  std::shared_ptr<const CaptureNeed> NeedOfCapture();
+
+ private:
+  // Frees a communicator that is no longer used.
+  struct Ending {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> done;
+    bool waits_for_graphs = false;
+  };
+
+  absl::Status ToStatus(ncclResult_t result, absl::string_view call) const;
+  // Polls until the library is no longer busy with a call.
+  absl::Status AwaitReady(absl::string_view call, absl::FunctionRef<bool()> go_on);
+  absl::Status EnqueueLocked(absl::Span<const NcclTransfer> transfers, hipStream_t stream)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const NcclLibrary& library_;
+  Mutex mutex_;
+  ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int device_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<CaptureNeed> need_ ABSL_GUARDED_BY(mutex_);  // null: nothing has been captured
+  std::vector<Ending> endings_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octet
+
+#endif  // OCTET_RUNTIME_NET_NCCL_COMMUNICATOR_H_

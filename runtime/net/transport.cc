@@ -1,0 +1,35 @@
+#include "runtime/net/transport.h"
+
+#include <array>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "octet/enum_names.h"
+#include "octet/world.h"
+#include "runtime/net/outcome.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+
+absl::Span<const EnumEntry<RailTransport>> EnumTable(RailTransport /*unused*/) {
+  static constexpr std::array<EnumEntry<RailTransport>, 3> kTable = {{
+      {RailTransport::kAuto, "auto"},
+      {RailTransport::kMpi, "mpi"},
+      {RailTransport::kNccl, "nccl"},
+  }};
+  return kTable;
+}
+
+absl::StatusOr<RailTransport> ChooseTransport(RailTransport asked, bool prefers_nccl,
+                                              const TransportOffers& offers) {
+  if (asked == RailTransport::kAuto && !prefers_nccl) asked = RailTransport::kMpi;
+  if (asked == RailTransport::kMpi) return asked;
+  const absl::Status missing = CauseOf(offers.nccl);
+  if (!missing.ok() && asked == RailTransport::kAuto) return RailTransport::kMpi;
+  OCTET_RETURN_IF_ERROR(missing);
+  OCTET_RETURN_IF_ERROR(CheckSame("the version of NCCL", offers.nccl_versions));
+  return RailTransport::kNccl;
+}
+
+}  // namespace octet
