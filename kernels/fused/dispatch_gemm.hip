@@ -202,7 +202,7 @@ class SendBatches {
 };
 
 template <typename Trace>
-__device__ void SendAll(const Call& call, const Trace& trace) {
+__device__ __forceinline__ void SendAll(const Call& call, const Trace& trace) {
   const SendBatches batches(call);
   const uint64_t start = trace.Start();
   if (!AwaitOrder(call.p, call.epoch)) return;
@@ -238,7 +238,7 @@ __device__ int SourceOf(const Call& call, int row) {
 
 // Adds the lanes' rows to those of their experts that are complete. `expert`: -1 in lanes without a
 // row. Called by a wave.
-__device__ void CountRows(uint64_t* ready_rows, int expert) {
+__device__ __forceinline__ void CountRows(uint64_t* ready_rows, int expert) {
   device::SyncWave();
   if (Lane() == 0) device::FenceRelease<device::Scope::kDevice>();
   for (uint64_t left = device::Ballot(expert >= 0); left != 0;) {
@@ -255,7 +255,7 @@ __device__ void CountRows(uint64_t* ready_rows, int expert) {
 // Completes rows [first, first + kWaveSize), as far as there are such. Called by a wave. Returns
 // false if some did not arrive.
 template <typename Trace>
-__device__ bool FillGroup(const Call& call, int first, const Trace& trace) {
+__device__ __forceinline__ bool FillGroup(const Call& call, int first, const Trace& trace) {
   uint64_t start = trace.Start();
   const DispatchParams& d = call.p.dispatch;
   const CommonParams& c = d.common;
@@ -297,8 +297,7 @@ __device__ bool FillGroup(const Call& call, int first, const Trace& trace) {
   mover.Finish();
   device::BulkFenceGlobal();  // the copy unit reads the rows next
   if (call.p.roles.whole_experts) {
-    CountRows(call.p.ready_rows,
-              row >= 0 ? high_throughput::LocalExpertOf(origin.origin) : -1);
+    CountRows(call.p.ready_rows, row >= 0 ? high_throughput::LocalExpertOf(origin.origin) : -1);
   } else if (Lane() == 0) {
     device::StoreRelease<device::Scope::kDevice>(call.p.ready_groups + first / device::kWaveSize,
                                                  call.epoch);
@@ -309,7 +308,7 @@ __device__ bool FillGroup(const Call& call, int first, const Trace& trace) {
 
 // Returns false if some rows did not arrive.
 template <typename Trace>
-__device__ bool FillAll(const Call& call, const Trace& trace) {
+__device__ __forceinline__ bool FillAll(const Call& call, const Trace& trace) {
   const DispatchRoles& roles = call.p.roles;
   const int groups = (*call.s.end_row() + device::kWaveSize - 1) / device::kWaveSize;
   const device::WorkTeam team = TeamOf(roles.send_blocks, roles.fill_blocks);

@@ -195,24 +195,28 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
   const device::GemmOperands& operands = params.call.operands;
   const int multiplying = static_cast<int>(gridDim.x) - params.combine_blocks;
   walk->Init(c.kept.packet_counts, c.layout.num_ranks);
-  const uint64_t epoch = device::BeginCall(c.failure, &c.state->combine, gridDim.x);
+  uint64_t epoch = device::BeginCall(c.failure, &c.state->combine, gridDim.x);
   if (epoch != 0) {
     if (blockIdx.x == 0) high_throughput::OpenCombine(c, epoch);
     FindExpertRows(operands, params.offsets, params.counts, rows);
   }
   __syncthreads();
   // Nothing is stored at a peer that is not done with the combine before.
-  bool ok = epoch != 0;
-  if constexpr (scatters) ok = ok && high_throughput::AwaitCombineCredits(c, epoch);
-  if (static_cast<int>(blockIdx.x) >= params.combine_blocks && Gemm::AllOfCluster(ok, bytes)) {
+  if constexpr (scatters) {
+    if (epoch != 0 && !high_throughput::AwaitCombineCredits(c, epoch)) epoch = 0;
+  }
+  if (static_cast<int>(blockIdx.x) >= params.combine_blocks &&
+      Gemm::AllOfCluster(epoch != 0, bytes)) {
     const Passes passes = {c.layout.combine_parts, c.layout.combine_vecs,
                            high_throughput::PassWord(c, epoch, 0)};
     constexpr device::Scope kScope = scatters ? device::Scope::kSystem : device::Scope::kDevice;
     Gemm::Run(params.call, PassWalk<Gemm, kScope>(rows, operands.experts, passes, multiplying),
               bytes);
   }
-  if constexpr (!scatters) ok = ok && high_throughput::AwaitCombineCredits(c, epoch);
-  if (!ok) return;
+  if (epoch == 0) return;
+  if constexpr (!scatters) {
+    if (!high_throughput::AwaitCombineCredits(c, epoch)) return;
+  }
   CombineAll<Codec, kRows, scatters, Trace>(p, *walk, epoch, TeamOf(params.combine_blocks),
                                             static_cast<uint64_t>(multiplying) * Gemm::kTellers);
 }
