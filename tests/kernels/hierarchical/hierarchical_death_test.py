@@ -62,7 +62,7 @@ class DeathTest(DeathTestCase):
                 self.check_given_up(job, pids, victim)
 
     def test_late(self):
-        """All name the rank that is late, and the next step is correct."""
+        """All name a rank of the node that is late, and the next step is correct."""
         for way in (BLOCKS, COUNTED):
             for call in ("dispatch", "combine"):
                 with self.subTest(way=way, call=call):
@@ -72,10 +72,13 @@ class DeathTest(DeathTestCase):
                                           r"DEADLINE_EXCEEDED: (.*)", NODES)
                     self.assertEqual({match[1] for match in failed}, {str(node) for node in pids})
                     for match in failed:
-                        self.assertLess(int(match[2]), 2 * self.timeout_ms + SLACK_MS, match[0])
-                        # Of the node itself, or of one that waited for its rail.
-                        self.assertRegex(match[3], rf"^node {victim}: .*rank 0|"
-                                                   rf"rank 0 of node {victim}")
+                        # After a failure streams have twice the timeout and 5 s to end.
+                        self.assertLess(int(match[2]), 3 * self.timeout_ms + 5000 + SLACK_MS,
+                                        match[0])
+                        # Of the node itself, or of one that waited for a rail of it: host
+                        # functions share a thread, so that rank 1 can be late, too.
+                        self.assertRegex(match[3], rf"^node {victim}: .*rank \d|"
+                                                   rf"rank \d of node {victim}")
                     job.wait_for(r"node \d then: OK", NODES)
                     job.wait_for(r"node \d ends", NODES)
                     job.process.wait(20)
