@@ -68,8 +68,8 @@ std::vector<Row> Table() {
       {.fault = FusedFault::kBatchLost,
        .name = "BatchLost",
        .code = absl::StatusCode::kDeadlineExceeded,
-       .words = {"dispatch-receive waited", "arrival of row"},
-       .races = false},
+       // After the deadline tiles read rows whose arrival nobody has seen: their results are void.
+       .words = {"dispatch-receive waited", "arrival of row"}},
       {.fault = FusedFault::kPassNotAwaited,
        .name = "PassNotAwaited",
        .weak = {"old value read", "SendSum", "StoreVec"},
