@@ -168,9 +168,7 @@ TEST(CorrectFusedTest, PassesManySchedules) {
     const std::string schedule = absl::StrCat(kKinds[seed % 4], ":", seed);
     for (const Row& clean :
          {Row{.name = "dispatch"}, Row{.name = "tiles", .call = FusedCall::kGemmCombine},
-          Row{.name = "epilogue",
-              .call = FusedCall::kGemmCombine,
-              .fusion = Fusion::kEpilogue}}) {
+          Row{.name = "epilogue", .call = FusedCall::kGemmCombine, .fusion = Fusion::kEpilogue}}) {
       EXPECT_EQ(RunCalls(clean, schedule), absl::OkStatus()) << clean.name << " " << schedule;
     }
   }
