@@ -104,9 +104,9 @@ class Search {
 
  private:
   // Measures `ways` in the same steps.
-  absl::StatusOr<FusedReport> Measure(std::vector<FusedChoice> ways) {
+  absl::StatusOr<FusedReport> Measure(const std::vector<FusedChoice>& ways) {
     options_.ways.clear();
-    for (FusedChoice& way : ways) options_.ways.push_back({.choice = std::move(way)});
+    for (const FusedChoice& way : ways) options_.ways.push_back({.choice = way});
     OCTET_ASSIGN_OR_RETURN(FusedReport report, MeasureFused(node_, options_, progress_));
     if (report.first_difference.empty()) return report;
     return absl::DataLossError(absl::StrCat("wrong results: ", report.first_difference));
@@ -117,8 +117,8 @@ class Search {
   }
 
   // Measures the ways, reports them and returns the fastest; nullopt if there is none.
-  absl::StatusOr<std::optional<FusedTrial>> Fastest(std::vector<FusedChoice> ways) {
-    OCTET_ASSIGN_OR_RETURN(const FusedReport report, Measure(std::move(ways)));
+  absl::StatusOr<std::optional<FusedTrial>> Fastest(const std::vector<FusedChoice>& ways) {
+    OCTET_ASSIGN_OR_RETURN(const FusedReport report, Measure(ways));
     std::optional<FusedTrial> fastest;
     const double none_us = Summarize(RowsOf(report).none.us).median;
     for (const FusedRow& row : RowsOf(report).ways) {
@@ -131,8 +131,8 @@ class Search {
   }
 
   // Replaces `best` by the fastest of the ways, which include it.
-  absl::Status Vary(std::vector<FusedChoice> ways, FusedTrial& best) {
-    OCTET_ASSIGN_OR_RETURN(const std::optional<FusedTrial> fastest, Fastest(std::move(ways)));
+  absl::Status Vary(const std::vector<FusedChoice>& ways, FusedTrial& best) {
+    OCTET_ASSIGN_OR_RETURN(const std::optional<FusedTrial> fastest, Fastest(ways));
     if (fastest.has_value()) best = *fastest;
     return absl::OkStatus();
   }
@@ -147,7 +147,7 @@ class Search {
       ways.push_back(best.choice);
       ways.back().tuning.tiles = tiles;
     }
-    OCTET_RETURN_IF_ERROR(Vary(std::move(ways), best));
+    OCTET_RETURN_IF_ERROR(Vary(ways, best));
     if (IsDivided(start.fusion)) {
       for (const Axis& axis : AxesOf(options_.operation)) {
         ways = {best.choice};
@@ -156,7 +156,7 @@ class Search {
           set(way.tuning);
           if (!IsSame(way, ways.front(), options_.operation)) ways.push_back(way);
         }
-        OCTET_RETURN_IF_ERROR(Vary(std::move(ways), best));
+        OCTET_RETURN_IF_ERROR(Vary(ways, best));
       }
     }
     const double share = best.us / best.none_us;
