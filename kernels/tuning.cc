@@ -367,10 +367,12 @@ Json ToObject(const FusedTuningEntry& entry) {
       json[std::string(field.name)] = tuning.*field.number;
     }
     if (entry.key.call == FusedCall::kDispatchGemm) {
-      if (tuning.send_order)
+      if (tuning.send_order.has_value()) {
         json[std::string(kSendOrder)] = std::string(EnumName(*tuning.send_order));
-      if (tuning.tile_waits)
+      }
+      if (tuning.tile_waits.has_value()) {
         json[std::string(kTileWaits)] = std::string(EnumName(*tuning.tile_waits));
+      }
     }
   }
   if (!entry.note.empty()) json["note"] = entry.note;

@@ -158,8 +158,9 @@ FusedExpertsConfig FusedRun::ConfigOf(const FusedChoice& choice) const {
   (dispatches_ ? config.dispatch_gemm : config.gemm_combine) = choice.fusion;
   (dispatches_ ? config.dispatch_gemm_tuning : config.gemm_combine_tuning) = choice.tuning;
   // All ways have the results of the first one.
-  if (!wholes_.empty())
+  if (!wholes_.empty()) {
     config.ep.combine_order = wholes_.front().experts->config().ep.combine_order;
+  }
   return config;
 }
 
