@@ -104,6 +104,7 @@ def project_version():
 PUBLIC_HEADERS = {
     "dtype", "enum_names", "ep_config", "expert_parallel", "fp8", "fp8_format",
     "fp8_scale", "fused_experts", "gemm_tiles", "gpu", "graph", "grouped_gemm", "hierarchical",
+    "hierarchical_layer",
     "model_folder", "moe_layer", "moe_weights", "native_fp8", "node", "node_failure",
     "peers", "received", "router", "row_source", "symmetric_heap", "topology", "trace", "world",
 }
