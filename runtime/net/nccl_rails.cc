@@ -284,6 +284,10 @@ absl::Status NcclRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
     return absl::DeadlineExceededError(absl::StrCat(
         kExchangePhase, " waited ", WaitText(Since(start)), " for ", NcclName(), " to enqueue it"));
   }
+  // An error of the library may have been noticed here or, later, by Watch: it is the same.
+  if (absl::IsInternal(enqueued)) {
+    return absl::AbortedError(absl::StrCat(kExchangePhase, ": ", enqueued.message()));
+  }
   OCTET_RETURN_IF_ERROR(enqueued);
   return EnqueueEnd(parts, stream);
 }
