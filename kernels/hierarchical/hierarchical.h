@@ -18,6 +18,8 @@
 #ifndef OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 #define OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 
+#include <cstddef>
+
 #include "absl/status/status.h"
 #include "kernels/nodes_of_ranks.h"
 #include "octet/ep_config.h"
@@ -29,6 +31,13 @@ namespace octet {
 // intranode strategy refuses for IntranodeConfig, FailurePolicy::kMask, and each combine_order but
 // kAuto and kPerNode, which are the same.
 absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes);
+
+// Returns what RailRows::kAuto stands for with an intranode strategy; `rows` if it is anything
+// else.
+RailRows ChosenRows(RailRows rows, Strategy strategy);
+
+// Returns the bytes that cross with each row of a dispatch: ids, weights and scales.
+size_t RailRecordBytes(const EpConfig& config, int num_nodes);
 
 }  // namespace octet
 

@@ -117,7 +117,7 @@ absl::Status World::Impl::StartNode() {
 
 absl::Status World::Impl::Start() {
   OCTET_ASSIGN_OR_RETURN(progress_, Progress::Start(this));
-  const absl::Status started = StartNode();
+  const absl::Status started = options_.prepared.ok() ? StartNode() : options_.prepared;
   const std::array<std::string, 4> facts = {"the version of Octet", "the platform",
                                             "the number of ranks", "the timeout"};
   std::vector<std::string> mine = {OCTET_VERSION, OCTET_PLATFORM_NAME, "", ""};

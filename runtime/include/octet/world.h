@@ -23,6 +23,9 @@ struct WorldOptions {
   NodeOptions node;
   // How long a call of the World waits for all processes to make it. Zero: one minute.
   absl::Duration arrival_timeout = absl::ZeroDuration();
+  // What went wrong in this process before Create, such as with its command line. An error makes
+  // Create fail on all processes: they do not wait for one that cannot come.
+  absl::Status prepared = absl::OkStatus();
 };
 
 // The processes that mpirun, or another launcher of MPI, has started together: each has one Node.
@@ -45,7 +48,7 @@ class World {
   //   kFailedPrecondition  the program has started MPI without MPI_THREAD_MULTIPLE, or MPI has been
   //                        shut down
   //   kInvalidArgument     a difference, with both values; a negative arrival_timeout
-  // and what Node::Create returns, with "node n: ".
+  // and what Node::Create returns, or WorldOptions::prepared is, with "node n: ".
   static absl::StatusOr<std::unique_ptr<World>> Create(const WorldOptions& options = {});
   // Collective: waits for the other processes, unless the World is broken. Shuts down MPI if Create
   // has started it; a process can then have no other World. Objects made on the node may be

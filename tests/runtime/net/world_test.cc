@@ -214,6 +214,15 @@ TEST_F(WorldTest, RefusesNodesThatDiffer) {
   ExpectSameEverywhere(world_.status());
 }
 
+TEST_F(WorldTest, WhatWentWrongBeforeEndsAllNodes) {
+  WorldOptions options = OptionsOf(absl::Seconds(20));
+  if (Index() == Last()) options.prepared = absl::NotFoundError("no such file");
+  MakeWorld(1, options);
+  EXPECT_THAT(world_.status(), StatusIs(absl::StatusCode::kNotFound,
+                                        absl::StrCat("node ", Last(), ": no such file")));
+  ExpectSameEverywhere(world_.status());
+}
+
 TEST_F(WorldTest, ExchangesBytes) {
   Make(1);
   for (int run = 0; run < 10; ++run) EXPECT_OK(GoodRun(1000 * run, 20));

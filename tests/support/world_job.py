@@ -1,0 +1,116 @@
+"""Processes of a World under mpirun, for tests that kill or stop them."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+# More than the deadline: this machine may be busy.
+SLACK_MS = 3000
+# Open MPI's: as root, more processes than cores; with `recovery` others outlive a process.
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+}
+
+
+def lives(pid):
+    """Whether the process runs or is stopped; a zombie does not."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+class Job:
+    """A World of `nodes` processes that mpirun starts, and what they have printed."""
+
+    def __init__(self, mpirun, nodes, command, recovery=True):
+        environment = {**os.environ, **ENVIRONMENT,
+                       "OMPI_MCA_orte_enable_recovery": "1" if recovery else "0"}
+        self.nodes = nodes
+        self.process = subprocess.Popen([mpirun, "-n", str(nodes), *command], env=environment,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True)
+        self.lines = []
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def wait_for(self, pattern, count, seconds=60):
+        """Returns the first `count` matches."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = [match for match in map(re.compile(pattern).fullmatch, list(self.lines))
+                     if match]
+            if len(found) >= count:
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"{count} times {pattern} in:\n" + "\n".join(self.lines))
+
+    def pids(self):
+        return {int(match[1]): int(match[2])
+                for match in self.wait_for(r"node (\d) pid (\d+)", self.nodes, seconds=180)}
+
+    def close(self, pids=()):
+        for pid in pids:
+            if lives(pid):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.reader.join()
+        self.process.stdout.close()
+
+
+class DeathTestCase(unittest.TestCase):
+    """Tests of processes that print
+
+        node N pid P
+        node N goes                               when others may be struck
+        node N failed after ms M: STATUS          of the call that failed
+        node N then: STATUS                       of the next one
+        node N ends
+    """
+
+    timeout_ms = 3000  # NodeOptions::timeout of the processes
+
+    def start_job(self, mpirun, nodes, command, recovery=True):
+        job = Job(mpirun, nodes, command, recovery)
+        self.addCleanup(job.close)
+        pids = job.pids()
+        self.addCleanup(job.close, pids.values())
+        job.wait_for(r"node \d goes", nodes)
+        return job, pids
+
+    def check_survivors(self, job, pids, victim):
+        """All others give up the victim in time, and say what must be done."""
+        name = rf"node {victim} \(host \S+, process {pids[victim]}\) has died or been stopped: .*"
+        survivors = {str(node) for node in pids} - {str(victim)}
+        failed = job.wait_for(rf"node (\d) failed after ms (\d+): UNAVAILABLE: {name}",
+                              len(survivors))
+        self.assertEqual({match[1] for match in failed}, survivors)
+        for match in failed:
+            self.assertLess(int(match[2]), self.timeout_ms + SLACK_MS, match[0])
+        then = job.wait_for(r"node (\d) then: FAILED_PRECONDITION: the World has to be started "
+                            rf"again, all {len(pids)} processes of it: {name}", len(survivors))
+        self.assertEqual({match[1] for match in then}, survivors)
+        job.wait_for(r"node \d ends", len(survivors))
+
+    def check_none_left(self, pids):
+        end = time.monotonic() + 10
+        while any(lives(pid) for pid in pids.values()) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual([pid for pid in pids.values() if lives(pid)], [])
