@@ -14,6 +14,7 @@
 #include "runtime/status_macros.h"
 #include "tools/measure/layer_run.h"
 #include "tools/measure/statistics.h"
+#include "tools/support/nodes.h"
 #include "tools/workload/layer_tokens.h"
 #include "tools/workload/model_shapes.h"
 #include "tools/workload/random_weights.h"
@@ -63,13 +64,14 @@ absl::StatusOr<double> Measure(benchmark::State& state, Session& session,
                                const LayerRunOptions& options, int tokens) {
   constexpr uint64_t kSeed = 4;
   Node& node = session.node();
+  OneNode nodes(node);
   const bool bias = options.config.router.scores == RouterScores::kSigmoid;
   const RandomWeights weights(options.config, bias, kSeed);
   const LayerTokens x =
       RandomTokens(tokens, options.config.hidden, node.num_ranks(), options.config.dtype, kSeed);
   const Progress quiet(false);
   OCTET_ASSIGN_OR_RETURN(const LayerReport report,
-                         RunLayer(node, options, weights.weights(), x, quiet));
+                         RunLayer(nodes, options, weights.weights(), x, quiet));
   OCTET_RETURN_IF_ERROR(report.Checked());
   for (const LayerRow& row : report.rows) {
     if (row.what != "layer") continue;

@@ -14,6 +14,10 @@ set_target_properties(octet_net PROPERTIES EXPORT_NAME net)
 # All that is installed, without the tests.
 add_custom_target(octet_installed DEPENDS octet octet_kernels octet_net)
 install(TARGETS octet)
+if(OCTET_HAS_MPI)
+  add_dependencies(octet_installed octet_mpi)
+  install(TARGETS octet_mpi)
+endif()
 install(TARGETS octet_kernels octet_net octet_runtime octet_platform EXPORT octetTargets
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 set(emulated_hip_dir ${CMAKE_INSTALL_LIBDIR}/octet/emulated_hip)
@@ -55,6 +59,11 @@ function(octet_install_link name folder file)
   install(FILES ${PROJECT_BINARY_DIR}/links/${name} DESTINATION ${folder})
 endfunction()
 
+if(OCTET_HAS_MPI AND TARGET octet_man)
+  set(man_dir ${CMAKE_INSTALL_MANDIR}/man1)
+  octet_install_link(octet_mpi.1 ${man_dir} ${man_dir}/octet.1)
+endif()
+
 # The scripts stand beside the module that they share.
 set(script_dir ${CMAKE_INSTALL_DATADIR}/octet)
 install(PROGRAMS tools/plot.py tools/compare.py DESTINATION ${script_dir})
@@ -66,6 +75,9 @@ octet_install_link(octet-compare ${CMAKE_INSTALL_BINDIR} ${script_dir}/compare.p
 set(completion_dir ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES tools/octet.bash DESTINATION ${completion_dir} RENAME octet)
 octet_install_link(octet_bench ${completion_dir} ${completion_dir}/octet)
+if(OCTET_HAS_MPI)
+  octet_install_link(octet_mpi ${completion_dir} ${completion_dir}/octet)
+endif()
 
 # ---- find_package(octet CONFIG)
 

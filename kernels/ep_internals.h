@@ -43,6 +43,8 @@ struct EpInternals {
   }
   // Returns the trace tags of the kernels, in order, or nothing if the kernels cannot be traced.
   static absl::Span<const TraceTag> TraceTags(const ExpertParallel& ep) { return ep.trace_tags(); }
+  // Returns what distributes tokens within this node, if `ep` is for several nodes; else nullptr.
+  static const ExpertParallel* Intranode(const ExpertParallel& ep) { return ep.intranode(); }
 };
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-# Completes octet and octet_bench in bash: commands, flags, and files after a flag's "=". The words
+# Completes octet, octet_mpi and octet_bench in bash: commands, flags, and files after a flag's "=". The words
 # come from the programs' --help.
 
 _octet() {
@@ -26,4 +26,4 @@ _octet() {
   fi
 }
 
-complete -F _octet octet octet_bench
+complete -F _octet octet octet_mpi octet_bench

@@ -1,8 +1,12 @@
-// The program `octet`. A command joins with one line.
+// The programs `octet` and `octet_mpi`, which differ in what they are linked to
+// (tools/support/launch.h). A command joins with one line.
+#include <algorithm>
 #include <array>
-#include <string>
+#include <cstdlib>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/gemm_command.h"
 #include "tools/commands/layer_command.h"
@@ -12,13 +16,26 @@
 #include "tools/commands/trace_command.h"
 #include "tools/commands/tune_command.h"
 #include "tools/support/commit.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/launch.h"
 
 int main(int argc, char** argv) {
   const std::array commands = {
       octet::RunCommand(),  octet::PerfCommand(),  octet::TraceCommand(), octet::TuneCommand(),
       octet::GemmCommand(), octet::LayerCommand(), octet::TopoCommand(),
   };
-  const std::string version =
-      absl::StrCat("octet " OCTET_VERSION ", " OCTET_PLATFORM_NAME ", commit ", octet::Commit());
-  return octet::RunCommandLine(commands, version, argc, argv);
+  octet::Program program = {
+      .version = absl::StrCat("octet " OCTET_VERSION ", " OCTET_PLATFORM_NAME ", commit ",
+                              octet::Commit()),
+      .launch = octet::LaunchOf([](const char* name) { return std::getenv(name); })};
+  if (octet::Launch& launch = program.launch; launch.several()) {
+    const absl::StatusOr<octet::JoinFunction> join = octet::HowToJoin(launch, argv);
+    if (!join.ok()) {
+      octet::PrintError("", join.status());
+      return octet::kExitUsage;
+    }
+    launch.join = *join;
+    launch.arguments = absl::StrJoin(argv + std::min(argc, 1), argv + argc, " ");
+  }
+  return octet::RunCommandLine(commands, program, argc, argv);
 }

@@ -121,6 +121,7 @@ class Hierarchical : public CheckedEp, private NodeClient {
   absl::Span<const TraceTag> trace_tags() const override {
     return EpInternals::TraceTags(*intranode_);
   }
+  const ExpertParallel* intranode() const override { return intranode_.get(); }
 
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override {
@@ -153,15 +154,18 @@ EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode) {
   return chosen;
 }
 
+hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes) {
+  return {.topk = IntranodeConfig(config, {.num_nodes = num_nodes}).topk,
+          .scale_words = config.dispatch_format == DispatchFormat::kFp8 ? config.scale_words() : 0};
+}
+
 Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
                            RailRows rows, std::unique_ptr<ExpertParallel> intranode)
     : node_(node.Share()),
       rails_(rails.begin(), rails.end()),
       config_(WithChoices(config, intranode->config())),
-      counted_(rows == RailRows::kCounted ||
-               (rows == RailRows::kAuto && config_.strategy != Strategy::kLowLatency)),
-      record_{intranode->config().topk,
-              config_.dispatch_format == DispatchFormat::kFp8 ? config_.scale_words() : 0},
+      counted_(ChosenRows(rows, config_.strategy) == RailRows::kCounted),
+      record_(RecordOf(config_, num_nodes())),
       report_({}, config.topk),
       intranode_(std::move(intranode)),
       memory_(node),
@@ -492,6 +496,15 @@ Traffic Hierarchical::CombineTraffic(int rank, absl::Span<const int32_t> topk_id
 }
 
 }  // namespace
+
+RailRows ChosenRows(RailRows rows, Strategy strategy) {
+  if (rows != RailRows::kAuto) return rows;
+  return strategy == Strategy::kLowLatency ? RailRows::kBlocks : RailRows::kCounted;
+}
+
+size_t RailRecordBytes(const EpConfig& config, int num_nodes) {
+  return Size(RecordOf(config, num_nodes).words()) * sizeof(uint32_t);
+}
 
 absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes) {
   OCTET_RETURN_IF_ERROR(CheckRange("num_nodes", nodes.num_nodes, 1, kMaxNodes));

@@ -18,6 +18,7 @@
 #ifndef OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 #define OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 
+#include <cstddef>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -44,6 +45,13 @@ absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* con
 absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
     Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
     const HierarchicalOptions& options);
+
+// Returns what RailRows::kAuto stands for with an intranode strategy; `rows` if it is anything
+// else.
+RailRows ChosenRows(RailRows rows, Strategy strategy);
+
+// Returns the bytes that cross with each row of a dispatch: ids, weights and scales.
+size_t RailRecordBytes(const EpConfig& config, int num_nodes);
 
 }  // namespace octet
 

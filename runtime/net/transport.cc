@@ -1,25 +1,12 @@
 #include "runtime/net/transport.h"
 
-#include <array>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "octet/enum_names.h"
 #include "octet/world.h"
 #include "runtime/net/outcome.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
-
-absl::Span<const EnumEntry<RailTransport>> EnumTable(RailTransport /*unused*/) {
-  static constexpr std::array<EnumEntry<RailTransport>, 3> kTable = {{
-      {RailTransport::kAuto, "auto"},
-      {RailTransport::kMpi, "mpi"},
-      {RailTransport::kNccl, "nccl"},
-  }};
-  return kTable;
-}
 
 absl::StatusOr<RailTransport> ChooseTransport(RailTransport asked, bool prefers_nccl,
                                               const TransportOffers& offers) {

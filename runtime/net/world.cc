@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +38,9 @@ namespace octet {
 namespace {
 
 constexpr absl::Duration kDefaultArrivalTimeout = absl::Minutes(1);
+
+// Processes of a busy machine are silent for tens of milliseconds, however short the deadlines are.
+constexpr absl::Duration kLeastSilence = absl::Seconds(1);
 
 // Whether RailTransport::kAuto takes NCCL: on GPUs.
 constexpr bool kPrefersNccl = absl::string_view(OCTET_PLATFORM_NAME) != "emulation";
@@ -144,7 +148,7 @@ absl::Status World::Impl::StartNode() {
 
 absl::Status World::Impl::Start() {
   OCTET_ASSIGN_OR_RETURN(progress_, Progress::Start(this));
-  const absl::Status started = StartNode();
+  const absl::Status started = options_.prepared.ok() ? StartNode() : options_.prepared;
   const bool may_use_nccl = options_.transport == RailTransport::kNccl ||
                             (options_.transport == RailTransport::kAuto && kPrefersNccl);
   const absl::StatusOr<std::string> nccl =
@@ -181,7 +185,7 @@ absl::Status World::Impl::Start() {
     names.push_back(absl::StrCat("node ", node, " (", values[kName][node], ")"));
   }
   names_ = names;
-  progress_->WatchNodes(node_->timeout(), names);
+  progress_->WatchNodes(std::max(node_->timeout(), kLeastSilence), names);
   return StartRails({UnpackStatuses(values[kNccl]), values[kNcclVersion]});
 }
 

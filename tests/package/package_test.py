@@ -38,6 +38,11 @@ def run(*command, cwd=None, env=None):
     return result.stdout
 
 
+def has_mpi():
+    """Whether this build can run on several nodes."""
+    return (BUILD / "tools" / "octet_mpi").exists()
+
+
 def can_run():
     """Whether there are GPUs of the platform here."""
     return PLATFORM == "emulation" or (
@@ -247,8 +252,11 @@ class PackageTest(InstalledTest):
     def test_programs(self):
         prefix = self.installed()
         self.assertEqual({path.name for path in (prefix / "bin").iterdir()},
-                         {"octet", "octet_bench", "octet-plot", "octet-compare"})
-        self.assertIn("usage: octet ", run(prefix / "bin" / "octet", "--help"))
+                         {"octet", "octet_bench", "octet-plot", "octet-compare"} |
+                         ({"octet_mpi"} if has_mpi() else set()))
+        for program in ["octet", *(["octet_mpi"] if has_mpi() else [])]:
+            self.assertIn("usage: octet ", run(prefix / "bin" / program, "--help"))
+        self.assertNotIn("libmpi", run("ldd", prefix / "bin" / "octet"))
         self.assertIn("usage: octet_bench ", run(prefix / "bin" / "octet_bench", "--help"))
         python = "/usr/bin/python3"
         for script, module in [("octet-plot", "matplotlib"), ("octet-compare", "scipy")]:
@@ -258,6 +266,21 @@ class PackageTest(InstalledTest):
             help_text = run(python, prefix / "bin" / script, "--help",
                             env={"PYTHONDONTWRITEBYTECODE": "1"})
             self.assertIn(f"usage: {script}", help_text)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
+    def test_octet_on_several_nodes(self):
+        """octet finds octet_mpi beside it, also through a link; or says that there is none."""
+        link = self.folder / "linked"
+        link.symlink_to(self.installed() / "bin" / "octet")
+        command = ["mpirun", "-n", "2", link, "topo"]
+        environment = {f"OMPI_{name}": value for name, value in [
+            ("ALLOW_RUN_AS_ROOT", "1"), ("ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ("MCA_rmaps_base_oversubscribe", "1"), ("MCA_hwloc_base_binding_policy", "none")]}
+        if not has_mpi():
+            with self.assertRaisesRegex(AssertionError, "has been built without MPI"):
+                run(*command, env=environment)
+        elif can_run():
+            self.assertIn("# 2 nodes of up to ", run(*command, env=environment))
 
     def test_manual_pages(self):
         pages = self.installed() / "share" / "man" / "man1"

@@ -5,7 +5,8 @@
 meta.json says what was run; docs/formats.md describes the files. For each rank, to the bit: that
 every row that somebody sent to its experts is there, once, where the layout has its place, and
 equal to the sender's x, or to what quantising x gives; that offsets, counts, ranges, indices,
-weights and padding are right; and that y is the weighted sum of its tokens' experts' outputs. Prints
+weights and padding are right; and that y is the weighted sum of its tokens' experts' outputs. With
+several nodes, what a rank has received is checked against the batches of its node's ranks. Prints
 a line for each folder and exits 0, or says what is wrong and exits 1. Flags that are given must
 agree with meta.json.
 """
@@ -119,8 +120,11 @@ class Dump:
         self.config = config = meta["config"]
         self.form = meta["fp8_form"]
         self.row_bytes = meta["row_bytes"]
-        self.ranks = config["ranks"]
+        self.ranks = config["ranks"]  # of all nodes
+        self.nodes = config.get("nodes", 1)
+        self.ranks_per_node = self.ranks // self.nodes
         self.local = config["experts"] // config["ranks"]
+        self.of_node = config["experts"] // self.nodes
         self.bf16 = config["dtype"] == "bf16"
         self.fp8 = config["format"] in ("fp8", "quantized_fp8")
         self.once = config["received"] == "deduplicated" or config["duplicates"] == "index"
@@ -149,9 +153,9 @@ class Dump:
             return fail(error)
         declared = self.arrays[name]
         letters = {"T": self.config["tokens"][rank], "H": self.config["hidden"],
-                   "K": self.config["topk"], "R": self.ranks, "L": self.local,
-                   "R+1": self.ranks + 1, "L+1": self.local + 1, "2": 2, "3": 3,
-                   "B": self.row_bytes}
+                   "K": self.config["topk"], "J": min(self.config["topk"], self.of_node),
+                   "R": self.ranks_per_node, "L": self.local, "R+1": self.ranks_per_node + 1,
+                   "L+1": self.local + 1, "2": 2, "3": 3, "B": self.row_bytes}
         shape = [letters.get(letter, size) for letter, size in zip(declared["shape"], array.shape)]
         if array.dtype != np.dtype(declared["dtype"]) or list(array.shape) != shape:
             fail(f"rank {rank}: {name} is {array.dtype} {array.shape}, which is not what meta.json "
@@ -180,7 +184,103 @@ class Dump:
         fail(f"rank {rank}: {name}{list(place)} differs: bits {got[place]:#x}, "
              f"not {wanted[place]:#x}")
 
-    # ---- What a rank must have received: rows are (source rank, token, k, local expert).
+    # ---- y
+
+    def add(self, rank, total, first, count):
+        """Adds the outputs of experts first .. first + count - 1, by k in float32."""
+        for k in range(self.config["topk"]):
+            ids = self.topk_idx[rank][:, k]
+            chosen = (ids >= first) & (ids < first + count)
+            rows = self.sent[rank][2][chosen] * self.factor[ids[chosen]][:, None]
+            output = to_float(round_to(rows, self.bf16), self.bf16)
+            total[chosen] += self.topk_weights[rank][chosen, k][:, None] * output
+        return total
+
+    def summed(self, rank, order, first, count):
+        """The same, added in this order."""
+        total = np.zeros(self.x[rank].shape, np.float32)
+        if order == "flat":
+            return self.add(rank, total, first, count)
+        # The parts that are added by themselves and rounded: those of ranks, or of nodes.
+        size, inner = (self.local, "flat") if order == "per_rank" else (
+            self.of_node, self.config["intranode_order"])
+        for part in range(first, first + count, size):
+            ids = self.topk_idx[rank]
+            there = ((ids >= part) & (ids < part + size)).any(axis=1)
+            rounded = round_to(self.summed(rank, inner, part, size), self.bf16)
+            total[there] += to_float(rounded[there], self.bf16)
+        return total
+
+    def check_y(self, rank):
+        """Checks the sums; the number of tokens."""
+        y = self.load(rank, "y").view(np.uint16)
+        total = self.summed(rank, self.config["combine_order"], 0, self.config["experts"])
+        wrong = np.nonzero((y != round_to(total, self.bf16)).any(axis=1))[0]
+        if len(wrong):
+            fail(f"rank {rank}: y differs in tokens {wrong.tolist()}")
+        return len(y)
+
+
+def part_of_batch(rows, tokens, size):
+    """The rows of these tokens; behind them, up to `size`, rows that nobody receives."""
+    part = np.zeros((size, *rows.shape[1:]), rows.dtype)
+    part[: len(tokens)] = rows[tokens]
+    return part
+
+
+class OneNode:
+    """What the ranks of a node must have received: rows are (source rank, token, k, local expert).
+
+    Ranks are numbered within the node. With several nodes, a rank dispatches a batch within its
+    node: of the tokens of the ranks with its number on all nodes those that have chosen experts of
+    this node, with these choices.
+    """
+
+    def __init__(self, dump, node):
+        self.dump = dump
+        self.ranks = dump.ranks_per_node
+        self.local = dump.local
+        self.first = node * self.ranks  # the number of rank 0 among all ranks
+        self.topk = min(dump.config["topk"], dump.of_node)
+        self.max_tokens = dump.nodes * dump.config["max_tokens"]
+        if dump.nodes == 1:
+            self.topk_idx, self.topk_weights, self.sent = dump.topk_idx, dump.topk_weights, dump.sent
+        else:
+            batches = [self.batch(rank, node) for rank in range(self.ranks)]
+            self.topk_idx, self.topk_weights, self.sent = zip(*batches)
+
+    def batch(self, rank, node):
+        """(ids [B][J] of the node's experts, weights, what was sent) of one rank's batch."""
+        dump = self.dump
+        all_ids, all_weights, all_sent = [], [], []
+        for source in range(rank, dump.ranks, self.ranks):
+            ids, weights = dump.topk_idx[source], dump.topk_weights[source]
+            here = (ids >= 0) & (ids // dump.of_node == node)
+            tokens = np.nonzero(here.any(axis=1))[0]
+            blocks = dump.config["rail_rows"] == "blocks"
+            size = dump.config["max_tokens"] if blocks else len(tokens)
+            batch_ids = np.full((size, self.topk), -1, np.int32)
+            batch_weights = np.zeros((size, self.topk), np.float32)
+            for place, token in enumerate(tokens):
+                chosen = np.nonzero(here[token])[0]
+                batch_ids[place, : len(chosen)] = ids[token, chosen] - node * dump.of_node
+                batch_weights[place, : len(chosen)] = weights[token, chosen]
+            all_ids.append(batch_ids)
+            all_weights.append(batch_weights)
+            all_sent.append([None if part is None else part_of_batch(part, tokens, size)
+                             for part in dump.sent[source]])
+        sent = [None if parts[0] is None else np.concatenate(parts) for parts in zip(*all_sent)]
+        return np.concatenate(all_ids), np.concatenate(all_weights), sent
+
+    def load(self, rank, name):
+        return self.dump.load(self.first + rank, name)
+
+    def same(self, rank, name, got, wanted):
+        self.dump.same(self.first + rank, name, got, wanted)
+
+    def check(self):
+        """Checks all ranks; the number of their rows."""
+        return sum(self.check_received(rank) for rank in range(self.ranks))
 
     def choices(self, rank):
         """[L][R] lists of the rows of each (local expert, source rank), in order of tokens."""
@@ -193,7 +293,7 @@ class Dump:
 
     def check_received(self, rank):
         """Checks the layout and the rows; the number of rows."""
-        config = self.config
+        config = self.dump.config
         choices = self.choices(rank)
         counts = np.array([[len(rows) for rows in expert] for expert in choices], np.int32)
         wanted = {"expert_counts": counts.sum(axis=1, dtype=np.int32)}
@@ -203,8 +303,8 @@ class Dump:
             in_order += sum(expert, [])
             in_order += [None] * (-len(in_order) % config["expert_alignment"])
             offsets.append(len(in_order))
-        if self.apart:
-            room = self.ranks * config["max_tokens"]
+        if self.dump.apart:
+            room = self.ranks * self.max_tokens
             offsets = [room * expert for expert in range(self.local + 1)]
         wanted["expert_offsets"] = np.array(offsets, np.int32)
         first_choices, number = self.first_choices(choices)
@@ -221,9 +321,9 @@ class Dump:
         wanted["row_index"] = np.array([number[row[:2]] if row else -1 for row in in_order],
                                        np.int32)
         self.add_topk(rank, first_choices, wanted)
-        for name in set(self.arrays) & set(wanted):
+        for name in set(self.dump.arrays) & set(wanted):
             self.same(rank, name, self.load(rank, name), wanted[name])
-        rows = first_choices if self.once else in_order
+        rows = first_choices if self.dump.once else in_order
         if config["slots"] == "atomic":
             rows = [tuple(row) for row in self.load(rank, "recv_src").tolist()]
         self.check_rows(rank, rows)
@@ -241,8 +341,8 @@ class Dump:
         """([L][R] (first, count) of each expert's rows of each source, numbers of all the rows)."""
         ranges = np.zeros((self.local, self.ranks, 2), np.int32)
         ranges[:, :, 1] = counts
-        if self.config["received"] == "rank_major":
-            room = self.config["max_tokens"] * min(self.config["topk"], self.local)
+        if self.dump.config["received"] == "rank_major":
+            room = self.max_tokens * min(self.topk, self.local)
             before = np.cumsum(counts, axis=0) - counts
             ranges[:, :, 0] = before + room * np.arange(self.ranks)
         else:
@@ -256,14 +356,14 @@ class Dump:
                            np.int32).reshape(-1, 3)
         wanted["recv_expert"] = np.array([row[3] if row else -1 for row in rows], np.int32)
         got = self.load(rank, "recv_src")
-        if self.config["slots"] == "atomic":  # in any order within a source
+        if self.dump.config["slots"] == "atomic":  # in any order within a source
             bounds = np.cumsum(counts.reshape(-1))[:-1]
             parts = [part[np.lexsort(part.T[::-1])] for part in np.split(got, bounds)]
             got = np.concatenate(parts)
         self.same(rank, "recv_src", got, sources)
 
     def add_topk(self, rank, tokens, wanted):
-        shape = (len(tokens), self.config["topk"])
+        shape = (len(tokens), self.topk)
         experts, weights = np.empty(shape, np.int32), np.empty(shape, np.float32)
         for place, (source, token, _, _) in enumerate(tokens):
             ids = self.topk_idx[source][token]
@@ -274,11 +374,11 @@ class Dump:
 
     def check_rows(self, rank, rows):
         """That each row is what its source sent, and zero where there is padding."""
-        for name, part in [("recv_x", 0), ("recv_scales", 1)][: 2 if self.fp8 else 1]:
+        for name, part in [("recv_x", 0), ("recv_scales", 1)][: 2 if self.dump.fp8 else 1]:
             got = self.load(rank, name)
             got = got.view(np.uint16) if got.dtype == np.float16 else got
             if len(got) != len(rows):
-                fail(f"rank {rank}: {name} has {len(got)} rows, not {len(rows)}")
+                fail(f"rank {self.first + rank}: {name} has {len(got)} rows, not {len(rows)}")
             for place, row in enumerate(rows):
                 if row is None or row[0] < 0:
                     wanted, what = np.zeros_like(got[place]), "padding, which is zero"
@@ -286,37 +386,7 @@ class Dump:
                     wanted = self.sent[row[0]][part][row[1]]
                     what = f"token {row[1]} of rank {row[0]}"
                 if got[place].tobytes() != wanted.tobytes():
-                    fail(f"rank {rank}: row {place} of {name} is not {what}")
-
-    # ---- y
-
-    def add(self, rank, total, home=None):
-        """The outputs of experts that live on rank `home`, or on any, added by k in float32."""
-        for k in range(self.config["topk"]):
-            ids = self.topk_idx[rank][:, k]
-            chosen = (ids >= 0) & ((ids // self.local == home) if home is not None else True)
-            rows = self.sent[rank][2][chosen] * self.factor[ids[chosen]][:, None]
-            output = to_float(round_to(rows, self.bf16), self.bf16)
-            total[chosen] += self.topk_weights[rank][chosen, k][:, None] * output
-        return total
-
-    def check_y(self, rank):
-        """Checks the sums; the number of tokens."""
-        y = self.load(rank, "y").view(np.uint16)
-        total = np.zeros(y.shape, np.float32)
-        if self.config["combine_order"] == "flat":
-            self.add(rank, total)
-        else:
-            ids = self.topk_idx[rank]
-            for home in range(self.ranks):
-                there = ((ids >= 0) & (ids // self.local == home)).any(axis=1)
-                part = round_to(self.add(rank, np.zeros(y.shape, np.float32), home), self.bf16)
-                total[there] += to_float(part[there], self.bf16)
-        wrong = np.nonzero((y != round_to(total, self.bf16)).any(axis=1))[0]
-        if len(wrong):
-            fail(f"rank {rank}: y differs in tokens {wrong.tolist()}")
-        return len(y)
-
+                    fail(f"rank {self.first + rank}: row {place} of {name} is not {what}")
 
 def check(folder, given):
     """Checks the dump in a folder. `given`: what its configuration must say; None: anything."""
@@ -324,9 +394,10 @@ def check(folder, given):
     for name, value in given.items():
         if value is not None and value != dump.config[name]:
             fail(f"--{name}={value}, but the run had {dump.config[name]}")
-    rows = sum(dump.check_received(rank) for rank in range(dump.ranks))
+    rows = sum(OneNode(dump, node).check() for node in range(dump.nodes))
     tokens = sum(dump.check_y(rank) for rank in range(dump.ranks))
-    print(f"{dump.ranks} ranks, {rows} rows and {tokens} tokens equal NumPy's to the bit")
+    nodes = f"{dump.nodes} nodes, " if dump.nodes > 1 else ""
+    print(f"{nodes}{dump.ranks} ranks, {rows} rows and {tokens} tokens equal NumPy's to the bit")
 
 
 def main():
@@ -336,7 +407,7 @@ def main():
     parser.add_argument("--ranks", type=int, help="as the run had")
     parser.add_argument("--experts", type=int, help="as the run had")
     parser.add_argument("--expert", choices=["id", "rank"], help="as the run had")
-    parser.add_argument("--combine_order", choices=["per_rank", "flat"], help="as the run had")
+    parser.add_argument("--combine_order", choices=["per_rank", "flat", "per_node"], help="as the run had")
     parser.add_argument("--any_order", action="store_true", help="nothing: meta.json says so")
     args = parser.parse_args()
     for folder in args.folders:

@@ -50,7 +50,8 @@ class FlagsTest : public testing::Test {
     args.insert(args.begin(), "octet");
     for (std::string& arg : args) argv.push_back(arg.data());
     const std::array commands = {TestCommand()};
-    return RunCommandLine(commands, "a version", static_cast<int>(argv.size()), argv.data());
+    return RunCommandLine(commands, {.version = "a version"}, static_cast<int>(argv.size()),
+                          argv.data());
   }
 
  private:

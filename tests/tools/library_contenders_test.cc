@@ -16,14 +16,15 @@
 #include "absl/strings/string_view.h"
 #include "octet/model_folder.h"
 #include "octet/node.h"
+#include "runtime/shared_library.h"
 #include "tests/tools/fake_blas/fake_gemm.h"
 #include "tools/contenders/cublas_contenders.h"
 #include "tools/contenders/gemm_contender.h"
 #include "tools/contenders/hipblaslt_contender.h"
 #include "tools/contenders/layer_contender.h"
-#include "runtime/shared_library.h"
 #include "tools/measure/gemm_run.h"
 #include "tools/measure/layer_run.h"
+#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
 #include "tools/workload/layer_tokens.h"
 #include "tools/workload/model_shapes.h"
@@ -160,7 +161,8 @@ absl::StatusOr<LayerReport> MeasureLayer(const LayerCase& shape, LayerRunOptions
     tokens.rows[r].resize(static_cast<size_t>(shape.tokens[r]) *
                           static_cast<size_t>(options.config.hidden));
   }
-  return RunLayer(**node, options, weights.weights(), tokens, Progress(false));
+  OneNode nodes(*node);
+  return RunLayer(nodes, options, weights.weights(), tokens, Progress(false));
 }
 
 TEST_P(LayerContenderTest, ComputesWhatTheLayerDoes) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,66 @@ TEST_F(RunOptionsTest, Machine) {
   EXPECT_THAT(std::string(Parse({"--ranks=4"}, 2).status().message()),
               HasSubstr("--ranks=4 needs as many GPUs; there are 2"));
   EXPECT_THAT(std::string(Parse({}, 3).status().message()), HasSubstr("divisible by the 3 ranks"));
+}
+
+class NodesOptionsTest : public RunOptionsTest {
+ protected:
+  static absl::StatusOr<std::vector<RunOptions>> ParseForNodes(
+      const std::vector<std::string>& args) {
+    const absl::FlagSaver saver;
+    absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), args);
+    if (!line.ok()) return line.status();
+    Launch launch;
+    launch.num_processes = 3;
+    line->set_launch(launch);
+    return ParseRunOptions(*line, 8);
+  }
+};
+
+TEST_F(NodesOptionsTest, RanksAreThoseOfANodeAndExpertsOfAll) {
+  const auto shapes =
+      ParseForNodes({"--ranks=2", "--experts=24", "--rail_rows=blocks", "--intranode_order=flat",
+                     "--strategy=low_latency", "--rail_transport=mpi"});
+  ASSERT_TRUE(shapes.ok()) << shapes.status();
+  const RunOptions& options = shapes->front();
+  EXPECT_EQ(options.workload.num_ranks, 6);
+  EXPECT_EQ(RanksPerNode(options), 2);
+  EXPECT_EQ(options.workload.config.num_experts, 24);
+  EXPECT_EQ(options.nodes.num_nodes, 3);
+  EXPECT_EQ(options.nodes.ranks_per_node, 2);
+  EXPECT_EQ(options.nodes.intranode_order, CombineOrder::kFlat);
+  EXPECT_EQ(options.rail_rows, RailRows::kBlocks);
+  EXPECT_EQ(options.rail_transport, RailTransport::kMpi);
+  const HierarchicalOptions calls = CallOptions(options);
+  EXPECT_EQ(calls.rows, RailRows::kBlocks);
+  EXPECT_EQ(calls.intranode_order, CombineOrder::kFlat);
+}
+
+TEST_F(NodesOptionsTest, TheHeapHoldsTheBatchesOfAllNodes) {
+  const std::vector<std::string> args = {"--ranks=2", "--experts=24", "--strategy=low_latency"};
+  const auto several = ParseForNodes(args);
+  ASSERT_TRUE(several.ok()) << several.status();
+  std::vector<std::string> alike = args;
+  alike[1] = "--experts=8";                // of a node
+  alike.emplace_back("--max_tokens=768");  // of a batch
+  EXPECT_EQ(HeapBytesOf(several->front())->total(), HeapBytesOf(One(alike))->total());
+}
+
+TEST_F(NodesOptionsTest, Refusals) {
+  for (const auto& [flag, words] : std::map<std::string, std::string>{
+           {"--experts=16", "divisible by the 3 nodes"},
+           {"--experts=9", "within a node"},
+           {"--combine_order=per_rank", "--intranode_order is the order within a node"},
+           {"--cached", "--cached is for one node, and 3 have been started"},
+           {"--trace=a.json", "--trace is for one node"},
+           {"--rail_rows=all", "rail_rows 'all' is not one of auto, blocks, counted"},
+           {"--rail_transport=tcp", "rail_transport 'tcp' is not one of auto, mpi, nccl"},
+           {"--tokens=1,2", "are given for 2 ranks; 6 are to run"}}) {
+    const auto shapes = ParseForNodes({"--ranks=2", "--experts=24", flag});
+    EXPECT_THAT(std::string(shapes.status().message()), HasSubstr(words)) << flag;
+  }
+  EXPECT_THAT(std::string(Parse({"--rail_rows=blocks"}).status().message()),
+              HasSubstr("--rail_rows is for several nodes, and this is one"));
 }
 
 TEST_F(RunOptionsTest, TheChallenge) {

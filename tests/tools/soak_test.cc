@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -36,9 +38,12 @@ constexpr ShapeLimits kH200 = {
 constexpr ShapeLimits kLittleMemory = {
     .compute_units = 1, .wave_size = 64, .gpu_bytes = 64LL << 20, .step_bytes = 512LL << 20};
 
-RunOptions Parse(const std::vector<std::string>& flags) {
-  const absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), flags);
+RunOptions Parse(const std::vector<std::string>& flags, int num_nodes = 1) {
+  absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), flags);
   EXPECT_TRUE(line.ok()) << line.status();
+  Launch launch;
+  launch.num_processes = num_nodes;
+  line->set_launch(launch);
   const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(*line, kMaxRanks);
   EXPECT_TRUE(shapes.ok()) << shapes.status() << "\n" << absl::StrJoin(flags, " ");
   return shapes.ok() ? shapes->front() : RunOptions();
@@ -52,7 +57,8 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
   const std::vector<int> all_ranks = {1, 2, 3, 4, 5, 7, 8, 16};
   for (int i = 0; i < draws; ++i) {
     const int ranks = all_ranks[static_cast<size_t>(i) % all_ranks.size()];
-    const std::vector<std::string> flags = RandomShape(7, static_cast<uint32_t>(i), ranks, limits);
+    const NodesOfRanks node = {.num_nodes = 1, .ranks_per_node = ranks};
+    const std::vector<std::string> flags = RandomShape(7, static_cast<uint32_t>(i), node, limits);
     const RunOptions options = Parse(flags);
     if (testing::Test::HasFailure()) break;
     EXPECT_EQ(options.workload.num_ranks, ranks);
@@ -75,7 +81,7 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
                     row_bytes,
                 static_cast<size_t>(limits.step_bytes));
     }
-    EXPECT_EQ(flags.size(), RandomShape(7, 0, ranks, limits).size());
+    EXPECT_EQ(flags.size(), RandomShape(7, 0, node, limits).size());
     for (const std::string& flag : flags) {
       const std::vector<std::string> parts = absl::StrSplit(flag, absl::MaxSplits('=', 1));
       drawn[parts[0]].insert(parts[1]);
@@ -107,9 +113,10 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
   }
   DrawAndCheck(1000, kLittleMemory);
   // Every flag is drawn each time, or never: nothing is left of the shape before.
-  const std::set<std::string> not_drawn = {"--workload", "--soak",       "--check", "--heap_mb",
-                                           "--ceilings", "--timeout_ms", "--dump",  "--json",
-                                           "--trace",    "--schedule"};
+  const std::set<std::string> not_drawn = {
+      "--workload",       "--soak",      "--check",          "--heap_mb", "--ceilings",
+      "--timeout_ms",     "--dump",      "--json",           "--trace",   "--schedule",
+      "--rail_transport", "--rail_rows", "--intranode_order"};
   for (const absl::string_view flag : RunFlags()) {
     const std::string name = absl::StrCat("--", flag);
     EXPECT_EQ(drawn.count(name) + not_drawn.count(name), 1U) << name;
@@ -148,10 +155,35 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
   EXPECT_THAT(drawn["--row_parts"], IsSupersetOf({"0", "1", "2", "3", "32"}));
 }
 
+TEST(RandomShape, EveryShapeOfSeveralNodesIsAccepted) {
+  std::map<std::string, std::set<std::string>> drawn;
+  constexpr NodesOfRanks kNodes[] = {{2, 1}, {2, 4}, {3, 2}, {4, 3}, {16, 8}, {32, 16}};
+  for (uint32_t i = 0; i < 3000; ++i) {
+    const NodesOfRanks& nodes = kNodes[i % std::size(kNodes)];
+    const std::vector<std::string> flags = RandomShape(7, i, nodes, i % 2 ? kEmulation : kH200);
+    const RunOptions options = Parse(flags, nodes.num_nodes);
+    if (testing::Test::HasFailure()) break;
+    EXPECT_EQ(options.workload.num_ranks, nodes.num_nodes * nodes.ranks_per_node);
+    EXPECT_EQ(options.nodes.ranks_per_node, nodes.ranks_per_node);
+    for (const std::string& flag : flags) {
+      const std::vector<std::string> parts = absl::StrSplit(flag, absl::MaxSplits('=', 1));
+      drawn[parts[0]].insert(parts[1]);
+    }
+  }
+  EXPECT_THAT(drawn["--rail_rows"], testing::UnorderedElementsAre("auto", "blocks", "counted"));
+  EXPECT_THAT(drawn["--intranode_order"],
+              testing::UnorderedElementsAre("auto", "flat", "per_rank"));
+  EXPECT_THAT(drawn["--combine_order"], testing::ElementsAre("auto"));
+  EXPECT_THAT(drawn["--strategy"],
+              testing::UnorderedElementsAre("auto", "direct", "high_throughput", "low_latency"));
+  EXPECT_THAT(drawn["--max_tokens"], IsSupersetOf({"1", "2", "3"}));
+}
+
 TEST(RandomShape, IsAFunctionOfSeedAndIndex) {
-  EXPECT_EQ(RandomShape(1, 2, 8, kEmulation), RandomShape(1, 2, 8, kEmulation));
-  EXPECT_NE(RandomShape(1, 2, 8, kEmulation), RandomShape(1, 3, 8, kEmulation));
-  EXPECT_NE(RandomShape(1, 2, 8, kEmulation), RandomShape(2, 2, 8, kEmulation));
+  constexpr NodesOfRanks kNode = {.num_nodes = 1, .ranks_per_node = 8};
+  EXPECT_EQ(RandomShape(1, 2, kNode, kEmulation), RandomShape(1, 2, kNode, kEmulation));
+  EXPECT_NE(RandomShape(1, 2, kNode, kEmulation), RandomShape(1, 3, kNode, kEmulation));
+  EXPECT_NE(RandomShape(1, 2, kNode, kEmulation), RandomShape(2, 2, kNode, kEmulation));
 }
 
 class SoakTest : public testing::Test {
@@ -165,9 +197,9 @@ class SoakTest : public testing::Test {
     options_.duration = absl::Hours(1);
   }
 
-  static absl::StatusOr<RunResult> Execute(Node& node, const RunOptions& shape) {
+  static absl::StatusOr<RunResult> Execute(Nodes& nodes, const RunOptions& shape) {
     const Progress quiet(false);
-    return ExecuteRun(node, shape, quiet);
+    return ExecuteRun(nodes, shape, quiet);
   }
 
   Topology topology_;
@@ -176,9 +208,9 @@ class SoakTest : public testing::Test {
 
 TEST_F(SoakTest, RunsUntilTheTimeIsOver) {
   options_.duration = absl::Seconds(2);
-  const SoakResult result = Soak(topology_, options_, [&](Node& node, const RunOptions& shape) {
-    EXPECT_EQ(node.num_ranks(), shape.workload.num_ranks);
-    return Execute(node, shape);
+  const SoakResult result = Soak(topology_, options_, [&](Nodes& nodes, const RunOptions& shape) {
+    EXPECT_EQ(nodes.num_ranks(), shape.workload.num_ranks);
+    return Execute(nodes, shape);
   });
   EXPECT_TRUE(result.status.ok()) << result.status << "\n" << result.command;
   EXPECT_EQ(result.command, "");
@@ -199,15 +231,16 @@ TEST_F(SoakTest, SmallerNodesComeUpAndASeedMeansASequence) {
   constexpr size_t kShapes = 200;
   const auto sequence = [&] {
     std::vector<RunOptions> shapes;
-    const SoakResult result = Soak(
-        topology_, options_, [&](Node& node, const RunOptions& shape) -> absl::StatusOr<RunResult> {
-          EXPECT_EQ(node.num_ranks(), shape.workload.num_ranks);
-          shapes.push_back(shape);
-          if (shapes.size() == kShapes) return absl::CancelledError("enough");
-          RunResult nothing;
-          nothing.steps.emplace_back();
-          return nothing;
-        });
+    const SoakResult result =
+        Soak(topology_, options_,
+             [&](Nodes& nodes, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+               EXPECT_EQ(nodes.num_ranks(), shape.workload.num_ranks);
+               shapes.push_back(shape);
+               if (shapes.size() == kShapes) return absl::CancelledError("enough");
+               RunResult nothing;
+               nothing.steps.emplace_back();
+               return nothing;
+             });
     EXPECT_EQ(result.status, absl::CancelledError("enough"));
     return shapes;
   };
@@ -228,9 +261,9 @@ TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
   RunOptions last;
   int shapes = 0;
   const SoakResult result = Soak(
-      topology_, options_, [&](Node& node, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+      topology_, options_, [&](Nodes& nodes, const RunOptions& shape) -> absl::StatusOr<RunResult> {
         last = shape;
-        absl::StatusOr<RunResult> done = Execute(node, shape);
+        absl::StatusOr<RunResult> done = Execute(nodes, shape);
         if (++shapes == 3 && done.ok()) {
           Verification& verification = done->by_phases.back().ranks.back().verification;
           verification.bitwise = false;
@@ -266,7 +299,7 @@ TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
 TEST_F(SoakTest, AnErrorEndsIt) {
   options_.timeout = absl::Milliseconds(1234);
   const SoakResult result =
-      Soak(topology_, options_, [&](Node&, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+      Soak(topology_, options_, [&](Nodes&, const RunOptions& shape) -> absl::StatusOr<RunResult> {
         EXPECT_EQ(shape.timeout, options_.timeout);
         return absl::DeadlineExceededError("rank 1 waited");
       });

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "kernels/nodes_of_ranks.h"
 #include "octet/dtype.h"
 #include "octet/fp8.h"
 #include "runtime/status_macros.h"
@@ -117,8 +118,12 @@ std::vector<uint8_t> Trim(const std::vector<uint8_t>& rows, size_t stride, size_
 // The arrays of one rank, and the memory of those that are made for it.
 class RankArrays {
  public:
-  RankArrays(const Dump& dump, size_t rank) : dump_(dump), config_(dump.config) {
-    AddInput(dump.workload.inputs()[rank]);
+  // `first`: the number among all ranks of this node's rank 0.
+  RankArrays(const Dump& dump, size_t first, size_t rank)
+      : dump_(dump),
+        config_(dump.options.nodes.num_nodes > 1 ? IntranodeConfig(dump.config, dump.options.nodes)
+                                                 : dump.config) {
+    AddInput(dump.workload.inputs()[first + rank]);
     const RankOutput& output = dump.outputs[rank];
     Add("y", row_type(), {{"T", num_tokens_}, {"H", config_.hidden}}, output.y.data());
     AddRows(output.received);
@@ -172,9 +177,9 @@ class RankArrays {
       Add("x_fp8", NpyType::kUint8, {tokens, {"H", config_.hidden}}, input.fp8.data());
       AddScales("x_scales", tokens, input.scales);
     }
-    Add("topk_idx", NpyType::kInt32, {tokens, {"K", config_.topk}}, input.topk_idx.data());
-    Add("topk_weights", NpyType::kFloat32, {tokens, {"K", config_.topk}},
-        input.topk_weights.data());
+    const Dimension topk = {"K", dump_.config.topk};
+    Add("topk_idx", NpyType::kInt32, {tokens, topk}, input.topk_idx.data());
+    Add("topk_weights", NpyType::kFloat32, {tokens, topk}, input.topk_weights.data());
   }
 
   void AddRows(const ReceivedRows& received) {
@@ -222,7 +227,7 @@ class RankArrays {
     // strategy and the configuration alone.
     if (config_.strategy != Strategy::kHighThroughput) return;
     if (config_.output == Output::kDeduplicated) {
-      const Dimension topk = {"K", config_.topk};
+      const Dimension topk = {dump_.options.nodes.num_nodes > 1 ? "J" : "K", config_.topk};
       Add("recv_topk_idx", NpyType::kInt32, {rows, topk}, layout.recv_topk_idx.data());
       Add("recv_topk_weights", NpyType::kFloat32, {rows, topk}, layout.recv_topk_weights.data());
       return;
@@ -234,7 +239,7 @@ class RankArrays {
   }
 
   const Dump& dump_;
-  const EpConfig& config_;
+  const EpConfig config_;  // of what the ranks of a node have received
   int64_t num_tokens_ = 0;
   std::vector<Array> arrays_;
   std::vector<uint8_t> fp8_;
@@ -266,6 +271,30 @@ std::string MetaJson(const Dump& dump, const std::vector<Array>& arrays) {
   return JsonText(json);
 }
 
+absl::Status RemoveDump(const std::string& folder) {
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> old_files, OldFiles(folder));
+  OCTET_RETURN_IF_ERROR(RemoveFile(PathOf(folder, kMeta)));
+  for (const std::string& name : old_files) {
+    OCTET_RETURN_IF_ERROR(RemoveFile(PathOf(folder, name)));
+  }
+  return absl::OkStatus();
+}
+
+// Writes the arrays of this node's ranks. `first`: the number of rank 0 among all ranks. Sets
+// `meta`.
+absl::Status WriteArrays(const std::string& folder, const Dump& dump, size_t first,
+                         std::string& meta) {
+  for (size_t rank = 0; rank < dump.outputs.size(); ++rank) {
+    const RankArrays rank_arrays(dump, first, rank);
+    for (const Array& array : rank_arrays.arrays()) {
+      const std::string name = absl::StrCat("rank", first + rank, "_", array.name, ".npy");
+      OCTET_RETURN_IF_ERROR(WriteNpy(PathOf(folder, name), array.type, array.shape, array.data));
+    }
+    if (rank == 0) meta = MetaJson(dump, rank_arrays.arrays());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status PrepareDump(const std::string& folder) {
@@ -274,23 +303,17 @@ absl::Status PrepareDump(const std::string& folder) {
   return ProbeWrite(PathOf(folder, kMeta));
 }
 
-absl::Status WriteDump(const std::string& folder, const Dump& dump) {
-  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> old_files, OldFiles(folder));
-  OCTET_RETURN_IF_ERROR(RemoveFile(PathOf(folder, kMeta)));
-  for (const std::string& name : old_files) {
-    OCTET_RETURN_IF_ERROR(RemoveFile(PathOf(folder, name)));
+absl::Status WriteDump(Nodes& nodes, const std::string& folder, const Dump& dump) {
+  // In turn, since the nodes may share the folder.
+  for (int n = 0; n < nodes.num_nodes(); ++n) {
+    OCTET_RETURN_IF_ERROR(
+        nodes.Together(n == nodes.node_index() ? RemoveDump(folder) : absl::OkStatus()));
   }
   std::string meta;
-  for (size_t rank = 0; rank < dump.outputs.size(); ++rank) {
-    const RankArrays rank_arrays(dump, rank);
-    for (const Array& array : rank_arrays.arrays()) {
-      OCTET_RETURN_IF_ERROR(
-          WriteNpy(PathOf(folder, absl::StrCat("rank", rank, "_", array.name, ".npy")), array.type,
-                   array.shape, array.data));
-    }
-    if (rank == 0) meta = MetaJson(dump, rank_arrays.arrays());
-  }
-  return WriteFileAtomically(PathOf(folder, kMeta), {meta});
+  OCTET_RETURN_IF_ERROR(
+      nodes.Together(WriteArrays(folder, dump, static_cast<size_t>(nodes.GlobalOf(0)), meta)));
+  return nodes.Together(nodes.first() ? WriteFileAtomically(PathOf(folder, kMeta), {meta})
+                                      : absl::OkStatus());
 }
 
 }  // namespace octet

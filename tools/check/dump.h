@@ -11,6 +11,7 @@
 #include "octet/topology.h"
 #include "tools/check/verify_step.h"
 #include "tools/commands/run_options.h"
+#include "tools/support/nodes.h"
 #include "tools/workload/workload.h"
 
 namespace octet {
@@ -20,7 +21,7 @@ struct Dump {
   const RunOptions& options;
   const EpConfig& config;  // with every choice made
   const Workload& workload;
-  absl::Span<const RankOutput> outputs;  // by rank
+  absl::Span<const RankOutput> outputs;  // by rank of this node
 };
 
 // Creates the folder if it is missing and tries to write into it. Returns kInvalidArgument if that
@@ -28,9 +29,10 @@ struct Dump {
 // the run.
 absl::Status PrepareDump(const std::string& folder);
 
-// Replaces the dump in `folder`. meta.json is removed first and written last: if it exists, the
-// dump is complete.
-absl::Status WriteDump(const std::string& folder, const Dump& dump);
+// Collective. Replaces the dump in `folder`. meta.json is removed first and written last, by the
+// first node: if it exists, the dump is complete. Every node writes what its ranks have, into a
+// folder of that name: the same one if they share a file system.
+absl::Status WriteDump(Nodes& nodes, const std::string& folder, const Dump& dump);
 
 }  // namespace octet
 

@@ -250,7 +250,9 @@ void CombineVerifier::CheckRows(size_t first_token, absl::Span<const uint16_t> y
   const auto hidden = static_cast<size_t>(config_.hidden);
   const RankInput input = input_.Tokens(config_, first_token, y.size() / hidden);
   const std::vector<uint16_t> reference =
-      ReferenceCombine(config_, num_ranks_, input, terms_.expert_scale, terms_.bias);
+      terms_.nodes.num_nodes > 1
+          ? ReferenceCombine(config_, terms_.nodes, input, terms_.expert_scale, terms_.bias)
+          : ReferenceCombine(config_, num_ranks_, input, terms_.expert_scale, terms_.bias);
   for (size_t t = 0; t < static_cast<size_t>(input.num_tokens); ++t) {
     const auto got = y.subspan(t * hidden, hidden);
     const auto want = absl::MakeConstSpan(reference).subspan(t * hidden, hidden);

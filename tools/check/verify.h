@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/nodes_of_ranks.h"
 #include "kernels/reference.h"
 #include "octet/ep_config.h"
 
@@ -99,6 +100,8 @@ class DispatchVerifier {
 struct CombineTerms {
   absl::Span<const float> expert_scale;  // [E] the factors of the experts' stand-ins
   absl::Span<const uint16_t> bias = {};  // [H]; empty: none
+  // With several: the configuration and the factors are over all of them (CombineOrder::kPerNode).
+  NodesOfRanks nodes = {};
 };
 
 // Checks one rank's y, piece by piece. The configuration, the input, which is what experts receive,

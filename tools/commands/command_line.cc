@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "runtime/status_macros.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/nodes.h"
 
 namespace octet {
 namespace {
@@ -179,56 +180,79 @@ void PrintError(absl::string_view command, const absl::Status& status) {
 
 namespace {
 
-// Runs the command that the first of `args` names with the other arguments.
-int RunNamedCommand(absl::Span<const Command> commands, absl::string_view version,
-                    absl::Span<const std::string> args) {
+// Refuses the command line, in all processes if there are several.
+int Refuse(absl::string_view command, const Launch& launch, const absl::Status& why) {
+  return FailToJoin(command, launch, JoinNodes(launch, {.prepared = why}).status());
+}
+
+int Tell(const Launch& launch, absl::string_view text) {
+  if (launch.first()) absl::PrintF("%s", text);
+  return kExitOk;
+}
+
+// Returns what --help prints.
+std::string Usage(absl::Span<const Command> commands) {
   std::string usage = "usage: octet <command> [--flag=value ...]\n\ncommands:\n";
-  std::vector<absl::string_view> names;
   for (const Command& command : commands) {
     absl::StrAppendFormat(&usage, "  %-8s %s\n", command.name, command.summary);
-    names.push_back(command.name);
   }
   absl::StrAppend(&usage, "\n'octet <command> --help' explains a command and its flags; ",
                   "'octet --version' says what this is.\n");
+  return usage;
+}
+
+// Runs the command that the first of `args` names with the other arguments.
+int RunNamedCommand(absl::Span<const Command> commands, const Program& program,
+                    absl::Span<const std::string> args) {
+  const Launch& launch = program.launch;
   if (args.empty()) {
-    absl::FPrintF(stderr, "%s", usage);
+    if (launch.first()) absl::FPrintF(stderr, "%s", Usage(commands));
     return kExitUsage;
   }
   const std::string& name = args.front();
   if (name == "--help" || name == "-h" || (name == kHelp && args.size() == 1)) {
-    absl::PrintF("%s", usage);
-    return kExitOk;
+    return Tell(launch, Usage(commands));
   }
-  if (name == "--version") {
-    absl::PrintF("%s\n", version);
-    return kExitOk;
-  }
+  if (name == "--version") return Tell(launch, absl::StrCat(program.version, "\n"));
   const auto command = std::find_if(commands.begin(), commands.end(),
                                     [&](const Command& each) { return each.name == name; });
   if (command == commands.end()) {
-    PrintError("", absl::InvalidArgumentError(
-                       absl::StrCat("unknown command '", name, "'", DidYouMean(name, names, ""))));
-    return kExitUsage;
+    std::vector<absl::string_view> names;
+    for (const Command& each : commands) names.push_back(each.name);
+    return Refuse("", launch,
+                  absl::InvalidArgumentError(
+                      absl::StrCat("unknown command '", name, "'", DidYouMean(name, names, ""))));
   }
-  const absl::StatusOr<CommandLine> line =
+  absl::StatusOr<CommandLine> line =
       ParseFlags(command->flags, ExpandShortFlags(command->short_flags, args.subspan(1)));
-  if (!line.ok()) {
-    PrintError(name, line.status());
-    return kExitUsage;
+  if (!line.ok()) return Refuse(name, launch, line.status());
+  if (line->Given(kHelp)) return Tell(launch, CommandHelp(*command));
+  if (launch.several() && !command->several_nodes) {
+    return Refuse(
+        name, launch,
+        absl::InvalidArgumentError(absl::StrCat(
+            "this command is for one node; ", launch.num_processes,
+            " processes have been started (docs/several_nodes.md says what they can run)")));
   }
-  if (line->Given(kHelp)) {
-    absl::PrintF("%s", CommandHelp(*command));
-    return kExitOk;
-  }
+  line->set_launch(launch);
   return command->run(*line);
 }
 
 }  // namespace
 
-int RunCommandLine(absl::Span<const Command> commands, absl::string_view version, int argc,
+absl::Status AsUsageError(const absl::Status& status) {
+  return status.ok() ? status : absl::InvalidArgumentError(status.message());
+}
+
+int FailToJoin(absl::string_view command, const Launch& launch, const absl::Status& status) {
+  if (launch.first() || !absl::IsInvalidArgument(status)) PrintError(command, status);
+  return ExitCodeOf(status);
+}
+
+int RunCommandLine(absl::Span<const Command> commands, const Program& program, int argc,
                    char** argv) {
-  const int code = RunNamedCommand(commands, version,
-                                   std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  const int code = RunNamedCommand(commands, program, args);
   const absl::Status written = FlushStandardOutput();
   if (written.ok()) return code;
   PrintError("", written);

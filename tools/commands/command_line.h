@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tools/support/launch.h"
 
 namespace octet {
 
@@ -28,15 +29,20 @@ constexpr auto JoinFlags(const std::array<absl::string_view, kSizes>&... lists) 
   return joined;
 }
 
-// The contents of the command line. Values are in the flags themselves (absl::GetFlag).
+// The contents of the command line, and how many processes have been given it. Values are in the
+// flags themselves (absl::GetFlag).
 class CommandLine {
  public:
   CommandLine() = default;
   explicit CommandLine(std::set<std::string> given) : given_(std::move(given)) {}
   bool Given(absl::string_view flag) const { return given_.count(std::string(flag)) > 0; }
 
+  const Launch& launch() const { return launch_; }
+  void set_launch(const Launch& launch) { launch_ = launch; }
+
  private:
   std::set<std::string> given_;
+  Launch launch_;
 };
 
 // A one-letter form of a flag: -n 20, -n20 and -n=20 are --iters=20.
@@ -61,6 +67,7 @@ struct Command {
   int (*run)(const CommandLine& line);        // returns the exit code
   absl::Span<const ShortFlag> short_flags = {};
   absl::Span<const FlagHelp> flag_help = {};
+  bool several_nodes = false;  // may run as one of several processes; others are refused there
 };
 
 // Sets `flags` (names) from `args`: --name=value, --name value, and for switches --name and
@@ -77,9 +84,16 @@ std::vector<std::string> ExpandShortFlags(absl::Span<const ShortFlag> short_flag
 // Returns the help of one command of `program`: usage, details, and each flag with its default.
 std::string CommandHelp(const Command& command, absl::string_view program = "octet");
 
-// Runs the whole program. `version`: a line for --version. A failure to write standard output is an
-// error too: a full disk must not look like a result.
-int RunCommandLine(absl::Span<const Command> commands, absl::string_view version, int argc,
+// What a program is besides its commands.
+struct Program {
+  std::string version;  // a line for --version
+  Launch launch = {};
+};
+
+// Runs the whole program. A failure to write standard output is an error too: a full disk must not
+// look like a result. Of several processes, the first one prints help; a mistake in the command
+// line of one of them ends all.
+int RunCommandLine(absl::Span<const Command> commands, const Program& program, int argc,
                    char** argv);
 
 // Flushes standard output. Returns an error if that fails, for example because a disk is full.
@@ -87,6 +101,13 @@ absl::Status FlushStandardOutput();
 
 // Prints "octet run: sentence" on stderr, and the message's further lines below it.
 void PrintError(absl::string_view command, const absl::Status& status);
+
+// Returns the error as one of the user: kInvalidArgument with the same message. OK stays OK.
+absl::Status AsUsageError(const absl::Status& status);
+
+// Reports that JoinNodes has failed, and returns the exit code. A mistake of the user's is known to
+// all processes, and only the first one prints it.
+int FailToJoin(absl::string_view command, const Launch& launch, const absl::Status& status);
 
 }  // namespace octet
 

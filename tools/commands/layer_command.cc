@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,11 +17,12 @@
 #include "tools/commands/layer_options.h"
 #include "tools/measure/layer_run.h"
 #include "tools/report/layer_report.h"
+#include "tools/report/nodes_report.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/nodes.h"
 #include "tools/support/npy.h"
 #include "tools/support/progress.h"
-#include "tools/support/watched_node.h"
 #include "tools/workload/layer_tokens.h"
 #include "tools/workload/random_weights.h"
 
@@ -59,13 +61,13 @@ absl::Status OpenFolder(LayerOptions& options, Weights& weights) {
   return absl::OkStatus();
 }
 
-absl::Status MakeWeights(LayerOptions& options, Weights& weights) {
+absl::Status MakeWeights(LayerOptions& options, int num_ranks, Weights& weights) {
   MoeLayerConfig& config = options.run.config;
   if (!options.model.empty()) {
     OCTET_RETURN_IF_ERROR(OpenFolder(options, weights));
   } else {
     config.max_tokens_per_rank = 1;  // the tokens are not known yet
-    OCTET_RETURN_IF_ERROR(Validate(config, options.num_ranks));
+    OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
     weights.random.emplace(config, options.family == ModelFamily::kDeepseekV3, options.seed);
     weights.views = weights.random->weights();
     weights.name = absl::StrCat(EnumName(options.family), " with random weights");
@@ -73,60 +75,87 @@ absl::Status MakeWeights(LayerOptions& options, Weights& weights) {
   return ChooseWeights(options.weights, config);
 }
 
-absl::StatusOr<LayerTokens> MakeTokens(const LayerOptions& options) {
+absl::StatusOr<LayerTokens> MakeTokens(const LayerOptions& options, int num_ranks) {
   const MoeLayerConfig& config = options.run.config;
   if (options.input.empty()) {
-    return RandomTokens(options.tokens, config.hidden, options.num_ranks, config.dtype,
-                        options.seed);
+    return RandomTokens(options.tokens, config.hidden, num_ranks, config.dtype, options.seed);
   }
   OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(options.input, kMostInputBytes));
-  absl::StatusOr<LayerTokens> tokens =
-      SplitTokens(array, config.hidden, options.num_ranks, config.dtype);
+  absl::StatusOr<LayerTokens> tokens = SplitTokens(array, config.hidden, num_ranks, config.dtype);
   if (tokens.ok()) return tokens;
   return absl::InvalidArgumentError(absl::StrCat(options.input, " ", tokens.status().message()));
 }
 
-absl::Status WriteResults(const LayerOptions& options, const Topology& topology,
-                          absl::string_view name, const LayerReport& report,
-                          const LayerTokens& tokens) {
+// What there is before the nodes are joined. All processes have the weights and the tokens of all
+// ranks.
+struct Prepared {
+  absl::StatusOr<Topology> topology = DiscoverTopology();
+  absl::StatusOr<LayerOptions> options;
+  Weights weights;
+  LayerTokens tokens;
+};
+
+// What the command line, the model's folder and the input lack or have wrong are the user's errors.
+absl::Status Prepare(const CommandLine& line, Prepared& prepared) {
+  const absl::StatusOr<Topology>& topology = prepared.topology;
+  const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
+  prepared.options = ParseLayerOptions(line, num_gpus, topology.ok() && topology->emulated());
+  OCTET_RETURN_IF_ERROR(AsUsageError(prepared.options.status()));
+  OCTET_RETURN_IF_ERROR(topology.status());
+  LayerOptions& options = *prepared.options;
+  OCTET_RETURN_IF_ERROR(topology->CheckRanks(options.num_ranks));
+  const int num_ranks = line.launch().num_processes * options.num_ranks;
+  OCTET_RETURN_IF_ERROR(AsUsageError(MakeWeights(options, num_ranks, prepared.weights)));
+  absl::StatusOr<LayerTokens> tokens = MakeTokens(options, num_ranks);
+  OCTET_RETURN_IF_ERROR(AsUsageError(tokens.status()));
+  prepared.tokens = *std::move(tokens);
+  return absl::OkStatus();
+}
+
+absl::Status Report(const Prepared& prepared, const LayerReport& report, const Json& nodes) {
+  const LayerOptions& options = *prepared.options;
+  const std::string& name = prepared.weights.name;
+  absl::PrintF("%s", LayerTable(*prepared.topology, name, report));
+  std::fflush(stdout);
   if (!options.output.empty()) {
-    OCTET_RETURN_IF_ERROR(WriteLayerOutput(options.output, report, tokens.leading));
+    OCTET_RETURN_IF_ERROR(WriteLayerOutput(options.output, report, prepared.tokens.leading));
   }
   if (!options.dump.empty()) OCTET_RETURN_IF_ERROR(WriteLayerDump(options.dump, report));
   if (options.json.empty()) return absl::OkStatus();
-  return WriteFileAtomically(options.json, {LayerJson(topology, name, report)});
+  return WriteFileAtomically(options.json, {LayerJson(*prepared.topology, name, report, nodes)});
+}
+
+// Collective. Runs the layer and reports what it has done, if this is the first process.
+absl::StatusOr<LayerReport> RunAndReport(Nodes& nodes, const Prepared& prepared) {
+  const LayerOptions& options = *prepared.options;
+  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(nodes));
+  absl::StatusOr<LayerReport> report;
+  {
+    const Progress progress(nodes.first());
+    report = RunLayer(nodes, options.run, prepared.weights.views, prepared.tokens, progress);
+  }
+  OCTET_RETURN_IF_ERROR(report.status());
+  if (!options.output.empty() || !options.dump.empty()) {
+    OCTET_RETURN_IF_ERROR(GatherOutput(nodes, *report));
+  }
+  absl::Status reported;
+  if (nodes.first()) reported = AsUsageError(Report(prepared, *report, facts));
+  OCTET_RETURN_IF_ERROR(nodes.Together(reported));
+  return report;
 }
 
 int Run(const CommandLine& line) {
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
-  absl::StatusOr<LayerOptions> options =
-      ParseLayerOptions(line, num_gpus, topology.ok() && topology->emulated());
-  if (!options.ok()) return Fail(kExitUsage, options.status());
-  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
-  if (const absl::Status status = topology->CheckRanks(options->num_ranks); !status.ok()) {
-    return Fail(ExitCodeOf(status), status);
+  Prepared prepared;
+  NodesOptions wanted = {.prepared = Prepare(line, prepared)};
+  if (prepared.options.ok()) {
+    wanted.num_ranks = prepared.options->num_ranks;
+    wanted.timeout = prepared.options->timeout;
+    wanted.transport = prepared.options->transport;
   }
-  Weights weights;
-  // What a folder lacks or has wrong is the user's error.
-  if (const absl::Status status = MakeWeights(*options, weights); !status.ok()) {
-    return Fail(kExitUsage, status);
-  }
-  const absl::StatusOr<LayerTokens> tokens = MakeTokens(*options);
-  if (!tokens.ok()) return Fail(kExitUsage, tokens.status());
-  const absl::StatusOr<std::shared_ptr<Node>> node =
-      CreateWatchedNode({.num_ranks = options->num_ranks, .timeout = options->timeout});
-  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
-  absl::StatusOr<LayerReport> report;
-  {
-    const Progress progress;
-    report = RunLayer(**node, options->run, weights.views, *tokens, progress);
-  }
+  const absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
+  if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
+  const absl::StatusOr<LayerReport> report = RunAndReport(**nodes, prepared);
   if (!report.ok()) return Fail(ExitCodeOf(report.status()), report.status());
-  absl::PrintF("%s", LayerTable(*topology, weights.name, *report));
-  std::fflush(stdout);
-  const absl::Status written = WriteResults(*options, *topology, weights.name, *report, *tokens);
-  if (!written.ok()) return Fail(kExitUsage, written);
   const absl::Status checked = report->Checked();
   if (checked.ok()) return kExitOk;
   return Fail(kExitWrongResults,
@@ -147,11 +176,15 @@ Command LayerCommand() {
           "and logits and outputs of some tokens against float64, with a bound that counts the\n"
           "roundings on the way. Times each part and the whole; --iters=0 does not.\n"
           "--contenders=nccl+cublas_streams calls what is commonly written instead in turn with\n"
-          "it, checked likewise. Exit codes:\n"
+          "it, checked likewise.\n"
+          "mpirun -n 2 octet layer --ranks=8 runs on two nodes of 8 ranks, with the experts "
+          "spread\n"
+          "over all of them; the first one prints. Exit codes:\n"
           "0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
       .flags = LayerFlags(),
       .run = Run,
       .flag_help = LayerFlagHelp(),
+      .several_nodes = true,
   };
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "octet/enum_names.h"
 #include "runtime/status_macros.h"
+#include "tools/commands/run_options.h"
 #include "tools/support/atomic_file.h"
 #include "tools/workload/model_shapes.h"
 
@@ -65,11 +66,12 @@ namespace {
 constexpr absl::string_view kFp8Weights = "fp8";
 
 constexpr auto kLayerFlags = std::to_array<absl::string_view>(
-    {"model",       "layer",   "input",        "output",         "family",     "experts",
-     "topk",        "hidden",  "intermediate", "shared_experts", "tokens",     "ranks",
-     "dtype",       "weights", "strategy",     "fusion",         "max_blocks", "shared",
-     "link_blocks", "graph",   "iters",        "warmup",         "check",      "seed",
-     "timeout_ms",  "dump",    "json",         "contenders"});
+    {"model",          "layer",   "input",        "output",         "family",         "experts",
+     "topk",           "hidden",  "intermediate", "shared_experts", "tokens",         "ranks",
+     "dtype",          "weights", "strategy",     "fusion",         "max_blocks",     "shared",
+     "link_blocks",    "graph",   "iters",        "warmup",         "check",          "seed",
+     "timeout_ms",     "dump",    "json",         "contenders",     "rail_transport", "rail_rows",
+     "intranode_order"});
 
 // What these flags, which other commands have, too, mean to this one.
 constexpr auto kFlagHelp = std::to_array<FlagHelp>({
@@ -97,6 +99,10 @@ constexpr auto kFlagHelp = std::to_array<FlagHelp>({
     {"dump", "",
      "folder for x, logits, topk_idx, topk_weights and y of all tokens, as .npy files\n"
      "(docs/formats.md), in place of older ones"},
+    {"rail_rows", "auto",
+     "auto, blocks, counted: several nodes: how many rows cross between them, for every rank\n"
+     "as many as the largest number of tokens, or those that there are, which the host waits\n"
+     "to know; auto: blocks with low_latency"},
 });
 
 absl::Status ParseShape(const CommandLine& line, bool emulated, LayerOptions& options) {
@@ -188,6 +194,21 @@ absl::Status ParseSteps(LayerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ParseNodes(const CommandLine& line, LayerOptions& options) {
+  OCTET_ASSIGN_OR_RETURN(const NodesChoices choices, ParseNodesChoices(line));
+  options.transport = choices.transport;
+  options.run.hierarchical = {.rows = choices.rows, .intranode_order = choices.intranode_order};
+  if (!line.launch().several()) return absl::OkStatus();
+  if (!options.run.contenders.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--contenders is for one node, and ", line.launch().num_processes, " have been started"));
+  }
+  const Fusion fusion = options.run.config.fusion;
+  if (fusion == Fusion::kAuto || fusion == Fusion::kNone) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--fusion is ", EnumName(fusion),
+                                                 "; over several nodes it must be auto or none"));
+}
+
 }  // namespace
 
 absl::Status ChooseWeights(absl::string_view weights, MoeLayerConfig& config) {
@@ -217,9 +238,11 @@ absl::StatusOr<LayerOptions> ParseLayerOptions(const CommandLine& line, int num_
   OCTET_RETURN_IF_ERROR(ParseKernels(line, options));
   OCTET_RETURN_IF_ERROR(ParseTokens(line, options));
   OCTET_RETURN_IF_ERROR(ParseSteps(options));
+  OCTET_RETURN_IF_ERROR(ParseNodes(line, options));
   options.output = absl::GetFlag(FLAGS_output);
   options.dump = absl::GetFlag(FLAGS_dump);
   options.json = absl::GetFlag(FLAGS_json);
+  if (!line.launch().first()) return options;  // the first process writes
   for (const std::string& file : {options.output, options.json}) {
     if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
   }

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "octet/model_folder.h"
 #include "octet/moe_layer.h"
+#include "octet/world.h"
 #include "tools/commands/command_line.h"
 #include "tools/measure/layer_run.h"
 
@@ -25,7 +26,8 @@ struct LayerOptions {
   std::string input;  // empty: random tokens, `tokens` of each rank
   int tokens = 0;
   std::string weights;  // the name of their type; empty: the folder's
-  int num_ranks = 0;
+  int num_ranks = 0;    // of each node
+  RailTransport transport = RailTransport::kAuto;
   absl::Duration timeout;
   uint64_t seed = 0;
   LayerRunOptions run;

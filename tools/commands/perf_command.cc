@@ -23,12 +23,15 @@
 #include "tools/measure/fused_run.h"
 #include "tools/measure/perf.h"
 #include "tools/report/fused_report.h"
+#include "tools/report/nodes_report.h"
 #include "tools/report/perf_report.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/launch.h"
+#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
 #include "tools/support/text_table.h"
-#include "tools/support/watched_node.h"
+#include "tools/workload/workload.h"
 
 namespace octet {
 namespace {
@@ -42,13 +45,23 @@ int Fail(int exit_code, const absl::Status& status) {
 
 using Contenders = std::vector<std::unique_ptr<Contender>>;
 
-void SayLeftOut(absl::string_view name, const absl::Status& why) {
+void SayLeftOut(const Nodes& nodes, absl::string_view name, const absl::Status& why) {
+  if (!nodes.first()) return;
   absl::PrintF("%s", Comment(absl::StrCat(name, " is left out: ", why.message())));
+}
+
+// Returns kUnavailable with what keeps the contender from running here.
+absl::Status CheckAvailable(const Nodes& nodes, const Contender& contender) {
+  if (nodes.several() && !contender.is_strategy()) {
+    return absl::UnavailableError("it is for one node");
+  }
+  return contender.Available();
 }
 
 // Returns the contenders of these names; nullptr stands for ExpertParallel's choice. Contenders
 // that this build or this machine lacks are reported and left out.
-absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& contenders,
+absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Nodes& nodes,
+                                                         const Contenders& contenders,
                                                          const std::vector<std::string>& names) {
   std::vector<Contender*> found;
   for (const std::string& name : names) {
@@ -59,7 +72,7 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
     } else {
       const absl::StatusOr<Contender*> contender = FindContender(contenders, name);
       if (absl::IsUnavailable(contender.status())) {
-        SayLeftOut(name, contender.status());
+        SayLeftOut(nodes, name, contender.status());
         continue;
       }
       if (!contender.ok()) {
@@ -71,66 +84,77 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Contenders& conte
   }
   std::vector<Contender*> chosen;
   for (Contender* const contender : found) {
-    const absl::Status available = contender == nullptr ? absl::OkStatus() : contender->Available();
+    const absl::Status available =
+        contender == nullptr ? absl::OkStatus() : CheckAvailable(nodes, *contender);
     if (available.ok()) {
       chosen.push_back(contender);
     } else {
-      SayLeftOut(contender->name(), available);
+      SayLeftOut(nodes, contender->name(), available);
     }
   }
   return chosen;
 }
 
 // Writes each row to the table and, with all rows before it, to the JSON file, so that an
-// interrupted run keeps its measurements.
+// interrupted run keeps its measurements. Only the first of several nodes writes.
 class PerfOutput {
  public:
-  PerfOutput(const Topology& topology, const PerfOptions& options, const Ceilings& ceilings)
-      : topology_(topology), options_(options), ceilings_(ceilings) {}
+  PerfOutput(Nodes& nodes, const PerfOptions& options, const Ceilings& ceilings, Json facts)
+      : nodes_(nodes),
+        topology_(nodes.node().topology()),
+        options_(options),
+        ceilings_(ceilings),
+        facts_(std::move(facts)) {}
 
   void Begin() const { Print(PerfHead(topology_, options_)); }
   void Note(absl::string_view text) const { Print(Comment(text)); }
   void Add(PerfRow row) {
     rows_.push_back(std::move(row));
     Print(PerfLines(rows_.back(), ceilings_));
-    if (WouldReplace(options_.json)) Save().IgnoreError();  // End reports errors
+    if (nodes_.first() && WouldReplace(options_.json)) {
+      Save().IgnoreError();  // End reports errors
+    }
   }
+  // Collective.
   absl::Status End() const {
     Print(PerfFoot(rows_, ceilings_));
-    return Save();
+    return nodes_.Together(nodes_.first() ? AsUsageError(Save()) : absl::OkStatus());
   }
 
   absl::Span<const PerfRow> rows() const { return rows_; }
 
  private:
-  static void Print(absl::string_view text) {
+  void Print(absl::string_view text) const {
+    if (!nodes_.first()) return;
     absl::PrintF("%s", text);
     std::fflush(stdout);
   }
   absl::Status Save() const {
     if (options_.json.empty()) return absl::OkStatus();
-    return WriteFileAtomically(options_.json, {PerfJson(topology_, rows_, ceilings_)});
+    return WriteFileAtomically(options_.json, {PerfJson(topology_, rows_, ceilings_, facts_)});
   }
 
+  Nodes& nodes_;
   const Topology& topology_;
   const PerfOptions& options_;
   const Ceilings& ceilings_;
+  const Json facts_;
   std::vector<PerfRow> rows_;
 };
 
 // Measures one row after the other. A row that does not fit into memory, or that its strategy does
 // not support, is reported and left out; any other error ends the table. Returns the first error;
 // an unsupported row is an error only if no row is supported.
-absl::Status MeasureRows(Node& node, const PerfOptions& perf,
+absl::Status MeasureRows(Nodes& nodes, const PerfOptions& perf,
                          const std::vector<Contender*>& contenders, PerfOutput& output) {
   absl::Status first_error;
   absl::Status first_refusal;
   // Returns whether the row was measured. An error ends the table.
   const auto measure = [&](const RunOptions& options,
                            Contender* contender) -> absl::StatusOr<bool> {
-    std::optional<Progress> progress(std::in_place);
+    std::optional<Progress> progress(std::in_place, nodes.first());
     absl::StatusOr<PerfRow> row =
-        MeasurePerf(node, contender, options, perf.check_steps, *progress);
+        MeasurePerf(nodes, contender, options, perf.check_steps, *progress);
     progress.reset();  // removes its line from the terminal
     if (row.ok()) {
       output.Add(*std::move(row));
@@ -203,41 +227,44 @@ int RunFused(Node& node, const Topology& topology, const PerfOptions& perf) {
   return first_error.ok() ? kExitOk : Fail(ExitCodeOf(first_error), first_error);
 }
 
-int Run(const CommandLine& line) {
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Errors of the command line are reported first, even if the GPUs cannot be counted.
-  const absl::StatusOr<PerfOptions> perf =
-      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
-  if (!perf.ok()) return Fail(kExitUsage, perf.status());
-  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
-  const RunOptions& options = perf->shapes.front();
-  const int num_ranks = options.workload.num_ranks;
-  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
-    return Fail(ExitCodeOf(status), status);
-  }
-  if (!perf->json.empty()) {
-    if (const absl::Status status = ProbeWrite(perf->json); !status.ok()) {
-      return Fail(kExitUsage, status);
-    }
-  }
-  const absl::StatusOr<std::shared_ptr<Node>> node =
-      CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
-  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
-  if (!perf->fused.empty()) return RunFused(**node, *topology, *perf);
-  const Contenders contenders = MakeContenders(**node);
+// Returns what stands in the way of measuring, before anything is launched.
+absl::Status Prepare(const Launch& launch, const absl::StatusOr<PerfOptions>& perf,
+                     const absl::StatusOr<Topology>& topology) {
+  OCTET_RETURN_IF_ERROR(AsUsageError(perf.status()));
+  OCTET_RETURN_IF_ERROR(topology.status());
+  OCTET_RETURN_IF_ERROR(topology->CheckRanks(RanksPerNode(perf->shapes.front())));
+  if (perf->json.empty() || !launch.first()) return absl::OkStatus();
+  return AsUsageError(ProbeWrite(perf->json));
+}
+
+int MeasureSteps(Nodes& nodes, const PerfOptions& perf) {
+  const Contenders contenders = MakeContenders(nodes.node());
   const absl::StatusOr<std::vector<Contender*>> chosen =
-      ChosenContenders(contenders, perf->strategies);
+      ChosenContenders(nodes, contenders, perf.strategies);
   if (!chosen.ok()) return Fail(kExitUsage, chosen.status());
   if (chosen->empty()) {
     return Fail(kExitSkipped, absl::UnavailableError("none of the strategies exists here"));
   }
-  const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(**node);
-  if (!ceilings.ok()) return Fail(ExitCodeOf(ceilings.status()), ceilings.status());
+  if (const absl::Status same =
+          nodes.Agree("the recorded routing", RecordedDigest(perf.shapes.front().workload));
+      !same.ok()) {
+    return Fail(ExitCodeOf(same), same);
+  }
+  const absl::StatusOr<Json> facts = NodesToJson(nodes);
+  if (!facts.ok()) return Fail(ExitCodeOf(facts.status()), facts.status());
+  const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(nodes.node());
+  if (const absl::Status status = nodes.Together(ceilings.status()); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
+  }
 
-  PerfOutput output(*topology, *perf, *ceilings);
+  PerfOutput output(nodes, perf, *ceilings, *facts);
   output.Begin();
-  const absl::Status status = MeasureRows(**node, *perf, *chosen, output);
-  if (const absl::Status written = output.End(); !written.ok()) return Fail(kExitUsage, written);
+  const absl::Status status = MeasureRows(nodes, perf, *chosen, output);
+  // A World may be broken after an error; what has been measured is written anyway.
+  const absl::Status written = output.End();
+  if (!written.ok() && (status.ok() || !nodes.several())) {
+    return Fail(ExitCodeOf(written), written);
+  }
   for (const PerfRow& row : output.rows()) {
     if (row.first_difference.empty()) continue;
     return Fail(kExitWrongResults, absl::DataLossError(absl::StrCat(
@@ -246,6 +273,23 @@ int Run(const CommandLine& line) {
   }
   if (!status.ok()) return Fail(ExitCodeOf(status), status);
   return kExitOk;
+}
+
+int Run(const CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  // Errors of the command line are reported first, even if the GPUs cannot be counted.
+  const absl::StatusOr<PerfOptions> perf =
+      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+  NodesOptions wanted = {.prepared = Prepare(line.launch(), perf, topology)};
+  if (perf.ok()) {
+    wanted.num_ranks = RanksPerNode(perf->shapes.front());
+    wanted.timeout = perf->shapes.front().timeout;
+    wanted.transport = perf->shapes.front().rail_transport;
+  }
+  const absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
+  if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
+  if (!perf->fused.empty()) return RunFused((*nodes)->node(), *topology, *perf);
+  return MeasureSteps(**nodes, *perf);
 }
 
 }  // namespace
@@ -270,11 +314,14 @@ Command PerfCommand() {
           "as\n"
           "separate kernels (none) and in every other --fusion; overlap is 1 - (whole - longer\n"
           "part) / shorter part. With dispatch_gemm the epilogue is swiglu unless given.\n"
+          "mpirun -n 2 octet perf --ranks=8 measures steps on two nodes of 8 ranks, and the rails\n"
+          "between them; the first node prints.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline, 77 none of the\n"
           "contenders exists here.",
       .flags = PerfFlags(),
       .run = Run,
       .short_flags = PerfShortFlags(),
+      .several_nodes = true,
   };
 }
 

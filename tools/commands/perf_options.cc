@@ -41,7 +41,7 @@ constexpr auto kSizeFlags = std::to_array<absl::string_view>({"begin", "end", "s
 constexpr auto kStepPerfFlags =
     JoinFlags(std::to_array<absl::string_view>({"operation"}), kSizeFlags,
               std::to_array<absl::string_view>({"check_steps", "graph", "timeout", "json"}),
-              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
+              kStepFlags, kStrategyFlags, kNodesFlags, kLaunchFlags, kFormatFlags);
 constexpr auto kPerfFlags = JoinFlags(kStepPerfFlags, kFusedFlags);
 
 constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
@@ -112,6 +112,23 @@ absl::StatusOr<std::optional<FusedRunOptions>> ParsePerfOperation(const CommandL
   return ParseFusedOptions(line, operation);
 }
 
+// Refuses what several nodes do not have.
+absl::Status CheckForSeveralNodes(const PerfOptions& perf, const RunOptions& common, bool fused) {
+  const int num_nodes = common.nodes.num_nodes;
+  if (fused) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--operation=step is the only one for several nodes, and ", num_nodes,
+                     " have been started"));
+  }
+  const bool low_latency = perf.strategies == std::vector<std::string>{"low_latency"};
+  const bool blocks =
+      common.rail_rows == RailRows::kBlocks || (common.rail_rows == RailRows::kAuto && low_latency);
+  if (!perf.graph || blocks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--graph over several nodes needs --rail_rows=blocks, or --strategy=low_latency: otherwise "
+      "the host waits for the numbers of rows that cross, which a graph does not have");
+}
+
 }  // namespace
 
 absl::Span<const absl::string_view> PerfFlags() { return kPerfFlags; }
@@ -165,6 +182,9 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
   }
   OCTET_ASSIGN_OR_RETURN(std::optional<FusedRunOptions> fused, ParsePerfOperation(line));
   perf.strategies = absl::StrSplit(absl::GetFlag(FLAGS_strategy), ',');
+  if (common.nodes.num_nodes > 1) {
+    OCTET_RETURN_IF_ERROR(CheckForSeveralNodes(perf, common, fused.has_value()));
+  }
   // With one strategy, the options are checked against it.
   if (const auto only = ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)); only.ok()) {
     common.workload.config.strategy = *only;

@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "octet/node.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/schedule.h"
@@ -22,11 +21,14 @@
 #include "tools/measure/ceilings.h"
 #include "tools/measure/run.h"
 #include "tools/measure/soak.h"
+#include "tools/report/nodes_report.h"
 #include "tools/report/report.h"
 #include "tools/support/atomic_file.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/launch.h"
+#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
-#include "tools/support/watched_node.h"
+#include "tools/workload/workload.h"
 
 ABSL_DECLARE_FLAG(std::string, schedule);
 
@@ -40,12 +42,12 @@ int Fail(int exit_code, const absl::Status& status) {
   return exit_code;
 }
 
-// Runs all shapes on one node and appends their results. The first error ends the run.
-absl::Status RunShapes(Node& node, const std::vector<RunOptions>& shapes,
+// Runs all shapes on the same nodes and appends their results. The first error ends the run.
+absl::Status RunShapes(Nodes& nodes, const std::vector<RunOptions>& shapes,
                        std::vector<RunResult>& results) {
   for (const RunOptions& options : shapes) {
-    Progress progress;
-    absl::StatusOr<RunResult> result = ExecuteRun(node, options, progress);
+    const Progress progress(nodes.first());
+    absl::StatusOr<RunResult> result = ExecuteRun(nodes, options, progress);
     if (!result.ok()) {
       return options.name.empty()
                  ? result.status()
@@ -57,88 +59,135 @@ absl::Status RunShapes(Node& node, const std::vector<RunOptions>& shapes,
   return absl::OkStatus();
 }
 
-absl::Status Measure(Node& node, Ceilings& ceilings) {
-  OCTET_ASSIGN_OR_RETURN(ceilings, MeasureCeilings(node));
-  return absl::OkStatus();
-}
-
-// Checks that results can be written before the steps run.
-absl::Status PrepareOutputs(const RunOptions& options) {
+// Checks that results can be written before the steps run. `launch`: every process dumps what its
+// ranks have, and the first one writes the rest.
+absl::Status PrepareOutputs(const Launch& launch, const RunOptions& options) {
   if (!options.dump.empty()) OCTET_RETURN_IF_ERROR(PrepareDump(options.dump));
+  if (!launch.first()) return absl::OkStatus();
   for (const std::string& file : {options.json, options.trace}) {
     if (!file.empty()) OCTET_RETURN_IF_ERROR(ProbeWrite(file));
   }
   return absl::OkStatus();
 }
 
+// Returns what stands in the way of a soak, before anything is launched.
+absl::Status PrepareSoak(const Launch& launch, const absl::StatusOr<SoakOptions>& options,
+                         const absl::StatusOr<Topology>& topology) {
+  OCTET_RETURN_IF_ERROR(AsUsageError(options.status()));
+  OCTET_RETURN_IF_ERROR(topology.status());
+  OCTET_RETURN_IF_ERROR(topology->CheckRanks(options->num_ranks));
+  if (options->json.empty() || !launch.first()) return absl::OkStatus();
+  return AsUsageError(ProbeWrite(options->json));
+}
+
+absl::Status ReportSoak(const Topology& topology, const SoakResult& result) {
+  absl::PrintF("%s", SoakTable(topology, result));
+  std::fflush(stdout);
+  if (result.options.json.empty()) return absl::OkStatus();
+  return AsUsageError(WriteFileAtomically(result.options.json, {SoakJson(topology, result)}));
+}
+
 int RunSoak(const CommandLine& line, const absl::StatusOr<Topology>& topology, int num_gpus) {
   const absl::StatusOr<SoakOptions> options = ParseSoakOptions(line, num_gpus);
-  if (!options.ok()) return Fail(kExitUsage, options.status());
-  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
-  if (const absl::Status status = topology->CheckRanks(options->num_ranks); !status.ok()) {
-    return Fail(ExitCodeOf(status), status);
+  NodesOptions wanted = {.prepared = PrepareSoak(line.launch(), options, topology)};
+  if (options.ok()) {
+    wanted.num_ranks = options->num_ranks;
+    wanted.timeout = options->timeout;
+    wanted.transport = options->rail_transport;
   }
-  if (!options->json.empty()) {
-    if (const absl::Status status = ProbeWrite(options->json); !status.ok()) {
-      return Fail(kExitUsage, status);
-    }
+  std::unique_ptr<Nodes> joined;  // a soak on one node makes many nodes
+  if (line.launch().several()) {
+    absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
+    if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
+    joined = *std::move(nodes);
+  } else if (!wanted.prepared.ok()) {
+    return Fail(ExitCodeOf(wanted.prepared), wanted.prepared);
   }
   const SoakResult result = Soak(
-      *topology, *options, [](Node& node, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+      *topology, *options,
+      [](Nodes& nodes, const RunOptions& shape) {
         const Progress quiet(false);
-        return ExecuteRun(node, shape, quiet);
-      });
-  absl::PrintF("%s", SoakTable(*topology, result));
-  std::fflush(stdout);
-  if (!options->json.empty()) {
-    const absl::Status written = WriteFileAtomically(options->json, {SoakJson(*topology, result)});
-    if (!written.ok()) return Fail(kExitUsage, written);
-  }
+        return ExecuteRun(nodes, shape, quiet);
+      },
+      joined.get());
+  const bool first = line.launch().first();
+  absl::Status reported = first ? ReportSoak(*topology, result) : absl::OkStatus();
+  // A World may be broken after an error.
+  if (joined != nullptr && result.status.ok()) reported = joined->Together(reported);
+  if (!reported.ok()) return Fail(kExitUsage, reported);
   if (result.status.ok()) return kExitOk;
-  if (!result.command.empty()) {
+  if (!result.command.empty() && first) {
     absl::FPrintF(stderr, "# this shape by itself:\n%s\n", result.command);
   }
   return Fail(ExitCodeOf(result.status), result.status);
 }
 
-int Run(const CommandLine& line) {
-  if (const std::string schedule = absl::GetFlag(FLAGS_schedule); !schedule.empty()) {
-    const absl::Status status = UseSchedule(schedule);
-    if (!status.ok()) return Fail(kExitUsage, status);
+// The same for shapes.
+absl::Status Prepare(const Launch& launch, const absl::StatusOr<std::vector<RunOptions>>& shapes,
+                     const absl::StatusOr<Topology>& topology) {
+  OCTET_RETURN_IF_ERROR(AsUsageError(shapes.status()));
+  OCTET_RETURN_IF_ERROR(topology.status());
+  OCTET_RETURN_IF_ERROR(topology->CheckRanks(RanksPerNode(shapes->front())));
+  return AsUsageError(PrepareOutputs(launch, shapes->front()));
+}
+
+// Prints the results, and writes them to the file if that is wanted.
+absl::Status Report(const Topology& topology, const std::vector<RunResult>& results,
+                    const Ceilings* ceilings, const Json& nodes) {
+  absl::PrintF("%s", results.size() == 1 ? RunTable(topology, results.front())
+                                         : WorkloadTable(topology, results));
+  if (ceilings != nullptr) absl::PrintF("%s", CeilingsText(*ceilings));
+  std::fflush(stdout);
+  const RunOptions& options = results.front().options;
+  if (options.json.empty()) return absl::OkStatus();
+  return WriteFileAtomically(options.json, {RunJson(topology, results, ceilings, nodes)});
+}
+
+// Runs the shapes and reports their results, if this is the first process.
+absl::Status RunAndReport(Nodes& nodes, const std::vector<RunOptions>& shapes,
+                          std::vector<RunResult>& results) {
+  const RunOptions& options = shapes.front();
+  OCTET_RETURN_IF_ERROR(nodes.Agree("the recorded routing", RecordedDigest(options.workload)));
+  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(nodes));
+  OCTET_RETURN_IF_ERROR(RunShapes(nodes, shapes, results));
+  Ceilings ceilings;
+  if (options.ceilings) {
+    const absl::StatusOr<Ceilings> measured = MeasureCeilings(nodes.node());
+    OCTET_RETURN_IF_ERROR(nodes.Together(measured.status()));
+    ceilings = *measured;
   }
+  absl::Status reported;
+  if (nodes.first()) {
+    reported = AsUsageError(
+        Report(nodes.node().topology(), results, options.ceilings ? &ceilings : nullptr, facts));
+  }
+  return nodes.Together(reported);
+}
+
+int Run(const CommandLine& line) {
+  absl::Status scheduled;
+  if (const std::string schedule = absl::GetFlag(FLAGS_schedule); !schedule.empty()) {
+    scheduled = UseSchedule(schedule);
+  }
+  if (!scheduled.ok() && !line.launch().several()) return Fail(kExitUsage, scheduled);
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
   if (line.Given("soak")) return RunSoak(line, topology, num_gpus);
   const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(line, num_gpus);
-  if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
-  if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
-  const RunOptions& options = shapes->front();
-  const int num_ranks = options.workload.num_ranks;
-  if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
-    return Fail(ExitCodeOf(status), status);
+  NodesOptions wanted;
+  wanted.prepared = scheduled.ok() ? Prepare(line.launch(), shapes, topology) : scheduled;
+  if (shapes.ok()) {
+    wanted.num_ranks = RanksPerNode(shapes->front());
+    wanted.timeout = shapes->front().timeout;
+    wanted.transport = shapes->front().rail_transport;
   }
-  if (const absl::Status status = PrepareOutputs(options); !status.ok()) {
-    return Fail(kExitUsage, status);
-  }
+  const absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
+  if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
 
-  const absl::StatusOr<std::shared_ptr<Node>> node =
-      CreateWatchedNode({.num_ranks = num_ranks, .timeout = options.timeout});
-  if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
   std::vector<RunResult> results;
-  absl::Status status = RunShapes(**node, *shapes, results);
-  Ceilings ceilings;
-  if (status.ok() && options.ceilings) status = Measure(**node, ceilings);
-  if (!status.ok()) return Fail(ExitCodeOf(status), status);
-
-  absl::PrintF("%s", shapes->size() == 1 ? RunTable(*topology, results.front())
-                                         : WorkloadTable(*topology, results));
-  if (options.ceilings) absl::PrintF("%s", CeilingsText(ceilings));
-  std::fflush(stdout);
-  if (!options.json.empty()) {
-    const absl::Status written = WriteFileAtomically(
-        options.json, {RunJson(*topology, results, options.ceilings ? &ceilings : nullptr)});
-    if (!written.ok()) return Fail(kExitUsage, written);
+  if (const absl::Status status = RunAndReport(**nodes, *shapes, results); !status.ok()) {
+    return Fail(ExitCodeOf(status), status);
   }
   if (results.back().trace_events_dropped > 0) {
     absl::FPrintF(stderr, "octet run: %d events did not fit into the trace\n",
@@ -163,9 +212,11 @@ Command RunCommand() {
           "Makes a workload, runs dispatch, pointwise stand-ins for experts and combine on all\n"
           "ranks, verifies every step against a serial reference, and prints times and bandwidths\n"
           "of each rank and of all. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error,\n"
-          "4 deadline.",
+          "4 deadline.\n"
+          "mpirun -n 2 octet run --ranks=8 runs on two nodes of 8 ranks; the first one prints.",
       .flags = RunFlags(),
       .run = Run,
+      .several_nodes = true,
   };
 }
 

@@ -13,9 +13,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/hierarchical/hierarchical.h"
 #include "kernels/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/peers.h"
+#include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 #include "tools/step/step_executor.h"
 #include "tools/support/atomic_file.h"
@@ -30,7 +32,7 @@ std::string Names() {
 
 }  // namespace
 
-ABSL_FLAG(int32_t, ranks, 0, "GPUs to use, one rank each; 0: all GPUs");
+ABSL_FLAG(int32_t, ranks, 0, "GPUs to use on each node, one rank each; 0: all GPUs");
 ABSL_FLAG(std::string, workload, "",
           "challenge: the nine test and five benchmark shapes of the AMD Distributed Challenge,\n"
           "instead of one shape given by flags");
@@ -89,6 +91,20 @@ ABSL_FLAG(std::string, combine_order, "auto",
           absl::StrCat(Names<octet::CombineOrder>(),
                        ": the order in which a token's outputs are\n"
                        "added, by k, or by rank with rounded sums; auto: the strategy's default"));
+ABSL_FLAG(std::string, rail_transport, "auto",
+          absl::StrCat(Names<octet::RailTransport>(),
+                       ": several nodes: what carries rows between them;\n"
+                       "auto: NCCL or RCCL on GPUs, if it can be loaded, else MPI"));
+ABSL_FLAG(
+    std::string, rail_rows, "auto",
+    absl::StrCat(Names<octet::RailRows>(),
+                 ": several nodes: how many rows cross between them,\n"
+                 "--max_tokens of each rank, or those that there are, which the host waits to "
+                 "know;\n"
+                 "auto: blocks with low_latency"));
+ABSL_FLAG(std::string, intranode_order, "auto",
+          "auto, flat, per_rank: several nodes: the order in which a token's outputs are added\n"
+          "within a node; those sums are added by node");
 ABSL_FLAG(std::string, combine_method, "auto",
           absl::StrCat(Names<octet::CombineMethod>(), ": how rows return to their origin"));
 ABSL_FLAG(std::string, row_copies, "auto",
@@ -150,7 +166,7 @@ namespace {
 
 constexpr auto kRunFlags =
     JoinFlags(std::to_array<absl::string_view>({"workload", "soak", "max_tokens", "tokens"}),
-              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags,
+              kStepFlags, kStrategyFlags, kNodesFlags, kLaunchFlags, kFormatFlags,
               std::to_array<absl::string_view>({"check", "heap_mb", "timeout_ms", "schedule",
                                                 "ceilings", "dump", "json", "trace"}));
 
@@ -159,13 +175,14 @@ constexpr std::array<absl::string_view, 12> kShapeFlags = {
     "experts", "topk", "hidden", "max_tokens", "tokens", "dtype",
     "routing", "drop", "expert", "seed",       "dump",   "trace"};
 
-// The largest file of recorded routing: the most choices that can be run, and a small header.
+// The largest file of recorded routing for a node: the most choices that can be run, and a small
+// header.
 constexpr size_t kMostRecordedBytes =
     size_t{kMaxRanks} * kMaxTokensPerRank * kMaxTopk * sizeof(int64_t) + (size_t{1} << 20);
 
 // The flags that a soak accepts; it draws everything else.
-constexpr std::array<absl::string_view, 6> kSoakFlags = {"soak",       "ranks", "seed",
-                                                         "timeout_ms", "json",  "schedule"};
+constexpr auto kSoakFlags = std::to_array<absl::string_view>(
+    {"soak", "ranks", "seed", "timeout_ms", "rail_transport", "json", "schedule"});
 
 struct ChallengeShape {
   int num_experts;
@@ -220,7 +237,9 @@ absl::Status ReadRecorded(const CommandLine& line, WorkloadSpec& spec) {
     return absl::InvalidArgumentError(
         "--tokens does not go with --routing=file, which contains the numbers of tokens");
   }
-  OCTET_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(spec.routing.path, kMostRecordedBytes));
+  const auto nodes = static_cast<size_t>(line.launch().num_processes);
+  OCTET_ASSIGN_OR_RETURN(const NpyArray array,
+                         ReadNpy(spec.routing.path, kMostRecordedBytes * nodes));
   absl::StatusOr<RecordedRouting> recorded = RecordedFromNpy(array, spec.num_ranks);
   absl::Status status = recorded.status();
   if (status.ok()) {
@@ -254,10 +273,23 @@ absl::StatusOr<absl::Duration> ParseTimeout() {
   return absl::Milliseconds(timeout_ms);
 }
 
+// Returns the nodes, of `num_ranks` ranks each, that calls are made over, and how.
+absl::Status ParseNodes(const CommandLine& line, int num_ranks, RunOptions& options) {
+  const int num_nodes = line.launch().num_processes;
+  options.workload.num_ranks = num_nodes * num_ranks;
+  OCTET_ASSIGN_OR_RETURN(const NodesChoices choices, ParseNodesChoices(line));
+  options.rail_transport = choices.transport;
+  options.rail_rows = choices.rows;
+  options.nodes = {.num_nodes = num_nodes,
+                   .ranks_per_node = num_ranks,
+                   .intranode_order = choices.intranode_order};
+  return absl::OkStatus();
+}
+
 // Returns everything but the shape.
-absl::StatusOr<RunOptions> ParseCommon(int num_ranks) {
+absl::StatusOr<RunOptions> ParseCommon(const CommandLine& line, int num_ranks) {
   RunOptions options;
-  options.workload.num_ranks = num_ranks;
+  OCTET_RETURN_IF_ERROR(ParseNodes(line, num_ranks, options));
   options.iters = absl::GetFlag(FLAGS_iters);
   options.warmup = absl::GetFlag(FLAGS_warmup);
   const int heap_mb = absl::GetFlag(FLAGS_heap_mb);
@@ -340,6 +372,24 @@ absl::Status ParseShape(const CommandLine& line, RunOptions& options) {
   return ParseChoices(line, spec);
 }
 
+// Refuses what calls over several nodes do not have.
+absl::Status CheckForSeveralNodes(const RunOptions& options) {
+  const CombineOrder order = options.workload.config.combine_order;
+  if (order != CombineOrder::kAuto && order != CombineOrder::kPerNode) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--combine_order=", EnumName(order),
+                     ": over several nodes outputs are added per_node; --intranode_order is the "
+                     "order within a node"));
+  }
+  const absl::string_view without = options.cached           ? "cached"
+                                    : !options.trace.empty() ? "trace"
+                                                             : "";
+  if (without.empty() && CurrentSchedule().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(without.empty() ? "a schedule is" : absl::StrCat("--", without, " is"),
+                   " for one node, and ", options.nodes.num_nodes, " have been started"));
+}
+
 RunOptions WithShape(const RunOptions& common, const ChallengeShape& shape) {
   RunOptions options = common;
   options.name =
@@ -358,15 +408,56 @@ RunOptions WithShape(const RunOptions& common, const ChallengeShape& shape) {
 
 }  // namespace
 
+int RanksPerNode(const RunOptions& options) {
+  return options.workload.num_ranks / options.nodes.num_nodes;
+}
+
+absl::StatusOr<NodesChoices> ParseNodesChoices(const CommandLine& line) {
+  if (!line.launch().several()) {
+    for (const absl::string_view flag : kNodesFlags) {
+      if (!line.Given(flag)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", flag, " is for several nodes, and this is one (docs/several_nodes.md)"));
+    }
+  }
+  NodesChoices choices;
+  OCTET_ASSIGN_OR_RETURN(
+      choices.transport,
+      ParseEnum<RailTransport>("rail_transport", absl::GetFlag(FLAGS_rail_transport)));
+  OCTET_ASSIGN_OR_RETURN(choices.rows,
+                         ParseEnum<RailRows>("rail_rows", absl::GetFlag(FLAGS_rail_rows)));
+  OCTET_ASSIGN_OR_RETURN(
+      choices.intranode_order,
+      ParseEnum<CombineOrder>("intranode_order", absl::GetFlag(FLAGS_intranode_order)));
+  if (choices.intranode_order == CombineOrder::kPerNode) {
+    return absl::InvalidArgumentError("--intranode_order is not one of auto, flat, per_rank");
+  }
+  return choices;
+}
+
+absl::StatusOr<HeapSize> HeapBytesOf(const RunOptions& options) {
+  const WorkloadSpec& spec = options.workload;
+  if (options.nodes.num_nodes == 1) return ExpertParallel::HeapBytes(spec.config, spec.num_ranks);
+  return ExpertParallel::HeapBytes(IntranodeConfig(spec.config, options.nodes),
+                                   RanksPerNode(options));
+}
+
 std::vector<RunOptions> ChallengeShapes(const RunOptions& common) {
   std::vector<RunOptions> shapes;
   for (const ChallengeShape& shape : kChallenge) shapes.push_back(WithShape(common, shape));
   return shapes;
 }
 
+HierarchicalOptions CallOptions(const RunOptions& options, const ExpertParallelOptions& own) {
+  return {.rows = options.rail_rows,
+          .intranode_order = options.nodes.intranode_order,
+          .intranode = own};
+}
+
 absl::Status CompleteOptions(RunOptions& options) {
   WorkloadSpec& spec = options.workload;
   EpConfig& config = options.workload.config;
+  if (options.nodes.num_nodes > 1) OCTET_RETURN_IF_ERROR(CheckForSeveralNodes(options));
   // No field of EpConfig asks for cached layouts, so kAuto cannot choose a strategy that has them.
   if (options.cached) {
     if (config.strategy == Strategy::kAuto) config.strategy = Strategy::kHighThroughput;
@@ -383,9 +474,10 @@ absl::Status CompleteOptions(RunOptions& options) {
           "--fuse_expert=false nor rows that are received once");
     }
   }
-  OCTET_RETURN_IF_ERROR(Validate(config, spec.num_ranks));
+  OCTET_RETURN_IF_ERROR(options.nodes.num_nodes > 1 ? ValidateHierarchical(config, options.nodes)
+                                                    : Validate(config, spec.num_ranks));
   options.fuse_expert = options.fuse_expert && CanFuseExpert(config);
-  OCTET_ASSIGN_OR_RETURN(const HeapSize needed, ExpertParallel::HeapBytes(config, spec.num_ranks));
+  OCTET_ASSIGN_OR_RETURN(const HeapSize needed, HeapBytesOf(options));
   if (options.heap_bytes > 0 && needed.total() > options.heap_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the heap is too small: ", needed.total(),
@@ -396,7 +488,7 @@ absl::Status CompleteOptions(RunOptions& options) {
 
 absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gpus) {
   OCTET_ASSIGN_OR_RETURN(const int ranks, ParseRanks(num_gpus));
-  OCTET_ASSIGN_OR_RETURN(RunOptions options, ParseCommon(ranks));
+  OCTET_ASSIGN_OR_RETURN(RunOptions options, ParseCommon(line, ranks));
   OCTET_RETURN_IF_ERROR(ParseShape(line, options));
   return options;
 }
@@ -412,7 +504,7 @@ absl::Span<const absl::string_view> RunFlags() { return kRunFlags; }
 
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus) {
   OCTET_ASSIGN_OR_RETURN(const int num_ranks, ParseRanks(num_gpus));
-  OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(num_ranks));
+  OCTET_ASSIGN_OR_RETURN(RunOptions common, ParseCommon(line, num_ranks));
   OCTET_ASSIGN_OR_RETURN(common.workload.config.strategy,
                          ParseEnum<Strategy>("strategy", absl::GetFlag(FLAGS_strategy)));
   const std::string workload = absl::GetFlag(FLAGS_workload);
@@ -453,6 +545,8 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
   options.duration = absl::Seconds(seconds);
   OCTET_ASSIGN_OR_RETURN(options.num_ranks, ParseRanks(num_gpus));
   OCTET_ASSIGN_OR_RETURN(options.timeout, ParseTimeout());
+  OCTET_ASSIGN_OR_RETURN(const NodesChoices choices, ParseNodesChoices(line));
+  options.rail_transport = choices.transport;
   options.seed = absl::GetFlag(FLAGS_seed);
   options.json = absl::GetFlag(FLAGS_json);
   if (!options.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(options.json));

@@ -12,8 +12,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/nodes_of_ranks.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
+#include "octet/hierarchical.h"
+#include "octet/symmetric_heap.h"
+#include "octet/world.h"
 #include "tools/commands/command_line.h"
 #include "tools/workload/workload.h"
 
@@ -35,6 +40,19 @@ inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
     {"format", "scales", "scale_group", "received", "duplicates", "expert_alignment", "host_totals",
      "cached", "failure_policy", "statistics"});
 
+// How calls over several nodes are made (octet/hierarchical.h).
+inline constexpr auto kNodesFlags =
+    std::to_array<absl::string_view>({"rail_transport", "rail_rows", "intranode_order"});
+
+// What they ask for.
+struct NodesChoices {
+  RailTransport transport = RailTransport::kAuto;
+  RailRows rows = RailRows::kAuto;
+  CombineOrder intranode_order = CombineOrder::kAuto;
+};
+// Returns kInvalidArgument if they are wrong, or given on a single node.
+absl::StatusOr<NodesChoices> ParseNodesChoices(const CommandLine& line);
+
 // The factor of the pointwise stand-in for expert e of E, on rank r.
 enum class ExpertKind {
   kId,    // 1 + e / E, in float32: no two experts alike
@@ -53,7 +71,10 @@ absl::Span<const EnumEntry<Align>> EnumTable(Align);
 struct RunOptions {
   std::string name;        // in a workload of several shapes; else empty
   bool benchmark = false;  // counts in the workload's geometric mean
-  WorkloadSpec workload;   // and the configuration of the calls
+  WorkloadSpec workload;   // and the configuration of the calls, over all nodes
+  NodesOfRanks nodes;
+  RailTransport rail_transport = RailTransport::kAuto;  // with several nodes
+  RailRows rail_rows = RailRows::kAuto;                 // with several nodes
   ExpertKind expert = ExpertKind::kId;
   bool fuse_expert = true;
   int iters = 0;
@@ -72,19 +93,21 @@ struct RunOptions {
 
 // Random shapes for some time: octet run --soak (tools/measure/soak.h).
 struct SoakOptions {
-  int num_ranks = 0;  // at most
+  int num_ranks = 0;  // of a node, at most
   uint64_t seed = 0;
   absl::Duration duration = absl::ZeroDuration();
-  absl::Duration timeout = absl::ZeroDuration();  // zero: the node's own default
-  std::string json;                               // file; empty: none
+  absl::Duration timeout = absl::ZeroDuration();        // zero: the node's own default
+  RailTransport rail_transport = RailTransport::kAuto;  // with several nodes
+  std::string json;                                     // file; empty: none
 };
 
 // Returns the names of the flags, in the order of --help.
 absl::Span<const absl::string_view> RunFlags();
 
 // Returns the shapes that the flags ask for: one, or those of --workload. Reads the file of
-// --routing. `num_gpus`: the most ranks, and their default number. Errors are kInvalidArgument,
-// kNotFound or those of the file system, with one sentence; nothing is launched or written.
+// --routing. `num_gpus`: the most ranks of a node, and their default number. The launch says how
+// many nodes there are. Errors are kInvalidArgument, kNotFound or those of the file system, with
+// one sentence; nothing is launched or written.
 absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line, int num_gpus);
 
 // Returns the soak that the flags ask for; Given("soak") must hold. Errors as above.
@@ -93,6 +116,15 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
 // For commands with more than one strategy or number of tokens: returns everything else that the
 // flags say about one shape. The shape still needs both, and CompleteOptions. Errors as above.
 absl::StatusOr<RunOptions> ParseShapeOptions(const CommandLine& line, int num_gpus);
+
+// Returns the number of ranks of each node.
+int RanksPerNode(const RunOptions& options);
+
+// Returns the bytes of symmetric heap that the calls need on each GPU.
+absl::StatusOr<HeapSize> HeapBytesOf(const RunOptions& options);
+
+// Returns what Nodes::MakeExpertParallel needs besides the configuration.
+HierarchicalOptions CallOptions(const RunOptions& options, const ExpertParallelOptions& own = {});
 
 // For commands that need the tokens' choices and no rows: returns what the flags say about ranks,
 // experts, tokens and routing. Neither checked by Validate nor by Workload::Check. Errors as above.

@@ -1,12 +1,19 @@
 #include "tools/commands/topo_command.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "octet/peers.h"
+#include "runtime/status_macros.h"
+#include "tools/report/nodes_report.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/nodes.h"
 
 namespace octet {
 namespace {
@@ -26,8 +33,30 @@ std::string Ranges(const std::vector<int>& numbers) {
   return text.empty() ? "unknown" : text;
 }
 
-int Run(const CommandLine&) {
+// Prints the nodes and their rails, and the table of each node.
+absl::Status ShowNodes(Nodes& nodes) {
+  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(nodes));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> tables,
+                         nodes.AllGather(TopologyTable(nodes.node().topology())));
+  if (!nodes.first()) return absl::OkStatus();
+  absl::PrintF("%s", NodesTable(facts));
+  for (size_t n = 0; n < tables.size(); ++n) {
+    absl::PrintF("#\n# ---- node %d\n%s", n, tables[n]);
+  }
+  return absl::OkStatus();
+}
+
+int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
+  if (line.launch().several()) {
+    // With one rank, so that nodes are shown that cannot run together.
+    const absl::StatusOr<std::unique_ptr<Nodes>> nodes =
+        JoinNodes(line.launch(), {.num_ranks = 1, .prepared = topology.status()});
+    if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
+    const absl::Status shown = ShowNodes(**nodes);
+    if (!shown.ok()) PrintError(kName, shown);
+    return ExitCodeOf(shown);
+  }
   if (!topology.ok()) {
     PrintError(kName, topology.status());
     return ExitCodeOf(topology.status());
@@ -76,9 +105,13 @@ std::string TopologyTable(const Topology& topology) {
 Command TopoCommand() {
   return {.name = kName,
           .summary = "the GPUs of this machine, and what would stop a run",
-          .details = "Prints the GPUs, who can reach whose memory, and what would stop a run.",
+          .details =
+              "Prints the GPUs, who can reach whose memory, and what would stop a run.\n"
+              "mpirun -n 2 octet topo prints that of two nodes, and which GPUs exchange rows\n"
+              "between them.",
           .flags = {},
-          .run = Run};
+          .run = Run,
+          .several_nodes = true};
 }
 
 }  // namespace octet

@@ -9,18 +9,30 @@
 namespace octet {
 
 absl::StatusOr<DeviceTimer> DeviceTimer::Create(Node& node) {
-  DeviceTimer timer(node);
-  OCTET_RETURN_IF_ERROR(node.Run([&timer](Rank& rank) -> absl::Status {
-    Watch& watch = timer.watches_[static_cast<size_t>(rank.rank())];
-    OCTET_ASSIGN_OR_RETURN(watch.start, ScopedEvent::Create());
-    OCTET_ASSIGN_OR_RETURN(watch.stop, ScopedEvent::Create());
-    return absl::OkStatus();
-  }));
+  auto owned = std::make_unique<OneNode>(node);
+  DeviceTimer timer(*owned);
+  timer.owned_ = std::move(owned);
+  OCTET_RETURN_IF_ERROR(timer.Init());
   return timer;
 }
 
+absl::StatusOr<DeviceTimer> DeviceTimer::Create(Nodes& nodes) {
+  DeviceTimer timer(nodes);
+  OCTET_RETURN_IF_ERROR(timer.Init());
+  return timer;
+}
+
+absl::Status DeviceTimer::Init() {
+  return nodes_->Run([this](Rank& rank) -> absl::Status {
+    Watch& watch = watches_[static_cast<size_t>(rank.rank())];
+    OCTET_ASSIGN_OR_RETURN(watch.start, ScopedEvent::Create());
+    OCTET_ASSIGN_OR_RETURN(watch.stop, ScopedEvent::Create());
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<double> DeviceTimer::Time(absl::FunctionRef<absl::Status(Rank&)> enqueue) {
-  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
+  OCTET_RETURN_IF_ERROR(nodes_->Run([&](Rank& rank) -> absl::Status {
     Watch& watch = watches_[static_cast<size_t>(rank.rank())];
     OCTET_RETURN_IF_ERROR(rank.CoordinatedLaunch([&]() -> absl::Status {
       OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
@@ -37,11 +49,11 @@ absl::StatusOr<double> DeviceTimer::Time(absl::FunctionRef<absl::Status(Rank&)> 
 
 absl::StatusOr<double> DeviceTimer::TimeFromHost(absl::FunctionRef<absl::Status(Rank&)> prepare,
                                                  absl::FunctionRef<absl::Status(Rank&)> enqueue) {
-  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) -> absl::Status {
+  OCTET_RETURN_IF_ERROR(nodes_->Run([&](Rank& rank) -> absl::Status {
     Watch& watch = watches_[static_cast<size_t>(rank.rank())];
     OCTET_RETURN_IF_ERROR(prepare(rank));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(nodes_->Barrier(rank));
     OCTET_RETURN_IF_ERROR(watch.start.Record(rank.stream()));
     OCTET_RETURN_IF_ERROR(enqueue(rank));
     OCTET_RETURN_IF_ERROR(watch.stop.Record(rank.stream()));
@@ -52,10 +64,11 @@ absl::StatusOr<double> DeviceTimer::TimeFromHost(absl::FunctionRef<absl::Status(
   return Slowest();
 }
 
-double DeviceTimer::Slowest() const {
+absl::StatusOr<double> DeviceTimer::Slowest() const {
   double slowest = 0;
   for (const Watch& watch : watches_) slowest = std::max(slowest, watch.us);
-  return slowest;
+  OCTET_ASSIGN_OR_RETURN(const std::vector<double> of_all, nodes_->Largest({slowest}));
+  return of_all.front();
 }
 
 absl::StatusOr<double> DeviceTimer::MedianTime(int repetitions,

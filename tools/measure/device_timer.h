@@ -2,6 +2,8 @@
 #ifndef OCTET_TOOLS_MEASURE_DEVICE_TIMER_H_
 #define OCTET_TOOLS_MEASURE_DEVICE_TIMER_H_
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -9,16 +11,19 @@
 #include "absl/status/statusor.h"
 #include "octet/node.h"
 #include "runtime/scoped_event.h"
+#include "tools/support/nodes.h"
 
 namespace octet {
 
+// With several nodes, all functions are collective.
 class DeviceTimer {
  public:
-  // Not during Run. The node must outlive it.
+  // Not during Run. The node, or the nodes, must outlive it.
   static absl::StatusOr<DeviceTimer> Create(Node& node);
+  static absl::StatusOr<DeviceTimer> Create(Nodes& nodes);
 
   // Returns the microseconds between events around the work that `enqueue` enqueues on each rank's
-  // stream, starting from a barrier of the GPUs; of the slowest rank. Not during Run.
+  // stream, starting from a barrier of each node's GPUs; of the slowest rank. Not during Run.
   absl::StatusOr<double> Time(absl::FunctionRef<absl::Status(Rank&)> enqueue);
 
   // Likewise from a barrier of the host threads: where the time of a step begins. Calls `prepare`
@@ -37,12 +42,14 @@ class DeviceTimer {
     double us = 0;
   };
   // Returns the longest time of the last Run.
-  double Slowest() const;
+  absl::StatusOr<double> Slowest() const;
 
-  explicit DeviceTimer(Node& node)
-      : node_(&node), watches_(static_cast<size_t>(node.num_ranks())) {}
+  explicit DeviceTimer(Nodes& nodes)
+      : nodes_(&nodes), watches_(static_cast<size_t>(nodes.ranks_per_node())) {}
+  absl::Status Init();
 
-  Node* node_;
+  std::unique_ptr<Nodes> owned_;  // if only a node was given
+  Nodes* nodes_;
   std::vector<Watch> watches_;
 };
 

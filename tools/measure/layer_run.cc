@@ -19,6 +19,7 @@
 #include "tools/measure/layer_work.h"
 #include "tools/measure/statistics.h"
 #include "tools/step/layer_calls.h"
+#include "tools/support/bytes.h"
 
 namespace octet {
 namespace {
@@ -31,15 +32,18 @@ constexpr std::array<absl::string_view, kParts> kPartNames = {"router", "dispatc
 constexpr int kSeries = 12;
 constexpr absl::Duration kIdle = absl::Milliseconds(200);
 
+// Of an array of a node's, in bytes.
+constexpr size_t kMostGathered = size_t{1} << 30;
+
 size_t Size(int n) { return static_cast<size_t>(n); }
 
 // Records an event after each part of a call on each rank.
 class PartTimer final : public LayerPartObserver {
  public:
-  static absl::StatusOr<std::unique_ptr<PartTimer>> Create(Node& node) {
+  static absl::StatusOr<std::unique_ptr<PartTimer>> Create(Nodes& nodes) {
     auto timer = std::make_unique<PartTimer>();
-    timer->ranks_.resize(Size(node.num_ranks()));
-    OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) -> absl::Status {
+    timer->ranks_.resize(Size(nodes.ranks_per_node()));
+    OCTET_RETURN_IF_ERROR(nodes.Run([&](Rank& rank) -> absl::Status {
       OfRank& mine = timer->ranks_[Size(rank.rank())];
       OCTET_ASSIGN_OR_RETURN(mine.begin, ScopedEvent::Create());
       for (ScopedEvent& event : mine.ends) {
@@ -61,8 +65,20 @@ class PartTimer final : public LayerPartObserver {
     return mine.ends[static_cast<size_t>(part)].Record(rank.stream());
   }
 
-  // Adds each part's time on the slowest rank to its row. All ranks' work must be done.
-  absl::Status AddTo(std::vector<LayerRow>& rows) const {
+  // Collective. Adds each part's time on the slowest rank to its row. All ranks' work must be done.
+  absl::Status AddTo(Nodes& nodes, std::vector<LayerRow>& rows) const {
+    const absl::StatusOr<std::array<double, kParts>> mine = Slowest();
+    OCTET_RETURN_IF_ERROR(nodes.Together(mine.status()));
+    OCTET_ASSIGN_OR_RETURN(const std::vector<double> slowest, nodes.Largest(*mine));
+    for (size_t part = 0; part < kParts; ++part) {
+      if (slowest[part] > 0) rows[part].us.push_back(slowest[part]);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Returns each part's time on the slowest rank of this node.
+  absl::StatusOr<std::array<double, kParts>> Slowest() const {
     std::array<double, kParts> slowest = {};
     for (const OfRank& mine : ranks_) {
       const ScopedEvent* before = &mine.begin;
@@ -73,13 +89,9 @@ class PartTimer final : public LayerPartObserver {
         before = &mine.ends[part];
       }
     }
-    for (size_t part = 0; part < kParts; ++part) {
-      if (slowest[part] > 0) rows[part].us.push_back(slowest[part]);
-    }
-    return absl::OkStatus();
+    return slowest;
   }
 
- private:
   struct OfRank {
     ScopedEvent begin;
     std::array<ScopedEvent, kParts> ends;
@@ -97,7 +109,7 @@ void SetRates(const LayerWork& work, LayerRow& row) {
 
 void AddRates(LayerReport& report) {
   const double tokens = static_cast<double>(report.tokens) / report.num_ranks;
-  const double chosen = ChosenExperts(report.output.topk_idx, report.num_ranks);
+  const double chosen = ChosenExperts(report.topk_idx, report.num_ranks);
   const auto work_of = [&](LayerPart part) {
     return PartWork(report.config, tokens, chosen, part);
   };
@@ -114,8 +126,8 @@ void AddRates(LayerReport& report) {
 // Times the parts, the whole, its graph and contenders.
 class LayerTimer {
  public:
-  LayerTimer(Node& node, MoeLayer& layer, LayerCalls& calls, LayerContenders& contenders)
-      : node_(node), layer_(layer), calls_(calls), contenders_(contenders) {}
+  LayerTimer(Nodes& nodes, MoeLayer& layer, LayerCalls& calls, LayerContenders& contenders)
+      : nodes_(nodes), layer_(layer), calls_(calls), contenders_(contenders) {}
 
   // Fills report.rows, and the rows of report.contenders.
   absl::Status Run(const LayerRunOptions& options, const Progress& progress, LayerReport& report);
@@ -136,7 +148,7 @@ class LayerTimer {
     return absl::OkStatus();
   }
 
-  Node& node_;
+  Nodes& nodes_;
   MoeLayer& layer_;
   LayerCalls& calls_;
   LayerContenders& contenders_;
@@ -144,7 +156,7 @@ class LayerTimer {
 
 absl::Status LayerTimer::Series(int warmup, int iters, std::vector<LayerRow>& rows,
                                 TimedCall call) const {
-  if (!node_.topology().emulated()) absl::SleepFor(kIdle);
+  if (!nodes_.node().topology().emulated()) absl::SleepFor(kIdle);
   std::vector<LayerRow> unused = rows;
   for (int i = 0; i < warmup; ++i) OCTET_RETURN_IF_ERROR(call(unused));
   for (int i = 0; i < iters; ++i) OCTET_RETURN_IF_ERROR(call(rows));
@@ -152,18 +164,18 @@ absl::Status LayerTimer::Series(int warmup, int iters, std::vector<LayerRow>& ro
 }
 
 absl::Status LayerTimer::Parts(std::vector<LayerRow>& rows) {
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<PartTimer> timer, PartTimer::Create(node_));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<PartTimer> timer, PartTimer::Create(nodes_));
   LayerInternals::Observe(layer_, timer.get());
-  const absl::Status status = node_.Run([&](Rank& rank) -> absl::Status {
+  const absl::Status status = nodes_.Run([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(calls_.Flush(rank));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
     OCTET_RETURN_IF_ERROR(timer->Begin(rank));
     return calls_.Call(rank);
   });
   LayerInternals::Observe(layer_, nullptr);
   OCTET_RETURN_IF_ERROR(status);
-  return timer->AddTo(rows);
+  return timer->AddTo(nodes_, rows);
 }
 
 absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& progress,
@@ -174,9 +186,9 @@ absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& pro
   rows.push_back({.what = "layer"});
   if (options.graph) {
     rows.push_back({.what = "graph"});
-    OCTET_RETURN_IF_ERROR(calls_.Capture());
+    OCTET_RETURN_IF_ERROR(nodes_.Run([this](Rank& rank) { return calls_.Capture(rank); }));
   }
-  OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(node_));
+  OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(nodes_));
   const auto parts = [this](std::vector<LayerRow>& into) { return Parts(into); };
   const auto whole = [&](std::vector<LayerRow>& into) {
     return Time(timer, into[layer], [this](Rank& rank) { return calls_.Call(rank); });
@@ -231,7 +243,67 @@ absl::Status CheckContenders(const LayerContenders& contenders, const MoeLayerWe
   return absl::OkStatus();
 }
 
+// Collective. Appends the other nodes' values, so that they are those of all ranks in order.
+template <typename T>
+absl::Status Gather(Nodes& nodes, std::vector<T>& values) {
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                         nodes.AllGather(BytesOf(absl::MakeConstSpan(values))));
+  values.clear();
+  for (const std::string& theirs : all) {
+    if (!AppendBytes(theirs, values)) {
+      return absl::InternalError("a node has given a part of a value");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LayerOutput> ReadTogether(Nodes& nodes, LayerCalls& calls) {
+  absl::StatusOr<LayerOutput> output = calls.Read();
+  OCTET_RETURN_IF_ERROR(nodes.Together(output.status()));
+  return output;
+}
+
+// Collective. Returns the sum of what all nodes have checked.
+absl::StatusOr<LayerCheck> AddChecks(Nodes& nodes, const LayerCheck& mine) {
+  if (!nodes.several()) return mine;
+  std::vector<int64_t> counts = {mine.routed, mine.wrong_routed, mine.checked, mine.wrong};
+  const size_t each = counts.size();
+  OCTET_RETURN_IF_ERROR(Gather(nodes, counts));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<double> worst, nodes.Largest({mine.worst}));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> wrong, nodes.AllGather(mine.first_wrong));
+  LayerCheck sum;
+  for (size_t n = 0; n < wrong.size(); ++n) {
+    sum.routed += counts[n * each];
+    sum.wrong_routed += counts[n * each + 1];
+    sum.checked += counts[n * each + 2];
+    sum.wrong += counts[n * each + 3];
+    if (sum.first_wrong.empty() && !wrong[n].empty()) {
+      sum.first_wrong = absl::StrCat("node ", n, ": ", wrong[n]);
+    }
+  }
+  sum.worst = worst.front();
+  return sum;
+}
+
 }  // namespace
+
+absl::Status GatherOutput(Nodes& nodes, LayerReport& report) {
+  if (!nodes.several()) return absl::OkStatus();
+  LayerOutput& output = report.output;
+  const size_t bytes =
+      std::max(output.y.size() * sizeof(uint16_t), output.logits.size() * sizeof(float));
+  const bool fits = bytes <= kMostGathered;
+  OCTET_RETURN_IF_ERROR(nodes.Together(
+      fits ? absl::OkStatus()
+           : absl::ResourceExhaustedError(absl::StrCat(
+                 "an array of this node's tokens has ", bytes, " bytes; at most ", kMostGathered,
+                 " can be gathered for a file, so give fewer tokens"))));
+  OCTET_RETURN_IF_ERROR(Gather(nodes, output.x));
+  OCTET_RETURN_IF_ERROR(Gather(nodes, output.y));
+  OCTET_RETURN_IF_ERROR(Gather(nodes, output.logits));
+  OCTET_RETURN_IF_ERROR(Gather(nodes, output.topk_idx));
+  return Gather(nodes, output.topk_weights);
+}
 
 absl::Status LayerReport::Checked() const {
   if (check.has_value() && !check->ok()) return absl::DataLossError(check->first_wrong);
@@ -243,45 +315,57 @@ absl::Status LayerReport::Checked() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
+absl::StatusOr<LayerReport> RunLayer(Nodes& nodes, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
                                      const Progress& progress) {
+  Node& node = nodes.node();
   MoeLayerConfig config = options.config;
   config.max_tokens_per_rank = std::max(tokens.most(), 1);
   LayerReport report;
   if (options.iters > 0) {
-    OCTET_ASSIGN_OR_RETURN(report.limits, MeasureLayerLimits(node, config));
+    absl::StatusOr<LayerLimits> limits = MeasureLayerLimits(node, config);
+    OCTET_RETURN_IF_ERROR(nodes.Together(limits.status()));
+    report.limits = *limits;
   }
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<MoeLayer> layer, MoeLayer::Create(node, config));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<MoeLayer> layer,
+                         nodes.MakeLayer(config, options.hierarchical));
   report.config = layer->config();
-  report.num_ranks = node.num_ranks();
+  report.num_nodes = nodes.num_nodes();
+  report.num_ranks = nodes.num_ranks();
   report.tokens = tokens.total();
   constexpr int kSteps = 3;  // those that may take long
   progress.Show("loading weights: step", 1, kSteps);
   const absl::Time begin = absl::Now();
-  OCTET_RETURN_IF_ERROR(layer->Load(weights));
+  OCTET_RETURN_IF_ERROR(nodes.Together(layer->Load(weights)));
   report.load_seconds = absl::ToDoubleSeconds(absl::Now() - begin);
   progress.Show("calling the layer: step", 2, kSteps);
-  LayerCalls calls(node, *layer, tokens);
-  OCTET_RETURN_IF_ERROR(calls.Init());
-  OCTET_RETURN_IF_ERROR(calls.CallOnce());
-  OCTET_ASSIGN_OR_RETURN(report.output, calls.Read());
-  report.work = WorkOf(report.config, tokens.counts(), report.output.topk_idx);
-  LayerContenders contenders(node, {*layer, calls, tokens});
+  const LayerTokens own = tokens.OfRanks(nodes.GlobalOf(0), nodes.ranks_per_node());
+  LayerCalls calls(node, *layer, own);
+  OCTET_RETURN_IF_ERROR(nodes.Together(calls.Init()));
+  OCTET_RETURN_IF_ERROR(nodes.Run([&calls](Rank& rank) { return calls.Call(rank); }));
+  OCTET_ASSIGN_OR_RETURN(report.output, ReadTogether(nodes, calls));
+  report.topk_idx = report.output.topk_idx;
+  OCTET_RETURN_IF_ERROR(Gather(nodes, report.topk_idx));
+  report.work = WorkOf(report.config, tokens.counts(), report.topk_idx);
+  LayerContenders contenders(node, {*layer, calls, own});
   OCTET_RETURN_IF_ERROR(InitContenders(node, options, weights, contenders, report));
   if (options.iters > 0) {
-    LayerTimer timer(node, *layer, calls, contenders);
+    LayerTimer timer(nodes, *layer, calls, contenders);
     OCTET_RETURN_IF_ERROR(timer.Run(options, progress, report));
     AddRates(report);
     // The last call's results are checked: they must be those of the first.
-    OCTET_ASSIGN_OR_RETURN(LayerOutput last, calls.Read());
-    if (last.y != report.output.y || last.topk_idx != report.output.topk_idx) {
-      return absl::DataLossError("two calls for the same tokens have given different results");
-    }
+    OCTET_ASSIGN_OR_RETURN(const LayerOutput last, ReadTogether(nodes, calls));
+    const bool same = last.y == report.output.y && last.topk_idx == report.output.topk_idx;
+    OCTET_RETURN_IF_ERROR(
+        nodes.Together(same ? absl::OkStatus()
+                            : absl::DataLossError("two calls for the same tokens have given "
+                                                  "different results")));
   }
   if (!options.check) return report;
   progress.Show("checking: step", 3, kSteps);
-  report.check = VerifyLayer(report.config, weights, report.output);
+  OCTET_ASSIGN_OR_RETURN(report.check,
+                         AddChecks(nodes, VerifyLayer(report.config, weights, report.output,
+                                                      {.node_sums = nodes.several()})));
   OCTET_RETURN_IF_ERROR(CheckContenders(contenders, weights, report));
   return report;
 }

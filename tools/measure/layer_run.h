@@ -9,13 +9,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "octet/hierarchical_layer.h"
 #include "octet/moe_layer.h"
 #include "octet/moe_weights.h"
-#include "octet/node.h"
 #include "tools/check/verify_layer.h"
 #include "tools/contenders/layer_contender.h"
 #include "tools/contenders/left_out_contender.h"
 #include "tools/measure/layer_work.h"
+#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
 #include "tools/workload/layer_tokens.h"
 
@@ -23,7 +24,8 @@ namespace octet {
 
 struct LayerRunOptions {
   MoeLayerConfig config;
-  std::vector<LayerLibraries> contenders;  // measured beside the layer
+  HierarchicalLayerOptions hierarchical;   // with several nodes
+  std::vector<LayerLibraries> contenders;  // measured beside the layer; none with several nodes
   std::string contender_platform;          // whose products these use; empty: the node's
   int iters = 20;                          // timed calls; 0: none
   int warmup = 2;                          // calls before each series
@@ -47,12 +49,14 @@ struct MeasuredContender {
 
 struct LayerReport {
   MoeLayerConfig config;  // with every choice made
-  int num_ranks = 0;
-  int tokens = 0;  // of all ranks
+  int num_nodes = 0;
+  int num_ranks = 0;  // of all nodes
+  int tokens = 0;     // of all ranks
   double load_seconds = 0;
   LayerWork work;
-  LayerLimits limits;  // measured if calls are timed
-  LayerOutput output;
+  LayerLimits limits;             // measured if calls are timed
+  LayerOutput output;             // of this node's tokens
+  std::vector<int32_t> topk_idx;  // of all ranks' tokens
   std::optional<LayerCheck> check;
   std::vector<LayerRow> rows;  // the parts, then the layer, then its graph
   std::vector<MeasuredContender> contenders;
@@ -62,14 +66,18 @@ struct LayerReport {
   absl::Status Checked() const;
 };
 
-// Creates the layer on `node`, loads `weights` and calls it for `tokens`, which are split over its
-// ranks. Timed calls begin with the caches emptied, in series of at most 12 of the parts, the whole
-// layer, its graph and contenders in turns, before each of which the GPUs idle for 0.2 s, since
-// power limits what matrix units reach. Contenders that cannot be had are left out. Errors are
-// those of MoeLayer and LayerContenders::Init.
-absl::StatusOr<LayerReport> RunLayer(Node& node, const LayerRunOptions& options,
+// Collective. Creates the layer, loads `weights` and calls it for `tokens`, which are those of all
+// ranks. Every node checks its own; the checks of all nodes are added. Timed calls begin with the
+// caches emptied, in series of at most 12 of the parts, the whole layer, its graph and contenders
+// in turns, before each of which the GPUs idle for 0.2 s, since power limits what matrix units
+// reach. Contenders that cannot be had are left out. Errors are those of MoeLayer and
+// LayerContenders::Init.
+absl::StatusOr<LayerReport> RunLayer(Nodes& nodes, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
                                      const Progress& progress);
+
+// Collective. Makes report.output that of all ranks' tokens.
+absl::Status GatherOutput(Nodes& nodes, LayerReport& report);
 
 }  // namespace octet
 

@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "octet/node.h"
 #include "tools/commands/run_options.h"
 #include "tools/contenders/contender.h"
+#include "tools/measure/rail_test.h"
 #include "tools/measure/statistics.h"
 #include "tools/measure/step_runner.h"
+#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
 
 namespace octet {
@@ -29,6 +30,9 @@ struct PerfFigures {
   std::vector<double> us;   // of each timed step: the slowest rank's device time
   double logical_gbps = 0;  // medians over the timed steps, of the busiest rank
   double wire_gbps = 0;
+  double rail_gbps = 0;  // with several nodes
+  double wire_bytes = 0;
+  double rail_bytes = 0;
   int64_t wrong = 0;  // rows received and rows of y that are not the reference's to the bit
 };
 
@@ -38,6 +42,8 @@ struct PerfRow {
   RunOptions options;
   EpConfig config;  // with every choice made
   std::array<PerfFigures, kNumPerfKinds> kinds;
+  // With several nodes: the rails alone, with the bytes of the last step's dispatch and combine.
+  std::vector<RailFigures> rails;
   int verified_steps = 0;        // of all kinds together
   std::string first_difference;  // in words; empty if there is none
 };
@@ -46,10 +52,11 @@ struct PerfRow {
 std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResult>& fused,
                                                      const std::vector<StepResult>& calls);
 
-// `contender` must be of `node`; nullptr: what ExpertParallel chooses. The node must have as many
-// ranks as the options say. Returns kResourceExhausted if it does not fit into memory; the node is
+// Collective. `contender` must be of this process's node; nullptr: what ExpertParallel chooses.
+// With several nodes it must be a strategy. The nodes must be those of the options. The row is the
+// same on all of them. Returns kResourceExhausted if it does not fit into memory; the nodes are
 // then unchanged.
-absl::StatusOr<PerfRow> MeasurePerf(Node& node, Contender* contender, const RunOptions& options,
+absl::StatusOr<PerfRow> MeasurePerf(Nodes& nodes, Contender* contender, const RunOptions& options,
                                     int check_steps, const Progress& progress);
 
 }  // namespace octet

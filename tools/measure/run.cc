@@ -36,7 +36,7 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
 
 }  // namespace
 
-absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
+absl::StatusOr<RunResult> ExecuteRun(Nodes& nodes, const RunOptions& options,
                                      const Progress& progress) {
   RunResult result;
   result.options = options;
@@ -44,34 +44,35 @@ absl::StatusOr<RunResult> ExecuteRun(Node& node, const RunOptions& options,
                          Workload::Create(options.workload));
   StepSeries series(*workload, progress);
   {
-    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<SymmetricHeap> heap, MakeRunHeap(node, options));
-    OCTET_ASSIGN_OR_RETURN(
-        const std::unique_ptr<ExpertParallel> ep,
-        ExpertParallel::Create(node, options.workload.config, {.heap = heap.get()}));
-    result.config = ep->config();
-    OCTET_ASSIGN_OR_RETURN(const HeapSize heap_size,
-                           ExpertParallel::HeapBytes(result.config, node.num_ranks()));
+    OCTET_ASSIGN_OR_RETURN(const Calls calls, MakeCalls(nodes, result.options));
+    result.config = calls.ep->config();
+    RunOptions chosen = result.options;
+    chosen.workload.config = result.config;
+    OCTET_ASSIGN_OR_RETURN(const HeapSize heap_size, HeapBytesOf(chosen));
     result.heap_bytes = heap_size.total();
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
-                           StepRunner::Create(node, *ep, options));
+                           StepRunner::Create(nodes, *calls.ep, result.options));
     OCTET_ASSIGN_OR_RETURN(result.warmup,
                            series.Run(*runner, "warm-up step", options.warmup, StepForm::kFused));
     OCTET_RETURN_IF_ERROR(Heat(*runner, result.warmup));
     OCTET_ASSIGN_OR_RETURN(result.steps,
                            series.Run(*runner, "timed step", options.iters, StepForm::kFused));
     OCTET_RETURN_IF_ERROR(Heat(*runner, result.warmup));
+    const StepForm parts = nodes.several() ? StepForm::kCalls : StepForm::kPhases;
     OCTET_ASSIGN_OR_RETURN(result.by_phases,
-                           series.Run(*runner, "step by phases", options.iters, StepForm::kPhases));
+                           series.Run(*runner, nodes.several() ? "step by calls" : "step by phases",
+                                      options.iters, parts));
     if (!options.dump.empty()) {
       OCTET_ASSIGN_OR_RETURN(const std::vector<RankOutput> outputs, runner->Download(*workload));
-      OCTET_RETURN_IF_ERROR(WriteDump(options.dump, {.topology = node.topology(),
-                                                     .options = options,
-                                                     .config = result.config,
-                                                     .workload = *workload,
-                                                     .outputs = outputs}));
+      OCTET_RETURN_IF_ERROR(WriteDump(nodes, options.dump,
+                                      {.topology = nodes.node().topology(),
+                                       .options = result.options,
+                                       .config = result.config,
+                                       .workload = *workload,
+                                       .outputs = outputs}));
     }
   }
-  if (!options.trace.empty()) OCTET_RETURN_IF_ERROR(Trace(node, options, series, result));
+  if (!options.trace.empty()) OCTET_RETURN_IF_ERROR(Trace(nodes.node(), options, series, result));
   return result;
 }
 
@@ -94,6 +95,8 @@ RunSummary Summarize(const RunResult& result) {
         mean([](const RankStepResult& rank) { return static_cast<double>(rank.rows_sent); });
     line.rows_received =
         mean([](const RankStepResult& rank) { return static_cast<double>(rank.rows_received); });
+    line.rail_rows =
+        mean([](const RankStepResult& rank) { return static_cast<double>(rank.rail_rows); });
     line.all_us = over(result.steps, [r](const StepResult& s) { return s.ranks[r].all_us; });
     line.logical_gbps = over(result.steps, [r](const StepResult& s) {
                           return Gbps(s.ranks[r].logical_bytes, s.ranks[r].all_us);
@@ -101,6 +104,14 @@ RunSummary Summarize(const RunResult& result) {
     line.wire_gbps = over(result.steps, [r](const StepResult& s) {
                        return Gbps(s.ranks[r].wire_bytes, s.ranks[r].all_us);
                      }).median;
+    line.rail_gbps = over(result.steps, [r](const StepResult& s) {
+                       return Gbps(s.ranks[r].rail_bytes, s.ranks[r].all_us);
+                     }).median;
+    for (size_t call = 0; call < kNumCalls; ++call) {
+      line.call_us[call] = over(result.by_phases, [&](const StepResult& s) {
+                             return s.ranks[r].call_us[call];
+                           }).median;
+    }
     for (size_t phase = 0; phase < kNumPhases; ++phase) {
       line.phase_us[phase] = over(result.by_phases, [&](const StepResult& s) {
                                return s.ranks[r].phase_us[phase];
@@ -136,6 +147,7 @@ RunSummary Summarize(const RunResult& result) {
   total.num_tokens = mean_sum([](const RankStepResult& rank) { return rank.num_tokens; });
   total.rows_sent = mean_sum([](const RankStepResult& rank) { return rank.rows_sent; });
   total.rows_received = mean_sum([](const RankStepResult& rank) { return rank.rows_received; });
+  total.rail_rows = mean_sum([](const RankStepResult& rank) { return rank.rail_rows; });
   total.all_us = over(result.steps, [](const StepResult& step) { return step.all_us; });
   total.logical_gbps =
       greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
@@ -144,6 +156,15 @@ RunSummary Summarize(const RunResult& result) {
   total.wire_gbps = greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
                       return Gbps(rank.wire_bytes, step.all_us);
                     }).median;
+  total.rail_gbps = greatest(result.steps, [](const RankStepResult& rank, const StepResult& step) {
+                      return Gbps(rank.rail_bytes, step.all_us);
+                    }).median;
+  for (size_t call = 0; call < kNumCalls; ++call) {
+    total.call_us[call] =
+        greatest(result.by_phases, [call](const RankStepResult& rank, const StepResult&) {
+          return rank.call_us[call];
+        }).median;
+  }
   for (size_t phase = 0; phase < kNumPhases; ++phase) {
     total.phase_us[phase] =
         greatest(result.by_phases, [phase](const RankStepResult& rank, const StepResult&) {

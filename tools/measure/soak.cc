@@ -12,13 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "kernels/nodes_of_ranks.h"
 #include "runtime/gpu_status.h"
 #include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 #include "tools/commands/command_line.h"
 #include "tools/report/report.h"
 #include "tools/support/progress.h"
-#include "tools/support/watched_node.h"
 #include "tools/workload/philox.h"
 
 namespace octet {
@@ -64,8 +64,12 @@ absl::StatusOr<SoakMemory> MemoryInUse(const Topology& topology, int num_ranks) 
 }
 
 // Parses flags of the process: each shape sets every flag that an earlier one may have set.
-absl::StatusOr<RunOptions> OptionsOf(const std::vector<std::string>& flags, int num_gpus) {
-  OCTET_ASSIGN_OR_RETURN(const CommandLine line, ParseFlags(RunFlags(), flags));
+absl::StatusOr<RunOptions> OptionsOf(const std::vector<std::string>& flags, int num_gpus,
+                                     int num_nodes) {
+  OCTET_ASSIGN_OR_RETURN(CommandLine line, ParseFlags(RunFlags(), flags));
+  Launch launch;
+  launch.num_processes = num_nodes;
+  line.set_launch(launch);
   OCTET_ASSIGN_OR_RETURN(const std::vector<RunOptions> shapes, ParseRunOptions(line, num_gpus));
   return shapes.front();
 }
@@ -89,8 +93,9 @@ SoakTally TallyOf(const RunResult& result) {
 // One soak and its current state.
 class Soaking {
  public:
-  Soaking(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape)
-      : topology_(topology), run_shape_(run_shape) {
+  Soaking(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
+          Nodes* joined)
+      : topology_(topology), run_shape_(run_shape), joined_(joined), nodes_(joined) {
     result_.options = options;
     result_.tallies.resize(SoakVariants().size());
   }
@@ -108,13 +113,18 @@ class Soaking {
 
   absl::Status RunShapes() {
     const SoakOptions& options = result_.options;
-    const Progress progress;
+    const Progress progress(joined_ == nullptr || joined_->first());
+    result_.nodes = joined_ == nullptr ? 0 : joined_->num_nodes();
     bool half_over = false;
-    for (uint32_t shape = 0; shape == 0 || Elapsed() < options.duration; ++shape) {
+    for (uint32_t shape = 0;; ++shape) {
+      OCTET_ASSIGN_OR_RETURN(const bool over, IsOver());
+      if (shape > 0 && over) break;
       progress.Show(absl::StrCat(shape, " shapes, second"),
                     static_cast<int>(absl::ToInt64Seconds(Elapsed())),
                     static_cast<int>(absl::ToInt64Seconds(options.duration)));
-      if (shape % kShapesPerNode == 0) OCTET_RETURN_IF_ERROR(MakeNode(shape / kShapesPerNode));
+      if (joined_ == nullptr && shape % kShapesPerNode == 0) {
+        OCTET_RETURN_IF_ERROR(MakeNode(shape / kShapesPerNode));
+      }
       OCTET_RETURN_IF_ERROR(RunShape(shape));
       if (shape == 0) OCTET_RETURN_IF_ERROR(Measure(result_.start));
       if (!std::exchange(half_over, Elapsed() >= options.duration / 2) && half_over) {
@@ -124,30 +134,45 @@ class Soaking {
     return Measure(result_.end);
   }
 
+  // Whether the time is over, as the first node sees it.
+  absl::StatusOr<bool> IsOver() const {
+    const bool over = Elapsed() >= result_.options.duration;
+    if (joined_ == nullptr) return over;
+    OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           joined_->AllGather(over ? "over" : ""));
+    return !all.front().empty();
+  }
+
   absl::Status MakeNode(uint32_t index) {
     const SoakOptions& options = result_.options;
-    node_.reset();
+    own_.reset();
     OCTET_ASSIGN_OR_RETURN(
-        node_, CreateWatchedNode({.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
-                                  .timeout = options.timeout}));
+        own_, JoinNodes({}, {.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
+                             .timeout = options.timeout}));
+    nodes_ = own_.get();
     ++result_.nodes;
     return absl::OkStatus();
   }
 
   absl::Status RunShape(uint32_t shape) {
     const SoakOptions& options = result_.options;
-    const int num_ranks = node_->num_ranks();
-    std::vector<std::string> flags =
-        RandomShape(options.seed, shape, num_ranks, LimitsOf(topology_, num_ranks));
+    const NodesOfRanks of = {.num_nodes = nodes_->num_nodes(),
+                             .ranks_per_node = nodes_->ranks_per_node()};
+    std::vector<std::string> flags = RandomShape(options.seed, shape, of, LimitsOf(topology_, of));
     if (options.timeout > absl::ZeroDuration()) {
       flags.push_back(absl::StrCat("--timeout_ms=", absl::ToInt64Milliseconds(options.timeout)));
+    }
+    if (options.rail_transport != RailTransport::kAuto) {
+      flags.push_back(absl::StrCat("--rail_transport=", EnumName(options.rail_transport)));
     }
     if (const std::string schedule = CurrentSchedule(); !schedule.empty()) {
       flags.push_back(absl::StrCat("--schedule=", schedule));
     }
-    result_.command = absl::StrCat("octet run ", absl::StrJoin(flags, " "));
-    OCTET_ASSIGN_OR_RETURN(const RunOptions run, OptionsOf(flags, options.num_ranks));
-    OCTET_ASSIGN_OR_RETURN(const RunResult done, run_shape_(*node_, run));
+    const std::string launcher =
+        joined_ == nullptr ? "" : absl::StrCat("mpirun -n ", of.num_nodes, " ");
+    result_.command = absl::StrCat(launcher, "octet run ", absl::StrJoin(flags, " "));
+    OCTET_ASSIGN_OR_RETURN(const RunOptions run, OptionsOf(flags, options.num_ranks, of.num_nodes));
+    OCTET_ASSIGN_OR_RETURN(const RunResult done, run_shape_(*nodes_, run));
     if (const std::string difference = FirstDifference(done); !difference.empty()) {
       return absl::DataLossError(absl::StrCat("wrong results: ", difference));
     }
@@ -172,7 +197,9 @@ class Soaking {
   const Topology& topology_;
   const ShapeRunner run_shape_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::shared_ptr<Node> node_;
+  Nodes* const joined_;
+  std::unique_ptr<Nodes> own_;
+  Nodes* nodes_;  // either of them
   SoakResult result_;
 };
 
@@ -186,8 +213,9 @@ void SoakTally::Add(const SoakTally& other) {
   wire_bytes += other.wire_bytes;
 }
 
-SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape) {
-  return Soaking(topology, options, run_shape).Run();
+SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
+                Nodes* joined) {
+  return Soaking(topology, options, run_shape, joined).Run();
 }
 
 }  // namespace octet

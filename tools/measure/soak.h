@@ -11,10 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "octet/node.h"
 #include "octet/topology.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/run.h"
+#include "tools/support/nodes.h"
 #include "tools/workload/random_shape.h"
 
 namespace octet {
@@ -52,12 +52,16 @@ struct SoakResult {
 };
 
 // How one shape is run: ExecuteRun, except in tests.
-using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Node&, const RunOptions&)>;
+using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Nodes&, const RunOptions&)>;
 
 // Draws and runs at least one shape, on nodes with at most options.num_ranks ranks: most of them
 // with that many, the others with fewer. The shapes are a function of the seed, the ranks and the
 // machine. Shows its progress on stderr.
-SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape);
+//
+// `joined`: several nodes, on which all shapes are run instead. Collective then; the first node
+// decides when the time is over.
+SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
+                Nodes* joined = nullptr);
 
 }  // namespace octet
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -12,6 +14,7 @@
 #include "runtime/gpu_status.h"
 #include "tools/check/host_reader.h"
 #include "tools/measure/statistics.h"
+#include "tools/measure/step_text.h"
 
 namespace octet {
 namespace {
@@ -67,27 +70,44 @@ struct StepRunner::RankState {
   std::chrono::steady_clock::time_point stop;
 };
 
-absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Node& node, ExpertParallel& ep,
-                                                               const RunOptions& options,
-                                                               TraceCollector* trace) {
-  auto runner = absl::WrapUnique(new StepRunner(node, ep, options, trace));
-  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return runner->InitRank(rank); }));
+absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Nodes& nodes, ExpertParallel& ep,
+                                                               const RunOptions& options) {
+  auto runner = absl::WrapUnique(new StepRunner(nullptr, nodes, ep, options, nullptr));
+  OCTET_RETURN_IF_ERROR(runner->Init());
   return runner;
 }
 
-StepRunner::StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options,
-                       TraceCollector* trace)
-    : node_(node),
+absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Node& node, ExpertParallel& ep,
+                                                               const RunOptions& options,
+                                                               TraceCollector* trace) {
+  auto own = std::make_unique<OneNode>(node);
+  Nodes& nodes = *own;
+  auto runner = absl::WrapUnique(new StepRunner(std::move(own), nodes, ep, options, trace));
+  OCTET_RETURN_IF_ERROR(runner->Init());
+  return runner;
+}
+
+StepRunner::StepRunner(std::unique_ptr<Nodes> own, Nodes& nodes, ExpertParallel& ep,
+                       const RunOptions& options, TraceCollector* trace)
+    : own_(std::move(own)),
+      nodes_(nodes),
       ep_(ep),
       trace_(trace),
       options_(options),
       config_(ep.config()),
-      expert_scale_(ExpertScales(options.expert, config_.num_experts, node.num_ranks())),
-      joined_(ep, {.split = false, .fuse_experts = options.fuse_expert}),
+      expert_scale_(ExpertScales(options.expert, config_.num_experts, nodes.num_ranks())),
+      batches_(config_, options.nodes, options.rail_rows, nodes.node_index()),
+      joined_(
+          ep,
+          {.split = false, .fuse_experts = options.fuse_expert, .num_nodes = nodes.num_nodes()}),
       split_(ep, {.split = true, .fuse_experts = options.fuse_expert}),
-      wakes_(!node.topology().emulated()),
+      wakes_(!nodes.node().topology().emulated()),
       check_(options.check) {
-  for (int r = 0; r < node.num_ranks(); ++r) ranks_.push_back(std::make_unique<RankState>());
+  for (int r = 0; r < nodes.ranks_per_node(); ++r) ranks_.push_back(std::make_unique<RankState>());
+}
+
+absl::Status StepRunner::Init() {
+  return nodes_.Run([&](Rank& rank) { return InitRank(rank); });
 }
 
 StepRunner::~StepRunner() = default;
@@ -95,14 +115,16 @@ StepRunner::~StepRunner() = default;
 absl::Status StepRunner::InitRank(Rank& rank) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const bool fused = options_.fuse_expert && CanFuseExpert(config_);
-  OCTET_ASSIGN_OR_RETURN(mine.buffers, StepBuffers::Create(rank, config_, !fused));
+  OCTET_ASSIGN_OR_RETURN(mine.buffers,
+                         StepBuffers::Create(rank, config_, !fused, nodes_.num_nodes()));
   OCTET_ASSIGN_OR_RETURN(mine.staging,
                          PinnedMemory::Allocate(std::max(kStagingBytes, LargestRow(config_))));
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
-  const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
+  const auto num_local = static_cast<size_t>(config_.num_local_experts(nodes_.num_ranks()));
   OCTET_RETURN_IF_ERROR(mine.buffers.UploadExpertScale(
-      rank, absl::MakeConstSpan(expert_scale_)
-                .subspan(static_cast<size_t>(rank.rank()) * num_local, num_local)));
+      rank,
+      absl::MakeConstSpan(expert_scale_)
+          .subspan(static_cast<size_t>(nodes_.GlobalOf(rank.rank())) * num_local, num_local)));
   return rank.Synchronize();
 }
 
@@ -131,7 +153,7 @@ absl::Status StepRunner::RecordStart(Rank& rank, size_t event) {
 
 absl::Status StepRunner::StartCombine(Rank& rank) {
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
   return RecordStart(rank, 2);
 }
 
@@ -173,7 +195,7 @@ absl::Status StepRunner::CaptureRank(Rank& rank, StepForm form) {
   // Poisons the rows of the dispatch that is captured next: the most that it can have.
   OCTET_ASSIGN_OR_RETURN(Graph poison, Graph::Capture(rank, [&] {
                            return EpInternals::Poison(ep_, rank,
-                                                      config_.max_rows(rank.num_ranks()));
+                                                      config_.max_rows(nodes_.num_ranks()));
                          }));
   std::vector<Graph> calls;
   Received received;
@@ -240,49 +262,49 @@ absl::Status StepRunner::ReadTimes(Rank& rank, StepForm form, RankStepResult& re
 
 absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verification& verification) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  const absl::Span<const RankInput> inputs = workload.inputs();
   HostReader reader(rank, mine.staging);
-  StepVerifier verifier(reader, config_, inputs, rank.rank());
-  OCTET_RETURN_IF_ERROR(verifier.CheckY(mine.buffers.y.as<void>(),
-                                        inputs[static_cast<size_t>(rank.rank())],
-                                        {.expert_scale = expert_scale_}, verification));
-  if (config_.combine_method == CombineMethod::kPull) {
-    if (trace_ != nullptr) return absl::OkStatus();
-    OCTET_RETURN_IF_ERROR(DispatchAgain(rank, inputs));
+  const RankInput& input = workload.inputs()[static_cast<size_t>(nodes_.GlobalOf(rank.rank()))];
+  OCTET_RETURN_IF_ERROR(StepVerifier(reader, config_, workload.inputs(), rank.rank())
+                            .CheckY(mine.buffers.y.as<void>(), input,
+                                    {.expert_scale = expert_scale_, .nodes = options_.nodes},
+                                    verification));
+  const bool pulled = config_.combine_method == CombineMethod::kPull;
+  if (pulled && trace_ == nullptr) OCTET_RETURN_IF_ERROR(DispatchAgain(rank));
+  if (!pulled || trace_ == nullptr) {
+    OCTET_RETURN_IF_ERROR(StepVerifier(reader, batches_.config(), batches_.inputs(), rank.rank())
+                              .CheckReceived(mine.received, verification));
   }
-  return verifier.CheckReceived(mine.received, verification);
+  if (!verification.first.empty()) {
+    verification.first = absl::StrCat(nodes_.Prefix(), verification.first);
+  }
+  return absl::OkStatus();
 }
 
 // Rows that are pulled from the memory that they came to are gone: once more, as in the step.
-absl::Status StepRunner::DispatchAgain(Rank& rank, absl::Span<const RankInput> inputs) {
+absl::Status StepRunner::DispatchAgain(Rank& rank) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(rank.Barrier());  // nobody reads from them any more
-  const ReferenceReceived reference = ReferenceDispatch(config_, inputs, rank.rank());
-  const size_t bytes = reference.rows(config_).size() * mine.received.row_bytes;
+  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));  // nobody reads from them any more
+  const ReferenceReceived reference =
+      ReferenceDispatch(batches_.config(), batches_.inputs(), rank.rank());
+  const size_t bytes = reference.rows(batches_.config()).size() * mine.received.row_bytes;
   if (bytes > 0) {
     OCTET_RETURN_IF_GPU_ERROR(
         hipMemsetAsync(const_cast<void*>(mine.received.x), 0xff, bytes, rank.stream()));
   }
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
   OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, mine.buffers.dispatch_args()));
   return rank.Synchronize();
 }
 
-void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
-                              std::vector<RankStepResult>& ranks) const {
+std::vector<RankStepResult> StepRunner::CountTraffic(absl::Span<const RankInput> inputs) const {
+  std::vector<RankStepResult> ranks(inputs.size());
   const int num_local = config_.num_local_experts(static_cast<int>(inputs.size()));
   const auto topk = static_cast<size_t>(config_.topk);
   const size_t row_bytes = config_.dtype_row_bytes();
   for (size_t source = 0; source < inputs.size(); ++source) {
     const RankInput& input = inputs[source];
-    const auto rank = static_cast<int>(source);
-    const Traffic dispatch = ep_.DispatchTraffic(rank, input.topk_idx);
     ranks[source].num_tokens = input.num_tokens;
-    ranks[source].rows_sent = dispatch.rows;
-    ranks[source].dispatch_wire_bytes = dispatch.wire_bytes;
-    ranks[source].wire_bytes =
-        dispatch.wire_bytes + ep_.CombineTraffic(rank, input.topk_idx).wire_bytes;
     std::vector<size_t> last_token(inputs.size());  // of each destination, from 1
     for (size_t i = 0; i < input.topk_idx.size(); ++i) {
       if (input.topk_idx[i] < 0) continue;
@@ -296,6 +318,26 @@ void StepRunner::CountTraffic(absl::Span<const RankInput> inputs,
       ranks[destination].logical_bytes += static_cast<int64_t>(there + row_bytes);
     }
   }
+  const auto own = static_cast<size_t>(nodes_.GlobalOf(0));
+  ranks.assign(ranks.begin() + static_cast<ptrdiff_t>(own),
+               ranks.begin() + static_cast<ptrdiff_t>(own + ranks_.size()));
+  const ExpertParallel* const intranode = EpInternals::Intranode(ep_);
+  const ExpertParallel& within = intranode != nullptr ? *intranode : ep_;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const auto rank = static_cast<int>(r);
+    const absl::Span<const int32_t> batch = batches_.inputs()[r].topk_idx;
+    const Traffic dispatch = within.DispatchTraffic(rank, batch);
+    ranks[r].rows_sent = dispatch.rows;
+    ranks[r].dispatch_wire_bytes = dispatch.wire_bytes;
+    ranks[r].wire_bytes = dispatch.wire_bytes + within.CombineTraffic(rank, batch).wire_bytes;
+    if (intranode == nullptr) continue;
+    const Traffic rail = ep_.DispatchTraffic(rank, inputs[own + r].topk_idx);
+    ranks[r].rail_rows = rail.rows;
+    ranks[r].dispatch_rail_bytes = rail.wire_bytes;
+    ranks[r].rail_bytes =
+        rail.wire_bytes + ep_.CombineTraffic(rank, inputs[own + r].topk_idx).wire_bytes;
+  }
+  return ranks;
 }
 
 absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
@@ -312,7 +354,7 @@ absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
     mine.buffers.cached = received.handle;
   }
   if (wakes_) {
-    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
     OCTET_RETURN_IF_ERROR(Launch(rank, StepForm::kFused));
   }
   return absl::OkStatus();
@@ -322,28 +364,29 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
                                  RankStepResult& result) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   OCTET_RETURN_IF_ERROR(Poison(rank, form));
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
   mine.start = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(Launch(rank, form));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   mine.stop = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(ReadTimes(rank, form, result));
   // Reading back and comparing takes cores and links from ranks that are still being timed.
-  OCTET_RETURN_IF_ERROR(rank.Barrier());
+  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
   return check_ ? Verify(rank, workload, result.verification) : absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm form) {
+  const absl::Span<const RankInput> inputs = workload.inputs();
+  const auto own = static_cast<size_t>(nodes_.GlobalOf(0));
+  const std::vector<int> rows = RowsInExpertOrder(config_, inputs);
+  for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->rows = rows[own + r];
+  batches_.Make(inputs, check_);
   StepResult step;
-  step.ranks.resize(ranks_.size());
-  const std::vector<int> rows = RowsInExpertOrder(config_, workload.inputs());
-  for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->rows = rows[r];
-  CountTraffic(workload.inputs(), step.ranks);
-  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) {
-    return Prepare(rank, workload.inputs()[static_cast<size_t>(rank.rank())]);
-  }));
+  step.ranks = CountTraffic(inputs);
+  OCTET_RETURN_IF_ERROR(nodes_.Run(
+      [&](Rank& rank) { return Prepare(rank, inputs[own + static_cast<size_t>(rank.rank())]); }));
   if (trace_ != nullptr) OCTET_RETURN_IF_ERROR(trace_->Clear());
-  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) {
+  OCTET_RETURN_IF_ERROR(nodes_.Run([&](Rank& rank) {
     return RunRank(rank, workload, form, step.ranks[static_cast<size_t>(rank.rank())]);
   }));
   auto start = std::chrono::steady_clock::time_point::max();
@@ -354,14 +397,29 @@ absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm fo
     step.all_us = std::max(step.all_us, step.ranks[r].all_us);
   }
   step.wall_us = std::chrono::duration<double, std::micro>(stop - start).count();
+  if (nodes_.several()) OCTET_RETURN_IF_ERROR(Gather(step));
   return step;
 }
 
+absl::Status StepRunner::Gather(StepResult& step) {
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> parts,
+                         nodes_.AllGather(StepResultText(step)));
+  StepResult all;
+  for (const std::string& part : parts) {
+    OCTET_ASSIGN_OR_RETURN(StepResult theirs, ParseStepResult(part));
+    all.all_us = std::max(all.all_us, theirs.all_us);
+    all.wall_us = std::max(all.wall_us, theirs.wall_us);
+    std::move(theirs.ranks.begin(), theirs.ranks.end(), std::back_inserter(all.ranks));
+  }
+  step = std::move(all);
+  return absl::OkStatus();
+}
+
 absl::Status StepRunner::Capture(const Workload& workload) {
-  return node_.Run([&](Rank& rank) -> absl::Status {
+  return nodes_.Run([&](Rank& rank) -> absl::Status {
     StepBuffers& buffers = ranks_[static_cast<size_t>(rank.rank())]->buffers;
     OCTET_RETURN_IF_ERROR(
-        buffers.Upload(rank, workload.inputs()[static_cast<size_t>(rank.rank())]));
+        buffers.Upload(rank, workload.inputs()[static_cast<size_t>(nodes_.GlobalOf(rank.rank()))]));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     for (const StepForm form : {StepForm::kFused, StepForm::kCalls}) {
       OCTET_RETURN_IF_ERROR(CaptureRank(rank, form));
@@ -371,7 +429,7 @@ absl::Status StepRunner::Capture(const Workload& workload) {
 }
 
 absl::Status StepRunner::Heat(int steps) {
-  return node_.Run([&](Rank& rank) -> absl::Status {
+  return nodes_.Run([&](Rank& rank) -> absl::Status {
     for (int i = 0; i < steps; ++i) {
       OCTET_RETURN_IF_ERROR(Launch(rank, StepForm::kFused));
       if (i % kStepsInQueue == 0) OCTET_RETURN_IF_ERROR(rank.Synchronize());
@@ -382,17 +440,17 @@ absl::Status StepRunner::Heat(int steps) {
 
 absl::StatusOr<std::vector<RankOutput>> StepRunner::Download(const Workload& workload) {
   std::vector<RankOutput> outputs(ranks_.size());
-  OCTET_RETURN_IF_ERROR(node_.Run([&](Rank& rank) -> absl::Status {
+  OCTET_RETURN_IF_ERROR(nodes_.Run([&](Rank& rank) -> absl::Status {
     RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
     RankOutput& output = outputs[static_cast<size_t>(rank.rank())];
     if (config_.combine_method == CombineMethod::kPull) {
-      OCTET_RETURN_IF_ERROR(DispatchAgain(rank, workload.inputs()));
+      OCTET_RETURN_IF_ERROR(DispatchAgain(rank));
     }
     HostReader reader(rank, mine.staging);
-    const auto tokens = static_cast<size_t>(workload.num_tokens(rank.rank()));
+    const auto tokens = static_cast<size_t>(workload.num_tokens(nodes_.GlobalOf(rank.rank())));
     OCTET_RETURN_IF_ERROR(reader.Read(mine.buffers.y.as<void>(),
                                       tokens * static_cast<size_t>(config_.hidden), output.y));
-    return StepVerifier(reader, config_, workload.inputs(), rank.rank())
+    return StepVerifier(reader, batches_.config(), batches_.inputs(), rank.rank())
         .Read(mine.received, output.received);
   }));
   return outputs;

@@ -22,7 +22,9 @@
 #include "tools/check/verify_step.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/compute_work.h"
+#include "tools/step/node_batches.h"
 #include "tools/step/step_executor.h"
+#include "tools/support/nodes.h"
 #include "tools/workload/workload.h"
 
 namespace octet {
@@ -43,15 +45,19 @@ inline constexpr size_t kNumCalls = 2;
 // One rank's part of a step.
 struct RankStepResult {
   int num_tokens = 0;
-  int64_t rows_sent = 0;
+  int64_t rows_sent = 0;  // within its node
   int64_t rows_received = 0;
   // Bytes of dispatch and combine together. Logical: payload of the rows that this rank receives,
   // each token once, its own included, and the same again for combine. Wire: what it stores into
-  // other GPUs in dispatch, and they into it in combine.
+  // other GPUs of its node in dispatch, and they into it in combine.
   int64_t logical_bytes = 0;
   int64_t dispatch_logical_bytes = 0;
   int64_t wire_bytes = 0;
-  int64_t dispatch_wire_bytes = 0;               // of wire_bytes; the rest are combine's
+  int64_t dispatch_wire_bytes = 0;  // of wire_bytes; the rest are combine's
+  // With several nodes: what this rank sends to other nodes in dispatch, and gets back in combine.
+  int64_t rail_rows = 0;  // tokens that other nodes need, each once for each node
+  int64_t rail_bytes = 0;
+  int64_t dispatch_rail_bytes = 0;               // of rail_bytes; the rest are combine's
   double all_us = 0;                             // device events around all launches
   std::array<double, kNumPhases> phase_us = {};  // StepForm::kPhases only
   std::array<double, kNumCalls> call_us = {};    // StepForm::kCalls only; all_us is their sum
@@ -59,9 +65,9 @@ struct RankStepResult {
 };
 
 struct StepResult {
-  std::vector<RankStepResult> ranks;
-  double all_us = 0;   // the slowest rank's
-  double wall_us = 0;  // from the barrier to the last rank's completion, on the host
+  std::vector<RankStepResult> ranks;  // of all nodes
+  double all_us = 0;                  // the slowest rank's
+  double wall_us = 0;  // from the barrier to the last rank's completion, on the (slowest) host
 };
 
 // Returns the median of all_us.
@@ -69,11 +75,14 @@ double MedianUs(absl::Span<const StepResult> steps);
 // Returns the first difference in steps that were verified; empty if there is none.
 std::string FirstDifferenceOf(absl::Span<const StepResult> steps);
 
-// Allocates everything that the GPUs need at creation. Not thread-safe.
+// Allocates everything that the GPUs need at creation. Not thread-safe. With several nodes all
+// functions but the setters are collective, and StepForm::kPhases does not exist.
 class StepRunner {
  public:
-  // `ep` must be of `node` and made for `options`; both must outlive the runner. Not during Run.
-  // `trace`: where `ep` records; after Run it holds just the timed step.
+  // `ep` must be of `nodes` and made for `options`; both must outlive the runner. Not during Run.
+  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Nodes& nodes, ExpertParallel& ep,
+                                                            const RunOptions& options);
+  // The same for one node. `trace`: where `ep` records; after Run it holds just the timed step.
   static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Node& node, ExpertParallel& ep,
                                                             const RunOptions& options,
                                                             TraceCollector* trace = nullptr);
@@ -101,14 +110,16 @@ class StepRunner {
   // only under load.
   absl::Status Heat(int steps);
 
-  // Returns the results of the last step, by rank. Rows that combine has overwritten (kPull) are
-  // dispatched once more.
+  // Returns the results of the last step, by rank of this node. Rows that combine has overwritten
+  // (kPull) are dispatched once more.
   absl::StatusOr<std::vector<RankOutput>> Download(const Workload& workload);
 
  private:
   struct RankState;
 
-  StepRunner(Node& node, ExpertParallel& ep, const RunOptions& options, TraceCollector* trace);
+  StepRunner(std::unique_ptr<Nodes> own, Nodes& nodes, ExpertParallel& ep,
+             const RunOptions& options, TraceCollector* trace);
+  absl::Status Init();
   absl::Status InitRank(Rank& rank);
   // Does everything before the timed step.
   absl::Status Prepare(Rank& rank, const RankInput& input);
@@ -126,15 +137,20 @@ class StepRunner {
   absl::Status StartCombine(Rank& rank);
   absl::Status ReadTimes(Rank& rank, StepForm form, RankStepResult& result);
   absl::Status Verify(Rank& rank, const Workload& workload, Verification& verification);
-  absl::Status DispatchAgain(Rank& rank, absl::Span<const RankInput> inputs);
-  void CountTraffic(absl::Span<const RankInput> inputs, std::vector<RankStepResult>& ranks) const;
+  absl::Status DispatchAgain(Rank& rank);
+  // Of the ranks of this node.
+  std::vector<RankStepResult> CountTraffic(absl::Span<const RankInput> inputs) const;
+  // Makes a step of this node into one of all nodes.
+  absl::Status Gather(StepResult& step);
 
-  Node& node_;
+  const std::unique_ptr<Nodes> own_;
+  Nodes& nodes_;
   ExpertParallel& ep_;
   TraceCollector* const trace_;
   const RunOptions options_;
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
+  NodeBatches batches_;                    // of the step
   const StepExecutor joined_;              // dispatch and combine in one call each
   const StepExecutor split_;
   // GPUs that have been idle for some 30 ms, while the host made a step's inputs, take up to 300 us
@@ -142,7 +158,7 @@ class StepRunner {
   const bool wakes_;
   bool check_;
   ComputeWork* compute_ = nullptr;
-  std::vector<std::unique_ptr<RankState>> ranks_;
+  std::vector<std::unique_ptr<RankState>> ranks_;  // of this node
 };
 
 }  // namespace octet

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/ep_internals.h"
 #include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 
@@ -32,11 +34,29 @@ absl::Status Heat(StepRunner& runner, const std::vector<StepResult>& warmup) {
 
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options) {
   if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
-  OCTET_ASSIGN_OR_RETURN(HeapSize size,
-                         ExpertParallel::HeapBytes(options.workload.config, node.num_ranks()));
+  OCTET_ASSIGN_OR_RETURN(HeapSize size, HeapBytesOf(options));
   // The surplus is of the kind that every strategy uses.
   size.uncached = options.heap_bytes - size.cached;
   return SymmetricHeap::Create(node, size);
+}
+
+absl::StatusOr<Calls> MakeCalls(Nodes& nodes, RunOptions& options) {
+  Calls calls;
+  absl::StatusOr<std::unique_ptr<SymmetricHeap>> heap = MakeRunHeap(nodes.node(), options);
+  OCTET_RETURN_IF_ERROR(nodes.Together(heap.status()));
+  calls.heap = *std::move(heap);
+  OCTET_ASSIGN_OR_RETURN(
+      calls.ep, nodes.MakeExpertParallel(options.workload.config,
+                                         CallOptions(options, {.heap = calls.heap.get()})));
+  if (!nodes.several()) return calls;
+  const EpConfig& within = EpInternals::Intranode(*calls.ep)->config();
+  options.nodes.intranode_order = within.combine_order;
+  // Results depend on these. The measured tuning of the nodes may differ, or their GPUs.
+  OCTET_RETURN_IF_ERROR(nodes.Agree(
+      "the choices of the calls",
+      absl::StrCat(EnumName(within.strategy), ", combine ", EnumName(within.combine_order), " by ",
+                   EnumName(within.combine_method))));
+  return calls;
 }
 
 }  // namespace octet

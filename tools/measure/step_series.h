@@ -9,10 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/step_runner.h"
+#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
 #include "tools/workload/workload.h"
 
@@ -41,6 +44,16 @@ absl::Status Heat(StepRunner& runner, const std::vector<StepResult>& warmup);
 
 // Creates the heap that options.heap_bytes asks for; nullptr if it asks for none.
 absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options);
+
+// Calls over all nodes, and the heap that they lie in.
+struct Calls {
+  std::unique_ptr<SymmetricHeap> heap;
+  std::unique_ptr<ExpertParallel> ep;
+};
+
+// Collective. Makes calls of options.workload.config as the options ask for, and sets
+// options.nodes.intranode_order to the order that was chosen. All nodes have chosen alike.
+absl::StatusOr<Calls> MakeCalls(Nodes& nodes, RunOptions& options);
 
 }  // namespace octet
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "kernels/hierarchical/hierarchical.h"
 #include "octet/dtype.h"
 
 namespace octet {
@@ -50,35 +51,41 @@ Json ToJson(const Ceilings& ceilings) {
 Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
   const auto text = [](absl::string_view name) { return std::string(name); };
   const Tuning& tuning = config.tuning;
-  return {{"auto_strategy", options.workload.config.strategy == Strategy::kAuto},
-          {"slots", text(EnumName(config.direct.slots))},
-          {"flags", text(EnumName(config.direct.flags))},
-          {"combine_order", text(EnumName(config.combine_order))},
-          {"combine_method", text(EnumName(config.combine_method))},
-          {"blocks", tuning.blocks},
-          {"send_blocks", tuning.send_blocks},
-          {"waves", tuning.waves_per_block},
-          {"row_parts", tuning.row_parts},
-          {"max_blocks", config.max_blocks},
-          {"send_waves", tuning.send_waves},
-          {"combine_send_waves", tuning.combine_send_waves},
-          {"row_copies", text(EnumName(tuning.row_copies))},
-          {"format", text(EnumName(config.dispatch_format))},
-          {"scales", text(EnumName(config.scale_format))},
-          {"scale_group", config.scale_group},
-          {"received", text(EnumName(config.output))},
-          {"duplicates", text(EnumName(config.high_throughput.duplicates))},
-          {"expert_alignment", config.high_throughput.expert_alignment},
-          {"host_totals", config.high_throughput.host_totals},
-          {"cached", options.cached},
-          {"failure_policy", text(EnumName(config.low_latency.failure_policy))},
-          {"statistics", config.low_latency.statistics}};
+  Json json = {{"auto_strategy", options.workload.config.strategy == Strategy::kAuto},
+               {"slots", text(EnumName(config.direct.slots))},
+               {"flags", text(EnumName(config.direct.flags))},
+               {"combine_order", text(EnumName(config.combine_order))},
+               {"combine_method", text(EnumName(config.combine_method))},
+               {"blocks", tuning.blocks},
+               {"send_blocks", tuning.send_blocks},
+               {"waves", tuning.waves_per_block},
+               {"row_parts", tuning.row_parts},
+               {"max_blocks", config.max_blocks},
+               {"send_waves", tuning.send_waves},
+               {"combine_send_waves", tuning.combine_send_waves},
+               {"row_copies", text(EnumName(tuning.row_copies))},
+               {"format", text(EnumName(config.dispatch_format))},
+               {"scales", text(EnumName(config.scale_format))},
+               {"scale_group", config.scale_group},
+               {"received", text(EnumName(config.output))},
+               {"duplicates", text(EnumName(config.high_throughput.duplicates))},
+               {"expert_alignment", config.high_throughput.expert_alignment},
+               {"host_totals", config.high_throughput.host_totals},
+               {"cached", options.cached},
+               {"failure_policy", text(EnumName(config.low_latency.failure_policy))},
+               {"statistics", config.low_latency.statistics}};
+  if (options.nodes.num_nodes > 1) {
+    json["rail_rows"] = text(EnumName(ChosenRows(options.rail_rows, config.strategy)));
+    json["intranode_order"] = text(EnumName(options.nodes.intranode_order));
+  }
+  return json;
 }
 
 Json ConfigToJson(const RunOptions& options, const EpConfig& config,
                   absl::Span<const int> num_tokens) {
   const WorkloadSpec& spec = options.workload;
-  Json json = {{"ranks", spec.num_ranks},
+  Json json = {{"nodes", options.nodes.num_nodes},
+               {"ranks", spec.num_ranks},
                {"experts", spec.config.num_experts},
                {"topk", spec.config.topk},
                {"hidden", spec.config.hidden},

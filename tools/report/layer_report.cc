@@ -91,8 +91,10 @@ NpyType RowType(const MoeLayerConfig& config) {
 
 std::string LayerTable(const Topology& topology, absl::string_view what,
                        const LayerReport& report) {
-  std::string text = Comment(
-      absl::StrCat("octet layer on ", report.num_ranks, " x ", topology.gpus[0].name, ": ", what));
+  const std::string nodes =
+      report.num_nodes > 1 ? absl::StrCat(report.num_nodes, " nodes, ") : std::string();
+  std::string text = Comment(absl::StrCat("octet layer on ", nodes, report.num_ranks, " x ",
+                                          topology.gpus[0].name, ": ", what));
   text += Comment(Shape(report));
   for (const LeftOutContender& contender : report.left_out) {
     text += Comment(absl::StrCat(contender.name, " is left out: ", contender.reason));
@@ -132,13 +134,15 @@ std::string LayerTable(const Topology& topology, absl::string_view what,
   return text;
 }
 
-std::string LayerJson(const Topology& topology, absl::string_view what, const LayerReport& report) {
+std::string LayerJson(const Topology& topology, absl::string_view what, const LayerReport& report,
+                      const Json& nodes) {
   const MoeLayerConfig& c = report.config;
   nlohmann::ordered_json json;
   json["schema"] = 1;
   json["program"] = "octet layer";
   json["platform"] = topology.platform;
   json["gpu"] = topology.gpus[0].name;
+  if (!nodes.is_null()) json["nodes"] = nodes;
   json["ranks"] = report.num_ranks;
   json["layer"] = std::string(what);
   json["tokens"] = report.tokens;

@@ -9,12 +9,15 @@
 #include "absl/types/span.h"
 #include "octet/topology.h"
 #include "tools/measure/layer_run.h"
+#include "tools/report/json_parts.h"
 
 namespace octet {
 
 // `what`: the model and its layer, or the family.
 std::string LayerTable(const Topology& topology, absl::string_view what, const LayerReport& report);
-std::string LayerJson(const Topology& topology, absl::string_view what, const LayerReport& report);
+// `nodes`: NodesToJson.
+std::string LayerJson(const Topology& topology, absl::string_view what, const LayerReport& report,
+                      const Json& nodes);
 
 // Writes y [leading..., H] as float32.
 absl::Status WriteLayerOutput(const std::string& path, const LayerReport& report,

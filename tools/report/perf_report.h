@@ -10,6 +10,7 @@
 #include "tools/commands/perf_options.h"
 #include "tools/measure/ceilings.h"
 #include "tools/measure/perf.h"
+#include "tools/report/json_parts.h"
 
 namespace octet {
 
@@ -22,9 +23,10 @@ std::string PerfLines(const PerfRow& row, const Ceilings& ceilings);
 // Returns lines that begin with '#': ceilings, wrong rows, averages, what the columns mean.
 std::string PerfFoot(absl::Span<const PerfRow> rows, const Ceilings& ceilings);
 
-// Returns all rows with each step's time. Members are only ever added to "schema" 1.
+// Returns all rows with each step's time. Members are only ever added to "schema" 1. `nodes`:
+// NodesToJson (nodes_report.h), or null.
 std::string PerfJson(const Topology& topology, absl::Span<const PerfRow> rows,
-                     const Ceilings& ceilings);
+                     const Ceilings& ceilings, const Json& nodes = {});
 
 }  // namespace octet
 

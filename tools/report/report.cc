@@ -1,6 +1,8 @@
 #include "tools/report/report.h"
 
 #include <cmath>
+#include <cstddef>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "kernels/hierarchical/hierarchical.h"
 #include "octet/dtype.h"
 #include "runtime/schedule.h"
 #include "tools/support/text_table.h"
@@ -58,6 +61,30 @@ const TextTable& StepTable() {
   return *kTable;
 }
 
+// The same with several nodes, where rows also cross between them.
+const TextTable& NodesStepTable() {
+  static const auto* const kTable = new TextTable({{"rank", "", 6},
+                                                   {"node", "", 5},
+                                                   {"tokens", "", 7},
+                                                   {"crossed", "(rows)", 8},
+                                                   {"received", "(rows)", 9},
+                                                   {"median", "(us)", 10},
+                                                   {"p99", "(us)", 10},
+                                                   {"logical", "(GB/s)", 9},
+                                                   {"link", "(GB/s)", 9},
+                                                   {"rail", "(GB/s)", 9},
+                                                   {"max", "error", 9},
+                                                   {"bitwise", "", 8}});
+  return *kTable;
+}
+
+// Columns of steps by calls, with several nodes.
+const TextTable& CallTable() {
+  static const auto* const kTable =
+      new TextTable({{"rank", "", 6}, {"node", "", 5}, {"dispatch", "", 12}, {"combine", "", 12}});
+  return *kTable;
+}
+
 // Columns of steps by phases.
 const TextTable& PhaseTable() {
   static const auto* const kTable = new TextTable({{"rank", "", 6},
@@ -87,7 +114,26 @@ const TextTable& ShapeTable() {
 
 std::string Us(double us) { return absl::StrFormat("%.1f", us); }
 
-std::string StepLine(const RunResult& result, const std::string& name, const SummaryLine& line) {
+// Returns the node of a rank; "-" for all ranks.
+std::string NodeCell(const RunResult& result, std::optional<size_t> rank) {
+  if (!rank.has_value()) return "-";
+  return absl::StrCat(*rank / static_cast<size_t>(result.options.nodes.ranks_per_node));
+}
+
+std::string RankCell(std::optional<size_t> rank) {
+  return rank.has_value() ? absl::StrCat(*rank) : "all";
+}
+
+// `rank`: none for all ranks.
+std::string StepLine(const RunResult& result, std::optional<size_t> rank, const SummaryLine& line) {
+  const std::string name = RankCell(rank);
+  if (result.options.nodes.num_nodes > 1) {
+    return NodesStepTable().Row(
+        {name, NodeCell(result, rank), Count(line.num_tokens), Count(line.rail_rows),
+         Count(line.rows_received), Us(line.all_us.median), Us(line.all_us.p99),
+         Bandwidth(line.logical_gbps), Bandwidth(line.wire_gbps), Bandwidth(line.rail_gbps),
+         MaxError(result, line.verification), Bitwise(result, line.verification)});
+  }
   return StepTable().Row({name, Count(line.num_tokens), Count(line.rows_sent),
                           Count(line.rows_received), Us(line.all_us.median), Us(line.all_us.min),
                           Us(line.all_us.p99), Bandwidth(line.logical_gbps),
@@ -95,8 +141,13 @@ std::string StepLine(const RunResult& result, const std::string& name, const Sum
                           Bitwise(result, line.verification)});
 }
 
-std::string PhaseLine(const std::string& name, const SummaryLine& line) {
-  std::vector<std::string> cells = {name};
+std::string PhaseLine(const RunResult& result, std::optional<size_t> rank,
+                      const SummaryLine& line) {
+  if (result.options.nodes.num_nodes > 1) {
+    return CallTable().Row(
+        {RankCell(rank), NodeCell(result, rank), Us(line.call_us[0]), Us(line.call_us[1])});
+  }
+  std::vector<std::string> cells = {RankCell(rank)};
   for (const double us : line.phase_us) cells.push_back(Us(us));
   return PhaseTable().Row(cells);
 }
@@ -109,6 +160,22 @@ std::string GpuName(const Topology& topology) {
 
 std::string Bandwidth(double gbps) {
   return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
+}
+
+std::string RanksText(const RunOptions& options) {
+  const NodesOfRanks& nodes = options.nodes;
+  return nodes.num_nodes > 1
+             ? absl::StrFormat("%d nodes of %d ranks", nodes.num_nodes, nodes.ranks_per_node)
+             : absl::StrFormat("%d ranks", options.workload.num_ranks);
+}
+
+std::string NodesLine(const RunOptions& options, const EpConfig& config) {
+  if (options.nodes.num_nodes == 1) return "";
+  return Comment(absl::StrFormat("rows cross between nodes as %s; within a node combine %s",
+                                 ChosenRows(options.rail_rows, config.strategy) == RailRows::kBlocks
+                                     ? "blocks of max_tokens"
+                                     : "many as there are",
+                                 EnumName(options.nodes.intranode_order)));
 }
 
 std::string EmulationNote(const Topology& topology) {
@@ -129,9 +196,9 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
           : absl::StrFormat(", %d waves each (%d send, %d in combine)", tuning.waves_per_block,
                             tuning.send_waves, tuning.combine_send_waves);
   return absl::StrCat(
-      Comment(absl::StrFormat("octet %s: %d ranks on %s (%s)", command, spec.num_ranks,
+      Comment(absl::StrFormat("octet %s: %s on %s (%s)", command, RanksText(options),
                               GpuName(topology), topology.platform)),
-      EmulationNote(topology),
+      EmulationNote(topology), NodesLine(options, config),
       Comment(absl::StrFormat("strategy %s, slots %s, flags %s, combine %s",
                               ChosenStrategy(options, config), EnumName(config.direct.slots),
                               EnumName(config.direct.flags), EnumName(config.combine_order))),
@@ -183,28 +250,37 @@ std::string FirstDifference(const RunResult& result) {
 
 std::string RunTable(const Topology& topology, const RunResult& result) {
   const RunSummary summary = Summarize(result);
-  std::string steps = StepTable().Head();
-  std::string phases = PhaseTable().Head();
+  const bool several = result.options.nodes.num_nodes > 1;
+  std::string steps = several ? NodesStepTable().Head() : StepTable().Head();
+  std::string phases = several ? CallTable().Head() : PhaseTable().Head();
   for (size_t r = 0; r < summary.ranks.size(); ++r) {
-    absl::StrAppend(&steps, StepLine(result, absl::StrCat(r), summary.ranks[r]));
-    absl::StrAppend(&phases, PhaseLine(absl::StrCat(r), summary.ranks[r]));
+    absl::StrAppend(&steps, StepLine(result, r, summary.ranks[r]));
+    absl::StrAppend(&phases, PhaseLine(result, r, summary.ranks[r]));
   }
-  absl::StrAppend(&steps, StepLine(result, "all", summary.total));
-  absl::StrAppend(&phases, PhaseLine("all", summary.total));
+  absl::StrAppend(&steps, StepLine(result, std::nullopt, summary.total));
+  absl::StrAppend(&phases, PhaseLine(result, std::nullopt, summary.total));
   const Verification& verified = summary.total.verification;
   return absl::StrCat(
       RunHead("run", topology, result.options, result.config), "#\n",
       Comment("dispatch, expert and combine in one piece; device events, all: of the slowest rank"),
-      steps, "#\n", Comment("by phases, a launch each: us, medians of as many other steps"), phases,
-      "#\n",
+      steps, "#\n",
+      Comment(absl::StrCat(
+          several ? "by calls, each from a barrier of its own" : "by phases, a launch each",
+          ": us, medians of as many other steps")),
+      phases, "#\n",
       Comment(absl::StrFormat("host, from the barrier to the last completion: median %.1f, "
                               "min %.1f, p99 %.1f us",
                               summary.wall_us.median, summary.wall_us.min, summary.wall_us.p99)),
       Comment(absl::StrFormat("symmetric heap on each GPU: %.1f MB",
                               static_cast<double>(result.heap_bytes) / kBytesPerMegabyte)),
-      Comment("logical: payload of the rows that a rank receives, each token once, and of the same "
-              "rows on their way back; wire: what crosses links, metadata and flags included; all: "
-              "of the busiest rank"),
+      Comment(absl::StrCat(
+          several ? "crossed: rows that other nodes need of a rank, each once for each node; " : "",
+          "logical: payload of the rows that a rank receives, each token once, and of the same "
+          "rows on their way back; ",
+          several ? "link: what crosses links within the node; rail: what a rank sends to other "
+                    "nodes and gets back"
+                  : "wire: what crosses links",
+          ", metadata and flags included; all: of the busiest rank")),
       Comment(!result.options.check
                   ? "Nothing was verified (--check=false)."
                   : absl::StrCat(verified.bitwise ? "All" : "NOT all", " of ",
@@ -245,7 +321,7 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
   const RunResult& first = results.front();
   absl::StrAppend(
       &table,
-      Comment(absl::StrFormat("octet run: %d ranks on %s (%s)", first.options.workload.num_ranks,
+      Comment(absl::StrFormat("octet run: %s on %s (%s)", RanksText(first.options),
                               GpuName(topology), topology.platform)),
       EmulationNote(topology),
       Comment(absl::StrFormat("strategy %s, %s; %d steps of each shape after %d of warm-up",

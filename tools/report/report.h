@@ -10,6 +10,7 @@
 #include "tools/measure/ceilings.h"
 #include "tools/measure/run.h"
 #include "tools/measure/soak.h"
+#include "tools/report/json_parts.h"
 
 namespace octet {
 
@@ -19,6 +20,12 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
 
 // Returns a line that begins with '#': what is sent and received; empty for the default formats.
 std::string FormatsLine(const RunOptions& options, const EpConfig& config);
+
+// Returns "8 ranks" or "2 nodes of 8 ranks".
+std::string RanksText(const RunOptions& options);
+
+// Returns a line that begins with '#': how rows cross between nodes; empty for one node.
+std::string NodesLine(const RunOptions& options, const EpConfig& config);
 
 // Returns a line for the head of every table with times if GPUs are emulated; else empty.
 std::string EmulationNote(const Topology& topology);
@@ -34,9 +41,9 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
 std::string CeilingsText(const Ceilings& ceilings);
 
 // Returns everything in the tables and the figures of each step. Members are only ever added to
-// "schema" 1. `ceilings` may be nullptr.
+// "schema" 1. `ceilings` may be nullptr. `nodes`: NodesToJson (nodes_report.h), or null.
 std::string RunJson(const Topology& topology, absl::Span<const RunResult> results,
-                    const Ceilings* ceilings);
+                    const Ceilings* ceilings, const Json& nodes = {});
 
 // Returns what a soak has run, by strategy, and the memory in use.
 std::string SoakTable(const Topology& topology, const SoakResult& result);

@@ -1,5 +1,6 @@
 // The JSON of a run. Members are named as in the table; times are µs, bandwidths GB/s.
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -59,19 +60,31 @@ Json RunConfigToJson(const RunResult& result) {
   return json;
 }
 
-Json LineToJson(const SummaryLine& line, bool checked) {
+// The times of a step's parts: calls if there are several nodes, else phases.
+template <typename Times>
+Json PartsToJson(const Times& times, bool several) {
+  if (!several) return PhasesToJson(times.phase_us);
+  return {{"dispatch_us", times.call_us[static_cast<size_t>(Call::kDispatch)]},
+          {"combine_us", times.call_us[static_cast<size_t>(Call::kCombine)]}};
+}
+
+Json LineToJson(const SummaryLine& line, bool checked, bool several) {
   Json json = {{"tokens", line.num_tokens},
                {"rows_sent", line.rows_sent},
                {"rows_received", line.rows_received},
                {"all_us", ToJson(line.all_us)}};
-  json.update(PhasesToJson(line.phase_us));
+  json.update(PartsToJson(line, several));
   json["logical_gbps"] = line.logical_gbps;
   json["wire_gbps"] = line.wire_gbps;
+  if (several) {
+    json["rail_rows"] = line.rail_rows;
+    json["rail_gbps"] = line.rail_gbps;
+  }
   json["verification"] = checked ? ToJson(line.verification) : Json();
   return json;
 }
 
-Json StepsToJson(const std::vector<StepResult>& steps, bool by_phases) {
+Json StepsToJson(const std::vector<StepResult>& steps, bool in_parts, bool several) {
   Json json = Json::array();
   for (const StepResult& step : steps) {
     Json ranks = Json::array();
@@ -79,7 +92,10 @@ Json StepsToJson(const std::vector<StepResult>& steps, bool by_phases) {
       Json each = {{"tokens", rank.num_tokens},           {"rows_sent", rank.rows_sent},
                    {"rows_received", rank.rows_received}, {"logical_bytes", rank.logical_bytes},
                    {"wire_bytes", rank.wire_bytes},       {"all_us", rank.all_us}};
-      if (by_phases) each.update(PhasesToJson(rank.phase_us));
+      if (several) {
+        each.update({{"rail_rows", rank.rail_rows}, {"rail_bytes", rank.rail_bytes}});
+      }
+      if (in_parts) each.update(PartsToJson(rank, several));
       ranks.push_back(each);
     }
     json.push_back({{"all_us", step.all_us}, {"host_us", step.wall_us}, {"ranks", ranks}});
@@ -90,19 +106,21 @@ Json StepsToJson(const std::vector<StepResult>& steps, bool by_phases) {
 Json RunToJson(const RunResult& result) {
   const RunSummary summary = Summarize(result);
   const bool checked = result.options.check;
+  const bool several = result.options.nodes.num_nodes > 1;
   Json ranks = Json::array();
-  for (const SummaryLine& line : summary.ranks) ranks.push_back(LineToJson(line, checked));
+  for (const SummaryLine& line : summary.ranks) ranks.push_back(LineToJson(line, checked, several));
   Json json = Json::object();
   if (!result.options.name.empty()) {
     json["name"] = result.options.name;
     json["benchmark"] = result.options.benchmark;
   }
   json["config"] = RunConfigToJson(result);
-  json["total"] = LineToJson(summary.total, checked);
+  json["total"] = LineToJson(summary.total, checked, several);
   json["total"]["host_us"] = ToJson(summary.wall_us);
   json["ranks"] = ranks;
-  json["steps"] = StepsToJson(result.steps, false);
-  json["steps_by_phases"] = StepsToJson(result.by_phases, true);
+  json["steps"] = StepsToJson(result.steps, false, several);
+  json[several ? "steps_by_calls" : "steps_by_phases"] =
+      StepsToJson(result.by_phases, true, several);
   if (!result.traced.empty()) json["trace_events_dropped"] = result.trace_events_dropped;
   return json;
 }
@@ -110,10 +128,11 @@ Json RunToJson(const RunResult& result) {
 }  // namespace
 
 std::string RunJson(const Topology& topology, absl::Span<const RunResult> results,
-                    const Ceilings* ceilings) {
+                    const Ceilings* ceilings, const Json& nodes) {
   Json runs = Json::array();
   for (const RunResult& result : results) runs.push_back(RunToJson(result));
   Json json = {{"schema", kSchema}, {"program", "octet run"}, {"platform", ToJson(topology)}};
+  if (!nodes.is_null()) json["nodes"] = nodes;
   if (ceilings != nullptr) json["ceilings"] = ToJson(*ceilings);
   json["runs"] = runs;
   return JsonText(json);

@@ -34,12 +34,10 @@ absl::Status LayerCalls::CallOnce() {
   return node_.Run([this](Rank& rank) { return Call(rank); });
 }
 
-absl::Status LayerCalls::Capture() {
-  return node_.Run([this](Rank& rank) -> absl::Status {
-    OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, [&] { return Call(rank); }));
-    MemoryOf(rank).graph.push_back(std::move(graph));
-    return absl::OkStatus();
-  });
+absl::Status LayerCalls::Capture(Rank& rank) {
+  OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, [&] { return Call(rank); }));
+  MemoryOf(rank).graph.push_back(std::move(graph));
+  return absl::OkStatus();
 }
 
 absl::Status LayerCalls::Call(Rank& rank) {

@@ -15,7 +15,8 @@
 
 namespace octet {
 
-// Node, layer and tokens must outlive it.
+// Of a node's ranks, whose tokens `tokens` are. Node, layer and tokens must outlive it. CallOnce is
+// for a layer of this node alone: a layer over several nodes is called inside World::Run.
 class LayerCalls {
  public:
   LayerCalls(Node& node, MoeLayer& layer, const LayerTokens& tokens)
@@ -30,14 +31,14 @@ class LayerCalls {
   absl::Status Init();
   // Calls the layer on all ranks and waits.
   absl::Status CallOnce();
-  // Captures a call into a graph, for Launch.
-  absl::Status Capture();
   // Returns what the last call has computed for the tokens of all ranks, in order.
   absl::StatusOr<LayerOutput> Read();
 
   // ---- On a rank's thread inside Run.
 
   absl::Status Call(Rank& rank);
+  // Captures a call into a graph, for Launch.
+  absl::Status Capture(Rank& rank);
   // Returns the rank's tokens, memory of its GPU.
   const void* x(const Rank& rank) const {
     return memory_[static_cast<size_t>(rank.rank())].x.as<void>();

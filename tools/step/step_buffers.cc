@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/nodes_of_ranks.h"
 #include "octet/dtype.h"
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
@@ -28,13 +29,14 @@ absl::Status Fill(Rank& rank, const DeviceMemory& memory, size_t bytes) {
 }  // namespace
 
 absl::StatusOr<StepBuffers> StepBuffers::Create(const Rank& rank, const EpConfig& config,
-                                                bool expert_out) {
+                                                bool expert_out, int num_nodes) {
   StepBuffers buffers;
   buffers.config_ = config;
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
   const size_t choices = tokens * static_cast<size_t>(config.topk);
   const size_t row_bytes = config.dtype_row_bytes();
-  const auto num_local = static_cast<size_t>(config.num_local_experts(rank.num_ranks()));
+  const EpConfig within = IntranodeConfig(config, {.num_nodes = num_nodes});
+  const auto num_local = static_cast<size_t>(within.num_local_experts(rank.num_ranks()));
   OCTET_ASSIGN_OR_RETURN(buffers.x, DeviceMemory::Allocate(tokens * config.dispatch_row_bytes()));
   OCTET_ASSIGN_OR_RETURN(buffers.y, DeviceMemory::Allocate(tokens * row_bytes));
   OCTET_ASSIGN_OR_RETURN(buffers.topk_idx, DeviceMemory::Allocate(choices * sizeof(int32_t)));
@@ -45,7 +47,7 @@ absl::StatusOr<StepBuffers> StepBuffers::Create(const Rank& rank, const EpConfig
     OCTET_ASSIGN_OR_RETURN(buffers.x_scales, DeviceMemory::Allocate(words * sizeof(uint32_t)));
   }
   if (expert_out) {
-    const auto rows = static_cast<size_t>(config.expert_out_rows(rank.num_ranks()));
+    const auto rows = static_cast<size_t>(within.expert_out_rows(rank.num_ranks()));
     OCTET_ASSIGN_OR_RETURN(buffers.expert_out, DeviceMemory::Allocate(rows * row_bytes));
   }
   return buffers;

@@ -16,9 +16,10 @@ namespace octet {
 class StepBuffers {
  public:
   // Allocates memory for the largest step of `config` on the calling rank's GPU. `expert_out`: also
-  // for the outputs of experts that Combine does not apply itself.
+  // for the outputs of experts that Combine does not apply itself. `num_nodes`: that `config` is
+  // over.
   static absl::StatusOr<StepBuffers> Create(const Rank& rank, const EpConfig& config,
-                                            bool expert_out = true);
+                                            bool expert_out = true, int num_nodes = 1);
 
   // Copies one rank's input to the GPU, in stream order. The input must stay unchanged until the
   // stream has been synchronised. From then on dispatch_args() is a dispatch of this input; memory

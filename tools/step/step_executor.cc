@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/ep_internals.h"
+#include "kernels/nodes_of_ranks.h"
 #include "kernels/pointwise_expert.h"
 #include "runtime/status_macros.h"
 
@@ -39,6 +40,7 @@ std::vector<int> RowsInExpertOrder(const EpConfig& config, absl::Span<const Rank
 
 StepExecutor::StepExecutor(ExpertParallel& ep, const Options& options)
     : ep_(ep),
+      within_(IntranodeConfig(ep.config(), {.num_nodes = options.num_nodes})),
       split_(options.split),
       fuse_experts_(options.fuse_experts && CanFuseExpert(ep.config())) {}
 
@@ -50,7 +52,7 @@ absl::Status StepExecutor::Poison(Rank& rank, const StepBuffers& buffers, int ro
 absl::Status StepExecutor::EnqueueExperts(Rank& rank, const StepBuffers& buffers,
                                           const Received& received) const {
   if (fuse_experts_) return absl::OkStatus();
-  return PointwiseExpert(rank, ep_.config(), received, buffers.expert_scale.as<float>(),
+  return PointwiseExpert(rank, within_, received, buffers.expert_scale.as<float>(),
                          buffers.expert_out.as<void>());
 }
 

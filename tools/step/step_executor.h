@@ -43,6 +43,7 @@ class StepExecutor {
   struct Options {
     bool split = false;         // dispatch and combine as two calls each
     bool fuse_experts = false;  // combine applies the experts, if it can
+    int num_nodes = 1;          // that the calls are over
   };
   // Calls its second argument, which enqueues the call, once. Whatever else it enqueues comes
   // before or after the call.
@@ -71,6 +72,7 @@ class StepExecutor {
   }
 
   ExpertParallel& ep_;
+  const EpConfig within_;  // of the rows that a rank receives: within its node
   const bool split_;
   const bool fuse_experts_;
 };

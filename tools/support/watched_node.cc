@@ -27,9 +27,9 @@ constexpr int kGraceTimeouts = 2;
 constexpr absl::Duration kGraceExtra = absl::Seconds(20);
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
-// Members are destroyed in reverse order: `shared` must exist as long as `node` can fail.
+// Members are destroyed in reverse order: `failures` must exist as long as `node` can fail.
 struct WatchedNode {
-  std::shared_ptr<Node> shared;
+  std::shared_ptr<WatchedFailures> failures = std::make_shared<WatchedFailures>();
   std::unique_ptr<Node> node;
 };
 
@@ -78,15 +78,20 @@ absl::Duration FailureGrace(absl::Duration timeout) {
   return kGraceTimeouts * timeout + kGraceExtra;
 }
 
+FailureCallback OnWatchedFailure(const std::shared_ptr<WatchedFailures>& watched) {
+  return [weak = std::weak_ptr(watched)](const absl::Status& failure) {
+    const std::shared_ptr<WatchedFailures> failures = weak.lock();
+    // Nothing can be watched before the node is there, nor when it is about to go.
+    if (failures == nullptr || failures->node == nullptr) return PrintFailure(failure);
+    StartWatch(failures->node, failure);
+  };
+}
+
 absl::StatusOr<std::shared_ptr<Node>> CreateWatchedNode(NodeOptions options) {
   const auto watched = std::make_shared<WatchedNode>();
-  options.on_failure = [weak = std::weak_ptr(watched)](const absl::Status& failure) {
-    const std::shared_ptr<WatchedNode> owner = weak.lock();
-    if (owner == nullptr) return PrintFailure(failure);  // the node is about to go
-    StartWatch(owner->shared, failure);
-  };
+  options.on_failure = OnWatchedFailure(watched->failures);
   OCTET_ASSIGN_OR_RETURN(watched->node, Node::Create(options));
-  watched->shared = watched->node->Share();
+  watched->failures->node = watched->node->Share();
   return std::shared_ptr<Node>(watched, watched->node.get());
 }
 

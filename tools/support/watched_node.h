@@ -14,6 +14,13 @@ namespace octet {
 // and 20 s. Ranks whose threads are not stuck return earlier (NodeOptions::timeout).
 absl::Duration FailureGrace(absl::Duration timeout);
 
+// What on_failure of a node needs to know; must outlive the node.
+struct WatchedFailures {
+  std::shared_ptr<Node> node;  // Node::Share, set before the node's first Run that may fail
+};
+// Returns what CreateWatchedNode sets as on_failure.
+FailureCallback OnWatchedFailure(const std::shared_ptr<WatchedFailures>& watched);
+
 // Like Node::Create, but sets on_failure in `options`. If a failed Run does not return, or the
 // program does not end although the node is stuck, the failure goes to stderr after 5 s, and the
 // process ends with kExitDeadline after FailureGrace, without running destructors. Otherwise

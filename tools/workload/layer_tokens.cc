@@ -75,6 +75,11 @@ int LayerTokens::most() const {
   return most;
 }
 
+LayerTokens LayerTokens::OfRanks(int first, int num_ranks) const {
+  const auto begin = rows.begin() + first;
+  return {.leading = {}, .rows = {begin, begin + num_ranks}, .hidden = hidden};
+}
+
 absl::StatusOr<LayerTokens> SplitTokens(const NpyArray& array, int hidden, int num_ranks,
                                         DType dtype) {
   OCTET_RETURN_IF_ERROR(CheckArray(array, hidden, num_ranks));

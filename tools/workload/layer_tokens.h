@@ -24,6 +24,8 @@ struct LayerTokens {
   std::vector<int> counts() const;  // of each rank's
   int total() const;
   int most() const;  // of a rank
+  // Returns the tokens of `num_ranks` ranks from `first` on.
+  LayerTokens OfRanks(int first, int num_ranks) const;
 };
 
 // What a layer has computed for some tokens.

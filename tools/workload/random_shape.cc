@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/strategy_registry.h"
 #include "octet/dtype.h"
+#include "octet/hierarchical.h"
 #include "runtime/schedule.h"
 #include "tools/commands/run_options.h"
 #include "tools/workload/philox.h"
@@ -237,6 +238,14 @@ void AddFormats(const Formats& formats, FlagList& flags) {
   flags.AddSwitch("statistics", formats.statistics);
 }
 
+// How rows cross between nodes. Takes from the formats what calls over several nodes do not have.
+void AddNodes(Dice& dice, Formats& formats, FlagList& flags) {
+  flags.Add("rail_rows", EnumName(dice.OneOf(EnumTable(RailRows{})).value));
+  flags.Add("intranode_order", EnumName(std::exchange(formats.combine_order, CombineOrder::kAuto)));
+  formats.cached = false;
+  formats.failure_policy = FailurePolicy::kAbort;
+}
+
 void AddLaunch(Dice& dice, const ShapeLimits& limits, FlagList& flags) {
   const int blocks = flags.Add(
       "blocks", dice.OneIn(2) ? 0 : dice.LogUniform(2, std::max(2, limits.compute_units)));
@@ -252,10 +261,11 @@ void AddLaunch(Dice& dice, const ShapeLimits& limits, FlagList& flags) {
 
 }  // namespace
 
-ShapeLimits LimitsOf(const Topology& topology, int num_ranks) {
+ShapeLimits LimitsOf(const Topology& topology, const NodesOfRanks& nodes) {
   const GpuInfo& gpu = topology.gpus.front();
-  const int cores = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1,
-                               kMostCoresPerRank * num_ranks);
+  const int cores =
+      std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / nodes.num_nodes, 1,
+                 kMostCoresPerRank * nodes.ranks_per_node);
   return {.compute_units = gpu.num_compute_units,
           .wave_size = gpu.wave_size,
           .gpu_bytes = static_cast<int64_t>(gpu.memory_bytes / kGpuMemoryShare),
@@ -276,8 +286,9 @@ const std::vector<SoakVariant>& SoakVariants() {
   return variants;
 }
 
-std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_ranks,
+std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, const NodesOfRanks& nodes,
                                      const ShapeLimits& limits) {
+  const int num_ranks = nodes.num_nodes * nodes.ranks_per_node;
   Dice dice(seed, index);
   FlagList flags;
   const SoakVariant& variant = dice.OneOf(absl::MakeConstSpan(SoakVariants()));
@@ -287,8 +298,9 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
       automatic ? dice.OneOf(absl::MakeConstSpan(AllStrategies())) : variant.strategy;
   const StrategyInfo& info = InfoOf(strategy);
 
-  flags.Add("ranks", num_ranks);
-  const int most_local = info.most_experts / num_ranks;
+  flags.Add("ranks", nodes.ranks_per_node);
+  const int most_local =
+      std::min(info.most_experts / nodes.ranks_per_node, kMaxExperts / num_ranks);
   const int num_local = std::min(
       most_local, dice.OneIn(2) ? dice.OneOf({1, 2, 8, 32}) : dice.LogUniform(1, most_local));
   const int num_experts = flags.Add("experts", num_ranks * num_local);
@@ -300,12 +312,12 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
       flags.Add("hidden", dice.OneIn(4) ? dice.OneOf({2048, 2880, 4096, 6144, 7168})
                                         : 8 * dice.LogUniform(1, info.most_hidden / 8));
   const int64_t most_alignment = limits.gpu_bytes / (6 * int64_t{hidden} * num_experts);
-  const Formats formats =
+  Formats formats =
       DrawFormats(dice, strategy, automatic, hidden,
                   static_cast<int>(std::clamp<int64_t>(most_alignment, 1, kMaxExpertAlignment)));
   const int room = formats.received == Output::kExpertMajor ? num_local : std::min(topk, num_local);
-  const int most_tokens =
-      std::min(MostTokens(limits, {num_ranks, num_experts, topk, hidden, room}), info.most_tokens);
+  const int most_tokens = std::min(MostTokens(limits, {num_ranks, num_experts, topk, hidden, room}),
+                                   std::min(info.most_tokens, kMaxTokensPerRank) / nodes.num_nodes);
   const int max_tokens = flags.Add("max_tokens", dice.LogUniform(1, most_tokens));
   // Without numbers, --tokens draws from the shape's seed, from 1 to max_tokens - 1.
   const std::string tokens = absl::StrJoin(DrawTokens(dice, num_ranks, max_tokens), ",");
@@ -320,6 +332,7 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_rank
   flags.Add("slots", EnumName(variant.options.direct.slots));
   flags.Add("flags", EnumName(variant.options.direct.flags));
   AddLaunch(dice, limits, flags);
+  if (nodes.num_nodes > 1) AddNodes(dice, formats, flags);
   AddFormats(formats, flags);
   flags.Add("align", EnumName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
   // A warm-up step entails many more steps, which are not verified, before each series of timed

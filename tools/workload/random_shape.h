@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/nodes_of_ranks.h"
 #include "kernels/strategy_info.h"
 #include "octet/ep_config.h"
 #include "octet/topology.h"
@@ -23,8 +24,8 @@ struct ShapeLimits {
 };
 
 // Returns limits that use a small part of the GPUs' memory, with steps that the host's cores check
-// in well under a second.
-ShapeLimits LimitsOf(const Topology& topology, int num_ranks);
+// in well under a second, even if all nodes share them.
+ShapeLimits LimitsOf(const Topology& topology, const NodesOfRanks& nodes);
 
 // A strategy with options that only it has.
 struct SoakVariant {
@@ -35,9 +36,11 @@ struct SoakVariant {
 const std::vector<SoakVariant>& SoakVariants();
 
 // Returns shape `index` of the sequence that `seed` selects: "--ranks=8", "--experts=24", ..., the
-// same flags for each shape. The result depends only on the arguments. Sizes are drawn by their
-// logarithm, so that both small shapes and those at the limits occur.
-std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, int num_ranks,
+// same flags for each shape; with several nodes, also those of kNodesFlags that say how calls are
+// made. The result depends only on the
+// arguments. Sizes are drawn by their logarithm, so that both small shapes and those at the limits
+// occur.
+std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, const NodesOfRanks& nodes,
                                      const ShapeLimits& limits);
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "kernels/fp8_rows.h"
 #include "runtime/status_macros.h"
 #include "tools/support/parallel_for.h"
@@ -88,6 +89,22 @@ absl::StatusOr<std::vector<int>> ChooseTokens(const WorkloadSpec& spec) {
 }
 
 }  // namespace
+
+// FNV-1a of the ids, 64 bits.
+std::string RecordedDigest(const WorkloadSpec& spec) {
+  constexpr uint64_t kOffset = 0xcbf29ce484222325;
+  constexpr uint64_t kPrime = 0x100000001b3;
+  if (spec.recorded == nullptr) return "";
+  uint64_t hash = kOffset;
+  for (const std::vector<int32_t>& ids : spec.recorded->topk_idx) {
+    for (const int32_t id : ids) {
+      for (int bit = 0; bit < 32; bit += 8) {
+        hash = (hash ^ (static_cast<uint32_t>(id) >> bit & 0xff)) * kPrime;
+      }
+    }
+  }
+  return absl::StrFormat("%016x", hash);
+}
 
 absl::StatusOr<std::vector<int>> Workload::Resolve(const WorkloadSpec& spec) {
   OCTET_RETURN_IF_ERROR(CheckRouting(spec.routing, spec.config.num_experts, spec.config.topk));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,6 +30,10 @@ struct WorkloadSpec {
   double drop = 0;                                  // probability that a (token, k) is dropped
   uint64_t seed = 0;                                // rank r draws with seed + r
 };
+
+// Returns a text that is the same for equal recorded routings and, most likely, for no others;
+// empty without one. For nodes that must have read the same file.
+std::string RecordedDigest(const WorkloadSpec& spec);
 
 // Generates the inputs: rows are standard normal, rounded to float32 and then to the dtype; weights
 // are uniform in [0, 1). Not thread-safe.

@@ -262,6 +262,8 @@ class ExpertParallel {
                                    const CombineArgs& args, const CombineProduct& product);
   virtual absl::Status Poison(Rank& rank, int num_rows) = 0;
   virtual absl::Span<const TraceTag> trace_tags() const = 0;
+  // Of calls over several nodes: the ExpertParallel of this node.
+  virtual const ExpertParallel* intranode() const { return nullptr; }
 };
 
 }  // namespace octet

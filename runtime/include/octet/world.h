@@ -34,12 +34,15 @@ absl::Span<const EnumEntry<RailTransport>> EnumTable(RailTransport);  // names: 
 
 struct WorldOptions {
   // The Node of this process. All processes must have as many ranks and the same timeout, which is
-  // also the time after which a process that gives no sign of life is lost.
+  // also the time after which a process that gives no sign of life is lost, but at least a second.
   NodeOptions node;
   // How long a call of the World waits for all processes to make it. Zero: one minute.
   absl::Duration arrival_timeout = absl::ZeroDuration();
   // The same on all nodes.
   RailTransport transport = RailTransport::kAuto;
+  // What went wrong in this process before Create, such as with its command line. An error makes
+  // Create fail on all processes: they do not wait for one that cannot come.
+  absl::Status prepared = absl::OkStatus();
 };
 
 // The processes that mpirun, or another launcher of MPI, has started together: each has one Node.
@@ -65,7 +68,7 @@ class World {
   //   kInvalidArgument     a difference, with both values; a negative arrival_timeout
   //   kUnavailable         RailTransport::kNccl, and the library cannot be loaded or a communicator
   //                        has not come up within arrival_timeout, with "node n: "
-  // and what Node::Create returns, with "node n: ".
+  // and what Node::Create returns, or WorldOptions::prepared is, with "node n: ".
   static absl::StatusOr<std::unique_ptr<World>> Create(const WorldOptions& options = {});
   // Collective: waits for the other processes, unless the World is broken. Shuts down MPI if Create
   // has started it; a process can then have no other World. Objects made on the node may be

@@ -275,7 +275,7 @@ TEST_P(MoeLayerGraphTest, Replays) {
   const LayerTokens tokens = Tokens({9, 4}, config, kSeed);
   LayerCalls calls(*node_, *layer_, tokens);
   ASSERT_OK(calls.Init());
-  ASSERT_OK(calls.Capture());
+  ASSERT_OK(node_->Run([&](Rank& rank) { return calls.Capture(rank); }));
   ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
     for (int i = 0; i < 3; ++i) {
       if (const absl::Status status = calls.Launch(rank); !status.ok()) return status;

@@ -214,13 +214,13 @@ TEST_F(WorldTest, AgreesOnValues) {
 
 TEST_F(WorldTest, RefusesNodesThatDiffer) {
   WorldOptions options = OptionsOf(absl::Seconds(20));
-  if (Index() == Last()) options.node.num_ranks = kRanks + 1;
+  if (Index() == Last()) options.node.num_ranks = kRanks - 1;
   MakeWorld(2, options);
   if (IsSkipped()) return;
   EXPECT_THAT(world_.status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        absl::StrCat("the nodes differ in the number of ranks: ", kRanks,
-                                    " on node 0, ", kRanks + 1, " on node ", Last())));
+                                    " on node 0, ", kRanks - 1, " on node ", Last())));
   ExpectSameEverywhere(world_.status());
 
   options = OptionsOf(absl::Seconds(Index() == 0 ? 4 : 5));
@@ -235,6 +235,15 @@ TEST_F(WorldTest, RefusesNodesThatDiffer) {
   MakeWorld(2, options);
   EXPECT_THAT(world_.status(), StatusIs(absl::StatusCode::kInvalidArgument,
                                         MatchesRegex(absl::StrCat("node ", Last(), ": 99 .*"))));
+  ExpectSameEverywhere(world_.status());
+}
+
+TEST_F(WorldTest, WhatWentWrongBeforeEndsAllNodes) {
+  WorldOptions options = OptionsOf(absl::Seconds(20));
+  if (Index() == Last()) options.prepared = absl::NotFoundError("no such file");
+  MakeWorld(1, options);
+  EXPECT_THAT(world_.status(), StatusIs(absl::StatusCode::kNotFound,
+                                        absl::StrCat("node ", Last(), ": no such file")));
   ExpectSameEverywhere(world_.status());
 }
 

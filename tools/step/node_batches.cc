@@ -1,0 +1,81 @@
+#include "tools/step/node_batches.h"
+
+#include <cstddef>
+
+#include "kernels/hierarchical/hierarchical.h"
+
+namespace octet {
+namespace {
+
+size_t Size(int value) { return static_cast<size_t>(value); }
+
+template <typename T>
+void Append(absl::Span<const T> from, std::vector<T>& to) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+}  // namespace
+
+NodeBatches::NodeBatches(const EpConfig& config, const NodesOfRanks& nodes, RailRows rows, int node)
+    : config_(config),
+      nodes_(nodes),
+      blocks_(ChosenRows(rows, config.strategy) == RailRows::kBlocks),
+      node_(node),
+      within_(nodes.num_nodes > 1 ? IntranodeConfig(config, nodes) : config),
+      batches_(Size(nodes.ranks_per_node)) {}
+
+void NodeBatches::Make(absl::Span<const RankInput> inputs, bool rows) {
+  if (nodes_.num_nodes == 1) {
+    views_.assign(inputs.begin(), inputs.end());
+    return;
+  }
+  views_.clear();
+  for (int local = 0; local < nodes_.ranks_per_node; ++local) {
+    Batch& batch = batches_[Size(local)];
+    batch = Batch();
+    for (int from = 0; from < nodes_.num_nodes; ++from) {
+      AddTokens(inputs[Size(from * nodes_.ranks_per_node + local)], rows, batch);
+      if (blocks_) Fill((from + 1) * config_.max_tokens_per_rank, rows, batch);
+    }
+    views_.push_back({.num_tokens = batch.num_tokens,
+                      .x = batch.x,
+                      .topk_idx = batch.topk_idx,
+                      .topk_weights = batch.topk_weights,
+                      .fp8 = batch.fp8,
+                      .scales = batch.scales});
+  }
+}
+
+// Adds the tokens that have chosen experts of the node: those first, in the order of k.
+void NodeBatches::AddTokens(const RankInput& input, bool rows, Batch& batch) const {
+  for (int t = 0; t < input.num_tokens; ++t) {
+    const size_t before = batch.topk_idx.size();
+    for (size_t i = Size(t) * Size(config_.topk); i < Size(t + 1) * Size(config_.topk); ++i) {
+      const int32_t id = input.topk_idx[i];
+      if (id < 0 || id / within_.num_experts != node_) continue;
+      batch.topk_idx.push_back(id % within_.num_experts);
+      batch.topk_weights.push_back(input.topk_weights.empty() ? 1.0F : input.topk_weights[i]);
+    }
+    if (batch.topk_idx.size() == before) continue;
+    if (rows) {
+      const RankInput token = input.Tokens(config_, Size(t), 1);
+      Append(token.x, batch.x);
+      Append(token.fp8, batch.fp8);
+      Append(token.scales, batch.scales);
+    }
+    Fill(batch.num_tokens + 1, rows, batch);
+  }
+}
+
+void NodeBatches::Fill(int tokens, bool rows, Batch& batch) const {
+  batch.num_tokens = tokens;
+  batch.topk_idx.resize(Size(tokens) * Size(within_.topk), -1);
+  batch.topk_weights.resize(Size(tokens) * Size(within_.topk));
+  if (!rows) return;
+  batch.x.resize(Size(tokens) * Size(config_.hidden));
+  if (config_.scale_words() == 0) return;
+  batch.fp8.resize(Size(tokens) * Size(config_.hidden));
+  batch.scales.resize(Size(tokens) * Size(config_.scale_words()));
+}
+
+}  // namespace octet

@@ -1,0 +1,63 @@
+#include "tools/support/nodes.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "runtime/status_macros.h"
+#include "tools/support/bytes.h"
+#include "tools/support/watched_node.h"
+
+namespace octet {
+
+std::string Nodes::Prefix() const {
+  return several() ? absl::StrCat("node ", node_index(), ": ") : "";
+}
+
+absl::Status Nodes::Together(const absl::Status& mine) {
+  if (!several()) return mine;
+  OCTET_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      AllGather(absl::StrCat(static_cast<int>(mine.code()), " ", mine.message())));
+  for (size_t n = 0; n < all.size(); ++n) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(all[n], absl::MaxSplits(' ', 1));
+    int code = 0;
+    if (!absl::SimpleAtoi(parts.first, &code)) {
+      return absl::InternalError(absl::StrCat("node ", n, " gives no status: ", all[n]));
+    }
+    if (code == 0) continue;
+    return absl::Status(static_cast<absl::StatusCode>(code),
+                        absl::StrCat("node ", n, ": ", parts.second));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<double>> Nodes::Largest(absl::Span<const double> mine) {
+  std::vector<double> largest(mine.begin(), mine.end());
+  if (!several()) return largest;
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all, AllGather(BytesOf(mine)));
+  for (size_t n = 0; n < all.size(); ++n) {
+    std::vector<double> theirs;
+    if (!AppendBytes(all[n], theirs) || theirs.size() != largest.size()) {
+      return absl::InternalError(absl::StrCat("node ", n, " gives ", all[n].size(), " bytes for ",
+                                              largest.size(), " numbers"));
+    }
+    for (size_t i = 0; i < largest.size(); ++i) largest[i] = std::max(largest[i], theirs[i]);
+  }
+  return largest;
+}
+
+absl::StatusOr<std::unique_ptr<Nodes>> JoinNodes(const Launch& launch,
+                                                 const NodesOptions& options) {
+  if (launch.several()) return launch.join(launch, options);
+  OCTET_RETURN_IF_ERROR(options.prepared);
+  OCTET_ASSIGN_OR_RETURN(
+      std::shared_ptr<Node> node,
+      CreateWatchedNode({.num_ranks = options.num_ranks, .timeout = options.timeout}));
+  return std::make_unique<OneNode>(std::move(node));
+}
+
+}  // namespace octet
