@@ -174,8 +174,8 @@ Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpCo
 }
 
 absl::Status Hierarchical::Init() {
-  const size_t row_bytes = std::max({config_.dispatch_row_bytes(), config_.dtype_row_bytes(),
-                                     Size(record_.words()) * sizeof(uint32_t), sizeof(int32_t)});
+  const size_t row_bytes = std::max(
+      {config_.dispatch_row_bytes() + record_.bytes(), config_.dtype_row_bytes(), sizeof(int32_t)});
   const size_t bytes = Size(num_nodes() - 1) * Size(config_.max_tokens_per_rank) * row_bytes;
   for (Rail* const rail : rails_) OCTET_RETURN_IF_ERROR(rail->Reserve(bytes, bytes));
   return node_->Run([this](Rank& rank) { return InitRank(rank); });
@@ -343,8 +343,8 @@ absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
 absl::Status Hierarchical::Cross(Rank& rank) {
   const RankState& mine = StateOf(rank);
   Rail& rail = *rails_[Size(rank.rank())];
-  const auto exchange = [&](void* sent, void* batch, size_t bytes) {
-    std::vector<RailPart> parts;
+  std::vector<RailPart> parts;
+  const auto add = [&](void* sent, void* batch, size_t bytes) {
     for (int node = 0; node < rail.num_nodes(); ++node) {
       const size_t i = Size(node);
       const size_t from = i * Size(config_.max_tokens_per_rank) * bytes;
@@ -353,11 +353,10 @@ absl::Status Hierarchical::Cross(Rank& rank) {
                        .recv = static_cast<char*>(batch) + Size(mine.blocks.first[i]) * bytes,
                        .recv_bytes = Size(mine.blocks.received[i]) * bytes});
     }
-    return rail.Exchange(rank, parts);
   };
-  OCTET_RETURN_IF_ERROR(
-      exchange(mine.sent.records, mine.batch.records, Size(record_.words()) * sizeof(uint32_t)));
-  return exchange(mine.sent.rows, mine.batch.rows, config_.dispatch_row_bytes());
+  add(mine.sent.records, mine.batch.records, record_.bytes());
+  add(mine.sent.rows, mine.batch.rows, config_.dispatch_row_bytes());
+  return rail.Exchange(rank, parts);
 }
 
 absl::StatusOr<Received> Hierarchical::DispatchWithin(Rank& rank) {
@@ -485,8 +484,7 @@ Traffic Hierarchical::RailTraffic(int rank, absl::Span<const int32_t> topk_idx,
 }
 
 Traffic Hierarchical::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  const size_t record_bytes = Size(record_.words()) * sizeof(uint32_t);
-  Traffic traffic = RailTraffic(rank, topk_idx, config_.dispatch_row_bytes() + record_bytes);
+  Traffic traffic = RailTraffic(rank, topk_idx, config_.dispatch_row_bytes() + record_.bytes());
   if (counted_) traffic.wire_bytes += (num_nodes() - 1) * static_cast<int64_t>(sizeof(int32_t));
   return traffic;
 }
@@ -503,7 +501,7 @@ RailRows ChosenRows(RailRows rows, Strategy strategy) {
 }
 
 size_t RailRecordBytes(const EpConfig& config, int num_nodes) {
-  return Size(RecordOf(config, num_nodes).words()) * sizeof(uint32_t);
+  return RecordOf(config, num_nodes).bytes();
 }
 
 absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes) {

@@ -5,6 +5,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/device/routing.h"
@@ -24,6 +25,7 @@ struct RecordShape {
   int scale_words;  // S
 
   __host__ __device__ int words() const { return 2 * topk + scale_words; }
+  size_t bytes() const { return static_cast<size_t>(words()) * sizeof(uint32_t); }
 };
 
 // What the kernels of a rank have in common.

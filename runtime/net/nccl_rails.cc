@@ -100,8 +100,9 @@ class NcclRail : public Rail {
 
   absl::Status Check(const Rank& rank, absl::Span<const RailPart> parts) const;
   device::ExchangeParams ParamsOf(int first) const;
-  absl::Status EnqueueBegin(absl::Span<const RailPart> parts, hipStream_t stream) const;
-  absl::Status EnqueueEnd(absl::Span<const RailPart> parts, hipStream_t stream) const;
+  // `sizes`: of each node.
+  absl::Status EnqueueBegin(absl::Span<const ExchangeSize> sizes, hipStream_t stream) const;
+  absl::Status EnqueueEnd(absl::Span<const ExchangeSize> sizes, hipStream_t stream) const;
   // Enqueues the headers and `parts`, if there are any.
   absl::Status EnqueueTransfers(absl::Span<const RailPart> parts, hipStream_t stream,
                                 absl::FunctionRef<bool()> go_on);
@@ -220,16 +221,18 @@ absl::Status NcclRail::EnqueueTransfers(absl::Span<const RailPart> parts, hipStr
     if (other == node()) continue;
     transfers.push_back({other, &sent_[other], sizeof(device::ExchangeHeader), &came_[other],
                          sizeof(device::ExchangeHeader)});
-    if (parts.empty()) continue;
-    const RailPart& part = parts[other];
-    transfers.push_back({other, part.send, part.send_bytes, part.recv, part.recv_bytes});
+    for (size_t i = static_cast<size_t>(other); i < parts.size();
+         i += static_cast<size_t>(num_nodes())) {
+      const RailPart& part = parts[i];
+      transfers.push_back({other, part.send, part.send_bytes, part.recv, part.recv_bytes});
+    }
   }
   return communicator_.Enqueue(transfers, stream, go_on);
 }
 
 absl::Status NcclRail::Check(const Rank& rank, absl::Span<const RailPart> parts) const {
   OCTET_RETURN_IF_ERROR(rails_.CheckExchange(rank_, rank, parts));
-  return CheckRoom(SizeOf(parts, node()), room_);
+  return CheckRoom(SumOf(SizesOf(parts, num_nodes(), node())), room_);
 }
 
 device::ExchangeParams NcclRail::ParamsOf(int first) const {
@@ -241,25 +244,26 @@ device::ExchangeParams NcclRail::ParamsOf(int first) const {
           .bytes = {}};
 }
 
-absl::Status NcclRail::EnqueueBegin(absl::Span<const RailPart> parts, hipStream_t stream) const {
+absl::Status NcclRail::EnqueueBegin(absl::Span<const ExchangeSize> sizes,
+                                    hipStream_t stream) const {
   for (int first = 0; first < num_nodes(); first += device::kNodesOfLaunch) {
     device::BeginExchangeParams params = {.exchange = ParamsOf(first), .headers = sent_.data()};
     const int end = std::min(first + device::kNodesOfLaunch, num_nodes());
     for (int other = first; other < end; ++other) {
-      params.exchange.bytes[other - first] = parts[other].send_bytes;
+      params.exchange.bytes[other - first] = sizes[static_cast<size_t>(other)].send;
     }
     OCTET_RETURN_IF_GPU_ERROR(device::LaunchBeginExchange(params, stream));
   }
   return absl::OkStatus();
 }
 
-absl::Status NcclRail::EnqueueEnd(absl::Span<const RailPart> parts, hipStream_t stream) const {
+absl::Status NcclRail::EnqueueEnd(absl::Span<const ExchangeSize> sizes, hipStream_t stream) const {
   for (int first = 0; first < num_nodes(); first += device::kNodesOfLaunch) {
     device::EndExchangeParams params = {
         .exchange = ParamsOf(first), .headers = came_.data(), .port = port_};
     const int end = std::min(first + device::kNodesOfLaunch, num_nodes());
     for (int other = first; other < end; ++other) {
-      params.exchange.bytes[other - first] = parts[other].recv_bytes;
+      params.exchange.bytes[other - first] = sizes[static_cast<size_t>(other)].recv;
     }
     OCTET_RETURN_IF_GPU_ERROR(device::LaunchEndExchange(params, stream));
   }
@@ -277,7 +281,8 @@ absl::Status NcclRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
     late = Since(start) > rails_.node_->timeout();
     return !late && !IsStopped();
   };
-  OCTET_RETURN_IF_ERROR(EnqueueBegin(parts, stream));
+  const std::vector<ExchangeSize> sizes = SizesOf(parts, num_nodes(), node());
+  OCTET_RETURN_IF_ERROR(EnqueueBegin(sizes, stream));
   const absl::Status enqueued =
       rank.LaunchWaiting([&] { return EnqueueTransfers(parts, stream, go_on); });
   if (late) {
@@ -289,7 +294,7 @@ absl::Status NcclRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
     return absl::AbortedError(absl::StrCat(kExchangePhase, ": ", enqueued.message()));
   }
   OCTET_RETURN_IF_ERROR(enqueued);
-  return EnqueueEnd(parts, stream);
+  return EnqueueEnd(sizes, stream);
 }
 
 void NcclRail::Watch(Clock::time_point now, absl::Duration slept) {

@@ -1,7 +1,9 @@
 #include "runtime/net/rails.h"
 
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -40,21 +42,31 @@ absl::Status Rails::CheckExchange(int rail_rank, const Rank& rank,
                                                       "'s rail on rank ", rank.rank(),
                                                       rank.IsOf(*node_) ? "" : " of another node"));
   }
-  if (parts.size() != static_cast<size_t>(progress_.num_nodes())) {
+  if (parts.empty() || parts.size() % static_cast<size_t>(progress_.num_nodes()) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Rail::Exchange of ", parts.size(), " parts between ", progress_.num_nodes(), " nodes"));
   }
   return absl::OkStatus();
 }
 
-ExchangeSize SizeOf(absl::Span<const RailPart> parts, int node) {
-  ExchangeSize size;
-  for (size_t other = 0; other < parts.size(); ++other) {
+std::vector<ExchangeSize> SizesOf(absl::Span<const RailPart> parts, int num_nodes, int node) {
+  std::vector<ExchangeSize> sizes(static_cast<size_t>(num_nodes));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const size_t other = i % sizes.size();
     if (other == static_cast<size_t>(node)) continue;
-    size.send += parts[other].send_bytes;
-    size.recv += parts[other].recv_bytes;
+    sizes[other].send += parts[i].send_bytes;
+    sizes[other].recv += parts[i].recv_bytes;
   }
-  return size;
+  return sizes;
+}
+
+ExchangeSize SumOf(absl::Span<const ExchangeSize> sizes) {
+  ExchangeSize sum;
+  for (const ExchangeSize& size : sizes) {
+    sum.send += size.send;
+    sum.recv += size.recv;
+  }
+  return sum;
 }
 
 absl::Status CheckRoom(const ExchangeSize& size, const ExchangeSize& room) {

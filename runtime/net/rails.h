@@ -65,12 +65,15 @@ class Rails : public NodeClient {
   std::atomic<bool> open_{false};
 };
 
-// What is sent to, and received from, all other nodes.
+// What is sent and received.
 struct ExchangeSize {
   size_t send = 0;
   size_t recv = 0;
 };
-ExchangeSize SizeOf(absl::Span<const RailPart> parts, int node);
+// Returns the sums of the parts for each node, 0 for `node` itself.
+std::vector<ExchangeSize> SizesOf(absl::Span<const RailPart> parts, int num_nodes, int node);
+// Returns the sum over all nodes.
+ExchangeSize SumOf(absl::Span<const ExchangeSize> sizes);
 // kResourceExhausted if `size` is more than what Rail::Reserve has made room for.
 absl::Status CheckRoom(const ExchangeSize& size, const ExchangeSize& room);
 

@@ -97,28 +97,57 @@ absl::Status StagedRail::Reserve(size_t send_bytes, size_t recv_bytes) {
 
 absl::Status StagedRail::Check(const Rank& rank, absl::Span<const RailPart> parts) const {
   OCTET_RETURN_IF_ERROR(rails_.CheckExchange(rank_, rank, parts));
-  for (int other = 0; other < num_nodes(); ++other) {
-    const RailPart& part = parts[other];
-    if (other == node() || std::max(part.send_bytes, part.recv_bytes) <= Link::kMaxBytes) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("Rail::Exchange of ", part.send_bytes, " bytes to and ", part.recv_bytes,
-                     " bytes from node ", other, ": ", Link::kMaxBytes, " are the most"));
+  const std::vector<ExchangeSize> sizes = SizesOf(parts, num_nodes(), node());
+  for (size_t other = 0; other < sizes.size(); ++other) {
+    const ExchangeSize& size = sizes[other];
+    if (std::max(size.send, size.recv) <= Link::kMaxBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat("Rail::Exchange of ", size.send,
+                                                   " bytes to and ", size.recv, " bytes from node ",
+                                                   other, ": ", Link::kMaxBytes, " are the most"));
   }
-  return CheckRoom(SizeOf(parts, node()), {.send = send_.size(), .recv = recv_.size()});
+  return CheckRoom(SumOf(sizes), {.send = send_.size(), .recv = recv_.size()});
 }
 
 std::vector<StagedPart> StagedRail::Place(absl::Span<const RailPart> parts) const {
-  std::vector<StagedPart> placed(parts.size());
+  std::vector<StagedPart> placed;
   char* send = send_.data();
   char* recv = recv_.data();
-  for (int other = 0; other < num_nodes(); ++other) {
-    if (other == node()) continue;
-    const RailPart& part = parts[other];
-    placed[other] = {send, part.send_bytes, recv, part.recv_bytes};
-    send += part.send_bytes;
-    recv += part.recv_bytes;
+  for (const ExchangeSize& size : SizesOf(parts, num_nodes(), node())) {
+    placed.push_back({send, size.send, recv, size.recv});
+    send += size.send;
+    recv += size.recv;
   }
   return placed;
+}
+
+absl::Status StagedRail::CopyToHost(const Call& call, absl::Span<const RailPart> parts,
+                                    hipStream_t stream) const {
+  for (size_t other = 0; other < call.parts.size(); ++other) {
+    if (other == static_cast<size_t>(node())) continue;
+    char* to = call.parts[other].send;
+    for (size_t i = other; i < parts.size(); i += call.parts.size()) {
+      if (parts[i].send_bytes == 0) continue;
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemcpyAsync(to, parts[i].send, parts[i].send_bytes, hipMemcpyDeviceToHost, stream));
+      to += parts[i].send_bytes;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StagedRail::CopyToGpu(const Call& call, absl::Span<const RailPart> parts,
+                                   hipStream_t stream) const {
+  for (size_t other = 0; other < call.parts.size(); ++other) {
+    if (other == static_cast<size_t>(node())) continue;
+    const char* from = call.parts[other].recv;
+    for (size_t i = other; i < parts.size(); i += call.parts.size()) {
+      if (parts[i].recv_bytes == 0) continue;
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemcpyAsync(parts[i].recv, from, parts[i].recv_bytes, hipMemcpyHostToDevice, stream));
+      from += parts[i].recv_bytes;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StagedRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
@@ -132,12 +161,7 @@ absl::Status StagedRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) 
   call.abort_word = port.abort_word;
 
   const hipStream_t stream = rank.stream();
-  for (size_t other = 0; other < parts.size(); ++other) {
-    const StagedPart& staged = call.parts[other];
-    if (staged.send_bytes == 0) continue;
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(staged.send, parts[other].send, staged.send_bytes,
-                                             hipMemcpyDeviceToHost, stream));
-  }
+  OCTET_RETURN_IF_ERROR(CopyToHost(call, parts, stream));
   OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(stream, &StagedRail::RunCall, &call));
   const device::ArrivalParams arrival = {.port = port,
                                          .site = kArrivalSite,
@@ -147,13 +171,7 @@ absl::Status StagedRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) 
                                          .node = node()};
   OCTET_RETURN_IF_ERROR(
       rank.LaunchWaiting([&] { return OCTET_GPU(device::LaunchAwaitArrivals(arrival, stream)); }));
-  for (size_t other = 0; other < parts.size(); ++other) {
-    const StagedPart& staged = call.parts[other];
-    if (staged.recv_bytes == 0) continue;
-    OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(parts[other].recv, staged.recv, staged.recv_bytes,
-                                             hipMemcpyHostToDevice, stream));
-  }
-  return absl::OkStatus();
+  return CopyToGpu(call, parts, stream);
 }
 
 StagedRail::Call& StagedRail::NewCall() {

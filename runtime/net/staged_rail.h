@@ -72,15 +72,19 @@ class StagedRail : public Rail {
   // What a host function needs. A graph may call it as long as the rail lives.
   struct Call {
     StagedRail* rail = nullptr;
-    std::vector<StagedPart> parts;
+    std::vector<StagedPart> parts;  // of each node
     const uint32_t* abort_word = nullptr;
     std::atomic<bool> free{false};  // the host function has run and will not run again
     bool captured = false;
   };
 
   absl::Status Check(const Rank& rank, absl::Span<const RailPart> parts) const;
-  // Returns where the parts lie in the staging.
+  // Returns where what each node gets and gives lies in the staging, a node's parts in order.
   std::vector<StagedPart> Place(absl::Span<const RailPart> parts) const;
+  absl::Status CopyToHost(const Call& call, absl::Span<const RailPart> parts,
+                          hipStream_t stream) const;
+  absl::Status CopyToGpu(const Call& call, absl::Span<const RailPart> parts,
+                         hipStream_t stream) const;
   Call& NewCall();
   static void RunCall(void* call);
   void Post(const Call& call);

@@ -121,6 +121,35 @@ class LocalRails::Carrier {
     return !stopping_;
   }
 
+  // Enqueues the copies of what one node sends to another, and returns its bytes. `parts`: of each
+  // node.
+  static absl::StatusOr<int64_t> CopyParts(hipStream_t stream,
+                                           const std::vector<std::vector<RailPart>>& parts,
+                                           int from, int to) {
+    const size_t nodes = parts.size();
+    const std::vector<RailPart>& of_from = parts[static_cast<size_t>(from)];
+    const std::vector<RailPart>& of_to = parts[static_cast<size_t>(to)];
+    if (of_from.size() != of_to.size()) {
+      return absl::InternalError(absl::StrCat("node ", from, " exchanges ", of_from.size(),
+                                              " parts, node ", to, " ", of_to.size()));
+    }
+    int64_t bytes = 0;
+    for (size_t first = 0; first < of_from.size(); first += nodes) {
+      const RailPart& sent = of_from[first + static_cast<size_t>(to)];
+      const RailPart& received = of_to[first + static_cast<size_t>(from)];
+      if (sent.send_bytes != received.recv_bytes) {
+        return absl::InternalError(absl::StrCat("node ", from, " sends ", sent.send_bytes,
+                                                " bytes to node ", to, ", which expects ",
+                                                received.recv_bytes));
+      }
+      bytes += static_cast<int64_t>(sent.send_bytes);
+      if (sent.send_bytes == 0) continue;
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemcpyAsync(received.recv, sent.send, sent.send_bytes, hipMemcpyDefault, stream));
+    }
+    return bytes;
+  }
+
   // Carries out the first posted exchange.
   absl::Status Copy(hipStream_t stream) {
     std::vector<std::vector<RailPart>> parts;
@@ -132,20 +161,13 @@ class LocalRails::Carrier {
       }
     }
     int64_t bytes = 0;
-    for (size_t from = 0; from < parts.size(); ++from) {
-      for (size_t to = 0; to < parts.size(); ++to) {
+    const size_t nodes = parts.size();
+    for (size_t from = 0; from < nodes; ++from) {
+      for (size_t to = 0; to < nodes; ++to) {
         if (from == to) continue;
-        const RailPart& sent = parts[from][to];
-        const RailPart& received = parts[to][from];
-        if (sent.send_bytes != received.recv_bytes) {
-          return absl::InternalError(absl::StrCat("node ", from, " sends ", sent.send_bytes,
-                                                  " bytes to node ", to, ", which expects ",
-                                                  received.recv_bytes));
-        }
-        bytes += static_cast<int64_t>(sent.send_bytes);
-        if (sent.send_bytes == 0) continue;
-        OCTET_RETURN_IF_GPU_ERROR(
-            hipMemcpyAsync(received.recv, sent.send, sent.send_bytes, hipMemcpyDefault, stream));
+        OCTET_ASSIGN_OR_RETURN(const int64_t sent, CopyParts(stream, parts, static_cast<int>(from),
+                                                             static_cast<int>(to)));
+        bytes += sent;
       }
     }
     const std::scoped_lock lock(mutex_);
@@ -184,10 +206,11 @@ class LocalRails::OneRail : public Rail, private NodeClient {
     const auto number = static_cast<size_t>(number_);
     size_t send_bytes = 0;
     size_t recv_bytes = 0;
-    for (size_t node = 0; node < parts.size(); ++node) {
-      if (node == number) continue;
-      send_bytes += parts[node].send_bytes;
-      recv_bytes += parts[node].recv_bytes;
+    const auto nodes = static_cast<size_t>(num_nodes());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (i % nodes == number) continue;
+      send_bytes += parts[i].send_bytes;
+      recv_bytes += parts[i].recv_bytes;
     }
     if (send_bytes > send_room_ || recv_bytes > recv_room_) {
       return absl::ResourceExhaustedError(
