@@ -72,9 +72,9 @@ class ArrivingWalk : public TileWalk<Gemm> {
 
   __device__ __forceinline__ void AwaitExpert(int expert) {
     const ExpertRows rows = ready_.expert_rows[expert];
-    AwaitWord(ready_.experts + expert, static_cast<uint64_t>(rows.end - rows.first),
-              device::MakeSite(high_throughput::Site::kReadyExpert, -1,
-                               static_cast<uint32_t>(expert)));
+    AwaitWord(
+        ready_.experts + expert, static_cast<uint64_t>(rows.end - rows.first),
+        device::MakeSite(high_throughput::Site::kReadyExpert, -1, static_cast<uint32_t>(expert)));
     device::FenceAcquire<device::Scope::kDevice>();
   }
 

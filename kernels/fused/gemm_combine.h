@@ -19,11 +19,7 @@ class GemmCombine final : public CombineProduct {
   // they combine. `sources`: of all rows, for kEpilogue.
   GemmCombine(const GroupedGemmVariant& variant, const GroupedGemmParams& params, Fusion fusion,
               const FusedTuning& tuning = {}, const RowSource* sources = nullptr)
-      : variant_(variant),
-        params_(params),
-        fusion_(fusion),
-        tuning_(tuning),
-        sources_(sources) {}
+      : variant_(variant), params_(params), fusion_(fusion), tuning_(tuning), sources_(sources) {}
 
   // kUnimplemented unless CanFuse.
   absl::StatusOr<int> Prepare(const high_throughput::CombineVariant& variant,

@@ -6,7 +6,8 @@
 //                                                              of this rank's counts
 //
 // A choice's place in the order is that of its row among this rank's rows for the expert, which the
-// layout has computed. So nothing is sorted. With DispatchRoles::by_token it is its place in routes.
+// layout has computed. So nothing is sorted. With DispatchRoles::by_token it is its place in
+// routes.
 #ifndef OCTET_KERNELS_FUSED_SEND_ORDER_H_
 #define OCTET_KERNELS_FUSED_SEND_ORDER_H_
 
@@ -112,8 +113,7 @@ __device__ inline void OrderShare(const DispatchGemmParams& p, const LayoutShare
       if (by_token && has) p.order[flat] = {flat, -1, -1, 0};
       continue;
     }
-    const int entry =
-        by_token ? flat : first[route.expert] + route.row - s.base()[route.expert];
+    const int entry = by_token ? flat : first[route.expert] + route.row - s.base()[route.expert];
     p.order[entry] = {flat, route.row, p.roles.every_row ? route.row : siblings.holder,
                       high_throughput::PackPlace(siblings.combine_slot, route.slot, siblings.index,
                                                  siblings.choices)};

@@ -14,8 +14,8 @@
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/scoped_event.h"
-#include "runtime/status_macros.h"
 #include "runtime/shared_library.h"
+#include "runtime/status_macros.h"
 
 namespace octet {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/device_memory.h"
-#include "runtime/status_macros.h"
 #include "runtime/shared_library.h"
+#include "runtime/status_macros.h"
 
 namespace octet {
 namespace {

@@ -37,8 +37,8 @@ class ModelFolder {
   // experts, and for members of config.json that are missing or not supported.
   virtual absl::StatusOr<MoeLayerConfig> LayerConfig(int layer) const = 0;
 
-  // Returns views of the layer's tensors, valid as long as the folder. Experts have tensors of their
-  // own, or two tensors have those of all experts (docs/formats.md). kNotFound or
+  // Returns views of the layer's tensors, valid as long as the folder. Experts have tensors of
+  // their own, or two tensors have those of all experts (docs/formats.md). kNotFound or
   // kInvalidArgument, naming file and tensor, for one that is missing or has another shape or type.
   virtual absl::StatusOr<MoeLayerWeights> Weights(int layer) const = 0;
 };
