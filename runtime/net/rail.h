@@ -33,19 +33,18 @@ class Rail {
   // Enqueues one exchange with all nodes on rank.stream() and returns; does not wait for the
   // stream. parts[k * num_nodes() + n] is the k-th part for node n; those for node() are ignored.
   // All parts cross together, so that several cost as much time as one of their sizes' sum. The
-  // nodes' ranks make the same exchanges in the same order, with as many parts and sizes that
-  // agree: what node a sends to b is what b receives from a. What the stream did before is sent;
-  // what it does afterwards finds the received bytes. May be captured into a graph, which must not
-  // outlive the World; over NCCL, not the next failed Run either (Graph::Launch).
+  // nodes' ranks make the same exchanges in the same order, with as many parts and sizes that agree
+  // part by part: what node a sends to b is what b receives from a. What the stream did before is
+  // sent; what it does afterwards finds the received bytes. May be captured into a graph, which
+  // must not outlive the World; over NCCL, not the next failed Run either (Graph::Launch).
   //
   // A node that does not take part within Node::timeout() fails the Run, with the node and rank in
-  // the error, and so do sizes that do not agree. Over NCCL, so does an error that the library
-  // notices (kAborted). Returns
+  // the error, and so do sizes that do not agree in the sum of a node's parts. Over NCCL, so does
+  // an error that the library notices (kAborted). Returns
   //   kFailedPrecondition  outside World::Run, or the rank is not this rail's
   //   kResourceExhausted   more bytes than Reserve has made room for
-  //   kInvalidArgument     the number of parts is not a multiple of num_nodes(), or those for a
-  //   node
-  //                        are longer than the transport's messages: 2 GiB - 1 over MPI
+  //   kInvalidArgument     the number of parts is not a multiple of num_nodes(), or the parts for a
+  //                        node are longer than a message of the transport: 2 GiB - 1 over MPI
   //   kCancelled           over NCCL: the Run has failed
   //   kDeadlineExceeded    over NCCL: it has not enqueued the exchange within Node::timeout()
   virtual absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) = 0;

@@ -267,6 +267,19 @@ class PerfTest(NodesTest):
         self.assertIn("# low_latency, 1024 tokens: ", result.stdout)
 
 
+    def test_a_size_that_fails_on_one_node_is_left_out_on_all(self):
+        perf = [OCTET, *self.ARGS, "-e1024", "-f128", "--strategy=low_latency,direct"]
+        little = ["env", "OCTET_EMULATION_MEMORY_MB=8"]
+        result = subprocess.run([MPIRUN, "-n", "1", *perf, ":", "-n", "1", *little, *perf],
+                                capture_output=True, text=True, check=False, timeout=200,
+                                env={**os.environ, **ENVIRONMENT})
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("# low_latency, 1024 tokens: node 0: ", result.stdout)  # of both
+        self.assertIn("# direct, 1024 tokens: node 1: rank 0: ", result.stdout)
+        first, second = said(result)
+        self.assertEqual(first, second)
+
+
 class LayerTest(NodesTest):
     ARGS = ["layer", "--experts=12", "--topk=3", "--tokens=5", "--iters=2", "--warmup=0"]
 
@@ -288,6 +301,11 @@ class LayerTest(NodesTest):
                 parts = {row["part"] for row in report["rows"]}
                 self.assertLessEqual({"router", "dispatch", "gate+up", "combine", "layer"}, parts)
                 self.assertEqual("graph" in parts, "--graph" in flags)
+
+    def test_more_ranks_than_a_node_may_have(self):
+        result = self.on(3, "layer", "--experts=18", "--topk=2", "--tokens=2", "--iters=0",
+                         "--ranks=6")
+        self.assertIn("36 tokens on 18 ranks", result.stdout)
 
     @unittest.skipUnless(python_with_numpy(), "no NumPy")
     def test_files_are_those_of_one_node_with_as_many_ranks(self):
@@ -355,11 +373,16 @@ class RefusalTest(NodesTest):
             self.assert_refused([*PerfTest.ARGS, *flags], words)
         for flags, words in [
             (["--contenders=nccl+cublas"], "--contenders is for one node, and 2 have been started"),
-            (["--experts=6", "--topk=2"], "num_experts is 6"),
+            (["--experts=6", "--topk=2"], "num_experts is 3; it must be divisible by the 2 ranks"),
             (["--model=nowhere"], "nowhere"),
             (["--fusion=tiles"], "--fusion is tiles"),
+            (["--graph"], "--graph over several nodes needs --rail_rows=blocks"),
         ]:
             self.assert_refused(["layer", "--ranks=2", *flags], words)
+        self.assert_refused([*PerfTest.ARGS, "--strategy=fast"], "fast")
+        self.assert_refused(["run", "--soak=3", "--ranks=2", "--schedule=7"],
+                            "a schedule is for one node")
+        self.assert_refused(["run", "--soak=3", "--ranks=2", "--schedule=never"], "schedule")
         self.assert_refused(["rnu"], "unknown command 'rnu'; did you mean 'run'?")
 
     def test_what_one_node_does_not_have(self):

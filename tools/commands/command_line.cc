@@ -13,6 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "runtime/status_macros.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/nodes.h"
@@ -21,6 +23,10 @@ namespace octet {
 namespace {
 
 constexpr absl::string_view kHelp = "help";
+
+// A launcher ends all processes when one has failed: those that print nothing wait for the first
+// one, which does.
+constexpr absl::Duration kFirstPrints = absl::Seconds(2);
 
 // Returns the number of insertions, deletions and replacements that turn one word into the other.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
@@ -206,7 +212,11 @@ int RunNamedCommand(absl::Span<const Command> commands, const Program& program,
                     absl::Span<const std::string> args) {
   const Launch& launch = program.launch;
   if (args.empty()) {
-    if (launch.first()) absl::FPrintF(stderr, "%s", Usage(commands));
+    if (launch.first()) {
+      absl::FPrintF(stderr, "%s", Usage(commands));
+    } else {
+      absl::SleepFor(kFirstPrints);
+    }
     return kExitUsage;
   }
   const std::string& name = args.front();
@@ -244,8 +254,20 @@ absl::Status AsUsageError(const absl::Status& status) {
   return status.ok() ? status : absl::InvalidArgumentError(status.message());
 }
 
+void PrintErrorOnce(absl::string_view command, bool first, const absl::Status& status) {
+  if (first) {
+    PrintError(command, status);
+  } else {
+    absl::SleepFor(kFirstPrints);
+  }
+}
+
 int FailToJoin(absl::string_view command, const Launch& launch, const absl::Status& status) {
-  if (launch.first() || !absl::IsInvalidArgument(status)) PrintError(command, status);
+  if (absl::IsInvalidArgument(status)) {
+    PrintErrorOnce(command, launch.first(), status);
+  } else {
+    PrintError(command, status);
+  }
   return ExitCodeOf(status);
 }
 

@@ -105,6 +105,10 @@ void PrintError(absl::string_view command, const absl::Status& status);
 // Returns the error as one of the user: kInvalidArgument with the same message. OK stays OK.
 absl::Status AsUsageError(const absl::Status& status);
 
+// Prints an error that all processes have in the first one of them. The others wait for a moment,
+// so that it can, since a launcher ends all processes when one has failed.
+void PrintErrorOnce(absl::string_view command, bool first, const absl::Status& status);
+
 // Reports that JoinNodes has failed, and returns the exit code. A mistake of the user's is known to
 // all processes, and only the first one prints it.
 int FailToJoin(absl::string_view command, const Launch& launch, const absl::Status& status);

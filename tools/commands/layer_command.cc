@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/layer/layer_config.h"
+#include "kernels/nodes_of_ranks.h"
 #include "octet/model_folder.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
@@ -61,13 +63,13 @@ absl::Status OpenFolder(LayerOptions& options, Weights& weights) {
   return absl::OkStatus();
 }
 
-absl::Status MakeWeights(LayerOptions& options, int num_ranks, Weights& weights) {
+absl::Status MakeWeights(LayerOptions& options, const NodesOfRanks& nodes, Weights& weights) {
   MoeLayerConfig& config = options.run.config;
   if (!options.model.empty()) {
     OCTET_RETURN_IF_ERROR(OpenFolder(options, weights));
   } else {
     config.max_tokens_per_rank = 1;  // the tokens are not known yet
-    OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
+    OCTET_RETURN_IF_ERROR(Validate(config, nodes));
     weights.random.emplace(config, options.family == ModelFamily::kDeepseekV3, options.seed);
     weights.views = weights.random->weights();
     weights.name = absl::StrCat(EnumName(options.family), " with random weights");
@@ -104,9 +106,10 @@ absl::Status Prepare(const CommandLine& line, Prepared& prepared) {
   OCTET_RETURN_IF_ERROR(topology.status());
   LayerOptions& options = *prepared.options;
   OCTET_RETURN_IF_ERROR(topology->CheckRanks(options.num_ranks));
-  const int num_ranks = line.launch().num_processes * options.num_ranks;
-  OCTET_RETURN_IF_ERROR(AsUsageError(MakeWeights(options, num_ranks, prepared.weights)));
-  absl::StatusOr<LayerTokens> tokens = MakeTokens(options, num_ranks);
+  const NodesOfRanks nodes = {.num_nodes = line.launch().num_processes,
+                              .ranks_per_node = options.num_ranks};
+  OCTET_RETURN_IF_ERROR(AsUsageError(MakeWeights(options, nodes, prepared.weights)));
+  absl::StatusOr<LayerTokens> tokens = MakeTokens(options, nodes.num_nodes * nodes.ranks_per_node);
   OCTET_RETURN_IF_ERROR(AsUsageError(tokens.status()));
   prepared.tokens = *std::move(tokens);
   return absl::OkStatus();

@@ -241,9 +241,11 @@ int MeasureSteps(Nodes& nodes, const PerfOptions& perf) {
   const Contenders contenders = MakeContenders(nodes.node());
   const absl::StatusOr<std::vector<Contender*>> chosen =
       ChosenContenders(nodes, contenders, perf.strategies);
-  if (!chosen.ok()) return Fail(kExitUsage, chosen.status());
-  if (chosen->empty()) {
-    return Fail(kExitSkipped, absl::UnavailableError("none of the strategies exists here"));
+  // Alike on all nodes.
+  if (!chosen.ok() || chosen->empty()) {
+    const absl::Status none = absl::UnavailableError("none of the strategies exists here");
+    PrintErrorOnce(kName, nodes.first(), chosen.ok() ? none : chosen.status());
+    return chosen.ok() ? kExitSkipped : kExitUsage;
   }
   if (const absl::Status same =
           nodes.Agree("the recorded routing", RecordedDigest(perf.shapes.front().workload));

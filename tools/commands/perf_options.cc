@@ -120,13 +120,9 @@ absl::Status CheckForSeveralNodes(const PerfOptions& perf, const RunOptions& com
         absl::StrCat("--operation=step is the only one for several nodes, and ", num_nodes,
                      " have been started"));
   }
-  const bool low_latency = perf.strategies == std::vector<std::string>{"low_latency"};
-  const bool blocks =
-      common.rail_rows == RailRows::kBlocks || (common.rail_rows == RailRows::kAuto && low_latency);
-  if (!perf.graph || blocks) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "--graph over several nodes needs --rail_rows=blocks, or --strategy=low_latency: otherwise "
-      "the host waits for the numbers of rows that cross, which a graph does not have");
+  if (!perf.graph) return absl::OkStatus();
+  return CheckGraphOverNodes(common.rail_rows,
+                             perf.strategies == std::vector<std::string>{"low_latency"});
 }
 
 }  // namespace
@@ -206,7 +202,9 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const CommandLine& line, int num_gp
     fused->check_steps = perf.check_steps;
     perf.fused.push_back(*fused);
   }
-  if (!perf.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(perf.json));
+  if (!perf.json.empty() && line.launch().first()) {
+    OCTET_RETURN_IF_ERROR(CheckCanWrite(perf.json));
+  }
   return perf;
 }
 

@@ -74,6 +74,10 @@ absl::Status PrepareOutputs(const Launch& launch, const RunOptions& options) {
 absl::Status PrepareSoak(const Launch& launch, const absl::StatusOr<SoakOptions>& options,
                          const absl::StatusOr<Topology>& topology) {
   OCTET_RETURN_IF_ERROR(AsUsageError(options.status()));
+  if (launch.several() && !CurrentSchedule().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("a schedule is for one node, and ",
+                                                   launch.num_processes, " have been started"));
+  }
   OCTET_RETURN_IF_ERROR(topology.status());
   OCTET_RETURN_IF_ERROR(topology->CheckRanks(options->num_ranks));
   if (options->json.empty() || !launch.first()) return absl::OkStatus();
@@ -87,9 +91,11 @@ absl::Status ReportSoak(const Topology& topology, const SoakResult& result) {
   return AsUsageError(WriteFileAtomically(result.options.json, {SoakJson(topology, result)}));
 }
 
-int RunSoak(const CommandLine& line, const absl::StatusOr<Topology>& topology, int num_gpus) {
+int RunSoak(const CommandLine& line, const absl::Status& scheduled,
+            const absl::StatusOr<Topology>& topology, int num_gpus) {
   const absl::StatusOr<SoakOptions> options = ParseSoakOptions(line, num_gpus);
-  NodesOptions wanted = {.prepared = PrepareSoak(line.launch(), options, topology)};
+  NodesOptions wanted;
+  wanted.prepared = scheduled.ok() ? PrepareSoak(line.launch(), options, topology) : scheduled;
   if (options.ok()) {
     wanted.num_ranks = options->num_ranks;
     wanted.timeout = options->timeout;
@@ -114,7 +120,7 @@ int RunSoak(const CommandLine& line, const absl::StatusOr<Topology>& topology, i
   absl::Status reported = first ? ReportSoak(*topology, result) : absl::OkStatus();
   // A World may be broken after an error.
   if (joined != nullptr && result.status.ok()) reported = joined->Together(reported);
-  if (!reported.ok()) return Fail(kExitUsage, reported);
+  if (!reported.ok()) return Fail(ExitCodeOf(reported), reported);
   if (result.status.ok()) return kExitOk;
   if (!result.command.empty() && first) {
     absl::FPrintF(stderr, "# this shape by itself:\n%s\n", result.command);
@@ -173,7 +179,7 @@ int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
-  if (line.Given("soak")) return RunSoak(line, topology, num_gpus);
+  if (line.Given("soak")) return RunSoak(line, scheduled, topology, num_gpus);
   const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(line, num_gpus);
   NodesOptions wanted;
   wanted.prepared = scheduled.ok() ? Prepare(line.launch(), shapes, topology) : scheduled;

@@ -527,7 +527,7 @@ absl::StatusOr<std::vector<RunOptions>> ParseRunOptions(const CommandLine& line,
     OCTET_RETURN_IF_ERROR(CompleteOptions(options));
   }
   for (const std::string& file : {common.json, common.trace}) {
-    if (!file.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
+    if (!file.empty() && line.launch().first()) OCTET_RETURN_IF_ERROR(CheckCanWrite(file));
   }
   return shapes;
 }
@@ -549,8 +549,18 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
   options.rail_transport = choices.transport;
   options.seed = absl::GetFlag(FLAGS_seed);
   options.json = absl::GetFlag(FLAGS_json);
-  if (!options.json.empty()) OCTET_RETURN_IF_ERROR(CheckCanWrite(options.json));
+  if (!options.json.empty() && line.launch().first()) {
+    OCTET_RETURN_IF_ERROR(CheckCanWrite(options.json));
+  }
   return options;
+}
+
+absl::Status CheckGraphOverNodes(RailRows rows, bool low_latency) {
+  const bool blocks = rows == RailRows::kBlocks || (rows == RailRows::kAuto && low_latency);
+  if (blocks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--graph over several nodes needs --rail_rows=blocks, or --strategy=low_latency: otherwise "
+      "the host waits for the numbers of rows that cross, which a graph does not have");
 }
 
 std::vector<float> ExpertScales(ExpertKind kind, int num_experts, int num_ranks) {

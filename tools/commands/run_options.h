@@ -52,6 +52,9 @@ struct NodesChoices {
 };
 // Returns kInvalidArgument if they are wrong, or given on a single node.
 absl::StatusOr<NodesChoices> ParseNodesChoices(const CommandLine& line);
+// Returns kInvalidArgument if --graph cannot capture calls over several nodes. `low_latency`:
+// whether that strategy is asked for.
+absl::Status CheckGraphOverNodes(RailRows rows, bool low_latency);
 
 // The factor of the pointwise stand-in for expert e of E, on rank r.
 enum class ExpertKind {

@@ -34,6 +34,7 @@ constexpr absl::Duration kIdle = absl::Milliseconds(200);
 
 // Of an array of a node's, in bytes.
 constexpr size_t kMostGathered = size_t{1} << 30;
+constexpr size_t kPiece = size_t{1} << 20;
 
 size_t Size(int n) { return static_cast<size_t>(n); }
 
@@ -243,13 +244,21 @@ absl::Status CheckContenders(const LayerContenders& contenders, const MoeLayerWe
   return absl::OkStatus();
 }
 
-// Collective. Appends the other nodes' values, so that they are those of all ranks in order.
+// Collective. Makes `values` those of all ranks in order. Sends pieces, since a node that sends a
+// long message gives no other sign of life.
 template <typename T>
 absl::Status Gather(Nodes& nodes, std::vector<T>& values) {
-  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                         nodes.AllGather(BytesOf(absl::MakeConstSpan(values))));
+  const absl::string_view mine = BytesOf(absl::MakeConstSpan(values));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<double> longest,
+                         nodes.Largest({static_cast<double>(mine.size())}));
+  std::vector<std::string> bytes(Size(nodes.num_nodes()));
+  for (size_t from = 0; static_cast<double>(from) < longest.front(); from += kPiece) {
+    OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> pieces,
+                           nodes.AllGather(mine.substr(std::min(from, mine.size()), kPiece)));
+    for (size_t n = 0; n < bytes.size(); ++n) bytes[n] += pieces[n];
+  }
   values.clear();
-  for (const std::string& theirs : all) {
+  for (const std::string& theirs : bytes) {
     if (!AppendBytes(theirs, values)) {
       return absl::InternalError("a node has given a part of a value");
     }

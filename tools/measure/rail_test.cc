@@ -8,10 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "kernels/hierarchical/hierarchical.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
@@ -147,22 +144,11 @@ absl::StatusOr<RailFigures> RailTest::Gather() {
     bytes = std::max({bytes, Sum(rows_.sent[r]) * row_bytes_, Sum(rows_.received[r]) * row_bytes_});
     for (size_t i = 0; i < us.size(); ++i) us[i] = std::max(us[i], ranks_[r].us[i]);
   }
-  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                         nodes_.AllGather(absl::StrCat(bytes, ",", absl::StrJoin(us, ","))));
+  us.push_back(static_cast<double>(bytes));
   RailFigures figures;
-  figures.us.resize(us.size());
-  for (const std::string& each : all) {
-    const std::vector<absl::string_view> values = absl::StrSplit(each, ',');
-    int64_t theirs = 0;
-    bool good = values.size() == us.size() + 1 && absl::SimpleAtoi(values[0], &theirs);
-    for (size_t i = 0; good && i < us.size(); ++i) {
-      double value = 0;
-      good = absl::SimpleAtod(values[i + 1], &value);
-      figures.us[i] = std::max(figures.us[i], value);
-    }
-    if (!good) return absl::InternalError(absl::StrCat("these are no times: ", each));
-    figures.bytes = std::max(figures.bytes, theirs);
-  }
+  OCTET_ASSIGN_OR_RETURN(figures.us, nodes_.Largest(us));
+  figures.bytes = static_cast<int64_t>(figures.us.back());
+  figures.us.pop_back();
   figures.gbps = Gbps(figures.bytes, Summarize(figures.us).median);
   return figures;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "kernels/nodes_of_ranks.h"
 #include "runtime/gpu_status.h"
@@ -154,11 +155,21 @@ class Soaking {
     return absl::OkStatus();
   }
 
+  // Returns the shape within the limits of the first node, which all nodes run.
+  absl::StatusOr<std::vector<std::string>> Draw(uint32_t shape, const NodesOfRanks& of) const {
+    std::vector<std::string> flags =
+        RandomShape(result_.options.seed, shape, of, LimitsOf(topology_, of));
+    if (joined_ == nullptr) return flags;
+    OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           joined_->AllGather(absl::StrJoin(flags, " ")));
+    return std::vector<std::string>(absl::StrSplit(all.front(), ' '));
+  }
+
   absl::Status RunShape(uint32_t shape) {
     const SoakOptions& options = result_.options;
     const NodesOfRanks of = {.num_nodes = nodes_->num_nodes(),
                              .ranks_per_node = nodes_->ranks_per_node()};
-    std::vector<std::string> flags = RandomShape(options.seed, shape, of, LimitsOf(topology_, of));
+    OCTET_ASSIGN_OR_RETURN(std::vector<std::string> flags, Draw(shape, of));
     if (options.timeout > absl::ZeroDuration()) {
       flags.push_back(absl::StrCat("--timeout_ms=", absl::ToInt64Milliseconds(options.timeout)));
     }

@@ -26,8 +26,9 @@
 namespace octet {
 namespace {
 
-// Between two collective calls a node may write a large file.
-constexpr absl::Duration kArrivalTimeout = absl::Minutes(2);
+// Between two collective calls a node may load a model's layer or write a large file, one node
+// slower than the others. A node that has died is noticed earlier.
+constexpr absl::Duration kArrivalTimeout = absl::Minutes(10);
 
 // What a barrier exchanges with each node.
 constexpr size_t kBarrierBytes = 16;

@@ -37,9 +37,8 @@ const std::vector<SoakVariant>& SoakVariants();
 
 // Returns shape `index` of the sequence that `seed` selects: "--ranks=8", "--experts=24", ..., the
 // same flags for each shape; with several nodes, also those of kNodesFlags that say how calls are
-// made. The result depends only on the
-// arguments. Sizes are drawn by their logarithm, so that both small shapes and those at the limits
-// occur.
+// made. The result depends only on the arguments. Sizes are drawn by their logarithm, so that both
+// small shapes and those at the limits occur.
 std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, const NodesOfRanks& nodes,
                                      const ShapeLimits& limits);
 
