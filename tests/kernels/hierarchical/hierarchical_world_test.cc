@@ -113,7 +113,7 @@ TEST_F(HierarchicalWorldTest, NodesThatAskForDifferentThingsAreRefused) {
   ASSERT_OK(heap.status());
   const auto made = MakeHierarchical(
       *world_, config, {.intranode = {.heap = world_->node_index() == 1 ? heap->get() : none}});
-  EXPECT_THAT(made.status(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("node 1: ")));
+  EXPECT_THAT(made.status(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("node 1: ")));
   EXPECT_OK(MakeHierarchical(*world_, config).status());
 }
 
