@@ -56,7 +56,7 @@ __global__ void BeginExchangeKernel(BeginExchangeParams params) {
   if (threadIdx.x != 0 || !IsLastLaunch(exchange)) return;
   exchange.state->number = number;
   exchange.state->begun_at = Clock();
-  StoreRelaxed<Scope::kSystem>(&exchange.watch->begun, number);
+  StoreRelease<Scope::kSystem>(&exchange.watch->begun, number);
 }
 
 __global__ void EndExchangeKernel(EndExchangeParams params) {
@@ -67,7 +67,7 @@ __global__ void EndExchangeKernel(EndExchangeParams params) {
        node += static_cast<int>(blockDim.x)) {
     if (node != exchange.node && !CheckHeader(params, node, number)) failed = 1;
   }
-  if (Ballot(failed) == 0 && LoadRelaxed<Scope::kSystem>(&exchange.watch->aborted) != 0 &&
+  if (Ballot(failed) == 0 && LoadAcquire<Scope::kSystem>(&exchange.watch->aborted) != 0 &&
       threadIdx.x == 0) {
     const int node = exchange.node == 0 ? 1 : 0;  // any but this one: nobody knows which
     const bool stopped = LoadRelaxed<Scope::kSystem>(params.port.abort_word) != 0;
