@@ -65,7 +65,7 @@ class Rails : public NodeClient {
   std::atomic<bool> open_{false};
 };
 
-// What is sent and received.
+// Numbers of bytes.
 struct ExchangeSize {
   size_t send = 0;
   size_t recv = 0;

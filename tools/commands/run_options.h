@@ -44,7 +44,7 @@ inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
 inline constexpr auto kNodesFlags =
     std::to_array<absl::string_view>({"rail_transport", "rail_rows", "intranode_order"});
 
-// What they ask for.
+// The choices that these flags make.
 struct NodesChoices {
   RailTransport transport = RailTransport::kAuto;
   RailRows rows = RailRows::kAuto;

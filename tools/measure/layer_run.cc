@@ -32,7 +32,7 @@ constexpr std::array<absl::string_view, kParts> kPartNames = {"router", "dispatc
 constexpr int kSeries = 12;
 constexpr absl::Duration kIdle = absl::Milliseconds(200);
 
-// Of an array of a node's, in bytes.
+// The most bytes of an array of one node.
 constexpr size_t kMostGathered = size_t{1} << 30;
 constexpr size_t kPiece = size_t{1} << 20;
 

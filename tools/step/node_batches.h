@@ -24,7 +24,7 @@ class NodeBatches {
   // stay. `rows`: with rows and scales; otherwise only choices and weights.
   void Make(absl::Span<const RankInput> inputs, bool rows);
 
-  // Of the dispatch within the node.
+  // Return the configuration and the inputs of the dispatch within the node.
   const EpConfig& config() const { return within_; }
   absl::Span<const RankInput> inputs() const { return views_; }  // by local rank
 
