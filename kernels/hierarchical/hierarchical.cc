@@ -174,10 +174,14 @@ Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpCo
 }
 
 absl::Status Hierarchical::Init() {
-  const size_t row_bytes = std::max(
-      {config_.dispatch_row_bytes() + record_.bytes(), config_.dtype_row_bytes(), sizeof(int32_t)});
+  const size_t row_bytes =
+      std::max({config_.dispatch_row_bytes() + record_.bytes(), config_.dtype_row_bytes()});
   const size_t bytes = Size(num_nodes() - 1) * Size(config_.max_tokens_per_rank) * row_bytes;
-  for (Rail* const rail : rails_) OCTET_RETURN_IF_ERROR(rail->Reserve(bytes, bytes));
+  const size_t count_bytes = Size(num_nodes() - 1) * sizeof(int32_t);
+  for (Rail* const rail : rails_) {
+    OCTET_RETURN_IF_ERROR(rail->Reserve(bytes, bytes));
+    OCTET_RETURN_IF_ERROR(rail->control().Reserve(count_bytes, count_bytes));
+  }
   return node_->Run([this](Rank& rank) { return InitRank(rank); });
 }
 
@@ -287,7 +291,7 @@ absl::Status Hierarchical::Count(Rank& rank) {
                      .recv = mine.received_counts + node,
                      .recv_bytes = sizeof(int32_t)});
   }
-  OCTET_RETURN_IF_ERROR(rail.Exchange(rank, parts));
+  OCTET_RETURN_IF_ERROR(rail.control().Exchange(rank, parts));
   HostCounts* const host = mine.host_counts;
   const uint64_t call = host->call + 1;
   OCTET_RETURN_IF_GPU_ERROR(

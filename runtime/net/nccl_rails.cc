@@ -40,6 +40,7 @@
 #include "runtime/net/progress.h"
 #include "runtime/net/rail.h"
 #include "runtime/net/rails.h"
+#include "runtime/net/staged_rail.h"
 #include "runtime/node_client.h"
 #include "runtime/node_memory.h"
 #include "runtime/status_macros.h"
@@ -73,6 +74,7 @@ class NcclRail : public Rail {
   // Rail
   int node() const override;
   int num_nodes() const override;
+  Rail& control() override;
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
   absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
 
@@ -122,7 +124,8 @@ class NcclRail : public Rail {
 
 class NcclRails final : public Rails {
  public:
-  NcclRails(Node& node, Progress& progress, const NcclLibrary& library);
+  NcclRails(Node& node, Progress& progress, const NcclLibrary& library,
+            std::unique_ptr<StagedRails> control);
   ~NcclRails() override;
 
   // Makes what needs no other node.
@@ -133,8 +136,9 @@ class NcclRails final : public Rails {
   // Rails
   RailTransport transport() const override { return RailTransport::kNccl; }
   Rail& rail(int rank) const override { return *rails_[rank]; }
+  void SetNames(std::vector<std::string> names) override;
   void SetOpen(bool open) override;
-  std::string Report() const override { return ""; }
+  std::string Report() const override { return control_->Report(); }
   absl::Status Realign(absl::Span<const std::string> reports, absl::Duration limit) override;
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
 
@@ -149,6 +153,7 @@ class NcclRails final : public Rails {
   absl::Status ConnectRanks(absl::Span<const std::string> ids, absl::Duration limit);
 
   const NcclLibrary& library_;
+  const std::unique_ptr<StagedRails> control_;
   std::unique_ptr<NodeMemory> memory_;
   std::vector<std::unique_ptr<NcclRail>> rails_;  // by rank
 
@@ -163,6 +168,8 @@ class NcclRails final : public Rails {
 
 int NcclRail::node() const { return rails_.progress_.node(); }
 int NcclRail::num_nodes() const { return rails_.progress_.num_nodes(); }
+
+Rail& NcclRail::control() { return rails_.control_->rail(rank_); }
 
 absl::Status NcclRail::Reserve(size_t send_bytes, size_t recv_bytes) {
   // Nothing is staged; the sum of all calls' promises is what may be exchanged.
@@ -325,8 +332,12 @@ void NcclRail::Watch(Clock::time_point now, absl::Duration slept) {
 
 // ---- NcclRails
 
-NcclRails::NcclRails(Node& node, Progress& progress, const NcclLibrary& library)
-    : Rails(node, progress), library_(library), memory_(std::make_unique<NodeMemory>(node)) {
+NcclRails::NcclRails(Node& node, Progress& progress, const NcclLibrary& library,
+                     std::unique_ptr<StagedRails> control)
+    : Rails(node, progress),
+      library_(library),
+      control_(std::move(control)),
+      memory_(std::make_unique<NodeMemory>(node)) {
   for (int rank = 0; rank < node.num_ranks(); ++rank) {
     rails_.push_back(std::make_unique<NcclRail>(*this, rank, library));
   }
@@ -423,30 +434,38 @@ void NcclRails::AbortAll() {
   for (const auto& rail : rails_) rail->AwaitAborted();
 }
 
-absl::Status NcclRails::Realign(absl::Span<const std::string> /*reports*/, absl::Duration limit) {
+absl::Status NcclRails::Realign(absl::Span<const std::string> reports, absl::Duration limit) {
   AbortAll();
+  OCTET_RETURN_IF_ERROR(control_->Realign(reports, limit));
   return Connect(absl::OkStatus(), limit);
 }
 
 absl::Status NcclRails::Describe(int rank, const device::FailureRecord& record) const {
   const std::string other = absl::StrCat(kExchangePhase, ": node ", record.index, " ");
+  const NodeFailure mismatch = RecordedFailure(rank, record, kExchangePhase, "the header of node");
   switch (record.site) {
     case device::kHeaderArrival:
       return DescribeWait(rank, record, absl::StrCat("seen ", record.seen));
     case device::kPartArrival:
       return DescribeWait(rank, record, "of which not all bytes have come");
     case device::kNumberCheck:
-      return WithRank(rank, absl::InvalidArgumentError(
-                                absl::StrCat(other, "has come to exchange ", record.seen, ", node ",
-                                             progress_.node(), " to ", record.expected)));
+      return WithFailure(mismatch, absl::InvalidArgumentError(absl::StrCat(
+                                       other, "has come to exchange ", record.seen, ", node ",
+                                       progress_.node(), " to ", record.expected)));
     default:
-      return WithRank(rank, absl::InvalidArgumentError(
-                                absl::StrCat(other, "has sent ", record.seen, " bytes, node ",
-                                             progress_.node(), " expects ", record.expected)));
+      return WithFailure(mismatch, absl::InvalidArgumentError(absl::StrCat(
+                                       other, "has sent ", record.seen, " bytes, node ",
+                                       progress_.node(), " expects ", record.expected)));
   }
 }
 
+void NcclRails::SetNames(std::vector<std::string> names) {
+  control_->SetNames(names);
+  Rails::SetNames(std::move(names));
+}
+
 void NcclRails::SetOpen(bool open) {
+  control_->SetOpen(open);
   {
     MutexLock lock(&watch_mutex_);
     if (open) {
@@ -488,8 +507,12 @@ absl::StatusOr<std::string> NcclVersion() {
 absl::StatusOr<std::unique_ptr<Rails>> MakeNcclRails(Node& node, Progress& progress,
                                                      absl::Duration limit) {
   OCTET_ASSIGN_OR_RETURN(const NcclLibrary* library, NcclLibrary::Load());
-  auto rails = std::make_unique<NcclRails>(node, progress, *library);
-  OCTET_RETURN_IF_ERROR(rails->Connect(rails->Start(), limit));
+  absl::StatusOr<std::unique_ptr<StagedRails>> control = StagedRails::Create(node, progress);
+  absl::Status mine = control.status();
+  auto rails = std::make_unique<NcclRails>(node, progress, *library,
+                                           mine.ok() ? *std::move(control) : nullptr);
+  if (mine.ok()) mine = rails->Start();
+  OCTET_RETURN_IF_ERROR(rails->Connect(mine, limit));
   return rails;
 }
 

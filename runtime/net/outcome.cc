@@ -16,13 +16,30 @@ namespace octet {
 namespace {
 
 // The lowest value wins; see CauseOf.
-enum Order { kOwnError, kWaitForSilentNode, kWaitForWaitingNode, kAborted, kReleased, kNoError };
+enum Order {
+  kOwnError,
+  kWaitForSilentNode,
+  kWaitForWaitingNode,
+  kMismatch,
+  kAborted,
+  kReleased,
+  kNoError
+};
 
-// Returns the node that an expired wait waited for; nullopt if `status` is anything else.
-std::optional<size_t> AwaitedNode(const absl::Status& status) {
+// Returns the other node of a failed exchange, if `status` is such a failure of this kind.
+std::optional<size_t> NodeOfExchange(const absl::Status& status, NodeFailure::Kind kind) {
   const std::optional<NodeFailure> failure = FailureOf(status);
-  if (!failure.has_value() || failure->phase != kExchangePhase) return std::nullopt;
+  if (!failure.has_value() || failure->phase != kExchangePhase || failure->kind != kind) {
+    return std::nullopt;
+  }
   return failure->index;
+}
+// The node that an expired wait waited for.
+std::optional<size_t> AwaitedNode(const absl::Status& status) {
+  return NodeOfExchange(status, NodeFailure::Kind::kWait);
+}
+bool IsMismatch(const absl::Status& status) {
+  return NodeOfExchange(status, NodeFailure::Kind::kInput).has_value();
 }
 
 }  // namespace
@@ -40,6 +57,8 @@ absl::Status CauseOf(absl::Span<const absl::Status> outcomes) {
     Order order = kOwnError;
     if (const std::optional<size_t> awaited = AwaitedNode(outcome); awaited.has_value()) {
       order = waiting.contains(*awaited) ? kWaitForWaitingNode : kWaitForSilentNode;
+    } else if (IsMismatch(outcome)) {
+      order = kMismatch;
     } else if (absl::IsAborted(outcome)) {
       order = kAborted;
     } else if (absl::IsCancelled(outcome)) {

@@ -10,15 +10,18 @@
 
 namespace octet {
 
-// NodeFailure::phase of a rank that waited for another node; NodeFailure::index is that node.
+// NodeFailure::phase of a rank that waited for another node, or was sent something else than it
+// expects (NodeFailure::Kind::kInput); NodeFailure::index is that node.
 inline constexpr absl::string_view kExchangePhase = "exchange between nodes";
 
 // Returns the cause among the nodes' results of one Run, prefixed with "node n: ". OK if all are.
 //   1. an error of a node's own;
 //   2. an expired wait for a node that did not itself wait for a node;
 //   3. any other expired wait for a node;
-//   4. kAborted: an error that is probably the effect of a failure elsewhere;
-//   5. kCancelled: released by a failure elsewhere.
+//   4. an exchange that another node has not made alike. A node whose communicator is aborted can
+//      send bytes of no meaning, so this may be the effect of a failure there;
+//   5. kAborted: an error that is probably the effect of a failure elsewhere;
+//   6. kCancelled: released by a failure elsewhere.
 // The lowest node's if several are alike.
 absl::Status CauseOf(absl::Span<const absl::Status> outcomes);
 

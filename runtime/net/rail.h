@@ -26,6 +26,11 @@ class Rail {
   virtual int node() const = 0;       // of this rank, 0 .. num_nodes() - 1
   virtual int num_nodes() const = 0;  // P
 
+  // Returns the rail for a few bytes that a host waits for, such as counts, between the same ranks:
+  // this one or, over NCCL, one over MPI, since NCCL starts a thread for each exchange. What the
+  // functions below say holds for each by itself.
+  virtual Rail& control() { return *this; }
+
   // Makes room for exchanges of up to so many bytes, to and from all nodes together. What an
   // earlier call has made room for stays. Not inside Run; every Exchange needs it before.
   virtual absl::Status Reserve(size_t send_bytes, size_t recv_bytes) = 0;

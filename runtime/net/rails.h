@@ -32,7 +32,7 @@ class Rails : public NodeClient {
   virtual Rail& rail(int rank) const = 0;
 
   // For errors, by node.
-  void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
+  virtual void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
   // Exchanges are refused unless open: from before the bodies of World::Run until their end.
   virtual void SetOpen(bool open) { open_ = open; }
 

@@ -101,13 +101,15 @@ absl::StatusOr<std::vector<RailFigures>> RailsOf(Nodes& nodes, const RunOptions&
                                             workload.inputs(), nodes.node_index());
   const RailRowCounts back = {.sent = there.received, .received = there.sent};
   const size_t record = RailRecordBytes(config, nodes.num_nodes());
+  const RailTiming timing = {
+      .iters = options.iters, .align = options.align, .graph = options.graph};
   OCTET_ASSIGN_OR_RETURN(
       RailFigures dispatch,
       MeasureRail(nodes, there, static_cast<int64_t>(config.dispatch_row_bytes() + record),
-                  options.iters));
+                  timing));
   OCTET_ASSIGN_OR_RETURN(
       RailFigures combine,
-      MeasureRail(nodes, back, static_cast<int64_t>(config.dtype_row_bytes()), options.iters));
+      MeasureRail(nodes, back, static_cast<int64_t>(config.dtype_row_bytes()), timing));
   return std::vector<RailFigures>{std::move(dispatch), std::move(combine)};
 }
 

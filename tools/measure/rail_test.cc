@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/hierarchical/hierarchical.h"
+#include "octet/graph.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
 #include "runtime/net/rail.h"
@@ -38,7 +40,7 @@ class RailTest {
   RailTest(Nodes& nodes, const RailRowCounts& rows, int64_t row_bytes)
       : nodes_(nodes), rows_(rows), row_bytes_(row_bytes), ranks_(Size(nodes.ranks_per_node())) {}
 
-  absl::StatusOr<RailFigures> Measure(int iters);
+  absl::StatusOr<RailFigures> Measure(const RailTiming& timing);
 
  private:
   struct OfRank {
@@ -53,7 +55,7 @@ class RailTest {
     return nodes_.rail(rank.rank())->Exchange(rank, ranks_[Size(rank.rank())].parts);
   }
   absl::Status Check(Rank& rank);
-  absl::Status Time(Rank& rank, int iters);
+  absl::Status Time(Rank& rank, const RailTiming& timing);
   // Returns the time of each exchange on the slowest rank of all nodes, and the most bytes.
   absl::StatusOr<RailFigures> Gather();
 
@@ -122,13 +124,18 @@ absl::Status RailTest::Check(Rank& rank) {
   return absl::OkStatus();
 }
 
-absl::Status RailTest::Time(Rank& rank, int iters) {
+absl::Status RailTest::Time(Rank& rank, const RailTiming& timing) {
   OCTET_ASSIGN_OR_RETURN(ScopedEvent start, ScopedEvent::Create());
   OCTET_ASSIGN_OR_RETURN(ScopedEvent stop, ScopedEvent::Create());
-  for (int i = 0; i < kWarmup + iters; ++i) {
+  std::optional<Graph> graph;
+  if (timing.graph) {
+    OCTET_ASSIGN_OR_RETURN(graph, Graph::Capture(rank, [&] { return Exchange(rank); }));
+  }
+  for (int i = 0; i < kWarmup + timing.iters; ++i) {
     OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
+    if (timing.align == Align::kDevice) OCTET_RETURN_IF_ERROR(nodes_.EnqueueBarrier(rank));
     OCTET_RETURN_IF_ERROR(start.Record(rank.stream()));
-    OCTET_RETURN_IF_ERROR(Exchange(rank));
+    OCTET_RETURN_IF_ERROR(graph.has_value() ? graph->Launch(rank) : Exchange(rank));
     OCTET_RETURN_IF_ERROR(stop.Record(rank.stream()));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     OCTET_ASSIGN_OR_RETURN(const double us, stop.MicrosecondsSince(start));
@@ -153,11 +160,11 @@ absl::StatusOr<RailFigures> RailTest::Gather() {
   return figures;
 }
 
-absl::StatusOr<RailFigures> RailTest::Measure(int iters) {
+absl::StatusOr<RailFigures> RailTest::Measure(const RailTiming& timing) {
   OCTET_RETURN_IF_ERROR(Reserve());
   OCTET_RETURN_IF_ERROR(nodes_.Run([this](Rank& rank) { return Init(rank); }));
   OCTET_RETURN_IF_ERROR(nodes_.Run([this](Rank& rank) { return Check(rank); }));
-  OCTET_RETURN_IF_ERROR(nodes_.Run([this, iters](Rank& rank) { return Time(rank, iters); }));
+  OCTET_RETURN_IF_ERROR(nodes_.Run([&](Rank& rank) { return Time(rank, timing); }));
   return Gather();
 }
 
@@ -195,8 +202,8 @@ RailRowCounts CountRailRows(const EpConfig& config, const NodesOfRanks& nodes, R
 }
 
 absl::StatusOr<RailFigures> MeasureRail(Nodes& nodes, const RailRowCounts& rows, int64_t row_bytes,
-                                        int iters) {
-  return RailTest(nodes, rows, row_bytes).Measure(iters);
+                                        const RailTiming& timing) {
+  return RailTest(nodes, rows, row_bytes).Measure(timing);
 }
 
 }  // namespace octet

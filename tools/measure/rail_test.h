@@ -12,6 +12,7 @@
 #include "kernels/reference.h"
 #include "octet/ep_config.h"
 #include "octet/hierarchical.h"
+#include "tools/commands/run_options.h"
 #include "tools/support/nodes.h"
 
 namespace octet {
@@ -34,10 +35,17 @@ struct RailFigures {
   double gbps = 0;         // the median
 };
 
-// Collective. Checks what comes byte for byte, then times `iters` exchanges, each from a barrier of
-// all nodes. kDataLoss if something else has come.
+// How exchanges are timed: as the steps that they are compared with.
+struct RailTiming {
+  int iters = 1;
+  Align align = Align::kHost;
+  bool graph = false;  // replays of one that has been captured
+};
+
+// Collective. Checks what comes byte for byte, then times exchanges, each from a barrier of all
+// nodes. kDataLoss if something else has come.
 absl::StatusOr<RailFigures> MeasureRail(Nodes& nodes, const RailRowCounts& rows, int64_t row_bytes,
-                                        int iters);
+                                        const RailTiming& timing);
 
 }  // namespace octet
 

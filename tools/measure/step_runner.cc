@@ -147,7 +147,7 @@ absl::Status StepRunner::RecordEvent(Rank& rank, size_t event) {
 }
 
 absl::Status StepRunner::RecordStart(Rank& rank, size_t event) {
-  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
+  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(nodes_.EnqueueBarrier(rank));
   return RecordEvent(rank, event);
 }
 

@@ -66,6 +66,9 @@ class Nodes {
 
   // Waits until all ranks of all nodes have called it. Inside Run; the rank's stream must be idle.
   virtual absl::Status Barrier(Rank& rank) = 0;
+  // Enqueues a barrier of the GPUs of all nodes on the rank's stream: like
+  // Rank::EnqueueNodeBarrier.
+  virtual absl::Status EnqueueBarrier(Rank& rank) = 0;
   // Returns the connection of a rank with the other nodes; nullptr if there are none.
   virtual Rail* rail(int local_rank) const = 0;
   // Returns what carries bytes between nodes; kAuto if there is only one.
@@ -104,6 +107,7 @@ class OneNode : public Nodes {
     return absl::OkStatus();
   }
   absl::Status Barrier(Rank& rank) override { return rank.Barrier(); }
+  absl::Status EnqueueBarrier(Rank& rank) override { return rank.EnqueueNodeBarrier(); }
   Rail* rail(int /*local_rank*/) const override { return nullptr; }
   RailTransport transport() const override { return RailTransport::kAuto; }
   absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeExpertParallel(

@@ -56,6 +56,7 @@ class WorldNodes : public Nodes {
     return world_->Agree(what, value);
   }
   absl::Status Barrier(Rank& rank) override;
+  absl::Status EnqueueBarrier(Rank& rank) override;
   Rail* rail(int local_rank) const override { return &world_->rail(local_rank); }
   RailTransport transport() const override { return world_->transport(); }
   absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeExpertParallel(
@@ -68,6 +69,9 @@ class WorldNodes : public Nodes {
   }
 
  private:
+  // Enqueues an exchange of a few bytes with the rank's peers on the other nodes.
+  absl::Status Meet(Rank& rank);
+
   const std::shared_ptr<WatchedFailures> failures_;
   const std::unique_ptr<World> world_;
   std::vector<DeviceMemory> barriers_;  // by rank: what is sent, then what is received
@@ -82,8 +86,7 @@ absl::Status WorldNodes::Init() {
   });
 }
 
-// A rank has met all ranks of the other nodes when all ranks of its own node have met their peers.
-absl::Status WorldNodes::Barrier(Rank& rank) {
+absl::Status WorldNodes::Meet(Rank& rank) {
   char* const sent = barriers_[static_cast<size_t>(rank.rank())].as<char>();
   char* const received = sent + kBarrierBytes * static_cast<size_t>(num_nodes());
   std::vector<RailPart> parts;
@@ -93,10 +96,21 @@ absl::Status WorldNodes::Barrier(Rank& rank) {
                      .recv = received + n * kBarrierBytes,
                      .recv_bytes = kBarrierBytes});
   }
+  return rail(rank.rank())->Exchange(rank, parts);
+}
+
+// A rank has met all ranks of the other nodes when all ranks of its own node have met their peers.
+absl::Status WorldNodes::Barrier(Rank& rank) {
   OCTET_RETURN_IF_ERROR(rank.Barrier());
-  OCTET_RETURN_IF_ERROR(rail(rank.rank())->Exchange(rank, parts));
+  OCTET_RETURN_IF_ERROR(Meet(rank));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   return rank.Barrier();
+}
+
+absl::Status WorldNodes::EnqueueBarrier(Rank& rank) {
+  OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
+  OCTET_RETURN_IF_ERROR(Meet(rank));
+  return rank.EnqueueNodeBarrier();
 }
 
 absl::StatusOr<std::unique_ptr<Nodes>> Join(const Launch& launch, const NodesOptions& options) {

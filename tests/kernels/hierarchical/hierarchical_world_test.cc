@@ -1,5 +1,6 @@
 // Calls over the nodes of a World: as many as the launcher has started processes. Every process
-// checks its own ranks against the reference.
+// checks its own ranks against the reference. On emulated GPUs rails are those of MPI and of a fake
+// of NCCL, on others what World::Create chooses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hip/hip_runtime.h>
@@ -19,6 +20,7 @@
 #include "octet/world.h"
 #include "runtime/gpu_status.h"
 #include "runtime/node_client.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/node_fixture.h"
 #include "tests/support/random_step.h"
 #include "tests/support/several_nodes.h"
@@ -32,11 +34,14 @@ using ::testing::HasSubstr;
 
 class HierarchicalWorldTest : public ::testing::Test {
  protected:
-  void Join(int ranks_per_node, absl::Duration timeout = absl::Seconds(60)) {
+  static void SetUpTestSuite() { has_fake_ = LoadFakeNccl(); }
+
+  void Join(int ranks_per_node, RailTransport transport = RailTransport::kAuto) {
     nodes_.reset();
     world_.reset();
     auto world = World::Create(
-        {.node = {.num_ranks = ranks_per_node, .timeout = timeout, .on_failure = nullptr}});
+        {.node = {.num_ranks = ranks_per_node, .timeout = absl::Seconds(60), .on_failure = nullptr},
+         .transport = transport});
     ASSERT_OK(world.status());
     world_ = *std::move(world);
     shape_ = {.num_nodes = world_->num_nodes(), .ranks_per_node = ranks_per_node};
@@ -55,17 +60,21 @@ class HierarchicalWorldTest : public ::testing::Test {
     nodes_ = *std::move(nodes);
   }
   int ranks() const { return shape_.num_nodes * shape_.ranks_per_node; }
+  static RailTransport NcclIfFake() {
+    return has_fake_ ? RailTransport::kNccl : RailTransport::kAuto;
+  }
 
   std::unique_ptr<World> world_;
   NodesOfRanks shape_;
   std::unique_ptr<SeveralNodes> nodes_;  // gone before the World
+  static inline bool has_fake_ = false;
 };
 
 TEST_F(HierarchicalWorldTest, RandomShapesEqualTheReference) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 rng(seed);  // alike in all processes
-    Join(1 + static_cast<int>(rng() % 2));
+    Join(1 + static_cast<int>(rng() % 2), seed / 2 % 2 == 0 ? RailTransport::kAuto : NcclIfFake());
     ASSERT_FALSE(HasFatalFailure());
     constexpr Strategy kStrategies[] = {Strategy::kLowLatency, Strategy::kHighThroughput,
                                         Strategy::kDirect};
@@ -118,15 +127,15 @@ TEST_F(HierarchicalWorldTest, NodesThatAskForDifferentThingsAreRefused) {
 }
 
 TEST_F(HierarchicalWorldTest, AWrongChoiceEndsTheCallOnAllNodesAndTheNextOneWorks) {
-  Join(2);
-  ASSERT_FALSE(HasFatalFailure());
-  const EpConfig config = {.num_experts = 4 * ranks(),
-                           .topk = 2,
-                           .hidden = 64,
-                           .max_tokens_per_rank = 6,
-                           .strategy = Strategy::kHighThroughput,
-                           .max_blocks = 2};
   for (const RailRows rows : {RailRows::kBlocks, RailRows::kCounted}) {
+    Join(2, rows == RailRows::kBlocks ? RailTransport::kAuto : NcclIfFake());
+    ASSERT_FALSE(HasFatalFailure());
+    const EpConfig config = {.num_experts = 4 * ranks(),
+                             .topk = 2,
+                             .hidden = 64,
+                             .max_tokens_per_rank = 6,
+                             .strategy = Strategy::kHighThroughput,
+                             .max_blocks = 2};
     Make(config, rows);
     ASSERT_FALSE(HasFatalFailure());
     std::mt19937_64 rng(3);

@@ -27,6 +27,14 @@ absl::Status WaitFor(uint32_t node) {
                      absl::DeadlineExceededError(absl::StrCat("waited for node ", node)));
 }
 
+absl::Status Mismatch(uint32_t node) {
+  return WithFailure({.kind = NodeFailure::Kind::kInput,
+                      .rank = 1,
+                      .index = node,
+                      .phase = std::string(kExchangePhase)},
+                     absl::InvalidArgumentError(absl::StrCat("another exchange of node ", node)));
+}
+
 TEST(PackTest, ReturnsTheSameFields) {
   const std::vector<std::string> fields = {"", "a:b", std::string("\0\n", 2), "17:", ""};
   EXPECT_EQ(Unpack(Pack(fields)), fields);
@@ -65,6 +73,19 @@ TEST(CauseTest, AWaitForASilentNodeComesBeforeOneForANodeThatWaits) {
   EXPECT_EQ(FailureOf(cause).value_or(NodeFailure()).index, 2U);
   EXPECT_THAT(CauseOf({WaitFor(1), WaitFor(0)}),
               StatusIs(absl::StatusCode::kDeadlineExceeded, "node 0: rank 1: waited for node 1"));
+}
+
+// Whoever is aborted, because it has failed or waits in vain, can send bytes of no meaning.
+TEST(CauseTest, AMismatchMayBeTheEffectOfAFailureElsewhere) {
+  const absl::Status own = absl::DataLossError("rank 1: lost");
+  EXPECT_THAT(CauseOf({Mismatch(1), own}),
+              StatusIs(absl::StatusCode::kDataLoss, "node 1: rank 1: lost"));
+  EXPECT_THAT(CauseOf({Mismatch(1), WaitFor(0)}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "node 1: rank 1: waited for node 0"));
+  EXPECT_THAT(
+      CauseOf({absl::CancelledError("released"), Mismatch(0), Mismatch(1),
+               absl::AbortedError("a connection is gone")}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "node 1: rank 1: another exchange of node 0"));
 }
 
 TEST(CheckSameTest, NamesBothValues) {
