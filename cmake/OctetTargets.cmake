@@ -171,11 +171,17 @@ function(octet_add_test name)
   set_property(TEST ${entries} APPEND PROPERTY ENVIRONMENT ${arg_ENV} ${OCTET_TEST_ENVIRONMENT})
 endfunction()
 
-# octet_add_mpi_test(<name> <source>... NODES <number>... [any of octet_add_test but SHARDS, WAVES]):
-# a test that runs by itself, as one node, and under mpirun as several: <name>.<number>. The settings
-# are Open MPI's: more processes than cores, and none bound to cores.
+# octet_add_mpi_test(<name> <source>... NODES <number>... [PROCESSORS <number>]
+#                    [any of octet_add_test but SHARDS, WAVES]):
+# a test that runs by itself, as one node, and under mpirun as several: <name>.<number>; under the
+# sanitizers as three at most, since a fourth only makes it slower. It takes PROCESSORS of ctest's
+# jobs: 2, or 1 if it mostly waits. The settings are Open MPI's: more processes than cores, and none
+# bound to cores.
 function(octet_add_mpi_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;COST;SANITIZE_FILTER" "NODES;DEPS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;COST;SANITIZE_FILTER;PROCESSORS" "NODES;DEPS;ENV")
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 2)
+  endif()
   # Open MPI keeps memory until the process ends, much of it allocated by libraries that it has
   # unloaded by then, which LeakSanitizer cannot suppress by name.
   string(REPLACE "ASAN_OPTIONS=" "ASAN_OPTIONS=detect_leaks=0:" OCTET_TEST_ENVIRONMENT
@@ -193,11 +199,14 @@ function(octet_add_mpi_test name)
     set(filter --gtest_filter=${arg_SANITIZE_FILTER})
   endif()
   foreach(nodes IN LISTS arg_NODES)
+    if(OCTET_SANITIZE AND nodes GREATER 3)
+      continue()
+    endif()
     add_test(NAME ${name}.${nodes}
              COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${nodes} $<TARGET_FILE:${name}>
                      ${filter})
     set_tests_properties(${name}.${nodes} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_COST}
-                         LABELS "sanitize;mpi" PROCESSORS 2)
+                         LABELS "sanitize;mpi" PROCESSORS ${arg_PROCESSORS})
     set_property(TEST ${name}.${nodes} APPEND PROPERTY ENVIRONMENT ${arg_ENV}
                                                        ${OCTET_TEST_ENVIRONMENT})
   endforeach()

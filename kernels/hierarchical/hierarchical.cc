@@ -88,7 +88,6 @@ class Hierarchical : public CheckedEp, private NodeClient {
     // Memory of the rank; kernels.h says what is in it.
     int32_t* slots = nullptr;
     int32_t* sent_counts = nullptr;
-    int32_t* received_counts = nullptr;
     HostCounts* host_counts = nullptr;
     Packed sent;
     Packed batch;
@@ -106,10 +105,15 @@ class Hierarchical : public CheckedEp, private NodeClient {
   hierarchical::Shape ShapeOf(const Rank& rank) const;
   absl::Status InitRank(Rank& rank);
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
-  // The parts of a dispatch. Each enqueues work on the rank's stream; Count also waits for it.
+  // The parts of a dispatch. Each enqueues work on the rank's stream.
   absl::Status Plan(Rank& rank, const DispatchArgs& args);
-  absl::Status Count(Rank& rank);
-  absl::Status Pack(Rank& rank, const DispatchArgs& args);
+  // Packs the rows of all nodes. With RailRows::kCounted, waits for the counts.
+  absl::Status Arrange(Rank& rank, const DispatchArgs& args);
+  absl::Status TellCounts(Rank& rank);
+  // Waits for what TellCounts has told, as `call`, and exchanges it.
+  absl::Status Count(Rank& rank, uint64_t call);
+  // Packs the rows of these nodes, as bits; those of the rank's own from `own_first` on.
+  absl::Status Pack(Rank& rank, const DispatchArgs& args, uint32_t nodes, int own_first);
   absl::Status Cross(Rank& rank);
   absl::StatusOr<Received> DispatchWithin(Rank& rank);
   Blocks FullBlocks(int own) const;
@@ -177,11 +181,7 @@ absl::Status Hierarchical::Init() {
   const size_t row_bytes =
       std::max({config_.dispatch_row_bytes() + record_.bytes(), config_.dtype_row_bytes()});
   const size_t bytes = Size(num_nodes() - 1) * Size(config_.max_tokens_per_rank) * row_bytes;
-  const size_t count_bytes = Size(num_nodes() - 1) * sizeof(int32_t);
-  for (Rail* const rail : rails_) {
-    OCTET_RETURN_IF_ERROR(rail->Reserve(bytes, bytes));
-    OCTET_RETURN_IF_ERROR(rail->control().Reserve(count_bytes, count_bytes));
-  }
+  for (Rail* const rail : rails_) OCTET_RETURN_IF_ERROR(rail->Reserve(bytes, bytes));
   return node_->Run([this](Rank& rank) { return InitRank(rank); });
 }
 
@@ -198,7 +198,6 @@ absl::Status Hierarchical::InitRank(Rank& rank) {
   };
   OCTET_RETURN_IF_ERROR(device(mine.slots, rows));
   OCTET_RETURN_IF_ERROR(device(mine.sent_counts, nodes));
-  OCTET_RETURN_IF_ERROR(device(mine.received_counts, nodes));
   for (Packed* packed : {&mine.sent, &mine.batch}) {
     OCTET_ASSIGN_OR_RETURN(const absl::Span<char> memory, memory_.Device<char>(rows * row_bytes));
     packed->rows = memory.data();
@@ -277,40 +276,32 @@ Hierarchical::Blocks Hierarchical::FullBlocks(int own) const {
   return blocks;
 }
 
-absl::Status Hierarchical::Count(Rank& rank) {
+absl::Status Hierarchical::TellCounts(Rank& rank) {
+  const RankState& mine = StateOf(rank);
+  return OCTET_GPU(hierarchical::LaunchTellCounts({.failure = NodeClient::PortOf(rank, client_),
+                                                   .num_nodes = num_nodes(),
+                                                   .sent = mine.sent_counts,
+                                                   .call = mine.host_counts->call + 1,
+                                                   .host = mine.host_counts},
+                                                  rank.stream()));
+}
+
+absl::Status Hierarchical::Count(Rank& rank, uint64_t call) {
   RankState& mine = StateOf(rank);
   Rail& rail = *rails_[Size(rank.rank())];
-  if (!counted_) {
-    mine.blocks = FullBlocks(rail.node());
-    return absl::OkStatus();
-  }
-  std::vector<RailPart> parts;
-  for (int node = 0; node < rail.num_nodes(); ++node) {
-    parts.push_back({.send = mine.sent_counts + node,
-                     .send_bytes = sizeof(int32_t),
-                     .recv = mine.received_counts + node,
-                     .recv_bytes = sizeof(int32_t)});
-  }
-  OCTET_RETURN_IF_ERROR(rail.control().Exchange(rank, parts));
   HostCounts* const host = mine.host_counts;
-  const uint64_t call = host->call + 1;
-  OCTET_RETURN_IF_GPU_ERROR(
-      hierarchical::LaunchTellCounts({.failure = NodeClient::PortOf(rank, client_),
-                                      .num_nodes = rail.num_nodes(),
-                                      .sent = mine.sent_counts,
-                                      .received = mine.received_counts,
-                                      .call = call,
-                                      .host = host},
-                                     rank.stream()));
   const auto told = [&] {
     return std::atomic_ref(host->call).load(std::memory_order_acquire) == call;
   };
-  OCTET_RETURN_IF_ERROR(rank.WaitUntil(told, "the counts of rows from other nodes"));
+  OCTET_RETURN_IF_ERROR(rank.WaitUntil(told, "the counts of rows for other nodes"));
   if (!told()) return absl::InternalError("a dispatch has ended without its counts");
+  std::vector<int32_t> came(Size(num_nodes()));
+  OCTET_RETURN_IF_ERROR(rail.ExchangeCounts(rank, absl::MakeConstSpan(host->sent, came.size()),
+                                            absl::MakeSpan(came)));
   Blocks blocks;
   for (int node = 0; node < rail.num_nodes(); ++node) {
     const bool own = node == rail.node();
-    const int received = own ? host->sent[node] : host->received[node];
+    const int received = own ? host->sent[node] : came[Size(node)];
     if (received < 0 || received > config_.max_tokens_per_rank) {
       return absl::InternalError(absl::StrCat("node ", node, " announces ", received,
                                               " rows; it may send up to max_tokens_per_rank, ",
@@ -325,7 +316,24 @@ absl::Status Hierarchical::Count(Rank& rank) {
   return absl::OkStatus();
 }
 
-absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
+absl::Status Hierarchical::Arrange(Rank& rank, const DispatchArgs& args) {
+  RankState& mine = StateOf(rank);
+  const int node = rails_[Size(rank.rank())]->node();
+  const uint32_t own = uint32_t{1} << node;
+  if (!counted_) {
+    mine.blocks = FullBlocks(node);
+    return Pack(rank, args, ~uint32_t{0}, mine.blocks.first[Size(node)]);
+  }
+  // What needs no counts is done while they cross.
+  const uint64_t call = mine.host_counts->call + 1;
+  OCTET_RETURN_IF_ERROR(TellCounts(rank));
+  OCTET_RETURN_IF_ERROR(Pack(rank, args, ~own, 0));
+  OCTET_RETURN_IF_ERROR(Count(rank, call));
+  return Pack(rank, args, own, mine.blocks.first[Size(node)]);
+}
+
+absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args, uint32_t nodes,
+                                int own_first) {
   const RankState& mine = StateOf(rank);
   return OCTET_GPU(hierarchical::LaunchPack(
       {.shape = ShapeOf(rank),
@@ -337,10 +345,11 @@ absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
        .row_vecs = static_cast<int>(config_.dispatch_row_bytes() / kVecBytes),
        .slots = mine.slots,
        .counts = mine.sent_counts,
+       .nodes = nodes,
        .fill = !counted_,
        .sent = mine.sent,
        .batch = mine.batch,
-       .own_first = mine.blocks.first[Size(rails_[Size(rank.rank())]->node())]},
+       .own_first = own_first},
       WholeGpu(rank), rank.stream()));
 }
 
@@ -386,8 +395,7 @@ absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchArgs& 
   RankState& mine = StateOf(rank);
   OCTET_RETURN_IF_ERROR(mine.sequence.CheckDispatch(Phases::kBoth));
   OCTET_RETURN_IF_ERROR(Plan(rank, args));
-  OCTET_RETURN_IF_ERROR(Count(rank));
-  OCTET_RETURN_IF_ERROR(Pack(rank, args));
+  OCTET_RETURN_IF_ERROR(Arrange(rank, args));
   OCTET_RETURN_IF_ERROR(Cross(rank));
   OCTET_ASSIGN_OR_RETURN(Received received, DispatchWithin(rank));
   mine.intranode = received.handle;

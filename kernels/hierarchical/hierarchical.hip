@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(1024) Pack(const PackParams p) {
   for (int token = wave; token < p.num_tokens; token += waves) {
     const bool has_node = Lane() < p.shape.num_nodes;
     const int slot = has_node ? p.slots[static_cast<size_t>(Lane()) * max_tokens + token] : -1;
-    const auto nodes = static_cast<uint32_t>(device::Ballot(slot >= 0));
+    const auto nodes = static_cast<uint32_t>(device::Ballot(slot >= 0)) & p.nodes;
     const int copies = __popc(nodes);
     const auto row_of = [&](int i) {
       const int node = device::NthBit(nodes, i);
@@ -176,7 +176,6 @@ __global__ void TellCounts(const TellCountsParams p) {
   if (device::HasFailed(p.failure)) return;
   for (int node = 0; node < p.num_nodes; ++node) {
     p.host->sent[node] = p.sent[node];
-    p.host->received[node] = p.received[node];
   }
   device::StoreRelease<device::Scope::kSystem>(&p.host->call, p.call);
 }

@@ -67,10 +67,11 @@ struct PackParams {
   int row_vecs;  // 16-byte vectors of a row of x
   const int32_t* slots;
   const int32_t* counts;
-  bool fill;      // mark the rest of each block as unused: ids of -1
-  Packed sent;    // [P][M]
-  Packed batch;   // [P * M]
-  int own_first;  // first row of the batch that is of this rank itself
+  uint32_t nodes;  // whose rows, as bits
+  bool fill;       // mark the rest of each block as unused: ids of -1
+  Packed sent;     // [P][M]
+  Packed batch;    // [P * M]
+  int own_first;   // first row of the batch that is of this rank itself
 };
 
 // Kernels with a `failure` run behind an exchange, and read nothing if the Run has failed: the rows
@@ -92,14 +93,12 @@ struct SplitParams {
 struct HostCounts {
   uint64_t call;
   int32_t sent[kMaxNodes];
-  int32_t received[kMaxNodes];
 };
 
 struct TellCountsParams {
   device::FailurePort failure;
   int num_nodes;
-  const int32_t* sent;      // [P]
-  const int32_t* received;  // [P]
+  const int32_t* sent;  // [P]
   uint64_t call;
   HostCounts* host;
 };

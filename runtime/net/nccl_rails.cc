@@ -74,9 +74,10 @@ class NcclRail : public Rail {
   // Rail
   int node() const override;
   int num_nodes() const override;
-  Rail& control() override;
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
   absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
+  absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
+                              absl::Span<int32_t> received) override;
 
   // Allocates, and loads kernels. On the rank's thread.
   absl::Status Start(Rank& rank, NodeMemory& memory);
@@ -125,7 +126,7 @@ class NcclRail : public Rail {
 class NcclRails final : public Rails {
  public:
   NcclRails(Node& node, Progress& progress, const NcclLibrary& library,
-            std::unique_ptr<StagedRails> control);
+            std::unique_ptr<StagedRails> counts);
   ~NcclRails() override;
 
   // Makes what needs no other node.
@@ -138,7 +139,7 @@ class NcclRails final : public Rails {
   Rail& rail(int rank) const override { return *rails_[rank]; }
   void SetNames(std::vector<std::string> names) override;
   void SetOpen(bool open) override;
-  std::string Report() const override { return control_->Report(); }
+  std::string Report() const override { return counts_->Report(); }
   absl::Status Realign(absl::Span<const std::string> reports, absl::Duration limit) override;
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
 
@@ -153,7 +154,7 @@ class NcclRails final : public Rails {
   absl::Status ConnectRanks(absl::Span<const std::string> ids, absl::Duration limit);
 
   const NcclLibrary& library_;
-  const std::unique_ptr<StagedRails> control_;
+  const std::unique_ptr<StagedRails> counts_;  // carries ExchangeCounts
   std::unique_ptr<NodeMemory> memory_;
   std::vector<std::unique_ptr<NcclRail>> rails_;  // by rank
 
@@ -168,8 +169,6 @@ class NcclRails final : public Rails {
 
 int NcclRail::node() const { return rails_.progress_.node(); }
 int NcclRail::num_nodes() const { return rails_.progress_.num_nodes(); }
-
-Rail& NcclRail::control() { return rails_.control_->rail(rank_); }
 
 absl::Status NcclRail::Reserve(size_t send_bytes, size_t recv_bytes) {
   // Nothing is staged; the sum of all calls' promises is what may be exchanged.
@@ -304,6 +303,11 @@ absl::Status NcclRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
   return EnqueueEnd(sizes, stream);
 }
 
+absl::Status NcclRail::ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
+                                      absl::Span<int32_t> received) {
+  return rails_.counts_->rail(rank_).ExchangeCounts(rank, sent, received);
+}
+
 void NcclRail::Watch(Clock::time_point now, absl::Duration slept) {
   if (IsStopped()) {
     Abort();
@@ -333,10 +337,10 @@ void NcclRail::Watch(Clock::time_point now, absl::Duration slept) {
 // ---- NcclRails
 
 NcclRails::NcclRails(Node& node, Progress& progress, const NcclLibrary& library,
-                     std::unique_ptr<StagedRails> control)
+                     std::unique_ptr<StagedRails> counts)
     : Rails(node, progress),
       library_(library),
-      control_(std::move(control)),
+      counts_(std::move(counts)),
       memory_(std::make_unique<NodeMemory>(node)) {
   for (int rank = 0; rank < node.num_ranks(); ++rank) {
     rails_.push_back(std::make_unique<NcclRail>(*this, rank, library));
@@ -436,7 +440,7 @@ void NcclRails::AbortAll() {
 
 absl::Status NcclRails::Realign(absl::Span<const std::string> reports, absl::Duration limit) {
   AbortAll();
-  OCTET_RETURN_IF_ERROR(control_->Realign(reports, limit));
+  OCTET_RETURN_IF_ERROR(counts_->Realign(reports, limit));
   return Connect(absl::OkStatus(), limit);
 }
 
@@ -460,12 +464,12 @@ absl::Status NcclRails::Describe(int rank, const device::FailureRecord& record) 
 }
 
 void NcclRails::SetNames(std::vector<std::string> names) {
-  control_->SetNames(names);
+  counts_->SetNames(names);
   Rails::SetNames(std::move(names));
 }
 
 void NcclRails::SetOpen(bool open) {
-  control_->SetOpen(open);
+  counts_->SetOpen(open);
   {
     MutexLock lock(&watch_mutex_);
     if (open) {
@@ -507,10 +511,10 @@ absl::StatusOr<std::string> NcclVersion() {
 absl::StatusOr<std::unique_ptr<Rails>> MakeNcclRails(Node& node, Progress& progress,
                                                      absl::Duration limit) {
   OCTET_ASSIGN_OR_RETURN(const NcclLibrary* library, NcclLibrary::Load());
-  absl::StatusOr<std::unique_ptr<StagedRails>> control = StagedRails::Create(node, progress);
-  absl::Status mine = control.status();
+  absl::StatusOr<std::unique_ptr<StagedRails>> counts = StagedRails::Create(node, progress);
+  absl::Status mine = counts.status();
   auto rails = std::make_unique<NcclRails>(node, progress, *library,
-                                           mine.ok() ? *std::move(control) : nullptr);
+                                           mine.ok() ? *std::move(counts) : nullptr);
   if (mine.ok()) mine = rails->Start();
   OCTET_RETURN_IF_ERROR(rails->Connect(mine, limit));
   return rails;

@@ -3,6 +3,7 @@
 #define OCTET_RUNTIME_NET_RAIL_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -26,11 +27,6 @@ class Rail {
   virtual int node() const = 0;       // of this rank, 0 .. num_nodes() - 1
   virtual int num_nodes() const = 0;  // P
 
-  // Returns the rail for a few bytes that a host waits for, such as counts, between the same ranks:
-  // this one or, over NCCL, one over MPI, since NCCL starts a thread for each exchange. What the
-  // functions below say holds for each by itself.
-  virtual Rail& control() { return *this; }
-
   // Makes room for exchanges of up to so many bytes, to and from all nodes together. What an
   // earlier call has made room for stays. Not inside Run; every Exchange needs it before.
   virtual absl::Status Reserve(size_t send_bytes, size_t recv_bytes) = 0;
@@ -53,6 +49,13 @@ class Rail {
   //   kCancelled           over NCCL: the Run has failed
   //   kDeadlineExceeded    over NCCL: it has not enqueued the exchange within Node::timeout()
   virtual absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) = 0;
+
+  // Exchanges numbers between the hosts, at once and not on the stream: sends sent[n] to node n and
+  // sets received[n] to what that node has sent, [num_nodes()] each; received[node()] becomes 0.
+  // Waits for them. MPI carries them, whatever carries rows. All earlier exchanges of the rank must
+  // have ended, and no capture be in progress. Fails as Exchange does.
+  virtual absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
+                                      absl::Span<int32_t> received) = 0;
 };
 
 }  // namespace octet

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
@@ -42,6 +43,10 @@ absl::StatusOr<std::unique_ptr<StagedRails>> StagedRails::Create(Node& node, Pro
     auto rail = std::make_unique<StagedRail>(*rails, rank);
     OCTET_ASSIGN_OR_RETURN(rail->posted_, rails->memory_->Pinned<uint64_t>(1));
     OCTET_ASSIGN_OR_RETURN(rail->arrived_, rails->memory_->Pinned<uint64_t>(progress.num_nodes()));
+    OCTET_ASSIGN_OR_RETURN(rail->sent_counts_,
+                           rails->memory_->Pinned<int32_t>(progress.num_nodes()));
+    OCTET_ASSIGN_OR_RETURN(rail->received_counts_,
+                           rails->memory_->Pinned<int32_t>(progress.num_nodes()));
     std::fill(rail->posted_.begin(), rail->posted_.end(), 0);
     std::fill(rail->arrived_.begin(), rail->arrived_.end(), 0);
     rails->rails_.push_back(std::move(rail));
@@ -163,15 +168,60 @@ absl::Status StagedRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) 
   const hipStream_t stream = rank.stream();
   OCTET_RETURN_IF_ERROR(CopyToHost(call, parts, stream));
   OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(stream, &StagedRail::RunCall, &call));
+  OCTET_RETURN_IF_ERROR(EnqueueAwait(rank, port));
+  return CopyToGpu(call, parts, stream);
+}
+
+absl::Status StagedRail::ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
+                                        absl::Span<int32_t> received) {
+  const auto nodes = static_cast<size_t>(num_nodes());
+  if (sent.size() != nodes || received.size() != nodes) {
+    return absl::InvalidArgumentError(absl::StrCat("Rail::ExchangeCounts of ", sent.size(), " and ",
+                                                   received.size(), " counts between ", nodes,
+                                                   " nodes"));
+  }
+  std::vector<RailPart> none(nodes);
+  OCTET_RETURN_IF_ERROR(rails_.CheckExchange(rank_, rank, none));
+  std::fill(received.begin(), received.end(), 0);
+  if (nodes == 1) return absl::OkStatus();
+  absl::c_copy(sent, sent_counts_.begin());
+  std::vector<StagedPart> parts(nodes);
+  for (size_t other = 0; other < nodes; ++other) {
+    if (other == static_cast<size_t>(node())) continue;
+    parts[other] = {reinterpret_cast<char*>(&sent_counts_[other]), sizeof(int32_t),
+                    reinterpret_cast<char*>(&received_counts_[other]), sizeof(int32_t)};
+  }
+  const device::FailurePort port = NodeClient::PortOf(rank, rails_.client_);
+  const uint64_t number = posted_.front() + 1;
+  Post(parts, port.abort_word);
+  // The kernel has the deadline, and says whose counts are missing.
+  OCTET_RETURN_IF_ERROR(EnqueueAwait(rank, port));
+  const auto arrived = [&] {
+    for (size_t other = 0; other < nodes; ++other) {
+      const bool own = other == static_cast<size_t>(node());
+      if (!own && std::atomic_ref(arrived_[other]).load(std::memory_order_acquire) < number) {
+        return false;
+      }
+    }
+    return true;
+  };
+  OCTET_RETURN_IF_ERROR(rank.WaitUntil(arrived, "counts from other nodes"));
+  if (!arrived()) return absl::InternalError("an exchange has ended without its counts");
+  for (size_t other = 0; other < nodes; ++other) {
+    if (other != static_cast<size_t>(node())) received[other] = received_counts_[other];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StagedRail::EnqueueAwait(Rank& rank, const device::FailurePort& port) {
   const device::ArrivalParams arrival = {.port = port,
                                          .site = kArrivalSite,
                                          .posted = posted_.data(),
                                          .arrived = arrived_.data(),
                                          .num_nodes = num_nodes(),
                                          .node = node()};
-  OCTET_RETURN_IF_ERROR(
-      rank.LaunchWaiting([&] { return OCTET_GPU(device::LaunchAwaitArrivals(arrival, stream)); }));
-  return CopyToGpu(call, parts, stream);
+  return rank.LaunchWaiting(
+      [&] { return OCTET_GPU(device::LaunchAwaitArrivals(arrival, rank.stream())); });
 }
 
 StagedRail::Call& StagedRail::NewCall() {
@@ -183,19 +233,19 @@ StagedRail::Call& StagedRail::NewCall() {
 
 void StagedRail::RunCall(void* call) {
   auto* mine = static_cast<Call*>(call);
-  mine->rail->Post(*mine);
+  mine->rail->Post(mine->parts, mine->abort_word);
   if (!mine->captured) mine->free.store(true, std::memory_order_release);
 }
 
-void StagedRail::Post(const Call& call) {
+void StagedRail::Post(const std::vector<StagedPart>& parts, const uint32_t* abort_word) {
   // After a failure the rest of the stream goes on; other nodes are not to see any of it.
-  if (std::atomic_ref<const uint32_t>(*call.abort_word).load(std::memory_order_acquire) != 0) {
+  if (std::atomic_ref<const uint32_t>(*abort_word).load(std::memory_order_acquire) != 0) {
     return;
   }
   const uint64_t number = posted_.front() + 1;
   std::atomic_ref<uint64_t>(posted_.front()).store(number, std::memory_order_release);
   rails_.progress_.Post(
-      {.rail = rank_, .number = number, .arrived = arrived_.data(), .parts = call.parts});
+      {.rail = rank_, .number = number, .arrived = arrived_.data(), .parts = parts});
 }
 
 }  // namespace octet

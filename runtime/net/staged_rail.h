@@ -65,6 +65,8 @@ class StagedRail : public Rail {
   int num_nodes() const override { return rails_.progress_.num_nodes(); }
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
   absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
+  absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
+                              absl::Span<int32_t> received) override;
 
  private:
   friend class StagedRails;
@@ -87,14 +89,19 @@ class StagedRail : public Rail {
                          hipStream_t stream) const;
   Call& NewCall();
   static void RunCall(void* call);
-  void Post(const Call& call);
+  // Posts the next exchange, unless the node is told to stop.
+  void Post(const std::vector<StagedPart>& parts, const uint32_t* abort_word);
+  // Enqueues the wait for the exchange that has been posted last by then.
+  absl::Status EnqueueAwait(Rank& rank, const device::FailurePort& port);
 
   StagedRails& rails_;
   const int rank_;
   absl::Span<char> send_;
   absl::Span<char> recv_;
-  absl::Span<uint64_t> posted_;   // one word: the number of the last exchange
-  absl::Span<uint64_t> arrived_;  // [node]
+  absl::Span<uint64_t> posted_;          // one word: the number of the last exchange
+  absl::Span<uint64_t> arrived_;         // [node]
+  absl::Span<int32_t> sent_counts_;      // [node]
+  absl::Span<int32_t> received_counts_;  // [node]
   std::deque<Call> calls_;
 };
 

@@ -240,7 +240,7 @@ bool Stale(const Row& row, const absl::Status& status) {
 
 class FaultTest : public ::testing::TestWithParam<Row> {};
 
-// By what all builds have, and weak memory.
+// By what all builds have, and weak memory. Builds with a sanitizer leave these to the others.
 TEST_P(FaultTest, SomeScheduleShowsIt) {
   const Row& row = GetParam();
   std::vector<std::pair<const Words*, decltype(&Compared)>> tools = {
@@ -272,13 +272,10 @@ TEST_P(FaultTest, SomeScheduleShowsIt) {
 
 // What a run ends with is the same each time: every failure can be looked at again.
 TEST(FaultReplayTest, AScheduleMeansTheSameFailure) {
-  if (kTsan || kWeak) GTEST_SKIP() << "its tool speaks first, and of addresses";
-  std::vector<Row> rows = {{.fault = Fault::kFlagBeforePayload, .name = "FlagBeforePayload"}};
-  // What UBSan would end the program for.
-  if (!kAsan) {
-    rows.push_back(
-        {.fault = Fault::kNotLastBlock, .name = "NotLastBlock", .flags = Flags::kSource});
-  }
+  if (kTsan || kAsan || kWeak) GTEST_SKIP() << "its tool speaks first, and of addresses";
+  const std::vector<Row> rows = {
+      {.fault = Fault::kFlagBeforePayload, .name = "FlagBeforePayload"},
+      {.fault = Fault::kNotLastBlock, .name = "NotLastBlock", .flags = Flags::kSource}};
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
     int failed = 0;
@@ -326,9 +323,10 @@ bool ForSanitizer(const Row& row) { return (kTsan || kAsan) && !SanitizerWords(r
 INSTANTIATE_TEST_SUITE_P(All, FaultTest, ::testing::ValuesIn(RowsWhere([](const Row& row) {
                            const bool shown = !row.comparison.empty() || !row.access.empty() ||
                                               !row.deadline.empty();
-                           return (shown || (kWeak && !row.weak.empty())) && !ForSanitizer(row);
+                           return !kTsan && !kAsan && (shown || (kWeak && !row.weak.empty()));
                          })),
                          NameOf);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FaultTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SanitizerFaultTest);
 INSTANTIATE_TEST_SUITE_P(All, SanitizerFaultTest, ::testing::ValuesIn(RowsWhere(ForSanitizer)),
                          NameOf);

@@ -232,6 +232,27 @@ class LocalRails::OneRail : public Rail, private NodeClient {
     });
   }
 
+  absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
+                              absl::Span<int32_t> received) override {
+    const auto nodes = static_cast<size_t>(num_nodes());
+    if (counts_.as<int32_t>() == nullptr) {
+      OCTET_ASSIGN_OR_RETURN(counts_, PinnedMemory::Allocate(2 * nodes * sizeof(int32_t)));
+    }
+    auto* const own = counts_.as<int32_t>();
+    auto* const others = own + nodes;
+    std::vector<RailPart> parts;
+    for (size_t n = 0; n < nodes; ++n) {
+      own[n] = sent[n];
+      others[n] = 0;
+      parts.push_back({&own[n], sizeof(int32_t), &others[n], sizeof(int32_t)});
+    }
+    OCTET_RETURN_IF_ERROR(Reserve(nodes * sizeof(int32_t), nodes * sizeof(int32_t)));
+    OCTET_RETURN_IF_ERROR(Exchange(rank, parts));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    std::copy_n(others, nodes, received.begin());
+    return absl::OkStatus();
+  }
+
  private:
   absl::Status Describe(int rank, const device::FailureRecord& record) const override {
     const std::string flag = absl::StrCat("rank ", rank, " of node ",
@@ -249,6 +270,7 @@ class LocalRails::OneRail : public Rail, private NodeClient {
   size_t send_room_ = 0;
   size_t recv_room_ = 0;
   uint64_t calls_ = 0;
+  PinnedMemory counts_;  // sent, then received
 };
 
 LocalRails::LocalRails(int num_nodes, int ranks_per_node) {

@@ -46,6 +46,7 @@ class RailTest {
   struct OfRank {
     DeviceMemory sent, received;
     std::vector<RailPart> parts;
+    std::optional<Graph> graph;  // is destroyed outside of Run
     std::vector<double> us;
   };
 
@@ -127,7 +128,7 @@ absl::Status RailTest::Check(Rank& rank) {
 absl::Status RailTest::Time(Rank& rank, const RailTiming& timing) {
   OCTET_ASSIGN_OR_RETURN(ScopedEvent start, ScopedEvent::Create());
   OCTET_ASSIGN_OR_RETURN(ScopedEvent stop, ScopedEvent::Create());
-  std::optional<Graph> graph;
+  std::optional<Graph>& graph = ranks_[Size(rank.rank())].graph;
   if (timing.graph) {
     OCTET_ASSIGN_OR_RETURN(graph, Graph::Capture(rank, [&] { return Exchange(rank); }));
   }
