@@ -38,7 +38,8 @@ absl::Status Aborted() {
 
 NcclCommunicator::~NcclCommunicator() {
   Abort();
-  AwaitAborted(kLeave);
+  // The library must not be unloaded under a thread that is in it, at the end of the process.
+  AwaitEndings(kLeave, true);
   MutexLock lock(&mutex_);
   for (Ending& ending : endings_) ending.thread.detach();
 }
@@ -147,7 +148,9 @@ void NcclCommunicator::Abort() {
   endings_.push_back(std::move(ending));
 }
 
-void NcclCommunicator::AwaitAborted(absl::Duration limit) {
+void NcclCommunicator::AwaitAborted(absl::Duration limit) { AwaitEndings(limit, false); }
+
+void NcclCommunicator::AwaitEndings(absl::Duration limit, bool of_graphs) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   Backoff backoff(false);
@@ -159,7 +162,7 @@ void NcclCommunicator::AwaitAborted(absl::Duration limit) {
         if (*endings_[i].done) {
           endings_[i].thread.join();
           endings_.erase(endings_.begin() + static_cast<ptrdiff_t>(i));
-        } else if (!endings_[i].waits_for_graphs) {
+        } else if (of_graphs || !endings_[i].waits_for_graphs) {
           all_done = false;
         }
       }

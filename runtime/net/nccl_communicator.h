@@ -70,6 +70,9 @@ class NcclCommunicator {
   std::shared_ptr<const CaptureNeed> NeedOfCapture();
 
  private:
+  // Waits until what Abort has begun is done, `of_graphs`: even if it waits for graphs. Not longer
+  // than `limit`.
+  void AwaitEndings(absl::Duration limit, bool of_graphs);
   // Frees a communicator that is no longer used.
   struct Ending {
     std::thread thread;
