@@ -34,7 +34,8 @@ using ::testing::HasSubstr;
 
 class HierarchicalWorldTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { has_fake_ = LoadFakeNccl(); }
+  // Before anything looks for NCCL.
+  static void SetUpTestSuite() { LoadFakeNccl(); }
 
   void Join(int ranks_per_node, RailTransport transport = RailTransport::kAuto) {
     nodes_.reset();
@@ -61,13 +62,12 @@ class HierarchicalWorldTest : public ::testing::Test {
   }
   int ranks() const { return shape_.num_nodes * shape_.ranks_per_node; }
   static RailTransport NcclIfFake() {
-    return has_fake_ ? RailTransport::kNccl : RailTransport::kAuto;
+    return LoadFakeNccl() ? RailTransport::kNccl : RailTransport::kAuto;
   }
 
   std::unique_ptr<World> world_;
   NodesOfRanks shape_;
   std::unique_ptr<SeveralNodes> nodes_;  // gone before the World
-  static inline bool has_fake_ = false;
 };
 
 TEST_F(HierarchicalWorldTest, RandomShapesEqualTheReference) {
