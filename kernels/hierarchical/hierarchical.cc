@@ -326,7 +326,6 @@ absl::Status Hierarchical::Arrange(Rank& rank, const DispatchArgs& args) {
   }
   // What needs no counts is done while they cross.
   const uint64_t call = mine.host_counts->call + 1;
-  rails_[Size(rank.rank())]->ExpectCounts();
   OCTET_RETURN_IF_ERROR(TellCounts(rank));
   OCTET_RETURN_IF_ERROR(Pack(rank, args, ~own, 0));
   OCTET_RETURN_IF_ERROR(Count(rank, call));

@@ -76,7 +76,6 @@ class NcclRail : public Rail {
   int num_nodes() const override;
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
   absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
-  void ExpectCounts() override;
   absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                               absl::Span<int32_t> received) override;
 
@@ -303,8 +302,6 @@ absl::Status NcclRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
   OCTET_RETURN_IF_ERROR(enqueued);
   return EnqueueEnd(sizes, stream);
 }
-
-void NcclRail::ExpectCounts() { rails_.counts_->rail(rank_).ExpectCounts(); }
 
 absl::Status NcclRail::ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                                       absl::Span<int32_t> received) {

@@ -43,8 +43,6 @@ constexpr absl::string_view kBroken = "broken";  // Status
 constexpr int kSignsOfLife = 20;
 // How long the thread sleeps between polls when it has nothing to do but to listen.
 constexpr absl::Duration kListen = absl::Milliseconds(1);
-// How long the thread polls for an exchange that is expected.
-constexpr absl::Duration kExpect = absl::Milliseconds(1);
 // How often those who wait for the thread look at the clock.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 // How long texts may take to leave at the end.
@@ -188,12 +186,6 @@ void Progress::SetNumRails(int num_rails) {
   posted_.assign(num_rails, 0);
 }
 
-void Progress::Expect() {
-  MutexLock lock(&mutex_);
-  work_.expected = true;
-  wake_.Signal();
-}
-
 void Progress::Post(PostedExchange exchange) {
   MutexLock lock(&mutex_);
   ++posted_[exchange.rail];
@@ -255,13 +247,11 @@ void Progress::Loop() {
   if (link_ == nullptr) return;
 
   bool busy = false;
-  Clock::time_point expects_until;
   std::optional<Backoff> backoff(false);
   while (true) {
     Work work = TakeWork(busy);
     TellBroken(work);
-    if (work.expected) expects_until = Clock::now() + absl::ToChronoNanoseconds(kExpect);
-    bool moved = !work.posted.empty() || work.expected;
+    bool moved = !work.posted.empty();
     if (work.broken.ok()) {
       for (PostedExchange& exchange : work.posted) Begin(std::move(exchange));
     }
@@ -270,7 +260,7 @@ void Progress::Loop() {
     moved = (realigning_.empty() ? PollExchanges() : PollRealign()) || moved;
     WatchPeers(work);
     if (work.stop) break;
-    busy = moved || IsExchanging() || Clock::now() < expects_until;
+    busy = moved || IsExchanging();
     if (moved) {
       backoff.emplace(false);
     } else {
@@ -283,15 +273,13 @@ void Progress::Loop() {
 
 Progress::Work Progress::TakeWork(bool busy) {
   MutexLock lock(&mutex_);
-  const bool idle =
-      !busy && !waiting_ && work_.posted.empty() && work_.texts.empty() && !work_.expected;
+  const bool idle = !busy && !waiting_ && work_.posted.empty() && work_.texts.empty();
   if (idle && !work_.stop) wake_.WaitFor(&mutex_, kListen);
   Work taken;
   taken.posted.swap(work_.posted);
   taken.texts.swap(work_.texts);
   taken.silence = work_.silence;
   taken.broken = CopyOf(work_.broken);
-  taken.expected = std::exchange(work_.expected, false);
   taken.realign = std::exchange(work_.realign, false);
   taken.quiet = work_.quiet;
   taken.stop = work_.stop;

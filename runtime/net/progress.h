@@ -82,8 +82,6 @@ class Progress {
   // ---- exchanges
 
   void SetNumRails(int num_rails);
-  // An exchange is to be posted soon: the thread polls for a millisecond instead of sleeping.
-  void Expect();
   void Post(PostedExchange exchange);
   // The exchanges posted since the last Realign, by rail.
   std::vector<uint64_t> Posted() const;
@@ -128,7 +126,6 @@ class Progress {
     std::vector<std::string> texts;  // for all other nodes
     absl::Duration silence;
     absl::Status broken;
-    bool expected = false;  // an exchange
     bool realign = false;
     bool quiet = false;
     bool stop = false;

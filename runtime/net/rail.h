@@ -54,9 +54,6 @@ class Rail {
   // sets received[n] to what that node has sent, [num_nodes()] each; received[node()] becomes 0.
   // Waits for them. MPI carries them, whatever carries rows. All earlier exchanges of the rank must
   // have ended, and no capture be in progress. Fails as Exchange does.
-  //
-  // ExpectCounts says that a call follows soon, so that whoever carries the numbers is awake.
-  virtual void ExpectCounts() {}
   virtual absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                                       absl::Span<int32_t> received) = 0;
 };

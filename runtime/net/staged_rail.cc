@@ -172,8 +172,6 @@ absl::Status StagedRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) 
   return CopyToGpu(call, parts, stream);
 }
 
-void StagedRail::ExpectCounts() { rails_.progress_.Expect(); }
-
 absl::Status StagedRail::ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                                         absl::Span<int32_t> received) {
   const auto nodes = static_cast<size_t>(num_nodes());

@@ -65,7 +65,6 @@ class StagedRail : public Rail {
   int num_nodes() const override { return rails_.progress_.num_nodes(); }
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
   absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
-  void ExpectCounts() override;
   absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                               absl::Span<int32_t> received) override;
 
