@@ -109,8 +109,9 @@ class Hierarchical : public CheckedEp, private NodeClient {
   absl::Status Plan(Rank& rank, const DispatchArgs& args);
   // Packs the rows of all nodes. With RailRows::kCounted, waits for the counts.
   absl::Status Arrange(Rank& rank, const DispatchArgs& args);
-  absl::Status TellCounts(Rank& rank);
-  // Waits for what TellCounts has told, as `call`, and exchanges it.
+  // Tells the host the counts of rows for other nodes, as those of `call`.
+  absl::Status TellCounts(Rank& rank, uint64_t call);
+  // Waits for them and exchanges them.
   absl::Status Count(Rank& rank, uint64_t call);
   // Packs the rows of these nodes, as bits; those of the rank's own from `own_first` on.
   absl::Status Pack(Rank& rank, const DispatchArgs& args, uint32_t nodes, int own_first);
@@ -179,7 +180,7 @@ Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpCo
 
 absl::Status Hierarchical::Init() {
   const size_t row_bytes =
-      std::max({config_.dispatch_row_bytes() + record_.bytes(), config_.dtype_row_bytes()});
+      std::max(config_.dispatch_row_bytes() + record_.bytes(), config_.dtype_row_bytes());
   const size_t bytes = Size(num_nodes() - 1) * Size(config_.max_tokens_per_rank) * row_bytes;
   for (Rail* const rail : rails_) OCTET_RETURN_IF_ERROR(rail->Reserve(bytes, bytes));
   return node_->Run([this](Rank& rank) { return InitRank(rank); });
@@ -276,12 +277,12 @@ Hierarchical::Blocks Hierarchical::FullBlocks(int own) const {
   return blocks;
 }
 
-absl::Status Hierarchical::TellCounts(Rank& rank) {
+absl::Status Hierarchical::TellCounts(Rank& rank, uint64_t call) {
   const RankState& mine = StateOf(rank);
   return OCTET_GPU(hierarchical::LaunchTellCounts({.failure = NodeClient::PortOf(rank, client_),
                                                    .num_nodes = num_nodes(),
                                                    .sent = mine.sent_counts,
-                                                   .call = mine.host_counts->call + 1,
+                                                   .call = call,
                                                    .host = mine.host_counts},
                                                   rank.stream()));
 }
@@ -326,7 +327,7 @@ absl::Status Hierarchical::Arrange(Rank& rank, const DispatchArgs& args) {
   }
   // What needs no counts is done while they cross.
   const uint64_t call = mine.host_counts->call + 1;
-  OCTET_RETURN_IF_ERROR(TellCounts(rank));
+  OCTET_RETURN_IF_ERROR(TellCounts(rank, call));
   OCTET_RETURN_IF_ERROR(Pack(rank, args, ~own, 0));
   OCTET_RETURN_IF_ERROR(Count(rank, call));
   return Pack(rank, args, own, mine.blocks.first[Size(node)]);
