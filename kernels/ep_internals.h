@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/combine_product.h"
+#include "kernels/device/row_arrivals.h"
 #include "kernels/dispatch_product.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
@@ -24,6 +25,11 @@ struct EpInternals {
   static absl::Status PrepareDispatchGemm(ExpertParallel& ep, Rank& rank,
                                           const DispatchProduct& product) {
     return ep.PrepareDispatchGemm(rank, product);
+  }
+  // Lets all later dispatches of the rank begin before all rows of x have come. The memory of
+  // `arrivals` must outlive them. Waits within the node get twice the node's timeout.
+  static void SetArrivals(ExpertParallel& ep, const Rank& rank, const RowArrivals& arrivals) {
+    ep.SetArrivals(rank, arrivals);
   }
   // A Dispatch that also computes a product of the rows that it receives.
   static absl::StatusOr<Received> DispatchGemm(ExpertParallel& ep, Rank& rank,

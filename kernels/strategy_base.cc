@@ -43,6 +43,7 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       control_(node.num_ranks()),
       report_(InfoOf(plan.config.strategy).sites, plan.config.topk),
       memory_(node),
+      arrivals_(Index(node.num_ranks())),
       sequences_(Index(node.num_ranks()),
                  CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
   client_ = NodeClient::Register(node, this);
@@ -65,15 +66,19 @@ CallParams StrategyBase::ParamsOf(Rank& rank) const {
   CallParams params = {};
   params.peers = control_.peers(rank.rank());
   params.failure = NodeClient::PortOf(rank, client_);
+  // Who brings the rows knows better what is missing, and is to report first.
+  if (arrivals_[Index(rank.rank())].num_chunks > 0) params.failure.deadline_ticks *= 2;
   if (traced()) params.trace = options_.trace->buffer(rank.rank());
   return params;
 }
 
-void StrategyBase::SetTensors(const DispatchArgs& args, DispatchTensors& tensors) {
+void StrategyBase::SetTensors(const Rank& rank, const DispatchArgs& args,
+                              DispatchTensors& tensors) const {
   tensors = {.x = args.x,
              .topk_idx = args.topk_idx,
              .topk_weights = args.topk_weights,
-             .num_tokens = args.num_tokens};
+             .num_tokens = args.num_tokens,
+             .arrivals = arrivals_[Index(rank.rank())]};
 }
 
 void StrategyBase::SetTensors(const DispatchHandle& handle, const CombineArgs& args,

@@ -26,6 +26,7 @@
 #include "kernels/checked_ep.h"
 #include "kernels/control_memory.h"
 #include "kernels/device/call_params.h"
+#include "kernels/device/row_arrivals.h"
 #include "kernels/dispatch_product.h"
 #include "kernels/ep_plan.h"
 #include "kernels/flag_report.h"
@@ -135,7 +136,7 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   absl::Status CheckOwner(const Rank& rank, const DispatchHandle& handle) const;
 
   CallParams ParamsOf(Rank& rank) const;
-  static void SetTensors(const DispatchArgs& args, DispatchTensors& tensors);
+  void SetTensors(const Rank& rank, const DispatchArgs& args, DispatchTensors& tensors) const;
   static void SetTensors(const DispatchHandle& handle, const CombineArgs& args,
                          CombineTensors& tensors);
   // Calls `launch` for `call`, "dispatch" or "combine", together with all ranks. A launch that only
@@ -154,6 +155,9 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   absl::Status CheckRank(const Rank& rank) const;
   CallSequence& SequenceOf(const Rank& rank) { return sequences_[Index(rank.rank())]; }
   const CallSequence& SequenceOf(const Rank& rank) const { return sequences_[Index(rank.rank())]; }
+  void SetArrivals(const Rank& rank, const RowArrivals& arrivals) override {
+    arrivals_[Index(rank.rank())] = arrivals;
+  }
   absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
                                         const DispatchProduct& product) override;
   absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
@@ -188,6 +192,7 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   FlagReport report_;
   uint32_t client_ = 0;
   NodeMemory memory_;
+  std::vector<RowArrivals> arrivals_;    // by rank
   std::vector<CallSequence> sequences_;  // by rank
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/device/row_arrivals.h"
 #include "octet/peers.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/trace_event.h"
@@ -22,6 +23,7 @@ struct DispatchTensors {
   const int32_t* topk_idx;    // [T][K]
   const float* topk_weights;  // [T][K] or nullptr: all 1
   int num_tokens;
+  RowArrivals arrivals;  // of the rows of x
 };
 
 struct CombineTensors {

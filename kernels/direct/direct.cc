@@ -125,7 +125,7 @@ absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phase
                                      DispatchHandle& /*handle*/) {
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
-  SetTensors(args, params);
+  SetTensors(rank, args, params);
   params.common = Common(rank, phases);
   params.atomic_slots = config().direct.slots == Slots::kAtomic;
   params.recv_x = mine.recv_x.data();

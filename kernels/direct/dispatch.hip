@@ -25,6 +25,7 @@
 #include "device_ops.h"
 #include "kernels/device/delivery.h"
 #include "kernels/device/routing_device.h"
+#include "kernels/device/row_arrivals_device.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/direct/kernels.h"
@@ -166,6 +167,7 @@ __device__ void SendTile(const DispatchParams& p, const SendShared& s, const Dis
     const uint64_t start = trace.Start();
     const int flat = tile.first + i;
     const int token = flat / layout.topk;
+    if (!device::WaveAwaitRow(p.arrivals, token)) return;
     const int32_t id = s.expert[i];
     const int rank = layout.experts().RankOf(id);
     const RowSource source = {p.common.peers.rank, token, flat - token * layout.topk,

@@ -5,26 +5,33 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/call_sequence.h"
 #include "kernels/check_pointers.h"
 #include "kernels/config_checks.h"
+#include "kernels/device/row_arrivals.h"
 #include "kernels/ep_internals.h"
 #include "kernels/flag_report.h"
 #include "kernels/hierarchical/kernels.h"
+#include "kernels/site_info.h"
 #include "kernels/whole_gpu.h"
 #include "octet/enum_names.h"
 #include "runtime/capture.h"
+#include "runtime/failure.h"
 #include "runtime/gpu_status.h"
+#include "runtime/net/outcome.h"
 #include "runtime/net/rail.h"
 #include "runtime/node_client.h"
 #include "runtime/node_memory.h"
+#include "runtime/side_stream.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -43,9 +50,9 @@ absl::Status NoPhases() {
 
 class Hierarchical : public CheckedEp, private NodeClient {
  public:
-  Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config, RailRows rows,
-               std::unique_ptr<ExpertParallel> intranode);
-  ~Hierarchical() override { NodeClient::Unregister(*node_, client_); }
+  Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
+               const HierarchicalOptions& options, std::unique_ptr<ExpertParallel> intranode);
+  ~Hierarchical() override;
 
   // Must be called once, before anything else and not during Run.
   absl::Status Init();
@@ -76,12 +83,16 @@ class Hierarchical : public CheckedEp, private NodeClient {
   absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
 
  private:
-  // Where the rows of each node are: `first` in the batch, in numbers of rows.
-  struct Blocks {
-    std::vector<int> first;     // [P]
-    std::vector<int> sent;      // [P] rows that cross to each node
-    std::vector<int> received;  // [P] rows that cross from each node
-    int batch = 0;              // rows of the batch
+  // Rows that cross between the rank and one node.
+  struct Piece {
+    int sent = 0;
+    int received = 0;
+    int first = 0;  // of those that are received, in the batch
+  };
+  // The rows of a dispatch: the rank's own and then, chunk by chunk, those of other nodes.
+  struct Rows {
+    std::vector<std::vector<Piece>> chunks;  // [C][P]
+    std::vector<int> ends;                   // [C] rows of the batch up to each chunk's end
   };
   struct RankState {
     CallSequence sequence;
@@ -94,8 +105,10 @@ class Hierarchical : public CheckedEp, private NodeClient {
     int32_t* topk_idx = nullptr;       // [P * M][N] of the batch
     uint32_t* topk_weights = nullptr;  // [P * M][N], bits of floats
     uint32_t* scales = nullptr;        // [P * M][S]
+    RowArrivals arrivals;
+    std::optional<SideStream> side;  // for all chunks but the first
     // Of the last dispatch.
-    Blocks blocks;
+    Rows rows;
     DispatchHandle intranode;
   };
 
@@ -104,6 +117,7 @@ class Hierarchical : public CheckedEp, private NodeClient {
   const RankState& StateOf(const Rank& rank) const { return states_[Size(rank.rank())]; }
   hierarchical::Shape ShapeOf(const Rank& rank) const;
   absl::Status InitRank(Rank& rank);
+  absl::Status InitChunks(Rank& rank);
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
   // The parts of a dispatch. Each enqueues work on the rank's stream.
   absl::Status Plan(Rank& rank, const DispatchArgs& args);
@@ -113,11 +127,30 @@ class Hierarchical : public CheckedEp, private NodeClient {
   absl::Status TellCounts(Rank& rank, uint64_t call);
   // Waits for them and exchanges them.
   absl::Status Count(Rank& rank, uint64_t call);
-  // Packs the rows of these nodes, as bits; those of the rank's own from `own_first` on.
-  absl::Status Pack(Rank& rank, const DispatchArgs& args, uint32_t nodes, int own_first);
-  absl::Status Cross(Rank& rank);
+  absl::Status Pack(Rank& rank, const DispatchArgs& args);
+  // Exchanges all records and the rows of the first chunk.
+  absl::Status CrossFirst(Rank& rank);
+  // Exchanges the rows of the other chunks on the side stream.
+  absl::Status CrossOthers(Rank& rank);
+  absl::Status Split(Rank& rank);
+  // Lets them cross while the dispatch within the node runs.
+  absl::StatusOr<Received> DispatchBeside(Rank& rank);
   absl::StatusOr<Received> DispatchWithin(Rank& rank);
-  Blocks FullBlocks(int own) const;
+  // Lays out a batch. `sent`, `received`: [P], 0 for the own node.
+  Rows LayOut(int own, absl::Span<const int> sent, absl::Span<const int> received) const;
+  // A way of rows or records between the memory of a rank and other nodes.
+  struct Way {
+    char* sent;   // [P][M]
+    char* batch;  // [P * M]
+    size_t bytes;
+  };
+  Way WayOfRows(const RankState& mine, size_t row_bytes) const {
+    return {.sent = static_cast<char*>(mine.sent.rows),
+            .batch = static_cast<char*>(mine.batch.rows),
+            .bytes = row_bytes};
+  }
+  // Appends what leaves `sent` and comes to `batch` for one chunk.
+  void AddParts(const Rows& rows, int chunk, const Way& way, std::vector<RailPart>& parts) const;
   Traffic RailTraffic(int rank, absl::Span<const int32_t> topk_idx, size_t row_bytes) const;
 
   absl::Status Poison(Rank& rank, int num_rows) override {
@@ -129,9 +162,7 @@ class Hierarchical : public CheckedEp, private NodeClient {
   const ExpertParallel* intranode() const override { return intranode_.get(); }
 
   // NodeClient.
-  absl::Status Describe(int rank, const device::FailureRecord& record) const override {
-    return report_.Describe(rank, record);
-  }
+  absl::Status Describe(int rank, const device::FailureRecord& record) const override;
   absl::Status Recover(Rank& rank) override {
     StateOf(rank).sequence.Void();
     return absl::OkStatus();
@@ -141,6 +172,8 @@ class Hierarchical : public CheckedEp, private NodeClient {
   const std::vector<Rail*> rails_;
   const EpConfig config_;
   const bool counted_;
+  const int chunk_rows_;  // of each node
+  const int num_chunks_;  // C
   const hierarchical::RecordShape record_;
   const FlagReport report_;
   std::unique_ptr<ExpertParallel> intranode_;
@@ -155,6 +188,7 @@ EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode) {
   chosen.num_experts = config.num_experts;
   chosen.topk = config.topk;
   chosen.max_tokens_per_rank = config.max_tokens_per_rank;
+  chosen.max_blocks = config.max_blocks;
   chosen.combine_order = CombineOrder::kPerNode;
   return chosen;
 }
@@ -164,18 +198,64 @@ hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes) {
           .scale_words = config.dispatch_format == DispatchFormat::kFp8 ? config.scale_words() : 0};
 }
 
+int NumChunks(const EpConfig& config, int chunk_tokens) {
+  return chunk_tokens > 0 ? (config.max_tokens_per_rank + chunk_tokens - 1) / chunk_tokens : 1;
+}
+
+absl::Status CheckChunks(const EpConfig& config, int chunk_tokens) {
+  OCTET_RETURN_IF_ERROR(CheckRange("chunk_tokens", chunk_tokens, 0, kMaxTokensPerRank));
+  const int chunks = NumChunks(config, chunk_tokens);
+  if (chunks <= kMaxRowChunks) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("chunk_tokens is ", chunk_tokens, ", which makes ",
+                                                 chunks, " chunks of max_tokens_per_rank, ",
+                                                 config.max_tokens_per_rank, "; ", kMaxRowChunks,
+                                                 " are the most"));
+}
+
+// A dispatch beside its rails must leave them compute units: their kernels bring what it waits for.
+absl::Status LeaveUnits(const Node& node, absl::Span<Rail* const> rails, EpConfig& config) {
+  int most = kMaxTokensPerRank;
+  for (size_t rank = 0; rank < rails.size(); ++rank) {
+    const int units = node.topology().gpus[rank].num_compute_units;
+    most = std::min(most, units - rails[rank]->compute_units());
+  }
+  most = std::max(most, 2);  // with which every strategy can do
+  if (config.tuning.blocks > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tuning.blocks is ", config.tuning.blocks, "; with chunk_tokens ", most,
+                     " are the most, since rails need compute units beside them"));
+  }
+  config.max_blocks = config.max_blocks > 0 ? std::min(config.max_blocks, most) : most;
+  return absl::OkStatus();
+}
+
+constexpr SiteInfo kSites[] = {{.number = static_cast<uint32_t>(hierarchical::Site::kChunk),
+                                .phase = "dispatch-send",
+                                .flag = "rows of other nodes, chunk"}};
+
 Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
-                           RailRows rows, std::unique_ptr<ExpertParallel> intranode)
+                           const HierarchicalOptions& options,
+                           std::unique_ptr<ExpertParallel> intranode)
     : node_(node.Share()),
       rails_(rails.begin(), rails.end()),
       config_(WithChoices(config, intranode->config())),
-      counted_(ChosenRows(rows, config_.strategy) == RailRows::kCounted),
+      counted_(ChosenRows(options.rows, config_.strategy) == RailRows::kCounted),
+      chunk_rows_(options.chunk_tokens > 0 ? options.chunk_tokens : config.max_tokens_per_rank),
+      num_chunks_(NumChunks(config, options.chunk_tokens)),
       record_(RecordOf(config_, num_nodes())),
-      report_({}, config.topk),
+      report_(kSites, config.topk),
       intranode_(std::move(intranode)),
       memory_(node),
       states_(Size(node.num_ranks())) {
   client_ = NodeClient::Register(node, this);
+}
+
+Hierarchical::~Hierarchical() {
+  NodeClient::Unregister(*node_, client_);
+  if (num_chunks_ == 1 || node_->ReadyToFree()) return;
+  for (RankState& state : states_) {
+    if (state.side.has_value()) state.side->Abandon();
+  }
 }
 
 absl::Status Hierarchical::Init() {
@@ -210,7 +290,24 @@ absl::Status Hierarchical::InitRank(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(const absl::Span<HostCounts> counts, memory_.Pinned<HostCounts>(1));
   mine.host_counts = counts.data();
   mine.host_counts->call = 0;
+  if (num_chunks_ > 1) OCTET_RETURN_IF_ERROR(InitChunks(rank));
   return OCTET_GPU(hierarchical::LoadKernels(config_.dtype == DType::kFloat16));
+}
+
+absl::Status Hierarchical::InitChunks(Rank& rank) {
+  RankState& mine = StateOf(rank);
+  OCTET_ASSIGN_OR_RETURN(mine.side, SideStream::Create());
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<uint64_t> arrived, memory_.Device<uint64_t>(1));
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> ends,
+                         memory_.Device<int32_t>(Size(num_chunks_)));
+  mine.arrivals = {.port = NodeClient::PortOf(rank, client_),
+                   .site = static_cast<uint32_t>(hierarchical::Site::kChunk),
+                   .num_chunks = num_chunks_,
+                   .arrived = arrived.data(),
+                   .ends = ends.data()};
+  mine.arrivals.port.deadline_ticks *= 2;  // the rail, which has the node's, is to report first
+  EpInternals::SetArrivals(*intranode_, rank, mine.arrivals);
+  return absl::OkStatus();
 }
 
 hierarchical::Shape Hierarchical::ShapeOf(const Rank& rank) const {
@@ -220,6 +317,19 @@ hierarchical::Shape Hierarchical::ShapeOf(const Rank& rank) const {
           .topk = config_.topk,
           .experts = MakeExpertMap(config_.num_experts, num_nodes()),
           .record = record_};
+}
+
+absl::Status Hierarchical::Describe(int rank, const device::FailureRecord& record) const {
+  if (record.site != static_cast<uint32_t>(hierarchical::Site::kRecord)) {
+    return report_.Describe(rank, record);
+  }
+  const auto topk = static_cast<uint32_t>(record_.topk);
+  return WithFailure(RecordedFailure(rank, record, kExchangePhase, "a record"),
+                     absl::InternalError(absl::StrCat(
+                         kExchangePhase, ": what has come for row ", record.index / topk,
+                         " of the batch is no record: id ", record.index % topk, " is ",
+                         static_cast<int64_t>(record.seen), "; a node sends -1 or one from 0 to ",
+                         record.expected - 1, ", each once")));
 }
 
 // ---- Dispatch.
@@ -261,20 +371,40 @@ absl::Status Hierarchical::Plan(Rank& rank, const DispatchArgs& args) {
                                              .topk_idx = args.topk_idx,
                                              .num_tokens = args.num_tokens,
                                              .slots = mine.slots,
-                                             .counts = mine.sent_counts},
+                                             .counts = mine.sent_counts,
+                                             .arrivals = mine.arrivals},
                                             rank.stream()));
 }
 
-Hierarchical::Blocks Hierarchical::FullBlocks(int own) const {
-  Blocks blocks;
-  for (int node = 0; node < num_nodes(); ++node) {
-    const int rows = node == own ? 0 : config_.max_tokens_per_rank;
-    blocks.first.push_back(node * config_.max_tokens_per_rank);
-    blocks.sent.push_back(rows);
-    blocks.received.push_back(rows);
+Hierarchical::Rows Hierarchical::LayOut(int own, absl::Span<const int> sent,
+                                        absl::Span<const int> received) const {
+  Rows rows;
+  int end = own;
+  for (int chunk = 0; chunk < num_chunks_; ++chunk) {
+    const auto of_chunk = [&](int all) {
+      return std::clamp(all - chunk * chunk_rows_, 0, chunk_rows_);
+    };
+    std::vector<Piece>& pieces = rows.chunks.emplace_back();
+    for (size_t node = 0; node < sent.size(); ++node) {
+      pieces.push_back(
+          {.sent = of_chunk(sent[node]), .received = of_chunk(received[node]), .first = end});
+      end += pieces.back().received;
+    }
+    rows.ends.push_back(end);
   }
-  blocks.batch = num_nodes() * config_.max_tokens_per_rank;
-  return blocks;
+  return rows;
+}
+
+void Hierarchical::AddParts(const Rows& rows, int chunk, const Way& way,
+                            std::vector<RailPart>& parts) const {
+  for (int node = 0; node < num_nodes(); ++node) {
+    const Piece& piece = rows.chunks[Size(chunk)][Size(node)];
+    const size_t slot = Size(node) * Size(config_.max_tokens_per_rank) + Size(chunk * chunk_rows_);
+    parts.push_back({.send = way.sent + slot * way.bytes,
+                     .send_bytes = Size(piece.sent) * way.bytes,
+                     .recv = way.batch + Size(piece.first) * way.bytes,
+                     .recv_bytes = Size(piece.received) * way.bytes});
+  }
 }
 
 absl::Status Hierarchical::TellCounts(Rank& rank, uint64_t call) {
@@ -299,42 +429,36 @@ absl::Status Hierarchical::Count(Rank& rank, uint64_t call) {
   std::vector<int32_t> came(Size(num_nodes()));
   OCTET_RETURN_IF_ERROR(rail.ExchangeCounts(rank, absl::MakeConstSpan(host->sent, came.size()),
                                             absl::MakeSpan(came)));
-  Blocks blocks;
+  std::vector<int> sent(host->sent, host->sent + came.size());
   for (int node = 0; node < rail.num_nodes(); ++node) {
-    const bool own = node == rail.node();
-    const int received = own ? host->sent[node] : came[Size(node)];
+    const int received = came[Size(node)];
     if (received < 0 || received > config_.max_tokens_per_rank) {
       return absl::InternalError(absl::StrCat("node ", node, " announces ", received,
                                               " rows; it may send up to max_tokens_per_rank, ",
                                               config_.max_tokens_per_rank));
     }
-    blocks.first.push_back(blocks.batch);
-    blocks.sent.push_back(own ? 0 : host->sent[node]);
-    blocks.received.push_back(own ? 0 : received);
-    blocks.batch += received;
   }
-  mine.blocks = std::move(blocks);
+  const int own = std::exchange(sent[Size(rail.node())], 0);
+  mine.rows = LayOut(own, sent, came);
   return absl::OkStatus();
 }
 
 absl::Status Hierarchical::Arrange(Rank& rank, const DispatchArgs& args) {
   RankState& mine = StateOf(rank);
-  const int node = rails_[Size(rank.rank())]->node();
-  const uint32_t own = uint32_t{1} << node;
   if (!counted_) {
-    mine.blocks = FullBlocks(node);
-    return Pack(rank, args, ~uint32_t{0}, mine.blocks.first[Size(node)]);
+    std::vector<int> full(Size(num_nodes()), config_.max_tokens_per_rank);
+    full[Size(rails_[Size(rank.rank())]->node())] = 0;
+    mine.rows = LayOut(config_.max_tokens_per_rank, full, full);
+    return Pack(rank, args);
   }
   // What needs no counts is done while they cross.
   const uint64_t call = mine.host_counts->call + 1;
   OCTET_RETURN_IF_ERROR(TellCounts(rank, call));
-  OCTET_RETURN_IF_ERROR(Pack(rank, args, ~own, 0));
-  OCTET_RETURN_IF_ERROR(Count(rank, call));
-  return Pack(rank, args, own, mine.blocks.first[Size(node)]);
+  OCTET_RETURN_IF_ERROR(Pack(rank, args));
+  return Count(rank, call);
 }
 
-absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args, uint32_t nodes,
-                                int own_first) {
+absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
   const RankState& mine = StateOf(rank);
   return OCTET_GPU(hierarchical::LaunchPack(
       {.shape = ShapeOf(rank),
@@ -346,48 +470,75 @@ absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args, uint32_t n
        .row_vecs = static_cast<int>(config_.dispatch_row_bytes() / kVecBytes),
        .slots = mine.slots,
        .counts = mine.sent_counts,
-       .nodes = nodes,
        .fill = !counted_,
        .sent = mine.sent,
-       .batch = mine.batch,
-       .own_first = own_first},
+       .batch = mine.batch},
       WholeGpu(rank), rank.stream()));
 }
 
-absl::Status Hierarchical::Cross(Rank& rank) {
+absl::Status Hierarchical::CrossFirst(Rank& rank) {
   const RankState& mine = StateOf(rank);
-  Rail& rail = *rails_[Size(rank.rank())];
+  const Way records = {.sent = reinterpret_cast<char*>(mine.sent.records),
+                       .batch = reinterpret_cast<char*>(mine.batch.records),
+                       .bytes = record_.bytes()};
   std::vector<RailPart> parts;
-  const auto add = [&](void* sent, void* batch, size_t bytes) {
-    for (int node = 0; node < rail.num_nodes(); ++node) {
-      const size_t i = Size(node);
-      const size_t from = i * Size(config_.max_tokens_per_rank) * bytes;
-      parts.push_back({.send = static_cast<char*>(sent) + from,
-                       .send_bytes = Size(mine.blocks.sent[i]) * bytes,
-                       .recv = static_cast<char*>(batch) + Size(mine.blocks.first[i]) * bytes,
-                       .recv_bytes = Size(mine.blocks.received[i]) * bytes});
-    }
-  };
-  add(mine.sent.records, mine.batch.records, record_.bytes());
-  add(mine.sent.rows, mine.batch.rows, config_.dispatch_row_bytes());
-  return rail.Exchange(rank, parts);
+  for (int chunk = 0; chunk < num_chunks_; ++chunk) AddParts(mine.rows, chunk, records, parts);
+  AddParts(mine.rows, 0, WayOfRows(mine, config_.dispatch_row_bytes()), parts);
+  return rails_[Size(rank.rank())]->Exchange(rank, parts);
+}
+
+absl::Status Hierarchical::CrossOthers(Rank& rank) {
+  RankState& mine = StateOf(rank);
+  const hipStream_t stream = mine.side->stream();
+  const Way way = WayOfRows(mine, config_.dispatch_row_bytes());
+  OCTET_RETURN_IF_ERROR(mine.side->Fork());
+  for (int chunk = 1; chunk < num_chunks_; ++chunk) {
+    std::vector<RailPart> parts;
+    AddParts(mine.rows, chunk, way, parts);
+    OCTET_RETURN_IF_ERROR(rails_[Size(rank.rank())]->ExchangeOn(stream, rank, parts));
+    OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchMark(
+        {.failure = NodeClient::PortOf(rank, client_), .arrivals = mine.arrivals, .chunk = chunk},
+        stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Hierarchical::Split(Rank& rank) {
+  const RankState& mine = StateOf(rank);
+  hierarchical::SplitParams params = {.failure = NodeClient::PortOf(rank, client_),
+                                      .record = record_,
+                                      .num_experts = config_.num_experts / num_nodes(),
+                                      .records = mine.batch.records,
+                                      .num_rows = mine.rows.ends.back(),
+                                      .topk_idx = mine.topk_idx,
+                                      .topk_weights = mine.topk_weights,
+                                      .scales = mine.scales,
+                                      .arrivals = mine.arrivals,
+                                      .ends = {}};
+  absl::c_copy(mine.rows.ends, params.ends);
+  return OCTET_GPU(hierarchical::LaunchSplit(params, WholeGpu(rank), rank.stream()));
+}
+
+absl::StatusOr<Received> Hierarchical::DispatchBeside(Rank& rank) {
+  SideStream& side = *StateOf(rank).side;
+  OCTET_RETURN_IF_ERROR(side.MarkFork(rank));
+  OCTET_RETURN_IF_ERROR(Split(rank));
+  // Enqueued before the dispatch, which waits for them.
+  const absl::Status crossing = CrossOthers(rank);
+  absl::StatusOr<Received> received =
+      crossing.ok() ? DispatchWithin(rank) : absl::StatusOr<Received>(crossing);
+  const absl::Status joined = side.Join(rank);
+  if (received.ok() && !joined.ok()) return joined;
+  return received;
 }
 
 absl::StatusOr<Received> Hierarchical::DispatchWithin(Rank& rank) {
-  RankState& mine = StateOf(rank);
-  OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchSplit({.failure = NodeClient::PortOf(rank, client_),
-                                                       .record = record_,
-                                                       .records = mine.batch.records,
-                                                       .num_rows = mine.blocks.batch,
-                                                       .topk_idx = mine.topk_idx,
-                                                       .topk_weights = mine.topk_weights,
-                                                       .scales = mine.scales},
-                                                      WholeGpu(rank), rank.stream()));
+  const RankState& mine = StateOf(rank);
   return intranode_->Dispatch(
       rank, {.x = mine.batch.rows,
              .topk_idx = mine.topk_idx,
              .topk_weights = reinterpret_cast<const float*>(mine.topk_weights),
-             .num_tokens = mine.blocks.batch,
+             .num_tokens = mine.rows.ends.back(),
              .high_throughput = {.x_scales = record_.scale_words > 0 ? mine.scales : nullptr}});
 }
 
@@ -397,8 +548,10 @@ absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchArgs& 
   OCTET_RETURN_IF_ERROR(mine.sequence.CheckDispatch(Phases::kBoth));
   OCTET_RETURN_IF_ERROR(Plan(rank, args));
   OCTET_RETURN_IF_ERROR(Arrange(rank, args));
-  OCTET_RETURN_IF_ERROR(Cross(rank));
-  OCTET_ASSIGN_OR_RETURN(Received received, DispatchWithin(rank));
+  OCTET_RETURN_IF_ERROR(CrossFirst(rank));
+  if (num_chunks_ == 1) OCTET_RETURN_IF_ERROR(Split(rank));
+  OCTET_ASSIGN_OR_RETURN(Received received,
+                         num_chunks_ == 1 ? DispatchWithin(rank) : DispatchBeside(rank));
   mine.intranode = received.handle;
   mine.sequence.RecordDispatch(Phases::kBoth);
   received.handle = {.call = mine.sequence.calls(),
@@ -446,26 +599,24 @@ absl::Status Hierarchical::Combine(Rank& rank, const DispatchHandle& handle,
   within.y = mine.batch.rows;
   within.bias = nullptr;
   OCTET_RETURN_IF_ERROR(intranode_->Combine(rank, mine.intranode, within));
-  const size_t bytes = config_.dtype_row_bytes();
-  const auto row = [bytes](void* rows, int i) {
-    return static_cast<char*>(rows) + Size(i) * bytes;
-  };
+  // Rows return on the way on which they came.
+  const Way way = WayOfRows(mine, config_.dtype_row_bytes());
   std::vector<RailPart> parts;
-  for (int node = 0; node < rail.num_nodes(); ++node) {
-    const Blocks& blocks = mine.blocks;
-    parts.push_back({.send = row(mine.batch.rows, blocks.first[Size(node)]),
-                     .send_bytes = Size(blocks.received[Size(node)]) * bytes,
-                     .recv = row(mine.sent.rows, node * config_.max_tokens_per_rank),
-                     .recv_bytes = Size(blocks.sent[Size(node)]) * bytes});
+  for (int chunk = 0; chunk < num_chunks_; ++chunk) AddParts(mine.rows, chunk, way, parts);
+  for (RailPart& part : parts) {
+    part = {.send = part.recv,
+            .send_bytes = part.recv_bytes,
+            .recv = const_cast<void*>(part.send),
+            .recv_bytes = part.send_bytes};
   }
   OCTET_RETURN_IF_ERROR(rail.Exchange(rank, parts));
   OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchAddNodes(
       {.shape = ShapeOf(rank),
        .failure = NodeClient::PortOf(rank, client_),
        .num_tokens = handle.num_tokens,
-       .row_vecs = static_cast<int>(bytes / kVecBytes),
+       .row_vecs = static_cast<int>(way.bytes / kVecBytes),
        .slots = mine.slots,
-       .own = row(mine.batch.rows, mine.blocks.first[Size(rail.node())]),
+       .own = mine.batch.rows,
        .returned = mine.sent.rows,
        .bias = args.bias,
        .y = args.y},
@@ -517,7 +668,8 @@ size_t RailRecordBytes(const EpConfig& config, int num_nodes) {
   return RecordOf(config, num_nodes).bytes();
 }
 
-absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes) {
+absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes,
+                                  int chunk_tokens) {
   OCTET_RETURN_IF_ERROR(CheckRange("num_nodes", nodes.num_nodes, 1, kMaxNodes));
   OCTET_RETURN_IF_ERROR(CheckRange("num_experts", config.num_experts, 1, kMaxExperts));
   OCTET_RETURN_IF_ERROR(CheckRange("topk", config.topk, 1, std::min(kMaxTopk, config.num_experts)));
@@ -538,6 +690,7 @@ absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& no
   if (config.low_latency.failure_policy == FailurePolicy::kMask) {
     return absl::InvalidArgumentError("failure_policy mask is for a single node");
   }
+  OCTET_RETURN_IF_ERROR(CheckChunks(config, chunk_tokens));
   absl::Status status = Validate(IntranodeConfig(config, nodes), nodes.ranks_per_node);
   if (status.ok() || nodes.num_nodes == 1) return status;
   return absl::InvalidArgumentError(absl::StrCat("within a node, with E / ", nodes.num_nodes,
@@ -562,12 +715,14 @@ absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
     const HierarchicalOptions& options) {
   OCTET_ASSIGN_OR_RETURN(const NodesOfRanks nodes,
                          NodesOnRails(node, rails, options.intranode_order));
-  OCTET_RETURN_IF_ERROR(ValidateHierarchical(config, nodes));
-  OCTET_ASSIGN_OR_RETURN(
-      std::unique_ptr<ExpertParallel> intranode,
-      ExpertParallel::Create(node, IntranodeConfig(config, nodes), options.intranode));
-  auto made =
-      std::make_unique<Hierarchical>(node, rails, config, options.rows, std::move(intranode));
+  OCTET_RETURN_IF_ERROR(ValidateHierarchical(config, nodes, options.chunk_tokens));
+  EpConfig within = IntranodeConfig(config, nodes);
+  if (NumChunks(config, options.chunk_tokens) > 1) {
+    OCTET_RETURN_IF_ERROR(LeaveUnits(node, rails, within));
+  }
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<ExpertParallel> intranode,
+                         ExpertParallel::Create(node, within, options.intranode));
+  auto made = std::make_unique<Hierarchical>(node, rails, config, options, std::move(intranode));
   OCTET_RETURN_IF_ERROR(made->Init());
   return made;
 }
@@ -588,7 +743,8 @@ std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& 
   absl::StrAppend(&text, ", scales ", EnumName(config.scale_format), " of ", config.scale_group,
                   ", duplicates ", EnumName(throughput.duplicates), ", expert_alignment ",
                   throughput.expert_alignment, ", row_bytes ", throughput.row_bytes, ", rows ",
-                  EnumName(options.rows), ", intranode_order ", EnumName(options.intranode_order));
+                  EnumName(options.rows), ", chunk_tokens ", options.chunk_tokens,
+                  ", intranode_order ", EnumName(options.intranode_order));
   return text;
 }
 

@@ -6,8 +6,9 @@
 //
 //   Dispatch  A token that has chosen experts of a node is sent there once: its row (and scales),
 //             ids of that node's experts, renumbered to 0 .. E/P-1, and their weights. The
-//             intranode dispatch then runs over the rank's batch: the tokens from each node in
-//             ascending order, this node's own among them, each node's in token order.
+//             intranode dispatch then runs over the rank's batch: the rank's own tokens, then those
+//             from each other node in ascending order, each node's in token order. In chunks: so
+//             many from each node, then as many again, while the dispatch runs.
 //   Combine   The intranode combine makes one row of each token of the batch, rounded to the dtype;
 //             these rows return on the rail. y[t] is their sum in float32: acc = +0, acc = acc +
 //             row for the token's nodes ascending, acc = acc + bias, rounded to the dtype.
@@ -34,7 +35,8 @@ namespace octet {
 // `config`: over all nodes. Returns kInvalidArgument with the reason, or OK. Refuses what the
 // intranode strategy refuses for IntranodeConfig, FailurePolicy::kMask, and each combine_order but
 // kAuto and kPerNode, which are the same.
-absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes);
+absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes,
+                                  int chunk_tokens = 0);
 
 // Returns the shape of the nodes that `rails`, one for each rank of `node`, join. kInvalidArgument
 // if there are more or fewer of them.

@@ -2,11 +2,18 @@
 //
 //   x, topk_idx --plan--> slots [P][M], counts [P]
 //       |
-//      pack            node:      0         1 = own        2
-//       |-> sent      rows     [ M rows ][ unused   ][ M rows ]   -> rail
-//       '-> batch     rows     [ of 0   ][ own rows ][ of 2   ]   <- rail
-//           (fixed blocks: M rows each; counted: as many as there are, without gaps)
-//   batch records --split--> ids, weights, scales of the intranode dispatch
+//      pack            node:      0            1 = own        2
+//       |-> sent      rows     [ M rows     ][ unused   ][ M rows     ]   -> rail
+//       |             chunks     [ 0 ][ 1 ]                [ 0 ][ 1 ]
+//       |
+//       '-> batch     rows     [ own rows ][ of 0 ][ of 2 ][ of 0 ][ of 2 ]   <- rail
+//                     chunks     (there)     [ 0         ]   [ 1         ]
+//           (fixed blocks: M rows of each node; counted: as many as there are, without gaps)
+//   batch records --split--> ids, weights, scales of the intranode dispatch, ends of chunks
+//
+// All records and the rows of chunk 0 cross first. Split and the intranode dispatch follow; while
+// this one sends the rank's own rows and those of chunk 0, the other chunks cross on another
+// stream, each followed by `mark`, and the dispatch waits for a chunk before it reads its rows.
 //
 // Combine uses the same memory: the intranode combine writes its sums over `batch`, the rows that
 // return from other nodes arrive in `sent`, each where its token left from, and `add` sums them.
@@ -14,6 +21,7 @@
 
 #include "device_ops.h"
 #include "kernels/device/routing_device.h"
+#include "kernels/device/row_arrivals_device.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/row_sum.h"
@@ -67,6 +75,7 @@ __global__ void __launch_bounds__(kPlanThreads) Plan(const PlanParams p) {
     __syncthreads();
   }
   if (thread == 0) p.counts[node] = count;
+  if (thread == 0 && node == 0 && p.arrivals.num_chunks > 0) device::ResetArrivals(p.arrivals);
 }
 
 // Returns a word of the record of `token` for `node`. `choices`: which of the token's choices are
@@ -104,7 +113,7 @@ __device__ void FillBlocks(const PackParams& p, int wave, int waves) {
   for (int node = 0; node < p.shape.num_nodes; ++node) {
     const int block = node * p.shape.max_tokens;
     uint32_t* const records = node == p.shape.node
-                                  ? p.batch.records + static_cast<size_t>(p.own_first) * words
+                                  ? p.batch.records
                                   : p.sent.records + static_cast<size_t>(block) * words;
     for (int row = p.counts[node] + wave; row < p.shape.max_tokens; row += waves) {
       uint32_t* const record = records + static_cast<size_t>(row) * words;
@@ -124,11 +133,11 @@ __global__ void __launch_bounds__(1024) Pack(const PackParams p) {
   for (int token = wave; token < p.num_tokens; token += waves) {
     const bool has_node = Lane() < p.shape.num_nodes;
     const int slot = has_node ? p.slots[static_cast<size_t>(Lane()) * max_tokens + token] : -1;
-    const auto nodes = static_cast<uint32_t>(device::Ballot(slot >= 0)) & p.nodes;
+    const auto nodes = static_cast<uint32_t>(device::Ballot(slot >= 0));
     const int copies = __popc(nodes);
     const auto row_of = [&](int i) {
       const int node = device::NthBit(nodes, i);
-      const int first = node == p.shape.node ? p.own_first : node * max_tokens;
+      const int first = node == p.shape.node ? 0 : node * max_tokens;
       return first + device::Shuffle(slot, node);
     };
     device::WaveCopyRowToMany<device::kCopyUnroll>(
@@ -148,6 +157,20 @@ __global__ void __launch_bounds__(1024) Pack(const PackParams p) {
   if (p.fill) FillBlocks(p, wave, waves);
 }
 
+// Returns id `n` of a record, or -1 if there cannot be such a record.
+__device__ int32_t CheckedId(const SplitParams& p, size_t row, int n) {
+  const auto* ids =
+      reinterpret_cast<const int32_t*>(p.records + row * static_cast<size_t>(p.record.words()));
+  const int32_t id = ids[n];
+  if (id == -1 || (id >= 0 && id < p.num_experts && !device::ChosenBefore(ids, n, id))) return id;
+  const auto index =
+      static_cast<uint32_t>(row) * static_cast<uint32_t>(p.record.topk) + static_cast<uint32_t>(n);
+  device::Fail(p.failure, device::FailureKind::kInput,
+               {static_cast<uint32_t>(Site::kRecord), -1, index},
+               static_cast<uint64_t>(p.num_experts), static_cast<uint64_t>(int64_t{id}), 0);
+  return -1;
+}
+
 // A thread takes a word at a time. If the Run has failed, no token has a choice: what earlier calls
 // have left could be anything.
 __global__ void __launch_bounds__(1024) Split(const SplitParams p) {
@@ -156,19 +179,30 @@ __global__ void __launch_bounds__(1024) Split(const SplitParams p) {
   const auto words = static_cast<size_t>(p.record.words());
   const auto step = static_cast<size_t>(gridDim.x) * blockDim.x;
   const size_t all = static_cast<size_t>(p.num_rows) * words;
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (blockIdx.x == 0 && thread < p.arrivals.num_chunks) {
+    device::SetEnd(p.arrivals, thread, p.ends[thread]);
+  }
   for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += step) {
     const size_t row = i / words;
     const auto w = static_cast<int>(i % words);
     if (failed && w >= topk) continue;
-    const uint32_t word = failed ? ~uint32_t{0} : p.records[i];
     if (w < topk) {
-      p.topk_idx[row * topk + w] = static_cast<int32_t>(word);
-    } else if (w < 2 * topk) {
+      p.topk_idx[row * topk + w] = failed ? -1 : CheckedId(p, row, w);
+      continue;
+    }
+    const uint32_t word = p.records[i];
+    if (w < 2 * topk) {
       p.topk_weights[row * topk + (w - topk)] = word;
     } else {
       p.scales[row * p.record.scale_words + (w - 2 * topk)] = word;
     }
   }
+}
+
+// One thread.
+__global__ void Mark(const MarkParams p) {
+  if (!device::HasFailed(p.failure)) device::MarkArrived(p.arrivals, p.chunk);
 }
 
 // One thread.
@@ -226,7 +260,7 @@ hipError_t Launch(void (*kernel)(Params), Params params, const LaunchShape& shap
 }  // namespace
 
 hipError_t LoadKernels(bool fp16) {
-  return device::LoadKernels(Plan, Pack, Split, TellCounts, PickAddNodes(fp16));
+  return device::LoadKernels(Plan, Pack, Split, Mark, TellCounts, PickAddNodes(fp16));
 }
 
 hipError_t LaunchPlan(const PlanParams& params, hipStream_t stream) {
@@ -239,6 +273,10 @@ hipError_t LaunchPack(const PackParams& params, const LaunchShape& shape, hipStr
 
 hipError_t LaunchSplit(const SplitParams& params, const LaunchShape& shape, hipStream_t stream) {
   return Launch(Split, params, shape, stream);
+}
+
+hipError_t LaunchMark(const MarkParams& params, hipStream_t stream) {
+  return Launch(Mark, params, {.blocks = 1, .threads = 1}, stream);
 }
 
 hipError_t LaunchTellCounts(const TellCountsParams& params, hipStream_t stream) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 
 #include "kernels/device/routing.h"
+#include "kernels/device/row_arrivals.h"
+#include "kernels/device/site.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
 
@@ -28,6 +30,12 @@ struct RecordShape {
   size_t bytes() const { return static_cast<size_t>(words()) * sizeof(uint32_t); }
 };
 
+// The waits and checks of calls over several nodes.
+enum class Site : uint32_t {
+  kChunk = kFirstOwnSite,  // a dispatch waits for rows of other nodes. Index: the chunk
+  kRecord,                 // what has come is no record. Index: row · N + n, seen: the id
+};
+
 // What the kernels of a rank have in common.
 struct Shape {
   int num_nodes;      // P
@@ -45,8 +53,9 @@ struct PlanParams {
   device::FailurePort failure;
   const int32_t* topk_idx;  // [num_tokens][K]
   int num_tokens;
-  int32_t* slots;   // [P][M]: -1: the token does not go to that node
-  int32_t* counts;  // [P] tokens that go to each node
+  int32_t* slots;        // [P][M]: -1: the token does not go to that node
+  int32_t* counts;       // [P] tokens that go to each node
+  RowArrivals arrivals;  // of the last dispatch; none have come for this one
 };
 
 // Rows and records, a block of M for each node.
@@ -55,8 +64,8 @@ struct Packed {
   uint32_t* records;
 };
 
-// Stores the rows and records of a rank's tokens where they leave from; those of its own node
-// directly into the batch of that node.
+// Stores the rows and records of a rank's tokens where they leave from; those of its own node at
+// the start of its batch.
 struct PackParams {
   Shape shape;
   const void* x;                 // [num_tokens] rows
@@ -67,26 +76,35 @@ struct PackParams {
   int row_vecs;  // 16-byte vectors of a row of x
   const int32_t* slots;
   const int32_t* counts;
-  uint32_t nodes;  // whose rows, as bits
-  bool fill;       // mark the rest of each block as unused: ids of -1
-  Packed sent;     // [P][M]
-  Packed batch;    // [P * M]
-  int own_first;   // first row of the batch that is of this rank itself
+  bool fill;     // mark the rest of each block as unused: ids of -1
+  Packed sent;   // [P][M]
+  Packed batch;  // [P * M]
 };
 
 // Kernels with a `failure` run behind an exchange, and read nothing if the Run has failed: the rows
 // may still be coming.
 
 // Splits the records of the batch into the arrays that the intranode dispatch takes. If the Run has
-// failed, marks all rows as unused.
+// failed, marks all rows as unused. Refuses ids that no node sends: where a Run fails, another node
+// may send bytes of no meaning before this one is told.
 struct SplitParams {
   device::FailurePort failure;
   RecordShape record;
+  int num_experts;          // E/P
   const uint32_t* records;  // [num_rows]
   int num_rows;
   int32_t* topk_idx;
   uint32_t* topk_weights;  // bits of floats
   uint32_t* scales;
+  RowArrivals arrivals;         // becomes known: `ends`
+  int32_t ends[kMaxRowChunks];  // [arrivals.num_chunks]
+};
+
+// Says that a chunk of rows has come, to the dispatch that already runs.
+struct MarkParams {
+  device::FailurePort failure;
+  RowArrivals arrivals;
+  int chunk;
 };
 
 // What the host waits for: host memory. `call` is stored last, with release.
@@ -110,7 +128,7 @@ struct AddNodesParams {
   int num_tokens;
   int row_vecs;  // 16-byte vectors of a row of y
   const int32_t* slots;
-  const void* own;       // rows of this rank's own node, from own slot 0 on
+  const void* own;       // [M] rows of this rank's own node
   const void* returned;  // [P][M] rows of the others
   const void* bias;      // [H]; nullptr: none
   void* y;               // [num_tokens][H]
@@ -121,6 +139,7 @@ hipError_t LoadKernels(bool fp16);
 hipError_t LaunchPlan(const PlanParams& params, hipStream_t stream);
 hipError_t LaunchPack(const PackParams& params, const LaunchShape& shape, hipStream_t stream);
 hipError_t LaunchSplit(const SplitParams& params, const LaunchShape& shape, hipStream_t stream);
+hipError_t LaunchMark(const MarkParams& params, hipStream_t stream);
 hipError_t LaunchTellCounts(const TellCountsParams& params, hipStream_t stream);
 hipError_t LaunchAddNodes(const AddNodesParams& params, bool fp16, const LaunchShape& shape,
                           hipStream_t stream);

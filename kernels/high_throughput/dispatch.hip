@@ -23,6 +23,7 @@
 #include "device_ops.h"
 #include "kernels/device/delivery.h"
 #include "kernels/device/interleaved_walk.h"
+#include "kernels/device/row_arrivals_device.h"
 #include "kernels/device/row_mover.h"
 #include "kernels/high_throughput/dispatch_begin.h"
 #include "kernels/high_throughput/dispatch_layout.h"
@@ -218,6 +219,9 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
     device::WorkQueue* queue = &c.state->dispatch_sends;
     for (int token = FirstWork(queue, epoch, team); token < p.num_tokens;
          token = NextWork(queue, epoch, team)) {
+      bool waited = false;
+      if (!device::WaveAwaitRow(p.arrivals, token, &waited)) break;
+      if (waited) mover.Acquired();
       SendToken(call, token, mover, trace);
     }
   }

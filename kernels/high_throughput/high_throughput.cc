@@ -302,7 +302,7 @@ DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchArgs& 
                                                 const DispatchHandle& handle) const {
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
-  SetTensors(args, params);
+  SetTensors(rank, args, params);
   params.common = Common(rank, handle.layout, phases, config().tuning.send_waves);
   params.new_layout = args.high_throughput.cached == nullptr;
   params.layout_number = LayoutNumber(rank.rank(), handle.layout);

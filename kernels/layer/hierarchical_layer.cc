@@ -33,7 +33,9 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MakeHierarchicalLayer(
                        .make_experts = [&](const FusedExpertsConfig& experts) {
                          return MakeHierarchicalExperts(
                              node, rails, experts,
-                             {.rows = options.rows, .intranode_order = options.intranode_order});
+                             {.rows = options.rows,
+                              .chunk_tokens = options.chunk_tokens,
+                              .intranode_order = options.intranode_order});
                        }});
 }
 
@@ -50,8 +52,8 @@ std::string HierarchicalText(const MoeLayerConfig& config,
                   router.groups, " top_groups ", router.top_groups, " ",
                   EnumName(router.group_score), " normalize ", YesOrNo(router.normalize),
                   " epsilon ", router.normalize_epsilon, " scaling ", router.scaling);
-  absl::StrAppend(&text, ", rows ", EnumName(options.rows), ", intranode_order ",
-                  EnumName(options.intranode_order), ", shares memory ",
+  absl::StrAppend(&text, ", rows ", EnumName(options.rows), ", chunk_tokens ", options.chunk_tokens,
+                  ", intranode_order ", EnumName(options.intranode_order), ", shares memory ",
                   YesOrNo(options.share != nullptr));
   return text;
 }

@@ -36,6 +36,7 @@
 #include "kernels/device/delivery.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/routing_device.h"
+#include "kernels/device/row_arrivals_device.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
 #include "kernels/device/wave_scan.h"
@@ -245,6 +246,16 @@ struct SendShare {
   int32_t id;
 };
 
+// Loads what a block needs of `token`, if there is that one. Returns false if its row does not
+// come. Called by all threads.
+__device__ __forceinline__ bool LoadToken(const DispatchParams& p, int token, SendShare& share) {
+  if (token >= p.num_tokens) return true;
+  if (!device::BlockAwaitRow(p.arrivals, token)) return false;
+  LoadChunk(p, token, 0, share.v);
+  share.id = LoadId(p, token);
+  return true;
+}
+
 // Sends the tokens of the share. `share.v` and `share.id` then hold the data of the next token.
 template <typename Row, typename Trace>
 __device__ void SendTokens(const DispatchParams& p, const SendShared& s, const SendCall& call,
@@ -272,12 +283,13 @@ __device__ void SendTokens(const DispatchParams& p, const SendShared& s, const S
     const LaneRoute route = {to, expert, expert >= 0 ? s.experts[expert] : 0,
                              to.rank >= 0 ? s.ranks[to.rank] : 0};
     SendToken<Row>(p, sender, token, route, share.v);
-    if (token + share.step < p.num_tokens) {
-      LoadChunk(p, token + share.step, 0, share.v);
-      share.id = LoadId(p, token + share.step);
-    }
+    // A row that may not have come yet must not delay this one.
+    const bool early = p.arrivals.num_chunks == 0;
+    const int next = token + share.step;
+    if (early) LoadToken(p, next, share);
     device::SyncBlockStores();
     if (Wave() == 0) sender.Publish(route.to, route.slot);
+    if (!early && !LoadToken(p, next, share)) return;
     trace.Stop(start, static_cast<uint32_t>(Tag::kSend), static_cast<uint32_t>(token));
     start = trace.Start();
   }
@@ -295,10 +307,8 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
   share.first = role.count > 1 ? role.index - 1 : 0;
   share.step = role.count > 1 ? role.count - 1 : 1;
   share.id = -1;
-  if (share.first >= 0 && share.first < p.num_tokens) {
-    LoadChunk(p, share.first, 0, share.v);
-    share.id = LoadId(p, share.first);
-  }
+  const bool early = p.arrivals.num_chunks == 0;
+  if (share.first >= 0 && early) LoadToken(p, share.first, share);
   const auto clear = [&] {
     for (int i = threadIdx.x; i < layout.num_experts + kMaxRanks; i += blockDim.x) shared[i] = 0;
   };
@@ -321,7 +331,8 @@ __device__ void Send(const DispatchParams& p, const Role& role, int32_t* shared)
       __syncthreads();
     }
   }
-  if (share.first >= 0) SendTokens<Row>(p, s, call, share, trace);
+  if (share.first < 0 || (!early && !LoadToken(p, share.first, share))) return;
+  SendTokens<Row>(p, s, call, share, trace);
 }
 
 // Waits for all counts, and computes the first rows of all (expert, source) from them. Returns

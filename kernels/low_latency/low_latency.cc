@@ -157,7 +157,7 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
                                          DispatchHandle& handle) {
   const Batch& batch = BatchOf(rank, handle.call);
   DispatchParams params = {};
-  SetTensors(args, params);
+  SetTensors(rank, args, params);
   params.common = Common(rank, batch, phases, Watch::Call::kDispatch);
   params.row_waves = config().tuning.row_parts;
   params.recv_x = batch.x.data();

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
 #include "runtime/device/wait.h"
 
@@ -34,9 +33,12 @@ __global__ void AwaitArrivalsKernel(ArrivalParams params) {
   }
 }
 
+// Not a cooperative launch, of which a GPU may run only one at a time: it can be beside a dispatch
+// that waits for what this waits for.
 hipError_t LaunchAwaitArrivals(const ArrivalParams& params, hipStream_t stream) {
-  return LaunchCooperative(AwaitArrivalsKernel, params, {.blocks = 1, .threads = kWaveSize},
-                           stream);
+  ArrivalParams copy = params;
+  void* args[] = {&copy};
+  return hipLaunchKernel(AwaitArrivalsKernel, dim3(1), dim3(kWaveSize), args, 0, stream);
 }
 
 hipError_t LoadAwaitArrivals() { return LoadKernel(AwaitArrivalsKernel); }

@@ -77,6 +77,7 @@ absl::Status NcclCommunicator::Connect(const Membership& membership,
     need_ = nullptr;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.maxCTAs = kMaxBlocks;
     OCTET_RETURN_IF_ERROR(
         ToStatus(library_.comm_init_rank_config(&comm_, membership.num_nodes, membership.id,
                                                 membership.node, &config),

@@ -35,6 +35,10 @@ struct NcclTransfer {
 // other processes for longer than it is told.
 class NcclCommunicator {
  public:
+  // The most blocks of a kernel of the library, each on a compute unit of its own. Versions before
+  // 2.17 may have more.
+  static constexpr int kMaxBlocks = 32;
+
   explicit NcclCommunicator(const NcclLibrary& library) : library_(library) {}
   // Aborts. Does not wait for memory that graphs still need (Abort).
   ~NcclCommunicator();

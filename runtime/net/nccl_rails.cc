@@ -75,7 +75,8 @@ class NcclRail : public Rail {
   int node() const override;
   int num_nodes() const override;
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
-  absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
+  int compute_units() const override { return NcclCommunicator::kMaxBlocks; }
+  absl::Status ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const RailPart> parts) override;
   absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                               absl::Span<int32_t> received) override;
 
@@ -276,10 +277,9 @@ absl::Status NcclRail::EnqueueEnd(absl::Span<const ExchangeSize> sizes, hipStrea
   return absl::OkStatus();
 }
 
-absl::Status NcclRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
+absl::Status NcclRail::ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const RailPart> parts) {
   OCTET_RETURN_IF_ERROR(Check(rank, parts));
   if (num_nodes() == 1) return absl::OkStatus();
-  const hipStream_t stream = rank.stream();
   if (IsCapturing(stream)) CaptureNeeds::Add(rank, communicator_.NeedOfCapture());
   const Clock::time_point start = Clock::now();
   bool late = false;

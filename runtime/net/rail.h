@@ -27,6 +27,10 @@ class Rail {
   virtual int node() const = 0;       // of this rank, 0 .. num_nodes() - 1
   virtual int num_nodes() const = 0;  // P
 
+  // Returns how many of the rank's compute units kernels of an exchange may occupy at a time. What
+  // runs beside an exchange and waits for it must leave them free.
+  virtual int compute_units() const = 0;
+
   // Makes room for exchanges of up to so many bytes, to and from all nodes together. What an
   // earlier call has made room for stays. Not inside Run; every Exchange needs it before.
   virtual absl::Status Reserve(size_t send_bytes, size_t recv_bytes) = 0;
@@ -48,7 +52,13 @@ class Rail {
   //                        node are longer than a message of the transport: 2 GiB - 1 over MPI
   //   kCancelled           over NCCL: the Run has failed
   //   kDeadlineExceeded    over NCCL: it has not enqueued the exchange within Node::timeout()
-  virtual absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) = 0;
+  absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) {
+    return ExchangeOn(rank.stream(), rank, parts);
+  }
+  // The same on another stream of the rank. The exchanges of a rank must be ordered, by the streams
+  // or by events.
+  virtual absl::Status ExchangeOn(GpuStream stream, Rank& rank,
+                                  absl::Span<const RailPart> parts) = 0;
 
   // Exchanges numbers between the hosts, at once and not on the stream: sends sent[n] to node n and
   // sets received[n] to what that node has sent, [num_nodes()] each; received[node()] becomes 0.

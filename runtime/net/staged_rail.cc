@@ -155,20 +155,20 @@ absl::Status StagedRail::CopyToGpu(const Call& call, absl::Span<const RailPart> 
   return absl::OkStatus();
 }
 
-absl::Status StagedRail::Exchange(Rank& rank, absl::Span<const RailPart> parts) {
+absl::Status StagedRail::ExchangeOn(GpuStream stream, Rank& rank,
+                                    absl::Span<const RailPart> parts) {
   OCTET_RETURN_IF_ERROR(Check(rank, parts));
   if (num_nodes() == 1) return absl::OkStatus();
   Call& call = NewCall();
   call.rail = this;
-  call.captured = IsCapturing(rank.stream());
+  call.captured = IsCapturing(stream);
   call.parts = Place(parts);
   const device::FailurePort port = NodeClient::PortOf(rank, rails_.client_);
   call.abort_word = port.abort_word;
 
-  const hipStream_t stream = rank.stream();
   OCTET_RETURN_IF_ERROR(CopyToHost(call, parts, stream));
   OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(stream, &StagedRail::RunCall, &call));
-  OCTET_RETURN_IF_ERROR(EnqueueAwait(rank, port));
+  OCTET_RETURN_IF_ERROR(EnqueueAwait(stream, rank, port));
   return CopyToGpu(call, parts, stream);
 }
 
@@ -195,7 +195,7 @@ absl::Status StagedRail::ExchangeCounts(Rank& rank, absl::Span<const int32_t> se
   const uint64_t number = posted_.front() + 1;
   Post(parts, port.abort_word);
   // The kernel has the deadline, and says whose counts are missing.
-  OCTET_RETURN_IF_ERROR(EnqueueAwait(rank, port));
+  OCTET_RETURN_IF_ERROR(EnqueueAwait(rank.stream(), rank, port));
   const auto arrived = [&] {
     for (size_t other = 0; other < nodes; ++other) {
       const bool own = other == static_cast<size_t>(node());
@@ -213,7 +213,8 @@ absl::Status StagedRail::ExchangeCounts(Rank& rank, absl::Span<const int32_t> se
   return absl::OkStatus();
 }
 
-absl::Status StagedRail::EnqueueAwait(Rank& rank, const device::FailurePort& port) {
+absl::Status StagedRail::EnqueueAwait(hipStream_t stream, Rank& rank,
+                                      const device::FailurePort& port) {
   const device::ArrivalParams arrival = {.port = port,
                                          .site = kArrivalSite,
                                          .posted = posted_.data(),
@@ -221,7 +222,7 @@ absl::Status StagedRail::EnqueueAwait(Rank& rank, const device::FailurePort& por
                                          .num_nodes = num_nodes(),
                                          .node = node()};
   return rank.LaunchWaiting(
-      [&] { return OCTET_GPU(device::LaunchAwaitArrivals(arrival, rank.stream())); });
+      [&] { return OCTET_GPU(device::LaunchAwaitArrivals(arrival, stream)); });
 }
 
 StagedRail::Call& StagedRail::NewCall() {

@@ -64,7 +64,8 @@ class StagedRail : public Rail {
   int node() const override { return rails_.progress_.node(); }
   int num_nodes() const override { return rails_.progress_.num_nodes(); }
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
-  absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override;
+  int compute_units() const override { return 1; }
+  absl::Status ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const RailPart> parts) override;
   absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                               absl::Span<int32_t> received) override;
 
@@ -92,7 +93,7 @@ class StagedRail : public Rail {
   // Posts the next exchange, unless the node is told to stop.
   void Post(const std::vector<StagedPart>& parts, const uint32_t* abort_word);
   // Enqueues the wait for the exchange that has been posted last by then.
-  absl::Status EnqueueAwait(Rank& rank, const device::FailurePort& port);
+  absl::Status EnqueueAwait(hipStream_t stream, Rank& rank, const device::FailurePort& port);
 
   StagedRails& rails_;
   const int rank_;

@@ -10,6 +10,8 @@ enum class HierarchicalFault {
   kIdsNotRenumbered,  // records have ids of all nodes' experts
   kRowOfFirstNode,    // the row of a token's first node is added for each of its nodes
   kNodesDescending,   // the last node's row is added first
+  kChunksTooEarly,    // all chunks of rows are said to have come when the dispatch begins
+  kChunkTooLong,      // a chunk is said to have one row more
 };
 
 // Set by the host while no kernel runs; read by the kernels.

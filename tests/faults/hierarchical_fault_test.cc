@@ -33,21 +33,26 @@ struct Row {
   std::string name;
   absl::StatusCode code;
   std::string text;
+  int chunk_tokens = 0;
 };
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
 std::vector<Row> Table() {
-  return {{HierarchicalFault::kIdsNotRenumbered, "IdsNotRenumbered",
-           absl::StatusCode::kInvalidArgument, "is 2; it must be -1 (dropped) or from 0 to 1"},
-          {HierarchicalFault::kRowOfFirstNode, "RowOfFirstNode", absl::StatusCode::kDataLoss,
-           "y differs"},
-          {HierarchicalFault::kNodesDescending, "NodesDescending", absl::StatusCode::kDataLoss,
-           "y differs"}};
+  return {
+      {HierarchicalFault::kIdsNotRenumbered, "IdsNotRenumbered", absl::StatusCode::kInternal,
+       "is 2; a node sends -1 or one from 0 to 1"},
+      {HierarchicalFault::kRowOfFirstNode, "RowOfFirstNode", absl::StatusCode::kDataLoss,
+       "y differs"},
+      {HierarchicalFault::kNodesDescending, "NodesDescending", absl::StatusCode::kDataLoss,
+       "y differs"},
+      {HierarchicalFault::kChunksTooEarly, "ChunksTooEarly", absl::StatusCode::kDataLoss, "differ",
+       2},
+      {HierarchicalFault::kChunkTooLong, "ChunkTooLong", absl::StatusCode::kDataLoss, "differ", 2}};
 }
 
 // A step of tokens that choose an expert of each of three nodes, with factors of 1, -1 and 2^-30:
 // the order of additions decides the sum.
-absl::Status RunFault(HierarchicalFault fault, RailRows rows) {
+absl::Status RunFault(HierarchicalFault fault, RailRows rows, int chunk_tokens) {
   const NodesOfRanks shape = {.num_nodes = 3, .ranks_per_node = 2};
   const EpConfig config = {.num_experts = 6,
                            .topk = 3,
@@ -56,7 +61,8 @@ absl::Status RunFault(HierarchicalFault fault, RailRows rows) {
                            .strategy = Strategy::kHighThroughput,
                            .max_blocks = 2};
   faults::planted_hierarchical = HierarchicalFault::kNone;
-  auto nodes = SeveralNodes::Create(shape, config, {.rows = rows, .timeout = absl::Seconds(5)});
+  auto nodes = SeveralNodes::Create(
+      shape, config, {.rows = rows, .chunk_tokens = chunk_tokens, .timeout = absl::Seconds(5)});
   if (!nodes.ok()) return nodes.status();
   std::mt19937_64 rng(11);
   StepInput input = RandomStep(rng, config, {6, 3, 0, 5, 1, 6});
@@ -79,7 +85,8 @@ class HierarchicalFaultTest : public ::testing::TestWithParam<Row> {};
 TEST_P(HierarchicalFaultTest, IsShown) {
   const Row& row = GetParam();
   for (const RailRows rows : {RailRows::kBlocks, RailRows::kCounted}) {
-    EXPECT_THAT(RunFault(row.fault, rows), StatusIs(row.code, ::testing::HasSubstr(row.text)));
+    EXPECT_THAT(RunFault(row.fault, rows, row.chunk_tokens),
+                StatusIs(row.code, ::testing::HasSubstr(row.text)));
   }
 }
 
@@ -88,7 +95,9 @@ INSTANTIATE_TEST_SUITE_P(All, HierarchicalFaultTest, ::testing::ValuesIn(Table()
 
 TEST(CorrectHierarchicalTest, EqualsTheReference) {
   for (const RailRows rows : {RailRows::kBlocks, RailRows::kCounted}) {
-    EXPECT_OK(RunFault(HierarchicalFault::kNone, rows));
+    for (const int chunk_tokens : {0, 2}) {
+      EXPECT_OK(RunFault(HierarchicalFault::kNone, rows, chunk_tokens));
+    }
   }
 }
 

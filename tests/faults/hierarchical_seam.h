@@ -11,6 +11,7 @@
 
 #include "device_ops.h"
 #include "kernels/device/routing_device.h"
+#include "kernels/device/row_arrivals_device.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/hierarchical/kernels.h"
 #include "tests/faults/hierarchical_fault.h"
@@ -39,6 +40,15 @@ class SeamExpertMap {
 
 namespace device {
 
+__device__ inline void SeamResetArrivals(const RowArrivals& arrivals) {
+  ResetArrivals(arrivals);
+  if (Planted(faults::HierarchicalFault::kChunksTooEarly)) MarkArrived(arrivals, kMaxRowChunks);
+}
+
+__device__ inline void SeamSetEnd(const RowArrivals& arrivals, int chunk, int32_t end) {
+  SetEnd(arrivals, chunk, Planted(faults::HierarchicalFault::kChunkTooLong) ? end + 1 : end);
+}
+
 template <typename Codec, int kVecs, int kRows, typename Rows>
 __device__ inline void SeamSumRows(Vec16* y, const Rows& rows, const Vec16* bias,
                                    const Columns& columns) {
@@ -63,6 +73,8 @@ __device__ inline void SeamSumRows(Vec16* y, const Rows& rows, const Vec16* bias
 }  // namespace octet
 
 #define ExpertMap SeamExpertMap
+#define ResetArrivals SeamResetArrivals
+#define SetEnd SeamSetEnd
 #define SumRows SeamSumRows
 
 #endif  // OCTET_TESTS_FAULTS_HIERARCHICAL_SEAM_H_

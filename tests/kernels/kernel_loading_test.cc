@@ -154,8 +154,8 @@ TEST_F(KernelLoadingTest, SeveralNodes) {
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     config.dtype = dtype;
     for (const RailRows rows : {RailRows::kBlocks, RailRows::kCounted}) {
-      auto nodes =
-          SeveralNodes::Create({.num_nodes = 2, .ranks_per_node = 1}, config, {.rows = rows});
+      auto nodes = SeveralNodes::Create({.num_nodes = 2, .ranks_per_node = 1}, config,
+                                        {.rows = rows, .chunk_tokens = 2});
       ASSERT_OK(nodes.status());
       std::mt19937_64 rng(3);
       ASSERT_OK((*nodes)->Step(RandomStep(rng, config, {4, 3})));

@@ -202,7 +202,9 @@ class LocalRails::OneRail : public Rail, private NodeClient {
     return absl::OkStatus();
   }
 
-  absl::Status Exchange(Rank& rank, absl::Span<const RailPart> parts) override {
+  int compute_units() const override { return 1; }
+
+  absl::Status ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const RailPart> parts) override {
     const auto number = static_cast<size_t>(number_);
     size_t send_bytes = 0;
     size_t recv_bytes = 0;
@@ -228,7 +230,7 @@ class LocalRails::OneRail : public Rail, private NodeClient {
                           .flag = &words.done,
                           .epoch = call,
                           .passed = &words.passed},
-                         rank.stream()));
+                         stream));
     });
   }
 

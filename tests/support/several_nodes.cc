@@ -8,6 +8,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "kernels/fill_memory.h"
+#include "runtime/net/rail.h"
 #include "runtime/status_macros.h"
 #include "tests/support/host_copy.h"
 
@@ -27,6 +29,7 @@ absl::Status SeveralNodes::Add(const JoinedNodes::OneNode& node, const EpConfig&
   OfNode& added = calls_.emplace_back();
   OCTET_ASSIGN_OR_RETURN(added.ep, MakeHierarchical(*node.node, node.rails, config,
                                                     {.rows = options.rows,
+                                                     .chunk_tokens = options.chunk_tokens,
                                                      .intranode_order = shape_.intranode_order}));
   added.buffers.resize(Size(shape_.ranks_per_node));
   added.received.resize(Size(shape_.ranks_per_node));
@@ -47,7 +50,7 @@ absl::StatusOr<std::unique_ptr<SeveralNodes>> SeveralNodes::Create(const NodesOf
 
 absl::StatusOr<std::unique_ptr<SeveralNodes>> SeveralNodes::Create(
     std::unique_ptr<JoinedNodes> joined, const EpConfig& config, const Options& options) {
-  auto nodes = absl::WrapUnique(new SeveralNodes(std::move(joined), options.rows));
+  auto nodes = absl::WrapUnique(new SeveralNodes(std::move(joined), options));
   for (const JoinedNodes::OneNode& node : nodes->joined_->nodes()) {
     OCTET_RETURN_IF_ERROR(nodes->Add(node, config, options));
   }
@@ -59,6 +62,23 @@ absl::StatusOr<Received> SeveralNodes::Dispatch(Rank& rank, int global) {
   OCTET_ASSIGN_OR_RETURN(node.received[Size(rank.rank())],
                          node.ep->Dispatch(rank, node.buffers[Size(rank.rank())].dispatch_args()));
   return node.received[Size(rank.rank())];
+}
+
+absl::Status SeveralNodes::SendFirstChunk(Rank& rank, int global, const Chunks& chunks) {
+  const JoinedNodes::OneNode& node = joined_->nodes()[joined_->IndexOf(global)];
+  const size_t records = RailRecordBytes(config(), shape_.num_nodes) * Size(chunks.rows);
+  const size_t rows = config().dispatch_row_bytes() * Size(chunks.rows);
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory sent, DeviceMemory::Allocate(rows));
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory came, DeviceMemory::Allocate(rows));
+  OCTET_RETURN_IF_ERROR(FillBytes(rank, sent.as<void>(), rows, 0xff));  // records: no choices
+  std::vector<RailPart> parts;
+  for (int part = 0; part <= chunks.chunks; ++part) {
+    const size_t bytes = part < chunks.chunks ? records : rows;
+    parts.insert(parts.end(), Size(shape_.num_nodes),
+                 {sent.as<void>(), bytes, came.as<void>(), bytes});
+  }
+  OCTET_RETURN_IF_ERROR(node.rails[Size(rank.rank())]->Exchange(rank, parts));
+  return rank.Synchronize();
 }
 
 absl::Status SeveralNodes::Combine(Rank& rank, int global, const void* expert_out) {
@@ -119,6 +139,15 @@ void SeveralNodes::Batch::Add(const RankInput& token, const EpConfig& intranode,
   Fill(intranode, num_tokens + 1);
 }
 
+void SeveralNodes::Batch::Append(const RankInput& token, const EpConfig& intranode) {
+  x.insert(x.end(), token.x.begin(), token.x.end());
+  topk_idx.insert(topk_idx.end(), token.topk_idx.begin(), token.topk_idx.end());
+  topk_weights.insert(topk_weights.end(), token.topk_weights.begin(), token.topk_weights.end());
+  fp8.insert(fp8.end(), token.fp8.begin(), token.fp8.end());
+  scales.insert(scales.end(), token.scales.begin(), token.scales.end());
+  Fill(intranode, num_tokens + 1);
+}
+
 void SeveralNodes::Batch::Fill(const EpConfig& intranode, int tokens) {
   num_tokens = tokens;
   topk_idx.resize(Size(tokens * intranode.topk), -1);
@@ -132,16 +161,29 @@ void SeveralNodes::Batch::Fill(const EpConfig& intranode, int tokens) {
 SeveralNodes::Batch SeveralNodes::BatchOf(const StepInput& input, int node, int local) const {
   const EpConfig& c = config();
   const EpConfig intranode = IntranodeConfig(c, shape_);
-  Batch batch;
   const std::vector<RankInput> sent = input.sent();
+  std::vector<Batch> of_nodes(Size(shape_.num_nodes));
   for (int from = 0; from < shape_.num_nodes; ++from) {
     const RankInput& source = sent[Size(from * shape_.ranks_per_node + local)];
+    Batch& batch = of_nodes[Size(from)];
     for (int t = 0; t < source.num_tokens; ++t) {
       batch.Add(source.Tokens(c, Size(t), 1), intranode, node);
     }
-    if (blocks_) batch.Fill(intranode, (from + 1) * c.max_tokens_per_rank);
+    if (blocks_) batch.Fill(intranode, c.max_tokens_per_rank);
   }
-  return batch;
+  // The rank's own tokens first, then a chunk of each other node, another one of each, ...
+  Batch all = of_nodes[Size(node)];
+  const int chunk = chunk_tokens_ > 0 ? chunk_tokens_ : c.max_tokens_per_rank;
+  for (int first = 0; first < c.max_tokens_per_rank; first += chunk) {
+    for (int from = 0; from < shape_.num_nodes; ++from) {
+      if (from == node) continue;
+      const RankInput batch = of_nodes[Size(from)].view();
+      for (int t = first; t < std::min(first + chunk, batch.num_tokens); ++t) {
+        all.Append(batch.Tokens(intranode, Size(t), 1), intranode);
+      }
+    }
+  }
+  return all;
 }
 
 absl::Status SeveralNodes::CheckReceived(Rank& rank, int global, const StepInput& input,

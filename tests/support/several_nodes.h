@@ -28,6 +28,7 @@ class SeveralNodes {
  public:
   struct Options {
     RailRows rows = RailRows::kAuto;
+    int chunk_tokens = 0;
     absl::Duration timeout = absl::Seconds(60);
   };
   // All nodes in this process.
@@ -50,6 +51,12 @@ class SeveralNodes {
   // The parts of a step. Dispatch and Combine are for one rank, inside RunAll or Run.
   absl::Status Upload(const StepInput& input);
   absl::StatusOr<Received> Dispatch(Rank& rank, int global);
+  // Takes part in the first exchange only of a dispatch of so many chunks.
+  struct Chunks {
+    int rows = 0;    // of each, from each node
+    int chunks = 0;  // that there would be
+  };
+  absl::Status SendFirstChunk(Rank& rank, int global, const Chunks& chunks);
   // Combines what the rank has dispatched last.
   absl::Status Combine(Rank& rank, int global, const void* expert_out);
   // Dispatch and combine of `input`, that of all ranks. kDataLoss if a result of this process's
@@ -74,11 +81,16 @@ class SeveralNodes {
 
     RankInput view() const;
     void Add(const RankInput& token, const EpConfig& intranode, int node);
+    // Adds a token of another batch.
+    void Append(const RankInput& token, const EpConfig& intranode);
     void Fill(const EpConfig& intranode, int num_tokens);
   };
 
-  SeveralNodes(std::unique_ptr<JoinedNodes> joined, RailRows rows)
-      : joined_(std::move(joined)), shape_(joined_->shape()), blocks_(rows == RailRows::kBlocks) {}
+  SeveralNodes(std::unique_ptr<JoinedNodes> joined, const Options& options)
+      : joined_(std::move(joined)),
+        shape_(joined_->shape()),
+        blocks_(options.rows == RailRows::kBlocks),
+        chunk_tokens_(options.chunk_tokens) {}
 
   // Of a rank of this process.
   OfNode& NodeOf(int global) { return calls_[joined_->IndexOf(global)]; }
@@ -93,6 +105,7 @@ class SeveralNodes {
   const std::unique_ptr<JoinedNodes> joined_;
   const NodesOfRanks shape_;
   const bool blocks_;
+  const int chunk_tokens_;
   std::vector<OfNode> calls_;  // by node of this process
 };
 

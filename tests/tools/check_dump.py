@@ -252,7 +252,7 @@ class OneNode:
     def batch(self, rank, node):
         """(ids [B][J] of the node's experts, weights, what was sent) of one rank's batch."""
         dump = self.dump
-        all_ids, all_weights, all_sent = [], [], []
+        parts = {}  # of each node: ids, weights, what was sent
         for source in range(rank, dump.ranks, self.ranks):
             ids, weights = dump.topk_idx[source], dump.topk_weights[source]
             here = (ids >= 0) & (ids // dump.of_node == node)
@@ -265,12 +265,20 @@ class OneNode:
                 chosen = np.nonzero(here[token])[0]
                 batch_ids[place, : len(chosen)] = ids[token, chosen] - node * dump.of_node
                 batch_weights[place, : len(chosen)] = weights[token, chosen]
-            all_ids.append(batch_ids)
-            all_weights.append(batch_weights)
-            all_sent.append([None if part is None else part_of_batch(part, tokens, size)
-                             for part in dump.sent[source]])
-        sent = [None if parts[0] is None else np.concatenate(parts) for parts in zip(*all_sent)]
-        return np.concatenate(all_ids), np.concatenate(all_weights), sent
+            sent = [None if part is None else part_of_batch(part, tokens, size)
+                    for part in dump.sent[source]]
+            parts[source // self.ranks] = [batch_ids, batch_weights, *sent]
+        # The rank's own tokens, a chunk of each other node, another one of each, ...
+        chunk = dump.config["rail_chunk"] or dump.config["max_tokens"]
+        order = [(node, slice(None))]
+        for first in range(0, dump.config["max_tokens"], chunk):
+            order += [(other, slice(first, first + chunk)) for other in parts if other != node]
+        ids, weights, *sent = [
+            None if arrays[node] is None else np.concatenate(
+                [arrays[source][tokens] for source, tokens in order])
+            for arrays in ({source: part[i] for source, part in parts.items()}
+                           for i in range(len(parts[node])))]
+        return ids, weights, sent
 
     def load(self, rank, name):
         return self.dump.load(self.first + rank, name)

@@ -172,11 +172,13 @@ class DumpTest(NodesTest):
             (2, 2, ["--strategy=high_throughput", "--rail_rows=blocks", "--format=fp8",
                     "--duplicates=index", "--expert_alignment=8", "--tokens=8,0,3,5"]),
             (2, 2, ["--strategy=high_throughput", "--received=deduplicated", "--dtype=fp16",
+                    "--rail_chunk=3",
                     "--combine_method=pull"]),
             (2, 1, ["--strategy=high_throughput", "--format=bytes", "--intranode_order=flat"]),
             (3, 2, ["--strategy=low_latency", "--received=rank_major", "--format=quantized_fp8",
                     "--scales=ue8m0", "--intranode_order=flat", "--tokens=0,1,2,3,4,8"]),
             (3, 1, ["--strategy=low_latency", "--rail_rows=counted", "--received=expert_major",
+                    "--rail_chunk=2",
                     "--expert=rank", "--nofuse_expert"]),
         ]
         paths = [self.dump(f"dump{i}", nodes, ranks, *args)
@@ -260,6 +262,8 @@ class PerfTest(NodesTest):
         rows = rows_of(result.stdout)
         self.assertEqual([row[1] for row in rows], ["low_latency"] * 5 + ["low_latency+"] * 5)
         self.on(2, *self.ARGS, "--strategy=high_throughput", "--graph", "--rail_rows=blocks")
+        self.on(2, *self.ARGS, "--strategy=high_throughput", "--graph", "--rail_rows=blocks",
+                "--rail_chunk=5")
 
     def test_a_size_that_fails_is_left_out_on_all(self):
         result = self.on(2, *self.ARGS, "-e1024", "-f128", "--strategy=low_latency,direct")
@@ -386,7 +390,7 @@ class RefusalTest(NodesTest):
         self.assert_refused(["rnu"], "unknown command 'rnu'; did you mean 'run'?")
 
     def test_what_one_node_does_not_have(self):
-        for flag in ["--rail_rows=blocks", "--intranode_order=flat", "--rail_transport=mpi"]:
+        for flag in ["--rail_rows=blocks", "--rail_chunk=8", "--intranode_order=flat", "--rail_transport=mpi"]:
             result = octet_cli.octet("run", "--ranks=1", flag)
             self.assertEqual(result.returncode, 2)
             self.assertIn("is for several nodes, and this is one", result.stderr)

@@ -119,7 +119,7 @@ class NodesOptionsTest : public RunOptionsTest {
 TEST_F(NodesOptionsTest, RanksAreThoseOfANodeAndExpertsOfAll) {
   const auto shapes =
       ParseForNodes({"--ranks=2", "--experts=24", "--rail_rows=blocks", "--intranode_order=flat",
-                     "--strategy=low_latency", "--rail_transport=mpi"});
+                     "--strategy=low_latency", "--rail_transport=mpi", "--rail_chunk=8"});
   ASSERT_TRUE(shapes.ok()) << shapes.status();
   const RunOptions& options = shapes->front();
   EXPECT_EQ(options.workload.num_ranks, 6);
@@ -132,6 +132,7 @@ TEST_F(NodesOptionsTest, RanksAreThoseOfANodeAndExpertsOfAll) {
   EXPECT_EQ(options.rail_transport, RailTransport::kMpi);
   const HierarchicalOptions calls = CallOptions(options);
   EXPECT_EQ(calls.rows, RailRows::kBlocks);
+  EXPECT_EQ(calls.chunk_tokens, 8);
   EXPECT_EQ(calls.intranode_order, CombineOrder::kFlat);
 }
 
@@ -153,6 +154,7 @@ TEST_F(NodesOptionsTest, Refusals) {
            {"--cached", "--cached is for one node, and 3 have been started"},
            {"--trace=a.json", "--trace is for one node"},
            {"--rail_rows=all", "rail_rows 'all' is not one of auto, blocks, counted"},
+           {"--rail_chunk=1", "chunk_tokens is 1, which makes 256 chunks of max_tokens_per_rank"},
            {"--rail_transport=tcp", "rail_transport 'tcp' is not one of auto, mpi, nccl"},
            {"--tokens=1,2", "are given for 2 ranks; 6 are to run"}}) {
     const auto shapes = ParseForNodes({"--ranks=2", "--experts=24", flag});

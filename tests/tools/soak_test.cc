@@ -114,9 +114,9 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
   DrawAndCheck(1000, kLittleMemory);
   // Every flag is drawn each time, or never: nothing is left of the shape before.
   const std::set<std::string> not_drawn = {
-      "--workload",       "--soak",      "--check",          "--heap_mb", "--ceilings",
-      "--timeout_ms",     "--dump",      "--json",           "--trace",   "--schedule",
-      "--rail_transport", "--rail_rows", "--intranode_order"};
+      "--workload",       "--soak",      "--check",      "--heap_mb",        "--ceilings",
+      "--timeout_ms",     "--dump",      "--json",       "--trace",          "--schedule",
+      "--rail_transport", "--rail_rows", "--rail_chunk", "--intranode_order"};
   for (const absl::string_view flag : RunFlags()) {
     const std::string name = absl::StrCat("--", flag);
     EXPECT_EQ(drawn.count(name) + not_drawn.count(name), 1U) << name;
@@ -171,6 +171,7 @@ TEST(RandomShape, EveryShapeOfSeveralNodesIsAccepted) {
     }
   }
   EXPECT_THAT(drawn["--rail_rows"], testing::UnorderedElementsAre("auto", "blocks", "counted"));
+  EXPECT_THAT(drawn["--rail_chunk"], IsSupersetOf({"0", "1", "2"}));
   EXPECT_THAT(drawn["--intranode_order"],
               testing::UnorderedElementsAre("auto", "flat", "per_rank"));
   EXPECT_THAT(drawn["--combine_order"], testing::ElementsAre("auto"));

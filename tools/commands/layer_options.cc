@@ -66,12 +66,13 @@ namespace {
 constexpr absl::string_view kFp8Weights = "fp8";
 
 constexpr auto kLayerFlags = std::to_array<absl::string_view>(
-    {"model",          "layer",   "input",        "output",         "family",         "experts",
-     "topk",           "hidden",  "intermediate", "shared_experts", "tokens",         "ranks",
-     "dtype",          "weights", "strategy",     "fusion",         "max_blocks",     "shared",
-     "link_blocks",    "graph",   "iters",        "warmup",         "check",          "seed",
-     "timeout_ms",     "dump",    "json",         "contenders",     "rail_transport", "rail_rows",
-     "intranode_order"});
+    {"model",      "layer",          "input",      "output",         "family",
+     "experts",    "topk",           "hidden",     "intermediate",   "shared_experts",
+     "tokens",     "ranks",          "dtype",      "weights",        "strategy",
+     "fusion",     "max_blocks",     "shared",     "link_blocks",    "graph",
+     "iters",      "warmup",         "check",      "seed",           "timeout_ms",
+     "dump",       "json",           "contenders", "rail_transport", "rail_rows",
+     "rail_chunk", "intranode_order"});
 
 // What these flags, which other commands have, too, mean to this one.
 constexpr auto kFlagHelp = std::to_array<FlagHelp>({
@@ -197,7 +198,9 @@ absl::Status ParseSteps(LayerOptions& options) {
 absl::Status ParseNodes(const CommandLine& line, LayerOptions& options) {
   OCTET_ASSIGN_OR_RETURN(const NodesChoices choices, ParseNodesChoices(line));
   options.transport = choices.transport;
-  options.run.hierarchical = {.rows = choices.rows, .intranode_order = choices.intranode_order};
+  options.run.hierarchical = {.rows = choices.rows,
+                              .chunk_tokens = choices.chunk_tokens,
+                              .intranode_order = choices.intranode_order};
   if (!line.launch().several()) return absl::OkStatus();
   if (!options.run.contenders.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -102,6 +102,9 @@ ABSL_FLAG(
                  "--max_tokens of each rank, or those that there are, which the host waits to "
                  "know;\n"
                  "auto: blocks with low_latency"));
+ABSL_FLAG(int32_t, rail_chunk, 0,
+          "tokens: several nodes: the rows of a dispatch cross in chunks of so many tokens of a\n"
+          "rank, while the first are already distributed; 0: all at once");
 ABSL_FLAG(std::string, intranode_order, "auto",
           "auto, flat, per_rank: several nodes: the order in which a token's outputs are added\n"
           "within a node; those sums are added by node");
@@ -280,6 +283,7 @@ absl::Status ParseNodes(const CommandLine& line, int num_ranks, RunOptions& opti
   OCTET_ASSIGN_OR_RETURN(const NodesChoices choices, ParseNodesChoices(line));
   options.rail_transport = choices.transport;
   options.rail_rows = choices.rows;
+  options.rail_chunk = choices.chunk_tokens;
   options.nodes = {.num_nodes = num_nodes,
                    .ranks_per_node = num_ranks,
                    .intranode_order = choices.intranode_order};
@@ -426,6 +430,8 @@ absl::StatusOr<NodesChoices> ParseNodesChoices(const CommandLine& line) {
       ParseEnum<RailTransport>("rail_transport", absl::GetFlag(FLAGS_rail_transport)));
   OCTET_ASSIGN_OR_RETURN(choices.rows,
                          ParseEnum<RailRows>("rail_rows", absl::GetFlag(FLAGS_rail_rows)));
+  choices.chunk_tokens = absl::GetFlag(FLAGS_rail_chunk);
+  OCTET_RETURN_IF_ERROR(CheckRange("rail_chunk", choices.chunk_tokens, 0, kMaxTokensPerRank));
   OCTET_ASSIGN_OR_RETURN(
       choices.intranode_order,
       ParseEnum<CombineOrder>("intranode_order", absl::GetFlag(FLAGS_intranode_order)));
@@ -450,6 +456,7 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common) {
 
 HierarchicalOptions CallOptions(const RunOptions& options, const ExpertParallelOptions& own) {
   return {.rows = options.rail_rows,
+          .chunk_tokens = options.rail_chunk,
           .intranode_order = options.nodes.intranode_order,
           .intranode = own};
 }
@@ -474,8 +481,9 @@ absl::Status CompleteOptions(RunOptions& options) {
           "--fuse_expert=false nor rows that are received once");
     }
   }
-  OCTET_RETURN_IF_ERROR(options.nodes.num_nodes > 1 ? ValidateHierarchical(config, options.nodes)
-                                                    : Validate(config, spec.num_ranks));
+  OCTET_RETURN_IF_ERROR(options.nodes.num_nodes > 1
+                            ? ValidateHierarchical(config, options.nodes, options.rail_chunk)
+                            : Validate(config, spec.num_ranks));
   options.fuse_expert = options.fuse_expert && CanFuseExpert(config);
   OCTET_ASSIGN_OR_RETURN(const HeapSize needed, HeapBytesOf(options));
   if (options.heap_bytes > 0 && needed.total() > options.heap_bytes) {

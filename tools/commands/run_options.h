@@ -41,13 +41,14 @@ inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
      "cached", "failure_policy", "statistics"});
 
 // How calls over several nodes are made (octet/hierarchical.h).
-inline constexpr auto kNodesFlags =
-    std::to_array<absl::string_view>({"rail_transport", "rail_rows", "intranode_order"});
+inline constexpr auto kNodesFlags = std::to_array<absl::string_view>(
+    {"rail_transport", "rail_rows", "rail_chunk", "intranode_order"});
 
 // The choices that these flags make.
 struct NodesChoices {
   RailTransport transport = RailTransport::kAuto;
   RailRows rows = RailRows::kAuto;
+  int chunk_tokens = 0;
   CombineOrder intranode_order = CombineOrder::kAuto;
 };
 // Returns kInvalidArgument if they are wrong, or given on a single node.
@@ -78,6 +79,7 @@ struct RunOptions {
   NodesOfRanks nodes;
   RailTransport rail_transport = RailTransport::kAuto;  // with several nodes
   RailRows rail_rows = RailRows::kAuto;                 // with several nodes
+  int rail_chunk = 0;                                   // tokens; with several nodes
   ExpertKind expert = ExpertKind::kId;
   bool fuse_expert = true;
   int iters = 0;

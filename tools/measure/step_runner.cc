@@ -96,7 +96,8 @@ StepRunner::StepRunner(std::unique_ptr<Nodes> own, Nodes& nodes, ExpertParallel&
       options_(options),
       config_(ep.config()),
       expert_scale_(ExpertScales(options.expert, config_.num_experts, nodes.num_ranks())),
-      batches_(config_, options.nodes, options.rail_rows, nodes.node_index()),
+      batches_(config_, options.nodes,
+               {.rows = options.rail_rows, .chunk_tokens = options.rail_chunk}, nodes.node_index()),
       joined_(
           ep,
           {.split = false, .fuse_experts = options.fuse_expert, .num_nodes = nodes.num_nodes()}),

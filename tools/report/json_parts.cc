@@ -76,6 +76,7 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
                {"statistics", config.low_latency.statistics}};
   if (options.nodes.num_nodes > 1) {
     json["rail_rows"] = text(EnumName(ChosenRows(options.rail_rows, config.strategy)));
+    json["rail_chunk"] = options.rail_chunk;
     json["intranode_order"] = text(EnumName(options.nodes.intranode_order));
   }
   return json;

@@ -171,10 +171,11 @@ std::string RanksText(const RunOptions& options) {
 
 std::string NodesLine(const RunOptions& options, const EpConfig& config) {
   if (options.nodes.num_nodes == 1) return "";
-  return Comment(absl::StrFormat("rows cross between nodes as %s; within a node combine %s",
-                                 ChosenRows(options.rail_rows, config.strategy) == RailRows::kBlocks
-                                     ? "blocks of max_tokens"
-                                     : "many as there are",
+  const bool blocks = ChosenRows(options.rail_rows, config.strategy) == RailRows::kBlocks;
+  const std::string chunks =
+      options.rail_chunk > 0 ? absl::StrFormat(", in chunks of %d", options.rail_chunk) : "";
+  return Comment(absl::StrFormat("rows cross between nodes as %s%s; within a node combine %s",
+                                 blocks ? "blocks of max_tokens" : "many as there are", chunks,
                                  EnumName(options.nodes.intranode_order)));
 }
 

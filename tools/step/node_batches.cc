@@ -1,6 +1,8 @@
 #include "tools/step/node_batches.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "kernels/hierarchical/hierarchical.h"
 
@@ -9,6 +11,15 @@ namespace {
 
 size_t Size(int value) { return static_cast<size_t>(value); }
 
+// Adds tokens [first, end) of `tokens` to `to`.
+template <typename T>
+void AppendTokens(const std::vector<T>& from, int tokens, int first, int end, std::vector<T>& to) {
+  const size_t of_token = from.size() / Size(tokens);
+  const auto begin = from.begin();
+  to.insert(to.end(), begin + static_cast<ptrdiff_t>(Size(first) * of_token),
+            begin + static_cast<ptrdiff_t>(Size(end) * of_token));
+}
+
 template <typename T>
 void Append(absl::Span<const T> from, std::vector<T>& to) {
   to.insert(to.end(), from.begin(), from.end());
@@ -16,10 +27,12 @@ void Append(absl::Span<const T> from, std::vector<T>& to) {
 
 }  // namespace
 
-NodeBatches::NodeBatches(const EpConfig& config, const NodesOfRanks& nodes, RailRows rows, int node)
+NodeBatches::NodeBatches(const EpConfig& config, const NodesOfRanks& nodes,
+                         const HierarchicalOptions& options, int node)
     : config_(config),
       nodes_(nodes),
-      blocks_(ChosenRows(rows, config.strategy) == RailRows::kBlocks),
+      blocks_(ChosenRows(options.rows, config.strategy) == RailRows::kBlocks),
+      chunk_tokens_(options.chunk_tokens > 0 ? options.chunk_tokens : config.max_tokens_per_rank),
       node_(node),
       within_(nodes.num_nodes > 1 ? IntranodeConfig(config, nodes) : config),
       batches_(Size(nodes.ranks_per_node)) {}
@@ -31,11 +44,21 @@ void NodeBatches::Make(absl::Span<const RankInput> inputs, bool rows) {
   }
   views_.clear();
   for (int local = 0; local < nodes_.ranks_per_node; ++local) {
-    Batch& batch = batches_[Size(local)];
-    batch = Batch();
+    std::vector<Batch> of_nodes(Size(nodes_.num_nodes));
     for (int from = 0; from < nodes_.num_nodes; ++from) {
+      Batch& batch = of_nodes[Size(from)];
       AddTokens(inputs[Size(from * nodes_.ranks_per_node + local)], rows, batch);
-      if (blocks_) Fill((from + 1) * config_.max_tokens_per_rank, rows, batch);
+      if (blocks_) Fill(config_.max_tokens_per_rank, rows, batch);
+    }
+    // The rank's own tokens come first, then a chunk of each other node, another one, ...
+    Batch& batch = batches_[Size(local)];
+    batch = std::move(of_nodes[Size(node_)]);
+    for (int first = 0; first < config_.max_tokens_per_rank; first += chunk_tokens_) {
+      for (int from = 0; from < nodes_.num_nodes; ++from) {
+        const Batch& other = of_nodes[Size(from)];
+        const int end = std::min(first + chunk_tokens_, other.num_tokens);
+        if (from != node_ && first < end) AddRange(other, first, end, batch);
+      }
     }
     views_.push_back({.num_tokens = batch.num_tokens,
                       .x = batch.x,
@@ -65,6 +88,16 @@ void NodeBatches::AddTokens(const RankInput& input, bool rows, Batch& batch) con
     }
     Fill(batch.num_tokens + 1, rows, batch);
   }
+}
+
+void NodeBatches::AddRange(const Batch& from, int first, int end, Batch& batch) {
+  const int tokens = from.num_tokens;
+  AppendTokens(from.x, tokens, first, end, batch.x);
+  AppendTokens(from.topk_idx, tokens, first, end, batch.topk_idx);
+  AppendTokens(from.topk_weights, tokens, first, end, batch.topk_weights);
+  AppendTokens(from.fp8, tokens, first, end, batch.fp8);
+  AppendTokens(from.scales, tokens, first, end, batch.scales);
+  batch.num_tokens += end - first;
 }
 
 void NodeBatches::Fill(int tokens, bool rows, Batch& batch) const {

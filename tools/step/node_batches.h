@@ -16,8 +16,9 @@ namespace octet {
 
 class NodeBatches {
  public:
-  // `config`: of the calls, over all nodes, with all choices made.
-  NodeBatches(const EpConfig& config, const NodesOfRanks& nodes, RailRows rows, int node);
+  // `config`: of the calls, over all nodes, with all choices made. `options`: of them.
+  NodeBatches(const EpConfig& config, const NodesOfRanks& nodes, const HierarchicalOptions& options,
+              int node);
 
   // Makes the batches of a step in which every rank of all nodes dispatches inputs[rank], which has
   // neither `bytes` nor scatter_idx. With one node these are the inputs themselves, which must
@@ -39,12 +40,15 @@ class NodeBatches {
   };
 
   void AddTokens(const RankInput& input, bool rows, Batch& batch) const;
+  // Adds tokens [first, end) of another batch.
+  static void AddRange(const Batch& from, int first, int end, Batch& batch);
   // Adds unused tokens until there are `tokens`.
   void Fill(int tokens, bool rows, Batch& batch) const;
 
   const EpConfig config_;
   const NodesOfRanks nodes_;
   const bool blocks_;
+  const int chunk_tokens_;
   const int node_;
   const EpConfig within_;
   std::vector<Batch> batches_;  // by local rank

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/device/row_arrivals.h"
 #include "kernels/strategy_registry.h"
 #include "octet/dtype.h"
 #include "octet/hierarchical.h"
@@ -246,7 +247,8 @@ void AddNodes(Dice& dice, Formats& formats, FlagList& flags) {
   formats.failure_policy = FailurePolicy::kAbort;
 }
 
-void AddLaunch(Dice& dice, const ShapeLimits& limits, FlagList& flags) {
+// Returns the number of blocks, 0 if it is left open.
+int AddLaunch(Dice& dice, const ShapeLimits& limits, FlagList& flags) {
   const int blocks = flags.Add(
       "blocks", dice.OneIn(2) ? 0 : dice.LogUniform(2, std::max(2, limits.compute_units)));
   flags.Add("send_blocks", blocks == 0 || dice.OneIn(2) ? 0 : dice.Uniform(1, blocks - 1));
@@ -257,6 +259,14 @@ void AddLaunch(Dice& dice, const ShapeLimits& limits, FlagList& flags) {
   flags.Add("combine_send_waves", dice.OneIn(2) ? 0 : dice.Uniform(1, most_waves));
   flags.Add("max_blocks", dice.OneIn(2) ? 0 : dice.LogUniform(std::max(2, blocks), 1024));
   flags.Add("row_parts", dice.OneIn(2) ? 0 : dice.LogUniform(1, kMaxRowParts));
+  return blocks;
+}
+
+// How many tokens cross between nodes at a time. Rails beside a dispatch need compute units, so
+// that not every number of blocks goes with that.
+void AddChunks(Dice& dice, int blocks, int max_tokens, FlagList& flags) {
+  const int least = (max_tokens + kMaxRowChunks - 1) / kMaxRowChunks;
+  flags.Add("rail_chunk", blocks > 0 || dice.OneIn(2) ? 0 : dice.LogUniform(least, max_tokens));
 }
 
 }  // namespace
@@ -331,8 +341,11 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, const NodesO
   flags.Add("strategy", EnumName(variant.strategy));
   flags.Add("slots", EnumName(variant.options.direct.slots));
   flags.Add("flags", EnumName(variant.options.direct.flags));
-  AddLaunch(dice, limits, flags);
-  if (nodes.num_nodes > 1) AddNodes(dice, formats, flags);
+  const int blocks = AddLaunch(dice, limits, flags);
+  if (nodes.num_nodes > 1) {
+    AddNodes(dice, formats, flags);
+    AddChunks(dice, blocks, max_tokens, flags);
+  }
   AddFormats(formats, flags);
   flags.Add("align", EnumName(dice.OneIn(4) ? Align::kDevice : Align::kHost));
   // A warm-up step entails many more steps, which are not verified, before each series of timed

@@ -119,6 +119,7 @@ struct ExpertParallelOptions {
 
 class CombineProduct;   // kernels/combine_product.h
 class DispatchProduct;  // kernels/dispatch_product.h
+struct RowArrivals;     // kernels/device/row_arrivals.h
 
 class ExpertParallel {
  public:
@@ -252,6 +253,8 @@ class ExpertParallel {
  private:
   friend struct EpInternals;  // kernels/ep_internals.h
 
+  // For calls over several nodes: rows that come while a dispatch already runs.
+  virtual void SetArrivals(const Rank& /*rank*/, const RowArrivals& /*arrivals*/) {}
   // For FusedExperts: a dispatch with a product. Prepare comes first, on every rank.
   virtual absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product);
   virtual absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,

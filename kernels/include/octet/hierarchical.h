@@ -45,6 +45,12 @@ absl::Span<const EnumEntry<RailRows>> EnumTable(RailRows);  // names: octet/enum
 
 struct HierarchicalOptions {
   RailRows rows = RailRows::kAuto;
+  // Rails beside links: the rows of a dispatch cross in chunks of so many tokens of a rank, and the
+  // first tokens are distributed within the node while later chunks cross. Pays where rails take
+  // about as long as links (docs/several_nodes.md). Kernels within the node then leave compute
+  // units to the rails. 0, or M and more: all rows cross at once, before any is distributed.
+  // Otherwise at least M / 32.
+  int chunk_tokens = 0;
   // EpConfig::combine_order of the ExpertParallel of each node.
   CombineOrder intranode_order = CombineOrder::kAuto;
   ExpertParallelOptions intranode = {};  // of the ExpertParallel of this node
@@ -110,8 +116,9 @@ absl::StatusOr<std::unique_ptr<T>> MakeOnAllNodes(
 //     kFailedPrecondition);
 //   - Received is that of the intranode dispatch: RowSource::rank is a local rank,
 //     RowSource::token a token of its batch. A token has at most min(K, E/P) choices, those of this
-//     node in the order of k. With kBlocks, node n's tokens start at n·M of the batch; with
-//     kCounted they follow each other without gaps;
+//     node in the order of k. The batch has the rank's own tokens first, then those of each chunk:
+//     of each other node in ascending order. With kBlocks a node has M tokens, unused ones last;
+//     with kCounted as many as there are;
 //   - Traffic is what crosses the rail.
 // config() is `config` with all choices made. Results are those of CombineOrder::kPerNode.
 //

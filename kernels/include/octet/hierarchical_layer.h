@@ -28,6 +28,7 @@ namespace octet {
 struct HierarchicalLayerOptions {
   // As in HierarchicalOptions.
   RailRows rows = RailRows::kAuto;
+  int chunk_tokens = 0;
   CombineOrder intranode_order = CombineOrder::kAuto;
   // MoeLayerOptions::share: a layer over the same nodes, made with equal options.
   const MoeLayer* share = nullptr;

@@ -51,6 +51,7 @@ ExpertsProblem DrawExpertsProblem(std::mt19937_64& rng, const NodesOfRanks& shap
   problem.seed = static_cast<uint32_t>(rng() % 10000);
   problem.bias = draw(0, 1) == 0;
   problem.rows = draw(0, 1) == 0 ? RailRows::kBlocks : RailRows::kCounted;
+  problem.chunk_tokens = draw(0, 6);
   FusedExpertsConfig& config = problem.config;
   config.intermediate = 16 * draw(1, 4);
   config.activation = draw(0, 1) == 0 ? GemmActivation::kNone : GemmActivation::kSwiGlu;
@@ -87,10 +88,11 @@ absl::StatusOr<std::unique_ptr<ExpertsHarness>> ExpertsHarness::Create(
     const JoinedNodes& nodes, const ExpertsProblem& problem, const Make& make) {
   auto harness = absl::WrapUnique(new ExpertsHarness(nodes, problem));
   for (const JoinedNodes::OneNode& node : nodes.nodes()) {
-    OCTET_ASSIGN_OR_RETURN(
-        std::unique_ptr<FusedExperts> experts,
-        make(node, problem.config,
-             {.rows = problem.rows, .intranode_order = nodes.shape().intranode_order}));
+    OCTET_ASSIGN_OR_RETURN(std::unique_ptr<FusedExperts> experts,
+                           make(node, problem.config,
+                                {.rows = problem.rows,
+                                 .chunk_tokens = problem.chunk_tokens,
+                                 .intranode_order = nodes.shape().intranode_order}));
     harness->experts_.push_back(std::move(experts));
   }
   harness->weights_.resize(Size(nodes.num_ranks()));

@@ -23,6 +23,7 @@ namespace octet {
 struct ExpertsProblem {
   FusedExpertsConfig config;  // over all nodes
   RailRows rows = RailRows::kAuto;
+  int chunk_tokens = 0;
   bool bias = false;  // of both products and of y
   uint32_t seed = 1;  // of the weights
 

@@ -17,16 +17,15 @@ from world_job import SLACK_MS, DeathTestCase, lives  # noqa: E402
 MPIRUN = MEMBER = ""
 NODES = 3
 # Blocks of rows for which no host waits, and rows whose counts each host waits for.
-BLOCKS = ("low_latency", "blocks")
-COUNTED = ("high_throughput", "counted")
+BLOCKS = ("low_latency", "blocks", "0")
+COUNTED = ("high_throughput", "counted", "0")
+CHUNKS = ("high_throughput", "blocks", "3")  # of tokens, which cross beside a dispatch
 
 
 class DeathTest(DeathTestCase):
     def start(self, way, victim, call, stands_ms=0):
-        strategy, rows = way
-        return self.start_job(MPIRUN, NODES,
-                              [MEMBER, str(self.timeout_ms), strategy, rows, str(victim), call,
-                               str(stands_ms)])
+        return self.start_job(MPIRUN, NODES, [MEMBER, str(self.timeout_ms), *way, str(victim), call,
+                                              str(stands_ms)])
 
     def check_given_up(self, job, pids, victim):
         self.check_survivors(job, pids, victim)
@@ -46,13 +45,15 @@ class DeathTest(DeathTestCase):
 
     def test_killed(self):
         self.strike(signal.SIGKILL, ((BLOCKS, "dispatch", 0), (COUNTED, "dispatch", 1),
-                                     (BLOCKS, "combine", 2), (COUNTED, "combine", 0)))
+                                     (BLOCKS, "combine", 2), (COUNTED, "combine", 0),
+                                     (CHUNKS, "dispatch", 2)))
 
     def test_stopped(self):
         self.strike(signal.SIGSTOP, ((COUNTED, "dispatch", 2), (BLOCKS, "combine", 1)))
 
     def test_struck_at_any_time(self):
-        for seed, way, number in ((1, COUNTED, signal.SIGKILL), (2, BLOCKS, signal.SIGSTOP)):
+        for seed, way, number in ((1, COUNTED, signal.SIGKILL), (2, BLOCKS, signal.SIGSTOP),
+                                  (3, CHUNKS, signal.SIGKILL)):
             with self.subTest(seed=seed, number=number, way=way):
                 job, pids = self.start(way, -1, "none")
                 rng = random.Random(seed)
@@ -63,7 +64,7 @@ class DeathTest(DeathTestCase):
 
     def test_late(self):
         """All name a rank of the node that is late, and the next step is correct."""
-        for way in (BLOCKS, COUNTED):
+        for way in (BLOCKS, COUNTED, CHUNKS):
             for call in ("dispatch", "combine"):
                 with self.subTest(way=way, call=call):
                     victim = 1

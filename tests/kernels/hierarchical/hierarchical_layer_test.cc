@@ -36,9 +36,10 @@ MoeLayerConfig SmallLayer() {
   return config;
 }
 
-LayerHarness::Make OnRails(RailRows rows) {
-  return [rows](const JoinedNodes::OneNode& node, const MoeLayerConfig& config) {
-    return MakeHierarchicalLayer(*node.node, node.rails, config, {.rows = rows});
+LayerHarness::Make OnRails(RailRows rows, int chunk_tokens = 0) {
+  return [=](const JoinedNodes::OneNode& node, const MoeLayerConfig& config) {
+    return MakeHierarchicalLayer(*node.node, node.rails, config,
+                                 {.rows = rows, .chunk_tokens = chunk_tokens});
   };
 }
 
@@ -80,7 +81,8 @@ TEST_F(HierarchicalLayerTest, RandomShapes) {
                               ": ", TextOf(config)));
     Join(shape);
     ASSERT_FALSE(HasFatalFailure());
-    Make(config, OnRails(rng() % 2 == 0 ? RailRows::kBlocks : RailRows::kCounted));
+    const RailRows rows = rng() % 2 == 0 ? RailRows::kBlocks : RailRows::kCounted;
+    Make(config, OnRails(rows, static_cast<int>(rng() % 6)));
     ASSERT_FALSE(HasFatalFailure());
     for (int call = 0; call < 2; ++call) {
       ASSERT_OK(harness_->Check(DrawLayerTokens(rng, config, nodes_->num_ranks())));
@@ -115,7 +117,7 @@ TEST_F(HierarchicalLayerTest, NodesOfOneRankGiveTheBitsOfOneNode) {
       for (const RailRows rows : {RailRows::kBlocks, RailRows::kCounted}) {
         Join({.num_nodes = 3, .ranks_per_node = 1});
         ASSERT_FALSE(HasFatalFailure());
-        Make(config, OnRails(rows));
+        Make(config, OnRails(rows, 4));
         ASSERT_FALSE(HasFatalFailure());
         EXPECT_EQ(OutputOf(tokens), want);
       }

@@ -51,6 +51,7 @@ struct Arguments {
   absl::Duration timeout;
   Strategy strategy = Strategy::kAuto;
   RailRows rows = RailRows::kAuto;
+  int chunk_tokens = 0;
   int victim = -1;
   std::string call;
   absl::Duration stands;
@@ -60,16 +61,17 @@ absl::StatusOr<Arguments> Parse(const std::vector<std::string>& words) {
   Arguments parsed;
   int timeout_ms = 0;
   int stands_ms = 0;
-  constexpr size_t kWords = 6;
+  constexpr size_t kWords = 7;
   if (words.size() != kWords || !absl::SimpleAtoi(words[0], &timeout_ms) ||
-      !absl::SimpleAtoi(words[3], &parsed.victim) || !absl::SimpleAtoi(words[5], &stands_ms)) {
+      !absl::SimpleAtoi(words[3], &parsed.chunk_tokens) ||
+      !absl::SimpleAtoi(words[4], &parsed.victim) || !absl::SimpleAtoi(words[6], &stands_ms)) {
     return absl::InvalidArgumentError(
-        "usage: hierarchical_member TIMEOUT_MS STRATEGY ROWS VICTIM CALL STANDS_MS");
+        "usage: hierarchical_member TIMEOUT_MS STRATEGY ROWS CHUNK_TOKENS VICTIM CALL STANDS_MS");
   }
   OCTET_ASSIGN_OR_RETURN(parsed.strategy, ParseEnum<Strategy>("STRATEGY", words[1]));
   OCTET_ASSIGN_OR_RETURN(parsed.rows, ParseEnum<RailRows>("ROWS", words[2]));
   parsed.timeout = absl::Milliseconds(timeout_ms);
-  parsed.call = words[4];
+  parsed.call = words[5];
   parsed.stands = stands_ms == 0 ? absl::InfiniteDuration() : absl::Milliseconds(stands_ms);
   return parsed;
 }
@@ -115,7 +117,7 @@ absl::Status Member::Init() {
               world_.node(), rails,
               [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_.Run(body); },
               {.num_nodes = world_.num_nodes(), .ranks_per_node = kRanksPerNode}),
-          config, {.rows = arguments_.rows}));
+          config, {.rows = arguments_.rows, .chunk_tokens = arguments_.chunk_tokens}));
   std::mt19937_64 rng(17);  // alike in all processes
   input_ = RandomStep(rng, config, RandomTokens(rng, config, world_.num_ranks()));
   return absl::OkStatus();

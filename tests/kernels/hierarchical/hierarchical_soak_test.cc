@@ -97,12 +97,13 @@ class HierarchicalSoakTest : public ::testing::Test {
       shape.intranode_order = CombineOrder::kFlat;
     }
     const RailRows rows = Draw(0, 1) == 0 ? RailRows::kBlocks : RailRows::kCounted;
+    const int chunk = Draw(0, 1) == 0 ? 0 : Draw(2, 40);
     auto nodes = SeveralNodes::Create(
         JoinedNodes::Join(
             world_->node(), rails,
             [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); },
             shape),
-        member.config, {.rows = rows});
+        member.config, {.rows = rows, .chunk_tokens = chunk});
     ASSERT_OK(nodes.status());
     member.nodes = *std::move(nodes);
     members_.push_back(std::move(member));
@@ -155,11 +156,11 @@ class HierarchicalSoakTest : public ::testing::Test {
       absl::StatusOr<Received> received = member.nodes->Dispatch(rank, global);
       if (received.ok()) absl::SleepFor(late);
       if (global == node * shape_.ranks_per_node) {
-        NodeClient::Release(rank.node(), absl::CancelledError("told to end"));
+        NodeClient::Release(rank.node(), absl::ResourceExhaustedError("told to end"));
       }
       return received.status();
     });
-    EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, HasSubstr("told to end")));
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("told to end")));
   }
 
   void Fail(const Member& member) {

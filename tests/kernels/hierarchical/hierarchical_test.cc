@@ -65,7 +65,9 @@ TEST_P(HierarchicalTest, RandomShapesEqualTheReference) {
     config.hidden = 32 * (1 + static_cast<int>(rng() % 5));
     config.max_tokens_per_rank = 1 + static_cast<int>(rng() % 12);
     config.dtype = rng() % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
-    auto nodes = SeveralNodes::Create(shape, config, {.rows = rows()});
+    const int chunk = static_cast<int>(rng() % static_cast<uint64_t>(config.max_tokens_per_rank));
+    auto nodes =
+        SeveralNodes::Create(shape, config, {.rows = rows(), .chunk_tokens = seed > 4 ? chunk : 0});
     ASSERT_OK(nodes.status());
     for (int step = 0; step < 3; ++step) {
       StepInput input =
@@ -79,28 +81,32 @@ TEST_P(HierarchicalTest, RandomShapesEqualTheReference) {
 
 TEST_P(HierarchicalTest, NoTokensAndSkewToOneNode) {
   const NodesOfRanks shape = {.num_nodes = 2, .ranks_per_node = 2};
-  auto nodes = SeveralNodes::Create(shape, Config(), {.rows = rows()});
-  ASSERT_OK(nodes.status());
-  std::mt19937_64 rng(7);
-  StepInput none = RandomStep(rng, Config(), {0, 0, 0, 0});
-  SendRandomBytes(rng, Config(), none);
-  EXPECT_OK((*nodes)->Step(none));
-  StepInput skewed = RandomStep(rng, Config(), {6, 0, 6, 3});
-  SendRandomBytes(rng, Config(), skewed);
-  for (StepInput::PerRank& rank : skewed.ranks) {
-    for (size_t i = 0; i < rank.topk_idx.size(); ++i) {
-      rank.topk_idx[i] = 8 + static_cast<int32_t>(i % 8);
+  for (const int chunk : {0, 2}) {
+    SCOPED_TRACE(absl::StrCat("chunk_tokens ", chunk));
+    auto nodes = SeveralNodes::Create(shape, Config(), {.rows = rows(), .chunk_tokens = chunk});
+    ASSERT_OK(nodes.status());
+    std::mt19937_64 rng(7);
+    StepInput none = RandomStep(rng, Config(), {0, 0, 0, 0});
+    SendRandomBytes(rng, Config(), none);
+    EXPECT_OK((*nodes)->Step(none));
+    StepInput skewed = RandomStep(rng, Config(), {6, 0, 6, 3});
+    SendRandomBytes(rng, Config(), skewed);
+    for (StepInput::PerRank& rank : skewed.ranks) {
+      for (size_t i = 0; i < rank.topk_idx.size(); ++i) {
+        rank.topk_idx[i] = 8 + static_cast<int32_t>(i % 8);
+      }
     }
+    EXPECT_OK((*nodes)->Step(skewed));
   }
-  EXPECT_OK((*nodes)->Step(skewed));
 }
 
 class HierarchicalCallsTest : public ::testing::Test {
  protected:
   void Make(RailRows rows, absl::Duration timeout = absl::Seconds(60),
-            Strategy strategy = Strategy::kHighThroughput) {
+            Strategy strategy = Strategy::kHighThroughput, int chunk_tokens = 0) {
     auto nodes =
-        SeveralNodes::Create(kShape, SmallConfig(strategy), {.rows = rows, .timeout = timeout});
+        SeveralNodes::Create(kShape, SmallConfig(strategy),
+                             {.rows = rows, .chunk_tokens = chunk_tokens, .timeout = timeout});
     ASSERT_OK(nodes.status());
     nodes_ = *std::move(nodes);
     std::mt19937_64 rng(3);
@@ -167,6 +173,26 @@ TEST_F(HierarchicalCallsTest, ANodeThatStaysAwayEndsTheCallWithinTheDeadline) {
   EXPECT_THAT(statuses[0],
               StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::HasSubstr("of node 1")));
   EXPECT_OK(statuses[1]);
+}
+
+// Of several chunks, node 1 sends the first only. Node 0's rails know whose rows are missing, and
+// report before the dispatch that waits for them.
+TEST_F(HierarchicalCallsTest, AChunkThatDoesNotComeIsReportedByItsRail) {
+  for (const Strategy strategy :
+       {Strategy::kLowLatency, Strategy::kHighThroughput, Strategy::kDirect}) {
+    SCOPED_TRACE(EnumName(strategy));
+    Make(RailRows::kBlocks, absl::Seconds(1), strategy, 2);
+    ASSERT_OK(nodes_->Step(input_));
+    ASSERT_OK(nodes_->Upload(input_));
+    const std::vector<absl::Status> statuses =
+        nodes_->RunAll([&](Rank& rank, int global) -> absl::Status {
+          if (global < kShape.ranks_per_node) return nodes_->Dispatch(rank, global).status();
+          return nodes_->SendFirstChunk(rank, global, {.rows = 2, .chunks = 3});
+        });
+    EXPECT_THAT(statuses[0],
+                StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::HasSubstr("of node 1")));
+    EXPECT_OK(statuses[1]);
+  }
 }
 
 // Waits are told to end before anything has ever arrived, as a World does when another node has
@@ -275,6 +301,15 @@ TEST(HierarchicalValidationTest, NamesWhatIsWrong) {
   NodesOfRanks nested = two;
   nested.intranode_order = CombineOrder::kPerNode;
   refuses(config, nested, "combine_order is per_node");
+  other = config;
+  other.max_tokens_per_rank = 64;
+  EXPECT_OK(ValidateHierarchical(other, two, 2));
+  EXPECT_OK(ValidateHierarchical(other, two, 65));
+  EXPECT_THAT(ValidateHierarchical(other, two, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       ::testing::HasSubstr("chunk_tokens is 1, which makes 64 chunks")));
+  EXPECT_THAT(ValidateHierarchical(other, two, -1),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("chunk_tokens")));
 }
 
 std::string NameOf(const ::testing::TestParamInfo<HierarchicalTest::ParamType>& info) {

@@ -47,7 +47,7 @@ class HierarchicalWorldTest : public ::testing::Test {
     world_ = *std::move(world);
     shape_ = {.num_nodes = world_->num_nodes(), .ranks_per_node = ranks_per_node};
   }
-  void Make(const EpConfig& config, RailRows rows) {
+  void Make(const EpConfig& config, RailRows rows, int chunk_tokens = 0) {
     nodes_.reset();
     std::vector<Rail*> rails;
     for (int r = 0; r < shape_.ranks_per_node; ++r) rails.push_back(&world_->rail(r));
@@ -56,7 +56,7 @@ class HierarchicalWorldTest : public ::testing::Test {
             world_->node(), rails,
             [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); },
             shape_),
-        config, {.rows = rows});
+        config, {.rows = rows, .chunk_tokens = chunk_tokens});
     ASSERT_OK(nodes.status());
     nodes_ = *std::move(nodes);
   }
@@ -88,7 +88,8 @@ TEST_F(HierarchicalWorldTest, RandomShapesEqualTheReference) {
     config.max_blocks = 2;
     config.scale_group = 32;
     if (seed % 3 == 1 && rng() % 2 == 0) config.dispatch_format = DispatchFormat::kFp8;
-    Make(config, seed % 2 == 0 ? RailRows::kBlocks : RailRows::kCounted);
+    const int chunk = 2 + static_cast<int>(rng() % 30);
+    Make(config, seed % 2 == 0 ? RailRows::kBlocks : RailRows::kCounted, seed % 3 > 0 ? chunk : 0);
     ASSERT_FALSE(HasFatalFailure());
     for (int step = 0; step < 3; ++step) {
       StepInput input =

@@ -35,8 +35,10 @@ enum ncclDataType_t {
 
 struct ncclConfig_t {
   int blocking;
+  int maxCTAs;
 };
-#define NCCL_CONFIG_INITIALIZER {1}
+#define NCCL_CONFIG_INITIALIZER \
+  { 1, 0 }
 
 extern "C" {
 
