@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,10 +19,11 @@
 #include "kernels/device/row_arrivals.h"
 #include "kernels/ep_internals.h"
 #include "kernels/flag_report.h"
+#include "kernels/hierarchical/batch.h"
 #include "kernels/hierarchical/kernels.h"
+#include "kernels/hierarchical/options.h"
 #include "kernels/site_info.h"
 #include "kernels/whole_gpu.h"
-#include "octet/enum_names.h"
 #include "runtime/capture.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
@@ -37,8 +37,8 @@
 namespace octet {
 namespace {
 
+using hierarchical::BatchRows;
 using hierarchical::HostCounts;
-using hierarchical::kMaxNodes;
 using hierarchical::Packed;
 
 size_t Size(int value) { return static_cast<size_t>(value); }
@@ -83,17 +83,6 @@ class Hierarchical : public CheckedEp, private NodeClient {
   absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
 
  private:
-  // Rows that cross between the rank and one node.
-  struct Piece {
-    int sent = 0;
-    int received = 0;
-    int first = 0;  // of those that are received, in the batch
-  };
-  // The rows of a dispatch: the rank's own and then, chunk by chunk, those of other nodes.
-  struct Rows {
-    std::vector<std::vector<Piece>> chunks;  // [C][P]
-    std::vector<int> ends;                   // [C] rows of the batch up to each chunk's end
-  };
   struct RankState {
     CallSequence sequence;
     // Memory of the rank; kernels.h says what is in it.
@@ -108,7 +97,7 @@ class Hierarchical : public CheckedEp, private NodeClient {
     RowArrivals arrivals;
     std::optional<SideStream> side;  // for all chunks but the first
     // Of the last dispatch.
-    Rows rows;
+    BatchRows rows;
     DispatchHandle intranode;
   };
 
@@ -136,21 +125,12 @@ class Hierarchical : public CheckedEp, private NodeClient {
   // Lets them cross while the dispatch within the node runs.
   absl::StatusOr<Received> DispatchBeside(Rank& rank);
   absl::StatusOr<Received> DispatchWithin(Rank& rank);
-  // Lays out a batch. `sent`, `received`: [P], 0 for the own node.
-  Rows LayOut(int own, absl::Span<const int> sent, absl::Span<const int> received) const;
-  // A way of rows or records between the memory of a rank and other nodes.
-  struct Way {
-    char* sent;   // [P][M]
-    char* batch;  // [P * M]
-    size_t bytes;
-  };
-  Way WayOfRows(const RankState& mine, size_t row_bytes) const {
+  // What rows of `row_bytes` cross between.
+  static hierarchical::Way WayOfRows(const RankState& mine, size_t row_bytes) {
     return {.sent = static_cast<char*>(mine.sent.rows),
             .batch = static_cast<char*>(mine.batch.rows),
             .bytes = row_bytes};
   }
-  // Appends what leaves `sent` and comes to `batch` for one chunk.
-  void AddParts(const Rows& rows, int chunk, const Way& way, std::vector<RailPart>& parts) const;
   Traffic RailTraffic(int rank, absl::Span<const int32_t> topk_idx, size_t row_bytes) const;
 
   absl::Status Poison(Rank& rank, int num_rows) override {
@@ -172,8 +152,7 @@ class Hierarchical : public CheckedEp, private NodeClient {
   const std::vector<Rail*> rails_;
   const EpConfig config_;
   const bool counted_;
-  const int chunk_rows_;  // of each node
-  const int num_chunks_;  // C
+  const hierarchical::Chunks chunks_;
   const hierarchical::RecordShape record_;
   const FlagReport report_;
   std::unique_ptr<ExpertParallel> intranode_;
@@ -191,25 +170,6 @@ EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode) {
   chosen.max_blocks = config.max_blocks;
   chosen.combine_order = CombineOrder::kPerNode;
   return chosen;
-}
-
-hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes) {
-  return {.topk = IntranodeConfig(config, {.num_nodes = num_nodes}).topk,
-          .scale_words = config.dispatch_format == DispatchFormat::kFp8 ? config.scale_words() : 0};
-}
-
-int NumChunks(const EpConfig& config, int chunk_tokens) {
-  return chunk_tokens > 0 ? (config.max_tokens_per_rank + chunk_tokens - 1) / chunk_tokens : 1;
-}
-
-absl::Status CheckChunks(const EpConfig& config, int chunk_tokens) {
-  OCTET_RETURN_IF_ERROR(CheckRange("chunk_tokens", chunk_tokens, 0, kMaxTokensPerRank));
-  const int chunks = NumChunks(config, chunk_tokens);
-  if (chunks <= kMaxRowChunks) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("chunk_tokens is ", chunk_tokens, ", which makes ",
-                                                 chunks, " chunks of max_tokens_per_rank, ",
-                                                 config.max_tokens_per_rank, "; ", kMaxRowChunks,
-                                                 " are the most"));
 }
 
 // A dispatch beside its rails must leave them compute units: their kernels bring what it waits for.
@@ -240,8 +200,7 @@ Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpCo
       rails_(rails.begin(), rails.end()),
       config_(WithChoices(config, intranode->config())),
       counted_(ChosenRows(options.rows, config_.strategy) == RailRows::kCounted),
-      chunk_rows_(options.chunk_tokens > 0 ? options.chunk_tokens : config.max_tokens_per_rank),
-      num_chunks_(NumChunks(config, options.chunk_tokens)),
+      chunks_(ChunksOf(config, options.chunk_tokens)),
       record_(RecordOf(config_, num_nodes())),
       report_(kSites, config.topk),
       intranode_(std::move(intranode)),
@@ -252,7 +211,7 @@ Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpCo
 
 Hierarchical::~Hierarchical() {
   NodeClient::Unregister(*node_, client_);
-  if (num_chunks_ == 1 || node_->ReadyToFree()) return;
+  if (chunks_.count == 1 || node_->ReadyToFree()) return;
   for (RankState& state : states_) {
     if (state.side.has_value()) state.side->Abandon();
   }
@@ -290,7 +249,7 @@ absl::Status Hierarchical::InitRank(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(const absl::Span<HostCounts> counts, memory_.Pinned<HostCounts>(1));
   mine.host_counts = counts.data();
   mine.host_counts->call = 0;
-  if (num_chunks_ > 1) OCTET_RETURN_IF_ERROR(InitChunks(rank));
+  if (chunks_.count > 1) OCTET_RETURN_IF_ERROR(InitChunks(rank));
   return OCTET_GPU(hierarchical::LoadKernels(config_.dtype == DType::kFloat16));
 }
 
@@ -299,10 +258,10 @@ absl::Status Hierarchical::InitChunks(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(mine.side, SideStream::Create());
   OCTET_ASSIGN_OR_RETURN(const absl::Span<uint64_t> arrived, memory_.Device<uint64_t>(1));
   OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> ends,
-                         memory_.Device<int32_t>(Size(num_chunks_)));
+                         memory_.Device<int32_t>(Size(chunks_.count)));
   mine.arrivals = {.port = NodeClient::PortOf(rank, client_),
                    .site = static_cast<uint32_t>(hierarchical::Site::kChunk),
-                   .num_chunks = num_chunks_,
+                   .num_chunks = chunks_.count,
                    .arrived = arrived.data(),
                    .ends = ends.data()};
   mine.arrivals.port.deadline_ticks *= 2;  // the rail, which has the node's, is to report first
@@ -376,37 +335,6 @@ absl::Status Hierarchical::Plan(Rank& rank, const DispatchArgs& args) {
                                             rank.stream()));
 }
 
-Hierarchical::Rows Hierarchical::LayOut(int own, absl::Span<const int> sent,
-                                        absl::Span<const int> received) const {
-  Rows rows;
-  int end = own;
-  for (int chunk = 0; chunk < num_chunks_; ++chunk) {
-    const auto of_chunk = [&](int all) {
-      return std::clamp(all - chunk * chunk_rows_, 0, chunk_rows_);
-    };
-    std::vector<Piece>& pieces = rows.chunks.emplace_back();
-    for (size_t node = 0; node < sent.size(); ++node) {
-      pieces.push_back(
-          {.sent = of_chunk(sent[node]), .received = of_chunk(received[node]), .first = end});
-      end += pieces.back().received;
-    }
-    rows.ends.push_back(end);
-  }
-  return rows;
-}
-
-void Hierarchical::AddParts(const Rows& rows, int chunk, const Way& way,
-                            std::vector<RailPart>& parts) const {
-  for (int node = 0; node < num_nodes(); ++node) {
-    const Piece& piece = rows.chunks[Size(chunk)][Size(node)];
-    const size_t slot = Size(node) * Size(config_.max_tokens_per_rank) + Size(chunk * chunk_rows_);
-    parts.push_back({.send = way.sent + slot * way.bytes,
-                     .send_bytes = Size(piece.sent) * way.bytes,
-                     .recv = way.batch + Size(piece.first) * way.bytes,
-                     .recv_bytes = Size(piece.received) * way.bytes});
-  }
-}
-
 absl::Status Hierarchical::TellCounts(Rank& rank, uint64_t call) {
   const RankState& mine = StateOf(rank);
   return OCTET_GPU(hierarchical::LaunchTellCounts({.failure = NodeClient::PortOf(rank, client_),
@@ -439,7 +367,7 @@ absl::Status Hierarchical::Count(Rank& rank, uint64_t call) {
     }
   }
   const int own = std::exchange(sent[Size(rail.node())], 0);
-  mine.rows = LayOut(own, sent, came);
+  mine.rows = LayOutBatch(chunks_, own, sent, came);
   return absl::OkStatus();
 }
 
@@ -448,7 +376,7 @@ absl::Status Hierarchical::Arrange(Rank& rank, const DispatchArgs& args) {
   if (!counted_) {
     std::vector<int> full(Size(num_nodes()), config_.max_tokens_per_rank);
     full[Size(rails_[Size(rank.rank())]->node())] = 0;
-    mine.rows = LayOut(config_.max_tokens_per_rank, full, full);
+    mine.rows = LayOutBatch(chunks_, config_.max_tokens_per_rank, full, full);
     return Pack(rank, args);
   }
   // What needs no counts is done while they cross.
@@ -478,23 +406,24 @@ absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
 
 absl::Status Hierarchical::CrossFirst(Rank& rank) {
   const RankState& mine = StateOf(rank);
-  const Way records = {.sent = reinterpret_cast<char*>(mine.sent.records),
-                       .batch = reinterpret_cast<char*>(mine.batch.records),
-                       .bytes = record_.bytes()};
+  const hierarchical::Way records = {.sent = reinterpret_cast<char*>(mine.sent.records),
+                                     .batch = reinterpret_cast<char*>(mine.batch.records),
+                                     .bytes = record_.bytes()};
   std::vector<RailPart> parts;
-  for (int chunk = 0; chunk < num_chunks_; ++chunk) AddParts(mine.rows, chunk, records, parts);
-  AddParts(mine.rows, 0, WayOfRows(mine, config_.dispatch_row_bytes()), parts);
+  for (int chunk = 0; chunk < chunks_.count; ++chunk)
+    AddParts(chunks_, mine.rows, chunk, records, parts);
+  AddParts(chunks_, mine.rows, 0, WayOfRows(mine, config_.dispatch_row_bytes()), parts);
   return rails_[Size(rank.rank())]->Exchange(rank, parts);
 }
 
 absl::Status Hierarchical::CrossOthers(Rank& rank) {
   RankState& mine = StateOf(rank);
   const hipStream_t stream = mine.side->stream();
-  const Way way = WayOfRows(mine, config_.dispatch_row_bytes());
+  const hierarchical::Way way = WayOfRows(mine, config_.dispatch_row_bytes());
   OCTET_RETURN_IF_ERROR(mine.side->Fork());
-  for (int chunk = 1; chunk < num_chunks_; ++chunk) {
+  for (int chunk = 1; chunk < chunks_.count; ++chunk) {
     std::vector<RailPart> parts;
-    AddParts(mine.rows, chunk, way, parts);
+    AddParts(chunks_, mine.rows, chunk, way, parts);
     OCTET_RETURN_IF_ERROR(rails_[Size(rank.rank())]->ExchangeOn(stream, rank, parts));
     OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchMark(
         {.failure = NodeClient::PortOf(rank, client_), .arrivals = mine.arrivals, .chunk = chunk},
@@ -549,9 +478,9 @@ absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchArgs& 
   OCTET_RETURN_IF_ERROR(Plan(rank, args));
   OCTET_RETURN_IF_ERROR(Arrange(rank, args));
   OCTET_RETURN_IF_ERROR(CrossFirst(rank));
-  if (num_chunks_ == 1) OCTET_RETURN_IF_ERROR(Split(rank));
+  if (chunks_.count == 1) OCTET_RETURN_IF_ERROR(Split(rank));
   OCTET_ASSIGN_OR_RETURN(Received received,
-                         num_chunks_ == 1 ? DispatchWithin(rank) : DispatchBeside(rank));
+                         chunks_.count == 1 ? DispatchWithin(rank) : DispatchBeside(rank));
   mine.intranode = received.handle;
   mine.sequence.RecordDispatch(Phases::kBoth);
   received.handle = {.call = mine.sequence.calls(),
@@ -600,9 +529,10 @@ absl::Status Hierarchical::Combine(Rank& rank, const DispatchHandle& handle,
   within.bias = nullptr;
   OCTET_RETURN_IF_ERROR(intranode_->Combine(rank, mine.intranode, within));
   // Rows return on the way on which they came.
-  const Way way = WayOfRows(mine, config_.dtype_row_bytes());
+  const hierarchical::Way way = WayOfRows(mine, config_.dtype_row_bytes());
   std::vector<RailPart> parts;
-  for (int chunk = 0; chunk < num_chunks_; ++chunk) AddParts(mine.rows, chunk, way, parts);
+  for (int chunk = 0; chunk < chunks_.count; ++chunk)
+    AddParts(chunks_, mine.rows, chunk, way, parts);
   for (RailPart& part : parts) {
     part = {.send = part.recv,
             .send_bytes = part.recv_bytes,
@@ -659,45 +589,6 @@ Traffic Hierarchical::CombineTraffic(int rank, absl::Span<const int32_t> topk_id
 
 }  // namespace
 
-RailRows ChosenRows(RailRows rows, Strategy strategy) {
-  if (rows != RailRows::kAuto) return rows;
-  return strategy == Strategy::kLowLatency ? RailRows::kBlocks : RailRows::kCounted;
-}
-
-size_t RailRecordBytes(const EpConfig& config, int num_nodes) {
-  return RecordOf(config, num_nodes).bytes();
-}
-
-absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes,
-                                  int chunk_tokens) {
-  OCTET_RETURN_IF_ERROR(CheckRange("num_nodes", nodes.num_nodes, 1, kMaxNodes));
-  OCTET_RETURN_IF_ERROR(CheckRange("num_experts", config.num_experts, 1, kMaxExperts));
-  OCTET_RETURN_IF_ERROR(CheckRange("topk", config.topk, 1, std::min(kMaxTopk, config.num_experts)));
-  OCTET_RETURN_IF_ERROR(
-      CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, kMaxTokensPerRank));
-  if (config.num_experts % nodes.num_nodes != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("num_experts is ", config.num_experts,
-                                                   "; it must be divisible by the ",
-                                                   nodes.num_nodes, " nodes"));
-  }
-  if (config.combine_order != CombineOrder::kAuto &&
-      config.combine_order != CombineOrder::kPerNode) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "combine_order is ", EnumName(config.combine_order),
-        "; over several nodes it must be auto or per_node (HierarchicalOptions::intranode_order "
-        "is the order within a node)"));
-  }
-  if (config.low_latency.failure_policy == FailurePolicy::kMask) {
-    return absl::InvalidArgumentError("failure_policy mask is for a single node");
-  }
-  OCTET_RETURN_IF_ERROR(CheckChunks(config, chunk_tokens));
-  absl::Status status = Validate(IntranodeConfig(config, nodes), nodes.ranks_per_node);
-  if (status.ok() || nodes.num_nodes == 1) return status;
-  return absl::InvalidArgumentError(absl::StrCat("within a node, with E / ", nodes.num_nodes,
-                                                 " experts and ", nodes.num_nodes,
-                                                 " M tokens: ", status.message()));
-}
-
 absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* const> rails,
                                           CombineOrder intranode_order) {
   if (rails.size() != Size(node.num_ranks())) {
@@ -717,7 +608,7 @@ absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
                          NodesOnRails(node, rails, options.intranode_order));
   OCTET_RETURN_IF_ERROR(ValidateHierarchical(config, nodes, options.chunk_tokens));
   EpConfig within = IntranodeConfig(config, nodes);
-  if (NumChunks(config, options.chunk_tokens) > 1) {
+  if (ChunksOf(config, options.chunk_tokens).count > 1) {
     OCTET_RETURN_IF_ERROR(LeaveUnits(node, rails, within));
   }
   OCTET_ASSIGN_OR_RETURN(std::unique_ptr<ExpertParallel> intranode,
@@ -731,27 +622,6 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeHierarchical(
     Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
     const HierarchicalOptions& options) {
   return MakeCheckedHierarchical(node, rails, config, options);
-}
-
-std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& options) {
-  const HighThroughputOptions& throughput = config.high_throughput;
-  std::string text = absl::StrCat(
-      "experts ", config.num_experts, ", topk ", config.topk, ", hidden ", config.hidden,
-      ", max_tokens_per_rank ", config.max_tokens_per_rank, ", ", EnumName(config.dtype),
-      ", strategy ", EnumName(config.strategy), ", combine_order ", EnumName(config.combine_order),
-      ", dispatch_format ", EnumName(config.dispatch_format), ", output ", EnumName(config.output));
-  absl::StrAppend(&text, ", scales ", EnumName(config.scale_format), " of ", config.scale_group,
-                  ", duplicates ", EnumName(throughput.duplicates), ", expert_alignment ",
-                  throughput.expert_alignment, ", row_bytes ", throughput.row_bytes, ", rows ",
-                  EnumName(options.rows), ", chunk_tokens ", options.chunk_tokens,
-                  ", intranode_order ", EnumName(options.intranode_order));
-  return text;
-}
-
-absl::Span<const EnumEntry<RailRows>> EnumTable(RailRows /*unused*/) {
-  static constexpr EnumEntry<RailRows> kTable[] = {
-      {RailRows::kAuto, "auto"}, {RailRows::kBlocks, "blocks"}, {RailRows::kCounted, "counted"}};
-  return kTable;
 }
 
 }  // namespace octet

@@ -19,7 +19,6 @@
 #ifndef OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 #define OCTET_KERNELS_HIERARCHICAL_HIERARCHICAL_H_
 
-#include <cstddef>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -32,12 +31,6 @@
 
 namespace octet {
 
-// `config`: over all nodes. Returns kInvalidArgument with the reason, or OK. Refuses what the
-// intranode strategy refuses for IntranodeConfig, FailurePolicy::kMask, and each combine_order but
-// kAuto and kPerNode, which are the same.
-absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes,
-                                  int chunk_tokens = 0);
-
 // Returns the shape of the nodes that `rails`, one for each rank of `node`, join. kInvalidArgument
 // if there are more or fewer of them.
 absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* const> rails,
@@ -47,13 +40,6 @@ absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* con
 absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
     Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
     const HierarchicalOptions& options);
-
-// Returns what RailRows::kAuto stands for with an intranode strategy; `rows` if it is anything
-// else.
-RailRows ChosenRows(RailRows rows, Strategy strategy);
-
-// Returns the bytes that cross with each row of a dispatch: ids, weights and scales.
-size_t RailRecordBytes(const EpConfig& config, int num_nodes);
 
 }  // namespace octet
 

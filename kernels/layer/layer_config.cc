@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/gemm/kernels.h"
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/hierarchical/options.h"
 #include "kernels/layer/router.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "kernels/hierarchical/hierarchical.h"
 #include "kernels/nodes_of_ranks.h"
 #include "octet/ep_config.h"
+#include "octet/hierarchical.h"
 #include "tests/faults/hierarchical_fault.h"
 #include "tests/support/node_fixture.h"
 #include "tests/support/random_step.h"

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "kernels/fill_memory.h"
+#include "kernels/hierarchical/options.h"
 #include "runtime/net/rail.h"
 #include "runtime/status_macros.h"
 #include "tests/support/host_copy.h"

@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/hierarchical/options.h"
 #include "kernels/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/peers.h"

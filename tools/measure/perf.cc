@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/hierarchical/options.h"
 #include "octet/enum_names.h"
 #include "octet/expert_parallel.h"
 #include "runtime/status_macros.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/hierarchical/options.h"
 #include "octet/graph.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/hierarchical/options.h"
 #include "octet/dtype.h"
 #include "runtime/schedule.h"
 #include "tools/support/text_table.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/hierarchical/options.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // Several nodes in one process, each with its own threads, against the reference.
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/hierarchical/options.h"
 
 #include <gtest/gtest.h>
 

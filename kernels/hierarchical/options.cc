@@ -1,0 +1,101 @@
+#include "kernels/hierarchical/options.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "kernels/config_checks.h"
+#include "kernels/device/row_arrivals.h"
+#include "octet/enum_names.h"
+#include "runtime/status_macros.h"
+
+namespace octet {
+namespace {
+
+absl::Status CheckChunks(const EpConfig& config, int chunk_tokens) {
+  OCTET_RETURN_IF_ERROR(CheckRange("chunk_tokens", chunk_tokens, 0, kMaxTokensPerRank));
+  const int chunks = ChunksOf(config, chunk_tokens).count;
+  if (chunks <= kMaxRowChunks) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("chunk_tokens is ", chunk_tokens, ", which makes ",
+                                                 chunks, " chunks of max_tokens_per_rank, ",
+                                                 config.max_tokens_per_rank, "; ", kMaxRowChunks,
+                                                 " are the most"));
+}
+
+}  // namespace
+
+RailRows ChosenRows(RailRows rows, Strategy strategy) {
+  if (rows != RailRows::kAuto) return rows;
+  return strategy == Strategy::kLowLatency ? RailRows::kBlocks : RailRows::kCounted;
+}
+
+hierarchical::Chunks ChunksOf(const EpConfig& config, int chunk_tokens) {
+  const int tokens = config.max_tokens_per_rank;
+  const int rows = chunk_tokens > 0 ? chunk_tokens : tokens;
+  return {.max_tokens = tokens, .rows = rows, .count = (tokens + rows - 1) / rows};
+}
+
+hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes) {
+  return {.topk = IntranodeConfig(config, {.num_nodes = num_nodes}).topk,
+          .scale_words = config.dispatch_format == DispatchFormat::kFp8 ? config.scale_words() : 0};
+}
+
+size_t RailRecordBytes(const EpConfig& config, int num_nodes) {
+  return RecordOf(config, num_nodes).bytes();
+}
+
+absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes,
+                                  int chunk_tokens) {
+  OCTET_RETURN_IF_ERROR(CheckRange("num_nodes", nodes.num_nodes, 1, hierarchical::kMaxNodes));
+  OCTET_RETURN_IF_ERROR(CheckRange("num_experts", config.num_experts, 1, kMaxExperts));
+  OCTET_RETURN_IF_ERROR(CheckRange("topk", config.topk, 1, std::min(kMaxTopk, config.num_experts)));
+  OCTET_RETURN_IF_ERROR(
+      CheckRange("max_tokens_per_rank", config.max_tokens_per_rank, 1, kMaxTokensPerRank));
+  if (config.num_experts % nodes.num_nodes != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("num_experts is ", config.num_experts,
+                                                   "; it must be divisible by the ",
+                                                   nodes.num_nodes, " nodes"));
+  }
+  if (config.combine_order != CombineOrder::kAuto &&
+      config.combine_order != CombineOrder::kPerNode) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "combine_order is ", EnumName(config.combine_order),
+        "; over several nodes it must be auto or per_node (HierarchicalOptions::intranode_order "
+        "is the order within a node)"));
+  }
+  if (config.low_latency.failure_policy == FailurePolicy::kMask) {
+    return absl::InvalidArgumentError("failure_policy mask is for a single node");
+  }
+  OCTET_RETURN_IF_ERROR(CheckChunks(config, chunk_tokens));
+  absl::Status status = Validate(IntranodeConfig(config, nodes), nodes.ranks_per_node);
+  if (status.ok() || nodes.num_nodes == 1) return status;
+  return absl::InvalidArgumentError(absl::StrCat("within a node, with E / ", nodes.num_nodes,
+                                                 " experts and ", nodes.num_nodes,
+                                                 " M tokens: ", status.message()));
+}
+
+std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& options) {
+  const HighThroughputOptions& throughput = config.high_throughput;
+  std::string text = absl::StrCat(
+      "experts ", config.num_experts, ", topk ", config.topk, ", hidden ", config.hidden,
+      ", max_tokens_per_rank ", config.max_tokens_per_rank, ", ", EnumName(config.dtype),
+      ", strategy ", EnumName(config.strategy), ", combine_order ", EnumName(config.combine_order),
+      ", dispatch_format ", EnumName(config.dispatch_format), ", output ", EnumName(config.output));
+  absl::StrAppend(&text, ", scales ", EnumName(config.scale_format), " of ", config.scale_group,
+                  ", duplicates ", EnumName(throughput.duplicates), ", expert_alignment ",
+                  throughput.expert_alignment, ", row_bytes ", throughput.row_bytes, ", rows ",
+                  EnumName(options.rows), ", chunk_tokens ", options.chunk_tokens,
+                  ", intranode_order ", EnumName(options.intranode_order));
+  return text;
+}
+
+absl::Span<const EnumEntry<RailRows>> EnumTable(RailRows /*unused*/) {
+  static constexpr EnumEntry<RailRows> kTable[] = {
+      {RailRows::kAuto, "auto"}, {RailRows::kBlocks, "blocks"}, {RailRows::kCounted, "counted"}};
+  return kTable;
+}
+
+}  // namespace octet

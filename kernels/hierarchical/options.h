@@ -1,0 +1,35 @@
+// What calls over several nodes can be asked for: checks, choices and texts. Host only.
+#ifndef OCTET_KERNELS_HIERARCHICAL_OPTIONS_H_
+#define OCTET_KERNELS_HIERARCHICAL_OPTIONS_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "kernels/hierarchical/batch.h"
+#include "kernels/hierarchical/kernels.h"
+#include "kernels/nodes_of_ranks.h"
+#include "octet/ep_config.h"
+#include "octet/hierarchical.h"
+
+namespace octet {
+
+// `config`: over all nodes. Returns kInvalidArgument with the reason, or OK. Refuses what the
+// intranode strategy refuses for IntranodeConfig, FailurePolicy::kMask, and each combine_order but
+// kAuto and kPerNode, which are the same.
+absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes,
+                                  int chunk_tokens = 0);
+
+// Returns what RailRows::kAuto stands for with an intranode strategy; `rows` if it is anything
+// else.
+RailRows ChosenRows(RailRows rows, Strategy strategy);
+
+// Returns how HierarchicalOptions::chunk_tokens divides the tokens of a rank.
+hierarchical::Chunks ChunksOf(const EpConfig& config, int chunk_tokens);
+
+// Return what crosses with each row of a dispatch, and its bytes: ids, weights and scales.
+hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes);
+size_t RailRecordBytes(const EpConfig& config, int num_nodes);
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_HIERARCHICAL_OPTIONS_H_
