@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -95,7 +94,7 @@ class Hierarchical : public CheckedEp, private NodeClient {
     uint32_t* topk_weights = nullptr;  // [P * M][N], bits of floats
     uint32_t* scales = nullptr;        // [P * M][S]
     RowArrivals arrivals;
-    std::optional<SideStream> side;  // for all chunks but the first
+    SideStream side;  // for all chunks but the first
     // Of the last dispatch.
     BatchRows rows;
     DispatchHandle intranode;
@@ -212,9 +211,7 @@ Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpCo
 Hierarchical::~Hierarchical() {
   NodeClient::Unregister(*node_, client_);
   if (chunks_.count == 1 || node_->ReadyToFree()) return;
-  for (RankState& state : states_) {
-    if (state.side.has_value()) state.side->Abandon();
-  }
+  for (RankState& state : states_) state.side.Abandon();
 }
 
 absl::Status Hierarchical::Init() {
@@ -410,17 +407,18 @@ absl::Status Hierarchical::CrossFirst(Rank& rank) {
                                      .batch = reinterpret_cast<char*>(mine.batch.records),
                                      .bytes = record_.bytes()};
   std::vector<RailPart> parts;
-  for (int chunk = 0; chunk < chunks_.count; ++chunk)
+  for (int chunk = 0; chunk < chunks_.count; ++chunk) {
     AddParts(chunks_, mine.rows, chunk, records, parts);
+  }
   AddParts(chunks_, mine.rows, 0, WayOfRows(mine, config_.dispatch_row_bytes()), parts);
   return rails_[Size(rank.rank())]->Exchange(rank, parts);
 }
 
 absl::Status Hierarchical::CrossOthers(Rank& rank) {
   RankState& mine = StateOf(rank);
-  const hipStream_t stream = mine.side->stream();
+  const hipStream_t stream = mine.side.stream();
   const hierarchical::Way way = WayOfRows(mine, config_.dispatch_row_bytes());
-  OCTET_RETURN_IF_ERROR(mine.side->Fork());
+  OCTET_RETURN_IF_ERROR(mine.side.Fork());
   for (int chunk = 1; chunk < chunks_.count; ++chunk) {
     std::vector<RailPart> parts;
     AddParts(chunks_, mine.rows, chunk, way, parts);
@@ -449,14 +447,14 @@ absl::Status Hierarchical::Split(Rank& rank) {
 }
 
 absl::StatusOr<Received> Hierarchical::DispatchBeside(Rank& rank) {
-  SideStream& side = *StateOf(rank).side;
+  SideStream& side = StateOf(rank).side;
   OCTET_RETURN_IF_ERROR(side.MarkFork(rank));
   OCTET_RETURN_IF_ERROR(Split(rank));
   // Enqueued before the dispatch, which waits for them.
   const absl::Status crossing = CrossOthers(rank);
   absl::StatusOr<Received> received =
       crossing.ok() ? DispatchWithin(rank) : absl::StatusOr<Received>(crossing);
-  const absl::Status joined = side.Join(rank);
+  absl::Status joined = side.Join(rank);
   if (received.ok() && !joined.ok()) return joined;
   return received;
 }
@@ -531,8 +529,9 @@ absl::Status Hierarchical::Combine(Rank& rank, const DispatchHandle& handle,
   // Rows return on the way on which they came.
   const hierarchical::Way way = WayOfRows(mine, config_.dtype_row_bytes());
   std::vector<RailPart> parts;
-  for (int chunk = 0; chunk < chunks_.count; ++chunk)
+  for (int chunk = 0; chunk < chunks_.count; ++chunk) {
     AddParts(chunks_, mine.rows, chunk, way, parts);
+  }
   for (RailPart& part : parts) {
     part = {.send = part.recv,
             .send_bytes = part.recv_bytes,

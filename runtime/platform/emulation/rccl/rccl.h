@@ -37,8 +37,7 @@ struct ncclConfig_t {
   int blocking;
   int maxCTAs;
 };
-#define NCCL_CONFIG_INITIALIZER \
-  { 1, 0 }
+#define NCCL_CONFIG_INITIALIZER {1, 0}
 
 extern "C" {
 
