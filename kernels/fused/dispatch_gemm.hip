@@ -74,10 +74,12 @@ struct Call {
   uint64_t epoch;
 };
 
-// ---- shared memory: what Gemm::Run owns, in which LayoutShared lies before; then the tables.
+// ---- shared memory: what Gemm::Run owns, in which LayoutShared and the first entries lie before;
+// ---- then the experts' rows.
 
 struct SharedSizes {
-  size_t tables;  // offset of the experts' rows; the first entries follow
+  size_t first_entries;  // their offset
+  size_t expert_rows;    // their offset
   size_t bytes;
 };
 
@@ -85,16 +87,20 @@ template <typename Gemm>
 SharedSizes SizesOf(const Layout& layout) {
   const size_t before =
       high_throughput::SharedInts(layout, Gemm::kThreads / device::kMinWaveSize) * sizeof(int32_t);
-  const size_t tables = (std::max(Gemm::kSharedBytes, before) + 15) / 16 * 16;
-  return {tables, tables + static_cast<size_t>(layout.num_local_experts) * sizeof(ExpertRows) +
-                      static_cast<size_t>(FirstEntryInts(layout)) * sizeof(int32_t)};
+  const auto aligned = [](size_t bytes) { return (bytes + 15) / 16 * 16; };
+  const size_t first_entries = aligned(before);
+  const size_t end = first_entries + static_cast<size_t>(FirstEntryInts(layout)) * sizeof(int32_t);
+  const size_t expert_rows = aligned(std::max(Gemm::kSharedBytes, end));
+  return {first_entries, expert_rows,
+          expert_rows + static_cast<size_t>(layout.num_local_experts) * sizeof(ExpertRows)};
 }
 
 template <typename Gemm, bool gated, typename Trace>
 struct KernelParams {
   DispatchGemmParams p;
   device::GemmCall<typename Gemm::Maps, GemmEpilogue<gated>, GemmTraceBeside<Gemm, Trace>> call;
-  int32_t tables;  // SharedSizes
+  int32_t first_entries;  // SharedSizes
+  int32_t expert_rows;    // SharedSizes
 };
 
 // ---- send
@@ -372,8 +378,8 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
   const DispatchGemmParams& p = params.p;
   const CommonParams& c = p.dispatch.common;
   const LayoutShared s(shared, c.layout);
-  auto* const expert_rows = reinterpret_cast<ExpertRows*>(bytes + params.tables);
-  auto* const first_entry = reinterpret_cast<int32_t*>(expert_rows + c.layout.num_local_experts);
+  auto* const expert_rows = reinterpret_cast<ExpertRows*>(bytes + params.expert_rows);
+  auto* const first_entry = reinterpret_cast<int32_t*>(bytes + params.first_entries);
   const Trace trace(c.trace, 0);
   uint64_t epoch = 0;
   bool ok = BeginDispatch(p, s, shared, &epoch, trace);
@@ -430,7 +436,9 @@ struct Variant {
     params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
     params.call.next_unit = product.next_unit;
     if constexpr (Trace::kRecords) params.call.target = product.trace;
-    params.tables = static_cast<int32_t>(SizesOf<Gemm>(both.p.dispatch.common.layout).tables);
+    const SharedSizes sizes = SizesOf<Gemm>(both.p.dispatch.common.layout);
+    params.first_entries = static_cast<int32_t>(sizes.first_entries);
+    params.expert_rows = static_cast<int32_t>(sizes.expert_rows);
     const hipError_t error = Gemm::MakeMaps(product.operands, &params.call.maps);
     if (error != hipSuccess) return error;
     void* args[] = {&params};
