@@ -53,8 +53,12 @@ std::vector<absl::Status> JoinedNodes::RunAll(const Body& body) const {
 }
 
 absl::Status JoinedNodes::Run(const Body& body) const {
-  for (absl::Status& status : RunAll(body)) OCTET_RETURN_IF_ERROR(status);
-  return absl::OkStatus();
+  absl::Status cause;
+  for (absl::Status& status : RunAll(body)) {
+    const bool better = absl::IsDeadlineExceeded(cause) && !absl::IsDeadlineExceeded(status);
+    if (cause.ok() || (better && !status.ok())) cause = std::move(status);
+  }
+  return cause;
 }
 
 absl::Status JoinedNodes::OneByOne(const Body& body) const {

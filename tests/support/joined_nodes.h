@@ -57,6 +57,8 @@ class JoinedNodes {
   // Calls `body` on all ranks of all nodes at once. Returns the status of each node of this
   // process.
   std::vector<absl::Status> RunAll(const Body& body) const;
+  // Returns the first error; one that is no expired wait, if there is any: nodes of one process do
+  // not tell each other that they have failed, so that others wait for them.
   absl::Status Run(const Body& body) const;
   // Calls `body` on the ranks of this process's nodes, one node after the other.
   absl::Status OneByOne(const Body& body) const;
