@@ -66,7 +66,7 @@ CallParams StrategyBase::ParamsOf(Rank& rank) const {
   CallParams params = {};
   params.peers = control_.peers(rank.rank());
   params.failure = NodeClient::PortOf(rank, client_);
-  // Who brings the rows knows better what is missing, and is to report first.
+  // The object that brings the rows knows what is missing, and must report first.
   if (arrivals_[Index(rank.rank())].num_chunks > 0) params.failure.deadline_ticks *= 2;
   if (traced()) params.trace = options_.trace->buffer(rank.rank());
   return params;

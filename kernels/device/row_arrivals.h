@@ -13,7 +13,7 @@ namespace octet {
 inline constexpr int kMaxRowChunks = 32;
 
 struct RowArrivals {
-  // Of whoever brings the rows; `site` is in its numbering.
+  // The object that brings the rows reports the waits; `site` is in its numbering.
   device::FailurePort port = {};
   uint32_t site = 0;
   int num_chunks = 0;  // 0: all rows are there

@@ -1,5 +1,5 @@
-// Where the rows of a rank's batch lie: its own tokens first, then those of each chunk, of each
-// other node in ascending order. Host only.
+// The layout of a rank's batch: its own tokens come first, then those of each chunk, of each other
+// node in ascending order. Host only.
 //
 //   [ own | chunk 0: of node 0, of node 2, ... | chunk 1: of node 0, of node 2, ... | ... ]
 #ifndef OCTET_KERNELS_HIERARCHICAL_BATCH_H_

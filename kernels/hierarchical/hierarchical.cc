@@ -121,10 +121,10 @@ class Hierarchical : public CheckedEp, private NodeClient {
   // Exchanges the rows of the other chunks on the side stream.
   absl::Status CrossOthers(Rank& rank);
   absl::Status Split(Rank& rank);
-  // Lets them cross while the dispatch within the node runs.
+  // Lets the other chunks cross while the dispatch within the node runs.
   absl::StatusOr<Received> DispatchBeside(Rank& rank);
   absl::StatusOr<Received> DispatchWithin(Rank& rank);
-  // What rows of `row_bytes` cross between.
+  // Returns the memory that rows of `row_bytes` cross between.
   static hierarchical::Way WayOfRows(const RankState& mine, size_t row_bytes) {
     return {.sent = static_cast<char*>(mine.sent.rows),
             .batch = static_cast<char*>(mine.batch.rows),
@@ -447,14 +447,11 @@ absl::Status Hierarchical::Split(Rank& rank) {
 }
 
 absl::StatusOr<Received> Hierarchical::DispatchBeside(Rank& rank) {
-  SideStream& side = StateOf(rank).side;
-  OCTET_RETURN_IF_ERROR(side.MarkFork(rank));
-  OCTET_RETURN_IF_ERROR(Split(rank));
-  // Enqueued before the dispatch, which waits for them.
+  // The other chunks are enqueued before the dispatch, which waits for them.
   const absl::Status crossing = CrossOthers(rank);
   absl::StatusOr<Received> received =
       crossing.ok() ? DispatchWithin(rank) : absl::StatusOr<Received>(crossing);
-  absl::Status joined = side.Join(rank);
+  absl::Status joined = StateOf(rank).side.Join(rank);
   if (received.ok() && !joined.ok()) return joined;
   return received;
 }
@@ -476,7 +473,8 @@ absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchArgs& 
   OCTET_RETURN_IF_ERROR(Plan(rank, args));
   OCTET_RETURN_IF_ERROR(Arrange(rank, args));
   OCTET_RETURN_IF_ERROR(CrossFirst(rank));
-  if (chunks_.count == 1) OCTET_RETURN_IF_ERROR(Split(rank));
+  if (chunks_.count > 1) OCTET_RETURN_IF_ERROR(mine.side.MarkFork(rank));
+  OCTET_RETURN_IF_ERROR(Split(rank));
   OCTET_ASSIGN_OR_RETURN(Received received,
                          chunks_.count == 1 ? DispatchWithin(rank) : DispatchBeside(rank));
   mine.intranode = received.handle;

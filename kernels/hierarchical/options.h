@@ -1,4 +1,4 @@
-// What calls over several nodes can be asked for: checks, choices and texts. Host only.
+// Checks, choices and texts of the options of calls over several nodes. Host only.
 #ifndef OCTET_KERNELS_HIERARCHICAL_OPTIONS_H_
 #define OCTET_KERNELS_HIERARCHICAL_OPTIONS_H_
 

@@ -175,7 +175,7 @@ TEST_F(HierarchicalCallsTest, ANodeThatStaysAwayEndsTheCallWithinTheDeadline) {
   EXPECT_OK(statuses[1]);
 }
 
-// Of several chunks, node 1 sends the first only. Node 0's rails know whose rows are missing, and
+// Node 1 sends only the first of several chunks. Node 0's rails know whose rows are missing, and
 // report before the dispatch that waits for them.
 TEST_F(HierarchicalCallsTest, AChunkThatDoesNotComeIsReportedByItsRail) {
   for (const Strategy strategy :
