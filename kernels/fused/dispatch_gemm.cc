@@ -13,6 +13,13 @@ namespace octet::fused {
 
 bool CanFuse(GemmTiles tiles) { return tiles == GemmTiles::kWide || tiles == GemmTiles::kMedium; }
 
+void ChooseShares(const GroupedGemmVariant& variant, FusedTuning& tuning) {
+  // Where waves move rows beside the product, blocks only help them to begin.
+  const bool beside = TileShapeOf(variant).free_waves > 0;
+  if (tuning.send_percent == 0) tuning.send_percent = beside ? 2 : 15;
+  if (tuning.fill_percent == 0) tuning.fill_percent = beside ? 5 : 12;
+}
+
 absl::StatusOr<int> DispatchGemm::Prepare(const high_throughput::Layout& layout, int blocks,
                                           int most_blocks) const {
   if (!CanFuse(variant_.tiles)) {

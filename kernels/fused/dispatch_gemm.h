@@ -15,11 +15,14 @@ namespace octet::fused {
 // Whether a dispatch can be fused with a product of such tiles: kWide and kMedium.
 bool CanFuse(GemmTiles tiles);
 
+// Sets send_percent and fill_percent where they are 0.
+void ChooseShares(const GroupedGemmVariant& variant, FusedTuning& tuning);
+
 class DispatchGemm final : public DispatchProduct {
  public:
   // The dispatch sets operands.a and its scales; offsets, counts and next_unit are not used.
   // `weighted`: each row is multiplied by the weight of its choice, in place of params.row_scale.
-  // `tuning`: with send_percent and fill_percent.
+  // `tuning`: for a launch, with send_percent and fill_percent.
   DispatchGemm(const GroupedGemmVariant& variant, const GroupedGemmParams& params, bool weighted,
                const FusedTuning& tuning = kBuiltInTuning)
       : variant_(variant), params_(params), weighted_(weighted), tuning_(tuning) {}

@@ -5,10 +5,10 @@
 //   ---------                                          ----------
 //   topk_idx ── all blocks: dispatch_layout.h ───────► counts, destination offsets
 //   routes ── all blocks: send_order.h ──────────────► order: choices by (rank, expert, token)
-//   order, x ── blocks that send: a wave for ────────► row_origins[row], rows[holder],
-//               kWaveSize neighbouring choices         row_arrivals[row]
-//   row_arrivals ── blocks that fill: a wave for ────► rows of other choices, sources, packets;
-//                   kWaveSize neighbouring rows        ready_groups[row / kWaveSize]
+//   order, x ── waves that send: kWaveSize ──────────► row_origins[row], rows[holder],
+//               neighbouring choices each              row_arrivals[row]
+//   row_arrivals ── waves that fill: kWaveSize ──────► rows of other choices, sources, packets;
+//                   neighbouring rows each             ready_groups[row / kWaveSize]
 //   ready_groups, rows ── all blocks, in the end: ───► out
 //                         a tile of the product
 //
@@ -23,6 +23,10 @@
 // Multiply. Tiles are taken by ascending expert. Whoever loads a tile waits for its rows
 // (arriving_walk.h). No sending or filling wave ever waits for a tile, so a tile's rows always
 // come.
+//
+// Who moves rows. Some blocks send or fill with all of their waves before they multiply. In all
+// blocks the waves that TileGemm has no use for (kFreeWaves) send and fill beside the others'
+// products: most of them send first, the others fill from the start.
 //
 // DispatchRoles says what of this a call leaves out, so that it can be measured: the order, the
 // copies, or tiles that start before their expert has all of its rows.
@@ -66,16 +70,20 @@ using high_throughput::RowOrigin;
 using high_throughput::SendEntry;
 using high_throughput::Tag;
 
-// A dispatch, its destination offsets and its order.
+// A dispatch, and what its senders and fillers must know of its layout and its order.
 struct Call {
   const DispatchGemmParams& p;
-  const LayoutShared& s;
-  const int32_t* first_entry;  // FindFirstEntries
+  const ExpertRows* expert_rows;  // [L]
+  const int32_t* rank_entries;    // [R + 1] the first entry of each rank
   uint64_t epoch;
+
+  __device__ int end_row() const {
+    return expert_rows[p.dispatch.common.layout.num_local_experts - 1].end;
+  }
 };
 
 // ---- shared memory: what Gemm::Run owns, in which LayoutShared and the first entries lie before;
-// ---- then the experts' rows.
+// ---- then the experts' rows and the ranks' entries.
 
 struct SharedSizes {
   size_t first_entries;  // their offset
@@ -92,7 +100,8 @@ SharedSizes SizesOf(const Layout& layout) {
   const size_t end = first_entries + static_cast<size_t>(FirstEntryInts(layout)) * sizeof(int32_t);
   const size_t expert_rows = aligned(std::max(Gemm::kSharedBytes, end));
   return {first_entries, expert_rows,
-          expert_rows + static_cast<size_t>(layout.num_local_experts) * sizeof(ExpertRows)};
+          expert_rows + static_cast<size_t>(layout.num_local_experts) * sizeof(ExpertRows) +
+              static_cast<size_t>(layout.num_ranks + 1) * sizeof(int32_t)};
 }
 
 template <typename Gemm, bool gated, typename Trace>
@@ -105,11 +114,13 @@ struct KernelParams {
 
 // ---- send
 
-// The waves of blocks [first, first + blocks), neighbours in different blocks.
-__device__ __forceinline__ device::WorkTeam TeamOf(int first, int blocks) {
+// The waves of blocks [first, first + blocks), neighbours in different blocks. The others join
+// later, and so do the `free` waves of all blocks.
+__device__ __forceinline__ device::WorkTeam TeamOf(int first, int blocks, bool free) {
   const int waves = static_cast<int>(blockDim.x) / device::kWaveSize;
   const int block = static_cast<int>(blockIdx.x) - first;
-  return {waves * blocks, block >= 0 && block < blocks ? device::Wave() * blocks + block : -1};
+  const bool begins = !free && block >= 0 && block < blocks;
+  return {waves * blocks, begins ? device::Wave() * blocks + block : -1};
 }
 
 // Entries [first, first + n) of the order, n <= kWaveSize, all of one rank unless it is -1.
@@ -198,9 +209,7 @@ class SendBatches {
     return {rank, first, left < device::kWaveSize ? left : device::kWaveSize};
   }
   __device__ const Layout& layout() const { return call_.p.dispatch.common.layout; }
-  __device__ int EntriesBefore(int rank) const {
-    return call_.first_entry[rank * layout().num_local_experts];
-  }
+  __device__ int EntriesBefore(int rank) const { return call_.rank_entries[rank]; }
 
   const Call& call_;
   bool by_token_;
@@ -208,12 +217,12 @@ class SendBatches {
 };
 
 template <typename Trace>
-__device__ __forceinline__ void SendAll(const Call& call, const Trace& trace) {
+__device__ __forceinline__ void SendAll(const Call& call, bool free, const Trace& trace) {
   const SendBatches batches(call);
   const uint64_t start = trace.Start();
   if (!AwaitOrder(call.p, call.epoch)) return;
   trace.Stop(start, static_cast<uint32_t>(Tag::kAwaitOrder));
-  const device::WorkTeam team = TeamOf(0, call.p.roles.send_blocks);
+  const device::WorkTeam team = TeamOf(0, call.p.roles.send_blocks, free);
   device::WorkQueue* queue = &call.p.dispatch.common.state->send_batches;
   for (int i = device::FirstWork(queue, call.epoch, team); i < batches.size();
        i = device::NextWork(queue, call.epoch, team)) {
@@ -230,10 +239,9 @@ __device__ int SourceOf(const Call& call, int row) {
   const Layout& layout = c.layout;
   const int me = c.peers.rank;
   const int first_expert = layout.experts().FirstExpert(me);
-  const int32_t* first_row = call.s.first_row() + first_expert;
   int local = 0;
-  while (local + 1 < layout.num_local_experts && first_row[local + 1] <= row) ++local;
-  int end = first_row[local];
+  while (local + 1 < layout.num_local_experts && call.expert_rows[local + 1].first <= row) ++local;
+  int end = call.expert_rows[local].first;
   for (int source = 0; source < layout.num_ranks; ++source) {
     end += static_cast<int>(device::CountOf(device::LoadRelaxed<device::Scope::kSystem>(
         layout.Count(c.peers.base[me], call.epoch, source, first_expert + local))));
@@ -269,7 +277,7 @@ __device__ __forceinline__ bool FillGroup(const Call& call, int first, const Tra
   const high_throughput::DispatchReceiver rows(c, call.epoch);
   const high_throughput::RowReceiver receiver(c, call.epoch);
   const auto source_of = [&](int row) { return SourceOf(call, row); };
-  const int row = first + Lane() < *call.s.end_row() ? first + Lane() : -1;
+  const int row = first + Lane() < call.end_row() ? first + Lane() : -1;
   int combine_slot = 0;
   if (!receiver.Await(row, source_of, &combine_slot)) return false;
   RowOrigin origin = {0.0F, 0, 0, -1};
@@ -312,18 +320,31 @@ __device__ __forceinline__ bool FillGroup(const Call& call, int first, const Tra
   return true;
 }
 
-// Returns false if some rows did not arrive.
+// Completes all rows, or withdraws the call's delivery.
 template <typename Trace>
-__device__ __forceinline__ bool FillAll(const Call& call, const Trace& trace) {
+__device__ __forceinline__ void FillAll(const Call& call, bool free, const Trace& trace) {
   const DispatchRoles& roles = call.p.roles;
-  const int groups = (*call.s.end_row() + device::kWaveSize - 1) / device::kWaveSize;
-  const device::WorkTeam team = TeamOf(roles.send_blocks, roles.fill_blocks);
+  const int groups = (call.end_row() + device::kWaveSize - 1) / device::kWaveSize;
+  const device::WorkTeam team = TeamOf(roles.send_blocks, roles.fill_blocks, free);
   device::WorkQueue* queue = &call.p.dispatch.common.state->row_groups;
   for (int i = device::FirstWork(queue, call.epoch, team); i < groups;
        i = device::NextWork(queue, call.epoch, team)) {
-    if (!FillGroup(call, i * device::kWaveSize, trace)) return false;
+    if (FillGroup(call, i * device::kWaveSize, trace)) continue;
+    device::WithdrawDelivery(&call.p.dispatch.common.state->delivery, call.epoch,
+                             [&](bool /*known*/, int first, int step) {
+                               high_throughput::ClearDescription(call.p.dispatch, first, step);
+                             });
+    return;
   }
-  return true;
+}
+
+// Moves rows while other waves multiply. `wave`: its number among the `waves` of a block that do.
+template <typename Trace>
+__device__ __forceinline__ void MoveRowsBeside(const Call& call, int wave, int waves,
+                                               const Trace& trace) {
+  // Rows leave faster than they are needed if two of three send: bench/PERFORMANCE.md.
+  if (3 * wave < 2 * waves) SendAll(call, true, trace);
+  FillAll(call, true, trace);
 }
 
 // ---- the kernel
@@ -359,13 +380,18 @@ __device__ bool BeginDispatch(const DispatchGemmParams& p, const LayoutShared& s
   return ok;
 }
 
-// Copies where the experts' rows lie to a table that stays.
-__device__ void CopyExpertRows(const CommonParams& c, const LayoutShared& s, ExpertRows* rows) {
+// Copies where the experts' rows lie, and where the ranks' entries begin, to tables that stay.
+__device__ void CopyTables(const CommonParams& c, const LayoutShared& s, const int32_t* first_entry,
+                           ExpertRows* rows, int32_t* rank_entries) {
   const Layout& layout = c.layout;
   const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(c.peers.rank);
   for (int e = static_cast<int>(threadIdx.x); e < layout.num_local_experts;
        e += static_cast<int>(blockDim.x)) {
     rows[e] = {first_row[e], first_row[e] + s.counts()[e]};
+  }
+  for (int r = static_cast<int>(threadIdx.x); r <= layout.num_ranks;
+       r += static_cast<int>(blockDim.x)) {
+    rank_entries[r] = first_entry[r * layout.num_local_experts];
   }
 }
 
@@ -379,24 +405,21 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
   const CommonParams& c = p.dispatch.common;
   const LayoutShared s(shared, c.layout);
   auto* const expert_rows = reinterpret_cast<ExpertRows*>(bytes + params.expert_rows);
+  auto* const rank_entries = reinterpret_cast<int32_t*>(expert_rows + c.layout.num_local_experts);
   auto* const first_entry = reinterpret_cast<int32_t*>(bytes + params.first_entries);
   const Trace trace(c.trace, 0);
   uint64_t epoch = 0;
-  bool ok = BeginDispatch(p, s, shared, &epoch, trace);
+  const bool ok = BeginDispatch(p, s, shared, &epoch, trace);
+  const Call call = {p, expert_rows, rank_entries, epoch};
   if (ok) {
     FindFirstEntries(c, epoch, first_entry);
-    CopyExpertRows(c, s, expert_rows);
+    CopyTables(c, s, first_entry, expert_rows, rank_entries);
     const uint64_t start = trace.Start();
     OrderShare(p, s, first_entry, epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kOrder));
-    const Call call = {p, s, first_entry, epoch};
     const int block = static_cast<int>(blockIdx.x);
-    if (block < p.roles.send_blocks) SendAll(call, trace);
-    if (block < p.roles.send_blocks + p.roles.fill_blocks && !FillAll(call, trace)) {
-      device::WithdrawDelivery(&c.state->delivery, epoch, [&](bool known, int first, int step) {
-        high_throughput::DescribeRows(p.dispatch, s, known, first, step);
-      });
-    }
+    if (block < p.roles.send_blocks) SendAll(call, false, trace);
+    if (block < p.roles.send_blocks + p.roles.fill_blocks) FillAll(call, false, trace);
   }
   // The copy unit writes where this block has read and written.
   device::BulkFenceShared();
@@ -405,7 +428,10 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
   const ReadyRows ready = {p.ready_groups, p.roles.whole_experts ? p.ready_rows : nullptr,
                            expert_rows, epoch, c.failure};
   const TileWalk<Gemm> walk(expert_rows, c.layout.num_local_experts, params.call.operands.n);
-  Gemm::Run(params.call, ArrivingWalk<Gemm>(walk, ready), bytes);
+  Gemm::Run(params.call, ArrivingWalk<Gemm>(walk, ready), bytes, [&](int wave) {
+    const int first = Gemm::kThreads / device::kWaveSize - Gemm::kFreeWaves;
+    MoveRowsBeside(call, wave, Gemm::kFreeWaves, Trace(c.trace, first));
+  });
 }
 
 // The kernel of one variant.

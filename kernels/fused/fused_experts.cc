@@ -440,7 +440,9 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
 
 void FusedExpertsOnNode::NoteTuning() {
   if (IsOneKernel(config_.dispatch_gemm)) {
-    config_.dispatch_gemm_tuning.tiles = ranks_.front().first_variant.tiles;
+    const GroupedGemmVariant& variant = ranks_.front().first_variant;
+    config_.dispatch_gemm_tuning.tiles = variant.tiles;
+    fused::ChooseShares(variant, config_.dispatch_gemm_tuning);
   }
   if (!IsOneKernel(config_.gemm_combine)) return;
   config_.gemm_combine_tuning.tiles = ranks_.front().second_variant.tiles;

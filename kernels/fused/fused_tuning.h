@@ -6,10 +6,9 @@
 
 namespace octet::fused {
 
-// Tiles and row_parts depend on the call, and combine_percent is that of Fusion::kTiles.
-inline constexpr FusedTuning kBuiltInTuning = {.send_percent = 15,
-                                               .fill_percent = 12,
-                                               .combine_percent = 18,
+// Tiles and row_parts depend on the call, send_percent and fill_percent on the tiles
+// (ChooseShares), and combine_percent is that of Fusion::kTiles.
+inline constexpr FusedTuning kBuiltInTuning = {.combine_percent = 18,
                                                .send_order = SendOrder::kExpert,
                                                .tile_waits = TileWaits::kGroup,
                                                .stages = 2};

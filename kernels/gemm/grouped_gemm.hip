@@ -48,7 +48,8 @@ struct Variant {
   static constexpr auto kKernel = GroupedGemmKernel<Gemm, Epilogue, Trace>;
 
   static GroupedGemmTileShape Shape() {
-    return {Gemm::kRows, Gemm::kColumns, Gemm::kClusterBlocks, Gemm::kBlocksPerComputeUnit};
+    return {Gemm::kRows, Gemm::kColumns, Gemm::kClusterBlocks, Gemm::kBlocksPerComputeUnit,
+            Gemm::kFreeWaves};
   }
 
   static hipError_t Load() {

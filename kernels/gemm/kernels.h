@@ -30,6 +30,7 @@ struct GroupedGemmTileShape {
   int columns;
   int cluster_blocks;           // that work on one unit together: grids are a multiple
   int blocks_per_compute_unit;  // that run at once
+  int free_waves;               // of a block: TileGemm::kFreeWaves
 };
 
 // Where a traced product records: the tracks of GemmTrackNames() from first_track on, with the tags

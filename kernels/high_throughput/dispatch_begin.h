@@ -56,21 +56,31 @@ __device__ bool MakeLayoutKnown(const Call& call, const Share& share, int32_t* s
   return ok;
 }
 
+// Makes the description of the received rows zeros. Called by thread `first` of `step`.
+__device__ inline void ClearDescription(const DispatchParams& p, int first, int step) {
+  const Layout& layout = p.common.layout;
+  for (int e = first; e < layout.num_local_experts; e += step) p.expert_counts[e] = 0;
+  for (int e = first; e <= layout.num_local_experts; e += step) p.expert_offsets[e] = 0;
+  for (int r = first; r <= layout.num_ranks; r += step) p.source_offsets[r] = 0;
+}
+
 // Writes the description of the received rows for the caller; zeros unless `ok`. Called by thread
 // `first` of `step`.
 __device__ inline void DescribeRows(const DispatchParams& p, const LayoutShared& s, bool ok,
                                     int first, int step) {
+  if (!ok) {
+    ClearDescription(p, first, step);
+    return;
+  }
   const Layout& layout = p.common.layout;
   const int num_local = layout.num_local_experts;
   const int32_t* first_row = s.first_row() + layout.experts().FirstExpert(p.common.peers.rank);
   for (int e = first; e < num_local; e += step) {
-    p.expert_counts[e] = ok ? s.counts()[e] : 0;
-    p.expert_offsets[e] = ok ? first_row[e] : 0;
+    p.expert_counts[e] = s.counts()[e];
+    p.expert_offsets[e] = first_row[e];
   }
-  if (first == 0) p.expert_offsets[num_local] = ok ? *s.end_row() : 0;
-  for (int r = first; r <= layout.num_ranks; r += step) {
-    p.source_offsets[r] = ok ? s.sources()[r] : 0;
-  }
+  if (first == 0) p.expert_offsets[num_local] = *s.end_row();
+  for (int r = first; r <= layout.num_ranks; r += step) p.source_offsets[r] = s.sources()[r];
 }
 
 }  // namespace octet::high_throughput

@@ -75,6 +75,11 @@ struct GemmCall : TraceType {
   int32_t* next_unit;  // 0 before and after the launch
 };
 
+// What free waves do beside a product that has nothing for them to do.
+struct NothingBeside {
+  constexpr void operator()(int /*wave*/) const {}
+};
+
 // The shape of a launch, of Gemm::kThreads threads in each block.
 struct TileGemmLaunch {
   int blocks;

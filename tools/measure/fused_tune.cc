@@ -55,8 +55,8 @@ Axis Names(absl::string_view name, std::optional<Enum> FusedTuning::* field) {
 
 const std::vector<Axis>& AxesOf(FusedCall call) {
   static const auto* const kDispatchGemm = new std::vector<Axis>{
-      Numbers("send", "(%)", &FusedTuning::send_percent, {6, 10, 15, 22, 32, 45}),
-      Numbers("fill", "(%)", &FusedTuning::fill_percent, {4, 8, 12, 20, 30}),
+      Numbers("send", "(%)", &FusedTuning::send_percent, {2, 6, 10, 15, 22, 32, 45}),
+      Numbers("fill", "(%)", &FusedTuning::fill_percent, {2, 5, 8, 12, 20, 30}),
       Numbers("stages", "", &FusedTuning::stages, {1, 2}), Names("order", &FusedTuning::send_order),
       Names("waits", &FusedTuning::tile_waits)};
   static const auto* const kGemmCombine = new std::vector<Axis>{

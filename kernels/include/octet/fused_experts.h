@@ -83,7 +83,8 @@ enum class TileWaits {
 struct FusedTuning {
   std::optional<GemmTiles> tiles = std::nullopt;  // kWide or kMedium
   // DispatchGemm: the percentages of the blocks that send rows and that complete rows before they
-  // multiply. At least one block does each.
+  // multiply. At least one block does each. Where waves of all blocks do so beside the product, as
+  // on NVIDIA GPUs with 16-bit rows, few are enough.
   int send_percent = 0;
   int fill_percent = 0;
   // GemmCombine with kTiles and kEpilogue: that combine from the start; with kEpilogue 0 means

@@ -128,6 +128,7 @@ class TileGemm {
   static constexpr int kClusterBlocks = 1;
   // Sums that are not scaled yet take registers, too.
   static constexpr int kTellers = 1;
+  static constexpr int kFreeWaves = 0;
   static constexpr int kBlocksPerComputeUnit =
       tiles == GemmTiles::kWide && element == GemmElement::kFp8 ? 2 : 3;
 
@@ -155,8 +156,9 @@ class TileGemm {
 
   static __device__ __forceinline__ bool AllOfCluster(bool ok, char* /*shared*/) { return ok; }
 
-  template <typename Call, typename Walk>
-  static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
+  template <typename Call, typename Walk, typename Beside = NothingBeside>
+  static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared,
+                                             Beside /*beside*/ = {}) {
     auto* const unit = reinterpret_cast<int32_t*>(shared);
     auto* const stage = reinterpret_cast<Vec16*>(shared + sizeof(GemmSharedBlock));
     auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);

@@ -160,6 +160,8 @@ class TileGemm {
   static constexpr int kClusterBlocks = 1;
   static constexpr int kBlocksPerComputeUnit = 1;
   static constexpr int kTellers = 1;
+  // The last one is free at first: it multiplies once it has nothing else to do.
+  static constexpr int kFreeWaves = 1;
   static constexpr size_t kSharedBytes = sizeof(GemmSharedBlock);
 
   struct Maps {};
@@ -169,8 +171,9 @@ class TileGemm {
 
   static bool AllOfCluster(bool ok, char* /*shared*/) { return ok; }
 
-  template <typename Call, typename Walk>
-  static void Run(const Call& call, Walk walk, char* shared) {
+  template <typename Call, typename Walk, typename Beside = NothingBeside>
+  static void Run(const Call& call, Walk walk, char* shared, Beside beside = {}) {
+    if (Wave() == kThreads / kWaveSize - 1) beside(0);
     auto* const unit = reinterpret_cast<int32_t*>(shared);
     auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     while (true) {

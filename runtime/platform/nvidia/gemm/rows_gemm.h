@@ -1,10 +1,11 @@
 // Tiles of many rows: 128 rows by up to 256 columns, rows being wgmma's M.
 //
 // Persistent blocks of three warpgroups in clusters of two. One thread of the third warpgroup
-// loads; the other two multiply 64 rows each. The blocks of a cluster take a unit of two tiles: two
-// row tiles share the weights, of which each block loads one half for both; two column tiles share
-// the rows likewise. Units come from a counter in global memory: the loading thread of block 0
-// takes the next one while the last stages of the current one are under way, and tells both blocks.
+// loads, and its other warps are free; the other two multiply 64 rows each. The blocks of a cluster
+// take a unit of two tiles: two row tiles share the weights, of which each block loads one half for
+// both; two column tiles share the rows likewise. Units come from a counter in global memory: the
+// loading thread of block 0 takes the next one while the last stages of the current one are under
+// way, and tells both blocks.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_GEMM_ROWS_GEMM_H_
 
@@ -12,10 +13,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "gemm/pipeline.h"
 #include "gemm/tensor_map.h"
 #include "octet/gemm_tiles.h"
+#include "runtime/platform/gemm_call.h"
 #include "runtime/platform/gemm_scales.h"
 
 namespace octet::device::internal {
@@ -31,6 +34,8 @@ class RowsGemm {
   static constexpr int kClusterBlocks = 2;
   static constexpr int kBlocksPerComputeUnit = 1;
   static constexpr int kTellers = 2;  // the multiplying warpgroups
+  // Sums of FP8 products leave too few registers for what free warps do.
+  static constexpr int kFreeWaves = element == GemmElement::kFp8 ? 0 : 3;
 
   struct Maps {
     CUtensorMap rows, half_rows, weights, half_weights, out;
@@ -51,9 +56,13 @@ class RowsGemm {
   static constexpr int kUnitSlots = 2;  // units that are announced at once
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
-  static constexpr int LoadingRegisters(bool awaits) { return awaits ? 56 : 40; }
-  static constexpr int MultiplyingRegisters(bool awaits) { return awaits ? 224 : 232; }
   static constexpr int kFirstRegisters = 168;
+  static constexpr int LoadingRegisters(bool awaits, bool moves) {
+    return moves ? 88 : (awaits ? 56 : 40);
+  }
+  static constexpr int MultiplyingRegisters(bool awaits, bool moves) {
+    return (3 * kFirstRegisters - LoadingRegisters(awaits, moves)) / 2;
+  }
 
  public:
   static constexpr size_t kSharedBytes =
@@ -88,21 +97,27 @@ class RowsGemm {
     return both;
   }
 
-  template <typename Call, typename Walk>
-  static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
+  template <typename Call, typename Walk, typename Beside = NothingBeside>
+  static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared,
+                                             Beside beside = {}) {
+    constexpr bool kMoves = kFreeWaves > 0 && !std::is_same_v<Beside, NothingBeside>;
     const Place at = {SharedAddress(shared), RankInCluster()};
     if (threadIdx.x == 0) InitBarriers(at);
     __syncthreads();
     SyncCluster();
     if (threadIdx.x / kWarpgroup == 2) {
-      ShrinkRegisters<LoadingRegisters(Walk::kAwaits)>();
+      ShrinkRegisters<LoadingRegisters(Walk::kAwaits, kMoves)>();
       if (threadIdx.x % kWarpgroup == 0) LoadTiles(call, walk, at);
+      if constexpr (kMoves) {
+        const int wave = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+        if (wave > 0) beside(wave - 1);
+      }
       if constexpr (Walk::kTells) {
         __syncwarp();
         GrowRegisters<kFirstRegisters>();
       }
     } else {
-      GrowRegisters<MultiplyingRegisters(Walk::kAwaits)>();
+      GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves)>();
       MultiplyTiles(call, walk, at);
       if constexpr (Walk::kTells) ShrinkRegisters<kFirstRegisters>();
     }

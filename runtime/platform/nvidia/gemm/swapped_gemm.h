@@ -28,6 +28,7 @@ class SwappedGemm {
   static constexpr int kRowUnitsPerGroup = 1 << 16;  // all
   static constexpr int kThreads = 2 * kWarpgroup + 32;
   static constexpr int kClusterBlocks = 1;
+  static constexpr int kFreeWaves = 0;
   static constexpr int kBlocksPerComputeUnit = 1;
 
   struct Maps {
