@@ -205,6 +205,15 @@ TEST_F(DispatchGemmTest, RefusesWhatItCannotDo) {
   RunFused(RandomStepOf({10}));
 }
 
+TEST(ChooseSharesTest, KeepsWhatIsGiven) {
+  GroupedGemmVariant variant = {};
+  variant.tiles = GemmTiles::kWide;
+  FusedTuning tuning = {.fill_percent = 33};
+  fused::ChooseShares(variant, tuning);
+  EXPECT_GT(tuning.send_percent, 0);
+  EXPECT_EQ(tuning.fill_percent, 33);
+}
+
 TEST_F(DispatchGemmTest, EqualsThemForRandomShapes) {
   for (int i = 0; i < 12; ++i) {
     const auto draw = [this](int least, int most) {
