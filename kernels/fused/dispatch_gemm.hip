@@ -342,7 +342,7 @@ __device__ __forceinline__ void FillAll(const Call& call, bool free, const Trace
 template <typename Trace>
 __device__ __forceinline__ void MoveRowsBeside(const Call& call, int wave, int waves,
                                                const Trace& trace) {
-  // Rows leave faster than they are needed if two of three send: bench/PERFORMANCE.md.
+  // Two of three: the first tiles need waves that fill as much. Measured in bench/PERFORMANCE.md.
   if (3 * wave < 2 * waves) SendAll(call, true, trace);
   FillAll(call, true, trace);
 }

@@ -116,15 +116,20 @@ PUBLIC_HEADERS = {
 
 
 class InstalledTest(unittest.TestCase):
+    prefix = None  # of all tests, none of which changes what is there
+
     def setUp(self):
         # Outside of the source tree, where none of its headers are found by accident.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="octet_package_"))
         self.addCleanup(shutil.rmtree, self.folder)
 
     def installed(self):
-        prefix = self.folder / "prefix"
-        run("cmake", "--install", BUILD, "--prefix", prefix)
-        return prefix
+        if InstalledTest.prefix is None:
+            folder = pathlib.Path(tempfile.mkdtemp(prefix="octet_package_"))
+            unittest.addModuleCleanup(shutil.rmtree, folder)
+            run("cmake", "--install", BUILD, "--prefix", folder / "prefix")
+            InstalledTest.prefix = folder / "prefix"
+        return InstalledTest.prefix
 
     def pkg_config(self, prefix, *arguments):
         path = prefix / "lib" / "pkgconfig"
