@@ -6,6 +6,8 @@ BUILD_DIR is a finished build of Octet, CXX the compiler that made it. Without a
 for NVIDIA is not run. For AMD only the headers are tested: a project needs ROCm's CMake package.
 """
 
+import concurrent.futures
+import itertools
 import os
 import pathlib
 import re
@@ -145,17 +147,23 @@ class HeadersTest(InstalledTest):
     def test_each_header_compiles_alone(self):
         """Without the headers of CUDA or HIP, whatever the compiler is."""
         include = self.installed() / "include"
-        source = self.folder / "alone.cc"
-        for compiler in {CXX, "g++"}:
-            if shutil.which(compiler) is None:
-                continue
-            for name in sorted(PUBLIC_HEADERS):
-                source.write_text(f"#include <octet/{name}.h>\n")
-                done = run(compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{include}",
-                           "-MD", "-MF", self.folder / "alone.d", "-fsyntax-only", source)
-                self.assertEqual(done, "")
-                used = (self.folder / "alone.d").read_text().split()
-                self.assertEqual([path for path in used if "cuda" in path or "/hip" in path], [])
+
+        def compiled(each):
+            """What a compiler says of a header, and the files that it has read for it."""
+            compiler, name = each
+            source = self.folder / f"{pathlib.Path(compiler).name}_{name}.cc"
+            source.write_text(f"#include <octet/{name}.h>\n")
+            files = source.with_suffix(".d")
+            said = run(compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{include}",
+                       "-MD", "-MF", files, "-fsyntax-only", source)
+            return said, files.read_text().split()
+
+        compilers = [compiler for compiler in {CXX, "g++"} if shutil.which(compiler)]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for said, files in pool.map(compiled,
+                                        itertools.product(compilers, sorted(PUBLIC_HEADERS))):
+                self.assertEqual(said, "")
+                self.assertEqual([path for path in files if "cuda" in path or "/hip" in path], [])
 
     @unittest.skipUnless(NVCC, "needs nvcc")
     def test_headers_beside_cuda(self):
