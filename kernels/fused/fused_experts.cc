@@ -336,7 +336,7 @@ void Complete(FusedTuning& tuning, const FusedTuning& other) {
 // Makes the choices of one call that `config` leaves open and that can be made without its
 // products.
 void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, FusedTuning& tuning) {
-  // Measured on two H200s (bench/PERFORMANCE.md): the kernels alone are as fast.
+  // What is faster depends on the shape and the GPU (bench/PERFORMANCE.md): only tuning can tell.
   if (fusion == Fusion::kAuto) fusion = measured.has_value() ? measured->fusion : Fusion::kNone;
   if (fusion == Fusion::kNone) return;
   if (measured.has_value() && measured->fusion == fusion) Complete(tuning, measured->tuning);
