@@ -90,11 +90,27 @@ Stream* Device::NewStream(bool is_null, bool blocking) {
   stream->blocking = blocking;
   if (kTsan) {
     stream->tsan_context = TsanCreateContext();
-    stream->tsan_resources = std::make_unique<ResourcePool>(resources.stack_bytes());
   }
   std::lock_guard lock(mutex);
+  if (kTsan && spare_tsan_resources_.empty()) {
+    stream->tsan_resources = std::make_unique<ResourcePool>(resources.stack_bytes());
+  } else if (kTsan) {
+    TsanAcquire(&spare_tsan_sync_);
+    stream->tsan_resources = std::move(spare_tsan_resources_.back());
+    spare_tsan_resources_.pop_back();
+  }
   streams.push_back(std::move(stream));
   return streams.back().get();
+}
+
+void Device::KeepTsanResourcesLocked(Stream* stream) {
+  {
+    TsanContextScope scope(stream->tsan_context);
+    TsanRelease(&spare_tsan_sync_);
+  }
+  TsanDestroyContext(stream->tsan_context);
+  stream->tsan_resources->DestroyTsanContexts();
+  spare_tsan_resources_.push_back(std::move(stream->tsan_resources));
 }
 
 void Device::Enqueue(Stream* stream, Operation operation) {

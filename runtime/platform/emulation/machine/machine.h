@@ -40,6 +40,9 @@ class Device {
   // Any thread may call.
   Stream* null_stream() const { return null_stream_; }
   Stream* NewStream(bool is_null, bool blocking);
+  // ThreadSanitizer: keeps the stacks of a stream that ends for a new one, whose lanes come after
+  // those that have used them. Their pages would be new otherwise, and those of their shadow.
+  void KeepTsanResourcesLocked(Stream* stream);
   // Enqueues into the graph while the stream is captured.
   void Enqueue(Stream* stream, Operation operation);
   bool IsIdleLocked(const Stream* stream) const { return stream->finished == stream->enqueued; }
@@ -72,6 +75,8 @@ class Device {
 
  private:
   Stream* null_stream_ = nullptr;
+  std::vector<std::unique_ptr<ResourcePool>> spare_tsan_resources_;
+  char spare_tsan_sync_ = 0;
 };
 
 // Runs host functions of streams. They may block, which the workers must not do.

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 namespace octet::emulation {
 namespace {
@@ -24,21 +26,49 @@ char* Map(size_t bytes) {
   return memory != MAP_FAILED ? static_cast<char*>(memory) : nullptr;
 }
 
+// What pools have mapped that are gone, for those to come: tests start machine after machine, and
+// touching pages for the first time is most of what a short kernel costs.
+class SpareMemory {
+ public:
+  static SpareMemory& Get() {
+    static auto* spare = new SpareMemory;  // outlives pools that end with the process
+    return *spare;
+  }
+
+  char* Take(size_t bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (auto node = chunks_.extract(bytes); !node.empty()) return node.mapped();
+    }
+    return Map(bytes);
+  }
+
+  void Return(char* memory, size_t bytes) {
+    if (kTsan) {  // it forgets their accesses, which nothing orders before those of others
+      munmap(memory, bytes);
+      return;
+    }
+    AsanUnpoison(memory, bytes);
+    const std::lock_guard lock(mutex_);
+    chunks_.emplace(bytes, memory);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<size_t, char*> chunks_;  // by their bytes
+};
+
 }  // namespace
 
 ResourcePool::~ResourcePool() {
-  for (const TsanContext& context : tsan_contexts_) TsanDestroyContext(context.handle);
-  tsan_contexts_created.fetch_sub(tsan_contexts_.size(), std::memory_order_relaxed);
-  for (const Chunk& chunk : mapped_) {
-    AsanUnpoison(chunk.memory, chunk.bytes);
-    munmap(chunk.memory, chunk.bytes);
-  }
+  DestroyTsanContexts();
+  for (const Chunk& chunk : mapped_) SpareMemory::Get().Return(chunk.memory, chunk.bytes);
 }
 
 void ResourcePool::AddStacks() {
   const size_t stride = stack_bytes_ + kColourBytes;
   const size_t bytes = stride * kStacksPerChunk;
-  char* memory = Map(bytes);
+  char* memory = SpareMemory::Get().Take(bytes);
   if (memory == nullptr) return;
   madvise(memory, bytes, MADV_NOHUGEPAGE);  // a lane uses only the top of its stack
   mapped_.push_back({memory, bytes});
@@ -63,7 +93,7 @@ bool ResourcePool::ReturnStack(void* stack_low) {
 
 char* ResourcePool::TakeShared() {
   if (shared_.empty()) {
-    char* memory = Map(kSharedMappedBytes);
+    char* memory = SpareMemory::Get().Take(kSharedMappedBytes);
     if (memory != nullptr) mapped_.push_back({memory, kSharedMappedBytes});
     return memory;
   }
@@ -95,5 +125,11 @@ void* ResourcePool::TakeTsanContext() {
 }
 
 void ResourcePool::ReturnTsanContext(void* context) { tsan_contexts_.push_back({context}); }
+
+void ResourcePool::DestroyTsanContexts() {
+  for (const TsanContext& context : tsan_contexts_) TsanDestroyContext(context.handle);
+  tsan_contexts_created.fetch_sub(tsan_contexts_.size(), std::memory_order_relaxed);
+  tsan_contexts_.clear();
+}
 
 }  // namespace octet::emulation

@@ -40,6 +40,8 @@ class ResourcePool {
   bool HasTsanContexts(size_t count) const;
   void* TakeTsanContext();
   void ReturnTsanContext(void* context);
+  // All that have been returned.
+  void DestroyTsanContexts();
 
  private:
   struct Chunk {

@@ -48,9 +48,9 @@ bool Worker::StartReadyOperations(uint64_t last_sequence) {
     while (again) {
       again = false;
       std::unique_lock lock(device->mutex);
-      std::erase_if(device->streams, [](const auto& stream) {
+      std::erase_if(device->streams, [device](const auto& stream) {
         if (!stream->closing || !stream->queue.empty()) return false;
-        if (stream->tsan_context != nullptr) TsanDestroyContext(stream->tsan_context);
+        if (kTsan) device->KeepTsanResourcesLocked(stream.get());
         return true;
       });
       for (size_t i = 0; i < device->streams.size(); ++i) {
