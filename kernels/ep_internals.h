@@ -6,8 +6,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/combine_product.h"
-#include "kernels/device/row_arrivals.h"
 #include "kernels/dispatch_product.h"
+#include "kernels/row_chunks.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "octet/trace.h"
@@ -26,10 +26,11 @@ struct EpInternals {
                                           const DispatchProduct& product) {
     return ep.PrepareDispatchGemm(rank, product);
   }
-  // Lets all later dispatches of the rank begin before all rows of x have come. The memory of
-  // `arrivals` must outlive them. Waits within the node get twice the node's timeout.
-  static void SetArrivals(ExpertParallel& ep, const Rank& rank, const RowArrivals& arrivals) {
-    ep.SetArrivals(rank, arrivals);
+  // Lets all later dispatches of the rank begin before all rows of x have come, and later combines
+  // tell which rows of y are complete. The memory of `chunks` must outlive them. Waits of these
+  // dispatches within the node get twice the node's timeout.
+  static void SetChunks(ExpertParallel& ep, const Rank& rank, const RowChunks& chunks) {
+    ep.SetChunks(rank, chunks);
   }
   // A Dispatch that also computes a product of the rows that it receives.
   static absl::StatusOr<Received> DispatchGemm(ExpertParallel& ep, Rank& rank,

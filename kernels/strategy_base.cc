@@ -43,7 +43,7 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       control_(node.num_ranks()),
       report_(InfoOf(plan.config.strategy).sites, plan.config.topk),
       memory_(node),
-      arrivals_(Index(node.num_ranks())),
+      chunks_(Index(node.num_ranks())),
       sequences_(Index(node.num_ranks()),
                  CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
   client_ = NodeClient::Register(node, this);
@@ -66,30 +66,32 @@ CallParams StrategyBase::ParamsOf(Rank& rank) const {
   CallParams params = {};
   params.peers = control_.peers(rank.rank());
   params.failure = NodeClient::PortOf(rank, client_);
-  // The object that brings the rows knows what is missing, and must report first.
-  if (arrivals_[Index(rank.rank())].num_chunks > 0) params.failure.deadline_ticks *= 2;
   if (traced()) params.trace = options_.trace->buffer(rank.rank());
   return params;
 }
 
-void StrategyBase::SetTensors(const Rank& rank, const DispatchArgs& args,
-                              DispatchTensors& tensors) const {
+void StrategyBase::SetTensors(const Rank& rank, const DispatchArgs& args, DispatchTensors& tensors,
+                              CallParams& params) const {
+  const RowArrivals& arrivals = chunks_[Index(rank.rank())].arrivals;
   tensors = {.x = args.x,
              .topk_idx = args.topk_idx,
              .topk_weights = args.topk_weights,
              .num_tokens = args.num_tokens,
-             .arrivals = arrivals_[Index(rank.rank())]};
+             .arrivals = arrivals};
+  // The object that brings the rows knows what is missing, and must report first.
+  if (arrivals.num_chunks > 0) params.failure.deadline_ticks *= 2;
 }
 
-void StrategyBase::SetTensors(const DispatchHandle& handle, const CombineArgs& args,
-                              CombineTensors& tensors) {
+void StrategyBase::SetTensors(const Rank& rank, const DispatchHandle& handle,
+                              const CombineArgs& args, CombineTensors& tensors) const {
   tensors = {.expert_out = args.expert_out,
              .expert_scale = args.expert_scale,
              .topk_idx = handle.topk_idx,
              .topk_weights = handle.topk_weights,
              .bias = args.bias,
              .num_tokens = handle.num_tokens,
-             .y = args.y};
+             .y = args.y,
+             .departures = chunks_[Index(rank.rank())].departures};
 }
 
 absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view call,

@@ -26,11 +26,11 @@
 #include "kernels/checked_ep.h"
 #include "kernels/control_memory.h"
 #include "kernels/device/call_params.h"
-#include "kernels/device/row_arrivals.h"
 #include "kernels/dispatch_product.h"
 #include "kernels/ep_plan.h"
 #include "kernels/flag_report.h"
 #include "kernels/launch_plan.h"
+#include "kernels/row_chunks.h"
 #include "kernels/site_info.h"
 #include "kernels/traffic.h"
 #include "octet/expert_parallel.h"
@@ -136,9 +136,11 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   absl::Status CheckOwner(const Rank& rank, const DispatchHandle& handle) const;
 
   CallParams ParamsOf(Rank& rank) const;
-  void SetTensors(const Rank& rank, const DispatchArgs& args, DispatchTensors& tensors) const;
-  static void SetTensors(const DispatchHandle& handle, const CombineArgs& args,
-                         CombineTensors& tensors);
+  // Set what follows from the arguments. `params`: ParamsOf.
+  void SetTensors(const Rank& rank, const DispatchArgs& args, DispatchTensors& tensors,
+                  CallParams& params) const;
+  void SetTensors(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                  CombineTensors& tensors) const;
   // Calls `launch` for `call`, "dispatch" or "combine", together with all ranks. A launch that only
   // receives does not wait for other ranks, and with FailurePolicy::kMask no launch does.
   absl::Status Launch(Rank& rank, Phases phases, absl::string_view call,
@@ -155,8 +157,8 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   absl::Status CheckRank(const Rank& rank) const;
   CallSequence& SequenceOf(const Rank& rank) { return sequences_[Index(rank.rank())]; }
   const CallSequence& SequenceOf(const Rank& rank) const { return sequences_[Index(rank.rank())]; }
-  void SetArrivals(const Rank& rank, const RowArrivals& arrivals) override {
-    arrivals_[Index(rank.rank())] = arrivals;
+  void SetChunks(const Rank& rank, const RowChunks& chunks) override {
+    chunks_[Index(rank.rank())] = chunks;
   }
   absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
                                         const DispatchProduct& product) override;
@@ -192,7 +194,7 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   FlagReport report_;
   uint32_t client_ = 0;
   NodeMemory memory_;
-  std::vector<RowArrivals> arrivals_;    // by rank
+  std::vector<RowChunks> chunks_;        // by rank
   std::vector<CallSequence> sequences_;  // by rank
 };
 

@@ -19,6 +19,7 @@ absl::StatusOr<const NcclLibrary*> LoadOnce() {
   file.Require(library->get_unique_id, "ncclGetUniqueId");
   file.Require(library->comm_init_rank, "ncclCommInitRank");
   file.Require(library->comm_init_rank_config, "ncclCommInitRankConfig");
+  file.Find(library->comm_split, "ncclCommSplit");
   file.Require(library->comm_get_async_error, "ncclCommGetAsyncError");
   file.Require(library->comm_abort, "ncclCommAbort");
   file.Require(library->group_start, "ncclGroupStart");

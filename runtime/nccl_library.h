@@ -18,6 +18,7 @@ struct NcclLibrary {
   decltype(&ncclGetUniqueId) get_unique_id;
   decltype(&ncclCommInitRank) comm_init_rank;
   decltype(&ncclCommInitRankConfig) comm_init_rank_config;
+  decltype(&ncclCommSplit) comm_split;  // null: before version 2.18
   decltype(&ncclCommGetAsyncError) comm_get_async_error;
   decltype(&ncclCommAbort) comm_abort;
   decltype(&ncclGroupStart) group_start;

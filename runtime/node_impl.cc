@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -498,7 +499,11 @@ bool Node::Impl::ReadRecord(int rank, device::FailureKind kind,
   return true;
 }
 
-void Node::Impl::ResetHostControl() { *host_control_ = HostControl(); }
+void Node::Impl::ResetHostControl() {
+  // Threads that watch for a stop, like that of rails over NCCL, may look at the word meanwhile.
+  std::atomic_ref<uint32_t>(host_control_->abort_word).store(0, std::memory_order_release);
+  absl::c_fill(host_control_->records, HostControl::Records());
+}
 
 absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& record) const {
   if (record.client == kNodeClient) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/device/row_arrivals.h"
+#include "kernels/device/row_departures.h"
 #include "octet/peers.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/trace_event.h"
@@ -35,7 +36,8 @@ struct CombineTensors {
   const float* topk_weights;  // [T][K] or nullptr: all 1
   const void* bias;           // [H] or nullptr
   int num_tokens;
-  void* y;  // [T][H]
+  void* y;                   // [T][H]
+  RowDepartures departures;  // of the rows of y
 };
 
 }  // namespace octet

@@ -38,6 +38,14 @@ struct Columns {
   int step;
 };
 
+// Returns how many vectors these are, with a step of the wave's lanes or more.
+__device__ __forceinline__ int VecsOf(const Columns& columns) {
+  if (columns.begin >= columns.end) return 0;
+  const int whole = (columns.end - columns.begin - 1) / columns.step;
+  const int left = columns.end - columns.begin - whole * columns.step;
+  return whole * kWaveSize + (left < kWaveSize ? left : kWaveSize);
+}
+
 // Stores y[i] = Σ weight(k) · row(k)[i] (+ bias[i]) over `rows`, k ascending, for i in `columns`.
 // Called by all lanes of a wave with the same arguments; the functors may shuffle. `bias` may be
 // null. A lane has kVecs vectors of each of kRows rows in flight.

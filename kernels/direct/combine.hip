@@ -11,7 +11,9 @@
 // first row a block waits for the credits, which say that the origins have summed their last call.
 //
 // Receive. A wave takes one part of one token's row, waits for the token's K flags (a lane each)
-// and sums in float32, k ascending; each product and each sum is rounded.
+// and sums in float32, k ascending; each product and each sum is rounded. Rows of y that leave
+// while the kernel runs (kernels/device/row_departures.h) come first, but rows are sent by experts,
+// so that few tokens are complete long before the end.
 //
 // Both run concurrently in one grid, in separate blocks, or in two launches one after the other.
 #include <hip/hip_runtime.h>
@@ -19,6 +21,7 @@
 #include "device_ops.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
+#include "kernels/device/row_departures_device.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/protocol.h"
@@ -144,8 +147,9 @@ __device__ void Receive(const CombineParams& p) {
     trace.Stop(start, static_cast<uint32_t>(Tag::kCombineWait), last);
   }
   for (int item = block * waves + Wave(); item < token_parts * shares && ok; item += num_waves) {
-    const int token_part = item / shares;
-    const int share = item - token_part * shares;
+    const int next = device::InOrderOfDeparture(p.departures, item, token_parts * shares);
+    const int token_part = next / shares;
+    const int share = next - token_part * shares;
     const int token = token_part / parts;
     const int part = token_part - token * parts;
     uint64_t start = trace.Start();
@@ -161,9 +165,10 @@ __device__ void Receive(const CombineParams& p) {
     if (ok) {
       start = trace.Start();
       const device::RowPart range = device::PartOfRow(part, parts, layout.row_vecs);
-      SumToken<Codec>(
-          p, receiver, token, outputs.present,
-          {range.begin + share * device::kWaveSize, range.end, shares * device::kWaveSize});
+      const device::Columns columns = {range.begin + share * device::kWaveSize, range.end,
+                                       shares * device::kWaveSize};
+      SumToken<Codec>(p, receiver, token, outputs.present, columns);
+      device::MarkStored(p.departures, token, columns);
       trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
     }
   }

@@ -125,8 +125,8 @@ absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phase
                                      DispatchHandle& /*handle*/) {
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
-  SetTensors(rank, args, params);
   params.common = Common(rank, phases);
+  SetTensors(rank, args, params, params.common);
   params.atomic_slots = config().direct.slots == Slots::kAtomic;
   params.recv_x = mine.recv_x.data();
   params.sources = mine.sources.data();
@@ -141,7 +141,7 @@ absl::Status Direct::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
                                     const CombineArgs& args, Phases phases) {
   const RankState& mine = ranks_[Index(rank.rank())];
   CombineParams params = {};
-  SetTensors(handle, args, params);
+  SetTensors(rank, handle, args, params);
   params.common = Common(rank, phases);
   params.sources = mine.sources.data();
   params.expert_offsets = mine.expert_offsets.data();

@@ -15,7 +15,7 @@ size_t Size(int value) { return static_cast<size_t>(value); }
 
 BatchRows LayOutBatch(const Chunks& chunks, int own, absl::Span<const int> sent,
                       absl::Span<const int> received) {
-  BatchRows rows;
+  BatchRows rows = {.own = own, .chunks = {}, .ends = {}};
   int end = own;
   for (int chunk = 0; chunk < chunks.count; ++chunk) {
     const auto of_chunk = [&](int all) {
@@ -36,10 +36,13 @@ void AddParts(const Chunks& chunks, const BatchRows& rows, int chunk, const Way&
               std::vector<RailPart>& parts) {
   size_t slot = Size(chunk * chunks.rows);
   for (const Piece& piece : rows.chunks[Size(chunk)]) {
-    parts.push_back({.send = way.sent + slot * way.bytes,
-                     .send_bytes = Size(piece.sent) * way.bytes,
-                     .recv = way.batch + Size(piece.first) * way.bytes,
-                     .recv_bytes = Size(piece.received) * way.bytes});
+    char* const sent = way.sent + slot * way.bytes;
+    char* const batch = way.batch + Size(piece.first) * way.bytes;
+    const size_t sent_bytes = Size(piece.sent) * way.bytes;
+    const size_t batch_bytes = Size(piece.received) * way.bytes;
+    parts.push_back(way.direction == Direction::kToBatch
+                        ? RailPart{sent, sent_bytes, batch, batch_bytes}
+                        : RailPart{batch, batch_bytes, sent, sent_bytes});
     slot += Size(chunks.max_tokens);
   }
 }

@@ -28,6 +28,7 @@ struct Piece {
 };
 
 struct BatchRows {
+  int own = 0;
   std::vector<std::vector<Piece>> chunks;  // [chunk][node]
   std::vector<int> ends;                   // [chunk] rows of the batch up to the chunk's end
 };
@@ -37,11 +38,15 @@ struct BatchRows {
 BatchRows LayOutBatch(const Chunks& chunks, int own, absl::Span<const int> sent,
                       absl::Span<const int> received);
 
-// Memory that rows, or what belongs to them, cross between.
+// A dispatch brings rows to the batch, a combine returns them on the way on which they came.
+enum class Direction { kToBatch, kFromBatch };
+
+// Memory that rows, or what belongs to them, cross between, and which way.
 struct Way {
-  char* sent;    // [P][M], by node: leaves from here
-  char* batch;   // [P * M]: comes to here
+  char* sent;    // [P][M], by node
+  char* batch;   // [P * M]
   size_t bytes;  // of a row
+  Direction direction = Direction::kToBatch;
 };
 
 // Appends the parts of an exchange of one chunk, one for each node.

@@ -1,8 +1,6 @@
 #include "kernels/hierarchical/hierarchical.h"
 
-#include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -15,12 +13,13 @@
 #include "kernels/call_sequence.h"
 #include "kernels/check_pointers.h"
 #include "kernels/config_checks.h"
-#include "kernels/device/row_arrivals.h"
 #include "kernels/ep_internals.h"
 #include "kernels/flag_report.h"
 #include "kernels/hierarchical/batch.h"
 #include "kernels/hierarchical/kernels.h"
 #include "kernels/hierarchical/options.h"
+#include "kernels/hierarchical/rail_traffic.h"
+#include "kernels/row_chunks.h"
 #include "kernels/site_info.h"
 #include "kernels/whole_gpu.h"
 #include "runtime/capture.h"
@@ -37,10 +36,15 @@ namespace octet {
 namespace {
 
 using hierarchical::BatchRows;
+using hierarchical::Direction;
 using hierarchical::HostCounts;
 using hierarchical::Packed;
 
 size_t Size(int value) { return static_cast<size_t>(value); }
+
+int WaveSizeOf(const Rank& rank) {
+  return rank.node().topology().gpus[Size(rank.rank())].wave_size;
+}
 
 absl::Status NoPhases() {
   return absl::UnimplementedError(
@@ -75,8 +79,12 @@ class Hierarchical : public CheckedEp, private NodeClient {
     return intranode_->Statistics(rank);
   }
   absl::Status ResetStatistics(Rank& rank) override { return intranode_->ResetStatistics(rank); }
-  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
+  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override {
+    return RailTrafficOn(rank).OfDispatch(topk_idx);
+  }
+  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override {
+    return RailTrafficOn(rank).OfCombine(topk_idx);
+  }
   absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle,
                             const CombineArgs& args) const override;
   absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
@@ -93,8 +101,10 @@ class Hierarchical : public CheckedEp, private NodeClient {
     int32_t* topk_idx = nullptr;       // [P * M][N] of the batch
     uint32_t* topk_weights = nullptr;  // [P * M][N], bits of floats
     uint32_t* scales = nullptr;        // [P * M][S]
-    RowArrivals arrivals;
-    SideStream side;  // for all chunks but the first
+    int32_t* begin = nullptr;          // of departures
+    RowChunks chunks;
+    SideStream side;     // for chunks of rows that cross beside a call within the node
+    uint32_t calls = 0;  // whose counts the host has waited for
     // Of the last dispatch.
     BatchRows rows;
     DispatchHandle intranode;
@@ -111,10 +121,8 @@ class Hierarchical : public CheckedEp, private NodeClient {
   absl::Status Plan(Rank& rank, const DispatchArgs& args);
   // Packs the rows of all nodes. With RailRows::kCounted, waits for the counts.
   absl::Status Arrange(Rank& rank, const DispatchArgs& args);
-  // Tells the host the counts of rows for other nodes, as those of `call`.
-  absl::Status TellCounts(Rank& rank, uint64_t call);
-  // Waits for them and exchanges them.
-  absl::Status Count(Rank& rank, uint64_t call);
+  // Waits for the counts of rows for other nodes and exchanges them.
+  absl::Status Count(Rank& rank);
   absl::Status Pack(Rank& rank, const DispatchArgs& args);
   // Exchanges all records and the rows of the first chunk.
   absl::Status CrossFirst(Rank& rank);
@@ -124,13 +132,23 @@ class Hierarchical : public CheckedEp, private NodeClient {
   // Lets the other chunks cross while the dispatch within the node runs.
   absl::StatusOr<Received> DispatchBeside(Rank& rank);
   absl::StatusOr<Received> DispatchWithin(Rank& rank);
-  // Returns the memory that rows of `row_bytes` cross between.
-  static hierarchical::Way WayOfRows(const RankState& mine, size_t row_bytes) {
+  // The way back of a combine: at once, or a chunk as soon as the combine within the node, which
+  // has been enqueued, has made its rows.
+  absl::Status Return(Rank& rank);
+  absl::Status ReturnBeside(Rank& rank);
+  absl::Status ReturnChunk(Rank& rank, int chunk);
+  device::FailurePort PatientPort(const Rank& rank) const;
+  // Returns how the rows of a dispatch or of a combine cross.
+  hierarchical::Way WayOfRows(const RankState& mine, Direction direction) const {
     return {.sent = static_cast<char*>(mine.sent.rows),
             .batch = static_cast<char*>(mine.batch.rows),
-            .bytes = row_bytes};
+            .bytes = direction == Direction::kToBatch ? config_.dispatch_row_bytes()
+                                                      : config_.dtype_row_bytes(),
+            .direction = direction};
   }
-  Traffic RailTraffic(int rank, absl::Span<const int32_t> topk_idx, size_t row_bytes) const;
+  hierarchical::RailTraffic RailTrafficOn(int rank) const {
+    return {config_, num_nodes(), rails_[Size(rank)]->node(), counted_};
+  }
 
   absl::Status Poison(Rank& rank, int num_rows) override {
     return EpInternals::Poison(*intranode_, rank, num_rows);
@@ -160,37 +178,12 @@ class Hierarchical : public CheckedEp, private NodeClient {
   uint32_t client_ = 0;
 };
 
-// The intranode configuration's choices, in that over all nodes.
-EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode) {
-  EpConfig chosen = intranode;
-  chosen.num_experts = config.num_experts;
-  chosen.topk = config.topk;
-  chosen.max_tokens_per_rank = config.max_tokens_per_rank;
-  chosen.max_blocks = config.max_blocks;
-  chosen.combine_order = CombineOrder::kPerNode;
-  return chosen;
-}
-
-// A dispatch beside its rails must leave them compute units: their kernels bring what it waits for.
-absl::Status LeaveUnits(const Node& node, absl::Span<Rail* const> rails, EpConfig& config) {
-  int most = kMaxTokensPerRank;
-  for (size_t rank = 0; rank < rails.size(); ++rank) {
-    const int units = node.topology().gpus[rank].num_compute_units;
-    most = std::min(most, units - rails[rank]->compute_units());
-  }
-  most = std::max(most, 2);  // with which every strategy can do
-  if (config.tuning.blocks > most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tuning.blocks is ", config.tuning.blocks, "; with chunk_tokens ", most,
-                     " are the most, since rails need compute units beside them"));
-  }
-  config.max_blocks = config.max_blocks > 0 ? std::min(config.max_blocks, most) : most;
-  return absl::OkStatus();
-}
-
 constexpr SiteInfo kSites[] = {{.number = static_cast<uint32_t>(hierarchical::Site::kChunk),
                                 .phase = "dispatch-send",
-                                .flag = "rows of other nodes, chunk"}};
+                                .flag = "rows of other nodes, chunk"},
+                               {.number = static_cast<uint32_t>(hierarchical::Site::kReturn),
+                                .phase = "combine-receive",
+                                .flag = "rows for other nodes, chunk"}};
 
 Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
                            const HierarchicalOptions& options,
@@ -245,25 +238,38 @@ absl::Status Hierarchical::InitRank(Rank& rank) {
   OCTET_RETURN_IF_ERROR(device(mine.scales, rows * Size(record_.scale_words)));
   OCTET_ASSIGN_OR_RETURN(const absl::Span<HostCounts> counts, memory_.Pinned<HostCounts>(1));
   mine.host_counts = counts.data();
-  mine.host_counts->call = 0;
+  *mine.host_counts = {};
   if (chunks_.count > 1) OCTET_RETURN_IF_ERROR(InitChunks(rank));
   return OCTET_GPU(hierarchical::LoadKernels(config_.dtype == DType::kFloat16));
 }
 
 absl::Status Hierarchical::InitChunks(Rank& rank) {
   RankState& mine = StateOf(rank);
+  const size_t count = Size(chunks_.count);
   OCTET_ASSIGN_OR_RETURN(mine.side, SideStream::Create());
   OCTET_ASSIGN_OR_RETURN(const absl::Span<uint64_t> arrived, memory_.Device<uint64_t>(1));
-  OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> ends,
-                         memory_.Device<int32_t>(Size(chunks_.count)));
-  mine.arrivals = {.port = NodeClient::PortOf(rank, client_),
-                   .site = static_cast<uint32_t>(hierarchical::Site::kChunk),
-                   .num_chunks = chunks_.count,
-                   .arrived = arrived.data(),
-                   .ends = ends.data()};
-  mine.arrivals.port.deadline_ticks *= 2;  // the rail, which has the node's, is to report first
-  EpInternals::SetArrivals(*intranode_, rank, mine.arrivals);
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<uint64_t> stored, memory_.Device<uint64_t>(count));
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> begin, memory_.Device<int32_t>(1));
+  OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> ends, memory_.Device<int32_t>(count));
+  mine.begin = begin.data();
+  mine.chunks.arrivals = {.port = PatientPort(rank),
+                          .site = static_cast<uint32_t>(hierarchical::Site::kChunk),
+                          .num_chunks = chunks_.count,
+                          .arrived = arrived.data(),
+                          .ends = ends.data()};
+  mine.chunks.departures = {.num_chunks = chunks_.count,
+                            .begin = begin.data(),
+                            .ends = ends.data(),
+                            .stored = stored.data()};
+  EpInternals::SetChunks(*intranode_, rank, mine.chunks);
   return absl::OkStatus();
+}
+
+device::FailurePort Hierarchical::PatientPort(const Rank& rank) const {
+  // The rail and the calls within the node have the node's deadline, and are to report first.
+  device::FailurePort port = NodeClient::PortOf(rank, client_);
+  port.deadline_ticks *= 2;
+  return port;
 }
 
 hierarchical::Shape Hierarchical::ShapeOf(const Rank& rank) const {
@@ -321,40 +327,38 @@ absl::Status Hierarchical::CheckDispatch(const Rank& rank, const DispatchArgs& a
 }
 
 absl::Status Hierarchical::Plan(Rank& rank, const DispatchArgs& args) {
-  const RankState& mine = StateOf(rank);
+  RankState& mine = StateOf(rank);
+  if (counted_) ++mine.calls;
   return OCTET_GPU(hierarchical::LaunchPlan({.shape = ShapeOf(rank),
                                              .failure = NodeClient::PortOf(rank, client_),
                                              .topk_idx = args.topk_idx,
                                              .num_tokens = args.num_tokens,
                                              .slots = mine.slots,
                                              .counts = mine.sent_counts,
-                                             .arrivals = mine.arrivals},
-                                            rank.stream()));
+                                             .host = counted_ ? mine.host_counts : nullptr,
+                                             .call = mine.calls,
+                                             .arrivals = mine.chunks.arrivals,
+                                             .departures = mine.chunks.departures},
+                                            WaveSizeOf(rank), rank.stream()));
 }
 
-absl::Status Hierarchical::TellCounts(Rank& rank, uint64_t call) {
-  const RankState& mine = StateOf(rank);
-  return OCTET_GPU(hierarchical::LaunchTellCounts({.failure = NodeClient::PortOf(rank, client_),
-                                                   .num_nodes = num_nodes(),
-                                                   .sent = mine.sent_counts,
-                                                   .call = call,
-                                                   .host = mine.host_counts},
-                                                  rank.stream()));
-}
-
-absl::Status Hierarchical::Count(Rank& rank, uint64_t call) {
+absl::Status Hierarchical::Count(Rank& rank) {
   RankState& mine = StateOf(rank);
   Rail& rail = *rails_[Size(rank.rank())];
-  HostCounts* const host = mine.host_counts;
+  std::vector<int32_t> sent(Size(num_nodes()));
   const auto told = [&] {
-    return std::atomic_ref(host->call).load(std::memory_order_acquire) == call;
+    for (size_t node = 0; node < sent.size(); ++node) {
+      const uint64_t word =
+          std::atomic_ref(mine.host_counts->of_node[node]).load(std::memory_order_relaxed);
+      if (word >> 32 != mine.calls) return false;
+      sent[node] = static_cast<int32_t>(word);
+    }
+    return true;
   };
   OCTET_RETURN_IF_ERROR(rank.WaitUntil(told, "the counts of rows for other nodes"));
   if (!told()) return absl::InternalError("a dispatch has ended without its counts");
-  std::vector<int32_t> came(Size(num_nodes()));
-  OCTET_RETURN_IF_ERROR(rail.ExchangeCounts(rank, absl::MakeConstSpan(host->sent, came.size()),
-                                            absl::MakeSpan(came)));
-  std::vector<int> sent(host->sent, host->sent + came.size());
+  std::vector<int32_t> came(sent.size());
+  OCTET_RETURN_IF_ERROR(rail.ExchangeCounts(rank, sent, absl::MakeSpan(came)));
   for (int node = 0; node < rail.num_nodes(); ++node) {
     const int received = came[Size(node)];
     if (received < 0 || received > config_.max_tokens_per_rank) {
@@ -377,14 +381,14 @@ absl::Status Hierarchical::Arrange(Rank& rank, const DispatchArgs& args) {
     return Pack(rank, args);
   }
   // What needs no counts is done while they cross.
-  const uint64_t call = mine.host_counts->call + 1;
-  OCTET_RETURN_IF_ERROR(TellCounts(rank, call));
   OCTET_RETURN_IF_ERROR(Pack(rank, args));
-  return Count(rank, call);
+  return Count(rank);
 }
 
 absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
   const RankState& mine = StateOf(rank);
+  // Of blocks the unused rows are marked, too.
+  const int waves = counted_ ? args.num_tokens : config_.max_tokens_per_rank;
   return OCTET_GPU(hierarchical::LaunchPack(
       {.shape = ShapeOf(rank),
        .x = args.x,
@@ -398,7 +402,7 @@ absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
        .fill = !counted_,
        .sent = mine.sent,
        .batch = mine.batch},
-      WholeGpu(rank), rank.stream()));
+      WholeGpuForWaves(rank, waves), rank.stream()));
 }
 
 absl::Status Hierarchical::CrossFirst(Rank& rank) {
@@ -410,22 +414,24 @@ absl::Status Hierarchical::CrossFirst(Rank& rank) {
   for (int chunk = 0; chunk < chunks_.count; ++chunk) {
     AddParts(chunks_, mine.rows, chunk, records, parts);
   }
-  AddParts(chunks_, mine.rows, 0, WayOfRows(mine, config_.dispatch_row_bytes()), parts);
+  AddParts(chunks_, mine.rows, 0, WayOfRows(mine, Direction::kToBatch), parts);
   return rails_[Size(rank.rank())]->Exchange(rank, parts);
 }
 
 absl::Status Hierarchical::CrossOthers(Rank& rank) {
   RankState& mine = StateOf(rank);
   const hipStream_t stream = mine.side.stream();
-  const hierarchical::Way way = WayOfRows(mine, config_.dispatch_row_bytes());
+  const hierarchical::Way way = WayOfRows(mine, Direction::kToBatch);
   OCTET_RETURN_IF_ERROR(mine.side.Fork());
   for (int chunk = 1; chunk < chunks_.count; ++chunk) {
     std::vector<RailPart> parts;
     AddParts(chunks_, mine.rows, chunk, way, parts);
     OCTET_RETURN_IF_ERROR(rails_[Size(rank.rank())]->ExchangeOn(stream, rank, parts));
-    OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchMark(
-        {.failure = NodeClient::PortOf(rank, client_), .arrivals = mine.arrivals, .chunk = chunk},
-        stream));
+    OCTET_RETURN_IF_GPU_ERROR(
+        hierarchical::LaunchMark({.failure = NodeClient::PortOf(rank, client_),
+                                  .arrivals = mine.chunks.arrivals,
+                                  .chunk = chunk},
+                                 stream));
   }
   return absl::OkStatus();
 }
@@ -440,10 +446,14 @@ absl::Status Hierarchical::Split(Rank& rank) {
                                       .topk_idx = mine.topk_idx,
                                       .topk_weights = mine.topk_weights,
                                       .scales = mine.scales,
-                                      .arrivals = mine.arrivals,
-                                      .ends = {}};
+                                      .arrivals = mine.chunks.arrivals,
+                                      .ends = {},
+                                      .begin = mine.begin,
+                                      .own_rows = mine.rows.own};
   absl::c_copy(mine.rows.ends, params.ends);
-  return OCTET_GPU(hierarchical::LaunchSplit(params, WholeGpu(rank), rank.stream()));
+  const int64_t words = int64_t{params.num_rows} * record_.words();
+  return OCTET_GPU(
+      hierarchical::LaunchSplit(params, WholeGpuForThreads(rank, words), rank.stream()));
 }
 
 absl::StatusOr<Received> Hierarchical::DispatchBeside(Rank& rank) {
@@ -470,6 +480,7 @@ absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchArgs& 
   OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
   RankState& mine = StateOf(rank);
   OCTET_RETURN_IF_ERROR(mine.sequence.CheckDispatch(Phases::kBoth));
+  rails_[Size(rank.rank())]->Wake();
   OCTET_RETURN_IF_ERROR(Plan(rank, args));
   OCTET_RETURN_IF_ERROR(Arrange(rank, args));
   OCTET_RETURN_IF_ERROR(CrossFirst(rank));
@@ -515,73 +526,62 @@ absl::Status Hierarchical::CheckCombine(const Rank& rank, const DispatchHandle& 
                               {"bias", args.bias}});
 }
 
+absl::Status Hierarchical::Return(Rank& rank) {
+  const RankState& mine = StateOf(rank);
+  std::vector<RailPart> parts;
+  AddParts(chunks_, mine.rows, 0, WayOfRows(mine, Direction::kFromBatch), parts);
+  return rails_[Size(rank.rank())]->Exchange(rank, parts);
+}
+
+absl::Status Hierarchical::ReturnBeside(Rank& rank) {
+  const SideStream& side = StateOf(rank).side;
+  absl::Status returned = side.Fork();
+  for (int chunk = chunks_.count - 1; chunk >= 0 && returned.ok(); --chunk) {
+    returned = ReturnChunk(rank, chunk);
+  }
+  absl::Status joined = StateOf(rank).side.Join(rank);
+  return returned.ok() ? joined : returned;
+}
+
+absl::Status Hierarchical::ReturnChunk(Rank& rank, int chunk) {
+  const RankState& mine = StateOf(rank);
+  const hipStream_t stream = mine.side.stream();
+  std::vector<RailPart> parts;
+  AddParts(chunks_, mine.rows, chunk, WayOfRows(mine, Direction::kFromBatch), parts);
+  size_t bytes = 0;
+  for (const RailPart& part : parts) bytes += part.send_bytes;
+  OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchAwaitRows({.failure = PatientPort(rank),
+                                                           .departures = mine.chunks.departures,
+                                                           .chunk = chunk,
+                                                           .vecs = bytes / kVecBytes},
+                                                          WaveSizeOf(rank), stream));
+  return rails_[Size(rank.rank())]->ExchangeOn(stream, rank, parts);
+}
+
 absl::Status Hierarchical::Combine(Rank& rank, const DispatchHandle& handle,
                                    const CombineArgs& args) {
   OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args));
   RankState& mine = StateOf(rank);
-  Rail& rail = *rails_[Size(rank.rank())];
+  rails_[Size(rank.rank())]->Wake();
   CombineArgs within = args;
   within.y = mine.batch.rows;
   within.bias = nullptr;
+  if (chunks_.count > 1) OCTET_RETURN_IF_ERROR(mine.side.MarkFork(rank));
   OCTET_RETURN_IF_ERROR(intranode_->Combine(rank, mine.intranode, within));
-  // Rows return on the way on which they came.
-  const hierarchical::Way way = WayOfRows(mine, config_.dtype_row_bytes());
-  std::vector<RailPart> parts;
-  for (int chunk = 0; chunk < chunks_.count; ++chunk) {
-    AddParts(chunks_, mine.rows, chunk, way, parts);
-  }
-  for (RailPart& part : parts) {
-    part = {.send = part.recv,
-            .send_bytes = part.recv_bytes,
-            .recv = const_cast<void*>(part.send),
-            .recv_bytes = part.send_bytes};
-  }
-  OCTET_RETURN_IF_ERROR(rail.Exchange(rank, parts));
+  OCTET_RETURN_IF_ERROR(chunks_.count == 1 ? Return(rank) : ReturnBeside(rank));
   OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchAddNodes(
       {.shape = ShapeOf(rank),
        .failure = NodeClient::PortOf(rank, client_),
        .num_tokens = handle.num_tokens,
-       .row_vecs = static_cast<int>(way.bytes / kVecBytes),
+       .row_vecs = static_cast<int>(config_.dtype_row_bytes() / kVecBytes),
        .slots = mine.slots,
        .own = mine.batch.rows,
        .returned = mine.sent.rows,
        .bias = args.bias,
        .y = args.y},
-      config_.dtype == DType::kFloat16, WholeGpu(rank), rank.stream()));
+      config_.dtype == DType::kFloat16, WholeGpuForWaves(rank, handle.num_tokens), rank.stream()));
   mine.sequence.RecordCombine(handle.call, Phases::kBoth);
   return absl::OkStatus();
-}
-
-// ---- Traffic.
-
-Traffic Hierarchical::RailTraffic(int rank, absl::Span<const int32_t> topk_idx,
-                                  size_t row_bytes) const {
-  const int own = rails_[Size(rank)]->node();
-  const ExpertMap experts = MakeExpertMap(config_.num_experts, num_nodes());
-  const size_t topk = Size(config_.topk);
-  Traffic traffic;
-  for (size_t token = 0; token + topk <= topk_idx.size(); token += topk) {
-    uint32_t nodes = 0;
-    for (const int32_t id : topk_idx.subspan(token, topk)) {
-      if (experts.IsExpert(id)) nodes |= uint32_t{1} << experts.RankOf(id);
-    }
-    traffic.rows += std::popcount(nodes & ~(uint32_t{1} << own));
-  }
-  traffic.logical_bytes = traffic.rows * static_cast<int64_t>(row_bytes);
-  const int64_t crossing =
-      counted_ ? traffic.rows : static_cast<int64_t>(num_nodes() - 1) * config_.max_tokens_per_rank;
-  traffic.wire_bytes = crossing * static_cast<int64_t>(row_bytes);
-  return traffic;
-}
-
-Traffic Hierarchical::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  Traffic traffic = RailTraffic(rank, topk_idx, config_.dispatch_row_bytes() + record_.bytes());
-  if (counted_) traffic.wire_bytes += (num_nodes() - 1) * static_cast<int64_t>(sizeof(int32_t));
-  return traffic;
-}
-
-Traffic Hierarchical::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
-  return RailTraffic(rank, topk_idx, config_.dtype_row_bytes());
 }
 
 }  // namespace

@@ -16,14 +16,20 @@
 // stream, each followed by `mark`, and the dispatch waits for a chunk before it reads its rows.
 //
 // Combine uses the same memory: the intranode combine writes its sums over `batch`, the rows that
-// return from other nodes arrive in `sent`, each where its token left from, and `add` sums them.
+// return from other nodes arrive in `sent`, each where its token left from, and `add` sums them. In
+// chunks, the combine makes the last rows first; on the other stream `await rows` waits until those
+// of a chunk are complete, from the last chunk to the first, and they return while the combine
+// makes the rest, of which the rank's own rows are the end.
 #include <hip/hip_runtime.h>
+
+#include <algorithm>
 
 #include "device_ops.h"
 #include "kernels/device/routing_device.h"
 #include "kernels/device/row_arrivals_device.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
+#include "kernels/device/row_departures_device.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/hierarchical/kernels.h"
@@ -36,7 +42,7 @@ namespace {
 using device::Lane;
 using device::Vec16;
 
-constexpr int kPlanThreads = 256;
+constexpr int kMaxPlanThreads = 1024;
 constexpr uint32_t kOne = 0x3f800000;  // the bits of 1.0F
 
 // Returns whether `token` goes to `node`. The block of the rank's own node also reports choices
@@ -58,24 +64,33 @@ __device__ bool GoesTo(const PlanParams& p, int node, int token) {
 }
 
 // A block for each node.
-__global__ void __launch_bounds__(kPlanThreads) Plan(const PlanParams p) {
-  __shared__ int32_t before[kPlanThreads];
+__global__ void __launch_bounds__(kMaxPlanThreads) Plan(const PlanParams p) {
+  __shared__ int32_t before[kMaxPlanThreads];
   const auto node = static_cast<int>(blockIdx.x);
   const auto thread = static_cast<int>(threadIdx.x);
+  const auto threads = static_cast<int>(blockDim.x);
   int32_t* const slots = p.slots + static_cast<size_t>(node) * p.shape.max_tokens;
   int32_t count = 0;
-  for (int first = 0; first < p.num_tokens; first += kPlanThreads) {
+  for (int first = 0; first < p.num_tokens; first += threads) {
     const int token = first + thread;
     const bool goes = token < p.num_tokens && GoesTo(p, node, token);
     before[thread] = goes ? 1 : 0;
     __syncthreads();
-    const int32_t total = device::BlockExclusiveScan(before, kPlanThreads);
+    const int32_t total = device::BlockExclusiveScan(before, threads);
     if (token < p.num_tokens) slots[token] = goes ? count + before[thread] : -1;
     count += total;
     __syncthreads();
   }
-  if (thread == 0) p.counts[node] = count;
-  if (thread == 0 && node == 0 && p.arrivals.num_chunks > 0) device::ResetArrivals(p.arrivals);
+  if (thread != 0) return;
+  p.counts[node] = count;
+  if (p.host != nullptr && !device::HasFailed(p.failure)) {
+    device::StoreRelaxed<device::Scope::kSystem>(
+        &p.host->of_node[node], uint64_t{p.call} << 32 | static_cast<uint32_t>(count));
+  }
+  if (node == 0 && p.arrivals.num_chunks > 0) {
+    device::ResetArrivals(p.arrivals);
+    device::ResetDepartures(p.departures);
+  }
 }
 
 // Returns a word of the record of `token` for `node`. `choices`: which of the token's choices are
@@ -182,6 +197,7 @@ __global__ void __launch_bounds__(1024) Split(const SplitParams p) {
   const auto thread = static_cast<int>(threadIdx.x);
   if (blockIdx.x == 0 && thread < p.arrivals.num_chunks) {
     device::SetEnd(p.arrivals, thread, p.ends[thread]);
+    if (thread == 0) *p.begin = p.own_rows;
   }
   for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += step) {
     const size_t row = i / words;
@@ -205,13 +221,11 @@ __global__ void Mark(const MarkParams p) {
   if (!device::HasFailed(p.failure)) device::MarkArrived(p.arrivals, p.chunk);
 }
 
-// One thread.
-__global__ void TellCounts(const TellCountsParams p) {
+// One wave.
+__global__ void AwaitRows(const AwaitRowsParams p) {
   if (device::HasFailed(p.failure)) return;
-  for (int node = 0; node < p.num_nodes; ++node) {
-    p.host->sent[node] = p.sent[node];
-  }
-  device::StoreRelease<device::Scope::kSystem>(&p.host->call, p.call);
+  const auto site = static_cast<uint32_t>(Site::kReturn);
+  device::AwaitStored(p.failure, p.departures, p.chunk, p.vecs, site);
 }
 
 // A wave takes a token at a time.
@@ -260,11 +274,15 @@ hipError_t Launch(void (*kernel)(Params), Params params, const LaunchShape& shap
 }  // namespace
 
 hipError_t LoadKernels(bool fp16) {
-  return device::LoadKernels(Plan, Pack, Split, Mark, TellCounts, PickAddNodes(fp16));
+  return device::LoadKernels(Plan, Pack, Split, Mark, AwaitRows, PickAddNodes(fp16));
 }
 
-hipError_t LaunchPlan(const PlanParams& params, hipStream_t stream) {
-  return Launch(Plan, params, {.blocks = params.shape.num_nodes, .threads = kPlanThreads}, stream);
+hipError_t LaunchPlan(const PlanParams& params, int wave_size, hipStream_t stream) {
+  const int waves = std::max((params.num_tokens + wave_size - 1) / wave_size, 1);
+  return Launch(
+      Plan, params,
+      {.blocks = params.shape.num_nodes, .threads = std::min(waves * wave_size, kMaxPlanThreads)},
+      stream);
 }
 
 hipError_t LaunchPack(const PackParams& params, const LaunchShape& shape, hipStream_t stream) {
@@ -279,8 +297,8 @@ hipError_t LaunchMark(const MarkParams& params, hipStream_t stream) {
   return Launch(Mark, params, {.blocks = 1, .threads = 1}, stream);
 }
 
-hipError_t LaunchTellCounts(const TellCountsParams& params, hipStream_t stream) {
-  return Launch(TellCounts, params, {.blocks = 1, .threads = 1}, stream);
+hipError_t LaunchAwaitRows(const AwaitRowsParams& params, int wave_size, hipStream_t stream) {
+  return Launch(AwaitRows, params, {.blocks = 1, .threads = wave_size}, stream);
 }
 
 hipError_t LaunchAddNodes(const AddNodesParams& params, bool fp16, const LaunchShape& shape,

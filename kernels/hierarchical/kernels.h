@@ -10,6 +10,7 @@
 
 #include "kernels/device/routing.h"
 #include "kernels/device/row_arrivals.h"
+#include "kernels/device/row_departures.h"
 #include "kernels/device/site.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
@@ -34,6 +35,7 @@ struct RecordShape {
 enum class Site : uint32_t {
   kChunk = kFirstOwnSite,  // a dispatch waits for rows of other nodes. Index: the chunk
   kRecord,                 // what has come is no record. Index: row · N + n, seen: the id
+  kReturn,                 // a chunk waits for its rows of a combine. Index: the chunk
 };
 
 // What the kernels of a rank have in common.
@@ -46,6 +48,11 @@ struct Shape {
   RecordShape record;
 };
 
+// Receives the counts that the host waits for. In host memory.
+struct HostCounts {
+  uint64_t of_node[kMaxNodes];  // number of the call · 2^32 + tokens that go to the node
+};
+
 // Finds the slot of each token among those that go to each node, in token order, and reports wrong
 // choices, which go nowhere.
 struct PlanParams {
@@ -53,9 +60,13 @@ struct PlanParams {
   device::FailurePort failure;
   const int32_t* topk_idx;  // [num_tokens][K]
   int num_tokens;
-  int32_t* slots;        // [P][M]: -1: the token does not go to that node
-  int32_t* counts;       // [P] tokens that go to each node
-  RowArrivals arrivals;  // of the last dispatch; none have come for this one
+  int32_t* slots;   // [P][M]: -1: the token does not go to that node
+  int32_t* counts;  // [P] tokens that go to each node
+  // Receives the counts as those of `call`; nullptr: the host waits for none.
+  HostCounts* host;
+  uint32_t call;
+  RowArrivals arrivals;      // of the last dispatch; none have come for this one
+  RowDepartures departures;  // likewise
 };
 
 // Rows and records, a block of M for each node.
@@ -98,6 +109,8 @@ struct SplitParams {
   uint32_t* scales;
   RowArrivals arrivals;         // becomes known: `ends`
   int32_t ends[kMaxRowChunks];  // [arrivals.num_chunks]
+  int32_t* begin;               // becomes known: `own_rows`; if there are chunks
+  int32_t own_rows;
 };
 
 // Says that a chunk of rows has come, to the dispatch that already runs.
@@ -107,18 +120,12 @@ struct MarkParams {
   int chunk;
 };
 
-// What the host waits for: host memory. `call` is stored last, with release.
-struct HostCounts {
-  uint64_t call;
-  int32_t sent[kMaxNodes];
-};
-
-struct TellCountsParams {
+// Waits, beside a combine, until a chunk of its rows is complete.
+struct AwaitRowsParams {
   device::FailurePort failure;
-  int num_nodes;
-  const int32_t* sent;  // [P]
-  uint64_t call;
-  HostCounts* host;
+  RowDepartures departures;
+  int chunk;
+  uint64_t vecs;  // 16-byte vectors of all rows of the chunk
 };
 
 // y[t] = Σ over nodes ascending of the node's row (+ bias), in float32, rounded once to the dtype.
@@ -134,13 +141,14 @@ struct AddNodesParams {
   void* y;               // [num_tokens][H]
 };
 
-// Loads all kernels on the current device, for rows of fp16 or of bf16.
+// `wave_size`: the lanes of a wave. Loads all kernels on the current device, for rows of fp16 or of
+// bf16.
 hipError_t LoadKernels(bool fp16);
-hipError_t LaunchPlan(const PlanParams& params, hipStream_t stream);
+hipError_t LaunchPlan(const PlanParams& params, int wave_size, hipStream_t stream);
 hipError_t LaunchPack(const PackParams& params, const LaunchShape& shape, hipStream_t stream);
 hipError_t LaunchSplit(const SplitParams& params, const LaunchShape& shape, hipStream_t stream);
 hipError_t LaunchMark(const MarkParams& params, hipStream_t stream);
-hipError_t LaunchTellCounts(const TellCountsParams& params, hipStream_t stream);
+hipError_t LaunchAwaitRows(const AwaitRowsParams& params, int wave_size, hipStream_t stream);
 hipError_t LaunchAddNodes(const AddNodesParams& params, bool fp16, const LaunchShape& shape,
                           hipStream_t stream);
 

@@ -10,6 +10,9 @@
 #include "kernels/config_checks.h"
 #include "kernels/device/row_arrivals.h"
 #include "octet/enum_names.h"
+#include "octet/node.h"
+#include "octet/topology.h"
+#include "runtime/net/rail.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -41,6 +44,32 @@ hierarchical::Chunks ChunksOf(const EpConfig& config, int chunk_tokens) {
 hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes) {
   return {.topk = IntranodeConfig(config, {.num_nodes = num_nodes}).topk,
           .scale_words = config.dispatch_format == DispatchFormat::kFp8 ? config.scale_words() : 0};
+}
+
+EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode) {
+  EpConfig chosen = intranode;
+  chosen.num_experts = config.num_experts;
+  chosen.topk = config.topk;
+  chosen.max_tokens_per_rank = config.max_tokens_per_rank;
+  chosen.max_blocks = config.max_blocks;
+  chosen.combine_order = CombineOrder::kPerNode;
+  return chosen;
+}
+
+absl::Status LeaveUnits(const Node& node, absl::Span<Rail* const> rails, EpConfig& config) {
+  int most = kMaxTokensPerRank;
+  for (size_t rank = 0; rank < rails.size(); ++rank) {
+    const int units = node.topology().gpus[rank].num_compute_units;
+    most = std::min(most, units - rails[rank]->compute_units());
+  }
+  most = std::max(most, 2);  // with which every strategy can do
+  if (config.tuning.blocks > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tuning.blocks is ", config.tuning.blocks, "; with chunk_tokens ", most,
+                     " are the most, since rails need compute units beside them"));
+  }
+  config.max_blocks = config.max_blocks > 0 ? std::min(config.max_blocks, most) : most;
+  return absl::OkStatus();
 }
 
 size_t RailRecordBytes(const EpConfig& config, int num_nodes) {

@@ -5,11 +5,14 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/hierarchical/batch.h"
 #include "kernels/hierarchical/kernels.h"
 #include "kernels/nodes_of_ranks.h"
 #include "octet/ep_config.h"
 #include "octet/hierarchical.h"
+#include "octet/node.h"
+#include "runtime/net/rail.h"
 
 namespace octet {
 
@@ -25,6 +28,13 @@ RailRows ChosenRows(RailRows rows, Strategy strategy);
 
 // Returns how HierarchicalOptions::chunk_tokens divides the tokens of a rank.
 hierarchical::Chunks ChunksOf(const EpConfig& config, int chunk_tokens);
+
+// Returns the configuration over all nodes with the choices that were made within a node.
+EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode);
+
+// Lets calls within the node, which wait for rails or are waited for, leave them compute units.
+// kInvalidArgument if `config` asks for more blocks than remain.
+absl::Status LeaveUnits(const Node& node, absl::Span<Rail* const> rails, EpConfig& config);
 
 // Return what crosses with each row of a dispatch, and its bytes: ids, weights and scales.
 hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes);

@@ -22,12 +22,14 @@
 // take very different times. Waves that find nothing left to send receive.
 //
 // Packets are taken from the sources in turn, so that the links to all origins carry equal load,
-// and by ascending token, which is the order in which the origins sum.
+// and by ascending token, which is the order in which the origins sum; by descending token if rows
+// of y leave while the kernel runs (kernels/device/row_departures.h).
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_codec.h"
+#include "kernels/device/row_departures_device.h"
 #include "kernels/high_throughput/combine_token.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
@@ -70,9 +72,10 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
     for (int i = FirstWork(queue, epoch, team) * at_once; i < items;
          i = NextWork(queue, epoch, team) * at_once) {
       const auto item = [&](int j) {
-        const int packet = (i + j) / parts;
+        const int next = device::InOrderOfDeparture(p.departures, i + j, items);
+        const int packet = next / parts;
         const auto place = walk.At(packet, layout.num_ranks, c.peers.rank);
-        return PacketPart{place.source, place.index, i + j - packet * parts};
+        return PacketPart{place.source, place.index, next - packet * parts};
       };
       SendParts<Codec, kRows>(p, sender, items - i < at_once ? items - i : at_once, item, trace);
     }
@@ -84,8 +87,9 @@ __global__ void __launch_bounds__(kCombineMaxThreads, 1) Combine(const CombinePa
   const CombineReceiver<kPerRank<kRows>> receiver(c, epoch);
   for (int i = FirstWork(queue, epoch, team); i < p.num_tokens * parts && ok;
        i = NextWork(queue, epoch, team)) {
-    const int token = i / parts;
-    const int part = i - token * parts;
+    const int next = device::InOrderOfDeparture(p.departures, i, p.num_tokens * parts);
+    const int token = next / parts;
+    const int part = next - token * parts;
     ok = layout.pull ? ReceiveToken<Codec, kRows, true>(p, receiver, token, part, trace)
                      : ReceiveToken<Codec, kRows, false>(p, receiver, token, part, trace);
   }

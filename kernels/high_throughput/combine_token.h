@@ -10,6 +10,7 @@
 #include "device_ops.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
+#include "kernels/device/row_departures_device.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
@@ -175,14 +176,14 @@ __device__ bool ReceiveToken(const CombineParams& p,
   const float* weights = kPerRank<kRows> ? nullptr : p.topk_weights;
   const device::RowPart columns =
       device::PartOfRow(part, layout.combine_parts, layout.combine_vecs);
+  const device::Columns summed = {columns.begin, columns.end, device::kWaveSize};
   const auto sum = [&](auto row) {
     device::SumRows<Codec, kReceiveVecs, kReceiveRows>(
         device::RowOf(p.y, token, layout.combine_vecs),
         device::WeightedRows{
             layout.combine_slots, rows.present, row,
             [&](int slot) { return weights != nullptr ? weights[flat + slot] : 1.0F; }},
-        static_cast<const device::Vec16*>(p.bias),
-        device::Columns{columns.begin, columns.end, device::kWaveSize});
+        static_cast<const device::Vec16*>(p.bias), summed);
   };
   if constexpr (kPull) {
     const uint64_t mine = receiver.PulledFrom(route, from);
@@ -193,6 +194,7 @@ __device__ bool ReceiveToken(const CombineParams& p,
     const device::Vec16* vecs = receiver.Rows(token);
     sum([&](int slot) { return device::RowOf(vecs, slot, layout.combine_vecs); });
   }
+  device::MarkStored(p.departures, token, summed);
   trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
   return true;
 }

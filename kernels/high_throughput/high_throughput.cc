@@ -71,6 +71,9 @@ absl::Status HighThroughput::ChooseShape() {
         "send_waves and combine_send_waves are ", tuning.send_waves, " and ",
         tuning.combine_send_waves, "; a block has ", waves, " and ", combine_waves, " waves"));
   }
+  // Rows that leave during a combine are to be summed soon after they have come, not when little is
+  // left to send (docs/several_nodes.md).
+  chunked_send_waves_ = std::min(tuning.combine_send_waves, std::max(combine_waves / 2, 1));
   int dispatch_blocks = 0;
   int combine_blocks = 0;
   OCTET_RETURN_IF_GPU_ERROR(PrepareDispatch(DispatchKernel(), shape()));
@@ -302,8 +305,8 @@ DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchArgs& 
                                                 const DispatchHandle& handle) const {
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
-  SetTensors(rank, args, params);
   params.common = Common(rank, handle.layout, phases, config().tuning.send_waves);
+  SetTensors(rank, args, params, params.common);
   params.new_layout = args.high_throughput.cached == nullptr;
   params.layout_number = LayoutNumber(rank.rank(), handle.layout);
   params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
@@ -412,8 +415,10 @@ absl::StatusOr<CombineParams> HighThroughput::CombineParamsOf(Rank& rank,
         "expert_scale must be null: deduplicated rows are sums over experts");
   }
   CombineParams params = {};
-  SetTensors(handle, args, params);
-  params.common = Common(rank, handle.layout, phases, config().tuning.combine_send_waves);
+  SetTensors(rank, handle, args, params);
+  const bool in_chunks = params.departures.num_chunks > 0;
+  params.common = Common(rank, handle.layout, phases,
+                         in_chunks ? chunked_send_waves_ : config().tuning.combine_send_waves);
   params.weighted = !args.high_throughput.unweighted;
   if (!params.weighted) params.topk_weights = nullptr;
   return params;

@@ -95,7 +95,8 @@ class HighThroughput final : public StrategyBase {
 
   Layout layout_ = {};
   DispatchShared dispatch_shared_ = {};
-  LaunchShape combine_shape_;  // dispatch uses shape()
+  LaunchShape combine_shape_;   // dispatch uses shape()
+  int chunked_send_waves_ = 0;  // that send in a combine whose rows leave in chunks
   std::vector<RankState> ranks_;
 };
 

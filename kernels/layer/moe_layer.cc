@@ -469,7 +469,8 @@ absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {
         .scaling = c.router.scaling,
         .topk_idx = reinterpret_cast<int32_t*>(work.topk_idx.data()),
         .topk_weights = reinterpret_cast<float*>(work.topk_weights.data())};
-    OCTET_RETURN_IF_GPU_ERROR(LaunchRoute(params, WholeGpu(rank), rank.stream()));
+    OCTET_RETURN_IF_GPU_ERROR(
+        LaunchRoute(params, WholeGpuForWaves(rank, tokens.count), rank.stream()));
   }
   return Enqueued(rank, LayerPart::kRouter);
 }
@@ -536,8 +537,9 @@ absl::Status MoeLayerOnNode::AddShared(Rank& rank, const Tokens& tokens) {
                                   .gate_stride = LogitStride(c),
                                   .num_tokens = tokens.count,
                                   .row_vecs = c.hidden / kElementsPerVec};
-  OCTET_RETURN_IF_GPU_ERROR(
-      LaunchAddShared(params, c.dtype == DType::kFloat16, WholeGpu(rank), rank.stream()));
+  const int64_t vecs = int64_t{params.num_tokens} * params.row_vecs;
+  OCTET_RETURN_IF_GPU_ERROR(LaunchAddShared(params, c.dtype == DType::kFloat16,
+                                            WholeGpuForThreads(rank, vecs), rank.stream()));
   return Enqueued(rank, LayerPart::kShared);
 }
 

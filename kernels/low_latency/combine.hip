@@ -19,7 +19,8 @@
 // are always in use.
 //
 // Receive. The waves are divided among the tokens; the waves that share a token wait for its flags
-// and sum.
+// and sum. If rows of y leave while the kernel runs (kernels/device/row_departures.h), both go from
+// the last token to the first.
 //
 // Every block sends its share and then receives. There is nothing to receive before the rows
 // arrive, and all blocks read the experts' rows from memory twice as fast as half of them.
@@ -33,6 +34,7 @@
 #include "kernels/device/interleaved_walk.h"
 #include "kernels/device/row_codec.h"
 #include "kernels/device/row_copy.h"
+#include "kernels/device/row_departures_device.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/device/wave_scan.h"
 #include "kernels/low_latency/kernels.h"
@@ -94,7 +96,8 @@ __device__ int ListBatch(const CombineParams& p, const device::InterleavedWalk& 
   int choices = 0;
   const int item = share.first + Lane() * share.step;
   if (Lane() < kBatchTokens && item < share.items) {
-    mine = walk.At(item, layout.num_ranks, c.peers.rank);
+    mine = walk.At(device::InOrderOfDeparture(p.departures, item, share.items), layout.num_ranks,
+                   c.peers.rank);
     if (device::HasRank(share.receivers, mine.source)) {
       choices = static_cast<int>(device::CountOf(sender.Kept(mine.source, mine.index)->flag));
     }
@@ -223,8 +226,9 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
   // The waves that share a token are neighbours, in one block if it has enough waves.
   const int first = role.index * waves + Wave();
   for (int i = first; i < p.num_tokens * shares; i += num_waves) {
-    const int token = i / shares;
-    const int share = i - token * shares;
+    const int next = device::InOrderOfDeparture(p.departures, i, p.num_tokens * shares);
+    const int token = next / shares;
+    const int share = next - token * shares;
     uint64_t start = trace.Start();
     typename CombineReceiver<kPerRank, kWatched>::Outputs rows = {};
     uint32_t last = device::kNoPeer;
@@ -234,6 +238,8 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
     if (!came) return;
     start = trace.Start();
     const Vec16* vecs = receiver.Rows(token);
+    const device::Columns columns = {share * device::kWaveSize, layout.dtype_vecs,
+                                     shares * device::kWaveSize};
     const float* weights =
         kPerRank || p.topk_weights == nullptr ? nullptr : p.topk_weights + token * layout.topk;
     device::SumRows<Codec, 1, kRowsInFlight>(
@@ -244,8 +250,8 @@ __device__ void SumTokens(const CombineParams& p, const Role& role, uint64_t epo
                                                     layout.dtype_vecs);
                              },
                              [&](int row) { return weights != nullptr ? weights[row] : 1.0F; }},
-        static_cast<const Vec16*>(p.bias),
-        device::Columns{share * device::kWaveSize, layout.dtype_vecs, shares * device::kWaveSize});
+        static_cast<const Vec16*>(p.bias), columns);
+    device::MarkStored(p.departures, token, columns);
     trace.Stop(start, static_cast<uint32_t>(Tag::kReduce), static_cast<uint32_t>(token));
   }
 }

@@ -157,8 +157,8 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
                                          DispatchHandle& handle) {
   const Batch& batch = BatchOf(rank, handle.call);
   DispatchParams params = {};
-  SetTensors(rank, args, params);
   params.common = Common(rank, batch, phases, Watch::Call::kDispatch);
+  SetTensors(rank, args, params, params.common);
   params.row_waves = config().tuning.row_parts;
   params.recv_x = batch.x.data();
   params.recv_scales = batch.scales.data();
@@ -175,7 +175,7 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
 absl::Status LowLatency::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
                                         const CombineArgs& args, Phases phases) {
   CombineParams params = {};
-  SetTensors(handle, args, params);
+  SetTensors(rank, handle, args, params);
   params.common = Common(rank, BatchOf(rank, handle.call), phases, Watch::Call::kCombine);
   return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));

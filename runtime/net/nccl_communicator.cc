@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -22,16 +23,52 @@
 #include "runtime/gpu_status.h"
 #include "runtime/mutex.h"
 #include "runtime/nccl_library.h"
+#include "runtime/net/call_thread.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // How long the destructor waits for communicators to be freed.
 constexpr absl::Duration kLeave = absl::Seconds(5);
+// How long an abort lets a call of another thread end by itself.
+constexpr absl::Duration kEndOfCall = absl::Milliseconds(200);
 
 absl::Status Aborted() {
   return absl::CancelledError("the rank's communicator has been aborted after a failure");
+}
+
+absl::Status ToStatus(const NcclLibrary& library, ncclResult_t result, absl::string_view call) {
+  // A communicator that is not blocking answers "in progress".
+  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
+  absl::Status status = library.ToStatus(result, call);
+  const char* const more = library.get_last_error(nullptr);
+  if (more == nullptr || *more == '\0') return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), ": ", more));
+}
+
+absl::Status EnqueueOn(const NcclLibrary& library, ncclComm_t comm,
+                       absl::Span<const NcclTransfer> transfers, hipStream_t stream) {
+  OCTET_RETURN_IF_ERROR(ToStatus(library, library.group_start(), "ncclGroupStart"));
+  absl::Status status;
+  for (const NcclTransfer& transfer : transfers) {
+    if (transfer.send_bytes > 0) {
+      status.Update(ToStatus(
+          library,
+          library.send(transfer.send, transfer.send_bytes, ncclInt8, transfer.node, comm, stream),
+          "ncclSend"));
+    }
+    if (transfer.recv_bytes > 0) {
+      status.Update(ToStatus(
+          library,
+          library.recv(transfer.recv, transfer.recv_bytes, ncclInt8, transfer.node, comm, stream),
+          "ncclRecv"));
+    }
+  }
+  status.Update(ToStatus(library, library.group_end(), "ncclGroupEnd"));
+  return status;
 }
 
 }  // namespace
@@ -44,25 +81,16 @@ NcclCommunicator::~NcclCommunicator() {
   for (Ending& ending : endings_) ending.thread.detach();
 }
 
-absl::Status NcclCommunicator::ToStatus(ncclResult_t result, absl::string_view call) const {
-  // A communicator that is not blocking answers "in progress".
-  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  absl::Status status = library_.ToStatus(result, call);
-  const char* const more = library_.get_last_error(nullptr);
-  if (more == nullptr || *more == '\0') return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), ": ", more));
-}
-
 absl::Status NcclCommunicator::AwaitReady(absl::string_view call, absl::FunctionRef<bool()> go_on) {
   Backoff backoff(true);
   while (true) {
     {
       MutexLock lock(&mutex_);
-      if (comm_ == nullptr) return Aborted();
+      if (comms_.first == nullptr) return Aborted();
       ncclResult_t result = ncclSuccess;
-      OCTET_RETURN_IF_ERROR(
-          ToStatus(library_.comm_get_async_error(comm_, &result), "ncclCommGetAsyncError"));
-      if (result != ncclInProgress) return ToStatus(result, call);
+      OCTET_RETURN_IF_ERROR(ToStatus(library_, library_.comm_get_async_error(comms_.first, &result),
+                                     "ncclCommGetAsyncError"));
+      if (result != ncclInProgress) return ToStatus(library_, result, call);
     }
     if (!go_on()) return absl::CancelledError(absl::StrCat(call, " has not ended"));
     backoff.Wait();
@@ -71,72 +99,86 @@ absl::Status NcclCommunicator::AwaitReady(absl::string_view call, absl::Function
 
 absl::Status NcclCommunicator::Connect(const Membership& membership,
                                        absl::FunctionRef<bool()> go_on) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.maxCTAs = kMaxBlocks;
   {
     MutexLock lock(&mutex_);
     OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device_));
     need_ = nullptr;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    config.maxCTAs = kMaxBlocks;
+    calling_ = std::make_shared<std::atomic<bool>>(false);
     OCTET_RETURN_IF_ERROR(
-        ToStatus(library_.comm_init_rank_config(&comm_, membership.num_nodes, membership.id,
+        ToStatus(library_,
+                 library_.comm_init_rank_config(&comms_.first, membership.num_nodes, membership.id,
                                                 membership.node, &config),
                  "ncclCommInitRankConfig"));
   }
-  return AwaitReady("ncclCommInitRankConfig", go_on);
-}
-
-absl::Status NcclCommunicator::EnqueueLocked(absl::Span<const NcclTransfer> transfers,
-                                             hipStream_t stream) {
-  if (comm_ == nullptr) return Aborted();
-  OCTET_RETURN_IF_ERROR(ToStatus(library_.group_start(), "ncclGroupStart"));
-  absl::Status status;
-  for (const NcclTransfer& transfer : transfers) {
-    if (transfer.send_bytes > 0) {
-      status.Update(ToStatus(
-          library_.send(transfer.send, transfer.send_bytes, ncclInt8, transfer.node, comm_, stream),
-          "ncclSend"));
-    }
-    if (transfer.recv_bytes > 0) {
-      status.Update(ToStatus(
-          library_.recv(transfer.recv, transfer.recv_bytes, ncclInt8, transfer.node, comm_, stream),
-          "ncclRecv"));
-    }
+  OCTET_RETURN_IF_ERROR(AwaitReady("ncclCommInitRankConfig", go_on));
+  if (library_.comm_split == nullptr) return absl::OkStatus();
+  config.blocking = 1;
+  {
+    MutexLock lock(&mutex_);
+    if (comms_.first == nullptr) return Aborted();
+    OCTET_RETURN_IF_ERROR(ToStatus(
+        library_, library_.comm_split(comms_.first, 0, membership.node, &comms_.blocking, &config),
+        "ncclCommSplit"));
   }
-  status.Update(ToStatus(library_.group_end(), "ncclGroupEnd"));
-  return status;
+  return AwaitReady("ncclCommSplit", go_on);
 }
 
 absl::Status NcclCommunicator::Enqueue(absl::Span<const NcclTransfer> transfers, hipStream_t stream,
                                        absl::FunctionRef<bool()> go_on) {
+  std::function<absl::Status()> call;
+  std::shared_ptr<std::atomic<bool>> calling;
   {
     MutexLock lock(&mutex_);
-    OCTET_RETURN_IF_ERROR(EnqueueLocked(transfers, stream));
+    if (comms_.first == nullptr) return Aborted();
+    if (comms_.blocking == nullptr) {
+      OCTET_RETURN_IF_ERROR(EnqueueOn(library_, comms_.first, transfers, stream));
+    } else {
+      calling = calling_;
+      *calling = true;
+      call = [&library = library_, comm = comms_.blocking, device = device_, stream, calling,
+              owned = std::vector<NcclTransfer>(transfers.begin(), transfers.end())] {
+        absl::Status status = OCTET_GPU(hipSetDevice(device));
+        if (status.ok()) status = EnqueueOn(library, comm, owned, stream);
+        *calling = false;
+        return status;
+      };
+    }
   }
-  return AwaitReady("ncclGroupEnd", go_on);
+  if (call == nullptr) return AwaitReady("ncclGroupEnd", go_on);
+  absl::Status status = calls_.Make(std::move(call), go_on);
+  if (absl::IsResourceExhausted(status)) *calling = false;  // there is no thread
+  if (absl::IsCancelled(status)) return absl::CancelledError("ncclGroupEnd has not ended");
+  return status;
 }
 
 absl::Status NcclCommunicator::AsyncError() {
   MutexLock lock(&mutex_);
-  if (comm_ == nullptr) return absl::OkStatus();
+  if (comms_.first == nullptr) return absl::OkStatus();
   ncclResult_t result = ncclSuccess;
-  OCTET_RETURN_IF_ERROR(
-      ToStatus(library_.comm_get_async_error(comm_, &result), "ncclCommGetAsyncError"));
-  return ToStatus(result, "a send or receive");
+  OCTET_RETURN_IF_ERROR(ToStatus(library_, library_.comm_get_async_error(comms_.used(), &result),
+                                 "ncclCommGetAsyncError"));
+  return ToStatus(library_, result, "a send or receive");
 }
 
 void NcclCommunicator::Abort() {
   MutexLock lock(&mutex_);
-  if (comm_ == nullptr) return;
+  if (comms_.first == nullptr) return;
   if (need_ != nullptr) need_->gone = true;
   Ending ending = {.thread = {},
                    .done = std::make_shared<std::atomic<bool>>(false),
                    .waits_for_graphs = need_ != nullptr};
-  const auto abort = [&library = library_, comm = std::exchange(comm_, nullptr), device = device_,
-                      done = ending.done] {
+  const auto abort = [&library = library_, comms = std::exchange(comms_, Comms()), device = device_,
+                      calling = calling_, done = ending.done] {
+    const Clock::time_point start = Clock::now();
+    Backoff backoff(false);
+    while (*calling && absl::FromChrono(Clock::now() - start) < kEndOfCall) backoff.Wait();
     // Nothing can report errors here.
     (void)hipSetDevice(device);
-    (void)library.comm_abort(comm);
+    if (comms.blocking != nullptr) (void)library.comm_abort(comms.blocking);
+    (void)library.comm_abort(comms.first);
     *done = true;
   };
   // The standard library reports by exceptions only.
@@ -152,7 +194,6 @@ void NcclCommunicator::Abort() {
 void NcclCommunicator::AwaitAborted(absl::Duration limit) { AwaitEndings(limit, false); }
 
 void NcclCommunicator::AwaitEndings(absl::Duration limit, bool of_graphs) {
-  using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   Backoff backoff(false);
   while (true) {
@@ -178,7 +219,7 @@ std::shared_ptr<const CaptureNeed> NcclCommunicator::NeedOfCapture() {
   if (need_ == nullptr) {
     need_ = std::make_shared<CaptureNeed>();
     need_->what = "its communicator, which has been made anew after a failed Run";
-    need_->gone = comm_ == nullptr;
+    need_->gone = comms_.first == nullptr;
   }
   return need_;
 }

@@ -19,6 +19,7 @@
 #include "runtime/capture_need.h"
 #include "runtime/mutex.h"
 #include "runtime/nccl_library.h"
+#include "runtime/net/call_thread.h"
 
 namespace octet {
 
@@ -31,8 +32,14 @@ struct NcclTransfer {
   size_t recv_bytes = 0;
 };
 
-// Any thread may call any function: one at a time uses the communicator. No function waits for
-// other processes for longer than it is told.
+// No function waits for other processes for longer than it is told. Connect, Wake and Enqueue
+// belong to one thread; any thread may call the others.
+//
+// A communicator of the library either blocks, so that a call may wait for other processes for
+// ever, or does not, so that the library starts a thread for each call, which takes longer than the
+// call. Here one that does not block is made first, with a deadline, and then another one from it
+// that does. Calls for that are made on a thread of this object, which is left behind if they do
+// not return.
 class NcclCommunicator {
  public:
   // The most blocks of a kernel of the library, each on a compute unit of its own. Versions before
@@ -53,6 +60,9 @@ class NcclCommunicator {
   // Joins the communicator, for the current device, which all other nodes do likewise. `go_on` is
   // asked between polls; once it returns false, this returns kCancelled.
   absl::Status Connect(const Membership& membership, absl::FunctionRef<bool()> go_on);
+
+  // Says that Enqueue follows soon, which is faster then. Optional.
+  void Wake() { calls_.Wake(); }
 
   // Enqueues all transfers as one operation. Zero bytes are not sent. Waits until they are
   // enqueued, which takes no other node unless it is the first operation. kCancelled if it has been
@@ -77,25 +87,31 @@ class NcclCommunicator {
   // Waits until what Abort has begun is done, `of_graphs`: even if it waits for graphs. Not longer
   // than `limit`.
   void AwaitEndings(absl::Duration limit, bool of_graphs);
-  // Frees a communicator that is no longer used.
+  // Holds the library's communicators. Null where there is none.
+  struct Comms {
+    ncclComm_t first = nullptr;     // does not block
+    ncclComm_t blocking = nullptr;  // made from the first one; null: the library cannot
+    ncclComm_t used() const { return blocking != nullptr ? blocking : first; }
+  };
+  // Frees communicators that are no longer used.
   struct Ending {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> done;
     bool waits_for_graphs = false;
   };
 
-  absl::Status ToStatus(ncclResult_t result, absl::string_view call) const;
-  // Polls until the library is no longer busy with a call.
+  // Polls until the library is no longer busy with a call for the first communicator.
   absl::Status AwaitReady(absl::string_view call, absl::FunctionRef<bool()> go_on);
-  absl::Status EnqueueLocked(absl::Span<const NcclTransfer> transfers, hipStream_t stream)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const NcclLibrary& library_;
   Mutex mutex_;
-  ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Comms comms_ ABSL_GUARDED_BY(mutex_);
   int device_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<CaptureNeed> need_ ABSL_GUARDED_BY(mutex_);  // null: nothing has been captured
   std::vector<Ending> endings_ ABSL_GUARDED_BY(mutex_);
+  // Whether the thread is in a call for the communicators that are there now.
+  std::shared_ptr<std::atomic<bool>> calling_ ABSL_GUARDED_BY(mutex_);
+  CallThread calls_;
 };
 
 }  // namespace octet

@@ -76,6 +76,7 @@ class NcclRail : public Rail {
   int num_nodes() const override;
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
   int compute_units() const override { return NcclCommunicator::kMaxBlocks; }
+  void Wake() override;
   absl::Status ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const RailPart> parts) override;
   absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                               absl::Span<int32_t> received) override;
@@ -301,6 +302,12 @@ absl::Status NcclRail::ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const
   }
   OCTET_RETURN_IF_ERROR(enqueued);
   return EnqueueEnd(sizes, stream);
+}
+
+void NcclRail::Wake() {
+  if (num_nodes() == 1) return;
+  communicator_.Wake();
+  rails_.counts_->rail(rank_).Wake();
 }
 
 absl::Status NcclRail::ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,

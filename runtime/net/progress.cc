@@ -43,6 +43,8 @@ constexpr absl::string_view kBroken = "broken";  // Status
 constexpr int kSignsOfLife = 20;
 // How long the thread sleeps between polls when it has nothing to do but to listen.
 constexpr absl::Duration kListen = absl::Milliseconds(1);
+// How long it goes on polling after Wake.
+constexpr absl::Duration kAwake = absl::Microseconds(200);
 // How often those who wait for the thread look at the clock.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 // How long texts may take to leave at the end.
@@ -186,6 +188,12 @@ void Progress::SetNumRails(int num_rails) {
   posted_.assign(num_rails, 0);
 }
 
+void Progress::Wake() {
+  MutexLock lock(&mutex_);
+  work_.awake = true;
+  wake_.Signal();
+}
+
 void Progress::Post(PostedExchange exchange) {
   MutexLock lock(&mutex_);
   ++posted_[exchange.rail];
@@ -247,11 +255,13 @@ void Progress::Loop() {
   if (link_ == nullptr) return;
 
   bool busy = false;
+  Clock::time_point sleep = Clock::now();
   std::optional<Backoff> backoff(false);
   while (true) {
     Work work = TakeWork(busy);
     TellBroken(work);
-    bool moved = !work.posted.empty();
+    if (work.awake) sleep = Clock::now() + absl::ToChronoNanoseconds(kAwake);
+    bool moved = !work.posted.empty() || work.awake;
     if (work.broken.ok()) {
       for (PostedExchange& exchange : work.posted) Begin(std::move(exchange));
     }
@@ -260,7 +270,7 @@ void Progress::Loop() {
     moved = (realigning_.empty() ? PollExchanges() : PollRealign()) || moved;
     WatchPeers(work);
     if (work.stop) break;
-    busy = moved || IsExchanging();
+    busy = moved || IsExchanging() || Clock::now() < sleep;
     if (moved) {
       backoff.emplace(false);
     } else {
@@ -273,7 +283,8 @@ void Progress::Loop() {
 
 Progress::Work Progress::TakeWork(bool busy) {
   MutexLock lock(&mutex_);
-  const bool idle = !busy && !waiting_ && work_.posted.empty() && work_.texts.empty();
+  const bool idle =
+      !busy && !waiting_ && work_.posted.empty() && work_.texts.empty() && !work_.awake;
   if (idle && !work_.stop) wake_.WaitFor(&mutex_, kListen);
   Work taken;
   taken.posted.swap(work_.posted);
@@ -282,6 +293,7 @@ Progress::Work Progress::TakeWork(bool busy) {
   taken.broken = CopyOf(work_.broken);
   taken.realign = std::exchange(work_.realign, false);
   taken.quiet = work_.quiet;
+  taken.awake = std::exchange(work_.awake, false);
   taken.stop = work_.stop;
   if (taken.realign) realigning_ = realign_;
   return taken;

@@ -82,6 +82,8 @@ class Progress {
   // ---- exchanges
 
   void SetNumRails(int num_rails);
+  // Says that Post follows soon, whose exchange then begins at once. Optional.
+  void Wake();
   void Post(PostedExchange exchange);
   // The exchanges posted since the last Realign, by rail.
   std::vector<uint64_t> Posted() const;
@@ -128,6 +130,7 @@ class Progress {
     absl::Status broken;
     bool realign = false;
     bool quiet = false;
+    bool awake = false;  // Wake
     bool stop = false;
   };
 

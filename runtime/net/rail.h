@@ -28,12 +28,16 @@ class Rail {
   virtual int num_nodes() const = 0;  // P
 
   // Returns how many of the rank's compute units kernels of an exchange may occupy at a time. What
-  // runs beside an exchange and waits for it must leave them free.
+  // runs beside an exchange, and waits for it or makes what it sends, must leave them free.
   virtual int compute_units() const = 0;
 
   // Makes room for exchanges of up to so many bytes, to and from all nodes together. What an
   // earlier call has made room for stays. Not inside Run; every Exchange needs it before.
   virtual absl::Status Reserve(size_t send_bytes, size_t recv_bytes) = 0;
+
+  // Says that an exchange, or one of counts, follows soon: threads that carry it wake up meanwhile.
+  // Optional. On the rank's thread.
+  virtual void Wake() = 0;
 
   // Enqueues one exchange with all nodes on rank.stream() and returns; does not wait for the
   // stream. parts[k * num_nodes() + n] is the k-th part for node n; those for node() are ignored.

@@ -65,6 +65,9 @@ class StagedRail : public Rail {
   int num_nodes() const override { return rails_.progress_.num_nodes(); }
   absl::Status Reserve(size_t send_bytes, size_t recv_bytes) override;
   int compute_units() const override { return 1; }
+  void Wake() override {
+    if (num_nodes() > 1) rails_.progress_.Wake();
+  }
   absl::Status ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const RailPart> parts) override;
   absl::Status ExchangeCounts(Rank& rank, absl::Span<const int32_t> sent,
                               absl::Span<int32_t> received) override;

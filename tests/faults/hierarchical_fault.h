@@ -7,11 +7,12 @@ namespace octet::faults {
 
 enum class HierarchicalFault {
   kNone,
-  kIdsNotRenumbered,  // records have ids of all nodes' experts
-  kRowOfFirstNode,    // the row of a token's first node is added for each of its nodes
-  kNodesDescending,   // the last node's row is added first
-  kChunksTooEarly,    // all chunks of rows are said to have come when the dispatch begins
-  kChunkTooLong,      // a chunk is said to have one row more
+  kIdsNotRenumbered,   // records have ids of all nodes' experts
+  kRowOfFirstNode,     // the row of a token's first node is added for each of its nodes
+  kNodesDescending,    // the last node's row is added first
+  kChunksTooEarly,     // all chunks of rows are said to have come when the dispatch begins
+  kChunkTooLong,       // a chunk is said to have one row more
+  kRowsLeaveTooEarly,  // chunks of a combine do not wait for their rows
 };
 
 // Set by the host while no kernel runs; read by the kernels.

@@ -12,6 +12,7 @@
 #include "device_ops.h"
 #include "kernels/device/routing_device.h"
 #include "kernels/device/row_arrivals_device.h"
+#include "kernels/device/row_departures_device.h"
 #include "kernels/device/row_sum.h"
 #include "kernels/hierarchical/kernels.h"
 #include "tests/faults/hierarchical_fault.h"
@@ -49,6 +50,12 @@ __device__ inline void SeamSetEnd(const RowArrivals& arrivals, int chunk, int32_
   SetEnd(arrivals, chunk, Planted(faults::HierarchicalFault::kChunkTooLong) ? end + 1 : end);
 }
 
+__device__ inline void SeamAwaitStored(const FailurePort& port, const RowDepartures& departures,
+                                       int chunk, uint64_t vecs, uint32_t site) {
+  if (Planted(faults::HierarchicalFault::kRowsLeaveTooEarly)) return;
+  AwaitStored(port, departures, chunk, vecs, site);
+}
+
 template <typename Codec, int kVecs, int kRows, typename Rows>
 __device__ inline void SeamSumRows(Vec16* y, const Rows& rows, const Vec16* bias,
                                    const Columns& columns) {
@@ -75,6 +82,7 @@ __device__ inline void SeamSumRows(Vec16* y, const Rows& rows, const Vec16* bias
 #define ExpertMap SeamExpertMap
 #define ResetArrivals SeamResetArrivals
 #define SetEnd SeamSetEnd
+#define AwaitStored SeamAwaitStored
 #define SumRows SeamSumRows
 
 #endif  // OCTET_TESTS_FAULTS_HIERARCHICAL_SEAM_H_

@@ -10,8 +10,10 @@
 #include "absl/time/clock.h"
 #include "kernels/reference.h"
 #include "runtime/gpu_status.h"
+#include "runtime/node_client.h"
 #include "runtime/schedule.h"
 #include "runtime/status_macros.h"
+#include "tests/support/copy_delivered.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/host_experts.h"
 #include "tools/check/host_reader.h"
@@ -59,7 +61,7 @@ absl::Status EpHarness::InitRank(Rank& rank) {
                                                                    config_.received_row_bytes()));
   OCTET_ASSIGN_OR_RETURN(staging_[r],
                          PinnedMemory::Allocate(std::max(kStagingBytes, LargestRow(config_))));
-  return absl::OkStatus();
+  return OCTET_GPU(LoadCopyDelivered());
 }
 
 absl::Status EpHarness::Compare(
@@ -351,9 +353,12 @@ absl::Status EpHarness::KeepReceived(Rank& rank, int num_rows) {
   const Received& received = received_[Index(rank)];
   const auto rows = static_cast<size_t>(RowsOfX(config_, rank.num_ranks(), num_rows));
   if (rows == 0) return absl::OkStatus();
-  return OCTET_GPU(hipMemcpyAsync(received_rows_[Index(rank)].as<void>(), received.x,
-                                  rows * received.row_bytes, hipMemcpyDeviceToDevice,
-                                  rank.stream()));
+  constexpr uint32_t kNoClient = 0;  // the copy waits for nothing and reports nothing
+  return OCTET_GPU(LaunchCopyDelivered({.port = NodeClient::PortOf(rank, kNoClient),
+                                        .from = received.x,
+                                        .to = received_rows_[Index(rank)].as<void>(),
+                                        .bytes = rows * received.row_bytes},
+                                       rank.stream()));
 }
 
 absl::Status EpHarness::CompareReceived(Rank& rank, const StepInput& input,

@@ -130,7 +130,7 @@ class EpHarness {
   absl::Status InOneRun(const std::vector<StepInput>& inputs,
                         const std::function<absl::Status(Rank&, RankBuffers&)>& body);
   absl::Status RunPair(Rank& rank, Form form, const std::array<const StepBuffers*, 2>& buffers);
-  // Copies received rows in stream order, since combine may overwrite them.
+  // Copies delivered rows in stream order, since combine may overwrite them.
   absl::Status KeepReceived(Rank& rank, int num_rows);
   // Runs `compare` on all ranks. Returns what it has found on the first rank that has a difference,
   // which is the same one each time.

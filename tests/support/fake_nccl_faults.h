@@ -20,6 +20,7 @@ struct NcclFaults {
   int version = 22809;
   bool init_fails = false;  // with ncclSystemError
   bool init_hangs = false;
+  bool connect_hangs = false;  // the first operation waits for ever, in its call
   // Of the communicators that there are when the fault is told.
   bool never_sends = false;      // operations do not end
   bool reports_error = false;    // ncclRemoteError

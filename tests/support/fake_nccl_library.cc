@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -151,6 +152,9 @@ struct ncclComm {
   bool polled = true;  // the last call has been "in progress" once
   int enqueued = 0;    // operations in the stream
   bool captured = false;
+  bool blocking = false;
+  bool calling = false;  // a thread waits in a call
+  int splits = 0;
   std::thread thread;
 
   Ring& RingOf(int from, int to) const { return region->rings[from * ranks + to]; }
@@ -276,7 +280,22 @@ ncclResult_t Enqueue(Group& group) {
   const bool failed = hooks.enqueue(group.stream, ncclComm::Post, operation) != 0 ||
                       hooks.enqueue_wait(group.stream, operation->word) != 0 ||
                       hooks.enqueue(group.stream, ncclComm::Release, operation) != 0;
-  return failed ? ncclUnhandledCudaError : ncclInProgress;
+  if (failed) return ncclUnhandledCudaError;
+  return group.comm->blocking ? ncclSuccess : ncclInProgress;
+}
+
+// Like the library, makes the first operation of a blocking communicator wait for all ranks.
+ncclResult_t AwaitRanks(ncclComm& comm) {
+  std::unique_lock lock(comm.mutex);
+  comm.calling = true;
+  while (!comm.aborted && comm.region->arrived.load() < comm.ranks) {
+    comm.changed.wait_for(lock, std::chrono::microseconds(50));
+  }
+  comm.calling = false;
+  comm.changed.notify_all();
+  if (comm.aborted) return ncclInternalError;
+  if (comm.rank == 0) shm_unlink(comm.name.c_str());  // all have it now
+  return ncclSuccess;
 }
 
 bool Map(ncclComm& comm) {
@@ -353,6 +372,27 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return ncclInProgress;
 }
 
+// All ranks stay together.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_comm,
+                           ncclConfig_t* config) {
+  if (color != 0 || key != comm->rank || config == nullptr || config->blocking != 1) {
+    return ncclInvalidUsage;
+  }
+  auto* const made = new ncclComm();
+  made->ranks = comm->ranks;
+  made->rank = comm->rank;
+  made->faults_before = comm->faults_before;
+  made->name = comm->name + "." + std::to_string(++comm->splits);
+  made->blocking = true;
+  *new_comm = made;
+  if (!octet::fake::Map(*made)) return ncclSystemError;
+  made->thread = std::thread([made] { made->Loop(); });
+  if (!Faults().connect_hangs) made->region->arrived.fetch_add(1);
+  std::lock_guard lock(comm->mutex);
+  comm->polled = false;
+  return ncclInProgress;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const NcclFaults faults = octet::fake::FaultsOf(comm->faults_before);
   std::lock_guard lock(comm->mutex);
@@ -376,7 +416,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     std::unique_lock lock(comm->mutex);
     comm->aborted = true;
     comm->changed.notify_all();
-    comm->changed.wait(lock, [comm] { return comm->enqueued == 0; });
+    comm->changed.wait(lock, [comm] { return comm->enqueued == 0 && !comm->calling; });
     captured = comm->captured;
   }
   while (captured && Faults().graphs_are_alive) usleep(1000);
@@ -395,7 +435,12 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   Group group = std::exchange(TheGroup(), Group());
   if (!group.open) return ncclInvalidUsage;
-  return group.comm == nullptr ? ncclSuccess : octet::fake::Enqueue(group);
+  if (group.comm == nullptr) return ncclSuccess;
+  if (group.comm->blocking) {
+    const ncclResult_t arrived = octet::fake::AwaitRanks(*group.comm);
+    if (arrived != ncclSuccess) return arrived;
+  }
+  return octet::fake::Enqueue(group);
 }
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,

@@ -93,8 +93,7 @@ class LocalRails::Carrier {
     hipStream_t stream = nullptr;
     absl::Status status = OCTET_GPU(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking));
     for (uint64_t call = 1; status.ok() && Await(call); ++call) {
-      absl::SleepFor(kLate);
-      status = Copy(stream);
+      status = Exchange(stream);
       for (size_t node = 0; status.ok() && node < posted_.size(); ++node) {
         std::atomic_ref(WordsOf(node).done).store(call, std::memory_order_release);
       }
@@ -121,11 +120,16 @@ class LocalRails::Carrier {
     return !stopping_;
   }
 
-  // Enqueues the copies of what one node sends to another, and returns its bytes. `parts`: of each
-  // node.
-  static absl::StatusOr<int64_t> CopyParts(hipStream_t stream,
-                                           const std::vector<std::vector<RailPart>>& parts,
-                                           int from, int to) {
+  // Describes a part that one node sends to another.
+  struct Crossing {
+    const void* sent;
+    void* received;
+    size_t bytes;
+  };
+
+  // Appends what one node sends to another. `parts`: of each node.
+  static absl::Status AppendCrossings(const std::vector<std::vector<RailPart>>& parts, int from,
+                                      int to, std::vector<Crossing>& crossings) {
     const size_t nodes = parts.size();
     const std::vector<RailPart>& of_from = parts[static_cast<size_t>(from)];
     const std::vector<RailPart>& of_to = parts[static_cast<size_t>(to)];
@@ -133,7 +137,6 @@ class LocalRails::Carrier {
       return absl::InternalError(absl::StrCat("node ", from, " exchanges ", of_from.size(),
                                               " parts, node ", to, " ", of_to.size()));
     }
-    int64_t bytes = 0;
     for (size_t first = 0; first < of_from.size(); first += nodes) {
       const RailPart& sent = of_from[first + static_cast<size_t>(to)];
       const RailPart& received = of_to[first + static_cast<size_t>(from)];
@@ -142,16 +145,13 @@ class LocalRails::Carrier {
                                                 " bytes to node ", to, ", which expects ",
                                                 received.recv_bytes));
       }
-      bytes += static_cast<int64_t>(sent.send_bytes);
-      if (sent.send_bytes == 0) continue;
-      OCTET_RETURN_IF_GPU_ERROR(
-          hipMemcpyAsync(received.recv, sent.send, sent.send_bytes, hipMemcpyDefault, stream));
+      if (sent.send_bytes > 0) crossings.push_back({sent.send, received.recv, sent.send_bytes});
     }
-    return bytes;
+    return absl::OkStatus();
   }
 
-  // Carries out the first posted exchange.
-  absl::Status Copy(hipStream_t stream) {
+  // Returns what crosses in the first posted exchange, which is no longer posted then.
+  absl::StatusOr<std::vector<Crossing>> TakeCrossings() {
     std::vector<std::vector<RailPart>> parts;
     {
       const std::scoped_lock lock(mutex_);
@@ -160,19 +160,38 @@ class LocalRails::Carrier {
         posted.pop_front();
       }
     }
-    int64_t bytes = 0;
-    const size_t nodes = parts.size();
-    for (size_t from = 0; from < nodes; ++from) {
-      for (size_t to = 0; to < nodes; ++to) {
+    std::vector<Crossing> crossings;
+    const auto nodes = static_cast<int>(parts.size());
+    for (int from = 0; from < nodes; ++from) {
+      for (int to = 0; to < nodes; ++to) {
         if (from == to) continue;
-        OCTET_ASSIGN_OR_RETURN(const int64_t sent, CopyParts(stream, parts, static_cast<int>(from),
-                                                             static_cast<int>(to)));
-        bytes += sent;
+        OCTET_RETURN_IF_ERROR(AppendCrossings(parts, from, to, crossings));
       }
     }
+    return crossings;
+  }
+
+  // Carries out the first posted exchange: reads everything at once and delivers it late.
+  absl::Status Exchange(hipStream_t stream) {
+    OCTET_ASSIGN_OR_RETURN(const std::vector<Crossing> crossings, TakeCrossings());
+    std::vector<std::vector<char>> contents;
+    int64_t bytes = 0;
+    for (const Crossing& crossing : crossings) {
+      std::vector<char>& content = contents.emplace_back(crossing.bytes);
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemcpyAsync(content.data(), crossing.sent, crossing.bytes, hipMemcpyDefault, stream));
+      bytes += static_cast<int64_t>(crossing.bytes);
+    }
+    OCTET_RETURN_IF_GPU_ERROR(hipStreamSynchronize(stream));
+    absl::SleepFor(kLate);
+    for (size_t i = 0; i < crossings.size(); ++i) {
+      OCTET_RETURN_IF_GPU_ERROR(hipMemcpyAsync(crossings[i].received, contents[i].data(),
+                                               crossings[i].bytes, hipMemcpyDefault, stream));
+    }
+    OCTET_RETURN_IF_GPU_ERROR(hipStreamSynchronize(stream));
     const std::scoped_lock lock(mutex_);
     bytes_ += bytes;
-    return OCTET_GPU(hipStreamSynchronize(stream));
+    return absl::OkStatus();
   }
 
   mutable std::mutex mutex_;
@@ -203,6 +222,7 @@ class LocalRails::OneRail : public Rail, private NodeClient {
   }
 
   int compute_units() const override { return 1; }
+  void Wake() override {}
 
   absl::Status ExchangeOn(GpuStream stream, Rank& rank, absl::Span<const RailPart> parts) override {
     const auto number = static_cast<size_t>(number_);

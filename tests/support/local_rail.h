@@ -13,8 +13,9 @@
 namespace octet {
 
 // The rails of all local ranks of all nodes. A thread for each local rank carries out the
-// exchanges, late on purpose: who reads rows without waiting for the stream finds older ones. Must
-// outlive the Runs of its nodes. Useless after an error.
+// exchanges: it reads rows at once and delivers them late, on purpose. Who sends rows that are not
+// complete sends older ones, and so reads who does not wait for the stream. Must outlive the Runs
+// of its nodes. Useless after an error.
 class LocalRails {
  public:
   LocalRails(int num_nodes, int ranks_per_node);

@@ -103,8 +103,8 @@ ABSL_FLAG(
                  "know;\n"
                  "auto: blocks with low_latency"));
 ABSL_FLAG(int32_t, rail_chunk, 0,
-          "tokens: several nodes: the rows of a dispatch cross in chunks of so many tokens of a\n"
-          "rank, while the first are already distributed; 0: all at once");
+          "tokens: several nodes: rows cross in chunks of so many tokens of a rank, while the\n"
+          "others are distributed or summed within the nodes; 0: all at once");
 ABSL_FLAG(std::string, intranode_order, "auto",
           "auto, flat, per_rank: several nodes: the order in which a token's outputs are added\n"
           "within a node; those sums are added by node");

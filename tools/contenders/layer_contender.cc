@@ -209,11 +209,12 @@ absl::Status LibrariesLayer::Multiply(Rank& rank, const Networks& networks, cons
   OCTET_RETURN_IF_ERROR(products.Prepare({rows, 2 * between, config_.hidden, config_.dtype, x,
                                           networks.first.data(), networks.gate_up.data()}));
   OCTET_RETURN_IF_ERROR(products.Run(rank.stream()));
-  OCTET_RETURN_IF_GPU_ERROR(LaunchSwiGluRows({.gate_up = networks.gate_up.data(),
-                                              .h = networks.h.data(),
-                                              .rows = total,
-                                              .row_vecs = between / kElementsPerVec},
-                                             IsFp16(), WholeGpu(rank), rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(LaunchSwiGluRows(
+      {.gate_up = networks.gate_up.data(),
+       .h = networks.h.data(),
+       .rows = total,
+       .row_vecs = between / kElementsPerVec},
+      IsFp16(), WholeGpuForThreads(rank, total * (between / kElementsPerVec)), rank.stream()));
   OCTET_RETURN_IF_ERROR(
       products.Prepare({rows, config_.hidden, between, config_.dtype, networks.h.data(),
                         networks.second.data(), networks.out.data()}));
@@ -231,7 +232,9 @@ absl::Status LibrariesLayer::AddSharedExperts(Rank& rank, const ContenderTokens&
       .gate_stride = tokens.routed.stride,
       .num_tokens = tokens.count,
       .row_vecs = config_.hidden / kElementsPerVec};
-  return OCTET_GPU(LaunchAddShared(params, IsFp16(), WholeGpu(rank), rank.stream()));
+  const int64_t vecs = int64_t{params.num_tokens} * params.row_vecs;
+  return OCTET_GPU(
+      LaunchAddShared(params, IsFp16(), WholeGpuForThreads(rank, vecs), rank.stream()));
 }
 
 absl::Status LibrariesLayer::Forward(Rank& rank, const ContenderTokens& tokens) {

@@ -119,7 +119,7 @@ struct ExpertParallelOptions {
 
 class CombineProduct;   // kernels/combine_product.h
 class DispatchProduct;  // kernels/dispatch_product.h
-struct RowArrivals;     // kernels/device/row_arrivals.h
+struct RowChunks;       // kernels/row_chunks.h
 
 class ExpertParallel {
  public:
@@ -253,8 +253,9 @@ class ExpertParallel {
  private:
   friend struct EpInternals;  // kernels/ep_internals.h
 
-  // For calls over several nodes: rows that come while a dispatch already runs.
-  virtual void SetArrivals(const Rank& /*rank*/, const RowArrivals& /*arrivals*/) {}
+  // For calls over several nodes: rows that come while a dispatch already runs, and leave while a
+  // combine still does.
+  virtual void SetChunks(const Rank& /*rank*/, const RowChunks& /*chunks*/) {}
   // For FusedExperts: a dispatch with a product. Prepare comes first, on every rank.
   virtual absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product);
   virtual absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,

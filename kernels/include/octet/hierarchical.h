@@ -45,11 +45,13 @@ absl::Span<const EnumEntry<RailRows>> EnumTable(RailRows);  // names: octet/enum
 
 struct HierarchicalOptions {
   RailRows rows = RailRows::kAuto;
-  // Rails beside links: the rows of a dispatch cross in chunks of so many tokens of a rank, and the
-  // first tokens are distributed within the node while later chunks cross. Pays where rails take
-  // about as long as links (docs/several_nodes.md). Kernels within the node then leave compute
-  // units to the rails. 0, or M and more: all rows cross at once, before any is distributed.
-  // Otherwise at least M / 32.
+  // Rails beside links: rows cross in chunks of so many tokens of a rank. In a dispatch, the first
+  // tokens are distributed within the node while later chunks cross. In a combine, the chunks
+  // return from the last to the first, while the combine within the node makes the rest, and the
+  // rank's own rows at the end. Pays where rails take about as long as links
+  // (docs/several_nodes.md). Kernels within the node then leave compute units to the rails. 0, or M
+  // and more: all rows cross at once, before any is distributed and after all are made. Otherwise
+  // at least M / 32.
   int chunk_tokens = 0;
   // EpConfig::combine_order of the ExpertParallel of each node.
   CombineOrder intranode_order = CombineOrder::kAuto;

@@ -66,5 +66,27 @@ TEST_F(BatchTest, PartsLeaveFromTheTokensOfTheirNodeAndChunk) {
   EXPECT_EQ(parts[2].recv_bytes, kBytes);
 }
 
+TEST_F(BatchTest, RowsReturnOnTheWayOnWhichTheyCame) {
+  constexpr size_t kBytes = 16;
+  std::array<char, 18 * kBytes> sent;
+  std::array<char, 18 * kBytes> batch;
+  Way way = {.sent = sent.data(), .batch = batch.data(), .bytes = kBytes};
+  for (int chunk = 0; chunk < kChunks.count; ++chunk) {
+    std::vector<RailPart> come;
+    std::vector<RailPart> back;
+    way.direction = Direction::kToBatch;
+    AddParts(kChunks, rows_, chunk, way, come);
+    way.direction = Direction::kFromBatch;
+    AddParts(kChunks, rows_, chunk, way, back);
+    ASSERT_EQ(come.size(), back.size());
+    for (size_t i = 0; i < come.size(); ++i) {
+      EXPECT_EQ(back[i].send, come[i].recv);
+      EXPECT_EQ(back[i].send_bytes, come[i].recv_bytes);
+      EXPECT_EQ(back[i].recv, come[i].send);
+      EXPECT_EQ(back[i].recv_bytes, come[i].send_bytes);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::hierarchical

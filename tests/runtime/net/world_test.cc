@@ -78,6 +78,13 @@ class WorldTest : public ::testing::Test {
       ASSERT_OK((*world_)->rail(rank).Reserve(room, room));
     }
   }
+  // Ends the World. The fake of NCCL cannot see that no graph is left.
+  void EndAfterGraphs() {
+    if (!LoadFakeNccl()) return;
+    SetNcclFaults({.graphs_are_alive = false});
+    world_ = absl::UnknownError("the World has ended");
+    SetNcclFaults({});
+  }
   void MakeWorld(int least_nodes, const WorldOptions& options) {
     int nodes = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &nodes);
@@ -187,6 +194,9 @@ class ExchangeTest : public WorldTest, public ::testing::WithParamInterface<Rail
   void SetUp() override {
     transport_ = GetParam();
     if (OverNccl() && !NcclVersion().ok()) GTEST_SKIP() << NcclVersion().status();
+  }
+  void TearDown() override {
+    if (OverNccl()) EndAfterGraphs();
   }
   static bool OverNccl() { return GetParam() == RailTransport::kNccl; }
 };
@@ -474,12 +484,7 @@ class NcclTest : public WorldTest {
     transport_ = RailTransport::kNccl;
     if (!LoadFakeNccl()) GTEST_SKIP() << "there is no fake of NCCL";
   }
-  void TearDown() override {
-    if (!LoadFakeNccl()) return;
-    SetNcclFaults({.graphs_are_alive = false});
-    world_ = absl::UnknownError("the World has ended");
-    SetNcclFaults({});
-  }
+  void TearDown() override { EndAfterGraphs(); }
   // One process has the fault.
   static void SetFaultsOfLast(const fake::NcclFaults& faults) {
     if (Index() == Last()) SetNcclFaults(faults);
@@ -522,6 +527,24 @@ TEST_F(NcclTest, ACommunicatorThatDoesNotComeUpIsNamed) {
     EXPECT_OK(GoodRun(1, 3));
     world_ = absl::UnknownError("the World has ended");
   }
+}
+
+// The library's call does not return on any node.
+TEST_F(NcclTest, ACallThatDoesNotReturnIsLeftBehind) {
+  WorldOptions options = OptionsOf(absl::Seconds(20));
+  options.arrival_timeout = absl::Seconds(3);
+  SetFaultsOfLast({.connect_hangs = true});
+  const absl::Time start = absl::Now();
+  MakeWorld(2, options);
+  if (IsSkipped()) return;
+  EXPECT_THAT(world_.status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       MatchesRegex("node [0-9]: rank 0: nccl: ncclGroupEnd has not ended.*")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(15));
+  ExpectSameEverywhere(world_.status());
+  SetNcclFaults({});
+  Make(2);
+  EXPECT_OK(GoodRun(1, 3));
 }
 
 TEST_F(NcclTest, AnExchangeThatDoesNotEndIsAborted) {
