@@ -83,18 +83,19 @@ endfunction()
 # and so on, which share the program's cases. WAVES adds a second entry of each, <entry>.wave32,
 # in emulation: the same program with waves of 32 lanes (the default is 64). Tests labelled
 # `sanitize` also run under the sanitizers, which make them 3 to 20 times slower: with one size of
-# waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given. The target
-# octet_sanitize_tests builds just these. ctest begins with the tests of the highest COST, in seconds
-# of processor time (shards share it), so that none is left alone at the end. (It measures them itself, but knows
-# nothing in the first run.)
+# waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given. Tests labelled
+# `address`, which have one thread and no kernels, run under AddressSanitizer alone. The target
+# octet_sanitize_tests builds what the build's sanitizer runs. ctest begins with the tests of the
+# highest COST, in seconds of processor time (shards share it), so that none is left alone at the
+# end. (It measures them itself, but knows nothing in the first run.)
 #
-# Host code of tests is optimised and described to the debugger less than the rest, which is what
-# most of their compile time went into. Kernels are compiled as everywhere. On nvidia tests are
+# Host code of tests is not optimised, and described to the debugger less than the rest: both took
+# most of their compile time. Kernels are compiled as everywhere. On nvidia tests are
 # compiled as what they test is: GCC's warnings depend on what it optimises.
 add_custom_target(octet_sanitize_tests)
 set(octet_test_options)
 if(NOT OCTET_PLATFORM STREQUAL "nvidia")
-  set(octet_test_options $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>)
+  set(octet_test_options $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g1>)
 endif()
 if(OCTET_TESTS)
   octet_precompile(octet_test_precompiled ${octet_common_headers} <random> <gmock/gmock.h>
@@ -127,6 +128,9 @@ function(octet_add_test name)
     target_link_libraries(${name} PRIVATE ${name}_kernels)
   endif()
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  if("address" IN_LIST arg_LABELS AND OCTET_SANITIZE MATCHES "address")
+    list(APPEND arg_LABELS sanitize)
+  endif()
   if("sanitize" IN_LIST arg_LABELS)
     add_dependencies(octet_sanitize_tests ${name})
   endif()

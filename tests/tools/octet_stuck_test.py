@@ -75,23 +75,28 @@ class StuckTest(GpuTest):
             time.sleep(0.05)
         return words in self.said()
 
-    def freeze_rank_0(self, process):
-        """Between two calls: a thread that holds a lock of the driver or of the emulation would
-        keep the others from noticing anything, so it is let go again if nobody does."""
+    def start_and_freeze_rank_0(self, *args):
+        """Returns the process and the thread. It has to be between two calls: a thread that holds
+        a lock of the driver or of the emulation keeps the others from noticing anything. If nobody
+        does, another process is started."""
         for _ in range(20):
-            time.sleep(0.3)
-            self.assertIsNone(process.poll(), self.said())
-            thread = thread_named(process, "octet-rank-0")
-            if thread is None:
-                continue
+            self.stderr.seek(0)
+            self.stderr.truncate()
+            process = self.start(*args)
+            thread = None
+            while thread is None:
+                time.sleep(0.3)
+                self.assertIsNone(process.poll(), self.said())
+                thread = thread_named(process, "octet-rank-0")
             try:
                 freeze(thread)
             except PermissionError as error:
                 process.kill()
                 raise unittest.SkipTest("threads may not be traced") from error
             if self.await_words(process, "for rank 0", 12):
-                return thread
-            ptrace(PTRACE_DETACH, thread)
+                return process, thread
+            process.kill()
+            self.end_of(process, thread, 60)
         self.fail("nobody has noticed: " + self.said())
 
     def end_of(self, process, thread, seconds):
@@ -113,11 +118,8 @@ class StuckTest(GpuTest):
             ("perf", "-b", "8", "-e", "8", "-n", "100000"),
         ]:
             with self.subTest(args=args):
-                self.stderr.seek(0)
-                self.stderr.truncate()
                 small = [flag for flag in SMALL if not flag.startswith(("--iters", "--max_tokens"))]
-                process = self.start(*args, "--ranks=2", *small)
-                thread = self.freeze_rank_0(process)
+                process, thread = self.start_and_freeze_rank_0(*args, "--ranks=2", *small)
                 # Told while the process still runs and the thread is still frozen.
                 self.assertIsNone(process.poll(), self.said())
                 self.assertRegex(self.said(), r"(?m)^octet: .*rank 1: .* for rank 0")
@@ -126,8 +128,8 @@ class StuckTest(GpuTest):
                 self.assertIn("a rank's thread or stream is stuck", self.said())
 
     def test_a_frozen_rank_that_goes_on(self):
-        process = self.start("run", "--iters=100000", "--ranks=2", *SMALL[:-2])
-        thread = self.freeze_rank_0(process)
+        process, thread = self.start_and_freeze_rank_0("run", "--iters=100000", "--ranks=2",
+                                                       *SMALL[:-2])
         ptrace(PTRACE_DETACH, thread)
         # The error of the run, as if the thread had only been slow.
         self.assertEqual(process.wait(60), 4)
