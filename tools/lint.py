@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy over the sources of a build, but not over those that it has passed before.
+
+    tools/lint.py [--build-dir=build/emulation] [--jobs=N] [FILE...]
+
+Without FILEs all sources of the build in runtime, kernels, tools, tests and bench are checked. The
+exit code is 1 when clang-tidy fails for one; what it says goes to standard output.
+
+A stamp is an empty file. Its name is the SHA-256 of everything that clang-tidy's answer follows
+from: clang-tidy with its libraries, every .clang-tidy above the source and what it includes, the
+compile commands, and the paths and contents of the source and of all that it includes, system
+headers too. It says that clang-tidy had nothing to say about exactly that. Paths are those within
+the checkout, so that stamps also hold in another one.
+
+clang-scan-deps lists what a source includes. It looks at what is on disk now, so that a header that
+comes to lie before another in the include path is seen, and nothing but precompiled headers need
+have been built. A source that it cannot scan is checked and gets no stamp. What it does not tell: a
+header that __has_include looks for and that nothing includes.
+"""
+
+import argparse
+import concurrent.futures
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ("runtime", "kernels", "tools", "tests", "bench")
+KEPT_DAYS = 30
+# clang-tidy fills hundreds of megabytes: faults of small pages would be a fifth of its time.
+MALLOC = ("glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:"
+          "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=1073741824")
+
+
+class Files:
+    """Digests of files, and whether they are still what was digested."""
+
+    def __init__(self):
+        self._seen = {}
+
+    @staticmethod
+    def _state(path):
+        if not os.path.isfile(path):
+            return None
+        stat = os.stat(path)
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+    def digest(self, path):
+        if path not in self._seen:
+            state = self._state(path)  # before the content: a change in between is seen later
+            digest = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() if state else None
+            self._seen[path] = state, digest
+        return self._seen[path][1]
+
+    def unchanged(self, paths):
+        return all(self._seen[path][0] == self._state(path) for path in paths)
+
+
+@functools.cache
+def configurations(folder):
+    """Where clang-tidy looks for its configuration of a file in `folder`."""
+    return [str(parent / ".clang-tidy") for parent in pathlib.Path(folder, "file").parents]
+
+
+@functools.cache
+def filters(path):
+    """The regular expressions for paths of headers in a .clang-tidy."""
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    return [re.compile(regex) for regex in
+            re.findall(r"^\s*\w*HeaderFilterRegex:\s*['\"]?(.*?)['\"]?\s*$", text, re.MULTILINE)]
+
+
+class Linter:
+    def __init__(self, arguments):
+        self.build = pathlib.Path(arguments.build_dir).resolve()
+        self.tidy = arguments.clang_tidy
+        self.scanner = arguments.clang_scan_deps
+        self.jobs = arguments.jobs
+        self.stamps = pathlib.Path(arguments.stamps)
+        self.files = Files()
+        self.commands = {}  # of each source
+        self.precompiled = {}  # the command that makes each precompiled header
+        for entry in json.loads((self.build / "compile_commands.json").read_text()):
+            folder = entry["directory"]
+            words = entry.get("arguments") or shlex.split(entry["command"])
+            output = words[words.index("-o") + 1] if "-o" in words else ""
+            if output.endswith(".pch"):
+                self.precompiled[os.path.join(folder, output)] = words
+            source = os.path.abspath(os.path.join(folder, entry["file"]))
+            self.commands.setdefault(source, []).append((folder, words))
+        self._roots = [(re.compile(re.escape(str(path)) + r"(?![\w.+-])"), name)
+                       for path, name in ((self.build, "<build>"), (ROOT, "<root>"))]
+
+    def _portable(self, text):
+        for root, name in self._roots:
+            text = root.sub(name, text)
+        return text
+
+    @functools.cached_property
+    def tool(self):
+        """Digests of clang-tidy, the libraries that it loads, and this program."""
+        binary = os.path.realpath(shutil.which(self.tidy))
+        loaded = subprocess.run(["ldd", binary], capture_output=True, text=True, check=False)
+        libraries = re.findall(r"=> (/\S+)", loaded.stdout)
+        return [self.files.digest(path) for path in [binary, *libraries, __file__]]
+
+    def scan(self, sources):
+        """What each source's commands include: source -> a list of paths for each command."""
+        commands = [(source, folder, words) for source in sources
+                    for folder, words in self.commands[source]]
+        # Each output is called by its number, and clang-tidy defines one macro more.
+        database = [{"directory": folder, "file": source,
+                     "arguments": [*words, "-D__clang_analyzer__", "-o", f"{number}"]}
+                    for number, (source, folder, words) in enumerate(commands)]
+        with tempfile.NamedTemporaryFile("w", prefix="octet_lint_", suffix=".json") as file:
+            json.dump(database, file)
+            file.flush()
+            try:
+                done = subprocess.run(
+                    [self.scanner, "-j", f"{self.jobs}", "-compilation-database", file.name],
+                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+            except FileNotFoundError:
+                print(f"lint.py: no {self.scanner}, so that stamps are not used", file=sys.stderr)
+                return {}
+        included = {}
+        for rule in done.stdout.replace("\\\n", " ").splitlines():
+            target, _, paths = rule.partition(": ")
+            included[target] = [re.sub(r"\\([ #])", r"\1", path).replace("$$", "$")
+                                for path in re.findall(r"(?:\\[ #]|\S)+", paths)]
+        found = {}
+        for number, (source, folder, _) in enumerate(commands):
+            found.setdefault(source, []).append(
+                [os.path.join(folder, path) for path in included[f"{number}"]]
+                if f"{number}" in included else None)
+        return {source: paths for source, paths in found.items() if None not in paths}
+
+    def key(self, source, included):
+        """(name of the stamp, the files that it stands for); None where something is unknown."""
+        parts = [self.tool, self._portable(source)]
+        paths = {source}.union(*included)
+        # Checks of names read the configuration of the header that a name is in.
+        configured = sorted({path for folder in {os.path.dirname(path) for path in paths}
+                             for path in configurations(os.path.abspath(folder))})
+        existing = [path for path in configured if self.files.digest(path)]
+        regexes = [regex for path in existing for regex in filters(path)]
+        parts.append([[self._portable(path), self.files.digest(path)] for path in existing])
+        for (folder, words), dependencies in zip(self.commands[source], included, strict=True):
+            if any(word.endswith("=native") for word in words):
+                return None  # the processor is not in the key
+            headers = [words[i + 2] for i, word in enumerate(words) if word == "-include-pch"]
+            if not self.precompiled.keys() >= set(headers):
+                return None
+            commands = [words, *(self.precompiled[header] for header in headers)]
+            parts.append([self._portable(folder),
+                          [[self._portable(word) for word in words] for words in commands]])
+            for path in dependencies:
+                if not self.files.digest(path):
+                    return None
+                # The filters see where the checkout lies.
+                parts.append([self._portable(path), self.files.digest(path),
+                              [bool(regex.search(path)) for regex in regexes]])
+        name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return name, [*paths, *configured]
+
+    def check(self, source):
+        """(exit code, what clang-tidy says) of one source."""
+        environment = {"GLIBC_TUNABLES": MALLOC, **os.environ}
+        done = subprocess.run([self.tidy, "-quiet", "-p", str(self.build), source], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+                              check=False)
+        # Otherwise standard error counts the warnings that nobody wants to see.
+        return done.returncode, done.stdout + (done.stderr if done.returncode else "")
+
+    def forget_old_stamps(self):
+        for stamp in self.stamps.iterdir():
+            if stamp.stat().st_mtime < time.time() - KEPT_DAYS * 24 * 3600:
+                stamp.unlink(missing_ok=True)
+
+    def run(self, sources):
+        begin = time.monotonic()
+        self.stamps.mkdir(parents=True, exist_ok=True)
+        keys = {source: self.key(source, included)
+                for source, included in self.scan(sources).items()}
+        unchecked = []
+        for source in sources:
+            stamp = self.stamps / keys[source][0] if keys.get(source) else None
+            if stamp and stamp.exists():
+                stamp.touch()
+            else:
+                unchecked.append(source)
+        failed = 0
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            running = {pool.submit(self.check, source): source for source in unchecked}
+            for number, done in enumerate(concurrent.futures.as_completed(running), start=1):
+                source = running[done]
+                code, said = done.result()
+                print(f"[{number}/{len(unchecked)}, {time.monotonic() - begin:.0f}s] "
+                      f"{os.path.relpath(source, ROOT)}", file=sys.stderr)
+                if said:
+                    print(said, flush=True)
+                failed += code != 0
+                # What was edited meanwhile is not what was checked.
+                if code == 0 and not said and keys.get(source):
+                    name, paths = keys[source]
+                    if self.files.unchanged(paths):
+                        (self.stamps / name).touch()
+        self.forget_old_stamps()
+        print(f"lint.py: {len(unchecked)} files checked, {failed} failed; "
+              f"{len(sources) - len(unchecked)} had stamps; {time.monotonic() - begin:.0f} s",
+              file=sys.stderr)
+        return 1 if failed else 0
+
+
+def main():
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    parser.add_argument("--build-dir", default=str(ROOT / "build/emulation"), metavar="FOLDER")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
+    parser.add_argument("--stamps", default=str(cache / "octet/lint"), metavar="FOLDER",
+                        help="where stamps are kept (%(default)s)")
+    parser.add_argument("--clang-tidy", default="clang-tidy-22", metavar="PROGRAM")
+    parser.add_argument("--clang-scan-deps", default="clang-scan-deps-22", metavar="PROGRAM")
+    arguments = parser.parse_args()
+    if not shutil.which(arguments.clang_tidy):
+        parser.exit(2, f"lint.py: no {arguments.clang_tidy}\n")
+    try:
+        linter = Linter(arguments)
+    except FileNotFoundError as error:
+        parser.exit(2, f"lint.py: no {error.filename}: configure the build first\n")
+    linted = re.compile(re.escape(str(ROOT)) + rf"/({'|'.join(FOLDERS)})/.*\.(cc|hip)$")
+    sources = [os.path.abspath(path) for path in arguments.files]
+    for source in sources:
+        if source not in linter.commands:
+            parser.exit(2, f"lint.py: {source} is no source of {arguments.build_dir}\n")
+    sys.exit(linter.run(sources or sorted(filter(linted.match, linter.commands))))
+
+
+if __name__ == "__main__":
+    main()
