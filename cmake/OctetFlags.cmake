@@ -64,6 +64,15 @@ elseif(OCTET_SANITIZE)
   message(FATAL_ERROR "OCTET_SANITIZE needs OCTET_PLATFORM=emulation")
 endif()
 
+# Links a program in a third of the time.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=lld OCTET_HAS_LLD)
+  if(OCTET_HAS_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
+endif()
+
 # What a file with kernels cannot do without, also in the projects of users: OctetKernels.cmake.
 set(OCTET_KERNEL_OPTIONS)
 if(OCTET_PLATFORM STREQUAL "emulation")

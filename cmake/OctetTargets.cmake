@@ -5,6 +5,7 @@ include(OctetKernels)
 
 # octet_precompile(<pch target> <header>...): makes <pch target>, whose precompiled headers others
 # take by octet_use_precompiled(<target> <pch target>). Both do nothing without OCTET_PRECOMPILE.
+# precompile.sh says what ccache needs.
 function(octet_precompile name)
   if(OCTET_PRECOMPILE)
     file(CONFIGURE OUTPUT ${name}.cc CONTENT "// Stands for the headers alone.\n")
@@ -12,6 +13,11 @@ function(octet_precompile name)
     target_precompile_headers(${name} PRIVATE ${ARGN})
     target_link_libraries(${name} PRIVATE absl::statusor absl::str_format absl::synchronization
                           nlohmann_json::nlohmann_json $<TARGET_NAME_IF_EXISTS:GTest::gmock>)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+      target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+      set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER
+                            "${PROJECT_SOURCE_DIR}/cmake/precompile.sh;${PROJECT_SOURCE_DIR}")
+    endif()
   endif()
 endfunction()
 function(octet_use_precompiled target name)
@@ -27,11 +33,40 @@ set(octet_common_headers <algorithm> <array> <functional> <map> <memory> <option
     <nlohmann/json.hpp>)
 octet_precompile(octet_precompiled ${octet_common_headers})
 
-# octet_add_library(<name> SOURCES <file.cc|file.hip>... [HEADERS <file.h>...] DEPS <target>...)
+# UNOPTIMIZED, of what follows: host code that no time is spent in is not optimised, and described to
+# the debugger by lines alone. Both took most of its compile time. Kernels are compiled as everywhere,
+# and on nvidia, where times are measured, so is host code: GCC's warnings also depend on what it
+# optimises.
+set(octet_unoptimized)
+if(NOT OCTET_PLATFORM STREQUAL "nvidia")
+  set(octet_unoptimized $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g1>)
+endif()
+octet_precompile(octet_unoptimized_precompiled ${octet_common_headers})
+if(TARGET octet_unoptimized_precompiled)
+  target_compile_options(octet_unoptimized_precompiled PRIVATE ${octet_unoptimized})
+endif()
+
+# octet_compile_host_code(<target> <unoptimized> <source>...): how a target's .cc files are compiled.
+function(octet_compile_host_code target unoptimized)
+  set(files ${ARGN})
+  list(FILTER files INCLUDE REGEX "\\.cc$")
+  if(NOT files)
+    return()
+  endif()
+  if(unoptimized)
+    set_property(SOURCE ${files} APPEND PROPERTY COMPILE_OPTIONS ${octet_unoptimized})
+    octet_use_precompiled(${target} octet_unoptimized_precompiled)
+  else()
+    octet_use_precompiled(${target} octet_precompiled)
+  endif()
+endfunction()
+
+# octet_add_library(<name> [UNOPTIMIZED] SOURCES <file.cc|file.hip>... [HEADERS <file.h>...]
+#                   DEPS <target>...)
 # A static library; without sources an interface one, so that it can be linked already. HEADERS are
 # those that users include, below include/: they are installed (package_test).
 function(octet_add_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "" "SOURCES;HEADERS;DEPS")
   if(NOT arg_SOURCES)
     add_library(${name} INTERFACE)
     target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR})
@@ -44,9 +79,7 @@ function(octet_add_library name)
     target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
   endif()
   target_link_libraries(${name} PUBLIC ${arg_DEPS})
-  if(arg_SOURCES MATCHES "\\.cc")
-    octet_use_precompiled(${name} octet_precompiled)
-  endif()
+  octet_compile_host_code(${name} ${arg_UNOPTIMIZED} ${arg_SOURCES})
   set(kernels ${arg_SOURCES})
   list(FILTER kernels INCLUDE REGEX "\\.hip$")
   if(kernels)
@@ -63,45 +96,44 @@ function(octet_add_kernels name)
                              ${PROJECT_SOURCE_DIR}/kernels/include)
 endfunction()
 
-# octet_add_executable(<name> SOURCES <file.cc>... DEPS <target>...)
+# octet_add_executable(<name> [UNOPTIMIZED] SOURCES <file.cc>... DEPS <target>...)
 # Without sources, nothing.
 function(octet_add_executable name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "UNOPTIMIZED" "" "SOURCES;DEPS")
   if(NOT arg_SOURCES)
     return()
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
-  octet_use_precompiled(${name} octet_precompiled)
+  octet_compile_host_code(${name} ${arg_UNOPTIMIZED} ${arg_SOURCES})
 endfunction()
 
-# octet_add_test(<name> <file.cc>... [KERNELS <file.hip>...] [DEPS <target>...] [ENV <NAME=value>...]
-#                [LABELS <label>...] [TIMEOUT <seconds>] [COST <seconds>] [WAVES] [SHARDS <number>]
+# octet_add_test(<name> <file.cc>... [ALONE] [KERNELS <file.hip>...] [DEPS <target>...]
+#                [DEFINITIONS <NAME=value>...] [ENV <NAME=value>...] [LABELS <label>...]
+#                [TIMEOUT <seconds>] [COST <seconds>] [WAVES] [SHARDS <number>]
 #                [SANITIZE_FILTER <filter>])
-# One GoogleTest program and one ctest entry of its name. SHARDS: instead so many entries, <name>.1
-# and so on, which share the program's cases. WAVES adds a second entry of each, <entry>.wave32,
-# in emulation: the same program with waves of 32 lanes (the default is 64). Tests labelled
-# `sanitize` also run under the sanitizers, which make them 3 to 20 times slower: with one size of
-# waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given. Tests labelled
-# `address`, which have one thread and no kernels, run under AddressSanitizer alone. The target
-# octet_sanitize_tests builds what the build's sanitizer runs. ctest begins with the tests of the
-# highest COST, in seconds of processor time (shards share it), so that none is left alone at the
-# end. (It measures them itself, but knows nothing in the first run.)
-#
-# Host code of tests is not optimised, and described to the debugger less than the rest: both took
-# most of their compile time. Kernels are compiled as everywhere. On nvidia tests are
-# compiled as what they test is: GCC's warnings depend on what it optimises.
+# One ctest entry of this name, which runs the tests of these files. They are part of the program
+# ${octet_test_program}, which the CMakeLists.txt of each floor sets; with ALONE, or without one,
+# they are a program <name>: for what replaces kernels of the library, or needs another process.
+# SHARDS: instead so many entries, <name>.1 and so on, which share the cases. WAVES adds a second
+# entry of each, <entry>.wave32, in emulation: the same with waves of 32 lanes (the default is 64).
+# Tests labelled `sanitize` also run under the sanitizers, which make them 3 to 20 times slower: with
+# one size of waves, and only the cases of SANITIZE_FILTER (as --gtest_filter) where it is given.
+# Tests labelled `address`, which have one thread and no kernels, run under AddressSanitizer alone.
+# Builds with sanitizers have no other tests. ctest begins with the tests of the highest COST, in
+# seconds of processor time (shards share it), so that none is left alone at the end. (It measures
+# them itself, but knows nothing in the first run.)
 add_custom_target(octet_sanitize_tests)
-set(octet_test_options)
-if(NOT OCTET_PLATFORM STREQUAL "nvidia")
-  set(octet_test_options $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g1>)
-endif()
 if(OCTET_TESTS)
   octet_precompile(octet_test_precompiled ${octet_common_headers} <random> <gmock/gmock.h>
                    <gtest/gtest.h>)
-  if(OCTET_PRECOMPILE)
-    target_compile_options(octet_test_precompiled PRIVATE ${octet_test_options})
+  add_library(octet_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/support/test_main.cc)
+  target_link_libraries(octet_test_main PUBLIC absl::strings GTest::gmock GTest::gtest)
+  target_compile_options(octet_test_main PRIVATE ${octet_unoptimized})
+  octet_use_precompiled(octet_test_main octet_test_precompiled)
+  if(TARGET octet_test_precompiled)
+    target_compile_options(octet_test_precompiled PRIVATE ${octet_unoptimized})
   endif()
 endif()
 
@@ -111,32 +143,57 @@ function(octet_add_test_objects name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPS")
   add_library(${name} OBJECT ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_options(${name} PRIVATE ${octet_test_options})
+  target_compile_options(${name} PRIVATE ${octet_unoptimized})
   target_link_libraries(${name} PUBLIC ${arg_DEPS} GTest::gmock)
   octet_use_precompiled(${name} octet_test_precompiled)
 endfunction()
 
-function(octet_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "WAVES" "TIMEOUT;COST;SHARDS;SANITIZE_FILTER"
-                        "KERNELS;DEPS;ENV;LABELS")
-  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+# octet_add_test_program(<name>): a program of tests without any yet.
+function(octet_add_test_program name)
+  add_executable(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_options(${name} PRIVATE ${octet_test_options})
+  target_compile_options(${name} PRIVATE ${octet_unoptimized})
   octet_use_precompiled(${name} octet_test_precompiled)
-  if(arg_KERNELS)
-    octet_add_kernels(${name}_kernels ${arg_KERNELS})
-    target_link_libraries(${name} PRIVATE ${name}_kernels)
-  endif()
-  target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest_main)
-  if("address" IN_LIST arg_LABELS AND OCTET_SANITIZE MATCHES "address")
-    list(APPEND arg_LABELS sanitize)
-  endif()
-  if("sanitize" IN_LIST arg_LABELS)
-    add_dependencies(octet_sanitize_tests ${name})
-  endif()
+  target_link_libraries(${name} PRIVATE octet_test_main GTest::gmock GTest::gtest)
+  add_dependencies(octet_sanitize_tests ${name})
   if(OCTET_SANITIZE STREQUAL "weak-memory")
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/stale_reads_listener.cc)
   endif()
+endfunction()
+
+function(octet_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;WAVES" "TIMEOUT;COST;SHARDS;SANITIZE_FILTER"
+                        "KERNELS;DEPS;DEFINITIONS;ENV;LABELS")
+  if("address" IN_LIST arg_LABELS AND OCTET_SANITIZE MATCHES "address")
+    list(APPEND arg_LABELS sanitize)
+  endif()
+  if(OCTET_SANITIZE AND NOT "sanitize" IN_LIST arg_LABELS)
+    return()
+  endif()
+  set(program ${octet_test_program})
+  set(source)
+  if(arg_ALONE OR NOT program)
+    set(program ${name})
+  else()
+    list(TRANSFORM arg_UNPARSED_ARGUMENTS REPLACE ".*/" "" OUTPUT_VARIABLE files)
+    list(JOIN files "," files)
+    set(source --source=${files})
+  endif()
+  if(NOT TARGET ${program})
+    octet_add_test_program(${program})
+  endif()
+  list(TRANSFORM arg_UNPARSED_ARGUMENTS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/
+                                        REGEX "^[^/$]" OUTPUT_VARIABLE files)
+  target_sources(${program} PRIVATE ${files})
+  if(files AND arg_DEFINITIONS)
+    set_property(SOURCE ${files} TARGET_DIRECTORY ${program}
+                 APPEND PROPERTY COMPILE_DEFINITIONS ${arg_DEFINITIONS})
+  endif()
+  if(arg_KERNELS)
+    octet_add_kernels(${name}_kernels ${arg_KERNELS})
+    target_link_libraries(${program} PRIVATE ${name}_kernels)
+  endif()
+  target_link_libraries(${program} PRIVATE ${arg_DEPS})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -157,11 +214,11 @@ function(octet_add_test name)
       math(EXPR index "${part} - 1")
       set(shard GTEST_TOTAL_SHARDS=${parts} GTEST_SHARD_INDEX=${index})
     endif()
-    add_test(NAME ${entry} COMMAND ${name} ${filter})
+    add_test(NAME ${entry} COMMAND ${program} ${source} ${filter})
     set_property(TEST ${entry} APPEND PROPERTY ENVIRONMENT ${shard})
     list(APPEND entries ${entry})
     if(arg_WAVES AND OCTET_PLATFORM STREQUAL "emulation" AND NOT OCTET_SANITIZE)
-      add_test(NAME ${entry}.wave32 COMMAND ${name})
+      add_test(NAME ${entry}.wave32 COMMAND ${program} ${source})
       set_property(TEST ${entry}.wave32 APPEND PROPERTY ENVIRONMENT ${shard}
                                                             OCTET_EMULATION_WAVE_SIZE=32)
       list(APPEND entries ${entry}.wave32)
@@ -175,17 +232,12 @@ function(octet_add_test name)
   set_property(TEST ${entries} APPEND PROPERTY ENVIRONMENT ${arg_ENV} ${OCTET_TEST_ENVIRONMENT})
 endfunction()
 
-# octet_add_mpi_test(<name> <source>... NODES <number>... [PROCESSORS <number>]
-#                    [any of octet_add_test but SHARDS, WAVES]):
+# octet_add_mpi_test(<name> <source>... NODES <number>... [any of octet_add_test but SHARDS, WAVES]):
 # a test that runs by itself, as one node, and under mpirun as several: <name>.<number>; under the
-# sanitizers as three at most, since a fourth only makes it slower. It takes PROCESSORS of ctest's
-# jobs: 2, or 1 if it mostly waits. The settings are Open MPI's: more processes than cores, and none
-# bound to cores.
+# sanitizers as three at most, since a fourth only makes it slower. The settings are Open MPI's: more
+# processes than cores, and none bound to cores.
 function(octet_add_mpi_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;COST;SANITIZE_FILTER;PROCESSORS" "NODES;DEPS;ENV")
-  if(NOT arg_PROCESSORS)
-    set(arg_PROCESSORS 2)
-  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;COST;SANITIZE_FILTER" "NODES;DEPS;ENV")
   # Open MPI keeps memory until the process ends, much of it allocated by libraries that it has
   # unloaded by then, which LeakSanitizer cannot suppress by name.
   string(REPLACE "ASAN_OPTIONS=" "ASAN_OPTIONS=detect_leaks=0:" OCTET_TEST_ENVIRONMENT
@@ -195,7 +247,7 @@ function(octet_add_mpi_test name)
                  OCTET_TEST_ENVIRONMENT "${OCTET_TEST_ENVIRONMENT}")
   list(APPEND arg_ENV OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
        OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none)
-  octet_add_test(${name} ${arg_UNPARSED_ARGUMENTS} DEPS ${arg_DEPS} mpi_environment octet_net MPI::MPI_CXX
+  octet_add_test(${name} ALONE ${arg_UNPARSED_ARGUMENTS} DEPS ${arg_DEPS} mpi_environment octet_net MPI::MPI_CXX
                  LABELS sanitize mpi TIMEOUT ${arg_TIMEOUT} COST ${arg_COST} ENV ${arg_ENV}
                  SANITIZE_FILTER ${arg_SANITIZE_FILTER})
   set(filter)
@@ -210,7 +262,7 @@ function(octet_add_mpi_test name)
              COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${nodes} $<TARGET_FILE:${name}>
                      ${filter})
     set_tests_properties(${name}.${nodes} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_COST}
-                         LABELS "sanitize;mpi" PROCESSORS ${arg_PROCESSORS})
+                         LABELS "sanitize;mpi")
     set_property(TEST ${name}.${nodes} APPEND PROPERTY ENVIRONMENT ${arg_ENV}
                                                        ${OCTET_TEST_ENVIRONMENT})
   endforeach()

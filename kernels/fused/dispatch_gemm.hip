@@ -43,6 +43,7 @@
 #include "kernels/fused/arriving_walk.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/send_order.h"
+#include "kernels/fused/with_tracer.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/gemm_trace.h"
 #include "kernels/gemm/tile_walk.h"

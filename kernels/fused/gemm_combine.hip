@@ -37,6 +37,7 @@
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/pass_walk.h"
 #include "kernels/fused/scatter_epilogue.h"
+#include "kernels/fused/with_tracer.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/gemm_trace.h"
 #include "kernels/gemm/tile_walk.h"

@@ -133,6 +133,11 @@ absl::Status CheckConfig(const GroupedGemmConfig& config) {
                                                    std::string(EnumName(config.dtype)),
                                                    "; products of FP8 operands are bfloat16"));
   }
+  if (config.output == GemmOutput::kFloat32 && (gated || fp8)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GroupedGemmConfig::output is float32, which needs ",
+                     gated ? "activation none" : "operands of the dtype, not FP8"));
+  }
   if (config.expected_rows < 0 || config.blocks < 0) {
     return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::expected_rows is ",
                                                    config.expected_rows, " and blocks ",

@@ -19,7 +19,7 @@ struct GroupedGemmVariant {
   GemmTiles tiles;
   device::GemmElement element;
   bool gated;
-  bool float32;  // output
+  bool float32;  // output; then not gated, and `element` is not FP8
   bool traced;   // records into GroupedGemmParams::trace
 
   bool operator==(const GroupedGemmVariant&) const = default;

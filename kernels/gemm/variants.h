@@ -4,7 +4,6 @@
 
 #include <type_traits>
 
-#include "runtime/device/tracer.h"
 #include "runtime/platform/gemm_call.h"
 
 namespace octet {
@@ -27,13 +26,6 @@ auto WithElement(device::GemmElement element, Use use) {
 template <typename Use>
 auto WithBool(bool value, Use use) {
   return value ? use(std::true_type()) : use(std::false_type());
-}
-
-// Returns use(std::type_identity<T>()), T being device::Tracer or device::NoTracer.
-template <typename Use>
-auto WithTracer(bool traced, Use use) {
-  return traced ? use(std::type_identity<device::Tracer>())
-                : use(std::type_identity<device::NoTracer>());
 }
 
 }  // namespace octet

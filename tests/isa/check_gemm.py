@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Looks at the gfx942 assembly of the grouped products' kernels.
 
-  check_gemm.py ASSEMBLY.s
+  check_gemm.py ASSEMBLY.s...
 
 Of each kernel:
   - the innermost loop with matrix instructions has 4 or more of them, reads its operands from the LDS
@@ -99,16 +99,22 @@ PLANTED = [
 ]
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    with open(sys.argv[1], encoding="utf-8") as file:
+def check_file(path):
+    """Prints a line for each kernel of the file; returns errors."""
+    with open(path, encoding="utf-8") as file:
         text = file.read()
     facts, errors = check(text)
     print("\n".join(facts))
     for old, new, words in PLANTED:
         if not any(words in error for error in check(text.replace(old, new))[1]):
             errors.append(f"'{new}' in place of '{old}' was not found")
+    return [f"{path}: {error}" for error in errors]
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    errors = [error for path in sys.argv[1:] for error in check_file(path)]
     print("\n".join(f"error: {error}" for error in errors))
     sys.exit(1 if errors else 0)
 

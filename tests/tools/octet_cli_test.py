@@ -582,8 +582,8 @@ class RunTest(GpuTest):
                            (["--rows=routing", "--ranks=4", "--experts=8", "--topk=8",
                              "--tokens=1,2,3,4", "--epilogue=swiglu"], [10, 10]),
                            (["--rows=routing", "--ranks=1", "--experts=2", "--topk=2",
-                             "--tokens=3", "--dtype=fp8", "--k=128",
-                             "--epilogue=float32"], [3, 3])]:
+                             "--tokens=3", "--dtype=fp8", "--k=128"], [3, 3]),
+                           (["--rows=3,1", "--epilogue=float32"], [3, 1])]:
             with self.subTest(args=args):
                 text, data = self.run_gemm(*args)
                 self.assertEqual(data["rows"], rows)

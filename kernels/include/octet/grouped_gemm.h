@@ -47,7 +47,7 @@ enum class GemmActivation {
 // The elements of the output.
 enum class GemmOutput {
   kDtype,    // GroupedGemmConfig::dtype
-  kFloat32,  // the sums as they are after the epilogue, not rounded
+  kFloat32,  // the sums as they are after the epilogue, not rounded; without kSwiGlu and kFp8
 };
 
 struct GroupedGemmConfig {

@@ -1,5 +1,11 @@
-// One launch computes the product of all experts: every block reads where the experts' rows lie,
-// and takes units of tiles until there are no more.
+// The kernels of the grouped product. One launch computes the product of all experts: every block
+// reads where the experts' rows lie, and takes units of tiles until there are no more.
+//
+// A file for each element of the operands instantiates GroupedGemmOf, so that they are compiled one
+// beside the other.
+#ifndef OCTET_KERNELS_GEMM_GROUPED_GEMM_KERNEL_H_
+#define OCTET_KERNELS_GEMM_GROUPED_GEMM_KERNEL_H_
+
 #include <hip/hip_runtime.h>
 
 #include <cstddef>
@@ -7,6 +13,7 @@
 
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/gemm_trace.h"
+#include "kernels/gemm/grouped_gemm_of.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tile_walk.h"
 #include "kernels/gemm/variants.h"
@@ -14,7 +21,7 @@
 #include "tile_gemm.h"
 
 namespace octet {
-namespace {
+namespace gemm_internal {
 
 using device::GemmElement;
 
@@ -77,52 +84,64 @@ struct Variant {
   }
 };
 
-// use(Variant<...>()) with the variant of these template arguments.
-template <GemmTiles tiles, typename Use>
-auto WithTiles(const GroupedGemmVariant& variant, Use use) {
-  return WithElement(variant.element, [&](auto element) {
-    return WithBool(variant.gated, [&](auto gated) {
-      return WithBool(variant.float32, [&](auto float32) {
-        return WithBool(variant.traced, [&](auto traced) {
-          return use(Variant<tiles, element(), GemmEpilogue<gated(), float32()>, traced()>());
-        });
-      });
-    });
+// Return use(Variant<...>()) with the variant of these template arguments.
+template <GemmTiles tiles, GemmElement element, typename Epilogue, typename Use>
+auto WithTrace(const GroupedGemmVariant& variant, Use use) {
+  return WithBool(variant.traced, [&](auto traced) {
+    return use(Variant<tiles, element, Epilogue, traced()>());
   });
 }
 
-template <typename Use>
+template <GemmTiles tiles, GemmElement element, typename Use>
+auto WithEpilogue(const GroupedGemmVariant& variant, Use use) {
+  if constexpr (element != GemmElement::kFp8) {
+    if (variant.float32) return WithTrace<tiles, element, GemmEpilogue<false, true>>(variant, use);
+  }
+  return WithBool(variant.gated, [&](auto gated) {
+    return WithTrace<tiles, element, GemmEpilogue<gated(), false>>(variant, use);
+  });
+}
+
+template <GemmElement element, typename Use>
 auto WithVariant(const GroupedGemmVariant& variant, Use use) {
   switch (variant.tiles) {
     case GemmTiles::kWide:
-      return WithTiles<GemmTiles::kWide>(variant, use);
+      return WithEpilogue<GemmTiles::kWide, element>(variant, use);
     case GemmTiles::kMedium:
-      return WithTiles<GemmTiles::kMedium>(variant, use);
+      return WithEpilogue<GemmTiles::kMedium, element>(variant, use);
     case GemmTiles::kFew64:
-      return WithTiles<GemmTiles::kFew64>(variant, use);
+      return WithEpilogue<GemmTiles::kFew64, element>(variant, use);
     case GemmTiles::kFew32:
-      return WithTiles<GemmTiles::kFew32>(variant, use);
+      return WithEpilogue<GemmTiles::kFew32, element>(variant, use);
     case GemmTiles::kFew16:
       break;
   }
-  return WithTiles<GemmTiles::kFew16>(variant, use);
+  return WithEpilogue<GemmTiles::kFew16, element>(variant, use);
 }
 
-}  // namespace
+}  // namespace gemm_internal
 
-GroupedGemmTileShape TileShapeOf(const GroupedGemmVariant& variant) {
-  return WithVariant(variant, [](auto kernel) { return decltype(kernel)::Shape(); });
+template <device::GemmElement element>
+GroupedGemmTileShape GroupedGemmOf<element>::Shape(const GroupedGemmVariant& variant) {
+  return gemm_internal::WithVariant<element>(
+      variant, [](auto kernel) { return decltype(kernel)::Shape(); });
 }
 
-hipError_t LoadGroupedGemm(const GroupedGemmVariant& variant) {
-  return WithVariant(variant, [](auto kernel) { return decltype(kernel)::Load(); });
+template <device::GemmElement element>
+hipError_t GroupedGemmOf<element>::Load(const GroupedGemmVariant& variant) {
+  return gemm_internal::WithVariant<element>(
+      variant, [](auto kernel) { return decltype(kernel)::Load(); });
 }
 
-hipError_t LaunchGroupedGemm(const GroupedGemmParams& params, const GroupedGemmVariant& variant,
-                             int blocks, hipStream_t stream) {
-  return WithVariant(variant, [&params, blocks, stream](auto kernel) {
+template <device::GemmElement element>
+hipError_t GroupedGemmOf<element>::Launch(const GroupedGemmParams& params,
+                                          const GroupedGemmVariant& variant, int blocks,
+                                          hipStream_t stream) {
+  return gemm_internal::WithVariant<element>(variant, [&params, blocks, stream](auto kernel) {
     return decltype(kernel)::Launch(params, blocks, stream);
   });
 }
 
 }  // namespace octet
+
+#endif  // OCTET_KERNELS_GEMM_GROUPED_GEMM_KERNEL_H_
