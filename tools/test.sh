@@ -5,8 +5,8 @@
 #   tools/test.sh --all    then also runs the tests labelled `sanitize` under AddressSanitizer with
 #                          UndefinedBehaviorSanitizer, under ThreadSanitizer, and with weak memory
 #
-# Works on a fresh Debian 12 as root: missing packages are installed first. Each step is announced
-# with its number and the time since the start.
+# Works on a fresh Debian 12 as root: missing packages are installed first. Tells how long each stage
+# takes, and which tests take longest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,27 +26,31 @@ case ${1:-} in
     ;;
 esac
 
+. tools/stages.sh
 jobs=$(nproc)
-steps=$((1 + 2 * ${#presets[@]}))
-step_number=0
-step() {
-  step_number=$((step_number + 1))
-  printf '== [%d/%d, %d:%02d] %s\n' "$step_number" "$steps" $((SECONDS / 60)) $((SECONDS % 60)) "$1" >&2
-}
 # Finished and all commands of the build, and the seconds that it has taken.
 export NINJA_STATUS='[%f/%t, %es] '
 
-step "packages: installing those that are missing"
+# slowest_tests LOG: the ten that took longest, of what ctest has printed.
+slowest_tests() {
+  echo "-- the slowest tests, in seconds:" >&2
+  sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*/\2 \1/p' "$1" |
+    sort -rn | head -n 10 | awk '{ printf "%8.1f  %s\n", $1, $2 }' >&2
+}
+
+stage packages
 tools/install_packages.sh build plot
 
 for preset in "${presets[@]}"; do
-  step "$preset: building with $jobs jobs"
+  stage "$preset: build"
   cmake --preset "$preset" >/dev/null
   cmake --build --preset "$preset" -j "$jobs"
+
   # Tests wait for a third of their time, for deadlines and processes; not under a sanitizer.
   at_once=$jobs
   [[ $preset == emulation ]] && at_once=$((2 * jobs))
-  step "$preset: running tests, $at_once at a time, the longest first"
-  timeout 1800 ctest --preset "$preset" -j "$at_once" --timeout 120
+  stage "$preset: tests"
+  log=build/$preset/tests.log
+  timeout 1800 ctest --preset "$preset" -j "$at_once" --timeout 120 | tee "$log"
+  slowest_tests "$log"
 done
-printf '== all passed in %d:%02d\n' $((SECONDS / 60)) $((SECONDS % 60)) >&2
