@@ -113,13 +113,18 @@ class RowsGemm {
         if (wave > 0) beside(wave - 1);
       }
       if constexpr (Walk::kTells) {
-        __syncwarp();
+        // Only now: free warps come here at once, and what they took early would be missing to a
+        // multiplying warp, which waits for its registers without end.
+        __syncthreads();
         GrowRegisters<kFirstRegisters>();
       }
     } else {
       GrowRegisters<MultiplyingRegisters(Walk::kAwaits, kMoves)>();
       MultiplyTiles(call, walk, at);
-      if constexpr (Walk::kTells) ShrinkRegisters<kFirstRegisters>();
+      if constexpr (Walk::kTells) {
+        ShrinkRegisters<kFirstRegisters>();
+        __syncthreads();
+      }
     }
     // A block's barriers and operands are in use until the other block has ended, too.
     __syncwarp();
