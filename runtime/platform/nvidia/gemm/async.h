@@ -106,7 +106,8 @@ __device__ __forceinline__ void WaitStoresRead() {
 __device__ __forceinline__ void WaitStoresWritten() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-// Between stores to shared memory and the copy unit's reading it.
+// Between the calling thread's stores to shared memory and the copy unit's reading or overwriting
+// it.
 __device__ __forceinline__ void FenceSharedForCopies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -91,6 +91,9 @@ class RowsGemm {
   static __device__ __forceinline__ bool AllOfCluster(bool ok, char* shared) {
     const uint32_t word = SharedAddress(shared);
     if (threadIdx.x == 0) *reinterpret_cast<uint32_t*>(shared) = ok ? 1 : 0;
+    // The copy unit loads the first tiles to where this word is, and whatever else the kernel has
+    // kept there until now. A barrier alone does not order its writes after these stores.
+    FenceSharedForCopies();
     SyncCluster();
     const bool both = LoadWordOf(word, 0) != 0 && LoadWordOf(word, 1) != 0;
     SyncCluster();  // both have read the words
