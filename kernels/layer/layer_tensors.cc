@@ -57,6 +57,7 @@ struct Stack {
   TensorType type = TensorType::kBFloat16;
   const std::byte* data = nullptr;
   const std::byte* scales = nullptr;
+  TensorType scale_type = TensorType::kFloat32;
   uint64_t rows = 0;  // of each matrix as it is stored
   uint64_t columns = 0;
   bool transposed = false;
@@ -73,7 +74,8 @@ struct Stack {
       const uint64_t block_stride = transposed ? 1 : Blocks(columns);
       matrix.scales = scales + (expert * Blocks(rows) * Blocks(columns) +
                                 Unsigned(first) / kScaleBlock * block_stride) *
-                                   sizeof(float);
+                                   BytesOf(scale_type);
+      matrix.scale_type = scale_type;
     }
     return matrix;
   }
@@ -133,8 +135,8 @@ absl::StatusOr<HostTensor> LayerTensors::Plain(absl::string_view name, int rows,
 }
 
 absl::StatusOr<HostTensor> LayerTensors::Vector(absl::string_view name, int columns) const {
-  OCTET_ASSIGN_OR_RETURN(const Stored stored, Get(name, {.shape = {Unsigned(columns)},
-                                                         .types = {TensorType::kFloat32}}));
+  OCTET_ASSIGN_OR_RETURN(const Stored stored,
+                         Get(name, {.shape = {Unsigned(columns)}, .types = PlainTypes()}));
   return HostTensor{.type = stored.type, .rows = 1, .columns = columns, .data = stored.data};
 }
 
@@ -144,11 +146,12 @@ absl::StatusOr<LayerTensors::Stored> LayerTensors::Quantized(absl::string_view n
   wanted.types = fp8 ? std::vector<TensorType>{TensorType::kFloat8E4m3} : PlainTypes();
   OCTET_ASSIGN_OR_RETURN(Stored stored, Get(name, wanted));
   if (!fp8) return stored;
-  Wanted scales = {.shape = wanted.shape, .types = {TensorType::kFloat32}};
+  Wanted scales = {.shape = wanted.shape, .types = PlainTypes()};
   std::for_each(scales.shape.end() - 2, scales.shape.end(),
                 [](uint64_t& size) { size = Blocks(size); });
   OCTET_ASSIGN_OR_RETURN(const Stored found, Get(absl::StrCat(name, kScales), scales));
   stored.scales = found.data;
+  stored.scale_type = found.type;
   return stored;
 }
 
@@ -161,7 +164,8 @@ absl::StatusOr<HostTensor> LayerTensors::Matrix(absl::string_view name, int rows
                     .rows = rows,
                     .columns = columns,
                     .data = stored.data,
-                    .scales = stored.scales};
+                    .scales = stored.scales,
+                    .scale_type = stored.scale_type};
 }
 
 absl::StatusOr<MlpWeights> LayerTensors::Mlp(absl::string_view prefix, const MlpNames& names,
@@ -214,6 +218,7 @@ absl::StatusOr<std::vector<MlpWeights>> LayerTensors::FusedExperts(int num_exper
     return Stack{.type = stored.type,
                  .data = stored.data,
                  .scales = stored.scales,
+                 .scale_type = stored.scale_type,
                  .rows = shape[1],
                  .columns = shape[2],
                  .transposed = transposed};

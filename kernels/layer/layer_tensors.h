@@ -57,7 +57,7 @@ class LayerTensors {
   // Returns a matrix of floating-point numbers.
   absl::StatusOr<HostTensor> Plain(absl::string_view name, int rows, int columns) const;
 
-  // Returns a vector of float32, as one row.
+  // Returns a vector of floating-point numbers, as one row.
   absl::StatusOr<HostTensor> Vector(absl::string_view name, int columns) const;
 
   // Returns a network, whose matrices are floating-point numbers or FP8 with scales.
@@ -84,6 +84,7 @@ class LayerTensors {
     TensorType type = TensorType::kBFloat16;
     const std::byte* data = nullptr;
     const std::byte* scales = nullptr;
+    TensorType scale_type = TensorType::kFloat32;
   };
 
   std::string FullName(absl::string_view name) const;

@@ -30,11 +30,26 @@ T Load(const std::byte* bytes, size_t index) {
 
 size_t Blocks(size_t n) { return (n + kBlock - 1) / kBlock; }
 
+// Returns a number of any type but kFloat8E4m3, exactly.
+float LoadFloat(TensorType type, const std::byte* bytes, size_t index) {
+  switch (type) {
+    case TensorType::kBFloat16:
+      return FloatFromBits(DType::kBFloat16, Load<uint16_t>(bytes, index));
+    case TensorType::kFloat16:
+      return FloatFromBits(DType::kFloat16, Load<uint16_t>(bytes, index));
+    case TensorType::kFloat32:
+    case TensorType::kFloat8E4m3:
+      break;
+  }
+  return Load<float>(bytes, index);
+}
+
 float ScaleOf(const HostTensor& tensor, int row, int column) {
   const size_t i = Size(row / kBlock);
   const size_t j = Size(column / kBlock);
-  return Load<float>(tensor.scales, tensor.column_pitch == 0 ? i * Size(Blocks(tensor.columns)) + j
-                                                             : j * Blocks(tensor.column_pitch) + i);
+  const size_t index = tensor.column_pitch == 0 ? i * Size(Blocks(tensor.columns)) + j
+                                                : j * Blocks(tensor.column_pitch) + i;
+  return LoadFloat(tensor.scale_type, tensor.scales, index);
 }
 
 // Stores a column-major matrix row by row: square tiles, whose rows and columns fit the cache.
@@ -80,6 +95,7 @@ class RowMajor {
       }
     }
     view_.scales = reinterpret_cast<const std::byte*>(scales_.data());
+    view_.scale_type = TensorType::kFloat32;
   }
   RowMajor(const RowMajor&) = delete;
   RowMajor& operator=(const RowMajor&) = delete;
@@ -185,7 +201,8 @@ PackedMatrix PackFp8(const HostTensor& tensor) {
       [](std::byte bits) { return NativeFromE4m3Fn::Convert(std::to_integer<uint8_t>(bits)); });
   const size_t scales = Size(Blocks(tensor.rows)) * Size(Blocks(tensor.columns));
   for (size_t i = 0; i < scales; ++i) {
-    packed.scales.push_back(Load<float>(tensor.scales, i) * NativeFromE4m3Fn::kScale);
+    packed.scales.push_back(LoadFloat(tensor.scale_type, tensor.scales, i) *
+                            NativeFromE4m3Fn::kScale);
   }
   return packed;
 }
@@ -210,22 +227,17 @@ absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int r
   if (tensor.type == TensorType::kFloat8E4m3 && tensor.scales == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is of 8-bit floats without scales"));
   }
+  if (tensor.scales != nullptr && tensor.scale_type == TensorType::kFloat8E4m3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " has scales of 8-bit floats; they must be fp32, bf16 or fp16"));
+  }
   return absl::OkStatus();
 }
 
 float ElementOf(const HostTensor& tensor, int row, int column) {
   const size_t index = tensor.column_pitch == 0 ? Size(row) * Size(tensor.columns) + Size(column)
                                                 : Size(column) * tensor.column_pitch + Size(row);
-  switch (tensor.type) {
-    case TensorType::kFloat32:
-      return Load<float>(tensor.data, index);
-    case TensorType::kBFloat16:
-      return FloatFromBits(DType::kBFloat16, Load<uint16_t>(tensor.data, index));
-    case TensorType::kFloat16:
-      return FloatFromBits(DType::kFloat16, Load<uint16_t>(tensor.data, index));
-    case TensorType::kFloat8E4m3:
-      break;
-  }
+  if (tensor.type != TensorType::kFloat8E4m3) return LoadFloat(tensor.type, tensor.data, index);
   return FloatFromFp8Bits(Fp8Form::kE4m3Fn, Load<uint8_t>(tensor.data, index)) *
          ScaleOf(tensor, row, column);
 }

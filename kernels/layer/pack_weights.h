@@ -29,7 +29,7 @@ struct PackedMatrix {
 };
 
 // Returns kInvalidArgument, naming `name` and both shapes, if `tensor` has not this shape or, as
-// FP8, no scales.
+// FP8, no scales of another type.
 absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int rows, int columns);
 
 // Returns element [row][column], an FP8 element times its scale.

@@ -18,6 +18,7 @@ import numpy as np  # noqa: E402
 import make_model  # noqa: E402
 import moe_layer_oracle as oracle  # noqa: E402
 import octet_cli  # noqa: E402
+import safetensors_file  # noqa: E402
 from check_dump import to_float  # noqa: E402
 
 SMALL = ["--hidden=128", "--intermediate=64", "--experts=12", "--topk=3", "--tokens=23"]
@@ -81,6 +82,19 @@ class LayerTest(octet_cli.GpuTest):
         self.layer(options, x, weights="bf16")
         options = self.model("--family=deepseek_v3", "--hidden=384", "--intermediate=256")
         self.layer(options, x, weights="fp8")
+
+    def test_scales_and_biases_of_16_bits(self):
+        options = self.model("--family=deepseek_v3", "--dtype=fp8", "--hidden=384",
+                             "--intermediate=256")
+        files = safetensors_file.Folder(options.folder)
+        tensors = {name: files.load(name) for name in files.places}
+        for kind in ("BF16", "F16"):
+            with self.subTest(kind=kind):
+                other = {name: safetensors_file.tensor(stored.array, kind)
+                         if name.endswith(("_scale_inv", "_bias")) else stored
+                         for name, stored in tensors.items()}
+                safetensors_file.write_folder(options.folder, other)
+                self.layer(options, make_model.make_tokens(options), "--check")
 
     def test_experts_in_two_tensors(self):
         cases = [[f"--family={family}"] for family in make_model.FAMILIES]

@@ -30,13 +30,14 @@ struct HostTensor {
   int rows = 0;
   int columns = 0;
   const std::byte* data = nullptr;  // nullptr: there is no such tensor
-  // kFloat8E4m3: float32 [ceil(rows / 128)][ceil(columns / 128)]; an element stands for itself
-  // times the scale of its block. nullptr otherwise.
+  // kFloat8E4m3: [ceil(rows / 128)][ceil(columns / 128)] of scale_type; an element stands for
+  // itself times the scale of its block. nullptr otherwise.
   const std::byte* scales = nullptr;
   // Not 0: the matrix is in column-major order, and this is the number of elements from a column to
   // the next, at least `rows`. The scales are likewise in column-major order, and a column of
   // blocks is ceil(column_pitch / 128) scales behind the one before.
   size_t column_pitch = 0;
+  TensorType scale_type = TensorType::kFloat32;  // of scales; not kFloat8E4m3
 
   bool empty() const { return data == nullptr; }
 };
@@ -49,8 +50,8 @@ struct MlpWeights {
 };
 
 struct MoeLayerWeights {
-  HostTensor router;       // [E][H]
-  HostTensor router_bias;  // [1][E] kFloat32, added to scores for the choice alone; or empty
+  HostTensor router;                // [E][H]
+  HostTensor router_bias;           // [1][E], added to scores for the choice alone; or empty
   std::vector<MlpWeights> experts;  // [E]; each rank reads those of its own experts only
   MlpWeights shared;                // S instead of I; empty without shared experts
   HostTensor shared_gate;           // [1][H]; empty unless MoeLayerConfig::shared_gate

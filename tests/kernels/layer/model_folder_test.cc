@@ -57,11 +57,12 @@ struct Model {
   }
 
   // Makes a matrix one of FP8 with its scales.
-  void MakeFp8(const std::string& name) {
+  void MakeFp8(const std::string& name, const std::string& scales = "F32") {
     const int rows = tensors.at(name).shape[0];
     const int columns = tensors.at(name).shape[1];
     Add(NamedTensor(name, "F8_E4M3", {rows, columns}, 1));
-    Add(NamedTensor(name + "_scale_inv", "F32", {(rows + 127) / 128, (columns + 127) / 128}, 4));
+    Add(NamedTensor(name + "_scale_inv", scales, {(rows + 127) / 128, (columns + 127) / 128},
+                    scales == "F32" ? 4 : 2));
   }
 
   std::vector<FileTensor> List() const {
@@ -160,7 +161,7 @@ Model DeepseekV2() {
   return model;
 }
 
-Model DeepseekV3(int intermediate = kFp8Intermediate) {
+Model DeepseekV3(int intermediate = kFp8Intermediate, const std::string& scales = "F32") {
   Model model;
   model.config = {{"model_type", "deepseek_v3"},
                   {"n_routed_experts", kExperts},
@@ -182,9 +183,10 @@ Model DeepseekV3(int intermediate = kFp8Intermediate) {
   AddExperts(model, 1, kFp8Hidden, intermediate);
   model.AddMlp("model.layers.1.mlp.shared_experts", kFp8Hidden, intermediate);
   for (const FileTensor& tensor : model.List()) {
-    if (tensor.name != "model.layers.1.mlp.gate.weight") model.MakeFp8(tensor.name);
+    if (tensor.name != "model.layers.1.mlp.gate.weight") model.MakeFp8(tensor.name, scales);
   }
-  model.Add(NamedTensor("model.layers.1.mlp.gate.e_score_correction_bias", "F32", {kExperts}, 4));
+  model.Add(NamedTensor("model.layers.1.mlp.gate.e_score_correction_bias", scales, {kExperts},
+                        scales == "F32" ? 4 : 2));
   return model;
 }
 
@@ -210,7 +212,7 @@ std::string RowMajorBytes(const HostTensor& tensor) {
 
 // Returns the matrix of the scales of an FP8 tensor.
 HostTensor ScalesOf(const HostTensor& tensor) {
-  return {.type = TensorType::kFloat32,
+  return {.type = tensor.scale_type,
           .rows = (tensor.rows + 127) / 128,
           .columns = (tensor.columns + 127) / 128,
           .data = tensor.scales,
@@ -235,6 +237,7 @@ void ExpectIs(const HostTensor& tensor, const Model& model, const std::string& n
   const auto scales = model.tensors.find(name + "_scale_inv");
   ASSERT_EQ(tensor.scales != nullptr, scales != model.tensors.end());
   if (tensor.scales != nullptr) {
+    EXPECT_EQ(tensor.scale_type, types.at(scales->second.dtype));
     EXPECT_TRUE(RowMajorBytes(ScalesOf(tensor)) == scales->second.bytes);
   }
 }
@@ -394,6 +397,22 @@ TEST(ModelFolder, DeepseekV3InFp8) {
   EXPECT_NE(weights->experts[0].gate.scales, nullptr);
   ExpectIs(weights->shared, model, "model.layers.1.mlp.shared_experts");
   ExpectIs(weights->router_bias, model, "model.layers.1.mlp.gate.e_score_correction_bias");
+}
+
+// Other releases have scales and correction biases of 16 bits.
+TEST(ModelFolder, DeepseekV3InFp8WithScalesOfOtherTypes) {
+  for (const std::string dtype : {"BF16", "F16"}) {
+    SCOPED_TRACE(dtype);
+    const TestFolder files;
+    const Model model = DeepseekV3(kFp8Intermediate, dtype);
+    const auto folder = Open(model, files);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const auto weights = (*folder)->Weights(1);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    ExpectExpertsAre(*weights, model, 1);
+    ExpectIs(weights->shared, model, "model.layers.1.mlp.shared_experts");
+    ExpectIs(weights->router_bias, model, "model.layers.1.mlp.gate.e_score_correction_bias");
+  }
 }
 
 int LastLayer(const Model& model) { return model.config["num_hidden_layers"].get<int>() - 1; }
@@ -904,7 +923,7 @@ Model SquareOlmoe() {
 
 TEST(ModelFolderFused, BothFormsOfAllFamilies) {
   for (const Model& model : {Mixtral(), Qwen2(), Qwen3(), Olmoe(), DeepseekV2(), DeepseekV3(256),
-                             WideOlmoe(), SquareOlmoe()}) {
+                             DeepseekV3(256, "BF16"), WideOlmoe(), SquareOlmoe()}) {
     const int layer = LastLayer(model);
     const bool mixtral = model.config["model_type"] == "mixtral";
     for (const bool transposed : {false, true}) {
@@ -1058,8 +1077,8 @@ TEST(ModelFolderFused, EveryDtypeIsChecked) {
   EXPECT_THAT(message(model),
               HasSubstr("layer 1: weights of expert 0 are bf16, and others are fp8"));
   model = WithFusedExperts(DeepseekV3(256), false);
-  model.Add(NamedTensor(down + "_scale_inv", "BF16", {4, 3, 2}, 2));
-  EXPECT_THAT(message(model), HasSubstr("_scale_inv' has the dtype BF16, and must have F32"));
+  model.Add(NamedTensor(down + "_scale_inv", "I32", {4, 3, 2}, 4));
+  EXPECT_THAT(message(model), HasSubstr("_scale_inv' has the dtype I32, and must have F32 or"));
 }
 
 TEST(ModelFolderFused, GateAndUpMustNotShareScales) {
@@ -1097,10 +1116,10 @@ TEST(ModelFolderFiles, EveryDtypeIsChecked) {
          "gate.weight' has the dtype F8_E4M3, and must have F32 or BF16 or F16");
   expect(WithDtype(DeepseekV2(), 1, mlp + "experts.2.up_proj.weight", "F8_E5M2"),
          "up_proj.weight' has the dtype F8_E5M2, and must have F32 or BF16 or F16");
-  expect(WithDtype(DeepseekV3(), 1, mlp + "gate.e_score_correction_bias", "BF16"),
-         "e_score_correction_bias' has the dtype BF16, and must have F32");
-  expect(WithDtype(DeepseekV3(), 1, mlp + "experts.2.up_proj.weight_scale_inv", "BF16"),
-         "weight_scale_inv' has the dtype BF16, and must have F32");
+  expect(WithDtype(DeepseekV3(), 1, mlp + "gate.e_score_correction_bias", "I32"),
+         "e_score_correction_bias' has the dtype I32, and must have F32 or BF16 or F16");
+  expect(WithDtype(DeepseekV3(), 1, mlp + "experts.2.up_proj.weight_scale_inv", "F8_E4M3"),
+         "weight_scale_inv' has the dtype F8_E4M3, and must have F32 or BF16 or F16");
   // One expert of another format than the others.
   expect(WithDtype(DeepseekV3(), 1, mlp + "experts.2.up_proj.weight", "BF16"),
          "layer 1: weights of expert 2 are bf16, and others are fp8; all must be, or none");

@@ -61,6 +61,37 @@ TEST(PackWeightsTest, DataNeedNotBeAligned) {
   EXPECT_EQ(ElementOf(tensor, 0, 1), -7.0F);
 }
 
+// Scales of 16 bits mean what the same scales as float32 do, in either order of the matrix.
+TEST(PackWeightsTest, ScalesOf16Bits) {
+  constexpr int kRows = 130;
+  constexpr int kColumns = 260;
+  std::vector<uint8_t> elements;
+  for (int i = 0; i < kRows * kColumns; ++i) elements.push_back(static_cast<uint8_t>(i % 0x78));
+  const std::vector<float> scales = {0.0078125F, 3.0F, 1.5F, 0.25F, 0x1p-24F, 240.0F};
+  for (const size_t pitch : {size_t{0}, size_t{kRows}}) {
+    HostTensor tensor = View(TensorType::kFloat8E4m3, kRows, kColumns, elements);
+    tensor.column_pitch = pitch;
+    tensor.scales = reinterpret_cast<const std::byte*>(scales.data());
+    const PackedMatrix fp8 = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+    const PackedMatrix bf16 = PackMatrix(tensor, {});
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      std::vector<uint16_t> bits;
+      for (const float scale : scales) bits.push_back(BitsFromFloat(dtype, scale));
+      tensor.scales = reinterpret_cast<const std::byte*>(bits.data());
+      tensor.scale_type = dtype == DType::kFloat16 ? TensorType::kFloat16 : TensorType::kBFloat16;
+      EXPECT_TRUE(CheckTensor("it", tensor, kRows, kColumns).ok());
+      const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+      EXPECT_EQ(packed.elements, fp8.elements);
+      EXPECT_EQ(packed.scales, fp8.scales);
+      EXPECT_EQ(PackMatrix(tensor, {}).elements, bf16.elements);
+    }
+    tensor.scale_type = TensorType::kFloat8E4m3;
+    EXPECT_EQ(CheckTensor("it", tensor, kRows, kColumns),
+              absl::InvalidArgumentError(
+                  "it has scales of 8-bit floats; they must be fp32, bf16 or fp16"));
+  }
+}
+
 TEST(PackWeightsTest, GateAndUpAlternateByEightRows) {
   constexpr int kRows = 24;
   std::vector<uint16_t> gate;
