@@ -103,8 +103,29 @@ ModelTensors::Found LayerTensors::Find(absl::string_view name) const {
   return found.tensor != nullptr ? found : tensors_.Find(FullName(name));
 }
 
+absl::Status LayerTensors::WhyMissing(absl::string_view name) const {
+  for (const absl::string_view prefix : {kPrefix, absl::string_view()}) {
+    OCTET_RETURN_IF_ERROR(tensors_.WhyMissing(absl::StrCat(prefix, FullName(name))));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LayerTensors::Missing(absl::string_view name) const {
+  OCTET_RETURN_IF_ERROR(WhyMissing(name));
   return absl::NotFoundError(absl::StrCat(folder_, " has no tensor ", Quoted(name)));
+}
+
+absl::Status LayerTensors::CheckAllKnown(const std::set<const std::byte*>& known) const {
+  for (const absl::string_view prefix : {kPrefix, absl::string_view()}) {
+    for (const auto& [file, tensor] : tensors_.WithPrefix(absl::StrCat(prefix, FullName("")))) {
+      if (known.contains(file->Data(*tensor))) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          file->path(), ": tensor ", QuotedName(tensor->name),
+          " is none of the layer's that Octet knows, and y might depend on it; take it out of the "
+          "file if y does not"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LayerTensors::Stored> LayerTensors::Get(absl::string_view name,

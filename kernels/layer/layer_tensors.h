@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,11 @@ class LayerTensors {
   bool Has(absl::string_view name) const { return Find(name).tensor != nullptr; }
   // Returns whether there is such a tensor, in FP8.
   bool IsFp8(absl::string_view name) const;
+  // Returns ModelTensors::WhyMissing().
+  absl::Status WhyMissing(absl::string_view name) const;
+  // Returns kInvalidArgument, naming it, if the block has a tensor whose elements are not in
+  // `known`, a set of all that has been read.
+  absl::Status CheckAllKnown(const std::set<const std::byte*>& known) const;
   // Returns the whole name, in quotes, for messages.
   std::string Quoted(absl::string_view name) const;
 

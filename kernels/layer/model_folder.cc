@@ -1,6 +1,8 @@
 #include "octet/model_folder.h"
 
+#include <cstddef>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +90,7 @@ class MappedModelFolder final : public ModelFolder {
           weights.shared_gate,
           tensors.Plain(absl::StrCat(names_.shared, "_gate.weight"), 1, config.hidden));
     }
+    OCTET_RETURN_IF_ERROR(CheckNothingElse(weights, layer));
     return weights;
   }
 
@@ -144,9 +147,29 @@ class MappedModelFolder final : public ModelFolder {
       }
     }
     if (IsFused(layer)) return absl::OkStatus();
+    OCTET_RETURN_IF_ERROR(own.WhyMissing(ExpertTensors(0).front()));
+    OCTET_RETURN_IF_ERROR(fused.WhyMissing(kFusedGateUp));
     return absl::NotFoundError(absl::StrCat(folder_, " has neither tensor ",
                                             own.Quoted(ExpertTensors(0).front()), " nor ",
                                             fused.Quoted(kFusedGateUp)));
+  }
+
+  // The layer has no other tensors than `weights`, such as biases.
+  absl::Status CheckNothingElse(const MoeLayerWeights& weights, int layer) const {
+    std::set<const std::byte*> known;
+    const auto add = [&known](const HostTensor& tensor) {
+      known.insert({tensor.data, tensor.scales});
+    };
+    const auto add_mlp = [&add](const MlpWeights& mlp) {
+      for (const HostTensor* const tensor : {&mlp.gate, &mlp.up, &mlp.down}) add(*tensor);
+    };
+    add(weights.router);
+    add(weights.router_bias);
+    add(weights.shared_gate);
+    add_mlp(weights.shared);
+    for (const MlpWeights& expert : weights.experts) add_mlp(expert);
+    OCTET_RETURN_IF_ERROR(TensorsOf(layer, names_.block).CheckAllKnown(known));
+    return TensorsOf(layer, kFusedBlock).CheckAllKnown(known);
   }
 
   // All experts' weights are FP8, or none.

@@ -12,11 +12,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/layer/bounded_json.h"
+#include "kernels/layer/lfs_pointer.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
 namespace {
 
+constexpr absl::string_view kOneFile = "model.safetensors";
 constexpr absl::string_view kIndex = "model.safetensors.index.json";
 constexpr absl::string_view kSuffix = ".safetensors";
 constexpr size_t kMostIndexBytes = size_t{64} << 20;
@@ -54,14 +56,15 @@ absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
   return files;
 }
 
-// Returns the names of all *.safetensors files, in order.
+// Returns the names of all *.safetensors files, in order, without those of the system: macOS, for
+// instance, puts "._model.safetensors" beside a file.
 absl::StatusOr<std::set<std::string>> ListFiles(const std::string& folder) {
   std::set<std::string> files;
   std::error_code error;
   auto entry = std::filesystem::directory_iterator(folder, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (absl::EndsWith(name, kSuffix)) files.insert(name);
+    if (absl::EndsWith(name, kSuffix) && !absl::StartsWith(name, ".")) files.insert(name);
   }
   if (error) {
     return absl::InvalidArgumentError(absl::StrCat("cannot read ", folder, ": ", error.message()));
@@ -88,7 +91,10 @@ absl::StatusOr<std::string> ReadText(const std::string& path, size_t most_bytes)
   if (text.size() > most_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(path, " has more than ", most_bytes, " bytes"));
   }
-  if (file.eof()) return text;
+  if (file.eof()) {
+    OCTET_RETURN_IF_ERROR(CheckNoLfsPointer(text, path));
+    return text;
+  }
   const int error = errno != 0 ? errno : EIO;
   const std::string what = absl::StrCat("cannot read ", path, ": ", std::strerror(error));
   return error == ENOENT ? absl::NotFoundError(what) : absl::InvalidArgumentError(what);
@@ -96,27 +102,61 @@ absl::StatusOr<std::string> ReadText(const std::string& path, size_t most_bytes)
 
 absl::StatusOr<ModelTensors> ModelTensors::Open(const std::string& folder) {
   ModelTensors tensors;
+  const std::string one_file = PathOf(folder, kOneFile);
   const std::string index_path = PathOf(folder, kIndex);
-  WeightMap index;
-  std::set<std::string> names;
-  if (Exists(index_path)) {
-    OCTET_ASSIGN_OR_RETURN(index, ReadIndex(index_path));
-    for (const auto& [tensor, file] : index) names.insert(file);
+  if (Exists(one_file)) {
+    OCTET_RETURN_IF_ERROR(tensors.Add(one_file));
+  } else if (Exists(index_path)) {
+    OCTET_RETURN_IF_ERROR(tensors.AddIndexed(folder, index_path));
   } else {
-    OCTET_ASSIGN_OR_RETURN(names, ListFiles(folder));
-  }
-  for (const std::string& name : names) {
-    OCTET_RETURN_IF_ERROR(tensors.Add(PathOf(folder, name)));
-  }
-  for (const auto& [tensor, file] : index) {
-    const std::string path = PathOf(folder, file);
-    const Found found = tensors.Find(tensor);
-    if (found.tensor == nullptr || found.file->path() != path) {
-      return absl::InvalidArgumentError(absl::StrCat(path, " has no tensor ", QuotedName(tensor),
-                                                     ", which ", index_path, " puts there"));
+    OCTET_ASSIGN_OR_RETURN(const std::set<std::string> names, ListFiles(folder));
+    for (const std::string& name : names) {
+      OCTET_RETURN_IF_ERROR(tensors.Add(PathOf(folder, name)));
     }
   }
   return tensors;
+}
+
+absl::Status ModelTensors::AddIndexed(const std::string& folder, const std::string& index_path) {
+  OCTET_ASSIGN_OR_RETURN(const WeightMap index, ReadIndex(index_path));
+  index_path_ = index_path;
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : index) files.insert(PathOf(folder, file));
+  for (const std::string& file : files) {
+    const absl::Status status = Add(file);
+    if (absl::IsNotFound(status)) {
+      absent_[file] = std::string(status.message());
+    } else {
+      OCTET_RETURN_IF_ERROR(status);
+    }
+  }
+  if (files_.empty() && !absent_.empty()) return absl::NotFoundError(absent_.begin()->second);
+  for (const auto& [tensor, file] : index) {
+    if (Find(tensor).tensor == nullptr) missing_[tensor] = PathOf(folder, file);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ModelTensors::Found> ModelTensors::WithPrefix(absl::string_view prefix) const {
+  std::vector<Found> found;
+  for (auto each = tensors_.lower_bound(prefix);
+       each != tensors_.end() && absl::StartsWith(each->first, prefix); ++each) {
+    found.push_back(each->second);
+  }
+  return found;
+}
+
+absl::Status ModelTensors::WhyMissing(absl::string_view name) const {
+  const auto missing = missing_.find(name);
+  if (missing == missing_.end()) return absl::OkStatus();
+  const auto& [tensor, file] = *missing;
+  const auto absent = absent_.find(file);
+  if (absent == absent_.end()) {
+    return absl::NotFoundError(absl::StrCat(file, " has no tensor ", QuotedName(tensor), ", which ",
+                                            index_path_, " puts there"));
+  }
+  return absl::NotFoundError(absl::StrCat(absent->second, "; ", index_path_, " puts tensor ",
+                                          QuotedName(tensor), " there"));
 }
 
 ModelTensors::Found ModelTensors::Find(absl::string_view name) const {

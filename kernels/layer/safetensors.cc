@@ -19,6 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/layer/lfs_pointer.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -354,8 +355,9 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std
     bytes = static_cast<const std::byte*>(mapped);
   }
   auto file = std::unique_ptr<SafetensorsFile>(new SafetensorsFile(path, bytes, size));
-  absl::StatusOr<std::vector<SafetensorsTensor>> tensors =
-      ParseSafetensorsHeader({reinterpret_cast<const char*>(bytes), size}, size);
+  const absl::string_view text(reinterpret_cast<const char*>(bytes), size);
+  OCTET_RETURN_IF_ERROR(CheckNoLfsPointer(text, path));
+  absl::StatusOr<std::vector<SafetensorsTensor>> tensors = ParseSafetensorsHeader(text, size);
   if (!tensors.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", tensors.status().message()));
   }

@@ -46,8 +46,8 @@ std::string QuotedName(absl::string_view name);
 // shorter ends the process that reads beyond its end.
 class SafetensorsFile {
  public:
-  // Errors name the file: kNotFound if there is none, kInvalidArgument for one that cannot be read
-  // and for those of ParseSafetensorsHeader.
+  // Errors name the file: kNotFound if there is none, or only a pointer of git-lfs,
+  // kInvalidArgument for one that cannot be read and for those of ParseSafetensorsHeader.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

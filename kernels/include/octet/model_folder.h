@@ -22,9 +22,11 @@ absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily);
 // Any thread may call.
 class ModelFolder {
  public:
-  // Reads config.json and the headers of all *.safetensors files. Errors are a sentence with the
-  // file and what is wrong: kNotFound for a file that is missing, kUnimplemented for an unknown
-  // model_type (naming those known), kInvalidArgument for what is damaged, truncated, overlapping.
+  // Reads config.json and the headers of the *.safetensors files that count (docs/formats.md).
+  // Errors are a sentence with the file and what is wrong: kNotFound for a file that is missing or
+  // only a pointer of git-lfs, unless an index names it and others are there, kUnimplemented for an
+  // unknown model_type (naming those known), kInvalidArgument for what is damaged, truncated,
+  // overlapping.
   static absl::StatusOr<std::unique_ptr<ModelFolder>> Open(const std::string& folder);
   virtual ~ModelFolder() = default;
 
@@ -39,7 +41,8 @@ class ModelFolder {
 
   // Returns views of the layer's tensors, valid as long as the folder. Experts have tensors of
   // their own, or two tensors have those of all experts (docs/formats.md). kNotFound or
-  // kInvalidArgument, naming file and tensor, for one that is missing or has another shape or type.
+  // kInvalidArgument, naming file and tensor, for one that is missing or has another shape or type,
+  // and for one that Octet would leave out.
   virtual absl::StatusOr<MoeLayerWeights> Weights(int layer) const = 0;
 };
 

@@ -465,6 +465,9 @@ TEST(ModelFolderConfig, NoSharedExperts) {
   const TestFolder files;
   Model model = DeepseekV2();
   model.config["n_shared_experts"] = nullptr;
+  for (const FileTensor& tensor : model.List()) {
+    if (tensor.name.find("shared_experts") != std::string::npos) model.tensors.erase(tensor.name);
+  }
   const auto folder = Open(model, files);
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_EQ((*folder)->LayerConfig(1)->shared_intermediate, 0);
@@ -700,6 +703,11 @@ class ShardsTest : public testing::Test {
 
   absl::Status OpenStatus() { return ModelFolder::Open(files_.path()).status(); }
 
+  absl::Status WeightsStatus() {
+    const auto folder = ModelFolder::Open(files_.path());
+    return folder.ok() ? (*folder)->Weights(0).status() : folder.status();
+  }
+
   void ExpectAllTensors() {
     const auto folder = ModelFolder::Open(files_.path());
     ASSERT_TRUE(folder.ok()) << folder.status();
@@ -709,6 +717,8 @@ class ShardsTest : public testing::Test {
   }
 
   static constexpr absl::string_view kIndex = "model.safetensors.index.json";
+  static constexpr absl::string_view kLfsPointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4998663696\n";
   const Model model_ = Qwen3();
   const TestFolder files_;
   std::vector<FileTensor> first_;
@@ -731,14 +741,6 @@ TEST_F(ShardsTest, WithoutAnIndexADamagedFileIsAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/c.safetensors: damaged header"));
 }
 
-TEST_F(ShardsTest, AMissingShard) {
-  WriteIndex();
-  files_.Remove("b.safetensors");
-  EXPECT_EQ(OpenStatus(),
-            absl::NotFoundError(absl::StrCat("cannot read ", files_.PathOf("b.safetensors"),
-                                             ": No such file or directory")));
-}
-
 TEST_F(ShardsTest, ATruncatedShard) {
   WriteIndex();
   const std::string text = SafetensorsText(second_);
@@ -749,17 +751,71 @@ TEST_F(ShardsTest, ATruncatedShard) {
               AllOf(HasSubstr("/b.safetensors: tensor '"), HasSubstr("of which the file has")));
 }
 
-TEST_F(ShardsTest, AFileThatLacksATensor) {
+// The tensors count that are in the files, wherever the index puts them.
+TEST_F(ShardsTest, AnIndexThatIsOld) {
+  index_["weight_map"][second_.front().name] = "a.safetensors";
+  index_["weight_map"]["mtp.fc.weight"] = "b.safetensors";
+  index_["weight_map"]["model.layers.7.mlp.gate.weight"] = "there_is_no.safetensors";
+  WriteIndex();
+  ExpectAllTensors();
+}
+
+TEST_F(ShardsTest, ATensorThatOnlyTheIndexHas) {
   const std::string name = second_.front().name;
-  index_["weight_map"][name] = "a.safetensors";
+  files_.Write("b.safetensors",
+               SafetensorsText(std::vector<FileTensor>(second_.begin() + 1, second_.end())));
   WriteIndex();
-  EXPECT_EQ(OpenStatus(), absl::InvalidArgumentError(
-                              absl::StrCat(files_.PathOf("a.safetensors"), " has no tensor '", name,
-                                           "', which ", files_.PathOf(kIndex), " puts there")));
-  index_["weight_map"][name] = "b.safetensors";
-  index_["weight_map"]["nowhere"] = "b.safetensors";
+  EXPECT_EQ(WeightsStatus(), absl::NotFoundError(absl::StrCat(
+                                 files_.PathOf("b.safetensors"), " has no tensor '", name,
+                                 "', which ", files_.PathOf(kIndex), " puts there")));
+}
+
+// Of which shards are downloaded that hold the layer.
+TEST_F(ShardsTest, AShardThatIsNotThere) {
   WriteIndex();
-  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("has no tensor 'nowhere'"));
+  const std::string b = files_.PathOf("b.safetensors");
+  files_.Write("b.safetensors", kLfsPointer);
+  for (const bool pointer : {true, false}) {
+    if (!pointer) files_.Remove("b.safetensors");
+    const absl::Status status = WeightsStatus();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(b), HasSubstr(pointer ? "git lfs pull" : "No such file"),
+                      HasSubstr(files_.PathOf(kIndex) + " puts tensor 'model.layers.0.mlp.")));
+  }
+  files_.Remove("a.safetensors");
+  EXPECT_EQ(OpenStatus(),
+            absl::NotFoundError(absl::StrCat("cannot read ", files_.PathOf("a.safetensors"),
+                                             ": No such file or directory")));
+}
+
+// As in `transformers`.
+TEST_F(ShardsTest, OneFileCountsMoreThanAnIndex) {
+  WriteIndex();
+  files_.Write("a.safetensors", "damaged, and not read");
+  files_.Write("model.safetensors", SafetensorsText(model_.List()));
+  ExpectAllTensors();
+  files_.Write("model.safetensors", SafetensorsText(first_));
+  EXPECT_EQ(WeightsStatus().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ShardsTest, FilesOfTheSystemAreIgnored) {
+  files_.Write("._a.safetensors", "what macOS puts beside files");
+  files_.Write(".safetensors", "no name at all");
+  ExpectAllTensors();
+}
+
+TEST_F(ShardsTest, PointersOfGitLfs) {
+  const std::string what =
+      " is a pointer of git-lfs, and not the file itself; install git-lfs and run `git lfs pull` "
+      "in its folder";
+  files_.Write(kIndex, kLfsPointer);
+  EXPECT_EQ(OpenStatus(), absl::NotFoundError(files_.PathOf(kIndex) + what));
+  files_.Remove(kIndex);
+  files_.Write("b.safetensors", kLfsPointer);
+  EXPECT_EQ(OpenStatus(), absl::NotFoundError(files_.PathOf("b.safetensors") + what));
+  files_.Write("config.json", kLfsPointer);
+  EXPECT_EQ(OpenStatus(), absl::NotFoundError(files_.PathOf("config.json") + what));
 }
 
 TEST_F(ShardsTest, ATensorInTwoFiles) {
@@ -1079,6 +1135,37 @@ TEST(ModelFolderFused, EveryDtypeIsChecked) {
   model = WithFusedExperts(DeepseekV3(256), false);
   model.Add(NamedTensor(down + "_scale_inv", "I32", {4, 3, 2}, 4));
   EXPECT_THAT(message(model), HasSubstr("_scale_inv' has the dtype I32, and must have F32 or"));
+}
+
+// Such as biases, of experts that config.json does not count, or of another family.
+TEST(ModelFolderFiles, TensorsOfTheBlockThatNobodyReads) {
+  for (const Model& model : {Mixtral(), Qwen2(), DeepseekV2(), DeepseekV3(256)}) {
+    const bool mixtral = model.config["model_type"] == "mixtral";
+    const std::string layer = absl::StrCat("model.layers.", LastLayer(model), ".");
+    const std::string block = layer + (mixtral ? "block_sparse_moe." : "mlp.");
+    const Model fused = WithFusedExperts(model, false);
+    for (const std::string& name :
+         {block + "experts.0.gate_proj.bias", block + "experts.9.up_proj.weight",
+          block + "gate.bias", block + "shared_experts.down_proj.bias",
+          block + "gate.weight_scale_inv", layer + "mlp.experts.down_proj_bias"}) {
+      for (const Model& form : {model, fused}) {
+        SCOPED_TRACE(name);
+        Model other = form;
+        other.Add(NamedTensor(name, "BF16", {3}, 2));
+        const TestFolder files;
+        EXPECT_EQ(WeightsStatus(other, files),
+                  absl::InvalidArgumentError(absl::StrCat(
+                      files.PathOf("model.safetensors"), ": tensor '", name,
+                      "' is none of the layer's that Octet knows, and y might depend on it; take "
+                      "it out of the file if y does not")));
+      }
+    }
+    Model other = model;  // neither the layer's nor its block's
+    other.Add(NamedTensor(layer + "self_attn.q_proj.bias", "BF16", {3}, 2));
+    other.Add(NamedTensor(layer + "mlp2.bias", "BF16", {3}, 2));
+    const TestFolder files;
+    EXPECT_TRUE(WeightsStatus(other, files).ok());
+  }
 }
 
 TEST(ModelFolderFused, GateAndUpMustNotShareScales) {
