@@ -13,7 +13,8 @@ namespace octet {
 using Json = nlohmann::json;
 
 // Returns the object that `text` is, without what is nested more than a few levels deep.
-// kInvalidArgument for what is no JSON, or no object; errors begin with `origin`.
+// kInvalidArgument for what is no JSON, with line and column, and for what is no object; errors
+// begin with `origin`. NaN and infinities, which Python writes, are no JSON.
 absl::StatusOr<Json> ParseJsonObject(absl::string_view text, absl::string_view origin);
 
 // Returns a value for a message: one line, not long.

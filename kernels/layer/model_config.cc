@@ -7,10 +7,13 @@
 #include <optional>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "kernels/layer/bounded_json.h"
+#include "kernels/layer/safetensors.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -21,8 +24,8 @@ constexpr int kMostInt = std::numeric_limits<int>::max();
 // What DeepSeek's models add to the sum that weights are divided by.
 constexpr float kDeepseekEpsilon = 1e-20F;
 
-// Reads the members of config.json. A member that is null counts as missing. Errors say where it
-// is.
+// Reads the members of config.json. A member that is null counts as missing, unless its function
+// says otherwise. Errors say where it is.
 class Reader {
  public:
   Reader(const Json& json, absl::string_view origin) : json_(json), origin_(origin) {}
@@ -33,8 +36,10 @@ class Reader {
     return found != json_.end() && found->is_null();
   }
 
-  // Return a whole number from `least` up; `absent` if there is no such member.
+  // Return a whole number from `least` up; `absent` if there is no such member. null is then an
+  // error: `transformers` does not take it for the default.
   absl::StatusOr<int> Natural(absl::string_view member, int least, int absent) const {
+    OCTET_RETURN_IF_ERROR(CheckNotNull(member));
     return Has(member) ? Natural(member, least) : absent;
   }
   absl::StatusOr<int> Natural(absl::string_view member, int least) const {
@@ -44,14 +49,18 @@ class Reader {
     return Wrong(member, *value, absl::StrCat("a whole number from ", least, " up"));
   }
 
+  // Returns a truth value; null, Python's None, is false.
   absl::StatusOr<bool> Bool(absl::string_view member, bool absent) const {
+    if (IsNull(member)) return false;
     const Json* const value = Find(member);
     if (value == nullptr) return absent;
     if (!value->is_boolean()) return Wrong(member, *value, "true or false");
     return value->get<bool>();
   }
 
+  // Returns a number; null is an error, as above.
   absl::StatusOr<float> Float(absl::string_view member, float absent) const {
+    OCTET_RETURN_IF_ERROR(CheckNotNull(member));
     const Json* const value = Find(member);
     if (value == nullptr) return absent;
     const double number = value->is_number() ? value->get<double>() : NAN;
@@ -91,10 +100,21 @@ class Reader {
     return Unsupported(member, text, absl::StrCat("'", supported, "'"));
   }
 
-  absl::Status Unsupported(absl::string_view member, absl::string_view text,
+  absl::Status Unsupported(absl::string_view member, const Json& value,
                            absl::string_view supported) const {
-    return absl::InvalidArgumentError(absl::StrCat(origin_, ": ", member, " ", Shown(text),
+    return absl::InvalidArgumentError(absl::StrCat(origin_, ": ", member, " ", Shown(value),
                                                    " is not supported; it must be ", supported));
+  }
+
+  // Returns an error for a member, other than null, that is none of `known`.
+  absl::Status OnlyMembers(absl::Span<const absl::string_view> known) const {
+    for (const auto& [name, value] : json_.items()) {
+      if (value.is_null() || absl::c_linear_search(known, name)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(origin_, ": ", QuotedName(name),
+                       " is unknown, and the result might depend on it; remove it if it does not"));
+    }
+    return absl::OkStatus();
   }
 
   // Returns a reader of the object that the member is; nothing if there is no such member.
@@ -121,6 +141,12 @@ class Reader {
   absl::StatusOr<const Json*> Get(absl::string_view member) const {
     if (const Json* const value = Find(member); value != nullptr) return value;
     return absl::InvalidArgumentError(absl::StrCat(origin_, ": ", member, " is missing"));
+  }
+
+  absl::Status CheckNotNull(absl::string_view member) const {
+    if (!IsNull(member)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin_, ": ", member, " is null; remove it for its default, or give it"));
   }
 
   absl::Status Wrong(absl::string_view member, const Json& value, absl::string_view what) const {
@@ -221,13 +247,19 @@ absl::StatusOr<ExpertLayers> ReadDeepseek(const Reader& reader, bool v3) {
   MoeLayerConfig& config = layers.config;
   OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("n_routed_experts", 1));
   OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("moe_intermediate_size", 1));
-  int shared = v3 ? 1 : 2;
-  if (reader.IsNull("n_shared_experts")) shared = 0;
-  OCTET_ASSIGN_OR_RETURN(shared, reader.Natural("n_shared_experts", 0, shared));
+  int shared = 0;
+  if (!reader.IsNull("n_shared_experts")) {
+    OCTET_ASSIGN_OR_RETURN(shared, reader.Natural("n_shared_experts", 0, v3 ? 1 : 2));
+  }
   if (shared > kMostInt / config.intermediate) {
     return reader.Unsupported("n_shared_experts", absl::StrCat(shared), "smaller");
   }
   config.shared_intermediate = shared * config.intermediate;
+  // DeepSeek-V3 has no biases, whatever its config.json says.
+  OCTET_ASSIGN_OR_RETURN(const bool biases, reader.Bool("mlp_bias", false));
+  if (biases && !v3) {
+    return reader.Unsupported("mlp_bias", true, "false: Octet's experts have no biases");
+  }
   OCTET_RETURN_IF_ERROR(v3 ? ReadDeepseekV3Router(reader, config.router)
                            : ReadDeepseekV2Router(reader, config.router));
   config.router.normalize_epsilon = config.router.normalize ? kDeepseekEpsilon : 0.0F;
@@ -254,13 +286,38 @@ absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family
   return ReadDeepseek(reader, /*v3=*/true);
 }
 
+// The members of quantization_config that are read below, and those that change nothing: tensors
+// tell themselves whether they are FP8, and caches of keys and values are none of the layer's.
+constexpr absl::string_view kQuantizationMembers[] = {
+    "quant_method",      "fmt",
+    "activation_scheme", "scale_fmt",
+    "dequantize",        "weight_block_size",
+    "ignored_layers",    "modules_to_not_convert",
+    "kv_cache_scheme",   "is_checkpoint_fp8_serialized"};
+constexpr absl::string_view kFloatScales = "float";
+constexpr absl::string_view kScalesOfActivations =
+    "': Octet quantizes activations with float32 scales, as transformers does; remove it for these";
+constexpr absl::string_view kDequantize =
+    "false; remove it and convert the weights when they are loaded (octet layer --weights=bf16)";
+
 // Accepts what tells that weights are FP8 with a scale for each block of 128 x 128, or nothing.
 absl::Status CheckQuantization(const Reader& config) {
   OCTET_ASSIGN_OR_RETURN(const std::optional<Reader> reader, config.Object("quantization_config"));
   if (!reader.has_value()) return absl::OkStatus();
   OCTET_ASSIGN_OR_RETURN(const std::string method, reader->String("quant_method"));
   if (method != "fp8") return reader->Unsupported("quant_method", method, "'fp8'");
+  OCTET_RETURN_IF_ERROR(reader->OnlyMembers(kQuantizationMembers));
   OCTET_RETURN_IF_ERROR(reader->Only("fmt", "e4m3"));
+  OCTET_RETURN_IF_ERROR(reader->Only("activation_scheme", "dynamic"));
+  OCTET_ASSIGN_OR_RETURN(const std::string scale_fmt, reader->String("scale_fmt", kFloatScales));
+  if (scale_fmt != kFloatScales) {
+    return reader->Unsupported("scale_fmt", scale_fmt,
+                               absl::StrCat("'", kFloatScales, kScalesOfActivations));
+  }
+  OCTET_ASSIGN_OR_RETURN(const bool dequantize, reader->Bool("dequantize", false));
+  if (dequantize) {
+    return reader->Unsupported("dequantize", true, kDequantize);
+  }
   OCTET_ASSIGN_OR_RETURN(const std::vector<int> block, reader->Naturals("weight_block_size"));
   if (block == std::vector<int>{128, 128}) return absl::OkStatus();
   return reader->Unsupported("weight_block_size",

@@ -30,8 +30,10 @@ struct ModelConfig {
   int num_layers = 0;
   absl::StatusOr<ExpertLayers> expert_layers = absl::UnknownError("not read");
 
-  // The text of a config.json. A member that is null counts as missing (n_shared_experts: none).
-  // All but sizes and numbers of experts may be missing where `transformers` has a default. Returns
+  // The text of a config.json. All but sizes and numbers of experts may be missing where
+  // `transformers` has a default. null is what it is there: false for a truth value, none for
+  // n_shared_experts, refused for a number that has a default, and otherwise as if the member were
+  // missing. Members that change nothing are not looked at. Returns
   // kUnimplemented for an unknown model_type, naming those known, and kInvalidArgument for what is
   // no JSON object or has no model_type or number of layers. What is wrong with other members is in
   // expert_layers.

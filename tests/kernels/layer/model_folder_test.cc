@@ -625,6 +625,76 @@ TEST(ModelFolderConfig, WrongMembersOfDeepseek) {
         "quantization_config: weight_block_size \"[]\" is not supported"}});
 }
 
+// What changes numbers is obeyed, or refused by name.
+TEST(ModelFolderConfig, MembersThatChangeTheResult) {
+  ExpectRefused(DeepseekV2(),
+                {{R"({"mlp_bias": true})", "mlp_bias true is not supported; it must be false"},
+                 {R"({"mlp_bias": "no"})", "mlp_bias must be true or false, and is \"no\""}});
+  ExpectRefused(
+      DeepseekV3(),
+      {{R"({"quantization_config": {"scale_fmt": "ue8m0"}})",
+        "quantization_config: scale_fmt \"ue8m0\" is not supported; it must be 'float'"},
+       {R"({"quantization_config": {"activation_scheme": "static"}})",
+        "quantization_config: activation_scheme \"static\" is not supported; it must be 'dyn"},
+       {R"({"quantization_config": {"dequantize": true}})",
+        "quantization_config: dequantize true is not supported; it must be false"},
+       {R"({"quantization_config": {"rotation": 1}})",
+        "quantization_config: 'rotation' is unknown, and the result might depend on it"}});
+  const auto ignored = ConfigWith(DeepseekV3(),
+                                  {{"mlp_bias", true},  // without a meaning in this family
+                                   {"seq_aux", true},
+                                   {"quantization_config",
+                                    {{"activation_scheme", "dynamic"},
+                                     {"scale_fmt", "float"},
+                                     {"dequantize", false},
+                                     {"modules_to_not_convert", {"lm_head"}}}}},
+                                  1);
+  EXPECT_TRUE(ignored.ok()) << ignored.status();
+  EXPECT_TRUE(ConfigWith(DeepseekV2(), {{"mlp_bias", false}}, 1).ok());
+}
+
+// Returns the configuration if a member is null in the file, which no merge patch can say.
+absl::StatusOr<MoeLayerConfig> ConfigWithNull(Model model, const std::string& member) {
+  const TestFolder files;
+  model.config[member] = nullptr;
+  const auto folder = Open(model, files);
+  return folder.ok() ? (*folder)->LayerConfig(LastLayer(model)) : folder.status();
+}
+
+TEST(ModelFolderConfig, NullIsWhatPythonMakesOfNone) {
+  const auto v3 = ConfigWithNull(DeepseekV3(), "norm_topk_prob");
+  ASSERT_TRUE(v3.ok()) << v3.status();
+  EXPECT_FALSE(v3->router.normalize);
+  EXPECT_TRUE(ConfigWithNull(DeepseekV2(), "mlp_bias").ok());
+  EXPECT_TRUE(ConfigWithNull(DeepseekV3(), "quantization_config").ok());
+  EXPECT_TRUE(ConfigWithNull(Qwen3(), "mlp_only_layers").ok());
+  EXPECT_TRUE(ConfigWithNull(Mixtral(), "torch_dtype").ok());
+  for (const std::string member : {"routed_scaling_factor", "first_k_dense_replace", "n_group"}) {
+    const absl::Status status = ConfigWithNull(DeepseekV3(), member).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("config.json: " + member + " is null; remove it for its default"));
+  }
+}
+
+TEST(ModelFolderConfig, NumbersThatJsonDoesNotHave) {
+  const TestFolder files;
+  const auto message_of = [&](const std::string& value) {
+    files.Write("config.json", "{\n  \"routed_scaling_factor\": " + value + "\n}");
+    return std::string(ModelFolder::Open(files.path()).status().message());
+  };
+  for (const std::string name : {"NaN", "Infinity"}) {
+    for (const std::string sign : {"", "-"}) {
+      EXPECT_THAT(message_of(sign + name),
+                  AllOf(HasSubstr("config.json is no JSON: parse error at line 2, column "),
+                        HasSubstr("; " + name + " is no number of JSON: write a finite one")));
+    }
+  }
+  EXPECT_THAT(message_of("1e999"), HasSubstr("is no JSON: number overflow parsing '1e999'"));
+  EXPECT_LT(message_of(std::string(100'000, '9') + "e999").size(), 500U);
+  EXPECT_LT(message_of("\"" + std::string(100'000, 'x')).size(), 500U);
+}
+
 TEST(ModelFolderConfig, FilesThatCannotBeOpened) {
   const TestFolder files;
   const std::string path = files.PathOf("config.json");
@@ -634,10 +704,15 @@ TEST(ModelFolderConfig, FilesThatCannotBeOpened) {
     files.Write("config.json", text);
     return ModelFolder::Open(files.path()).status();
   };
-  EXPECT_EQ(status_of("{"), absl::InvalidArgumentError(path + " is no JSON"));
+  EXPECT_EQ(status_of("{"), absl::InvalidArgumentError(
+                                path + " is no JSON: parse error at line 1, column 2: syntax error "
+                                       "while parsing object key - unexpected end of input; "
+                                       "expected string literal"));
   EXPECT_EQ(status_of("[]"), absl::InvalidArgumentError(path + " is no JSON object"));
   EXPECT_EQ(status_of(std::string(1'000'000, '[')),
-            absl::InvalidArgumentError(path + " is no JSON"));
+            absl::InvalidArgumentError(path + " is no JSON: parse error at line 1, column 1000001: "
+                                              "syntax error while parsing value - unexpected end "
+                                              "of input; expected '[', '{', or a literal"));
   EXPECT_EQ(status_of(std::string(2 << 20, ' ')),
             absl::InvalidArgumentError(path + " has more than 1048576 bytes"));
   EXPECT_EQ(status_of("{}"), absl::InvalidArgumentError(path + ": model_type is missing"));
@@ -835,8 +910,9 @@ TEST_F(ShardsTest, AnIndexThatIsNone) {
     files_.Write(kIndex, text);
     EXPECT_EQ(OpenStatus(), absl::InvalidArgumentError(path + " has no object weight_map"));
   }
-  files_.Write(kIndex, "[");
-  EXPECT_EQ(OpenStatus(), absl::InvalidArgumentError(path + " is no JSON"));
+  files_.Write(kIndex, "{\n[");
+  EXPECT_THAT(std::string(OpenStatus().message()),
+              HasSubstr(path + " is no JSON: parse error at line 2, column 1: "));
   for (const Json& file : {Json("../a.safetensors"), Json("/etc/passwd"), Json("a.bin"), Json(3)}) {
     index_["weight_map"][first_.front().name] = file;
     WriteIndex();
