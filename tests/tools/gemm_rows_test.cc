@@ -64,6 +64,13 @@ TEST(GemmRowsTest, RefusesWhatDoesNotFit) {
             "--experts=3 does not agree with --rows, which lists 2");
   EXPECT_EQ(Refusal({"--rows=5,x"}), "--rows has 'x', which is neither N nor LxN");
   EXPECT_EQ(Refusal({"--rows=-1"}), "--rows has '-1', which is neither N nor LxN");
+  EXPECT_EQ(Refusal({"--rows=x5"}), "--rows has 'x5', which is neither N nor LxN");
+  EXPECT_EQ(Refusal({"--rows=257x1"}), "--rows has '257x1', and a GPU has 1 to 256 experts");
+  EXPECT_EQ(Refusal({"--rows=0x1"}), "--rows has '0x1', and a GPU has 1 to 256 experts");
+  EXPECT_EQ(Refusal({"--rows=99999999999999999999x1"}),
+            "--rows has '99999999999999999999x1', and a GPU has 1 to 256 experts");
+  EXPECT_EQ(Refusal({"--rows=8x2147483648"}),
+            "--rows has '8x2147483648', and an expert has at most 2147483647 rows");
   EXPECT_EQ(Refusal({"--rows=5", "--experts=0"}), "--experts=0 is not from 1 to 256");
   EXPECT_EQ(Refusal({"--rows=5", "--experts=257"}), "--experts=257 is not from 1 to 256");
   EXPECT_EQ(Refusal({"--rows=200x5,200x5"}), "400 experts are more than the 256 of a GPU at most");

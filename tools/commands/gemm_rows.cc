@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 
 #include "absl/flags/declare.h"
@@ -30,18 +33,35 @@ constexpr int kMostExperts = 256;  // of one GPU: GroupedGemmConfig::experts
 constexpr absl::string_view kRouting = "routing";
 constexpr auto kRoutingFlags = absl::MakeConstSpan(kGemmRowsFlags).subspan(2);
 
+// Returns a number of digits alone, or `more` if it is larger; nothing for any other text.
+std::optional<int64_t> ParseNumber(absl::string_view text, int64_t more) {
+  if (text.empty() || text.find_first_not_of("0123456789") != absl::string_view::npos) {
+    return std::nullopt;
+  }
+  int64_t number = 0;
+  return absl::SimpleAtoi(text, &number) ? std::min(number, more) : more;
+}
+
 // Appends the experts that one part of a list names, "N" or "LxN".
 absl::Status AppendRows(absl::string_view part, std::vector<int32_t>& rows) {
+  constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
+  const auto wrong = [part](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("--rows has '", part, "', ", what));
+  };
   const std::vector<absl::string_view> numbers = absl::StrSplit(part, 'x');
-  int experts = 1;
-  int32_t each = 0;
-  if (numbers.size() > 2 || !absl::SimpleAtoi(numbers.back(), &each) || each < 0 ||
-      (numbers.size() == 2 && !absl::SimpleAtoi(numbers[0], &experts)) || experts < 1 ||
-      experts > kMostExperts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--rows has '", part, "', which is neither N nor LxN"));
+  const std::optional<int64_t> each = ParseNumber(numbers.back(), kMostRows + 1);
+  const std::optional<int64_t> experts =
+      numbers.size() == 1 ? 1 : ParseNumber(numbers.front(), kMostExperts + 1);
+  if (numbers.size() > 2 || !each.has_value() || !experts.has_value()) {
+    return wrong("which is neither N nor LxN");
   }
-  rows.insert(rows.end(), static_cast<size_t>(experts), each);
+  if (*experts < 1 || *experts > kMostExperts) {
+    return wrong(absl::StrCat("and a GPU has 1 to ", kMostExperts, " experts"));
+  }
+  if (*each > kMostRows) {
+    return wrong(absl::StrCat("and an expert has at most ", kMostRows, " rows"));
+  }
+  rows.insert(rows.end(), static_cast<size_t>(*experts), static_cast<int32_t>(*each));
   return absl::OkStatus();
 }
 
