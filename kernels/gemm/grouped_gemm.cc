@@ -195,19 +195,18 @@ absl::Status CheckArgs(GemmFormat format, const GroupedGemmArgs& args) {
   return absl::OkStatus();
 }
 
-// The blocks of a launch: what the caller asks for, or what the compute units run at once.
+// The blocks of a launch: what the compute units run at once, or fewer if the caller asks for that.
 absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
                                  const GroupedGemmTileShape& shape) {
-  int blocks = config.blocks;
-  if (blocks == 0) {
-    OCTET_ASSIGN_OR_RETURN(blocks, ComputeUnits());
+  OCTET_ASSIGN_OR_RETURN(const int units, ComputeUnits());
+  const int64_t most = int64_t{units} * shape.blocks_per_compute_unit / shape.cluster_blocks;
+  int64_t clusters = DivideUp(config.blocks, shape.cluster_blocks);
+  if (config.blocks == 0) {
     const int64_t row_bytes = config.max_rows * config.k * device::BytesOf(ElementOf(config));
-    blocks = std::min(blocks * shape.blocks_per_compute_unit,
-                      platform::DefaultLaunchLimits(row_bytes).blocks);
-    blocks -= blocks % shape.cluster_blocks;
+    clusters = platform::DefaultLaunchLimits(row_bytes).blocks / shape.cluster_blocks;
   }
-  return static_cast<int>(DivideUp(std::max(blocks, 1), shape.cluster_blocks)) *
-         shape.cluster_blocks;
+  clusters = std::clamp<int64_t>(clusters, 1, std::max<int64_t>(most, 1));
+  return static_cast<int>(clusters) * shape.cluster_blocks;
 }
 
 // Returns where the product is recorded; no memory if it is not.

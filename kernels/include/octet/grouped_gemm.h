@@ -70,7 +70,8 @@ struct GroupedGemmConfig {
   std::optional<GemmTiles> tiles = {};
   // false: `tiles` is not looked up in the tuning table.
   bool use_measured_tuning = true;
-  // 0: as many as the GPU runs at once. Others are rounded up to what the tile shape needs.
+  // 0: as many as the GPU runs at once. Others are rounded up to what the tile shape needs, and cut
+  // to what the GPU runs at once.
   int blocks = 0;
 
   // 4-byte words of a row of scales; 0 without scales.

@@ -455,6 +455,29 @@ TEST_F(GroupedGemmTest, ChoosesSmallerTilesIfThereAreFew) {
   EXPECT_EQ(choose(64, 1000), fewest);
 }
 
+// More blocks than are resident compute nothing sooner, and a grid can be too large for a GPU.
+TEST_F(GroupedGemmTest, HasNoMoreBlocksThanAreResident) {
+  const GroupedGemmConfig config = {.n = 136, .k = 72};
+  GemmProblem p = MakeGemmProblem(config, {0, 1, 129, 0, 65});
+  const std::vector<GemmExpectation> expected = ExpectedGemm(p);
+  for (const GemmTiles tiles : kEveryTiles) {
+    p.config.tiles = tiles;
+    p.config.blocks = 0;
+    const absl::StatusOr<std::unique_ptr<GroupedGemm>> most = GroupedGemm::Create(p.config);
+    ASSERT_OK(most.status());
+    for (const int blocks : {1'000'000, std::numeric_limits<int>::max()}) {
+      p.config.blocks = blocks;
+      const absl::StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Create(p.config);
+      ASSERT_OK(gemm.status());
+      EXPECT_GE((*gemm)->blocks(), (*most)->blocks());
+      ASSERT_LT((*gemm)->blocks(), 1'000'000);
+      const absl::StatusOr<std::vector<uint16_t>> out = ComputeGemm(p);
+      ASSERT_OK(out.status()) << p.Text();
+      EXPECT_EQ(FirstWrongElement(p, expected, *out), "") << EnumName(tiles) << " " << p.Text();
+    }
+  }
+}
+
 TEST_F(GroupedGemmTest, RefusesAConfigThatCannotBe) {
   const GroupedGemmConfig good = {.experts = 2, .max_rows = 10, .n = 16, .k = 16};
   const auto refusal = [](const GroupedGemmConfig& config) {
