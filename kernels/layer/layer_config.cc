@@ -54,6 +54,23 @@ absl::Status CheckShared(const MoeLayerConfig& config, const MoeLayerWeights& we
   return CheckTensor("shared_gate", weights.shared_gate, 1, config.hidden);
 }
 
+// What FusedExperts would refuse under names of its own.
+absl::Status CheckFusion(const MoeLayerConfig& config) {
+  const Fusion fusion = config.fusion;
+  if (fusion == Fusion::kAuto || fusion == Fusion::kNone) return absl::OkStatus();
+  if (fusion != Fusion::kTiles && fusion != Fusion::kSerial) {
+    return Refuse("fusion", EnumName(fusion), "it must be auto, none, tiles or serial");
+  }
+  if (config.weights == GemmFormat::kFp8) {
+    return Refuse("fusion", EnumName(fusion), "with FP8 weights it must be auto or none");
+  }
+  if (config.strategy == Strategy::kAuto || config.strategy == Strategy::kHighThroughput) {
+    return absl::OkStatus();
+  }
+  return Refuse("strategy", EnumName(config.strategy),
+                absl::StrCat("the fusion ", EnumName(fusion), " needs high_throughput or auto"));
+}
+
 // Everything but dispatch and combine.
 absl::Status CheckLayer(const MoeLayerConfig& config, int num_ranks) {
   OCTET_RETURN_IF_ERROR(Validate(config.router, config.num_experts, config.topk));
@@ -169,11 +186,13 @@ absl::Status CheckWeights(const MoeLayerConfig& config, const MoeLayerWeights& w
 }
 
 absl::Status Validate(const MoeLayerConfig& config, int num_ranks) {
+  OCTET_RETURN_IF_ERROR(CheckFusion(config));
   OCTET_RETURN_IF_ERROR(Validate(ExpertsConfig(config).ep, num_ranks));
   return CheckLayer(config, num_ranks);
 }
 
 absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes) {
+  if (nodes.num_nodes == 1) return Validate(config, nodes.ranks_per_node);
   if (config.fusion != Fusion::kAuto && config.fusion != Fusion::kNone) {
     return Refuse("fusion", EnumName(config.fusion), "over several nodes it must be auto or none");
   }

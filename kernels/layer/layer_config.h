@@ -26,7 +26,7 @@ GroupedGemmConfig SharedSecondProduct(const MoeLayerConfig& config);
 WeightFormat ExpertWeights(const MoeLayerConfig& config);
 WeightFormat PlainWeights(const MoeLayerConfig& config);
 
-// As octet/moe_layer.h's, for a layer over several nodes.
+// As octet/moe_layer.h's, for a layer over all nodes, which may be one.
 absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes);
 
 // Returns kInvalidArgument, naming the tensor, if a layer of this configuration cannot have these

@@ -158,6 +158,15 @@ class LayerTest(octet_cli.GpuTest):
             self.assertIn(words, result.stderr)
             self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
 
+    def test_fusions_on_one_node(self):
+        for fusion in ("tiles", "serial"):
+            with self.subTest(fusion=fusion):
+                result = octet_cli.octet(
+                    "layer", "--family=mixtral", "--strategy=high_throughput",
+                    f"--fusion={fusion}", *SMALL, "--iters=1", f"--ranks={self.most}")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("high_throughput", result.stdout)
+
     def test_flags_that_do_not_fit(self):
         half = self.model("--dtype=f16").folder
         for flags, words in [

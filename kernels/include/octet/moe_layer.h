@@ -57,6 +57,8 @@ struct MoeLayerConfig {
   GemmFormat weights = GemmFormat::kSame;
   // How tokens are sent, and how the kernels of a call are put together (octet/fused_experts.h).
   Strategy strategy = Strategy::kAuto;
+  // kTiles and kSerial need the strategy kHighThroughput, which kAuto then becomes, and weights
+  // kSame. Not kEpilogue.
   Fusion fusion = Fusion::kAuto;
   int max_blocks = 0;  // EpConfig::max_blocks, and the most blocks of each product
   SharedExperts shared_experts = SharedExperts::kAuto;

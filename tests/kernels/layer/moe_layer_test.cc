@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,6 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/layer/layer_config.h"
+#include "kernels/nodes_of_ranks.h"
 #include "octet/dtype.h"
 #include "octet/node.h"
 #include "runtime/status_macros.h"
@@ -477,6 +480,51 @@ TEST_F(MoeLayerTest, RefusesWhatCannotBeRight) {
   changed = config;
   changed.router.groups = 5;
   EXPECT_THAT(refused(changed), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("groups")));
+}
+
+// Validate knows what Create would refuse, and says it of the layer's own members.
+TEST(MoeLayerConfigTest, ValidateRefusesFusionsThatCannotBe) {
+  const auto refusal = [](const std::function<void(MoeLayerConfig&)>& alter) {
+    MoeLayerConfig config = Config();
+    alter(config);
+    return Validate(config, 2);
+  };
+  const auto is = [](const std::string& words) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    HasSubstr(absl::StrCat("MoeLayerConfig::", words)));
+  };
+  EXPECT_THAT(refusal([](MoeLayerConfig& config) { config.fusion = Fusion::kEpilogue; }),
+              is("fusion is epilogue; it must be auto, none, tiles or serial"));
+  for (const Fusion fusion : {Fusion::kTiles, Fusion::kSerial}) {
+    EXPECT_OK(refusal([&](MoeLayerConfig& config) { config.fusion = fusion; }));
+    EXPECT_THAT(refusal([&](MoeLayerConfig& config) {
+                  config.fusion = fusion;
+                  config.weights = GemmFormat::kFp8;
+                }),
+                is(absl::StrCat("fusion is ", EnumName(fusion),
+                                "; with FP8 weights it must be auto or none")));
+    for (const Strategy strategy : {Strategy::kDirect, Strategy::kLowLatency}) {
+      EXPECT_THAT(refusal([&](MoeLayerConfig& config) {
+                    config.fusion = fusion;
+                    config.strategy = strategy;
+                  }),
+                  is(absl::StrCat("strategy is ", EnumName(strategy), "; the fusion ",
+                                  EnumName(fusion), " needs high_throughput or auto")));
+    }
+  }
+  EXPECT_OK(refusal([](MoeLayerConfig& config) { config.weights = GemmFormat::kFp8; }));
+}
+
+// One node is not several.
+TEST(MoeLayerConfigTest, ValidateForOneNodeIsThatWithoutNodes) {
+  MoeLayerConfig config = Config();
+  for (const Fusion fusion : {Fusion::kTiles, Fusion::kSerial}) {
+    config.fusion = fusion;
+    EXPECT_OK(Validate(config, NodesOfRanks{.num_nodes = 1, .ranks_per_node = 2}));
+    EXPECT_THAT(Validate(config, NodesOfRanks{.num_nodes = 2, .ranks_per_node = 2}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("over several nodes it must be auto or none")));
+  }
 }
 
 TEST_F(MoeLayerTest, RefusesWeightsThatDoNotFit) {
