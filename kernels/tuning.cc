@@ -46,8 +46,9 @@ constexpr auto kGemmFields = std::to_array<absl::string_view>(
     {"gpu", "dtype", "n", "k", "rows", "activation", "tiles", "note"});
 
 constexpr auto kFusedFields = std::to_array<absl::string_view>(
-    {"platform", "gpu", "ranks", "call", "rows", "row_bytes", "format", "intermediate",
+    {"platform", "gpu", "ranks", "call", "rows", "row_bytes", "format", "experts", "intermediate",
      "activation", "fusion", "tiles", "note"});
+constexpr absl::string_view kExperts = "experts";  // optional
 
 // The numbers of an entry's tuning that each call has, if its fusion is not kNone.
 struct FusedField {
@@ -271,6 +272,9 @@ absl::StatusOr<FusedTuningEntry> ParseFusedEntry(const Json& json, const std::st
   OCTET_ASSIGN_OR_RETURN(links.row_bytes, reader.Range("row_bytes"));
   OCTET_ASSIGN_OR_RETURN(links.format, reader.OneOf("format", DispatchFormat::kSame));
   OCTET_ASSIGN_OR_RETURN(entry.key.call, reader.OneOf<FusedCall>("call"));
+  if (reader.Has(kExperts)) {
+    OCTET_ASSIGN_OR_RETURN(entry.key.num_experts, reader.Positive(kExperts));
+  }
   OCTET_ASSIGN_OR_RETURN(entry.key.intermediate, reader.Positive("intermediate"));
   OCTET_ASSIGN_OR_RETURN(entry.key.activation, reader.OneOf<GemmActivation>("activation"));
   std::vector<absl::string_view> fields(kFusedFields.begin(), kFusedFields.end());
@@ -355,10 +359,11 @@ Json ToObject(const FusedTuningEntry& entry) {
                {"call", std::string(EnumName(entry.key.call))},
                {"rows", {links.rows.first, links.rows.last}},
                {"row_bytes", {links.row_bytes.first, links.row_bytes.last}},
-               {"format", std::string(EnumName(links.format))},
-               {"intermediate", entry.key.intermediate},
-               {"activation", std::string(EnumName(entry.key.activation))},
-               {"fusion", std::string(EnumName(entry.choice.fusion))}};
+               {"format", std::string(EnumName(links.format))}};
+  if (entry.key.num_experts > 0) json[std::string(kExperts)] = entry.key.num_experts;
+  json["intermediate"] = entry.key.intermediate;
+  json["activation"] = std::string(EnumName(entry.key.activation));
+  json["fusion"] = std::string(EnumName(entry.choice.fusion));
   if (entry.choice.fusion != Fusion::kNone) {
     const FusedTuning& tuning = entry.choice.tuning;
     json["tiles"] = std::string(EnumName(tuning.tiles.value_or(GemmTiles::kWide)));
@@ -406,6 +411,17 @@ bool IsLike(const TuningKey& key, int num_ranks, const EpConfig& config) {
   return key.num_ranks == num_ranks && key.strategy == config.strategy &&
          key.format == config.dispatch_format && key.received == config.output &&
          key.rows.Contains(Rows(config)) && key.row_bytes.Contains(RowBytes(config));
+}
+
+// Returns the key of the calls that are like those of `key` and have any number of experts.
+FusedTuningKey OfAnyExperts(FusedTuningKey key) {
+  key.num_experts = 0;
+  return key;
+}
+
+// Returns whether an entry with the key `entry` is for the calls of `key`.
+bool IsFor(const FusedTuningKey& entry, const FusedTuningKey& key) {
+  return entry == key || entry == OfAnyExperts(key);
 }
 
 absl::StatusOr<std::shared_ptr<const TuningTable>> Shared(absl::StatusOr<TuningTable> table) {
@@ -486,6 +502,7 @@ FusedTuningKey FusedTuningKeyOf(const Topology& topology, int num_ranks, FusedCa
   return {
       .call = call,
       .links = TuningKeyOf(topology, num_ranks, ep),
+      .num_experts = ep.num_experts,
       .intermediate = config.intermediate,
       .activation = call == FusedCall::kDispatchGemm ? config.activation : GemmActivation::kNone};
 }
@@ -610,15 +627,34 @@ std::optional<FusedChoice> TuningTable::FindFusion(const Topology& topology, int
                                                    FusedCall call,
                                                    const FusedExpertsConfig& config) const {
   const FusedTuningKey key = FusedTuningKeyOf(topology, num_ranks, call, config);
-  const auto entry = absl::c_find_if(fused_entries_,
-                                     [&](const FusedTuningEntry& each) { return each.key == key; });
+  const auto entry = absl::c_find_if(
+      fused_entries_, [&](const FusedTuningEntry& each) { return IsFor(each.key, key); });
   return entry != fused_entries_.end() ? std::optional(entry->choice) : std::nullopt;
 }
 
-void TuningTable::Set(const FusedTuningEntry& entry) { SetIn(fused_entries_, entry); }
+std::vector<FusedChoice> TuningTable::FusionsFor(int num_ranks, FusedCall call,
+                                                 const FusedExpertsConfig& config) const {
+  FusedTuningKey key = FusedTuningKeyOf({}, num_ranks, call, config);
+  std::vector<FusedChoice> choices;
+  for (const FusedTuningEntry& entry : fused_entries_) {
+    key.links.platform = entry.key.links.platform;
+    key.links.gpu = entry.key.links.gpu;
+    if (IsFor(entry.key, key)) choices.push_back(entry.choice);
+  }
+  return choices;
+}
+
+void TuningTable::Set(const FusedTuningEntry& entry) {
+  const FusedTuningKey any = OfAnyExperts(entry.key);
+  if (any != entry.key) {
+    std::erase_if(fused_entries_, [&](const FusedTuningEntry& each) { return each.key == any; });
+  }
+  SetIn(fused_entries_, entry);
+}
 
 void TuningTable::Remove(const FusedTuningKey& key) {
-  std::erase_if(fused_entries_, [&](const FusedTuningEntry& entry) { return entry.key == key; });
+  std::erase_if(fused_entries_,
+                [&](const FusedTuningEntry& entry) { return IsFor(entry.key, key); });
 }
 
 void TuningTable::Set(const TuningEntry& entry) { SetIn(entries_, entry); }

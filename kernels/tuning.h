@@ -106,7 +106,8 @@ absl::Span<const EnumEntry<FusedCall>> EnumTable(FusedCall);  // names: octet/en
 // The calls with a product that a fusion is for.
 struct FusedTuningKey {
   FusedCall call = FusedCall::kDispatchGemm;
-  TuningKey links;  // the dispatch or combine, by high_throughput
+  TuningKey links;      // the dispatch or combine, by high_throughput
+  int num_experts = 0;  // E, which decides what fits; 0: of any number, in files that do not say it
   int intermediate = 0;
   GemmActivation activation = GemmActivation::kNone;
   bool operator==(const FusedTuningKey&) const = default;
@@ -165,8 +166,12 @@ class TuningTable {
   // Returns how calls like `config`'s are made, from the first entry that matches them.
   std::optional<FusedChoice> FindFusion(const Topology& topology, int num_ranks, FusedCall call,
                                         const FusedExpertsConfig& config) const;
+  // Returns the choices of all entries for such calls, of any GPU.
+  std::vector<FusedChoice> FusionsFor(int num_ranks, FusedCall call,
+                                      const FusedExpertsConfig& config) const;
 
-  // Add an entry, or replace the one with the same key.
+  // Add an entry, or replace the one with the same key. Set and Remove of a FusedTuningKey with a
+  // number of experts also end an entry for such calls of any number.
   void Set(const TuningEntry& entry);
   void Set(const GemmTuningEntry& entry);
   void Set(const FusedTuningEntry& entry);

@@ -570,6 +570,54 @@ TEST(FusedTuning, AreFoundForTheirCallsAlone) {
   EXPECT_FALSE(other([](FusedExpertsConfig& c) { c.ep.dispatch_format = DispatchFormat::kFp8; }));
 }
 
+// What was measured for few experts may not fit where there are many.
+TEST(FusedTuning, AreForANumberOfExperts) {
+  const std::string of_eight =
+      absl::StrReplaceAll(kFusedEntry, {{"\"note\"", "\"experts\": 8, \"note\""}});
+  absl::StatusOr<TuningTable> table = TuningTable::Parse(FusedFile(of_eight), "f");
+  ASSERT_TRUE(table.ok()) << table.status();
+  const auto find = [&](int experts) {
+    FusedExpertsConfig config = Calls();
+    config.ep.num_experts = experts;
+    return table->FindFusion(SomeGpus(), 4, FusedCall::kDispatchGemm, config).has_value();
+  };
+  EXPECT_TRUE(find(8));
+  EXPECT_FALSE(find(256));
+  EXPECT_EQ(table->fused_entries()[0].key,
+            FusedTuningKeyOf(SomeGpus(), 4, FusedCall::kDispatchGemm, Calls()));
+  EXPECT_THAT(table->ToJson(), HasSubstr("\"experts\":8,"));
+  EXPECT_THAT(
+      std::string(TuningTable::Parse(
+                      FusedFile(absl::StrReplaceAll(of_eight, {{": 8, \"n", ": 0, \"n"}})), "f")
+                      .status()
+                      .message()),
+      HasSubstr("f: fused[0]: experts is 0; it must be a whole number from 1 up"));
+}
+
+// Entries of files that do not say how many experts there were are for any number, until such calls
+// are measured again.
+TEST(FusedTuning, WithoutANumberOfExpertsAreForAny) {
+  const auto parse = [] {
+    absl::StatusOr<TuningTable> table = TuningTable::Parse(FusedFile(kFusedEntry), "f");
+    EXPECT_TRUE(table.ok()) << table.status();
+    return *std::move(table);
+  };
+  TuningTable table = parse();
+  FusedExpertsConfig many = Calls();
+  many.ep.num_experts = 256;
+  for (const FusedExpertsConfig& config : {Calls(), many}) {
+    EXPECT_TRUE(table.FindFusion(SomeGpus(), 4, FusedCall::kDispatchGemm, config).has_value());
+  }
+  EXPECT_THAT(table.ToJson(), Not(HasSubstr("experts")));
+  const FusedTuningKey key = FusedTuningKeyOf(SomeGpus(), 4, FusedCall::kDispatchGemm, many);
+  table.Set(FusedTuningEntry{.key = key});
+  EXPECT_THAT(table.fused_entries(), SizeIs(1));
+  EXPECT_FALSE(table.FindFusion(SomeGpus(), 4, FusedCall::kDispatchGemm, Calls()).has_value());
+  table = parse();
+  table.Remove(key);
+  EXPECT_THAT(table.fused_entries(), SizeIs(0));
+}
+
 TEST(FusedTuning, IsReadAsItIsWritten) {
   absl::StatusOr<TuningTable> table = TuningTable::Parse(FusedFile(kFusedEntry), "f");
   ASSERT_TRUE(table.ok()) << table.status();
