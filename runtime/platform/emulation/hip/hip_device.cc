@@ -178,7 +178,7 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
   std::snprintf(properties->name, sizeof(properties->name), "Octet emulated GPU");
   std::snprintf(properties->gcnArchName, sizeof(properties->gcnArchName), "emulation");
   properties->totalGlobalMem = config.memory_bytes;
-  properties->sharedMemPerBlock = octet::emulation::kSharedBytesPerBlock;
+  properties->sharedMemPerBlock = config.shared_bytes;
   properties->warpSize = config.wave_size;
   properties->maxThreadsPerBlock = octet::emulation::kMaxThreadsPerBlock;
   properties->maxThreadsPerMultiProcessor = config.threads_per_unit;
@@ -205,7 +205,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
       *value = 1;
       return hipSuccess;
     case hipDeviceAttributeMaxSharedMemoryPerBlock:
-      *value = static_cast<int>(octet::emulation::kSharedBytesPerBlock);
+      *value = static_cast<int>(config.shared_bytes);
       return hipSuccess;
     case hipDeviceAttributeMaxThreadsPerBlock:
       *value = octet::emulation::kMaxThreadsPerBlock;

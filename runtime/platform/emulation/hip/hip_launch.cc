@@ -85,8 +85,8 @@ hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* funct
   *attributes = {};
   attributes->sharedSizeBytes = octet::emulation::StaticShared(Machine::Get(), function);
   attributes->maxThreadsPerBlock = octet::emulation::kMaxThreadsPerBlock;
-  attributes->maxDynamicSharedSizeBytes =
-      static_cast<int>(octet::emulation::kSharedBytesPerBlock - attributes->sharedSizeBytes);
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(Machine::Get().config.shared_bytes) -
+                                          static_cast<int>(attributes->sharedSizeBytes);
   return hipSuccess;
 }
 
@@ -94,7 +94,7 @@ hipError_t hipFuncSetAttribute(const void* function, hipFuncAttribute attribute,
   OCTET_API_CALL();
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
   if (attribute != hipFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      static_cast<size_t>(value) > octet::emulation::kSharedBytesPerBlock) {
+      static_cast<size_t>(value) > Machine::Get().config.shared_bytes) {
     return Return(hipErrorInvalidValue);
   }
   octet::emulation::CurrentDevice().loaded_kernels.Load(function);

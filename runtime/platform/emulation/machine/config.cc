@@ -10,6 +10,7 @@
 
 #include "hip/kernel_interface.h"
 #include "sanitizers/sanitizer.h"
+#include "scheduler/resource_pool.h"
 
 namespace octet::emulation {
 namespace {
@@ -25,6 +26,7 @@ constexpr Range kDevices = {1, kMaxDevices};
 constexpr Range kWaveSizes = {32, kMaxWaveSize};  // only these two values
 constexpr Range kUnits = {1, 1024};
 constexpr Range kThreads = {64, 2048};
+constexpr Range kSharedKb = {1, kSharedBytesPerBlock >> 10};
 constexpr Range kMemoryMb = {1, 32 << 10};
 constexpr Range kStackKb = {8, 8 << 10};
 constexpr Range kRecheckUs = {10, 1'000'000};
@@ -124,6 +126,7 @@ Config Config::FromEnvironment() {
   }
   read.Read("OCTET_EMULATION_COMPUTE_UNITS", kUnits, &Config::compute_units);
   read.Read("OCTET_EMULATION_THREADS_PER_UNIT", kThreads, &Config::threads_per_unit);
+  read.Read("OCTET_EMULATION_SHARED_KB", kSharedKb, &Config::shared_bytes, kKb);
   read.Read("OCTET_EMULATION_MEMORY_MB", kMemoryMb, &Config::memory_bytes, kMb);
   read.Read("OCTET_EMULATION_WORKERS", kFromZero, &Config::workers);
   read.Read("OCTET_EMULATION_STACK_KB", {0, kStackKb.most}, &Config::stack_bytes, kKb);
@@ -143,6 +146,7 @@ Config Config::Normalized() const {
   c.wave_size = c.wave_size == 32 ? 32 : 64;
   c.compute_units = Clamp(c.compute_units, kUnits);
   c.threads_per_unit = Clamp(c.threads_per_unit, kThreads);
+  c.shared_bytes = Clamp(c.shared_bytes, kSharedKb, kKb);
   c.memory_bytes = Clamp(c.memory_bytes, kMemoryMb, kMb);
   if (c.seed != 0 && c.schedule == ScheduleKind::kAny) {
     c.schedule = kKinds[c.seed % std::size(kKinds)].kind;

@@ -32,6 +32,7 @@ struct Config {
   int wave_size = 64;                   // OCTET_EMULATION_WAVE_SIZE: 32 or 64
   int compute_units = 4;                // OCTET_EMULATION_COMPUTE_UNITS: per GPU
   int threads_per_unit = 1024;          // OCTET_EMULATION_THREADS_PER_UNIT: resident threads
+  size_t shared_bytes = 64 << 10;       // OCTET_EMULATION_SHARED_KB: shared memory of a unit
   uint64_t memory_bytes = 16ULL << 30;  // OCTET_EMULATION_MEMORY_MB: per GPU, committed lazily
 
   // ---- the CPU

@@ -55,14 +55,14 @@ uint64_t WallNs() {
 }
 
 int BlocksPerUnit(const Config& config, int threads, size_t shared_bytes) {
-  if (threads <= 0 || threads > kMaxThreadsPerBlock || shared_bytes > kSharedBytesPerBlock) {
+  if (threads <= 0 || threads > kMaxThreadsPerBlock || shared_bytes > config.shared_bytes) {
     return 0;
   }
   const int wave = config.wave_size;
   const int whole_waves = (threads + wave - 1) / wave * wave;
   int blocks = std::min(kMaxBlocksPerUnit, config.threads_per_unit / whole_waves);
   if (shared_bytes > 0) {
-    blocks = std::min(blocks, static_cast<int>(kSharedBytesPerBlock / shared_bytes));
+    blocks = std::min(blocks, static_cast<int>(config.shared_bytes / shared_bytes));
   }
   return blocks;
 }
