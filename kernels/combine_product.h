@@ -19,8 +19,8 @@ class CombineProduct {
  public:
   virtual ~CombineProduct() = default;
 
-  // Loads the kernel on the current device. Returns how many blocks it has, all of them resident,
-  // if `blocks` have one compute unit each, rounded to what the tile shape needs.
+  // Loads the kernel on the current device. Returns how many blocks it has if `blocks` have one
+  // compute unit each: no more than are resident, rounded to what the tile shape needs.
   virtual absl::StatusOr<int> Prepare(const high_throughput::CombineVariant& variant,
                                       int blocks) const = 0;
   virtual hipError_t Launch(const high_throughput::GemmCombineParams& params,

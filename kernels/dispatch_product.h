@@ -19,9 +19,9 @@ class DispatchProduct {
  public:
   virtual ~DispatchProduct() = default;
 
-  // Loads the kernel on the current device. Returns how many blocks it has, all of them resident,
-  // if `blocks` have one compute unit each; at most `most_blocks`, rounded up to what the tile
-  // shape needs.
+  // Loads the kernel on the current device. Returns how many blocks it has if `blocks` have one
+  // compute unit each: at most `most_blocks`, and no more than are resident, rounded to what the
+  // tile shape needs.
   virtual absl::StatusOr<int> Prepare(const high_throughput::Layout& layout, int blocks,
                                       int most_blocks) const = 0;
   // Returns what each of `blocks` blocks does.

@@ -5,8 +5,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/fused/kernels.h"
+#include "kernels/fused/resident.h"
 #include "octet/grouped_gemm.h"
-#include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 
 namespace octet::fused {
@@ -28,22 +28,13 @@ absl::StatusOr<int> DispatchGemm::Prepare(const high_throughput::Layout& layout,
   }
   const GroupedGemmTileShape tile = TileShapeOf(variant_);
   const LaunchShape shape = DispatchGemmShape(variant_, layout, blocks);
-  // CUDA refuses more shared memory than there is as an invalid value; elsewhere no block fits.
-  const hipError_t loaded = PrepareDispatchGemm(variant_, shape);
-  int per_unit = 0;
-  if (loaded == hipErrorInvalidValue) {
-    (void)hipGetLastError();  // reported here
-  } else {
-    OCTET_RETURN_IF_GPU_ERROR(loaded);
-    OCTET_RETURN_IF_GPU_ERROR(DispatchGemmBlocksPerUnit(variant_, shape, &per_unit));
-  }
-  if (per_unit == 0) {
-    return absl::UnimplementedError(absl::StrCat(
-        "a block of the fused dispatch needs ", shape.shared_bytes,
-        " bytes of shared memory, more than a compute unit has; use fewer experts on a rank"));
-  }
-  const int all = std::min(blocks * std::min(per_unit, tile.blocks_per_compute_unit), most_blocks);
-  return std::max(all - all % tile.cluster_blocks, tile.cluster_blocks);
+  OCTET_ASSIGN_OR_RETURN(
+      const int per_unit,
+      BlocksOfUnit("dispatch", shape, PrepareDispatchGemm(variant_, shape), [&](int* of_unit) {
+        return DispatchGemmBlocksPerUnit(variant_, shape, of_unit);
+      }));
+  const int wanted = blocks * std::min(per_unit, tile.blocks_per_compute_unit);
+  return ResidentBlocks(std::min(wanted, most_blocks), per_unit, tile);
 }
 
 high_throughput::DispatchRoles DispatchGemm::Roles(int blocks) const {

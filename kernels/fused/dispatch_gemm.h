@@ -27,7 +27,7 @@ class DispatchGemm final : public DispatchProduct {
                const FusedTuning& tuning = kBuiltInTuning)
       : variant_(variant), params_(params), weighted_(weighted), tuning_(tuning) {}
 
-  // kUnimplemented unless CanFuse.
+  // kUnimplemented unless CanFuse, and if a block needs more shared memory than there is.
   absl::StatusOr<int> Prepare(const high_throughput::Layout& layout, int blocks,
                               int most_blocks) const override;
   high_throughput::DispatchRoles Roles(int blocks) const override;

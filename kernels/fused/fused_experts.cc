@@ -1,6 +1,5 @@
 #include "kernels/fused/fused_experts.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -17,9 +17,10 @@
 #include "absl/types/span.h"
 #include "kernels/check_pointers.h"
 #include "kernels/ep_internals.h"
+#include "kernels/fused/choose_fusion.h"
 #include "kernels/fused/dispatch_gemm.h"
+#include "kernels/fused/fused_config.h"
 #include "kernels/fused/fused_trace.h"
-#include "kernels/fused/fused_tuning.h"
 #include "kernels/fused/gemm_combine.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/product_params.h"
@@ -28,7 +29,6 @@
 #include "kernels/row_quantizer.h"
 #include "kernels/strategy_base.h"
 #include "kernels/traffic.h"
-#include "kernels/tuning.h"
 #include "octet/grouped_gemm.h"
 #include "octet/trace.h"
 #include "runtime/node_memory.h"
@@ -37,142 +37,8 @@
 namespace octet {
 namespace {
 
-// The columns of a pass of the product that combine is fused with, and the most passes of a
-// product: bench/PERFORMANCE.md.
-constexpr int kPassColumns = 512;
-constexpr int kMostPasses = 4;
-
-int BuiltInRowParts(const EpConfig& ep) {
-  return std::clamp(ep.hidden / kPassColumns, 1, kMostPasses);
-}
-
 // The most dispatches of a rank whose rows are valid at the same time.
 constexpr size_t kBatches = 2;
-
-absl::Status Refuse(absl::string_view member, absl::string_view value, absl::string_view must) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("FusedExpertsConfig::", member, " is ", value, "; ", must));
-}
-
-bool IsOneKernel(Fusion fusion) { return fusion != Fusion::kAuto && fusion != Fusion::kNone; }
-
-absl::Status CheckEp(const EpConfig& ep) {
-  if (ep.output != Output::kPackedExperts) {
-    return Refuse("ep.output", EnumName(ep.output), "the products need packed rows");
-  }
-  const Duplicates duplicates = ep.high_throughput.duplicates;
-  if (duplicates != Duplicates::kFill) {
-    return Refuse("ep.high_throughput.duplicates", EnumName(duplicates),
-                  "the products need a row for each choice, fill");
-  }
-  const DispatchFormat format = ep.dispatch_format;
-  if (format == DispatchFormat::kSame) return absl::OkStatus();
-  if (!ReceivesFp8(ep)) {
-    return Refuse("ep.dispatch_format", EnumName(format), "it must be same, fp8 or quantized_fp8");
-  }
-  if (ep.scale_group != kGemmScaleGroup) {
-    return Refuse("ep.scale_group", absl::StrCat(ep.scale_group),
-                  absl::StrCat("products of FP8 rows need ", kGemmScaleGroup));
-  }
-  if (ep.dtype != DType::kBFloat16) {
-    return Refuse("ep.dtype", EnumName(ep.dtype), "products of FP8 rows are bf16");
-  }
-  constexpr int kFp8Unit = 16;  // a row's bytes are whole vectors
-  if (ep.hidden % kFp8Unit != 0) {
-    return Refuse("ep.hidden", absl::StrCat(ep.hidden),
-                  absl::StrCat("products of FP8 rows need a multiple of ", kFp8Unit));
-  }
-  return absl::OkStatus();
-}
-
-// The dispatch that is fused with a product is one of high_throughput.
-absl::Status CheckTiles(const EpConfig& ep) {
-  constexpr absl::string_view kMust = "the dispatch_gemm tiles needs ";
-  if (ep.strategy != Strategy::kAuto && ep.strategy != Strategy::kHighThroughput) {
-    return Refuse("ep.strategy", EnumName(ep.strategy), absl::StrCat(kMust, "high_throughput"));
-  }
-  const HighThroughputOptions& options = ep.high_throughput;
-  if (options.expert_alignment != 1) {
-    return Refuse("ep.high_throughput.expert_alignment", absl::StrCat(options.expert_alignment),
-                  absl::StrCat(kMust, "1"));
-  }
-  if (!options.host_totals) return absl::OkStatus();
-  return Refuse("ep.high_throughput.host_totals", "true", absl::StrCat(kMust, "false"));
-}
-
-// The rows of a product that scatters are those of combine's order `flat`, where it expects them.
-absl::Status CheckEpilogue(const EpConfig& ep) {
-  constexpr absl::string_view kMust = "the gemm_combine epilogue needs ";
-  if (ep.combine_order != CombineOrder::kAuto && ep.combine_order != CombineOrder::kFlat) {
-    return Refuse("ep.combine_order", EnumName(ep.combine_order),
-                  absl::StrCat(kMust, "flat; with tiles, sums over a rank's rows leave early"));
-  }
-  if (ep.combine_method != CombineMethod::kAuto && ep.combine_method != CombineMethod::kPush) {
-    return Refuse("ep.combine_method", EnumName(ep.combine_method), absl::StrCat(kMust, "push"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckSecondFormat(const FusedExpertsConfig& config) {
-  if (config.second_format == GemmFormat::kSame) return absl::OkStatus();
-  if (config.ep.dtype != DType::kBFloat16) {
-    return Refuse("ep.dtype", EnumName(config.ep.dtype), "products of FP8 rows are bf16");
-  }
-  if (IsOneKernel(config.gemm_combine)) {
-    return Refuse("gemm_combine", EnumName(config.gemm_combine),
-                  "with the second_format fp8 it must be auto or none");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckTuning(absl::string_view member, const FusedTuning& tuning) {
-  constexpr int kMostPercent = 100;
-  constexpr int kMostStages = 2;
-  const auto check = [member](absl::string_view field, int value, int most) {
-    if (value >= 0 && value <= most) return absl::OkStatus();
-    return Refuse(absl::StrCat(member, ".", field), absl::StrCat(value),
-                  absl::StrCat("it must be from 0 to ", most));
-  };
-  if (tuning.tiles.has_value() && !fused::CanFuse(*tuning.tiles)) {
-    return Refuse(absl::StrCat(member, ".tiles"), EnumName(*tuning.tiles),
-                  "it must be wide or medium");
-  }
-  OCTET_RETURN_IF_ERROR(check("send_percent", tuning.send_percent, kMostPercent));
-  OCTET_RETURN_IF_ERROR(check("fill_percent", tuning.fill_percent, kMostPercent));
-  OCTET_RETURN_IF_ERROR(check("combine_percent", tuning.combine_percent, kMostPercent));
-  OCTET_RETURN_IF_ERROR(check("stages", tuning.stages, kMostStages));
-  return check("row_parts", tuning.row_parts, kMaxRowParts);
-}
-
-absl::Status CheckConfig(const FusedExpertsConfig& config) {
-  OCTET_RETURN_IF_ERROR(CheckEp(config.ep));
-  const bool fp8 = config.second_format == GemmFormat::kFp8;
-  const int unit = fp8 ? 16 : 8;
-  if (config.intermediate < unit || config.intermediate % unit != 0) {
-    return Refuse("intermediate", absl::StrCat(config.intermediate),
-                  absl::StrCat("it must be a positive multiple of ", unit,
-                               fp8 ? " with the second_format fp8" : ""));
-  }
-  OCTET_RETURN_IF_ERROR(CheckSecondFormat(config));
-  OCTET_RETURN_IF_ERROR(CheckTuning("dispatch_gemm_tuning", config.dispatch_gemm_tuning));
-  OCTET_RETURN_IF_ERROR(CheckTuning("gemm_combine_tuning", config.gemm_combine_tuning));
-  if (config.weights_in == WeightsIn::kFirstProduct &&
-      config.ep.strategy != Strategy::kHighThroughput) {
-    return Refuse("weights_in", EnumName(config.weights_in),
-                  absl::StrCat("that needs the strategy high_throughput, not ",
-                               EnumName(config.ep.strategy)));
-  }
-  if (config.dispatch_gemm == Fusion::kSerial || config.dispatch_gemm == Fusion::kEpilogue) {
-    return Refuse("dispatch_gemm", EnumName(config.dispatch_gemm), "only gemm_combine can be");
-  }
-  if (IsOneKernel(config.gemm_combine) && config.ep.strategy != Strategy::kHighThroughput) {
-    return Refuse("gemm_combine", EnumName(config.gemm_combine),
-                  absl::StrCat("that needs the strategy high_throughput, not ",
-                               EnumName(config.ep.strategy)));
-  }
-  if (config.gemm_combine == Fusion::kEpilogue) OCTET_RETURN_IF_ERROR(CheckEpilogue(config.ep));
-  return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();
-}
 
 absl::Status CheckTrace(const ExpertParallelOptions& options) {
   const TraceCollector* const trace = options.trace;
@@ -196,10 +62,13 @@ absl::Status CheckScales(bool fp8, const void* b_scales) {
 
 class FusedExpertsOnNode final : public FusedExperts {
  public:
-  FusedExpertsOnNode(Node& node, const FusedExpertsConfig& config, std::unique_ptr<CheckedEp> ep,
-                     const ExpertParallelOptions& options, int num_ranks)
+  // `asked`: before fusions were chosen, `config`: after that.
+  FusedExpertsOnNode(Node& node, const FusedExpertsConfig& asked, const FusedExpertsConfig& config,
+                     std::unique_ptr<CheckedEp> ep, const ExpertParallelOptions& options,
+                     int num_ranks)
       : node_(node.Share()),
         num_ranks_(num_ranks),
+        takes_every_dispatch_(asked.dispatch_gemm == Fusion::kAuto),
         config_(config),
         use_measured_tuning_(options.use_measured_tuning),
         trace_(options.trace),
@@ -253,10 +122,13 @@ class FusedExpertsOnNode final : public FusedExperts {
   absl::StatusOr<std::unique_ptr<GroupedGemm>> MakeProduct(const Rank& rank,
                                                            GroupedGemmConfig product) const;
   // The kernels of a product that is fused with dispatch or combine, and their parameters.
-  GroupedGemmVariant FusedVariant(const GroupedGemmConfig& product, GemmTiles tiles) const;
+  GroupedGemmVariant FusedVariant(const GroupedGemmConfig& product, GemmTiles tiles) const {
+    return FusedVariantOf(product, tiles, trace_ != nullptr);
+  }
   GroupedGemmParams FusedParams(const Rank& rank, const GroupedGemmConfig& product,
                                 const GroupedGemmArgs& args) const;
-  // The part of InitRank that is of GemmCombine.
+  // The parts of InitRank that are of DispatchGemm and of GemmCombine.
+  absl::Status InitFirst(Rank& rank, RankState& mine);
   absl::Status InitSecond(Rank& rank, RankState& mine);
   absl::Status InitQuantizer(RankState& mine);
   // Enqueues the second product.
@@ -264,6 +136,8 @@ class FusedExpertsOnNode final : public FusedExperts {
   absl::Status CheckDispatchGemm(const Rank& rank, const DispatchGemmArgs& args) const;
   absl::Status CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
                                 const DispatchHandle& handle, const CombineArgs& combine) const;
+  // Whether one kernel makes this DispatchGemm.
+  bool IsFused(const DispatchArgs& args) const;
   // Enqueues a DispatchGemm as its parts. Its own arguments are checked, those of the dispatch not.
   absl::StatusOr<Received> DispatchThenGemm(Rank& rank, const DispatchGemmArgs& args);
   // The same as one kernel.
@@ -271,6 +145,8 @@ class FusedExpertsOnNode final : public FusedExperts {
 
   const std::shared_ptr<Node> node_;
   const int num_ranks_;  // of all nodes
+  // kAuto: the kernels of separate calls take what the kernel of both does not.
+  const bool takes_every_dispatch_;
   FusedExpertsConfig config_;
   const bool use_measured_tuning_;
   TraceCollector* const trace_;  // or null
@@ -297,13 +173,6 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> FusedExpertsOnNode::MakeProduct(
                                        .first_tag = fused::FirstProductTag(*ep_)});
 }
 
-GroupedGemmVariant FusedExpertsOnNode::FusedVariant(const GroupedGemmConfig& product,
-                                                    GemmTiles tiles) const {
-  GroupedGemmVariant variant = VariantOf(product, tiles);
-  variant.traced = trace_ != nullptr;
-  return variant;
-}
-
 GroupedGemmParams FusedExpertsOnNode::FusedParams(const Rank& rank,
                                                   const GroupedGemmConfig& product,
                                                   const GroupedGemmArgs& args) const {
@@ -315,79 +184,19 @@ GroupedGemmParams FusedExpertsOnNode::FusedParams(const Rank& rank,
   return params;
 }
 
-// A kernel of dispatch or combine with a product has few tile shapes.
-GemmTiles FusedTiles(const FusedTuning& tuning, const GroupedGemm& product) {
-  if (tuning.tiles.has_value()) return *tuning.tiles;
-  return fused::CanFuse(product.tiles()) ? product.tiles() : GemmTiles::kWide;
-}
-
-// Sets what `tuning` leaves open to what `other` has.
-void Complete(FusedTuning& tuning, const FusedTuning& other) {
-  if (!tuning.tiles.has_value()) tuning.tiles = other.tiles;
-  if (!tuning.send_order.has_value()) tuning.send_order = other.send_order;
-  if (!tuning.tile_waits.has_value()) tuning.tile_waits = other.tile_waits;
-  for (int FusedTuning::* const field :
-       {&FusedTuning::send_percent, &FusedTuning::fill_percent, &FusedTuning::combine_percent,
-        &FusedTuning::row_parts, &FusedTuning::stages}) {
-    if (tuning.*field == 0) tuning.*field = other.*field;
-  }
-}
-
-// Makes the choices of one call that `config` leaves open and that can be made without its
-// products.
-void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, FusedTuning& tuning) {
-  // What is faster depends on the shape and the GPU (bench/PERFORMANCE.md): only tuning can tell.
-  if (fusion == Fusion::kAuto) fusion = measured.has_value() ? measured->fusion : Fusion::kNone;
-  if (fusion == Fusion::kNone) return;
-  if (measured.has_value() && measured->fusion == fusion) Complete(tuning, measured->tuning);
-  FusedTuning built_in = fused::kBuiltInTuning;
-  if (fusion != Fusion::kTiles) built_in.combine_percent = 0;
-  Complete(tuning, built_in);
-}
-
-// Makes the choices of the ExpertParallel that the chosen fusions need.
-void ChooseEp(FusedExpertsConfig& config) {
-  EpConfig& ep = config.ep;
-  if (config.dispatch_gemm == Fusion::kTiles) ep.high_throughput.row_arrivals = true;
-  if (config.gemm_combine == Fusion::kEpilogue) {
-    ep.combine_order = CombineOrder::kFlat;
-    ep.combine_method = CombineMethod::kPush;
-  }
-  const bool has_parts =
-      config.gemm_combine == Fusion::kTiles || config.gemm_combine == Fusion::kEpilogue;
-  if (!has_parts || ep.tuning.row_parts != 0) return;
-  ep.tuning.row_parts = config.gemm_combine_tuning.row_parts;
-  if (ep.tuning.row_parts != 0) return;
-  ep.tuning.row_parts = config.gemm_combine == Fusion::kTiles ? BuiltInRowParts(ep) : 1;
-}
-
-// Returns `config` with the fusions chosen. A measured one that the configuration excludes is not
-// taken.
-absl::StatusOr<FusedExpertsConfig> WithFusions(const Node& node, const FusedExpertsConfig& config,
-                                               bool use_measured_tuning) {
-  std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
-  if (use_measured_tuning && config.ep.strategy == Strategy::kHighThroughput) {
-    OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
-  }
-  const auto measured = [&](FusedCall call, Fusion FusedExpertsConfig::* fusion) {
-    std::optional<FusedChoice> choice =
-        table->FindFusion(node.topology(), node.num_ranks(), call, config);
-    if (!choice.has_value()) return choice;
-    // What was measured does not change results, and the order of the sums would.
-    if (choice->fusion == Fusion::kEpilogue && config.ep.combine_order != CombineOrder::kFlat) {
-      return std::optional<FusedChoice>();
-    }
-    FusedExpertsConfig with = config;
-    with.*fusion = choice->fusion;
-    return CheckConfig(with).ok() ? choice : std::nullopt;
-  };
-  FusedExpertsConfig chosen = config;
-  ChooseFusion(measured(FusedCall::kDispatchGemm, &FusedExpertsConfig::dispatch_gemm),
-               chosen.dispatch_gemm, chosen.dispatch_gemm_tuning);
-  ChooseFusion(measured(FusedCall::kGemmCombine, &FusedExpertsConfig::gemm_combine),
-               chosen.gemm_combine, chosen.gemm_combine_tuning);
-  ChooseEp(chosen);
-  return chosen;
+// Prepares a kernel of dispatch or combine with a product, which has few tile shapes. If they are
+// left open: those that the product has by itself, else the others if there is no room for them.
+// Returns which.
+absl::StatusOr<GemmTiles> PrepareTiles(const FusedTuning& tuning, const GroupedGemm& product,
+                                       absl::FunctionRef<absl::Status(GemmTiles)> prepare) {
+  const bool medium = product.tiles() == GemmTiles::kMedium;
+  const GemmTiles tiles = tuning.tiles.value_or(medium ? GemmTiles::kMedium : GemmTiles::kWide);
+  const absl::Status status = prepare(tiles);
+  if (status.ok()) return tiles;
+  if (tuning.tiles.has_value() || !absl::IsUnimplemented(status)) return status;
+  const GemmTiles others = medium ? GemmTiles::kWide : GemmTiles::kMedium;
+  OCTET_RETURN_IF_ERROR(prepare(others));
+  return others;
 }
 
 absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
@@ -395,11 +204,15 @@ absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(rank, mine.second_config));
   if (config_.second_format == GemmFormat::kFp8) return InitQuantizer(mine);
   if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
-  mine.second_variant =
-      FusedVariant(mine.second_config, FusedTiles(config_.gemm_combine_tuning, *mine.second));
-  const fused::GemmCombine product(mine.second_variant, ParamsOf(mine.second_config, {}),
-                                   config_.gemm_combine);
-  return EpInternals::PrepareGemmCombine(*ep_, rank, product);
+  OCTET_ASSIGN_OR_RETURN(
+      const GemmTiles tiles,
+      PrepareTiles(config_.gemm_combine_tuning, *mine.second, [&](GemmTiles prepared) {
+        const fused::GemmCombine product(FusedVariant(mine.second_config, prepared),
+                                         ParamsOf(mine.second_config, {}), config_.gemm_combine);
+        return EpInternals::PrepareGemmCombine(*ep_, rank, product);
+      }));
+  mine.second_variant = FusedVariant(mine.second_config, tiles);
+  return absl::OkStatus();
 }
 
 absl::Status FusedExpertsOnNode::InitQuantizer(RankState& mine) {
@@ -417,19 +230,25 @@ absl::Status FusedExpertsOnNode::InitQuantizer(RankState& mine) {
   return absl::OkStatus();
 }
 
+absl::Status FusedExpertsOnNode::InitFirst(Rank& rank, RankState& mine) {
+  mine.first_config = FirstProduct(config_, num_ranks_);
+  OCTET_ASSIGN_OR_RETURN(mine.first, MakeProduct(rank, mine.first_config));
+  GemmTiles tiles = mine.first->tiles();
+  if (config_.dispatch_gemm == Fusion::kTiles) {
+    OCTET_ASSIGN_OR_RETURN(
+        tiles, PrepareTiles(config_.dispatch_gemm_tuning, *mine.first, [&](GemmTiles prepared) {
+          const fused::DispatchGemm product(FusedVariant(mine.first_config, prepared), {}, false);
+          return EpInternals::PrepareDispatchGemm(*ep_, rank, product);
+        }));
+  }
+  mine.first_variant = FusedVariant(mine.first_config, tiles);
+  return absl::OkStatus();
+}
+
 absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   RankState& mine = StateOf(rank);
   const EpConfig& ep = config_.ep;
-  const GroupedGemmConfig first = FirstProduct(config_, num_ranks_);
-  OCTET_ASSIGN_OR_RETURN(mine.first, MakeProduct(rank, first));
-  GemmTiles tiles = mine.first->tiles();
-  if (config_.dispatch_gemm == Fusion::kTiles) {
-    tiles = FusedTiles(config_.dispatch_gemm_tuning, *mine.first);
-    const fused::DispatchGemm product(FusedVariant(first, tiles), {}, false);
-    OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(*ep_, rank, product));
-  }
-  mine.first_variant = FusedVariant(first, tiles);
-  mine.first_config = first;
+  OCTET_RETURN_IF_ERROR(InitFirst(rank, mine));
   OCTET_RETURN_IF_ERROR(InitSecond(rank, mine));
   if (SecondProductInPlace(ep)) return absl::OkStatus();
   const size_t bytes = static_cast<size_t>(ep.max_rows(num_ranks_)) * ep.dtype_row_bytes();
@@ -490,10 +309,17 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
   return EpInternals::DispatchGemm(*ep_, rank, args.dispatch, product);
 }
 
+bool FusedExpertsOnNode::IsFused(const DispatchArgs& args) const {
+  if (config_.dispatch_gemm != Fusion::kTiles) return false;
+  const bool plain =
+      args.high_throughput.cached == nullptr && args.high_throughput.scatter_idx == nullptr;
+  return plain || !takes_every_dispatch_;
+}
+
 absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,
                                                                const DispatchGemmArgs& args) {
   OCTET_RETURN_IF_ERROR(CheckDispatchGemm(rank, args));
-  OCTET_ASSIGN_OR_RETURN(const Received received, config_.dispatch_gemm == Fusion::kTiles
+  OCTET_ASSIGN_OR_RETURN(const Received received, IsFused(args.dispatch)
                                                       ? DispatchWithGemm(rank, args)
                                                       : DispatchThenGemm(rank, args));
   OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kFirstProduct));
@@ -577,13 +403,12 @@ absl::StatusOr<std::unique_ptr<FusedExperts>> MakeFusedExperts(Node& node,
                                                                const FusedExpertsConfig& config,
                                                                const ExpertParallelOptions& options,
                                                                const CallsOfExperts& calls) {
-  OCTET_RETURN_IF_ERROR(CheckConfig(config));
+  OCTET_RETURN_IF_ERROR(CheckFusedConfig(config));
   OCTET_RETURN_IF_ERROR(CheckTrace(options));
-  OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen,
-                         WithFusions(node, config, options.use_measured_tuning));
+  OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen, ChooseFusions(node, config, options));
   OCTET_ASSIGN_OR_RETURN(std::unique_ptr<CheckedEp> ep, calls.make(chosen.ep));
-  auto experts =
-      std::make_unique<FusedExpertsOnNode>(node, chosen, std::move(ep), options, calls.num_ranks);
+  auto experts = std::make_unique<FusedExpertsOnNode>(node, config, chosen, std::move(ep), options,
+                                                      calls.num_ranks);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
   experts->NoteTuning();
   return experts;

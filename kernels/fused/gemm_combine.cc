@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/fused/dispatch_gemm.h"
 #include "kernels/fused/kernels.h"
+#include "kernels/fused/resident.h"
 #include "kernels/high_throughput/kernels.h"
 #include "octet/grouped_gemm.h"
-#include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 
 namespace octet::fused {
@@ -44,16 +44,11 @@ absl::StatusOr<int> GemmCombine::Prepare(const high_throughput::CombineVariant& 
   const GroupedGemmTileShape tile = TileShapeOf(variant_);
   const GemmCombineVariant kernel = KernelOf(variant);
   const LaunchShape shape = GemmCombineShape(kernel, params_.operands.experts, blocks);
-  OCTET_RETURN_IF_GPU_ERROR(PrepareGemmCombine(kernel, shape));
-  int per_unit = 0;
-  OCTET_RETURN_IF_GPU_ERROR(GemmCombineBlocksPerUnit(kernel, shape, &per_unit));
-  if (per_unit == 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a block of the fused combine needs ", shape.shared_bytes,
-                     " bytes of shared memory, more than a compute unit has; use fewer experts"));
-  }
-  const int all = blocks * std::min(per_unit, tile.blocks_per_compute_unit);
-  return std::max(all - all % tile.cluster_blocks, tile.cluster_blocks);
+  OCTET_ASSIGN_OR_RETURN(
+      const int per_unit,
+      BlocksOfUnit("combine", shape, PrepareGemmCombine(kernel, shape),
+                   [&](int* of_unit) { return GemmCombineBlocksPerUnit(kernel, shape, of_unit); }));
+  return ResidentBlocks(blocks * std::min(per_unit, tile.blocks_per_compute_unit), per_unit, tile);
 }
 
 hipError_t GemmCombine::Launch(const high_throughput::GemmCombineParams& params,

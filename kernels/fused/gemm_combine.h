@@ -21,7 +21,7 @@ class GemmCombine final : public CombineProduct {
               const FusedTuning& tuning = {}, const RowSource* sources = nullptr)
       : variant_(variant), params_(params), fusion_(fusion), tuning_(tuning), sources_(sources) {}
 
-  // kUnimplemented unless CanFuse.
+  // kUnimplemented unless CanFuse, and if a block needs more shared memory than there is.
   absl::StatusOr<int> Prepare(const high_throughput::CombineVariant& variant,
                               int blocks) const override;
   hipError_t Launch(const high_throughput::GemmCombineParams& params,

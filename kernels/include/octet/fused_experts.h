@@ -36,6 +36,7 @@
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
 #include "octet/received.h"
+#include "octet/symmetric_heap.h"
 
 namespace octet {
 
@@ -43,7 +44,9 @@ class LayerPartObserver;  // kernels/layer_parts.h
 
 // How the kernels of a call are put together.
 enum class Fusion {
-  kAuto,  // the fastest of the others for such calls
+  // The fastest of the others for such calls, of those that fit. What it comes to changes nothing
+  // that is allowed, and no results.
+  kAuto,
   kNone,  // kernels of their own, one after the other
   // One kernel. DispatchGemm: a tile of the product starts when its rows have arrived, while others
   // are under way. GemmCombine: outputs of the first columns leave while the product of later ones
@@ -121,11 +124,15 @@ struct FusedExpertsConfig {
   // Not kSerial or kEpilogue. kTiles needs high_throughput with expert_alignment 1 and without
   // host_totals, and calls without scatter_idx and cached layouts. It sets
   // HighThroughputOptions::row_arrivals. kAuto takes what was measured to be the fastest for such
-  // calls of high_throughput, otherwise kNone.
+  // calls of high_throughput, if ExpertParallelOptions::heap and the GPUs have room for it, and
+  // otherwise kNone. A call with scatter_idx or a cached layout is then made of separate kernels;
+  // all ranks of it, or none, must have a scatter_idx.
   Fusion dispatch_gemm = Fusion::kAuto;
   // kTiles, kSerial and kEpilogue need ep.strategy kHighThroughput. With kTiles a row returns in
   // parts, by default of 512 columns, at most four; with kEpilogue by default in one. kEpilogue
   // needs ep.combine_order kFlat and ep.combine_method kPush, which kAuto becomes. kAuto as above.
+  // For one kernel of a call, the shared memory of a block may have room for fewer local experts
+  // than 256, with kMedium for more than with kWide: Create tells.
   Fusion gemm_combine = Fusion::kAuto;
   FusedTuning dispatch_gemm_tuning = {};
   FusedTuning gemm_combine_tuning = {};
@@ -173,10 +180,17 @@ class FusedExperts {
   static constexpr int kTraceTracks = 3;
 
   // Allocates everything that the calls need. kInvalidArgument, naming the member, for what the
-  // comments above exclude; the errors of ExpertParallel::Create and GroupedGemm::Create.
+  // comments above exclude; kUnimplemented, with the bytes, if a GPU has too little shared memory
+  // for a fusion that is named; the errors of ExpertParallel::Create and GroupedGemm::Create.
   static absl::StatusOr<std::unique_ptr<FusedExperts>> Create(
       Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options = {});
   virtual ~FusedExperts() = default;
+
+  // Returns the bytes of each kind of a symmetric heap that suffice on every rank, as
+  // ExpertParallel::HeapBytes does: for everything that kAuto may come to. Fusions take more than
+  // separate kernels, for which ExpertParallel::HeapBytes(config.ep) is enough, and kAuto becomes
+  // those in a heap of that size.
+  static absl::StatusOr<HeapSize> HeapBytes(const FusedExpertsConfig& config, int num_ranks);
 
   // Returns the configuration with every choice made.
   virtual const FusedExpertsConfig& config() const = 0;
