@@ -9,6 +9,7 @@
 
 #include "memory/poison.h"
 #include "tests/platform/emulation_fixture.h"
+#include "tests/support/no_more_threads.h"
 
 namespace octet {
 namespace {
@@ -207,6 +208,36 @@ TEST_F(EmulationStreamsTest, HostFunctionsRunInOrder) {
   ASSERT_HIP_OK(hipStreamSynchronize(stream));
   EXPECT_EQ(calls.load(), 1);
   ASSERT_HIP_OK(hipStreamDestroy(stream));
+}
+
+TEST_F(EmulationStreamsTest, HostFunctionsNeedAThread) {
+  emulation::Reconfigure(emulation::CurrentConfig());  // a machine that has run none
+  int calls = 0;
+  const auto count = [](void* counter) { ++*static_cast<int*>(counter); };
+  {
+    const NoMoreThreads no_more_threads;
+    EXPECT_EQ(hipLaunchHostFunc(nullptr, count, &calls), hipErrorOutOfMemory);
+  }
+  EXPECT_EQ(hipGetLastError(), hipErrorOutOfMemory);
+  ASSERT_HIP_OK(hipLaunchHostFunc(nullptr, count, &calls));
+  ASSERT_HIP_OK(hipStreamSynchronize(nullptr));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(EmulationStreamsTest, AMachineNeedsAThread) {
+  {
+    const NoMoreThreads no_more_threads;
+    emulation::Reconfigure(emulation::CurrentConfig());
+  }
+  int devices = 0;
+  EXPECT_EQ(hipGetDeviceCount(&devices), hipErrorOutOfMemory);
+  void* memory = nullptr;
+  EXPECT_EQ(hipMalloc(&memory, 4), hipErrorOutOfMemory);
+  EXPECT_EQ(hipDeviceSynchronize(), hipErrorOutOfMemory);
+  emulation::Reconfigure(emulation::CurrentConfig());
+  (void)hipGetLastError();
+  ASSERT_HIP_OK(hipGetDeviceCount(&devices));
+  EXPECT_GT(devices, 0);
 }
 
 TEST_F(EmulationStreamsTest, PinnedMemoryIsSharedWithTheHost) {

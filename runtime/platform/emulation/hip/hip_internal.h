@@ -13,7 +13,8 @@ namespace octet::emulation {
 // The return value of an API function: remembers an error for hipGetLastError.
 hipError_t Return(hipError_t error);
 
-// Counts the call. Returns an error if one was injected for it (InjectError).
+// Counts the call. Returns an error if one was injected for it (InjectError), or if the machine has
+// no threads.
 hipError_t EnterCall(const char* name);
 
 // The first line of every API function that can fail. If one API function calls another, only the

@@ -131,6 +131,7 @@ hipError_t hipLaunchHostFunc(hipStream_t stream_handle, hipHostFn_t function, vo
   Stream* stream = ResolveStream(stream_handle);
   if (stream == nullptr) return Return(hipErrorInvalidHandle);
   if (function == nullptr) return Return(hipErrorInvalidValue);
+  if (!stream->device->machine->host_functions.Start()) return Return(hipErrorOutOfMemory);
   Operation operation;
   operation.kind = Operation::Kind::kHostFunction;
   operation.function = function;

@@ -32,6 +32,7 @@ std::string EndInjection() {
 }
 
 hipError_t EnterCall(const char* name) {
+  if (Machine::Get().workers.empty()) return hipErrorOutOfMemory;
   if (!armed.load(std::memory_order_acquire)) return hipSuccess;
   std::lock_guard lock(mutex);
   if (!armed.load(std::memory_order_acquire)) return hipSuccess;

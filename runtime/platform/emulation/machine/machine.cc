@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <system_error>
 #include <utility>
 
 #include "emulation.h"
@@ -190,9 +191,20 @@ void HostFunctionThread::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool HostFunctionThread::Start() {
+  std::lock_guard lock(mutex_);
+  if (thread_.joinable()) return true;
+  // The standard library reports by exceptions only.
+  try {
+    thread_ = std::thread([this] { Loop(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
 void HostFunctionThread::Run(Device* device, Stream* stream, hipHostFn_t function, void* argument) {
   std::lock_guard lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
   calls_.push_back({device, stream, function, argument});
   changed_.notify_all();
 }
@@ -242,12 +254,15 @@ Machine::Machine(const Config& config_in) : config(config_in), memory(config_in)
     devices.push_back(std::make_unique<Device>(this, i, config));
   }
   for (int i = 0; i < config.workers; ++i) {
-    workers.push_back(std::make_unique<Worker>(this, i));
+    auto worker = std::make_unique<Worker>(this, i);
+    if (!worker->Start()) break;
+    workers.push_back(std::move(worker));
   }
-  for (int i = 0; i < config.devices; ++i) {
-    workers[static_cast<size_t>(i % config.workers)]->Adopt(devices[static_cast<size_t>(i)].get());
+  for (size_t i = 0; i < devices.size() && !workers.empty(); ++i) {
+    workers[i % workers.size()]->Adopt(devices[i].get());
   }
-  for (const auto& worker : workers) worker->Start();
+  ready = true;
+  ready.notify_all();
 }
 
 Machine::~Machine() {

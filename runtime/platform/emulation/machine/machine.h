@@ -82,6 +82,8 @@ class Device {
 // Runs host functions of streams. They may block, which the workers must not do.
 class HostFunctionThread {
  public:
+  // Before the first function. Returns false if there can be no thread.
+  bool Start();
   // Waits for the function in progress and drops all further ones.
   void Stop();
   void Run(Device* device, Stream* stream, hipHostFn_t function, void* argument);
@@ -140,7 +142,10 @@ class Machine {
   WeakMemory weak_memory{&memory};
 #endif
   std::vector<std::unique_ptr<Device>> devices;
+  // At most as many as the configuration says: those that the system has made threads for. With
+  // none, every call of the API that can fail returns hipErrorOutOfMemory.
   std::vector<std::unique_ptr<Worker>> workers;
+  std::atomic<bool> ready{false};  // each device has its worker
   HostFunctionThread host_functions;
 
   const std::shared_ptr<Hosts> hosts = std::make_shared<Hosts>();

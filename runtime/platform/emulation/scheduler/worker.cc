@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "machine/report.h"
@@ -60,8 +61,17 @@ void Worker::Adopt(Device* device) {
   devices_.push_back(device);
 }
 
-void Worker::Start() {
-  thread_ = std::thread([this] { Loop(); });
+bool Worker::Start() {
+  // The standard library reports by exceptions only.
+  try {
+    thread_ = std::thread([this] {
+      machine_->ready.wait(false);
+      Loop();
+    });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 void Worker::Join() { thread_.join(); }

@@ -20,8 +20,10 @@ class Worker {
  public:
   Worker(Machine* machine, int index);
 
+  // Starts the thread, which waits for Machine::ready. Returns false if there can be none.
+  bool Start();
+  // Before Machine::ready.
   void Adopt(Device* device);
-  void Start();
   void Join();
 
   Machine* machine() const { return machine_; }
