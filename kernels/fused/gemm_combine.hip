@@ -237,11 +237,7 @@ struct Variant {
         .blocks = blocks, .threads = Gemm::kThreads, .shared_bytes = SharedBytes<Gemm>(experts)};
   }
   static hipError_t Load(const LaunchShape& shape) {
-    const hipError_t error = device::LoadKernel(kKernel);
-    if (error != hipSuccess) return error;
-    return hipFuncSetAttribute(reinterpret_cast<const void*>(kKernel),
-                               hipFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shape.shared_bytes));
+    return device::LoadKernelWithShared(kKernel, shape.shared_bytes);
   }
   static hipError_t BlocksPerUnit(const LaunchShape& shape, int* blocks) {
     return device::BlocksPerUnit(kKernel, shape, blocks);

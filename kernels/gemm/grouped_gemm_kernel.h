@@ -60,11 +60,7 @@ struct Variant {
   }
 
   static hipError_t Load() {
-    const hipError_t error = device::LoadKernel(kKernel);
-    if (error != hipSuccess) return error;
-    return hipFuncSetAttribute(reinterpret_cast<const void*>(kKernel),
-                               hipFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(kKernelSharedBytes<Gemm>));
+    return device::LoadKernelWithShared(kKernel, kKernelSharedBytes<Gemm>);
   }
 
   static hipError_t Launch(const GroupedGemmParams& params, int blocks, hipStream_t stream) {
@@ -87,9 +83,8 @@ struct Variant {
 // Return use(Variant<...>()) with the variant of these template arguments.
 template <GemmTiles tiles, GemmElement element, typename Epilogue, typename Use>
 auto WithTrace(const GroupedGemmVariant& variant, Use use) {
-  return WithBool(variant.traced, [&](auto traced) {
-    return use(Variant<tiles, element, Epilogue, traced()>());
-  });
+  return WithBool(variant.traced,
+                  [&](auto traced) { return use(Variant<tiles, element, Epilogue, traced()>()); });
 }
 
 template <GemmTiles tiles, GemmElement element, typename Use>
@@ -123,14 +118,14 @@ auto WithVariant(const GroupedGemmVariant& variant, Use use) {
 
 template <device::GemmElement element>
 GroupedGemmTileShape GroupedGemmOf<element>::Shape(const GroupedGemmVariant& variant) {
-  return gemm_internal::WithVariant<element>(
-      variant, [](auto kernel) { return decltype(kernel)::Shape(); });
+  return gemm_internal::WithVariant<element>(variant,
+                                             [](auto kernel) { return decltype(kernel)::Shape(); });
 }
 
 template <device::GemmElement element>
 hipError_t GroupedGemmOf<element>::Load(const GroupedGemmVariant& variant) {
-  return gemm_internal::WithVariant<element>(
-      variant, [](auto kernel) { return decltype(kernel)::Load(); });
+  return gemm_internal::WithVariant<element>(variant,
+                                             [](auto kernel) { return decltype(kernel)::Load(); });
 }
 
 template <device::GemmElement element>

@@ -268,11 +268,7 @@ DispatchShared SharedOfDispatch(const Layout& layout, bool bulk, int waves) {
 }
 
 hipError_t PrepareDispatch(const DispatchVariant& variant, const LaunchShape& shape) {
-  const hipError_t error = device::LoadKernel(PickKernel(variant));
-  if (error != hipSuccess || !variant.bulk) return error;
-  return hipFuncSetAttribute(reinterpret_cast<const void*>(PickKernel(variant)),
-                             hipFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shape.shared_bytes));
+  return device::LoadKernelWithShared(PickKernel(variant), shape.shared_bytes);
 }
 
 hipError_t LaunchDispatch(const DispatchParams& params, const DispatchVariant& variant,

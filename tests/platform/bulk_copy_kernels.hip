@@ -2,6 +2,7 @@
 
 #include "device_ops.h"
 #include "runtime/device/bulk_ring.h"
+#include "runtime/device/load_kernel.h"
 
 namespace octet {
 namespace {
@@ -72,9 +73,7 @@ hipError_t Launch(const BulkCopyParams& params, int blocks, int waves, int wave_
   BulkCopyParams p = params;
   const size_t shared_bytes = BulkRing<slots>::SharedBytes(waves, p.row_bytes);
   if (shared_bytes > device::kMaxBulkSharedBytes) return hipErrorInvalidValue;
-  const hipError_t error = hipFuncSetAttribute(reinterpret_cast<const void*>(CopyRows<slots>),
-                                               hipFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(shared_bytes));
+  const hipError_t error = device::LoadKernelWithShared(CopyRows<slots>, shared_bytes);
   if (error != hipSuccess) return error;
   void* args[] = {&p, &waves};
   return hipLaunchKernel(CopyRows<slots>, dim3(static_cast<unsigned>(blocks)),

@@ -83,6 +83,18 @@ hipError_t LaunchBlockSum(uint32_t* sums, int rounds, LaunchShape shape, hipStre
                          stream);
 }
 
+hipError_t LimitBlockSum(int shared_bytes) {
+  return hipFuncSetAttribute(BlockSum, hipFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+}
+
+hipError_t AskAboutBlockSum(size_t shared_bytes, int* limit, int* blocks) {
+  hipFuncAttributes attributes;
+  const hipError_t error = hipFuncGetAttributes(&attributes, BlockSum);
+  if (error != hipSuccess) return error;
+  *limit = attributes.maxDynamicSharedSizeBytes;
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, BlockSum, 32, shared_bytes);
+}
+
 hipError_t LaunchGridRounds(uint32_t* counter, uint32_t* errors, int rounds, LaunchShape shape,
                             bool cooperative, hipStream_t stream) {
   void* arguments[] = {&counter, &errors, &rounds};

@@ -124,6 +124,47 @@ TEST_F(EmulationCollectivesTest, ImpossibleShapesAreRefused) {
             hipErrorInvalidValue);
 }
 
+// As on NVIDIA GPUs: for each kernel and device, and the last one to set it is right.
+TEST_F(EmulationCollectivesTest, DynamicSharedMemoryHasALimit) {
+  Reconfigure(initial_config());  // nothing has been set
+  auto* words = Allocate(4);
+  constexpr size_t kDefault = 48 << 10;
+  constexpr size_t kMost = 60 << 10;
+  const auto launch = [&](size_t bytes) {
+    return LaunchBlockSum(words, 1, {.blocks = 1, .threads = 32, .shared_bytes = bytes}, nullptr);
+  };
+  const auto expect = [](size_t limit) {
+    int found = 0;
+    int blocks = -1;
+    ASSERT_HIP_OK(AskAboutBlockSum(limit, &found, &blocks));
+    EXPECT_EQ(static_cast<size_t>(found), limit);
+    EXPECT_EQ(blocks, 1);
+    ASSERT_HIP_OK(AskAboutBlockSum(limit + 4, &found, &blocks));
+    EXPECT_EQ(blocks, 0);
+  };
+  expect(kDefault);
+  EXPECT_HIP_OK(launch(kDefault));
+  EXPECT_EQ(launch(kDefault + 4), hipErrorInvalidValue);
+  ASSERT_HIP_OK(LimitBlockSum(kMost));
+  expect(kMost);
+  EXPECT_HIP_OK(launch(kMost));
+  EXPECT_EQ(launch(kMost + 4), hipErrorInvalidValue);
+  EXPECT_EQ(
+      LaunchGridRounds(words, words + 1, 1,
+                       {.blocks = 1, .threads = 32, .shared_bytes = kDefault + 4}, true, nullptr),
+      hipErrorCooperativeLaunchTooLarge);
+  if (initial_config().devices > 1) {
+    ASSERT_HIP_OK(hipSetDevice(1));
+    EXPECT_EQ(launch(kDefault + 4), hipErrorInvalidValue);
+    ASSERT_HIP_OK(hipSetDevice(0));
+  }
+  ASSERT_HIP_OK(LimitBlockSum(1024));
+  EXPECT_HIP_OK(launch(1024));
+  EXPECT_EQ(launch(1028), hipErrorInvalidValue);
+  EXPECT_EQ(LimitBlockSum((64 << 10) + 4), hipErrorInvalidValue);
+  EXPECT_HIP_OK(hipDeviceSynchronize());
+}
+
 TEST_F(EmulationCollectivesTest, GridSyncNeedsACooperativeLaunch) {
   auto* words = Allocate(2);
   ASSERT_HIP_OK(LaunchGridRounds(words, words + 1, 1, {.blocks = 2, .threads = 32},

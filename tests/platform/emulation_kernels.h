@@ -26,6 +26,10 @@ hipError_t LaunchWaveOps(WaveResult* results, bool odd_leave, LaunchShape shape,
 
 // Each block adds up its thread numbers through static and dynamic shared memory, `rounds` times,
 // and writes the sum of all. Needs threads * 4 bytes of dynamic shared memory.
+// Sets the most dynamic shared memory of its launches on the current device.
+hipError_t LimitBlockSum(int shared_bytes);
+// Asks for it, and for how many such blocks fit on a compute unit.
+hipError_t AskAboutBlockSum(size_t shared_bytes, int* limit, int* blocks);
 hipError_t LaunchBlockSum(uint32_t* sums, int rounds, LaunchShape shape, hipStream_t stream);
 
 // `rounds` times, every thread checks that all threads of the grid have counted up, then counts.

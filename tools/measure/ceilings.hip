@@ -102,9 +102,7 @@ hipError_t LaunchMoveRowsInBulk(const MoveRowsParams& params, int blocks, int wa
   while (waves > 0 && Ring::SharedBytes(waves, row_bytes) > device::kMaxBulkSharedBytes) --waves;
   if (waves == 0) return hipErrorInvalidValue;
   const size_t shared_bytes = Ring::SharedBytes(waves, row_bytes);
-  const hipError_t error = hipFuncSetAttribute(reinterpret_cast<const void*>(MoveRowsInBulk),
-                                               hipFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(shared_bytes));
+  const hipError_t error = device::LoadKernelWithShared(MoveRowsInBulk, shared_bytes);
   if (error != hipSuccess) return error;
   MoveRowsParams p = params;
   void* args[] = {&p};

@@ -742,6 +742,27 @@ TEST_F(FusedMisuseTest, CombinesOnceAndInTime) {
                        HasSubstr("the handle is of dispatch 2 of this rank, whose last is 3")));
 }
 
+// The kernels are the same, and need shared memory for each expert: what one object needs little of
+// is not taken from the other.
+TEST_F(FusedExpertsTest, OneOfFewExpertsLeavesOneOfManyAlone) {
+  for (const Fusions& fusions : kFusions) {
+    FusedProblem problem = SmallProblem(1);
+    problem.config.dispatch_gemm = fusions.dispatch_gemm;
+    problem.config.gemm_combine = fusions.gemm_combine;
+    if (fusions.gemm_combine == Fusion::kEpilogue) {
+      problem.config.ep.combine_order = CombineOrder::kFlat;
+    }
+    problem.config.ep.num_experts = 128;
+    Make(problem);
+    if (HasFatalFailure() || IsSkipped()) return;
+    problem.config.ep.num_experts = 4;
+    const absl::StatusOr<std::unique_ptr<FusedHarness>> few = FusedHarness::Create(problem);
+    ASSERT_OK(few.status());
+    SCOPED_TRACE(fusions.name);
+    ExpectEqual({harness().Draw(FullTokens())});
+  }
+}
+
 TEST_F(FusedExpertsTest, DividedWorkGivesTheSame) {
   const FusedTuning tunings[] = {
       {.tiles = GemmTiles::kMedium,

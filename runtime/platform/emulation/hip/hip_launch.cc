@@ -40,6 +40,10 @@ hipError_t CheckLaunch(const void* kernel, const LaunchConfig& config) {
   const int per_unit =
       BlocksPerUnit(machine.config, static_cast<int>(threads), config.shared_bytes);
   if (per_unit == 0) return Return(hipErrorInvalidValue);
+  if (config.shared_bytes > 0 &&
+      config.shared_bytes > stream->device->loaded_kernels.SharedLimit(kernel)) {
+    return Return(config.cooperative ? hipErrorCooperativeLaunchTooLarge : hipErrorInvalidValue);
+  }
   if (config.cooperative && blocks > static_cast<uint64_t>(per_unit) *
                                          static_cast<uint64_t>(machine.config.compute_units)) {
     return Return(hipErrorCooperativeLaunchTooLarge);
@@ -81,12 +85,12 @@ hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* funct
   OCTET_API_CALL();
   if (attributes == nullptr) return Return(hipErrorInvalidValue);
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
-  octet::emulation::CurrentDevice().loaded_kernels.Load(function);
+  octet::emulation::LoadedKernels& kernels = octet::emulation::CurrentDevice().loaded_kernels;
+  kernels.Load(function);
   *attributes = {};
   attributes->sharedSizeBytes = octet::emulation::StaticShared(Machine::Get(), function);
   attributes->maxThreadsPerBlock = octet::emulation::kMaxThreadsPerBlock;
-  attributes->maxDynamicSharedSizeBytes = static_cast<int>(Machine::Get().config.shared_bytes) -
-                                          static_cast<int>(attributes->sharedSizeBytes);
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(kernels.SharedLimit(function));
   return hipSuccess;
 }
 
@@ -97,7 +101,9 @@ hipError_t hipFuncSetAttribute(const void* function, hipFuncAttribute attribute,
       static_cast<size_t>(value) > Machine::Get().config.shared_bytes) {
     return Return(hipErrorInvalidValue);
   }
-  octet::emulation::CurrentDevice().loaded_kernels.Load(function);
+  octet::emulation::LoadedKernels& kernels = octet::emulation::CurrentDevice().loaded_kernels;
+  kernels.Load(function);
+  kernels.LimitShared(function, static_cast<size_t>(value));
   return hipSuccess;
 }
 
@@ -106,6 +112,9 @@ hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*
   OCTET_API_CALL();
   if (blocks == nullptr) return Return(hipErrorInvalidValue);
   if (function == nullptr) return Return(hipErrorInvalidDeviceFunction);
-  *blocks = octet::emulation::BlocksPerUnit(Machine::Get().config, threads, shared_bytes);
+  octet::emulation::LoadedKernels& kernels = octet::emulation::CurrentDevice().loaded_kernels;
+  *blocks = shared_bytes > kernels.SharedLimit(function)
+                ? 0
+                : octet::emulation::BlocksPerUnit(Machine::Get().config, threads, shared_bytes);
   return hipSuccess;
 }

@@ -19,6 +19,18 @@ void LoadedKernels::Launch(const void* kernel) {
   if (loaded_.insert(kernel).second) by_launches_.push_back(kernel);
 }
 
+void LoadedKernels::LimitShared(const void* kernel, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  shared_limits_[kernel] = bytes;
+}
+
+size_t LoadedKernels::SharedLimit(const void* kernel) {
+  constexpr size_t kUnlessSet = 48 << 10;
+  std::lock_guard lock(mutex_);
+  const auto it = shared_limits_.find(kernel);
+  return it != shared_limits_.end() ? it->second : kUnlessSet;
+}
+
 std::vector<const void*> LoadedKernels::TakeLoadedByLaunches() {
   std::lock_guard lock(mutex_);
   return std::exchange(by_launches_, {});

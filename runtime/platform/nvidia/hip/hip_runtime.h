@@ -6,6 +6,7 @@
 //   - hipDeviceProp_t has CUDA's fields; use only name, major, minor, multiProcessorCount,
 //   warpSize,
 //     totalGlobalMem, sharedMemPerBlock, pciDomainID, pciBusID and pciDeviceID, which HIP has too.
+//   - hipDeviceAttributeMaxSharedMemoryPerBlock includes what a kernel must be allowed first.
 //   - A machine without a driver returns hipErrorInsufficientDriver, not hipErrorNoDevice.
 #ifndef OCTET_RUNTIME_PLATFORM_NVIDIA_HIP_HIP_RUNTIME_H_
 #define OCTET_RUNTIME_PLATFORM_NVIDIA_HIP_HIP_RUNTIME_H_
