@@ -3,10 +3,12 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -293,7 +295,8 @@ class MoeLayerOnNode final : public MoeLayer {
   absl::Status LoadRank(Rank& rank, const MoeLayerWeights& weights);
   absl::Status LoadRouter(const RankWeights& mine, const MoeLayerWeights& weights) const;
   absl::Status LoadExpert(const RankWeights& mine, size_t index, const MlpWeights& expert) const;
-  // On as many threads as the rank has CPUs: conversion takes longer than copying.
+  // On as many threads as the rank has CPUs, or as there can be: conversion takes longer than
+  // copying.
   absl::Status LoadExperts(const Rank& rank, const MoeLayerWeights& weights) const;
   absl::Status CheckTokens(const Rank& rank, const Tokens& tokens) const;
   absl::Status Route(Rank& rank, const Tokens& tokens);
@@ -401,8 +404,13 @@ absl::Status MoeLayerOnNode::LoadExperts(const Rank& rank, const MoeLayerWeights
   };
   const size_t cpus = std::max(std::thread::hardware_concurrency(), 1U);
   std::vector<std::thread> helpers;
-  for (size_t i = 1; i < std::min(cpus / Size(rank.num_ranks()), local); ++i) {
-    helpers.emplace_back(load);
+  while (helpers.size() + 1 < std::min(cpus / Size(rank.num_ranks()), local)) {
+    // The standard library reports by exceptions only.
+    try {
+      helpers.emplace_back(load);
+    } catch (const std::system_error&) {
+      break;  // the system has no more threads: those that there are do all of it
+    }
   }
   load();
   for (std::thread& helper : helpers) helper.join();
@@ -421,9 +429,14 @@ absl::Status MoeLayerOnNode::LoadRank(Rank& rank, const MoeLayerWeights& weights
 
 absl::Status MoeLayerOnNode::Load(const MoeLayerWeights& weights) {
   OCTET_RETURN_IF_ERROR(CheckWeights(config(), weights));
-  OCTET_RETURN_IF_ERROR(node_->Run([&](Rank& rank) { return LoadRank(rank, weights); }));
-  loaded_ = true;
-  return absl::OkStatus();
+  std::atomic<bool> begun = false;
+  const absl::Status status = node_->Run([&](Rank& rank) {
+    begun = true;
+    return LoadRank(rank, weights);
+  });
+  // What has begun and failed leaves weights of this and of earlier calls.
+  if (begun) loaded_ = status.ok();
+  return status;
 }
 
 absl::Status MoeLayerOnNode::CheckTokens(const Rank& rank, const Tokens& tokens) const {

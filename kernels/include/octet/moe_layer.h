@@ -106,7 +106,7 @@ class MoeLayer {
   // Converts `weights` to the configuration's types and copies them to the GPUs: each rank its own
   // experts, and all ranks router and shared experts. Not during Node::Run. kInvalidArgument,
   // naming the tensor, for one that is missing or has another shape. `weights` may be freed
-  // afterwards.
+  // afterwards. If it fails after it has begun to copy, the layer is not loaded, even if it was.
   virtual absl::Status Load(const MoeLayerWeights& weights) = 0;
 
   // y = layer(x). Enqueues on rank.stream() and returns. Every rank calls it, in the order of all
