@@ -46,10 +46,14 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       chunks_(Index(node.num_ranks())),
       sequences_(Index(node.num_ranks()),
                  CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
+  need_->what = "the ExpertParallel whose calls it repeats, which has been destroyed";
   client_ = NodeClient::Register(node, this);
 }
 
-StrategyBase::~StrategyBase() { NodeClient::Unregister(node_, client_); }
+StrategyBase::~StrategyBase() {
+  need_->gone = true;
+  NodeClient::Unregister(node_, client_);
+}
 
 absl::Status StrategyBase::Init() {
   OCTET_ASSIGN_OR_RETURN(const ControlNeeds needs, Prepare());
@@ -96,6 +100,7 @@ void StrategyBase::SetTensors(const Rank& rank, const DispatchHandle& handle,
 
 absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view call,
                                   absl::FunctionRef<absl::Status()> launch) const {
+  CaptureNeeds::Add(rank, need_);
   const bool alone =
       phases == Phases::kReceive || config_.low_latency.failure_policy == FailurePolicy::kMask;
   return alone ? rank.LaunchWaiting(launch) : rank.CoordinatedLaunch(launch, call);

@@ -35,6 +35,7 @@
 #include "kernels/traffic.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
+#include "runtime/capture_need.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
 #include "runtime/flag_table.h"
@@ -193,6 +194,7 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   ControlMemory control_;
   FlagReport report_;
   uint32_t client_ = 0;
+  const std::shared_ptr<CaptureNeed> need_ = std::make_shared<CaptureNeed>();  // of graphs
   NodeMemory memory_;
   std::vector<RowChunks> chunks_;        // by rank
   std::vector<CallSequence> sequences_;  // by rank

@@ -14,8 +14,9 @@ struct CaptureNeed {
   std::atomic<bool> gone = false;  // graphs must not be launched any longer
 };
 
-// To be called on the rank's thread while its stream is captured: Graph::Launch of the graph that
-// is being made refuses to launch once the need is gone. Does nothing for captures without Graph.
+// To be called on the rank's thread when something is enqueued: Graph::Launch of the graph that
+// is being made refuses to launch once the need is gone. Does nothing without a capture, and for
+// captures without Graph.
 class CaptureNeeds {
  public:
   static void Add(Rank& rank, std::shared_ptr<const CaptureNeed> need);

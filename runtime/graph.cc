@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,6 +28,7 @@ void DestroyExecutable(void* executable) {
 }  // namespace
 
 void CaptureNeeds::Add(Rank& rank, std::shared_ptr<const CaptureNeed> need) {
+  if (!rank.captures_ || absl::c_linear_search(rank.capture_needs_, need)) return;
   rank.capture_needs_.push_back(std::move(need));
 }
 
@@ -38,7 +40,10 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   rank.capture_needs_.clear();
   // Restricts this thread only: other ranks may capture or call HIP meanwhile.
   OCTET_RETURN_IF_GPU_ERROR(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
-  if (absl::Status enqueued = enqueue(); !enqueued.ok()) {
+  rank.captures_ = true;
+  absl::Status enqueued = enqueue();
+  rank.captures_ = false;
+  if (!enqueued.ok()) {
     AbandonCapture(stream);
     return enqueued;
   }
@@ -48,7 +53,7 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
   const hipError_t error = hipGraphInstantiate(&executable, captured, nullptr, nullptr, 0);
   (void)hipGraphDestroy(captured);
   OCTET_RETURN_IF_ERROR(GpuStatus(error, "hipGraphInstantiate"));
-  Graph graph(Executable(executable, DestroyExecutable),
+  Graph graph(rank, std::shared_ptr<void>(executable, DestroyExecutable),
               rank.coordinated_launches_ != coordinated_before);
   graph.needs_ = std::exchange(rank.capture_needs_, {});
   // Upload now: the first launch would otherwise do it, and may allocate.
@@ -59,6 +64,18 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
 }
 
 absl::Status Graph::Launch(Rank& rank) const {
+  if (executable_ == nullptr) {
+    return absl::FailedPreconditionError("the graph has been moved to another object");
+  }
+  if (!rank.IsOf(*node_)) {
+    return absl::FailedPreconditionError(
+        "the graph was captured on another node than that of the rank that launches it");
+  }
+  if (rank.rank() != rank_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the graph was captured by rank ", rank_, ", and this is rank ", rank.rank(),
+                     "; each rank launches the graphs that it has captured itself"));
+  }
   if (const absl::Status complete = rank.CheckComplete(); !complete.ok()) {
     return absl::Status(complete.code(),
                         absl::StrCat("a graph cannot be launched: ", complete.message()));
@@ -68,6 +85,7 @@ absl::Status Graph::Launch(Rank& rank) const {
     return absl::FailedPreconditionError(
         absl::StrCat("a graph cannot be launched without ", need->what, ": capture it again"));
   }
+  rank.launched_graphs_.insert(executable_);
   const auto launch = [&] {
     return OCTET_GPU(hipGraphLaunch(static_cast<hipGraphExec_t>(executable_.get()), rank.stream()));
   };

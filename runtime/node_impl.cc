@@ -177,9 +177,15 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
       }
     }
   }
+  ForgetGraphs();
   ++completed_runs_;
   running_ = false;
   return status;
+}
+
+void Node::Impl::ForgetGraphs() {
+  if (stuck_) return;  // some may still run
+  for (Rank& rank : ranks_) rank.launched_graphs_.clear();
 }
 
 void Node::Impl::BeginPhase() {

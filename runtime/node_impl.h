@@ -121,6 +121,8 @@ class Node::Impl {
   // Waits until all streams are idle, after a failure and once all waits have been told to end. An
   // error leaves the node broken.
   absl::Status DrainAll();
+  // Lets go of the graphs that this Run has launched.
+  void ForgetGraphs();
   // Then recovers the node and its clients. An error leaves the node broken.
   absl::Status Recover();
 

@@ -34,6 +34,7 @@
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/topology.h"
+#include "runtime/capture_need.h"
 #include "runtime/gpu_status.h"
 #include "runtime/mutex.h"
 #include "runtime/node_memory.h"
@@ -269,7 +270,12 @@ class MoeLayerOnNode final : public MoeLayer {
       : node_(node.Share()),
         workspace_(std::move(workspace)),
         memory_(node),
-        weights_(Size(node.num_ranks())) {}
+        weights_(Size(node.num_ranks())) {
+    need_->what = "the MoeLayer whose weights it uses, which has been destroyed";
+  }
+  ~MoeLayerOnNode() override { need_->gone = true; }
+  MoeLayerOnNode(const MoeLayerOnNode&) = delete;
+  MoeLayerOnNode& operator=(const MoeLayerOnNode&) = delete;
 
   absl::Status Load(const MoeLayerWeights& weights) override;
   absl::Status Forward(Rank& rank, const void* x, int num_tokens, void* y) override;
@@ -312,6 +318,7 @@ class MoeLayerOnNode final : public MoeLayer {
   NodeMemory memory_;
   std::vector<RankWeights> weights_;
   bool loaded_ = false;
+  const std::shared_ptr<CaptureNeed> need_ = std::make_shared<CaptureNeed>();  // of graphs
   LayerPartObserver* observer_ = nullptr;
 };
 
@@ -559,6 +566,7 @@ absl::Status MoeLayerOnNode::AddShared(Rank& rank, const Tokens& tokens) {
 absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, int num_tokens, void* y) {
   const Tokens tokens = {x, num_tokens, y};
   OCTET_RETURN_IF_ERROR(CheckTokens(rank, tokens));
+  CaptureNeeds::Add(rank, need_);
   workspace_->of(rank).observer = observer_;
   OCTET_RETURN_IF_ERROR(Route(rank, tokens));
   return AllExperts(rank, tokens);

@@ -60,8 +60,30 @@ class MisuseTest : public ::testing::TestWithParam<Strategy> {
   ExpertParallel& ep() { return harness_->ep(); }
   DispatchArgs args(const Rank& rank) const { return harness_->dispatch_args(rank.rank()); }
 
+  // Captures a step of `of`, the harness's by default, on every rank.
+  absl::Status Capture(ExpertParallel* of = nullptr) {
+    if (of == nullptr) of = &ep();
+    graphs_.clear();
+    graphs_.resize(kRanks);
+    return harness_->node().Run([&](Rank& rank) -> absl::Status {
+      const auto step = [&]() -> absl::Status {
+        OCTET_ASSIGN_OR_RETURN(const Received received, of->Dispatch(rank, args(rank)));
+        CombineArgs combine = harness_->combine_args(rank.rank());
+        combine.expert_out = received.x;
+        return of->Combine(rank, received.handle, combine);
+      };
+      OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, step));
+      graphs_[static_cast<size_t>(rank.rank())] = std::make_unique<Graph>(std::move(graph));
+      return absl::OkStatus();
+    });
+  }
+  absl::Status Launch(Rank& rank) {
+    return graphs_[static_cast<size_t>(rank.rank())]->Launch(rank);
+  }
+
   std::mt19937_64 rng_{7};
   std::unique_ptr<EpHarness> harness_;
+  std::vector<std::unique_ptr<Graph>> graphs_;  // by rank
 };
 
 // As two layers of a model have: both have made equally many calls.
@@ -228,6 +250,55 @@ TEST_P(MisuseTest, MisalignedPointersAreRefusedByName) {
     return absl::OkStatus();
   }));
   EXPECT_OK(harness_->Step(Random()));
+}
+
+TEST_P(MisuseTest, AGraphOfAnotherRankIsNotLaunched) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  ASSERT_OK(Capture());
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    const int other = 1 - rank.rank();
+    EXPECT_THAT(graphs_[static_cast<size_t>(other)]->Launch(rank),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("the graph was captured by rank ", other,
+                                                ", and this is rank ", rank.rank()))));
+    return absl::OkStatus();
+  }));
+  // Not even if the ranks of another node have the same numbers and GPUs.
+  auto second = Node::Create({.num_ranks = kRanks});
+  ASSERT_OK(second.status());
+  EXPECT_OK((*second)->Run([&](Rank& rank) -> absl::Status {
+    EXPECT_THAT(Launch(rank), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("the graph was captured on another node")));
+    return absl::OkStatus();
+  }));
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) { return Launch(rank); }));
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    const Graph moved = std::move(*graphs_[static_cast<size_t>(rank.rank())]);
+    EXPECT_THAT(Launch(rank), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("moved to another object")));
+    return absl::OkStatus();
+  }));
+}
+
+// What it would read and write is no longer there.
+TEST_P(MisuseTest, AGraphIsNotLaunchedAfterItsExpertParallel) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  auto other = ExpertParallel::Create(harness_->node(), Config(GetParam()));
+  ASSERT_OK(other.status());
+  ASSERT_OK(Capture(other->get()));
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) { return Launch(rank); }));
+  other->reset();
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    EXPECT_THAT(Launch(rank),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("a graph cannot be launched without the ExpertParallel")));
+    return absl::OkStatus();
+  }));
+  // Graphs of those that live are not meant.
+  ASSERT_OK(Capture());
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) { return Launch(rank); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MisuseTest, ::testing::ValuesIn(AllStrategies()),

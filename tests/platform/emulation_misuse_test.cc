@@ -3,17 +3,21 @@
 #include <gtest/gtest.h>
 #include <hip/hip_runtime_api.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "emulation.h"
 #include "octet/expert_parallel.h"
+#include "octet/graph.h"
 #include "octet/node.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
@@ -207,6 +211,38 @@ TEST_P(MisuseTest, ArgumentsElsewhereThanOnTheRanksOwnGpuAreRefused) {
                                          HasSubstr(place), HasSubstr("own device, 1"))));
     }
   }
+}
+
+// A graph that is destroyed stays as long as its last launch runs.
+TEST_P(MisuseTest, AGraphMayBeDestroyedWhileItRuns) {
+  std::vector<std::unique_ptr<Graph>> graphs(kRanks);
+  const auto step = [&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, Dispatch(rank));
+    CombineArgs args = harness_->combine_args(rank.rank());
+    args.expert_out = received.x;
+    return harness_->ep().Combine(rank, received.handle, args);
+  };
+  ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, [&] { return step(rank); }));
+    graphs[static_cast<size_t>(rank.rank())] = std::make_unique<Graph>(std::move(graph));
+    return absl::OkStatus();
+  }));
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    std::unique_ptr<Graph>& graph = graphs[static_cast<size_t>(rank.rank())];
+    std::atomic<bool> destroyed = false;
+    const auto await = [](void* flag) {
+      while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+    };
+    // The graph cannot begin earlier.
+    OCTET_RETURN_IF_GPU_ERROR(hipLaunchHostFunc(rank.stream(), await, &destroyed));
+    const absl::Status launched = graph->Launch(rank);
+    graph.reset();
+    destroyed = true;
+    OCTET_RETURN_IF_ERROR(launched);
+    return rank.Synchronize();
+  }));
+  EXPECT_EQ(emulation::LastReport(), "");
+  EXPECT_OK(harness_->Step(input_));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -118,7 +119,10 @@ class Rank {
   GpuEvent drained_ = nullptr;
   uint64_t coordinated_launches_ = 0;
   // Of the graph that is being captured.
+  bool captures_ = false;
   std::vector<std::shared_ptr<const CaptureNeed>> capture_needs_;
+  // What this Run has launched; kept until the streams are idle.
+  std::set<std::shared_ptr<void>> launched_graphs_;
 };
 
 class Node {

@@ -569,5 +569,24 @@ TEST_F(MoeLayerTest, RefusesCallsThatCannotBeRight) {
   EXPECT_OK(call(0));
 }
 
+TEST_F(MoeLayerTest, AGraphIsNotLaunchedAfterItsLayer) {
+  const MoeLayerConfig config = Config();
+  MakeLayer(1, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  // Keeps everything but the weights.
+  absl::StatusOr<std::unique_ptr<MoeLayer>> second =
+      MoeLayer::Create(*node_, config, {.share = layer_.get()});
+  ASSERT_OK(second.status());
+  const LayerTokens tokens = Tokens({4}, config, kSeed);
+  LayerCalls calls(*node_, *layer_, tokens);
+  ASSERT_OK(calls.Init());
+  ASSERT_OK(node_->Run([&](Rank& rank) { return calls.Capture(rank); }));
+  ASSERT_OK(node_->Run([&](Rank& rank) { return calls.Launch(rank); }));
+  layer_.reset();
+  EXPECT_THAT(node_->Run([&](Rank& rank) { return calls.Launch(rank); }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("a graph cannot be launched without the MoeLayer")));
+}
+
 }  // namespace
 }  // namespace octet

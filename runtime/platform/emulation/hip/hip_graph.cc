@@ -1,8 +1,10 @@
 // HIP: capture of streams, and graphs. A graph holds what its streams were given, in the order of
 // the calls; a launch gives it to as many streams.
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -140,12 +142,15 @@ struct ihipGraph {
 
 struct hipGraphExec : ihipGraph {
   std::vector<octet::emulation::Stream*> others;  // the streams of all lanes but the first
+  // The last launch: its stream, and how many operations that had been given then.
+  octet::emulation::Stream* launched_on = nullptr;
+  uint64_t launched_until = 0;
 };
 
 namespace octet::emulation {
 namespace {
 
-hipError_t Replay(const hipGraphExec& graph, Stream* stream) {
+hipError_t Replay(hipGraphExec& graph, Stream* stream) {
   std::map<const Completion*, std::shared_ptr<Completion>> recordings;  // by the captured one
   for (const auto& [lane, operation] : *graph.operations) {
     Stream* const target = lane == 0 ? stream : graph.others[lane - 1];
@@ -161,7 +166,16 @@ hipError_t Replay(const hipGraphExec& graph, Stream* stream) {
     }
     if (error != hipSuccess) return error;
   }
+  std::lock_guard lock(stream->device->mutex);
+  graph.launched_on = stream;
+  graph.launched_until = stream->enqueued;
   return hipSuccess;
+}
+
+bool Runs(const hipGraphExec& graph) {
+  if (graph.launched_on == nullptr || ResolveStream(graph.launched_on) == nullptr) return false;
+  std::lock_guard lock(graph.device->mutex);
+  return graph.launched_on->finished < graph.launched_until;
 }
 
 }  // namespace
@@ -270,6 +284,12 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
 hipError_t hipGraphExecDestroy(hipGraphExec_t executable) {
   OCTET_API_CALL();
   if (executable == nullptr) return Return(hipErrorInvalidValue);
+  if (octet::emulation::Runs(*executable)) {
+    Machine::Get().AppendReport("hipGraphExecDestroy is called while the graph runs on device " +
+                                std::to_string(executable->device->id) +
+                                ": wait for the stream of its last launch first\n");
+    return Return(hipErrorIllegalState);
+  }
   for (Stream* const stream : executable->others) octet::emulation::Close(stream);
   delete executable;
   return hipSuccess;
