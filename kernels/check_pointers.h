@@ -21,6 +21,22 @@ struct NamedPointer {
 // Returns OK if each argument is null or points to aligned memory of the rank's own GPU. Kernels
 // could read other memory through the same pointers only slowly or not at all.
 absl::Status CheckPointers(const Rank& rank, std::initializer_list<NamedPointer> arguments);
+// The same for an object that belongs to `device`, and to no rank.
+absl::Status CheckPointersOn(int device, std::initializer_list<NamedPointer> arguments);
+
+// What a call certainly reads or writes. Where only the GPU knows how many rows there are, this is
+// the first of them.
+struct NamedRange {
+  absl::string_view name;
+  const void* begin = nullptr;
+  size_t bytes = 0;
+};
+
+// Returns OK if `out` shares no byte with any of `others`. A range at nullptr has none.
+absl::Status CheckApart(const Rank& rank, const NamedRange& out,
+                        std::initializer_list<NamedRange> others);
+// The same for an object that belongs to no rank.
+absl::Status CheckApart(const NamedRange& out, std::initializer_list<NamedRange> others);
 
 }  // namespace octet
 

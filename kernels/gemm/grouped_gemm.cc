@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/check_pointers.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/product_params.h"
 #include "kernels/gemm_config.h"
@@ -30,7 +31,6 @@ namespace octet {
 namespace {
 
 constexpr int kElementsPerVec = 8;  // of the output
-constexpr size_t kVecBytes = 16;
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -195,6 +195,29 @@ absl::Status CheckArgs(GemmFormat format, const GroupedGemmArgs& args) {
   return absl::OkStatus();
 }
 
+// The arguments of a product on `device` that are given.
+absl::Status CheckPlaces(int device, const GroupedGemmConfig& config, const GroupedGemmArgs& args) {
+  constexpr size_t kWord = alignof(float);
+  OCTET_RETURN_IF_ERROR(
+      CheckPointersOn(device, {{"GroupedGemmArgs::a", args.a},
+                               {"GroupedGemmArgs::b", args.b},
+                               {"GroupedGemmArgs::a_scales", args.a_scales, kWord},
+                               {"GroupedGemmArgs::b_scales", args.b_scales, kWord},
+                               {"GroupedGemmArgs::expert_offsets", args.expert_offsets, kWord},
+                               {"GroupedGemmArgs::expert_counts", args.expert_counts, kWord},
+                               {"GroupedGemmArgs::bias", args.bias, kWord},
+                               {"GroupedGemmArgs::row_scale", args.row_scale, kWord},
+                               {"GroupedGemmArgs::out", args.out}}));
+  const auto experts = static_cast<size_t>(config.experts);
+  const size_t bias = experts * static_cast<size_t>(config.n) * sizeof(float);
+  const size_t offsets = (experts + 1) * sizeof(int32_t);
+  return CheckApart({"GroupedGemmArgs::out", args.out, OutputRowBytes(config)},
+                    {{"GroupedGemmArgs::a", args.a, InputRowBytes(config)},
+                     {"GroupedGemmArgs::b", args.b, WeightBytes(config)},
+                     {"GroupedGemmArgs::bias", args.bias, bias},
+                     {"GroupedGemmArgs::expert_offsets", args.expert_offsets, offsets}});
+}
+
 // The blocks of a launch: what the compute units run at once, or fewer if the caller asks for that.
 absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
                                  const GroupedGemmTileShape& shape) {
@@ -236,9 +259,10 @@ absl::StatusOr<GemmTraceTarget> TraceTargetOf(const GroupedGemmOptions& options)
 class GroupedGemmOnGpu final : public GroupedGemm {
  public:
   // Members as below.
-  GroupedGemmOnGpu(const GroupedGemmConfig& config, const GroupedGemmVariant& variant, int blocks,
-                   const GemmTraceTarget& trace, DeviceMemory next_unit)
-      : config_(config),
+  GroupedGemmOnGpu(int device, const GroupedGemmConfig& config, const GroupedGemmVariant& variant,
+                   int blocks, const GemmTraceTarget& trace, DeviceMemory next_unit)
+      : device_(device),
+        config_(config),
         variant_(variant),
         blocks_(blocks),
         trace_(trace),
@@ -246,6 +270,14 @@ class GroupedGemmOnGpu final : public GroupedGemm {
 
   absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) override {
     OCTET_RETURN_IF_ERROR(CheckArgs(config_.format, args));
+    int current = 0;
+    OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&current));
+    if (current != device_) {
+      return absl::FailedPreconditionError(absl::StrCat("this GroupedGemm was created on GPU ",
+                                                        device_, ", and GPU ", current,
+                                                        " is current; create one on each GPU"));
+    }
+    OCTET_RETURN_IF_ERROR(CheckPlaces(device_, config_, args));
     GroupedGemmParams params = ParamsOf(config_, args);
     params.next_unit = next_unit_.as<int32_t>();
     params.trace = trace_;
@@ -256,6 +288,7 @@ class GroupedGemmOnGpu final : public GroupedGemm {
   int blocks() const override { return blocks_; }
 
  private:
+  const int device_;
   GroupedGemmConfig config_;
   GroupedGemmVariant variant_;
   int blocks_;
@@ -280,7 +313,10 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(
   OCTET_ASSIGN_OR_RETURN(DeviceMemory next_unit, DeviceMemory::Allocate(sizeof(int32_t)));
   OCTET_RETURN_IF_GPU_ERROR(hipMemset(next_unit.as<void>(), 0, next_unit.bytes()));
   OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
-  return std::make_unique<GroupedGemmOnGpu>(config, variant, blocks, trace, std::move(next_unit));
+  int device = 0;
+  OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
+  return std::make_unique<GroupedGemmOnGpu>(device, config, variant, blocks, trace,
+                                            std::move(next_unit));
 }
 
 absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat /*unused*/) {

@@ -4,6 +4,8 @@
 #include <hip/hip_runtime_api.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <random>
@@ -18,6 +20,7 @@
 #include "emulation.h"
 #include "octet/expert_parallel.h"
 #include "octet/graph.h"
+#include "octet/grouped_gemm.h"
 #include "octet/node.h"
 #include "runtime/device_memory.h"
 #include "runtime/gpu_status.h"
@@ -243,6 +246,44 @@ TEST_P(MisuseTest, AGraphMayBeDestroyedWhileItRuns) {
   }));
   EXPECT_EQ(emulation::LastReport(), "");
   EXPECT_OK(harness_->Step(input_));
+}
+
+TEST(GroupedGemmMisuseTest, ArgumentsElsewhereThanOnItsGpuAreRefused) {
+  ASSERT_EQ(hipSetDevice(1), hipSuccess);
+  auto elsewhere = DeviceMemory::Allocate(1 << 16);
+  ASSERT_EQ(hipSetDevice(0), hipSuccess);
+  auto memory = DeviceMemory::Allocate(1 << 16);
+  auto gemm = GroupedGemm::Create({.experts = 1, .max_rows = 8, .n = 16, .k = 16});
+  ASSERT_OK(elsewhere.status());
+  ASSERT_OK(memory.status());
+  ASSERT_OK(gemm.status());
+  constexpr size_t kPiece = 1 << 12;
+  ASSERT_EQ(hipMemset(memory->as<void>(), 0, memory->bytes()), hipSuccess);
+  auto* const base = memory->as<char>();
+  const GroupedGemmArgs good = {
+      .a = base,
+      .b = base + kPiece,
+      .expert_offsets = reinterpret_cast<const int32_t*>(base + 2 * kPiece),
+      .out = base + 3 * kPiece};
+  EXPECT_OK((*gemm)->Run(good, nullptr));
+  const auto refused = [](const std::string& name) {
+    return StatusIs(
+        absl::StatusCode::kInvalidArgument,
+        AllOf(HasSubstr("GroupedGemmArgs::" + name + " is device 1"), HasSubstr("own GPU, 0")));
+  };
+  GroupedGemmArgs args = good;
+  args.a = elsewhere->as<void>();
+  EXPECT_THAT((*gemm)->Run(args, nullptr), refused("a"));
+  args = good;
+  args.b = elsewhere->as<void>();
+  EXPECT_THAT((*gemm)->Run(args, nullptr), refused("b"));
+  args = good;
+  args.expert_offsets = elsewhere->as<int32_t>();
+  EXPECT_THAT((*gemm)->Run(args, nullptr), refused("expert_offsets"));
+  args = good;
+  args.out = elsewhere->as<void>();
+  EXPECT_THAT((*gemm)->Run(args, nullptr), refused("out"));
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
 }
 
 }  // namespace

@@ -150,8 +150,11 @@ class GroupedGemm {
 
   virtual ~GroupedGemm() = default;
 
-  // Enqueues one kernel. kInvalidArgument, with nothing enqueued, for a pointer that is null or not
-  // aligned. Offsets that leave [0, max_rows] are cut to it on the GPU: nothing outside is touched.
+  // Enqueues one kernel. Refused, with nothing enqueued: kInvalidArgument for a pointer that is
+  // null or not aligned, in emulation also for one that is not memory of this object's GPU, and for
+  // an `out` that overlaps b, bias, expert_offsets or the first row of a; kFailedPrecondition if
+  // another GPU than that of Create is current. Offsets that leave [0, max_rows] are cut to it on
+  // the GPU: nothing outside is touched.
   virtual absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) = 0;
 
   // The tile shape in use.

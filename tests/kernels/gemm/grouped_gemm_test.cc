@@ -545,6 +545,51 @@ TEST_F(GroupedGemmTest, RefusesPointersThatCannotBe) {
                        AllOf(HasSubstr("out"), HasSubstr("aligned to 16 bytes"))));
 }
 
+TEST_F(GroupedGemmTest, RefusesOutputsThatOverlapInputs) {
+  const GemmProblem p = MakeGemmProblem({.n = 16, .k = 16}, {4, 4}, {.bias = true});
+  absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);
+  ASSERT_OK(gpu.status());
+  auto gemm = GroupedGemm::Create(p.config);
+  ASSERT_OK(gemm.status());
+  const auto with_out_at = [&](const void* place) {
+    GroupedGemmArgs args = gpu->args();
+    args.out = const_cast<void*>(place);
+    return (*gemm)->Run(args, nullptr);
+  };
+  const auto refused = [](const std::string& name) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("GroupedGemmArgs::out overlaps GroupedGemmArgs::" + name),
+                          HasSubstr("memory of its own")));
+  };
+  const GroupedGemmArgs& args = gpu->args();
+  EXPECT_THAT(with_out_at(args.a), refused("a: "));
+  EXPECT_THAT(with_out_at(static_cast<const char*>(args.a) + 16), refused("a: "));
+  EXPECT_THAT(with_out_at(args.b), refused("b: "));
+  // Of the last row of the last expert.
+  constexpr size_t kWeightBytes = 2 * 16 * 16 * sizeof(uint16_t);
+  EXPECT_THAT(with_out_at(static_cast<const char*>(args.b) + kWeightBytes - 16), refused("b: "));
+  EXPECT_THAT(with_out_at(args.bias), refused("bias: "));
+  EXPECT_OK(with_out_at(args.out));
+  EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
+}
+
+// One object made outside of Node::Run, for example, and used by all ranks.
+TEST_F(GroupedGemmTest, RefusesAnotherGpuThanThatOfCreate) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  if (topology->gpus.size() < 2) GTEST_SKIP() << "one GPU";
+  const GemmProblem p = MakeGemmProblem({.n = 16, .k = 16}, {4});
+  absl::StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Create(p.config);
+  ASSERT_OK(gemm.status());
+  ASSERT_OK(OCTET_GPU(hipSetDevice(topology->gpus[1].device)));
+  absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);
+  ASSERT_OK(gpu.status());
+  EXPECT_THAT((*gemm)->Run(gpu->args(), nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr(absl::StrCat("created on GPU ", topology->gpus[0].device,
+                                              ", and GPU ", topology->gpus[1].device,
+                                              " is current; create one on each GPU"))));
+}
+
 TEST_F(GroupedGemmTest, RefusesFp8WithoutScales) {
   const GemmProblem p = MakeGemmProblem({.n = 16, .k = 16, .format = GemmFormat::kFp8}, {4});
   absl::StatusOr<GemmOnGpu> gpu = GemmOnGpu::Make(p);
