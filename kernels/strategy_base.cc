@@ -1,5 +1,6 @@
 #include "kernels/strategy_base.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -19,14 +20,18 @@
 namespace octet {
 namespace {
 
-absl::Status CheckTensors(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args) {
+// `row_bytes`: of a row of expert_out and of y.
+absl::Status CheckTensors(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                          size_t row_bytes) {
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
     return absl::InvalidArgumentError("expert_out and y must not be null");
   }
-  return CheckPointers(rank, {{"expert_out", args.expert_out},
-                              {"y", args.y},
-                              {"expert_scale", args.expert_scale, alignof(float)},
-                              {"bias", args.bias}});
+  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"expert_out", args.expert_out},
+                                             {"y", args.y},
+                                             {"expert_scale", args.expert_scale, alignof(float)},
+                                             {"bias", args.bias}}));
+  return CheckApart(rank, {"y", args.y, static_cast<size_t>(handle.num_tokens) * row_bytes},
+                    {{"expert_out", args.expert_out, row_bytes}, {"bias", args.bias, row_bytes}});
 }
 
 }  // namespace
@@ -240,7 +245,7 @@ absl::Status StrategyBase::CheckCombine(const Rank& rank, const DispatchHandle& 
   OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
   OCTET_RETURN_IF_ERROR(SequenceOf(rank).CheckCombine(handle.call, phases));
-  OCTET_RETURN_IF_ERROR(CheckTensors(rank, handle, args));
+  OCTET_RETURN_IF_ERROR(CheckTensors(rank, handle, args, config_.dtype_row_bytes()));
   if (args.high_throughput == HighThroughputCombineArgs()) return absl::OkStatus();
   return CheckIsHighThroughput("unweighted");
 }

@@ -24,6 +24,7 @@
 #include "kernels/fused/gemm_combine.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/product_params.h"
+#include "kernels/gemm_config.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/layer_parts.h"
 #include "kernels/row_quantizer.h"
@@ -287,8 +288,14 @@ absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
   OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
   OCTET_RETURN_IF_ERROR(CheckNotNull("out", args.out));
   OCTET_RETURN_IF_ERROR(CheckScales(ReceivesFp8(config_.ep), args.b_scales));
-  return CheckPointers(
-      rank, {{"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}, {"out", args.out}});
+  OCTET_RETURN_IF_ERROR(CheckPointers(
+      rank, {{"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}, {"out", args.out}}));
+  const GroupedGemmConfig product = FirstProduct(config_, num_ranks_);
+  const int tokens = std::max(args.dispatch.num_tokens, 0);
+  return CheckApart(
+      rank, {"out", args.out, OutputRowBytes(product)},
+      {{"b", args.b, WeightBytes(product)},
+       {"x", args.dispatch.x, static_cast<size_t>(tokens) * config_.ep.dispatch_row_bytes()}});
 }
 
 absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
@@ -337,6 +344,11 @@ absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCo
   if (args.a == combine.expert_out) {
     return absl::InvalidArgumentError("a must not be received.x, which GemmCombine overwrites");
   }
+  const GroupedGemmConfig& product = StateOf(rank).second_config;
+  const size_t a_row = static_cast<size_t>(config_.intermediate) * InfoOf(config_.ep.dtype).bytes;
+  const size_t y_bytes = static_cast<size_t>(handle.num_tokens) * config_.ep.dtype_row_bytes();
+  OCTET_RETURN_IF_ERROR(CheckApart(rank, {"y", args.y, y_bytes},
+                                   {{"a", args.a, a_row}, {"b", args.b, WeightBytes(product)}}));
   OCTET_RETURN_IF_ERROR(ep_->CheckCombine(rank, handle, combine));
   if (StateOf(rank).combined[handle.call % kBatches] != handle.call) return absl::OkStatus();
   return absl::FailedPreconditionError(

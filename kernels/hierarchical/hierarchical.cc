@@ -520,10 +520,13 @@ absl::Status Hierarchical::CheckCombine(const Rank& rank, const DispatchHandle& 
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
     return absl::InvalidArgumentError("expert_out and y must not be null");
   }
-  return CheckPointers(rank, {{"expert_out", args.expert_out},
-                              {"y", args.y},
-                              {"expert_scale", args.expert_scale, alignof(float)},
-                              {"bias", args.bias}});
+  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"expert_out", args.expert_out},
+                                             {"y", args.y},
+                                             {"expert_scale", args.expert_scale, alignof(float)},
+                                             {"bias", args.bias}}));
+  const size_t row_bytes = config_.dtype_row_bytes();
+  return CheckApart(rank, {"y", args.y, Size(handle.num_tokens) * row_bytes},
+                    {{"expert_out", args.expert_out, row_bytes}, {"bias", args.bias, row_bytes}});
 }
 
 absl::Status Hierarchical::Return(Rank& rank) {

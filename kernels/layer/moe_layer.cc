@@ -459,7 +459,9 @@ absl::Status MoeLayerOnNode::CheckTokens(const Rank& rank, const Tokens& tokens)
     return absl::InvalidArgumentError(
         absl::StrCat(tokens.x == nullptr ? "x" : "y", " must not be null"));
   }
-  return CheckPointers(rank, {{"x", tokens.x}, {"y", tokens.y}});
+  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"x", tokens.x}, {"y", tokens.y}}));
+  const size_t bytes = Size(tokens.count) * Size(config().hidden) * InfoOf(config().dtype).bytes;
+  return CheckApart(rank, {"y", tokens.y, bytes}, {{"x", tokens.x, bytes}});
 }
 
 absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {

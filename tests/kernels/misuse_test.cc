@@ -252,6 +252,31 @@ TEST_P(MisuseTest, MisalignedPointersAreRefusedByName) {
   EXPECT_OK(harness_->Step(Random()));
 }
 
+TEST_P(MisuseTest, OutputsThatOverlapInputsAreRefused) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
+    const auto combine = [&](const char* name, const std::function<void(CombineArgs&)>& change) {
+      CombineArgs wrong = harness_->combine_args(rank.rank());
+      wrong.expert_out = received.x;
+      change(wrong);
+      EXPECT_THAT(
+          ep().Combine(rank, received.handle, wrong),
+          StatusIs(absl::StatusCode::kInvalidArgument,
+                   AllOf(HasSubstr(absl::StrCat("y of rank ", rank.rank(), " overlaps ", name)),
+                         HasSubstr("memory of its own"))));
+    };
+    combine("expert_out", [](CombineArgs& a) { a.expert_out = a.y; });
+    combine("expert_out", [](CombineArgs& a) { a.expert_out = static_cast<char*>(a.y) + 64; });
+    combine("bias", [](CombineArgs& a) { a.bias = static_cast<char*>(a.y) + 64; });
+    CombineArgs right = harness_->combine_args(rank.rank());
+    right.expert_out = received.x;
+    return ep().Combine(rank, received.handle, right);
+  }));
+  EXPECT_OK(harness_->Step(Random()));
+}
+
 TEST_P(MisuseTest, AGraphOfAnotherRankIsNotLaunched) {
   Make();
   if (HasFatalFailure() || IsSkipped()) return;

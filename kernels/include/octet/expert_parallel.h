@@ -88,7 +88,8 @@ struct CombineArgs {
   // what Combine then leaves in it. kDeduplicated: one output for each row of Received::x, which
   // the caller has weighted and summed over this rank's experts; Combine adds it unchanged.
   const void* expert_out = nullptr;
-  void* y = nullptr;  // [T][H] of config.dtype, all rows are written
+  // [T][H] of config.dtype, all rows are written. Overlaps neither expert_out nor bias.
+  void* y = nullptr;
   // A stand-in for experts: [L] factors. Combine multiplies each row of expert_out by its expert's
   // factor and rounds it to the dtype. nullptr: rows are used unchanged. Not with kDeduplicated.
   const float* expert_scale = nullptr;

@@ -146,7 +146,7 @@ struct DispatchGemmArgs {
   const void* b_scales = nullptr;  // GroupedGemmArgs::b_scales; null without kFp8
   const float* bias = nullptr;     // [L][N1], or null
   // h, [EpConfig::max_rows(R)][I] of config.ep.dtype, in expert order. Padding between the experts,
-  // and what follows the last row, is not written.
+  // and what follows the last row, is not written. Overlaps nothing else.
   void* out = nullptr;
 };
 
@@ -167,7 +167,7 @@ struct GemmCombineArgs {
   const void* b_scales = nullptr;
   const float* bias = nullptr;   // [L][H], added to each expert's output; or null
   const void* y_bias = nullptr;  // [H] of the dtype: CombineArgs::bias
-  void* y = nullptr;             // [T][H] of the dtype
+  void* y = nullptr;             // [T][H] of the dtype; overlaps nothing else
 };
 
 // The calls of one node. Threads, order, graphs and errors are those of ExpertParallel's calls: a

@@ -112,7 +112,7 @@ class MoeLayer {
   // y = layer(x). Enqueues on rank.stream() and returns. Every rank calls it, in the order of all
   // calls of the node (ExpertParallel); num_tokens, 0 .. M, may differ. x and y, [T][H] of the
   // dtype, are memory of the rank's GPU, 16-byte aligned; they must not overlap. May be captured
-  // into a graph. kFailedPrecondition before Load.
+  // into a graph. kFailedPrecondition before Load; kInvalidArgument if x and y overlap.
   virtual absl::Status Forward(Rank& rank, const void* x, int num_tokens, void* y) = 0;
 
   virtual RoutedTokens Routed(const Rank& rank) const = 0;

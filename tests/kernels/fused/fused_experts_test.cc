@@ -715,6 +715,26 @@ TEST_F(FusedMisuseTest, RefusesArgumentsOfGemmCombine) {
   ExpectEqual({harness().Draw(FullTokens())});
 }
 
+TEST_F(FusedMisuseTest, RefusesOutputsThatOverlapInputs) {
+  Make(SmallProblem(1));
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) { args.out = const_cast<void*>(args.b); }),
+              Refused("out of rank 0 overlaps b: "));
+  EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) {
+                args.out = const_cast<char*>(static_cast<const char*>(args.dispatch.x) + 16);
+              }),
+              Refused("out of rank 0 overlaps x: "));
+  EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) {
+                args.y = const_cast<char*>(static_cast<const char*>(args.a) - 16);
+              }),
+              Refused("y of rank 0 overlaps a: "));
+  EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) {
+                args.y = const_cast<char*>(static_cast<const char*>(args.b) + 32);
+              }),
+              Refused("y of rank 0 overlaps b: "));
+  ExpectEqual({harness().Draw(FullTokens())});
+}
+
 TEST_F(FusedMisuseTest, CombinesOnceAndInTime) {
   FusedProblem problem = SmallProblem(1);
   problem.config.ep.high_throughput.kept_layouts = 3;

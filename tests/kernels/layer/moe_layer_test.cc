@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hip/hip_runtime.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +22,8 @@
 #include "kernels/nodes_of_ranks.h"
 #include "octet/dtype.h"
 #include "octet/node.h"
+#include "runtime/device_memory.h"
+#include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 #include "tests/support/node_fixture.h"
 #include "tools/check/verify_layer.h"
@@ -31,6 +34,7 @@
 namespace octet {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kSeed = 7;
@@ -567,6 +571,34 @@ TEST_F(MoeLayerTest, RefusesCallsThatCannotBeRight) {
                                  HasSubstr("num_tokens is 10; it must be 0 to")));
   EXPECT_THAT(call(1), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("x must not be")));
   EXPECT_OK(call(0));
+}
+
+TEST_F(MoeLayerTest, RefusesOutputsThatOverlapTheTokens) {
+  const MoeLayerConfig config = Config();
+  MakeLayer(1, config);
+  if (IsSkipped() || HasFatalFailure()) return;
+  constexpr int kTokens = 4;
+  const size_t bytes = kTokens * static_cast<size_t>(config.hidden) * InfoOf(config.dtype).bytes;
+  DeviceMemory memory;
+  const auto call = [&](size_t x, size_t y) {
+    return node_->Run([&](Rank& rank) -> absl::Status {
+      if (memory.bytes() == 0) {
+        OCTET_ASSIGN_OR_RETURN(memory, DeviceMemory::Allocate(3 * bytes));
+        OCTET_RETURN_IF_GPU_ERROR(hipMemset(memory.as<void>(), 0, memory.bytes()));
+        OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+      }
+      auto* const begin = memory.as<char>();
+      return layer_->Forward(rank, begin + x, kTokens, begin + y);
+    });
+  };
+  const auto refused =
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("y of rank 0 overlaps x: "), HasSubstr("memory of its own")));
+  EXPECT_THAT(call(0, 0), refused);
+  EXPECT_THAT(call(0, bytes - 16), refused);
+  EXPECT_THAT(call(bytes - 16, 0), refused);
+  EXPECT_OK(call(0, bytes));
+  EXPECT_OK(call(bytes, 0));
 }
 
 TEST_F(MoeLayerTest, AGraphIsNotLaunchedAfterItsLayer) {
