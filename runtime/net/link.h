@@ -3,6 +3,7 @@
 #ifndef OCTET_RUNTIME_NET_LINK_H_
 #define OCTET_RUNTIME_NET_LINK_H_
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -14,8 +15,20 @@
 
 namespace octet {
 
+// How far Link::Open has come, for a thread that waits for it.
+struct LinkOpening {
+  // The call of the engine that waits for the other processes, if there is one now.
+  std::atomic<const char*> call{nullptr};
+  // Those that the launcher has started, this one's number among them.
+  std::atomic<int> num_processes{1};
+  std::atomic<int> process{0};
+  // Set by the one who waits: Open is to return, as soon as the engine lets it.
+  std::atomic<bool> given_up{false};
+};
+
 // Used by one thread only, the one that has opened it. No function waits for another process,
-// except Open and an orderly Close.
+// except Open and an orderly Close: they can wait for ever, so the thread must be one that can be
+// left behind.
 class Link {
  public:
   // Tags of Send and Receive: 0 .. kTags - 1. Every engine has that many.
@@ -27,7 +40,8 @@ class Link {
   //   kUnimplemented       Octet has been built without MPI
   //   kFailedPrecondition  the engine has been started in a way that excludes its use here, or has
   //                        been shut down in this process
-  static absl::StatusOr<std::unique_ptr<Link>> Open();
+  //   kCancelled           it has been given up
+  static absl::StatusOr<std::unique_ptr<Link>> Open(LinkOpening& opening);
   virtual ~Link() = default;
 
   virtual int node() const = 0;

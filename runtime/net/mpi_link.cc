@@ -2,7 +2,9 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -15,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "runtime/backoff.h"
+#include "runtime/launched.h"
 #include "runtime/net/link.h"
 #include "runtime/status_macros.h"
 
@@ -33,8 +37,14 @@ absl::Status MpiStatus(int error, absl::string_view call) {
   return absl::InternalError(absl::StrCat(call, ": ", text));
 }
 
+// Whether Octet has ever called MPI_Init_thread in this process, which MPI allows once.
+std::atomic<bool>& HasStartedMpi() {
+  static std::atomic<bool> started{false};
+  return started;
+}
+
 // Starts MPI unless the program has. `*started`: this has.
-absl::Status StartMpi(bool* started) {
+absl::Status StartMpi(LinkOpening& opening, bool* started) {
   int finalized = 0;
   OCTET_RETURN_IF_ERROR(MpiStatus(MPI_Finalized(&finalized), "MPI_Finalized"));
   if (finalized != 0) {
@@ -46,26 +56,66 @@ absl::Status StartMpi(bool* started) {
   OCTET_RETURN_IF_ERROR(MpiStatus(MPI_Initialized(&initialized), "MPI_Initialized"));
   int provided = 0;
   if (initialized == 0) {
+    if (HasStartedMpi().exchange(true)) {
+      return absl::FailedPreconditionError(
+          "MPI_Init_thread has not returned since an earlier World::Create, and cannot be called "
+          "twice: end all processes and start them anew");
+    }
     *started = true;
+    opening.call = "MPI_Init_thread";
     // The calling thread is the one that makes all calls, thus MPI's main thread.
     return MpiStatus(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
                      "MPI_Init_thread");
   }
   OCTET_RETURN_IF_ERROR(MpiStatus(MPI_Query_thread(&provided), "MPI_Query_thread"));
   if (provided == MPI_THREAD_MULTIPLE) return absl::OkStatus();
+  if (HasStartedMpi()) {
+    return absl::FailedPreconditionError(
+        "Octet has started MPI for another World of this process, which still exists, is broken or "
+        "has not come up: make one World for the life of the process, or call MPI_Init_thread and "
+        "MPI_Finalize around all of them");
+  }
   return absl::FailedPreconditionError(
       "the program has started MPI without MPI_THREAD_MULTIPLE, so that no thread of Octet's may "
       "call it: ask MPI_Init_thread for that, or leave the start of MPI to Octet");
 }
 
+// Returns a communicator of all processes, apart from the program's own messages.
+absl::StatusOr<MPI_Comm> Duplicate(LinkOpening& opening) {
+  struct Duplication {
+    MPI_Comm communicator = MPI_COMM_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  auto made = std::make_unique<Duplication>();
+  opening.call = "MPI_Comm_idup";
+  OCTET_RETURN_IF_ERROR(MpiStatus(
+      MPI_Comm_idup(MPI_COMM_WORLD, &made->communicator, &made->request), "MPI_Comm_idup"));
+  Backoff backoff(false);
+  while (true) {
+    int done = 0;
+    OCTET_RETURN_IF_ERROR(
+        MpiStatus(MPI_Test(&made->request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    if (done != 0) return made->communicator;
+    if (opening.given_up) {
+      // MPI may still write to it.
+      [[maybe_unused]] const Duplication* left = made.release();
+      return absl::CancelledError("MPI_Comm_idup has not ended");
+    }
+    backoff.Wait();
+  }
+}
+
 class MpiLink : public Link {
  public:
-  static absl::StatusOr<std::unique_ptr<Link>> Open() {
+  static absl::StatusOr<std::unique_ptr<Link>> Open(LinkOpening& opening) {
+    const LaunchedProcess launched = LaunchedAs([](const char* name) { return std::getenv(name); });
+    opening.num_processes = launched.num_processes;
+    opening.process = launched.process;
     auto link = std::make_unique<MpiLink>();
-    OCTET_RETURN_IF_ERROR(StartMpi(&link->started_));
-    // Apart from the program's own messages. Errors come back as values.
-    OCTET_RETURN_IF_ERROR(
-        MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &link->communicator_), "MPI_Comm_dup"));
+    OCTET_RETURN_IF_ERROR(StartMpi(opening, &link->started_));
+    if (opening.given_up) return absl::CancelledError("MPI_Init_thread has returned too late");
+    OCTET_ASSIGN_OR_RETURN(link->communicator_, Duplicate(opening));
+    // Errors come back as values.
     OCTET_RETURN_IF_ERROR(MpiStatus(MPI_Comm_set_errhandler(link->communicator_, MPI_ERRORS_RETURN),
                                     "MPI_Comm_set_errhandler"));
     OCTET_RETURN_IF_ERROR(
@@ -214,6 +264,8 @@ class MpiLink : public Link {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Link>> Link::Open() { return MpiLink::Open(); }
+absl::StatusOr<std::unique_ptr<Link>> Link::Open(LinkOpening& opening) {
+  return MpiLink::Open(opening);
+}
 
 }  // namespace octet

@@ -7,7 +7,7 @@
 
 namespace octet {
 
-absl::StatusOr<std::unique_ptr<Link>> Link::Open() {
+absl::StatusOr<std::unique_ptr<Link>> Link::Open(LinkOpening& /*opening*/) {
   return absl::UnimplementedError(
       "this Octet has been built without MPI, which joins nodes: install libopenmpi-dev and "
       "openmpi-bin (tools/install_packages.sh build), then configure with -DOCTET_MPI=ON and "

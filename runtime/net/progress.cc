@@ -62,32 +62,76 @@ absl::Status CopyOf(const absl::Status& status) { return WithMessage(status, sta
 
 // ---- any thread
 
-absl::StatusOr<std::unique_ptr<Progress>> Progress::Start(Listener* listener) {
-  auto progress = std::unique_ptr<Progress>(new Progress(listener));
+absl::StatusOr<std::unique_ptr<Progress>> Progress::Start(Listener* listener,
+                                                          absl::Duration limit) {
+  auto progress = std::unique_ptr<Progress>(new Progress(listener, limit));
   // The standard library reports by exceptions only.
   try {
-    progress->thread_ = std::thread([raw = progress.get()] { raw->Loop(); });
+    progress->thread_ =
+        std::thread([course = progress->course_, raw = progress.get()] { Thread(course, raw); });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("no thread for MPI: ", error.what()));
   }
-  absl::Status status;
-  {
-    MutexLock lock(&progress->mutex_);
-    while (!progress->started_) progress->changed_.Wait(&progress->mutex_);
-    status = CopyOf(progress->start_status_);
-  }
-  if (!status.ok()) return status;
+  OCTET_RETURN_IF_ERROR(progress->AwaitOpened());
   return progress;
 }
 
-void Progress::Stop() {
-  if (!thread_.joinable()) return;
+absl::Status Progress::AwaitOpened() {
+  {
+    const Clock::time_point start = Clock::now();
+    MutexLock lock(&course_->mutex);
+    while (!course_->opened) {
+      const absl::Duration waited = absl::FromChrono(Clock::now() - start);
+      if (waited >= limit_) {
+        LinkOpening& opening = course_->opening;
+        opening.given_up = true;
+        thread_.detach();
+        const char* const call = opening.call;
+        return absl::DeadlineExceededError(absl::StrCat(
+            "process ", opening.process.load(), " of ", opening.num_processes.load(),
+            " has waited ", WaitText(waited), " in ", call == nullptr ? "the start of MPI" : call,
+            " for the others: all must call World::Create, and within "
+            "WorldOptions::arrival_timeout; end all processes and start them anew"));
+      }
+      course_->changed.WaitFor(&course_->mutex, std::min(kLook, limit_ - waited));
+    }
+  }
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = CopyOf(start_status_);
+  }
+  return status;
+}
+
+absl::Status Progress::Stop() {
+  if (!thread_.joinable()) return absl::OkStatus();
   {
     MutexLock lock(&mutex_);
     work_.stop = true;
     wake_.Signal();
   }
-  thread_.join();
+  bool closed = false;
+  {
+    MutexLock lock(&course_->mutex);
+    while (!course_->looped) course_->changed.Wait(&course_->mutex);
+    const Clock::time_point start = Clock::now();
+    while (!course_->closed) {
+      const absl::Duration waited = absl::FromChrono(Clock::now() - start);
+      if (waited >= limit_) break;
+      course_->changed.WaitFor(&course_->mutex, std::min(kLook, limit_ - waited));
+    }
+    closed = course_->closed;
+  }
+  if (closed) {
+    thread_.join();
+    return absl::OkStatus();
+  }
+  thread_.detach();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "the World's end: MPI_Finalize has not returned within ", WaitText(limit_), " on node ",
+      node_, " of ", num_nodes_,
+      ": another process has died or been stopped, or has not called it; end all processes"));
 }
 
 absl::StatusOr<std::vector<std::string>> Progress::Gather(const std::string& call,
@@ -236,24 +280,46 @@ std::string Progress::NameLocked(int node) const {
 
 // ---- the thread
 
-void Progress::Loop() {
-  absl::StatusOr<std::unique_ptr<Link>> link = Link::Open();
+void Progress::Thread(const std::shared_ptr<Course>& course, Progress* progress) {
+  std::unique_ptr<Link> link;
+  bool orderly = false;
   {
-    MutexLock lock(&mutex_);
-    if (link.ok()) {
-      link_ = *std::move(link);
-      node_ = link_->node();
-      num_nodes_ = link_->num_nodes();
-      gathered_.resize(num_nodes_);
-      peers_.resize(num_nodes_);
-    } else {
-      start_status_ = CopyOf(link.status());
-    }
-    started_ = true;
-    changed_.SignalAll();
+    absl::StatusOr<std::unique_ptr<Link>> opened = Link::Open(course->opening);
+    MutexLock lock(&course->mutex);
+    if (course->opening.given_up) return;  // there may be no Progress any more
+    progress->Take(std::move(opened));
+    course->opened = true;
+    course->changed.SignalAll();
   }
-  if (link_ == nullptr) return;
+  if (progress->link_ != nullptr) {
+    orderly = progress->Loop();
+    link = std::move(progress->link_);
+  }
+  {
+    MutexLock lock(&course->mutex);
+    course->looped = true;
+    course->changed.SignalAll();
+  }
+  if (link != nullptr) link->Close(orderly);
+  MutexLock lock(&course->mutex);
+  course->closed = true;
+  course->changed.SignalAll();
+}
 
+void Progress::Take(absl::StatusOr<std::unique_ptr<Link>> link) {
+  MutexLock lock(&mutex_);
+  if (!link.ok()) {
+    start_status_ = CopyOf(link.status());
+    return;
+  }
+  link_ = *std::move(link);
+  node_ = link_->node();
+  num_nodes_ = link_->num_nodes();
+  gathered_.resize(num_nodes_);
+  peers_.resize(num_nodes_);
+}
+
+bool Progress::Loop() {
   bool busy = false;
   Clock::time_point sleep = Clock::now();
   std::optional<Backoff> backoff(false);
@@ -277,8 +343,9 @@ void Progress::Loop() {
       backoff->Wait();
     }
   }
+  const bool nothing_left = SendLast();
   MutexLock lock(&mutex_);
-  Close(orderly_);
+  return orderly_ && nothing_left;
 }
 
 Progress::Work Progress::TakeWork(bool busy) {
@@ -394,7 +461,7 @@ void Progress::Lose(int node, absl::string_view why) {
       absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why)));
 }
 
-void Progress::Close(bool orderly) {
+bool Progress::SendLast() {
   const Clock::time_point start = Clock::now();
   const auto all_sent = [this] {
     bool sent = true;
@@ -406,7 +473,7 @@ void Progress::Close(bool orderly) {
   Backoff backoff(false);
   while (!all_sent() && absl::FromChrono(Clock::now() - start) < kLastTexts) backoff.Wait();
   left_unfinished_ = IsExchanging();
-  link_->Close(orderly && !left_unfinished_ && all_sent());
+  return !left_unfinished_ && all_sent();
 }
 
 // ---- exchanges

@@ -55,13 +55,16 @@ class Progress {
     virtual void OnBroken(const absl::Status& reason) = 0;
   };
 
-  // Starts the thread, which opens the Link. `listener` must outlive the thread.
-  static absl::StatusOr<std::unique_ptr<Progress>> Start(Listener* listener);
-  ~Progress() { Stop(); }
+  // Starts the thread, which opens the Link. `listener` must outlive the Progress. Returns
+  // kDeadlineExceeded if the other processes have not come within `limit`, and leaves the thread
+  // behind.
+  static absl::StatusOr<std::unique_ptr<Progress>> Start(Listener* listener, absl::Duration limit);
+  ~Progress() { static_cast<void>(Stop()); }
 
   // Ends the thread; without Finish, or after its error, the Link is not closed in an orderly way.
-  // Idempotent. Nothing else may be called afterwards but left_unfinished.
-  void Stop();
+  // Returns kDeadlineExceeded if that has taken longer than Start's limit, and leaves the thread
+  // behind. Idempotent. Nothing else may be called afterwards but left_unfinished.
+  absl::Status Stop();
 
   int node() const { return node_; }
   int num_nodes() const { return num_nodes_; }
@@ -122,6 +125,16 @@ class Progress {
     Clock::time_point last_heard;
     bool lost = false;
   };
+  // The beginning and the end of the thread. It may be left behind in both, and then uses nothing
+  // else.
+  struct Course {
+    LinkOpening opening;
+    Mutex mutex;
+    CondVar changed;
+    bool opened ABSL_GUARDED_BY(mutex) = false;  // or not: start_status_
+    bool looped ABSL_GUARDED_BY(mutex) = false;  // the Progress is no longer used
+    bool closed ABSL_GUARDED_BY(mutex) = false;
+  };
   // What other threads have asked for.
   struct Work {
     std::vector<PostedExchange> posted;
@@ -134,7 +147,7 @@ class Progress {
     bool stop = false;
   };
 
-  explicit Progress(Listener* listener) : listener_(listener) {}
+  Progress(Listener* listener, absl::Duration limit) : listener_(listener), limit_(limit) {}
 
   // ---- any thread
   void BreakLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -143,8 +156,15 @@ class Progress {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string NameLocked(int node) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Waits until the Link has been opened.
+  absl::Status AwaitOpened();
+
   // ---- the thread
-  void Loop();
+  static void Thread(const std::shared_ptr<Course>& course, Progress* progress);
+  // Takes what Link::Open has returned.
+  void Take(absl::StatusOr<std::unique_ptr<Link>> link);
+  // Returns whether the Link is to be closed in an orderly way.
+  bool Loop();
   // Sleeps if there is nothing to do but to listen.
   Work TakeWork(bool busy);
   // Each returns whether anything has happened.
@@ -154,7 +174,8 @@ class Progress {
   bool PollRealign();
   void WatchPeers(const Work& work);
   void TellBroken(const Work& work);
-  void Close(bool orderly);
+  // Waits a little for what is under way. Returns whether nothing is.
+  bool SendLast();
 
   void SendText(int node, const std::string& text);
   void Receive(int node, const std::string& text);
@@ -173,6 +194,8 @@ class Progress {
   bool IsExchanging() const;
 
   Listener* const listener_;
+  const absl::Duration limit_;
+  const std::shared_ptr<Course> course_ = std::make_shared<Course>();
   std::thread thread_;
   int node_ = 0;
   int num_nodes_ = 0;
@@ -181,7 +204,6 @@ class Progress {
   mutable Mutex mutex_;
   CondVar wake_;     // the thread
   CondVar changed_;  // those who wait for it
-  bool started_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status start_status_ ABSL_GUARDED_BY(mutex_);
   Work work_ ABSL_GUARDED_BY(mutex_);
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // somebody waits for messages

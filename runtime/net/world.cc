@@ -121,16 +121,18 @@ class World::Impl : public Progress::Listener {
 
 World::Impl::Impl(const WorldOptions& options)
     : options_(options),
-      arrival_timeout_(options.arrival_timeout == absl::ZeroDuration() ? kDefaultArrivalTimeout
+      // A negative one is refused, in StartNode, when all processes have come.
+      arrival_timeout_(options.arrival_timeout <= absl::ZeroDuration() ? kDefaultArrivalTimeout
                                                                        : options.arrival_timeout) {}
 
 World::Impl::~Impl() {
   if (progress_ == nullptr) return;
   // An error says that others are gone, which they have been told already.
   if (progress_->broken().ok()) static_cast<void>(progress_->Finish(arrival_timeout_));
-  progress_->Stop();
+  const absl::Status stopped = progress_->Stop();
   rails_.reset();
   node_.reset();
+  if (!stopped.ok() && options_.node.on_failure != nullptr) options_.node.on_failure(stopped);
 }
 
 // ---- starting
@@ -147,7 +149,7 @@ absl::Status World::Impl::StartNode() {
 }
 
 absl::Status World::Impl::Start() {
-  OCTET_ASSIGN_OR_RETURN(progress_, Progress::Start(this));
+  OCTET_ASSIGN_OR_RETURN(progress_, Progress::Start(this, arrival_timeout_));
   const absl::Status started = options_.prepared.ok() ? StartNode() : options_.prepared;
   const bool may_use_nccl = options_.transport == RailTransport::kNccl ||
                             (options_.transport == RailTransport::kAuto && kPrefersNccl);

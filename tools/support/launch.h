@@ -29,8 +29,7 @@ struct Launch {
   bool first() const { return process == 0; }
 };
 
-// Returns what the launcher's environment variables say: Open MPI's, PMI's (MPICH, Intel MPI),
-// MVAPICH's or Slurm's. One process if there are none. `get` returns a variable, or nullptr.
+// Returns what the environment says (runtime/launched.h). `get` returns a variable, or nullptr.
 Launch LaunchOf(absl::FunctionRef<const char*(const char* name)> get);
 
 // Returns how a program joins the processes of `launch`, which are several. `octet` is not linked

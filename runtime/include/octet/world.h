@@ -36,7 +36,8 @@ struct WorldOptions {
   // The Node of this process. All processes must have as many ranks and the same timeout, which is
   // also the time after which a process that gives no sign of life is lost, but at least a second.
   NodeOptions node;
-  // How long a call of the World waits for all processes to make it. Zero: one minute.
+  // How long a call of the World, the first one too, waits for all processes to make it. Zero: one
+  // minute.
   absl::Duration arrival_timeout = absl::ZeroDuration();
   // The same on all nodes.
   RailTransport transport = RailTransport::kAuto;
@@ -65,14 +66,22 @@ class World {
   //   kUnimplemented       Octet has been built without MPI
   //   kFailedPrecondition  the program has started MPI without MPI_THREAD_MULTIPLE, or MPI has been
   //                        shut down
+  //   kDeadlineExceeded    not all processes have come within arrival_timeout, with the call of MPI
+  //                        that has waited for them
   //   kInvalidArgument     a difference, with both values; a negative arrival_timeout
   //   kUnavailable         RailTransport::kNccl, and the library cannot be loaded or a communicator
   //                        has not come up within arrival_timeout, with "node n: "
   // and what Node::Create returns, or WorldOptions::prepared is, with "node n: ".
+  //
+  // MPI_Init_thread can be neither interrupted nor made again. If it has not returned in time,
+  // Create leaves it behind on a thread of its own: this process can have no World any more
+  // (kFailedPrecondition) and has to end. What MPI_Init_thread itself finds to be wrong ends the
+  // process, since there is no error handler yet.
   static absl::StatusOr<std::unique_ptr<World>> Create(const WorldOptions& options = {});
   // Collective: waits for the other processes, unless the World is broken. Shuts down MPI if Create
-  // has started it; a process can then have no other World. Objects made on the node may be
-  // destroyed later.
+  // has started it; a process can then have no other World. MPI_Finalize is left behind on its
+  // thread if it has not returned within arrival_timeout, which NodeOptions::on_failure reports.
+  // Objects made on the node may be destroyed later.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;

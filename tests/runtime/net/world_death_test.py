@@ -11,10 +11,12 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-from world_job import DeathTestCase, lives  # noqa: E402
+from world_job import SLACK_MS, DeathTestCase, Job, lives  # noqa: E402
 
 MPIRUN = MEMBER = TRANSPORT = ""
 NODES = 3
+ARRIVAL_MS = 3000  # world_member's arrival_timeout when one is absent
+END_MS = 15000  # the same when one stays
 
 
 class DeathTest(DeathTestCase):
@@ -59,6 +61,57 @@ class DeathTest(DeathTestCase):
         job.process.wait(20)
         self.assertNotEqual(job.process.returncode, 0)
         self.check_none_left(pids)
+
+    def start_with(self, fault, victim):
+        job = Job(MPIRUN, NODES, [MEMBER, str(self.timeout_ms), TRANSPORT, fault, str(victim)])
+        self.addCleanup(job.close)
+        pids = job.pids()
+        self.addCleanup(job.close, pids.values())
+        return job, pids
+
+    def check_ended(self, job, pids, victim=None):
+        """All but the victim end by themselves, and none of them by a signal."""
+        self.check_none_left({node: pid for node, pid in pids.items() if node != victim})
+        if victim is not None:
+            os.kill(pids[victim], signal.SIGKILL)
+        job.process.wait(20)
+        job.reader.join(20)
+        self.assertEqual([line for line in job.lines if "*** Process received signal" in line], [])
+
+    def check_not_created(self, fault, victim, words, again):
+        job, pids = self.start_with(fault, victim)
+        status = rf"node (\d) is not created after ms (\d+): DEADLINE_EXCEEDED: {words}"
+        found = job.wait_for(status, NODES - 1, seconds=30)
+        for match in found:
+            self.assertLess(int(match[2]), ARRIVAL_MS + SLACK_MS, match[0])
+        job.wait_for(rf"node \d again: {again}", NODES - 1, seconds=30)
+        self.check_ended(job, pids, victim)
+
+    def test_a_process_that_does_not_create_the_world(self):
+        for victim in (0, NODES - 1):
+            with self.subTest(victim=victim):
+                self.check_not_created(
+                    "absent", victim,
+                    rf"process \d of {NODES} has waited \d+\.\d s in MPI_Init_thread for the "
+                    "others: all must call World::Create, .*",
+                    "FAILED_PRECONDITION: MPI_Init_thread has not returned .*")
+
+    def test_a_process_that_does_not_create_the_world_but_has_mpi(self):
+        self.check_not_created(
+            "absent_own", 1,
+            rf"process \d of {NODES} has waited \d+\.\d s in MPI_Comm_idup for the others: all "
+            "must call World::Create, .*",
+            rf"DEADLINE_EXCEEDED: process \d of {NODES} has waited \d+\.\d s in MPI_Comm_idup .*")
+
+    def test_a_process_that_stays_in_the_end(self):
+        """The others have nothing left to do and do not wait for ever."""
+        job, pids = self.start_with("stays", 1)
+        found = job.wait_for(r"node \d ends after ms (\d+): OK", NODES)
+        for match in found:
+            self.assertLess(int(match[1]), END_MS + SLACK_MS, match[0])
+        job.wait_for(r"octet: the World's end: MPI_Finalize has not returned within 15\.0 s on "
+                     rf"node 1 of {NODES}: .*", 1, seconds=5)
+        self.check_ended(job, pids)
 
 
 if __name__ == "__main__":
