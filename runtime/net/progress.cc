@@ -404,6 +404,7 @@ bool Progress::ReceiveTexts() {
       if (!text.ok()) Lose(node, text.status().message());
       if (!text.ok() || !text->has_value()) break;
       peers_[node].last_heard = Clock::now();
+      peers_[node].listened = absl::ZeroDuration();
       Receive(node, **text);
       received = true;
     }
@@ -435,21 +436,26 @@ void Progress::Receive(int node, const std::string& text) {
 
 void Progress::WatchPeers(const Work& work) {
   const Clock::time_point now = Clock::now();
-  const Clock::duration since = now - last_watch_;
+  const absl::Duration since = absl::FromChrono(now - last_watch_);
   last_watch_ = now;
   if (work.silence <= absl::ZeroDuration() || work.quiet) {
-    for (Peer& peer : peers_) peer.last_heard = now;
+    for (Peer& peer : peers_) {
+      peer.last_heard = now;
+      peer.listened = absl::ZeroDuration();
+    }
     return;
   }
-  // If this thread itself has not run for a while, it has heard nobody.
-  const bool slept = absl::FromChrono(since) > work.silence / kSignsOfLife;
+  // However long this thread has not run, it has listened once, to what was sent before. So a
+  // machine that goes on after it has been suspended does not find all others dead, and one that is
+  // slow finds those that are.
+  const absl::Duration listened = std::min(since, work.silence / kSignsOfLife);
   for (int node = 0; node < num_nodes_; ++node) {
     Peer& peer = peers_[node];
-    if (slept) peer.last_heard += since;
     if (node == node_ || peer.lost) continue;
-    const absl::Duration silent = absl::FromChrono(now - peer.last_heard);
-    if (silent > work.silence) {
-      Lose(node, absl::StrCat("no sign of life for ", WaitText(silent)));
+    peer.listened += listened;
+    if (peer.listened > work.silence) {
+      Lose(node,
+           absl::StrCat("no sign of life for ", WaitText(absl::FromChrono(now - peer.last_heard))));
     }
   }
 }

@@ -123,6 +123,9 @@ class Progress {
   };
   struct Peer {
     Clock::time_point last_heard;
+    // How long the thread has listened since. It is less than what has passed if the thread itself
+    // has not run for a while: then it has heard nobody, who may well live.
+    absl::Duration listened;
     bool lost = false;
   };
   // The beginning and the end of the thread. It may be left behind in both, and then uses nothing

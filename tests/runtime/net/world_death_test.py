@@ -5,6 +5,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import sys
 import time
@@ -112,6 +113,17 @@ class DeathTest(DeathTestCase):
         job.wait_for(r"octet: the World's end: MPI_Finalize has not returned within 15\.0 s on "
                      rf"node 1 of {NODES}: .*", 1, seconds=5)
         self.check_ended(job, pids)
+
+    def test_killed_among_slow_processes(self):
+        """Each look at what has come takes longer than the time between two signs of life."""
+        job, pids = self.start_with("slow", 2)
+        job.wait_for(r"node \d goes", NODES)
+        os.kill(pids[2], signal.SIGKILL)
+        name = rf"node 2 \(host \S+, process {pids[2]}\) has died or been stopped: "
+        found = job.wait_for(rf"node (\d) failed after ms (\d+): UNAVAILABLE: {name}.*", NODES - 1,
+                             seconds=30)
+        self.assertEqual({match[1] for match in found}, {"0", "1"})
+        self.assertTrue(any(re.search("no sign of life for ", match[0]) for match in found))
 
 
 if __name__ == "__main__":
