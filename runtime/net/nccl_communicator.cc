@@ -107,6 +107,7 @@ absl::Status NcclCommunicator::Connect(const Membership& membership,
     OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device_));
     need_ = nullptr;
     calling_ = std::make_shared<std::atomic<bool>>(false);
+    OCTET_RETURN_IF_ERROR(PrepareEnding());
     OCTET_RETURN_IF_ERROR(
         ToStatus(library_,
                  library_.comm_init_rank_config(&comms_.first, membership.num_nodes, membership.id,
@@ -163,30 +164,51 @@ absl::Status NcclCommunicator::AsyncError() {
   return ToStatus(library_, result, "a send or receive");
 }
 
-void NcclCommunicator::Abort() {
-  MutexLock lock(&mutex_);
-  if (comms_.first == nullptr) return;
-  if (need_ != nullptr) need_->gone = true;
-  Ending ending = {.thread = {},
-                   .done = std::make_shared<std::atomic<bool>>(false),
-                   .waits_for_graphs = need_ != nullptr};
-  const auto abort = [&library = library_, comms = std::exchange(comms_, Comms()), device = device_,
-                      calling = calling_, done = ending.done] {
-    const Clock::time_point start = Clock::now();
-    Backoff backoff(false);
-    while (*calling && absl::FromChrono(Clock::now() - start) < kEndOfCall) backoff.Wait();
-    // Nothing can report errors here.
-    (void)hipSetDevice(device);
-    if (comms.blocking != nullptr) (void)library.comm_abort(comms.blocking);
-    (void)library.comm_abort(comms.first);
-    *done = true;
-  };
+absl::Status NcclCommunicator::PrepareEnding() {
+  if (prepared_.has_value()) return absl::OkStatus();
+  Ending ending = {.thread = {}, .order = std::make_shared<EndingOrder>()};
   // The standard library reports by exceptions only.
   try {
-    ending.thread = std::thread(abort);
-  } catch (const std::system_error&) {
-    abort();
-    return;
+    ending.thread = std::thread([&library = library_, device = device_, calling = calling_,
+                                 order = ending.order] { End(library, device, *calling, *order); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no thread to abort a communicator: ", error.what()));
+  }
+  prepared_ = std::move(ending);
+  return absl::OkStatus();
+}
+
+void NcclCommunicator::End(const NcclLibrary& library, int device, const std::atomic<bool>& calling,
+                           EndingOrder& order) {
+  Comms comms;
+  {
+    MutexLock lock(&order.mutex);
+    while (!order.given) order.changed.Wait(&order.mutex);
+    comms = order.comms;
+  }
+  const Clock::time_point start = Clock::now();
+  Backoff backoff(false);
+  while (calling && absl::FromChrono(Clock::now() - start) < kEndOfCall) backoff.Wait();
+  // Nothing can report errors here.
+  (void)hipSetDevice(device);
+  if (comms.blocking != nullptr) (void)library.comm_abort(comms.blocking);
+  if (comms.first != nullptr) (void)library.comm_abort(comms.first);
+  order.done = true;
+}
+
+void NcclCommunicator::Abort() {
+  MutexLock lock(&mutex_);
+  if (!prepared_.has_value()) return;
+  if (need_ != nullptr) need_->gone = true;
+  Ending ending = *std::move(prepared_);
+  prepared_.reset();
+  ending.waits_for_graphs = need_ != nullptr;
+  {
+    MutexLock order_lock(&ending.order->mutex);
+    ending.order->comms = std::exchange(comms_, Comms());
+    ending.order->given = true;
+    ending.order->changed.Signal();
   }
   endings_.push_back(std::move(ending));
 }
@@ -201,14 +223,16 @@ void NcclCommunicator::AwaitEndings(absl::Duration limit, bool of_graphs) {
       MutexLock lock(&mutex_);
       bool all_done = true;
       for (size_t i = endings_.size(); i-- > 0;) {
-        if (*endings_[i].done) {
-          endings_[i].thread.join();
+        Ending& ending = endings_[i];
+        if (ending.order->done) {
+          ending.thread.join();
           endings_.erase(endings_.begin() + static_cast<ptrdiff_t>(i));
-        } else if (of_graphs || !endings_[i].waits_for_graphs) {
+        } else if (!ending.given_up && (of_graphs || !ending.waits_for_graphs)) {
           all_done = false;
+          ending.given_up = absl::FromChrono(Clock::now() - start) > limit;
         }
       }
-      if (all_done || absl::FromChrono(Clock::now() - start) > limit) return;
+      if (all_done) return;
     }
     backoff.Wait();
   }

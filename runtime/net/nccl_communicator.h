@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,7 +59,8 @@ class NcclCommunicator {
     ncclUniqueId id = {};
   };
   // Joins the communicator, for the current device, which all other nodes do likewise. `go_on` is
-  // asked between polls; once it returns false, this returns kCancelled.
+  // asked between polls; once it returns false, this returns kCancelled. kResourceExhausted if
+  // there is no thread for Abort.
   absl::Status Connect(const Membership& membership, absl::FunctionRef<bool()> go_on);
 
   // Says that Enqueue follows soon, which is faster then. Optional.
@@ -74,10 +76,11 @@ class NcclCommunicator {
   absl::Status AsyncError();
 
   // Ends what is enqueued, on the GPU as well, and leaves the communicator. Returns at once: a
-  // thread frees the memory, or waits until the graphs that have captured operations are destroyed.
-  // From now on these must not be launched. Idempotent.
+  // thread, which Connect has made, frees the memory, or waits until the graphs that have captured
+  // operations are destroyed. From now on these must not be launched. Idempotent.
   void Abort();
-  // Waits until what Abort has begun is done, but not for graphs, and not longer than `limit`.
+  // Waits until what Abort has begun is done, but not for graphs, and not longer than `limit`. For
+  // what has not been done by then nobody waits again.
   void AwaitAborted(absl::Duration limit);
 
   // What a graph needs that captures operations.
@@ -93,12 +96,25 @@ class NcclCommunicator {
     ncclComm_t blocking = nullptr;  // made from the first one; null: the library cannot
     ncclComm_t used() const { return blocking != nullptr ? blocking : first; }
   };
-  // Frees communicators that are no longer used.
+  // What the thread that ends communicators is told. Outlives both.
+  struct EndingOrder {
+    Mutex mutex;
+    CondVar changed;
+    bool given ABSL_GUARDED_BY(mutex) = false;
+    Comms comms ABSL_GUARDED_BY(mutex);
+    std::atomic<bool> done{false};
+  };
+  // That thread. It sleeps until Abort, which could not make one when there can be no more.
   struct Ending {
     std::thread thread;
-    std::shared_ptr<std::atomic<bool>> done;
+    std::shared_ptr<EndingOrder> order;
     bool waits_for_graphs = false;
+    bool given_up = false;  // it takes too long
   };
+
+  static void End(const NcclLibrary& library, int device, const std::atomic<bool>& calling,
+                  EndingOrder& order);
+  absl::Status PrepareEnding() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Polls until the library is no longer busy with a call for the first communicator.
   absl::Status AwaitReady(absl::string_view call, absl::FunctionRef<bool()> go_on);
@@ -108,6 +124,7 @@ class NcclCommunicator {
   Comms comms_ ABSL_GUARDED_BY(mutex_);
   int device_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<CaptureNeed> need_ ABSL_GUARDED_BY(mutex_);  // null: nothing has been captured
+  std::optional<Ending> prepared_ ABSL_GUARDED_BY(mutex_);  // for the communicators that there are
   std::vector<Ending> endings_ ABSL_GUARDED_BY(mutex_);
   // Whether the thread is in a call for the communicators that are there now.
   std::shared_ptr<std::atomic<bool>> calling_ ABSL_GUARDED_BY(mutex_);

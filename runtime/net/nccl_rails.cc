@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -52,10 +53,14 @@ using Clock = std::chrono::steady_clock;
 
 // How often the watching thread looks at the exchanges.
 constexpr absl::Duration kLook = absl::Milliseconds(1);
+// The most that one look counts for, however long the thread has not run before it.
+constexpr absl::Duration kCounted = absl::Milliseconds(50);
 // It asks the library for errors of an exchange that has taken so long.
 constexpr absl::Duration kSlow = absl::Milliseconds(20);
 // How long the memory of aborted communicators may take to be freed.
 constexpr absl::Duration kFreeing = absl::Seconds(10);
+// How long the library's kernels may take to end after their communicator has been aborted.
+constexpr absl::Duration kEndOfKernels = absl::Seconds(5);
 
 template <typename T>
 T Load(const T& word) {
@@ -88,7 +93,9 @@ class NcclRail : public Rail {
   absl::Status Connect(Rank& rank, const ncclUniqueId& id, absl::Duration limit);
   // Any thread.
   void Abort();
-  void AwaitAborted() { communicator_.AwaitAborted(kFreeing); }
+  void AwaitAborted(absl::Duration limit) { communicator_.AwaitAborted(limit); }
+  // Whether Connect has left a kernel behind that did not end when it was aborted.
+  bool stuck() const { return stuck_; }
 
   // For the watching thread: aborts an exchange that has failed or has taken too long. Forget is to
   // be called before the first.
@@ -123,6 +130,7 @@ class NcclRail : public Rail {
   absl::Span<device::ExchangeHeader> came_;  // [node]
   absl::Span<device::ExchangeWatch> watch_;  // one, in pinned memory
   Watched watched_;
+  std::atomic<bool> stuck_{false};
 };
 
 class NcclRails final : public Rails {
@@ -150,6 +158,8 @@ class NcclRails final : public Rails {
 
   void Loop();
   void AbortAll();
+  // Returns how long a node may take to leave kernels behind that do not end.
+  absl::Duration LeavingKernels() const;
   // Makes an id for each rank, to be used by all nodes.
   absl::StatusOr<std::vector<std::string>> MakeIds() const;
   // Connects all ranks and returns the first error.
@@ -202,13 +212,25 @@ absl::Status NcclRail::Connect(Rank& rank, const ncclUniqueId& id, absl::Duratio
       communicator_.Connect({.num_nodes = num_nodes(), .node = node(), .id = id}, go_on));
   absl::Status status = EnqueueTransfers({}, stream, go_on);
   Backoff backoff(false);
+  std::optional<Clock::time_point> aborted;
   while (hipStreamQuery(stream) == hipErrorNotReady) {
     (void)hipGetLastError();  // "not ready" counts as an error on some platforms
     if (status.ok()) status = communicator_.AsyncError();
     if (status.ok() && !go_on()) {
       status = absl::CancelledError("the first exchange of the communicator has not ended");
     }
-    if (!status.ok()) Abort();  // ends what the stream waits for
+    if (!status.ok() && !aborted.has_value()) {
+      Abort();  // ends what the stream waits for
+      aborted = Clock::now();
+    }
+    if (aborted.has_value() && Since(*aborted) > kEndOfKernels) {
+      stuck_ = true;
+      return WithMessage(
+          status, absl::StrCat(status.message(), "; a kernel of ", NcclName(),
+                               " has not ended either ", WaitText(kEndOfKernels),
+                               " after ncclCommAbort: this process cannot use the GPU any more, "
+                               "end it"));
+    }
     backoff.Wait();
   }
   (void)hipGetLastError();
@@ -413,7 +435,7 @@ absl::Status NcclRails::Connect(const absl::Status& mine, absl::Duration limit) 
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<std::string> connected,
       progress_.Gather("connecting with NCCL", PackStatus(ConnectRanks(ids_of_first, limit)),
-                       2 * limit));
+                       2 * limit + LeavingKernels()));
   outcomes.clear();
   for (const std::string& theirs : connected) outcomes.push_back(UnpackStatus(theirs));
   absl::Status cause = CauseOf(outcomes);
@@ -428,21 +450,35 @@ absl::Status NcclRails::ConnectRanks(absl::Span<const std::string> ids, absl::Du
     ncclUniqueId id = {};
     const std::string& bytes = ids[rank.rank()];
     std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof(id.internal)));
-    statuses[rank.rank()] = rails_[rank.rank()]->Connect(rank, id, limit);
-    return absl::OkStatus();  // this is no failure of the node
+    const absl::Status connected = rails_[rank.rank()]->Connect(rank, id, limit);
+    statuses[rank.rank()] = connected;
+    // This is no failure of the node, but for a stream that never becomes idle.
+    return rails_[rank.rank()]->stuck() ? connected : absl::OkStatus();
   });
-  OCTET_RETURN_IF_ERROR(run);
-  for (size_t rank = 0; rank < statuses.size(); ++rank) {
-    if (statuses[rank].ok()) continue;
-    return absl::UnavailableError(
-        absl::StrCat("rank ", rank, ": ", NcclName(), ": ", statuses[rank].message()));
+  // First what has left the GPU unusable: it is why the node fails.
+  for (const bool stuck : {true, false}) {
+    for (size_t rank = 0; rank < statuses.size(); ++rank) {
+      if (statuses[rank].ok() || rails_[rank]->stuck() != stuck) continue;
+      return absl::UnavailableError(
+          absl::StrCat("rank ", rank, ": ", NcclName(), ": ", statuses[rank].message()));
+    }
   }
-  return absl::OkStatus();
+  return run;
 }
 
 void NcclRails::AbortAll() {
   for (const auto& rail : rails_) rail->Abort();
-  for (const auto& rail : rails_) rail->AwaitAborted();
+  const Clock::time_point start = Clock::now();
+  for (const auto& rail : rails_) {
+    // Freeing waits for kernels.
+    const absl::Duration limit = rail->stuck() ? absl::ZeroDuration() : kFreeing - Since(start);
+    rail->AwaitAborted(std::max(limit, absl::ZeroDuration()));
+  }
+}
+
+absl::Duration NcclRails::LeavingKernels() const {
+  // Then Node::Run waits for the rank's stream once more (NodeOptions::timeout).
+  return kEndOfKernels + 2 * node_->timeout() + absl::Seconds(5);
 }
 
 absl::Status NcclRails::Realign(absl::Span<const std::string> reports, absl::Duration limit) {
@@ -502,7 +538,7 @@ void NcclRails::Loop() {
     last = now;
     // SetOpen(false) waits for this, so that a Run's end is the end of its watch.
     for (const auto& rail : rails_) {
-      rail->Watch(now, since > 50 * kLook ? since : absl::ZeroDuration());
+      rail->Watch(now, std::max(since - kCounted, absl::ZeroDuration()));
     }
     watch_changed_.WaitFor(&watch_mutex_, kLook);
   }

@@ -21,6 +21,7 @@ struct NcclFaults {
   bool init_fails = false;  // with ncclSystemError
   bool init_hangs = false;
   bool connect_hangs = false;  // the first operation waits for ever, in its call
+  bool never_ends = false;     // no operation ends, not even when it is aborted
   // Of the communicators that there are when the fault is told.
   bool never_sends = false;      // operations do not end
   bool reports_error = false;    // ncclRemoteError

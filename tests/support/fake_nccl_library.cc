@@ -187,8 +187,11 @@ struct ncclComm {
 
   void Execute(const Operation& operation) {
     std::vector<Transfer> transfers = operation.transfers;
-    while (!IsAborted()) {
-      if (!octet::fake::FaultsOf(faults_before).never_sends && Move(transfers)) break;
+    while (true) {
+      const octet::fake::NcclFaults faults = octet::fake::FaultsOf(faults_before);
+      if (!faults.never_ends) {
+        if (IsAborted() || (!faults.never_sends && Move(transfers))) break;
+      }
       usleep(50);
     }
     std::atomic_ref<uint32_t>(*operation.word).store(1, std::memory_order_release);

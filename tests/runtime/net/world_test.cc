@@ -529,6 +529,26 @@ TEST_F(NcclTest, ACommunicatorThatDoesNotComeUpIsNamed) {
   }
 }
 
+// A kernel of the library does not end on one node, which cannot use its GPU any more.
+TEST_F(NcclTest, AKernelThatOutlivesItsAbortIsLeftBehind) {
+  WorldOptions options = OptionsOf(absl::Seconds(1));
+  options.arrival_timeout = absl::Seconds(3);
+  if (Index() == 0) SetNcclFaults({.never_ends = true});
+  const absl::Time start = absl::Now();
+  MakeWorld(2, options);
+  if (IsSkipped()) return;
+  EXPECT_THAT(
+      world_.status(),
+      StatusIs(absl::StatusCode::kUnavailable,
+               MatchesRegex("node 0: rank 0: nccl: .*; a kernel of nccl has not ended either "
+                            "5.0 s after ncclCommAbort: .*")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(40));
+  ExpectSameEverywhere(world_.status());
+  SetNcclFaults({});
+  Make(2);
+  EXPECT_OK(GoodRun(1, 3));
+}
+
 // The library's call does not return on any node.
 TEST_F(NcclTest, ACallThatDoesNotReturnIsLeftBehind) {
   WorldOptions options = OptionsOf(absl::Seconds(20));
