@@ -25,6 +25,7 @@ namespace {
 // The payload of a Status that reports a failure. Status::ToString prints it, so it is text: the
 // fields in the order of NodeFailure. Only the last may contain the separator.
 constexpr absl::string_view kPayloadUrl = "octet.dev/node_failure";
+constexpr absl::string_view kLostNodeUrl = "octet.dev/lost_node";
 constexpr char kSeparator = '|';
 constexpr int kFields = 9;
 
@@ -96,6 +97,13 @@ absl::Status WithRank(int rank, const absl::Status& status) {
   if (status.ok() || rank == kNoRank || FailureOf(status).has_value()) return status;
   return WithFailure({.rank = rank}, status);
 }
+
+absl::Status WithLostNode(absl::Status status) {
+  status.SetPayload(kLostNodeUrl, absl::Cord());
+  return status;
+}
+
+bool IsLostNode(const absl::Status& status) { return status.GetPayload(kLostNodeUrl).has_value(); }
 
 absl::Status WithMessage(const absl::Status& status, absl::string_view message) {
   absl::Status with(status.code(), message);

@@ -34,6 +34,11 @@ inline constexpr int kNoRank = -1;
 // already reports a failure, perhaps of another rank, is returned as it is.
 absl::Status WithRank(int rank, const absl::Status& status);
 
+// Marks `status` as that of a node that has died or been stopped; copies and WithMessage keep it.
+absl::Status WithLostNode(absl::Status status);
+// Returns whether `status` is the effect of a node that is lost: later calls fail because of it.
+bool IsLostNode(const absl::Status& status);
+
 // Returns `status` with another message and the same code and payloads. The result shares no memory
 // with `status`.
 absl::Status WithMessage(const absl::Status& status, absl::string_view message);

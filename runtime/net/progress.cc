@@ -463,8 +463,8 @@ void Progress::WatchPeers(const Work& work) {
 void Progress::Lose(int node, absl::string_view why) {
   peers_[node].lost = true;
   MutexLock lock(&mutex_);
-  BreakLocked(
-      absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why)));
+  BreakLocked(WithLostNode(
+      absl::UnavailableError(absl::StrCat(NameLocked(node), " has died or been stopped: ", why))));
 }
 
 bool Progress::SendLast() {

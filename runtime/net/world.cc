@@ -224,9 +224,10 @@ absl::Status World::Impl::CheckUsable() const {
   }
   const absl::Status broken = progress_->broken();
   if (broken.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the World has to be started again, all ",
-                                                    progress_->num_nodes(),
-                                                    " processes of it: ", broken.message()));
+  absl::Status status = absl::FailedPreconditionError(
+      absl::StrCat("the World has to be started again, all ", progress_->num_nodes(),
+                   " processes of it: ", broken.message()));
+  return IsLostNode(broken) ? WithLostNode(std::move(status)) : status;
 }
 
 absl::Status World::Impl::Agree(absl::string_view what, absl::string_view value) {

@@ -440,6 +440,12 @@ class FailureTest(NodesTest):
             with self.subTest(victim=victim):
                 self.kill(victim, 3)
 
+    @staticmethod
+    def child(shell):
+        """The process that the shell waits for, which is octet."""
+        children = pathlib.Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        return int(children[0])
+
     def pids(self, mpirun):
         """{node: process} of those that mpirun has started."""
         found = {}
@@ -448,12 +454,13 @@ class FailureTest(NodesTest):
                 fields = stat.read_text().rsplit(")", 1)[1].split()
                 for variable in (stat.parent / "environ").read_bytes().split(b"\0"):
                     if int(fields[1]) == mpirun and variable.startswith(b"OMPI_COMM_WORLD_RANK="):
-                        found[int(variable.split(b"=")[1])] = int(stat.parent.name)
+                        found[int(variable.split(b"=")[1])] = self.child(int(stat.parent.name))
         return found
 
     def kill(self, victim, nodes):
-        """Amid steps. The others say so in time, each in a line, and end."""
-        job = Job(MPIRUN, nodes, [OCTET, "perf", "--ranks=1", "--experts=6", "--topk=2",
+        """Amid steps. The others say so in time, each in a line, and end with the code for it."""
+        tells_code = ["sh", "-c", '"$0" "$@"; echo "exit code $?"']
+        job = Job(MPIRUN, nodes, [*tells_code, OCTET, "perf", "--ranks=1", "--experts=6", "--topk=2",
                                   "--hidden=64", "-b4", "-n1000000", "-c0",
                                   f"-T{TIMEOUT_MS / 1000}"])
         self.addCleanup(job.close)
@@ -473,6 +480,8 @@ class FailureTest(NodesTest):
             self.assertRegex(line, rf"octet perf: auto, 4 tokens: node {victim} \(host \S+, process "
                                    rf"{pids[victim]}\) has died or been stopped")
         self.assertEqual([pid for pid in pids.values() if lives(pid)], [])
+        codes = [line for line in job.lines if line.startswith("exit code ")]
+        self.assertEqual(sorted(codes), ["exit code 137"] + ["exit code 4"] * (nodes - 1))
 
     def test_deadline(self):
         """An error of one node, on all of them, with its name and the same exit code."""

@@ -16,6 +16,7 @@
 #include "octet/node.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
+#include "runtime/failure.h"
 #include "runtime/status_macros.h"
 #include "tools/commands/perf_options.h"
 #include "tools/contenders/contender.h"
@@ -160,10 +161,10 @@ absl::Status MeasureRows(Nodes& nodes, const PerfOptions& perf,
       output.Add(*std::move(row));
       return true;
     }
-    absl::Status error(row.status().code(),
-                       absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
-                                    options.workload.config.max_tokens_per_rank, " tokens",
-                                    options.graph ? ", graph" : "", ": ", row.status().message()));
+    const absl::Status error = WithMessage(
+        row.status(), absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
+                                   options.workload.config.max_tokens_per_rank, " tokens",
+                                   options.graph ? ", graph" : "", ": ", row.status().message()));
     const bool refused = absl::IsInvalidArgument(error) && contenders.size() > 1;
     absl::Status& first = refused ? first_refusal : first_error;
     if (first.ok()) first = error;
@@ -205,9 +206,9 @@ int RunFused(Node& node, const Topology& topology, const PerfOptions& perf) {
       print(FusedLines(reports.back()));
       continue;
     }
-    const absl::Status error(report.status().code(),
-                             absl::StrCat(options.run.workload.config.max_tokens_per_rank,
-                                          " tokens: ", report.status().message()));
+    const absl::Status error =
+        WithMessage(report.status(), absl::StrCat(options.run.workload.config.max_tokens_per_rank,
+                                                  " tokens: ", report.status().message()));
     if (first_error.ok()) first_error = error;
     if (!absl::IsResourceExhausted(error)) break;
     print(Comment(error.message()));

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
+#include "runtime/failure.h"
 #include "runtime/schedule.h"
 #include "runtime/status_macros.h"
 #include "tools/check/dump.h"
@@ -51,8 +52,8 @@ absl::Status RunShapes(Nodes& nodes, const std::vector<RunOptions>& shapes,
     if (!result.ok()) {
       return options.name.empty()
                  ? result.status()
-                 : absl::Status(result.status().code(),
-                                absl::StrCat(options.name, ": ", result.status().message()));
+                 : WithMessage(result.status(),
+                               absl::StrCat(options.name, ": ", result.status().message()));
     }
     results.push_back(*std::move(result));
   }

@@ -3,6 +3,7 @@
 #define OCTET_TOOLS_SUPPORT_EXIT_CODE_H_
 
 #include "absl/status/status.h"
+#include "runtime/failure.h"
 
 namespace octet {
 
@@ -11,7 +12,7 @@ enum ExitCode : int {
   kExitWrongResults = 1,
   kExitUsage = 2,
   kExitDevice = 3,
-  kExitDeadline = 4,
+  kExitDeadline = 4,  // or a node that is lost
   kExitSkipped = 77,  // nothing that was asked for exists here
 };
 
@@ -21,7 +22,7 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   if (absl::IsInvalidArgument(status)) return kExitUsage;
   if (absl::IsDataLoss(status)) return kExitWrongResults;
-  if (absl::IsDeadlineExceeded(status)) return kExitDeadline;
+  if (absl::IsDeadlineExceeded(status) || IsLostNode(status)) return kExitDeadline;
   return kExitDevice;
 }
 
