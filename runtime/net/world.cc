@@ -340,7 +340,9 @@ void World::Impl::OnFailure(const absl::Status& failure) {
     announce = running_ && release_.ok();
   }
   if (announce) progress_->Announce(run, failure);
-  if (options_.node.on_failure != nullptr) options_.node.on_failure(failure);
+  if (options_.node.on_failure == nullptr) return;
+  options_.node.on_failure(
+      WithMessage(failure, absl::StrCat("node ", progress_->node(), ": ", failure.message())));
 }
 
 // ---- World

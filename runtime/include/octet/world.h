@@ -35,6 +35,7 @@ absl::Span<const EnumEntry<RailTransport>> EnumTable(RailTransport);  // names: 
 struct WorldOptions {
   // The Node of this process. All processes must have as many ranks and the same timeout, which is
   // also the time after which a process that gives no sign of life is lost, but at least a second.
+  // What on_failure is told begins with "node n: ".
   NodeOptions node;
   // How long a call of the World, the first one too, waits for all processes to make it. Zero: one
   // minute.

@@ -41,6 +41,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 constexpr int kRanks = 2;
 constexpr size_t kMaxPart = 20000;  // some are longer than what MPI sends at once
@@ -94,7 +95,11 @@ class WorldTest : public ::testing::Test {
   WorldOptions OptionsOf(absl::Duration timeout) {
     return {.node = {.num_ranks = kRanks,
                      .timeout = timeout,
-                     .on_failure = [this](const absl::Status& /*failure*/) { ++failures_; }},
+                     .on_failure =
+                         [this](const absl::Status& failure) {
+                           told_ = std::string(failure.message());
+                           ++failures_;
+                         }},
             .arrival_timeout = absl::Seconds(30),
             .transport = transport_};
   }
@@ -187,6 +192,7 @@ class WorldTest : public ::testing::Test {
   DeviceMemory send_[kRanks];
   DeviceMemory recv_[kRanks];
   std::atomic<int> failures_{0};
+  std::string told_;  // about the last one
 };
 
 class ExchangeTest : public WorldTest, public ::testing::WithParamInterface<RailTransport> {
@@ -359,6 +365,7 @@ TEST_P(ExchangeTest, AFailingBodyEndsAllNodes) {
     EXPECT_OK(GoodRun(100 * round, 4));
   }
   EXPECT_EQ(failures_, 5);
+  EXPECT_THAT(told_, StartsWith(absl::StrCat("node ", Index(), ": ")));
 }
 
 TEST_P(ExchangeTest, ASilentRankIsNamed) {
