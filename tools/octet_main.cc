@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
       return octet::kExitUsage;
     }
     launch.join = *join;
-    launch.arguments = absl::StrJoin(argv + std::min(argc, 1), argv + argc, " ");
+    launch.arguments = absl::StrJoin(argv + std::min(argc, 1), argv + argc, ", ");
   }
   return octet::RunCommandLine(commands, program, argc, argv);
 }

@@ -1,12 +1,16 @@
 #include "runtime/net/outcome.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/node_failure.h"
@@ -40,6 +44,36 @@ std::optional<size_t> AwaitedNode(const absl::Status& status) {
 }
 bool IsMismatch(const absl::Status& status) {
   return NodeOfExchange(status, NodeFailure::Kind::kInput).has_value();
+}
+
+// Returns what differs between the values of node 0 and of `node`.
+std::string DifferenceOf(absl::string_view first, absl::string_view other, size_t node) {
+  constexpr absl::string_view kBetween = ", ";
+  const std::vector<std::string> members = absl::StrSplit(first, kBetween, absl::SkipEmpty());
+  std::vector<std::string> others = absl::StrSplit(other, kBetween, absl::SkipEmpty());
+  if (members.empty() || others.empty()) {
+    return absl::StrCat(first, " on node 0, ", other, " on node ", node);
+  }
+  std::vector<std::string> parts;
+  if (members.size() == others.size()) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == others[i]) continue;
+      parts.push_back(absl::StrCat(members[i], " on node 0, ", others[i], " on node ", node));
+    }
+    return absl::StrJoin(parts, "; ");
+  }
+  for (const std::string& member : members) {
+    const auto found = std::find(others.begin(), others.end(), member);
+    if (found != others.end()) {
+      others.erase(found);
+    } else {
+      parts.push_back(absl::StrCat(member, " only on node 0"));
+    }
+  }
+  for (const std::string& member : others) {
+    parts.push_back(absl::StrCat(member, " only on node ", node));
+  }
+  return absl::StrJoin(parts, "; ");
 }
 
 }  // namespace
@@ -76,9 +110,8 @@ absl::Status CauseOf(absl::Span<const absl::Status> outcomes) {
 absl::Status CheckSame(absl::string_view what, absl::Span<const std::string> values) {
   for (size_t node = 1; node < values.size(); ++node) {
     if (values[node] == values[0]) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the nodes differ in ", what, ": ", values[0],
-                                                   " on node 0, ", values[node], " on node ",
-                                                   node));
+    return absl::InvalidArgumentError(absl::StrCat("the nodes differ in ", what, ": ",
+                                                   DifferenceOf(values[0], values[node], node)));
   }
   return absl::OkStatus();
 }

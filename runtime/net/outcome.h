@@ -27,6 +27,8 @@ absl::Status CauseOf(absl::Span<const absl::Status> outcomes);
 
 // Returns OK if all values are the same, else kInvalidArgument:
 //   "the nodes differ in the number of ranks: 2 on node 0, 4 on node 1"
+// Of values with members, which ", " separates, only those that differ are named:
+//   "the nodes differ in the options: topk 4 on node 0, topk 8 on node 1; graph only on node 1"
 absl::Status CheckSame(absl::string_view what, absl::Span<const std::string> values);
 
 }  // namespace octet

@@ -407,8 +407,10 @@ class RefusalTest(NodesTest):
     def test_processes_with_different_command_lines(self):
         run = ["run", "--ranks=2", *SHAPE, *STEPS]
         for other, words in [
-            ([*run, "--hidden=64"], "the nodes differ in the command line: "),
-            (["perf", *run[1:2]], "the nodes differ in the command line: "),
+            ([*run, "--hidden=64"], "the nodes differ in the command line: --hidden=64 only on "),
+            ([*run[:-1], "--warmup=1"], "the nodes differ in the command line: --warmup=0 on node "
+                                        "0, --warmup=1 on node 1"),
+            (["perf", *run[1:2]], "the nodes differ in the command line: run only on node 0; "),
             (["run", "--ranks=1", *run[2:]], "the nodes differ in the number of ranks: 2 on "),
             ([*run, "--hiden=8"], "node 1: unknown flag '--hiden'"),
             ([*run, "--topk=99"], "node 1: topk is 99"),

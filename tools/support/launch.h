@@ -22,7 +22,7 @@ using JoinFunction = absl::StatusOr<std::unique_ptr<Nodes>> (*)(const Launch& la
 struct Launch {
   int num_processes = 1;
   int process = 0;              // 0 .. num_processes - 1
-  std::string arguments;        // of the command line, for comparison
+  std::string arguments;        // of the command line, for comparison: with ", " between them
   JoinFunction join = nullptr;  // with several processes
 
   bool several() const { return num_processes > 1; }

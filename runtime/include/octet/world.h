@@ -98,7 +98,8 @@ class World {
   Rail& rail(int local_rank) const;
 
   // Collective. Returns OK if all processes have given the same value, else kInvalidArgument: "the
-  // nodes differ in `what`: 1 on node 0, 2 on node 1".
+  // nodes differ in `what`: 1 on node 0, 2 on node 1". Of a value with members, "a 1, b 2", those
+  // are named that differ.
   absl::Status Agree(absl::string_view what, absl::string_view value);
 
   // Collective. Returns the bytes that each process has given, by node. For a few kilobytes.

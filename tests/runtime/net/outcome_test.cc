@@ -95,5 +95,20 @@ TEST(CheckSameTest, NamesBothValues) {
                        "the nodes differ in size: 1 on node 0, 2 on node 2"));
 }
 
+TEST(CheckSameTest, NamesTheMembersThatDiffer) {
+  EXPECT_THAT(
+      CheckSame("the options", {"experts 24, topk 4, bf16", "experts 24, topk 8, fp16"}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "the nodes differ in the options: topk 4 on node 0, topk 8 on node 1; bf16 on "
+               "node 0, fp16 on node 1"));
+  EXPECT_THAT(CheckSame("the command line", {"run, -n2", "run, -n2", "run, --hidden=64, -n2, -n2"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "the nodes differ in the command line: --hidden=64 only on node 2; -n2 only "
+                       "on node 2"));
+  EXPECT_THAT(CheckSame("it", {"a, b", ""}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "the nodes differ in it: a, b on node 0,  on node 1"));
+}
+
 }  // namespace
 }  // namespace octet
