@@ -54,6 +54,8 @@ class RowsGemm {
   static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
   static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
   static constexpr int kUnitSlots = 2;  // units that are announced at once
+  // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
+  static constexpr int kRegistersBarrier = 3;
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
   static constexpr int kFirstRegisters = 168;
@@ -118,7 +120,8 @@ class RowsGemm {
       if constexpr (Walk::kTells) {
         // Only now: free warps come here at once, and what they took early would be missing to a
         // multiplying warp, which waits for its registers without end.
-        __syncthreads();
+        __syncwarp();
+        SyncThreads(kRegistersBarrier, kThreads);
         GrowRegisters<kFirstRegisters>();
       }
     } else {
@@ -126,7 +129,8 @@ class RowsGemm {
       MultiplyTiles(call, walk, at);
       if constexpr (Walk::kTells) {
         ShrinkRegisters<kFirstRegisters>();
-        __syncthreads();
+        __syncwarp();
+        SyncThreads(kRegistersBarrier, kThreads);
       }
     }
     // A block's barriers and operands are in use until the other block has ended, too.
