@@ -32,26 +32,20 @@ foreach(language CXX CUDA HIP)
 endforeach()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# Compilers fill hundreds of megabytes: with large pages they take a sixth less time.
-set(octet_compiler_launcher env "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864")
-
-# ccache keeps builds short, also those of other clones: paths below this folder are relative to
-# it, and what a build folder is called is not part of an object (so a debugger that does not find
-# sources there needs `set substitute-path`).
+# compile.sh says what compilers run with.
 set(ccache_default ON)
 if(DEFINED ENV{CCACHE_DISABLE})
   set(ccache_default OFF)
 endif()
 option(OCTET_USE_CCACHE "Compile through ccache where it is installed" ${ccache_default})
+set(octet_ccache none)
 if(OCTET_USE_CCACHE)
   find_program(OCTET_CCACHE ccache)
+  if(OCTET_CCACHE)
+    set(octet_ccache ${OCTET_CCACHE})
+  endif()
 endif()
-if(OCTET_USE_CCACHE AND OCTET_CCACHE)
-  list(APPEND octet_compiler_launcher
-       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
-       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-       ${OCTET_CCACHE})
-endif()
+set(octet_compiler_launcher ${PROJECT_SOURCE_DIR}/cmake/compile.sh ${PROJECT_SOURCE_DIR} ${octet_ccache})
 foreach(language CXX ${OCTET_KERNEL_LANGUAGE})
   set(CMAKE_${language}_COMPILER_LAUNCHER ${octet_compiler_launcher})
 endforeach()
