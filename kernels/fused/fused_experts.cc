@@ -61,16 +61,20 @@ absl::Status CheckScales(bool fp8, const void* b_scales) {
   return absl::InvalidArgumentError("b_scales must be null: only FP8 weights have scales");
 }
 
+// A configuration before its fusions were chosen, and after that.
+struct Configs {
+  const FusedExpertsConfig& asked;
+  const FusedExpertsConfig& chosen;
+};
+
 class FusedExpertsOnNode final : public FusedExperts {
  public:
-  // `asked`: before fusions were chosen, `config`: after that.
-  FusedExpertsOnNode(Node& node, const FusedExpertsConfig& asked, const FusedExpertsConfig& config,
-                     std::unique_ptr<CheckedEp> ep, const ExpertParallelOptions& options,
-                     int num_ranks)
+  FusedExpertsOnNode(Node& node, const Configs& configs, std::unique_ptr<CheckedEp> ep,
+                     const ExpertParallelOptions& options, int num_ranks)
       : node_(node.Share()),
         num_ranks_(num_ranks),
-        takes_every_dispatch_(asked.dispatch_gemm == Fusion::kAuto),
-        config_(config),
+        takes_every_dispatch_(configs.asked.dispatch_gemm == Fusion::kAuto),
+        config_(configs.chosen),
         use_measured_tuning_(options.use_measured_tuning),
         trace_(options.trace),
         ep_(std::move(ep)),
@@ -192,7 +196,7 @@ absl::StatusOr<GemmTiles> PrepareTiles(const FusedTuning& tuning, const GroupedG
                                        absl::FunctionRef<absl::Status(GemmTiles)> prepare) {
   const bool medium = product.tiles() == GemmTiles::kMedium;
   const GemmTiles tiles = tuning.tiles.value_or(medium ? GemmTiles::kMedium : GemmTiles::kWide);
-  const absl::Status status = prepare(tiles);
+  absl::Status status = prepare(tiles);
   if (status.ok()) return tiles;
   if (tuning.tiles.has_value() || !absl::IsUnimplemented(status)) return status;
   const GemmTiles others = medium ? GemmTiles::kWide : GemmTiles::kMedium;
@@ -419,8 +423,8 @@ absl::StatusOr<std::unique_ptr<FusedExperts>> MakeFusedExperts(Node& node,
   OCTET_RETURN_IF_ERROR(CheckTrace(options));
   OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen, ChooseFusions(node, config, options));
   OCTET_ASSIGN_OR_RETURN(std::unique_ptr<CheckedEp> ep, calls.make(chosen.ep));
-  auto experts = std::make_unique<FusedExpertsOnNode>(node, config, chosen, std::move(ep), options,
-                                                      calls.num_ranks);
+  auto experts = std::make_unique<FusedExpertsOnNode>(node, Configs{config, chosen}, std::move(ep),
+                                                      options, calls.num_ranks);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
   experts->NoteTuning();
   return experts;
