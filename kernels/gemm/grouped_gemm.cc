@@ -256,42 +256,42 @@ absl::StatusOr<GemmTraceTarget> TraceTargetOf(const GroupedGemmOptions& options)
                          .first_tag = options.first_tag};
 }
 
+// What a product is launched with.
+struct GemmLaunch {
+  int device;
+  GroupedGemmVariant variant;
+  int blocks;
+};
+
 class GroupedGemmOnGpu final : public GroupedGemm {
  public:
   // Members as below.
-  GroupedGemmOnGpu(int device, const GroupedGemmConfig& config, const GroupedGemmVariant& variant,
-                   int blocks, const GemmTraceTarget& trace, DeviceMemory next_unit)
-      : device_(device),
-        config_(config),
-        variant_(variant),
-        blocks_(blocks),
-        trace_(trace),
-        next_unit_(std::move(next_unit)) {}
+  GroupedGemmOnGpu(const GroupedGemmConfig& config, const GemmLaunch& launch,
+                   const GemmTraceTarget& trace, DeviceMemory next_unit)
+      : config_(config), launch_(launch), trace_(trace), next_unit_(std::move(next_unit)) {}
 
   absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) override {
     OCTET_RETURN_IF_ERROR(CheckArgs(config_.format, args));
     int current = 0;
     OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&current));
-    if (current != device_) {
+    if (current != launch_.device) {
       return absl::FailedPreconditionError(absl::StrCat("this GroupedGemm was created on GPU ",
-                                                        device_, ", and GPU ", current,
+                                                        launch_.device, ", and GPU ", current,
                                                         " is current; create one on each GPU"));
     }
-    OCTET_RETURN_IF_ERROR(CheckPlaces(device_, config_, args));
+    OCTET_RETURN_IF_ERROR(CheckPlaces(launch_.device, config_, args));
     GroupedGemmParams params = ParamsOf(config_, args);
     params.next_unit = next_unit_.as<int32_t>();
     params.trace = trace_;
-    return OCTET_GPU(LaunchGroupedGemm(params, variant_, blocks_, stream));
+    return OCTET_GPU(LaunchGroupedGemm(params, launch_.variant, launch_.blocks, stream));
   }
 
-  GemmTiles tiles() const override { return variant_.tiles; }
-  int blocks() const override { return blocks_; }
+  GemmTiles tiles() const override { return launch_.variant.tiles; }
+  int blocks() const override { return launch_.blocks; }
 
  private:
-  const int device_;
   GroupedGemmConfig config_;
-  GroupedGemmVariant variant_;
-  int blocks_;
+  GemmLaunch launch_;
   GemmTraceTarget trace_;  // of a traced variant
   DeviceMemory next_unit_;
 };
@@ -315,8 +315,8 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(
   OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
   int device = 0;
   OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
-  return std::make_unique<GroupedGemmOnGpu>(device, config, variant, blocks, trace,
-                                            std::move(next_unit));
+  const GemmLaunch launch = {.device = device, .variant = variant, .blocks = blocks};
+  return std::make_unique<GroupedGemmOnGpu>(config, launch, trace, std::move(next_unit));
 }
 
 absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat /*unused*/) {
