@@ -446,7 +446,7 @@ absl::Status NcclRails::Connect(const absl::Status& mine, absl::Duration limit) 
 absl::Status NcclRails::ConnectRanks(absl::Span<const std::string> ids, absl::Duration limit) {
   if (ids.size() != rails_.size()) return absl::InternalError("NCCL's ids cannot be read");
   std::vector<absl::Status> statuses(rails_.size());
-  const absl::Status run = node_->Run([&](Rank& rank) {
+  absl::Status run = node_->Run([&](Rank& rank) {
     ncclUniqueId id = {};
     const std::string& bytes = ids[rank.rank()];
     std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof(id.internal)));
