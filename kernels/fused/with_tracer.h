@@ -1,5 +1,5 @@
-// Turns whether a kernel is traced into a template argument, as kernels/gemm/variants.h does for what
-// else it computes.
+// Turns whether a kernel is traced into a template argument, as kernels/gemm/variants.h does for
+// what else it computes.
 #ifndef OCTET_KERNELS_FUSED_WITH_TRACER_H_
 #define OCTET_KERNELS_FUSED_WITH_TRACER_H_
 
