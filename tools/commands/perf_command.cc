@@ -161,7 +161,7 @@ absl::Status MeasureRows(Nodes& nodes, const PerfOptions& perf,
       output.Add(*std::move(row));
       return true;
     }
-    const absl::Status error = WithMessage(
+    absl::Status error = WithMessage(
         row.status(), absl::StrCat(contender == nullptr ? "auto" : contender->name(), ", ",
                                    options.workload.config.max_tokens_per_rank, " tokens",
                                    options.graph ? ", graph" : "", ": ", row.status().message()));
