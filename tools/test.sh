@@ -35,7 +35,7 @@ export NINJA_STATUS='[%f/%t, %es] '
 slowest_tests() {
   echo "-- the slowest tests, in seconds:" >&2
   sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*/\2 \1/p' "$1" |
-    sort -rn | head -n 10 | awk '{ printf "%8.1f  %s\n", $1, $2 }' >&2
+    sort -rn | awk 'NR <= 10 { printf "%8.1f  %s\n", $1, $2 }' >&2
 }
 
 stage packages
