@@ -70,7 +70,8 @@ struct Injection {
   // The number of the call, counted from InjectError. Polls that return "not ready" and calls that
   // cannot fail do not count, so that the same program makes the same calls each time.
   uint64_t call = 1;
-  int device = -1;  // counts calls of threads whose current device this is; -1: all threads
+  int device = -1;   // counts calls of threads whose current device this is; -1: all threads
+  std::string name;  // counts calls of this function; empty: of all functions
   hipError_t error = hipErrorUnknown;
 };
 

@@ -80,8 +80,8 @@ TEST_F(MoeLayerLoadTest, LeavesNoWeightsAfterAFailure) {
   const RandomWeights first(Config(), false, kSeed);
   ASSERT_OK(layer_->Load(first.weights()));
   const RandomWeights second(Config(), false, kSeed + 1);
-  constexpr uint64_t kInTheMiddle = 8;
-  emulation::InjectError({.call = kInTheMiddle, .error = hipErrorOutOfMemory});
+  constexpr uint64_t kInTheMiddle = 3;
+  emulation::InjectError({.call = kInTheMiddle, .name = "hipMemcpy", .error = hipErrorOutOfMemory});
   const absl::Status failed = layer_->Load(second.weights());
   EXPECT_EQ(emulation::EndInjection(), "hipMemcpy");
   EXPECT_THAT(failed, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("hipMemcpy")));

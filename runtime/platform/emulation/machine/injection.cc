@@ -37,6 +37,7 @@ hipError_t EnterCall(const char* name) {
   std::lock_guard lock(mutex);
   if (!armed.load(std::memory_order_acquire)) return hipSuccess;
   if (wanted.device >= 0 && CurrentDevice().id != wanted.device) return hipSuccess;
+  if (!wanted.name.empty() && wanted.name != name) return hipSuccess;
   if (++calls != wanted.call) return hipSuccess;
   armed.store(false, std::memory_order_release);
   hit = name;
