@@ -7,21 +7,32 @@
 #include <cstdint>
 #include <thread>
 
+#include "runtime/cpu_affinity.h"
+
 namespace octet {
 
-// Use one object per wait and call Wait between polls. With `spin` (a core for every polling
-// thread), polls follow each other within nanoseconds for about the first 100 µs, and then yield
-// the core. Without it, polls first yield and then sleep, since threads that only yield still take
-// CPU time from those that have work to do.
+// Use one object per wait and call Wait between polls. Threads that only yield take time from those
+// that have work to do, so that the fewer cores there are, the sooner a poll sleeps.
 class Backoff {
  public:
-  explicit Backoff(bool spin) : spin_(spin) {}
+  enum class Cores {
+    kOwn,     // one for every polling thread: polls for 100 us, then yields
+    kShared,  // some are idle now and then: yields for a millisecond, then sleeps
+    kFew,     // fewer than there are polling threads: sleeps almost at once
+  };
+
+  // What to choose for `num_threads` threads that poll at the same time.
+  static Cores CoresFor(int num_threads) {
+    return num_threads <= static_cast<int>(AllowedCpus().size()) ? Cores::kOwn : Cores::kFew;
+  }
+
+  explicit Backoff(Cores cores) : cores_(cores) {}
 
   void Wait() {
     ++polls_;
-    if (spin_ && polls_ < kSpins) {
+    if (cores_ == Cores::kOwn && polls_ < kSpins) {
       Relax();
-    } else if (spin_ || polls_ < kYields) {
+    } else if (cores_ == Cores::kOwn || polls_ < (cores_ == Cores::kFew ? kFewYields : kYields)) {
       std::this_thread::yield();
     } else {
       usleep(kSleepMicros);
@@ -32,6 +43,7 @@ class Backoff {
  private:
   static constexpr uint64_t kSpins = 4096;
   static constexpr uint64_t kYields = 1024;
+  static constexpr uint64_t kFewYields = 16;
   static constexpr useconds_t kSleepMicros = 50;
 
   static void Relax() {
@@ -42,7 +54,7 @@ class Backoff {
 #endif
   }
 
-  const bool spin_;
+  const Cores cores_;
   uint64_t polls_ = 0;
 };
 

@@ -16,8 +16,6 @@
 #include "absl/time/time.h"
 #include "gpu_schedule.h"
 #include "octet/node_failure.h"
-#include "runtime/backoff.h"
-#include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
 #include "runtime/mutex.h"
 
@@ -38,7 +36,7 @@ constexpr uint64_t kPollsPerSlowCheck = 64;
 HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout)
     : num_ranks_(num_ranks),
       timeout_(timeout),
-      spin_(static_cast<size_t>(num_ranks) <= AllowedCpus().size()),
+      cores_(Backoff::CoresFor(num_ranks)),
       slots_(std::make_unique<Slot[]>(num_ranks)) {}
 
 // Checks all ranks, not only the first one that is missing.
@@ -87,7 +85,7 @@ absl::Status HostBarrier::Arrive(int rank, absl::string_view before) {
     return all_here || aborted_.load(std::memory_order_acquire);
   });
   std::optional<std::chrono::steady_clock::time_point> start;
-  Backoff backoff(spin_);
+  Backoff backoff(cores_);
   int next = 0;  // all ranks before this one have arrived
   while (true) {
     while (next < num_ranks_ && has_come(next)) ++next;

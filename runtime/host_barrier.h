@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "runtime/backoff.h"
 #include "runtime/mutex.h"
 
 namespace octet {
@@ -60,7 +61,7 @@ class HostBarrier {
 
   const int num_ranks_;
   const absl::Duration timeout_;
-  const bool spin_;
+  const Backoff::Cores cores_;
   // The round at which the rank has arrived, and whether it has left. Each slot has a pair of cache
   // lines, since neighbouring lines are fetched together.
   struct alignas(128) Slot {

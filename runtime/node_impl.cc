@@ -23,8 +23,6 @@
 #include "absl/time/time.h"
 #include "misuse.h"
 #include "octet/node_failure.h"
-#include "runtime/backoff.h"
-#include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
 #include "runtime/flag_table.h"
 #include "runtime/gpu_status.h"
@@ -62,7 +60,7 @@ Node::Impl::Impl(Topology topology, NodeOptions options)
       options_(std::move(options)),
       ranks_(options_.num_ranks),
       barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout),
-      spin_(static_cast<size_t>(options_.num_ranks) <= AllowedCpus().size()),
+      cores_(Backoff::CoresFor(options_.num_ranks)),
       gpu_control_(options_.num_ranks, nullptr),
       streams_(options_.num_ranks) {
   for (int rank = 0; rank < num_ranks(); ++rank) {
@@ -292,7 +290,7 @@ bool Node::Impl::MayStillWait(const Rank& rank, Time start) {
 absl::Status Node::Impl::Drain(Rank& rank, hipStream_t stream) {
   OCTET_RETURN_IF_GPU_ERROR(hipEventRecord(rank.drained_, stream));
   const Time start = std::chrono::steady_clock::now();
-  Backoff backoff(spin_);
+  Backoff backoff(cores_);
   hipError_t error;
   while ((error = hipEventQuery(rank.drained_)) == hipErrorNotReady) {
     backoff.Wait();
@@ -318,7 +316,7 @@ absl::Status Node::Impl::Synchronize(Rank& rank) {
 absl::Status Node::Impl::WaitUntil(Rank& rank, absl::FunctionRef<bool()> done,
                                    absl::string_view what) {
   const Time start = std::chrono::steady_clock::now();
-  Backoff backoff(spin_);
+  Backoff backoff(cores_);
   while (!done()) {
     if (hipStreamQuery(rank.stream_) != hipErrorNotReady) return Synchronize(rank);
     (void)hipGetLastError();  // "not ready" counts as an error on some platforms

@@ -22,6 +22,7 @@
 #include "octet/node.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
+#include "runtime/backoff.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/node_barrier.h"
 #include "runtime/failure_log.h"
@@ -153,7 +154,7 @@ class Node::Impl {
   std::vector<Rank> ranks_;
   std::unique_ptr<RankThreads> threads_;
   HostBarrier barrier_;
-  const bool spin_;
+  const Backoff::Cores cores_;
 
   HostControl* host_control_ = nullptr;
   std::vector<GpuControl*> gpu_control_;  // by rank

@@ -4,7 +4,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "runtime/backoff.h"
-#include "runtime/cpu_affinity.h"
 #include "runtime/failure.h"
 #include "runtime/gpu_status.h"
 
@@ -30,7 +29,7 @@ absl::Status ScopedEvent::Hold(hipStream_t stream) const {
 
 absl::Status ScopedEvent::Wait(Rank& rank, absl::string_view what) const {
   const absl::Time deadline = absl::Now() + rank.node().timeout();
-  Backoff backoff(static_cast<size_t>(rank.num_ranks()) <= AllowedCpus().size());
+  Backoff backoff(Backoff::CoresFor(rank.num_ranks()));
   while (true) {
     const hipError_t error = hipEventQuery(event_);
     if (error == hipSuccess) return absl::OkStatus();

@@ -90,7 +90,7 @@ absl::StatusOr<MPI_Comm> Duplicate(LinkOpening& opening) {
   opening.call = "MPI_Comm_idup";
   OCTET_RETURN_IF_ERROR(MpiStatus(
       MPI_Comm_idup(MPI_COMM_WORLD, &made->communicator, &made->request), "MPI_Comm_idup"));
-  Backoff backoff(false);
+  Backoff backoff(Backoff::Cores::kShared);
   while (true) {
     int done = 0;
     OCTET_RETURN_IF_ERROR(

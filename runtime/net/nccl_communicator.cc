@@ -82,7 +82,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 absl::Status NcclCommunicator::AwaitReady(absl::string_view call, absl::FunctionRef<bool()> go_on) {
-  Backoff backoff(true);
+  Backoff backoff(Backoff::Cores::kOwn);
   while (true) {
     {
       MutexLock lock(&mutex_);
@@ -188,7 +188,7 @@ void NcclCommunicator::End(const NcclLibrary& library, int device, const std::at
     comms = order.comms;
   }
   const Clock::time_point start = Clock::now();
-  Backoff backoff(false);
+  Backoff backoff(Backoff::Cores::kShared);
   while (calling && absl::FromChrono(Clock::now() - start) < kEndOfCall) backoff.Wait();
   // Nothing can report errors here.
   (void)hipSetDevice(device);
@@ -217,7 +217,7 @@ void NcclCommunicator::AwaitAborted(absl::Duration limit) { AwaitEndings(limit, 
 
 void NcclCommunicator::AwaitEndings(absl::Duration limit, bool of_graphs) {
   const Clock::time_point start = Clock::now();
-  Backoff backoff(false);
+  Backoff backoff(Backoff::Cores::kShared);
   while (true) {
     {
       MutexLock lock(&mutex_);

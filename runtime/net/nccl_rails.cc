@@ -211,7 +211,7 @@ absl::Status NcclRail::Connect(Rank& rank, const ncclUniqueId& id, absl::Duratio
   OCTET_RETURN_IF_ERROR(
       communicator_.Connect({.num_nodes = num_nodes(), .node = node(), .id = id}, go_on));
   absl::Status status = EnqueueTransfers({}, stream, go_on);
-  Backoff backoff(false);
+  Backoff backoff(Backoff::Cores::kShared);
   std::optional<Clock::time_point> aborted;
   while (hipStreamQuery(stream) == hipErrorNotReady) {
     (void)hipGetLastError();  // "not ready" counts as an error on some platforms

@@ -322,7 +322,7 @@ void Progress::Take(absl::StatusOr<std::unique_ptr<Link>> link) {
 bool Progress::Loop() {
   bool busy = false;
   Clock::time_point sleep = Clock::now();
-  std::optional<Backoff> backoff(false);
+  std::optional<Backoff> backoff(Backoff::Cores::kShared);
   while (true) {
     Work work = TakeWork(busy);
     TellBroken(work);
@@ -338,7 +338,7 @@ bool Progress::Loop() {
     if (work.stop) break;
     busy = moved || IsExchanging() || Clock::now() < sleep;
     if (moved) {
-      backoff.emplace(false);
+      backoff.emplace(Backoff::Cores::kShared);
     } else {
       backoff->Wait();
     }
@@ -476,7 +476,7 @@ bool Progress::SendLast() {
     }
     return sent;
   };
-  Backoff backoff(false);
+  Backoff backoff(Backoff::Cores::kShared);
   while (!all_sent() && absl::FromChrono(Clock::now() - start) < kLastTexts) backoff.Wait();
   left_unfinished_ = IsExchanging();
   return !left_unfinished_ && all_sent();

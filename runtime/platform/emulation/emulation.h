@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -70,8 +71,8 @@ struct Injection {
   // The number of the call, counted from InjectError. Polls that return "not ready" and calls that
   // cannot fail do not count, so that the same program makes the same calls each time.
   uint64_t call = 1;
-  int device = -1;   // counts calls of threads whose current device this is; -1: all threads
-  std::string name;  // counts calls of this function; empty: of all functions
+  int device = -1;  // counts calls of threads whose current device this is; -1: all threads
+  std::string_view name = "";  // counts calls of this function, a literal; empty: of all functions
   hipError_t error = hipErrorUnknown;
 };
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -16,6 +17,8 @@ namespace {
 // runnable thread may spin, or a busy machine may keep it from running.
 constexpr uint64_t kPatienceNs = 100'000'000;
 constexpr uint64_t kRunnablePatienceNs = 2'000'000'000;
+// How often AwaitQuiet looks for threads that do not announce their waits.
+constexpr std::chrono::microseconds kLook{200};
 
 }  // namespace
 
@@ -33,6 +36,11 @@ bool Hosts::AreQuiet() {
   if (now > moving_since_ns_ + kRunnablePatienceNs) return true;
   return std::ranges::none_of(
       threads_, [&](const HostThread* thread) { return !waits(thread) && thread->IsRunnable(); });
+}
+
+void Hosts::AwaitQuiet() {
+  std::unique_lock lock(mutex_);
+  all_wait_.wait_for(lock, kLook);
 }
 
 HostThread::HostThread() : tid_(gettid()) {}
@@ -75,6 +83,8 @@ void HostThread::Wait(const std::shared_ptr<Hosts>& hosts, std::function<bool()>
   Join(hosts);
   std::lock_guard lock(hosts->mutex_);
   over_ = std::move(over);
+  const auto waits = [](const HostThread* thread) { return thread->over_ != nullptr; };
+  if (std::ranges::all_of(hosts->threads_, waits)) hosts->all_wait_.notify_all();
 }
 
 }  // namespace octet::emulation

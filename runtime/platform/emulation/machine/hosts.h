@@ -2,6 +2,7 @@
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_HOSTS_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MACHINE_HOSTS_H_
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,10 +21,14 @@ class Hosts {
   // thread has been active for a while; for longer if it is runnable, since it may lack a CPU.
   bool AreQuiet();
 
+  // Returns when all threads wait, or after a while.
+  void AwaitQuiet();
+
  private:
   friend class HostThread;
 
   std::mutex mutex_;
+  std::condition_variable all_wait_;
   std::vector<const HostThread*> threads_;
   uint64_t moving_since_ns_ = 0;  // when a thread was last active, or all were last seen waiting
 };

@@ -17,7 +17,7 @@ namespace {
 
 // How long a query waits before it returns "not ready". Host threads that poll would otherwise take
 // the cores from the workers.
-constexpr std::chrono::microseconds kQueryWait{100};
+constexpr std::chrono::microseconds kQueryWait{1000};
 
 std::mutex machine_mutex;
 std::atomic<Machine*> machine_pointer{nullptr};
@@ -140,20 +140,22 @@ void Device::WaitUntil(const std::function<bool()>& done) {
   progressed.wait(lock, done);
 }
 
-bool Device::Poll(std::function<bool()> done) {
+bool Device::Poll(const std::function<bool()>& done) {
   bool is_done = false;
   {
-    std::unique_lock lock(mutex);
-    is_done = done() || progressed.wait_for(lock, kQueryWait, done);
+    std::lock_guard lock(mutex);
+    is_done = done();
   }
-  if (is_done) {
-    machine->HostGoesOn();
-  } else {
-    machine->HostWaits([this, done = std::move(done)] {
+  if (!is_done) {
+    // Before it waits: the workers go on at once then. It counts as waiting until its next call.
+    machine->HostWaits([this, done] {
       std::lock_guard lock(mutex);
       return done();
     });
+    std::unique_lock lock(mutex);
+    is_done = progressed.wait_for(lock, kQueryWait, done);
   }
+  if (is_done) machine->HostGoesOn();
   return is_done;
 }
 

@@ -53,7 +53,7 @@ class Device {
   void WaitUntil(const std::function<bool()>& done);
   // Returns whether `done` is true after a short wait. If not, assumes that the calling thread
   // continues to poll.
-  bool Poll(std::function<bool()> done);
+  bool Poll(const std::function<bool()>& done);
   hipError_t sticky_error() const { return error.load(std::memory_order_acquire); }
 
   Machine* const machine;

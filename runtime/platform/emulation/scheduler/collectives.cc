@@ -76,11 +76,13 @@ uint32_t MeetWave(uint64_t value, const char* what, const Location& where) {
   const uint32_t parity = wave->generation & 1;
   wave->values[parity][lane->lane] = value;
   if (wave->arrived == 0) {
+    wave->nonzero[parity] = 0;
     wave->collective = what;
     wave->collective_where = where;
   } else if (wave->collective != what || !SamePlace(wave->collective_where, where)) {
     FailDivergent(lane, what, where, wave->collective, wave->collective_where);
   }
+  if (value != 0) wave->nonzero[parity] |= LaneBit(lane->lane);
   ForgetPoll(lane);
   lane->where = where;
   wave->arrived |= LaneBit(lane->lane);
@@ -122,13 +124,7 @@ uint64_t ShuffleFrom(uint64_t value, int source, Location where) {
 
 uint64_t BallotOf(bool predicate, Location where) {
   const uint32_t parity = MeetWave(predicate ? 1 : 0, "a ballot", where);
-  const Wave* wave = ThisLane()->wave;
-  LaneMask result = 0;
-  for (LaneMask rest = wave->members[parity]; rest != 0; rest &= rest - 1) {
-    const int lane = LowestLane(rest);
-    result |= wave->values[parity][lane] << lane;
-  }
-  return result;
+  return ThisLane()->wave->nonzero[parity];
 }
 
 void SyncBlock(Location where) {

@@ -92,6 +92,7 @@ struct Wave : WaveView {
   uint32_t generation = 0;
   uint64_t values[2][kMaxWaveSize];
   LaneMask members[2] = {0, 0};
+  LaneMask nonzero[2] = {0, 0};  // the members whose values are not 0
   const char* collective = "";
   Location collective_where;
 

@@ -292,7 +292,7 @@ void Worker::Loop() {
     const bool between_steps = idle_rounds_ > 0 || has_finished_ || waves_.empty();
     if (seeded() && between_steps && !(waves_.empty() && !look_at_streams_) &&
         !HostsAreQuiet(&last_sequence)) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      machine_->hosts->AwaitQuiet();
       continue;
     }
     if (look_at_streams_ && (!seeded() || between_steps)) {
