@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "gpu_schedule.h"
 #include "misuse.h"
 #include "octet/node_failure.h"
 #include "runtime/backoff.h"
@@ -64,7 +65,8 @@ Node::Impl::Impl(Topology topology, NodeOptions options)
       barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout),
       spin_(static_cast<size_t>(options_.num_ranks) <= AllowedCpus().size()),
       gpu_control_(options_.num_ranks, nullptr),
-      streams_(options_.num_ranks) {
+      streams_(options_.num_ranks),
+      held_(options_.num_ranks) {
   for (int rank = 0; rank < num_ranks(); ++rank) {
     ranks_[rank].rank_ = rank;
     ranks_[rank].device_ = topology_.gpus[rank].device;
@@ -155,6 +157,10 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
   if (status.ok()) {
     failed_at_ = Time();
     streams_.assign(streams_.size(), {});
+    {
+      MutexLock lock(&held_mutex_);
+      held_.assign(ranks_.size(), "");
+    }
     run_clients_.clear();
     for (const auto& [id, client] : Clients()) run_clients_.push_back(client);
     BeginPhase();
@@ -282,6 +288,8 @@ bool Node::Impl::MayStillWait(const Rank& rank, Time start) {
     return absl::FromChrono(now - start) <= kDrainTimeouts * options_.timeout + kDrainExtra;
   }
   stream.busy = absl::FromChrono(now - failed_at);
+  // While it lasts; the report of the Run comes later.
+  if (stream.busy >= kBusyToTell) WhatHolds(rank.rank_);
   if (absl::FromChrono(now - std::max(start, failed_at)) >
       kDrainTimeoutsAfterFailure * options_.timeout + kDrainExtra) {
     stream.gave_up = true;
@@ -297,9 +305,11 @@ absl::Status Node::Impl::Drain(Rank& rank, hipStream_t stream) {
   while ((error = hipEventQuery(rank.drained_)) == hipErrorNotReady) {
     backoff.Wait();
     if (backoff.polls() % kPollsPerClockCheck != 0 || MayStillWait(rank, start)) continue;
+    const std::string held = WhatHolds(rank.rank_);
     return absl::DeadlineExceededError(
         absl::StrCat("the stream is not idle after ",
-                     WaitText(absl::FromChrono(std::chrono::steady_clock::now() - start))));
+                     WaitText(absl::FromChrono(std::chrono::steady_clock::now() - start)),
+                     held.empty() ? "" : ": ", held));
   }
   (void)hipGetLastError();  // "not ready" counts as an error on some platforms
   return GpuStatus(error, "work on the rank's stream");
@@ -457,10 +467,11 @@ std::string Node::Impl::WaitLine(int rank, const device::FailureRecord& wait) co
 std::string Node::Impl::BusyText(int rank) const {
   const StreamState& stream = streams_[rank];
   if (stream.busy < kBusyToTell) return "";
+  const std::string held = WhatHolds(rank);
   return absl::StrCat(
       "; its stream ",
       stream.gave_up ? "is still busy with other work " : "was busy with other work until ",
-      WaitText(stream.busy), " after the failure");
+      WaitText(stream.busy), " after the failure", held.empty() ? "" : ": ", held);
 }
 
 std::string Node::Impl::TablesOf(NodeClient& client,
@@ -512,6 +523,22 @@ void Node::Impl::ResetHostControl() {
 }
 
 absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& record) const {
+  const absl::Status status = WordedByClient(rank, record);
+  if (record.kind == device::FailureKind::kInput || record.peer < 0 || record.peer >= num_ranks()) {
+    return status;
+  }
+  const std::string held = WhatHolds(record.peer);
+  return held.empty() ? status : WithMessage(status, absl::StrCat(status.message(), "; ", held));
+}
+
+std::string Node::Impl::WhatHolds(int rank) const {
+  std::string now = platform::WhatHolds(ranks_[rank].device_);
+  MutexLock lock(&held_mutex_);
+  if (!now.empty()) held_[rank] = std::move(now);
+  return held_[rank];
+}
+
+absl::Status Node::Impl::WordedByClient(int rank, const device::FailureRecord& record) const {
   if (record.client == kNodeClient) {
     return DeadlineStatus(RecordedFailure(rank, record, "node barrier", "arrival at rank"));
   }

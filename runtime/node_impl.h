@@ -134,10 +134,14 @@ class Node::Impl {
   std::string WaitLine(int rank, const device::FailureRecord& wait) const;
   // Returns "; its stream ...", or empty if the stream was not busy for long after the failure.
   std::string BusyText(int rank) const;
+  // Returns platform::WhatHolds of the rank's device, or what it returned before in this Run.
+  std::string WhatHolds(int rank) const;
   std::string TablesOf(NodeClient& client, const std::vector<device::FailureRecord>& waits);
 
-  // Returns the failure in a record, worded by the client that it belongs to.
+  // Returns the failure in a record, worded by the client that it belongs to; with it, what has
+  // held the device that the rank waited for.
   absl::Status DescribeRecord(int rank, const device::FailureRecord& record) const;
+  absl::Status WordedByClient(int rank, const device::FailureRecord& record) const;
   std::vector<std::pair<uint32_t, NodeClient*>> Clients() const;
   // Returns what a rank reports if its stream has drained while the node was being stopped.
   absl::Status WhyStopped() const;
@@ -176,6 +180,9 @@ class Node::Impl {
   std::atomic<bool> told_unfreed_{false};
   FailureLog log_;
   absl::Status broken_;
+
+  mutable Mutex held_mutex_;
+  mutable std::vector<std::string> held_ ABSL_GUARDED_BY(held_mutex_);  // by rank; of this Run
 
   mutable Mutex clients_mutex_;
   std::map<uint32_t, NodeClient*> clients_ ABSL_GUARDED_BY(clients_mutex_);
