@@ -90,6 +90,7 @@ template <typename T, typename Arrived>
 // NOLINTNEXTLINE(readability-function-size): each of them is part of every wait
 __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site& site,
                               uint64_t expected, uint64_t* start, Arrived arrived, T seen) {
+  const AwaitedRank awaited(site.peer);
   uint64_t abort_checked = 0;
   uint32_t polls = 0;
   do {

@@ -43,6 +43,10 @@ std::string Seconds(uint64_t ns) {
 // A wave that computes much, or lacks a CPU, has its thread for some milliseconds.
 constexpr uint64_t kShortestHoldNs = 200'000'000;
 
+std::string ForRank(const Lane& lane) {
+  return lane.awaited_rank < 0 ? "" : ", for rank " + std::to_string(lane.awaited_rank);
+}
+
 std::string DescribeWait(const Lane& lane) {
   const Wave& wave = *lane.wave;
   switch (lane.waiting) {
@@ -67,10 +71,10 @@ std::string DescribeWait(const Lane& lane) {
       }
       return "waits for the value " + std::string(value) + " to change at " +
              wave.block->grid->device->machine->memory.Describe(lane.poll_address) + " " +
-             DescribeWhere(lane.where);
+             DescribeWhere(lane.where) + ForRank(lane);
     }
     case Waiting::kAnything:
-      return "polls " + DescribeWhere(lane.where);
+      return "polls " + DescribeWhere(lane.where) + ForRank(lane);
     case Waiting::kGone:
       return "has left the kernel";
   }
