@@ -18,6 +18,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -62,7 +63,8 @@ Node::Impl::Impl(Topology topology, NodeOptions options)
     : topology_(std::move(topology)),
       options_(std::move(options)),
       ranks_(options_.num_ranks),
-      barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout),
+      barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout,
+               [this](uint32_t caller) { return TextOf(caller); }),
       spin_(static_cast<size_t>(options_.num_ranks) <= AllowedCpus().size()),
       gpu_control_(options_.num_ranks, nullptr),
       streams_(options_.num_ranks),
@@ -161,8 +163,7 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
       MutexLock lock(&held_mutex_);
       held_.assign(ranks_.size(), "");
     }
-    run_clients_.clear();
-    for (const auto& [id, client] : Clients()) run_clients_.push_back(client);
+    run_clients_ = Clients();
     BeginPhase();
     SetReleasable(true);
     RunPhase(body);
@@ -243,8 +244,12 @@ absl::Status Node::Impl::RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank
 }
 
 absl::Status Node::Impl::CheckComplete(const Rank& rank) const {
-  for (const NodeClient* client : run_clients_) {
-    OCTET_RETURN_IF_ERROR(client->CheckComplete(rank));
+  for (const auto& [id, client] : run_clients_) {
+    const absl::Status status = client->CheckComplete(rank);
+    if (status.ok()) continue;
+    const std::string name = NameOf(id);
+    return name.empty() ? status
+                        : WithMessage(status, absl::StrCat("'", name, "': ", status.message()));
   }
   return absl::OkStatus();
 }
@@ -486,7 +491,12 @@ std::string Node::Impl::TablesOf(NodeClient& client,
     return absl::StrCat("\nits flags cannot be read: ", FirstLine(WithRank(rank, copied[rank])));
   }
   std::string text;
-  for (const FlagTable& table : client.FlagTables(waits)) {
+  std::string name;  // of the first of these waits
+  for (const device::FailureRecord& wait : waits) {
+    if (name.empty() && wait.kind != device::FailureKind::kNone) name = NameOf(wait.caller);
+  }
+  for (FlagTable& table : client.FlagTables(waits)) {
+    if (!name.empty()) table.title = absl::StrCat("'", name, "': ", table.title);
     absl::StrAppend(&text, FlagTableText(table));
   }
   return text;
@@ -500,7 +510,8 @@ device::FailurePort Node::Impl::failure_port(int rank, uint32_t client) const {
           .claimed = gpu_control_[rank]->claimed,
           .deadline_ticks = DeviceTicksOf(options_.timeout),
           .client = client,
-          .rank = rank};
+          .rank = rank,
+          .caller = client};
 }
 
 bool Node::Impl::AbortRaised() const {
@@ -523,7 +534,7 @@ void Node::Impl::ResetHostControl() {
 }
 
 absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& record) const {
-  const absl::Status status = WordedByClient(rank, record);
+  const absl::Status status = WithObject(WordedByClient(rank, record), NameOf(record.caller));
   if (record.kind == device::FailureKind::kInput || record.peer < 0 || record.peer >= num_ranks()) {
     return status;
   }
@@ -563,16 +574,43 @@ std::vector<std::pair<uint32_t, NodeClient*>> Node::Impl::Clients() const {
   return {clients_.begin(), clients_.end()};
 }
 
-uint32_t Node::Impl::AddClient(NodeClient* client) {
+uint32_t Node::Impl::AddClient(NodeClient* client, std::string name) {
+  const uint32_t id = AddCaller(std::move(name));
   MutexLock lock(&clients_mutex_);
-  const uint32_t id = next_client_++;
   clients_[id] = client;
   return id;
 }
 
 void Node::Impl::RemoveClient(uint32_t id) {
+  RemoveCaller(id);
   MutexLock lock(&clients_mutex_);
   clients_.erase(id);
+}
+
+uint32_t Node::Impl::AddCaller(std::string name) {
+  // A report is read line by line.
+  absl::c_replace_if(name, absl::ascii_iscntrl, ' ');
+  MutexLock lock(&clients_mutex_);
+  const uint32_t id = next_client_++;
+  if (!name.empty()) names_[id] = std::move(name);
+  return id;
+}
+
+void Node::Impl::RemoveCaller(uint32_t id) {
+  MutexLock lock(&clients_mutex_);
+  names_.erase(id);
+}
+
+std::string Node::Impl::NameOf(uint32_t caller) const {
+  MutexLock lock(&clients_mutex_);
+  const auto it = names_.find(caller);
+  return it != names_.end() ? it->second : "";
+}
+
+std::string Node::Impl::TextOf(uint32_t caller) const {
+  const std::string name = NameOf(caller);
+  if (name.empty()) return absl::StrCat("object ", caller, " of the node (it has no name)");
+  return absl::StrCat("'", name, "'");
 }
 
 absl::Status Node::Impl::EnqueueNodeBarrier(Rank& rank) {

@@ -32,6 +32,7 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
     FailureRecord* record = port.records + index;
     record->kind = kind;
     record->client = port.client;
+    record->caller = port.caller;
     record->site = site.site;
     record->peer = site.peer;
     record->index = site.index;
