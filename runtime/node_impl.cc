@@ -534,7 +534,7 @@ void Node::Impl::ResetHostControl() {
 }
 
 absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& record) const {
-  const absl::Status status = WithObject(WordedByClient(rank, record), NameOf(record.caller));
+  absl::Status status = WithObject(WordedByClient(rank, record), NameOf(record.caller));
   if (record.kind == device::FailureKind::kInput || record.peer < 0 || record.peer >= num_ranks()) {
     return status;
   }

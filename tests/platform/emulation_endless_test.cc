@@ -17,6 +17,7 @@
 #include "runtime/gpu_status.h"
 #include "runtime/status_macros.h"
 #include "tests/platform/emulation_fixture.h"
+#include "tests/platform/emulation_kernels.h"
 #include "tests/runtime/node_run_fixture.h"
 #include "tests/support/node_kernels.h"
 

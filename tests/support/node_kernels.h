@@ -33,9 +33,6 @@ hipError_t LaunchRefuse(const RefuseParams& params, hipStream_t stream);
 // Runs until *word is not 0, whatever anybody says.
 hipError_t LaunchStubborn(uint32_t* word, hipStream_t stream);
 
-// Likewise, and lets nothing else run on an emulated GPU's thread: it reads without device_ops.h.
-hipError_t LaunchEndless(uint32_t* word, hipStream_t stream);
-
 // Runs for so many ticks of the device's clock.
 hipError_t LaunchWork(uint64_t ticks, hipStream_t stream);
 

@@ -28,12 +28,6 @@ __global__ void StubbornKernel(uint32_t* word) {
   }
 }
 
-__global__ void EndlessKernel(const volatile uint32_t* word) {
-  if (threadIdx.x != 0) return;
-  while (*word == 0) {
-  }
-}
-
 __global__ void WorkKernel(uint64_t ticks) {
   if (threadIdx.x != 0) return;
   const uint64_t start = device::Clock();
@@ -74,9 +68,6 @@ hipError_t LaunchRefuse(const RefuseParams& params, hipStream_t stream) {
 }
 hipError_t LaunchStubborn(uint32_t* word, hipStream_t stream) {
   return Launch(StubbornKernel, stream, word);
-}
-hipError_t LaunchEndless(uint32_t* word, hipStream_t stream) {
-  return Launch(EndlessKernel, stream, static_cast<const volatile uint32_t*>(word));
 }
 hipError_t LaunchWork(uint64_t ticks, hipStream_t stream) {
   return Launch(WorkKernel, stream, ticks);

@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<T>> MakeOnAllNodes(
   for (int rank = 0; rank < num_ranks; ++rank) rails.push_back(&world.rail(rank));
   absl::StatusOr<std::unique_ptr<T>> made = make(world.node(), rails);
   // A failure of one node is one of all: the others could not make a call without it.
-  const absl::Status together = world.Together(made.status());
+  absl::Status together = world.Together(made.status());
   if (!together.ok()) return together;
   // They follow from the arguments and from what was measured on each node (docs/using.md).
   agreed = world.Agree(absl::StrCat("the choices of ", call), choices(**made));

@@ -45,8 +45,8 @@ class MachineHolder {
       machine_.reset();
     } else {
       // Never destroyed, and reachable: not a leak to tell of.
-      static auto* const left_behind = new std::vector<Machine*>();
-      left_behind->push_back(machine_.release());
+      static auto* const kLeftBehind = new std::vector<Machine*>();
+      kLeftBehind->push_back(machine_.release());
     }
   }
   void Start(const Config& config) {
