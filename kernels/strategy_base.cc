@@ -15,6 +15,7 @@
 #include "kernels/strategy_registry.h"
 #include "kernels/tuning.h"
 #include "launch_limits.h"
+#include "runtime/caller.h"
 #include "runtime/status_macros.h"
 
 namespace octet {
@@ -52,7 +53,7 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       sequences_(Index(node.num_ranks()),
                  CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
   need_->what = "the ExpertParallel whose calls it repeats, which has been destroyed";
-  client_ = NodeClient::Register(node, this);
+  client_ = NodeClient::Register(node, this, options.name);
 }
 
 StrategyBase::~StrategyBase() {
@@ -106,6 +107,7 @@ void StrategyBase::SetTensors(const Rank& rank, const DispatchHandle& handle,
 absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view call,
                                   absl::FunctionRef<absl::Status()> launch) const {
   CaptureNeeds::Add(rank, need_);
+  const CallerScope scope(rank, client_);
   const bool alone =
       phases == Phases::kReceive || config_.low_latency.failure_policy == FailurePolicy::kMask;
   return alone ? rank.LaunchWaiting(launch) : rank.CoordinatedLaunch(launch, call);

@@ -12,8 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "octet/node_failure.h"
 #include "runtime/device/clock.h"
@@ -23,17 +25,19 @@ namespace octet {
 namespace {
 
 // The payload of a Status that reports a failure. Status::ToString prints it, so it is text: the
-// fields in the order of NodeFailure. Only the last may contain the separator.
+// fields in the order of NodeFailure, but that `flag` comes last: only it may contain the
+// separator.
 constexpr absl::string_view kPayloadUrl = "octet.dev/node_failure";
 constexpr absl::string_view kLostNodeUrl = "octet.dev/lost_node";
 constexpr char kSeparator = '|';
-constexpr int kFields = 9;
+constexpr int kFields = 10;
 
 std::string Encoded(const NodeFailure& failure) {
   return absl::StrJoin(
-      std::make_tuple(static_cast<int>(failure.kind), failure.rank, failure.peer, failure.index,
-                      failure.expected, failure.seen, absl::ToInt64Nanoseconds(failure.waited),
-                      failure.phase, failure.flag),
+      std::make_tuple(
+          static_cast<int>(failure.kind), failure.rank, failure.peer, failure.index,
+          failure.expected, failure.seen, absl::ToInt64Nanoseconds(failure.waited), failure.phase,
+          absl::StrReplaceAll(failure.object, {{"\\", "\\\\"}, {"|", "\\p"}}), failure.flag),
       absl::string_view(&kSeparator, 1));
 }
 
@@ -53,7 +57,8 @@ std::optional<NodeFailure> Decoded(const std::string& payload) {
   failure.kind = static_cast<NodeFailure::Kind>(kind);
   failure.waited = absl::Nanoseconds(nanoseconds);
   failure.phase = fields[7];
-  failure.flag = fields[8];
+  failure.object = absl::StrReplaceAll(fields[8], {{"\\\\", "\\"}, {"\\p", "|"}});
+  failure.flag = fields[9];
   return failure;
 }
 
@@ -91,6 +96,15 @@ absl::Status WithFailure(const NodeFailure& failure, const absl::Status& status)
       WithMessage(status, absl::StrCat("rank ", failure.rank, ": ", status.message()));
   with.SetPayload(kPayloadUrl, absl::Cord(absl::string_view(Encoded(failure))));
   return with;
+}
+
+absl::Status WithObject(const absl::Status& status, absl::string_view name) {
+  std::optional<NodeFailure> failure = FailureOf(status);
+  if (name.empty() || !failure.has_value()) return status;
+  failure->object = std::string(name);
+  absl::string_view message = status.message();
+  absl::ConsumePrefix(&message, absl::StrCat("rank ", failure->rank, ": "));
+  return WithFailure(*failure, WithMessage(status, absl::StrCat("'", name, "': ", message)));
 }
 
 absl::Status WithRank(int rank, const absl::Status& status) {

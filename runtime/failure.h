@@ -27,6 +27,10 @@ absl::Status DeadlineStatus(const NodeFailure& failure);
 // result is `failure`.
 absl::Status WithFailure(const NodeFailure& failure, const absl::Status& status);
 
+// Returns `status` with the name of the object whose call has failed, "rank 3: 'layer 7': ...". As
+// it is, if the name is empty or the status reports no failure.
+absl::Status WithObject(const absl::Status& status, absl::string_view name);
+
 // The rank of a failure that none of the node's ranks has caused.
 inline constexpr int kNoRank = -1;
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,26 +29,48 @@ constexpr uint64_t kLeftBit = uint64_t{1} << 63;
 
 bool Passed(uint64_t word, uint64_t round) { return (word & ~kLeftBit) >= round; }
 
+std::string BarrierText(absl::string_view call) {
+  return absl::StrCat("host barrier", call.empty() ? "" : " before ", call);
+}
+
 // Reading the clock costs more than a poll.
 constexpr uint64_t kPollsPerSlowCheck = 64;
 
 }  // namespace
 
-HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout)
+HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout, NameOf name_of)
     : num_ranks_(num_ranks),
       timeout_(timeout),
       cores_(Backoff::CoresFor(num_ranks)),
+      name_of_(std::move(name_of)),
       slots_(std::make_unique<Slot[]>(num_ranks)) {}
+
+std::string HostBarrier::CallText(absl::string_view before, uint32_t caller) const {
+  const std::string name = caller != 0 && name_of_ != nullptr ? name_of_(caller) : "";
+  if (name.empty()) return std::string(before);
+  return absl::StrCat(before.empty() ? "a call" : before, " of ", name);
+}
+
+bool HostBarrier::CheckCaller(const Waiter& waiter, int other) {
+  const uint32_t theirs = slots_[other].caller[waiter.round % 2].load(std::memory_order_relaxed);
+  if (theirs == waiter.caller || theirs == 0 || waiter.caller == 0) return true;
+  const std::string name = name_of_ != nullptr ? name_of_(theirs) : absl::StrCat(theirs);
+  Abort(WithFailure(
+      {.rank = waiter.rank},
+      absl::FailedPreconditionError(absl::StrCat(
+          BarrierText(CallText(waiter.before, waiter.caller)), ": rank ", other,
+          " has come to a call of ", name, "; all ranks make the same calls in the same order"))));
+  return false;
+}
 
 // Checks all ranks, not only the first one that is missing.
 bool HostBarrier::CheckSlowly(const Waiter& waiter, absl::Duration waited) {
   // Whichever rank returns an error, it is of the rank that waited.
-  NodeFailure failure = {
-      .kind = NodeFailure::Kind::kWait,
-      .rank = waiter.rank,
-      .waited = waited,
-      .phase = absl::StrCat("host barrier", waiter.before.empty() ? "" : " before ", waiter.before),
-      .flag = "arrival"};
+  NodeFailure failure = {.kind = NodeFailure::Kind::kWait,
+                         .rank = waiter.rank,
+                         .waited = waited,
+                         .phase = BarrierText(CallText(waiter.before, waiter.caller)),
+                         .flag = "arrival"};
   std::vector<int> missing;
   for (int rank = 0; rank < num_ranks_; ++rank) {
     const uint64_t word = slots_[rank].word.load(std::memory_order_acquire);
@@ -68,9 +91,12 @@ bool HostBarrier::CheckSlowly(const Waiter& waiter, absl::Duration waited) {
   return false;
 }
 
-absl::Status HostBarrier::Arrive(int rank, absl::string_view before) {
+absl::Status HostBarrier::Arrive(int rank, absl::string_view before, uint32_t caller) {
   if (aborted_.load(std::memory_order_acquire)) return AbortStatus();
-  const uint64_t word = slots_[rank].word.fetch_add(1, std::memory_order_release) + 1;
+  Slot& mine = slots_[rank];
+  const uint64_t next_round = (mine.word.load(std::memory_order_relaxed) & ~kLeftBit) + 1;
+  mine.caller[next_round % 2].store(caller, std::memory_order_relaxed);
+  const uint64_t word = mine.word.fetch_add(1, std::memory_order_release) + 1;
   if ((word & kLeftBit) != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", rank, " comes to a barrier after it has left"));
@@ -86,16 +112,19 @@ absl::Status HostBarrier::Arrive(int rank, absl::string_view before) {
   });
   std::optional<std::chrono::steady_clock::time_point> start;
   Backoff backoff(cores_);
+  const Waiter waiter = {rank, before, word, caller};
   int next = 0;  // all ranks before this one have arrived
   while (true) {
-    while (next < num_ranks_ && has_come(next)) ++next;
+    for (; next < num_ranks_ && has_come(next); ++next) {
+      if (!CheckCaller(waiter, next)) return AbortStatus();
+    }
     if (next == num_ranks_) return absl::OkStatus();
     if (aborted_.load(std::memory_order_acquire)) return AbortStatus();
     backoff.Wait();
     if (backoff.polls() % kPollsPerSlowCheck == 0) {
       const auto now = std::chrono::steady_clock::now();
       if (!start.has_value()) start = now;
-      if (!CheckSlowly({rank, before, word}, absl::FromChrono(now - *start))) return AbortStatus();
+      if (!CheckSlowly(waiter, absl::FromChrono(now - *start))) return AbortStatus();
     }
   }
 }

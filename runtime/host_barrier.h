@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -24,17 +26,22 @@ namespace octet {
 // overlap with those of all other ranks. The barrier also sees directly which ranks are missing.
 class HostBarrier {
  public:
+  // Puts the name of a `caller` of Arrive into errors.
+  using NameOf = std::function<std::string(uint32_t caller)>;
+
   // `timeout` limits one Arrive.
-  HostBarrier(int num_ranks, absl::Duration timeout);
+  HostBarrier(int num_ranks, absl::Duration timeout, NameOf name_of = nullptr);
 
   // Waits until all present ranks have arrived. Errors name `before`, the call that the barrier
-  // belongs to; it may be empty.
+  // belongs to; it may be empty. `caller` identifies what makes the call, 0 nothing: ranks that
+  // come with different ones have not come to the same call.
   //   kDeadlineExceeded    names a rank that waited, `before` and the ranks that did not arrive;
   //                        the barrier is then aborted
   //   kCancelled, or the   after Abort, until Reset: every rank that waits or arrives gets it
   //   status of Abort
-  //   kFailedPrecondition  this rank has left
-  absl::Status Arrive(int rank, absl::string_view before = {});
+  //   kFailedPrecondition  this rank has left; or two ranks have come with different callers, both
+  //                        named: the barrier is then aborted
+  absl::Status Arrive(int rank, absl::string_view before = {}, uint32_t caller = 0);
 
   // Removes a rank that will not arrive again: the barrier no longer waits for it. If another rank
   // is waiting for it, or arrives later in a round that expected it, that wait ends with kAborted,
@@ -54,7 +61,13 @@ class HostBarrier {
     int rank;
     absl::string_view before;
     uint64_t round;
+    uint32_t caller;
   };
+  // Returns false if `other`, which has arrived, has come with another caller; the barrier is then
+  // aborted.
+  bool CheckCaller(const Waiter& waiter, int other);
+  // "dispatch of 'layer 3'", or empty.
+  std::string CallText(absl::string_view before, uint32_t caller) const;
   // Returns false if waiting on is pointless; the barrier is then aborted.
   bool CheckSlowly(const Waiter& waiter, absl::Duration waited);
   absl::Status AbortStatus() const;
@@ -62,10 +75,13 @@ class HostBarrier {
   const int num_ranks_;
   const absl::Duration timeout_;
   const Backoff::Cores cores_;
+  const NameOf name_of_;
   // The round at which the rank has arrived, and whether it has left. Each slot has a pair of cache
   // lines, since neighbouring lines are fetched together.
   struct alignas(128) Slot {
     std::atomic<uint64_t> word{0};
+    // Of this round and the one before, by parity: no rank is further ahead of another.
+    std::atomic<uint32_t> caller[2] = {0, 0};
   };
   std::unique_ptr<Slot[]> slots_;
   alignas(128) std::atomic<bool> aborted_{false};

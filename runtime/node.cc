@@ -20,6 +20,7 @@
 #include "misuse.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
+#include "runtime/caller.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/failure.h"
 #include "runtime/flag_table.h"
@@ -59,7 +60,7 @@ int Rank::num_ranks() const { return node_->num_ranks(); }
 bool Rank::IsOf(const Node& node) const { return node_->impl_ == node.impl_; }
 
 absl::Status Rank::Barrier(absl::string_view before) {
-  return node_->impl_->barrier().Arrive(rank_, before);
+  return node_->impl_->barrier().Arrive(rank_, before, caller_);
 }
 
 absl::Status Rank::CoordinatedLaunch(absl::FunctionRef<absl::Status()> launch,
@@ -82,7 +83,9 @@ absl::Status Rank::WaitUntil(absl::FunctionRef<bool()> done, absl::string_view w
 }
 
 device::FailurePort NodeClient::PortOf(const Rank& rank, uint32_t id) {
-  return rank.node_->impl_->failure_port(rank.rank_, id);
+  device::FailurePort port = rank.node_->impl_->failure_port(rank.rank_, id);
+  if (rank.caller_ != 0) port.caller = rank.caller_;
+  return port;
 }
 
 absl::Status Rank::EnqueueNodeBarrier() { return node_->impl_->EnqueueNodeBarrier(*this); }
@@ -135,10 +138,21 @@ uint64_t Node::completed_runs() const { return impl_->completed_runs(); }
 bool Node::stuck() const { return impl_->stuck(); }
 bool Node::ReadyToFree() { return impl_->ReadyToFree(); }
 
-uint32_t NodeClient::Register(Node& node, NodeClient* client) {
-  return node.impl_->AddClient(client);
+uint32_t NodeClient::Register(Node& node, NodeClient* client, std::string name) {
+  return node.impl_->AddClient(client, std::move(name));
 }
 void NodeClient::Release(Node& node, const absl::Status& status) { node.impl_->Release(status); }
 void NodeClient::Unregister(Node& node, uint32_t id) { node.impl_->RemoveClient(id); }
+
+Caller::Caller(Node& node, std::string name)
+    : node_(node.Share()), id_(node_->impl_->AddCaller(std::move(name))) {}
+Caller::~Caller() { node_->impl_->RemoveCaller(id_); }
+
+CallerScope::CallerScope(Rank& rank, uint32_t caller) : rank_(rank), set_(rank.caller_ == 0) {
+  if (set_) rank_.caller_ = caller;
+}
+CallerScope::~CallerScope() {
+  if (set_) rank_.caller_ = 0;
+}
 
 }  // namespace octet

@@ -4,6 +4,7 @@
 #define OCTET_RUNTIME_NODE_CLIENT_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,8 +21,9 @@ class NodeClient {
   virtual ~NodeClient() = default;
 
   // Registers `client` with the node and returns the id for its kernels' FailurePort. The client
-  // must outlive its registration. Must not be called during Run.
-  static uint32_t Register(Node& node, NodeClient* client);
+  // must outlive its registration. Must not be called during Run. `name`: for reports of failures
+  // (runtime/caller.h); may be empty.
+  static uint32_t Register(Node& node, NodeClient* client, std::string name = {});
   static void Unregister(Node& node, uint32_t id);
   // Returns the port for the parameters of a kernel that client `id` launches on `rank`.
   static device::FailurePort PortOf(const Rank& rank, uint32_t id);

@@ -18,9 +18,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "gpu_schedule.h"
 #include "misuse.h"
 #include "octet/node_failure.h"
 #include "runtime/failure.h"
@@ -59,10 +61,12 @@ Node::Impl::Impl(Topology topology, NodeOptions options)
     : topology_(std::move(topology)),
       options_(std::move(options)),
       ranks_(options_.num_ranks),
-      barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout),
+      barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout,
+               [this](uint32_t caller) { return TextOf(caller); }),
       cores_(Backoff::CoresFor(options_.num_ranks)),
       gpu_control_(options_.num_ranks, nullptr),
-      streams_(options_.num_ranks) {
+      streams_(options_.num_ranks),
+      held_(options_.num_ranks) {
   for (int rank = 0; rank < num_ranks(); ++rank) {
     ranks_[rank].rank_ = rank;
     ranks_[rank].device_ = topology_.gpus[rank].device;
@@ -153,8 +157,11 @@ absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
   if (status.ok()) {
     failed_at_ = Time();
     streams_.assign(streams_.size(), {});
-    run_clients_.clear();
-    for (const auto& [id, client] : Clients()) run_clients_.push_back(client);
+    {
+      MutexLock lock(&held_mutex_);
+      held_.assign(ranks_.size(), "");
+    }
+    run_clients_ = Clients();
     BeginPhase();
     SetReleasable(true);
     RunPhase(body);
@@ -235,8 +242,12 @@ absl::Status Node::Impl::RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank
 }
 
 absl::Status Node::Impl::CheckComplete(const Rank& rank) const {
-  for (const NodeClient* client : run_clients_) {
-    OCTET_RETURN_IF_ERROR(client->CheckComplete(rank));
+  for (const auto& [id, client] : run_clients_) {
+    const absl::Status status = client->CheckComplete(rank);
+    if (status.ok()) continue;
+    const std::string name = NameOf(id);
+    return name.empty() ? status
+                        : WithMessage(status, absl::StrCat("'", name, "': ", status.message()));
   }
   return absl::OkStatus();
 }
@@ -280,6 +291,8 @@ bool Node::Impl::MayStillWait(const Rank& rank, Time start) {
     return absl::FromChrono(now - start) <= kDrainTimeouts * options_.timeout + kDrainExtra;
   }
   stream.busy = absl::FromChrono(now - failed_at);
+  // While it lasts; the report of the Run comes later.
+  if (stream.busy >= kBusyToTell) WhatHolds(rank.rank_);
   if (absl::FromChrono(now - std::max(start, failed_at)) >
       kDrainTimeoutsAfterFailure * options_.timeout + kDrainExtra) {
     stream.gave_up = true;
@@ -295,9 +308,11 @@ absl::Status Node::Impl::Drain(Rank& rank, hipStream_t stream) {
   while ((error = hipEventQuery(rank.drained_)) == hipErrorNotReady) {
     backoff.Wait();
     if (backoff.polls() % kPollsPerClockCheck != 0 || MayStillWait(rank, start)) continue;
+    const std::string held = WhatHolds(rank.rank_);
     return absl::DeadlineExceededError(
         absl::StrCat("the stream is not idle after ",
-                     WaitText(absl::FromChrono(std::chrono::steady_clock::now() - start))));
+                     WaitText(absl::FromChrono(std::chrono::steady_clock::now() - start)),
+                     held.empty() ? "" : ": ", held));
   }
   (void)hipGetLastError();  // "not ready" counts as an error on some platforms
   return GpuStatus(error, "work on the rank's stream");
@@ -455,10 +470,11 @@ std::string Node::Impl::WaitLine(int rank, const device::FailureRecord& wait) co
 std::string Node::Impl::BusyText(int rank) const {
   const StreamState& stream = streams_[rank];
   if (stream.busy < kBusyToTell) return "";
+  const std::string held = WhatHolds(rank);
   return absl::StrCat(
       "; its stream ",
       stream.gave_up ? "is still busy with other work " : "was busy with other work until ",
-      WaitText(stream.busy), " after the failure");
+      WaitText(stream.busy), " after the failure", held.empty() ? "" : ": ", held);
 }
 
 std::string Node::Impl::TablesOf(NodeClient& client,
@@ -473,7 +489,12 @@ std::string Node::Impl::TablesOf(NodeClient& client,
     return absl::StrCat("\nits flags cannot be read: ", FirstLine(WithRank(rank, copied[rank])));
   }
   std::string text;
-  for (const FlagTable& table : client.FlagTables(waits)) {
+  std::string name;  // of the first of these waits
+  for (const device::FailureRecord& wait : waits) {
+    if (name.empty() && wait.kind != device::FailureKind::kNone) name = NameOf(wait.caller);
+  }
+  for (FlagTable& table : client.FlagTables(waits)) {
+    if (!name.empty()) table.title = absl::StrCat("'", name, "': ", table.title);
     absl::StrAppend(&text, FlagTableText(table));
   }
   return text;
@@ -487,7 +508,8 @@ device::FailurePort Node::Impl::failure_port(int rank, uint32_t client) const {
           .claimed = gpu_control_[rank]->claimed,
           .deadline_ticks = DeviceTicksOf(options_.timeout),
           .client = client,
-          .rank = rank};
+          .rank = rank,
+          .caller = client};
 }
 
 bool Node::Impl::AbortRaised() const {
@@ -510,6 +532,22 @@ void Node::Impl::ResetHostControl() {
 }
 
 absl::Status Node::Impl::DescribeRecord(int rank, const device::FailureRecord& record) const {
+  absl::Status status = WithObject(WordedByClient(rank, record), NameOf(record.caller));
+  if (record.kind == device::FailureKind::kInput || record.peer < 0 || record.peer >= num_ranks()) {
+    return status;
+  }
+  const std::string held = WhatHolds(record.peer);
+  return held.empty() ? status : WithMessage(status, absl::StrCat(status.message(), "; ", held));
+}
+
+std::string Node::Impl::WhatHolds(int rank) const {
+  std::string now = platform::WhatHolds(ranks_[rank].device_);
+  MutexLock lock(&held_mutex_);
+  if (!now.empty()) held_[rank] = std::move(now);
+  return held_[rank];
+}
+
+absl::Status Node::Impl::WordedByClient(int rank, const device::FailureRecord& record) const {
   if (record.client == kNodeClient) {
     return DeadlineStatus(RecordedFailure(rank, record, "node barrier", "arrival at rank"));
   }
@@ -534,16 +572,43 @@ std::vector<std::pair<uint32_t, NodeClient*>> Node::Impl::Clients() const {
   return {clients_.begin(), clients_.end()};
 }
 
-uint32_t Node::Impl::AddClient(NodeClient* client) {
+uint32_t Node::Impl::AddClient(NodeClient* client, std::string name) {
+  const uint32_t id = AddCaller(std::move(name));
   MutexLock lock(&clients_mutex_);
-  const uint32_t id = next_client_++;
   clients_[id] = client;
   return id;
 }
 
 void Node::Impl::RemoveClient(uint32_t id) {
+  RemoveCaller(id);
   MutexLock lock(&clients_mutex_);
   clients_.erase(id);
+}
+
+uint32_t Node::Impl::AddCaller(std::string name) {
+  // A report is read line by line.
+  absl::c_replace_if(name, absl::ascii_iscntrl, ' ');
+  MutexLock lock(&clients_mutex_);
+  const uint32_t id = next_client_++;
+  if (!name.empty()) names_[id] = std::move(name);
+  return id;
+}
+
+void Node::Impl::RemoveCaller(uint32_t id) {
+  MutexLock lock(&clients_mutex_);
+  names_.erase(id);
+}
+
+std::string Node::Impl::NameOf(uint32_t caller) const {
+  MutexLock lock(&clients_mutex_);
+  const auto it = names_.find(caller);
+  return it != names_.end() ? it->second : "";
+}
+
+std::string Node::Impl::TextOf(uint32_t caller) const {
+  const std::string name = NameOf(caller);
+  if (name.empty()) return absl::StrCat("object ", caller, " of the node (it has no name)");
+  return absl::StrCat("'", name, "'");
 }
 
 absl::Status Node::Impl::EnqueueNodeBarrier(Rank& rank) {

@@ -49,8 +49,10 @@ class Node::Impl {
   // See NodeClient::Release.
   void Release(const absl::Status& status);
 
-  uint32_t AddClient(NodeClient* client);
+  uint32_t AddClient(NodeClient* client, std::string name);
   void RemoveClient(uint32_t id);
+  uint32_t AddCaller(std::string name);
+  void RemoveCaller(uint32_t id);
 
   absl::Status Synchronize(Rank& rank);
   absl::Status WaitUntil(Rank& rank, absl::FunctionRef<bool()> done, absl::string_view what);
@@ -135,11 +137,19 @@ class Node::Impl {
   std::string WaitLine(int rank, const device::FailureRecord& wait) const;
   // Returns "; its stream ...", or empty if the stream was not busy for long after the failure.
   std::string BusyText(int rank) const;
+  // Returns platform::WhatHolds of the rank's device, or what it returned before in this Run.
+  std::string WhatHolds(int rank) const;
   std::string TablesOf(NodeClient& client, const std::vector<device::FailureRecord>& waits);
 
-  // Returns the failure in a record, worded by the client that it belongs to.
+  // Returns the failure in a record, worded by the client that it belongs to; with it, what has
+  // held the device that the rank waited for.
   absl::Status DescribeRecord(int rank, const device::FailureRecord& record) const;
+  absl::Status WordedByClient(int rank, const device::FailureRecord& record) const;
   std::vector<std::pair<uint32_t, NodeClient*>> Clients() const;
+  // Returns the name of a caller or client; empty if it has none.
+  std::string NameOf(uint32_t caller) const;
+  // Likewise, but in a form that tells it from others in any case.
+  std::string TextOf(uint32_t caller) const;
   // Returns what a rank reports if its stream has drained while the node was being stopped.
   absl::Status WhyStopped() const;
 
@@ -161,7 +171,8 @@ class Node::Impl {
 
   std::atomic<bool> running_{false};
   std::atomic<uint64_t> completed_runs_{0};
-  std::vector<NodeClient*> run_clients_;  // clients of the current Run; constant while it lasts
+  // Clients of the current Run; constant while it lasts.
+  std::vector<std::pair<uint32_t, NodeClient*>> run_clients_;
   // The body or stream of a rank has failed: the abort word may be raised without any record.
   std::atomic<bool> host_failed_{false};
   // Release has stopped the Run: release_status_ says why.
@@ -178,8 +189,12 @@ class Node::Impl {
   FailureLog log_;
   absl::Status broken_;
 
+  mutable Mutex held_mutex_;
+  mutable std::vector<std::string> held_ ABSL_GUARDED_BY(held_mutex_);  // by rank; of this Run
+
   mutable Mutex clients_mutex_;
   std::map<uint32_t, NodeClient*> clients_ ABSL_GUARDED_BY(clients_mutex_);
+  std::map<uint32_t, std::string> names_ ABSL_GUARDED_BY(clients_mutex_);  // those that are named
   uint32_t next_client_ ABSL_GUARDED_BY(clients_mutex_) = 1;
 };
 

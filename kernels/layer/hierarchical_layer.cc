@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MakeHierarchicalLayer(
   OCTET_ASSIGN_OR_RETURN(const NodesOfRanks nodes,
                          NodesOnRails(node, rails, options.intranode_order));
   OCTET_RETURN_IF_ERROR(Validate(config, nodes));
-  return MakeMoeLayer(node, config, options.share,
+  return MakeMoeLayer(node, config, {.share = options.share, .name = options.name},
                       {.nodes = nodes,
                        .node = rails.front()->node(),
                        .make_experts = [&](const FusedExpertsConfig& experts) {

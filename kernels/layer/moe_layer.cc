@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -34,6 +35,7 @@
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/topology.h"
+#include "runtime/caller.h"
 #include "runtime/capture_need.h"
 #include "runtime/gpu_status.h"
 #include "runtime/mutex.h"
@@ -266,8 +268,9 @@ absl::Status Upload(absl::Span<char> elements, absl::Span<char> scales, size_t i
 
 class MoeLayerOnNode final : public MoeLayer {
  public:
-  MoeLayerOnNode(Node& node, std::shared_ptr<LayerWorkspace> workspace)
+  MoeLayerOnNode(Node& node, std::shared_ptr<LayerWorkspace> workspace, const std::string& name)
       : node_(node.Share()),
+        caller_(node, name),
         workspace_(std::move(workspace)),
         memory_(node),
         weights_(Size(node.num_ranks())) {
@@ -314,6 +317,7 @@ class MoeLayerOnNode final : public MoeLayer {
   absl::Status AddShared(Rank& rank, const Tokens& tokens);
 
   const std::shared_ptr<Node> node_;
+  const Caller caller_;
   const std::shared_ptr<LayerWorkspace> workspace_;
   NodeMemory memory_;
   std::vector<RankWeights> weights_;
@@ -569,6 +573,7 @@ absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, int num_tokens, 
   const Tokens tokens = {x, num_tokens, y};
   OCTET_RETURN_IF_ERROR(CheckTokens(rank, tokens));
   CaptureNeeds::Add(rank, need_);
+  const CallerScope scope(rank, caller_.id());
   workspace_->of(rank).observer = observer_;
   OCTET_RETURN_IF_ERROR(Route(rank, tokens));
   return AllExperts(rank, tokens);
@@ -587,7 +592,7 @@ RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {
 absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Create(Node& node, const MoeLayerConfig& config,
                                                            const MoeLayerOptions& options) {
   OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
-  return MakeMoeLayer(node, config, options.share,
+  return MakeMoeLayer(node, config, options,
                       {.nodes = {.num_nodes = 1, .ranks_per_node = node.num_ranks()},
                        .make_experts = [&node](const FusedExpertsConfig& experts) {
                          return FusedExperts::Create(node, experts);
@@ -595,8 +600,9 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Create(Node& node, const Moe
 }
 
 absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Node& node, const MoeLayerConfig& config,
-                                                       const MoeLayer* share,
+                                                       const MoeLayerOptions& options,
                                                        const NodesOfLayer& of) {
+  const MoeLayer* const share = options.share;
   std::shared_ptr<LayerWorkspace> workspace;
   if (share == nullptr) {
     OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(node, config, of));
@@ -613,7 +619,7 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Node& node, const MoeLaye
           " nodes; it must be one of ", of.nodes.num_nodes));
     }
   }
-  auto layer = std::make_unique<MoeLayerOnNode>(node, std::move(workspace));
+  auto layer = std::make_unique<MoeLayerOnNode>(node, std::move(workspace), options.name);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return layer->AllocateWeights(rank); }));
   return layer;
 }

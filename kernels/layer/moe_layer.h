@@ -23,7 +23,7 @@ struct NodesOfLayer {
 
 // MoeLayer::Create for the ranks of `node`. `config` must be valid.
 absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Node& node, const MoeLayerConfig& config,
-                                                       const MoeLayer* share,
+                                                       const MoeLayerOptions& options,
                                                        const NodesOfLayer& of);
 
 }  // namespace octet

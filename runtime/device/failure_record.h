@@ -26,6 +26,7 @@ struct FailureRecord {
   uint64_t expected;
   uint64_t seen;
   uint64_t waited_ticks;
+  uint32_t caller = 0;  // FailurePort::caller
 };
 
 inline constexpr int kRecordsOfARank = 2;
@@ -44,6 +45,7 @@ struct FailurePort {
   // masked but stops the node.
   uint32_t* masks = nullptr;
   bool measures_waits = false;  // wait.h: LongestWaitsOfBlock
+  uint32_t caller = 0;          // what has made the call (runtime/caller.h): its name is reported
 };
 
 // How a rank treats a peer.

@@ -32,6 +32,7 @@ __device__ inline void Fail(const FailurePort& port, FailureKind kind, const Sit
     FailureRecord* record = port.records + index;
     record->kind = kind;
     record->client = port.client;
+    record->caller = port.caller;
     record->site = site.site;
     record->peer = site.peer;
     record->index = site.index;
@@ -90,6 +91,7 @@ template <typename T, typename Arrived>
 // NOLINTNEXTLINE(readability-function-size): each of them is part of every wait
 __device__ inline bool PollOn(const FailurePort& port, const T* word, const Site& site,
                               uint64_t expected, uint64_t* start, Arrived arrived, T seen) {
+  const AwaitedRank awaited(site.peer);
   uint64_t abort_checked = 0;
   uint32_t polls = 0;
   do {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
@@ -62,9 +63,13 @@ absl::Status CopyOf(const absl::Status& status) { return WithMessage(status, sta
 
 // ---- any thread
 
-absl::StatusOr<std::unique_ptr<Progress>> Progress::Start(Listener* listener,
-                                                          absl::Duration limit) {
-  auto progress = std::unique_ptr<Progress>(new Progress(listener, limit));
+void Progress::End::operator()(Progress* progress) const {
+  static_cast<void>(progress->Stop());
+  if (!progress->left_behind_) delete progress;
+}
+
+absl::StatusOr<Progress::Pointer> Progress::Start(Listener* listener, absl::Duration limit) {
+  Pointer progress(new Progress(listener, limit));
   // The standard library reports by exceptions only.
   try {
     progress->thread_ =
@@ -111,27 +116,34 @@ absl::Status Progress::Stop() {
     work_.stop = true;
     wake_.Signal();
   }
-  bool closed = false;
-  {
-    MutexLock lock(&course_->mutex);
-    while (!course_->looped) course_->changed.Wait(&course_->mutex);
-    const Clock::time_point start = Clock::now();
-    while (!course_->closed) {
-      const absl::Duration waited = absl::FromChrono(Clock::now() - start);
-      if (waited >= limit_) break;
-      course_->changed.WaitFor(&course_->mutex, std::min(kLook, limit_ - waited));
-    }
-    closed = course_->closed;
-  }
-  if (closed) {
+  const Clock::time_point start = Clock::now();
+  const bool looped = AwaitCourse(&Course::looped, start);
+  if (looped && AwaitCourse(&Course::closed, start)) {
     thread_.join();
     return absl::OkStatus();
   }
   thread_.detach();
+  if (!looped) {
+    left_behind_ = true;
+    MutexLock lock(&listener_mutex_);
+    listener_ = nullptr;
+  }
   return absl::DeadlineExceededError(absl::StrCat(
-      "the World's end: MPI_Finalize has not returned within ", WaitText(limit_), " on node ",
-      node_, " of ", num_nodes_,
-      ": another process has died or been stopped, or has not called it; end all processes"));
+      "the World's end: ", looped ? "MPI_Finalize" : "a call of MPI", " has not returned within ",
+      WaitText(limit_), " on node ", node_, " of ", num_nodes_, ": another process has died or ",
+      looped ? "been stopped, or has not called it" : "been stopped, or MPI waits for it",
+      "; end all processes"));
+}
+
+bool Progress::AwaitCourse(bool Course::* done, Clock::time_point start) {
+  Course& course = *course_;
+  MutexLock lock(&course.mutex);
+  while (!(course.*done)) {
+    const absl::Duration waited = absl::FromChrono(Clock::now() - start);
+    if (waited >= limit_) break;
+    course.changed.WaitFor(&course.mutex, std::min(kLook, limit_ - waited));
+  }
+  return course.*done;
 }
 
 absl::StatusOr<std::vector<std::string>> Progress::Gather(const std::string& call,
@@ -280,6 +292,11 @@ std::string Progress::NameLocked(int node) const {
 
 // ---- the thread
 
+void Progress::TellListener(absl::FunctionRef<void(Listener&)> tell) {
+  MutexLock lock(&listener_mutex_);
+  if (listener_ != nullptr) tell(*listener_);
+}
+
 void Progress::Thread(const std::shared_ptr<Course>& course, Progress* progress) {
   std::unique_ptr<Link> link;
   bool orderly = false;
@@ -369,7 +386,7 @@ Progress::Work Progress::TakeWork(bool busy) {
 void Progress::TellBroken(const Work& work) {
   if (work.broken.ok() || told_broken_) return;
   told_broken_ = true;
-  listener_->OnBroken(work.broken);
+  TellListener([&](Listener& listener) { listener.OnBroken(work.broken); });
 }
 
 bool Progress::SendTexts(const Work& work) {
@@ -426,7 +443,9 @@ void Progress::Receive(int node, const std::string& text) {
   } else if (kind == kFailed) {
     uint64_t run = 0;
     if (absl::SimpleAtoi((*fields)[1], &run)) {
-      listener_->OnNodeFailed(node, run, UnpackStatus((*fields)[2]));
+      TellListener([&](Listener& listener) {
+        listener.OnNodeFailed(node, run, UnpackStatus((*fields)[2]));
+      });
     }
   } else if (kind == kBroken) {
     MutexLock lock(&mutex_);
@@ -552,12 +571,13 @@ bool Progress::PollExchange(int rail, int node) {
     ++peer.received;
     if (ended->truncated || ended->bytes != peer.expected) {
       peer.awaited = false;
-      listener_->OnExchangeFailed(
+      const absl::Status failure =
           WithRank(rail, absl::InvalidArgumentError(absl::StrCat(
                              kExchangePhase, ": node ", node, " has sent ",
                              ended->truncated ? "more bytes" : absl::StrCat(ended->bytes, " bytes"),
                              ", node ", node_, " expects ", peer.expected, " (exchange ",
-                             rails_[rail].exchange.number, ")"))));
+                             rails_[rail].exchange.number, ")")));
+      TellListener([&](Listener& listener) { listener.OnExchangeFailed(failure); });
       return true;
     }
   }

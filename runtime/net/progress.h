@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,7 +45,7 @@ struct PostedExchange {
 // *broken*: all processes are told so, and all calls return the reason.
 class Progress {
  public:
-  // Called on the thread of Progress; must return soon.
+  // Called on the thread of Progress; must return soon, and not call Stop.
   class Listener {
    public:
     virtual ~Listener() = default;
@@ -55,15 +56,21 @@ class Progress {
     virtual void OnBroken(const absl::Status& reason) = 0;
   };
 
+  // Calls Stop. Does not delete what a thread that is left behind may still use.
+  struct End {
+    void operator()(Progress* progress) const;
+  };
+  using Pointer = std::unique_ptr<Progress, End>;
+
   // Starts the thread, which opens the Link. `listener` must outlive the Progress. Returns
   // kDeadlineExceeded if the other processes have not come within `limit`, and leaves the thread
   // behind.
-  static absl::StatusOr<std::unique_ptr<Progress>> Start(Listener* listener, absl::Duration limit);
-  ~Progress() { static_cast<void>(Stop()); }
+  static absl::StatusOr<Pointer> Start(Listener* listener, absl::Duration limit);
 
   // Ends the thread; without Finish, or after its error, the Link is not closed in an orderly way.
   // Returns kDeadlineExceeded if that has taken longer than Start's limit, and leaves the thread
-  // behind. Idempotent. Nothing else may be called afterwards but left_unfinished.
+  // behind: in MPI_Finalize, or in another call of MPI that does not return. Idempotent. Nothing
+  // else may be called afterwards but left_unfinished.
   absl::Status Stop();
 
   int node() const { return node_; }
@@ -100,7 +107,7 @@ class Progress {
   // Returns the reason if everything is broken.
   absl::Status broken() const;
   // After Stop: the memory of exchanges may still be in use.
-  bool left_unfinished() const { return left_unfinished_; }
+  bool left_unfinished() const { return left_behind_ || left_unfinished_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -150,7 +157,8 @@ class Progress {
     bool stop = false;
   };
 
-  Progress(Listener* listener, absl::Duration limit) : listener_(listener), limit_(limit) {}
+  Progress(Listener* listener, absl::Duration limit) : limit_(limit), listener_(listener) {}
+  ~Progress() = default;
 
   // ---- any thread
   void BreakLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -161,8 +169,11 @@ class Progress {
 
   // Waits until the Link has been opened.
   absl::Status AwaitOpened();
+  // Waits until `done` is true, but for no longer than `limit_` since `start`. Returns it.
+  bool AwaitCourse(bool Course::* done, Clock::time_point start);
 
   // ---- the thread
+  void TellListener(absl::FunctionRef<void(Listener&)> tell);
   static void Thread(const std::shared_ptr<Course>& course, Progress* progress);
   // Takes what Link::Open has returned.
   void Take(absl::StatusOr<std::unique_ptr<Link>> link);
@@ -196,13 +207,16 @@ class Progress {
   int TagOf(int rail) const;
   bool IsExchanging() const;
 
-  Listener* const listener_;
   const absl::Duration limit_;
   const std::shared_ptr<Course> course_ = std::make_shared<Course>();
   std::thread thread_;
   int node_ = 0;
   int num_nodes_ = 0;
-  bool left_unfinished_ = false;
+  bool left_unfinished_ = false;  // the thread's, until it has ended
+  bool left_behind_ = false;      // the thread, in a call of the Link, and this object for it
+
+  Mutex listener_mutex_;
+  Listener* listener_ ABSL_GUARDED_BY(listener_mutex_);  // null: the thread is left behind
 
   mutable Mutex mutex_;
   CondVar wake_;     // the thread

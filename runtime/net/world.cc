@@ -80,6 +80,7 @@ class World::Impl : public Progress::Listener {
   absl::Status Start();
   absl::Status Agree(absl::string_view what, absl::string_view value);
   absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes);
+  absl::Status Together(const absl::Status& mine);
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
 
   const Progress& progress() const { return *progress_; }
@@ -108,7 +109,7 @@ class World::Impl : public Progress::Listener {
 
   const WorldOptions options_;
   absl::Duration arrival_timeout_;
-  std::unique_ptr<Progress> progress_;
+  Progress::Pointer progress_;
   std::unique_ptr<Node> node_;
   std::unique_ptr<Rails> rails_;
   std::vector<std::string> names_;  // by node
@@ -243,6 +244,13 @@ absl::StatusOr<std::vector<std::string>> World::Impl::AllGather(absl::string_vie
   return progress_->Gather("World::AllGather", std::string(bytes), arrival_timeout_);
 }
 
+absl::Status World::Impl::Together(const absl::Status& mine) {
+  OCTET_RETURN_IF_ERROR(CheckUsable());
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> packed,
+                         progress_->Gather("World::Together", PackStatus(mine), arrival_timeout_));
+  return CauseOf(UnpackStatuses(packed));
+}
+
 absl::Status World::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
   OCTET_RETURN_IF_ERROR(CheckUsable());
   {
@@ -369,6 +377,7 @@ absl::Status World::Agree(absl::string_view what, absl::string_view value) {
 absl::StatusOr<std::vector<std::string>> World::AllGather(absl::string_view bytes) {
   return impl_->AllGather(bytes);
 }
+absl::Status World::Together(const absl::Status& mine) { return impl_->Together(mine); }
 absl::Status World::Run(absl::FunctionRef<absl::Status(Rank&)> body) { return impl_->Run(body); }
 
 }  // namespace octet

@@ -128,6 +128,11 @@ hipError_t LaunchExchange(Meet meet, uint32_t* values, uint32_t* counter, uint32
 // Stores `value` at record[1..3], then publishes at record[0].
 hipError_t LaunchWriteRecord(Publish how, uint32_t* record, uint32_t value, hipStream_t stream);
 
+// ---- emulation_endless_kernels.hip
+
+// Runs until *word, in pinned memory, is not 0, and lets nothing else run on its worker's thread.
+hipError_t LaunchEndless(uint32_t* word, hipStream_t stream);
+
 }  // namespace octet
 
 #endif  // OCTET_TESTS_PLATFORM_EMULATION_KERNELS_H_

@@ -63,6 +63,7 @@ TEST(DeadlineStatus, WithoutAPeer) {
 TEST(FailureOf, ReturnsWhatTheStatusWasMadeOf) {
   NodeFailure made = TokenFlagOfRank5();
   made.flag = "flag | with the payload's separator";
+  made.object = R"(name | with \p and \\)";
   const NodeFailure failure = FailureOf(WithRank(0, DeadlineStatus(made))).value_or(NodeFailure{});
   EXPECT_EQ(failure.kind, NodeFailure::Kind::kWait);
   EXPECT_EQ(failure.rank, 3);
@@ -73,6 +74,18 @@ TEST(FailureOf, ReturnsWhatTheStatusWasMadeOf) {
   EXPECT_EQ(failure.waited, absl::Seconds(10));
   EXPECT_EQ(failure.phase, "dispatch-receive");
   EXPECT_EQ(failure.flag, made.flag);
+  EXPECT_EQ(failure.object, made.object);
+}
+
+TEST(WithObject, NamesTheObjectAfterTheRank) {
+  const absl::Status named = WithObject(DeadlineStatus(TokenFlagOfRank5()), "layer 7");
+  EXPECT_THAT(named, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                              "rank 3: 'layer 7': dispatch-receive waited 10.0 s for rank 5's "
+                              "token flag 17: expected epoch 42, seen 41"));
+  EXPECT_EQ(FailureOf(named).value_or(NodeFailure{}).object, "layer 7");
+  EXPECT_EQ(FailureOf(named).value_or(NodeFailure{}).peer, 5);
+  EXPECT_EQ(WithObject(DeadlineStatus(TokenFlagOfRank5()), ""), DeadlineStatus(TokenFlagOfRank5()));
+  EXPECT_EQ(WithObject(absl::InternalError("x"), "layer 7"), absl::InternalError("x"));
 }
 
 TEST(FailureOf, AnErrorHasARankAndOtherStatusesHaveNothing) {

@@ -5,12 +5,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/support/node_fixture.h"
@@ -124,6 +126,35 @@ TEST(HostBarrier, ARankThatLeavesWhileOthersWaitIsNamed) {
                 StatusIs(absl::StatusCode::kAborted,
                          MatchesRegex("rank [02]: host barrier: rank 1 has left Run")));
   }
+}
+
+TEST(HostBarrier, CallersThatDifferAreNamed) {
+  HostBarrier barrier(3, kLong, [](uint32_t caller) { return absl::StrCat("layer ", caller); });
+  for (int round = 0; round < 100; ++round) {
+    const auto statuses = OnThreads(Ranks(3), [&](int rank) -> absl::Status {
+      for (uint32_t caller = 1; caller < 20; ++caller) {
+        const absl::Status status = barrier.Arrive(rank, "dispatch", caller);
+        if (!status.ok()) return status;
+      }
+      return barrier.Arrive(rank, "combine", rank == 1 ? 8 : 7);
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status,
+                  StatusIs(absl::StatusCode::kFailedPrecondition,
+                           MatchesRegex("rank ([02]: host barrier before combine of layer 7: rank "
+                                        "1 has come to a call of layer 8|1: host barrier before "
+                                        "combine of layer 8: rank [02] has come to a call of layer "
+                                        "7); all ranks make the same calls in the same order")));
+    }
+    barrier.Reset();
+  }
+}
+
+TEST(HostBarrier, NoCallerComesWithAnyCaller) {
+  HostBarrier barrier(2, kLong);
+  const auto statuses =
+      OnThreads(Ranks(2), [&](int rank) { return barrier.Arrive(rank, "x", rank == 0 ? 0 : 5); });
+  for (const absl::Status& status : statuses) EXPECT_OK(status);
 }
 
 // The first rank that is missing is not the one that has left.

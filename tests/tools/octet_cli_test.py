@@ -7,6 +7,7 @@ Exit code 77 where there is no GPU to run on.
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -36,6 +37,25 @@ with contextlib.redirect_stdout(io.StringIO()):
         file.write_bytes(data)
 print(found, len(files))
 """
+
+
+def masked(line):
+    """Without the numbers that depend on how much a kernel does."""
+    return re.sub(r"\d+(\.\d+)? ms|\d+/ ?\d+\*?| +", "#", line.rstrip())
+
+
+class DocumentedFailureTest(GpuTest):
+    def test_the_deadline_in_debugging_md_is_what_is_printed(self):
+        if not octet_cli.EMULATED:
+            self.skipTest("GPUs have no schedules")
+        page = (HERE.parents[1] / "docs" / "debugging.md").read_text(encoding="utf-8")
+        block = re.search(r"```\n\$ octet (run [^`]*--timeout_ms=[^`]*)```", page)[1]
+        command, _, said = block.replace("\\\n", "").partition("\n")
+        for _ in range(3):
+            result = octet(*command.split())
+            self.assertEqual(result.returncode, 4, result.stderr)
+            self.assertEqual([masked(line) for line in result.stderr.splitlines()],
+                             [masked(line) for line in said.splitlines()], result.stderr)
 
 
 class UsageTest(CliTest):

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "runtime/status_macros.h"
 #include "tools/support/bytes.h"
 #include "tools/support/watched_node.h"
@@ -14,25 +12,6 @@ namespace octet {
 
 std::string Nodes::Prefix() const {
   return several() ? absl::StrCat("node ", node_index(), ": ") : "";
-}
-
-absl::Status Nodes::Together(const absl::Status& mine) {
-  if (!several()) return mine;
-  OCTET_ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      AllGather(absl::StrCat(static_cast<int>(mine.code()), " ", mine.message())));
-  for (size_t n = 0; n < all.size(); ++n) {
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(all[n], absl::MaxSplits(' ', 1));
-    int code = 0;
-    if (!absl::SimpleAtoi(parts.first, &code)) {
-      return absl::InternalError(absl::StrCat("node ", n, " gives no status: ", all[n]));
-    }
-    if (code == 0) continue;
-    return absl::Status(static_cast<absl::StatusCode>(code),
-                        absl::StrCat("node ", n, ": ", parts.second));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<double>> Nodes::Largest(absl::Span<const double> mine) {

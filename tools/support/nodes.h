@@ -59,8 +59,8 @@ class Nodes {
   virtual absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes) = 0;
   // Collective. Returns OK if all nodes have given the same value, else kInvalidArgument.
   virtual absl::Status Agree(absl::string_view what, absl::string_view value) = 0;
-  // Collective. Returns the error of the first node that has given one.
-  absl::Status Together(const absl::Status& mine);
+  // Collective. Returns World::Together of what each node has given.
+  virtual absl::Status Together(const absl::Status& mine) = 0;
   // Collective. Returns the largest that a node has given, of each value.
   absl::StatusOr<std::vector<double>> Largest(absl::Span<const double> mine);
 
@@ -106,6 +106,7 @@ class OneNode : public Nodes {
   absl::Status Agree(absl::string_view /*what*/, absl::string_view /*value*/) override {
     return absl::OkStatus();
   }
+  absl::Status Together(const absl::Status& mine) override { return mine; }
   absl::Status Barrier(Rank& rank) override { return rank.Barrier(); }
   absl::Status EnqueueBarrier(Rank& rank) override { return rank.EnqueueNodeBarrier(); }
   Rail* rail(int /*local_rank*/) const override { return nullptr; }

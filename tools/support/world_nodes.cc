@@ -55,6 +55,7 @@ class WorldNodes : public Nodes {
   absl::Status Agree(absl::string_view what, absl::string_view value) override {
     return world_->Agree(what, value);
   }
+  absl::Status Together(const absl::Status& mine) override { return world_->Together(mine); }
   absl::Status Barrier(Rank& rank) override;
   absl::Status EnqueueBarrier(Rank& rank) override;
   Rail* rail(int local_rank) const override { return &world_->rail(local_rank); }

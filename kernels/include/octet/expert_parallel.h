@@ -116,6 +116,9 @@ struct ExpertParallelOptions {
   // this GPU, if there is one; likewise for Strategy::kAuto (docs/using.md). false: use the
   // strategy's default shape, and the built-in rules.
   bool use_measured_tuning = true;
+  // Put into failures and errors of its calls, "rank 3: 'layer 7': dispatch-receive waited ...",
+  // and into NodeFailure::object. Any text of one line; need not be unique. Empty: none.
+  std::string name = {};
 };
 
 class CombineProduct;   // kernels/combine_product.h

@@ -19,7 +19,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -82,20 +81,8 @@ absl::StatusOr<std::unique_ptr<T>> MakeOnAllNodes(
   for (int rank = 0; rank < num_ranks; ++rank) rails.push_back(&world.rail(rank));
   absl::StatusOr<std::unique_ptr<T>> made = make(world.node(), rails);
   // A failure of one node is one of all: the others could not make a call without it.
-  const absl::StatusOr<std::vector<std::string>> failures = world.AllGather(
-      made.ok() ? "" : absl::StrCat(made.status().raw_code(), " ", made.status().message()));
-  if (!failures.ok()) return failures.status();
-  for (size_t node = 0; node < failures->size(); ++node) {
-    const absl::string_view failure = (*failures)[node];
-    if (failure.empty()) continue;
-    const size_t space = failure.find(' ');
-    int code = 0;
-    if (!absl::SimpleAtoi(failure.substr(0, space), &code)) {
-      return absl::InternalError(absl::StrCat("node ", node, " gives no status: ", failure));
-    }
-    return absl::Status(static_cast<absl::StatusCode>(code),
-                        absl::StrCat("node ", node, ": ", failure.substr(space + 1)));
-  }
+  absl::Status together = world.Together(made.status());
+  if (!together.ok()) return together;
   // They follow from the arguments and from what was measured on each node (docs/using.md).
   agreed = world.Agree(absl::StrCat("the choices of ", call), choices(**made));
   if (!agreed.ok()) return agreed;

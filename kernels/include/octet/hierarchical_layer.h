@@ -32,6 +32,7 @@ struct HierarchicalLayerOptions {
   CombineOrder intranode_order = CombineOrder::kAuto;
   // MoeLayerOptions::share: a layer over the same nodes, made with equal options.
   const MoeLayer* share = nullptr;
+  std::string name = {};  // MoeLayerOptions::name
 };
 
 // As below, for a node whose rails the caller knows (octet/hierarchical.h).

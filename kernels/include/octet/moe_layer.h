@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -83,6 +84,8 @@ struct MoeLayerOptions {
   // this layer uses, too. Their calls must then follow each other on each rank's stream; what
   // Routed() returned for one is void after a call of the other. nullptr: memory of its own.
   const MoeLayer* share = nullptr;
+  // ExpertParallelOptions::name. Layers that share memory have names of their own.
+  std::string name = {};
 };
 
 // The router's results of a rank's last Forward, valid in stream order until the next one. Memory

@@ -74,7 +74,8 @@ class Rank {
   bool IsOf(const Node& node) const;
 
   // Waits on the host until all ranks of this Run have arrived. See HostBarrier::Arrive for the
-  // errors, which name `before`, the call that the barrier belongs to, if given.
+  // errors, which name `before`, the call that the barrier belongs to, if given. Calls of Octet's
+  // objects compare here which object it is: kFailedPrecondition names two that differ.
   absl::Status Barrier(absl::string_view before = {});
 
   // Runs Barrier, then `launch`. Use it for work that all ranks enqueue together: kernels that wait
@@ -107,6 +108,7 @@ class Rank {
   friend class Node;
   friend class NodeClient;
   friend class Graph;
+  friend class CallerScope;
   friend class CaptureNeeds;
 
   // OK if nothing is outstanding on this rank: a send without its receive.
@@ -118,6 +120,7 @@ class Rank {
   GpuStream stream_ = nullptr;
   GpuEvent drained_ = nullptr;
   uint64_t coordinated_launches_ = 0;
+  uint32_t caller_ = 0;  // of the calls that are being made: runtime/caller.h
   // Of the graph that is being captured.
   bool captures_ = false;
   std::vector<std::shared_ptr<const CaptureNeed>> capture_needs_;
@@ -196,6 +199,7 @@ class Node {
 
  private:
   friend class Rank;
+  friend class Caller;
   friend class NodeClient;
   class Impl;
   Node(std::shared_ptr<Impl> impl, bool owner);

@@ -26,6 +26,9 @@ struct NodeFailure {
   absl::Duration waited = absl::ZeroDuration();  // kWait
   std::string phase = {};                        // what the rank was doing: "dispatch-receive"
   std::string flag = {};  // kWait: what it waited for, "row count". kInput: the data, "expert id"
+  // The name of the object whose call it was (ExpertParallelOptions::name, MoeLayerOptions::name);
+  // empty if it has none, or none is known.
+  std::string object = {};
 };
 
 // Returns the failure that a Status of Node::Run, of a Rank's functions or of

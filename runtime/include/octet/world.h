@@ -105,6 +105,10 @@ class World {
   // Collective. Returns the bytes that each process has given, by node. For a few kilobytes.
   absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes);
 
+  // Collective. Returns OK on all processes if all have given OK, else on all of them the error of
+  // one, with "node n: ": what comes next needs all nodes.
+  absl::Status Together(const absl::Status& mine);
+
   // Collective. Runs `body` on every rank of every node, as Node::Run does on its own. If a node
   // has failed, ends the waits of the others at once, and all processes return the cause: the error
   // of Node::Run with "node n: " before it. The next Run is then correct. With RailTransport::kNccl

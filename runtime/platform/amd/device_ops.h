@@ -275,6 +275,12 @@ __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
 
 // ---- waiting and time
 
+// While it lives, the thread polls for something from `rank`. Only emulated GPUs keep it, for
+// reports and debuggers.
+struct AwaitedRank {
+  __device__ __forceinline__ explicit AwaitedRank(int /*rank*/) {}
+};
+
 // The argument of s_sleep counts 64 cycles.
 __device__ __forceinline__ void Pause(uint32_t polls = 0) {
   if (polls < 64) {

@@ -192,6 +192,15 @@ __device__ inline void StoreOnce16(Vec16* p, const Vec16& v,
 
 // ---- waiting and time
 
+// While it lives, the lane polls for something from `rank`: for reports and debuggers.
+class AwaitedRank {
+ public:
+  explicit AwaitedRank(int rank) { emulation::NoteAwaitedRank(rank); }
+  ~AwaitedRank() { emulation::NoteAwaitedRank(-1); }
+  AwaitedRank(const AwaitedRank&) = delete;
+  AwaitedRank& operator=(const AwaitedRank&) = delete;
+};
+
 // Ignores the count: the scheduler decides better when the lane runs again.
 __device__ inline void Pause(uint32_t /*polls*/ = 0,
                              internal::Location where = internal::Location::current()) {

@@ -38,6 +38,10 @@ StaleReads TakeStaleReads();
 // the last call. A query about a kernel (hipFuncGetAttributes) also loads it, and is not reported.
 std::vector<std::pair<std::string, int>> TakeKernelsLoadedByLaunches();
 
+// Returns why the device has had no chance to run for a while, in a sentence that names the kernel
+// that has held its thread. Empty if it has had one.
+std::string WhatHolds(int device);
+
 Config CurrentConfig();
 
 // Replaces the machine: all memory, streams and events are gone. Nothing may be running, and no

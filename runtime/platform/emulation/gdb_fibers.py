@@ -1,7 +1,8 @@
 """Lanes of emulated GPUs in gdb.
 
   (gdb) source runtime/platform/emulation/gdb_fibers.py
-  (gdb) octet-lanes [DEVICE]            what the lanes of every running kernel wait for
+  (gdb) octet-lanes [DEVICE]            what the lanes of every running kernel wait for, which ranks
+                                        each device waits for, and which devices run nothing
   (gdb) octet-bt DEVICE GRID BLOCK WAVE LANE     backtrace of a suspended lane
   (gdb) break combine.hip:126 if $octet("block") == 5 && $octet("lane") == 3
                                         $octet(...): device, block, wave, lane or thread of the lane
@@ -47,6 +48,25 @@ def grids(device_id):
     return [g.dereference() for g in vector(unique(vector(machine()["devices"])[device_id])["grids"])]
 
 
+HOST_ARENA = 16  # kHostArena, kArenaShift of memory.h
+ARENA_SHIFT = 36
+
+
+def owner(address):
+    """Whose memory it is; an address tells."""
+    arena = (address - int(machine()["memory"]["base_"])) >> ARENA_SHIFT
+    if arena == HOST_ARENA:
+        return " in pinned host memory"
+    return " on device %d" % arena if 0 <= arena < HOST_ARENA else ""
+
+
+def awaited(lane):
+    """The rank that a polling lane waits for, or None."""
+    polls = WAITING[int(lane["waiting"])] in ("waits for a value", "polls")
+    rank = int(lane["awaited_rank"])
+    return rank if polls and rank >= 0 else None
+
+
 def where(lane):
     place = lane["where"]["_M_impl"]
     if int(place) == 0:
@@ -62,8 +82,11 @@ def describe(lane, wave):
     text = WAITING[int(lane["waiting"])]
     if text == "waits for a value":
         value = int(lane["poll_value"][0])
-        text += " other than %#x at %#x" % (value, int(lane["poll_address"]))
-    return (text + " " + where(lane)).strip()
+        address = int(lane["poll_address"])
+        text += " other than %#x at %#x%s" % (value, address, owner(address))
+    text = (text + " " + where(lane)).strip()
+    rank = awaited(lane)
+    return text if rank is None else "%s, for rank %d" % (text, rank)
 
 
 def ranges(numbers):
@@ -76,39 +99,67 @@ def ranges(numbers):
     return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in parts)
 
 
+def outstanding(device):
+    """The number of operations that the device's streams have not finished."""
+    return sum(int(s["enqueued"]) - int(s["finished"])
+               for s in (unique(stream) for stream in vector(device["streams"])))
+
+
 class Lanes(gdb.Command):
-    """octet-lanes [DEVICE]: what the lanes of all running kernels wait for."""
+    """octet-lanes [DEVICE]: what the lanes of all running kernels wait for.
+
+Then, for each device, which ranks it waits for, and which devices run no kernel.
+"""
 
     def __init__(self):
         super().__init__("octet-lanes", gdb.COMMAND_STACK)
 
     def invoke(self, argument, from_tty):
-        count = len(vector(machine()["devices"]))
-        running = False
-        for device in [int(argument)] if argument else range(count):
+        devices = [unique(d) for d in vector(machine()["devices"])]
+        idle = []
+        waits = []
+        for device in [int(argument)] if argument else range(len(devices)):
             for grid_index, grid in enumerate(grids(device)):
-                running = True
                 kernel = str(grid["kernel"]).partition(" ")[2] or str(grid["kernel"])
                 print("device %d grid %d: %s" % (device, grid_index, kernel))
-                self.print_grid(grid)
-        if not running:
+                ranks = self.print_grid(grid)
+                if ranks:
+                    waits.append("device %d waits for %s" % (device, ", ".join(
+                        "rank %d (%d lane%s)" % (rank, n, "" if n == 1 else "s")
+                        for rank, n in sorted(ranks.items()))))
+            if not grids(device):
+                idle.append(device)
+        for line in waits:
+            print(line)
+        with_work = [d for d in idle if outstanding(devices[d])]
+        if with_work:
+            print("no kernel yet, work enqueued: device %s" % ranges(with_work))
+        if len(idle) > len(with_work):
+            print("idle: device %s" % ranges([d for d in idle if d not in with_work]))
+        if len(idle) == len(devices):
             print("no kernel is running")
 
     def print_grid(self, grid):
+        """Returns how many lanes poll for each rank."""
         # Blocks whose waves do the same share a line.
         lines = {}
+        ranks = {}
         for index, pointer in enumerate(vector(grid["blocks"])):
             waves = {}
             for wave in vector(unique(pointer)["waves"]):
                 groups = {}
                 for i in range(int(wave["num_lanes"])):
-                    groups.setdefault(describe(wave["lanes"][i], wave), []).append(i)
+                    lane = wave["lanes"][i]
+                    groups.setdefault(describe(lane, wave), []).append(i)
+                    if awaited(lane) is not None:
+                        ranks[awaited(lane)] = ranks.get(awaited(lane), 0) + 1
                 for text, lanes in groups.items():
                     waves.setdefault((ranges(lanes), text), []).append(int(wave["index"]))
             for (lanes, text), indices in waves.items():
                 lines.setdefault((ranges(indices), lanes, text), []).append(index)
         for (waves, lanes, text), blocks in lines.items():
             print("  block %s wave %s lane %s: %s" % (ranges(blocks), waves, lanes, text))
+        return ranks
 
 
 class CurrentLane(gdb.Function):

@@ -28,6 +28,10 @@ inline bool UseSchedule(const std::string& text) {
 // Returns the text that makes UseSchedule repeat this run. Empty: no schedule, as fast as possible.
 inline std::string CurrentSchedule() { return emulation::ScheduleText(emulation::CurrentConfig()); }
 
+// Returns why an emulated device has had no chance to run for a while, in a sentence that names the
+// kernel that has held its thread. Empty if it has had one.
+inline std::string WhatHolds(int device) { return emulation::WhatHolds(device); }
+
 // While it lives, the calling thread waits for other host threads unless `over()` is true. Any
 // thread may call `over`, which takes no lock. Under a schedule the GPUs continue when all hosts
 // wait.

@@ -10,6 +10,7 @@ inline constexpr bool kHasSchedules = false;
 inline std::string ScheduleKinds() { return {}; }
 inline bool UseSchedule(const std::string& /*text*/) { return false; }
 inline std::string CurrentSchedule() { return {}; }
+inline std::string WhatHolds(int /*device*/) { return {}; }
 
 class HostWait {
  public:

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "octet/hierarchical_layer.h"
 #include "octet/world.h"
+#include "runtime/failure.h"
 #include "runtime/status_macros.h"
 #include "tests/kernels/hierarchical/experts_harness.h"
 #include "tests/kernels/hierarchical/layer_harness.h"
@@ -150,6 +151,19 @@ TEST_F(HierarchicalLayerWorldTest, NodesThatAskForDifferentThingsAreRefused) {
                   .status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("the choices of this call"), HasSubstr("low_latency"))));
+  // An error of one node is that of all, with all that it reports.
+  const absl::Status lost =
+      MakeOnAllNodes<MoeLayer>(
+          *world_, "this call", "",
+          [&](Node& node,
+              absl::Span<Rail* const> rails) -> absl::StatusOr<std::unique_ptr<MoeLayer>> {
+            if (odd) return WithLostNode(absl::UnavailableError("node 7 has died"));
+            return MakeHierarchicalLayer(node, rails, config);
+          },
+          [](const MoeLayer& made) { return HierarchicalText(made.config(), {}); })
+          .status();
+  EXPECT_THAT(lost, StatusIs(absl::StatusCode::kUnavailable, "node 1: node 7 has died"));
+  EXPECT_TRUE(IsLostNode(lost));
   EXPECT_OK(MakeHierarchicalLayer(*world_, config).status());
 }
 

@@ -114,6 +114,30 @@ class DeathTest(DeathTestCase):
                      rf"node 1 of {NODES}: .*", 1, seconds=5)
         self.check_ended(job, pids)
 
+    def test_a_machine_that_is_suspended_amid_an_exchange(self):
+        """What passes meanwhile is not held against the exchange."""
+        if TRANSPORT != "nccl":
+            self.skipTest("the deadline of the wait is a GPU's, whose clock goes on")
+        job, pids = self.start_with("late", 1)
+        job.wait_for(r"node \d goes", NODES)
+        time.sleep(0.3)  # the others wait
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.timeout_ms / 1000 + 2)
+        for pid in pids.values():
+            os.kill(pid, signal.SIGCONT)
+        job.wait_for(r"node \d ends after ms \d+: OK", NODES)
+        self.check_ended(job, pids)
+
+    def test_a_call_of_mpi_that_does_not_return(self):
+        """The World of that process ends, too, and so does the process."""
+        job, pids = self.start_with("hangs", 1)
+        job.wait_for(r"node 1 failed after ms \d+: .*", 1)
+        job.wait_for(rf"octet: the World's end: a call of MPI has not returned within 3\.00? s on "
+                     rf"node 1 of {NODES}: .*", 1, seconds=30)
+        job.wait_for(r"node \d ends", NODES)
+        self.check_none_left(pids)
+
     def test_killed_among_slow_processes(self):
         """Each look at what has come takes longer than the time between two signs of life."""
         job, pids = self.start_with("slow", 2)

@@ -10,6 +10,10 @@
 //   absent_own     the same, and the processes have started MPI themselves
 //   stays          all end the World after some steps; the victim never leaves MPI_Finalize
 //   slow           from "goes" on MPI_Improbe takes long in all processes
+//   late           after "goes" the victim is late for a step, but runs; all end the World after
+//   some
+//                  steps
+//   hangs          from "goes" on MPI_Improbe does not return in the victim
 #include <hip/hip_runtime.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -40,6 +44,9 @@ namespace {
 
 constexpr absl::Duration kArrivalTimeout = absl::Seconds(3);  // of those that wait in vain
 constexpr absl::Duration kEndTimeout = absl::Seconds(15);     // of those that come and then stay
+// Shorter than the timeout of the processes.
+constexpr absl::Duration kLate = absl::Milliseconds(1500);
+constexpr absl::Duration kLateSlice = absl::Milliseconds(10);
 constexpr int kStepsBeforeTheEnd = 30;
 // Two of them take longer than the time between two signs of life, a twentieth of the timeout.
 constexpr absl::Duration kSlowProbe = absl::Milliseconds(100);
@@ -48,6 +55,11 @@ struct Fault {
   std::string name;
   bool mine = false;  // this process is the victim
 };
+
+std::atomic<bool>& Hangs() {
+  static std::atomic<bool> hangs{false};
+  return hangs;
+}
 
 std::atomic<bool>& IsSlow() {
   static std::atomic<bool> slow{false};
@@ -74,8 +86,16 @@ int Process() {
   return process;
 }
 
-absl::Status Step(World& world) {
+// Takes so long while the process runs: what passes while it is stopped counts for little.
+void BeLate() {
+  for (absl::Duration left = kLate; left > absl::ZeroDuration(); left -= kLateSlice) {
+    absl::SleepFor(kLateSlice);
+  }
+}
+
+absl::Status Step(World& world, bool late = false) {
   return world.Run([&](Rank& rank) {
+    if (late) BeLate();
     return world.rail(rank.rank()).Exchange(rank, std::vector<RailPart>(world.num_nodes()));
   });
 }
@@ -101,7 +121,10 @@ int Main(int timeout_ms, RailTransport transport) {
   WorldOptions options = {
       .node = {.num_ranks = 2, .timeout = absl::Milliseconds(timeout_ms), .on_failure = nullptr},
       .transport = transport};
-  if (fault.name.starts_with("absent")) options.arrival_timeout = kArrivalTimeout;
+  if (fault.name.starts_with("absent") || fault.name == "hangs") {
+    options.arrival_timeout = kArrivalTimeout;
+  }
+  if (fault.name == "hangs") options.node.on_failure = PrintFailure;
   if (fault.name == "stays") {
     options.arrival_timeout = kEndTimeout;
     options.node.on_failure = PrintFailure;
@@ -116,14 +139,15 @@ int Main(int timeout_ms, RailTransport transport) {
   absl::Status status;
   for (int step = 1; status.ok(); ++step) {
     start = absl::Now();
-    status = Step(**world);
+    status = Step(**world, step == 21 && fault.name == "late" && fault.mine);
     if (step == 20) {
       IsSlow() = fault.name == "slow";
+      Hangs() = fault.name == "hangs" && fault.mine;
       Say(absl::StrCat(name, " goes"));
     }
     if (!status.ok()) {
       Say(absl::StrCat(name, " failed", Since(start), status.ToString()));
-    } else if (fault.name == "stays" && step == kStepsBeforeTheEnd) {
+    } else if ((fault.name == "stays" || fault.name == "late") && step == kStepsBeforeTheEnd) {
       start = absl::Now();
       world->reset();
       Say(absl::StrCat(name, " ends", Since(start), "OK"));
@@ -150,6 +174,7 @@ int MPI_Finalize() {
 int MPI_Improbe(int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message,
                 MPI_Status* status) {
   if (octet::IsSlow()) absl::SleepFor(octet::kSlowProbe);
+  if (octet::Hangs()) octet::StayForEver();
   return PMPI_Improbe(source, tag, comm, flag, message, status);
 }
 

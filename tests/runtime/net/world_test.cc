@@ -27,6 +27,7 @@
 #include "octet/graph.h"
 #include "octet/node.h"
 #include "runtime/device_memory.h"
+#include "runtime/failure.h"
 #include "runtime/gpu_status.h"
 #include "runtime/net/nccl_rails.h"
 #include "runtime/net/rail.h"
@@ -229,6 +230,18 @@ TEST_F(WorldTest, KnowsItsNodes) {
   for (int node = 0; node <= Last(); ++node) {
     EXPECT_EQ((*large)[node], std::string(100000, static_cast<char>('a' + node)));
   }
+}
+
+TEST_F(WorldTest, AnErrorOfOneNodeIsOneOfAll) {
+  Make(1);
+  EXPECT_OK(world().Together(absl::OkStatus()));
+  const absl::Status mine = Index() == Last()
+                                ? WithLostNode(absl::UnavailableError("node 7 has died"))
+                                : absl::OkStatus();
+  const absl::Status together = world().Together(mine);
+  EXPECT_THAT(together, StatusIs(absl::StatusCode::kUnavailable,
+                                 absl::StrCat("node ", Last(), ": node 7 has died")));
+  EXPECT_TRUE(IsLostNode(together));
 }
 
 TEST_F(WorldTest, AgreesOnValues) {

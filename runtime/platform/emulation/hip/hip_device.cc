@@ -1,5 +1,6 @@
 // HIP: errors and devices.
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -8,6 +9,7 @@
 
 #include "emulation.h"
 #include "hip/hip_internal.h"
+#include "machine/report.h"
 
 namespace octet::emulation {
 namespace {
@@ -97,6 +99,12 @@ Device& CurrentDevice() {
 
 std::string LastReport() { return Machine::Get().report(); }
 void ClearErrors() { Machine::Get().ClearErrors(); }
+std::string WhatHolds(int device) {
+  const Machine& machine = Machine::Get();
+  const auto index = static_cast<size_t>(device);
+  return index < machine.devices.size() ? DescribeHold(*machine.devices[index]) : "";
+}
+
 Config CurrentConfig() { return Machine::Get().config; }
 void Reconfigure(const Config& config) { Machine::Replace(config); }
 

@@ -126,6 +126,7 @@ uint64_t BallotOf(bool predicate, Location where);
 // ---- other operations
 
 void PauseLane(Location where);
+void NoteAwaitedRank(int rank);  // -1: none
 uint64_t ReadClock();
 void* DynamicShared();
 

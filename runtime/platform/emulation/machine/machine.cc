@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <system_error>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "emulation.h"
 #include "machine/capture.h"
+#include "machine/report.h"
 #include "scheduler/worker.h"
 
 namespace octet::emulation {
@@ -18,6 +20,10 @@ namespace {
 // How long a query waits before it returns "not ready". Host threads that poll would otherwise take
 // the cores from the workers.
 constexpr std::chrono::microseconds kQueryWait{1000};
+
+// How long a machine that stops waits for its threads. A wave that is told to stop in the midst of
+// its work does so at its next wait, which may take a while on a busy computer.
+constexpr std::chrono::seconds kStopWait{5};
 
 std::mutex machine_mutex;
 std::atomic<Machine*> machine_pointer{nullptr};
@@ -35,7 +41,13 @@ class MachineHolder {
   void Reset() {
     TsanIgnoreScope ignore;  // lanes that never ended have released nothing
     machine_pointer.store(nullptr, std::memory_order_release);
-    machine_.reset();
+    if (machine_ == nullptr || machine_->Stop()) {
+      machine_.reset();
+    } else {
+      // Never destroyed, and reachable: not a leak to tell of.
+      static auto* const kLeftBehind = new std::vector<Machine*>();
+      kLeftBehind->push_back(machine_.release());
+    }
   }
   void Start(const Config& config) {
     machine_ = std::make_unique<Machine>(config);
@@ -184,25 +196,20 @@ hipError_t Device::SynchronizeAll() {
 
 // ---- HostFunctionThread
 
-void HostFunctionThread::Stop() {
+const Device* HostFunctionThread::StopBy(std::chrono::steady_clock::time_point latest) {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (thread_.EndsBy(latest)) return nullptr;
+  std::lock_guard lock(mutex_);
+  return in_call_;
 }
 
 bool HostFunctionThread::Start() {
   std::lock_guard lock(mutex_);
-  if (thread_.joinable()) return true;
-  // The standard library reports by exceptions only.
-  try {
-    thread_ = std::thread([this] { Loop(); });
-  } catch (const std::system_error&) {
-    return false;
-  }
-  return true;
+  return thread_.started() || thread_.Start([this] { Loop(); });
 }
 
 void HostFunctionThread::Run(Device* device, Stream* stream, hipHostFn_t function, void* argument) {
@@ -218,6 +225,7 @@ void HostFunctionThread::Loop() {
     if (stopping_) return;
     const Call call = calls_.front();
     calls_.pop_front();
+    in_call_ = call.device;
     lock.unlock();
     TsanAcquire(&call.stream->tsan_sync);
     call.function(call.argument);
@@ -225,6 +233,7 @@ void HostFunctionThread::Loop() {
     call.device->machine->busy_operations.fetch_sub(1, std::memory_order_acq_rel);
     call.device->worker->FinishOperation(call.stream);
     lock.lock();
+    in_call_ = nullptr;
   }
 }
 
@@ -268,11 +277,29 @@ Machine::Machine(const Config& config_in) : config(config_in), memory(config_in)
 }
 
 Machine::~Machine() {
+  for (hipEvent_t event : live_events) delete event;
+}
+
+bool Machine::Stop() {
   stopping.store(true, std::memory_order_release);
   Kick();
-  for (const auto& worker : workers) worker->Join();
-  host_functions.Stop();
-  for (hipEvent_t event : live_events) delete event;
+  const auto latest = std::chrono::steady_clock::now() + kStopWait;
+  bool ended = true;
+  for (const auto& worker : workers) {
+    if (worker->EndsBy(latest)) continue;
+    ended = false;
+    const std::optional<Turn> turn = worker->turn();
+    std::fprintf(stderr, "emulation: %s; its thread is left behind\n",
+                 turn.has_value() ? DescribeTurn(*turn).c_str() : "a worker does not end");
+  }
+  if (const Device* device = host_functions.StopBy(latest); device != nullptr) {
+    ended = false;
+    std::fprintf(stderr,
+                 "emulation: device %d, a host function of a stream does not return; its thread is "
+                 "left behind\n",
+                 device->id);
+  }
+  return ended;
 }
 
 uint64_t Machine::Now() const {

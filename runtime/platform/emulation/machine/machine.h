@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -14,10 +15,10 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "machine/bounded_thread.h"
 #include "machine/config.h"
 #include "machine/hosts.h"
 #include "machine/loaded_kernels.h"
@@ -84,8 +85,9 @@ class HostFunctionThread {
  public:
   // Before the first function. Returns false if there can be no thread.
   bool Start();
-  // Waits for the function in progress and drops all further ones.
-  void Stop();
+  // Waits until `latest` for the function in progress and drops all further ones. Returns the
+  // device of a function that has not ended, which is left behind; null: none.
+  const Device* StopBy(std::chrono::steady_clock::time_point latest);
   void Run(Device* device, Stream* stream, hipHostFn_t function, void* argument);
 
  private:
@@ -100,8 +102,9 @@ class HostFunctionThread {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Call> calls_;
+  const Device* in_call_ = nullptr;  // of the function in progress
   bool stopping_ = false;
-  std::thread thread_;
+  BoundedThread thread_;
 };
 
 class Machine {
@@ -109,12 +112,18 @@ class Machine {
   // Starts the machine on first use.
   static Machine& Get();
   static Machine* IfStarted();
-  // Stops the machine, ends all running work and drops all memory, streams and events. No other
-  // thread may be using it. The next use starts a machine with `config`.
+  // Stops the machine, ends all running work and drops all memory, streams and events; but see
+  // Stop. No other thread may be using it. The next use starts a machine with `config`.
   static void Replace(const Config& config);
 
   explicit Machine(const Config& config);
+  // Only after Stop has returned true.
   ~Machine();
+
+  // Ends all running work. A kernel that never lets its worker go on, and a host function that
+  // never returns, cannot be ended: after some seconds this prints a line about each to stderr and
+  // returns false. Their threads then go on, so the machine must never be destroyed. Called once.
+  bool Stop();
 
   // Nanoseconds since some start: real, or virtual with a seed.
   uint64_t Now() const;

@@ -1,14 +1,17 @@
 #include "machine/report.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "machine/machine.h"
 #include "machine/symbols.h"
+#include "scheduler/worker.h"
 
 namespace octet::emulation {
 namespace {
@@ -29,6 +32,19 @@ std::vector<int> LanesIn(LaneMask mask) {
   std::vector<int> lanes;
   for (; mask != 0; mask &= mask - 1) lanes.push_back(LowestLane(mask));
   return lanes;
+}
+
+std::string Seconds(uint64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(ns) * 1e-9);
+  return text;
+}
+
+// A wave that computes much, or lacks a CPU, has its thread for some milliseconds.
+constexpr uint64_t kShortestHoldNs = 200'000'000;
+
+std::string ForRank(const Lane& lane) {
+  return lane.awaited_rank < 0 ? "" : ", for rank " + std::to_string(lane.awaited_rank);
 }
 
 std::string DescribeWait(const Lane& lane) {
@@ -55,10 +71,10 @@ std::string DescribeWait(const Lane& lane) {
       }
       return "waits for the value " + std::string(value) + " to change at " +
              wave.block->grid->device->machine->memory.Describe(lane.poll_address) + " " +
-             DescribeWhere(lane.where);
+             DescribeWhere(lane.where) + ForRank(lane);
     }
     case Waiting::kAnything:
-      return "polls " + DescribeWhere(lane.where);
+      return "polls " + DescribeWhere(lane.where) + ForRank(lane);
     case Waiting::kGone:
       return "has left the kernel";
   }
@@ -143,6 +159,23 @@ std::string DescribeLane(const Lane& lane) {
   const Block& block = *lane.wave->block;
   return DescribeKernel(*block.grid) + ", block " + std::to_string(block.number) + ", wave " +
          std::to_string(lane.wave_index) + ", lane " + std::to_string(lane.lane);
+}
+
+std::string DescribeTurn(const Turn& turn) {
+  return "device " + std::to_string(turn.device) + ", kernel " + FunctionName(turn.kernel) +
+         " has run for " + Seconds(turn.ns) + " without a wait that lets anything else run";
+}
+
+std::string DescribeHold(const Device& device) {
+  const std::optional<Turn> turn = device.worker != nullptr ? device.worker->turn() : std::nullopt;
+  if (!turn.has_value() || turn->ns < kShortestHoldNs) return "";
+  const std::string kernel = "kernel " + FunctionName(turn->kernel);
+  if (turn->device == device.id) {
+    return kernel + " has held its thread for " + Seconds(turn->ns);
+  }
+  return "device " + std::to_string(device.id) + " has had no chance to run: " + kernel +
+         " of device " + std::to_string(turn->device) + " has held the thread of both for " +
+         Seconds(turn->ns);
 }
 
 std::string DescribeGrid(const Grid& grid) {

@@ -279,6 +279,8 @@ void PauseLane(Location where) {
   }
 }
 
+void NoteAwaitedRank(int rank) { ThisLane()->awaited_rank = rank; }
+
 uint64_t ReadClock() {
   constexpr uint64_t kOffsetBetweenDevicesNs = 1'000'000'007;  // devices have different clocks
   Worker* worker = Worker::Current();

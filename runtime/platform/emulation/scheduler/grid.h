@@ -60,6 +60,7 @@ struct Lane : LaneView {
   Waiting waiting = Waiting::kNot;
   bool paused = false;  // Pause() since the last read of poll_address
   uint8_t poll_bytes = 0;
+  int awaited_rank = -1;  // that the lane polls for; -1: none is known
   Location where;
   const void* poll_address = nullptr;  // the last atomic load, if no other operation has followed
   uint64_t poll_value[2] = {0, 0};

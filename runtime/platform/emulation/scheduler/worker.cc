@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <system_error>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "machine/report.h"
@@ -41,6 +42,13 @@ uint64_t ThreadCpuNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// Within a few milliseconds, but costs less than a turn.
+uint64_t CoarseNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
 }  // namespace
 
 #if !defined(__x86_64__)
@@ -62,19 +70,11 @@ void Worker::Adopt(Device* device) {
 }
 
 bool Worker::Start() {
-  // The standard library reports by exceptions only.
-  try {
-    thread_ = std::thread([this] {
-      machine_->ready.wait(false);
-      Loop();
-    });
-  } catch (const std::system_error&) {
-    return false;
-  }
-  return true;
+  return thread_.Start([this] {
+    machine_->ready.wait(false);
+    Loop();
+  });
 }
-
-void Worker::Join() { thread_.join(); }
 
 // ---- lanes
 
@@ -214,7 +214,29 @@ void Worker::WakePolling(Wave* wave, bool recheck) {
   wave->runnable |= wake;
 }
 
+void Worker::BeginTurn(const Grid& grid) {
+  std::atomic_thread_fence(std::memory_order_release);
+  turn_device_.store(grid.device->id, std::memory_order_relaxed);
+  turn_kernel_.store(grid.kernel, std::memory_order_relaxed);
+  turn_since_ns_.store(CoarseNs(), std::memory_order_relaxed);
+  turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+std::optional<Turn> Worker::turn() const {
+  const uint64_t number = turns_.load(std::memory_order_acquire);
+  if (number % 2 == 0) return std::nullopt;
+  Turn turn = {.device = turn_device_.load(std::memory_order_relaxed),
+               .kernel = turn_kernel_.load(std::memory_order_relaxed)};
+  const uint64_t since = turn_since_ns_.load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (turns_.load(std::memory_order_relaxed) != number) return std::nullopt;
+  const uint64_t now = CoarseNs();
+  turn.ns = now > since ? now - since : 0;
+  return turn;
+}
+
 void Worker::RunWave(Wave* wave) {
+  BeginTurn(*wave->block->grid);
   octet_emulation_wave = wave;
   int last = 63;
   while (wave->runnable != 0 && !wave->block->grid->failed) {
@@ -233,6 +255,7 @@ void Worker::RunWave(Wave* wave) {
     }
   }
   octet_emulation_wave = nullptr;
+  EndTurn();
 }
 
 void Worker::RunIfReady(Wave* wave, bool recheck) {

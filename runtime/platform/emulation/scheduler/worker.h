@@ -4,17 +4,26 @@
 #define OCTET_RUNTIME_PLATFORM_EMULATION_SCHEDULER_WORKER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "machine/bounded_thread.h"
 #include "machine/machine.h"
 #include "scheduler/grid.h"
 #include "scheduler/random.h"
 #include "scheduler/starvation.h"
 
 namespace octet::emulation {
+
+// A wave runs, and nothing else can run on the worker's thread until it waits.
+struct Turn {
+  int device = 0;
+  const void* kernel = nullptr;
+  uint64_t ns = 0;  // so far
+};
 
 class Worker {
  public:
@@ -24,7 +33,11 @@ class Worker {
   bool Start();
   // Before Machine::ready.
   void Adopt(Device* device);
-  void Join();
+  // BoundedThread::EndsBy.
+  bool EndsBy(std::chrono::steady_clock::time_point latest) { return thread_.EndsBy(latest); }
+
+  // Returns the turn in progress, if any. Any thread may call.
+  std::optional<Turn> turn() const;
 
   Machine* machine() const { return machine_; }
   bool seeded() const { return seed_ != 0; }
@@ -85,6 +98,10 @@ class Worker {
   void RunIfReady(Wave* wave, bool recheck);
   void WakePolling(Wave* wave, bool recheck);
   void RunWave(Wave* wave);
+  void BeginTurn(const Grid& grid);
+  void EndTurn() {
+    turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   void PrepareLane(Wave* wave, int lane);
   int PickLane(LaneMask runnable, int after);
   void Reclaim();
@@ -100,7 +117,7 @@ class Worker {
   Machine* const machine_;
   const uint64_t seed_;
   std::vector<Device*> devices_;
-  std::thread thread_;
+  BoundedThread thread_;
   Context scheduler_;
   std::vector<Wave*> waves_;
   bool retire_needed_ = false;
@@ -114,6 +131,13 @@ class Worker {
     bool describe_grid = false;
   };
   Failure failure_;
+
+  // The turn: what other threads read of it belongs together if `turns_`, which is odd during a
+  // turn, is the same before and afterwards.
+  std::atomic<uint64_t> turns_{0};
+  std::atomic<int> turn_device_{0};
+  std::atomic<const void*> turn_kernel_{nullptr};
+  std::atomic<uint64_t> turn_since_ns_{0};
 
   std::atomic<uint64_t> progress_{0};
   std::atomic<bool> idle_{false};
