@@ -19,7 +19,25 @@
 #include "tools/support/exit_code.h"
 #include "tools/support/launch.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+namespace {
+
+// Each node has threads of its own, and by default glibc gives each thread one of up to 8 arenas
+// per core, which never shrink to what is in use: nodes that come and go fill all of them.
+void KeepHeapSmall() {
+#ifdef __GLIBC__
+  constexpr int kArenas = 2;
+  if (std::getenv("MALLOC_ARENA_MAX") == nullptr) mallopt(M_ARENA_MAX, kArenas);
+#endif
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  KeepHeapSmall();
   const std::array commands = {
       octet::RunCommand(),  octet::PerfCommand(),  octet::TraceCommand(), octet::TuneCommand(),
       octet::GemmCommand(), octet::LayerCommand(), octet::TopoCommand(),

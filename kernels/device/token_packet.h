@@ -12,7 +12,9 @@
 
 namespace octet::device {
 
-// One choice of a token on the rank that receives it.
+// One choice of a token on the rank that receives it. Of 12 bytes, so that nine lie in one line
+// with the flag; of 16 it would be seven. Compilers store pieces of 8 bytes at odd multiples of 4,
+// which GPUs do.
 struct Choice {
   int32_t row;      // its row on that rank; each strategy says among which rows
   float weight;     // 1 if the sender has none

@@ -6,6 +6,7 @@
 
 #include "device_ops.h"
 #include "kernels/device/credits.h"
+#include "kernels/fused/gives_up.h"
 #include "kernels/gemm/tile_walk.h"
 #include "kernels/high_throughput/sites.h"
 #include "runtime/device/failure_record.h"
@@ -33,6 +34,12 @@ class ArrivingWalk : public TileWalk<Gemm> {
     // Whoever waits for a row knows more about it, and its deadline comes first.
     ready_.failure.deadline_ticks *= 2;
   }
+
+  // Warps may have waited for rows before, until that deadline.
+  __device__ bool GivesUp(uint64_t waited) const {
+    return fused::GivesUp(ready_.failure, waited, 2);
+  }
+  __device__ void TellStuck() const { fused::TellStuck(ready_.failure, ready_.epoch); }
 
   // Waits for the first `rows` rows of `tile`, as far as it has them. After a failure it returns at
   // once: the call's results are void, and the grid must come to its end. Called by one thread,

@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(Gemm::kThreads, 1)
   if (static_cast<int>(blockIdx.x) >= params.combine_blocks &&
       Gemm::AllOfCluster(epoch != 0, bytes)) {
     const Passes passes = {c.layout.combine_parts, c.layout.combine_vecs,
-                           high_throughput::PassWord(c, epoch, 0)};
+                           high_throughput::PassWord(c, epoch, 0), epoch, &c.failure};
     constexpr device::Scope kScope = scatters ? device::Scope::kSystem : device::Scope::kDevice;
     Gemm::Run(params.call, PassWalk<Gemm, kScope>(rows, operands.experts, passes, multiplying),
               bytes);

@@ -9,6 +9,7 @@
 
 #include "device_ops.h"
 #include "kernels/device/row_copy.h"
+#include "kernels/fused/gives_up.h"
 #include "kernels/gemm/tile_walk.h"
 #include "kernels/high_throughput/phase.h"
 #include "octet/peers.h"
@@ -22,6 +23,8 @@ struct Passes {
   int parts;
   int row_vecs;    // of a whole row
   uint64_t* done;  // [parts]: how many tellers have stored all of their tiles of the pass
+  uint64_t epoch;
+  const device::FailurePort* failure;
 };
 
 // `scope`: that in which a teller releases what has been stored.
@@ -52,6 +55,11 @@ class PassWalk {
 
   __device__ int units() const { return first_unit_; }
   __device__ int blocks() const { return blocks_; }
+  // Whoever waits for the pass knows more about it, and its deadline comes first.
+  __device__ bool GivesUp(uint64_t waited) const {
+    return fused::GivesUp(*passes_.failure, waited, 2);
+  }
+  __device__ void TellStuck() const { fused::TellStuck(*passes_.failure, passes_.epoch); }
   __device__ bool SameRows() const { return walk_.SameRows(); }
 
   // A tile that the pass does not have lies behind the last column of all.

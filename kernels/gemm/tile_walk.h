@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "device_ops.h"
 #include "runtime/platform/gemm_call.h"
 
 namespace octet {
@@ -76,6 +77,13 @@ class TileWalk {
   __device__ int units() const { return first_unit_; }
   // How many blocks of the grid multiply.
   __device__ int blocks() const { return static_cast<int>(gridDim.x); }
+  // Whether a thread that has waited so many ticks for other warps gives up. They wait for nobody
+  // else, so this is long.
+  __device__ bool GivesUp(uint64_t waited) const {
+    constexpr uint64_t kSeconds = 60;
+    return waited > kSeconds * device::kClockHz;
+  }
+  __device__ void TellStuck() const {}  // nobody is told, but the kernel has an error
 
   // Whether the tiles of the unit have the same rows, instead of the same columns.
   __device__ bool SameRows() const { return same_rows_; }

@@ -72,7 +72,7 @@ constexpr SiteInfo LayoutCreditSite() {
   return site;
 }
 
-constexpr std::array<SiteInfo, 13> kSites = {{
+constexpr std::array<SiteInfo, 14> kSites = {{
     {.number = static_cast<uint32_t>(Site::kBlockCount),
      .phase = "dispatch-send",
      .flag = "share count of block",
@@ -112,6 +112,9 @@ constexpr std::array<SiteInfo, 13> kSites = {{
     {.number = static_cast<uint32_t>(Site::kProductPass),
      .phase = "product-combine",
      .flag = "end of column pass"},
+    {.number = static_cast<uint32_t>(Site::kProductBlock),
+     .phase = "product",
+     .flag = "other warps of block"},
 }};
 
 absl::Status Validate(const EpConfig& config) {

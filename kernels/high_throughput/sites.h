@@ -26,6 +26,8 @@ enum class Site : uint32_t {
   kReadyExpert,   // index: local expert; seen: its rows that are complete
   // A wait of a combine with a product.
   kProductPass,  // index: pass; how many of those who multiply have ended it
+  // A wait of a product's warps for one another, in either.
+  kProductBlock,  // index: block of this rank
 };
 
 }  // namespace octet::high_throughput

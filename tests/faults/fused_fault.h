@@ -15,9 +15,14 @@ enum class FusedFault {
   kPassNotAwaited,      // outputs are returned whether their columns have been computed or not
   kPassOffByOne,        // they wait for the pass before theirs
   kTaskLost,            // nobody does the task of combine with number 1
+  // Of the function planted_function:
+  kNoRelease,  // its releases are left out
+  kNoBarrier,  // its SyncBlockStores are left out
 };
 
-inline FusedFault planted_fused = FusedFault::kNone;  // set by the host while no kernel runs
+// Set by the host while no kernel runs.
+inline FusedFault planted_fused = FusedFault::kNone;
+inline const char* planted_function = "";
 
 }  // namespace octet::faults
 

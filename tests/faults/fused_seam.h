@@ -8,19 +8,52 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
+#include <source_location>
+#include <string_view>
 
 #include "device_ops.h"
 #include "kernels/device/work_queue_device.h"
-#include "kernels/fused/arriving_walk.h"
-#include "kernels/fused/pass_walk.h"
 #include "kernels/high_throughput/protocol.h"
 #include "tests/faults/fused_fault.h"
 
 namespace octet::faults {
 
 inline bool Planted(FusedFault fault) { return planted_fused == fault; }
+inline bool PlantedIn(FusedFault fault, const std::source_location& where) {
+  return Planted(fault) &&
+         std::string_view(where.function_name()).find(planted_function) != std::string_view::npos;
+}
 
 }  // namespace octet::faults
+
+namespace octet::device {
+
+template <Scope scope>
+inline void SeamFenceRelease(std::source_location where = std::source_location::current()) {
+  if (!faults::PlantedIn(faults::FusedFault::kNoRelease, where)) FenceRelease<scope>();
+}
+template <Scope scope, typename T>
+inline void SeamStoreRelease(T* p, T v,
+                             std::source_location where = std::source_location::current()) {
+  if (faults::PlantedIn(faults::FusedFault::kNoRelease, where)) {
+    StoreRelaxed<scope>(p, v);
+  } else {
+    StoreRelease<scope>(p, v);
+  }
+}
+inline void SeamSyncBlockStores(std::source_location where = std::source_location::current()) {
+  if (!faults::PlantedIn(faults::FusedFault::kNoBarrier, where)) SyncBlockStores();
+}
+
+}  // namespace octet::device
+
+// What is included from here on: the products, the walks, and the kernels.
+#define FenceRelease SeamFenceRelease
+#define StoreRelease SeamStoreRelease
+#define SyncBlockStores SeamSyncBlockStores
+
+#include "kernels/fused/arriving_walk.h"
+#include "kernels/fused/pass_walk.h"
 
 namespace octet::high_throughput {
 

@@ -11,11 +11,14 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/ep_plan.h"
 #include "octet/expert_parallel.h"
 #include "tools/commands/command_line.h"
@@ -308,6 +311,60 @@ TEST_F(SoakTest, AnErrorEndsIt) {
   EXPECT_THAT(result.command, StartsWith("octet run --ranks="));
   EXPECT_THAT(result.command, HasSubstr(" --timeout_ms=1234"));
   EXPECT_EQ(result.total.shapes, 0);
+}
+
+SoakResult WithMemory(size_t half, size_t end) {
+  SoakResult result;
+  result.options.max_growth = 32'000'000;
+  result.half.host = half;
+  result.end.host = end;
+  return result;
+}
+
+TEST(SoakGrowth, BeyondTheBoundIsAWrongResult) {
+  const absl::Status status = CheckGrowth(WithMemory(406'000'000, 471'000'000));
+  EXPECT_EQ(status, absl::DataLossError("memory leaks: the process had 406.0 MB of host memory "
+                                        "after half of the time and 471.0 MB at the end, which is "
+                                        "more than 32.0 MB more"));
+  EXPECT_EQ(ExitCodeOf(status), kExitWrongResults);
+  EXPECT_FALSE(CheckGrowth(WithMemory(100'000'000, 132'000'001)).ok());
+}
+
+TEST(SoakGrowth, UpToTheBoundLessOrUnmeasuredIsNone) {
+  EXPECT_EQ(CheckGrowth(WithMemory(100'000'000, 132'000'000)), absl::OkStatus());
+  EXPECT_EQ(CheckGrowth(WithMemory(400'000'000, 300'000'000)), absl::OkStatus());
+  EXPECT_EQ(CheckGrowth(WithMemory(0, 300'000'000)), absl::OkStatus());
+  SoakResult any = WithMemory(100'000'000, 900'000'000);
+  any.options.max_growth.reset();
+  EXPECT_EQ(CheckGrowth(any), absl::OkStatus());
+}
+
+TEST(SoakGrowth, IsJudgedInSoaksOfHalfAMinuteOrMore) {
+  for (const auto& [seconds, judged] : {std::pair("29", false), {"30", true}}) {
+    const absl::StatusOr<CommandLine> line =
+        ParseFlags(RunFlags(), {absl::StrCat("--soak=", seconds), "--ranks=1"});
+    ASSERT_TRUE(line.ok()) << line.status();
+    const absl::StatusOr<SoakOptions> options = ParseSoakOptions(*line, 1);
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->max_growth.has_value(), judged) << seconds;
+  }
+}
+
+TEST_F(SoakTest, MemoryThatIsKeptIsAnError) {
+  options_.duration = absl::Seconds(1);
+  options_.max_growth = 8'000'000;
+  std::vector<std::string> kept;
+  const SoakResult result =
+      Soak(topology_, options_, [&](Nodes&, const RunOptions&) -> absl::StatusOr<RunResult> {
+        absl::SleepFor(absl::Milliseconds(100));
+        kept.emplace_back(8'000'000, 'x');
+        RunResult nothing;
+        nothing.steps.emplace_back();
+        return nothing;
+      });
+  EXPECT_THAT(result.status, testing::Property(&absl::Status::message, StartsWith("memory leaks")));
+  EXPECT_EQ(ExitCodeOf(result.status), kExitWrongResults);
+  EXPECT_EQ(result.command, "");
 }
 
 }  // namespace

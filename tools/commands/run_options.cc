@@ -39,7 +39,8 @@ ABSL_FLAG(std::string, workload, "",
 ABSL_FLAG(
     int32_t, soak, 0,
     "SECONDS: instead of one shape given by flags, run random shapes, routings and strategies\n"
-    "until the time is over, on all ranks or fewer; the first failure ends it");
+    "until the time is over, on all ranks or fewer; the first failure ends it. From 30 s on,\n"
+    "host memory that grows in the second half is an error as well");
 ABSL_FLAG(int32_t, experts, 256, "E: experts over all ranks; a multiple of the ranks");
 ABSL_FLAG(int32_t, topk, 8, "K: experts that a token chooses");
 ABSL_FLAG(int32_t, hidden, 7168, "H: elements of a token's row; a multiple of 8");
@@ -551,6 +552,9 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
   const int seconds = absl::GetFlag(FLAGS_soak);
   OCTET_RETURN_IF_ERROR(CheckRange("soak", seconds, 1, std::numeric_limits<int32_t>::max()));
   options.duration = absl::Seconds(seconds);
+  // The first shapes of each kind make memory grow, whatever is freed after them.
+  constexpr int kLeastSecondsForGrowth = 30;
+  if (seconds >= kLeastSecondsForGrowth) options.max_growth = kMaxSoakGrowth;
   OCTET_ASSIGN_OR_RETURN(options.num_ranks, ParseRanks(num_gpus));
   OCTET_ASSIGN_OR_RETURN(options.timeout, ParseTimeout());
   OCTET_ASSIGN_OR_RETURN(const NodesChoices choices, ParseNodesChoices(line));

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,9 @@ struct RunOptions {
   std::string trace;                              // file; empty: none
 };
 
+// SoakOptions::max_growth of soaks that are long enough (docs/testing.md).
+inline constexpr size_t kMaxSoakGrowth = 32'000'000;
+
 // Random shapes for some time: octet run --soak (tools/measure/soak.h).
 struct SoakOptions {
   int num_ranks = 0;  // of a node, at most
@@ -103,7 +107,9 @@ struct SoakOptions {
   absl::Duration duration = absl::ZeroDuration();
   absl::Duration timeout = absl::ZeroDuration();        // zero: the node's own default
   RailTransport rail_transport = RailTransport::kAuto;  // with several nodes
-  std::string json;                                     // file; empty: none
+  // By how many bytes the host's resident memory may grow after half of the time. Empty: any.
+  std::optional<size_t> max_growth;
+  std::string json;  // file; empty: none
 };
 
 // Returns the names of the flags, in the order of --help.

@@ -12,7 +12,7 @@ namespace octet {
 struct ClockSample {
   uint64_t ticks;   // device::Clock: ClockSampleHz() a second
   uint64_t cycles;  // device::CycleCount of the compute unit
-  uint32_t unit;    // device::ComputeUnit
+  uint64_t unit;    // device::ComputeUnit; so wide that no bytes of a sample are left unwritten
 };
 
 uint64_t ClockSampleHz();

@@ -46,9 +46,9 @@ std::optional<double> MegahertzOf(absl::Span<const ClockSample> before,
   constexpr double kLeastShare = 0.1;
   constexpr double kMostShare = 1.05;
   constexpr double kTolerance = 0.05;
-  std::map<uint32_t, ClockSample> first;
+  std::map<uint64_t, ClockSample> first;
   for (const ClockSample& sample : before) first.emplace(sample.unit, sample);
-  std::map<uint32_t, double> found;  // by unit
+  std::map<uint64_t, double> found;  // by unit
   for (const ClockSample& sample : after) {
     const auto same = first.find(sample.unit);
     if (same == first.end() || sample.ticks <= same->second.ticks) continue;

@@ -6,10 +6,12 @@
 #include <chrono>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -132,7 +134,9 @@ class Soaking {
         OCTET_RETURN_IF_ERROR(Measure(result_.half));
       }
     }
-    return Measure(result_.end);
+    OCTET_RETURN_IF_ERROR(Measure(result_.end));
+    const absl::Status grown = CheckGrowth(result_);
+    return joined_ == nullptr ? grown : joined_->Together(grown);
   }
 
   // Whether the time is over, as the first node sees it.
@@ -222,6 +226,23 @@ void SoakTally::Add(const SoakTally& other) {
   phased_steps += other.phased_steps;
   rows += other.rows;
   wire_bytes += other.wire_bytes;
+}
+
+absl::Status CheckGrowth(const SoakResult& result) {
+  const std::optional<size_t> most = result.options.max_growth;
+  const size_t before = result.half.host;
+  const size_t after = result.end.host;
+  if (!most.has_value() || before == 0 || after <= before || after - before <= *most) {
+    return absl::OkStatus();
+  }
+  const auto megabytes = [](size_t bytes) {
+    constexpr double kBytesPerMegabyte = 1e6;
+    return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / kBytesPerMegabyte);
+  };
+  return absl::DataLossError(absl::StrCat("memory leaks: the process had ", megabytes(before),
+                                          " of host memory after half of the time and ",
+                                          megabytes(after), " at the end, which is more than ",
+                                          megabytes(*most), " more"));
 }
 
 SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,

@@ -46,10 +46,14 @@ struct SoakResult {
   SoakMemory half;   // when half of the time was over
   SoakMemory end;    // after the last shape
   // The first failure, which ended the soak: kDataLoss for wrong results, else the error of
-  // ExecuteRun.
+  // ExecuteRun; after the last shape, of CheckGrowth.
   absl::Status status;
   std::string command;  // runs only the shape that failed; empty if none did
 };
+
+// Returns kDataLoss if options.max_growth is given and exceeded, with a sentence; OK if the soak
+// was not measured after half of the time.
+absl::Status CheckGrowth(const SoakResult& result);
 
 // How one shape is run: ExecuteRun, except in tests.
 using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Nodes&, const RunOptions&)>;

@@ -39,6 +39,8 @@ __device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t block) {
       "r"(block)
       : "memory");
 }
+// Without a deadline: for what the copy unit completes once a loading thread has asked for it.
+// Loading threads themselves wait with one.
 __device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
   do {
@@ -50,6 +52,36 @@ __device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
         : "r"(barrier), "r"(parity)
         : "memory");
   } while (done == 0);
+}
+// For what other warps must do: returns false once the walk gives up. Each try sleeps for up to a
+// millisecond, then looks at the clock in units of about as much, which takes one register.
+template <typename Walk>
+__device__ __forceinline__ bool WaitForWarps(uint32_t barrier, uint32_t parity, const Walk& walk) {
+  constexpr uint32_t kNanosecondsOfTry = 1'000'000;
+  constexpr int kUnitBits = 20;  // of Clock(), whose ticks are nanoseconds
+  uint32_t start = 0;
+  while (true) {
+    uint32_t done;
+    asm volatile(
+        "{.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;\n"
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity), "n"(kNanosecondsOfTry)
+        : "memory");
+    if (done != 0) return true;
+    const auto now = static_cast<uint32_t>(Clock() >> kUnitBits);
+    if (start == 0) start = now;
+    if (walk.GivesUp(static_cast<uint64_t>(now - start) << kUnitBits)) return false;
+  }
+}
+// Ends the kernel as one with an error, after such a wait. A warp that waits in hardware, for
+// registers or at a barrier of the block, cannot be told to leave.
+template <typename Walk>
+[[noreturn]] __device__ __forceinline__ void EndKernel(const Walk& walk) {
+  walk.TellStuck();
+  __trap();
+  __builtin_unreachable();
 }
 
 // ---- bulk tensor copies. Coordinates: column, row, matrix.

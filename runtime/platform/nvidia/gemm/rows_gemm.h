@@ -55,7 +55,7 @@ class RowsGemm {
   static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
   static constexpr int kUnitSlots = 2;  // units that are announced at once
   // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
-  static constexpr int kRegistersBarrier = 3;
+  static constexpr int kLoadingBarrier = 3;
   // Warpgroups begin with so many registers, which become fewer for loading and more for
   // multiplying.
   static constexpr int kFirstRegisters = 168;
@@ -68,7 +68,7 @@ class RowsGemm {
 
  public:
   static constexpr size_t kSharedBytes =
-      kBarriers + 2 * kStages * kBarrierBytes + kUnitSlots * (2 * kBarrierBytes + 8);
+      kBarriers + (2 * kStages + 2 * kUnitSlots + 1) * kBarrierBytes + kUnitSlots * 4;
 
   static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
     struct Made {
@@ -112,16 +112,19 @@ class RowsGemm {
     SyncCluster();
     if (threadIdx.x / kWarpgroup == 2) {
       ShrinkRegisters<LoadingRegisters(Walk::kAwaits, kMoves)>();
-      if (threadIdx.x % kWarpgroup == 0) LoadTiles(call, walk, at);
+      if (threadIdx.x % kWarpgroup == 0 && !LoadTiles(call, walk, at)) EndKernel(walk);
       if constexpr (kMoves) {
         const int wave = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
         if (wave > 0) beside(wave - 1);
       }
       if constexpr (Walk::kTells) {
         // Only now: free warps come here at once, and what they took early would be missing to a
-        // multiplying warp, which waits for its registers without end.
+        // multiplying warp, which waits for its registers without end. A barrier of the block at
+        // two places would do, but compute-sanitizer takes it for divergence.
         __syncwarp();
-        SyncThreads(kRegistersBarrier, kThreads);
+        SyncThreads(kLoadingBarrier, kWarpgroup);
+        if (!WaitForWarps(at.Shrunk(), 0, walk)) EndKernel(walk);
+        __syncwarp();
         GrowRegisters<kFirstRegisters>();
       }
     } else {
@@ -129,8 +132,7 @@ class RowsGemm {
       MultiplyTiles(call, walk, at);
       if constexpr (Walk::kTells) {
         ShrinkRegisters<kFirstRegisters>();
-        __syncwarp();
-        SyncThreads(kRegistersBarrier, kThreads);
+        if (Lane() == 0) Arrive(at.Shrunk());
       }
     }
     // A block's barriers and operands are in use until the other block has ended, too.
@@ -163,8 +165,10 @@ class RowsGemm {
     __device__ uint32_t UnitEmpty(int slot) const {
       return Barrier(2 * kStages + kUnitSlots + slot);
     }
+    // The multiplying warps have handed their registers back.
+    __device__ uint32_t Shrunk() const { return Barrier(2 * kStages + 2 * kUnitSlots); }
     __device__ uint32_t Unit(int slot) const {
-      return Barrier(2 * kStages + 2 * kUnitSlots) + static_cast<uint32_t>(slot) * 4;
+      return Barrier(2 * kStages + 2 * kUnitSlots + 1) + static_cast<uint32_t>(slot) * 4;
     }
   };
 
@@ -177,17 +181,22 @@ class RowsGemm {
       InitBarrier(at.UnitFull(i), 1);
       InitBarrier(at.UnitEmpty(i), 2 * kMultiplyingWarps + 1);  // and block 1's loading thread
     }
+    InitBarrier(at.Shrunk(), kMultiplyingWarps);
     PublishBarriers();
   }
 
-  // ---- the loading thread
+  // ---- the loading thread. It waits for other warps with a deadline, and all others wait for it.
 
-  // Tells both blocks the unit, or is told. Returns it.
-  static __device__ __forceinline__ int ShareUnit(const Place& at, uint32_t round, int unit) {
+  static constexpr int kStuck = -1;  // instead of a unit: others have not come
+
+  // Tells both blocks the unit, or is told. Returns it, or kStuck.
+  template <typename Walk>
+  static __device__ __forceinline__ int ShareUnit(const Place& at, const Walk& walk, uint32_t round,
+                                                  int unit) {
     const int slot = static_cast<int>(round % kUnitSlots);
     const uint32_t parity = round / kUnitSlots & 1;
     if (at.rank == 0) {
-      WaitBarrier(at.UnitEmpty(slot), parity ^ 1);
+      if (!WaitForWarps(at.UnitEmpty(slot), parity ^ 1, walk)) return kStuck;
       ExpectBytes(at.UnitFull(slot), 4);
       for (uint32_t block = 0; block < kClusterBlocks; ++block) {
         StoreWordTo(at.Unit(slot), static_cast<uint32_t>(unit), at.UnitFull(slot), block);
@@ -195,24 +204,25 @@ class RowsGemm {
       return unit;
     }
     ExpectBytes(at.UnitFull(slot), 4);
-    WaitBarrier(at.UnitFull(slot), parity);
+    if (!WaitForWarps(at.UnitFull(slot), parity, walk)) return kStuck;
     const int told = static_cast<int>(LoadWord(at.Unit(slot)));
     ArriveAt(at.UnitEmpty(slot), 0);
     return told;
   }
 
   template <typename Call, typename Walk>
-  static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const Place& at) {
+  static __device__ __forceinline__ bool LoadTiles(const Call& call, Walk& walk, const Place& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
     auto track = call.TrackOf(GemmTrack::kLoad, true);
     int next = at.rank == 0 ? atomicAdd(call.next_unit, 1) : 0;
     for (uint32_t round = 0;; ++round) {
-      const int unit = ShareUnit(at, round, next);
+      const int unit = ShareUnit(at, walk, round, next);
+      if (unit == kStuck) return false;
       if (!walk.Find(unit)) {
         const int last = walk.units() + walk.blocks() / kClusterBlocks - 1;
         if (at.rank == 0 && unit == last) atomicExch(call.next_unit, 0);
-        return;
+        return true;
       }
       const GemmTile tile = walk.Tile(static_cast<int>(at.rank));
       if constexpr (Walk::kAwaits) {
@@ -223,7 +233,7 @@ class RowsGemm {
       for (int i = 0; i < stages; ++i) {
         // Early enough that the answer is there in time, and late enough that blocks stay level.
         if (at.rank == 0 && i == max(stages - kStages, 0)) next = atomicAdd(call.next_unit, 1);
-        WaitBarrier(at.Empty(ring.stage), ring.parity ^ 1);
+        if (!WaitForWarps(at.Empty(ring.stage), ring.parity ^ 1, walk)) return false;
         ExpectBytes(at.Full(ring.stage), kStageBytes);
         LoadStage(call.maps, tile, i * kStageColumns, {at, ring.stage, walk.SameRows()});
         ring.Next();

@@ -103,7 +103,7 @@ class SwappedGemm {
          unit += static_cast<int>(gridDim.x)) {
       const GemmTile tile = walk.Tile(0);
       for (int i = 0; i < stages; ++i) {
-        WaitBarrier(at.Empty(ring.stage), ring.parity ^ 1);
+        if (!WaitForWarps(at.Empty(ring.stage), ring.parity ^ 1, walk)) EndKernel(walk);
         const uint32_t full = at.Full(ring.stage);
         ExpectBytes(full, kStageBytes);
         LoadBox(at.Weights(ring.stage), &call.maps.weights, full, i * kStageColumns, tile.column,
