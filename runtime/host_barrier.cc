@@ -29,6 +29,12 @@ constexpr uint64_t kLeftBit = uint64_t{1} << 63;
 
 bool Passed(uint64_t word, uint64_t round) { return (word & ~kLeftBit) >= round; }
 
+// "dispatch of 'layer 3'"; less of what is empty.
+std::string CallText(absl::string_view before, absl::string_view object) {
+  if (object.empty()) return std::string(before);
+  return absl::StrCat(before.empty() ? "a call" : before, " of ", object);
+}
+
 std::string BarrierText(absl::string_view call) {
   return absl::StrCat("host barrier", call.empty() ? "" : " before ", call);
 }
@@ -38,28 +44,31 @@ constexpr uint64_t kPollsPerSlowCheck = 64;
 
 }  // namespace
 
-HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout, NameOf name_of)
+HostBarrier::HostBarrier(int num_ranks, absl::Duration timeout, CallerName name_of)
     : num_ranks_(num_ranks),
       timeout_(timeout),
       cores_(Backoff::CoresFor(num_ranks)),
       name_of_(std::move(name_of)),
       slots_(std::make_unique<Slot[]>(num_ranks)) {}
 
-std::string HostBarrier::CallText(absl::string_view before, uint32_t caller) const {
-  const std::string name = caller != 0 && name_of_ != nullptr ? name_of_(caller) : "";
-  if (name.empty()) return std::string(before);
-  return absl::StrCat(before.empty() ? "a call" : before, " of ", name);
+std::string HostBarrier::NameOf(uint32_t caller) const {
+  return caller != 0 && name_of_ != nullptr ? name_of_(caller) : "";
+}
+
+std::string HostBarrier::NameOrNumberOf(uint32_t caller) const {
+  const std::string name = NameOf(caller);
+  if (!name.empty()) return name;
+  return absl::StrCat("object ", caller, " of the node (it has no name)");
 }
 
 bool HostBarrier::CheckCaller(const Waiter& waiter, int other) {
   const uint32_t theirs = slots_[other].caller[waiter.round % 2].load(std::memory_order_relaxed);
   if (theirs == waiter.caller || theirs == 0 || waiter.caller == 0) return true;
-  const std::string name = name_of_ != nullptr ? name_of_(theirs) : absl::StrCat(theirs);
-  Abort(WithFailure(
-      {.rank = waiter.rank},
-      absl::FailedPreconditionError(absl::StrCat(
-          BarrierText(CallText(waiter.before, waiter.caller)), ": rank ", other,
-          " has come to a call of ", name, "; all ranks make the same calls in the same order"))));
+  Abort(WithFailure({.rank = waiter.rank},
+                    absl::FailedPreconditionError(absl::StrCat(
+                        BarrierText(CallText(waiter.before, NameOrNumberOf(waiter.caller))),
+                        ": rank ", other, " has come to a call of ", NameOrNumberOf(theirs),
+                        "; all ranks make the same calls in the same order"))));
   return false;
 }
 
@@ -69,7 +78,7 @@ bool HostBarrier::CheckSlowly(const Waiter& waiter, absl::Duration waited) {
   NodeFailure failure = {.kind = NodeFailure::Kind::kWait,
                          .rank = waiter.rank,
                          .waited = waited,
-                         .phase = BarrierText(CallText(waiter.before, waiter.caller)),
+                         .phase = BarrierText(CallText(waiter.before, NameOf(waiter.caller))),
                          .flag = "arrival"};
   std::vector<int> missing;
   for (int rank = 0; rank < num_ranks_; ++rank) {

@@ -26,11 +26,11 @@ namespace octet {
 // overlap with those of all other ranks. The barrier also sees directly which ranks are missing.
 class HostBarrier {
  public:
-  // Puts the name of a `caller` of Arrive into errors.
-  using NameOf = std::function<std::string(uint32_t caller)>;
+  // Returns the name of a `caller` of Arrive, as errors tell it; empty if it has none.
+  using CallerName = std::function<std::string(uint32_t caller)>;
 
   // `timeout` limits one Arrive.
-  HostBarrier(int num_ranks, absl::Duration timeout, NameOf name_of = nullptr);
+  HostBarrier(int num_ranks, absl::Duration timeout, CallerName name_of = nullptr);
 
   // Waits until all present ranks have arrived. Errors name `before`, the call that the barrier
   // belongs to; it may be empty. `caller` identifies what makes the call, 0 nothing: ranks that
@@ -66,8 +66,8 @@ class HostBarrier {
   // Returns false if `other`, which has arrived, has come with another caller; the barrier is then
   // aborted.
   bool CheckCaller(const Waiter& waiter, int other);
-  // "dispatch of 'layer 3'", or empty.
-  std::string CallText(absl::string_view before, uint32_t caller) const;
+  std::string NameOf(uint32_t caller) const;
+  std::string NameOrNumberOf(uint32_t caller) const;
   // Returns false if waiting on is pointless; the barrier is then aborted.
   bool CheckSlowly(const Waiter& waiter, absl::Duration waited);
   absl::Status AbortStatus() const;
@@ -75,7 +75,7 @@ class HostBarrier {
   const int num_ranks_;
   const absl::Duration timeout_;
   const Backoff::Cores cores_;
-  const NameOf name_of_;
+  const CallerName name_of_;
   // The round at which the rank has arrived, and whether it has left. Each slot has a pair of cache
   // lines, since neighbouring lines are fetched together.
   struct alignas(128) Slot {

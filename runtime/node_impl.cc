@@ -607,8 +607,7 @@ std::string Node::Impl::NameOf(uint32_t caller) const {
 
 std::string Node::Impl::TextOf(uint32_t caller) const {
   const std::string name = NameOf(caller);
-  if (name.empty()) return absl::StrCat("object ", caller, " of the node (it has no name)");
-  return absl::StrCat("'", name, "'");
+  return name.empty() ? "" : absl::StrCat("'", name, "'");
 }
 
 absl::Status Node::Impl::EnqueueNodeBarrier(Rank& rank) {

@@ -148,7 +148,7 @@ class Node::Impl {
   std::vector<std::pair<uint32_t, NodeClient*>> Clients() const;
   // Returns the name of a caller or client; empty if it has none.
   std::string NameOf(uint32_t caller) const;
-  // Likewise, but in a form that tells it from others in any case.
+  // Likewise, in quotes.
   std::string TextOf(uint32_t caller) const;
   // Returns what a rank reports if its stream has drained while the node was being stopped.
   absl::Status WhyStopped() const;
