@@ -85,6 +85,7 @@ std::vector<Row> MissingOrder() {
        .name = "OrderToldBeforeItsStores",
        .weak = {"old value read"},
        .function = "OrderShare(",
+       .only_weak = true,  // otherwise what is read before it is stored may be no index
        .second_only = true},
       {.fault = FusedFault::kNoRelease,
        .name = "GroupNotReleased",
