@@ -56,7 +56,7 @@ std::string HostBarrier::NameOf(uint32_t caller) const {
 }
 
 std::string HostBarrier::NameOrNumberOf(uint32_t caller) const {
-  const std::string name = NameOf(caller);
+  std::string name = NameOf(caller);
   if (!name.empty()) return name;
   return absl::StrCat("object ", caller, " of the node (it has no name)");
 }

@@ -76,7 +76,7 @@ struct Injection {
   // cannot fail do not count, so that the same program makes the same calls each time.
   uint64_t call = 1;
   int device = -1;  // counts calls of threads whose current device this is; -1: all threads
-  std::string_view name = "";  // counts calls of this function, a literal; empty: of all functions
+  std::string_view name = {};  // counts calls of this function, a literal; empty: of all functions
   hipError_t error = hipErrorUnknown;
 };
 
