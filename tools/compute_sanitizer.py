@@ -60,9 +60,9 @@ CASES = {
         f"layer {LAYER} --weights=fp8 --strategy=high_throughput --fusion=none",
 }
 
-# A false alarm of racecheck: once warpgroups have met at barriers of their own, as those of a product
-# do, it does not see that the block's next barrier orders a write of one and a read of others. It
-# is none in these cases alone; the other cases run the same function without a product before it.
+# Taken for a false alarm of racecheck: once warpgroups have met at barriers of their own, as those
+# of a product do, it does not see that the block's next barrier orders a write of one and a read of
+# others. It counts in all other cases, which run the same function without a product before it.
 FALSE_ALARM = re.compile(
     r"Error: Race reported between Write access at bool octet::device::AwaitFlags<.*\n"
     r".*and Read access at bool octet::device::AwaitFlags<")

@@ -117,6 +117,24 @@ class EndlessNodeTest : public NodeRunTest {
     emulation::Reconfigure(initial_);
   }
 
+  // Returns the status of a Run in which rank 1 begins with a kernel that lasts until a second
+  // after the failure.
+  absl::Status RunBeside(hipError_t (*launch)(uint32_t* word, hipStream_t stream)) {
+    uint32_t* const word = PinnedWord();
+    std::thread ends([this, word] {
+      WaitForNote();
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      EndKernel(word);
+    });
+    const absl::Status status = node_->Run([&](Rank& rank) -> absl::Status {
+      if (rank.rank() == 1) OCTET_RETURN_IF_GPU_ERROR(launch(word, rank.stream()));
+      return rank.CoordinatedLaunch([&] { return ring_->Enqueue(rank, 1); });
+    });
+    ends.join();
+    EXPECT_HIP_OK(hipHostFree(word));
+    return status;
+  }
+
  private:
   const emulation::Config initial_;
 };
@@ -126,17 +144,7 @@ TEST_F(EndlessNodeTest, TheKernelThatHoldsTheThreadIsNamed) {
   if (emulation::CurrentConfig().workers != 2) GTEST_SKIP() << "one thread runs all devices";
   Make(absl::Milliseconds(500));
   if (IsSkipped()) return;
-  uint32_t* const word = PinnedWord();
-  std::thread ends([this, word] {
-    WaitForNote();
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    EndKernel(word);
-  });
-  const absl::Status status = node_->Run([&](Rank& rank) -> absl::Status {
-    if (rank.rank() == 1) OCTET_RETURN_IF_GPU_ERROR(LaunchEndless(word, rank.stream()));
-    return rank.CoordinatedLaunch([&] { return ring_->Enqueue(rank, 1); });
-  });
-  ends.join();
+  const absl::Status status = RunBeside(LaunchEndless);
   const std::string held =
       "device 3 has had no chance to run: kernel .*EndlessKernel.* of device 1 has held the thread "
       "of both for [^;]* s";
@@ -150,26 +158,14 @@ TEST_F(EndlessNodeTest, TheKernelThatHoldsTheThreadIsNamed) {
               MatchesRegex("(.|\n)*rank 1: [^\n]*its stream was busy with other work [^\n]*: "
                            "kernel [^\n]*EndlessKernel[^\n]* has held its thread for (.|\n)*"));
   EXPECT_OK(GoodRun());
-  EXPECT_HIP_OK(hipHostFree(word));
 }
 
 // Nothing is said of kernels that run long but let others run.
 TEST_F(EndlessNodeTest, AKernelThatLetsOthersRunHoldsNothing) {
   Make(absl::Milliseconds(300));
   if (IsSkipped()) return;
-  uint32_t* const word = PinnedWord();
-  std::thread ends([this, word] {
-    WaitForNote();
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    EndKernel(word);
-  });
-  const absl::Status status = node_->Run([&](Rank& rank) -> absl::Status {
-    if (rank.rank() == 1) OCTET_RETURN_IF_GPU_ERROR(LaunchStubborn(word, rank.stream()));
-    return rank.CoordinatedLaunch([&] { return ring_->Enqueue(rank, 1); });
-  });
-  ends.join();
+  const absl::Status status = RunBeside(LaunchStubborn);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded, Not(HasSubstr("has held"))));
-  EXPECT_HIP_OK(hipHostFree(word));
 }
 
 }  // namespace

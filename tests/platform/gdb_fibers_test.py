@@ -71,7 +71,8 @@ def main():
     # A lane of device 1 has just begun to wait for rank 0, which is not let go on.
     output = debug(octet, script, [
         "break octet::emulation::Worker::WakePolling if wave->block->grid->device->id == 1 && "
-        "wave->lanes[0].awaited_rank == 0 && wave->lanes[0].poll_address != 0", "run", "octet-lanes", "delete", "continue"
+        "wave->lanes[0].awaited_rank == 0 && wave->lanes[0].poll_address != 0",
+        "run", "octet-lanes", "delete", "continue",
     ])
     return 0 if contains(output, [
         r"^device 1 grid 0: .*octet::direct::",
