@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/measured.h"
-#include "runtime/status_macros.h"
-#include "tools/measure/latency_test.h"
-#include "tools/measure/link_test.h"
-#include "tools/measure/statistics.h"
+#include "runtime/base/status_macros.h"
+#include "tools/measure/probe/latency_test.h"
+#include "tools/measure/probe/link_test.h"
+#include "tools/support/statistics.h"
 
 namespace octet {
 namespace {

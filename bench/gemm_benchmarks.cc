@@ -10,8 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "bench/measured.h"
-#include "runtime/status_macros.h"
-#include "tools/measure/gemm_run.h"
+#include "runtime/base/status_macros.h"
+#include "tools/measure/gemm/gemm_run.h"
 
 namespace octet {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/measure/statistics.h"
+#include "tools/support/statistics.h"
 
 namespace octet {
 namespace {

@@ -22,7 +22,7 @@
 #include "bench/session.h"
 #include "bench/step_benchmarks.h"
 #include "octet/topology.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/run_options.h"
 #include "tools/support/atomic_file.h"

@@ -4,7 +4,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_format.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/support/watched_node.h"
 
 namespace octet {

@@ -12,7 +12,7 @@
 #include "octet/node.h"
 #include "tools/commands/run_options.h"
 #include "tools/contenders/contender.h"
-#include "tools/measure/ceilings.h"
+#include "tools/measure/probe/ceilings.h"
 
 namespace octet {
 

@@ -52,13 +52,13 @@ trap 'rm -rf "$folder"' EXIT
 for each in "${families[@]}"; do
   IFS=: read -r family dtype form <<<"$each"
   echo "== $family, ${dtype:=bf16} weights${form:+, $form}, 16 experts on $ranks GPUs" >&2
-  "$python" tests/tools/make_model.py "$folder/model" --family="$family" --dtype="$dtype" \
+  "$python" tests/tools/cli/make_model.py "$folder/model" --family="$family" --dtype="$dtype" \
     --experts_as="${form:-each}" --hidden=256 --intermediate=128 --experts=16 --topk=4 \
     --shards=2 --tokens=42 --x="$folder/x.npy"
   mkdir -p "$folder/dump"
   "$octet" layer --model="$folder/model" --layer=0 --ranks="$ranks" --input="$folder/x.npy" \
     --output="$folder/y.npy" --dump="$folder/dump" --check --iters=0
-  "$python" tests/tools/moe_layer_oracle.py "$folder/model" "$folder/dump" \
+  "$python" tests/tools/cli/moe_layer_oracle.py "$folder/model" "$folder/dump" \
     --x="$folder/x.npy" --y="$folder/y.npy"
   rm -rf "${folder:?}"/*
 done

@@ -12,19 +12,19 @@
 //
 // Receive. A wave takes one part of one token's row, waits for the token's K flags (a lane each)
 // and sums in float32, k ascending; each product and each sum is rounded. Rows of y that leave
-// while the kernel runs (kernels/device/row_departures.h) come first, but rows are sent by experts,
-// so that few tokens are complete long before the end.
+// while the kernel runs (kernels/ep/device/row_departures.h) come first, but rows are sent by
+// experts, so that few tokens are complete long before the end.
 //
 // Both run concurrently in one grid, in separate blocks, or in two launches one after the other.
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/row_codec.h"
-#include "kernels/device/row_copy.h"
-#include "kernels/device/row_departures_device.h"
-#include "kernels/device/row_sum.h"
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/protocol.h"
+#include "kernels/ep/device/row_copy.h"
+#include "kernels/ep/device/row_departures_device.h"
+#include "kernels/ep/device/row_sum.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"

@@ -6,10 +6,10 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/fill_memory.h"
-#include "kernels/trace_phases.h"
+#include "kernels/ep/base/fill_memory.h"
+#include "kernels/ep/trace_phases.h"
 #include "runtime/device/epoch.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
 
 namespace octet::direct {
 

@@ -5,7 +5,7 @@
 // Tran, 2025), versions 4 to 9. Differences: 64-bit epochs and credits replace flags that are
 // reset, prefix sums assign slots, and one kernel sends and receives at the same time.
 //
-// Combine adds in flat order (kernels/reference.h).
+// Combine adds in flat order (kernels/oracle/reference.h).
 #ifndef OCTET_KERNELS_DIRECT_DIRECT_H_
 #define OCTET_KERNELS_DIRECT_DIRECT_H_
 
@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/layout.h"
-#include "kernels/strategy_base.h"
+#include "kernels/ep/base/strategy_base.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 

@@ -23,13 +23,13 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/delivery.h"
-#include "kernels/device/routing_device.h"
-#include "kernels/device/row_arrivals_device.h"
-#include "kernels/device/row_copy.h"
-#include "kernels/device/wave_scan.h"
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/protocol.h"
+#include "kernels/ep/device/delivery.h"
+#include "kernels/ep/device/routing_device.h"
+#include "kernels/ep/device/row_arrivals_device.h"
+#include "kernels/ep/device/row_copy.h"
+#include "kernels/ep/device/wave_scan.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"

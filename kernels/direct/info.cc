@@ -6,13 +6,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "kernels/config_checks.h"
-#include "kernels/control_memory.h"
 #include "kernels/direct/direct.h"
 #include "kernels/direct/layout.h"
 #include "kernels/direct/sites.h"
-#include "kernels/ep_plan.h"
-#include "kernels/strategy_base.h"
+#include "kernels/ep/base/control_memory.h"
+#include "kernels/ep/base/strategy_base.h"
+#include "kernels/ep/config_checks.h"
+#include "kernels/ep/ep_plan.h"
 #include "octet/ep_config.h"
 
 namespace octet::direct {

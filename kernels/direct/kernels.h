@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/device/call_params.h"
 #include "kernels/direct/layout.h"
 #include "kernels/direct/sites.h"
+#include "kernels/ep/device/call_params.h"
 #include "octet/row_source.h"
 #include "runtime/device/launch_shape.h"
 

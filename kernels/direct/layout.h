@@ -27,8 +27,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/device/call_layout.h"
-#include "kernels/device/rank_flags.h"
+#include "kernels/ep/device/call_layout.h"
+#include "kernels/ep/device/rank_flags.h"
 #include "octet/peers.h"
 #include "octet/row_source.h"
 #include "runtime/device/call_epoch.h"
@@ -57,7 +57,7 @@ struct State {
   // calls.
   uint32_t dispatch_senders_done;
   uint32_t combine_senders_done;
-  uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
+  uint64_t delivery;  // of the last dispatch: kernels/ep/device/delivery.h
   // Slots::kAtomic only; zero between calls.
   int32_t rank_slots[kMaxRanks];
   int32_t expert_slots[1];  // [E]: the allocation is longer

@@ -41,10 +41,10 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/counts.h"
-#include "kernels/device/credits.h"
-#include "kernels/device/row_copy.h"
 #include "kernels/direct/kernels.h"
+#include "kernels/ep/device/counts.h"
+#include "kernels/ep/device/credits.h"
+#include "kernels/ep/device/row_copy.h"
 #include "runtime/device/wait.h"
 
 namespace octet::direct {

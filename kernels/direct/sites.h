@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/device/site.h"
+#include "kernels/ep/device/site.h"
 
 namespace octet::direct {
 

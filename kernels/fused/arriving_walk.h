@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/credits.h"
+#include "kernels/ep/device/credits.h"
 #include "kernels/fused/gives_up.h"
 #include "kernels/gemm/tile_walk.h"
 #include "kernels/high_throughput/sites.h"

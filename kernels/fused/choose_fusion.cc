@@ -8,7 +8,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
-#include "kernels/ep_plan.h"
+#include "kernels/ep/ep_plan.h"
+#include "kernels/ep/strategy_registry.h"
 #include "kernels/fused/dispatch_gemm.h"
 #include "kernels/fused/fused_config.h"
 #include "kernels/fused/fused_tuning.h"
@@ -17,10 +18,9 @@
 #include "kernels/gemm/product_params.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
-#include "kernels/strategy_registry.h"
-#include "kernels/tuning.h"
+#include "kernels/tuning/tuning.h"
 #include "octet/symmetric_heap.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/resident.h"
 #include "octet/grouped_gemm.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet::fused {
 

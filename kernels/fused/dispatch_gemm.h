@@ -5,7 +5,7 @@
 #include <hip/hip_runtime.h>
 
 #include "absl/status/statusor.h"
-#include "kernels/dispatch_product.h"
+#include "kernels/ep/dispatch_product.h"
 #include "kernels/fused/fused_tuning.h"
 #include "kernels/gemm/kernels.h"
 #include "octet/fused_experts.h"

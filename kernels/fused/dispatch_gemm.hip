@@ -38,8 +38,8 @@
 
 #include "bulk_copy.h"
 #include "device_ops.h"
-#include "kernels/device/delivery.h"
-#include "kernels/device/row_mover.h"
+#include "kernels/ep/device/delivery.h"
+#include "kernels/ep/device/row_mover.h"
 #include "kernels/fused/arriving_walk.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/send_order.h"

@@ -6,7 +6,7 @@
 #include "kernels/fused/products.h"
 #include "octet/enum_names.h"
 #include "octet/grouped_gemm.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {

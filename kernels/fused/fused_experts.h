@@ -6,7 +6,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "kernels/checked_ep.h"
+#include "kernels/ep/checked_ep.h"
 #include "octet/fused_experts.h"
 #include "octet/node.h"
 

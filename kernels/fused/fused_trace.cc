@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "kernels/ep_internals.h"
+#include "kernels/ep/ep_internals.h"
 #include "kernels/gemm/gemm_trace_tags.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"

@@ -9,7 +9,7 @@
 #include "kernels/fused/resident.h"
 #include "kernels/high_throughput/kernels.h"
 #include "octet/grouped_gemm.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet::fused {
 namespace {

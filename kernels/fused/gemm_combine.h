@@ -5,7 +5,7 @@
 #include <hip/hip_runtime.h>
 
 #include "absl/status/statusor.h"
-#include "kernels/combine_product.h"
+#include "kernels/ep/combine_product.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/gemm/kernels.h"
 #include "octet/fused_experts.h"

@@ -32,8 +32,7 @@
 #include <type_traits>
 
 #include "device_ops.h"
-#include "kernels/device/interleaved_walk.h"
-#include "kernels/device/row_codec.h"
+#include "kernels/ep/device/interleaved_walk.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/pass_walk.h"
 #include "kernels/fused/scatter_epilogue.h"
@@ -45,6 +44,7 @@
 #include "kernels/high_throughput/combine_token.h"
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/credits.h"
+#include "kernels/ep/device/credits.h"
 #include "kernels/high_throughput/sites.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/wait.h"

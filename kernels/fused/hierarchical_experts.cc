@@ -6,12 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/fused/fused_experts.h"
-#include "kernels/hierarchical/hierarchical.h"
-#include "kernels/nodes_of_ranks.h"
+#include "kernels/nodes/hierarchical.h"
 #include "octet/enum_names.h"
 #include "octet/hierarchical_layer.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/row_copy.h"
+#include "kernels/ep/device/row_copy.h"
 #include "kernels/fused/gives_up.h"
 #include "kernels/gemm/tile_walk.h"
 #include "kernels/high_throughput/phase.h"

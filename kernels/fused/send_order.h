@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/wave_scan.h"
+#include "kernels/ep/device/wave_scan.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/phase.h"

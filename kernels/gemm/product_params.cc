@@ -1,6 +1,6 @@
 #include "kernels/gemm/product_params.h"
 
-#include "kernels/gemm_config.h"
+#include "kernels/gemm/gemm_config.h"
 
 namespace octet {
 

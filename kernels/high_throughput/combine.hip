@@ -23,17 +23,17 @@
 //
 // Packets are taken from the sources in turn, so that the links to all origins carry equal load,
 // and by ascending token, which is the order in which the origins sum; by descending token if rows
-// of y leave while the kernel runs (kernels/device/row_departures.h).
+// of y leave while the kernel runs (kernels/ep/device/row_departures.h).
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/interleaved_walk.h"
-#include "kernels/device/row_codec.h"
-#include "kernels/device/row_departures_device.h"
+#include "kernels/ep/device/interleaved_walk.h"
+#include "kernels/ep/device/row_departures_device.h"
 #include "kernels/high_throughput/combine_token.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"

@@ -8,13 +8,13 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/row_codec.h"
-#include "kernels/device/row_copy.h"
-#include "kernels/device/row_departures_device.h"
-#include "kernels/device/row_sum.h"
+#include "kernels/ep/device/row_copy.h"
+#include "kernels/ep/device/row_departures_device.h"
+#include "kernels/ep/device/row_sum.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"
+#include "kernels/types/row_codec.h"
 
 namespace octet::high_throughput {
 

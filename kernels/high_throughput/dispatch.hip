@@ -21,10 +21,10 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/delivery.h"
-#include "kernels/device/interleaved_walk.h"
-#include "kernels/device/row_arrivals_device.h"
-#include "kernels/device/row_mover.h"
+#include "kernels/ep/device/delivery.h"
+#include "kernels/ep/device/interleaved_walk.h"
+#include "kernels/ep/device/row_arrivals_device.h"
+#include "kernels/ep/device/row_mover.h"
 #include "kernels/high_throughput/dispatch_begin.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"

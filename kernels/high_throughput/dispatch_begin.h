@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/credits.h"
+#include "kernels/ep/device/credits.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/protocol.h"

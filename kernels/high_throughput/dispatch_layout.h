@@ -21,9 +21,9 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/interleaved_walk.h"
-#include "kernels/device/routing_device.h"
-#include "kernels/device/wave_scan.h"
+#include "kernels/ep/device/interleaved_walk.h"
+#include "kernels/ep/device/routing_device.h"
+#include "kernels/ep/device/wave_scan.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"

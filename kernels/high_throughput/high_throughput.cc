@@ -7,13 +7,13 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/fill_memory.h"
-#include "kernels/heap_pieces.h"
-#include "kernels/packet_flags.h"
-#include "kernels/trace_phases.h"
-#include "runtime/capture.h"
+#include "kernels/ep/base/fill_memory.h"
+#include "kernels/ep/base/heap_pieces.h"
+#include "kernels/ep/base/packet_flags.h"
+#include "kernels/ep/trace_phases.h"
 #include "runtime/device/epoch.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/node/capture.h"
 
 namespace octet::high_throughput {
 namespace {

@@ -2,7 +2,7 @@
 // layout; then a token crosses the link once for each rank that it has chosen, directly to its
 // destination offset, and its outputs return the same way.
 //
-// Combine adds in order per_rank or flat (kernels/reference.h), bitwise equal in every run.
+// Combine adds in order per_rank or flat (kernels/oracle/reference.h), bitwise equal in every run.
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_HIGH_THROUGHPUT_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_HIGH_THROUGHPUT_H_
 
@@ -14,11 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/combine_product.h"
-#include "kernels/dispatch_product.h"
+#include "kernels/ep/base/strategy_base.h"
+#include "kernels/ep/combine_product.h"
+#include "kernels/ep/dispatch_product.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
-#include "kernels/strategy_base.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 

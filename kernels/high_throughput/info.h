@@ -1,7 +1,7 @@
 #ifndef OCTET_KERNELS_HIGH_THROUGHPUT_INFO_H_
 #define OCTET_KERNELS_HIGH_THROUGHPUT_INFO_H_
 
-#include "kernels/strategy_info.h"
+#include "kernels/ep/strategy_info.h"
 
 namespace octet::high_throughput {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/device/call_params.h"
+#include "kernels/ep/device/call_params.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/high_throughput/sites.h"
 #include "octet/row_source.h"

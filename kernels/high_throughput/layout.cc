@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/heap_pieces.h"
-#include "kernels/make_layout.h"
+#include "kernels/ep/base/heap_pieces.h"
+#include "kernels/ep/make_layout.h"
 #include "octet/dtype.h"
 #include "octet/ep_config.h"
 

@@ -36,10 +36,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/device/call_layout.h"
-#include "kernels/device/rank_flags.h"
-#include "kernels/device/token_packet.h"
-#include "kernels/device/work_queue.h"
+#include "kernels/ep/device/call_layout.h"
+#include "kernels/ep/device/rank_flags.h"
+#include "kernels/ep/device/token_packet.h"
+#include "kernels/ep/device/work_queue.h"
 #include "octet/peers.h"
 #include "runtime/device/call_epoch.h"
 
@@ -119,7 +119,7 @@ struct State {
   device::WorkQueue dispatch_receives;
   device::WorkQueue combine_sends;
   device::WorkQueue combine_receives;
-  alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
+  alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/ep/device/delivery.h
   // Of a dispatch with a product.
   device::WorkQueue send_batches;
   device::WorkQueue row_groups;

@@ -3,10 +3,10 @@
 #define OCTET_KERNELS_HIGH_THROUGHPUT_PHASE_H_
 
 #include "device_ops.h"
-#include "kernels/device/credits.h"
-#include "kernels/device/routing_device.h"
-#include "kernels/device/token_packet_device.h"
-#include "kernels/device/work_queue_device.h"
+#include "kernels/ep/device/credits.h"
+#include "kernels/ep/device/routing_device.h"
+#include "kernels/ep/device/token_packet_device.h"
+#include "kernels/ep/device/work_queue_device.h"
 #include "kernels/high_throughput/kernels.h"
 #include "runtime/device/wait.h"
 

@@ -47,9 +47,9 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/counts.h"
-#include "kernels/device/routing_device.h"
-#include "kernels/device/token_packet_device.h"
+#include "kernels/ep/device/counts.h"
+#include "kernels/ep/device/routing_device.h"
+#include "kernels/ep/device/token_packet_device.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "runtime/device/epoch.h"

@@ -4,8 +4,8 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/row_codec.h"
 #include "kernels/layer/router_math.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/load_kernel.h"
 
 namespace octet {

@@ -6,13 +6,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "kernels/hierarchical/hierarchical.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/moe_layer.h"
-#include "kernels/nodes_of_ranks.h"
+#include "kernels/nodes/hierarchical.h"
 #include "octet/enum_names.h"
-#include "runtime/net/rail.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/net/rails/rail.h"
 
 namespace octet {
 namespace {

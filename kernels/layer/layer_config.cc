@@ -8,11 +8,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/gemm/kernels.h"
-#include "kernels/hierarchical/options.h"
 #include "kernels/layer/router.h"
+#include "kernels/nodes/options.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {

@@ -3,8 +3,8 @@
 #define OCTET_KERNELS_LAYER_LAYER_CONFIG_H_
 
 #include "absl/status/status.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/layer/pack_weights.h"
-#include "kernels/nodes_of_ranks.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/moe_layer.h"

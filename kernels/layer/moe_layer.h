@@ -6,7 +6,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "kernels/nodes_of_ranks.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "octet/fused_experts.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"

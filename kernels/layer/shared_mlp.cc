@@ -6,7 +6,7 @@
 
 #include "kernels/layer/layer_config.h"
 #include "octet/dtype.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 

@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/layer_parts.h"
+#include "kernels/ep/layer_parts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
-#include "runtime/node_memory.h"
-#include "runtime/side_stream.h"
+#include "runtime/gpu/side_stream.h"
+#include "runtime/memory/node_memory.h"
 
 namespace octet {
 

@@ -19,8 +19,8 @@
 // are always in use.
 //
 // Receive. The waves are divided among the tokens; the waves that share a token wait for its flags
-// and sum. If rows of y leave while the kernel runs (kernels/device/row_departures.h), both go from
-// the last token to the first.
+// and sum. If rows of y leave while the kernel runs (kernels/ep/device/row_departures.h), both go
+// from the last token to the first.
 //
 // Every block sends its share and then receives. There is nothing to receive before the rows
 // arrive, and all blocks read the experts' rows from memory twice as fast as half of them.
@@ -29,17 +29,17 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/call_end.h"
-#include "kernels/device/call_statistics_device.h"
-#include "kernels/device/interleaved_walk.h"
-#include "kernels/device/row_codec.h"
-#include "kernels/device/row_copy.h"
-#include "kernels/device/row_departures_device.h"
-#include "kernels/device/row_sum.h"
-#include "kernels/device/wave_scan.h"
+#include "kernels/ep/device/call_end.h"
+#include "kernels/ep/device/call_statistics_device.h"
+#include "kernels/ep/device/interleaved_walk.h"
+#include "kernels/ep/device/row_copy.h"
+#include "kernels/ep/device/row_departures_device.h"
+#include "kernels/ep/device/row_sum.h"
+#include "kernels/ep/device/wave_scan.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/phase.h"
 #include "kernels/low_latency/protocol.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"

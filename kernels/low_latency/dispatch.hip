@@ -31,19 +31,19 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/device/call_end.h"
-#include "kernels/device/call_statistics_device.h"
-#include "kernels/device/delivery.h"
-#include "kernels/device/interleaved_walk.h"
-#include "kernels/device/routing_device.h"
-#include "kernels/device/row_arrivals_device.h"
-#include "kernels/device/row_codec.h"
-#include "kernels/device/row_copy.h"
-#include "kernels/device/wave_scan.h"
+#include "kernels/ep/device/call_end.h"
+#include "kernels/ep/device/call_statistics_device.h"
+#include "kernels/ep/device/delivery.h"
+#include "kernels/ep/device/interleaved_walk.h"
+#include "kernels/ep/device/routing_device.h"
+#include "kernels/ep/device/row_arrivals_device.h"
+#include "kernels/ep/device/row_copy.h"
+#include "kernels/ep/device/wave_scan.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/phase.h"
 #include "kernels/low_latency/protocol.h"
 #include "kernels/low_latency/wire_row.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
@@ -462,7 +462,7 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s,
 __device__ __forceinline__ bool Describes(const Role& role) { return role.index == role.count - 1; }
 
 // Receives one block's part of a dispatch, or the parts of all blocks (`alone`). Returns true if
-// the call has ended (kernels/device/call_end.h).
+// the call has ended (kernels/ep/device/call_end.h).
 template <typename Trace, bool kWatched>
 __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveShared& s,
                             uint64_t epoch, const Trace& trace) {

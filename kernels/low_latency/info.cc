@@ -10,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "kernels/config_checks.h"
-#include "kernels/control_memory.h"
-#include "kernels/ep_plan.h"
+#include "kernels/ep/base/control_memory.h"
+#include "kernels/ep/base/strategy_base.h"
+#include "kernels/ep/config_checks.h"
+#include "kernels/ep/ep_plan.h"
 #include "kernels/low_latency/layout.h"
 #include "kernels/low_latency/low_latency.h"
 #include "kernels/low_latency/sites.h"
-#include "kernels/strategy_base.h"
 #include "octet/ep_config.h"
 
 namespace octet::low_latency {

@@ -1,7 +1,7 @@
 #ifndef OCTET_KERNELS_LOW_LATENCY_INFO_H_
 #define OCTET_KERNELS_LOW_LATENCY_INFO_H_
 
-#include "kernels/strategy_info.h"
+#include "kernels/ep/strategy_info.h"
 
 namespace octet::low_latency {
 

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/device/call_end_params.h"
-#include "kernels/device/call_params.h"
-#include "kernels/device/call_statistics.h"
+#include "kernels/ep/device/call_end_params.h"
+#include "kernels/ep/device/call_params.h"
+#include "kernels/ep/device/call_statistics.h"
 #include "kernels/low_latency/layout.h"
 #include "kernels/low_latency/sites.h"
 #include "octet/row_source.h"

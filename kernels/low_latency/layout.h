@@ -41,9 +41,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/device/call_layout.h"
-#include "kernels/device/rank_flags.h"
-#include "kernels/device/token_packet.h"
+#include "kernels/ep/device/call_layout.h"
+#include "kernels/ep/device/rank_flags.h"
+#include "kernels/ep/device/token_packet.h"
 #include "octet/fp8_scale.h"
 #include "octet/peers.h"
 #include "runtime/device/call_epoch.h"
@@ -78,7 +78,7 @@ struct State {
   device::CallEpoch combine_receive;
   // Blocks that have received their part of the current call (device::EndCall).
   alignas(kLineBytes) uint32_t blocks_done;
-  alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/device/delivery.h
+  alignas(kLineBytes) uint64_t delivery;  // of the last dispatch: kernels/ep/device/delivery.h
 };
 inline constexpr int kCallEpochs = 4;
 

@@ -7,12 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/fill_memory.h"
-#include "kernels/packet_flags.h"
-#include "kernels/trace_phases.h"
+#include "kernels/ep/base/fill_memory.h"
+#include "kernels/ep/base/packet_flags.h"
+#include "kernels/ep/trace_phases.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/device/epoch.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
 
 namespace octet::low_latency {
 namespace {

@@ -2,7 +2,7 @@
 // crosses the link once for each rank that it has chosen, into a staging buffer, and its outputs
 // return the same way; nothing is exchanged before. Two calls may be in flight.
 //
-// Combine adds in order per_rank or flat (kernels/reference.h), bitwise equal in every run.
+// Combine adds in order per_rank or flat (kernels/oracle/reference.h), bitwise equal in every run.
 #ifndef OCTET_KERNELS_LOW_LATENCY_LOW_LATENCY_H_
 #define OCTET_KERNELS_LOW_LATENCY_LOW_LATENCY_H_
 
@@ -15,10 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/ep/base/strategy_base.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/layout.h"
 #include "kernels/low_latency/watch.h"
-#include "kernels/strategy_base.h"
 #include "octet/expert_parallel.h"
 
 namespace octet::low_latency {

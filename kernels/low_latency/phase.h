@@ -5,7 +5,7 @@
 #define OCTET_KERNELS_LOW_LATENCY_PHASE_H_
 
 #include "device_ops.h"
-#include "kernels/device/credits.h"
+#include "kernels/ep/device/credits.h"
 #include "kernels/low_latency/kernels.h"
 
 namespace octet::low_latency {

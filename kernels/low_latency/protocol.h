@@ -44,10 +44,10 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/counts.h"
-#include "kernels/device/credits.h"
-#include "kernels/device/routing_device.h"
-#include "kernels/device/token_packet_device.h"
+#include "kernels/ep/device/counts.h"
+#include "kernels/ep/device/credits.h"
+#include "kernels/ep/device/routing_device.h"
+#include "kernels/ep/device/token_packet_device.h"
 #include "kernels/low_latency/kernels.h"
 #include "kernels/low_latency/phase.h"
 #include "runtime/device/mask.h"

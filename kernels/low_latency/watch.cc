@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "kernels/fill_memory.h"
+#include "kernels/ep/base/fill_memory.h"
 #include "octet/peers.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/device/epoch.h"
-#include "runtime/failure.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
+#include "runtime/failure/failure.h"
+#include "runtime/gpu/gpu_status.h"
 
 namespace octet::low_latency {
 template <typename T>

@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/device/call_end_params.h"
-#include "kernels/device/call_statistics.h"
+#include "kernels/ep/device/call_end_params.h"
+#include "kernels/ep/device/call_statistics.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/node_memory.h"
+#include "runtime/memory/node_memory.h"
 
 namespace octet::low_latency {
 

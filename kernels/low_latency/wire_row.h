@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/fp8_quantize.h"
 #include "kernels/low_latency/layout.h"
+#include "kernels/types/fp8_quantize.h"
 #include "octet/native_fp8.h"
 
 namespace octet::low_latency {

@@ -1,5 +1,5 @@
 // The record that a kernel writes when a wait expires or an input is refused. Plain records, shared
-// by host and device; runtime/failure.h turns them into a Status.
+// by host and device; runtime/failure/failure.h turns them into a Status.
 #ifndef OCTET_RUNTIME_DEVICE_FAILURE_RECORD_H_
 #define OCTET_RUNTIME_DEVICE_FAILURE_RECORD_H_
 
@@ -45,7 +45,7 @@ struct FailurePort {
   // masked but stops the node.
   uint32_t* masks = nullptr;
   bool measures_waits = false;  // wait.h: LongestWaitsOfBlock
-  uint32_t caller = 0;          // what has made the call (runtime/caller.h): its name is reported
+  uint32_t caller = 0;  // what has made the call (runtime/node/caller.h): its name is reported
 };
 
 // How a rank treats a peer.

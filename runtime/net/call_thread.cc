@@ -13,9 +13,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/backoff.h"
-#include "runtime/mutex.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/backoff.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {

@@ -17,10 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "runtime/backoff.h"
-#include "runtime/launched.h"
+#include "runtime/base/backoff.h"
+#include "runtime/base/launched.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/net/link.h"
-#include "runtime/status_macros.h"
 
 namespace octet {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/node_failure.h"
-#include "runtime/failure.h"
+#include "runtime/failure/failure.h"
 
 namespace octet {
 namespace {

@@ -23,13 +23,13 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "octet/peers.h"
-#include "runtime/backoff.h"
-#include "runtime/failure.h"
-#include "runtime/mutex.h"
+#include "runtime/base/backoff.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/failure/failure.h"
 #include "runtime/net/link.h"
 #include "runtime/net/outcome.h"
 #include "runtime/net/pack.h"
-#include "runtime/status_macros.h"
 
 namespace octet {
 namespace {
@@ -56,7 +56,8 @@ std::string Text(absl::string_view kind, const std::string& first = {},
   return Pack({std::string(kind), first, second});
 }
 
-// Copies share no memory: see runtime/mutex.h and HostBarrier about ThreadSanitizer and Abseil.
+// Copies share no memory: see runtime/base/mutex.h and HostBarrier about ThreadSanitizer and
+// Abseil.
 absl::Status CopyOf(const absl::Status& status) { return WithMessage(status, status.message()); }
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "runtime/mutex.h"
+#include "runtime/base/mutex.h"
 #include "runtime/net/link.h"
 
 namespace octet {

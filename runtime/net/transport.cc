@@ -3,8 +3,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "octet/world.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/net/outcome.h"
-#include "runtime/status_macros.h"
 
 namespace octet {
 

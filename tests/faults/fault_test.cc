@@ -18,13 +18,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
-#include "runtime/schedule.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
+#include "runtime/node/schedule.h"
 #include "tests/faults/fault.h"
 #include "tests/faults/fault_table.h"
-#include "tests/platform/emulation_fixture.h"
+#include "tests/platform/emulation/emulation_fixture.h"
 #include "tests/support/ep_harness.h"
 
 #if __has_feature(thread_sanitizer)
@@ -186,7 +186,7 @@ absl::Status RunCalls(Fault fault, const CallSetup& setup, const std::string& sc
   return stale.count != 0 ? WithSchedule(absl::AbortedError(stale.text)) : status;
 }
 
-// Two blocks count up between grid barriers: tests/platform/emulation_kernels.h.
+// Two blocks count up between grid barriers: tests/platform/emulation/emulation_kernels.h.
 absl::Status RunGridRounds(Fault fault, const std::string& schedule) {
   constexpr int kRounds = 8;
   UseMachine(1, schedule);

@@ -17,9 +17,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "emulation.h"
-#include "kernels/tuning.h"
+#include "kernels/tuning/tuning.h"
 #include "octet/fused_experts.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tests/faults/fused_fault.h"
 #include "tests/kernels/fused/fused_harness.h"
 

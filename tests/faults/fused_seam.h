@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "device_ops.h"
-#include "kernels/device/work_queue_device.h"
+#include "kernels/ep/device/work_queue_device.h"
 #include "kernels/high_throughput/protocol.h"
 #include "tests/faults/fused_fault.h"
 

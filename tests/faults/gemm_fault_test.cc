@@ -20,7 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "emulation.h"
 #include "octet/grouped_gemm.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tests/faults/gemm_fault.h"
 #include "tests/support/gemm_problem.h"
 

@@ -13,13 +13,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "kernels/nodes_of_ranks.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "octet/ep_config.h"
 #include "octet/hierarchical.h"
 #include "tests/faults/hierarchical_fault.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/nodes/several_nodes.h"
 #include "tests/support/random_step.h"
-#include "tests/support/several_nodes.h"
 #include "tools/workload/step_input.h"
 
 namespace octet {

@@ -10,11 +10,11 @@
 #include <cstdint>
 
 #include "device_ops.h"
-#include "kernels/device/routing_device.h"
-#include "kernels/device/row_arrivals_device.h"
-#include "kernels/device/row_departures_device.h"
-#include "kernels/device/row_sum.h"
-#include "kernels/hierarchical/kernels.h"
+#include "kernels/ep/device/routing_device.h"
+#include "kernels/ep/device/row_arrivals_device.h"
+#include "kernels/ep/device/row_departures_device.h"
+#include "kernels/ep/device/row_sum.h"
+#include "kernels/nodes/kernels.h"
 #include "tests/faults/hierarchical_fault.h"
 
 namespace octet {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "kernels/device/call_end.h"
-#include "kernels/device/counts.h"
-#include "kernels/device/credits.h"
+#include "kernels/ep/device/call_end.h"
+#include "kernels/ep/device/counts.h"
+#include "kernels/ep/device/credits.h"
 #include "kernels/low_latency/phase.h"
 #include "octet/fp8_scale.h"
 #include "runtime/device/mask.h"

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "kernels/layer/model_config.h"
+#include "kernels/model/model_config.h"
 #include "tests/fuzz/check.h"
 
 namespace octet::fuzz {

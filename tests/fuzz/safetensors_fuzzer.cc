@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "kernels/layer/safetensors.h"
+#include "kernels/model/safetensors.h"
 #include "tests/fuzz/check.h"
 
 namespace octet::fuzz {

@@ -5,7 +5,7 @@
 An arrow points to what a room may include; it may include everything further along, too. Inside:
 
     tools     commands -> report -> measure -> check, step, contenders -> workload -> support
-    kernels   kernels/*, strategies -> kernels/device; no strategy includes another
+    kernels   as KERNELS_ROOMS says; no strategy includes another
     runtime   runtime/* -> runtime/device -> runtime/platform
 
 Headers that every platform has are found through the include path and have no folder in their name.
@@ -42,22 +42,36 @@ TOOLS_EXCEPTIONS = {
     # A dump is a report by its meta.json, and is written while the memory of the run is there.
     ("tools/check/dump.cc", "tools/report/json_parts.h"),
     # A drawn shape is a command line, and is told and read as one.
-    ("tools/measure/soak.cc", "tools/commands/command_line.h"),
-    ("tools/measure/soak.cc", "tools/report/report.h"),
+    ("tools/measure/step/soak.cc", "tools/commands/command_line.h"),
+    ("tools/measure/step/soak.cc", "tools/report/report.h"),
 }
-# Folders of kernels/ beside the strategies, and which other folders they may build upon.
+# The rooms of kernels/, and which others they may build upon; all may know include/.
+STRATEGIES = {"direct", "low_latency", "high_throughput"}
 KERNELS_ROOMS = {
-    "fused": {"direct", "high_throughput", "low_latency", "hierarchical", "gemm"},
-    "layer": {"fused", "hierarchical", "gemm"},
+    "types": set(),
+    "ep/device": {"types"},
+    "ep": {"types", "ep/device", "tuning"},
+    **dict.fromkeys(STRATEGIES, {"types", "ep", "ep/device"}),
+    "nodes": {"types", "ep", "ep/device"},
+    "gemm": {"types", "ep", "tuning"},
+    "tuning": {"types", "ep", "gemm"},
+    "fused": {"types", "ep", "ep/device", "tuning", "gemm", "nodes", *STRATEGIES},
+    "layer": {"types", "ep", "tuning", "gemm", "nodes", "fused"},
+    "model": set(),
+    "oracle": {"types", "ep", "layer"},
 }
-# The only files of kernels/ that know the strategies.
-KNOW_STRATEGIES = {"kernels/expert_parallel.cc", "kernels/make_layout.cc",
-                   "kernels/strategy_registry.cc"}
+# What does not keep to that, by file.
+KERNELS_EXCEPTIONS = {
+    ("kernels/ep/strategy_registry.cc", room) for room in STRATEGIES
+} | {
+    # The stand-in experts are created with a strategy.
+    ("kernels/ep/base/strategy_base.cc", "oracle"),
+}
 # Vendors' and other projects' headers, and the only places that know them. HIP's are everybody's.
 FOREIGN = {
     re.compile(r"^(cuda|cub|cooperative_groups|thrust|hipcub|rocm|rocprim|cudaTypedefs)"): PLATFORM,
     re.compile(r"^(sanitizer/)"): PLATFORM,
-    re.compile(r"^(rccl/|nccl)"): (PLATFORM, "runtime/nccl_library.h", "tests/support/"),
+    re.compile(r"^(rccl/|nccl)"): (PLATFORM, "runtime/net/rails/nccl_library.h", "tests/support/"),
     re.compile(r"^(mpi\.h)"): ("runtime/net/", "tests/runtime/net/"),
     re.compile(r"^(gtest|gmock)/"): "tests/",
     re.compile(r"^benchmark/"): "bench/",
@@ -120,6 +134,10 @@ def _room(path, floor):
     """The folder of `floor` that the file lies in; empty for a file of the floor itself."""
     parts = path.split("/")
     return parts[1] if parts[0] == floor and len(parts) > 2 else ""
+
+
+def _kernels_room(path):
+    return "ep/device" if path.startswith("kernels/ep/device/") else _room(path, "kernels")
 
 
 def unknown_includes(tree):
@@ -193,21 +211,22 @@ def tools_rooms(tree):
 
 
 def kernels_rooms(tree):
-    """Strategies do not know each other, device/ knows none, and few files know them all."""
-    found = []
+    """The rooms of kernels/ know those of KERNELS_ROOMS only; strategies do not know each other."""
+    found, needed = [], set()
     for include, target in edges(tree):
         if not (include.path.startswith("kernels/") and target.startswith("kernels/")):
             continue
-        room, other = _room(include.path, "kernels"), _room(target, "kernels")
-        if room == other or other in ("device", "include"):
+        room, other = _kernels_room(include.path), _kernels_room(target)
+        if room == other or other == "include":
             continue
-        if room == "" and include.path not in KNOW_STRATEGIES:
-            found.append(f"{include}: only {', '.join(sorted(KNOW_STRATEGIES))} know strategies")
-        elif room == "device":
-            found.append(f"{include}: kernels/device knows nothing above it")
-        elif room and other and other not in KERNELS_ROOMS.get(room, ()):
+        if room not in KERNELS_ROOMS:
+            found.append(f"{include}: give each room of kernels/ a place in KERNELS_ROOMS")
+        elif (include.path, other) in KERNELS_EXCEPTIONS:
+            needed.add((include.path, other))
+        elif other not in KERNELS_ROOMS[room]:
             found.append(f"{include}: kernels/{room} may not know kernels/{other}")
-    return found
+    return found + [f"{path} no longer knows kernels/{other}: take it out of KERNELS_EXCEPTIONS"
+                    for path, other in sorted(KERNELS_EXCEPTIONS - needed)]
 
 
 def cycles(tree):
@@ -241,7 +260,7 @@ def no_absl_in_device_code(tree):
             if include.name.startswith("absl/"):
                 direct.setdefault(path, include)
             graph[path] += resolve(tree, include)
-    device = code(tree, kinds=(".hip",)) + code(tree, "runtime/device/", "kernels/device/")
+    device = code(tree, kinds=(".hip",)) + code(tree, "runtime/device/", "kernels/ep/device/")
     found = []
     for start in device:
         came_from, queue = {start: None}, [start]

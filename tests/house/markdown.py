@@ -17,7 +17,7 @@ NAMED = re.compile(rf"(?<![\w/.{{<-])((?:{FLOORS})/[\w./-]*\.(?:{KINDS}))(?![\w/
 # What was, not what is.
 HISTORY = "CHANGELOG.md"
 # Tests that plant names of files that do not exist.
-PLANTERS = ("tests/house/", "tests/tools/lint_test.py", "tests/tools/readme_test.py")
+PLANTERS = ("tests/house/", "tests/tools/cli/lint_test.py", "tests/tools/cli/readme_test.py")
 
 
 def pages(tree):

@@ -1,4 +1,4 @@
-#include "kernels/call_sequence.h"
+#include "kernels/ep/base/call_sequence.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kernels/control_memory.h"
+#include "kernels/ep/base/control_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -9,18 +9,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/device/call_layout.h"
-#include "kernels/epoch_numbers.h"
-#include "kernels/fill_memory.h"
-#include "kernels/heap_pieces.h"
-#include "kernels/make_layout.h"
+#include "kernels/ep/base/epoch_numbers.h"
+#include "kernels/ep/base/fill_memory.h"
+#include "kernels/ep/base/heap_pieces.h"
+#include "kernels/ep/device/call_layout.h"
+#include "kernels/ep/make_layout.h"
 #include "octet/symmetric_heap.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/device/call_epoch.h"
 #include "runtime/device/epoch.h"
-#include "runtime/node_memory.h"
-#include "runtime/status_macros.h"
+#include "runtime/memory/node_memory.h"
 #include "tests/support/host_copy.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/strategy_registry.h"
 
 namespace octet {
 namespace {

@@ -1,6 +1,6 @@
 // What kAuto comes to: by the rules, by what a configuration asks for, and by a table; and that
 // Create takes it.
-#include "kernels/ep_plan.h"
+#include "kernels/ep/ep_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/expert_parallel.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
-#include "tests/support/node_fixture.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/flag_report.h"
+#include "kernels/ep/base/flag_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,12 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/device/site.h"
-#include "kernels/epoch_numbers.h"
-#include "kernels/site_info.h"
+#include "kernels/ep/base/epoch_numbers.h"
+#include "kernels/ep/device/site.h"
+#include "kernels/ep/site_info.h"
 #include "runtime/device/epoch.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/flag_table.h"
+#include "runtime/failure/flag_table.h"
 
 namespace octet {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/launch_plan.h"
+#include "kernels/ep/base/launch_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

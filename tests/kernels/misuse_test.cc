@@ -14,12 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/graph.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tests/support/ep_harness.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 #include "tests/support/strategy_variants.h"
 
 namespace octet {

@@ -17,11 +17,11 @@
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "octet/node_failure.h"
-#include "runtime/gpu_status.h"
-#include "runtime/pinned_memory.h"
-#include "runtime/status_macros.h"
-#include "tests/support/node_fixture.h"
-#include "tests/support/node_kernels.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/pinned_memory.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/node/node_kernels.h"
 #include "tools/workload/random_weights.h"
 
 namespace octet {

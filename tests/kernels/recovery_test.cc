@@ -26,15 +26,15 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/direct/kernels.h"
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 #include "tests/support/ep_harness.h"
-#include "tests/support/injection.h"
-#include "tests/support/node_fixture.h"
-#include "tests/support/node_kernels.h"
+#include "tests/support/node/injection.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/node/node_kernels.h"
 
 namespace octet {
 namespace {

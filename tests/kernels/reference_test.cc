@@ -1,5 +1,5 @@
 // The oracle itself, against values worked out by hand and against double precision.
-#include "kernels/reference.h"
+#include "kernels/oracle/reference.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "kernels/device/routing.h"
+#include "kernels/ep/device/routing.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
-#include "kernels/device/token_packet.h"
+#include "kernels/ep/device/token_packet.h"
 #include "octet/peers.h"
 
 namespace octet {

@@ -1,4 +1,4 @@
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/strategy_registry.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/device/site.h"
-#include "kernels/site_info.h"
+#include "kernels/ep/device/site.h"
+#include "kernels/ep/site_info.h"
 #include "octet/ep_config.h"
 
 namespace octet {

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "kernels/ep_internals.h"
-#include "runtime/status_macros.h"
+#include "kernels/ep/ep_internals.h"
+#include "runtime/base/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/strategy_variants.h"

@@ -1,5 +1,5 @@
 // Tuning tables: what may stand in them, what they are found by, and that both Creates use them.
-#include "kernels/tuning.h"
+#include "kernels/tuning/tuning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@
 #include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
-#include "runtime/gpu_name.h"
-#include "runtime/gpu_status.h"
-#include "tests/support/node_fixture.h"
+#include "runtime/gpu/gpu_name.h"
+#include "runtime/gpu/gpu_status.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -11,8 +11,8 @@
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
 #include "octet/topology.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 #include "tests/platform/bulk_copy_kernels.h"
 
 namespace octet {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "octet/node.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 #include "tests/platform/device_sort_kernels.h"
 
 namespace octet {

@@ -1,4 +1,4 @@
-#include "runtime/failure.h"
+#include "runtime/failure/failure.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include "absl/time/time.h"
 #include "octet/node_failure.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/failure_log.h"
-#include "runtime/flag_table.h"
-#include "tests/support/node_fixture.h"
+#include "runtime/failure/failure_log.h"
+#include "runtime/failure/flag_table.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -12,10 +12,10 @@
 #include "absl/time/time.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
-#include "tests/support/node_fixture.h"
-#include "tests/support/node_kernels.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/node/node_kernels.h"
 
 namespace octet {
 namespace {

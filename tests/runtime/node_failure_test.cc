@@ -15,13 +15,13 @@
 #include "absl/time/time.h"
 #include "octet/node.h"
 #include "octet/node_failure.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
-#include "runtime/node_client.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
+#include "runtime/node/node_client.h"
 #include "tests/runtime/node_run_fixture.h"
-#include "tests/support/node_fixture.h"
-#include "tests/support/node_kernels.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/node/node_kernels.h"
 
 namespace octet {
 namespace {

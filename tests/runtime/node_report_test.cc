@@ -14,12 +14,12 @@
 #include "octet/node.h"
 #include "octet/node_failure.h"
 #include "octet/symmetric_heap.h"
-#include "runtime/gpu_status.h"
-#include "runtime/pinned_memory.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/pinned_memory.h"
 #include "tests/runtime/node_run_fixture.h"
-#include "tests/support/node_fixture.h"
-#include "tests/support/node_kernels.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/node/node_kernels.h"
 
 namespace octet {
 namespace {

@@ -17,12 +17,12 @@
 #include "absl/time/time.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
-#include "runtime/failure.h"
-#include "runtime/gpu_status.h"
-#include "runtime/node_client.h"
-#include "runtime/status_macros.h"
-#include "tests/support/node_fixture.h"
-#include "tests/support/node_kernels.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/failure/failure.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/node/node_client.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/node/node_kernels.h"
 
 namespace octet {
 

@@ -20,12 +20,12 @@
 #include "absl/time/time.h"
 #include "octet/symmetric_heap.h"
 #include "octet/trace.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 #include "tests/runtime/node_run_fixture.h"
-#include "tests/support/node_fixture.h"
-#include "tests/support/node_kernels.h"
+#include "tests/support/node/node_fixture.h"
+#include "tests/support/node/node_kernels.h"
 #include "tests/support/scoped_environment.h"
 
 namespace octet {

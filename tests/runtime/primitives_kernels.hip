@@ -1,9 +1,9 @@
 #include "tests/runtime/primitives_kernels.h"
 
 #include "device_ops.h"
-#include "kernels/device/delivery.h"
-#include "kernels/device/row_copy.h"
-#include "kernels/device/wave_scan.h"
+#include "kernels/ep/device/delivery.h"
+#include "kernels/ep/device/row_copy.h"
+#include "kernels/ep/device/wave_scan.h"
 #include "runtime/device/block_counter.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/wait.h"

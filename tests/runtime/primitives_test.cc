@@ -12,9 +12,9 @@
 #include "absl/time/time.h"
 #include "octet/topology.h"
 #include "runtime/device/failure_record.h"
-#include "runtime/device_memory.h"
-#include "runtime/failure.h"
-#include "runtime/gpu_status.h"
+#include "runtime/failure/failure.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 
 namespace octet {
 namespace {

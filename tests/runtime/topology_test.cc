@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/cpu_affinity.h"
-#include "tests/support/node_fixture.h"
+#include "runtime/base/cpu_affinity.h"
+#include "tests/support/node/node_fixture.h"
 #include "tests/support/scoped_environment.h"
 
 namespace octet {

@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "absl/types/span.h"
-#include "kernels/reference.h"
+#include "kernels/oracle/reference.h"
 
 namespace octet {
 namespace {

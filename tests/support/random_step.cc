@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "kernels/fp8_rows.h"
+#include "kernels/types/fp8_rows.h"
 #include "tools/workload/workload.h"
 
 namespace octet {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/strategy_registry.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // The measurements that others are held against: that they move what they say, and end.
-#include "tools/measure/ceilings.h"
+#include "tools/measure/probe/ceilings.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "octet/topology.h"
-#include "tools/measure/latency_test.h"
-#include "tools/measure/link_test.h"
+#include "tools/measure/probe/latency_test.h"
+#include "tools/measure/probe/link_test.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // The clock of compute units, and what they can do at most.
-#include "tools/measure/clock_probe.h"
+#include "tools/measure/probe/clock_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "octet/topology.h"
-#include "runtime/device_memory.h"
-#include "tools/measure/gpu_rates.h"
+#include "runtime/memory/device_memory.h"
+#include "tools/measure/probe/gpu_rates.h"
 
 namespace octet {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "octet/topology.h"
 #include "tools/commands/run_options.h"
-#include "tools/measure/step_runner.h"
+#include "tools/measure/step/step_runner.h"
 #include "tools/workload/workload.h"
 
 namespace octet {

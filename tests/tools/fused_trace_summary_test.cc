@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "octet/trace.h"
-#include "tools/measure/fused_trace.h"
+#include "tools/measure/trace/fused_trace.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // What `octet gemm` measures and checks.
-#include "tools/measure/gemm_run.h"
+#include "tools/measure/gemm/gemm_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

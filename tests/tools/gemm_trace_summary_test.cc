@@ -7,7 +7,7 @@
 
 #include "octet/trace.h"
 #include "runtime/platform/gemm_call.h"
-#include "tools/measure/gemm_trace.h"
+#include "tools/measure/trace/gemm_trace.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // What a call of a layer computes and moves, against figures worked out by hand.
-#include "tools/measure/layer_work.h"
+#include "tools/measure/layer/layer_work.h"
 
 #include <gtest/gtest.h>
 

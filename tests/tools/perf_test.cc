@@ -1,6 +1,6 @@
 // The flags, figures, table and JSON of `octet perf`. (What the program does:
 // octet_measure_test.py.)
-#include "tools/measure/perf.h"
+#include "tools/measure/step/perf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "tools/measure/statistics.h"
+#include "tools/support/statistics.h"
 #include "tools/support/text_table.h"
 
 namespace octet {

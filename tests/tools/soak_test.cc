@@ -1,5 +1,5 @@
 // Shapes drawn at random, and what a soak makes of them. (With real failures: octet_cli_test.py.)
-#include "tools/measure/soak.h"
+#include "tools/measure/step/soak.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/ep_plan.h"
+#include "kernels/ep/ep_plan.h"
 #include "octet/expert_parallel.h"
 #include "tools/commands/command_line.h"
 #include "tools/report/report.h"

@@ -1,5 +1,5 @@
 // A step's results that nodes tell to each other.
-#include "tools/measure/step_text.h"
+#include "tools/measure/step/step_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

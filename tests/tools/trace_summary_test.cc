@@ -1,5 +1,5 @@
 // Where the time went and who waited for whom, from slices made up here.
-#include "tools/measure/trace_summary.h"
+#include "tools/measure/trace/trace_summary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "kernels/trace_phases.h"
+#include "kernels/ep/trace_phases.h"
 #include "runtime/device/trace_event.h"
 #include "tools/support/text_table.h"
 

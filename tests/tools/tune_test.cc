@@ -1,5 +1,5 @@
 // The search of `octet tune`, on costs made up here, and both of its operations on a GPU.
-#include "tools/measure/tune.h"
+#include "tools/measure/tune/tune.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/strategy_registry.h"
-#include "runtime/gpu_name.h"
-#include "tools/measure/gemm_tune.h"
+#include "kernels/ep/strategy_registry.h"
+#include "runtime/gpu/gpu_name.h"
+#include "tools/measure/tune/gemm_tune.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // Writes the last step of a run as .npy files and a meta.json, so that anybody can check it with
-// NumPy alone. docs/formats.md describes every file; tests/tools/check_dump.py is such a check.
+// NumPy alone. docs/formats.md describes every file; tests/tools/cli/check_dump.py is such a check.
 #ifndef OCTET_TOOLS_CHECK_DUMP_H_
 #define OCTET_TOOLS_CHECK_DUMP_H_
 

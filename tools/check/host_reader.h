@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "octet/node.h"
-#include "runtime/pinned_memory.h"
+#include "runtime/memory/pinned_memory.h"
 
 namespace octet {
 

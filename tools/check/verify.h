@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "kernels/nodes_of_ranks.h"
-#include "kernels/reference.h"
+#include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
 
 namespace octet {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/layer/layer_reference.h"
+#include "kernels/oracle/layer_reference.h"
 #include "octet/moe_layer.h"
 #include "octet/moe_weights.h"
 #include "tools/workload/layer_tokens.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "octet/dtype.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/reference.h"
+#include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
 #include "tools/check/host_reader.h"

@@ -15,7 +15,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/nodes.h"
 

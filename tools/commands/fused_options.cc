@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "octet/enum_names.h"
 #include "octet/fused_experts.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 ABSL_FLAG(int32_t, intermediate, 2048,
           "I, columns of the experts' intermediate rows: with dispatch_gemm the product has I\n"

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "tools/commands/command_line.h"
-#include "tools/measure/gemm_run.h"
+#include "tools/measure/gemm/gemm_run.h"
 
 namespace octet {
 

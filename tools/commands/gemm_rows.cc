@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "octet/ep_config.h"
 #include "octet/peers.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/commands/run_options.h"
 #include "tools/workload/expert_rows.h"
 

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "octet/enum_names.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/commands/run_options.h"
 #include "tools/support/atomic_file.h"
 #include "tools/workload/model_shapes.h"

@@ -14,7 +14,7 @@
 #include "octet/moe_layer.h"
 #include "octet/world.h"
 #include "tools/commands/command_line.h"
-#include "tools/measure/layer_run.h"
+#include "tools/measure/layer/layer_run.h"
 
 namespace octet {
 

@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "octet/ep_config.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/commands/fused_options.h"
 #include "tools/commands/operation.h"
 #include "tools/support/atomic_file.h"

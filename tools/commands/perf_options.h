@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "tools/commands/command_line.h"
 #include "tools/commands/run_options.h"
-#include "tools/measure/fused_run.h"
+#include "tools/measure/fused/fused_run.h"
 
 namespace octet {
 

@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "kernels/nodes_of_ranks.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
@@ -100,7 +100,7 @@ struct RunOptions {
 // SoakOptions::max_growth of soaks that are long enough (docs/testing.md).
 inline constexpr size_t kMaxSoakGrowth = 32'000'000;
 
-// Random shapes for some time: octet run --soak (tools/measure/soak.h).
+// Random shapes for some time: octet run --soak (tools/measure/step/soak.h).
 struct SoakOptions {
   int num_ranks = 0;  // of a node, at most
   uint64_t seed = 0;

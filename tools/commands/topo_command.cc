@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "octet/peers.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/report/nodes_report.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/nodes.h"

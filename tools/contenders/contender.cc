@@ -6,7 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/strategy_registry.h"
 #include "tools/contenders/memcpy_transport.h"
 #include "tools/contenders/nccl_contender.h"
 #include "tools/contenders/sorted_exchange.h"

@@ -11,11 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
-#include "runtime/scoped_event.h"
-#include "runtime/shared_library.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/shared_library.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/gpu/scoped_event.h"
+#include "runtime/memory/device_memory.h"
 
 namespace octet {
 namespace {

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/device_memory.h"
-#include "runtime/shared_library.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/shared_library.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/memory/device_memory.h"
 
 namespace octet {
 namespace {

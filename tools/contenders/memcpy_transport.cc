@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "octet/topology.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
 
 namespace octet {
 

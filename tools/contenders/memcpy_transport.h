@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "octet/peers.h"
-#include "runtime/scoped_event.h"
+#include "runtime/gpu/scoped_event.h"
 #include "tools/contenders/sorted_exchange.h"
 
 namespace octet {

@@ -3,8 +3,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "octet/topology.h"
-#include "runtime/nccl_library.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/net/rails/nccl_library.h"
 #include "tools/contenders/nccl_transport.h"
 #include "tools/contenders/sorted_exchange.h"
 

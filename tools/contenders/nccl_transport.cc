@@ -7,8 +7,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/memory/memory.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 
 namespace octet {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/nccl_library.h"
-#include "runtime/scoped_event.h"
+#include "runtime/gpu/scoped_event.h"
+#include "runtime/net/rails/nccl_library.h"
 #include "tools/contenders/sorted_exchange.h"
 
 namespace octet {

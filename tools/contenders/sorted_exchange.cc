@@ -5,11 +5,11 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/device/rank_flags.h"
-#include "kernels/ep_plan.h"
-#include "kernels/pointwise_expert.h"
-#include "kernels/traffic.h"
-#include "runtime/gpu_status.h"
+#include "kernels/ep/device/rank_flags.h"
+#include "kernels/ep/ep_plan.h"
+#include "kernels/ep/traffic.h"
+#include "kernels/oracle/pointwise_expert.h"
+#include "runtime/gpu/gpu_status.h"
 
 namespace octet {
 namespace {

@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
-#include "runtime/node_memory.h"
+#include "runtime/memory/node_memory.h"
 #include "tools/contenders/sorted_rows.h"
 
 namespace octet {

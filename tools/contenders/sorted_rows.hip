@@ -9,9 +9,9 @@
 
 #include "device_ops.h"
 #include "device_sort.h"
-#include "kernels/device/row_codec.h"
-#include "kernels/device/row_copy.h"
-#include "kernels/device/wave_scan.h"
+#include "kernels/ep/device/row_copy.h"
+#include "kernels/ep/device/wave_scan.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/load_kernel.h"
 
 namespace octet {

@@ -2,8 +2,8 @@
 #include "tools/contenders/swiglu_rows.h"
 
 #include "device_ops.h"
-#include "kernels/device/row_codec.h"
 #include "kernels/layer/router_math.h"
+#include "kernels/types/row_codec.h"
 #include "runtime/device/load_kernel.h"
 
 namespace octet {

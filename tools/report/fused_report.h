@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/topology.h"
-#include "tools/measure/ceilings.h"
-#include "tools/measure/fused_run.h"
+#include "tools/measure/fused/fused_run.h"
+#include "tools/measure/probe/ceilings.h"
 
 namespace octet {
 

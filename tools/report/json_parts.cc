@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "kernels/hierarchical/options.h"
+#include "kernels/nodes/options.h"
 #include "octet/dtype.h"
 
 namespace octet {

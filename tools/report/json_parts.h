@@ -9,8 +9,8 @@
 #include "octet/ep_config.h"
 #include "octet/topology.h"
 #include "tools/commands/run_options.h"
-#include "tools/measure/ceilings.h"
-#include "tools/measure/statistics.h"
+#include "tools/measure/probe/ceilings.h"
+#include "tools/support/statistics.h"
 
 namespace octet {
 

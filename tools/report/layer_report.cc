@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "octet/enum_names.h"
-#include "runtime/status_macros.h"
-#include "tools/measure/statistics.h"
+#include "runtime/base/status_macros.h"
 #include "tools/support/npy.h"
+#include "tools/support/statistics.h"
 #include "tools/support/text_table.h"
 
 namespace octet {

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/topology.h"
-#include "tools/measure/layer_run.h"
+#include "tools/measure/layer/layer_run.h"
 #include "tools/report/json_parts.h"
 
 namespace octet {

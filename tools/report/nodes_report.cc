@@ -16,7 +16,7 @@
 #include "octet/enum_names.h"
 #include "octet/peers.h"
 #include "octet/topology.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/support/text_table.h"
 
 namespace octet {

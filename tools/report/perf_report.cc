@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "octet/dtype.h"
-#include "tools/measure/statistics.h"
 #include "tools/report/json_parts.h"
 #include "tools/report/report.h"
+#include "tools/support/statistics.h"
 #include "tools/support/text_table.h"
 
 namespace octet {

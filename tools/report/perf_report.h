@@ -8,8 +8,8 @@
 #include "absl/types/span.h"
 #include "octet/topology.h"
 #include "tools/commands/perf_options.h"
-#include "tools/measure/ceilings.h"
-#include "tools/measure/perf.h"
+#include "tools/measure/probe/ceilings.h"
+#include "tools/measure/step/perf.h"
 #include "tools/report/json_parts.h"
 
 namespace octet {

@@ -10,9 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "kernels/hierarchical/options.h"
+#include "kernels/nodes/options.h"
 #include "octet/dtype.h"
-#include "runtime/schedule.h"
+#include "runtime/node/schedule.h"
 #include "tools/support/text_table.h"
 
 namespace octet {

@@ -7,9 +7,9 @@
 
 #include "absl/types/span.h"
 #include "octet/topology.h"
-#include "tools/measure/ceilings.h"
-#include "tools/measure/run.h"
-#include "tools/measure/soak.h"
+#include "tools/measure/probe/ceilings.h"
+#include "tools/measure/step/run.h"
+#include "tools/measure/step/soak.h"
 #include "tools/report/json_parts.h"
 
 namespace octet {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "runtime/schedule.h"
+#include "runtime/node/schedule.h"
 #include "tools/report/json_parts.h"
 #include "tools/report/report.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "octet/topology.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
 
 namespace octet {
 namespace {

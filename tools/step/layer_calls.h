@@ -10,7 +10,7 @@
 #include "octet/graph.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
-#include "runtime/device_memory.h"
+#include "runtime/memory/device_memory.h"
 #include "tools/workload/layer_tokens.h"
 
 namespace octet {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "kernels/hierarchical/options.h"
+#include "kernels/nodes/options.h"
 
 namespace octet {
 namespace {

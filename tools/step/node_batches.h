@@ -1,5 +1,5 @@
 // What the ranks of one node pass to the dispatch within it, in a step over several nodes
-// (kernels/hierarchical).
+// (kernels/nodes).
 #ifndef OCTET_TOOLS_STEP_NODE_BATCHES_H_
 #define OCTET_TOOLS_STEP_NODE_BATCHES_H_
 
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/nodes_of_ranks.h"
-#include "kernels/reference.h"
+#include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
 #include "octet/hierarchical.h"
 

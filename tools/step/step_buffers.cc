@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/nodes_of_ranks.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "octet/dtype.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
 
 namespace octet {
 namespace {

@@ -5,11 +5,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/reference.h"
+#include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
-#include "runtime/device_memory.h"
+#include "runtime/memory/device_memory.h"
 
 namespace octet {
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/ep_internals.h"
-#include "kernels/nodes_of_ranks.h"
-#include "kernels/pointwise_expert.h"
-#include "runtime/status_macros.h"
+#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/oracle/pointwise_expert.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 

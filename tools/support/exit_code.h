@@ -3,7 +3,7 @@
 #define OCTET_TOOLS_SUPPORT_EXIT_CODE_H_
 
 #include "absl/status/status.h"
-#include "runtime/failure.h"
+#include "runtime/failure/failure.h"
 
 namespace octet {
 

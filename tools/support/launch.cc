@@ -1,7 +1,7 @@
 #include "tools/support/launch.h"
 
 #include "absl/functional/function_ref.h"
-#include "runtime/launched.h"
+#include "runtime/base/launched.h"
 
 namespace octet {
 

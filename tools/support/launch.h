@@ -29,7 +29,8 @@ struct Launch {
   bool first() const { return process == 0; }
 };
 
-// Returns what the environment says (runtime/launched.h). `get` returns a variable, or nullptr.
+// Returns what the environment says (runtime/base/launched.h). `get` returns a variable, or
+// nullptr.
 Launch LaunchOf(absl::FunctionRef<const char*(const char* name)> get);
 
 // Returns how a program joins the processes of `launch`, which are several. `octet` is not linked

@@ -20,7 +20,7 @@
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "octet/world.h"
-#include "runtime/net/rail.h"
+#include "runtime/net/rails/rail.h"
 #include "tools/support/launch.h"
 
 namespace octet {

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "runtime/failure.h"
-#include "runtime/schedule.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/failure/failure.h"
+#include "runtime/node/schedule.h"
 #include "tools/support/exit_code.h"
 
 namespace octet {

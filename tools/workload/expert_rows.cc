@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 
 namespace octet {
 

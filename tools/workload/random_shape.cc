@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/device/row_arrivals.h"
-#include "kernels/strategy_registry.h"
+#include "kernels/ep/device/row_arrivals.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/dtype.h"
 #include "octet/hierarchical.h"
-#include "runtime/schedule.h"
+#include "runtime/node/schedule.h"
 #include "tools/commands/run_options.h"
 #include "tools/workload/philox.h"
 

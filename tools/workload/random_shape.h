@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/nodes_of_ranks.h"
-#include "kernels/strategy_info.h"
+#include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/ep/strategy_info.h"
 #include "octet/ep_config.h"
 #include "octet/topology.h"
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tools/workload/normal.h"
 
 namespace octet {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/reference.h"
+#include "kernels/oracle/reference.h"
 
 namespace octet {
 

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/reference.h"
+#include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
 #include "tools/workload/routing.h"
 #include "tools/workload/step_input.h"
@@ -22,7 +22,7 @@ namespace octet {
 struct WorkloadSpec {
   int num_ranks = 0;
   // Of the calls. Rows have its H elements of its dtype; if it has scales, they are also quantized
-  // as its experts receive them (kernels/fp8_rows.h).
+  // as its experts receive them (kernels/types/fp8_rows.h).
   EpConfig config;
   std::vector<int> tokens;  // of each rank; empty: drawn from 1 to M-1, as the challenge does
   RoutingSpec routing;

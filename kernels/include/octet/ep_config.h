@@ -48,7 +48,7 @@ enum class CombineOrder {
   kFlat,     // by k; every output crosses the link by itself
   kPerRank,  // each rank adds the outputs of its experts and rounds; those sums are added by rank
   // Each node adds the outputs of its experts, in one of the orders above, and rounds; those sums
-  // are added by node. Only for calls over several nodes (kernels/hierarchical).
+  // are added by node. Only for calls over several nodes (kernels/nodes).
   kPerNode,
 };
 absl::Span<const EnumEntry<CombineOrder>> EnumTable(CombineOrder);

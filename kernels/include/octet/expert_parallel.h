@@ -121,9 +121,9 @@ struct ExpertParallelOptions {
   std::string name = {};
 };
 
-class CombineProduct;   // kernels/combine_product.h
-class DispatchProduct;  // kernels/dispatch_product.h
-struct RowChunks;       // kernels/row_chunks.h
+class CombineProduct;   // kernels/ep/combine_product.h
+class DispatchProduct;  // kernels/ep/dispatch_product.h
+struct RowChunks;       // kernels/ep/base/row_chunks.h
 
 class ExpertParallel {
  public:
@@ -255,7 +255,7 @@ class ExpertParallel {
   virtual Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
 
  private:
-  friend struct EpInternals;  // kernels/ep_internals.h
+  friend struct EpInternals;  // kernels/ep/ep_internals.h
 
   // For calls over several nodes: rows that come while a dispatch already runs, and leave while a
   // combine still does.

@@ -40,7 +40,7 @@
 
 namespace octet {
 
-class LayerPartObserver;  // kernels/layer_parts.h
+class LayerPartObserver;  // kernels/ep/layer_parts.h
 
 // How the kernels of a call are put together.
 enum class Fusion {
@@ -209,7 +209,7 @@ class FusedExperts {
                                    const GemmCombineArgs& args) = 0;
 
  private:
-  friend struct LayerInternals;  // kernels/layer_parts.h
+  friend struct LayerInternals;  // kernels/ep/layer_parts.h
 
   virtual void Observe(LayerPartObserver* observer) = 0;
 };

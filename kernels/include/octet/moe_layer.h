@@ -76,7 +76,7 @@ absl::Status Validate(const MoeLayerConfig& config, int num_ranks);
 
 absl::Span<const EnumEntry<SharedExperts>> EnumTable(SharedExperts);  // octet/enum_names.h
 
-class LayerPartObserver;  // kernels/layer_parts.h
+class LayerPartObserver;  // kernels/ep/layer_parts.h
 class MoeLayer;
 
 struct MoeLayerOptions {
@@ -124,7 +124,7 @@ class MoeLayer {
   virtual const MoeLayerConfig& config() const = 0;
 
  private:
-  friend struct LayerInternals;  // kernels/layer_parts.h
+  friend struct LayerInternals;  // kernels/ep/layer_parts.h
 
   virtual void Observe(LayerPartObserver* observer) = 0;
 };

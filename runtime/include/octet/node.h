@@ -120,7 +120,7 @@ class Rank {
   GpuStream stream_ = nullptr;
   GpuEvent drained_ = nullptr;
   uint64_t coordinated_launches_ = 0;
-  uint32_t caller_ = 0;  // of the calls that are being made: runtime/caller.h
+  uint32_t caller_ = 0;  // of the calls that are being made: runtime/node/caller.h
   // Of the graph that is being captured.
   bool captures_ = false;
   std::vector<std::shared_ptr<const CaptureNeed>> capture_needs_;

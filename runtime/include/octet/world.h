@@ -94,7 +94,8 @@ class World {
   // This process's node. Its own Run may be called between collective calls, without the rails.
   Node& node() const;
 
-  // Connects rank `local_rank` of this node with that of the other nodes (runtime/net/rail.h).
+  // Connects rank `local_rank` of this node with that of the other nodes
+  // (runtime/net/rails/rail.h).
   Rail& rail(int local_rank) const;
 
   // Collective. Returns OK if all processes have given the same value, else kInvalidArgument: "the

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "kernels/fused/products.h"
 #include "octet/expert_parallel.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
 #include "tests/support/host_copy.h"
 #include "tools/workload/workload.h"
 

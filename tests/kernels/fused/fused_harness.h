@@ -13,12 +13,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/row_quantizer.h"
+#include "kernels/types/row_quantizer.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
 #include "octet/trace.h"
-#include "runtime/device_memory.h"
+#include "runtime/memory/device_memory.h"
 #include "tests/support/gemm_problem.h"
 #include "tools/workload/step_input.h"
 

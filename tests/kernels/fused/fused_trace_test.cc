@@ -19,7 +19,7 @@
 #include "octet/trace.h"
 #include "runtime/platform/gemm_call.h"
 #include "tests/kernels/fused/fused_harness.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 #include "tools/workload/step_input.h"
 
 namespace octet {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/gemm/reference.h"
+#include "kernels/oracle/gemm_reference.h"
 #include "octet/fp8_format.h"
 #include "octet/native_fp8.h"
 

@@ -20,10 +20,10 @@
 #include "kernels/gemm/product_params.h"
 #include "octet/grouped_gemm.h"
 #include "octet/trace.h"
-#include "runtime/gpu_status.h"
+#include "runtime/gpu/gpu_status.h"
 #include "runtime/platform/gemm_call.h"
 #include "tests/support/gemm_problem.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

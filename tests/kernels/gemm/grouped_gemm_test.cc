@@ -24,15 +24,15 @@
 #include "absl/strings/str_join.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/product_params.h"
-#include "kernels/gemm/reference.h"
+#include "kernels/oracle/gemm_reference.h"
 #include "octet/ep_config.h"
 #include "octet/fp8_format.h"
 #include "octet/native_fp8.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 #include "tests/support/gemm_problem.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -14,7 +14,7 @@
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "tests/support/no_more_threads.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 #include "tools/check/verify_layer.h"
 #include "tools/step/layer_calls.h"
 #include "tools/workload/layer_tokens.h"

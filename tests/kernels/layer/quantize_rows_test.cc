@@ -19,15 +19,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "kernels/fp8_rows.h"
-#include "kernels/row_quantizer.h"
+#include "kernels/types/fp8_rows.h"
+#include "kernels/types/row_quantizer.h"
 #include "octet/dtype.h"
 #include "octet/ep_config.h"
-#include "runtime/device_memory.h"
-#include "runtime/gpu_status.h"
-#include "runtime/status_macros.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
 #include "tests/support/host_copy.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // *.safetensors files: what is read of a good one, and what is said of others.
-#include "kernels/layer/safetensors.h"
+#include "kernels/model/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

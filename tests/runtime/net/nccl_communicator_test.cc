@@ -1,5 +1,5 @@
 // A communicator when its library does not return, or when there can be no more threads.
-#include "runtime/net/nccl_communicator.h"
+#include "runtime/net/rails/nccl_communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "runtime/nccl_library.h"
-#include "tests/support/node_fixture.h"
+#include "runtime/net/rails/nccl_library.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

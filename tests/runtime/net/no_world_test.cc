@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "octet/world.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

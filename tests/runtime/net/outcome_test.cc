@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "octet/node_failure.h"
-#include "runtime/failure.h"
+#include "runtime/failure/failure.h"
 #include "runtime/net/pack.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "octet/enum_names.h"
 #include "octet/world.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -11,7 +11,7 @@ import sys
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support" / "nodes"))
 from world_job import SLACK_MS, DeathTestCase, Job, lives  # noqa: E402
 
 MPIRUN = MEMBER = TRANSPORT = ""

@@ -36,8 +36,8 @@
 #include "octet/enum_names.h"
 #include "octet/node.h"
 #include "octet/world.h"
-#include "runtime/net/rail.h"
-#include "tests/support/fake_nccl.h"
+#include "runtime/net/rails/rail.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
 
 namespace octet {
 namespace {

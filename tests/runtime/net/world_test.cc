@@ -26,15 +26,15 @@
 #include "octet/enum_names.h"
 #include "octet/graph.h"
 #include "octet/node.h"
-#include "runtime/device_memory.h"
-#include "runtime/failure.h"
-#include "runtime/gpu_status.h"
-#include "runtime/net/nccl_rails.h"
-#include "runtime/net/rail.h"
-#include "runtime/status_macros.h"
-#include "tests/support/fake_nccl.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/failure/failure.h"
+#include "runtime/gpu/gpu_status.h"
+#include "runtime/memory/device_memory.h"
+#include "runtime/net/rails/nccl_rails.h"
+#include "runtime/net/rails/rail.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/host_copy.h"
-#include "tests/support/node_fixture.h"
+#include "tests/support/node/node_fixture.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,6 @@
 // The part of RCCL's interface that Octet uses, so that emulation compiles what real GPUs run. The
-// functions are found in a library at run time (runtime/nccl_library.h): a fake of the tests.
+// functions are found in a library at run time (runtime/net/rails/nccl_library.h): a fake of the
+// tests.
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_RCCL_RCCL_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_RCCL_RCCL_H_
 

@@ -19,7 +19,7 @@ enum class ScaleFormat {
 
 // The smallest scale. A group whose largest number is below kLargest · 2^-90 loses precision, down
 // to zero. From this scale on up, the remainder of a division is exact in float32, so that a kernel
-// can compute the exact quotient by multiplying (kernels/device/fp8_quantize.h).
+// can compute the exact quotient by multiplying (kernels/types/fp8_quantize.h).
 inline constexpr float kMinFp8Scale = std::bit_cast<float>((127U - 90U) << 23);
 
 // The scale of a group whose largest magnitude is `amax`:

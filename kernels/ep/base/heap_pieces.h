@@ -1,0 +1,31 @@
+// Places the pieces of a layout one after the other.
+#ifndef OCTET_KERNELS_EP_BASE_HEAP_PIECES_H_
+#define OCTET_KERNELS_EP_BASE_HEAP_PIECES_H_
+
+#include <cstddef>
+
+#include "octet/symmetric_heap.h"
+
+namespace octet {
+
+constexpr size_t AlignUp(size_t value, size_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+class HeapPieces {
+ public:
+  // Returns the offset of a new piece of `bytes` after all pieces placed so far.
+  size_t Place(size_t bytes) {
+    const size_t offset = end_;
+    end_ = AlignUp(end_ + bytes, SymmetricHeap::kAlignment);
+    return offset;
+  }
+  size_t end() const { return end_; }
+
+ private:
+  size_t end_ = 0;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_EP_BASE_HEAP_PIECES_H_

@@ -1,0 +1,364 @@
+#include "kernels/ep/base/strategy_base.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/ep/base/check_pointers.h"
+#include "kernels/ep/base/epoch_numbers.h"
+#include "kernels/ep/base/fill_memory.h"
+#include "kernels/ep/ep_plan.h"
+#include "kernels/ep/strategy_registry.h"
+#include "kernels/oracle/pointwise_expert.h"
+#include "kernels/tuning/tuning.h"
+#include "launch_limits.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/node/caller.h"
+
+namespace octet {
+namespace {
+
+// `row_bytes`: of a row of expert_out and of y.
+absl::Status CheckTensors(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
+                          size_t row_bytes) {
+  if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
+    return absl::InvalidArgumentError("expert_out and y must not be null");
+  }
+  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"expert_out", args.expert_out},
+                                             {"y", args.y},
+                                             {"expert_scale", args.expert_scale, alignof(float)},
+                                             {"bias", args.bias}}));
+  return CheckApart(rank, {"y", args.y, static_cast<size_t>(handle.num_tokens) * row_bytes},
+                    {{"expert_out", args.expert_out, row_bytes}, {"bias", args.bias, row_bytes}});
+}
+
+}  // namespace
+
+StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
+                           int batches)
+    : shared_node_(node.Share()),
+      node_(*shared_node_),
+      config_(plan.config),
+      options_(options),
+      contract_(plan.contract),
+      launch_(&config_, node.topology().gpus[0],
+              platform::DefaultLaunchLimits(CallBytes(plan.config))),
+      control_(node.num_ranks()),
+      report_(InfoOf(plan.config.strategy).sites, plan.config.topk),
+      memory_(node),
+      chunks_(Index(node.num_ranks())),
+      sequences_(Index(node.num_ranks()),
+                 CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
+  need_->what = "the ExpertParallel whose calls it repeats, which has been destroyed";
+  client_ = NodeClient::Register(node, this, options.name);
+}
+
+StrategyBase::~StrategyBase() {
+  need_->gone = true;
+  NodeClient::Unregister(node_, client_);
+}
+
+absl::Status StrategyBase::Init() {
+  OCTET_ASSIGN_OR_RETURN(const ControlNeeds needs, Prepare());
+  OCTET_RETURN_IF_ERROR(control_.TakeHeap(node_, needs, options_.heap));
+  return node_.Run([this](Rank& rank) -> absl::Status {
+    OCTET_RETURN_IF_ERROR(control_.AllocateState(rank, memory_));
+    OCTET_RETURN_IF_ERROR(InitRank(rank));
+    OCTET_RETURN_IF_ERROR(LoadPointwiseExpert(config_));
+    return control_.Reset(rank, FirstEpoch(0));
+  });
+}
+
+CallParams StrategyBase::ParamsOf(Rank& rank) const {
+  CallParams params = {};
+  params.peers = control_.peers(rank.rank());
+  params.failure = NodeClient::PortOf(rank, client_);
+  if (traced()) params.trace = options_.trace->buffer(rank.rank());
+  return params;
+}
+
+void StrategyBase::SetTensors(const Rank& rank, const DispatchArgs& args, DispatchTensors& tensors,
+                              CallParams& params) const {
+  const RowArrivals& arrivals = chunks_[Index(rank.rank())].arrivals;
+  tensors = {.x = args.x,
+             .topk_idx = args.topk_idx,
+             .topk_weights = args.topk_weights,
+             .num_tokens = args.num_tokens,
+             .arrivals = arrivals};
+  // The object that brings the rows knows what is missing, and must report first.
+  if (arrivals.num_chunks > 0) params.failure.deadline_ticks *= 2;
+}
+
+void StrategyBase::SetTensors(const Rank& rank, const DispatchHandle& handle,
+                              const CombineArgs& args, CombineTensors& tensors) const {
+  tensors = {.expert_out = args.expert_out,
+             .expert_scale = args.expert_scale,
+             .topk_idx = handle.topk_idx,
+             .topk_weights = handle.topk_weights,
+             .bias = args.bias,
+             .num_tokens = handle.num_tokens,
+             .y = args.y,
+             .departures = chunks_[Index(rank.rank())].departures};
+}
+
+absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view call,
+                                  absl::FunctionRef<absl::Status()> launch) const {
+  CaptureNeeds::Add(rank, need_);
+  const CallerScope scope(rank, client_);
+  const bool alone =
+      phases == Phases::kReceive || config_.low_latency.failure_policy == FailurePolicy::kMask;
+  return alone ? rank.LaunchWaiting(launch) : rank.CoordinatedLaunch(launch, call);
+}
+
+// ---- Calls.
+
+absl::Status StrategyBase::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
+  if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
+    return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
+                                                   "; it must be from 0 to max_tokens_per_rank, ",
+                                                   config_.max_tokens_per_rank));
+  }
+  if (args.num_tokens > 0 &&
+      (args.x == nullptr || (args.topk_idx == nullptr && args.high_throughput.cached == nullptr))) {
+    return absl::InvalidArgumentError("x and topk_idx must not be null");
+  }
+  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"x", args.x},
+                                             {"topk_idx", args.topk_idx},
+                                             {"topk_weights", args.topk_weights},
+                                             {"x_scales", args.high_throughput.x_scales},
+                                             {"scatter_idx", args.high_throughput.scatter_idx}}));
+  return CheckContract(args);
+}
+
+absl::Status StrategyBase::CheckContract(const DispatchArgs& args) const {
+  const HighThroughputArgs& own = args.high_throughput;
+  if (own == HighThroughputArgs()) return absl::OkStatus();
+  const absl::string_view name = own.cached != nullptr        ? "cached"
+                                 : own.scatter_idx != nullptr ? "scatter_idx"
+                                                              : "x_scales";
+  return CheckIsHighThroughput(name);
+}
+
+absl::Status StrategyBase::CheckIsHighThroughput(absl::string_view name) const {
+  if (contract_ == Contract::kOfAll) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name,
+                     " is not for Strategy::kAuto, which may choose a strategy that has none; name "
+                     "Strategy::kHighThroughput"));
+  }
+  if (config().strategy == Strategy::kHighThroughput) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " needs the strategy high_throughput, not ", EnumName(config().strategy)));
+}
+
+absl::Status StrategyBase::CheckOwner(const Rank& rank, const DispatchHandle& handle) const {
+  if (handle.owner == nullptr) {
+    return absl::FailedPreconditionError("the handle is of no dispatch");
+  }
+  if (handle.owner != this || handle.owner_id != client_) {
+    return absl::InvalidArgumentError(
+        "the handle is of a dispatch of another ExpertParallel; only the one that has sent a "
+        "dispatch can receive, combine or repeat it");
+  }
+  if (handle.rank == rank.rank()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the handle is of a dispatch of rank ",
+                                                 handle.rank, ", and this is rank ", rank.rank(),
+                                                 "; each rank has handles of its own"));
+}
+
+absl::Status StrategyBase::CheckHandle(const Rank& rank, const DispatchHandle& handle) const {
+  return SequenceOf(rank).CheckRecent(handle.call);
+}
+
+absl::Status StrategyBase::CheckRank(const Rank& rank) const {
+  if (rank.IsOf(node_)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the rank belongs to another node than the one that this ExpertParallel was created on");
+}
+
+absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const DispatchArgs& args,
+                                                           Phases phases,
+                                                           const DispatchProduct* product) {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
+  CallSequence& sequence = SequenceOf(rank);
+  DispatchHandle handle = {.call = sequence.calls() + 1,
+                           .num_tokens = args.num_tokens,
+                           .topk_idx = args.topk_idx,
+                           .topk_weights = args.topk_weights,
+                           .owner = this,
+                           .owner_id = client_,
+                           .rank = rank.rank()};
+  OCTET_RETURN_IF_ERROR(sequence.CheckDispatch(phases));
+  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
+  OCTET_RETURN_IF_ERROR(product != nullptr ? EnqueueDispatchGemm(rank, args, *product, handle)
+                                           : EnqueueDispatch(rank, args, phases, handle));
+  sequence.RecordDispatch(phases);
+  return handle;
+}
+
+absl::Status StrategyBase::EnqueueDispatchGemm(Rank& /*rank*/, const DispatchArgs& /*args*/,
+                                               const DispatchProduct& /*product*/,
+                                               DispatchHandle& /*handle*/) {
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
+                                               " has no dispatch that is fused with a product"));
+}
+
+absl::StatusOr<Received> StrategyBase::DispatchGemm(Rank& rank, const DispatchArgs& args,
+                                                    const DispatchProduct& product) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle,
+                         BeginDispatch(rank, args, Phases::kBoth, &product));
+  return ReceivedOn(rank, handle);
+}
+
+absl::StatusOr<DispatchHandle> StrategyBase::DispatchSend(Rank& rank, const DispatchArgs& args) {
+  return BeginDispatch(rank, args, Phases::kSend);
+}
+
+absl::StatusOr<Received> StrategyBase::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
+  CallSequence& sequence = SequenceOf(rank);
+  OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
+  OCTET_RETURN_IF_ERROR(sequence.CheckDispatchReceive(handle.call));
+  DispatchHandle sent = handle;
+  OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, {}, Phases::kReceive, sent));
+  sequence.RecordDispatchReceive();
+  return ReceivedOn(rank, handle);
+}
+
+absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchArgs& args) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, BeginDispatch(rank, args, Phases::kBoth));
+  return ReceivedOn(rank, handle);
+}
+
+absl::Status StrategyBase::CheckReceivedIsValid(const Rank& rank,
+                                                const DispatchHandle& handle) const {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
+  OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
+  return SequenceOf(rank).CheckRecent(handle.call);
+}
+
+absl::Status StrategyBase::CheckCombine(const Rank& rank, const DispatchHandle& handle,
+                                        const CombineArgs& args, Phases phases) const {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
+  OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
+  OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
+  OCTET_RETURN_IF_ERROR(SequenceOf(rank).CheckCombine(handle.call, phases));
+  OCTET_RETURN_IF_ERROR(CheckTensors(rank, handle, args, config_.dtype_row_bytes()));
+  if (args.high_throughput == HighThroughputCombineArgs()) return absl::OkStatus();
+  return CheckIsHighThroughput("unweighted");
+}
+
+absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
+                                        const CombineArgs& args, Phases phases) {
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args, phases));
+  OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, phases));
+  SequenceOf(rank).RecordCombine(handle.call, phases);
+  return absl::OkStatus();
+}
+
+absl::Status StrategyBase::CombineSend(Rank& rank, const DispatchHandle& handle,
+                                       const CombineArgs& args) {
+  return BeginCombine(rank, handle, args, Phases::kSend);
+}
+
+absl::Status StrategyBase::CombineReceive(Rank& rank, const DispatchHandle& handle,
+                                          const CombineArgs& args) {
+  return BeginCombine(rank, handle, args, Phases::kReceive);
+}
+
+absl::Status StrategyBase::Combine(Rank& rank, const DispatchHandle& handle,
+                                   const CombineArgs& args) {
+  return BeginCombine(rank, handle, args, Phases::kBoth);
+}
+
+absl::Status StrategyBase::EnqueueGemmCombine(Rank& /*rank*/, const DispatchHandle& /*handle*/,
+                                              const CombineArgs& /*args*/,
+                                              const CombineProduct& /*product*/) {
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
+                                               " has no combine that is fused with a product"));
+}
+
+absl::Status StrategyBase::GemmCombine(Rank& rank, const DispatchHandle& handle,
+                                       const CombineArgs& args, const CombineProduct& product) {
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args, Phases::kBoth));
+  OCTET_RETURN_IF_ERROR(EnqueueGemmCombine(rank, handle, args, product));
+  SequenceOf(rank).RecordCombine(handle.call, Phases::kBoth);
+  return absl::OkStatus();
+}
+
+absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
+  if (num_rows < 0 || num_rows > control_.layout().max_rows) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_rows is ", num_rows, "; it must be from 0 to ", control_.layout().max_rows));
+  }
+  for (const auto& [memory, bytes] : Delivered(rank, static_cast<size_t>(num_rows))) {
+    OCTET_RETURN_IF_ERROR(FillBytes(rank, memory, bytes, 0xff));
+  }
+  return absl::OkStatus();
+}
+
+Traffic StrategyBase::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  return TrafficOf(DispatchWire(), config_, node_.num_ranks(), rank, topk_idx);
+}
+
+Traffic StrategyBase::CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
+  return TrafficOf(CombineWire(), config_, node_.num_ranks(), rank, topk_idx);
+}
+
+// ---- Failures.
+
+absl::Status StrategyBase::VoidCalls(Rank& /*rank*/) { return absl::OkStatus(); }
+
+absl::Status StrategyBase::ResetCalls(Rank& rank) {
+  OCTET_ASSIGN_OR_RETURN(const uint64_t epoch, control_.AgreeOnEpoch(rank));
+  if (!control_.HasState(rank)) return absl::OkStatus();  // the rank failed before it was allocated
+  SequenceOf(rank).Void();
+  OCTET_RETURN_IF_ERROR(VoidCalls(rank));
+  return control_.Reset(rank, epoch);
+}
+
+absl::Status StrategyBase::Recover(Rank& rank) { return ResetCalls(rank); }
+
+absl::Status StrategyBase::Describe(int rank, const device::FailureRecord& record) const {
+  return report_.Describe(rank, record);
+}
+
+absl::Status StrategyBase::CheckComplete(const Rank& rank) const {
+  return SequenceOf(rank).CheckComplete();
+}
+
+absl::Status StrategyBase::CopyFlags(Rank& rank) { return control_.CopyToHost(rank); }
+
+std::vector<FlagTable> StrategyBase::FlagTables(absl::Span<const device::FailureRecord> waits) {
+  std::vector<FlagTable> tables =
+      report_.Tables(waits, [this](const SiteInfo& site, const FlagWait& wait) {
+        return site.flags == FlagKind::kOwn ? OwnFlags(wait)
+                                            : control_.CopiedWords(site.flags, wait);
+      });
+  control_.DropCopies();
+  return tables;
+}
+
+// ---- Creation.
+
+absl::StatusOr<std::unique_ptr<StrategyBase>> MakeStrategy(Node& node, const EpConfig& config,
+                                                           const ExpertParallelOptions& options) {
+  std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
+  if (options.use_measured_tuning) {
+    OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
+  }
+  OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
+                         EpPlan::Resolve(config, node.num_ranks(), node.topology(), *table));
+  std::unique_ptr<StrategyBase> strategy = InfoOf(plan.config.strategy).make(node, plan, options);
+  absl::Status status = strategy->Init();
+  if (status.ok()) return strategy;
+  if (plan.tuning_origin.empty() || !absl::IsInvalidArgument(status)) return status;
+  return absl::InvalidArgumentError(absl::StrCat(plan.tuning_origin, ": ", status.message()));
+}
+
+}  // namespace octet

@@ -1,0 +1,31 @@
+#include "kernels/ep/config_checks.h"
+
+#include "absl/strings/str_cat.h"
+#include "octet/fp8.h"
+
+namespace octet {
+
+absl::Status OutOfRange(absl::string_view field, int value, int low, int high) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, "; it must be from ", low, " to ", high));
+}
+
+absl::Status CheckRange(absl::string_view field, int value, int low, int high) {
+  return value < low || value > high ? OutOfRange(field, value, low, high) : absl::OkStatus();
+}
+
+absl::Status ValidateQuantized(const EpConfig& config) {
+  if (config.scale_group != 64 && config.scale_group != 128 && config.scale_group != 256) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scale_group is ", config.scale_group,
+                     "; rows that dispatch quantises have groups of 64, 128 or 256 columns"));
+  }
+  if (WithNativeFp8(config.fp8_form) != WithNativeFp8(Fp8Form::kNative)) {
+    return absl::InvalidArgumentError(absl::StrCat("fp8_form is ", EnumName(config.fp8_form),
+                                                   "; this platform quantises to ",
+                                                   EnumName(WithNativeFp8(Fp8Form::kNative))));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace octet

@@ -1,0 +1,33 @@
+// The parts of a layer's call, for tools that time them.
+#ifndef OCTET_KERNELS_EP_LAYER_PARTS_H_
+#define OCTET_KERNELS_EP_LAYER_PARTS_H_
+
+#include "absl/status/status.h"
+#include "octet/fused_experts.h"
+#include "octet/moe_layer.h"
+#include "octet/node.h"
+
+namespace octet {
+
+enum class LayerPart { kRouter, kDispatch, kFirstProduct, kSecondProduct, kCombine, kShared };
+
+class LayerPartObserver {
+ public:
+  virtual ~LayerPartObserver() = default;
+  // Called on the rank's thread when everything up to the end of `part` has been enqueued on the
+  // rank's stream. A part that shares a kernel with the next one is not reported.
+  virtual absl::Status PartEnqueued(Rank& rank, LayerPart part) = 0;
+};
+
+// What only tools need of the public classes.
+struct LayerInternals {
+  // Reports the parts of calls from now on; nullptr: no longer. Not while calls are made.
+  static void Observe(FusedExperts& experts, LayerPartObserver* observer) {
+    experts.Observe(observer);
+  }
+  static void Observe(MoeLayer& layer, LayerPartObserver* observer) { layer.Observe(observer); }
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_EP_LAYER_PARTS_H_

@@ -1,0 +1,31 @@
+// Ranks of several nodes, and what a configuration over all of them is within one of them.
+#ifndef OCTET_KERNELS_EP_NODES_OF_RANKS_H_
+#define OCTET_KERNELS_EP_NODES_OF_RANKS_H_
+
+#include <algorithm>
+
+#include "octet/ep_config.h"
+
+namespace octet {
+
+struct NodesOfRanks {
+  int num_nodes = 1;  // P
+  int ranks_per_node = 1;
+  // The order in which the outputs of one node's experts are added; kPerNode adds those sums.
+  CombineOrder intranode_order = CombineOrder::kAuto;
+};
+
+// Returns the configuration of the ExpertParallel of each node. It has E/P experts, up to P·M
+// tokens of a rank, and as many choices of a token as it can have among a node's experts.
+inline EpConfig IntranodeConfig(const EpConfig& config, const NodesOfRanks& nodes) {
+  EpConfig intranode = config;
+  intranode.num_experts /= nodes.num_nodes;
+  intranode.topk = std::min(config.topk, intranode.num_experts);
+  intranode.max_tokens_per_rank *= nodes.num_nodes;
+  intranode.combine_order = nodes.intranode_order;
+  return intranode;
+}
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_EP_NODES_OF_RANKS_H_

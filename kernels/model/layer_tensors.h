@@ -1,0 +1,121 @@
+// The tensors of one layer with experts, found by their names and checked.
+#ifndef OCTET_KERNELS_MODEL_LAYER_TENSORS_H_
+#define OCTET_KERNELS_MODEL_LAYER_TENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/model/model_tensors.h"
+#include "octet/moe_weights.h"
+
+namespace octet {
+
+// How a family calls the matrices of a gated network.
+struct MlpNames {
+  absl::string_view gate = "gate_proj";
+  absl::string_view up = "up_proj";
+  absl::string_view down = "down_proj";
+};
+
+struct MlpSizes {
+  int hidden = 0;
+  int intermediate = 0;
+};
+
+// The tensors that hold the matrices of all experts, one behind the other. `transformers` writes
+//
+//   gate_up_proj  [E][2 I][H]   the rows of gate, then those of up
+//   down_proj     [E][H][I]
+//
+// and others write the transposed matrices, [E][H][2 I] and [E][I][H]. Both tensors are either the
+// one or the other. The shape of one whose matrices are not square tells which; they cannot both be
+// square.
+inline constexpr absl::string_view kFusedGateUp = "experts.gate_up_proj";
+inline constexpr absl::string_view kFusedDown = "experts.down_proj";
+
+// Errors of all functions are kNotFound or kInvalidArgument, with the file and the tensor.
+class LayerTensors {
+ public:
+  // `block` is how names of the layer begin: "layers.3.mlp". The names in files may have "model."
+  // in front of it. `tensors` and `folder`, for messages, must live as long.
+  LayerTensors(const ModelTensors& tensors, absl::string_view folder, std::string block)
+      : tensors_(tensors), folder_(folder), block_(std::move(block)) {}
+
+  // In the following, `name` is what follows the block and a point.
+  bool Has(absl::string_view name) const { return Find(name).tensor != nullptr; }
+  // Returns whether there is such a tensor, in FP8.
+  bool IsFp8(absl::string_view name) const;
+  // Returns ModelTensors::WhyMissing().
+  absl::Status WhyMissing(absl::string_view name) const;
+  // Returns kInvalidArgument, naming it, if the block has a tensor whose elements are not in
+  // `known`, a set of all that has been read.
+  absl::Status CheckAllKnown(const std::set<const std::byte*>& known) const;
+  // Returns the whole name, in quotes, for messages.
+  std::string Quoted(absl::string_view name) const;
+
+  // Returns a matrix of floating-point numbers.
+  absl::StatusOr<HostTensor> Plain(absl::string_view name, int rows, int columns) const;
+
+  // Returns a vector of floating-point numbers, as one row.
+  absl::StatusOr<HostTensor> Vector(absl::string_view name, int columns) const;
+
+  // Returns a network, whose matrices are floating-point numbers or FP8 with scales.
+  absl::StatusOr<MlpWeights> Mlp(absl::string_view prefix, const MlpNames& names,
+                                 const MlpSizes& sizes) const;
+
+  // Returns the networks of all experts from kFusedGateUp and kFusedDown. As FP8, I must be a
+  // multiple of 128, since gate and up would otherwise share scales.
+  absl::StatusOr<std::vector<MlpWeights>> FusedExperts(int num_experts,
+                                                       const MlpSizes& sizes) const;
+
+ private:
+  using Shape = std::vector<uint64_t>;
+
+  // What a tensor must be like.
+  struct Wanted {
+    Shape shape;
+    std::vector<TensorType> types;
+    std::string why = {};  // it must have this shape, for the message
+  };
+
+  // The elements of a tensor.
+  struct Stored {
+    TensorType type = TensorType::kBFloat16;
+    const std::byte* data = nullptr;
+    const std::byte* scales = nullptr;
+    TensorType scale_type = TensorType::kFloat32;
+  };
+
+  std::string FullName(absl::string_view name) const;
+  ModelTensors::Found Find(absl::string_view name) const;
+  // Returns the tensor if it is as it must be.
+  absl::StatusOr<Stored> Get(absl::string_view name, const Wanted& wanted) const;
+  // Returns floating-point numbers, or FP8 with its scales: one for 128 x 128 elements of a matrix,
+  // which the last two dimensions are.
+  absl::StatusOr<Stored> Quantized(absl::string_view name, Wanted wanted) const;
+  absl::StatusOr<HostTensor> Matrix(absl::string_view name, int rows, int columns) const;
+  absl::Status Missing(absl::string_view name) const;
+
+  // Both forms of a tensor of all experts.
+  struct FusedShapes {
+    Shape plain;
+    Shape transposed;
+  };
+  static FusedShapes ShapesOf(absl::string_view fused, int num_experts, const MlpSizes& sizes);
+  absl::StatusOr<bool> IsTransposed(int num_experts, const MlpSizes& sizes) const;
+
+  const ModelTensors& tensors_;
+  const absl::string_view folder_;
+  const std::string block_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_MODEL_LAYER_TENSORS_H_

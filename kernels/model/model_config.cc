@@ -1,0 +1,384 @@
+#include "kernels/model/model_config.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "kernels/model/bounded_json.h"
+#include "kernels/model/safetensors.h"
+#include "runtime/base/status_macros.h"
+
+namespace octet {
+namespace {
+
+constexpr int kMostInt = std::numeric_limits<int>::max();
+
+// What DeepSeek's models add to the sum that weights are divided by.
+constexpr float kDeepseekEpsilon = 1e-20F;
+
+// Reads the members of config.json. A member that is null counts as missing, unless its function
+// says otherwise. Errors say where it is.
+class Reader {
+ public:
+  Reader(const Json& json, absl::string_view origin) : json_(json), origin_(origin) {}
+
+  bool Has(absl::string_view member) const { return Find(member) != nullptr; }
+  bool IsNull(absl::string_view member) const {
+    const auto found = json_.find(member);
+    return found != json_.end() && found->is_null();
+  }
+
+  // Return a whole number from `least` up; `absent` if there is no such member. null is then an
+  // error: `transformers` does not take it for the default.
+  absl::StatusOr<int> Natural(absl::string_view member, int least, int absent) const {
+    OCTET_RETURN_IF_ERROR(CheckNotNull(member));
+    return Has(member) ? Natural(member, least) : absent;
+  }
+  absl::StatusOr<int> Natural(absl::string_view member, int least) const {
+    OCTET_ASSIGN_OR_RETURN(const Json* const value, Get(member));
+    const std::optional<int> number = AsNatural(*value);
+    if (number.has_value() && *number >= least) return *number;
+    return Wrong(member, *value, absl::StrCat("a whole number from ", least, " up"));
+  }
+
+  // Returns a truth value; null, Python's None, is false.
+  absl::StatusOr<bool> Bool(absl::string_view member, bool absent) const {
+    if (IsNull(member)) return false;
+    const Json* const value = Find(member);
+    if (value == nullptr) return absent;
+    if (!value->is_boolean()) return Wrong(member, *value, "true or false");
+    return value->get<bool>();
+  }
+
+  // Returns a number; null is an error, as above.
+  absl::StatusOr<float> Float(absl::string_view member, float absent) const {
+    OCTET_RETURN_IF_ERROR(CheckNotNull(member));
+    const Json* const value = Find(member);
+    if (value == nullptr) return absent;
+    const double number = value->is_number() ? value->get<double>() : NAN;
+    constexpr double kMost = std::numeric_limits<float>::max();
+    if (!(std::abs(number) <= kMost)) return Wrong(member, *value, "a number");
+    return static_cast<float>(number);
+  }
+
+  absl::StatusOr<std::string> String(absl::string_view member, absl::string_view absent) const {
+    return Has(member) ? String(member) : std::string(absent);
+  }
+  absl::StatusOr<std::string> String(absl::string_view member) const {
+    OCTET_ASSIGN_OR_RETURN(const Json* const value, Get(member));
+    if (!value->is_string()) return Wrong(member, *value, "a string");
+    return value->get<std::string>();
+  }
+
+  // Returns the numbers of a list; none if there is no such member.
+  absl::StatusOr<std::vector<int>> Naturals(absl::string_view member) const {
+    std::vector<int> numbers;
+    const Json* const value = Find(member);
+    if (value == nullptr) return numbers;
+    constexpr absl::string_view kWhat = "a list of whole numbers";
+    if (!value->is_array()) return Wrong(member, *value, kWhat);
+    for (const Json& each : *value) {
+      const std::optional<int> number = AsNatural(each);
+      if (!number.has_value()) return Wrong(member, *value, kWhat);
+      numbers.push_back(*number);
+    }
+    return numbers;
+  }
+
+  // Returns an error if the member's text is not `supported`, which it also is if it is missing.
+  absl::Status Only(absl::string_view member, absl::string_view supported) const {
+    OCTET_ASSIGN_OR_RETURN(const std::string text, String(member, supported));
+    if (text == supported) return absl::OkStatus();
+    return Unsupported(member, text, absl::StrCat("'", supported, "'"));
+  }
+
+  absl::Status Unsupported(absl::string_view member, const Json& value,
+                           absl::string_view supported) const {
+    return absl::InvalidArgumentError(absl::StrCat(origin_, ": ", member, " ", Shown(value),
+                                                   " is not supported; it must be ", supported));
+  }
+
+  // Returns an error for a member, other than null, that is none of `known`.
+  absl::Status OnlyMembers(absl::Span<const absl::string_view> known) const {
+    for (const auto& [name, value] : json_.items()) {
+      if (value.is_null() || absl::c_linear_search(known, name)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(origin_, ": ", QuotedName(name),
+                       " is unknown, and the result might depend on it; remove it if it does not"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Returns a reader of the object that the member is; nothing if there is no such member.
+  absl::StatusOr<std::optional<Reader>> Object(absl::string_view member) const {
+    const Json* const value = Find(member);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_object()) return Wrong(member, *value, "an object");
+    return Reader(*value, absl::StrCat(origin_, ": ", member));
+  }
+
+ private:
+  static std::optional<int> AsNatural(const Json& value) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMostInt}) {
+      return std::nullopt;
+    }
+    return static_cast<int>(value.get<uint64_t>());
+  }
+
+  const Json* Find(absl::string_view member) const {
+    const auto found = json_.find(member);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  absl::StatusOr<const Json*> Get(absl::string_view member) const {
+    if (const Json* const value = Find(member); value != nullptr) return value;
+    return absl::InvalidArgumentError(absl::StrCat(origin_, ": ", member, " is missing"));
+  }
+
+  absl::Status CheckNotNull(absl::string_view member) const {
+    if (!IsNull(member)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin_, ": ", member, " is null; remove it for its default, or give it"));
+  }
+
+  absl::Status Wrong(absl::string_view member, const Json& value, absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin_, ": ", member, " must be ", what, ", and is ", Shown(value)));
+  }
+
+  const Json& json_;
+  const std::string origin_;
+};
+
+// Reads what Qwen and OLMoE have in common.
+absl::Status ReadSoftmaxRouter(const Reader& reader, MoeLayerConfig& config) {
+  config.router.scores = RouterScores::kSoftmax;
+  OCTET_ASSIGN_OR_RETURN(config.router.normalize, reader.Bool("norm_topk_prob", false));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExpertLayers> ReadMixtral(const Reader& reader) {
+  ExpertLayers layers;
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("num_local_experts", 1));
+  OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("intermediate_size", 1));
+  config.router.normalize = true;
+  return layers;
+}
+
+// Newer versions of `transformers` write num_local_experts for Qwen3-MoE.
+absl::StatusOr<int> ReadNumExperts(const Reader& reader, int least) {
+  const bool other = !reader.Has("num_experts") && reader.Has("num_local_experts");
+  return reader.Natural(other ? "num_local_experts" : "num_experts", least);
+}
+
+absl::StatusOr<ExpertLayers> ReadOlmoe(const Reader& reader) {
+  ExpertLayers layers;
+  OCTET_ASSIGN_OR_RETURN(layers.config.num_experts, ReadNumExperts(reader, 1));
+  OCTET_ASSIGN_OR_RETURN(layers.config.intermediate, reader.Natural("intermediate_size", 1));
+  OCTET_RETURN_IF_ERROR(ReadSoftmaxRouter(reader, layers.config));
+  return layers;
+}
+
+absl::StatusOr<ExpertLayers> ReadQwen(const Reader& reader, bool shared) {
+  ExpertLayers layers;
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.num_experts, ReadNumExperts(reader, 0));
+  OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("moe_intermediate_size", 1));
+  if (shared) {
+    OCTET_ASSIGN_OR_RETURN(config.shared_intermediate,
+                           reader.Natural("shared_expert_intermediate_size", 1));
+    config.shared_gate = true;
+  }
+  OCTET_RETURN_IF_ERROR(ReadSoftmaxRouter(reader, config));
+  OCTET_ASSIGN_OR_RETURN(layers.period, reader.Natural("decoder_sparse_step", 1, 1));
+  layers.phase = 1;
+  OCTET_ASSIGN_OR_RETURN(const std::vector<int> dense, reader.Naturals("mlp_only_layers"));
+  layers.dense.insert(dense.begin(), dense.end());
+  return layers;
+}
+
+absl::Status ReadGroups(const Reader& reader, std::optional<int> groups,
+                        std::optional<int> top_groups, RouterConfig& router) {
+  OCTET_ASSIGN_OR_RETURN(router.groups, groups.has_value() ? reader.Natural("n_group", 1, *groups)
+                                                           : reader.Natural("n_group", 1));
+  OCTET_ASSIGN_OR_RETURN(router.top_groups, top_groups.has_value()
+                                                ? reader.Natural("topk_group", 1, *top_groups)
+                                                : reader.Natural("topk_group", 1));
+  return absl::OkStatus();
+}
+
+absl::Status ReadDeepseekV2Router(const Reader& reader, RouterConfig& router) {
+  OCTET_RETURN_IF_ERROR(reader.Only("scoring_func", "softmax"));
+  router.scores = RouterScores::kSoftmax;
+  OCTET_ASSIGN_OR_RETURN(const std::string method, reader.String("topk_method", "greedy"));
+  if (method == "group_limited_greedy") {
+    OCTET_RETURN_IF_ERROR(ReadGroups(reader, std::nullopt, std::nullopt, router));
+    router.group_score = GroupScore::kMaximum;
+  } else if (method != "greedy") {
+    return reader.Unsupported("topk_method", method, "'greedy' or 'group_limited_greedy'");
+  }
+  OCTET_ASSIGN_OR_RETURN(router.normalize, reader.Bool("norm_topk_prob", false));
+  OCTET_ASSIGN_OR_RETURN(router.scaling, reader.Float("routed_scaling_factor", 1.0F));
+  return absl::OkStatus();
+}
+
+absl::Status ReadDeepseekV3Router(const Reader& reader, RouterConfig& router) {
+  OCTET_RETURN_IF_ERROR(reader.Only("scoring_func", "sigmoid"));
+  OCTET_RETURN_IF_ERROR(reader.Only("topk_method", "noaux_tc"));
+  router.scores = RouterScores::kSigmoid;
+  router.group_score = GroupScore::kSumOfTwoBest;
+  OCTET_RETURN_IF_ERROR(ReadGroups(reader, 8, 4, router));
+  OCTET_ASSIGN_OR_RETURN(router.normalize, reader.Bool("norm_topk_prob", true));
+  OCTET_ASSIGN_OR_RETURN(router.scaling, reader.Float("routed_scaling_factor", 2.5F));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExpertLayers> ReadDeepseek(const Reader& reader, bool v3) {
+  ExpertLayers layers;
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("n_routed_experts", 1));
+  OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("moe_intermediate_size", 1));
+  int shared = 0;
+  if (!reader.IsNull("n_shared_experts")) {
+    OCTET_ASSIGN_OR_RETURN(shared, reader.Natural("n_shared_experts", 0, v3 ? 1 : 2));
+  }
+  if (shared > kMostInt / config.intermediate) {
+    return reader.Unsupported("n_shared_experts", absl::StrCat(shared), "smaller");
+  }
+  config.shared_intermediate = shared * config.intermediate;
+  // DeepSeek-V3 has no biases, whatever its config.json says.
+  OCTET_ASSIGN_OR_RETURN(const bool biases, reader.Bool("mlp_bias", false));
+  if (biases && !v3) {
+    return reader.Unsupported("mlp_bias", true, "false: Octet's experts have no biases");
+  }
+  OCTET_RETURN_IF_ERROR(v3 ? ReadDeepseekV3Router(reader, config.router)
+                           : ReadDeepseekV2Router(reader, config.router));
+  config.router.normalize_epsilon = config.router.normalize ? kDeepseekEpsilon : 0.0F;
+  OCTET_ASSIGN_OR_RETURN(layers.first, reader.Natural("first_k_dense_replace", 0, v3 ? 3 : 0));
+  OCTET_ASSIGN_OR_RETURN(layers.period, reader.Natural("moe_layer_freq", 1, 1));
+  return layers;
+}
+
+absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kMixtral:
+      return ReadMixtral(reader);
+    case ModelFamily::kQwen2Moe:
+      return ReadQwen(reader, /*shared=*/true);
+    case ModelFamily::kQwen3Moe:
+      return ReadQwen(reader, /*shared=*/false);
+    case ModelFamily::kOlmoe:
+      return ReadOlmoe(reader);
+    case ModelFamily::kDeepseekV2:
+      return ReadDeepseek(reader, /*v3=*/false);
+    case ModelFamily::kDeepseekV3:
+      break;
+  }
+  return ReadDeepseek(reader, /*v3=*/true);
+}
+
+// The members of quantization_config that are read below, and those that change nothing: tensors
+// tell themselves whether they are FP8, and caches of keys and values are none of the layer's.
+constexpr absl::string_view kQuantizationMembers[] = {
+    "quant_method",      "fmt",
+    "activation_scheme", "scale_fmt",
+    "dequantize",        "weight_block_size",
+    "ignored_layers",    "modules_to_not_convert",
+    "kv_cache_scheme",   "is_checkpoint_fp8_serialized"};
+constexpr absl::string_view kFloatScales = "float";
+constexpr absl::string_view kScalesOfActivations =
+    "': Octet quantizes activations with float32 scales, as transformers does; remove it for these";
+constexpr absl::string_view kDequantize =
+    "false; remove it and convert the weights when they are loaded (octet layer --weights=bf16)";
+
+// Accepts what tells that weights are FP8 with a scale for each block of 128 x 128, or nothing.
+absl::Status CheckQuantization(const Reader& config) {
+  OCTET_ASSIGN_OR_RETURN(const std::optional<Reader> reader, config.Object("quantization_config"));
+  if (!reader.has_value()) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(const std::string method, reader->String("quant_method"));
+  if (method != "fp8") return reader->Unsupported("quant_method", method, "'fp8'");
+  OCTET_RETURN_IF_ERROR(reader->OnlyMembers(kQuantizationMembers));
+  OCTET_RETURN_IF_ERROR(reader->Only("fmt", "e4m3"));
+  OCTET_RETURN_IF_ERROR(reader->Only("activation_scheme", "dynamic"));
+  OCTET_ASSIGN_OR_RETURN(const std::string scale_fmt, reader->String("scale_fmt", kFloatScales));
+  if (scale_fmt != kFloatScales) {
+    return reader->Unsupported("scale_fmt", scale_fmt,
+                               absl::StrCat("'", kFloatScales, kScalesOfActivations));
+  }
+  OCTET_ASSIGN_OR_RETURN(const bool dequantize, reader->Bool("dequantize", false));
+  if (dequantize) {
+    return reader->Unsupported("dequantize", true, kDequantize);
+  }
+  OCTET_ASSIGN_OR_RETURN(const std::vector<int> block, reader->Naturals("weight_block_size"));
+  if (block == std::vector<int>{128, 128}) return absl::OkStatus();
+  return reader->Unsupported("weight_block_size",
+                             absl::StrCat("[", absl::StrJoin(block, ", "), "]"), "[128, 128]");
+}
+
+absl::StatusOr<ExpertLayers> ReadExpertLayers(const Reader& reader, ModelFamily family) {
+  OCTET_RETURN_IF_ERROR(reader.Only("hidden_act", "silu"));
+  OCTET_RETURN_IF_ERROR(CheckQuantization(reader));
+  OCTET_ASSIGN_OR_RETURN(ExpertLayers layers, ReadFamily(reader, family));
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.topk, reader.Natural("num_experts_per_tok", 1));
+  OCTET_ASSIGN_OR_RETURN(config.hidden, reader.Natural("hidden_size", 1));
+  const bool renamed = reader.Has("dtype");  // by newer versions of `transformers`
+  OCTET_ASSIGN_OR_RETURN(const std::string dtype,
+                         reader.String(renamed ? "dtype" : "torch_dtype", "bfloat16"));
+  config.dtype = dtype == "float16" ? DType::kFloat16 : DType::kBFloat16;
+  return layers;
+}
+
+}  // namespace
+
+bool ExpertLayers::Contains(int layer) const {
+  return config.num_experts > 0 && layer >= first && (int64_t{layer} + phase) % period == 0 &&
+         !dense.contains(layer);
+}
+
+absl::StatusOr<ModelConfig> ModelConfig::Parse(absl::string_view text, absl::string_view origin) {
+  OCTET_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, origin));
+  const Reader reader(json, origin);
+  ModelConfig config;
+  config.origin = std::string(origin);
+  OCTET_ASSIGN_OR_RETURN(const std::string type, reader.String("model_type"));
+  const absl::StatusOr<ModelFamily> family = ParseEnum<ModelFamily>("model_type", type);
+  if (!family.ok()) {
+    return absl::UnimplementedError(absl::StrCat(origin, ": model_type ", Shown(type),
+                                                 " is not one of ", EnumNames<ModelFamily>()));
+  }
+  config.family = *family;
+  OCTET_ASSIGN_OR_RETURN(config.num_layers, reader.Natural("num_hidden_layers", 1));
+  config.expert_layers = ReadExpertLayers(reader, config.family);
+  return config;
+}
+
+absl::StatusOr<MoeLayerConfig> ModelConfig::LayerConfig(int layer) const {
+  if (layer < 0 || layer >= num_layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(origin, ": there is no layer ", layer, ", only 0 to ", num_layers - 1));
+  }
+  if (!expert_layers.ok()) return expert_layers.status();
+  if (expert_layers->Contains(layer)) return expert_layers->config;
+  return absl::InvalidArgumentError(
+      absl::StrCat(origin, ": layer ", layer, " is dense, it has no experts"));
+}
+
+absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily /*unused*/) {
+  static constexpr EnumEntry<ModelFamily> kTable[] = {
+      {ModelFamily::kMixtral, "mixtral"},        {ModelFamily::kQwen2Moe, "qwen2_moe"},
+      {ModelFamily::kQwen3Moe, "qwen3_moe"},     {ModelFamily::kOlmoe, "olmoe"},
+      {ModelFamily::kDeepseekV2, "deepseek_v2"}, {ModelFamily::kDeepseekV3, "deepseek_v3"}};
+  return kTable;
+}
+
+}  // namespace octet

@@ -1,0 +1,208 @@
+#include "octet/model_folder.h"
+
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/model/layer_tensors.h"
+#include "kernels/model/model_config.h"
+#include "kernels/model/model_tensors.h"
+#include "runtime/base/status_macros.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kMostConfigBytes = size_t{1} << 20;
+
+// How a family calls the tensors of a layer.
+struct Names {
+  absl::string_view block = "mlp";
+  MlpNames expert = {};
+  absl::string_view shared = "shared_experts";
+  bool router_bias = false;
+};
+
+// The block that the experts of any family are in where two tensors have them all.
+constexpr absl::string_view kFusedBlock = "mlp";
+
+Names NamesOf(ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kMixtral:
+      return {.block = "block_sparse_moe", .expert = {.gate = "w1", .up = "w3", .down = "w2"}};
+    case ModelFamily::kQwen2Moe:
+      return {.shared = "shared_expert"};
+    case ModelFamily::kDeepseekV3:
+      return {.router_bias = true};
+    case ModelFamily::kQwen3Moe:
+    case ModelFamily::kOlmoe:
+    case ModelFamily::kDeepseekV2:
+      break;
+  }
+  return {};
+}
+
+std::string ExpertPrefix(int expert) { return absl::StrCat("experts.", expert); }
+
+class MappedModelFolder final : public ModelFolder {
+ public:
+  MappedModelFolder(std::string folder, ModelConfig config, ModelTensors tensors)
+      : folder_(std::move(folder)),
+        config_(std::move(config)),
+        names_(NamesOf(config_.family)),
+        tensors_(std::move(tensors)) {}
+
+  ModelFamily family() const override { return config_.family; }
+  int num_layers() const override { return config_.num_layers; }
+
+  absl::StatusOr<MoeLayerConfig> LayerConfig(int layer) const override {
+    OCTET_ASSIGN_OR_RETURN(MoeLayerConfig config, config_.LayerConfig(layer));
+    const std::string first = IsFused(layer) ? std::string(kFusedGateUp) : ExpertTensors(0).front();
+    if (Tensors(layer).IsFp8(first)) config.weights = GemmFormat::kFp8;
+    return config;
+  }
+
+  absl::StatusOr<MoeLayerWeights> Weights(int layer) const override {
+    OCTET_ASSIGN_OR_RETURN(const MoeLayerConfig config, LayerConfig(layer));
+    const LayerTensors tensors = Tensors(layer);
+    MoeLayerWeights weights;
+    OCTET_ASSIGN_OR_RETURN(weights.router,
+                           tensors.Plain("gate.weight", config.num_experts, config.hidden));
+    if (names_.router_bias) {
+      OCTET_ASSIGN_OR_RETURN(weights.router_bias,
+                             tensors.Vector("gate.e_score_correction_bias", config.num_experts));
+    }
+    OCTET_ASSIGN_OR_RETURN(weights.experts, Experts(config, layer));
+    OCTET_RETURN_IF_ERROR(CheckFormat(weights.experts, layer, config.weights));
+    if (config.shared_intermediate > 0) {
+      OCTET_ASSIGN_OR_RETURN(
+          weights.shared,
+          tensors.Mlp(names_.shared, MlpNames(),
+                      {.hidden = config.hidden, .intermediate = config.shared_intermediate}));
+    }
+    if (config.shared_gate) {
+      OCTET_ASSIGN_OR_RETURN(
+          weights.shared_gate,
+          tensors.Plain(absl::StrCat(names_.shared, "_gate.weight"), 1, config.hidden));
+    }
+    OCTET_RETURN_IF_ERROR(CheckNothingElse(weights, layer));
+    return weights;
+  }
+
+ private:
+  LayerTensors TensorsOf(int layer, absl::string_view block) const {
+    return {tensors_, folder_, absl::StrCat("layers.", layer, ".", block)};
+  }
+  LayerTensors Tensors(int layer) const {
+    return TensorsOf(layer, IsFused(layer) ? kFusedBlock : names_.block);
+  }
+
+  // Whether two tensors have the weights of all experts.
+  bool IsFused(int layer) const {
+    const LayerTensors tensors = TensorsOf(layer, kFusedBlock);
+    return tensors.Has(kFusedGateUp) || tensors.Has(kFusedDown);
+  }
+
+  // Returns the names of an expert's own tensors.
+  std::vector<std::string> ExpertTensors(int expert) const {
+    std::vector<std::string> names;
+    for (const absl::string_view name :
+         {names_.expert.gate, names_.expert.up, names_.expert.down}) {
+      names.push_back(absl::StrCat(ExpertPrefix(expert), ".", name, ".weight"));
+    }
+    return names;
+  }
+
+  absl::StatusOr<std::vector<MlpWeights>> Experts(const MoeLayerConfig& config, int layer) const {
+    const LayerTensors tensors = TensorsOf(layer, names_.block);
+    OCTET_RETURN_IF_ERROR(CheckForm(config, layer));
+    const MlpSizes sizes = {.hidden = config.hidden, .intermediate = config.intermediate};
+    if (IsFused(layer)) return Tensors(layer).FusedExperts(config.num_experts, sizes);
+    std::vector<MlpWeights> experts;
+    for (int expert = 0; expert < config.num_experts; ++expert) {
+      OCTET_ASSIGN_OR_RETURN(const MlpWeights mlp,
+                             tensors.Mlp(ExpertPrefix(expert), names_.expert, sizes));
+      experts.push_back(mlp);
+    }
+    return experts;
+  }
+
+  // Experts have tensors of their own, or two tensors have them all.
+  absl::Status CheckForm(const MoeLayerConfig& config, int layer) const {
+    const LayerTensors own = TensorsOf(layer, names_.block);
+    const LayerTensors fused = TensorsOf(layer, kFusedBlock);
+    const absl::string_view all = fused.Has(kFusedGateUp) ? kFusedGateUp : kFusedDown;
+    for (int expert = 0; expert < config.num_experts; ++expert) {
+      for (const std::string& name : ExpertTensors(expert)) {
+        if (!own.Has(name)) continue;
+        if (!IsFused(layer)) return absl::OkStatus();
+        return absl::InvalidArgumentError(
+            absl::StrCat(folder_, " has both tensor ", fused.Quoted(all), " of all experts and ",
+                         own.Quoted(name), " of one; a layer must have one form of them"));
+      }
+    }
+    if (IsFused(layer)) return absl::OkStatus();
+    OCTET_RETURN_IF_ERROR(own.WhyMissing(ExpertTensors(0).front()));
+    OCTET_RETURN_IF_ERROR(fused.WhyMissing(kFusedGateUp));
+    return absl::NotFoundError(absl::StrCat(folder_, " has neither tensor ",
+                                            own.Quoted(ExpertTensors(0).front()), " nor ",
+                                            fused.Quoted(kFusedGateUp)));
+  }
+
+  // The layer has no other tensors than `weights`, such as biases.
+  absl::Status CheckNothingElse(const MoeLayerWeights& weights, int layer) const {
+    std::set<const std::byte*> known;
+    const auto add = [&known](const HostTensor& tensor) {
+      known.insert({tensor.data, tensor.scales});
+    };
+    const auto add_mlp = [&add](const MlpWeights& mlp) {
+      for (const HostTensor* const tensor : {&mlp.gate, &mlp.up, &mlp.down}) add(*tensor);
+    };
+    add(weights.router);
+    add(weights.router_bias);
+    add(weights.shared_gate);
+    add_mlp(weights.shared);
+    for (const MlpWeights& expert : weights.experts) add_mlp(expert);
+    OCTET_RETURN_IF_ERROR(TensorsOf(layer, names_.block).CheckAllKnown(known));
+    return TensorsOf(layer, kFusedBlock).CheckAllKnown(known);
+  }
+
+  // All experts' weights are FP8, or none.
+  absl::Status CheckFormat(const std::vector<MlpWeights>& experts, int layer,
+                           GemmFormat format) const {
+    for (size_t expert = 0; expert < experts.size(); ++expert) {
+      const MlpWeights& mlp = experts[expert];
+      for (const HostTensor* const tensor : {&mlp.gate, &mlp.up, &mlp.down}) {
+        if ((tensor->type == TensorType::kFloat8E4m3) != (format == GemmFormat::kFp8)) {
+          return absl::InvalidArgumentError(
+              absl::StrCat(folder_, ": layer ", layer, ": weights of expert ", expert, " are ",
+                           EnumName(tensor->type), ", and others are",
+                           format == GemmFormat::kFp8 ? "" : " not", " fp8; all must be, or none"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string folder_;
+  const ModelConfig config_;
+  const Names names_;
+  const ModelTensors tensors_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelFolder>> ModelFolder::Open(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/config.json");
+  OCTET_ASSIGN_OR_RETURN(const std::string text, ReadText(path, kMostConfigBytes));
+  OCTET_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Parse(text, path));
+  OCTET_ASSIGN_OR_RETURN(ModelTensors tensors, ModelTensors::Open(folder));
+  return std::make_unique<MappedModelFolder>(folder, std::move(config), std::move(tensors));
+}
+
+}  // namespace octet

@@ -1,0 +1,215 @@
+#include "kernels/oracle/layer_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "kernels/layer/layer_config.h"
+#include "kernels/layer/pack_weights.h"
+#include "kernels/types/fp8_rows.h"
+#include "octet/ep_config.h"
+#include "octet/fp8.h"
+#include "octet/native_fp8.h"
+
+namespace octet {
+namespace {
+
+constexpr double kFloatRoundoff = 0x1p-24;
+constexpr double kSiluSlope = 1.1;      // the steepest is 1.0998
+constexpr double kSiluError = 0x1p-16;  // relative, of a kernel's silu
+constexpr double kFp8Roundoff = 0x1p-4;
+constexpr double kFp8Underflow = 0x1p-10;  // half the smallest number, times the scale
+
+size_t Size(int n) { return static_cast<size_t>(n); }
+
+double Roundoff(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-11 : 0x1p-8; }
+double Underflow(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-25 : 0x1p-134; }
+
+double Largest(DType dtype) { return dtype == DType::kFloat16 ? 65504 : 0x1.fep127; }
+
+// `x` rounded to the dtype.
+Bounded Rounded(const Bounded& x, DType dtype) {
+  const double magnitude = std::abs(x.value) + x.error;
+  return {x.value, x.error + Roundoff(dtype) * magnitude + Underflow(dtype),
+          x.may_overflow || magnitude > Largest(dtype)};
+}
+
+// The error of a float32 sum of products relative to the sum of their magnitudes.
+double SumError(size_t terms, bool fp8) {
+  double error = (static_cast<double>(terms) + 2) * kFloatRoundoff;
+  // Each addend of a matrix unit's sum is cut at the last place that remains of the largest.
+  constexpr int kFloatBits = 23;
+  if (fp8 && kFp8SumBits < kFloatBits) {
+    error += std::ldexp(static_cast<double>(kGemmScaleGroup) + 1, -kFp8SumBits);
+  }
+  return error;
+}
+
+// Row `row` of a matrix as the kernels see it.
+class MatrixRows {
+ public:
+  MatrixRows(const HostTensor& tensor, const WeightFormat& format)
+      : packed_(PackMatrix(tensor, format)), format_(format), columns_(Size(tensor.columns)) {}
+
+  double At(int row, size_t column) const {
+    const size_t index = Size(row) * columns_ + column;
+    if (format_.format == GemmFormat::kSame) {
+      const auto bits =
+          static_cast<uint16_t>(packed_.elements[2 * index] | packed_.elements[2 * index + 1] << 8);
+      return FloatFromBits(format_.dtype, bits);
+    }
+    const size_t blocks = (columns_ + kGemmScaleGroup - 1) / kGemmScaleGroup;
+    const float scale =
+        packed_.scales[Size(row / kGemmScaleGroup) * blocks + column / kGemmScaleGroup];
+    return static_cast<double>(FloatFromFp8Bits(Fp8Form::kNative, packed_.elements[index])) *
+           static_cast<double>(scale);
+  }
+
+  // The product of a row with x, as a kernel computes it in float32.
+  Bounded Times(int row, absl::Span<const Bounded> x) const {
+    double sum = 0;
+    double magnitude = 0;
+    double error = 0;
+    bool may_overflow = false;
+    for (size_t i = 0; i < columns_; ++i) {
+      may_overflow = may_overflow || x[i].may_overflow;
+      const double weight = At(row, i);
+      sum += weight * x[i].value;
+      magnitude += std::abs(weight) * (std::abs(x[i].value) + x[i].error);
+      error += std::abs(weight) * x[i].error;
+    }
+    error += SumError(columns_, format_.format == GemmFormat::kFp8) * magnitude;
+    return {sum, error, may_overflow || magnitude > std::numeric_limits<float>::max()};
+  }
+
+ private:
+  const PackedMatrix packed_;
+  const WeightFormat format_;
+  const size_t columns_;
+};
+
+Bounded SiluTimes(const Bounded& gate, const Bounded& up) {
+  const double silu = gate.value / (1 + std::exp(-gate.value));
+  const double error = kSiluSlope * gate.error + kSiluError * (std::abs(silu) + gate.error);
+  return {silu * up.value, error * (std::abs(up.value) + up.error) + std::abs(silu) * up.error,
+          gate.may_overflow || up.may_overflow};
+}
+
+// Rows that are quantized in groups move by at most what the largest of a group allows.
+void AddQuantization(std::vector<Bounded>& row) {
+  for (size_t begin = 0; begin < row.size(); begin += kGemmScaleGroup) {
+    const size_t end = std::min(begin + kGemmScaleGroup, row.size());
+    double largest = 0;
+    for (size_t i = begin; i < end; ++i) {
+      largest = std::max(largest, std::abs(row[i].value) + row[i].error);
+    }
+    constexpr double kLargestFp8 = 240;  // the smaller of both forms'
+    const double underflow = kFp8Underflow * largest / kLargestFp8;
+    for (size_t i = begin; i < end; ++i) {
+      row[i].error += kFp8Roundoff * (std::abs(row[i].value) + row[i].error) + underflow;
+    }
+  }
+}
+
+}  // namespace
+
+bool Bounded::Holds(double got) const {
+  if (may_overflow && !std::isfinite(got)) return true;
+  if (std::isnan(value) || std::isnan(error)) return std::isnan(got);
+  if (std::isinf(value) || std::isinf(error)) return std::isnan(got) || got == value;
+  return std::abs(got - value) <= error;
+}
+
+std::vector<Bounded> LayerReference::Logits(absl::Span<const uint16_t> x) const {
+  std::vector<Bounded> row;
+  row.reserve(x.size());
+  for (const uint16_t bits : x) row.push_back({FloatFromBits(config_.dtype, bits), 0});
+  std::vector<Bounded> logits;
+  const MatrixRows router(weights_.router, PlainWeights(config_));
+  for (int e = 0; e < config_.num_experts; ++e) logits.push_back(router.Times(e, row));
+  if (config_.shared_gate) {
+    logits.push_back(MatrixRows(weights_.shared_gate, PlainWeights(config_)).Times(0, row));
+  }
+  return logits;
+}
+
+std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<const double> x,
+                                         bool fp8) const {
+  const WeightFormat format = fp8 ? ExpertWeights(config_) : PlainWeights(config_);
+  std::vector<Bounded> row;
+  row.reserve(x.size());
+  for (const double element : x) row.push_back({element, 0});
+  std::vector<Bounded> between;
+  {
+    const MatrixRows gate(weights.gate, format);
+    const MatrixRows up(weights.up, format);
+    for (int i = 0; i < weights.gate.rows; ++i) {
+      Bounded gate_product = gate.Times(i, row);
+      Bounded up_product = up.Times(i, row);
+      for (Bounded* const product : {&gate_product, &up_product}) {
+        if (roundings_.gate_up) *product = Rounded(*product, config_.dtype);
+      }
+      between.push_back(Rounded(SiluTimes(gate_product, up_product), config_.dtype));
+    }
+  }
+  if (fp8) AddQuantization(between);
+  const MatrixRows down(weights.down, format);
+  std::vector<Bounded> out;
+  for (int i = 0; i < weights.down.rows; ++i) {
+    out.push_back(Rounded(down.Times(i, between), config_.dtype));
+  }
+  return out;
+}
+
+std::vector<Bounded> LayerReference::Output(const Routed& token) const {
+  const bool fp8 = config_.weights == GemmFormat::kFp8;
+  const FusedExpertsConfig experts = ExpertsConfig(config_);
+  std::vector<double> x(token.x.size());
+  std::transform(token.x.begin(), token.x.end(), x.begin(), [this](uint16_t bits) {
+    return static_cast<double>(FloatFromBits(config_.dtype, bits));
+  });
+  std::vector<double> quantized = x;
+  if (fp8) {
+    std::vector<uint8_t> elements(token.x.size());
+    std::vector<uint32_t> scales(Size(experts.ep.scale_words()));
+    std::vector<float> values(token.x.size());
+    ReferenceQuantize(experts.ep, token.x, absl::MakeSpan(elements), absl::MakeSpan(scales));
+    Dequantize(experts.ep, elements, scales, absl::MakeSpan(values));
+    quantized.assign(values.begin(), values.end());
+  }
+  // Added to an addend's error: its share of the float32 sums' roundings, and of the rounding of
+  // its rank's sum and its node's, whose magnitudes are at most those of their addends together.
+  const double once = Roundoff(config_.dtype);
+  const double sums = 2.0 * static_cast<double>(token.experts.size()) * kFloatRoundoff +
+                      (roundings_.node_sums ? (2 + once) * once : once);
+  const double underflow = (roundings_.node_sums ? 2.0 : 1.0) * Underflow(config_.dtype);
+  std::vector<Bounded> y(x.size());
+  for (size_t k = 0; k < token.experts.size(); ++k) {
+    if (token.experts[k] < 0) continue;  // a dropped choice
+    const std::vector<Bounded> out = Mlp(weights_.experts[Size(token.experts[k])], quantized, fp8);
+    const auto weight = static_cast<double>(token.weights[k]);
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double value = weight * out[i].value;
+      const double error = std::abs(weight) * out[i].error;
+      y[i].value += value;
+      y[i].may_overflow = y[i].may_overflow || out[i].may_overflow;
+      y[i].error += error + sums * (std::abs(value) + error) + underflow;
+    }
+  }
+  for (Bounded& element : y) element = Rounded(element, config_.dtype);
+  if (config_.shared_intermediate == 0) return y;
+  const std::vector<Bounded> shared = Mlp(weights_.shared, x, false);
+  const double gate =
+      config_.shared_gate ? 1 / (1 + std::exp(-static_cast<double>(token.shared_gate))) : 1.0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    y[i].value += gate * shared[i].value;
+    y[i].may_overflow = y[i].may_overflow || shared[i].may_overflow;
+    y[i].error += gate * (shared[i].error + kSiluError * std::abs(shared[i].value));
+    y[i] = Rounded(y[i], config_.dtype);
+  }
+  return y;
+}
+
+}  // namespace octet

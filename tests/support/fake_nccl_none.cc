@@ -1,8 +1,0 @@
-#include "tests/support/fake_nccl.h"
-
-namespace octet {
-
-bool LoadFakeNccl() { return false; }
-void SetNcclFaults(const fake::NcclFaults& /*faults*/) {}
-
-}  // namespace octet

@@ -1,0 +1,84 @@
+// Runs a whole layer on the GPUs, checks it and times it: what `octet layer` does.
+#ifndef OCTET_TOOLS_MEASURE_LAYER_LAYER_RUN_H_
+#define OCTET_TOOLS_MEASURE_LAYER_LAYER_RUN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "octet/hierarchical_layer.h"
+#include "octet/moe_layer.h"
+#include "octet/moe_weights.h"
+#include "tools/check/verify_layer.h"
+#include "tools/contenders/layer_contender.h"
+#include "tools/contenders/left_out_contender.h"
+#include "tools/measure/layer/layer_work.h"
+#include "tools/support/nodes.h"
+#include "tools/support/progress.h"
+#include "tools/workload/layer_tokens.h"
+
+namespace octet {
+
+struct LayerRunOptions {
+  MoeLayerConfig config;
+  HierarchicalLayerOptions hierarchical;   // with several nodes
+  std::vector<LayerLibraries> contenders;  // measured beside the layer; none with several nodes
+  std::string contender_platform;          // whose products these use; empty: the node's
+  int iters = 20;                          // timed calls; 0: none
+  int warmup = 2;                          // calls before each series
+  bool graph = false;                      // also time replays of a captured call
+  bool check = true;
+};
+
+// A part of the layer, all of it, or all of a contender's.
+struct LayerRow {
+  std::string what;
+  std::vector<double> us = {};              // of each call: the slowest rank's
+  std::optional<double> tflops = {};        // of a GPU, in the median
+  std::optional<double> weights_tbps = {};  // weights of experts that have rows, likewise
+};
+
+// A contender: its calls, of everything but the router, and what they have computed.
+struct MeasuredContender {
+  LayerRow row;
+  std::optional<LayerCheck> check;
+};
+
+struct LayerReport {
+  MoeLayerConfig config;  // with every choice made
+  int num_nodes = 0;
+  int num_ranks = 0;  // of all nodes
+  int tokens = 0;     // of all ranks
+  double load_seconds = 0;
+  LayerWork work;
+  LayerLimits limits;             // measured if calls are timed
+  LayerOutput output;             // of this node's tokens
+  std::vector<int32_t> topk_idx;  // of all ranks' tokens
+  std::optional<LayerCheck> check;
+  std::vector<LayerRow> rows;  // the parts, then the layer, then its graph
+  std::vector<MeasuredContender> contenders;
+  std::vector<LeftOutContender> left_out;
+
+  // Returns OK, or kDataLoss with the first of the wrong results.
+  absl::Status Checked() const;
+};
+
+// Collective. Creates the layer, loads `weights` and calls it for `tokens`, which are those of all
+// ranks. Every node checks its own; the checks of all nodes are added. Timed calls begin with the
+// caches emptied, in series of at most 12 of the parts, the whole layer, its graph and contenders
+// in turns, before each of which the GPUs idle for 0.2 s, since power limits what matrix units
+// reach. Contenders that cannot be had are left out. Errors are those of MoeLayer and
+// LayerContenders::Init.
+absl::StatusOr<LayerReport> RunLayer(Nodes& nodes, const LayerRunOptions& options,
+                                     const MoeLayerWeights& weights, const LayerTokens& tokens,
+                                     const Progress& progress);
+
+// Collective. Makes report.output that of all ranks' tokens.
+absl::Status GatherOutput(Nodes& nodes, LayerReport& report);
+
+}  // namespace octet
+
+#endif  // OCTET_TOOLS_MEASURE_LAYER_LAYER_RUN_H_
