@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <thread>
 
@@ -12,7 +13,8 @@
 namespace octet {
 
 // Use one object per wait and call Wait between polls. Threads that only yield take time from those
-// that have work to do, so that the fewer cores there are, the sooner a poll sleeps.
+// that have work to do, so that the fewer cores there are, the sooner a poll sleeps. It sleeps
+// longer the longer the wait takes, at most a sixteenth of it.
 class Backoff {
  public:
   enum class Cores {
@@ -35,7 +37,9 @@ class Backoff {
     } else if (cores_ == Cores::kOwn || polls_ < (cores_ == Cores::kFew ? kFewYields : kYields)) {
       std::this_thread::yield();
     } else {
-      usleep(kSleepMicros);
+      const uint64_t micros = std::clamp(slept_micros_ / 16, kLeastMicros, kMostMicros);
+      usleep(static_cast<useconds_t>(micros));
+      slept_micros_ += micros;
     }
   }
   uint64_t polls() const { return polls_; }
@@ -44,7 +48,8 @@ class Backoff {
   static constexpr uint64_t kSpins = 4096;
   static constexpr uint64_t kYields = 1024;
   static constexpr uint64_t kFewYields = 16;
-  static constexpr useconds_t kSleepMicros = 50;
+  static constexpr uint64_t kLeastMicros = 50;
+  static constexpr uint64_t kMostMicros = 500;
 
   static void Relax() {
 #if defined(__x86_64__)
@@ -56,6 +61,7 @@ class Backoff {
 
   const Cores cores_;
   uint64_t polls_ = 0;
+  uint64_t slept_micros_ = 0;
 };
 
 }  // namespace octet

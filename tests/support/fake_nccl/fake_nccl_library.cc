@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/backoff.h"
 #include "tests/support/fake_nccl/fake_nccl_faults.h"
 
 namespace octet::fake {
@@ -187,12 +188,13 @@ struct ncclComm {
 
   void Execute(const Operation& operation) {
     std::vector<Transfer> transfers = operation.transfers;
+    octet::Backoff backoff(octet::Backoff::Cores::kFew);
     while (true) {
       const octet::fake::NcclFaults faults = octet::fake::FaultsOf(faults_before);
       if (!faults.never_ends) {
         if (IsAborted() || (!faults.never_sends && Move(transfers))) break;
       }
-      usleep(50);
+      backoff.Wait();
     }
     std::atomic_ref<uint32_t>(*operation.word).store(1, std::memory_order_release);
   }

@@ -391,11 +391,12 @@ void Worker::IdleRound(uint64_t kicks) {
     machine_->AdvanceVirtualTime((kIdleStepNs << doublings) / machine_->workers.size());
     if (idle_rounds_ > 4) std::this_thread::sleep_for(std::chrono::microseconds(20));
   } else if (now - idle_since_ns_ > 2 * kNsPerMs) {
+    // Longer the longer nothing has happened, so that a change is noticed late by a small part.
+    const uint64_t sleep_ns = std::min((now - idle_since_ns_) / 16, kNsPerMs);
     machine_->sleepers.fetch_add(1, std::memory_order_seq_cst);
     {
       std::unique_lock lock(machine_->kick_mutex);
-      const bool long_idle = now - idle_since_ns_ > 50 * kNsPerMs;
-      machine_->kicked.wait_for(lock, std::chrono::microseconds(long_idle ? 250 : 50), [&] {
+      machine_->kicked.wait_for(lock, std::chrono::nanoseconds(sleep_ns), [&] {
         return machine_->kicks.load(std::memory_order_seq_cst) != kicks;
       });
     }
