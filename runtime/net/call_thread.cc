@@ -113,7 +113,7 @@ absl::Status CallThread::Make(std::function<absl::Status()> call, absl::Function
     number = ++shared_->posted;
     shared_->changed.Signal();
   }
-  Backoff backoff(Backoff::Cores::kOwn);
+  Backoff backoff(Backoff::Cores::kShared);
   while (shared_->ended.load(std::memory_order_acquire) != number) {
     if (!go_on()) {
       LeaveBehind();

@@ -23,7 +23,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "octet/peers.h"
-#include "runtime/base/backoff.h"
+#include "runtime/base/cpu_affinity.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/failure/failure.h"
@@ -333,6 +333,7 @@ void Progress::Take(absl::StatusOr<std::unique_ptr<Link>> link) {
   link_ = *std::move(link);
   node_ = link_->node();
   num_nodes_ = link_->num_nodes();
+  num_cpus_ = AllowedCpus().size();
   gathered_.resize(num_nodes_);
   peers_.resize(num_nodes_);
 }
@@ -340,7 +341,7 @@ void Progress::Take(absl::StatusOr<std::unique_ptr<Link>> link) {
 bool Progress::Loop() {
   bool busy = false;
   Clock::time_point sleep = Clock::now();
-  std::optional<Backoff> backoff(Backoff::Cores::kShared);
+  std::optional<Backoff> backoff(CoresForPolls());
   while (true) {
     Work work = TakeWork(busy);
     TellBroken(work);
@@ -356,7 +357,7 @@ bool Progress::Loop() {
     if (work.stop) break;
     busy = moved || IsExchanging() || Clock::now() < sleep;
     if (moved) {
-      backoff.emplace(Backoff::Cores::kShared);
+      backoff.emplace(CoresForPolls());
     } else {
       backoff->Wait();
     }

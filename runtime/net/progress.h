@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "runtime/base/backoff.h"
 #include "runtime/base/mutex.h"
 #include "runtime/net/link.h"
 
@@ -206,6 +207,10 @@ class Progress {
   void Lose(int node, absl::string_view why);
   int TagOf(int rail) const;
   bool IsExchanging() const;
+  // What the thread's polls leave to the ranks' threads, which may poll at the same time.
+  Backoff::Cores CoresForPolls() const {
+    return rails_.size() + 1 > num_cpus_ ? Backoff::Cores::kFew : Backoff::Cores::kShared;
+  }
 
   const absl::Duration limit_;
   const std::shared_ptr<Course> course_ = std::make_shared<Course>();
@@ -234,6 +239,7 @@ class Progress {
   std::unique_ptr<Link> link_;
   std::vector<Peer> peers_;
   std::vector<RailState> rails_;
+  size_t num_cpus_ = 0;  // that this process may use
   std::vector<std::vector<uint64_t>> realigning_;
   uint64_t generation_ = 0;  // the number of Realigns
   Clock::time_point last_watch_;

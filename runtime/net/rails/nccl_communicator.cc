@@ -82,7 +82,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 absl::Status NcclCommunicator::AwaitReady(absl::string_view call, absl::FunctionRef<bool()> go_on) {
-  Backoff backoff(Backoff::Cores::kOwn);
+  Backoff backoff(Backoff::Cores::kShared);
   while (true) {
     {
       MutexLock lock(&mutex_);
