@@ -46,8 +46,8 @@ for preset in "${presets[@]}"; do
   cmake --preset "$preset" >/dev/null
   cmake --build --preset "$preset" -j "$jobs"
 
-  # Tests wait for a third of their time, for deadlines and processes; not under a sanitizer.
-  at_once=$jobs
+  # Tests wait for a third of their time, for deadlines and processes; less under a sanitizer.
+  at_once=$((jobs + 1))
   [[ $preset == emulation ]] && at_once=$((2 * jobs))
   stage "$preset: tests"
   log=build/$preset/tests.log
