@@ -13,7 +13,7 @@
 #include "octet/model_folder.h"
 #include "runtime/base/status_macros.h"
 #include "tools/measure/layer/layer_run.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/support/statistics.h"
 #include "tools/workload/layer_tokens.h"
 #include "tools/workload/model_shapes.h"
@@ -64,14 +64,13 @@ absl::StatusOr<double> Measure(benchmark::State& state, Session& session,
                                const LayerRunOptions& options, int tokens) {
   constexpr uint64_t kSeed = 4;
   Node& node = session.node();
-  OneNode nodes(node);
   const bool bias = options.config.router.scores == RouterScores::kSigmoid;
   const RandomWeights weights(options.config, bias, kSeed);
   const LayerTokens x =
       RandomTokens(tokens, options.config.hidden, node.num_ranks(), options.config.dtype, kSeed);
   const Progress quiet(false);
   OCTET_ASSIGN_OR_RETURN(const LayerReport report,
-                         RunLayer(nodes, options, weights.weights(), x, quiet));
+                         RunLayer(node, options, weights.weights(), x, quiet));
   OCTET_RETURN_IF_ERROR(report.Checked());
   for (const LayerRow& row : report.rows) {
     if (row.what != "layer") continue;

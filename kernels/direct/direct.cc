@@ -121,12 +121,12 @@ CommonParams Direct::Common(Rank& rank, Phases phases) const {
   return common;
 }
 
-absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchRequest& request, Phases phases,
                                      DispatchHandle& /*handle*/) {
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
   params.common = Common(rank, phases);
-  SetTensors(rank, args, params, params.common);
+  SetTensors(request, params, params.common);
   params.atomic_slots = config().direct.slots == Slots::kAtomic;
   params.recv_x = mine.recv_x.data();
   params.sources = mine.sources.data();
@@ -137,11 +137,10 @@ absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phase
   });
 }
 
-absl::Status Direct::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
-                                    const CombineArgs& args, Phases phases) {
+absl::Status Direct::EnqueueCombine(Rank& rank, const CombineRequest& request, Phases phases) {
   const RankState& mine = ranks_[Index(rank.rank())];
   CombineParams params = {};
-  SetTensors(rank, handle, args, params);
+  SetTensors(request, params);
   params.common = Common(rank, phases);
   params.sources = mine.sources.data();
   params.expert_offsets = mine.expert_offsets.data();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "octet/domain.h"
 #include "octet/ep_config.h"
 
 namespace octet {
@@ -14,6 +15,12 @@ struct NodesOfRanks {
   // The order in which the outputs of one node's experts are added; kPerNode adds those sums.
   CombineOrder intranode_order = CombineOrder::kAuto;
 };
+
+inline NodesOfRanks NodesOf(const Domain& domain, CombineOrder intranode_order) {
+  return {.num_nodes = domain.num_nodes(),
+          .ranks_per_node = domain.ranks_per_node(),
+          .intranode_order = intranode_order};
+}
 
 // Returns the configuration of the ExpertParallel of each node. It has E/P experts, up to P·M
 // tokens of a rank, and as many choices of a token as it can have among a node's experts.

@@ -54,6 +54,8 @@ struct StrategyInfo {
   absl::Span<const DispatchFormat> formats = {};
   absl::Span<const Output> outputs = {};
 
+  // Whether its calls can be fused with products (DispatchRequest, CombineRequest).
+  bool fuses_products = false;
   Sides sides = Sides::kBlocks;
   AutoRule auto_rule = {};
   absl::Span<const StrategyVariant> variants = {};

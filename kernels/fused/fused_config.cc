@@ -4,6 +4,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/fused/dispatch_gemm.h"
 #include "kernels/fused/products.h"
+#include "kernels/nodes/options.h"
 #include "octet/enum_names.h"
 #include "octet/grouped_gemm.h"
 #include "runtime/base/status_macros.h"
@@ -136,6 +137,28 @@ absl::Status CheckFusedConfig(const FusedExpertsConfig& config) {
   }
   if (config.gemm_combine == Fusion::kEpilogue) OCTET_RETURN_IF_ERROR(CheckEpilogue(config.ep));
   return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();
+}
+
+absl::Status ChooseNoFusion(FusedExpertsConfig& config) {
+  const auto choose = [](absl::string_view member, Fusion& fusion) -> absl::Status {
+    if (fusion != Fusion::kAuto && fusion != Fusion::kNone) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("FusedExpertsConfig::", member, " is ", EnumName(fusion),
+                       "; over several nodes it must be auto or none"));
+    }
+    fusion = Fusion::kNone;
+    return absl::OkStatus();
+  };
+  OCTET_RETURN_IF_ERROR(choose("dispatch_gemm", config.dispatch_gemm));
+  return choose("gemm_combine", config.gemm_combine);
+}
+
+std::string TextOf(const FusedExpertsConfig& config, const RailOptions& rails) {
+  return absl::StrCat(TextOf(config.ep, rails), ", intermediate ", config.intermediate,
+                      ", activation ", EnumName(config.activation), ", second_format ",
+                      EnumName(config.second_format), ", weights_in ", EnumName(config.weights_in),
+                      ", dispatch_gemm ", EnumName(config.dispatch_gemm), ", gemm_combine ",
+                      EnumName(config.gemm_combine));
 }
 
 }  // namespace octet

@@ -2,7 +2,10 @@
 #ifndef OCTET_KERNELS_FUSED_FUSED_CONFIG_H_
 #define OCTET_KERNELS_FUSED_FUSED_CONFIG_H_
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
 
 namespace octet {
@@ -13,6 +16,13 @@ bool IsOneKernel(Fusion fusion);
 // Returns kInvalidArgument with the member, its value and what it must be, or OK. Config.ep is
 // checked for what is particular to calls with products; Validate checks the rest.
 absl::Status CheckFusedConfig(const FusedExpertsConfig& config);
+
+// Makes both fusions kNone, as they are over several nodes: a kernel that moves rows of one node
+// cannot wait for those of others. kInvalidArgument for a fusion that is named.
+absl::Status ChooseNoFusion(FusedExpertsConfig& config);
+
+// Returns what all nodes must agree about, in words.
+std::string TextOf(const FusedExpertsConfig& config, const RailOptions& rails);
 
 }  // namespace octet
 

@@ -16,9 +16,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/ep/base/check_pointers.h"
-#include "kernels/ep/base/strategy_base.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "kernels/ep/layer_parts.h"
+#include "kernels/ep/on_all_nodes.h"
 #include "kernels/ep/traffic.h"
 #include "kernels/fused/choose_fusion.h"
 #include "kernels/fused/dispatch_gemm.h"
@@ -30,6 +30,7 @@
 #include "kernels/gemm/product_params.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/types/row_quantizer.h"
+#include "octet/domain.h"
 #include "octet/grouped_gemm.h"
 #include "octet/trace.h"
 #include "runtime/base/status_macros.h"
@@ -69,7 +70,7 @@ struct Configs {
 
 class FusedExpertsOnNode final : public FusedExperts {
  public:
-  FusedExpertsOnNode(Node& node, const Configs& configs, std::unique_ptr<CheckedEp> ep,
+  FusedExpertsOnNode(Node& node, const Configs& configs, std::unique_ptr<EpCalls> calls,
                      const ExpertParallelOptions& options, int num_ranks)
       : node_(node.Share()),
         num_ranks_(num_ranks),
@@ -77,17 +78,17 @@ class FusedExpertsOnNode final : public FusedExperts {
         config_(configs.chosen),
         use_measured_tuning_(options.use_measured_tuning),
         trace_(options.trace),
-        ep_(std::move(ep)),
+        ep_(std::move(calls)),
         memory_(node),
         ranks_(static_cast<size_t>(node.num_ranks())) {
-    config_.ep = ep_->config();
+    config_.ep = ep_.config();
   }
   ~FusedExpertsOnNode() override;
   FusedExpertsOnNode(const FusedExpertsOnNode&) = delete;
   FusedExpertsOnNode& operator=(const FusedExpertsOnNode&) = delete;
 
   const FusedExpertsConfig& config() const override { return config_; }
-  ExpertParallel& ep() override { return *ep_; }
+  ExpertParallel& ep() override { return ep_; }
   Traffic DispatchGemmTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) override;
   absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
@@ -140,7 +141,7 @@ class FusedExpertsOnNode final : public FusedExperts {
   static absl::Status RunSecond(const Rank& rank, const RankState& mine, GroupedGemmArgs product);
   absl::Status CheckDispatchGemm(const Rank& rank, const DispatchGemmArgs& args) const;
   absl::Status CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
-                                const DispatchHandle& handle, const CombineArgs& combine) const;
+                                const CombineRequest& combine) const;
   // Whether one kernel makes this DispatchGemm.
   bool IsFused(const DispatchArgs& args) const;
   // Enqueues a DispatchGemm as its parts. Its own arguments are checked, those of the dispatch not.
@@ -155,7 +156,7 @@ class FusedExpertsOnNode final : public FusedExperts {
   FusedExpertsConfig config_;
   const bool use_measured_tuning_;
   TraceCollector* const trace_;  // or null
-  const std::unique_ptr<CheckedEp> ep_;
+  ExpertParallel ep_;
   LayerPartObserver* observer_ = nullptr;
   NodeMemory memory_;
   std::vector<RankState> ranks_;
@@ -175,7 +176,7 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> FusedExpertsOnNode::MakeProduct(
   return GroupedGemm::Create(product, {.trace = trace_,
                                        .rank = rank.rank(),
                                        .first_track = fused::kFirstProductTrack,
-                                       .first_tag = fused::FirstProductTag(*ep_)});
+                                       .first_tag = fused::FirstProductTag(ep_)});
 }
 
 GroupedGemmParams FusedExpertsOnNode::FusedParams(const Rank& rank,
@@ -185,7 +186,7 @@ GroupedGemmParams FusedExpertsOnNode::FusedParams(const Rank& rank,
   if (trace_ == nullptr) return params;
   params.trace = {.buffer = trace_->buffer(rank.rank()),
                   .first_track = fused::kFirstProductTrack,
-                  .first_tag = fused::FirstProductTag(*ep_)};
+                  .first_tag = fused::FirstProductTag(ep_)};
   return params;
 }
 
@@ -214,7 +215,7 @@ absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
       PrepareTiles(config_.gemm_combine_tuning, *mine.second, [&](GemmTiles prepared) {
         const fused::GemmCombine product(FusedVariant(mine.second_config, prepared),
                                          ParamsOf(mine.second_config, {}), config_.gemm_combine);
-        return EpInternals::PrepareGemmCombine(*ep_, rank, product);
+        return ep_.calls().PrepareGemmCombine(rank, product);
       }));
   mine.second_variant = FusedVariant(mine.second_config, tiles);
   return absl::OkStatus();
@@ -243,7 +244,7 @@ absl::Status FusedExpertsOnNode::InitFirst(Rank& rank, RankState& mine) {
     OCTET_ASSIGN_OR_RETURN(
         tiles, PrepareTiles(config_.dispatch_gemm_tuning, *mine.first, [&](GemmTiles prepared) {
           const fused::DispatchGemm product(FusedVariant(mine.first_config, prepared), {}, false);
-          return EpInternals::PrepareDispatchGemm(*ep_, rank, product);
+          return ep_.calls().PrepareDispatchGemm(rank, product);
         }));
   }
   mine.first_variant = FusedVariant(mine.first_config, tiles);
@@ -275,7 +276,7 @@ void FusedExpertsOnNode::NoteTuning() {
 
 Traffic FusedExpertsOnNode::DispatchGemmTraffic(int rank,
                                                 absl::Span<const int32_t> topk_idx) const {
-  if (config_.dispatch_gemm != Fusion::kTiles) return ep_->DispatchTraffic(rank, topk_idx);
+  if (config_.dispatch_gemm != Fusion::kTiles) return ep_.DispatchTraffic(rank, topk_idx);
   // Each choice is described and announced. Each peer gets all counts and two credits.
   const int num_ranks = node_->num_ranks();
   const high_throughput::Layout layout = high_throughput::MakeLayout(config_.ep, num_ranks);
@@ -304,7 +305,7 @@ absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
 
 absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
                                                               const DispatchGemmArgs& args) {
-  OCTET_ASSIGN_OR_RETURN(const Received received, ep_->Dispatch(rank, args.dispatch));
+  OCTET_ASSIGN_OR_RETURN(const Received received, ep_.Dispatch(rank, args.dispatch));
   OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kDispatch));
   OCTET_RETURN_IF_ERROR(
       StateOf(rank).first->Run(FirstProductArgs(config_, args, received), rank.stream()));
@@ -317,7 +318,7 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
   const fused::DispatchGemm product(
       mine.first_variant, FusedParams(rank, mine.first_config, FirstProductArgs(config_, args, {})),
       config_.weights_in == WeightsIn::kFirstProduct, config_.dispatch_gemm_tuning);
-  return EpInternals::DispatchGemm(*ep_, rank, args.dispatch, product);
+  return ep_.calls().Dispatch(rank, {.args = args.dispatch, .product = &product});
 }
 
 bool FusedExpertsOnNode::IsFused(const DispatchArgs& args) const {
@@ -338,14 +339,14 @@ absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,
 }
 
 absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
-                                                  const DispatchHandle& handle,
-                                                  const CombineArgs& combine) const {
+                                                  const CombineRequest& combine) const {
+  const DispatchHandle& handle = combine.handle;
   OCTET_RETURN_IF_ERROR(CheckNotNull("a", args.a));
   OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
   OCTET_RETURN_IF_ERROR(CheckScales(config_.second_format == GemmFormat::kFp8, args.b_scales));
   OCTET_RETURN_IF_ERROR(CheckPointers(
       rank, {{"a", args.a}, {"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}}));
-  if (args.a == combine.expert_out) {
+  if (args.a == combine.args.expert_out) {
     return absl::InvalidArgumentError("a must not be received.x, which GemmCombine overwrites");
   }
   const GroupedGemmConfig& product = StateOf(rank).second_config;
@@ -353,7 +354,7 @@ absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCo
   const size_t y_bytes = static_cast<size_t>(handle.num_tokens) * config_.ep.dtype_row_bytes();
   OCTET_RETURN_IF_ERROR(CheckApart(rank, {"y", args.y, y_bytes},
                                    {{"a", args.a, a_row}, {"b", args.b, WeightBytes(product)}}));
-  OCTET_RETURN_IF_ERROR(ep_->CheckCombine(rank, handle, combine));
+  OCTET_RETURN_IF_ERROR(ep_.calls().CheckCombine(rank, combine));
   if (StateOf(rank).combined[handle.call % kBatches] != handle.call) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("dispatch ", handle.call,
@@ -379,28 +380,29 @@ absl::Status FusedExpertsOnNode::RunSecond(const Rank& rank, const RankState& mi
 absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& received,
                                              const GemmCombineArgs& args) {
   const DispatchHandle& handle = received.received.handle;
-  OCTET_RETURN_IF_ERROR(ep_->CheckReceivedIsValid(rank, handle));
+  OCTET_RETURN_IF_ERROR(ep_.calls().CheckReceivedIsValid(rank, handle));
   RankState& mine = StateOf(rank);
   // The rows are memory of ep_, and its contract allows expert_out to be there.
   void* const out =
       mine.second_out != nullptr ? mine.second_out : const_cast<void*>(received.received.x);
-  const CombineArgs combine = {
-      .expert_out = out,
-      .y = args.y,
-      .bias = args.y_bias,
-      .high_throughput = {.unweighted = config_.weights_in == WeightsIn::kFirstProduct}};
-  OCTET_RETURN_IF_ERROR(CheckGemmCombine(rank, args, handle, combine));
+  CombineRequest combine = {
+      .handle = handle,
+      .args = {.expert_out = out,
+               .y = args.y,
+               .bias = args.y_bias,
+               .high_throughput = {.unweighted = config_.weights_in == WeightsIn::kFirstProduct}}};
+  OCTET_RETURN_IF_ERROR(CheckGemmCombine(rank, args, combine));
   const GroupedGemmArgs product = SecondProductArgs(args, received.received, out);
   if (IsOneKernel(config_.gemm_combine)) {
-    OCTET_RETURN_IF_ERROR(EpInternals::GemmCombine(
-        *ep_, rank, handle, combine,
-        fused::GemmCombine(mine.second_variant, FusedParams(rank, mine.second_config, product),
-                           config_.gemm_combine, config_.gemm_combine_tuning,
-                           received.received.sources)));
+    const fused::GemmCombine fused(
+        mine.second_variant, FusedParams(rank, mine.second_config, product), config_.gemm_combine,
+        config_.gemm_combine_tuning, received.received.sources);
+    combine.product = &fused;
+    OCTET_RETURN_IF_ERROR(ep_.calls().Combine(rank, combine));
   } else {
     OCTET_RETURN_IF_ERROR(RunSecond(rank, mine, product));
     OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kSecondProduct));
-    OCTET_RETURN_IF_ERROR(ep_->Combine(rank, handle, combine));
+    OCTET_RETURN_IF_ERROR(ep_.calls().Combine(rank, combine));
   }
   mine.combined[handle.call % kBatches] = handle.call;
   return Enqueued(rank, LayerPart::kCombine);
@@ -409,22 +411,24 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
-    Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
-  return MakeFusedExperts(node, config, options, {node.num_ranks(), [&](const EpConfig& ep) {
-                                                    return MakeStrategy(node, ep, options);
-                                                  }});
+    Domain& domain, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
+  return MakeOnAllNodes<FusedExperts>(
+      domain, "FusedExperts::Create", TextOf(config, options.rails),
+      [&] { return MakeFusedExperts(domain, config, options); },
+      [&](const FusedExperts& made) { return TextOf(made.config(), options.rails); });
 }
 
-absl::StatusOr<std::unique_ptr<FusedExperts>> MakeFusedExperts(Node& node,
-                                                               const FusedExpertsConfig& config,
-                                                               const ExpertParallelOptions& options,
-                                                               const CallsOfExperts& calls) {
+absl::StatusOr<std::unique_ptr<FusedExperts>> MakeFusedExperts(
+    Domain& domain, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
   OCTET_RETURN_IF_ERROR(CheckFusedConfig(config));
   OCTET_RETURN_IF_ERROR(CheckTrace(options));
-  OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen, ChooseFusions(node, config, options));
-  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<CheckedEp> ep, calls.make(chosen.ep));
-  auto experts = std::make_unique<FusedExpertsOnNode>(node, Configs{config, chosen}, std::move(ep),
-                                                      options, calls.num_ranks);
+  FusedExpertsConfig asked = config;
+  if (HasRails(domain)) OCTET_RETURN_IF_ERROR(ChooseNoFusion(asked));
+  Node& node = domain.node();
+  OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen, ChooseFusions(node, asked, options));
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<EpCalls> calls, MakeCalls(domain, chosen.ep, options));
+  auto experts = std::make_unique<FusedExpertsOnNode>(
+      node, Configs{asked, chosen}, std::move(calls), options, domain.num_ranks());
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
   experts->NoteTuning();
   return experts;

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "kernels/gemm/gemm_trace_tags.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
@@ -14,11 +14,11 @@ namespace octet::fused {
 static_assert(FusedExperts::kTraceTracks == kFirstProductTrack + GroupedGemm::kTraceTracks);
 
 uint32_t FirstProductTag(const ExpertParallel& ep) {
-  return static_cast<uint32_t>(EpInternals::TraceTags(ep).size());
+  return static_cast<uint32_t>(ep.calls().trace_tags().size());
 }
 
 std::vector<TraceTag> FusedTraceTags(const ExpertParallel& ep) {
-  const absl::Span<const TraceTag> of_ep = EpInternals::TraceTags(ep);
+  const absl::Span<const TraceTag> of_ep = ep.calls().trace_tags();
   const absl::Span<const TraceTag> of_products = GemmTraceTags();
   std::vector<TraceTag> tags(of_ep.begin(), of_ep.end());
   tags.insert(tags.end(), of_products.begin(), of_products.end());

@@ -301,16 +301,17 @@ CommonParams HighThroughput::Common(Rank& rank, uint64_t layout, Phases phases,
   return common;
 }
 
-DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchArgs& args, Phases phases,
-                                                const DispatchHandle& handle) const {
+DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchRequest& request,
+                                                Phases phases, const DispatchHandle& handle) const {
+  const HighThroughputArgs& own = request.args.high_throughput;
   const RankState& mine = ranks_[Index(rank.rank())];
   DispatchParams params = {};
   params.common = Common(rank, handle.layout, phases, config().tuning.send_waves);
-  SetTensors(rank, args, params, params.common);
-  params.new_layout = args.high_throughput.cached == nullptr;
+  SetTensors(request, params, params.common);
+  params.new_layout = own.cached == nullptr;
   params.layout_number = LayoutNumber(rank.rank(), handle.layout);
-  params.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales);
-  params.scatter_idx = args.high_throughput.scatter_idx;
+  params.x_scales = static_cast<const uint32_t*>(own.x_scales);
+  params.scatter_idx = own.scatter_idx;
   params.shared = dispatch_shared_;
   params.share_counts = WordsAfter(params.common.state) + StateWords(layout_, 0).passes;
   params.before = mine.before.data();
@@ -326,8 +327,10 @@ DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchArgs& 
   return params;
 }
 
-absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
-                                             DispatchHandle& handle) {
+absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchRequest& request,
+                                             Phases phases, DispatchHandle& handle) {
+  if (request.product != nullptr) return EnqueueDispatchGemm(rank, request, handle);
+  const DispatchArgs& args = request.args;
   RankState& mine = ranks_[Index(rank.rank())];
   const bool sends = phases != Phases::kReceive;
   const bool new_layout = args.high_throughput.cached == nullptr;
@@ -341,7 +344,7 @@ absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchArgs& arg
     if (!new_layout) handle.topk_idx = args.high_throughput.cached->topk_idx;
     handle.layout = new_layout ? mine.layouts + 1 : args.high_throughput.cached->layout;
   }
-  const DispatchParams params = DispatchParamsOf(rank, args, phases, handle);
+  const DispatchParams params = DispatchParamsOf(rank, request, phases, handle);
   const uint64_t totals_before = mine.totals != nullptr ? mine.totals->epoch : 0;
   OCTET_RETURN_IF_ERROR(Launch(rank, phases, "dispatch", [&] {
     return OCTET_GPU(LaunchDispatch(params, DispatchKernel(), shape(), rank.stream()));
@@ -367,9 +370,10 @@ absl::Status HighThroughput::PrepareDispatchGemm(Rank& rank, const DispatchProdu
   return absl::OkStatus();
 }
 
-absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs& args,
-                                                 const DispatchProduct& product,
+absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchRequest& request,
                                                  DispatchHandle& handle) {
+  const DispatchArgs& args = request.args;
+  const DispatchProduct& product = *request.product;
   RankState& mine = ranks_[Index(rank.rank())];
   if (args.high_throughput.cached != nullptr || args.high_throughput.scatter_idx != nullptr) {
     return absl::InvalidArgumentError(
@@ -384,7 +388,7 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs&
     return absl::FailedPreconditionError("the dispatch with this product has not been prepared");
   }
   DispatchGemmParams params = {};
-  params.dispatch = DispatchParamsOf(rank, args, Phases::kBoth, handle);
+  params.dispatch = DispatchParamsOf(rank, request, Phases::kBoth, handle);
   State* state = params.dispatch.common.state;
   const StateWords words(layout_, MostBlocks());
   params.order = mine.order.data();
@@ -406,27 +410,27 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchArgs&
 // ---- Combine.
 
 absl::StatusOr<CombineParams> HighThroughput::CombineParamsOf(Rank& rank,
-                                                              const DispatchHandle& handle,
-                                                              const CombineArgs& args,
+                                                              const CombineRequest& request,
                                                               Phases phases) const {
   const bool reduced = config().output == Output::kDeduplicated;
-  if (reduced && args.expert_scale != nullptr) {
+  if (reduced && request.expert_scale != nullptr) {
     return absl::InvalidArgumentError(
         "expert_scale must be null: deduplicated rows are sums over experts");
   }
   CombineParams params = {};
-  SetTensors(rank, handle, args, params);
+  SetTensors(request, params);
   const bool in_chunks = params.departures.num_chunks > 0;
-  params.common = Common(rank, handle.layout, phases,
+  params.common = Common(rank, request.handle.layout, phases,
                          in_chunks ? chunked_send_waves_ : config().tuning.combine_send_waves);
-  params.weighted = !args.high_throughput.unweighted;
+  params.weighted = !request.args.high_throughput.unweighted;
   if (!params.weighted) params.topk_weights = nullptr;
   return params;
 }
 
-absl::Status HighThroughput::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
-                                            const CombineArgs& args, Phases phases) {
-  OCTET_ASSIGN_OR_RETURN(const CombineParams params, CombineParamsOf(rank, handle, args, phases));
+absl::Status HighThroughput::EnqueueCombine(Rank& rank, const CombineRequest& request,
+                                            Phases phases) {
+  if (request.product != nullptr) return EnqueueGemmCombine(rank, request);
+  OCTET_ASSIGN_OR_RETURN(const CombineParams params, CombineParamsOf(rank, request, phases));
   return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), combine_shape_, rank.stream()));
   });
@@ -438,15 +442,14 @@ absl::Status HighThroughput::PrepareGemmCombine(Rank& rank, const CombineProduct
   return absl::OkStatus();
 }
 
-absl::Status HighThroughput::EnqueueGemmCombine(Rank& rank, const DispatchHandle& handle,
-                                                const CombineArgs& args,
-                                                const CombineProduct& product) {
+absl::Status HighThroughput::EnqueueGemmCombine(Rank& rank, const CombineRequest& request) {
+  const CombineProduct& product = *request.product;
   const int blocks = ranks_[Index(rank.rank())].product_blocks;
   if (blocks == 0) {
     return absl::FailedPreconditionError("the combine with this product has not been prepared");
   }
   GemmCombineParams params = {};
-  OCTET_ASSIGN_OR_RETURN(params.combine, CombineParamsOf(rank, handle, args, Phases::kBoth));
+  OCTET_ASSIGN_OR_RETURN(params.combine, CombineParamsOf(rank, request, Phases::kBoth));
   params.next_unit = &params.combine.common.state->next_unit;
   return Launch(rank, Phases::kBoth, "combine", [&] {
     return OCTET_GPU(product.Launch(params, CombineKernel(), blocks, rank.stream()));

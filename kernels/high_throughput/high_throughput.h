@@ -63,17 +63,15 @@ class HighThroughput final : public StrategyBase {
   absl::StatusOr<ControlNeeds> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
   absl::Status VoidCalls(Rank& rank) override;
-  absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+  absl::Status EnqueueDispatch(Rank& rank, const DispatchRequest& request, Phases phases,
                                DispatchHandle& handle) override;
   absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product) override;
-  absl::Status EnqueueDispatchGemm(Rank& rank, const DispatchArgs& args,
-                                   const DispatchProduct& product, DispatchHandle& handle) override;
+  absl::Status EnqueueDispatchGemm(Rank& rank, const DispatchRequest& request,
+                                   DispatchHandle& handle);
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
-  absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                              Phases phases) override;
+  absl::Status EnqueueCombine(Rank& rank, const CombineRequest& request, Phases phases) override;
   absl::Status PrepareGemmCombine(Rank& rank, const CombineProduct& product) override;
-  absl::Status EnqueueGemmCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                                  const CombineProduct& product) override;
+  absl::Status EnqueueGemmCombine(Rank& rank, const CombineRequest& request);
   // Checks that the handle's layout is kept.
   absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const override;
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
@@ -85,11 +83,11 @@ class HighThroughput final : public StrategyBase {
   std::vector<uint64_t> ArrivalWords(const FlagWait& wait, char* control) const;
   // Checks the arguments that only this strategy has.
   absl::Status CheckCachedAndScales(const Rank& rank, const DispatchArgs& args) const;
-  DispatchParams DispatchParamsOf(Rank& rank, const DispatchArgs& args, Phases phases,
+  DispatchParams DispatchParamsOf(Rank& rank, const DispatchRequest& request, Phases phases,
                                   const DispatchHandle& handle) const;
   CommonParams Common(Rank& rank, uint64_t layout, Phases phases, int send_waves) const;
-  absl::StatusOr<CombineParams> CombineParamsOf(Rank& rank, const DispatchHandle& handle,
-                                                const CombineArgs& args, Phases phases) const;
+  absl::StatusOr<CombineParams> CombineParamsOf(Rank& rank, const CombineRequest& request,
+                                                Phases phases) const;
   const Kept& KeptOf(int rank, uint64_t layout) const;
   absl::Status AwaitTotals(Rank& rank, uint64_t epoch_before);
 

@@ -182,6 +182,7 @@ constexpr StrategyInfo kInfo = {
     .summary = "Computes all offsets first, then sends a token once per rank.",
     .formats = kFormats,
     .outputs = kOutputs,
+    .fuses_products = true,
     .sides = Sides::kWaves,
     .auto_rule = {.order = 2, .most_tokens = kMaxTokensPerRank},
     .variants = kVariants,

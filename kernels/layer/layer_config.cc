@@ -200,4 +200,24 @@ absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes) {
   return CheckLayer(config, nodes.num_nodes * nodes.ranks_per_node);
 }
 
+std::string TextOf(const MoeLayerConfig& config, const MoeLayerOptions& options) {
+  const auto yes_or_no = [](bool value) { return value ? "yes" : "no"; };
+  const RouterConfig& router = config.router;
+  std::string text = absl::StrCat(
+      "experts ", config.num_experts, ", topk ", config.topk, ", hidden ", config.hidden,
+      ", intermediate ", config.intermediate, ", max_tokens_per_rank ", config.max_tokens_per_rank,
+      ", ", EnumName(config.dtype), ", weights ", EnumName(config.weights), ", strategy ",
+      EnumName(config.strategy), ", fusion ", EnumName(config.fusion));
+  absl::StrAppend(&text, ", shared_intermediate ", config.shared_intermediate, ", shared_gate ",
+                  yes_or_no(config.shared_gate), ", router ", EnumName(router.scores), " groups ",
+                  router.groups, " top_groups ", router.top_groups, " ",
+                  EnumName(router.group_score), " normalize ", yes_or_no(router.normalize),
+                  " epsilon ", router.normalize_epsilon, " scaling ", router.scaling);
+  absl::StrAppend(&text, ", rows ", EnumName(options.rails.rows), ", chunk_tokens ",
+                  options.rails.chunk_tokens, ", intranode_order ",
+                  EnumName(options.rails.intranode_order), ", shares memory ",
+                  yes_or_no(options.share != nullptr));
+  return text;
+}
+
 }  // namespace octet

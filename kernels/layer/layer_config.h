@@ -2,6 +2,8 @@
 #ifndef OCTET_KERNELS_LAYER_LAYER_CONFIG_H_
 #define OCTET_KERNELS_LAYER_LAYER_CONFIG_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/layer/pack_weights.h"
@@ -28,6 +30,9 @@ WeightFormat PlainWeights(const MoeLayerConfig& config);
 
 // As octet/moe_layer.h's, for a layer over all nodes, which may be one.
 absl::Status Validate(const MoeLayerConfig& config, const NodesOfRanks& nodes);
+
+// Returns what all nodes must agree about, in words.
+std::string TextOf(const MoeLayerConfig& config, const MoeLayerOptions& options);
 
 // Returns kInvalidArgument, naming the tensor, if a layer of this configuration cannot have these
 // weights.

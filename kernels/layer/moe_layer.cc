@@ -1,4 +1,4 @@
-#include "kernels/layer/moe_layer.h"
+#include "octet/moe_layer.h"
 
 #include <hip/hip_runtime.h>
 
@@ -23,6 +23,8 @@
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/layer_parts.h"
 #include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/ep/on_all_nodes.h"
+#include "kernels/fused/fused_experts.h"
 #include "kernels/fused/products.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
@@ -31,7 +33,9 @@
 #include "kernels/layer/shared_mlp.h"
 #include "kernels/tuning/tuning.h"
 #include "kernels/types/row_quantizer.h"
+#include "octet/domain.h"
 #include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/topology.h"
@@ -73,9 +77,9 @@ class LayerWorkspace final : public LayerPartObserver {
     absl::Span<int32_t> offsets;
   };
 
-  static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Node& node,
+  static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Domain& domain,
                                                                 const MoeLayerConfig& config,
-                                                                const NodesOfLayer& of);
+                                                                const RailOptions& rails);
   LayerWorkspace(Node& node, const Place& place, const MoeLayerConfig& config)
       : node_(node.Share()),
         place_(place),
@@ -226,14 +230,17 @@ absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) 
 }
 
 absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
-    Node& node, const MoeLayerConfig& requested, const NodesOfLayer& of) {
-  auto workspace =
-      std::make_shared<LayerWorkspace>(node, Place{.nodes = of.nodes, .node = of.node}, requested);
+    Domain& domain, const MoeLayerConfig& requested, const RailOptions& rails) {
+  Node& node = domain.node();
+  const NodesOfRanks nodes = NodesOf(domain, rails.intranode_order);
+  auto workspace = std::make_shared<LayerWorkspace>(
+      node, Place{.nodes = nodes, .node = domain.node_index()}, requested);
   MoeLayerConfig& config = workspace->config_;
-  const ChoiceNodes choices = {node, of.nodes};
+  const ChoiceNodes choices = {node, nodes};
   OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(choices, config));
   OCTET_RETURN_IF_ERROR(ChooseSharedExperts(choices, config));
-  OCTET_ASSIGN_OR_RETURN(workspace->experts_, of.make_experts(ExpertsConfig(config)));
+  OCTET_ASSIGN_OR_RETURN(workspace->experts_,
+                         MakeFusedExperts(domain, ExpertsConfig(config), {.rails = rails}));
   const FusedExpertsConfig& experts = workspace->experts_->config();
   config.strategy = experts.ep.strategy;
   config.fusion = experts.gemm_combine;
@@ -587,25 +594,14 @@ RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {
           .topk_weights = reinterpret_cast<const float*>(work.topk_weights.data())};
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Create(Node& node, const MoeLayerConfig& config,
-                                                           const MoeLayerOptions& options) {
-  OCTET_RETURN_IF_ERROR(Validate(config, node.num_ranks()));
-  return MakeMoeLayer(node, config, options,
-                      {.nodes = {.num_nodes = 1, .ranks_per_node = node.num_ranks()},
-                       .make_experts = [&node](const FusedExpertsConfig& experts) {
-                         return FusedExperts::Create(node, experts);
-                       }});
-}
-
-absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Node& node, const MoeLayerConfig& config,
-                                                       const MoeLayerOptions& options,
-                                                       const NodesOfLayer& of) {
+// Not collective: all nodes of the domain must have agreed on the arguments.
+absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Domain& domain, const MoeLayerConfig& config,
+                                                       const MoeLayerOptions& options) {
+  OCTET_RETURN_IF_ERROR(Validate(config, NodesOf(domain, options.rails.intranode_order)));
   const MoeLayer* const share = options.share;
   std::shared_ptr<LayerWorkspace> workspace;
   if (share == nullptr) {
-    OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(node, config, of));
+    OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(domain, config, options.rails));
   } else {
     const auto* const other = dynamic_cast<const MoeLayerOnNode*>(share);
     if (other == nullptr || !(other->workspace()->requested() == config)) {
@@ -613,15 +609,27 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Node& node, const MoeLaye
           "MoeLayerOptions::share must be a layer that was created with an equal configuration");
     }
     workspace = other->workspace();
-    if (workspace->place().nodes.num_nodes != of.nodes.num_nodes) {
+    if (workspace->place().nodes.num_nodes != domain.num_nodes()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the layer to share memory with is one of ", workspace->place().nodes.num_nodes,
-          " nodes; it must be one of ", of.nodes.num_nodes));
+          " nodes; it must be one of ", domain.num_nodes()));
     }
   }
+  Node& node = domain.node();
   auto layer = std::make_unique<MoeLayerOnNode>(node, std::move(workspace), options.name);
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return layer->AllocateWeights(rank); }));
   return layer;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Create(Domain& domain,
+                                                           const MoeLayerConfig& config,
+                                                           const MoeLayerOptions& options) {
+  return MakeOnAllNodes<MoeLayer>(
+      domain, "MoeLayer::Create", TextOf(config, options),
+      [&] { return MakeMoeLayer(domain, config, options); },
+      [&](const MoeLayer& made) { return TextOf(made.config(), options); });
 }
 
 }  // namespace octet

@@ -153,12 +153,12 @@ CommonParams LowLatency::Common(Rank& rank, const Batch& batch, Phases phases,
   return common;
 }
 
-absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchRequest& request, Phases phases,
                                          DispatchHandle& handle) {
   const Batch& batch = BatchOf(rank, handle.call);
   DispatchParams params = {};
   params.common = Common(rank, batch, phases, Watch::Call::kDispatch);
-  SetTensors(rank, args, params, params.common);
+  SetTensors(request, params, params.common);
   params.row_waves = config().tuning.row_parts;
   params.recv_x = batch.x.data();
   params.recv_scales = batch.scales.data();
@@ -172,11 +172,10 @@ absl::Status LowLatency::EnqueueDispatch(Rank& rank, const DispatchArgs& args, P
   });
 }
 
-absl::Status LowLatency::EnqueueCombine(Rank& rank, const DispatchHandle& handle,
-                                        const CombineArgs& args, Phases phases) {
+absl::Status LowLatency::EnqueueCombine(Rank& rank, const CombineRequest& request, Phases phases) {
   CombineParams params = {};
-  SetTensors(rank, handle, args, params);
-  params.common = Common(rank, BatchOf(rank, handle.call), phases, Watch::Call::kCombine);
+  SetTensors(request, params);
+  params.common = Common(rank, BatchOf(rank, request.handle.call), phases, Watch::Call::kCombine);
   return Launch(rank, phases, "combine", [&] {
     return OCTET_GPU(LaunchCombine(params, CombineKernel(), shape(), rank.stream()));
   });
@@ -242,19 +241,19 @@ absl::Status LowLatency::VoidCalls(Rank& rank) {
 
 absl::StatusOr<RankSet> LowLatency::MaskedRanks(Rank& rank) {
   const Watch& watch = WatchOf(rank);
-  return watch.has_masks() ? watch.MaskedRanks(rank) : ExpertParallel::MaskedRanks(rank);
+  return watch.has_masks() ? watch.MaskedRanks(rank) : EpCalls::MaskedRanks(rank);
 }
 
 absl::Status LowLatency::Mask(Rank& rank, RankSet ranks) {
   const Watch& watch = WatchOf(rank);
-  return watch.has_masks() ? watch.Mask(rank, ranks) : ExpertParallel::Mask(rank, ranks);
+  return watch.has_masks() ? watch.Mask(rank, ranks) : EpCalls::Mask(rank, ranks);
 }
 
 // Epochs are each rank's own numbers of its calls, and a rank that was away has made fewer calls.
 // So all ranks reset their epochs, with idle streams: then none of their stores is still in flight.
 absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
   const Watch& watch = WatchOf(rank);
-  if (!watch.has_masks()) return ExpertParallel::Unmask(rank, still_masked);
+  if (!watch.has_masks()) return EpCalls::Unmask(rank, still_masked);
   const RankSet others = still_masked & ~(RankSet{1} << rank.rank());
   OCTET_RETURN_IF_ERROR(Watch::CheckMask(rank, others));
   OCTET_RETURN_IF_ERROR(watch.ClearMasks(rank));
@@ -268,13 +267,12 @@ absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
 
 absl::StatusOr<EpStatistics> LowLatency::Statistics(Rank& rank) {
   const Watch& watch = WatchOf(rank);
-  return watch.has_statistics() ? watch.Statistics(rank) : ExpertParallel::Statistics(rank);
+  return watch.has_statistics() ? watch.Statistics(rank) : EpCalls::Statistics(rank);
 }
 
 absl::Status LowLatency::ResetStatistics(Rank& rank) {
   const Watch& watch = WatchOf(rank);
-  return watch.has_statistics() ? watch.ResetStatistics(rank)
-                                : ExpertParallel::ResetStatistics(rank);
+  return watch.has_statistics() ? watch.ResetStatistics(rank) : EpCalls::ResetStatistics(rank);
 }
 
 absl::Span<const TraceTag> LowLatency::trace_tags() const {

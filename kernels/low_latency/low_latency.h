@@ -55,11 +55,10 @@ class LowLatency final : public StrategyBase {
   absl::StatusOr<ControlNeeds> Prepare() override;
   absl::Status InitRank(Rank& rank) override;
   absl::Status VoidCalls(Rank& rank) override;
-  absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+  absl::Status EnqueueDispatch(Rank& rank, const DispatchRequest& request, Phases phases,
                                DispatchHandle& handle) override;
   Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const override;
-  absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                              Phases phases) override;
+  absl::Status EnqueueCombine(Rank& rank, const CombineRequest& request, Phases phases) override;
   std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
   WireFormat DispatchWire() const override;
   WireFormat CombineWire() const override;

@@ -13,10 +13,10 @@
 #include "kernels/ep/base/call_sequence.h"
 #include "kernels/ep/base/check_pointers.h"
 #include "kernels/ep/base/flag_report.h"
-#include "kernels/ep/base/row_chunks.h"
+#include "kernels/ep/base/strategy_base.h"
 #include "kernels/ep/base/whole_gpu.h"
 #include "kernels/ep/config_checks.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/ep/site_info.h"
 #include "kernels/nodes/batch.h"
 #include "kernels/nodes/kernels.h"
@@ -46,35 +46,18 @@ int WaveSizeOf(const Rank& rank) {
   return rank.node().topology().gpus[Size(rank.rank())].wave_size;
 }
 
-absl::Status NoPhases() {
-  return absl::UnimplementedError(
-      "calls over several nodes have no separate phases; use Dispatch and Combine");
-}
-
-class Hierarchical : public CheckedEp, private NodeClient {
+class Hierarchical : public EpCalls, private NodeClient {
  public:
-  Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
-               const HierarchicalOptions& options, std::unique_ptr<ExpertParallel> intranode);
+  Hierarchical(Node& node, std::vector<Rail*> rails, const EpConfig& config,
+               const ExpertParallelOptions& options, std::unique_ptr<EpCalls> intranode);
   ~Hierarchical() override;
 
   // Must be called once, before anything else and not during Run.
   absl::Status Init();
 
   const EpConfig& config() const override { return config_; }
-  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) override;
-  absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args) override;
-  absl::StatusOr<DispatchHandle> DispatchSend(Rank&, const DispatchArgs&) override {
-    return NoPhases();
-  }
-  absl::StatusOr<Received> DispatchReceive(Rank&, const DispatchHandle&) override {
-    return NoPhases();
-  }
-  absl::Status CombineSend(Rank&, const DispatchHandle&, const CombineArgs&) override {
-    return NoPhases();
-  }
-  absl::Status CombineReceive(Rank&, const DispatchHandle&, const CombineArgs&) override {
-    return NoPhases();
-  }
+  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchRequest& request) override;
+  absl::Status Combine(Rank& rank, const CombineRequest& request) override;
   absl::StatusOr<EpStatistics> Statistics(Rank& rank) override {
     return intranode_->Statistics(rank);
   }
@@ -85,9 +68,13 @@ class Hierarchical : public CheckedEp, private NodeClient {
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override {
     return RailTrafficOn(rank).OfCombine(topk_idx);
   }
-  absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle,
-                            const CombineArgs& args) const override;
+  absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const override;
   absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
+  absl::Span<const TraceTag> trace_tags() const override { return intranode_->trace_tags(); }
+  std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override {
+    return intranode_->Delivered(rank, rows);
+  }
+  const EpCalls* intranode() const override { return intranode_.get(); }
 
  private:
   struct RankState {
@@ -102,7 +89,9 @@ class Hierarchical : public CheckedEp, private NodeClient {
     uint32_t* topk_weights = nullptr;  // [P * M][N], bits of floats
     uint32_t* scales = nullptr;        // [P * M][S]
     int32_t* begin = nullptr;          // of departures
-    RowChunks chunks;
+    // With several chunks.
+    RowArrivals arrivals;
+    RowDepartures departures;
     SideStream side;     // for chunks of rows that cross beside a call within the node
     uint32_t calls = 0;  // whose counts the host has waited for
     // Of the last dispatch.
@@ -150,14 +139,6 @@ class Hierarchical : public CheckedEp, private NodeClient {
     return {config_, num_nodes(), rails_[Size(rank)]->node(), counted_};
   }
 
-  absl::Status Poison(Rank& rank, int num_rows) override {
-    return EpInternals::Poison(*intranode_, rank, num_rows);
-  }
-  absl::Span<const TraceTag> trace_tags() const override {
-    return EpInternals::TraceTags(*intranode_);
-  }
-  const ExpertParallel* intranode() const override { return intranode_.get(); }
-
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
   absl::Status Recover(Rank& rank) override {
@@ -172,7 +153,7 @@ class Hierarchical : public CheckedEp, private NodeClient {
   const hierarchical::Chunks chunks_;
   const hierarchical::RecordShape record_;
   const FlagReport report_;
-  std::unique_ptr<ExpertParallel> intranode_;
+  const std::unique_ptr<EpCalls> intranode_;
   NodeMemory memory_;
   std::vector<RankState> states_;  // by local rank
   uint32_t client_ = 0;
@@ -185,14 +166,13 @@ constexpr SiteInfo kSites[] = {{.number = static_cast<uint32_t>(hierarchical::Si
                                 .phase = "combine-receive",
                                 .flag = "rows for other nodes, chunk"}};
 
-Hierarchical::Hierarchical(Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
-                           const HierarchicalOptions& options,
-                           std::unique_ptr<ExpertParallel> intranode)
+Hierarchical::Hierarchical(Node& node, std::vector<Rail*> rails, const EpConfig& config,
+                           const ExpertParallelOptions& options, std::unique_ptr<EpCalls> intranode)
     : node_(node.Share()),
-      rails_(rails.begin(), rails.end()),
+      rails_(std::move(rails)),
       config_(WithChoices(config, intranode->config())),
-      counted_(ChosenRows(options.rows, config_.strategy) == RailRows::kCounted),
-      chunks_(ChunksOf(config, options.chunk_tokens)),
+      counted_(ChosenRows(options.rails.rows, config_.strategy) == RailRows::kCounted),
+      chunks_(ChunksOf(config, options.rails.chunk_tokens)),
       record_(RecordOf(config_, num_nodes())),
       report_(kSites, config.topk),
       intranode_(std::move(intranode)),
@@ -252,16 +232,15 @@ absl::Status Hierarchical::InitChunks(Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> begin, memory_.Device<int32_t>(1));
   OCTET_ASSIGN_OR_RETURN(const absl::Span<int32_t> ends, memory_.Device<int32_t>(count));
   mine.begin = begin.data();
-  mine.chunks.arrivals = {.port = PatientPort(rank),
-                          .site = static_cast<uint32_t>(hierarchical::Site::kChunk),
-                          .num_chunks = chunks_.count,
-                          .arrived = arrived.data(),
-                          .ends = ends.data()};
-  mine.chunks.departures = {.num_chunks = chunks_.count,
-                            .begin = begin.data(),
-                            .ends = ends.data(),
-                            .stored = stored.data()};
-  EpInternals::SetChunks(*intranode_, rank, mine.chunks);
+  mine.arrivals = {.port = PatientPort(rank),
+                   .site = static_cast<uint32_t>(hierarchical::Site::kChunk),
+                   .num_chunks = chunks_.count,
+                   .arrived = arrived.data(),
+                   .ends = ends.data()};
+  mine.departures = {.num_chunks = chunks_.count,
+                     .begin = begin.data(),
+                     .ends = ends.data(),
+                     .stored = stored.data()};
   return absl::OkStatus();
 }
 
@@ -337,8 +316,8 @@ absl::Status Hierarchical::Plan(Rank& rank, const DispatchArgs& args) {
                                              .counts = mine.sent_counts,
                                              .host = counted_ ? mine.host_counts : nullptr,
                                              .call = mine.calls,
-                                             .arrivals = mine.chunks.arrivals,
-                                             .departures = mine.chunks.departures},
+                                             .arrivals = mine.arrivals,
+                                             .departures = mine.departures},
                                             WaveSizeOf(rank), rank.stream()));
 }
 
@@ -427,11 +406,9 @@ absl::Status Hierarchical::CrossOthers(Rank& rank) {
     std::vector<RailPart> parts;
     AddParts(chunks_, mine.rows, chunk, way, parts);
     OCTET_RETURN_IF_ERROR(rails_[Size(rank.rank())]->ExchangeOn(stream, rank, parts));
-    OCTET_RETURN_IF_GPU_ERROR(
-        hierarchical::LaunchMark({.failure = NodeClient::PortOf(rank, client_),
-                                  .arrivals = mine.chunks.arrivals,
-                                  .chunk = chunk},
-                                 stream));
+    OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchMark(
+        {.failure = NodeClient::PortOf(rank, client_), .arrivals = mine.arrivals, .chunk = chunk},
+        stream));
   }
   return absl::OkStatus();
 }
@@ -446,7 +423,7 @@ absl::Status Hierarchical::Split(Rank& rank) {
                                       .topk_idx = mine.topk_idx,
                                       .topk_weights = mine.topk_weights,
                                       .scales = mine.scales,
-                                      .arrivals = mine.chunks.arrivals,
+                                      .arrivals = mine.arrivals,
                                       .ends = {},
                                       .begin = mine.begin,
                                       .own_rows = mine.rows.own};
@@ -469,14 +446,17 @@ absl::StatusOr<Received> Hierarchical::DispatchBeside(Rank& rank) {
 absl::StatusOr<Received> Hierarchical::DispatchWithin(Rank& rank) {
   const RankState& mine = StateOf(rank);
   return intranode_->Dispatch(
-      rank, {.x = mine.batch.rows,
-             .topk_idx = mine.topk_idx,
-             .topk_weights = reinterpret_cast<const float*>(mine.topk_weights),
-             .num_tokens = mine.rows.ends.back(),
-             .high_throughput = {.x_scales = record_.scale_words > 0 ? mine.scales : nullptr}});
+      rank,
+      {.args = {.x = mine.batch.rows,
+                .topk_idx = mine.topk_idx,
+                .topk_weights = reinterpret_cast<const float*>(mine.topk_weights),
+                .num_tokens = mine.rows.ends.back(),
+                .high_throughput = {.x_scales = record_.scale_words > 0 ? mine.scales : nullptr}},
+       .arrivals = mine.arrivals});
 }
 
-absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchArgs& args) {
+absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchRequest& request) {
+  const DispatchArgs& args = request.args;
   OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
   RankState& mine = StateOf(rank);
   OCTET_RETURN_IF_ERROR(mine.sequence.CheckDispatch(Phases::kBoth));
@@ -513,8 +493,9 @@ absl::Status Hierarchical::CheckReceivedIsValid(const Rank& rank,
   return StateOf(rank).sequence.CheckRecent(handle.call);
 }
 
-absl::Status Hierarchical::CheckCombine(const Rank& rank, const DispatchHandle& handle,
-                                        const CombineArgs& args) const {
+absl::Status Hierarchical::CheckCombine(const Rank& rank, const CombineRequest& request) const {
+  const DispatchHandle& handle = request.handle;
+  const CombineArgs& args = request.args;
   OCTET_RETURN_IF_ERROR(CheckReceivedIsValid(rank, handle));
   OCTET_RETURN_IF_ERROR(StateOf(rank).sequence.CheckCombine(handle.call, Phases::kBoth));
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
@@ -522,7 +503,7 @@ absl::Status Hierarchical::CheckCombine(const Rank& rank, const DispatchHandle& 
   }
   OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"expert_out", args.expert_out},
                                              {"y", args.y},
-                                             {"expert_scale", args.expert_scale, alignof(float)},
+                                             {"expert_scale", request.expert_scale, alignof(float)},
                                              {"bias", args.bias}}));
   const size_t row_bytes = config_.dtype_row_bytes();
   return CheckApart(rank, {"y", args.y, Size(handle.num_tokens) * row_bytes},
@@ -554,74 +535,60 @@ absl::Status Hierarchical::ReturnChunk(Rank& rank, int chunk) {
   size_t bytes = 0;
   for (const RailPart& part : parts) bytes += part.send_bytes;
   OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchAwaitRows({.failure = PatientPort(rank),
-                                                           .departures = mine.chunks.departures,
+                                                           .departures = mine.departures,
                                                            .chunk = chunk,
                                                            .vecs = bytes / kVecBytes},
                                                           WaveSizeOf(rank), stream));
   return rails_[Size(rank.rank())]->ExchangeOn(stream, rank, parts);
 }
 
-absl::Status Hierarchical::Combine(Rank& rank, const DispatchHandle& handle,
-                                   const CombineArgs& args) {
-  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args));
+absl::Status Hierarchical::Combine(Rank& rank, const CombineRequest& request) {
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, request));
   RankState& mine = StateOf(rank);
   rails_[Size(rank.rank())]->Wake();
-  CombineArgs within = args;
-  within.y = mine.batch.rows;
-  within.bias = nullptr;
+  CombineRequest within = request;
+  within.handle = mine.intranode;
+  within.args.y = mine.batch.rows;
+  within.args.bias = nullptr;
+  within.departures = mine.departures;
   if (chunks_.count > 1) OCTET_RETURN_IF_ERROR(mine.side.MarkFork(rank));
-  OCTET_RETURN_IF_ERROR(intranode_->Combine(rank, mine.intranode, within));
+  OCTET_RETURN_IF_ERROR(intranode_->Combine(rank, within));
   OCTET_RETURN_IF_ERROR(chunks_.count == 1 ? Return(rank) : ReturnBeside(rank));
   OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchAddNodes(
       {.shape = ShapeOf(rank),
        .failure = NodeClient::PortOf(rank, client_),
-       .num_tokens = handle.num_tokens,
+       .num_tokens = request.handle.num_tokens,
        .row_vecs = static_cast<int>(config_.dtype_row_bytes() / kVecBytes),
        .slots = mine.slots,
        .own = mine.batch.rows,
        .returned = mine.sent.rows,
-       .bias = args.bias,
-       .y = args.y},
-      config_.dtype == DType::kFloat16, WholeGpuForWaves(rank, handle.num_tokens), rank.stream()));
-  mine.sequence.RecordCombine(handle.call, Phases::kBoth);
+       .bias = request.args.bias,
+       .y = request.args.y},
+      config_.dtype == DType::kFloat16, WholeGpuForWaves(rank, request.handle.num_tokens),
+      rank.stream()));
+  mine.sequence.RecordCombine(request.handle.call, Phases::kBoth);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* const> rails,
-                                          CombineOrder intranode_order) {
-  if (rails.size() != Size(node.num_ranks())) {
-    return absl::InvalidArgumentError(absl::StrCat("there are ", rails.size(), " rails for ",
-                                                   node.num_ranks(),
-                                                   " ranks; each rank needs one"));
-  }
-  return NodesOfRanks{.num_nodes = rails.front()->num_nodes(),
-                      .ranks_per_node = node.num_ranks(),
-                      .intranode_order = intranode_order};
-}
-
-absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
-    Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
-    const HierarchicalOptions& options) {
-  OCTET_ASSIGN_OR_RETURN(const NodesOfRanks nodes,
-                         NodesOnRails(node, rails, options.intranode_order));
-  OCTET_RETURN_IF_ERROR(ValidateHierarchical(config, nodes, options.chunk_tokens));
+absl::StatusOr<std::unique_ptr<EpCalls>> MakeHierarchical(Domain& domain, const EpConfig& config,
+                                                          const ExpertParallelOptions& options) {
+  const RailOptions& asked = options.rails;
+  const NodesOfRanks nodes = NodesOf(domain, asked.intranode_order);
+  OCTET_RETURN_IF_ERROR(ValidateHierarchical(config, nodes, asked.chunk_tokens));
+  std::vector<Rail*> rails;
+  for (int rank = 0; rank < nodes.ranks_per_node; ++rank) rails.push_back(domain.rail(rank));
   EpConfig within = IntranodeConfig(config, nodes);
-  if (ChunksOf(config, options.chunk_tokens).count > 1) {
-    OCTET_RETURN_IF_ERROR(LeaveUnits(node, rails, within));
+  if (ChunksOf(config, asked.chunk_tokens).count > 1) {
+    OCTET_RETURN_IF_ERROR(LeaveUnits(domain.node(), rails, within));
   }
-  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<ExpertParallel> intranode,
-                         ExpertParallel::Create(node, within, options.intranode));
-  auto made = std::make_unique<Hierarchical>(node, rails, config, options, std::move(intranode));
+  OCTET_ASSIGN_OR_RETURN(std::unique_ptr<EpCalls> intranode,
+                         MakeStrategy(domain.node(), within, options));
+  auto made = std::make_unique<Hierarchical>(domain.node(), std::move(rails), config, options,
+                                             std::move(intranode));
   OCTET_RETURN_IF_ERROR(made->Init());
   return made;
-}
-
-absl::StatusOr<std::unique_ptr<ExpertParallel>> MakeHierarchical(
-    Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
-    const HierarchicalOptions& options) {
-  return MakeCheckedHierarchical(node, rails, config, options);
 }
 
 }  // namespace octet

@@ -21,25 +21,17 @@
 
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "kernels/ep/checked_ep.h"
-#include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/ep/ep_calls.h"
+#include "octet/domain.h"
 #include "octet/ep_config.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 
 namespace octet {
 
-// Returns the shape of the nodes that `rails`, one for each rank of `node`, join. kInvalidArgument
-// if there are more or fewer of them.
-absl::StatusOr<NodesOfRanks> NodesOnRails(const Node& node, absl::Span<Rail* const> rails,
-                                          CombineOrder intranode_order);
-
-// What MakeHierarchical returns.
-absl::StatusOr<std::unique_ptr<CheckedEp>> MakeCheckedHierarchical(
-    Node& node, absl::Span<Rail* const> rails, const EpConfig& config,
-    const HierarchicalOptions& options);
+// MakeCalls for a domain with rails.
+absl::StatusOr<std::unique_ptr<EpCalls>> MakeHierarchical(Domain& domain, const EpConfig& config,
+                                                          const ExpertParallelOptions& options);
 
 }  // namespace octet
 

@@ -92,7 +92,7 @@ absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& no
       config.combine_order != CombineOrder::kPerNode) {
     return absl::InvalidArgumentError(absl::StrCat(
         "combine_order is ", EnumName(config.combine_order),
-        "; over several nodes it must be auto or per_node (HierarchicalOptions::intranode_order "
+        "; over several nodes it must be auto or per_node (RailOptions::intranode_order "
         "is the order within a node)"));
   }
   if (config.low_latency.failure_policy == FailurePolicy::kMask) {
@@ -106,7 +106,7 @@ absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& no
                                                  " M tokens: ", status.message()));
 }
 
-std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& options) {
+std::string TextOf(const EpConfig& config, const RailOptions& rails) {
   const HighThroughputOptions& throughput = config.high_throughput;
   std::string text = absl::StrCat(
       "experts ", config.num_experts, ", topk ", config.topk, ", hidden ", config.hidden,
@@ -116,8 +116,8 @@ std::string HierarchicalText(const EpConfig& config, const HierarchicalOptions& 
   absl::StrAppend(&text, ", scales ", EnumName(config.scale_format), " of ", config.scale_group,
                   ", duplicates ", EnumName(throughput.duplicates), ", expert_alignment ",
                   throughput.expert_alignment, ", row_bytes ", throughput.row_bytes, ", rows ",
-                  EnumName(options.rows), ", chunk_tokens ", options.chunk_tokens,
-                  ", intranode_order ", EnumName(options.intranode_order));
+                  EnumName(rails.rows), ", chunk_tokens ", rails.chunk_tokens, ", intranode_order ",
+                  EnumName(rails.intranode_order));
   return text;
 }
 

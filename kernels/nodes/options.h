@@ -3,6 +3,7 @@
 #define OCTET_KERNELS_NODES_OPTIONS_H_
 
 #include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -10,7 +11,7 @@
 #include "kernels/nodes/batch.h"
 #include "kernels/nodes/kernels.h"
 #include "octet/ep_config.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "runtime/net/rails/rail.h"
 
@@ -26,11 +27,14 @@ absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& no
 // else.
 RailRows ChosenRows(RailRows rows, Strategy strategy);
 
-// Returns how HierarchicalOptions::chunk_tokens divides the tokens of a rank.
+// Returns how RailOptions::chunk_tokens divides the tokens of a rank.
 hierarchical::Chunks ChunksOf(const EpConfig& config, int chunk_tokens);
 
 // Returns the configuration over all nodes with the choices that were made within a node.
 EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode);
+
+// Returns what all nodes must agree about, in words.
+std::string TextOf(const EpConfig& config, const RailOptions& rails);
 
 // Lets calls within the node, which wait for rails or are waited for, leave them compute units.
 // kInvalidArgument if `config` asks for more blocks than remain.

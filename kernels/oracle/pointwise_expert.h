@@ -1,6 +1,6 @@
 // A stand-in for experts: multiplies every row by a factor of its expert and rounds to the dtype.
-// This is what CombineArgs::expert_scale does during combine, as a separate kernel that takes every
-// output layout.
+// This is what ScaledCombine does during combine, as a separate kernel that takes every output
+// layout.
 #ifndef OCTET_KERNELS_ORACLE_POINTWISE_EXPERT_H_
 #define OCTET_KERNELS_ORACLE_POINTWISE_EXPERT_H_
 
@@ -29,8 +29,7 @@ absl::Status PointwiseExpert(Rank& rank, const EpConfig& config, const Received&
                              const float* expert_scale, void* out);
 
 // Loads the kernel for `config` on the calling thread's GPU, if there is one. Callers that use
-// PointwiseExpert while other ranks' kernels wait must call this first. ExpertParallel::Create
-// calls it for its own configuration.
+// PointwiseExpert while other ranks' kernels wait must call this first.
 absl::Status LoadPointwiseExpert(const EpConfig& config);
 
 }  // namespace octet

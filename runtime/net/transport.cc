@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "octet/world.h"
+#include "octet/domain.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/net/outcome.h"
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "octet/world.h"
+#include "octet/domain.h"
 
 namespace octet {
 

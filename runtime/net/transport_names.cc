@@ -2,8 +2,8 @@
 #include <array>
 
 #include "absl/types/span.h"
+#include "octet/domain.h"
 #include "octet/enum_names.h"
-#include "octet/world.h"
 
 namespace octet {
 

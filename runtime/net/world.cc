@@ -367,9 +367,9 @@ absl::StatusOr<std::unique_ptr<World>> World::Create(const WorldOptions& options
 int World::num_nodes() const { return impl_->progress().num_nodes(); }
 int World::node_index() const { return impl_->progress().node(); }
 RailTransport World::transport() const { return impl_->transport(); }
-int World::num_ranks() const { return num_nodes() * node().num_ranks(); }
-Node& World::node() const { return impl_->node(); }
-Rail& World::rail(int local_rank) const { return impl_->rail(local_rank); }
+int World::num_ranks() const { return num_nodes() * impl_->node().num_ranks(); }
+Node& World::node() { return impl_->node(); }
+Rail* World::rail(int local_rank) const { return &impl_->rail(local_rank); }
 
 absl::Status World::Agree(absl::string_view what, absl::string_view value) {
   return impl_->Agree(what, value);

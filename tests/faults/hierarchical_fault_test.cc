@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "octet/ep_config.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 #include "tests/faults/hierarchical_fault.h"
 #include "tests/support/node/node_fixture.h"
 #include "tests/support/nodes/several_nodes.h"

@@ -64,8 +64,8 @@ KERNELS_ROOMS = {
 KERNELS_EXCEPTIONS = {
     ("kernels/ep/strategy_registry.cc", room) for room in STRATEGIES
 } | {
-    # The stand-in experts are created with a strategy.
-    ("kernels/ep/base/strategy_base.cc", "oracle"),
+    # Calls within a node or over several.
+    ("kernels/ep/expert_parallel.cc", "nodes"),
 }
 # Vendors' and other projects' headers, and the only places that know them. HIP's are everybody's.
 FOREIGN = {

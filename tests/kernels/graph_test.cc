@@ -263,12 +263,12 @@ TEST_F(GraphTest, TwoStepsOnTheirWayAtOnce) {
       received.push_back(one);
     }
     for (size_t i : {0, 1}) {
-      OCTET_RETURN_IF_ERROR(
-          ep.CombineSend(rank, handles[i], mine.captured[i].fused_combine_args(received[i])));
+      OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep, rank, handles[i],
+                                              mine.captured[i].fused_combine_args(received[i])));
     }
     for (size_t i : {0, 1}) {
-      OCTET_RETURN_IF_ERROR(
-          ep.CombineReceive(rank, handles[i], mine.captured[i].fused_combine_args(received[i])));
+      OCTET_RETURN_IF_ERROR(ScaledCombineReceive(ep, rank, handles[i],
+                                                 mine.captured[i].fused_combine_args(received[i])));
     }
     return absl::OkStatus();
   });

@@ -17,7 +17,6 @@
 #include "emulation.h"
 #include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
-#include "octet/hierarchical.h"
 #include "octet/node.h"
 #include "octet/trace.h"
 #include "runtime/base/status_macros.h"

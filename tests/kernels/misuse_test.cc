@@ -68,9 +68,9 @@ class MisuseTest : public ::testing::TestWithParam<Strategy> {
     return harness_->node().Run([&](Rank& rank) -> absl::Status {
       const auto step = [&]() -> absl::Status {
         OCTET_ASSIGN_OR_RETURN(const Received received, of->Dispatch(rank, args(rank)));
-        CombineArgs combine = harness_->combine_args(rank.rank());
+        ScaledCombineArgs combine = harness_->combine_args(rank.rank());
         combine.expert_out = received.x;
-        return of->Combine(rank, received.handle, combine);
+        return ScaledCombine(*of, rank, received.handle, combine);
       };
       OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, step));
       graphs_[static_cast<size_t>(rank.rank())] = std::make_unique<Graph>(std::move(graph));
@@ -99,19 +99,19 @@ TEST_P(MisuseTest, HandlesOfAnotherExpertParallelAreRefused) {
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received mine, ep().Dispatch(rank, args(rank)));
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle theirs, (*other)->DispatchSend(rank, args(rank)));
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     combine.expert_out = mine.x;
     refused((*other)->DispatchReceive(rank, mine.handle).status());
-    refused(ep().Combine(rank, theirs, combine));
-    refused(ep().CombineSend(rank, theirs, combine));
+    refused(ScaledCombine(ep(), rank, theirs, combine));
+    refused(ScaledCombineSend(ep(), rank, theirs, combine));
     if (GetParam() == Strategy::kHighThroughput) {
       DispatchArgs again = args(rank);
       again.high_throughput.cached = &theirs;
       refused(ep().Dispatch(rank, again).status());
     }
-    OCTET_RETURN_IF_ERROR(ep().CombineSend(rank, mine.handle, combine));
-    refused(ep().CombineReceive(rank, theirs, combine));
-    OCTET_RETURN_IF_ERROR(ep().CombineReceive(rank, mine.handle, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep(), rank, mine.handle, combine));
+    refused(ScaledCombineReceive(ep(), rank, theirs, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineReceive(ep(), rank, mine.handle, combine));
     return (*other)->DispatchReceive(rank, theirs).status();
   }));
   EXPECT_OK(harness_->Step(Random()));
@@ -127,10 +127,10 @@ TEST_P(MisuseTest, HandlesOfAnotherRankAreRefused) {
     return absl::OkStatus();
   }));
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     combine.expert_out = combine.y;
     const int other = 1 - rank.rank();
-    EXPECT_THAT(ep().Combine(rank, handles[static_cast<size_t>(other)], combine),
+    EXPECT_THAT(ScaledCombine(ep(), rank, handles[static_cast<size_t>(other)], combine),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr(absl::StrCat("the handle is of a dispatch of rank ", other))));
     return absl::OkStatus();
@@ -151,9 +151,9 @@ TEST_P(MisuseTest, WhatIsNotReceivedIsAnErrorOfThatRun) {
   EXPECT_OK(harness_->Step(Random()));
   EXPECT_THAT(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     combine.expert_out = received.x;
-    return ep().CombineSend(rank, received.handle, combine);
+    return ScaledCombineSend(ep(), rank, received.handle, combine);
   }),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("the combine of call "),
@@ -168,9 +168,9 @@ TEST_P(MisuseTest, AGraphIsNotLaunchedBeforeWhatWasSentIsReceived) {
   std::vector<std::unique_ptr<Graph>> graphs(kRanks);
   const auto step = [&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     combine.expert_out = received.x;
-    return ep().Combine(rank, received.handle, combine);
+    return ScaledCombine(ep(), rank, received.handle, combine);
   };
   ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, [&] { return step(rank); }));
@@ -187,12 +187,12 @@ TEST_P(MisuseTest, AGraphIsNotLaunchedBeforeWhatWasSentIsReceived) {
                                              HasSubstr("the dispatch of call "),
                                              HasSubstr("has been sent but not received"))));
     OCTET_ASSIGN_OR_RETURN(const Received received, ep().DispatchReceive(rank, handle));
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     combine.expert_out = received.x;
-    OCTET_RETURN_IF_ERROR(ep().CombineSend(rank, handle, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep(), rank, handle, combine));
     EXPECT_THAT(launch(rank),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the combine of call ")));
-    return ep().CombineReceive(rank, handle, combine);
+    return ScaledCombineReceive(ep(), rank, handle, combine);
   }));
   EXPECT_OK(harness_->node().Run(launch));
   EXPECT_OK(harness_->Step(Random()));
@@ -230,20 +230,20 @@ TEST_P(MisuseTest, MisalignedPointersAreRefusedByName) {
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
     const auto combine = [&](const char* name, const std::function<void(CombineArgs&)>& change) {
-      CombineArgs wrong = harness_->combine_args(rank.rank());
+      ScaledCombineArgs wrong = harness_->combine_args(rank.rank());
       wrong.expert_out = received.x;
       change(wrong);
-      EXPECT_THAT(ep().Combine(rank, received.handle, wrong),
+      EXPECT_THAT(ScaledCombine(ep(), rank, received.handle, wrong),
                   StatusIs(absl::StatusCode::kInvalidArgument,
                            AllOf(::testing::StartsWith(absl::StrCat(name, " is at 0x")),
                                  HasSubstr("must be 16-byte aligned"))));
     };
     combine("expert_out", [&](CombineArgs& a) { offset(a.expert_out, 8); });
     combine("y", [&](CombineArgs& a) { offset(a.y, 4); });
-    CombineArgs wrong = harness_->combine_args(rank.rank());
+    ScaledCombineArgs wrong = harness_->combine_args(rank.rank());
     wrong.expert_out = received.x;
     offset(wrong.expert_scale, 2);
-    EXPECT_THAT(ep().Combine(rank, received.handle, wrong),
+    EXPECT_THAT(ScaledCombine(ep(), rank, received.handle, wrong),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(::testing::StartsWith("expert_scale is at 0x"),
                                HasSubstr("must be 4-byte aligned"))));
@@ -258,11 +258,11 @@ TEST_P(MisuseTest, OutputsThatOverlapInputsAreRefused) {
   EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
     const auto combine = [&](const char* name, const std::function<void(CombineArgs&)>& change) {
-      CombineArgs wrong = harness_->combine_args(rank.rank());
+      ScaledCombineArgs wrong = harness_->combine_args(rank.rank());
       wrong.expert_out = received.x;
       change(wrong);
       EXPECT_THAT(
-          ep().Combine(rank, received.handle, wrong),
+          ScaledCombine(ep(), rank, received.handle, wrong),
           StatusIs(absl::StatusCode::kInvalidArgument,
                    AllOf(HasSubstr(absl::StrCat("y of rank ", rank.rank(), " overlaps ", name)),
                          HasSubstr("memory of its own"))));
@@ -270,9 +270,9 @@ TEST_P(MisuseTest, OutputsThatOverlapInputsAreRefused) {
     combine("expert_out", [](CombineArgs& a) { a.expert_out = a.y; });
     combine("expert_out", [](CombineArgs& a) { a.expert_out = static_cast<char*>(a.y) + 64; });
     combine("bias", [](CombineArgs& a) { a.bias = static_cast<char*>(a.y) + 64; });
-    CombineArgs right = harness_->combine_args(rank.rank());
+    ScaledCombineArgs right = harness_->combine_args(rank.rank());
     right.expert_out = received.x;
-    return ep().Combine(rank, received.handle, right);
+    return ScaledCombine(ep(), rank, received.handle, right);
   }));
   EXPECT_OK(harness_->Step(Random()));
 }

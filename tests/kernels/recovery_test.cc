@@ -204,9 +204,9 @@ class RecoveryTest : public NodeTest {
                            ep.Dispatch(rank, harness_->dispatch_args(rank.rank())));
     OCTET_RETURN_IF_ERROR(reach(Point::kDispatched));
     if (leaves(Point::kDispatched)) return leave(1);
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     combine.expert_out = received.x;
-    OCTET_RETURN_IF_ERROR(ep.Combine(rank, received.handle, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombine(ep, rank, received.handle, combine));
     OCTET_RETURN_IF_ERROR(reach(Point::kCombined));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     return reach(Point::kSynchronized);

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "runtime/base/status_macros.h"
 #include "tests/support/ep_harness.h"
 #include "tests/support/host_copy.h"
@@ -268,8 +268,8 @@ TEST_P(StrategyTest, BackToBackWithoutSynchronizing) {
                              harness_->ep().Dispatch(rank, buffers.dispatch_args()));
       if (call % 3 == 2) continue;  // a dispatch without a combine
       OCTET_RETURN_IF_ERROR(executor.EnqueueExperts(rank, buffers, received));
-      OCTET_RETURN_IF_ERROR(
-          harness_->ep().Combine(rank, received.handle, executor.combine_args(buffers, received)));
+      OCTET_RETURN_IF_ERROR(ScaledCombine(harness_->ep(), rank, received.handle,
+                                          executor.combine_args(buffers, received)));
     }
     return absl::OkStatus();
   }));
@@ -354,7 +354,7 @@ TEST_P(StrategyTest, SilentPeerEndsInADeadlineThatNamesIt) {
         OCTET_RETURN_IF_ERROR(rank.Barrier());
         continue;
       }
-      OCTET_RETURN_IF_ERROR(EpInternals::Poison(harness_->ep(), rank, 1));
+      OCTET_RETURN_IF_ERROR(PoisonReceived(harness_->ep(), rank, 1));
       OCTET_ASSIGN_OR_RETURN(const Received one,
                              harness_->ep().Dispatch(rank, harness_->dispatch_args(rank.rank())));
       if (rank.rank() == 0) received.push_back(one);
@@ -395,7 +395,8 @@ TEST_P(StrategyTest, SilentPeerInCombine) {
                            harness_->ep().Dispatch(rank, buffers.dispatch_args()));
     if (rank.rank() == 1) return rank.Barrier();
     OCTET_RETURN_IF_ERROR(executor.EnqueueExperts(rank, buffers, received));
-    return harness_->ep().Combine(rank, received.handle, executor.combine_args(buffers, received));
+    return ScaledCombine(harness_->ep(), rank, received.handle,
+                         executor.combine_args(buffers, received));
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   // Each token has two experts on each rank.
@@ -439,9 +440,9 @@ TEST_P(StrategyTest, WrongArgumentsAreRefusedBeforeALaunch) {
       dispatch([](DispatchArgs& args) { args.x = static_cast<const char*>(args.x) + 2; }).code(),
       absl::StatusCode::kInvalidArgument);
   status = harness_->node().Run([&](Rank& rank) -> absl::Status {
-    CombineArgs args = harness_->combine_args(rank.rank());
+    ScaledCombineArgs args = harness_->combine_args(rank.rank());
     args.expert_out = args.y;
-    return harness_->ep().Combine(rank, DispatchHandle{}, args);
+    return ScaledCombine(harness_->ep(), rank, DispatchHandle{}, args);
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_OK(harness_->Step(Random(Tokens(4))));

@@ -150,7 +150,7 @@ absl::Status EpHarness::RunPair(Rank& rank, Form form,
   const StepExecutor executor = ExecutorOf(form);
   std::array<DispatchHandle, 2> handles;
   std::array<Received, 2> received;
-  std::array<CombineArgs, 2> combine;
+  std::array<ScaledCombineArgs, 2> combine;
   const bool split = form == Form::kSplit;
   for (size_t i : {0, 1}) {
     OCTET_RETURN_IF_ERROR(buffers[i]->Poison(rank, config_.max_rows(rank.num_ranks())));
@@ -169,11 +169,12 @@ absl::Status EpHarness::RunPair(Rank& rank, Form form,
   for (size_t i : {0, 1}) {
     OCTET_RETURN_IF_ERROR(executor.EnqueueExperts(rank, *buffers[i], received[i]));
     combine[i] = executor.combine_args(*buffers[i], received[i]);
-    OCTET_RETURN_IF_ERROR(split ? ep_->CombineSend(rank, received[i].handle, combine[i])
-                                : ep_->Combine(rank, received[i].handle, combine[i]));
+    OCTET_RETURN_IF_ERROR(split ? ScaledCombineSend(*ep_, rank, received[i].handle, combine[i])
+                                : ScaledCombine(*ep_, rank, received[i].handle, combine[i]));
   }
   for (size_t i : {0, 1}) {
-    if (split) OCTET_RETURN_IF_ERROR(ep_->CombineReceive(rank, received[i].handle, combine[i]));
+    if (!split) continue;
+    OCTET_RETURN_IF_ERROR(ScaledCombineReceive(*ep_, rank, received[i].handle, combine[i]));
   }
   return absl::OkStatus();
 }
@@ -184,7 +185,8 @@ absl::Status EpHarness::CombinesOfOneDispatch(const std::vector<StepInput>& inpu
                            ep_->Dispatch(rank, buffers.front().dispatch_args()));
     for (const StepBuffers& each : buffers) {
       OCTET_RETURN_IF_ERROR(each.Poison(rank, 0));
-      OCTET_RETURN_IF_ERROR(ep_->Combine(rank, received.handle, each.fused_combine_args(received)));
+      OCTET_RETURN_IF_ERROR(
+          ScaledCombine(*ep_, rank, received.handle, each.fused_combine_args(received)));
     }
     return absl::OkStatus();
   });
@@ -321,7 +323,7 @@ DispatchArgs EpHarness::dispatch_args(int rank) const {
   return buffers_[static_cast<size_t>(rank)].dispatch_args();
 }
 
-CombineArgs EpHarness::combine_args(int rank) const {
+ScaledCombineArgs EpHarness::combine_args(int rank) const {
   const auto r = static_cast<size_t>(rank);
   return buffers_[r].fused_combine_args(received_[r]);
 }

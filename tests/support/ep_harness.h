@@ -106,7 +106,7 @@ class EpHarness {
   absl::Status Upload(Rank& rank, const StepInput& input, StepBuffers& buffers) const;
   // Arguments of calls for what was uploaded last; combine takes the rows that were received.
   DispatchArgs dispatch_args(int rank) const;
-  CombineArgs combine_args(int rank) const;
+  ScaledCombineArgs combine_args(int rank) const;
 
   // On the rank's thread: a step of what was uploaded last by this rank alone, which keeps what it
   // receives. For steps that some ranks take part in.

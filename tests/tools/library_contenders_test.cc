@@ -24,7 +24,7 @@
 #include "tools/contenders/layer_contender.h"
 #include "tools/measure/gemm/gemm_run.h"
 #include "tools/measure/layer/layer_run.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/workload/layer_tokens.h"
 #include "tools/workload/model_shapes.h"
@@ -161,8 +161,7 @@ absl::StatusOr<LayerReport> MeasureLayer(const LayerCase& shape, LayerRunOptions
     tokens.rows[r].resize(static_cast<size_t>(shape.tokens[r]) *
                           static_cast<size_t>(options.config.hidden));
   }
-  OneNode nodes(*node);
-  return RunLayer(nodes, options, weights.weights(), tokens, Progress(false));
+  return RunLayer(**node, options, weights.weights(), tokens, Progress(false));
 }
 
 TEST_P(LayerContenderTest, ComputesWhatTheLayerDoes) {

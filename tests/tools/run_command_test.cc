@@ -130,7 +130,7 @@ TEST_F(NodesOptionsTest, RanksAreThoseOfANodeAndExpertsOfAll) {
   EXPECT_EQ(options.nodes.intranode_order, CombineOrder::kFlat);
   EXPECT_EQ(options.rail_rows, RailRows::kBlocks);
   EXPECT_EQ(options.rail_transport, RailTransport::kMpi);
-  const HierarchicalOptions calls = CallOptions(options);
+  const RailOptions calls = RailOptionsOf(options);
   EXPECT_EQ(calls.rows, RailRows::kBlocks);
   EXPECT_EQ(calls.chunk_tokens, 8);
   EXPECT_EQ(calls.intranode_order, CombineOrder::kFlat);

@@ -201,9 +201,9 @@ class SoakTest : public testing::Test {
     options_.duration = absl::Hours(1);
   }
 
-  static absl::StatusOr<RunResult> Execute(Nodes& nodes, const RunOptions& shape) {
+  static absl::StatusOr<RunResult> Execute(Domain& domain, const RunOptions& shape) {
     const Progress quiet(false);
-    return ExecuteRun(nodes, shape, quiet);
+    return ExecuteRun(domain, shape, quiet);
   }
 
   Topology topology_;
@@ -212,9 +212,9 @@ class SoakTest : public testing::Test {
 
 TEST_F(SoakTest, RunsUntilTheTimeIsOver) {
   options_.duration = absl::Seconds(2);
-  const SoakResult result = Soak(topology_, options_, [&](Nodes& nodes, const RunOptions& shape) {
-    EXPECT_EQ(nodes.num_ranks(), shape.workload.num_ranks);
-    return Execute(nodes, shape);
+  const SoakResult result = Soak(topology_, options_, [&](Domain& domain, const RunOptions& shape) {
+    EXPECT_EQ(domain.num_ranks(), shape.workload.num_ranks);
+    return Execute(domain, shape);
   });
   EXPECT_TRUE(result.status.ok()) << result.status << "\n" << result.command;
   EXPECT_EQ(result.command, "");
@@ -237,8 +237,8 @@ TEST_F(SoakTest, SmallerNodesComeUpAndASeedMeansASequence) {
     std::vector<RunOptions> shapes;
     const SoakResult result =
         Soak(topology_, options_,
-             [&](Nodes& nodes, const RunOptions& shape) -> absl::StatusOr<RunResult> {
-               EXPECT_EQ(nodes.num_ranks(), shape.workload.num_ranks);
+             [&](Domain& domain, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+               EXPECT_EQ(domain.num_ranks(), shape.workload.num_ranks);
                shapes.push_back(shape);
                if (shapes.size() == kShapes) return absl::CancelledError("enough");
                RunResult nothing;
@@ -264,17 +264,18 @@ TEST_F(SoakTest, SmallerNodesComeUpAndASeedMeansASequence) {
 TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
   RunOptions last;
   int shapes = 0;
-  const SoakResult result = Soak(
-      topology_, options_, [&](Nodes& nodes, const RunOptions& shape) -> absl::StatusOr<RunResult> {
-        last = shape;
-        absl::StatusOr<RunResult> done = Execute(nodes, shape);
-        if (++shapes == 3 && done.ok()) {
-          Verification& verification = done->by_phases.back().ranks.back().verification;
-          verification.bitwise = false;
-          verification.first = "rank 0: planted";
-        }
-        return done;
-      });
+  const SoakResult result =
+      Soak(topology_, options_,
+           [&](Domain& domain, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+             last = shape;
+             absl::StatusOr<RunResult> done = Execute(domain, shape);
+             if (++shapes == 3 && done.ok()) {
+               Verification& verification = done->by_phases.back().ranks.back().verification;
+               verification.bitwise = false;
+               verification.first = "rank 0: planted";
+             }
+             return done;
+           });
   EXPECT_EQ(result.status, absl::DataLossError("wrong results: rank 0: planted"));
   EXPECT_EQ(ExitCodeOf(result.status), kExitWrongResults);
   EXPECT_EQ(result.total.shapes, 2);
@@ -303,7 +304,7 @@ TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
 TEST_F(SoakTest, AnErrorEndsIt) {
   options_.timeout = absl::Milliseconds(1234);
   const SoakResult result =
-      Soak(topology_, options_, [&](Nodes&, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+      Soak(topology_, options_, [&](Domain&, const RunOptions& shape) -> absl::StatusOr<RunResult> {
         EXPECT_EQ(shape.timeout, options_.timeout);
         return absl::DeadlineExceededError("rank 1 waited");
       });
@@ -355,7 +356,7 @@ TEST_F(SoakTest, MemoryThatIsKeptIsAnError) {
   options_.max_growth = 8'000'000;
   std::vector<std::string> kept;
   const SoakResult result =
-      Soak(topology_, options_, [&](Nodes&, const RunOptions&) -> absl::StatusOr<RunResult> {
+      Soak(topology_, options_, [&](Domain&, const RunOptions&) -> absl::StatusOr<RunResult> {
         absl::SleepFor(absl::Milliseconds(100));
         kept.emplace_back(8'000'000, 'x');
         RunResult nothing;

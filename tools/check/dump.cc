@@ -303,17 +303,17 @@ absl::Status PrepareDump(const std::string& folder) {
   return ProbeWrite(PathOf(folder, kMeta));
 }
 
-absl::Status WriteDump(Nodes& nodes, const std::string& folder, const Dump& dump) {
+absl::Status WriteDump(Domain& domain, const std::string& folder, const Dump& dump) {
   // In turn, since the nodes may share the folder.
-  for (int n = 0; n < nodes.num_nodes(); ++n) {
+  for (int n = 0; n < domain.num_nodes(); ++n) {
     OCTET_RETURN_IF_ERROR(
-        nodes.Together(n == nodes.node_index() ? RemoveDump(folder) : absl::OkStatus()));
+        domain.Together(n == domain.node_index() ? RemoveDump(folder) : absl::OkStatus()));
   }
   std::string meta;
   OCTET_RETURN_IF_ERROR(
-      nodes.Together(WriteArrays(folder, dump, static_cast<size_t>(nodes.GlobalOf(0)), meta)));
-  return nodes.Together(nodes.first() ? WriteFileAtomically(PathOf(folder, kMeta), {meta})
-                                      : absl::OkStatus());
+      domain.Together(WriteArrays(folder, dump, static_cast<size_t>(domain.GlobalRank(0)), meta)));
+  return domain.Together(IsFirst(domain) ? WriteFileAtomically(PathOf(folder, kMeta), {meta})
+                                         : absl::OkStatus());
 }
 
 }  // namespace octet

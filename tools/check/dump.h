@@ -11,7 +11,7 @@
 #include "octet/topology.h"
 #include "tools/check/verify_step.h"
 #include "tools/commands/run_options.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/workload/workload.h"
 
 namespace octet {
@@ -32,7 +32,7 @@ absl::Status PrepareDump(const std::string& folder);
 // Collective. Replaces the dump in `folder`. meta.json is removed first and written last, by the
 // first node: if it exists, the dump is complete. Every node writes what its ranks have, into a
 // folder of that name: the same one if they share a file system.
-absl::Status WriteDump(Nodes& nodes, const std::string& folder, const Dump& dump);
+absl::Status WriteDump(Domain& domain, const std::string& folder, const Dump& dump);
 
 }  // namespace octet
 

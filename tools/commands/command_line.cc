@@ -16,8 +16,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "runtime/base/status_macros.h"
+#include "tools/support/domain.h"
 #include "tools/support/exit_code.h"
-#include "tools/support/nodes.h"
 
 namespace octet {
 namespace {
@@ -188,7 +188,7 @@ namespace {
 
 // Refuses the command line, in all processes if there are several.
 int Refuse(absl::string_view command, const Launch& launch, const absl::Status& why) {
-  return FailToJoin(command, launch, JoinNodes(launch, {.prepared = why}).status());
+  return FailToJoin(command, launch, JoinDomain(launch, {.prepared = why}).status());
 }
 
 int Tell(const Launch& launch, absl::string_view text) {

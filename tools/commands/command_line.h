@@ -109,8 +109,8 @@ absl::Status AsUsageError(const absl::Status& status);
 // so that it can, since a launcher ends all processes when one has failed.
 void PrintErrorOnce(absl::string_view command, bool first, const absl::Status& status);
 
-// Reports that JoinNodes has failed, and returns the exit code. A mistake of the user's is known to
-// all processes, and only the first one prints it.
+// Reports that JoinDomain has failed, and returns the exit code. A mistake of the user's is known
+// to all processes, and only the first one prints it.
 int FailToJoin(absl::string_view command, const Launch& launch, const absl::Status& status);
 
 }  // namespace octet

@@ -21,8 +21,8 @@
 #include "tools/report/layer_report.h"
 #include "tools/report/nodes_report.h"
 #include "tools/support/atomic_file.h"
+#include "tools/support/domain.h"
 #include "tools/support/exit_code.h"
-#include "tools/support/nodes.h"
 #include "tools/support/npy.h"
 #include "tools/support/progress.h"
 #include "tools/workload/layer_tokens.h"
@@ -129,35 +129,35 @@ absl::Status Report(const Prepared& prepared, const LayerReport& report, const J
 }
 
 // Collective. Runs the layer and reports what it has done, if this is the first process.
-absl::StatusOr<LayerReport> RunAndReport(Nodes& nodes, const Prepared& prepared) {
+absl::StatusOr<LayerReport> RunAndReport(Domain& domain, const Prepared& prepared) {
   const LayerOptions& options = *prepared.options;
-  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(nodes));
+  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(domain));
   absl::StatusOr<LayerReport> report;
   {
-    const Progress progress(nodes.first());
-    report = RunLayer(nodes, options.run, prepared.weights.views, prepared.tokens, progress);
+    const Progress progress(IsFirst(domain));
+    report = RunLayer(domain, options.run, prepared.weights.views, prepared.tokens, progress);
   }
   OCTET_RETURN_IF_ERROR(report.status());
   if (!options.output.empty() || !options.dump.empty()) {
-    OCTET_RETURN_IF_ERROR(GatherOutput(nodes, *report));
+    OCTET_RETURN_IF_ERROR(GatherOutput(domain, *report));
   }
   absl::Status reported;
-  if (nodes.first()) reported = AsUsageError(Report(prepared, *report, facts));
-  OCTET_RETURN_IF_ERROR(nodes.Together(reported));
+  if (IsFirst(domain)) reported = AsUsageError(Report(prepared, *report, facts));
+  OCTET_RETURN_IF_ERROR(domain.Together(reported));
   return report;
 }
 
 int Run(const CommandLine& line) {
   Prepared prepared;
-  NodesOptions wanted = {.prepared = Prepare(line, prepared)};
+  DomainOptions wanted = {.prepared = Prepare(line, prepared)};
   if (prepared.options.ok()) {
     wanted.num_ranks = prepared.options->num_ranks;
     wanted.timeout = prepared.options->timeout;
     wanted.transport = prepared.options->transport;
   }
-  const absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
-  if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
-  const absl::StatusOr<LayerReport> report = RunAndReport(**nodes, prepared);
+  const absl::StatusOr<std::shared_ptr<Domain>> domain = JoinDomain(line.launch(), wanted);
+  if (!domain.ok()) return FailToJoin(kName, line.launch(), domain.status());
+  const absl::StatusOr<LayerReport> report = RunAndReport(**domain, prepared);
   if (!report.ok()) return Fail(ExitCodeOf(report.status()), report.status());
   const absl::Status checked = report->Checked();
   if (checked.ok()) return kExitOk;

@@ -198,9 +198,9 @@ absl::Status ParseSteps(LayerOptions& options) {
 absl::Status ParseNodes(const CommandLine& line, LayerOptions& options) {
   OCTET_ASSIGN_OR_RETURN(const NodesChoices choices, ParseNodesChoices(line));
   options.transport = choices.transport;
-  options.run.hierarchical = {.rows = choices.rows,
-                              .chunk_tokens = choices.chunk_tokens,
-                              .intranode_order = choices.intranode_order};
+  options.run.rails = {.rows = choices.rows,
+                       .chunk_tokens = choices.chunk_tokens,
+                       .intranode_order = choices.intranode_order};
   if (!line.launch().several()) return absl::OkStatus();
   if (!options.run.contenders.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(

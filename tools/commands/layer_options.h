@@ -10,9 +10,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "octet/domain.h"
 #include "octet/model_folder.h"
 #include "octet/moe_layer.h"
-#include "octet/world.h"
 #include "tools/commands/command_line.h"
 #include "tools/measure/layer/layer_run.h"
 

@@ -27,9 +27,9 @@
 #include "tools/report/nodes_report.h"
 #include "tools/report/perf_report.h"
 #include "tools/support/atomic_file.h"
+#include "tools/support/domain.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/launch.h"
-#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
 #include "tools/support/text_table.h"
 #include "tools/workload/workload.h"
@@ -46,14 +46,14 @@ int Fail(int exit_code, const absl::Status& status) {
 
 using Contenders = std::vector<std::unique_ptr<Contender>>;
 
-void SayLeftOut(const Nodes& nodes, absl::string_view name, const absl::Status& why) {
-  if (!nodes.first()) return;
+void SayLeftOut(const Domain& domain, absl::string_view name, const absl::Status& why) {
+  if (!IsFirst(domain)) return;
   absl::PrintF("%s", Comment(absl::StrCat(name, " is left out: ", why.message())));
 }
 
 // Returns kUnavailable with what keeps the contender from running here.
-absl::Status CheckAvailable(const Nodes& nodes, const Contender& contender) {
-  if (nodes.several() && !contender.is_strategy()) {
+absl::Status CheckAvailable(const Domain& domain, const Contender& contender) {
+  if (domain.several_nodes() && !contender.is_strategy()) {
     return absl::UnavailableError("it is for one node");
   }
   return contender.Available();
@@ -61,7 +61,7 @@ absl::Status CheckAvailable(const Nodes& nodes, const Contender& contender) {
 
 // Returns the contenders of these names; nullptr stands for ExpertParallel's choice. Contenders
 // that this build or this machine lacks are reported and left out.
-absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Nodes& nodes,
+absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Domain& domain,
                                                          const Contenders& contenders,
                                                          const std::vector<std::string>& names) {
   std::vector<Contender*> found;
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Nodes& nodes,
     } else {
       const absl::StatusOr<Contender*> contender = FindContender(contenders, name);
       if (absl::IsUnavailable(contender.status())) {
-        SayLeftOut(nodes, name, contender.status());
+        SayLeftOut(domain, name, contender.status());
         continue;
       }
       if (!contender.ok()) {
@@ -86,11 +86,11 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Nodes& nodes,
   std::vector<Contender*> chosen;
   for (Contender* const contender : found) {
     const absl::Status available =
-        contender == nullptr ? absl::OkStatus() : CheckAvailable(nodes, *contender);
+        contender == nullptr ? absl::OkStatus() : CheckAvailable(domain, *contender);
     if (available.ok()) {
       chosen.push_back(contender);
     } else {
-      SayLeftOut(nodes, contender->name(), available);
+      SayLeftOut(domain, contender->name(), available);
     }
   }
   return chosen;
@@ -100,9 +100,9 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Nodes& nodes,
 // interrupted run keeps its measurements. Only the first of several nodes writes.
 class PerfOutput {
  public:
-  PerfOutput(Nodes& nodes, const PerfOptions& options, const Ceilings& ceilings, Json facts)
-      : nodes_(nodes),
-        topology_(nodes.node().topology()),
+  PerfOutput(Domain& domain, const PerfOptions& options, const Ceilings& ceilings, Json facts)
+      : domain_(domain),
+        topology_(domain.node().topology()),
         options_(options),
         ceilings_(ceilings),
         facts_(std::move(facts)) {}
@@ -112,21 +112,21 @@ class PerfOutput {
   void Add(PerfRow row) {
     rows_.push_back(std::move(row));
     Print(PerfLines(rows_.back(), ceilings_));
-    if (nodes_.first() && WouldReplace(options_.json)) {
+    if (IsFirst(domain_) && WouldReplace(options_.json)) {
       Save().IgnoreError();  // End reports errors
     }
   }
   // Collective.
   absl::Status End() const {
     Print(PerfFoot(rows_, ceilings_));
-    return nodes_.Together(nodes_.first() ? AsUsageError(Save()) : absl::OkStatus());
+    return domain_.Together(IsFirst(domain_) ? AsUsageError(Save()) : absl::OkStatus());
   }
 
   absl::Span<const PerfRow> rows() const { return rows_; }
 
  private:
   void Print(absl::string_view text) const {
-    if (!nodes_.first()) return;
+    if (!IsFirst(domain_)) return;
     absl::PrintF("%s", text);
     std::fflush(stdout);
   }
@@ -135,7 +135,7 @@ class PerfOutput {
     return WriteFileAtomically(options_.json, {PerfJson(topology_, rows_, ceilings_, facts_)});
   }
 
-  Nodes& nodes_;
+  Domain& domain_;
   const Topology& topology_;
   const PerfOptions& options_;
   const Ceilings& ceilings_;
@@ -146,16 +146,16 @@ class PerfOutput {
 // Measures one row after the other. A row that does not fit into memory, or that its strategy does
 // not support, is reported and left out; any other error ends the table. Returns the first error;
 // an unsupported row is an error only if no row is supported.
-absl::Status MeasureRows(Nodes& nodes, const PerfOptions& perf,
+absl::Status MeasureRows(Domain& domain, const PerfOptions& perf,
                          const std::vector<Contender*>& contenders, PerfOutput& output) {
   absl::Status first_error;
   absl::Status first_refusal;
   // Returns whether the row was measured. An error ends the table.
   const auto measure = [&](const RunOptions& options,
                            Contender* contender) -> absl::StatusOr<bool> {
-    std::optional<Progress> progress(std::in_place, nodes.first());
+    std::optional<Progress> progress(std::in_place, IsFirst(domain));
     absl::StatusOr<PerfRow> row =
-        MeasurePerf(nodes, contender, options, perf.check_steps, *progress);
+        MeasurePerf(domain, contender, options, perf.check_steps, *progress);
     progress.reset();  // removes its line from the terminal
     if (row.ok()) {
       output.Add(*std::move(row));
@@ -238,34 +238,34 @@ absl::Status Prepare(const Launch& launch, const absl::StatusOr<PerfOptions>& pe
   return AsUsageError(ProbeWrite(perf->json));
 }
 
-int MeasureSteps(Nodes& nodes, const PerfOptions& perf) {
-  const Contenders contenders = MakeContenders(nodes.node());
+int MeasureSteps(Domain& domain, const PerfOptions& perf) {
+  const Contenders contenders = MakeContenders(domain.node());
   const absl::StatusOr<std::vector<Contender*>> chosen =
-      ChosenContenders(nodes, contenders, perf.strategies);
+      ChosenContenders(domain, contenders, perf.strategies);
   // Alike on all nodes.
   if (!chosen.ok() || chosen->empty()) {
     const absl::Status none = absl::UnavailableError("none of the strategies exists here");
-    PrintErrorOnce(kName, nodes.first(), chosen.ok() ? none : chosen.status());
+    PrintErrorOnce(kName, IsFirst(domain), chosen.ok() ? none : chosen.status());
     return chosen.ok() ? kExitSkipped : kExitUsage;
   }
   if (const absl::Status same =
-          nodes.Agree("the recorded routing", RecordedDigest(perf.shapes.front().workload));
+          domain.Agree("the recorded routing", RecordedDigest(perf.shapes.front().workload));
       !same.ok()) {
     return Fail(ExitCodeOf(same), same);
   }
-  const absl::StatusOr<Json> facts = NodesToJson(nodes);
+  const absl::StatusOr<Json> facts = NodesToJson(domain);
   if (!facts.ok()) return Fail(ExitCodeOf(facts.status()), facts.status());
-  const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(nodes.node());
-  if (const absl::Status status = nodes.Together(ceilings.status()); !status.ok()) {
+  const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(domain.node());
+  if (const absl::Status status = domain.Together(ceilings.status()); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
 
-  PerfOutput output(nodes, perf, *ceilings, *facts);
+  PerfOutput output(domain, perf, *ceilings, *facts);
   output.Begin();
-  const absl::Status status = MeasureRows(nodes, perf, *chosen, output);
+  const absl::Status status = MeasureRows(domain, perf, *chosen, output);
   // A World may be broken after an error; what has been measured is written anyway.
   const absl::Status written = output.End();
-  if (!written.ok() && (status.ok() || !nodes.several())) {
+  if (!written.ok() && (status.ok() || !domain.several_nodes())) {
     return Fail(ExitCodeOf(written), written);
   }
   for (const PerfRow& row : output.rows()) {
@@ -283,16 +283,16 @@ int Run(const CommandLine& line) {
   // Errors of the command line are reported first, even if the GPUs cannot be counted.
   const absl::StatusOr<PerfOptions> perf =
       ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
-  NodesOptions wanted = {.prepared = Prepare(line.launch(), perf, topology)};
+  DomainOptions wanted = {.prepared = Prepare(line.launch(), perf, topology)};
   if (perf.ok()) {
     wanted.num_ranks = RanksPerNode(perf->shapes.front());
     wanted.timeout = perf->shapes.front().timeout;
     wanted.transport = perf->shapes.front().rail_transport;
   }
-  const absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
-  if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
-  if (!perf->fused.empty()) return RunFused((*nodes)->node(), *topology, *perf);
-  return MeasureSteps(**nodes, *perf);
+  const absl::StatusOr<std::shared_ptr<Domain>> domain = JoinDomain(line.launch(), wanted);
+  if (!domain.ok()) return FailToJoin(kName, line.launch(), domain.status());
+  if (!perf->fused.empty()) return RunFused((*domain)->node(), *topology, *perf);
+  return MeasureSteps(**domain, *perf);
 }
 
 }  // namespace

@@ -25,9 +25,9 @@
 #include "tools/report/nodes_report.h"
 #include "tools/report/report.h"
 #include "tools/support/atomic_file.h"
+#include "tools/support/domain.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/launch.h"
-#include "tools/support/nodes.h"
 #include "tools/support/progress.h"
 #include "tools/workload/workload.h"
 
@@ -44,11 +44,11 @@ int Fail(int exit_code, const absl::Status& status) {
 }
 
 // Runs all shapes on the same nodes and appends their results. The first error ends the run.
-absl::Status RunShapes(Nodes& nodes, const std::vector<RunOptions>& shapes,
+absl::Status RunShapes(Domain& domain, const std::vector<RunOptions>& shapes,
                        std::vector<RunResult>& results) {
   for (const RunOptions& options : shapes) {
-    const Progress progress(nodes.first());
-    absl::StatusOr<RunResult> result = ExecuteRun(nodes, options, progress);
+    const Progress progress(IsFirst(domain));
+    absl::StatusOr<RunResult> result = ExecuteRun(domain, options, progress);
     if (!result.ok()) {
       return options.name.empty()
                  ? result.status()
@@ -95,26 +95,26 @@ absl::Status ReportSoak(const Topology& topology, const SoakResult& result) {
 int RunSoak(const CommandLine& line, const absl::Status& scheduled,
             const absl::StatusOr<Topology>& topology, int num_gpus) {
   const absl::StatusOr<SoakOptions> options = ParseSoakOptions(line, num_gpus);
-  NodesOptions wanted;
+  DomainOptions wanted;
   wanted.prepared = scheduled.ok() ? PrepareSoak(line.launch(), options, topology) : scheduled;
   if (options.ok()) {
     wanted.num_ranks = options->num_ranks;
     wanted.timeout = options->timeout;
     wanted.transport = options->rail_transport;
   }
-  std::unique_ptr<Nodes> joined;  // a soak on one node makes many nodes
+  std::shared_ptr<Domain> joined;  // a soak on one node makes many nodes
   if (line.launch().several()) {
-    absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
-    if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
-    joined = *std::move(nodes);
+    absl::StatusOr<std::shared_ptr<Domain>> domain = JoinDomain(line.launch(), wanted);
+    if (!domain.ok()) return FailToJoin(kName, line.launch(), domain.status());
+    joined = *std::move(domain);
   } else if (!wanted.prepared.ok()) {
     return Fail(ExitCodeOf(wanted.prepared), wanted.prepared);
   }
   const SoakResult result = Soak(
       *topology, *options,
-      [](Nodes& nodes, const RunOptions& shape) {
+      [](Domain& domain, const RunOptions& shape) {
         const Progress quiet(false);
-        return ExecuteRun(nodes, shape, quiet);
+        return ExecuteRun(domain, shape, quiet);
       },
       joined.get());
   const bool first = line.launch().first();
@@ -151,24 +151,24 @@ absl::Status Report(const Topology& topology, const std::vector<RunResult>& resu
 }
 
 // Runs the shapes and reports their results, if this is the first process.
-absl::Status RunAndReport(Nodes& nodes, const std::vector<RunOptions>& shapes,
+absl::Status RunAndReport(Domain& domain, const std::vector<RunOptions>& shapes,
                           std::vector<RunResult>& results) {
   const RunOptions& options = shapes.front();
-  OCTET_RETURN_IF_ERROR(nodes.Agree("the recorded routing", RecordedDigest(options.workload)));
-  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(nodes));
-  OCTET_RETURN_IF_ERROR(RunShapes(nodes, shapes, results));
+  OCTET_RETURN_IF_ERROR(domain.Agree("the recorded routing", RecordedDigest(options.workload)));
+  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(domain));
+  OCTET_RETURN_IF_ERROR(RunShapes(domain, shapes, results));
   Ceilings ceilings;
   if (options.ceilings) {
-    const absl::StatusOr<Ceilings> measured = MeasureCeilings(nodes.node());
-    OCTET_RETURN_IF_ERROR(nodes.Together(measured.status()));
+    const absl::StatusOr<Ceilings> measured = MeasureCeilings(domain.node());
+    OCTET_RETURN_IF_ERROR(domain.Together(measured.status()));
     ceilings = *measured;
   }
   absl::Status reported;
-  if (nodes.first()) {
+  if (IsFirst(domain)) {
     reported = AsUsageError(
-        Report(nodes.node().topology(), results, options.ceilings ? &ceilings : nullptr, facts));
+        Report(domain.node().topology(), results, options.ceilings ? &ceilings : nullptr, facts));
   }
-  return nodes.Together(reported);
+  return domain.Together(reported);
 }
 
 int Run(const CommandLine& line) {
@@ -182,18 +182,18 @@ int Run(const CommandLine& line) {
   const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
   if (line.Given("soak")) return RunSoak(line, scheduled, topology, num_gpus);
   const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(line, num_gpus);
-  NodesOptions wanted;
+  DomainOptions wanted;
   wanted.prepared = scheduled.ok() ? Prepare(line.launch(), shapes, topology) : scheduled;
   if (shapes.ok()) {
     wanted.num_ranks = RanksPerNode(shapes->front());
     wanted.timeout = shapes->front().timeout;
     wanted.transport = shapes->front().rail_transport;
   }
-  const absl::StatusOr<std::unique_ptr<Nodes>> nodes = JoinNodes(line.launch(), wanted);
-  if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
+  const absl::StatusOr<std::shared_ptr<Domain>> domain = JoinDomain(line.launch(), wanted);
+  if (!domain.ok()) return FailToJoin(kName, line.launch(), domain.status());
 
   std::vector<RunResult> results;
-  if (const absl::Status status = RunAndReport(**nodes, *shapes, results); !status.ok()) {
+  if (const absl::Status status = RunAndReport(**domain, *shapes, results); !status.ok()) {
     return Fail(ExitCodeOf(status), status);
   }
   if (results.back().trace_events_dropped > 0) {

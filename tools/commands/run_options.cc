@@ -455,11 +455,10 @@ std::vector<RunOptions> ChallengeShapes(const RunOptions& common) {
   return shapes;
 }
 
-HierarchicalOptions CallOptions(const RunOptions& options, const ExpertParallelOptions& own) {
+RailOptions RailOptionsOf(const RunOptions& options) {
   return {.rows = options.rail_rows,
           .chunk_tokens = options.rail_chunk,
-          .intranode_order = options.nodes.intranode_order,
-          .intranode = own};
+          .intranode_order = options.nodes.intranode_order};
 }
 
 absl::Status CompleteOptions(RunOptions& options) {

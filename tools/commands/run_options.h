@@ -14,12 +14,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/ep/nodes_of_ranks.h"
+#include "octet/domain.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
-#include "octet/hierarchical.h"
 #include "octet/symmetric_heap.h"
-#include "octet/world.h"
 #include "tools/commands/command_line.h"
 #include "tools/workload/workload.h"
 
@@ -41,7 +40,7 @@ inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
     {"format", "scales", "scale_group", "received", "duplicates", "expert_alignment", "host_totals",
      "cached", "failure_policy", "statistics"});
 
-// How calls over several nodes are made (octet/hierarchical.h).
+// How calls over several nodes are made (RailOptions).
 inline constexpr auto kNodesFlags = std::to_array<absl::string_view>(
     {"rail_transport", "rail_rows", "rail_chunk", "intranode_order"});
 
@@ -134,8 +133,8 @@ int RanksPerNode(const RunOptions& options);
 // Returns the bytes of symmetric heap that the calls need on each GPU.
 absl::StatusOr<HeapSize> HeapBytesOf(const RunOptions& options);
 
-// Returns what Nodes::MakeExpertParallel needs besides the configuration.
-HierarchicalOptions CallOptions(const RunOptions& options, const ExpertParallelOptions& own = {});
+// Returns ExpertParallelOptions::rails.
+RailOptions RailOptionsOf(const RunOptions& options);
 
 // For commands that need the tokens' choices and no rows: returns what the flags say about ranks,
 // experts, tokens and routing. Neither checked by Validate nor by Workload::Check. Errors as above.

@@ -12,8 +12,8 @@
 #include "octet/peers.h"
 #include "runtime/base/status_macros.h"
 #include "tools/report/nodes_report.h"
+#include "tools/support/domain.h"
 #include "tools/support/exit_code.h"
-#include "tools/support/nodes.h"
 
 namespace octet {
 namespace {
@@ -34,11 +34,11 @@ std::string Ranges(const std::vector<int>& numbers) {
 }
 
 // Prints the nodes and their rails, and the table of each node.
-absl::Status ShowNodes(Nodes& nodes) {
-  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(nodes));
+absl::Status ShowNodes(Domain& domain) {
+  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(domain));
   OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> tables,
-                         nodes.AllGather(TopologyTable(nodes.node().topology())));
-  if (!nodes.first()) return absl::OkStatus();
+                         domain.AllGather(TopologyTable(domain.node().topology())));
+  if (!IsFirst(domain)) return absl::OkStatus();
   absl::PrintF("%s", NodesTable(facts));
   for (size_t n = 0; n < tables.size(); ++n) {
     absl::PrintF("#\n# ---- node %d\n%s", n, tables[n]);
@@ -50,10 +50,10 @@ int Run(const CommandLine& line) {
   const absl::StatusOr<Topology> topology = DiscoverTopology();
   if (line.launch().several()) {
     // With one rank, so that nodes are shown that cannot run together.
-    const absl::StatusOr<std::unique_ptr<Nodes>> nodes =
-        JoinNodes(line.launch(), {.num_ranks = 1, .prepared = topology.status()});
-    if (!nodes.ok()) return FailToJoin(kName, line.launch(), nodes.status());
-    const absl::Status shown = ShowNodes(**nodes);
+    const absl::StatusOr<std::shared_ptr<Domain>> domain =
+        JoinDomain(line.launch(), {.num_ranks = 1, .prepared = topology.status()});
+    if (!domain.ok()) return FailToJoin(kName, line.launch(), domain.status());
+    const absl::Status shown = ShowNodes(**domain);
     if (!shown.ok()) PrintError(kName, shown);
     return ExitCodeOf(shown);
   }

@@ -123,7 +123,7 @@ absl::Status LibrariesLayer::Init(const LayerLibraries& libraries, absl::string_
     return absl::UnimplementedError(status.message());
   }
   OCTET_ASSIGN_OR_RETURN(ep_, exchange->Create(ExchangeConfig(config_), {}));
-  exchange_ = dynamic_cast<SortedExchange*>(ep_.get());
+  exchange_ = dynamic_cast<SortedExchange*>(&ep_->calls());
   if (exchange_ == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(libraries.exchange, " does not tell the host how many rows experts have"));

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ExpertParallel>> SortedExchange::Create(
   for (const std::unique_ptr<RankState>& rank : exchange->ranks_) buffers.push_back(&rank->buffers);
   OCTET_RETURN_IF_ERROR(
       node.Run([&](Rank& rank) { return exchange->transport_->Prepare(rank, buffers); }));
-  return exchange;
+  return std::make_unique<ExpertParallel>(std::move(exchange));
 }
 
 SortedExchange::SortedExchange(Node& node, const EpConfig& config,
@@ -178,45 +178,59 @@ absl::StatusOr<Received> SortedExchange::DispatchReceive(Rank& rank, const Dispa
   return received;
 }
 
-absl::Status SortedExchange::CombineSend(Rank& rank, const DispatchHandle& handle,
-                                         const CombineArgs& args) {
-  if (handle.call != StateOf(rank).calls) {
-    return absl::FailedPreconditionError(absl::StrCat("the handle is of dispatch ", handle.call,
-                                                      " of this rank, whose last is ",
-                                                      StateOf(rank).calls));
-  }
-  OCTET_RETURN_IF_GPU_ERROR(LaunchReturn(shape_, StateOf(rank).buffers.arrived, args.expert_out,
-                                         args.expert_scale, {launch_, rank.stream()}));
+absl::StatusOr<Received> SortedExchange::Dispatch(Rank& rank, const DispatchRequest& request) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, DispatchSend(rank, request.args));
+  return DispatchReceive(rank, handle);
+}
+
+absl::Status SortedExchange::CheckReceivedIsValid(const Rank& rank,
+                                                  const DispatchHandle& handle) const {
+  const uint64_t calls = StateOf(rank).calls;
+  if (handle.call == calls) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the handle is of dispatch ", handle.call,
+                                                    " of this rank, whose last is ", calls));
+}
+
+absl::Status SortedExchange::CheckCombine(const Rank& rank, const CombineRequest& request) const {
+  return CheckReceivedIsValid(rank, request.handle);
+}
+
+absl::Status SortedExchange::Return(Rank& rank, const CombineRequest& request) {
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, request));
+  OCTET_RETURN_IF_GPU_ERROR(LaunchReturn(shape_, StateOf(rank).buffers.arrived,
+                                         request.args.expert_out, request.expert_scale,
+                                         {launch_, rank.stream()}));
   return transport_->Exchange(rank, Direction::kToOrigin);
 }
 
-absl::Status SortedExchange::CombineReceive(Rank& rank, const DispatchHandle& handle,
-                                            const CombineArgs& args) {
+absl::Status SortedExchange::Sum(Rank& rank, const CombineRequest& request) {
+  const DispatchHandle& handle = request.handle;
   return OCTET_GPU(LaunchSum(shape_, StateOf(rank).buffers.sorted,
-                             {handle.topk_weights, handle.num_tokens, args.y},
+                             {handle.topk_weights, handle.num_tokens, request.args.y},
                              {launch_, rank.stream()}));
 }
 
-absl::Status SortedExchange::Poison(Rank& rank, int num_rows) {
+absl::Status SortedExchange::Combine(Rank& rank, const CombineRequest& request) {
+  OCTET_RETURN_IF_ERROR(Return(rank, request));
+  return Sum(rank, request);
+}
+
+absl::Status SortedExchange::CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) {
+  return phase == Phases::kSend ? Return(rank, request) : Sum(rank, request);
+}
+
+std::vector<std::pair<void*, size_t>> SortedExchange::Delivered(const Rank& rank,
+                                                                size_t rows) const {
   const ExchangeBuffers& buffers = StateOf(rank).buffers;
   const ArrivedSide& arrived = buffers.arrived;
-  if (num_rows < 0 || num_rows > max_rows_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("num_rows is ", num_rows, "; it must be from 0 to ", max_rows_));
-  }
-  const auto rows = static_cast<size_t>(num_rows);
   const auto num_local = static_cast<size_t>(shape_.num_local_experts);
-  const std::array<std::pair<void*, size_t>, 5> fills = {{
+  return {
       {arrived.x, rows * buffers.row_bytes},
       {arrived.rows, rows * buffers.row_bytes},
       {arrived.sources, rows * sizeof(RowSource)},
       {arrived.expert_counts, num_local * sizeof(int32_t)},
       {arrived.expert_offsets, (num_local + 1) * sizeof(int32_t)},
-  }};
-  for (const auto& [memory, bytes] : fills) {
-    OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(memory, 0xff, bytes, rank.stream()));
-  }
-  return absl::OkStatus();
+  };
 }
 
 std::vector<int32_t> SortedExchange::ExpertRows(const Rank& rank) {

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/ep/ep_calls.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "runtime/memory/node_memory.h"
@@ -72,7 +73,7 @@ class RowTransport {
   virtual int64_t CountBytes(int num_ranks, int num_local_experts) const = 0;
 };
 
-class SortedExchange final : public ExpertParallel {
+class SortedExchange final : public EpCalls {
  public:
   // Returns OK if this supports `config`, apart from memory.
   static absl::Status Check(const EpConfig& config, int num_ranks);
@@ -83,16 +84,16 @@ class SortedExchange final : public ExpertParallel {
   ~SortedExchange() override;
 
   const EpConfig& config() const override { return config_; }
+  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchRequest& request) override;
   absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) override;
   absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
-  absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
-                           const CombineArgs& args) override;
-  absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
-                              const CombineArgs& args) override;
-  absl::Status Poison(Rank& rank, int num_rows) override;
+  absl::Status Combine(Rank& rank, const CombineRequest& request) override;
+  absl::Status CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) override;
+  absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const override;
+  absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  absl::Span<const TraceTag> trace_tags() const override { return {}; }
+  std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const override;
 
   // Returns how many rows each of the rank's experts has received in its last DispatchSend, which
   // has waited for these numbers.
@@ -105,6 +106,11 @@ class SortedExchange final : public ExpertParallel {
   absl::Status InitRank(Rank& rank);
   absl::Status LoadKernels(Rank& rank);
   RankState& StateOf(const Rank& rank) { return *ranks_[static_cast<size_t>(rank.rank())]; }
+  const RankState& StateOf(const Rank& rank) const {
+    return *ranks_[static_cast<size_t>(rank.rank())];
+  }
+  absl::Status Return(Rank& rank, const CombineRequest& request);
+  absl::Status Sum(Rank& rank, const CombineRequest& request);
 
   Node& node_;
   const EpConfig config_;

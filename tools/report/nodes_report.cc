@@ -55,16 +55,16 @@ std::string SharedGpus(const Json& nodes) {
 
 }  // namespace
 
-absl::StatusOr<Json> NodesToJson(Nodes& nodes) {
-  if (!nodes.several()) return Json();
-  const Json mine = {{"node", nodes.node_index()},
+absl::StatusOr<Json> NodesToJson(Domain& domain) {
+  if (!domain.several_nodes()) return Json();
+  const Json mine = {{"node", domain.node_index()},
                      {"host", HostName()},
                      {"process", getpid()},
-                     {"rail_transport", std::string(EnumName(nodes.transport()))},
-                     {"platform", ToJson(nodes.node().topology())}};
+                     {"rail_transport", std::string(EnumName(domain.transport()))},
+                     {"platform", ToJson(domain.node().topology())}};
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
-      nodes.AllGather(mine.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      domain.AllGather(mine.dump(-1, ' ', false, Json::error_handler_t::replace)));
   Json json = Json::array();
   for (const std::string& each : all) json.push_back(Json::parse(each, nullptr, false));
   for (const Json& each : json) {

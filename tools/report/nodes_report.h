@@ -6,13 +6,13 @@
 
 #include "absl/status/statusor.h"
 #include "tools/report/json_parts.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 
 namespace octet {
 
 // Collective. Returns an array with the host, the process and the platform of each node; null if
 // there is only one.
-absl::StatusOr<Json> NodesToJson(Nodes& nodes);
+absl::StatusOr<Json> NodesToJson(Domain& domain);
 
 // Returns a table of the nodes, and one of their rails: which GPUs are connected between nodes.
 // `nodes`: NodesToJson of several.

@@ -28,7 +28,7 @@ void Append(absl::Span<const T> from, std::vector<T>& to) {
 }  // namespace
 
 NodeBatches::NodeBatches(const EpConfig& config, const NodesOfRanks& nodes,
-                         const HierarchicalOptions& options, int node)
+                         const RailOptions& options, int node)
     : config_(config),
       nodes_(nodes),
       blocks_(ChosenRows(options.rows, config.strategy) == RailRows::kBlocks),

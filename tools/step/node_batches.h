@@ -10,14 +10,14 @@
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 
 namespace octet {
 
 class NodeBatches {
  public:
   // `config`: of the calls, over all nodes, with all choices made. `options`: of them.
-  NodeBatches(const EpConfig& config, const NodesOfRanks& nodes, const HierarchicalOptions& options,
+  NodeBatches(const EpConfig& config, const NodesOfRanks& nodes, const RailOptions& options,
               int node);
 
   // Makes the batches of a step in which every rank of all nodes dispatches inputs[rank], which has

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/oracle/pointwise_expert.h"
 #include "octet/dtype.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
@@ -49,6 +50,7 @@ absl::StatusOr<StepBuffers> StepBuffers::Create(const Rank& rank, const EpConfig
   if (expert_out) {
     const auto rows = static_cast<size_t>(within.expert_out_rows(rank.num_ranks()));
     OCTET_ASSIGN_OR_RETURN(buffers.expert_out, DeviceMemory::Allocate(rows * row_bytes));
+    OCTET_RETURN_IF_ERROR(LoadPointwiseExpert(within));
   }
   return buffers;
 }
@@ -101,8 +103,8 @@ DispatchArgs StepBuffers::dispatch_args() const {
                               .cached = cached.layout > 0 ? &cached : nullptr}};
 }
 
-CombineArgs StepBuffers::fused_combine_args(const Received& received) const {
-  CombineArgs args = combine_args();
+ScaledCombineArgs StepBuffers::fused_combine_args(const Received& received) const {
+  ScaledCombineArgs args = {combine_args()};
   args.expert_out = received.x;
   args.expert_scale = expert_scale.as<float>();
   return args;

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/oracle/reference.h"
+#include "kernels/oracle/stand_in.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
@@ -37,7 +38,7 @@ class StepBuffers {
   DispatchArgs dispatch_args() const;
   // Of a combine that applies the stand-ins of the experts itself to the rows of `received`; and of
   // one that takes their outputs from expert_out.
-  CombineArgs fused_combine_args(const Received& received) const;
+  ScaledCombineArgs fused_combine_args(const Received& received) const;
   CombineArgs combine_args() const;
 
   int num_tokens() const { return num_tokens_; }

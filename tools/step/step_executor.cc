@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/oracle/pointwise_expert.h"
 #include "runtime/base/status_macros.h"
@@ -46,7 +46,7 @@ StepExecutor::StepExecutor(ExpertParallel& ep, const Options& options)
 
 absl::Status StepExecutor::Poison(Rank& rank, const StepBuffers& buffers, int rows) const {
   OCTET_RETURN_IF_ERROR(buffers.Poison(rank, rows));
-  return EpInternals::Poison(ep_, rank, rows);
+  return PoisonReceived(ep_, rank, rows);
 }
 
 absl::Status StepExecutor::EnqueueExperts(Rank& rank, const StepBuffers& buffers,
@@ -56,8 +56,10 @@ absl::Status StepExecutor::EnqueueExperts(Rank& rank, const StepBuffers& buffers
                          buffers.expert_out.as<void>());
 }
 
-CombineArgs StepExecutor::combine_args(const StepBuffers& buffers, const Received& received) const {
-  return fuse_experts_ ? buffers.fused_combine_args(received) : buffers.combine_args();
+ScaledCombineArgs StepExecutor::combine_args(const StepBuffers& buffers,
+                                             const Received& received) const {
+  if (fuse_experts_) return buffers.fused_combine_args(received);
+  return {buffers.combine_args()};
 }
 
 absl::Status StepExecutor::Enqueue(Rank& rank, const StepBuffers& buffers, Received& received,
@@ -81,14 +83,16 @@ absl::Status StepExecutor::Enqueue(Rank& rank, const StepBuffers& buffers, Recei
   }
   OCTET_RETURN_IF_ERROR(
       around(StepCall::kExperts, [&] { return EnqueueExperts(rank, buffers, received); }));
-  const CombineArgs combine = combine_args(buffers, received);
+  const ScaledCombineArgs combine = combine_args(buffers, received);
   if (!split_) {
-    return around(StepCall::kCombine, [&] { return ep_.Combine(rank, received.handle, combine); });
+    return around(StepCall::kCombine,
+                  [&] { return ScaledCombine(ep_, rank, received.handle, combine); });
   }
-  OCTET_RETURN_IF_ERROR(around(StepCall::kCombineSend,
-                               [&] { return ep_.CombineSend(rank, received.handle, combine); }));
+  OCTET_RETURN_IF_ERROR(around(StepCall::kCombineSend, [&] {
+    return ScaledCombineSend(ep_, rank, received.handle, combine);
+  }));
   return around(StepCall::kCombineReceive,
-                [&] { return ep_.CombineReceive(rank, received.handle, combine); });
+                [&] { return ScaledCombineReceive(ep_, rank, received.handle, combine); });
 }
 
 }  // namespace octet

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/oracle/reference.h"
+#include "kernels/oracle/stand_in.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
@@ -64,7 +65,7 @@ class StepExecutor {
   // them; and returns the arguments of the combine.
   absl::Status EnqueueExperts(Rank& rank, const StepBuffers& buffers,
                               const Received& received) const;
-  CombineArgs combine_args(const StepBuffers& buffers, const Received& received) const;
+  ScaledCombineArgs combine_args(const StepBuffers& buffers, const Received& received) const;
 
  private:
   static absl::Status JustCall(StepCall, absl::FunctionRef<absl::Status()> enqueue) {

@@ -11,13 +11,13 @@
 
 namespace octet {
 
-class Nodes;          // tools/support/nodes.h
-struct NodesOptions;  // tools/support/nodes.h
+class Domain;          // octet/domain.h
+struct DomainOptions;  // tools/support/domain.h
 struct Launch;
 
 // Joins the processes of a launch.
-using JoinFunction = absl::StatusOr<std::unique_ptr<Nodes>> (*)(const Launch& launch,
-                                                                const NodesOptions& options);
+using JoinFunction = absl::StatusOr<std::shared_ptr<Domain>> (*)(const Launch& launch,
+                                                                 const DomainOptions& options);
 
 struct Launch {
   int num_processes = 1;
@@ -36,7 +36,7 @@ Launch LaunchOf(absl::FunctionRef<const char*(const char* name)> get);
 // Returns how a program joins the processes of `launch`, which are several. `octet` is not linked
 // to MPI: there, octet_mpi, which lies beside it, is executed in place of this process, and the
 // function only returns if that is impossible. Each program is linked to one implementation:
-// no_world.cc or world_nodes.cc.
+// no_world.cc or join_world.cc.
 absl::StatusOr<JoinFunction> HowToJoin(const Launch& launch, char** argv);
 
 }  // namespace octet

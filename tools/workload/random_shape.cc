@@ -11,7 +11,7 @@
 #include "kernels/ep/device/row_arrivals.h"
 #include "kernels/ep/strategy_registry.h"
 #include "octet/dtype.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 #include "runtime/node/schedule.h"
 #include "tools/commands/run_options.h"
 #include "tools/workload/philox.h"

@@ -9,10 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "kernels/ep/base/check_pointers.h"
 #include "kernels/ep/base/epoch_numbers.h"
-#include "kernels/ep/base/fill_memory.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/strategy_registry.h"
-#include "kernels/oracle/pointwise_expert.h"
 #include "kernels/tuning/tuning.h"
 #include "launch_limits.h"
 #include "runtime/base/status_macros.h"
@@ -22,14 +20,15 @@ namespace octet {
 namespace {
 
 // `row_bytes`: of a row of expert_out and of y.
-absl::Status CheckTensors(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                          size_t row_bytes) {
+absl::Status CheckTensors(const Rank& rank, const CombineRequest& request, size_t row_bytes) {
+  const DispatchHandle& handle = request.handle;
+  const CombineArgs& args = request.args;
   if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
     return absl::InvalidArgumentError("expert_out and y must not be null");
   }
   OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"expert_out", args.expert_out},
                                              {"y", args.y},
-                                             {"expert_scale", args.expert_scale, alignof(float)},
+                                             {"expert_scale", request.expert_scale, alignof(float)},
                                              {"bias", args.bias}}));
   return CheckApart(rank, {"y", args.y, static_cast<size_t>(handle.num_tokens) * row_bytes},
                     {{"expert_out", args.expert_out, row_bytes}, {"bias", args.bias, row_bytes}});
@@ -49,7 +48,6 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       control_(node.num_ranks()),
       report_(InfoOf(plan.config.strategy).sites, plan.config.topk),
       memory_(node),
-      chunks_(Index(node.num_ranks())),
       sequences_(Index(node.num_ranks()),
                  CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
   need_->what = "the ExpertParallel whose calls it repeats, which has been destroyed";
@@ -67,7 +65,6 @@ absl::Status StrategyBase::Init() {
   return node_.Run([this](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(control_.AllocateState(rank, memory_));
     OCTET_RETURN_IF_ERROR(InitRank(rank));
-    OCTET_RETURN_IF_ERROR(LoadPointwiseExpert(config_));
     return control_.Reset(rank, FirstEpoch(0));
   });
 }
@@ -80,28 +77,27 @@ CallParams StrategyBase::ParamsOf(Rank& rank) const {
   return params;
 }
 
-void StrategyBase::SetTensors(const Rank& rank, const DispatchArgs& args, DispatchTensors& tensors,
-                              CallParams& params) const {
-  const RowArrivals& arrivals = chunks_[Index(rank.rank())].arrivals;
+void StrategyBase::SetTensors(const DispatchRequest& request, DispatchTensors& tensors,
+                              CallParams& params) {
+  const DispatchArgs& args = request.args;
   tensors = {.x = args.x,
              .topk_idx = args.topk_idx,
              .topk_weights = args.topk_weights,
              .num_tokens = args.num_tokens,
-             .arrivals = arrivals};
+             .arrivals = request.arrivals};
   // The object that brings the rows knows what is missing, and must report first.
-  if (arrivals.num_chunks > 0) params.failure.deadline_ticks *= 2;
+  if (request.arrivals.num_chunks > 0) params.failure.deadline_ticks *= 2;
 }
 
-void StrategyBase::SetTensors(const Rank& rank, const DispatchHandle& handle,
-                              const CombineArgs& args, CombineTensors& tensors) const {
-  tensors = {.expert_out = args.expert_out,
-             .expert_scale = args.expert_scale,
-             .topk_idx = handle.topk_idx,
-             .topk_weights = handle.topk_weights,
-             .bias = args.bias,
-             .num_tokens = handle.num_tokens,
-             .y = args.y,
-             .departures = chunks_[Index(rank.rank())].departures};
+void StrategyBase::SetTensors(const CombineRequest& request, CombineTensors& tensors) {
+  tensors = {.expert_out = request.args.expert_out,
+             .expert_scale = request.expert_scale,
+             .topk_idx = request.handle.topk_idx,
+             .topk_weights = request.handle.topk_weights,
+             .bias = request.args.bias,
+             .num_tokens = request.handle.num_tokens,
+             .y = request.args.y,
+             .departures = request.departures};
 }
 
 absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view call,
@@ -179,11 +175,18 @@ absl::Status StrategyBase::CheckRank(const Rank& rank) const {
       "the rank belongs to another node than the one that this ExpertParallel was created on");
 }
 
-absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const DispatchArgs& args,
-                                                           Phases phases,
-                                                           const DispatchProduct* product) {
+absl::Status StrategyBase::CheckProduct(const void* product, absl::string_view call) const {
+  if (product == nullptr || InfoOf(config_.strategy).fuses_products) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
+                                               " has no ", call, " that is fused with a product"));
+}
+
+absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank,
+                                                           const DispatchRequest& request,
+                                                           Phases phases) {
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
   CallSequence& sequence = SequenceOf(rank);
+  const DispatchArgs& args = request.args;
   DispatchHandle handle = {.call = sequence.calls() + 1,
                            .num_tokens = args.num_tokens,
                            .topk_idx = args.topk_idx,
@@ -193,28 +196,14 @@ absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank, const Dis
                            .rank = rank.rank()};
   OCTET_RETURN_IF_ERROR(sequence.CheckDispatch(phases));
   OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
-  OCTET_RETURN_IF_ERROR(product != nullptr ? EnqueueDispatchGemm(rank, args, *product, handle)
-                                           : EnqueueDispatch(rank, args, phases, handle));
+  OCTET_RETURN_IF_ERROR(CheckProduct(request.product, "dispatch"));
+  OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, request, phases, handle));
   sequence.RecordDispatch(phases);
   return handle;
 }
 
-absl::Status StrategyBase::EnqueueDispatchGemm(Rank& /*rank*/, const DispatchArgs& /*args*/,
-                                               const DispatchProduct& /*product*/,
-                                               DispatchHandle& /*handle*/) {
-  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
-                                               " has no dispatch that is fused with a product"));
-}
-
-absl::StatusOr<Received> StrategyBase::DispatchGemm(Rank& rank, const DispatchArgs& args,
-                                                    const DispatchProduct& product) {
-  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle,
-                         BeginDispatch(rank, args, Phases::kBoth, &product));
-  return ReceivedOn(rank, handle);
-}
-
 absl::StatusOr<DispatchHandle> StrategyBase::DispatchSend(Rank& rank, const DispatchArgs& args) {
-  return BeginDispatch(rank, args, Phases::kSend);
+  return BeginDispatch(rank, {.args = args}, Phases::kSend);
 }
 
 absl::StatusOr<Received> StrategyBase::DispatchReceive(Rank& rank, const DispatchHandle& handle) {
@@ -229,8 +218,8 @@ absl::StatusOr<Received> StrategyBase::DispatchReceive(Rank& rank, const Dispatc
   return ReceivedOn(rank, handle);
 }
 
-absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchArgs& args) {
-  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, BeginDispatch(rank, args, Phases::kBoth));
+absl::StatusOr<Received> StrategyBase::Dispatch(Rank& rank, const DispatchRequest& request) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchHandle handle, BeginDispatch(rank, request, Phases::kBoth));
   return ReceivedOn(rank, handle);
 }
 
@@ -241,64 +230,23 @@ absl::Status StrategyBase::CheckReceivedIsValid(const Rank& rank,
   return SequenceOf(rank).CheckRecent(handle.call);
 }
 
-absl::Status StrategyBase::CheckCombine(const Rank& rank, const DispatchHandle& handle,
-                                        const CombineArgs& args, Phases phases) const {
+absl::Status StrategyBase::CheckCombine(const Rank& rank, const CombineRequest& request,
+                                        Phases phases) const {
+  const DispatchHandle& handle = request.handle;
   OCTET_RETURN_IF_ERROR(CheckRank(rank));
   OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
   OCTET_RETURN_IF_ERROR(SequenceOf(rank).CheckCombine(handle.call, phases));
-  OCTET_RETURN_IF_ERROR(CheckTensors(rank, handle, args, config_.dtype_row_bytes()));
-  if (args.high_throughput == HighThroughputCombineArgs()) return absl::OkStatus();
+  OCTET_RETURN_IF_ERROR(CheckTensors(rank, request, config_.dtype_row_bytes()));
+  OCTET_RETURN_IF_ERROR(CheckProduct(request.product, "combine"));
+  if (request.args.high_throughput == HighThroughputCombineArgs()) return absl::OkStatus();
   return CheckIsHighThroughput("unweighted");
 }
 
-absl::Status StrategyBase::BeginCombine(Rank& rank, const DispatchHandle& handle,
-                                        const CombineArgs& args, Phases phases) {
-  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args, phases));
-  OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, handle, args, phases));
-  SequenceOf(rank).RecordCombine(handle.call, phases);
-  return absl::OkStatus();
-}
-
-absl::Status StrategyBase::CombineSend(Rank& rank, const DispatchHandle& handle,
-                                       const CombineArgs& args) {
-  return BeginCombine(rank, handle, args, Phases::kSend);
-}
-
-absl::Status StrategyBase::CombineReceive(Rank& rank, const DispatchHandle& handle,
-                                          const CombineArgs& args) {
-  return BeginCombine(rank, handle, args, Phases::kReceive);
-}
-
-absl::Status StrategyBase::Combine(Rank& rank, const DispatchHandle& handle,
-                                   const CombineArgs& args) {
-  return BeginCombine(rank, handle, args, Phases::kBoth);
-}
-
-absl::Status StrategyBase::EnqueueGemmCombine(Rank& /*rank*/, const DispatchHandle& /*handle*/,
-                                              const CombineArgs& /*args*/,
-                                              const CombineProduct& /*product*/) {
-  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
-                                               " has no combine that is fused with a product"));
-}
-
-absl::Status StrategyBase::GemmCombine(Rank& rank, const DispatchHandle& handle,
-                                       const CombineArgs& args, const CombineProduct& product) {
-  OCTET_RETURN_IF_ERROR(CheckCombine(rank, handle, args, Phases::kBoth));
-  OCTET_RETURN_IF_ERROR(EnqueueGemmCombine(rank, handle, args, product));
-  SequenceOf(rank).RecordCombine(handle.call, Phases::kBoth);
-  return absl::OkStatus();
-}
-
-absl::Status StrategyBase::Poison(Rank& rank, int num_rows) {
-  OCTET_RETURN_IF_ERROR(CheckRank(rank));
-  if (num_rows < 0 || num_rows > control_.layout().max_rows) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "num_rows is ", num_rows, "; it must be from 0 to ", control_.layout().max_rows));
-  }
-  for (const auto& [memory, bytes] : Delivered(rank, static_cast<size_t>(num_rows))) {
-    OCTET_RETURN_IF_ERROR(FillBytes(rank, memory, bytes, 0xff));
-  }
+absl::Status StrategyBase::CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) {
+  OCTET_RETURN_IF_ERROR(CheckCombine(rank, request, phase));
+  OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, request, phase));
+  SequenceOf(rank).RecordCombine(request.handle.call, phase);
   return absl::OkStatus();
 }
 

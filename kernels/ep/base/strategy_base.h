@@ -26,10 +26,8 @@
 #include "kernels/ep/base/control_memory.h"
 #include "kernels/ep/base/flag_report.h"
 #include "kernels/ep/base/launch_plan.h"
-#include "kernels/ep/base/row_chunks.h"
-#include "kernels/ep/checked_ep.h"
 #include "kernels/ep/device/call_params.h"
-#include "kernels/ep/dispatch_product.h"
+#include "kernels/ep/ep_calls.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/site_info.h"
 #include "kernels/ep/traffic.h"
@@ -44,20 +42,18 @@
 
 namespace octet {
 
-class StrategyBase : public CheckedEp, protected NodeClient {
+class StrategyBase : public EpCalls, protected NodeClient {
  public:
   ~StrategyBase() override;
 
   const EpConfig& config() const override { return config_; }
-  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args) override;
-  absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args) override;
+  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchRequest& request) override;
+  absl::Status Combine(Rank& rank, const CombineRequest& request) override {
+    return CombinePhase(rank, request, Phases::kBoth);
+  }
   absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) override;
   absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
-  absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
-                           const CombineArgs& args) override;
-  absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
-                              const CombineArgs& args) override;
-  absl::Status Poison(Rank& rank, int num_rows) override;
+  absl::Status CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
 
@@ -65,9 +61,8 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   // during Run.
   absl::Status Init();
 
-  absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle,
-                            const CombineArgs& args) const override {
-    return CheckCombine(rank, handle, args, Phases::kBoth);
+  absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const override {
+    return CheckCombine(rank, request, Phases::kBoth);
   }
   absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
 
@@ -87,27 +82,18 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   // Invalidates everything that was dispatched on the rank before a failure. The stream is idle.
   virtual absl::Status VoidCalls(Rank& rank);
 
-  // Enqueues a dispatch, or only its receiving phase (`args` is then empty). Returns an error if
-  // `args` are invalid for this strategy beyond what CheckDispatch checks. `handle` holds what
-  // `args` contain; a dispatch with a sending phase may change it.
-  virtual absl::Status EnqueueDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
+  // Enqueues a dispatch, or only its receiving phase (`request` is then empty). Returns an error if
+  // its arguments are invalid for this strategy beyond what CheckDispatch checks. `handle` holds
+  // what they contain; a dispatch with a sending phase may change it. Products come only to
+  // strategies whose StrategyInfo::fuses_products says so.
+  virtual absl::Status EnqueueDispatch(Rank& rank, const DispatchRequest& request, Phases phases,
                                        DispatchHandle& handle) = 0;
-  // Enqueues a dispatch that is fused with a product. Default: kUnimplemented.
-  virtual absl::Status EnqueueDispatchGemm(Rank& rank, const DispatchArgs& args,
-                                           const DispatchProduct& product, DispatchHandle& handle);
   // Returns what such a dispatch delivers.
   virtual Received ReceivedOn(const Rank& rank, const DispatchHandle& handle) const = 0;
-  virtual absl::Status EnqueueCombine(Rank& rank, const DispatchHandle& handle,
-                                      const CombineArgs& args, Phases phases) = 0;
-  // Enqueues a combine that is fused with the product before it. Default: kUnimplemented.
-  virtual absl::Status EnqueueGemmCombine(Rank& rank, const DispatchHandle& handle,
-                                          const CombineArgs& args, const CombineProduct& product);
+  virtual absl::Status EnqueueCombine(Rank& rank, const CombineRequest& request, Phases phases) = 0;
   // Checks that `handle`, made by this object for this rank, can still be received and combined.
   // Default: accepts the handles of the rank's last `batches` dispatches.
   virtual absl::Status CheckHandle(const Rank& rank, const DispatchHandle& handle) const;
-
-  // Returns the memory that receives `rows` rows, for Poison.
-  virtual std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const = 0;
 
   virtual WireFormat DispatchWire() const = 0;
   virtual WireFormat CombineWire() const = 0;
@@ -138,10 +124,9 @@ class StrategyBase : public CheckedEp, protected NodeClient {
 
   CallParams ParamsOf(Rank& rank) const;
   // Set what follows from the arguments. `params`: ParamsOf.
-  void SetTensors(const Rank& rank, const DispatchArgs& args, DispatchTensors& tensors,
-                  CallParams& params) const;
-  void SetTensors(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                  CombineTensors& tensors) const;
+  static void SetTensors(const DispatchRequest& request, DispatchTensors& tensors,
+                         CallParams& params);
+  static void SetTensors(const CombineRequest& request, CombineTensors& tensors);
   // Calls `launch` for `call`, "dispatch" or "combine", together with all ranks. A launch that only
   // receives does not wait for other ranks, and with FailurePolicy::kMask no launch does.
   absl::Status Launch(Rank& rank, Phases phases, absl::string_view call,
@@ -158,13 +143,8 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   absl::Status CheckRank(const Rank& rank) const;
   CallSequence& SequenceOf(const Rank& rank) { return sequences_[Index(rank.rank())]; }
   const CallSequence& SequenceOf(const Rank& rank) const { return sequences_[Index(rank.rank())]; }
-  void SetChunks(const Rank& rank, const RowChunks& chunks) override {
-    chunks_[Index(rank.rank())] = chunks;
-  }
-  absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
-                                        const DispatchProduct& product) override;
-  absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchArgs& args, Phases phases,
-                                               const DispatchProduct* product = nullptr);
+  absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchRequest& request,
+                                               Phases phases);
   absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
   // Checks that `args` use nothing that another strategy has, nor, if the contract is kOfAll, what
   // only one strategy has.
@@ -172,12 +152,9 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   // Refuses the argument `name`, which only high_throughput has, if this is another strategy or may
   // be another one.
   absl::Status CheckIsHighThroughput(absl::string_view name) const;
-  absl::Status CheckCombine(const Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                            Phases phases) const;
-  absl::Status GemmCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                           const CombineProduct& product) override;
-  absl::Status BeginCombine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args,
-                            Phases phases);
+  // Refuses the product of a request if the strategy fuses none.
+  absl::Status CheckProduct(const void* product, absl::string_view call) const;
+  absl::Status CheckCombine(const Rank& rank, const CombineRequest& request, Phases phases) const;
   // NodeClient.
   absl::Status Describe(int rank, const device::FailureRecord& record) const override;
   absl::Status CheckComplete(const Rank& rank) const override;
@@ -196,7 +173,6 @@ class StrategyBase : public CheckedEp, protected NodeClient {
   uint32_t client_ = 0;
   const std::shared_ptr<CaptureNeed> need_ = std::make_shared<CaptureNeed>();  // of graphs
   NodeMemory memory_;
-  std::vector<RowChunks> chunks_;        // by rank
   std::vector<CallSequence> sequences_;  // by rank
 };
 

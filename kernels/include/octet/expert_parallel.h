@@ -1,4 +1,4 @@
-// Dispatch and combine of a Mixture-of-Experts layer over the GPUs of one node.
+// Dispatch and combine of a Mixture-of-Experts layer over the GPUs of one node or of several.
 //
 //   absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 8});
 //   auto ep = ExpertParallel::Create(**node, config);
@@ -9,8 +9,13 @@
 //     return (*ep)->Combine(rank, received->handle, {.expert_out = out, .y = y});
 //   });
 //
+// Over the nodes of a World (octet/world.h) the program is the same, on `world` in place of `node`:
+// a token crosses to a node once, on the rail of its rank, and is distributed there like the node's
+// own tokens.
+//
 // Notation in the comments: R ranks, E experts, L = E/R local experts, T tokens of a rank, M most
-// tokens of a rank, K choices of a token, H elements of a row.
+// tokens of a rank, K choices of a token, H elements of a row; of several nodes, P nodes and R
+// ranks over all of them.
 #ifndef OCTET_EXPERT_PARALLEL_H_
 #define OCTET_EXPERT_PARALLEL_H_
 
@@ -24,6 +29,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "octet/domain.h"
+#include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "octet/node.h"
 #include "octet/received.h"
@@ -90,9 +97,6 @@ struct CombineArgs {
   const void* expert_out = nullptr;
   // [T][H] of config.dtype, all rows are written. Overlaps neither expert_out nor bias.
   void* y = nullptr;
-  // A stand-in for experts: [L] factors. Combine multiplies each row of expert_out by its expert's
-  // factor and rounds it to the dtype. nullptr: rows are used unchanged. Not with kDeduplicated.
-  const float* expert_scale = nullptr;
   // [H] of config.dtype, added to every token's sum in float32, last, before it is rounded; 16-byte
   // aligned. nullptr: none.
   const void* bias = nullptr;
@@ -104,6 +108,35 @@ struct Traffic {
   int64_t rows = 0;           // rows sent, to this rank itself included
   int64_t logical_bytes = 0;  // payload of those rows
   int64_t wire_bytes = 0;     // everything stored into other GPUs: payload, metadata, flags, counts
+};
+
+// How many rows cross to another node.
+enum class RailRows {
+  kAuto,  // kBlocks if the strategy within a node is low_latency, otherwise kCounted
+  // M for each node, unused ones marked. The host waits for nothing, so that calls can be captured
+  // where the rail's exchange can be.
+  kBlocks,
+  // As many as there are: counts cross first, and Dispatch waits on the host for them.
+  kCounted,
+};
+
+absl::Span<const EnumEntry<RailRows>> EnumTable(RailRows);  // names: octet/enum_names.h
+
+// Of calls over several nodes. All nodes give the same.
+struct RailOptions {
+  RailRows rows = RailRows::kAuto;
+  // Rails beside links: rows cross in chunks of so many tokens of a rank. In a dispatch, the first
+  // tokens are distributed within the node while later chunks cross. In a combine, the chunks
+  // return from the last to the first, while the combine within the node makes the rest, and the
+  // rank's own rows at the end. Pays where rails take about as long as links
+  // (docs/several_nodes.md). Kernels within the node then leave compute units to the rails. 0, or M
+  // and more: all rows cross at once, before any is distributed and after all are made. Otherwise
+  // at least M / 32.
+  int chunk_tokens = 0;
+  // EpConfig::combine_order within a node.
+  CombineOrder intranode_order = CombineOrder::kAuto;
+
+  bool operator==(const RailOptions&) const = default;
 };
 
 struct ExpertParallelOptions {
@@ -119,30 +152,43 @@ struct ExpertParallelOptions {
   // Put into failures and errors of its calls, "rank 3: 'layer 7': dispatch-receive waited ...",
   // and into NodeFailure::object. Any text of one line; need not be unique. Empty: none.
   std::string name = {};
+  RailOptions rails = {};  // ignored within a node
 };
 
-class CombineProduct;   // kernels/ep/combine_product.h
-class DispatchProduct;  // kernels/ep/dispatch_product.h
-struct RowChunks;       // kernels/ep/base/row_chunks.h
+class EpCalls;  // kernels/ep/ep_calls.h
 
-class ExpertParallel {
+class ExpertParallel final {
  public:
   // Allocates everything that the calls need, and loads all kernels on every rank. Not during
-  // Node::Run. The node may be destroyed first; a call on a rank of another node is refused
+  // Node::Run. A node may be destroyed first; a call on a rank of another node is refused
   // (kFailedPrecondition).
   //   kInvalidArgument    Validate(config), or a grid that cannot be resident, or the tuning that
   //                       OCTET_TUNING names is malformed
   //   kResourceExhausted  with the bytes that are needed and that are left
+  //
+  // Over several nodes: collective (octet/domain.h). Returns the calls of the ranks of this
+  // process, which are made inside World::Run; the world must outlive them. `config` is that of all
+  // nodes: num_experts over all of them, of which rank r of node n has those from (n·R/P + r)·L on,
+  // and combine_order kAuto or kPerNode. Errors are the same on all processes, those of one with
+  // "node n: ", and
+  //   kInvalidArgument    the nodes' arguments differ (both named), or the choices made for them,
+  //                       which can depend on what was measured on a node (docs/using.md); what the
+  //                       strategy refuses for E/P experts and up to P·M tokens of a rank;
+  //                       FailurePolicy::kMask
+  // Needs the component `net` (docs/several_nodes.md).
   static absl::StatusOr<std::unique_ptr<ExpertParallel>> Create(
-      Node& node, const EpConfig& config, const ExpertParallelOptions& options = {});
-  virtual ~ExpertParallel() = default;
+      Domain& domain, const EpConfig& config, const ExpertParallelOptions& options = {});
+  explicit ExpertParallel(std::unique_ptr<EpCalls> calls);  // for Octet's own code
+  ~ExpertParallel();
+  ExpertParallel(const ExpertParallel&) = delete;
+  ExpertParallel& operator=(const ExpertParallel&) = delete;
 
   // Returns the bytes of each kind of a symmetric heap that suffice on every rank. They depend on
   // the configuration and, where it leaves the strategy or the tuning open, on the measured ones.
   static absl::StatusOr<HeapSize> HeapBytes(const EpConfig& config, int num_ranks);
 
   // Returns the configuration with every choice made (strategy, tuning).
-  virtual const EpConfig& config() const = 0;
+  const EpConfig& config() const;
 
   // ---- Calls. Every rank makes the same calls in the same order, on its own thread inside
   // Node::Run. A call enqueues on rank.stream() and returns; it does not wait for the device.
@@ -160,6 +206,19 @@ class ExpertParallel {
   // pass of combine is a dispatch with that handle and without weights, and that of dispatch is a
   // combine after it. Strategy::kAuto allows one, whatever it chooses, unless only one strategy
   // supports the configuration.
+  //
+  // Over several nodes:
+  //   - one dispatch may be outstanding; only the last one can be combined;
+  //   - `cached` and `scatter_idx` are refused (kInvalidArgument), and so are the calls of one
+  //   phase
+  //     (DispatchSend ...) and, with RailRows::kCounted, captures (kUnimplemented,
+  //     kFailedPrecondition);
+  //   - Received is that of the dispatch within the node: RowSource::rank is a local rank,
+  //     RowSource::token a token of its batch. A token has at most min(K, E/P) choices, those of
+  //     this node in the order of k. The batch has the rank's own tokens first, then those of each
+  //     chunk: of each other node in ascending order. With RailRows::kBlocks a node has M tokens,
+  //     unused ones last; with kCounted as many as there are;
+  //   - Traffic is what crosses the rail.
   //
   // Graphs: all of these calls may be captured (octet/graph.h) and replayed, one launch after the
   // other, without waiting in between:
@@ -182,17 +241,16 @@ class ExpertParallel {
   //   - Receive everything that calls have sent before launching a graph; Graph::Launch refuses
   //     otherwise, since the graph would receive those rows instead of its own.
   //   - With config.high_throughput.host_totals, Dispatch returns kFailedPrecondition: the host
-  //   would wait for a
-  //     kernel that is not executed.
+  //     would wait for a kernel that is not executed.
   //   - Graphs can be launched again after a failure of the node.
 
   // Sends this rank's rows and receives its experts' rows, in one kernel.
-  virtual absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args);
+  absl::StatusOr<Received> Dispatch(Rank& rank, const DispatchArgs& args);
   // Sends expert outputs back and sums them, in one kernel: y[t] = Σ_k topk_weights[t][k] · out(t,
   // k) in float32, each product and each sum rounded, then once to the dtype, in the order of
   // config().combine_order. CombineOrder::kPerRank uses the weights of the last dispatch with the
   // handle's layout.
-  virtual absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args);
+  absl::Status Combine(Rank& rank, const DispatchHandle& handle, const CombineArgs& args);
 
   // The same calls in two launches each, between which the caller may enqueue other work. Each rank
   // may choose either form; results are the same to the bit. kFailedPrecondition: a receive without
@@ -200,12 +258,10 @@ class ExpertParallel {
   // combines may be sent and not yet received; receive them in the order of sending, and before a
   // call that both sends and receives. If the body of Node::Run returns OK with a send that it has
   // not received, that Run returns kFailedPrecondition.
-  virtual absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) = 0;
-  virtual absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) = 0;
-  virtual absl::Status CombineSend(Rank& rank, const DispatchHandle& handle,
-                                   const CombineArgs& args) = 0;
-  virtual absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle,
-                                      const CombineArgs& args) = 0;
+  absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args);
+  absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle);
+  absl::Status CombineSend(Rank& rank, const DispatchHandle& handle, const CombineArgs& args);
+  absl::Status CombineReceive(Rank& rank, const DispatchHandle& handle, const CombineArgs& args);
 
   // ---- Masks: calls continue without unresponsive peers. FailurePolicy::kMask; otherwise
   // kFailedPrecondition. On a rank's thread inside Node::Run, between its calls.
@@ -230,48 +286,36 @@ class ExpertParallel {
   // errors (a refused input, a body's Status) still stop the node, and leave masks unchanged.
 
   // Waits until everything enqueued so far is done, and returns the mask.
-  virtual absl::StatusOr<RankSet> MaskedRanks(Rank& rank);
+  absl::StatusOr<RankSet> MaskedRanks(Rank& rank);
   // Adds `ranks` to the mask, starting with the next call that is enqueued.
-  virtual absl::Status Mask(Rank& rank, RankSet ranks);
+  absl::Status Mask(Rank& rank, RankSet ranks);
   // Waits for the streams of all ranks, sets every mask to `still_masked` (without the rank
   // itself), and resets the protocol. Every rank of the node calls it, masked ones included, with
   // the same `still_masked`. All ranks count their calls from here, so no rank has missed any;
   // earlier handles are void, graphs are not.
-  virtual absl::Status Unmask(Rank& rank, RankSet still_masked);
+  absl::Status Unmask(Rank& rank, RankSet still_masked);
 
   // ---- Statistics: LowLatencyOptions::statistics; otherwise kFailedPrecondition. On a rank's
   // thread inside Node::Run.
 
   // Waits until everything enqueued so far is done, and returns the counters of those calls.
-  virtual absl::StatusOr<EpStatistics> Statistics(Rank& rank);
+  absl::StatusOr<EpStatistics> Statistics(Rank& rank);
   // Enqueues the reset of all counters.
-  virtual absl::Status ResetStatistics(Rank& rank);
+  absl::Status ResetStatistics(Rank& rank);
 
   // ---- Any thread.
 
   // Returns what `rank` sends in a dispatch of this routing ([T][K], host memory).
-  virtual Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
+  Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const;
   // Returns what all ranks together send back to `rank` in the combine of that routing.
-  virtual Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
+  Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const;
+
+  // For Octet's own code.
+  EpCalls& calls() { return *calls_; }
+  const EpCalls& calls() const { return *calls_; }
 
  private:
-  friend struct EpInternals;  // kernels/ep/ep_internals.h
-
-  // For calls over several nodes: rows that come while a dispatch already runs, and leave while a
-  // combine still does.
-  virtual void SetChunks(const Rank& /*rank*/, const RowChunks& /*chunks*/) {}
-  // For FusedExperts: a dispatch with a product. Prepare comes first, on every rank.
-  virtual absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product);
-  virtual absl::StatusOr<Received> DispatchGemm(Rank& rank, const DispatchArgs& args,
-                                                const DispatchProduct& product);
-  // Likewise a combine with a product.
-  virtual absl::Status PrepareGemmCombine(Rank& rank, const CombineProduct& product);
-  virtual absl::Status GemmCombine(Rank& rank, const DispatchHandle& handle,
-                                   const CombineArgs& args, const CombineProduct& product);
-  virtual absl::Status Poison(Rank& rank, int num_rows) = 0;
-  virtual absl::Span<const TraceTag> trace_tags() const = 0;
-  // Of calls over several nodes: the ExpertParallel of this node.
-  virtual const ExpertParallel* intranode() const { return nullptr; }
+  const std::unique_ptr<EpCalls> calls_;
 };
 
 }  // namespace octet

@@ -170,7 +170,7 @@ struct GemmCombineArgs {
   void* y = nullptr;             // [T][H] of the dtype; overlaps nothing else
 };
 
-// The calls of one node. Threads, order, graphs and errors are those of ExpertParallel's calls: a
+// Threads, order, graphs and errors are those of ExpertParallel's calls: a
 // DispatchGemm counts as a Dispatch, a GemmCombine as a Combine. A call that is refused
 // for its arguments or its place in the order has enqueued nothing.
 class FusedExperts {
@@ -182,8 +182,11 @@ class FusedExperts {
   // Allocates everything that the calls need. kInvalidArgument, naming the member, for what the
   // comments above exclude; kUnimplemented, with the bytes, if a GPU has too little shared memory
   // for a fusion that is named; the errors of ExpertParallel::Create and GroupedGemm::Create.
+  //
+  // Over several nodes collective, as ExpertParallel::Create. Both fusions must be kAuto or kNone,
+  // which are the same there.
   static absl::StatusOr<std::unique_ptr<FusedExperts>> Create(
-      Node& node, const FusedExpertsConfig& config, const ExpertParallelOptions& options = {});
+      Domain& domain, const FusedExpertsConfig& config, const ExpertParallelOptions& options = {});
   virtual ~FusedExperts() = default;
 
   // Returns the bytes of each kind of a symmetric heap that suffice on every rank, as

@@ -9,8 +9,10 @@
 //   absl::Status status = (*layer)->Load(weights);
 //   node.Run([&](Rank& rank) { return (*layer)->Forward(rank, x, num_tokens, y); });
 //
-// Notation in the comments: R ranks, E experts, M most tokens of a rank, T tokens of a call, K
-// choices of a token, H elements of a row.
+// Over the nodes of a World the program is the same, on `world` in place of `node`.
+//
+// Notation in the comments: P nodes, R ranks over all of them, E experts, M most tokens of a rank,
+// T tokens of a call, K choices of a token, H elements of a row.
 #ifndef OCTET_MOE_LAYER_H_
 #define OCTET_MOE_LAYER_H_
 
@@ -21,9 +23,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "octet/domain.h"
 #include "octet/dtype.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
+#include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/moe_weights.h"
@@ -80,12 +84,14 @@ class LayerPartObserver;  // kernels/ep/layer_parts.h
 class MoeLayer;
 
 struct MoeLayerOptions {
-  // A layer of the same node and an equal configuration, whose memory for everything but weights
+  // A layer of the same domain and an equal configuration, whose memory for everything but weights
   // this layer uses, too. Their calls must then follow each other on each rank's stream; what
   // Routed() returned for one is void after a call of the other. nullptr: memory of its own.
   const MoeLayer* share = nullptr;
   // ExpertParallelOptions::name. Layers that share memory have names of their own.
   std::string name = {};
+  // Of a layer over several nodes.
+  RailOptions rails = {};
 };
 
 // The router's results of a rank's last Forward, valid in stream order until the next one. Memory
@@ -102,7 +108,13 @@ class MoeLayer {
   // Allocates everything that calls need, and loads all kernels. Not during Node::Run.
   // kInvalidArgument for Validate(config) and options; the errors of FusedExperts::Create and
   // GroupedGemm::Create.
-  static absl::StatusOr<std::unique_ptr<MoeLayer>> Create(Node& node, const MoeLayerConfig& config,
+  //
+  // Over several nodes: collective, as ExpertParallel::Create, and expert e lives on rank r of node
+  // n with n·R/P + r = e / (E / R). Load is not collective: every process loads the same weights,
+  // of which its ranks keep their own experts; call Forward when all of them have. With
+  // RailRows::kCounted, Forward cannot be captured.
+  static absl::StatusOr<std::unique_ptr<MoeLayer>> Create(Domain& domain,
+                                                          const MoeLayerConfig& config,
                                                           const MoeLayerOptions& options = {});
   virtual ~MoeLayer() = default;
 

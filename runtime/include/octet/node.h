@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "octet/domain.h"
 #include "octet/gpu.h"
 #include "octet/topology.h"
 
@@ -128,7 +129,7 @@ class Rank {
   std::set<std::shared_ptr<void>> launched_graphs_;
 };
 
-class Node {
+class Node final : public Domain {
  public:
   // Starts the threads, enables peer access between all pairs and creates the streams.
   //   kUnavailable         no GPU or no driver
@@ -140,11 +141,11 @@ class Node {
   // Ends the threads and, if the node is ReadyToFree, frees its memory. Must not be called inside
   // Run. Objects made on the node, such as ExpertParallel and SymmetricHeap, may be destroyed after
   // it. Meanwhile their functions that need no Run still work; Run is refused.
-  ~Node();
+  ~Node() override;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  int num_ranks() const;
+  int num_ranks() const override;
   const Topology& topology() const;
   absl::Duration timeout() const;
 
@@ -175,7 +176,7 @@ class Node {
   // from inside `body`; after a Run from which the node could not recover (a stream that does not
   // drain, a failed Recover); and through another object for the node (Share) after the node has
   // been destroyed.
-  absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
+  absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body) override;
 
   // The number of Runs that have returned. Any thread may call.
   uint64_t completed_runs() const;
@@ -192,6 +193,20 @@ class Node {
   // streams are not idle within the time given to idle streams (NodeOptions::timeout); the caller
   // must then leave the memory unfreed. on_failure reports it once.
   bool ReadyToFree();
+
+  // Domain: a single node.
+  Node& node() override { return *this; }
+  int num_nodes() const override { return 1; }
+  int node_index() const override { return 0; }
+  Rail* rail(int /*local_rank*/) const override { return nullptr; }
+  RailTransport transport() const override { return RailTransport::kAuto; }
+  absl::Status Agree(absl::string_view /*what*/, absl::string_view /*value*/) override {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes) override {
+    return std::vector<std::string>{std::string(bytes)};
+  }
+  absl::Status Together(const absl::Status& mine) override { return mine; }
 
   // Returns another object for the same node. Objects made on a node keep one, since the node may
   // be destroyed before them: it then has no threads or streams, and refuses Run.

@@ -11,26 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
-#include "octet/enum_names.h"
+#include "octet/domain.h"
 #include "octet/node.h"
 
 namespace octet {
-
-class Rail;
-
-// What carries bytes between the GPUs of different nodes.
-enum class RailTransport {
-  // kNccl on GPUs, if all processes find the library and the communicators come up; else kMpi. In
-  // emulation, and with one node: kMpi.
-  kAuto,
-  // Copies through pinned memory of the hosts, and MPI between these.
-  kMpi,
-  // NCCL or RCCL, loaded at run time: one communicator for the ranks i of all nodes, from GPU
-  // memory to GPU memory.
-  kNccl,
-};
-absl::Span<const EnumEntry<RailTransport>> EnumTable(RailTransport);  // names: octet/enum_names.h
 
 struct WorldOptions {
   // The Node of this process. All processes must have as many ranks and the same timeout, which is
@@ -59,7 +43,7 @@ struct WorldOptions {
 //   kFailedPrecondition  the processes have made different calls (named)
 // and all later calls return kFailedPrecondition with the same reason: all processes have to be
 // started again.
-class World {
+class World final : public Domain {
  public:
   // Collective. Starts MPI unless the program has, creates the Node, compares what must be the same
   // in all processes (version, platform, ranks, timeout, transport, version of NCCL) and connects
@@ -83,32 +67,22 @@ class World {
   // has started it; a process can then have no other World. MPI_Finalize is left behind on its
   // thread if it has not returned within arrival_timeout, which NodeOptions::on_failure reports.
   // Objects made on the node may be destroyed later.
-  ~World();
+  ~World() override;
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  int num_nodes() const;
-  int node_index() const;           // of this process: 0 .. num_nodes() - 1
-  int num_ranks() const;            // of all nodes
-  RailTransport transport() const;  // what was chosen: not kAuto
-  // This process's node. Its own Run may be called between collective calls, without the rails.
-  Node& node() const;
+  int num_nodes() const override;
+  int node_index() const override;
+  int num_ranks() const override;
+  // What was chosen: not kAuto.
+  RailTransport transport() const override;
+  // Its own Run may be called between collective calls, without the rails.
+  Node& node() override;
+  Rail* rail(int local_rank) const override;  // never nullptr
 
-  // Connects rank `local_rank` of this node with that of the other nodes
-  // (runtime/net/rails/rail.h).
-  Rail& rail(int local_rank) const;
-
-  // Collective. Returns OK if all processes have given the same value, else kInvalidArgument: "the
-  // nodes differ in `what`: 1 on node 0, 2 on node 1". Of a value with members, "a 1, b 2", those
-  // are named that differ.
-  absl::Status Agree(absl::string_view what, absl::string_view value);
-
-  // Collective. Returns the bytes that each process has given, by node. For a few kilobytes.
-  absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes);
-
-  // Collective. Returns OK on all processes if all have given OK, else on all of them the error of
-  // one, with "node n: ": what comes next needs all nodes.
-  absl::Status Together(const absl::Status& mine);
+  absl::Status Agree(absl::string_view what, absl::string_view value) override;
+  absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view bytes) override;
+  absl::Status Together(const absl::Status& mine) override;
 
   // Collective. Runs `body` on every rank of every node, as Node::Run does on its own. If a node
   // has failed, ends the waits of the others at once, and all processes return the cause: the error
@@ -118,7 +92,7 @@ class World {
   // of the old communicators.
   //
   // A node's body may take any time as long as its process lives.
-  absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
+  absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body) override;
 
  private:
   class Impl;

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "kernels/fused/dispatch_gemm.h"
 #include "kernels/gemm/gemm_config.h"
 #include "kernels/gemm/kernels.h"
@@ -83,13 +83,14 @@ class DispatchGemmTest : public HighThroughputTest {
 
   absl::Status Dispatch(const StepInput& input, bool weighted) {
     return harness_->DispatchBy(input, [&](Rank& rank, const DispatchArgs& args) {
-      return EpInternals::DispatchGemm(ep(), rank, args, ProductOf(rank, weighted));
+      const auto product = ProductOf(rank, weighted);
+      return ep().calls().Dispatch(rank, {.args = args, .product = &product});
     });
   }
 
   absl::Status InitRank(Rank& rank) {
     RankProduct& mine = Of(rank);
-    OCTET_RETURN_IF_ERROR(EpInternals::PrepareDispatchGemm(ep(), rank, ProductOf(rank, false)));
+    OCTET_RETURN_IF_ERROR(ep().calls().PrepareDispatchGemm(rank, ProductOf(rank, false)));
     OCTET_ASSIGN_OR_RETURN(mine.gemm, GroupedGemm::Create(gemm_config_));
     const auto experts = static_cast<size_t>(gemm_config_.experts);
     const auto n = static_cast<size_t>(gemm_config_.n);

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "octet/dtype.h"
 #include "octet/expert_parallel.h"
 #include "octet/trace.h"
@@ -141,7 +141,7 @@ TEST_F(HighThroughputTest, BlocksAreABudget) {
     std::set<absl::string_view> phases;
     for (const TraceSlice& slice : *slices) {
       blocks.insert(slice.block);
-      phases.insert(EpInternals::TraceTags(ep())[slice.tag].phase.name);
+      phases.insert(ep().calls().trace_tags()[slice.tag].phase.name);
     }
     EXPECT_EQ(blocks.size(), static_cast<size_t>(max_blocks));
     EXPECT_LT(*blocks.rbegin(), max_blocks);

@@ -149,9 +149,9 @@ TEST_F(HighThroughputTest, WrongArgumentsAreRefusedBeforeALaunch) {
     wrong.num_tokens = 2;
     refused(ep().Dispatch(rank, wrong).status(),
             "num_tokens is 2; the layout in `cached` is of " + std::to_string(4 - rank.rank()));
-    refused(
-        ep().Combine(rank, received(rank).handle, buffers(rank).fused_combine_args(received(rank))),
-        "expert_scale must be null");
+    refused(ScaledCombine(ep(), rank, received(rank).handle,
+                          buffers(rank).fused_combine_args(received(rank))),
+            "expert_scale must be null");
     return absl::OkStatus();
   }));
   EXPECT_OK(harness_->Combine(step, harness_->Handles()));

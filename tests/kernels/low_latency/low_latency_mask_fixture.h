@@ -230,13 +230,13 @@ class LowLatencyMaskTest : public ::testing::Test {
                         const std::vector<DeviceMemory>& topk_idx) {
     const auto r = static_cast<size_t>(rank.rank());
     DispatchArgs args = harness_->dispatch_args(rank.rank());
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     if (rank.rank() == 3) {
       if (!dispatches) OCTET_RETURN_IF_ERROR(EnqueueWait(rank, kNodeTimeout));
       OCTET_ASSIGN_OR_RETURN(const Received received, ep.Dispatch(rank, args));
       if (dispatches) OCTET_RETURN_IF_ERROR(EnqueueWait(rank, kNodeTimeout));
       combine.expert_out = received.x;
-      return ep.Combine(rank, received.handle, combine);
+      return ScaledCombine(ep, rank, received.handle, combine);
     }
     OCTET_RETURN_IF_ERROR(harness_->RunStep(rank, Form::kFused));
     args.topk_idx = topk_idx[r].as<int32_t>();
@@ -246,14 +246,14 @@ class LowLatencyMaskTest : public ::testing::Test {
       // In the step whose rows come home to where rank 3's were to come.
       if (step == 1 && rank.rank() == 0) OCTET_RETURN_IF_ERROR(EnqueueSignal(rank));
       OCTET_RETURN_IF_ERROR(PoisonY(rank, args, combine));
-      OCTET_RETURN_IF_ERROR(ep.Combine(rank, received.handle, combine));
+      OCTET_RETURN_IF_ERROR(ScaledCombine(ep, rank, received.handle, combine));
     }
     return absl::OkStatus();
   }
   // Two steps at the same time, with so much work before their combines.
   absl::Status TwoSteps(Rank& rank, ExpertParallel& ep, uint64_t work_ticks) {
     const DispatchArgs args = harness_->dispatch_args(rank.rank());
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     std::array<Received, 2> received;
     std::array<DispatchHandle, 2> handles;
     for (DispatchHandle& handle : handles) {
@@ -265,10 +265,10 @@ class LowLatencyMaskTest : public ::testing::Test {
     if (work_ticks > 0) OCTET_RETURN_IF_GPU_ERROR(LaunchWork(work_ticks, rank.stream()));
     for (size_t i = 0; i < handles.size(); ++i) {
       combine.expert_out = received[i].x;
-      OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, handles[i], combine));
+      OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep, rank, handles[i], combine));
     }
     for (const DispatchHandle& handle : handles) {
-      OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, handle, combine));
+      OCTET_RETURN_IF_ERROR(ScaledCombineReceive(ep, rank, handle, combine));
     }
     return absl::OkStatus();
   }

@@ -198,18 +198,18 @@ TEST_F(LowLatencyMaskTest, TwoCallsInFlight) {
     const int r = rank.rank();
     if (r == 2) return absl::OkStatus();
     const DispatchArgs args = harness_->dispatch_args(r);
-    CombineArgs combine = harness_->combine_args(r);
+    ScaledCombineArgs combine = harness_->combine_args(r);
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle first, ep.DispatchSend(rank, args));
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle second, ep.DispatchSend(rank, args));
     OCTET_ASSIGN_OR_RETURN(const Received received, ep.DispatchReceive(rank, first));
     OCTET_ASSIGN_OR_RETURN(const Received last, ep.DispatchReceive(rank, second));
     combine.expert_out = received.x;
-    OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, first, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep, rank, first, combine));
     combine.expert_out = last.x;
-    OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, second, combine));
-    OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, first, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep, rank, second, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineReceive(ep, rank, first, combine));
     OCTET_RETURN_IF_ERROR(PoisonY(rank, args, combine));
-    OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, second, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineReceive(ep, rank, second, combine));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     left_out[static_cast<size_t>(r)] =
         received.low_latency.left_out->dispatch & received.low_latency.left_out->combine &

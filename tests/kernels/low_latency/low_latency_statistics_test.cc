@@ -77,9 +77,9 @@ TEST_F(LowLatencyStatisticsTest, WaitsAreThoseForADelayedRank) {
         OCTET_ASSIGN_OR_RETURN(const Received received,
                                ep.Dispatch(rank, harness_->dispatch_args(rank.rank())));
         if (late && !in_dispatch) OCTET_RETURN_IF_ERROR(EnqueueWait(rank, delay));
-        CombineArgs combine = harness_->combine_args(rank.rank());
+        ScaledCombineArgs combine = harness_->combine_args(rank.rank());
         combine.expert_out = received.x;
-        return ep.Combine(rank, received.handle, combine);
+        return ScaledCombine(ep, rank, received.handle, combine);
       }));
       const std::vector<EpStatistics> statistics = Statistics();
       for (int r = 0; r < kRanks; ++r) {

@@ -115,12 +115,12 @@ TEST_F(LowLatencyTest, ReceivedRowsOutliveTheNextDispatch) {
     OCTET_ASSIGN_OR_RETURN(const Received first, ep.Dispatch(rank, args));
     args.num_tokens = 0;
     OCTET_RETURN_IF_ERROR(ep.Dispatch(rank, args).status());
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     combine.expert_out = first.x;
-    OCTET_RETURN_IF_ERROR(ep.Combine(rank, first.handle, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombine(ep, rank, first.handle, combine));
     OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(
         combine.y, 0xff, static_cast<size_t>(first.handle.num_tokens) * 128, rank.stream()));
-    return ep.Combine(rank, first.handle, combine);
+    return ScaledCombine(ep, rank, first.handle, combine);
   }));
   EXPECT_OK(harness_->CheckY(input));
 }
@@ -134,7 +134,7 @@ TEST_F(LowLatencyTest, HalvesInAnOrderThatCannotBeAreRefused) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   };
   EXPECT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep, const DispatchArgs& args) -> absl::Status {
-    CombineArgs combine = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle first, ep.DispatchSend(rank, args));
     refused(ep.Dispatch(rank, args).status(), "is to be received before a call that sends and");
     OCTET_ASSIGN_OR_RETURN(const DispatchHandle second, ep.DispatchSend(rank, args));
@@ -142,18 +142,19 @@ TEST_F(LowLatencyTest, HalvesInAnOrderThatCannotBeAreRefused) {
     refused(ep.DispatchReceive(rank, second).status(), "received first");
     OCTET_ASSIGN_OR_RETURN(const Received received, ep.DispatchReceive(rank, first));
     combine.expert_out = received.x;
-    refused(ep.CombineReceive(rank, first, combine), "nothing has been sent");
-    refused(ep.Combine(rank, second, combine), "sent but not received");
+    refused(ScaledCombineReceive(ep, rank, first, combine), "nothing has been sent");
+    refused(ScaledCombine(ep, rank, second, combine), "sent but not received");
     OCTET_RETURN_IF_ERROR(ep.DispatchReceive(rank, second).status());
-    OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, second, combine));
-    refused(ep.Combine(rank, first, combine), "is to be received before a call that sends and");
-    OCTET_RETURN_IF_ERROR(ep.CombineSend(rank, first, combine));
-    refused(ep.CombineReceive(rank, first, combine), "received first");
+    OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep, rank, second, combine));
+    refused(ScaledCombine(ep, rank, first, combine),
+            "is to be received before a call that sends and");
+    OCTET_RETURN_IF_ERROR(ScaledCombineSend(ep, rank, first, combine));
+    refused(ScaledCombineReceive(ep, rank, first, combine), "received first");
     refused(ep.Dispatch(rank, args).status(), "sent but not received");
-    OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, second, combine));
-    OCTET_RETURN_IF_ERROR(ep.CombineReceive(rank, first, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineReceive(ep, rank, second, combine));
+    OCTET_RETURN_IF_ERROR(ScaledCombineReceive(ep, rank, first, combine));
     OCTET_RETURN_IF_ERROR(ep.Dispatch(rank, args).status());
-    refused(ep.Combine(rank, first, combine), "whose last is");
+    refused(ScaledCombine(ep, rank, first, combine), "whose last is");
     return absl::OkStatus();
   }));
   EXPECT_OK(harness_->Step(input));
@@ -210,10 +211,10 @@ TEST_F(LowLatencyTest, BiasIsAddedLastAndWeightsMayBeLeftOut) {
     ASSERT_OK(OnRanks([&](Rank& rank, ExpertParallel& ep, DispatchArgs args) -> absl::Status {
       args.topk_weights = nullptr;
       OCTET_ASSIGN_OR_RETURN(const Received received, ep.Dispatch(rank, args));
-      CombineArgs combine = harness_->combine_args(rank.rank());
+      ScaledCombineArgs combine = harness_->combine_args(rank.rank());
       combine.expert_out = received.x;
       combine.bias = memory[static_cast<size_t>(rank.rank())].as<void>();
-      return ep.Combine(rank, received.handle, combine);
+      return ScaledCombine(ep, rank, received.handle, combine);
     }));
     for (StepInput::PerRank& rank : input.ranks) rank.topk_weights.clear();
     EXPECT_OK(harness_->CheckY(input, bias));

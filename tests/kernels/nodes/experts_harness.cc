@@ -78,21 +78,15 @@ ExpertsProblem DrawExpertsProblem(std::mt19937_64& rng, const NodesOfRanks& shap
   return problem;
 }
 
-absl::StatusOr<std::unique_ptr<FusedExperts>> ExpertsHarness::MakeOnRails(
-    const JoinedNodes::OneNode& node, const FusedExpertsConfig& config,
-    const HierarchicalOptions& options) {
-  return MakeHierarchicalExperts(*node.node, node.rails, config, options);
-}
-
 absl::StatusOr<std::unique_ptr<ExpertsHarness>> ExpertsHarness::Create(
-    const JoinedNodes& nodes, const ExpertsProblem& problem, const Make& make) {
+    const JoinedNodes& nodes, const ExpertsProblem& problem) {
   auto harness = absl::WrapUnique(new ExpertsHarness(nodes, problem));
+  const RailOptions rails = {.rows = problem.rows,
+                             .chunk_tokens = problem.chunk_tokens,
+                             .intranode_order = nodes.shape().intranode_order};
   for (const JoinedNodes::OneNode& node : nodes.nodes()) {
     OCTET_ASSIGN_OR_RETURN(std::unique_ptr<FusedExperts> experts,
-                           make(node, problem.config,
-                                {.rows = problem.rows,
-                                 .chunk_tokens = problem.chunk_tokens,
-                                 .intranode_order = nodes.shape().intranode_order}));
+                           FusedExperts::Create(*node.domain, problem.config, {.rails = rails}));
     harness->experts_.push_back(std::move(experts));
   }
   harness->weights_.resize(Size(nodes.num_ranks()));

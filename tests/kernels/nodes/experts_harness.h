@@ -11,8 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "octet/domain.h"
+#include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
-#include "octet/hierarchical_layer.h"
+#include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "runtime/memory/device_memory.h"
 #include "tests/support/nodes/joined_nodes.h"
@@ -35,19 +37,9 @@ ExpertsProblem DrawExpertsProblem(std::mt19937_64& rng, const NodesOfRanks& shap
 
 class ExpertsHarness {
  public:
-  // How the experts of this process's nodes are made.
-  using Make = std::function<absl::StatusOr<std::unique_ptr<FusedExperts>>(
-      const JoinedNodes::OneNode&, const FusedExpertsConfig&, const HierarchicalOptions&)>;
-
   // `nodes` must outlive it.
   static absl::StatusOr<std::unique_ptr<ExpertsHarness>> Create(const JoinedNodes& nodes,
-                                                                const ExpertsProblem& problem,
-                                                                const Make& make);
-  // With MakeHierarchicalExperts of a node whose rails are known.
-  static absl::StatusOr<std::unique_ptr<FusedExperts>> MakeOnRails(
-      const JoinedNodes::OneNode& node, const FusedExpertsConfig& config,
-      const HierarchicalOptions& options);
-
+                                                                const ExpertsProblem& problem);
   const EpConfig& ep() const { return experts_.front()->config().ep; }
   FusedExperts& experts(int global) { return *experts_[nodes_.IndexOf(global)]; }
   // Random rows, choices and weights of all ranks.

@@ -8,7 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "octet/hierarchical_layer.h"
+#include "octet/domain.h"
+#include "octet/expert_parallel.h"
+#include "octet/fused_experts.h"
+#include "octet/moe_layer.h"
 #include "runtime/base/status_macros.h"
 #include "tests/kernels/nodes/experts_harness.h"
 #include "tests/support/node/node_fixture.h"
@@ -29,7 +32,7 @@ class HierarchicalExpertsTest : public ::testing::Test {
     nodes_ = *std::move(nodes);
   }
   void Make(const ExpertsProblem& problem) {
-    auto harness = ExpertsHarness::Create(*nodes_, problem, ExpertsHarness::MakeOnRails);
+    auto harness = ExpertsHarness::Create(*nodes_, problem);
     ASSERT_OK(harness.status()) << problem.Text();
     harness_ = *std::move(harness);
   }
@@ -113,19 +116,19 @@ TEST_F(HierarchicalExpertsTest, AllRowsGoToOneExpert) {
 TEST_F(HierarchicalExpertsTest, RefusesFusion) {
   Join({.num_nodes = 2, .ranks_per_node = 1});
   ASSERT_FALSE(HasFatalFailure());
-  const JoinedNodes::OneNode& node = nodes_->nodes().front();
+  Domain& domain = *nodes_->nodes().front().domain;
   for (const Fusion fusion : {Fusion::kTiles, Fusion::kSerial}) {
     FusedExpertsConfig config = SmallProblem().config;
     config.gemm_combine = fusion;
-    EXPECT_THAT(MakeHierarchicalExperts(*node.node, node.rails, config).status(),
+    EXPECT_THAT(FusedExperts::Create(domain, config).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("over several nodes it must be auto or none")));
     config.gemm_combine = Fusion::kAuto;
     config.dispatch_gemm = fusion;
-    EXPECT_THAT(MakeHierarchicalExperts(*node.node, node.rails, config).status(),
+    EXPECT_THAT(FusedExperts::Create(domain, config).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("dispatch_gemm")));
   }
-  const auto made = MakeHierarchicalExperts(*node.node, node.rails, SmallProblem().config);
+  const auto made = FusedExperts::Create(domain, SmallProblem().config);
   ASSERT_OK(made.status());
   EXPECT_EQ((*made)->config().dispatch_gemm, Fusion::kNone);
   EXPECT_EQ((*made)->config().gemm_combine, Fusion::kNone);

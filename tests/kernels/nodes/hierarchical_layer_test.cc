@@ -8,7 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/ep/layer_parts.h"
-#include "octet/hierarchical_layer.h"
+#include "octet/domain.h"
+#include "octet/expert_parallel.h"
+#include "octet/fused_experts.h"
+#include "octet/moe_layer.h"
 #include "runtime/base/status_macros.h"
 #include "tests/kernels/nodes/layer_harness.h"
 #include "tests/support/node/node_fixture.h"
@@ -37,9 +40,9 @@ MoeLayerConfig SmallLayer() {
 }
 
 LayerHarness::Make OnRails(RailRows rows, int chunk_tokens = 0) {
-  return [=](const JoinedNodes::OneNode& node, const MoeLayerConfig& config) {
-    return MakeHierarchicalLayer(*node.node, node.rails, config,
-                                 {.rows = rows, .chunk_tokens = chunk_tokens});
+  return [=](Domain& domain, const MoeLayerConfig& config) {
+    return MoeLayer::Create(domain, config,
+                            {.rails = {.rows = rows, .chunk_tokens = chunk_tokens}});
   };
 }
 
@@ -93,8 +96,8 @@ TEST_F(HierarchicalLayerTest, RandomShapes) {
 // With a single rank a node's sum is its rank's, so that P nodes of a rank and a node of P ranks
 // add in the same order.
 TEST_F(HierarchicalLayerTest, NodesOfOneRankGiveTheBitsOfOneNode) {
-  const auto on_one_node = [](const JoinedNodes::OneNode& node, const MoeLayerConfig& config) {
-    return MoeLayer::Create(*node.node, config);
+  const auto on_one_node = [](Domain& domain, const MoeLayerConfig& config) {
+    return MoeLayer::Create(domain.node(), config);
   };
   for (const GemmFormat weights : {GemmFormat::kSame, GemmFormat::kFp8}) {
     for (const Strategy strategy : {Strategy::kHighThroughput, Strategy::kLowLatency}) {
@@ -179,15 +182,14 @@ TEST_F(HierarchicalLayerTest, LayersThatShareMemory) {
   const std::vector<uint16_t> want = OutputOf(tokens);
   std::vector<std::unique_ptr<LayerHarness>> others;
   others.push_back(std::move(harness_));
-  Make(config, [&](const JoinedNodes::OneNode& node, const MoeLayerConfig& same) {
-    const MoeLayer& share = others.front()->layer(static_cast<size_t>(node.number));
-    return MakeHierarchicalLayer(*node.node, node.rails, same,
-                                 {.rows = RailRows::kBlocks, .share = &share});
+  Make(config, [&](Domain& domain, const MoeLayerConfig& same) {
+    const MoeLayer& share = others.front()->layer(static_cast<size_t>(domain.node_index()));
+    return MoeLayer::Create(domain, same, {.share = &share, .rails = {.rows = RailRows::kBlocks}});
   });
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_EQ(OutputOf(tokens), want);
-  const JoinedNodes::OneNode& node = nodes_->nodes().front();
-  EXPECT_THAT(MoeLayer::Create(*node.node, config, {.share = &harness_->layer(0)}).status(),
+  Node& node = nodes_->nodes().front().domain->node();
+  EXPECT_THAT(MoeLayer::Create(node, config, {.share = &harness_->layer(0)}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one of 2 nodes")));
   others.clear();
   EXPECT_EQ(OutputOf(tokens), want);
@@ -196,9 +198,9 @@ TEST_F(HierarchicalLayerTest, LayersThatShareMemory) {
 TEST_F(HierarchicalLayerTest, RefusesWhatCannotBeRight) {
   Join({.num_nodes = 2, .ranks_per_node = 2});
   ASSERT_FALSE(HasFatalFailure());
-  const JoinedNodes::OneNode& node = nodes_->nodes().front();
+  Domain& domain = *nodes_->nodes().front().domain;
   const auto refused = [&](const MoeLayerConfig& config, const char* text) {
-    EXPECT_THAT(MakeHierarchicalLayer(*node.node, node.rails, config).status(),
+    EXPECT_THAT(MoeLayer::Create(domain, config).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
   };
   MoeLayerConfig config = SmallLayer();
@@ -214,8 +216,6 @@ TEST_F(HierarchicalLayerTest, RefusesWhatCannotBeRight) {
   config = SmallLayer();
   config.intermediate = 50;
   refused(config, "intermediate is 50");
-  EXPECT_THAT(MakeHierarchicalLayer(*node.node, {node.rails.data(), 1}, SmallLayer()).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 rails for 2 ranks")));
 }
 
 }  // namespace

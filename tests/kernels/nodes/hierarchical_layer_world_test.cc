@@ -13,7 +13,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "octet/hierarchical_layer.h"
+#include "kernels/ep/on_all_nodes.h"
+#include "kernels/layer/layer_config.h"
+#include "octet/domain.h"
+#include "octet/expert_parallel.h"
+#include "octet/fused_experts.h"
+#include "octet/moe_layer.h"
 #include "octet/world.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/failure/failure.h"
@@ -39,23 +44,12 @@ class HierarchicalLayerWorldTest : public ::testing::Test {
              .num_ranks = ranks_per_node, .timeout = absl::Seconds(60), .on_failure = nullptr}});
     ASSERT_OK(world.status());
     world_ = *std::move(world);
-    std::vector<Rail*> rails;
-    for (int r = 0; r < ranks_per_node; ++r) rails.push_back(&world_->rail(r));
-    nodes_ = JoinedNodes::Join(
-        world_->node(), rails,
-        [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); },
-        {.num_nodes = world_->num_nodes(), .ranks_per_node = ranks_per_node});
+    nodes_ = JoinedNodes::Join(*world_);
   }
 
-  ExpertsHarness::Make ExpertsInWorld() {
-    return [this](const JoinedNodes::OneNode&, const FusedExpertsConfig& config,
-                  const HierarchicalOptions& options) {
-      return MakeHierarchicalExperts(*world_, config, options);
-    };
-  }
-  LayerHarness::Make LayerInWorld(RailRows rows) {
-    return [this, rows](const JoinedNodes::OneNode&, const MoeLayerConfig& config) {
-      return MakeHierarchicalLayer(*world_, config, {.rows = rows});
+  static LayerHarness::Make LayerOf(RailRows rows) {
+    return [rows](Domain& domain, const MoeLayerConfig& config) {
+      return MoeLayer::Create(domain, config, {.rails = {.rows = rows}});
     };
   }
 
@@ -83,7 +77,7 @@ TEST_F(HierarchicalLayerWorldTest, ExpertsOfRandomShapesEqualTheReference) {
     ASSERT_FALSE(HasFatalFailure());
     const ExpertsProblem problem = DrawExpertsProblem(rng, nodes_->shape());
     SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", problem.Text()));
-    const auto harness = ExpertsHarness::Create(*nodes_, problem, ExpertsInWorld());
+    const auto harness = ExpertsHarness::Create(*nodes_, problem);
     ASSERT_OK(harness.status());
     const EpConfig& ep = problem.config.ep;
     const std::vector<int> some = RandomTokens(rng, ep, nodes_->num_ranks());
@@ -100,7 +94,7 @@ TEST_F(HierarchicalLayerWorldTest, LayersOfRandomShapes) {
     const MoeLayerConfig config = DrawLayer(rng, nodes_->shape());
     SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", TextOf(config)));
     const RailRows rows = rng() % 2 == 0 ? RailRows::kBlocks : RailRows::kCounted;
-    const auto harness = LayerHarness::Create(*nodes_, config, LayerInWorld(rows));
+    const auto harness = LayerHarness::Create(*nodes_, config, LayerOf(rows));
     ASSERT_OK(harness.status());
     ASSERT_OK((*harness)->Check(DrawLayerTokens(rng, config, nodes_->num_ranks())));
     if (rows == RailRows::kCounted) continue;
@@ -112,7 +106,7 @@ TEST_F(HierarchicalLayerWorldTest, CountedRowsCannotBeCaptured) {
   Join(1);
   ASSERT_FALSE(HasFatalFailure());
   const MoeLayerConfig config = SmallLayer(nodes_->num_ranks());
-  const auto harness = LayerHarness::Create(*nodes_, config, LayerInWorld(RailRows::kCounted));
+  const auto harness = LayerHarness::Create(*nodes_, config, LayerOf(RailRows::kCounted));
   ASSERT_OK(harness.status());
   std::mt19937_64 rng(3);
   const LayerTokens tokens = DrawLayerTokens(rng, config, nodes_->num_ranks());
@@ -125,46 +119,47 @@ TEST_F(HierarchicalLayerWorldTest, NodesThatAskForDifferentThingsAreRefused) {
   Join(1);
   ASSERT_FALSE(HasFatalFailure());
   MoeLayerConfig config = SmallLayer(nodes_->num_ranks());
-  const auto good = MakeHierarchicalLayer(*world_, config);
+  const auto good = MoeLayer::Create(*world_, config);
   ASSERT_OK(good.status());
   EXPECT_EQ((*good)->config().fusion, Fusion::kNone);
   const bool odd = world_->num_nodes() > 1 && world_->node_index() == 1;
   config.fusion = Fusion::kTiles;
-  EXPECT_THAT(MakeHierarchicalLayer(*world_, config).status(),
+  EXPECT_THAT(MoeLayer::Create(*world_, config).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("auto or none")));
   config.fusion = Fusion::kAuto;
   if (world_->num_nodes() == 1) return;
   config.router.scaling = odd ? 2 : 1;
-  EXPECT_THAT(MakeHierarchicalLayer(*world_, config).status(),
+  EXPECT_THAT(MoeLayer::Create(*world_, config).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("scaling 1"), HasSubstr("scaling 2"))));
   config.router.scaling = 1;
+  std::vector<Rail*> rails;
+  for (int r = 0; r < world_->ranks_per_node(); ++r) rails.push_back(world_->rail(r));
+  LocalDomain alone(world_->node(), rails);
+  const auto make = [&](const std::function<absl::StatusOr<std::unique_ptr<MoeLayer>>()>& here) {
+    return MakeOnAllNodes<MoeLayer>(*world_, "this call", "", here, [](const MoeLayer& made) {
+      return TextOf(made.config(), MoeLayerOptions());
+    });
+  };
   // Choices that nodes make differently.
-  EXPECT_THAT(MakeOnAllNodes<MoeLayer>(
-                  *world_, "this call", "",
-                  [&](Node& node, absl::Span<Rail* const> rails) {
-                    MoeLayerConfig chosen = config;
-                    chosen.strategy = odd ? Strategy::kLowLatency : Strategy::kHighThroughput;
-                    return MakeHierarchicalLayer(node, rails, chosen);
-                  },
-                  [](const MoeLayer& made) { return HierarchicalText(made.config(), {}); })
-                  .status(),
+  const auto differ = make([&] {
+    MoeLayerConfig chosen = config;
+    chosen.strategy = odd ? Strategy::kLowLatency : Strategy::kHighThroughput;
+    return MoeLayer::Create(alone, chosen);
+  });
+  EXPECT_THAT(differ.status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("the choices of this call"), HasSubstr("low_latency"))));
   // An error of one node is that of all, with all that it reports.
-  const absl::Status lost =
-      MakeOnAllNodes<MoeLayer>(
-          *world_, "this call", "",
-          [&](Node& node,
-              absl::Span<Rail* const> rails) -> absl::StatusOr<std::unique_ptr<MoeLayer>> {
-            if (odd) return WithLostNode(absl::UnavailableError("node 7 has died"));
-            return MakeHierarchicalLayer(node, rails, config);
-          },
-          [](const MoeLayer& made) { return HierarchicalText(made.config(), {}); })
-          .status();
+  const absl::Status lost = make([&]() -> absl::StatusOr<std::unique_ptr<MoeLayer>> {
+                              if (odd) {
+                                return WithLostNode(absl::UnavailableError("node 7 has died"));
+                              }
+                              return MoeLayer::Create(alone, config);
+                            }).status();
   EXPECT_THAT(lost, StatusIs(absl::StatusCode::kUnavailable, "node 1: node 7 has died"));
   EXPECT_TRUE(IsLostNode(lost));
-  EXPECT_OK(MakeHierarchicalLayer(*world_, config).status());
+  EXPECT_OK(MoeLayer::Create(*world_, config).status());
 }
 
 // A call that one node does not make ends on all of them, and the next one is correct.
@@ -172,7 +167,7 @@ TEST_F(HierarchicalLayerWorldTest, TheNextCallAfterAFailureIsCorrect) {
   Join(2);
   ASSERT_FALSE(HasFatalFailure());
   const MoeLayerConfig config = SmallLayer(nodes_->num_ranks());
-  const auto harness = LayerHarness::Create(*nodes_, config, LayerInWorld(RailRows::kAuto));
+  const auto harness = LayerHarness::Create(*nodes_, config, LayerOf(RailRows::kAuto));
   ASSERT_OK(harness.status());
   std::mt19937_64 rng(4);
   const LayerTokens tokens = DrawLayerTokens(rng, config, nodes_->num_ranks());

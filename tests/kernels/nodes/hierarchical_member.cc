@@ -27,7 +27,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "octet/enum_names.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 #include "octet/world.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
@@ -102,22 +102,15 @@ class Member {
 };
 
 absl::Status Member::Init() {
-  std::vector<Rail*> rails;
-  for (int rank = 0; rank < kRanksPerNode; ++rank) rails.push_back(&world_.rail(rank));
   const EpConfig config = {.num_experts = 4 * world_.num_ranks(),
                            .topk = 3,
                            .hidden = 64,
                            .max_tokens_per_rank = 8,
                            .strategy = arguments_.strategy,
                            .max_blocks = 2};
-  OCTET_ASSIGN_OR_RETURN(
-      nodes_,
-      SeveralNodes::Create(
-          JoinedNodes::Join(
-              world_.node(), rails,
-              [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_.Run(body); },
-              {.num_nodes = world_.num_nodes(), .ranks_per_node = kRanksPerNode}),
-          config, {.rows = arguments_.rows, .chunk_tokens = arguments_.chunk_tokens}));
+  OCTET_ASSIGN_OR_RETURN(nodes_, SeveralNodes::Create(JoinedNodes::Join(world_), config,
+                                                      {.rows = arguments_.rows,
+                                                       .chunk_tokens = arguments_.chunk_tokens}));
   std::mt19937_64 rng(17);  // alike in all processes
   input_ = RandomStep(rng, config, RandomTokens(rng, config, world_.num_ranks()));
   return absl::OkStatus();

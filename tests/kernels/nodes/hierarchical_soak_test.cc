@@ -19,7 +19,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "octet/enum_names.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 #include "octet/world.h"
 #include "runtime/node/node_client.h"
 #include "tests/support/node/node_fixture.h"
@@ -88,22 +88,16 @@ class HierarchicalSoakTest : public ::testing::Test {
   }
 
   void AddMember() {
-    std::vector<Rail*> rails;
-    for (int r = 0; r < shape_.ranks_per_node; ++r) rails.push_back(&world_->rail(r));
-    NodesOfRanks shape = shape_;
+    CombineOrder intranode_order = CombineOrder::kAuto;
     Member member;
     member.config = DrawConfig();
     if (member.config.strategy != Strategy::kDirect && Draw(0, 1) == 0) {
-      shape.intranode_order = CombineOrder::kFlat;
+      intranode_order = CombineOrder::kFlat;
     }
     const RailRows rows = Draw(0, 1) == 0 ? RailRows::kBlocks : RailRows::kCounted;
     const int chunk = Draw(0, 1) == 0 ? 0 : Draw(2, 40);
-    auto nodes = SeveralNodes::Create(
-        JoinedNodes::Join(
-            world_->node(), rails,
-            [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); },
-            shape),
-        member.config, {.rows = rows, .chunk_tokens = chunk});
+    auto nodes = SeveralNodes::Create(JoinedNodes::Join(*world_, intranode_order), member.config,
+                                      {.rows = rows, .chunk_tokens = chunk});
     ASSERT_OK(nodes.status());
     member.nodes = *std::move(nodes);
     members_.push_back(std::move(member));

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 #include "octet/symmetric_heap.h"
 #include "octet/world.h"
 #include "runtime/gpu/gpu_status.h"
@@ -49,14 +49,8 @@ class HierarchicalWorldTest : public ::testing::Test {
   }
   void Make(const EpConfig& config, RailRows rows, int chunk_tokens = 0) {
     nodes_.reset();
-    std::vector<Rail*> rails;
-    for (int r = 0; r < shape_.ranks_per_node; ++r) rails.push_back(&world_->rail(r));
-    auto nodes = SeveralNodes::Create(
-        JoinedNodes::Join(
-            world_->node(), rails,
-            [this](absl::FunctionRef<absl::Status(Rank&)> body) { return world_->Run(body); },
-            shape_),
-        config, {.rows = rows, .chunk_tokens = chunk_tokens});
+    auto nodes = SeveralNodes::Create(JoinedNodes::Join(*world_), config,
+                                      {.rows = rows, .chunk_tokens = chunk_tokens});
     ASSERT_OK(nodes.status());
     nodes_ = *std::move(nodes);
   }
@@ -108,12 +102,12 @@ TEST_F(HierarchicalWorldTest, NodesThatAskForDifferentThingsAreRefused) {
                      .hidden = 64,
                      .max_tokens_per_rank = 6,
                      .max_blocks = 2};
-  const auto good = MakeHierarchical(*world_, config);
+  const auto good = ExpertParallel::Create(*world_, config);
   ASSERT_OK(good.status());
   EXPECT_EQ((*good)->config().num_experts, 4 * ranks());
   if (shape_.num_nodes == 1) return;
   config.hidden += 8 * (world_->node_index() == 1 ? 1 : 0);
-  EXPECT_THAT(MakeHierarchical(*world_, config).status(),
+  EXPECT_THAT(ExpertParallel::Create(*world_, config).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("hidden 64"), HasSubstr("hidden 72"))));
   config.hidden = 64;
@@ -121,10 +115,10 @@ TEST_F(HierarchicalWorldTest, NodesThatAskForDifferentThingsAreRefused) {
   SymmetricHeap* const none = nullptr;
   auto heap = SymmetricHeap::Create(world_->node(), 4096);
   ASSERT_OK(heap.status());
-  const auto made = MakeHierarchical(
-      *world_, config, {.intranode = {.heap = world_->node_index() == 1 ? heap->get() : none}});
+  const auto made = ExpertParallel::Create(
+      *world_, config, {.heap = world_->node_index() == 1 ? heap->get() : none});
   EXPECT_THAT(made.status(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("node 1: ")));
-  EXPECT_OK(MakeHierarchical(*world_, config).status());
+  EXPECT_OK(ExpertParallel::Create(*world_, config).status());
 }
 
 TEST_F(HierarchicalWorldTest, AWrongChoiceEndsTheCallOnAllNodesAndTheNextOneWorks) {

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<LayerHarness>> LayerHarness::Create(const JoinedN
                                                                    const Make& make) {
   auto harness = absl::WrapUnique(new LayerHarness(nodes, config));
   for (const JoinedNodes::OneNode& node : nodes.nodes()) {
-    OCTET_ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, make(node, config));
+    OCTET_ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, make(*node.domain, config));
     OCTET_RETURN_IF_ERROR(layer->Load(harness->weights()));
     harness->layers_.push_back(std::move(layer));
   }
@@ -82,7 +82,7 @@ std::vector<LayerTokens> LayerHarness::OwnTokens(const LayerTokens& tokens) cons
   std::vector<LayerTokens> own;
   for (const JoinedNodes::OneNode& node : nodes_.nodes()) {
     const int ranks = nodes_.shape().ranks_per_node;
-    const auto first = tokens.rows.begin() + static_cast<ptrdiff_t>(node.number) * ranks;
+    const auto first = tokens.rows.begin() + ptrdiff_t{node.domain->GlobalRank(0)};
     own.push_back({.leading = {}, .rows = {first, first + ranks}, .hidden = tokens.hidden});
   }
   return own;
@@ -91,7 +91,8 @@ std::vector<LayerTokens> LayerHarness::OwnTokens(const LayerTokens& tokens) cons
 absl::StatusOr<LayerHarness::NodeCalls> LayerHarness::Begin(const std::vector<LayerTokens>& own) {
   NodeCalls calls;
   for (size_t n = 0; n < own.size(); ++n) {
-    calls.push_back(std::make_unique<LayerCalls>(*nodes_.nodes()[n].node, *layers_[n], own[n]));
+    calls.push_back(
+        std::make_unique<LayerCalls>(nodes_.nodes()[n].domain->node(), *layers_[n], own[n]));
     OCTET_RETURN_IF_ERROR(calls.back()->Init());
   }
   return calls;

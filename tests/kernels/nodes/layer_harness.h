@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "octet/hierarchical_layer.h"
+#include "octet/domain.h"
+#include "octet/expert_parallel.h"
+#include "octet/fused_experts.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "tests/support/nodes/joined_nodes.h"
@@ -32,8 +34,8 @@ LayerTokens DrawLayerTokens(std::mt19937_64& rng, const MoeLayerConfig& config, 
 class LayerHarness {
  public:
   // How the layers of this process's nodes are made.
-  using Make = std::function<absl::StatusOr<std::unique_ptr<MoeLayer>>(const JoinedNodes::OneNode&,
-                                                                       const MoeLayerConfig&)>;
+  using Make =
+      std::function<absl::StatusOr<std::unique_ptr<MoeLayer>>(Domain&, const MoeLayerConfig&)>;
 
   // Makes the layers and loads random weights. `nodes` must outlive it.
   static absl::StatusOr<std::unique_ptr<LayerHarness>> Create(const JoinedNodes& nodes,

@@ -157,9 +157,9 @@ TEST_P(MisuseTest, TheSameCallsAreFineBeforeTheLaunchAndAfterSynchronize) {
     OCTET_ASSIGN_OR_RETURN(const Received received, Dispatch(rank));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     OCTET_RETURN_IF_ERROR(call_all());
-    CombineArgs args = harness_->combine_args(rank.rank());
+    ScaledCombineArgs args = harness_->combine_args(rank.rank());
     args.expert_out = received.x;
-    OCTET_RETURN_IF_ERROR(harness_->ep().Combine(rank, received.handle, args));
+    OCTET_RETURN_IF_ERROR(ScaledCombine(harness_->ep(), rank, received.handle, args));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     return call_all();
   }));
@@ -202,12 +202,12 @@ TEST_P(MisuseTest, ArgumentsElsewhereThanOnTheRanksOwnGpuAreRefused) {
       SCOPED_TRACE(argument.name + " in " + place);
       const absl::Status status = harness_->node().Run([&](Rank& rank) -> absl::Status {
         DispatchArgs dispatch = harness_->dispatch_args(rank.rank());
-        CombineArgs combine = harness_->combine_args(rank.rank());
+        ScaledCombineArgs combine = harness_->combine_args(rank.rank());
         combine.expert_out = dispatch.x;  // room enough, and never read
         if (rank.rank() == 1) argument.put(pointer, dispatch, combine);
         OCTET_ASSIGN_OR_RETURN(const Received received, harness_->ep().Dispatch(rank, dispatch));
         if (rank.rank() == 0) combine.expert_out = received.x;
-        return harness_->ep().Combine(rank, received.handle, combine);
+        return ScaledCombine(harness_->ep(), rank, received.handle, combine);
       });
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                    AllOf(HasSubstr(argument.name + " of rank 1 is "),
@@ -221,9 +221,9 @@ TEST_P(MisuseTest, AGraphMayBeDestroyedWhileItRuns) {
   std::vector<std::unique_ptr<Graph>> graphs(kRanks);
   const auto step = [&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, Dispatch(rank));
-    CombineArgs args = harness_->combine_args(rank.rank());
+    ScaledCombineArgs args = harness_->combine_args(rank.rank());
     args.expert_out = received.x;
-    return harness_->ep().Combine(rank, received.handle, args);
+    return ScaledCombine(harness_->ep(), rank, received.handle, args);
   };
   ASSERT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(Graph graph, Graph::Capture(rank, [&] { return step(rank); }));

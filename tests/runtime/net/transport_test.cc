@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "octet/domain.h"
 #include "octet/enum_names.h"
-#include "octet/world.h"
 #include "tests/support/node/node_fixture.h"
 
 namespace octet {

@@ -96,7 +96,7 @@ void BeLate() {
 absl::Status Step(World& world, bool late = false) {
   return world.Run([&](Rank& rank) {
     if (late) BeLate();
-    return world.rail(rank.rank()).Exchange(rank, std::vector<RailPart>(world.num_nodes()));
+    return world.rail(rank.rank())->Exchange(rank, std::vector<RailPart>(world.num_nodes()));
   });
 }
 

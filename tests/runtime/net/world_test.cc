@@ -77,7 +77,7 @@ class WorldTest : public ::testing::Test {
         ASSERT_OK(made.status());
         *memory = *std::move(made);
       }
-      ASSERT_OK((*world_)->rail(rank).Reserve(room, room));
+      ASSERT_OK((*world_)->rail(rank)->Reserve(room, room));
     }
   }
   // Ends the World. The fake of NCCL cannot see that no graph is left.
@@ -139,7 +139,7 @@ class WorldTest : public ::testing::Test {
       if (parts.size() > nodes) parts[nodes + node] = CutOff(&parts[node]);
     }
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    OCTET_RETURN_IF_ERROR(world().rail(r).Exchange(rank, parts));
+    OCTET_RETURN_IF_ERROR(world().rail(r)->Exchange(rank, parts));
     return parts;
   }
   // Makes `part` shorter and returns the rest, which is received in front of it.
@@ -317,7 +317,7 @@ TEST_P(ExchangeTest, ExchangesFollowEachOtherInTheStream) {
       RailPart& from = parts[(me + nodes - 1) % nodes];
       from.recv = recv;
       from.recv_bytes = kBytes;
-      OCTET_RETURN_IF_ERROR(world().rail(rank.rank()).Exchange(rank, parts));
+      OCTET_RETURN_IF_ERROR(world().rail(rank.rank())->Exchange(rank, parts));
       std::swap(send, recv);
     }
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
@@ -333,12 +333,12 @@ TEST_P(ExchangeTest, RefusesExchangesThatItCannotMake) {
   const int other = (world().node_index() + 1) % world().num_nodes();
   std::vector<RailPart> parts(world().num_nodes());
   EXPECT_THAT(world().node().Run(
-                  [&](Rank& rank) { return world().rail(rank.rank()).Exchange(rank, parts); }),
+                  [&](Rank& rank) { return world().rail(rank.rank())->Exchange(rank, parts); }),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("outside World::Run")));
   const auto refused = [&](int rail, const std::vector<RailPart>& wrong) {
     absl::Status status;
     EXPECT_OK(world().Run([&](Rank& rank) {
-      if (rank.rank() == 0) status = world().rail(rail).Exchange(rank, wrong);
+      if (rank.rank() == 0) status = world().rail(rail)->Exchange(rank, wrong);
       return absl::OkStatus();
     }));
     return status;
@@ -391,7 +391,7 @@ TEST_P(ExchangeTest, ASilentRankIsNamed) {
       // What the stream goes on with after the failure posts nothing.
       const std::vector<RailPart> nothing(world().num_nodes());
       for (int i = 0; i < 3; ++i) {
-        OCTET_RETURN_IF_ERROR(world().rail(rank.rank()).Exchange(rank, nothing));
+        OCTET_RETURN_IF_ERROR(world().rail(rank.rank())->Exchange(rank, nothing));
       }
       return absl::OkStatus();
     });
@@ -421,7 +421,7 @@ TEST_P(ExchangeTest, SizesThatDifferAreNamed) {
         parts[1].recv = recv_[1].as<void>();
         parts[1].recv_bytes = expected;
       }
-      return world().rail(rank.rank()).Exchange(rank, parts);
+      return world().rail(rank.rank())->Exchange(rank, parts);
     });
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                  MatchesRegex(absl::StrCat(
@@ -467,7 +467,7 @@ TEST_P(ExchangeTest, GraphsAreReplayed) {
       parts[r][node] = {send_[r].as<char>() + offset, 1000, recv_[r].as<char>() + offset, 1000};
     }
     OCTET_ASSIGN_OR_RETURN(
-        graphs[r], Graph::Capture(rank, [&] { return world().rail(r).Exchange(rank, parts[r]); }));
+        graphs[r], Graph::Capture(rank, [&] { return world().rail(r)->Exchange(rank, parts[r]); }));
     return absl::OkStatus();
   }));
   const auto replay = [&](int launches) {
@@ -632,7 +632,7 @@ TEST_F(NcclTest, AGraphIsVoidAfterAFailedRun) {
       OCTET_ASSIGN_OR_RETURN(graphs[rank.rank()], Graph::Capture(rank, [&] {
                                return world()
                                    .rail(rank.rank())
-                                   .Exchange(rank, std::vector<RailPart>(world().num_nodes()));
+                                   ->Exchange(rank, std::vector<RailPart>(world().num_nodes()));
                              }));
       return absl::OkStatus();
     });

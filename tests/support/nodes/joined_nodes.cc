@@ -13,28 +13,21 @@ absl::StatusOr<std::unique_ptr<JoinedNodes>> JoinedNodes::Create(const NodesOfRa
   auto joined = absl::WrapUnique(new JoinedNodes(shape));
   for (int n = 0; n < shape.num_nodes; ++n) {
     OneNode node;
-    node.number = n;
-    OCTET_ASSIGN_OR_RETURN(node.owned, Node::Create({.num_ranks = shape.ranks_per_node,
-                                                     .timeout = timeout,
-                                                     .on_failure = nullptr}));
-    node.node = node.owned.get();
-    node.run = [node = node.node](absl::FunctionRef<absl::Status(Rank&)> body) {
-      return node->Run(body);
-    };
-    OCTET_ASSIGN_OR_RETURN(node.rails, joined->rails_.Connect(n, *node.node));
+    OCTET_ASSIGN_OR_RETURN(node.node, Node::Create({.num_ranks = shape.ranks_per_node,
+                                                    .timeout = timeout,
+                                                    .on_failure = nullptr}));
+    OCTET_ASSIGN_OR_RETURN(std::vector<Rail*> rails, joined->rails_.Connect(n, *node.node));
+    node.owned = std::make_unique<LocalDomain>(*node.node, std::move(rails));
+    node.domain = node.owned.get();
     joined->nodes_.push_back(std::move(node));
   }
   return joined;
 }
 
-std::unique_ptr<JoinedNodes> JoinedNodes::Join(Node& node, const std::vector<Rail*>& rails,
-                                               const RunTogether& run, const NodesOfRanks& shape) {
-  auto joined = absl::WrapUnique(new JoinedNodes(shape));
+std::unique_ptr<JoinedNodes> JoinedNodes::Join(Domain& world, CombineOrder intranode_order) {
+  auto joined = absl::WrapUnique(new JoinedNodes(NodesOf(world, intranode_order)));
   OneNode own;
-  own.number = rails.front()->node();
-  own.node = &node;
-  own.run = run;
-  own.rails = rails;
+  own.domain = &world;
   joined->nodes_.push_back(std::move(own));
   return joined;
 }
@@ -44,8 +37,9 @@ std::vector<absl::Status> JoinedNodes::RunAll(const Body& body) const {
   std::vector<std::thread> threads;
   for (size_t n = 0; n < nodes_.size(); ++n) {
     threads.emplace_back([&, n] {
-      const OneNode& node = nodes_[n];
-      statuses[n] = node.run([&](Rank& rank) { return body(rank, GlobalOf(node, rank)); });
+      Domain& domain = *nodes_[n].domain;
+      statuses[n] =
+          domain.Run([&](Rank& rank) { return body(rank, domain.GlobalRank(rank.rank())); });
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -63,8 +57,8 @@ absl::Status JoinedNodes::Run(const Body& body) const {
 
 absl::Status JoinedNodes::OneByOne(const Body& body) const {
   for (const OneNode& node : nodes_) {
-    OCTET_RETURN_IF_ERROR(
-        node.node->Run([&](Rank& rank) { return body(rank, GlobalOf(node, rank)); }));
+    OCTET_RETURN_IF_ERROR(node.domain->node().Run(
+        [&](Rank& rank) { return body(rank, node.domain->GlobalRank(rank.rank())); }));
   }
   return absl::OkStatus();
 }

@@ -8,13 +8,13 @@
 #include <memory>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/ep/nodes_of_ranks.h"
+#include "octet/domain.h"
 #include "octet/node.h"
-#include "runtime/net/rails/rail.h"
+#include "tests/support/nodes/local_domain.h"
 #include "tests/support/nodes/local_rail.h"
 
 namespace octet {
@@ -23,24 +23,19 @@ namespace octet {
 class JoinedNodes {
  public:
   using Body = std::function<absl::Status(Rank&, int)>;
-  // How a node of its own process makes a Run together with the others.
-  using RunTogether = std::function<absl::Status(absl::FunctionRef<absl::Status(Rank&)>)>;
-
   // A node of this process.
   struct OneNode {
-    int number = 0;
-    std::unique_ptr<Node> owned;  // null: somebody else's
-    Node* node = nullptr;
-    RunTogether run;
-    std::vector<Rail*> rails;
+    std::unique_ptr<Node> node;          // null: somebody else's, as is the domain
+    std::unique_ptr<LocalDomain> owned;  // gone before the node
+    Domain* domain = nullptr;
   };
 
   // All nodes in this process, on LocalRails.
   static absl::StatusOr<std::unique_ptr<JoinedNodes>> Create(const NodesOfRanks& shape,
                                                              absl::Duration timeout);
-  // One of the nodes of several processes. `rails` and `node` must outlive it.
-  static std::unique_ptr<JoinedNodes> Join(Node& node, const std::vector<Rail*>& rails,
-                                           const RunTogether& run, const NodesOfRanks& shape);
+  // One of the nodes of several processes. `world` must outlive it.
+  static std::unique_ptr<JoinedNodes> Join(Domain& world,
+                                           CombineOrder intranode_order = CombineOrder::kAuto);
 
   const NodesOfRanks& shape() const { return shape_; }
   int num_ranks() const { return shape_.num_nodes * shape_.ranks_per_node; }
@@ -48,10 +43,8 @@ class JoinedNodes {
   int64_t bytes() const { return rails_.bytes(); }              // that have crossed between nodes
   // Returns the index in nodes() of a global rank's node.
   size_t IndexOf(int global) const {
-    return static_cast<size_t>(global / shape_.ranks_per_node - nodes_.front().number);
-  }
-  int GlobalOf(const OneNode& node, const Rank& rank) const {
-    return node.number * shape_.ranks_per_node + rank.rank();
+    return static_cast<size_t>(global / shape_.ranks_per_node -
+                               nodes_.front().domain->node_index());
   }
 
   // Calls `body` on all ranks of all nodes at once. Returns the status of each node of this

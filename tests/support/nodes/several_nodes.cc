@@ -28,13 +28,14 @@ absl::Status Wrong(int global, const std::string& what) {
 absl::Status SeveralNodes::Add(const JoinedNodes::OneNode& node, const EpConfig& config,
                                const Options& options) {
   OfNode& added = calls_.emplace_back();
-  OCTET_ASSIGN_OR_RETURN(added.ep, MakeHierarchical(*node.node, node.rails, config,
-                                                    {.rows = options.rows,
-                                                     .chunk_tokens = options.chunk_tokens,
-                                                     .intranode_order = shape_.intranode_order}));
+  OCTET_ASSIGN_OR_RETURN(
+      added.ep, ExpertParallel::Create(*node.domain, config,
+                                       {.rails = {.rows = options.rows,
+                                                  .chunk_tokens = options.chunk_tokens,
+                                                  .intranode_order = shape_.intranode_order}}));
   added.buffers.resize(Size(shape_.ranks_per_node));
   added.received.resize(Size(shape_.ranks_per_node));
-  return node.node->Run([&](Rank& rank) -> absl::Status {
+  return node.domain->node().Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(added.buffers[Size(rank.rank())],
                            StepBuffers::Create(rank, added.ep->config(), false));
     return absl::OkStatus();
@@ -78,7 +79,7 @@ absl::Status SeveralNodes::SendFirstChunk(Rank& rank, int global, const Chunks& 
     parts.insert(parts.end(), Size(shape_.num_nodes),
                  {sent.as<void>(), bytes, came.as<void>(), bytes});
   }
-  OCTET_RETURN_IF_ERROR(node.rails[Size(rank.rank())]->Exchange(rank, parts));
+  OCTET_RETURN_IF_ERROR(node.domain->rail(rank.rank())->Exchange(rank, parts));
   return rank.Synchronize();
 }
 

@@ -14,7 +14,6 @@
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/oracle/reference.h"
 #include "octet/expert_parallel.h"
-#include "octet/hierarchical.h"
 #include "octet/node.h"
 #include "runtime/memory/device_memory.h"
 #include "tests/support/nodes/joined_nodes.h"

@@ -41,10 +41,10 @@ size_t Size(int n) { return static_cast<size_t>(n); }
 // Records an event after each part of a call on each rank.
 class PartTimer final : public LayerPartObserver {
  public:
-  static absl::StatusOr<std::unique_ptr<PartTimer>> Create(Nodes& nodes) {
+  static absl::StatusOr<std::unique_ptr<PartTimer>> Create(Domain& domain) {
     auto timer = std::make_unique<PartTimer>();
-    timer->ranks_.resize(Size(nodes.ranks_per_node()));
-    OCTET_RETURN_IF_ERROR(nodes.Run([&](Rank& rank) -> absl::Status {
+    timer->ranks_.resize(Size(domain.ranks_per_node()));
+    OCTET_RETURN_IF_ERROR(domain.Run([&](Rank& rank) -> absl::Status {
       OfRank& mine = timer->ranks_[Size(rank.rank())];
       OCTET_ASSIGN_OR_RETURN(mine.begin, ScopedEvent::Create());
       for (ScopedEvent& event : mine.ends) {
@@ -67,10 +67,10 @@ class PartTimer final : public LayerPartObserver {
   }
 
   // Collective. Adds each part's time on the slowest rank to its row. All ranks' work must be done.
-  absl::Status AddTo(Nodes& nodes, std::vector<LayerRow>& rows) const {
+  absl::Status AddTo(Domain& domain, std::vector<LayerRow>& rows) const {
     const absl::StatusOr<std::array<double, kParts>> mine = Slowest();
-    OCTET_RETURN_IF_ERROR(nodes.Together(mine.status()));
-    OCTET_ASSIGN_OR_RETURN(const std::vector<double> slowest, nodes.Largest(*mine));
+    OCTET_RETURN_IF_ERROR(domain.Together(mine.status()));
+    OCTET_ASSIGN_OR_RETURN(const std::vector<double> slowest, Largest(domain, *mine));
     for (size_t part = 0; part < kParts; ++part) {
       if (slowest[part] > 0) rows[part].us.push_back(slowest[part]);
     }
@@ -127,8 +127,13 @@ void AddRates(LayerReport& report) {
 // Times the parts, the whole, its graph and contenders.
 class LayerTimer {
  public:
-  LayerTimer(Nodes& nodes, MoeLayer& layer, LayerCalls& calls, LayerContenders& contenders)
-      : nodes_(nodes), layer_(layer), calls_(calls), contenders_(contenders) {}
+  LayerTimer(Domain& domain, DomainBarrier barrier, MoeLayer& layer, LayerCalls& calls,
+             LayerContenders& contenders)
+      : domain_(domain),
+        barrier_(std::move(barrier)),
+        layer_(layer),
+        calls_(calls),
+        contenders_(contenders) {}
 
   // Fills report.rows, and the rows of report.contenders.
   absl::Status Run(const LayerRunOptions& options, const Progress& progress, LayerReport& report);
@@ -149,7 +154,8 @@ class LayerTimer {
     return absl::OkStatus();
   }
 
-  Nodes& nodes_;
+  Domain& domain_;
+  DomainBarrier barrier_;
   MoeLayer& layer_;
   LayerCalls& calls_;
   LayerContenders& contenders_;
@@ -157,7 +163,7 @@ class LayerTimer {
 
 absl::Status LayerTimer::Series(int warmup, int iters, std::vector<LayerRow>& rows,
                                 TimedCall call) const {
-  if (!nodes_.node().topology().emulated()) absl::SleepFor(kIdle);
+  if (!domain_.node().topology().emulated()) absl::SleepFor(kIdle);
   std::vector<LayerRow> unused = rows;
   for (int i = 0; i < warmup; ++i) OCTET_RETURN_IF_ERROR(call(unused));
   for (int i = 0; i < iters; ++i) OCTET_RETURN_IF_ERROR(call(rows));
@@ -165,18 +171,18 @@ absl::Status LayerTimer::Series(int warmup, int iters, std::vector<LayerRow>& ro
 }
 
 absl::Status LayerTimer::Parts(std::vector<LayerRow>& rows) {
-  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<PartTimer> timer, PartTimer::Create(nodes_));
+  OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<PartTimer> timer, PartTimer::Create(domain_));
   LayerInternals::Observe(layer_, timer.get());
-  const absl::Status status = nodes_.Run([&](Rank& rank) -> absl::Status {
+  const absl::Status status = domain_.Run([&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(calls_.Flush(rank));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
+    OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
     OCTET_RETURN_IF_ERROR(timer->Begin(rank));
     return calls_.Call(rank);
   });
   LayerInternals::Observe(layer_, nullptr);
   OCTET_RETURN_IF_ERROR(status);
-  return timer->AddTo(nodes_, rows);
+  return timer->AddTo(domain_, rows);
 }
 
 absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& progress,
@@ -187,9 +193,9 @@ absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& pro
   rows.push_back({.what = "layer"});
   if (options.graph) {
     rows.push_back({.what = "graph"});
-    OCTET_RETURN_IF_ERROR(nodes_.Run([this](Rank& rank) { return calls_.Capture(rank); }));
+    OCTET_RETURN_IF_ERROR(domain_.Run([this](Rank& rank) { return calls_.Capture(rank); }));
   }
-  OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(nodes_));
+  OCTET_ASSIGN_OR_RETURN(DeviceTimer timer, DeviceTimer::Create(domain_));
   const auto parts = [this](std::vector<LayerRow>& into) { return Parts(into); };
   const auto whole = [&](std::vector<LayerRow>& into) {
     return Time(timer, into[layer], [this](Rank& rank) { return calls_.Call(rank); });
@@ -247,14 +253,14 @@ absl::Status CheckContenders(const LayerContenders& contenders, const MoeLayerWe
 // Collective. Makes `values` those of all ranks in order. Sends pieces, since a node that sends a
 // long message gives no other sign of life.
 template <typename T>
-absl::Status Gather(Nodes& nodes, std::vector<T>& values) {
+absl::Status Gather(Domain& domain, std::vector<T>& values) {
   const absl::string_view mine = BytesOf(absl::MakeConstSpan(values));
   OCTET_ASSIGN_OR_RETURN(const std::vector<double> longest,
-                         nodes.Largest({static_cast<double>(mine.size())}));
-  std::vector<std::string> bytes(Size(nodes.num_nodes()));
+                         Largest(domain, {static_cast<double>(mine.size())}));
+  std::vector<std::string> bytes(Size(domain.num_nodes()));
   for (size_t from = 0; static_cast<double>(from) < longest.front(); from += kPiece) {
     OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> pieces,
-                           nodes.AllGather(mine.substr(std::min(from, mine.size()), kPiece)));
+                           domain.AllGather(mine.substr(std::min(from, mine.size()), kPiece)));
     for (size_t n = 0; n < bytes.size(); ++n) bytes[n] += pieces[n];
   }
   values.clear();
@@ -266,20 +272,20 @@ absl::Status Gather(Nodes& nodes, std::vector<T>& values) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LayerOutput> ReadTogether(Nodes& nodes, LayerCalls& calls) {
+absl::StatusOr<LayerOutput> ReadTogether(Domain& domain, LayerCalls& calls) {
   absl::StatusOr<LayerOutput> output = calls.Read();
-  OCTET_RETURN_IF_ERROR(nodes.Together(output.status()));
+  OCTET_RETURN_IF_ERROR(domain.Together(output.status()));
   return output;
 }
 
 // Collective. Returns the sum of what all nodes have checked.
-absl::StatusOr<LayerCheck> AddChecks(Nodes& nodes, const LayerCheck& mine) {
-  if (!nodes.several()) return mine;
+absl::StatusOr<LayerCheck> AddChecks(Domain& domain, const LayerCheck& mine) {
+  if (!domain.several_nodes()) return mine;
   std::vector<int64_t> counts = {mine.routed, mine.wrong_routed, mine.checked, mine.wrong};
   const size_t each = counts.size();
-  OCTET_RETURN_IF_ERROR(Gather(nodes, counts));
-  OCTET_ASSIGN_OR_RETURN(const std::vector<double> worst, nodes.Largest({mine.worst}));
-  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> wrong, nodes.AllGather(mine.first_wrong));
+  OCTET_RETURN_IF_ERROR(Gather(domain, counts));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<double> worst, Largest(domain, {mine.worst}));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> wrong, domain.AllGather(mine.first_wrong));
   LayerCheck sum;
   for (size_t n = 0; n < wrong.size(); ++n) {
     sum.routed += counts[n * each];
@@ -296,22 +302,22 @@ absl::StatusOr<LayerCheck> AddChecks(Nodes& nodes, const LayerCheck& mine) {
 
 }  // namespace
 
-absl::Status GatherOutput(Nodes& nodes, LayerReport& report) {
-  if (!nodes.several()) return absl::OkStatus();
+absl::Status GatherOutput(Domain& domain, LayerReport& report) {
+  if (!domain.several_nodes()) return absl::OkStatus();
   LayerOutput& output = report.output;
   const size_t bytes =
       std::max(output.y.size() * sizeof(uint16_t), output.logits.size() * sizeof(float));
   const bool fits = bytes <= kMostGathered;
-  OCTET_RETURN_IF_ERROR(nodes.Together(
+  OCTET_RETURN_IF_ERROR(domain.Together(
       fits ? absl::OkStatus()
            : absl::ResourceExhaustedError(absl::StrCat(
                  "an array of this node's tokens has ", bytes, " bytes; at most ", kMostGathered,
                  " can be gathered for a file, so give fewer tokens"))));
-  OCTET_RETURN_IF_ERROR(Gather(nodes, output.x));
-  OCTET_RETURN_IF_ERROR(Gather(nodes, output.y));
-  OCTET_RETURN_IF_ERROR(Gather(nodes, output.logits));
-  OCTET_RETURN_IF_ERROR(Gather(nodes, output.topk_idx));
-  return Gather(nodes, output.topk_weights);
+  OCTET_RETURN_IF_ERROR(Gather(domain, output.x));
+  OCTET_RETURN_IF_ERROR(Gather(domain, output.y));
+  OCTET_RETURN_IF_ERROR(Gather(domain, output.logits));
+  OCTET_RETURN_IF_ERROR(Gather(domain, output.topk_idx));
+  return Gather(domain, output.topk_weights);
 }
 
 absl::Status LayerReport::Checked() const {
@@ -324,57 +330,58 @@ absl::Status LayerReport::Checked() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LayerReport> RunLayer(Nodes& nodes, const LayerRunOptions& options,
+absl::StatusOr<LayerReport> RunLayer(Domain& domain, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
                                      const Progress& progress) {
-  Node& node = nodes.node();
+  Node& node = domain.node();
   MoeLayerConfig config = options.config;
   config.max_tokens_per_rank = std::max(tokens.most(), 1);
   LayerReport report;
   if (options.iters > 0) {
     absl::StatusOr<LayerLimits> limits = MeasureLayerLimits(node, config);
-    OCTET_RETURN_IF_ERROR(nodes.Together(limits.status()));
+    OCTET_RETURN_IF_ERROR(domain.Together(limits.status()));
     report.limits = *limits;
   }
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<MoeLayer> layer,
-                         nodes.MakeLayer(config, options.hierarchical));
+                         MoeLayer::Create(domain, config, {.rails = options.rails}));
   report.config = layer->config();
-  report.num_nodes = nodes.num_nodes();
-  report.num_ranks = nodes.num_ranks();
+  report.num_nodes = domain.num_nodes();
+  report.num_ranks = domain.num_ranks();
   report.tokens = tokens.total();
   constexpr int kSteps = 3;  // those that may take long
   progress.Show("loading weights: step", 1, kSteps);
   const absl::Time begin = absl::Now();
-  OCTET_RETURN_IF_ERROR(nodes.Together(layer->Load(weights)));
+  OCTET_RETURN_IF_ERROR(domain.Together(layer->Load(weights)));
   report.load_seconds = absl::ToDoubleSeconds(absl::Now() - begin);
   progress.Show("calling the layer: step", 2, kSteps);
-  const LayerTokens own = tokens.OfRanks(nodes.GlobalOf(0), nodes.ranks_per_node());
+  const LayerTokens own = tokens.OfRanks(domain.GlobalRank(0), domain.ranks_per_node());
   LayerCalls calls(node, *layer, own);
-  OCTET_RETURN_IF_ERROR(nodes.Together(calls.Init()));
-  OCTET_RETURN_IF_ERROR(nodes.Run([&calls](Rank& rank) { return calls.Call(rank); }));
-  OCTET_ASSIGN_OR_RETURN(report.output, ReadTogether(nodes, calls));
+  OCTET_RETURN_IF_ERROR(domain.Together(calls.Init()));
+  OCTET_RETURN_IF_ERROR(domain.Run([&calls](Rank& rank) { return calls.Call(rank); }));
+  OCTET_ASSIGN_OR_RETURN(report.output, ReadTogether(domain, calls));
   report.topk_idx = report.output.topk_idx;
-  OCTET_RETURN_IF_ERROR(Gather(nodes, report.topk_idx));
+  OCTET_RETURN_IF_ERROR(Gather(domain, report.topk_idx));
   report.work = WorkOf(report.config, tokens.counts(), report.topk_idx);
   LayerContenders contenders(node, {*layer, calls, own});
   OCTET_RETURN_IF_ERROR(InitContenders(node, options, weights, contenders, report));
   if (options.iters > 0) {
-    LayerTimer timer(nodes, *layer, calls, contenders);
+    OCTET_ASSIGN_OR_RETURN(DomainBarrier barrier, DomainBarrier::Create(domain));
+    LayerTimer timer(domain, std::move(barrier), *layer, calls, contenders);
     OCTET_RETURN_IF_ERROR(timer.Run(options, progress, report));
     AddRates(report);
     // The last call's results are checked: they must be those of the first.
-    OCTET_ASSIGN_OR_RETURN(const LayerOutput last, ReadTogether(nodes, calls));
+    OCTET_ASSIGN_OR_RETURN(const LayerOutput last, ReadTogether(domain, calls));
     const bool same = last.y == report.output.y && last.topk_idx == report.output.topk_idx;
     OCTET_RETURN_IF_ERROR(
-        nodes.Together(same ? absl::OkStatus()
-                            : absl::DataLossError("two calls for the same tokens have given "
-                                                  "different results")));
+        domain.Together(same ? absl::OkStatus()
+                             : absl::DataLossError("two calls for the same tokens have given "
+                                                   "different results")));
   }
   if (!options.check) return report;
   progress.Show("checking: step", 3, kSteps);
   OCTET_ASSIGN_OR_RETURN(report.check,
-                         AddChecks(nodes, VerifyLayer(report.config, weights, report.output,
-                                                      {.node_sums = nodes.several()})));
+                         AddChecks(domain, VerifyLayer(report.config, weights, report.output,
+                                                       {.node_sums = domain.several_nodes()})));
   OCTET_RETURN_IF_ERROR(CheckContenders(contenders, weights, report));
   return report;
 }

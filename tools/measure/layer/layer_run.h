@@ -9,14 +9,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "octet/hierarchical_layer.h"
+#include "octet/domain.h"
+#include "octet/expert_parallel.h"
+#include "octet/fused_experts.h"
 #include "octet/moe_layer.h"
 #include "octet/moe_weights.h"
 #include "tools/check/verify_layer.h"
 #include "tools/contenders/layer_contender.h"
 #include "tools/contenders/left_out_contender.h"
 #include "tools/measure/layer/layer_work.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/workload/layer_tokens.h"
 
@@ -24,7 +26,7 @@ namespace octet {
 
 struct LayerRunOptions {
   MoeLayerConfig config;
-  HierarchicalLayerOptions hierarchical;   // with several nodes
+  RailOptions rails;                       // with several nodes
   std::vector<LayerLibraries> contenders;  // measured beside the layer; none with several nodes
   std::string contender_platform;          // whose products these use; empty: the node's
   int iters = 20;                          // timed calls; 0: none
@@ -72,12 +74,12 @@ struct LayerReport {
 // in turns, before each of which the GPUs idle for 0.2 s, since power limits what matrix units
 // reach. Contenders that cannot be had are left out. Errors are those of MoeLayer and
 // LayerContenders::Init.
-absl::StatusOr<LayerReport> RunLayer(Nodes& nodes, const LayerRunOptions& options,
+absl::StatusOr<LayerReport> RunLayer(Domain& domain, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
                                      const Progress& progress);
 
 // Collective. Makes report.output that of all ranks' tokens.
-absl::Status GatherOutput(Nodes& nodes, LayerReport& report);
+absl::Status GatherOutput(Domain& domain, LayerReport& report);
 
 }  // namespace octet
 

@@ -37,8 +37,12 @@ int64_t Sum(const std::vector<int64_t>& rows) {
 
 class RailTest {
  public:
-  RailTest(Nodes& nodes, const RailRowCounts& rows, int64_t row_bytes)
-      : nodes_(nodes), rows_(rows), row_bytes_(row_bytes), ranks_(Size(nodes.ranks_per_node())) {}
+  RailTest(Domain& domain, DomainBarrier barrier, const RailRowCounts& rows, int64_t row_bytes)
+      : domain_(domain),
+        barrier_(std::move(barrier)),
+        rows_(rows),
+        row_bytes_(row_bytes),
+        ranks_(Size(domain.ranks_per_node())) {}
 
   absl::StatusOr<RailFigures> Measure(const RailTiming& timing);
 
@@ -53,14 +57,15 @@ class RailTest {
   absl::Status Reserve();
   absl::Status Init(Rank& rank);
   absl::Status Exchange(Rank& rank) {
-    return nodes_.rail(rank.rank())->Exchange(rank, ranks_[Size(rank.rank())].parts);
+    return domain_.rail(rank.rank())->Exchange(rank, ranks_[Size(rank.rank())].parts);
   }
   absl::Status Check(Rank& rank);
   absl::Status Time(Rank& rank, const RailTiming& timing);
   // Returns the time of each exchange on the slowest rank of all nodes, and the most bytes.
   absl::StatusOr<RailFigures> Gather();
 
-  Nodes& nodes_;
+  Domain& domain_;
+  DomainBarrier barrier_;
   const RailRowCounts& rows_;
   const int64_t row_bytes_;
   std::vector<OfRank> ranks_;
@@ -68,11 +73,11 @@ class RailTest {
 
 absl::Status RailTest::Reserve() {
   absl::Status reserved;
-  for (int r = 0; r < nodes_.ranks_per_node(); ++r) {
-    reserved.Update(nodes_.rail(r)->Reserve(Size(Sum(rows_.sent[Size(r)]) * row_bytes_),
-                                            Size(Sum(rows_.received[Size(r)]) * row_bytes_)));
+  for (int r = 0; r < domain_.ranks_per_node(); ++r) {
+    reserved.Update(domain_.rail(r)->Reserve(Size(Sum(rows_.sent[Size(r)]) * row_bytes_),
+                                             Size(Sum(rows_.received[Size(r)]) * row_bytes_)));
   }
-  return nodes_.Together(reserved);
+  return domain_.Together(reserved);
 }
 
 absl::Status RailTest::Init(Rank& rank) {
@@ -90,7 +95,7 @@ absl::Status RailTest::Init(Rank& rank) {
                            .recv_bytes = Size(received[n] * row_bytes_)};
     if (part.send_bytes > 0) {
       OCTET_RETURN_IF_GPU_ERROR(
-          hipMemsetAsync(from, PatternOf(nodes_.GlobalOf(rank.rank()), static_cast<int>(n)),
+          hipMemsetAsync(from, PatternOf(domain_.GlobalRank(rank.rank()), static_cast<int>(n)),
                          part.send_bytes, rank.stream()));
     }
     if (part.recv_bytes > 0) {
@@ -113,8 +118,8 @@ absl::Status RailTest::Check(Rank& rank) {
     std::vector<uint8_t> bytes(part.recv_bytes);
     OCTET_RETURN_IF_GPU_ERROR(
         hipMemcpy(bytes.data(), part.recv, bytes.size(), hipMemcpyDeviceToHost));
-    const int source = static_cast<int>(n) * nodes_.ranks_per_node() + rank.rank();
-    const uint8_t want = PatternOf(source, nodes_.node_index());
+    const int source = static_cast<int>(n) * domain_.ranks_per_node() + rank.rank();
+    const uint8_t want = PatternOf(source, domain_.node_index());
     const auto wrong =
         std::find_if(bytes.begin(), bytes.end(), [want](uint8_t byte) { return byte != want; });
     if (wrong == bytes.end()) continue;
@@ -133,8 +138,8 @@ absl::Status RailTest::Time(Rank& rank, const RailTiming& timing) {
     OCTET_ASSIGN_OR_RETURN(graph, Graph::Capture(rank, [&] { return Exchange(rank); }));
   }
   for (int i = 0; i < kWarmup + timing.iters; ++i) {
-    OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
-    if (timing.align == Align::kDevice) OCTET_RETURN_IF_ERROR(nodes_.EnqueueBarrier(rank));
+    OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
+    if (timing.align == Align::kDevice) OCTET_RETURN_IF_ERROR(barrier_.Enqueue(rank));
     OCTET_RETURN_IF_ERROR(start.Record(rank.stream()));
     OCTET_RETURN_IF_ERROR(graph.has_value() ? graph->Launch(rank) : Exchange(rank));
     OCTET_RETURN_IF_ERROR(stop.Record(rank.stream()));
@@ -154,7 +159,7 @@ absl::StatusOr<RailFigures> RailTest::Gather() {
   }
   us.push_back(static_cast<double>(bytes));
   RailFigures figures;
-  OCTET_ASSIGN_OR_RETURN(figures.us, nodes_.Largest(us));
+  OCTET_ASSIGN_OR_RETURN(figures.us, Largest(domain_, us));
   figures.bytes = static_cast<int64_t>(figures.us.back());
   figures.us.pop_back();
   figures.gbps = Gbps(figures.bytes, Summarize(figures.us).median);
@@ -163,9 +168,9 @@ absl::StatusOr<RailFigures> RailTest::Gather() {
 
 absl::StatusOr<RailFigures> RailTest::Measure(const RailTiming& timing) {
   OCTET_RETURN_IF_ERROR(Reserve());
-  OCTET_RETURN_IF_ERROR(nodes_.Run([this](Rank& rank) { return Init(rank); }));
-  OCTET_RETURN_IF_ERROR(nodes_.Run([this](Rank& rank) { return Check(rank); }));
-  OCTET_RETURN_IF_ERROR(nodes_.Run([&](Rank& rank) { return Time(rank, timing); }));
+  OCTET_RETURN_IF_ERROR(domain_.Run([this](Rank& rank) { return Init(rank); }));
+  OCTET_RETURN_IF_ERROR(domain_.Run([this](Rank& rank) { return Check(rank); }));
+  OCTET_RETURN_IF_ERROR(domain_.Run([&](Rank& rank) { return Time(rank, timing); }));
   return Gather();
 }
 
@@ -202,9 +207,10 @@ RailRowCounts CountRailRows(const EpConfig& config, const NodesOfRanks& nodes, R
   return counts;
 }
 
-absl::StatusOr<RailFigures> MeasureRail(Nodes& nodes, const RailRowCounts& rows, int64_t row_bytes,
-                                        const RailTiming& timing) {
-  return RailTest(nodes, rows, row_bytes).Measure(timing);
+absl::StatusOr<RailFigures> MeasureRail(Domain& domain, const RailRowCounts& rows,
+                                        int64_t row_bytes, const RailTiming& timing) {
+  OCTET_ASSIGN_OR_RETURN(DomainBarrier barrier, DomainBarrier::Create(domain));
+  return RailTest(domain, std::move(barrier), rows, row_bytes).Measure(timing);
 }
 
 }  // namespace octet

@@ -11,9 +11,9 @@
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
-#include "octet/hierarchical.h"
+#include "octet/expert_parallel.h"
 #include "tools/commands/run_options.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 
 namespace octet {
 
@@ -44,8 +44,8 @@ struct RailTiming {
 
 // Collective. Checks what comes byte for byte, then times exchanges, each from a barrier of all
 // nodes. kDataLoss if something else has come.
-absl::StatusOr<RailFigures> MeasureRail(Nodes& nodes, const RailRowCounts& rows, int64_t row_bytes,
-                                        const RailTiming& timing);
+absl::StatusOr<RailFigures> MeasureRail(Domain& domain, const RailRowCounts& rows,
+                                        int64_t row_bytes, const RailTiming& timing);
 
 }  // namespace octet
 

@@ -8,22 +8,15 @@
 
 namespace octet {
 
-absl::StatusOr<DeviceTimer> DeviceTimer::Create(Node& node) {
-  auto owned = std::make_unique<OneNode>(node);
-  DeviceTimer timer(*owned);
-  timer.owned_ = std::move(owned);
-  OCTET_RETURN_IF_ERROR(timer.Init());
-  return timer;
-}
-
-absl::StatusOr<DeviceTimer> DeviceTimer::Create(Nodes& nodes) {
-  DeviceTimer timer(nodes);
+absl::StatusOr<DeviceTimer> DeviceTimer::Create(Domain& domain) {
+  OCTET_ASSIGN_OR_RETURN(DomainBarrier barrier, DomainBarrier::Create(domain));
+  DeviceTimer timer(domain, std::move(barrier));
   OCTET_RETURN_IF_ERROR(timer.Init());
   return timer;
 }
 
 absl::Status DeviceTimer::Init() {
-  return nodes_->Run([this](Rank& rank) -> absl::Status {
+  return domain_->Run([this](Rank& rank) -> absl::Status {
     Watch& watch = watches_[static_cast<size_t>(rank.rank())];
     OCTET_ASSIGN_OR_RETURN(watch.start, ScopedEvent::Create());
     OCTET_ASSIGN_OR_RETURN(watch.stop, ScopedEvent::Create());
@@ -32,7 +25,7 @@ absl::Status DeviceTimer::Init() {
 }
 
 absl::StatusOr<double> DeviceTimer::Time(absl::FunctionRef<absl::Status(Rank&)> enqueue) {
-  OCTET_RETURN_IF_ERROR(nodes_->Run([&](Rank& rank) -> absl::Status {
+  OCTET_RETURN_IF_ERROR(domain_->Run([&](Rank& rank) -> absl::Status {
     Watch& watch = watches_[static_cast<size_t>(rank.rank())];
     OCTET_RETURN_IF_ERROR(rank.CoordinatedLaunch([&]() -> absl::Status {
       OCTET_RETURN_IF_ERROR(rank.EnqueueNodeBarrier());
@@ -49,11 +42,11 @@ absl::StatusOr<double> DeviceTimer::Time(absl::FunctionRef<absl::Status(Rank&)> 
 
 absl::StatusOr<double> DeviceTimer::TimeFromHost(absl::FunctionRef<absl::Status(Rank&)> prepare,
                                                  absl::FunctionRef<absl::Status(Rank&)> enqueue) {
-  OCTET_RETURN_IF_ERROR(nodes_->Run([&](Rank& rank) -> absl::Status {
+  OCTET_RETURN_IF_ERROR(domain_->Run([&](Rank& rank) -> absl::Status {
     Watch& watch = watches_[static_cast<size_t>(rank.rank())];
     OCTET_RETURN_IF_ERROR(prepare(rank));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    OCTET_RETURN_IF_ERROR(nodes_->Barrier(rank));
+    OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
     OCTET_RETURN_IF_ERROR(watch.start.Record(rank.stream()));
     OCTET_RETURN_IF_ERROR(enqueue(rank));
     OCTET_RETURN_IF_ERROR(watch.stop.Record(rank.stream()));
@@ -67,7 +60,7 @@ absl::StatusOr<double> DeviceTimer::TimeFromHost(absl::FunctionRef<absl::Status(
 absl::StatusOr<double> DeviceTimer::Slowest() const {
   double slowest = 0;
   for (const Watch& watch : watches_) slowest = std::max(slowest, watch.us);
-  OCTET_ASSIGN_OR_RETURN(const std::vector<double> of_all, nodes_->Largest({slowest}));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<double> of_all, Largest(*domain_, {slowest}));
   return of_all.front();
 }
 

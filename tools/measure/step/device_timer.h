@@ -11,16 +11,15 @@
 #include "absl/status/statusor.h"
 #include "octet/node.h"
 #include "runtime/gpu/scoped_event.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 
 namespace octet {
 
 // With several nodes, all functions are collective.
 class DeviceTimer {
  public:
-  // Not during Run. The node, or the nodes, must outlive it.
-  static absl::StatusOr<DeviceTimer> Create(Node& node);
-  static absl::StatusOr<DeviceTimer> Create(Nodes& nodes);
+  // Not during Run. The domain must outlive it.
+  static absl::StatusOr<DeviceTimer> Create(Domain& domain);
 
   // Returns the microseconds between events around the work that `enqueue` enqueues on each rank's
   // stream, starting from a barrier of each node's GPUs; of the slowest rank. Not during Run.
@@ -44,12 +43,14 @@ class DeviceTimer {
   // Returns the longest time of the last Run.
   absl::StatusOr<double> Slowest() const;
 
-  explicit DeviceTimer(Nodes& nodes)
-      : nodes_(&nodes), watches_(static_cast<size_t>(nodes.ranks_per_node())) {}
+  DeviceTimer(Domain& domain, DomainBarrier barrier)
+      : domain_(&domain),
+        barrier_(std::move(barrier)),
+        watches_(static_cast<size_t>(domain.ranks_per_node())) {}
   absl::Status Init();
 
-  std::unique_ptr<Nodes> owned_;  // if only a node was given
-  Nodes* nodes_;
+  Domain* domain_;
+  DomainBarrier barrier_;
   std::vector<Watch> watches_;
 };
 

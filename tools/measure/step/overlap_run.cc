@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "octet/expert_parallel.h"
 #include "runtime/base/status_macros.h"
 #include "tools/measure/step/compute_work.h"
@@ -74,8 +74,8 @@ absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& optio
     OCTET_RETURN_IF_ERROR(step(*plain, kInTurn, result.in_turn));
     OCTET_RETURN_IF_ERROR(step(*plain, kOverlapped, result.overlapped));
   }
-  std::vector<TraceTag> tags(EpInternals::TraceTags(*traced.ep).begin(),
-                             EpInternals::TraceTags(*traced.ep).end());
+  std::vector<TraceTag> tags(traced.ep->calls().trace_tags().begin(),
+                             traced.ep->calls().trace_tags().end());
   compute->Record(traced.collector.get(), blocks, static_cast<uint32_t>(tags.size()));
   tags.push_back({.name = "compute", .phase = {"compute"}});
   OCTET_RETURN_IF_ERROR(step(*traced.runner, kOverlapped, warmup));

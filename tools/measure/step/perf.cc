@@ -81,35 +81,35 @@ PerfFigures FiguresOf(const std::vector<StepResult>& steps, PerfKind kind) {
 }
 
 // Returns calls of the contender, or of ExpertParallel's choice. Sets what was chosen.
-absl::StatusOr<Calls> CallsOf(Nodes& nodes, Contender* contender, RunOptions& options) {
+absl::StatusOr<Calls> CallsOf(Domain& domain, Contender* contender, RunOptions& options) {
   EpConfig& config = options.workload.config;
-  if (contender == nullptr) return MakeCalls(nodes, options);
-  if (!nodes.several()) {
+  if (contender == nullptr) return MakeCalls(domain, options);
+  if (!domain.several_nodes()) {
     Calls calls;
     OCTET_ASSIGN_OR_RETURN(calls.ep, contender->Create(config, {}));
     config.strategy = calls.ep->config().strategy;  // not left open
     return calls;
   }
   OCTET_ASSIGN_OR_RETURN(config.strategy, ParseEnum<Strategy>("strategy", contender->name()));
-  return MakeCalls(nodes, options);
+  return MakeCalls(domain, options);
 }
 
 // Times the rails with what the last step has sent over them, there and back.
-absl::StatusOr<std::vector<RailFigures>> RailsOf(Nodes& nodes, const RunOptions& options,
+absl::StatusOr<std::vector<RailFigures>> RailsOf(Domain& domain, const RunOptions& options,
                                                  const EpConfig& config, const Workload& workload) {
   const RailRowCounts there = CountRailRows(config, options.nodes, options.rail_rows,
-                                            workload.inputs(), nodes.node_index());
+                                            workload.inputs(), domain.node_index());
   const RailRowCounts back = {.sent = there.received, .received = there.sent};
-  const size_t record = RailRecordBytes(config, nodes.num_nodes());
+  const size_t record = RailRecordBytes(config, domain.num_nodes());
   const RailTiming timing = {
       .iters = options.iters, .align = options.align, .graph = options.graph};
   OCTET_ASSIGN_OR_RETURN(
       RailFigures dispatch,
-      MeasureRail(nodes, there, static_cast<int64_t>(config.dispatch_row_bytes() + record),
+      MeasureRail(domain, there, static_cast<int64_t>(config.dispatch_row_bytes() + record),
                   timing));
   OCTET_ASSIGN_OR_RETURN(
       RailFigures combine,
-      MeasureRail(nodes, back, static_cast<int64_t>(config.dtype_row_bytes()), timing));
+      MeasureRail(domain, back, static_cast<int64_t>(config.dtype_row_bytes()), timing));
   return std::vector<RailFigures>{std::move(dispatch), std::move(combine)};
 }
 
@@ -121,16 +121,16 @@ std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResul
           FiguresOf(fused, PerfKind::kBoth)};
 }
 
-absl::StatusOr<PerfRow> MeasurePerf(Nodes& nodes, Contender* contender, const RunOptions& options,
+absl::StatusOr<PerfRow> MeasurePerf(Domain& domain, Contender* contender, const RunOptions& options,
                                     int check_steps, const Progress& progress) {
   PerfRow row;
   row.options = options;
-  OCTET_ASSIGN_OR_RETURN(const Calls calls, CallsOf(nodes, contender, row.options));
+  OCTET_ASSIGN_OR_RETURN(const Calls calls, CallsOf(domain, contender, row.options));
   row.config = calls.ep->config();
   row.strategy =
       std::string(contender != nullptr ? contender->name() : EnumName(row.config.strategy));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
-                         StepRunner::Create(nodes, *calls.ep, row.options));
+                         StepRunner::Create(domain, *calls.ep, row.options));
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
                          Workload::Create(options.workload));
   row.tokens = workload->num_tokens(0);
@@ -162,8 +162,8 @@ absl::StatusOr<PerfRow> MeasurePerf(Nodes& nodes, Contender* contender, const Ru
   OCTET_ASSIGN_OR_RETURN(const std::vector<StepResult> by_calls,
                          timed("step by calls", StepForm::kCalls));
   row.kinds = PerfFiguresOf(fused, by_calls);
-  if (nodes.several()) {
-    OCTET_ASSIGN_OR_RETURN(row.rails, RailsOf(nodes, row.options, row.config, *workload));
+  if (domain.several_nodes()) {
+    OCTET_ASSIGN_OR_RETURN(row.rails, RailsOf(domain, row.options, row.config, *workload));
   }
   row.verified_steps = 2 * checked;
   row.first_difference = FirstDifferenceOf(fused);

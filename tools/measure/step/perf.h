@@ -13,7 +13,7 @@
 #include "tools/contenders/contender.h"
 #include "tools/measure/probe/rail_test.h"
 #include "tools/measure/step/step_runner.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/support/statistics.h"
 
@@ -56,7 +56,7 @@ std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResul
 // With several nodes it must be a strategy. The nodes must be those of the options. The row is the
 // same on all of them. Returns kResourceExhausted if it does not fit into memory; the nodes are
 // then unchanged.
-absl::StatusOr<PerfRow> MeasurePerf(Nodes& nodes, Contender* contender, const RunOptions& options,
+absl::StatusOr<PerfRow> MeasurePerf(Domain& domain, Contender* contender, const RunOptions& options,
                                     int check_steps, const Progress& progress);
 
 }  // namespace octet

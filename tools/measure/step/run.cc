@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "octet/expert_parallel.h"
 #include "octet/symmetric_heap.h"
 #include "runtime/base/status_macros.h"
@@ -31,7 +31,7 @@ absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, Ru
   }
   OCTET_ASSIGN_OR_RETURN(const std::vector<TraceSlice> slices, traced.collector->Collect());
   result.trace_events_dropped = traced.collector->num_dropped();
-  return TracedSteps::Write(node, slices, EpInternals::TraceTags(*traced.ep), options.trace);
+  return TracedSteps::Write(node, slices, traced.ep->calls().trace_tags(), options.trace);
 }
 
 // Returns the statistics of a value over the steps.
@@ -134,7 +134,7 @@ void SummarizeAll(const RunResult& result, SummaryLine& total) {
 
 }  // namespace
 
-absl::StatusOr<RunResult> ExecuteRun(Nodes& nodes, const RunOptions& options,
+absl::StatusOr<RunResult> ExecuteRun(Domain& domain, const RunOptions& options,
                                      const Progress& progress) {
   RunResult result;
   result.options = options;
@@ -142,35 +142,36 @@ absl::StatusOr<RunResult> ExecuteRun(Nodes& nodes, const RunOptions& options,
                          Workload::Create(options.workload));
   StepSeries series(*workload, progress);
   {
-    OCTET_ASSIGN_OR_RETURN(const Calls calls, MakeCalls(nodes, result.options));
+    OCTET_ASSIGN_OR_RETURN(const Calls calls, MakeCalls(domain, result.options));
     result.config = calls.ep->config();
     RunOptions chosen = result.options;
     chosen.workload.config = result.config;
     OCTET_ASSIGN_OR_RETURN(const HeapSize heap_size, HeapBytesOf(chosen));
     result.heap_bytes = heap_size.total();
     OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner,
-                           StepRunner::Create(nodes, *calls.ep, result.options));
+                           StepRunner::Create(domain, *calls.ep, result.options));
     OCTET_ASSIGN_OR_RETURN(result.warmup,
                            series.Run(*runner, "warm-up step", options.warmup, StepForm::kFused));
     OCTET_RETURN_IF_ERROR(Heat(*runner, result.warmup));
     OCTET_ASSIGN_OR_RETURN(result.steps,
                            series.Run(*runner, "timed step", options.iters, StepForm::kFused));
     OCTET_RETURN_IF_ERROR(Heat(*runner, result.warmup));
-    const StepForm parts = nodes.several() ? StepForm::kCalls : StepForm::kPhases;
-    OCTET_ASSIGN_OR_RETURN(result.by_phases,
-                           series.Run(*runner, nodes.several() ? "step by calls" : "step by phases",
-                                      options.iters, parts));
+    const StepForm parts = domain.several_nodes() ? StepForm::kCalls : StepForm::kPhases;
+    OCTET_ASSIGN_OR_RETURN(
+        result.by_phases,
+        series.Run(*runner, domain.several_nodes() ? "step by calls" : "step by phases",
+                   options.iters, parts));
     if (!options.dump.empty()) {
       OCTET_ASSIGN_OR_RETURN(const std::vector<RankOutput> outputs, runner->Download(*workload));
-      OCTET_RETURN_IF_ERROR(WriteDump(nodes, options.dump,
-                                      {.topology = nodes.node().topology(),
+      OCTET_RETURN_IF_ERROR(WriteDump(domain, options.dump,
+                                      {.topology = domain.node().topology(),
                                        .options = result.options,
                                        .config = result.config,
                                        .workload = *workload,
                                        .outputs = outputs}));
     }
   }
-  if (!options.trace.empty()) OCTET_RETURN_IF_ERROR(Trace(nodes.node(), options, series, result));
+  if (!options.trace.empty()) OCTET_RETURN_IF_ERROR(Trace(domain.node(), options, series, result));
   return result;
 }
 

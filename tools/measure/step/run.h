@@ -12,7 +12,7 @@
 #include "octet/ep_config.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/step/step_runner.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/support/statistics.h"
 
@@ -55,7 +55,7 @@ RunSummary Summarize(const RunResult& result);
 
 // Collective. Runs the shape. The nodes must be those of the options. The result is the same on all
 // of them.
-absl::StatusOr<RunResult> ExecuteRun(Nodes& nodes, const RunOptions& options,
+absl::StatusOr<RunResult> ExecuteRun(Domain& domain, const RunOptions& options,
                                      const Progress& progress);
 
 }  // namespace octet

@@ -97,8 +97,8 @@ SoakTally TallyOf(const RunResult& result) {
 class Soaking {
  public:
   Soaking(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
-          Nodes* joined)
-      : topology_(topology), run_shape_(run_shape), joined_(joined), nodes_(joined) {
+          Domain* joined)
+      : topology_(topology), run_shape_(run_shape), joined_(joined), domain_(joined) {
     result_.options = options;
     result_.tallies.resize(SoakVariants().size());
   }
@@ -116,7 +116,7 @@ class Soaking {
 
   absl::Status RunShapes() {
     const SoakOptions& options = result_.options;
-    const Progress progress(joined_ == nullptr || joined_->first());
+    const Progress progress(joined_ == nullptr || IsFirst(*joined_));
     result_.nodes = joined_ == nullptr ? 0 : joined_->num_nodes();
     bool half_over = false;
     for (uint32_t shape = 0;; ++shape) {
@@ -152,9 +152,9 @@ class Soaking {
     const SoakOptions& options = result_.options;
     own_.reset();
     OCTET_ASSIGN_OR_RETURN(
-        own_, JoinNodes({}, {.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
-                             .timeout = options.timeout}));
-    nodes_ = own_.get();
+        own_, JoinDomain({}, {.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
+                              .timeout = options.timeout}));
+    domain_ = own_.get();
     ++result_.nodes;
     return absl::OkStatus();
   }
@@ -171,8 +171,8 @@ class Soaking {
 
   absl::Status RunShape(uint32_t shape) {
     const SoakOptions& options = result_.options;
-    const NodesOfRanks of = {.num_nodes = nodes_->num_nodes(),
-                             .ranks_per_node = nodes_->ranks_per_node()};
+    const NodesOfRanks of = {.num_nodes = domain_->num_nodes(),
+                             .ranks_per_node = domain_->ranks_per_node()};
     OCTET_ASSIGN_OR_RETURN(std::vector<std::string> flags, Draw(shape, of));
     if (options.timeout > absl::ZeroDuration()) {
       flags.push_back(absl::StrCat("--timeout_ms=", absl::ToInt64Milliseconds(options.timeout)));
@@ -187,7 +187,7 @@ class Soaking {
         joined_ == nullptr ? "" : absl::StrCat("mpirun -n ", of.num_nodes, " ");
     result_.command = absl::StrCat(launcher, "octet run ", absl::StrJoin(flags, " "));
     OCTET_ASSIGN_OR_RETURN(const RunOptions run, OptionsOf(flags, options.num_ranks, of.num_nodes));
-    OCTET_ASSIGN_OR_RETURN(const RunResult done, run_shape_(*nodes_, run));
+    OCTET_ASSIGN_OR_RETURN(const RunResult done, run_shape_(*domain_, run));
     if (const std::string difference = FirstDifference(done); !difference.empty()) {
       return absl::DataLossError(absl::StrCat("wrong results: ", difference));
     }
@@ -212,9 +212,9 @@ class Soaking {
   const Topology& topology_;
   const ShapeRunner run_shape_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  Nodes* const joined_;
-  std::unique_ptr<Nodes> own_;
-  Nodes* nodes_;  // either of them
+  Domain* const joined_;
+  std::shared_ptr<Domain> own_;
+  Domain* domain_;  // either of them
   SoakResult result_;
 };
 
@@ -246,7 +246,7 @@ absl::Status CheckGrowth(const SoakResult& result) {
 }
 
 SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
-                Nodes* joined) {
+                Domain* joined) {
   return Soaking(topology, options, run_shape, joined).Run();
 }
 

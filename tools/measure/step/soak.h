@@ -14,7 +14,7 @@
 #include "octet/topology.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/step/run.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/workload/random_shape.h"
 
 namespace octet {
@@ -56,7 +56,7 @@ struct SoakResult {
 absl::Status CheckGrowth(const SoakResult& result);
 
 // How one shape is run: ExecuteRun, except in tests.
-using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Nodes&, const RunOptions&)>;
+using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Domain&, const RunOptions&)>;
 
 // Draws and runs at least one shape, on nodes with at most options.num_ranks ranks: most of them
 // with that many, the others with fewer. The shapes are a function of the seed, the ranks and the
@@ -65,7 +65,7 @@ using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Nodes&, const Ru
 // `joined`: several nodes, on which all shapes are run instead. Collective then; the first node
 // decides when the time is over.
 SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
-                Nodes* joined = nullptr);
+                Domain* joined = nullptr);
 
 }  // namespace octet
 

@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "octet/graph.h"
 #include "runtime/gpu/gpu_status.h"
 #include "tools/check/host_reader.h"
@@ -70,45 +70,38 @@ struct StepRunner::RankState {
   std::chrono::steady_clock::time_point stop;
 };
 
-absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Nodes& nodes, ExpertParallel& ep,
-                                                               const RunOptions& options) {
-  auto runner = absl::WrapUnique(new StepRunner(nullptr, nodes, ep, options, nullptr));
-  OCTET_RETURN_IF_ERROR(runner->Init());
-  return runner;
-}
-
-absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Node& node, ExpertParallel& ep,
+absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Domain& domain, ExpertParallel& ep,
                                                                const RunOptions& options,
                                                                TraceCollector* trace) {
-  auto own = std::make_unique<OneNode>(node);
-  Nodes& nodes = *own;
-  auto runner = absl::WrapUnique(new StepRunner(std::move(own), nodes, ep, options, trace));
+  OCTET_ASSIGN_OR_RETURN(DomainBarrier barrier, DomainBarrier::Create(domain));
+  auto runner = absl::WrapUnique(new StepRunner(domain, std::move(barrier), ep, options, trace));
   OCTET_RETURN_IF_ERROR(runner->Init());
   return runner;
 }
 
-StepRunner::StepRunner(std::unique_ptr<Nodes> own, Nodes& nodes, ExpertParallel& ep,
+StepRunner::StepRunner(Domain& domain, DomainBarrier barrier, ExpertParallel& ep,
                        const RunOptions& options, TraceCollector* trace)
-    : own_(std::move(own)),
-      nodes_(nodes),
+    : domain_(domain),
+      barrier_(std::move(barrier)),
       ep_(ep),
       trace_(trace),
       options_(options),
       config_(ep.config()),
-      expert_scale_(ExpertScales(options.expert, config_.num_experts, nodes.num_ranks())),
+      expert_scale_(ExpertScales(options.expert, config_.num_experts, domain.num_ranks())),
       batches_(config_, options.nodes,
-               {.rows = options.rail_rows, .chunk_tokens = options.rail_chunk}, nodes.node_index()),
+               {.rows = options.rail_rows, .chunk_tokens = options.rail_chunk},
+               domain.node_index()),
       joined_(
           ep,
-          {.split = false, .fuse_experts = options.fuse_expert, .num_nodes = nodes.num_nodes()}),
+          {.split = false, .fuse_experts = options.fuse_expert, .num_nodes = domain.num_nodes()}),
       split_(ep, {.split = true, .fuse_experts = options.fuse_expert}),
-      wakes_(!nodes.node().topology().emulated()),
+      wakes_(!domain.node().topology().emulated()),
       check_(options.check) {
-  for (int r = 0; r < nodes.ranks_per_node(); ++r) ranks_.push_back(std::make_unique<RankState>());
+  for (int r = 0; r < domain.ranks_per_node(); ++r) ranks_.push_back(std::make_unique<RankState>());
 }
 
 absl::Status StepRunner::Init() {
-  return nodes_.Run([&](Rank& rank) { return InitRank(rank); });
+  return domain_.Run([&](Rank& rank) { return InitRank(rank); });
 }
 
 StepRunner::~StepRunner() = default;
@@ -117,15 +110,15 @@ absl::Status StepRunner::InitRank(Rank& rank) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const bool fused = options_.fuse_expert && CanFuseExpert(config_);
   OCTET_ASSIGN_OR_RETURN(mine.buffers,
-                         StepBuffers::Create(rank, config_, !fused, nodes_.num_nodes()));
+                         StepBuffers::Create(rank, config_, !fused, domain_.num_nodes()));
   OCTET_ASSIGN_OR_RETURN(mine.staging,
                          PinnedMemory::Allocate(std::max(kStagingBytes, LargestRow(config_))));
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
-  const auto num_local = static_cast<size_t>(config_.num_local_experts(nodes_.num_ranks()));
+  const auto num_local = static_cast<size_t>(config_.num_local_experts(domain_.num_ranks()));
   OCTET_RETURN_IF_ERROR(mine.buffers.UploadExpertScale(
       rank,
       absl::MakeConstSpan(expert_scale_)
-          .subspan(static_cast<size_t>(nodes_.GlobalOf(rank.rank())) * num_local, num_local)));
+          .subspan(static_cast<size_t>(domain_.GlobalRank(rank.rank())) * num_local, num_local)));
   return rank.Synchronize();
 }
 
@@ -148,13 +141,13 @@ absl::Status StepRunner::RecordEvent(Rank& rank, size_t event) {
 }
 
 absl::Status StepRunner::RecordStart(Rank& rank, size_t event) {
-  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(nodes_.EnqueueBarrier(rank));
+  if (options_.align == Align::kDevice) OCTET_RETURN_IF_ERROR(barrier_.Enqueue(rank));
   return RecordEvent(rank, event);
 }
 
 absl::Status StepRunner::StartCombine(Rank& rank) {
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
+  OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
   return RecordStart(rank, 2);
 }
 
@@ -195,8 +188,7 @@ absl::Status StepRunner::CaptureRank(Rank& rank, StepForm form) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   // Poisons the rows of the dispatch that is captured next: the most that it can have.
   OCTET_ASSIGN_OR_RETURN(Graph poison, Graph::Capture(rank, [&] {
-                           return EpInternals::Poison(ep_, rank,
-                                                      config_.max_rows(nodes_.num_ranks()));
+                           return PoisonReceived(ep_, rank, config_.max_rows(domain_.num_ranks()));
                          }));
   std::vector<Graph> calls;
   Received received;
@@ -264,7 +256,7 @@ absl::Status StepRunner::ReadTimes(Rank& rank, StepForm form, RankStepResult& re
 absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verification& verification) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   HostReader reader(rank, mine.staging);
-  const RankInput& input = workload.inputs()[static_cast<size_t>(nodes_.GlobalOf(rank.rank()))];
+  const RankInput& input = workload.inputs()[static_cast<size_t>(domain_.GlobalRank(rank.rank()))];
   OCTET_RETURN_IF_ERROR(StepVerifier(reader, config_, workload.inputs(), rank.rank())
                             .CheckY(mine.buffers.y.as<void>(), input,
                                     {.expert_scale = expert_scale_, .nodes = options_.nodes},
@@ -276,7 +268,7 @@ absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verificati
                               .CheckReceived(mine.received, verification));
   }
   if (!verification.first.empty()) {
-    verification.first = absl::StrCat(nodes_.Prefix(), verification.first);
+    verification.first = absl::StrCat(PrefixOf(domain_), verification.first);
   }
   return absl::OkStatus();
 }
@@ -284,7 +276,7 @@ absl::Status StepRunner::Verify(Rank& rank, const Workload& workload, Verificati
 // Rows that are pulled from the memory that they came to are gone: once more, as in the step.
 absl::Status StepRunner::DispatchAgain(Rank& rank) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));  // nobody reads from them any more
+  OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));  // nobody reads from them any more
   const ReferenceReceived reference =
       ReferenceDispatch(batches_.config(), batches_.inputs(), rank.rank());
   const size_t bytes = reference.rows(batches_.config()).size() * mine.received.row_bytes;
@@ -293,7 +285,7 @@ absl::Status StepRunner::DispatchAgain(Rank& rank) {
         hipMemsetAsync(const_cast<void*>(mine.received.x), 0xff, bytes, rank.stream()));
   }
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
-  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
+  OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
   OCTET_ASSIGN_OR_RETURN(mine.received, ep_.Dispatch(rank, mine.buffers.dispatch_args()));
   return rank.Synchronize();
 }
@@ -319,11 +311,11 @@ std::vector<RankStepResult> StepRunner::CountTraffic(absl::Span<const RankInput>
       ranks[destination].logical_bytes += static_cast<int64_t>(there + row_bytes);
     }
   }
-  const auto own = static_cast<size_t>(nodes_.GlobalOf(0));
+  const auto own = static_cast<size_t>(domain_.GlobalRank(0));
   ranks.assign(ranks.begin() + static_cast<ptrdiff_t>(own),
                ranks.begin() + static_cast<ptrdiff_t>(own + ranks_.size()));
-  const ExpertParallel* const intranode = EpInternals::Intranode(ep_);
-  const ExpertParallel& within = intranode != nullptr ? *intranode : ep_;
+  const EpCalls* const intranode = ep_.calls().intranode();
+  const EpCalls& within = intranode != nullptr ? *intranode : ep_.calls();
   for (size_t r = 0; r < ranks.size(); ++r) {
     const auto rank = static_cast<int>(r);
     const absl::Span<const int32_t> batch = batches_.inputs()[r].topk_idx;
@@ -355,7 +347,7 @@ absl::Status StepRunner::Prepare(Rank& rank, const RankInput& input) {
     mine.buffers.cached = received.handle;
   }
   if (wakes_) {
-    OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
+    OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
     OCTET_RETURN_IF_ERROR(Launch(rank, StepForm::kFused));
   }
   return absl::OkStatus();
@@ -365,29 +357,29 @@ absl::Status StepRunner::RunRank(Rank& rank, const Workload& workload, StepForm 
                                  RankStepResult& result) {
   RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   OCTET_RETURN_IF_ERROR(Poison(rank, form));
-  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
+  OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
   mine.start = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(Launch(rank, form));
   OCTET_RETURN_IF_ERROR(rank.Synchronize());
   mine.stop = std::chrono::steady_clock::now();
   OCTET_RETURN_IF_ERROR(ReadTimes(rank, form, result));
   // Reading back and comparing takes cores and links from ranks that are still being timed.
-  OCTET_RETURN_IF_ERROR(nodes_.Barrier(rank));
+  OCTET_RETURN_IF_ERROR(barrier_.Arrive(rank));
   return check_ ? Verify(rank, workload, result.verification) : absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm form) {
   const absl::Span<const RankInput> inputs = workload.inputs();
-  const auto own = static_cast<size_t>(nodes_.GlobalOf(0));
+  const auto own = static_cast<size_t>(domain_.GlobalRank(0));
   const std::vector<int> rows = RowsInExpertOrder(config_, inputs);
   for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->rows = rows[own + r];
   batches_.Make(inputs, check_);
   StepResult step;
   step.ranks = CountTraffic(inputs);
-  OCTET_RETURN_IF_ERROR(nodes_.Run(
+  OCTET_RETURN_IF_ERROR(domain_.Run(
       [&](Rank& rank) { return Prepare(rank, inputs[own + static_cast<size_t>(rank.rank())]); }));
   if (trace_ != nullptr) OCTET_RETURN_IF_ERROR(trace_->Clear());
-  OCTET_RETURN_IF_ERROR(nodes_.Run([&](Rank& rank) {
+  OCTET_RETURN_IF_ERROR(domain_.Run([&](Rank& rank) {
     return RunRank(rank, workload, form, step.ranks[static_cast<size_t>(rank.rank())]);
   }));
   auto start = std::chrono::steady_clock::time_point::max();
@@ -398,13 +390,13 @@ absl::StatusOr<StepResult> StepRunner::Run(const Workload& workload, StepForm fo
     step.all_us = std::max(step.all_us, step.ranks[r].all_us);
   }
   step.wall_us = std::chrono::duration<double, std::micro>(stop - start).count();
-  if (nodes_.several()) OCTET_RETURN_IF_ERROR(Gather(step));
+  if (domain_.several_nodes()) OCTET_RETURN_IF_ERROR(Gather(step));
   return step;
 }
 
 absl::Status StepRunner::Gather(StepResult& step) {
   OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> parts,
-                         nodes_.AllGather(StepResultText(step)));
+                         domain_.AllGather(StepResultText(step)));
   StepResult all;
   for (const std::string& part : parts) {
     OCTET_ASSIGN_OR_RETURN(StepResult theirs, ParseStepResult(part));
@@ -417,10 +409,10 @@ absl::Status StepRunner::Gather(StepResult& step) {
 }
 
 absl::Status StepRunner::Capture(const Workload& workload) {
-  return nodes_.Run([&](Rank& rank) -> absl::Status {
+  return domain_.Run([&](Rank& rank) -> absl::Status {
     StepBuffers& buffers = ranks_[static_cast<size_t>(rank.rank())]->buffers;
-    OCTET_RETURN_IF_ERROR(
-        buffers.Upload(rank, workload.inputs()[static_cast<size_t>(nodes_.GlobalOf(rank.rank()))]));
+    OCTET_RETURN_IF_ERROR(buffers.Upload(
+        rank, workload.inputs()[static_cast<size_t>(domain_.GlobalRank(rank.rank()))]));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     for (const StepForm form : {StepForm::kFused, StepForm::kCalls}) {
       OCTET_RETURN_IF_ERROR(CaptureRank(rank, form));
@@ -430,7 +422,7 @@ absl::Status StepRunner::Capture(const Workload& workload) {
 }
 
 absl::Status StepRunner::Heat(int steps) {
-  return nodes_.Run([&](Rank& rank) -> absl::Status {
+  return domain_.Run([&](Rank& rank) -> absl::Status {
     for (int i = 0; i < steps; ++i) {
       OCTET_RETURN_IF_ERROR(Launch(rank, StepForm::kFused));
       if (i % kStepsInQueue == 0) OCTET_RETURN_IF_ERROR(rank.Synchronize());
@@ -441,14 +433,14 @@ absl::Status StepRunner::Heat(int steps) {
 
 absl::StatusOr<std::vector<RankOutput>> StepRunner::Download(const Workload& workload) {
   std::vector<RankOutput> outputs(ranks_.size());
-  OCTET_RETURN_IF_ERROR(nodes_.Run([&](Rank& rank) -> absl::Status {
+  OCTET_RETURN_IF_ERROR(domain_.Run([&](Rank& rank) -> absl::Status {
     RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
     RankOutput& output = outputs[static_cast<size_t>(rank.rank())];
     if (config_.combine_method == CombineMethod::kPull) {
       OCTET_RETURN_IF_ERROR(DispatchAgain(rank));
     }
     HostReader reader(rank, mine.staging);
-    const auto tokens = static_cast<size_t>(workload.num_tokens(nodes_.GlobalOf(rank.rank())));
+    const auto tokens = static_cast<size_t>(workload.num_tokens(domain_.GlobalRank(rank.rank())));
     OCTET_RETURN_IF_ERROR(reader.Read(mine.buffers.y.as<void>(),
                                       tokens * static_cast<size_t>(config_.hidden), output.y));
     return StepVerifier(reader, batches_.config(), batches_.inputs(), rank.rank())

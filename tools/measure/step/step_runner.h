@@ -24,7 +24,7 @@
 #include "tools/measure/step/compute_work.h"
 #include "tools/step/node_batches.h"
 #include "tools/step/step_executor.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/workload/workload.h"
 
 namespace octet {
@@ -79,11 +79,9 @@ std::string FirstDifferenceOf(absl::Span<const StepResult> steps);
 // functions but the setters are collective, and StepForm::kPhases does not exist.
 class StepRunner {
  public:
-  // `ep` must be of `nodes` and made for `options`; both must outlive the runner. Not during Run.
-  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Nodes& nodes, ExpertParallel& ep,
-                                                            const RunOptions& options);
-  // The same for one node. `trace`: where `ep` records; after Run it holds just the timed step.
-  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Node& node, ExpertParallel& ep,
+  // `ep` must be of `domain` and made for `options`; both must outlive the runner. Not during Run.
+  // `trace`, within a node: where `ep` records; after Run it holds just the timed step.
+  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Domain& domain, ExpertParallel& ep,
                                                             const RunOptions& options,
                                                             TraceCollector* trace = nullptr);
   ~StepRunner();
@@ -117,8 +115,8 @@ class StepRunner {
  private:
   struct RankState;
 
-  StepRunner(std::unique_ptr<Nodes> own, Nodes& nodes, ExpertParallel& ep,
-             const RunOptions& options, TraceCollector* trace);
+  StepRunner(Domain& domain, DomainBarrier barrier, ExpertParallel& ep, const RunOptions& options,
+             TraceCollector* trace);
   absl::Status Init();
   absl::Status InitRank(Rank& rank);
   // Does everything before the timed step.
@@ -143,8 +141,8 @@ class StepRunner {
   // Makes a step of this node into one of all nodes.
   absl::Status Gather(StepResult& step);
 
-  const std::unique_ptr<Nodes> own_;
-  Nodes& nodes_;
+  Domain& domain_;
+  DomainBarrier barrier_;
   ExpertParallel& ep_;
   TraceCollector* const trace_;
   const RunOptions options_;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/node/schedule.h"
 
@@ -40,19 +40,19 @@ absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const Run
   return SymmetricHeap::Create(node, size);
 }
 
-absl::StatusOr<Calls> MakeCalls(Nodes& nodes, RunOptions& options) {
+absl::StatusOr<Calls> MakeCalls(Domain& domain, RunOptions& options) {
   Calls calls;
-  absl::StatusOr<std::unique_ptr<SymmetricHeap>> heap = MakeRunHeap(nodes.node(), options);
-  OCTET_RETURN_IF_ERROR(nodes.Together(heap.status()));
+  absl::StatusOr<std::unique_ptr<SymmetricHeap>> heap = MakeRunHeap(domain.node(), options);
+  OCTET_RETURN_IF_ERROR(domain.Together(heap.status()));
   calls.heap = *std::move(heap);
-  OCTET_ASSIGN_OR_RETURN(
-      calls.ep, nodes.MakeExpertParallel(options.workload.config,
-                                         CallOptions(options, {.heap = calls.heap.get()})));
-  if (!nodes.several()) return calls;
-  const EpConfig& within = EpInternals::Intranode(*calls.ep)->config();
+  OCTET_ASSIGN_OR_RETURN(calls.ep, ExpertParallel::Create(domain, options.workload.config,
+                                                          {.heap = calls.heap.get(),
+                                                           .rails = RailOptionsOf(options)}));
+  if (!domain.several_nodes()) return calls;
+  const EpConfig& within = calls.ep->calls().intranode()->config();
   options.nodes.intranode_order = within.combine_order;
   // Results depend on these. The measured tuning of the nodes may differ, or their GPUs.
-  OCTET_RETURN_IF_ERROR(nodes.Agree(
+  OCTET_RETURN_IF_ERROR(domain.Agree(
       "the choices of the calls",
       absl::StrCat(EnumName(within.strategy), ", combine ", EnumName(within.combine_order), " by ",
                    EnumName(within.combine_method))));

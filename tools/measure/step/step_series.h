@@ -15,7 +15,7 @@
 #include "octet/symmetric_heap.h"
 #include "tools/commands/run_options.h"
 #include "tools/measure/step/step_runner.h"
-#include "tools/support/nodes.h"
+#include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/workload/workload.h"
 
@@ -53,7 +53,7 @@ struct Calls {
 
 // Collective. Makes calls of options.workload.config as the options ask for, and sets
 // options.nodes.intranode_order to the order that was chosen. All nodes have chosen alike.
-absl::StatusOr<Calls> MakeCalls(Nodes& nodes, RunOptions& options);
+absl::StatusOr<Calls> MakeCalls(Domain& domain, RunOptions& options);
 
 }  // namespace octet
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "kernels/ep/ep_internals.h"
+#include "kernels/ep/ep_calls.h"
 #include "runtime/base/status_macros.h"
 #include "tools/measure/step/step_series.h"
 #include "tools/support/atomic_file.h"
@@ -84,18 +84,16 @@ absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
     OCTET_RETURN_IF_ERROR(step(*plain, result.plain));
     OCTET_RETURN_IF_ERROR(step(*traced.runner, result.traced));
     OCTET_ASSIGN_OR_RETURN(last, traced.collector->Collect());
-    result.kernels.push_back(
-        TimeKernels(last, EpInternals::TraceTags(*traced.ep), node.num_ranks()));
-    budgets.push_back(
-        BudgetOfSlowest(result.traced.back(), last, EpInternals::TraceTags(*traced.ep)));
+    result.kernels.push_back(TimeKernels(last, traced.ep->calls().trace_tags(), node.num_ranks()));
+    budgets.push_back(BudgetOfSlowest(result.traced.back(), last, traced.ep->calls().trace_tags()));
     result.events_dropped += traced.collector->num_dropped();
     all.insert(all.end(), last.begin(), last.end());
   }
   result.summary =
-      SummarizeTrace(all, EpInternals::TraceTags(*traced.ep), node.num_ranks(), options.iters);
+      SummarizeTrace(all, traced.ep->calls().trace_tags(), node.num_ranks(), options.iters);
   result.budget = MedianBudget(budgets);
   OCTET_RETURN_IF_ERROR(
-      TracedSteps::Write(node, last, EpInternals::TraceTags(*traced.ep), options.trace));
+      TracedSteps::Write(node, last, traced.ep->calls().trace_tags(), options.trace));
   return result;
 }
 
