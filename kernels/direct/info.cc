@@ -1,7 +1,6 @@
 #include "kernels/direct/info.h"
 
 #include <array>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -52,15 +51,8 @@ constexpr std::array<SiteInfo, 7> kSites = {{
      .flag = "source flag",
      .table = "dispatch source flags: epoch seen from each rank"},
     CombineCreditSite(Site::kCombineCredit),
-    {.number = static_cast<uint32_t>(Site::kCombineRow),
-     .phase = "combine-receive",
-     .flag = "row flag of token",
-     .table = "combined rows: arrived / to be returned by each rank",
-     .by_rows = true},
-    {.number = static_cast<uint32_t>(Site::kCombineSource),
-     .phase = "combine-receive",
-     .flag = "source flag",
-     .table = "combine source flags: epoch seen from each rank"},
+    CombineRowSite(Site::kCombineRow),
+    CombineSourceSite(Site::kCombineSource),
 }};
 
 absl::Status Validate(const EpConfig& config) {
@@ -74,17 +66,6 @@ absl::Status Validate(const EpConfig& config) {
 void Choose(EpConfig& config, int /*num_ranks*/) {
   config.combine_order = CombineOrder::kFlat;
   config.combine_method = CombineMethod::kPush;
-}
-
-int RowParts(const EpConfig& config, int /*num_ranks*/) { return ChooseRowParts(config); }
-
-std::unique_ptr<StrategyBase> Make(Node& node, const EpPlan& plan,
-                                   const ExpertParallelOptions& options) {
-  return std::make_unique<Direct>(node, plan, options);
-}
-
-HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
-  return HeapSizeOf(MakeLayout(config, num_ranks));
 }
 
 }  // namespace
@@ -102,8 +83,8 @@ constexpr StrategyInfo kInfo = {
     .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,
-    .row_parts = RowParts,
-    .heap_size = HeapSizeFor,
-    .make = Make};
+    .row_parts = [](const EpConfig& config, int /*num_ranks*/) { return ChooseRowParts(config); },
+    .heap_size = HeapSizeBy<MakeLayout>,
+    .make = MakeOne<Direct>};
 
 }  // namespace octet::direct

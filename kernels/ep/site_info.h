@@ -31,7 +31,7 @@ struct SiteInfo {
   std::string (*refused)(const NodeFailure& failure, int topk) = nullptr;
 };
 
-// Return the sites of the waits that several strategies have, for the flags that every layout has.
+// Return the sites of the waits that several strategies have.
 // `number`: the strategy's own.
 template <typename Site>
 constexpr SiteInfo DispatchCreditSite(Site number) {
@@ -57,6 +57,31 @@ constexpr SiteInfo CountSite(Site number) {
           .table = "row counts: epoch seen from each rank",
           .flags = FlagKind::kCount,
           .counted = true};
+}
+
+template <typename Site>
+constexpr SiteInfo DispatchPacketSite(Site number) {
+  return {.number = static_cast<uint32_t>(number),
+          .phase = "dispatch-receive",
+          .flag = "packet flag of slot",
+          .table = "dispatched tokens: arrived / announced by each rank",
+          .by_rows = true,
+          .counted = true};
+}
+template <typename Site>
+constexpr SiteInfo CombineRowSite(Site number) {
+  return {.number = static_cast<uint32_t>(number),
+          .phase = "combine-receive",
+          .flag = "row flag of token",
+          .table = "combined rows: arrived / to be returned by each rank",
+          .by_rows = true};
+}
+template <typename Site>
+constexpr SiteInfo CombineSourceSite(Site number) {
+  return {.number = static_cast<uint32_t>(number),
+          .phase = "combine-receive",
+          .flag = "source flag",
+          .table = "combine source flags: epoch seen from each rank"};
 }
 
 // A rank's wait for flags of a peer.

@@ -50,12 +50,22 @@ struct StrategyInfo {
   int most_experts = kMaxExperts;
   int most_hidden = kMaxHidden;
 
-  // What the strategy supports.
   absl::Span<const DispatchFormat> formats = {};
   absl::Span<const Output> outputs = {};
 
-  // Whether its calls can be fused with products (DispatchRequest, CombineRequest).
+  // ---- Capabilities: what other code may ask for.
+
+  // Its calls can be fused with products (DispatchRequest, CombineRequest).
   bool fuses_products = false;
+  // Its dispatches make layouts that are kept: HighThroughputArgs, HighThroughputCombineArgs,
+  // HighThroughputReceived.
+  bool keeps_layouts = false;
+  // It is made for calls of few tokens, whose hosts should not wait: over several nodes
+  // RailRows::kAuto is kBlocks.
+  bool for_few_tokens = false;
+  // Its launches take all compute units by default.
+  bool takes_all_units = false;
+
   Sides sides = Sides::kBlocks;
   AutoRule auto_rule = {};
   absl::Span<const StrategyVariant> variants = {};

@@ -182,7 +182,7 @@ GroupedGemmVariant FusedVariantOf(const GroupedGemmConfig& product, GemmTiles ti
 absl::StatusOr<FusedExpertsConfig> ChooseFusions(Node& node, const FusedExpertsConfig& config,
                                                  const ExpertParallelOptions& options) {
   std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
-  if (options.use_measured_tuning && config.ep.strategy == Strategy::kHighThroughput) {
+  if (options.use_measured_tuning && Has(config.ep.strategy, &StrategyInfo::fuses_products)) {
     OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
   }
   const auto choices = [&](FusedCall call, Fusion FusedExpertsConfig::* fusion) {
@@ -217,7 +217,7 @@ absl::StatusOr<HeapSize> FusedExperts::HeapBytes(const FusedExpertsConfig& confi
   OCTET_RETURN_IF_ERROR(Validate(config.ep, num_ranks));
   const auto choices = [&](FusedCall call, Fusion FusedExpertsConfig::* fusion) {
     std::vector<FusedChoice> measured;
-    if (config.ep.strategy == Strategy::kHighThroughput) {
+    if (Has(config.ep.strategy, &StrategyInfo::fuses_products)) {
       measured = table->FusionsFor(num_ranks, call, config);
     }
     return ChoicesFrom(measured, config, fusion);

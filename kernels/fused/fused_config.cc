@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/ep/strategy_registry.h"
 #include "kernels/fused/dispatch_gemm.h"
 #include "kernels/fused/products.h"
 #include "kernels/nodes/options.h"
@@ -46,11 +47,16 @@ absl::Status CheckEp(const EpConfig& ep) {
   return absl::OkStatus();
 }
 
-// The dispatch that is fused with a product is one of high_throughput.
+std::string NeedsStrategy(const EpConfig& ep, bool StrategyInfo::* capability) {
+  return absl::StrCat("that needs the strategy ", NamesWith(capability), ", not ",
+                      EnumName(ep.strategy));
+}
+
 absl::Status CheckTiles(const EpConfig& ep) {
   constexpr absl::string_view kMust = "the dispatch_gemm tiles needs ";
-  if (ep.strategy != Strategy::kAuto && ep.strategy != Strategy::kHighThroughput) {
-    return Refuse("ep.strategy", EnumName(ep.strategy), absl::StrCat(kMust, "high_throughput"));
+  if (ep.strategy != Strategy::kAuto && !Has(ep.strategy, &StrategyInfo::fuses_products)) {
+    return Refuse("ep.strategy", EnumName(ep.strategy),
+                  absl::StrCat(kMust, NamesWith(&StrategyInfo::fuses_products)));
   }
   const HighThroughputOptions& options = ep.high_throughput;
   if (options.expert_alignment != 1) {
@@ -122,18 +128,16 @@ absl::Status CheckFusedConfig(const FusedExpertsConfig& config) {
   OCTET_RETURN_IF_ERROR(CheckTuning("dispatch_gemm_tuning", config.dispatch_gemm_tuning));
   OCTET_RETURN_IF_ERROR(CheckTuning("gemm_combine_tuning", config.gemm_combine_tuning));
   if (config.weights_in == WeightsIn::kFirstProduct &&
-      config.ep.strategy != Strategy::kHighThroughput) {
+      !Has(config.ep.strategy, &StrategyInfo::keeps_layouts)) {
     return Refuse("weights_in", EnumName(config.weights_in),
-                  absl::StrCat("that needs the strategy high_throughput, not ",
-                               EnumName(config.ep.strategy)));
+                  NeedsStrategy(config.ep, &StrategyInfo::keeps_layouts));
   }
   if (config.dispatch_gemm == Fusion::kSerial || config.dispatch_gemm == Fusion::kEpilogue) {
     return Refuse("dispatch_gemm", EnumName(config.dispatch_gemm), "only gemm_combine can be");
   }
-  if (IsOneKernel(config.gemm_combine) && config.ep.strategy != Strategy::kHighThroughput) {
+  if (IsOneKernel(config.gemm_combine) && !Has(config.ep.strategy, &StrategyInfo::fuses_products)) {
     return Refuse("gemm_combine", EnumName(config.gemm_combine),
-                  absl::StrCat("that needs the strategy high_throughput, not ",
-                               EnumName(config.ep.strategy)));
+                  NeedsStrategy(config.ep, &StrategyInfo::fuses_products));
   }
   if (config.gemm_combine == Fusion::kEpilogue) OCTET_RETURN_IF_ERROR(CheckEpilogue(config.ep));
   return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();

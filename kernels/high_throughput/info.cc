@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -79,18 +78,9 @@ constexpr std::array<SiteInfo, 14> kSites = {{
      .counted = true},
     LayoutCreditSite(),
     CountSite(Site::kDispatchCount),
-    {.number = static_cast<uint32_t>(Site::kDispatchPacket),
-     .phase = "dispatch-receive",
-     .flag = "packet flag of slot",
-     .table = "dispatched tokens: arrived / announced by each rank",
-     .by_rows = true,
-     .counted = true},
+    DispatchPacketSite(Site::kDispatchPacket),
     CombineCreditSite(Site::kCombineCredit),
-    {.number = static_cast<uint32_t>(Site::kCombineRow),
-     .phase = "combine-receive",
-     .flag = "row flag of token",
-     .table = "combined rows: arrived / to be returned by each rank",
-     .by_rows = true},
+    CombineRowSite(Site::kCombineRow),
     {.number = static_cast<uint32_t>(Site::kScatterIndexOutOfRange),
      .refused = RefusedScatterIndex},
     {.number = static_cast<uint32_t>(Site::kLayoutsDiffer), .refused = RefusedLayout},
@@ -165,15 +155,6 @@ void Choose(EpConfig& config, int num_ranks) {
       2 * rows_returned < rows_received ? CombineMethod::kPush : CombineMethod::kPull;
 }
 
-std::unique_ptr<StrategyBase> Make(Node& node, const EpPlan& plan,
-                                   const ExpertParallelOptions& options) {
-  return std::make_unique<HighThroughput>(node, plan, options);
-}
-
-HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
-  return HeapSizeOf(MakeLayout(config, num_ranks));
-}
-
 }  // namespace
 
 constexpr StrategyInfo kInfo = {
@@ -183,6 +164,8 @@ constexpr StrategyInfo kInfo = {
     .formats = kFormats,
     .outputs = kOutputs,
     .fuses_products = true,
+    .keeps_layouts = true,
+    .takes_all_units = true,
     .sides = Sides::kWaves,
     .auto_rule = {.order = 2, .most_tokens = kMaxTokensPerRank},
     .variants = kVariants,
@@ -192,7 +175,7 @@ constexpr StrategyInfo kInfo = {
     .validate = Validate,
     .choose = Choose,
     .row_parts = ChooseRowParts,
-    .heap_size = HeapSizeFor,
-    .make = Make};
+    .heap_size = HeapSizeBy<MakeLayout>,
+    .make = MakeOne<HighThroughput>};
 
 }  // namespace octet::high_throughput

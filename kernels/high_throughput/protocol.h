@@ -6,8 +6,8 @@
 //   rank s                                     rank d, whose heap it is (layout.h)
 //   ------                                     -----------------------------------
 //   CountExchange::Announce ─────────────────► counts[s][C]           rows to each expert, tokens
-//   DispatchSender::RowAt, ScalesAt ─────────► rows[offset]           a token once, where it is
-//   read DispatchSender::StoreChoice ─────────────► packets[s][slot]       its choices on d
+//   DispatchSender::RowAt, ScalesAt ─────────► rows[offset]           a token, once
+//   DispatchSender::StoreChoice ─────────────► packets[s][slot]       its choices on d
 //   DispatchSender::Publish ─────────────────► packets[s][slot].flag  epoch, number of choices
 //   CombineSender::At, with CombineMethod::kPush
 //                                  ──────────► combine_rows[token][slot]

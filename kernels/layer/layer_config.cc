@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/ep/strategy_registry.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/layer/router.h"
 #include "kernels/nodes/options.h"
@@ -64,11 +65,12 @@ absl::Status CheckFusion(const MoeLayerConfig& config) {
   if (config.weights == GemmFormat::kFp8) {
     return Refuse("fusion", EnumName(fusion), "with FP8 weights it must be auto or none");
   }
-  if (config.strategy == Strategy::kAuto || config.strategy == Strategy::kHighThroughput) {
+  if (config.strategy == Strategy::kAuto || Has(config.strategy, &StrategyInfo::fuses_products)) {
     return absl::OkStatus();
   }
   return Refuse("strategy", EnumName(config.strategy),
-                absl::StrCat("the fusion ", EnumName(fusion), " needs high_throughput or auto"));
+                absl::StrCat("the fusion ", EnumName(fusion), " needs ",
+                             NamesWith(&StrategyInfo::fuses_products), " or auto"));
 }
 
 // Everything but dispatch and combine.
@@ -120,10 +122,10 @@ FusedExpertsConfig ExpertsConfig(const MoeLayerConfig& config) {
   experts.gemm_combine = config.fusion;
   const bool one_kernel = config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;
   if (one_kernel && config.strategy == Strategy::kAuto) {
-    experts.ep.strategy = Strategy::kHighThroughput;
+    experts.ep.strategy = FirstWith(&StrategyInfo::fuses_products);
   }
   if (config.weights == GemmFormat::kFp8) {
-    experts.ep.dispatch_format = config.strategy == Strategy::kLowLatency
+    experts.ep.dispatch_format = Takes(config.strategy, DispatchFormat::kQuantizedFp8)
                                      ? DispatchFormat::kQuantizedFp8
                                      : DispatchFormat::kFp8;
     experts.ep.scale_group = kGemmScaleGroup;

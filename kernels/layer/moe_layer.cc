@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -20,25 +19,22 @@
 #include "absl/types/span.h"
 #include "kernels/ep/base/check_pointers.h"
 #include "kernels/ep/base/whole_gpu.h"
-#include "kernels/ep/ep_plan.h"
 #include "kernels/ep/layer_parts.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/ep/on_all_nodes.h"
-#include "kernels/fused/fused_experts.h"
 #include "kernels/fused/products.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
+#include "kernels/layer/layer_workspace.h"
 #include "kernels/layer/pack_weights.h"
 #include "kernels/layer/route.h"
 #include "kernels/layer/shared_mlp.h"
-#include "kernels/tuning/tuning.h"
 #include "kernels/types/row_quantizer.h"
 #include "octet/domain.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
 #include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
-#include "octet/topology.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
@@ -49,205 +45,7 @@
 namespace octet {
 namespace {
 
-static_assert(kMaxExperts <= kMostRoutedExperts);
-
 size_t Size(int n) { return static_cast<size_t>(n); }
-
-// Where a layer's ranks are among those of all nodes.
-struct Place {
-  NodesOfRanks nodes;
-  int node = 0;  // this one's number
-
-  int num_ranks() const { return nodes.num_nodes * nodes.ranks_per_node; }  // of all nodes
-  size_t global(const Rank& rank) const { return Size(node * nodes.ranks_per_node + rank.rank()); }
-};
-
-// Everything but weights: what layers can share.
-class LayerWorkspace final : public LayerPartObserver {
- public:
-  // What a rank has between the parts of a call.
-  struct OfRank {
-    std::unique_ptr<GroupedGemm> router;
-    std::unique_ptr<SharedMlp> shared;      // null: the layer has no shared experts
-    bool shared_runs = false;               // between SharedMlp::Begin and End
-    LayerPartObserver* observer = nullptr;  // of the layer whose call is being enqueued, or null
-    std::optional<RowQuantizer> quantizer;  // of x, if it is dispatched in FP8
-    absl::Span<char> logits, topk_idx, topk_weights, h, x_fp8, x_scales;
-    // [M + 1][2] The expert_offsets of products of t tokens, {0, t}, are row t.
-    absl::Span<int32_t> offsets;
-  };
-
-  static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Domain& domain,
-                                                                const MoeLayerConfig& config,
-                                                                const RailOptions& rails);
-  LayerWorkspace(Node& node, const Place& place, const MoeLayerConfig& config)
-      : node_(node.Share()),
-        place_(place),
-        requested_(config),
-        config_(config),
-        memory_(node),
-        ranks_(Size(node.num_ranks())) {}
-  ~LayerWorkspace() override;
-  LayerWorkspace(const LayerWorkspace&) = delete;
-  LayerWorkspace& operator=(const LayerWorkspace&) = delete;
-
-  const MoeLayerConfig& requested() const { return requested_; }
-  const MoeLayerConfig& config() const { return config_; }  // with every choice made
-  const Node& node() const { return *node_; }
-  const Place& place() const { return place_; }
-  FusedExperts& experts() { return *experts_; }
-  OfRank& of(const Rank& rank) { return ranks_[Size(rank.rank())]; }
-
-  absl::Status PartEnqueued(Rank& rank, LayerPart part) override;
-
- private:
-  absl::Status InitRank(Rank& rank);
-  absl::Status MakeProducts(OfRank& mine);
-  absl::Status LoadKernels() const;
-
-  const std::shared_ptr<Node> node_;
-  const Place place_;
-  const MoeLayerConfig requested_;
-  MoeLayerConfig config_;
-  std::unique_ptr<FusedExperts> experts_;
-  NodeMemory memory_;
-  std::vector<OfRank> ranks_;
-};
-
-LayerWorkspace::~LayerWorkspace() {
-  if (node_->ReadyToFree()) return;
-  for (OfRank& mine : ranks_) {  // freeing would wait for work that does not end
-    [[maybe_unused]] const GroupedGemm* const router = mine.router.release();
-    SharedMlp::Abandon(std::move(mine.shared));
-  }
-}
-
-absl::Status LayerWorkspace::PartEnqueued(Rank& rank, LayerPart part) {
-  OfRank& mine = of(rank);
-  if (mine.shared_runs) OCTET_RETURN_IF_ERROR(mine.shared->PartEnqueued(rank, part));
-  return mine.observer == nullptr ? absl::OkStatus() : mine.observer->PartEnqueued(rank, part);
-}
-
-absl::Status LayerWorkspace::MakeProducts(OfRank& mine) {
-  OCTET_ASSIGN_OR_RETURN(mine.router, GroupedGemm::Create(RouterProduct(config_)));
-  // low_latency quantizes x itself.
-  if (experts_->config().ep.dispatch_format == DispatchFormat::kFp8) {
-    OCTET_ASSIGN_OR_RETURN(mine.quantizer,
-                           RowQuantizer::Create({.dtype = config_.dtype,
-                                                 .columns = config_.hidden,
-                                                 .max_rows = config_.max_tokens_per_rank}));
-  }
-  if (config_.shared_intermediate == 0) return absl::OkStatus();
-  OCTET_ASSIGN_OR_RETURN(mine.shared, SharedMlp::Create(config_, memory_));
-  return absl::OkStatus();
-}
-
-absl::Status LayerWorkspace::LoadKernels() const {
-  const bool fp16 = config_.dtype == DType::kFloat16;
-  OCTET_RETURN_IF_GPU_ERROR(LoadRoute(config_.num_experts));
-  if (config_.shared_intermediate != 0) OCTET_RETURN_IF_GPU_ERROR(LoadAddShared(fp16));
-  return absl::OkStatus();
-}
-
-absl::Status LayerWorkspace::InitRank(Rank& rank) {
-  OfRank& mine = of(rank);
-  OCTET_RETURN_IF_ERROR(MakeProducts(mine));
-  OCTET_RETURN_IF_ERROR(LoadKernels());
-  const size_t tokens = Size(config_.max_tokens_per_rank);
-  const size_t element = InfoOf(config_.dtype).bytes;
-  const EpConfig& ep = experts_->config().ep;
-  struct Piece {
-    absl::Span<char>* memory;
-    size_t bytes;
-  };
-  const size_t fp8_bytes = mine.quantizer.has_value() ? mine.quantizer->Fp8Bytes() : 0;
-  const size_t scale_bytes = mine.quantizer.has_value() ? mine.quantizer->ScaleBytes() : 0;
-  for (const auto& [memory, bytes] : {
-           Piece{&mine.logits, tokens * Size(LogitStride(config_)) * sizeof(float)},
-           Piece{&mine.topk_idx, tokens * Size(config_.topk) * sizeof(int32_t)},
-           Piece{&mine.topk_weights, tokens * Size(config_.topk) * sizeof(float)},
-           Piece{&mine.h,
-                 Size(ep.max_rows(place_.num_ranks())) * Size(config_.intermediate) * element},
-           Piece{&mine.x_fp8, fp8_bytes},
-           Piece{&mine.x_scales, scale_bytes},
-       }) {
-    OCTET_ASSIGN_OR_RETURN(*memory, memory_.Device<char>(bytes));
-  }
-  std::vector<int32_t> offsets(2 * (tokens + 1), 0);
-  for (size_t t = 0; t <= tokens; ++t) offsets[2 * t + 1] = static_cast<int32_t>(t);
-  OCTET_ASSIGN_OR_RETURN(mine.offsets, memory_.Device<int32_t>(offsets.size()));
-  return OCTET_GPU(hipMemcpy(mine.offsets.data(), offsets.data(), offsets.size() * sizeof(int32_t),
-                             hipMemcpyHostToDevice));
-}
-
-bool IsFused(const MoeLayerConfig& config) {
-  return config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;
-}
-
-// The nodes that a choice is made for.
-struct ChoiceNodes {
-  const Node& node;
-  const NodesOfRanks& nodes;
-};
-
-absl::StatusOr<Strategy> ChosenStrategy(const ChoiceNodes& of, const MoeLayerConfig& config) {
-  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
-  OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
-                         EpPlan::Resolve(IntranodeConfig(ExpertsConfig(config).ep, of.nodes),
-                                         of.nodes.ranks_per_node, of.node.topology(), *table));
-  return plan.config.strategy;
-}
-
-// Makes the choice of Strategy::kAuto for FP8 weights where low_latency is chosen without them: the
-// strategies have FP8 formats of their own, so that the format would decide otherwise.
-absl::Status ChooseFp8Strategy(const ChoiceNodes& of, MoeLayerConfig& config) {
-  if (config.weights != GemmFormat::kFp8 || config.strategy != Strategy::kAuto || IsFused(config)) {
-    return absl::OkStatus();
-  }
-  MoeLayerConfig plain = config;
-  plain.weights = GemmFormat::kSame;
-  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, plain));
-  if (strategy == Strategy::kLowLatency) config.strategy = strategy;
-  return absl::OkStatus();
-}
-
-// Makes the choice of SharedExperts::kAuto as measured on an H200 (bench/PERFORMANCE.md): calls of
-// few tokens gain, those of many do not, whose kernels leave nothing idle.
-absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) {
-  constexpr int kMostTokens = 1024;
-  if (config.shared_experts != SharedExperts::kAuto) return absl::OkStatus();
-  config.shared_experts = SharedExperts::kAfter;
-  if (config.shared_intermediate == 0 || config.max_tokens_per_rank > kMostTokens ||
-      IsFused(config)) {
-    return absl::OkStatus();
-  }
-  config.shared_experts = SharedExperts::kBeside;
-  if (config.link_blocks != 0 || config.max_blocks != 0) return absl::OkStatus();
-  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, config));
-  if (strategy != Strategy::kHighThroughput) return absl::OkStatus();
-  config.link_blocks = std::max(of.node.topology().gpus[0].num_compute_units / 2, 1);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
-    Domain& domain, const MoeLayerConfig& requested, const RailOptions& rails) {
-  Node& node = domain.node();
-  const NodesOfRanks nodes = NodesOf(domain, rails.intranode_order);
-  auto workspace = std::make_shared<LayerWorkspace>(
-      node, Place{.nodes = nodes, .node = domain.node_index()}, requested);
-  MoeLayerConfig& config = workspace->config_;
-  const ChoiceNodes choices = {node, nodes};
-  OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(choices, config));
-  OCTET_RETURN_IF_ERROR(ChooseSharedExperts(choices, config));
-  OCTET_ASSIGN_OR_RETURN(workspace->experts_,
-                         MakeFusedExperts(domain, ExpertsConfig(config), {.rails = rails}));
-  const FusedExpertsConfig& experts = workspace->experts_->config();
-  config.strategy = experts.ep.strategy;
-  config.fusion = experts.gemm_combine;
-  LayerInternals::Observe(*workspace->experts_, workspace.get());
-  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return workspace->InitRank(rank); }));
-  return workspace;
-}
 
 // A layer's weights on one rank.
 struct RankWeights {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,22 +53,10 @@ std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
 constexpr std::array<SiteInfo, 6> kSites = {{
     DispatchCreditSite(Site::kDispatchCredit),
     CountSite(Site::kDispatchCount),
-    {.number = static_cast<uint32_t>(Site::kDispatchPacket),
-     .phase = "dispatch-receive",
-     .flag = "packet flag of slot",
-     .table = "dispatched tokens: arrived / announced by each rank",
-     .by_rows = true,
-     .counted = true},
+    DispatchPacketSite(Site::kDispatchPacket),
     CombineCreditSite(Site::kCombineCredit),
-    {.number = static_cast<uint32_t>(Site::kCombineRow),
-     .phase = "combine-receive",
-     .flag = "row flag of token",
-     .table = "combined rows: arrived / to be returned by each rank",
-     .by_rows = true},
-    {.number = static_cast<uint32_t>(Site::kCombineBegun),
-     .phase = "combine-receive",
-     .flag = "source flag",
-     .table = "combine source flags: epoch seen from each rank"},
+    CombineRowSite(Site::kCombineRow),
+    CombineSourceSite(Site::kCombineBegun),
 }};
 
 absl::Status Validate(const EpConfig& config) {
@@ -92,15 +79,6 @@ void Choose(EpConfig& config, int /*num_ranks*/) {
   config.combine_method = CombineMethod::kPush;
 }
 
-std::unique_ptr<StrategyBase> Make(Node& node, const EpPlan& plan,
-                                   const ExpertParallelOptions& options) {
-  return std::make_unique<LowLatency>(node, plan, options);
-}
-
-HeapSize HeapSizeFor(const EpConfig& config, int num_ranks) {
-  return HeapSizeOf(MakeLayout(config, num_ranks));
-}
-
 }  // namespace
 
 constexpr StrategyInfo kInfo = {
@@ -112,6 +90,7 @@ constexpr StrategyInfo kInfo = {
     .most_hidden = kMaxLowLatencyHidden,
     .formats = kFormats,
     .outputs = kOutputs,
+    .for_few_tokens = true,
     .auto_rule = {.order = 0, .most_tokens = kMaxLowLatencyTokens, .suits = SuitsAuto},
     .variants = kVariants,
     .tuning_fields = kTuningFields,
@@ -119,7 +98,7 @@ constexpr StrategyInfo kInfo = {
     .own_options = OwnOptions,
     .validate = Validate,
     .choose = Choose,
-    .heap_size = HeapSizeFor,
-    .make = Make};
+    .heap_size = HeapSizeBy<MakeLayout>,
+    .make = MakeOne<LowLatency>};
 
 }  // namespace octet::low_latency

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "kernels/ep/config_checks.h"
 #include "kernels/ep/device/row_arrivals.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/enum_names.h"
 #include "octet/node.h"
 #include "octet/topology.h"
@@ -32,7 +33,7 @@ absl::Status CheckChunks(const EpConfig& config, int chunk_tokens) {
 
 RailRows ChosenRows(RailRows rows, Strategy strategy) {
   if (rows != RailRows::kAuto) return rows;
-  return strategy == Strategy::kLowLatency ? RailRows::kBlocks : RailRows::kCounted;
+  return Has(strategy, &StrategyInfo::for_few_tokens) ? RailRows::kBlocks : RailRows::kCounted;
 }
 
 hierarchical::Chunks ChunksOf(const EpConfig& config, int chunk_tokens) {

@@ -70,6 +70,12 @@ class Node::Impl {
   bool ReadyToFree();
 
  private:
+  // The client id of kernels that the node itself launches.
+  static constexpr uint32_t kNodeClient = 0;
+  // Kernels that are told to leave their waits end much sooner. A stream that is busy for longer
+  // has other work.
+  static constexpr absl::Duration kBusyToTell = absl::Milliseconds(250);
+
   // Pinned host memory, shared with all GPUs. Aligned so that ranks do not share cache lines.
   struct HostControl {
     alignas(128) uint32_t abort_word;

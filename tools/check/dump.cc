@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/dtype.h"
 #include "octet/fp8.h"
 #include "runtime/base/status_macros.h"
@@ -225,7 +226,7 @@ class RankArrays {
     AddInt32("source_offsets", layout.source_offsets, {{"R+1", num_ranks() + 1}});
     // Arrays of rows may be empty because there are no rows; which there are depends on the
     // strategy and the configuration alone.
-    if (config_.strategy != Strategy::kHighThroughput) return;
+    if (!Has(config_.strategy, &StrategyInfo::keeps_layouts)) return;
     if (config_.output == Output::kDeduplicated) {
       const Dimension topk = {dump_.options.nodes.num_nodes > 1 ? "J" : "K", config_.topk};
       Add("recv_topk_idx", NpyType::kInt32, {rows, topk}, layout.recv_topk_idx.data());

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/dtype.h"
 
 namespace octet {
@@ -123,12 +124,12 @@ void DispatchVerifier::CheckArray(absl::string_view name, const std::vector<T>& 
 }
 
 void DispatchVerifier::CheckArrays(const ReceivedLayout& layout) {
-  const bool high_throughput = config_.strategy == Strategy::kHighThroughput;
-  const bool tokens = high_throughput && config_.output == Output::kDeduplicated;
+  const bool laid_out = Has(config_.strategy, &StrategyInfo::keeps_layouts);
+  const bool tokens = laid_out && config_.output == Output::kDeduplicated;
   CheckArray("expert_counts", layout.expert_counts, reference_.expert_counts, true);
   CheckArray("expert_offsets", layout.expert_offsets, reference_.expert_offsets, true);
-  CheckArray("source_offsets", layout.source_offsets, reference_.source_offsets, high_throughput);
-  CheckArray("row_weights", layout.row_weights, reference_.row_weights, high_throughput && !tokens);
+  CheckArray("source_offsets", layout.source_offsets, reference_.source_offsets, laid_out);
+  CheckArray("row_weights", layout.row_weights, reference_.row_weights, laid_out && !tokens);
   CheckArray("row_index", layout.row_index, reference_.row_index,
              config_.high_throughput.duplicates == Duplicates::kIndex);
   CheckArray("recv_topk_idx", layout.recv_topk_idx, reference_.recv_topk_idx, tokens);

@@ -207,8 +207,7 @@ absl::Status ParseNodes(const CommandLine& line, LayerOptions& options) {
         "--contenders is for one node, and ", line.launch().num_processes, " have been started"));
   }
   if (options.run.graph) {
-    OCTET_RETURN_IF_ERROR(
-        CheckGraphOverNodes(choices.rows, options.run.config.strategy == Strategy::kLowLatency));
+    OCTET_RETURN_IF_ERROR(CheckGraphOverNodes(choices.rows, options.run.config.strategy));
   }
   const Fusion fusion = options.run.config.fusion;
   if (fusion == Fusion::kAuto || fusion == Fusion::kNone) return absl::OkStatus();

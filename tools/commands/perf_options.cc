@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "kernels/ep/strategy_registry.h"
 #include "octet/ep_config.h"
 #include "runtime/base/status_macros.h"
 #include "tools/commands/fused_options.h"
@@ -121,8 +122,11 @@ absl::Status CheckForSeveralNodes(const PerfOptions& perf, const RunOptions& com
                      " have been started"));
   }
   if (!perf.graph) return absl::OkStatus();
-  return CheckGraphOverNodes(common.rail_rows,
-                             perf.strategies == std::vector<std::string>{"low_latency"});
+  Strategy only = Strategy::kAuto;
+  for (const StrategyInfo* info : StrategyInfos()) {
+    if (perf.strategies == std::vector<std::string>{std::string(info->name)}) only = info->strategy;
+  }
+  return CheckGraphOverNodes(common.rail_rows, only);
 }
 
 }  // namespace

@@ -467,10 +467,11 @@ absl::Status CompleteOptions(RunOptions& options) {
   if (options.nodes.num_nodes > 1) OCTET_RETURN_IF_ERROR(CheckForSeveralNodes(options));
   // No field of EpConfig asks for cached layouts, so kAuto cannot choose a strategy that has them.
   if (options.cached) {
-    if (config.strategy == Strategy::kAuto) config.strategy = Strategy::kHighThroughput;
-    if (config.strategy != Strategy::kHighThroughput) {
+    constexpr auto kKeeps = &StrategyInfo::keeps_layouts;
+    if (config.strategy == Strategy::kAuto) config.strategy = FirstWith(kKeeps);
+    if (!Has(config.strategy, kKeeps)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--cached: only high_throughput keeps layouts, not ", EnumName(config.strategy)));
+          "--cached: only ", NamesWith(kKeeps), " keeps layouts, not ", EnumName(config.strategy)));
     }
   }
   if (config.dispatch_format == DispatchFormat::kBytes) {
@@ -566,9 +567,8 @@ absl::StatusOr<SoakOptions> ParseSoakOptions(const CommandLine& line, int num_gp
   return options;
 }
 
-absl::Status CheckGraphOverNodes(RailRows rows, bool low_latency) {
-  const bool blocks = rows == RailRows::kBlocks || (rows == RailRows::kAuto && low_latency);
-  if (blocks) return absl::OkStatus();
+absl::Status CheckGraphOverNodes(RailRows rows, Strategy strategy) {
+  if (ChosenRows(rows, strategy) == RailRows::kBlocks) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--graph over several nodes needs --rail_rows=blocks, or --strategy=low_latency: otherwise "
       "the host waits for the numbers of rows that cross, which a graph does not have");

@@ -53,9 +53,8 @@ struct NodesChoices {
 };
 // Returns kInvalidArgument if they are wrong, or given on a single node.
 absl::StatusOr<NodesChoices> ParseNodesChoices(const CommandLine& line);
-// Returns kInvalidArgument if --graph cannot capture calls over several nodes. `low_latency`:
-// whether that strategy is asked for.
-absl::Status CheckGraphOverNodes(RailRows rows, bool low_latency);
+// Returns kInvalidArgument if --graph cannot capture calls of `strategy` over several nodes.
+absl::Status CheckGraphOverNodes(RailRows rows, Strategy strategy);
 
 // The factor of the pointwise stand-in for expert e of E, on rank r.
 enum class ExpertKind {

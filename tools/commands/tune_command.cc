@@ -216,17 +216,18 @@ int RunGemm(const CommandLine& line) {
   return kExitOk;
 }
 
-// Returns the calls with products to tune: those of `perf`, by high_throughput.
+// Returns the calls with products to tune: those of `perf`, by a strategy that fuses products.
 absl::StatusOr<std::vector<FusedRunOptions>> FusedShapes(const CommandLine& line,
                                                          const PerfOptions& perf) {
   std::vector<FusedRunOptions> shapes = perf.fused;
   for (FusedRunOptions& options : shapes) {
     EpConfig& config = options.run.workload.config;
-    if (!line.Given("strategy")) config.strategy = Strategy::kHighThroughput;
-    if (config.strategy != Strategy::kHighThroughput) {
+    constexpr auto kFuses = &StrategyInfo::fuses_products;
+    if (!line.Given("strategy")) config.strategy = FirstWith(kFuses);
+    if (!Has(config.strategy, kFuses)) {
       return absl::InvalidArgumentError(absl::StrCat("--operation=", EnumName(options.operation),
-                                                     " tunes calls of high_throughput, not ",
-                                                     EnumName(config.strategy)));
+                                                     " tunes calls of ", NamesWith(kFuses),
+                                                     ", not ", EnumName(config.strategy)));
     }
     options.check_steps = 1;
   }

@@ -163,10 +163,10 @@ Formats DrawLowLatencyFormats(Dice& dice) {
 
 // Draws formats that `strategy` supports. `automatic`: Strategy::kAuto chooses the strategy.
 Formats DrawFormats(Dice& dice, Strategy strategy, bool automatic, int hidden, int most_alignment) {
-  if (strategy == Strategy::kHighThroughput) {
+  if (Has(strategy, &StrategyInfo::keeps_layouts)) {
     return DrawHighThroughputFormats(dice, hidden, most_alignment);
   }
-  if (strategy == Strategy::kLowLatency) return DrawLowLatencyFormats(dice);
+  if (Takes(strategy, DispatchFormat::kQuantizedFp8)) return DrawLowLatencyFormats(dice);
   // Every strategy supports these.
   Formats formats;
   formats.combine_method = dice.OneIn(2) ? CombineMethod::kAuto : CombineMethod::kPush;

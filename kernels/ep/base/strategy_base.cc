@@ -135,19 +135,19 @@ absl::Status StrategyBase::CheckContract(const DispatchArgs& args) const {
   const absl::string_view name = own.cached != nullptr        ? "cached"
                                  : own.scatter_idx != nullptr ? "scatter_idx"
                                                               : "x_scales";
-  return CheckIsHighThroughput(name);
+  return CheckKeepsLayouts(name);
 }
 
-absl::Status StrategyBase::CheckIsHighThroughput(absl::string_view name) const {
+absl::Status StrategyBase::CheckKeepsLayouts(absl::string_view name) const {
   if (contract_ == Contract::kOfAll) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name,
-                     " is not for Strategy::kAuto, which may choose a strategy that has none; name "
-                     "Strategy::kHighThroughput"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is not for Strategy::kAuto, which may choose a strategy that has none; name ",
+        NamesWith(&StrategyInfo::keeps_layouts)));
   }
-  if (config().strategy == Strategy::kHighThroughput) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " needs the strategy high_throughput, not ", EnumName(config().strategy)));
+  if (InfoOf(config_.strategy).keeps_layouts) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " needs the strategy ",
+                                                 NamesWith(&StrategyInfo::keeps_layouts), ", not ",
+                                                 EnumName(config().strategy)));
 }
 
 absl::Status StrategyBase::CheckOwner(const Rank& rank, const DispatchHandle& handle) const {
@@ -240,7 +240,7 @@ absl::Status StrategyBase::CheckCombine(const Rank& rank, const CombineRequest& 
   OCTET_RETURN_IF_ERROR(CheckTensors(rank, request, config_.dtype_row_bytes()));
   OCTET_RETURN_IF_ERROR(CheckProduct(request.product, "combine"));
   if (request.args.high_throughput == HighThroughputCombineArgs()) return absl::OkStatus();
-  return CheckIsHighThroughput("unweighted");
+  return CheckKeepsLayouts("unweighted");
 }
 
 absl::Status StrategyBase::CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) {

@@ -149,9 +149,9 @@ class StrategyBase : public EpCalls, protected NodeClient {
   // Checks that `args` use nothing that another strategy has, nor, if the contract is kOfAll, what
   // only one strategy has.
   absl::Status CheckContract(const DispatchArgs& args) const;
-  // Refuses the argument `name`, which only high_throughput has, if this is another strategy or may
-  // be another one.
-  absl::Status CheckIsHighThroughput(absl::string_view name) const;
+  // Refuses the argument `name` if this strategy keeps no layouts, or another one may have been
+  // chosen that does not.
+  absl::Status CheckKeepsLayouts(absl::string_view name) const;
   // Refuses the product of a request if the strategy fuses none.
   absl::Status CheckProduct(const void* product, absl::string_view call) const;
   absl::Status CheckCombine(const Rank& rank, const CombineRequest& request, Phases phases) const;
@@ -176,7 +176,18 @@ class StrategyBase : public EpCalls, protected NodeClient {
   std::vector<CallSequence> sequences_;  // by rank
 };
 
-// What ExpertParallel::Create returns.
+// StrategyInfo::make and heap_size, of a host class and of the function that makes its layout.
+template <typename T>
+std::unique_ptr<StrategyBase> MakeOne(Node& node, const EpPlan& plan,
+                                      const ExpertParallelOptions& options) {
+  return std::make_unique<T>(node, plan, options);
+}
+template <auto kMakeLayout>
+HeapSize HeapSizeBy(const EpConfig& config, int num_ranks) {
+  return HeapSizeOf(kMakeLayout(config, num_ranks));
+}
+
+// Makes the calls of the strategy that `config` says or that is chosen.
 absl::StatusOr<std::unique_ptr<StrategyBase>> MakeStrategy(Node& node, const EpConfig& config,
                                                            const ExpertParallelOptions& options);
 

@@ -31,7 +31,7 @@ class DeathTest(DeathTestCase):
         self.check_survivors(job, pids, victim)
         if lives(pids[victim]):  # mpirun waits for one that is stopped
             os.kill(pids[victim], signal.SIGKILL)
-        job.process.wait(20)
+        job.await_end(pids.values())
         self.check_none_left(pids)
 
     def strike(self, number, cases):
@@ -82,7 +82,7 @@ class DeathTest(DeathTestCase):
                                                    rf"rank \d of node {victim}")
                     job.wait_for(r"node \d then: OK", NODES)
                     job.wait_for(r"node \d ends", NODES)
-                    job.process.wait(20)
+                    job.await_end(pids.values())
                     self.check_none_left(pids)
 
 

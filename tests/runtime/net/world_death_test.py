@@ -35,7 +35,7 @@ class DeathTest(DeathTestCase):
             with self.subTest(victim=victim):
                 job, pids = self.strike(victim, signal.SIGKILL)
                 self.check_survivors(job, pids, victim)
-                job.process.wait(20)
+                job.await_end(pids.values())
                 self.check_none_left(pids)
 
     def test_stopped(self):
@@ -44,7 +44,7 @@ class DeathTest(DeathTestCase):
         # mpirun waits for the one that is stopped.
         self.assertTrue(lives(pids[1]))
         os.kill(pids[1], signal.SIGKILL)
-        job.process.wait(20)
+        job.await_end(pids.values())
         self.check_none_left(pids)
 
     def test_stopped_for_a_while(self):
@@ -54,7 +54,7 @@ class DeathTest(DeathTestCase):
         os.kill(pids[1], signal.SIGCONT)
         job.wait_for(r"node 1 failed after ms \d+: UNAVAILABLE: .*", 1)
         job.wait_for(r"node 1 then: FAILED_PRECONDITION: the World has to be started again.*", 1)
-        job.process.wait(20)
+        job.await_end(pids.values())
         self.check_none_left(pids)
 
     def test_without_recovery_the_launcher_ends_all(self):
@@ -75,7 +75,7 @@ class DeathTest(DeathTestCase):
         self.check_none_left({node: pid for node, pid in pids.items() if node != victim})
         if victim is not None:
             os.kill(pids[victim], signal.SIGKILL)
-        job.process.wait(20)
+        job.await_end(pids.values())
         job.reader.join(20)
         self.assertEqual([line for line in job.lines if "*** Process received signal" in line], [])
 

@@ -62,6 +62,18 @@ class Job:
         return {int(match[1]): int(match[2])
                 for match in self.wait_for(r"node (\d) pid (\d+)", self.nodes, seconds=180)}
 
+    def await_end(self, pids):
+        """Waits until mpirun has ended, after its processes. When these leave without PMIx, its
+        server sometimes locks a mutex twice, and mpirun waits for itself for ever.
+        """
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            if any(lives(pid) for pid in pids):
+                raise
+            self.process.kill()
+            self.process.wait()
+
     def close(self, pids=()):
         for pid in pids:
             if lives(pid):

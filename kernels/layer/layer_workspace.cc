@@ -1,0 +1,164 @@
+#include "kernels/layer/layer_workspace.h"
+
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/ep/ep_plan.h"
+#include "kernels/ep/strategy_registry.h"
+#include "kernels/fused/fused_experts.h"
+#include "kernels/layer/add_shared.h"
+#include "kernels/layer/layer_config.h"
+#include "kernels/layer/route.h"
+#include "kernels/tuning/tuning.h"
+#include "octet/ep_config.h"
+#include "octet/topology.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/gpu/gpu_status.h"
+
+namespace octet {
+namespace {
+
+static_assert(kMaxExperts <= kMostRoutedExperts);
+
+size_t Size(int n) { return static_cast<size_t>(n); }
+
+bool IsFused(const MoeLayerConfig& config) {
+  return config.fusion == Fusion::kTiles || config.fusion == Fusion::kSerial;
+}
+
+// The nodes that a choice is made for.
+struct ChoiceNodes {
+  const Node& node;
+  const NodesOfRanks& nodes;
+};
+
+absl::StatusOr<Strategy> ChosenStrategy(const ChoiceNodes& of, const MoeLayerConfig& config) {
+  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
+  OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
+                         EpPlan::Resolve(IntranodeConfig(ExpertsConfig(config).ep, of.nodes),
+                                         of.nodes.ranks_per_node, of.node.topology(), *table));
+  return plan.config.strategy;
+}
+
+// Makes the choice of Strategy::kAuto for FP8 weights where a strategy that quantizes rows itself
+// is chosen without them: otherwise the format of rows that are quantized before would decide.
+absl::Status ChooseFp8Strategy(const ChoiceNodes& of, MoeLayerConfig& config) {
+  if (config.weights != GemmFormat::kFp8 || config.strategy != Strategy::kAuto || IsFused(config)) {
+    return absl::OkStatus();
+  }
+  MoeLayerConfig plain = config;
+  plain.weights = GemmFormat::kSame;
+  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, plain));
+  if (Takes(strategy, DispatchFormat::kQuantizedFp8)) config.strategy = strategy;
+  return absl::OkStatus();
+}
+
+// Makes the choice of SharedExperts::kAuto as measured on an H200 (bench/PERFORMANCE.md): calls of
+// few tokens gain, those of many do not, whose kernels leave nothing idle.
+absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) {
+  constexpr int kMostTokens = 1024;
+  if (config.shared_experts != SharedExperts::kAuto) return absl::OkStatus();
+  config.shared_experts = SharedExperts::kAfter;
+  if (config.shared_intermediate == 0 || config.max_tokens_per_rank > kMostTokens ||
+      IsFused(config)) {
+    return absl::OkStatus();
+  }
+  config.shared_experts = SharedExperts::kBeside;
+  if (config.link_blocks != 0 || config.max_blocks != 0) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, config));
+  if (!Has(strategy, &StrategyInfo::takes_all_units)) return absl::OkStatus();
+  config.link_blocks = std::max(of.node.topology().gpus[0].num_compute_units / 2, 1);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LayerWorkspace::~LayerWorkspace() {
+  if (node_->ReadyToFree()) return;
+  for (OfRank& mine : ranks_) {  // freeing would wait for work that does not end
+    [[maybe_unused]] const GroupedGemm* const router = mine.router.release();
+    SharedMlp::Abandon(std::move(mine.shared));
+  }
+}
+
+absl::Status LayerWorkspace::PartEnqueued(Rank& rank, LayerPart part) {
+  OfRank& mine = of(rank);
+  if (mine.shared_runs) OCTET_RETURN_IF_ERROR(mine.shared->PartEnqueued(rank, part));
+  return mine.observer == nullptr ? absl::OkStatus() : mine.observer->PartEnqueued(rank, part);
+}
+
+absl::Status LayerWorkspace::MakeProducts(OfRank& mine) {
+  OCTET_ASSIGN_OR_RETURN(mine.router, GroupedGemm::Create(RouterProduct(config_)));
+  // low_latency quantizes x itself.
+  if (experts_->config().ep.dispatch_format == DispatchFormat::kFp8) {
+    OCTET_ASSIGN_OR_RETURN(mine.quantizer,
+                           RowQuantizer::Create({.dtype = config_.dtype,
+                                                 .columns = config_.hidden,
+                                                 .max_rows = config_.max_tokens_per_rank}));
+  }
+  if (config_.shared_intermediate == 0) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(mine.shared, SharedMlp::Create(config_, memory_));
+  return absl::OkStatus();
+}
+
+absl::Status LayerWorkspace::LoadKernels() const {
+  const bool fp16 = config_.dtype == DType::kFloat16;
+  OCTET_RETURN_IF_GPU_ERROR(LoadRoute(config_.num_experts));
+  if (config_.shared_intermediate != 0) OCTET_RETURN_IF_GPU_ERROR(LoadAddShared(fp16));
+  return absl::OkStatus();
+}
+
+absl::Status LayerWorkspace::InitRank(Rank& rank) {
+  OfRank& mine = of(rank);
+  OCTET_RETURN_IF_ERROR(MakeProducts(mine));
+  OCTET_RETURN_IF_ERROR(LoadKernels());
+  const size_t tokens = Size(config_.max_tokens_per_rank);
+  const size_t element = InfoOf(config_.dtype).bytes;
+  const EpConfig& ep = experts_->config().ep;
+  struct Piece {
+    absl::Span<char>* memory;
+    size_t bytes;
+  };
+  const size_t fp8_bytes = mine.quantizer.has_value() ? mine.quantizer->Fp8Bytes() : 0;
+  const size_t scale_bytes = mine.quantizer.has_value() ? mine.quantizer->ScaleBytes() : 0;
+  for (const auto& [memory, bytes] : {
+           Piece{&mine.logits, tokens * Size(LogitStride(config_)) * sizeof(float)},
+           Piece{&mine.topk_idx, tokens * Size(config_.topk) * sizeof(int32_t)},
+           Piece{&mine.topk_weights, tokens * Size(config_.topk) * sizeof(float)},
+           Piece{&mine.h,
+                 Size(ep.max_rows(place_.num_ranks())) * Size(config_.intermediate) * element},
+           Piece{&mine.x_fp8, fp8_bytes},
+           Piece{&mine.x_scales, scale_bytes},
+       }) {
+    OCTET_ASSIGN_OR_RETURN(*memory, memory_.Device<char>(bytes));
+  }
+  std::vector<int32_t> offsets(2 * (tokens + 1), 0);
+  for (size_t t = 0; t <= tokens; ++t) offsets[2 * t + 1] = static_cast<int32_t>(t);
+  OCTET_ASSIGN_OR_RETURN(mine.offsets, memory_.Device<int32_t>(offsets.size()));
+  return OCTET_GPU(hipMemcpy(mine.offsets.data(), offsets.data(), offsets.size() * sizeof(int32_t),
+                             hipMemcpyHostToDevice));
+}
+
+absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
+    Domain& domain, const MoeLayerConfig& requested, const RailOptions& rails) {
+  Node& node = domain.node();
+  const NodesOfRanks nodes = NodesOf(domain, rails.intranode_order);
+  auto workspace = std::make_shared<LayerWorkspace>(
+      node, Place{.nodes = nodes, .node = domain.node_index()}, requested);
+  MoeLayerConfig& config = workspace->config_;
+  const ChoiceNodes choices = {node, nodes};
+  OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(choices, config));
+  OCTET_RETURN_IF_ERROR(ChooseSharedExperts(choices, config));
+  OCTET_ASSIGN_OR_RETURN(workspace->experts_,
+                         MakeFusedExperts(domain, ExpertsConfig(config), {.rails = rails}));
+  const FusedExpertsConfig& experts = workspace->experts_->config();
+  config.strategy = experts.ep.strategy;
+  config.fusion = experts.gemm_combine;
+  LayerInternals::Observe(*workspace->experts_, workspace.get());
+  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return workspace->InitRank(rank); }));
+  return workspace;
+}
+
+}  // namespace octet

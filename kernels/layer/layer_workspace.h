@@ -1,0 +1,93 @@
+// What calls of layers need beside weights: memory, products and kernels, which layers can share.
+#ifndef OCTET_KERNELS_LAYER_LAYER_WORKSPACE_H_
+#define OCTET_KERNELS_LAYER_LAYER_WORKSPACE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/ep/layer_parts.h"
+#include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/layer/shared_mlp.h"
+#include "kernels/types/row_quantizer.h"
+#include "octet/domain.h"
+#include "octet/expert_parallel.h"
+#include "octet/fused_experts.h"
+#include "octet/grouped_gemm.h"
+#include "octet/moe_layer.h"
+#include "octet/node.h"
+#include "runtime/memory/node_memory.h"
+
+namespace octet {
+
+// Where a layer's ranks are among those of all nodes.
+struct Place {
+  NodesOfRanks nodes;
+  int node = 0;  // this one's number
+
+  int num_ranks() const { return nodes.num_nodes * nodes.ranks_per_node; }  // of all nodes
+  size_t global(const Rank& rank) const {
+    return static_cast<size_t>(node * nodes.ranks_per_node + rank.rank());
+  }
+};
+
+// Everything but weights: what layers can share.
+class LayerWorkspace final : public LayerPartObserver {
+ public:
+  // What a rank has between the parts of a call.
+  struct OfRank {
+    std::unique_ptr<GroupedGemm> router;
+    std::unique_ptr<SharedMlp> shared;      // null: the layer has no shared experts
+    bool shared_runs = false;               // between SharedMlp::Begin and End
+    LayerPartObserver* observer = nullptr;  // of the layer whose call is being enqueued, or null
+    std::optional<RowQuantizer> quantizer;  // of x, if it is dispatched in FP8
+    absl::Span<char> logits, topk_idx, topk_weights, h, x_fp8, x_scales;
+    // [M + 1][2] The expert_offsets of products of t tokens, {0, t}, are row t.
+    absl::Span<int32_t> offsets;
+  };
+
+  static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Domain& domain,
+                                                                const MoeLayerConfig& config,
+                                                                const RailOptions& rails);
+  LayerWorkspace(Node& node, const Place& place, const MoeLayerConfig& config)
+      : node_(node.Share()),
+        place_(place),
+        requested_(config),
+        config_(config),
+        memory_(node),
+        ranks_(static_cast<size_t>(node.num_ranks())) {}
+  ~LayerWorkspace() override;
+  LayerWorkspace(const LayerWorkspace&) = delete;
+  LayerWorkspace& operator=(const LayerWorkspace&) = delete;
+
+  const MoeLayerConfig& requested() const { return requested_; }
+  const MoeLayerConfig& config() const { return config_; }  // with every choice made
+  const Node& node() const { return *node_; }
+  const Place& place() const { return place_; }
+  FusedExperts& experts() { return *experts_; }
+  OfRank& of(const Rank& rank) { return ranks_[static_cast<size_t>(rank.rank())]; }
+
+  absl::Status PartEnqueued(Rank& rank, LayerPart part) override;
+
+ private:
+  absl::Status InitRank(Rank& rank);
+  absl::Status MakeProducts(OfRank& mine);
+  absl::Status LoadKernels() const;
+
+  const std::shared_ptr<Node> node_;
+  const Place place_;
+  const MoeLayerConfig requested_;
+  MoeLayerConfig config_;
+  std::unique_ptr<FusedExperts> experts_;
+  NodeMemory memory_;
+  std::vector<OfRank> ranks_;
+};
+
+}  // namespace octet
+
+#endif  // OCTET_KERNELS_LAYER_LAYER_WORKSPACE_H_
