@@ -99,7 +99,8 @@ TEST(GemmTuning, RangesOfRowsEndAtPowersOfTwo) {
 
 TEST(GemmTuning, IsReadAsItIsWritten) {
   absl::StatusOr<TuningTable> table = TuningTable::Parse(
-      absl::StrCat(R"({"schema": 1, "entries": [], "gemm": [)", kGemmEntry, "]}"), "file");
+      absl::StrCat(R"({"schema": 1, "entries": [)", kEntry, R"(], "gemm": [)", kGemmEntry, "]}"),
+      "file");
   ASSERT_TRUE(table.ok()) << table.status();
   GemmTuningEntry entry = table->gemm_entries()[0];
   entry.tiles = GemmTiles::kMedium;
