@@ -32,7 +32,8 @@ struct Place {
 
   int num_ranks() const { return nodes.num_nodes * nodes.ranks_per_node; }  // of all nodes
   size_t global(const Rank& rank) const {
-    return static_cast<size_t>(node * nodes.ranks_per_node + rank.rank());
+    const int before = node * nodes.ranks_per_node;
+    return static_cast<size_t>(before + rank.rank());
   }
 };
 
