@@ -32,8 +32,8 @@ struct Place {
 
   int num_ranks() const { return nodes.num_nodes * nodes.ranks_per_node; }  // of all nodes
   size_t global(const Rank& rank) const {
-    const int before = node * nodes.ranks_per_node;
-    return static_cast<size_t>(before + rank.rank());
+    const int first = node * nodes.ranks_per_node;
+    return static_cast<size_t>(first) + static_cast<size_t>(rank.rank());
   }
 };
 
