@@ -209,10 +209,10 @@ class ExpertParallel final {
   //
   // Over several nodes:
   //   - one dispatch may be outstanding; only the last one can be combined;
-  //   - `cached` and `scatter_idx` are refused (kInvalidArgument), and so are the calls of one
-  //   phase
-  //     (DispatchSend ...) and, with RailRows::kCounted, captures (kUnimplemented,
-  //     kFailedPrecondition);
+  //   - `cached` and `scatter_idx` are refused (kInvalidArgument);
+  //   - the calls of one phase (DispatchSend ...) are refused (kUnimplemented);
+  //   - captures with RailRows::kCounted are refused (kFailedPrecondition), since the host would
+  //     wait for counts;
   //   - Received is that of the dispatch within the node: RowSource::rank is a local rank,
   //     RowSource::token a token of its batch. A token has at most min(K, E/P) choices, those of
   //     this node in the order of k. The batch has the rank's own tokens first, then those of each
