@@ -1,4 +1,4 @@
-// What calls of layers need beside weights: memory, products and kernels, which layers can share.
+// The memory, products and kernels that layers need beside weights. Layers can share them.
 #ifndef OCTET_KERNELS_LAYER_LAYER_WORKSPACE_H_
 #define OCTET_KERNELS_LAYER_LAYER_WORKSPACE_H_
 
@@ -25,7 +25,7 @@
 
 namespace octet {
 
-// Where a layer's ranks are among those of all nodes.
+// The place of a layer's ranks among those of all nodes.
 struct Place {
   NodesOfRanks nodes;
   int node = 0;  // this one's number

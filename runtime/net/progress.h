@@ -207,7 +207,7 @@ class Progress {
   void Lose(int node, absl::string_view why);
   int TagOf(int rail) const;
   bool IsExchanging() const;
-  // What the thread's polls leave to the ranks' threads, which may poll at the same time.
+  // Returns how the thread backs off, given that the ranks' threads may poll at the same time.
   Backoff::Cores CoresForPolls() const {
     return rails_.size() + 1 > num_cpus_ ? Backoff::Cores::kFew : Backoff::Cores::kShared;
   }

@@ -1,4 +1,4 @@
-// What Node::Impl says about failures: who waited for what, and who is still busy.
+// Node::Impl reports failures: who waited for what, and who is still busy.
 #include <hip/hip_runtime.h>
 
 #include <cstddef>

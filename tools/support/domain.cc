@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-// What a barrier exchanges with each node.
+// A barrier exchanges so many bytes with each node.
 constexpr size_t kBarrierBytes = 16;
 
 size_t BytesOfAll(const Domain& domain) {

@@ -122,7 +122,7 @@ enum class RailRows {
 
 absl::Span<const EnumEntry<RailRows>> EnumTable(RailRows);  // names: octet/enum_names.h
 
-// Of calls over several nodes. All nodes give the same.
+// How calls over several nodes use the rails. All nodes must give the same.
 struct RailOptions {
   RailRows rows = RailRows::kAuto;
   // Rails beside links: rows cross in chunks of so many tokens of a rank. In a dispatch, the first

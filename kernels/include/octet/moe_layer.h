@@ -90,7 +90,7 @@ struct MoeLayerOptions {
   const MoeLayer* share = nullptr;
   // ExpertParallelOptions::name. Layers that share memory have names of their own.
   std::string name = {};
-  // Of a layer over several nodes.
+  // How a layer over several nodes uses the rails.
   RailOptions rails = {};
 };
 

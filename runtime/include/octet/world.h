@@ -74,7 +74,7 @@ class World final : public Domain {
   int num_nodes() const override;
   int node_index() const override;
   int num_ranks() const override;
-  // What was chosen: not kAuto.
+  // Returns the chosen transport, never kAuto.
   RailTransport transport() const override;
   // Its own Run may be called between collective calls, without the rails.
   Node& node() override;

@@ -1,4 +1,4 @@
-// What FusedExperts refuses.
+// FusedExperts refuses what it cannot do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// Of a strategy's calls.
+// An entry for calls of a strategy.
 constexpr absl::string_view kEntry =
     R"({"platform": "nvidia", "gpu": "NVIDIA H200", "ranks": 8, "strategy": "direct",
         "rows": [1024, 2047], "row_bytes": [8192, 16383],

@@ -1,4 +1,4 @@
-// What grouped products refuse, and which tiles they choose.
+// Grouped products refuse what they cannot do, and choose their tiles.
 #include "octet/grouped_gemm.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What layers refuse.
+// Layers refuse what they cannot do.
 #include "octet/moe_layer.h"
 
 #include <gmock/gmock.h>
