@@ -143,13 +143,21 @@ void Device::Enqueue(Stream* stream, Operation operation) {
   machine->Kick();
 }
 
+Device::Waiter::Waiter(Device* device, const std::function<bool()>* done_in)
+    : done(done_in), device_(device) {
+  device_->waiters_.push_back(this);
+}
+
+Device::Waiter::~Waiter() { std::erase(device_->waiters_, this); }
+
 void Device::WaitUntil(const std::function<bool()>& done) {
   const HostWait wait(*machine, [&] {
     std::lock_guard lock(mutex);
     return done();
   });
   std::unique_lock lock(mutex);
-  progressed.wait(lock, done);
+  const Waiter waiter(this, &done);
+  over_.wait(lock, done);
 }
 
 bool Device::Poll(const std::function<bool()>& done) {
@@ -165,10 +173,28 @@ bool Device::Poll(const std::function<bool()>& done) {
       return done();
     });
     std::unique_lock lock(mutex);
-    is_done = progressed.wait_for(lock, kQueryWait, done);
+    const Waiter waiter(this, &done);
+    is_done = over_.wait_for(lock, kQueryWait, done);
   }
   if (is_done) machine->HostGoesOn();
   return is_done;
+}
+
+void Device::Finish(Stream* stream) {
+  Operation finished;
+  std::unique_ptr<Grid> grid;
+  bool is_over = false;
+  {
+    std::lock_guard lock(mutex);
+    finished = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    grid = std::move(stream->grid);
+    stream->running = false;
+    ++stream->finished;
+    is_over = std::ranges::any_of(waiters_, [](const Waiter* waiter) { return (*waiter->done)(); });
+  }
+  if (is_over) over_.notify_all();
+  machine->Kick();
 }
 
 hipError_t Device::Synchronize(Stream* stream) {
@@ -231,7 +257,7 @@ void HostFunctionThread::Loop() {
     call.function(call.argument);
     TsanRelease(&call.stream->tsan_sync);
     call.device->machine->busy_operations.fetch_sub(1, std::memory_order_acq_rel);
-    call.device->worker->FinishOperation(call.stream);
+    call.device->Finish(call.stream);
     lock.lock();
     in_call_ = nullptr;
   }

@@ -55,6 +55,8 @@ class Device {
   // Returns whether `done` is true after a short wait. If not, assumes that the calling thread
   // continues to poll.
   bool Poll(const std::function<bool()>& done);
+  // An operation of the stream, the one at the front, has finished.
+  void Finish(Stream* stream);
   hipError_t sticky_error() const { return error.load(std::memory_order_acquire); }
 
   Machine* const machine;
@@ -65,7 +67,6 @@ class Device {
   LoadedKernels loaded_kernels;
 
   std::mutex mutex;
-  std::condition_variable progressed;  // an operation has finished
   std::vector<std::unique_ptr<Stream>> streams;
 
   // Only for the worker.
@@ -75,6 +76,23 @@ class Device {
   uint64_t memory_epoch = 0;
 
  private:
+  // Of a thread that waits for `done`, with `mutex` held. Waking it for every operation would take
+  // longer than most operations.
+  class Waiter {
+   public:
+    Waiter(Device* device, const std::function<bool()>* done);
+    ~Waiter();
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+    const std::function<bool()>* const done;
+
+   private:
+    Device* const device_;
+  };
+
+  std::vector<const Waiter*> waiters_;
+  std::condition_variable over_;  // what one of the waiters waits for
   Stream* null_stream_ = nullptr;
   std::vector<std::unique_ptr<ResourcePool>> spare_tsan_resources_;
   char spare_tsan_sync_ = 0;

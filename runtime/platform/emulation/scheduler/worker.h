@@ -45,9 +45,6 @@ class Worker {
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   bool idle() const { return idle_.load(std::memory_order_acquire); }
 
-  // Ends the first operation of the stream. Any thread may call.
-  void FinishOperation(Stream* stream);
-
   // ---- for lanes of this worker
 
   static Worker* Current();

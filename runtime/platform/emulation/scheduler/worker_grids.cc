@@ -105,23 +105,7 @@ void Worker::StartOperation(Device* device, Stream* stream, Operation* operation
     operation->completion->time_ns = machine_->Now();
     operation->completion->done.store(true, std::memory_order_release);
   }
-  FinishOperation(stream);
-}
-
-void Worker::FinishOperation(Stream* stream) {
-  Device* device = stream->device;
-  Operation finished;
-  std::unique_ptr<Grid> grid;
-  {
-    std::lock_guard lock(device->mutex);
-    finished = std::move(stream->queue.front());
-    stream->queue.pop_front();
-    grid = std::move(stream->grid);
-    stream->running = false;
-    ++stream->finished;
-    device->progressed.notify_all();
-  }
-  machine_->Kick();
+  device->Finish(stream);
 }
 
 // ---- grids and blocks
@@ -257,7 +241,7 @@ void Worker::RetireFinished() {
       OrderGridEnd(grid, /*last=*/RunsNothing());
       NoteProgress();
       look_at_streams_ = has_finished_ = true;
-      FinishOperation(stream);
+      stream->device->Finish(stream);
     }
   }
 }
