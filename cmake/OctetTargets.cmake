@@ -246,7 +246,8 @@ function(octet_add_mpi_test name)
                  "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/runtime/net/open_mpi_races.txt:"
                  OCTET_TEST_ENVIRONMENT "${OCTET_TEST_ENVIRONMENT}")
   list(APPEND arg_ENV OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-       OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none)
+       OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+       OMPI_MCA_mpi_yield_when_idle=0)
   octet_add_test(${name} ALONE ${arg_UNPARSED_ARGUMENTS} DEPS ${arg_DEPS} mpi_environment octet_net MPI::MPI_CXX
                  LABELS sanitize mpi TIMEOUT ${arg_TIMEOUT} COST ${arg_COST} ENV ${arg_ENV}
                  SANITIZE_FILTER ${arg_SANITIZE_FILTER})

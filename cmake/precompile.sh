@@ -4,8 +4,9 @@
 #   cmake/precompile.sh ROOT COMPILER ARGUMENT...
 #
 # Precompiled headers contain the absolute paths of a build, so ccache would find nothing that was
-# compiled with those of another clone. It takes FILE.pch.sum in their place: a checksum of the
-# command, of the preprocessed headers and of their macros, with ROOT left out.
+# compiled with those of another clone or of another build that compiles in the same way. It takes
+# FILE.pch.sum in their place: a checksum of the command, of the preprocessed headers and of their
+# macros, with ROOT and the build's folder left out.
 set -euo pipefail
 
 root=$1
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
 done
 case $output in
   *.pch)
-    { printf '%s\n' "${preprocess[@]}" && "${preprocess[@]}" -E -dD; } | sed "s|$root||g" |
+    { printf '%s\n' "${preprocess[@]}" && "${preprocess[@]}" -E -dD; } | sed "s|$PWD||g; s|$root||g" |
       sha256sum >"$output.sum"
     ;;
 esac

@@ -9,9 +9,11 @@
 #include <hip/hip_runtime.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <random>
@@ -50,7 +52,10 @@ inline std::vector<uint8_t> BytesOf(uint64_t seed, int rank, int from, int to) {
   const uint32_t kind = random() % 4;
   const size_t size = kind == 0 ? 0 : random() % (kind == 1 ? 100 : kMaxPart);
   std::vector<uint8_t> bytes(size);
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  for (size_t i = 0; i < size; i += sizeof(uint32_t)) {
+    const auto word = static_cast<uint32_t>(random());
+    std::memcpy(&bytes[i], &word, std::min(sizeof(word), size - i));
+  }
   return bytes;
 }
 
