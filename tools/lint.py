@@ -3,7 +3,7 @@
 
     tools/lint.py [--build-dir=build/emulation] [--jobs=N] [FILE...]
 
-Without FILEs all sources of the build in runtime, kernels, tools, tests and bench are checked. The
+Without FILEs all sources of the build in runtime, kernels, tools, tests, bench and docs are checked. The
 exit code is 1 when clang-tidy fails for one; what it says goes to standard output.
 
 A stamp is an empty file. Its name is the SHA-256 of everything that clang-tidy's answer follows
@@ -34,7 +34,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("runtime", "kernels", "tools", "tests", "bench")
+FOLDERS = ("runtime", "kernels", "tools", "tests", "bench", "docs")
 KEPT_DAYS = 30
 # clang-tidy fills hundreds of megabytes: faults of small pages would be a fifth of its time.
 MALLOC = ("glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:"

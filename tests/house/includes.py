@@ -26,7 +26,7 @@ EXAMPLE = "tests/package/example/"  # a user's project, whose includes begin the
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:<([^>]+)>|"([^"]+)")')
 
 # From above to below. A room may include itself and those further down the list.
-FLOORS = ("tests", "bench", "tools", "kernels", "runtime", "runtime/device", "runtime/platform")
+FLOORS = ("tests", "docs", "bench", "tools", "kernels", "runtime", "runtime/device", "runtime/platform")
 TOOLS_ROOMS = {
     "commands": 6, "report": 5, "measure": 4, "check": 3, "step": 3, "contenders": 3,
     "workload": 2, "support": 1,

@@ -30,7 +30,7 @@ def header_guards(tree):
 def no_conditionals(tree):
     """Kernels and what they share have no preprocessor conditionals: the include path decides."""
     paths = code(tree, "kernels/", "runtime/device/")
-    paths += [path for path in code(tree, "tools/", "tests/", "bench/", kinds=(".hip",))]
+    paths += [path for path in code(tree, "tools/", "tests/", "bench/", "docs/", kinds=(".hip",))]
     found = []
     for path in paths:
         for line, text in numbered(tree[path]):
