@@ -127,8 +127,8 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
            Piece{&mine.logits, tokens * Size(LogitStride(config_)) * sizeof(float)},
            Piece{&mine.topk_idx, tokens * Size(config_.topk) * sizeof(int32_t)},
            Piece{&mine.topk_weights, tokens * Size(config_.topk) * sizeof(float)},
-           Piece{&mine.h,
-                 Size(ep.max_rows(place_.num_ranks())) * Size(config_.intermediate) * element},
+           Piece{&mine.h, Size(ep.max_rows(layer_ranks_.num_ranks())) * Size(config_.intermediate) *
+                              element},
            Piece{&mine.x_fp8, fp8_bytes},
            Piece{&mine.x_scales, scale_bytes},
        }) {
@@ -146,7 +146,7 @@ absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
   Node& node = domain.node();
   const NodesOfRanks nodes = NodesOf(domain, rails.intranode_order);
   auto workspace = std::make_shared<LayerWorkspace>(
-      node, Place{.nodes = nodes, .node = domain.node_index()}, requested);
+      node, LayerRanks{.nodes = nodes, .node = domain.node_index()}, requested);
   MoeLayerConfig& config = workspace->config_;
   const ChoiceNodes choices = {node, nodes};
   OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(choices, config));

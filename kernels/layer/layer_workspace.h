@@ -25,8 +25,8 @@
 
 namespace octet {
 
-// The place of a layer's ranks among those of all nodes.
-struct Place {
+// Which of all nodes' ranks run a layer, and which of them are this node's.
+struct LayerRanks {
   NodesOfRanks nodes;
   int node = 0;  // this one's number
 
@@ -55,9 +55,9 @@ class LayerWorkspace final : public LayerPartObserver {
   static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Domain& domain,
                                                                 const MoeLayerConfig& config,
                                                                 const RailOptions& rails);
-  LayerWorkspace(Node& node, const Place& place, const MoeLayerConfig& config)
+  LayerWorkspace(Node& node, const LayerRanks& ranks, const MoeLayerConfig& config)
       : node_(node.Share()),
-        place_(place),
+        layer_ranks_(ranks),
         requested_(config),
         config_(config),
         memory_(node),
@@ -69,7 +69,7 @@ class LayerWorkspace final : public LayerPartObserver {
   const MoeLayerConfig& requested() const { return requested_; }
   const MoeLayerConfig& config() const { return config_; }  // with every choice made
   const Node& node() const { return *node_; }
-  const Place& place() const { return place_; }
+  const LayerRanks& layer_ranks() const { return layer_ranks_; }
   FusedExperts& experts() { return *experts_; }
   OfRank& of(const Rank& rank) { return ranks_[static_cast<size_t>(rank.rank())]; }
 
@@ -81,7 +81,7 @@ class LayerWorkspace final : public LayerPartObserver {
   absl::Status LoadKernels() const;
 
   const std::shared_ptr<Node> node_;
-  const Place place_;
+  const LayerRanks layer_ranks_;
   const MoeLayerConfig requested_;
   MoeLayerConfig config_;
   std::unique_ptr<FusedExperts> experts_;

@@ -138,7 +138,7 @@ absl::Status MoeLayerOnNode::AllocateWeights(Rank& rank) {
   RankWeights& mine = weights_[Size(rank.rank())];
   const MoeLayerConfig& c = config();
   const FusedExpertsConfig experts = ExpertsConfig(c);
-  const int num_ranks = workspace_->place().num_ranks();
+  const int num_ranks = workspace_->layer_ranks().num_ranks();
   const size_t local = Size(c.num_experts / num_ranks);
   const size_t element = ExpertWeights(c).element_bytes();
   const size_t plain = InfoOf(c.dtype).bytes;
@@ -197,9 +197,9 @@ absl::Status MoeLayerOnNode::LoadExpert(const RankWeights& mine, size_t index,
 
 absl::Status MoeLayerOnNode::LoadExperts(const Rank& rank, const MoeLayerWeights& weights) const {
   const RankWeights& mine = weights_[Size(rank.rank())];
-  const Place& place = workspace_->place();
-  const size_t local = Size(config().num_experts / place.num_ranks());
-  const size_t first = place.global(rank) * local;
+  const LayerRanks& ranks = workspace_->layer_ranks();
+  const size_t local = Size(config().num_experts / ranks.num_ranks());
+  const size_t first = ranks.global(rank) * local;
   // Each loads the next expert until none is left, or one has failed.
   Mutex mutex;
   size_t next = 0;
@@ -407,9 +407,9 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Domain& domain, const Moe
           "MoeLayerOptions::share must be a layer that was created with an equal configuration");
     }
     workspace = other->workspace();
-    if (workspace->place().nodes.num_nodes != domain.num_nodes()) {
+    if (workspace->layer_ranks().nodes.num_nodes != domain.num_nodes()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "the layer to share memory with is one of ", workspace->place().nodes.num_nodes,
+          "the layer to share memory with is one of ", workspace->layer_ranks().nodes.num_nodes,
           " nodes; it must be one of ", domain.num_nodes()));
     }
   }

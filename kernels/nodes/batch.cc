@@ -32,15 +32,15 @@ BatchRows LayOutBatch(const Chunks& chunks, int own, absl::Span<const int> sent,
   return rows;
 }
 
-void AddParts(const Chunks& chunks, const BatchRows& rows, int chunk, const Way& way,
+void AddParts(const Chunks& chunks, const BatchRows& rows, int chunk, const RailMemory& memory,
               std::vector<RailPart>& parts) {
   size_t slot = Size(chunk * chunks.rows);
   for (const Piece& piece : rows.chunks[Size(chunk)]) {
-    char* const sent = way.sent + slot * way.bytes;
-    char* const batch = way.batch + Size(piece.first) * way.bytes;
-    const size_t sent_bytes = Size(piece.sent) * way.bytes;
-    const size_t batch_bytes = Size(piece.received) * way.bytes;
-    parts.push_back(way.direction == Direction::kToBatch
+    char* const sent = memory.sent + slot * memory.bytes;
+    char* const batch = memory.batch + Size(piece.first) * memory.bytes;
+    const size_t sent_bytes = Size(piece.sent) * memory.bytes;
+    const size_t batch_bytes = Size(piece.received) * memory.bytes;
+    parts.push_back(memory.direction == Direction::kToBatch
                         ? RailPart{sent, sent_bytes, batch, batch_bytes}
                         : RailPart{batch, batch_bytes, sent, sent_bytes});
     slot += Size(chunks.max_tokens);

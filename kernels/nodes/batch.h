@@ -42,7 +42,7 @@ BatchRows LayOutBatch(const Chunks& chunks, int own, absl::Span<const int> sent,
 enum class Direction { kToBatch, kFromBatch };
 
 // Memory that rows, or what belongs to them, cross between, and which way.
-struct Way {
+struct RailMemory {
   char* sent;    // [P][M], by node
   char* batch;   // [P * M]
   size_t bytes;  // of a row
@@ -50,7 +50,7 @@ struct Way {
 };
 
 // Appends the parts of an exchange of one chunk, one for each node.
-void AddParts(const Chunks& chunks, const BatchRows& rows, int chunk, const Way& way,
+void AddParts(const Chunks& chunks, const BatchRows& rows, int chunk, const RailMemory& memory,
               std::vector<RailPart>& parts);
 
 }  // namespace octet::hierarchical

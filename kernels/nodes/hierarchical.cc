@@ -128,7 +128,7 @@ class Hierarchical : public EpCalls, private NodeClient {
   absl::Status ReturnChunk(Rank& rank, int chunk);
   device::FailurePort PatientPort(const Rank& rank) const;
   // Returns how the rows of a dispatch or of a combine cross.
-  hierarchical::Way WayOfRows(const RankState& mine, Direction direction) const {
+  hierarchical::RailMemory MemoryOfRows(const RankState& mine, Direction direction) const {
     return {.sent = static_cast<char*>(mine.sent.rows),
             .batch = static_cast<char*>(mine.batch.rows),
             .bytes = direction == Direction::kToBatch ? config_.dispatch_row_bytes()
@@ -386,25 +386,25 @@ absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
 
 absl::Status Hierarchical::CrossFirst(Rank& rank) {
   const RankState& mine = StateOf(rank);
-  const hierarchical::Way records = {.sent = reinterpret_cast<char*>(mine.sent.records),
+  const hierarchical::RailMemory records = {.sent = reinterpret_cast<char*>(mine.sent.records),
                                      .batch = reinterpret_cast<char*>(mine.batch.records),
                                      .bytes = record_.bytes()};
   std::vector<RailPart> parts;
   for (int chunk = 0; chunk < chunks_.count; ++chunk) {
     AddParts(chunks_, mine.rows, chunk, records, parts);
   }
-  AddParts(chunks_, mine.rows, 0, WayOfRows(mine, Direction::kToBatch), parts);
+  AddParts(chunks_, mine.rows, 0, MemoryOfRows(mine, Direction::kToBatch), parts);
   return rails_[Size(rank.rank())]->Exchange(rank, parts);
 }
 
 absl::Status Hierarchical::CrossOthers(Rank& rank) {
   RankState& mine = StateOf(rank);
   const hipStream_t stream = mine.side.stream();
-  const hierarchical::Way way = WayOfRows(mine, Direction::kToBatch);
+  const hierarchical::RailMemory rows = MemoryOfRows(mine, Direction::kToBatch);
   OCTET_RETURN_IF_ERROR(mine.side.Fork());
   for (int chunk = 1; chunk < chunks_.count; ++chunk) {
     std::vector<RailPart> parts;
-    AddParts(chunks_, mine.rows, chunk, way, parts);
+    AddParts(chunks_, mine.rows, chunk, rows, parts);
     OCTET_RETURN_IF_ERROR(rails_[Size(rank.rank())]->ExchangeOn(stream, rank, parts));
     OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchMark(
         {.failure = NodeClient::PortOf(rank, client_), .arrivals = mine.arrivals, .chunk = chunk},
@@ -513,7 +513,7 @@ absl::Status Hierarchical::CheckCombine(const Rank& rank, const CombineRequest& 
 absl::Status Hierarchical::Return(Rank& rank) {
   const RankState& mine = StateOf(rank);
   std::vector<RailPart> parts;
-  AddParts(chunks_, mine.rows, 0, WayOfRows(mine, Direction::kFromBatch), parts);
+  AddParts(chunks_, mine.rows, 0, MemoryOfRows(mine, Direction::kFromBatch), parts);
   return rails_[Size(rank.rank())]->Exchange(rank, parts);
 }
 
@@ -531,7 +531,7 @@ absl::Status Hierarchical::ReturnChunk(Rank& rank, int chunk) {
   const RankState& mine = StateOf(rank);
   const hipStream_t stream = mine.side.stream();
   std::vector<RailPart> parts;
-  AddParts(chunks_, mine.rows, chunk, WayOfRows(mine, Direction::kFromBatch), parts);
+  AddParts(chunks_, mine.rows, chunk, MemoryOfRows(mine, Direction::kFromBatch), parts);
   size_t bytes = 0;
   for (const RailPart& part : parts) bytes += part.send_bytes;
   OCTET_RETURN_IF_GPU_ERROR(hierarchical::LaunchAwaitRows({.failure = PatientPort(rank),

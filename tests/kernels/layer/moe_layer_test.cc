@@ -116,21 +116,21 @@ TEST_F(MoeLayerTest, EveryWayGivesTheSameBits) {
   config.shared_intermediate = 48;
   const std::vector<int> counts = {9, 0, 7};
   std::vector<uint16_t> expected;
-  struct Way {
+  struct Setup {
     Strategy strategy;
     Fusion fusion;
     SharedExperts shared = SharedExperts::kAuto;
     int link_blocks = 0;
   };
-  for (const Way& way :
-       {Way{Strategy::kHighThroughput, Fusion::kNone}, Way{Strategy::kLowLatency, Fusion::kNone},
-        Way{Strategy::kAuto, Fusion::kAuto}, Way{Strategy::kHighThroughput, Fusion::kTiles},
-        Way{Strategy::kAuto, Fusion::kTiles}, Way{Strategy::kAuto, Fusion::kSerial},
-        Way{Strategy::kHighThroughput, Fusion::kNone, SharedExperts::kBeside, 1},
-        Way{Strategy::kHighThroughput, Fusion::kTiles, SharedExperts::kBeside},
-        Way{Strategy::kHighThroughput, Fusion::kSerial, SharedExperts::kBeside},
-        Way{Strategy::kLowLatency, Fusion::kNone, SharedExperts::kAfter},
-        Way{Strategy::kLowLatency, Fusion::kNone, SharedExperts::kBeside, 2}}) {
+  for (const Setup& way :
+       {Setup{Strategy::kHighThroughput, Fusion::kNone}, Setup{Strategy::kLowLatency, Fusion::kNone},
+        Setup{Strategy::kAuto, Fusion::kAuto}, Setup{Strategy::kHighThroughput, Fusion::kTiles},
+        Setup{Strategy::kAuto, Fusion::kTiles}, Setup{Strategy::kAuto, Fusion::kSerial},
+        Setup{Strategy::kHighThroughput, Fusion::kNone, SharedExperts::kBeside, 1},
+        Setup{Strategy::kHighThroughput, Fusion::kTiles, SharedExperts::kBeside},
+        Setup{Strategy::kHighThroughput, Fusion::kSerial, SharedExperts::kBeside},
+        Setup{Strategy::kLowLatency, Fusion::kNone, SharedExperts::kAfter},
+        Setup{Strategy::kLowLatency, Fusion::kNone, SharedExperts::kBeside, 2}}) {
     config.strategy = way.strategy;
     config.fusion = way.fusion;
     config.shared_experts = way.shared;

@@ -70,7 +70,7 @@ TEST_F(BatchTest, RowsReturnOnTheWayOnWhichTheyCame) {
   constexpr size_t kBytes = 16;
   std::array<char, 18 * kBytes> sent;
   std::array<char, 18 * kBytes> batch;
-  Way way = {.sent = sent.data(), .batch = batch.data(), .bytes = kBytes};
+  RailMemory way = {.sent = sent.data(), .batch = batch.data(), .bytes = kBytes};
   for (int chunk = 0; chunk < kChunks.count; ++chunk) {
     std::vector<RailPart> come;
     std::vector<RailPart> back;

@@ -60,7 +60,7 @@ struct Series {
 };
 
 // A way to make the whole call.
-struct Whole {
+struct Contender {
   std::unique_ptr<FusedExperts> experts;
   size_t series = 0;
   bool traced = false;
@@ -110,14 +110,14 @@ class FusedRun {
   absl::StatusOr<std::unique_ptr<TraceCollector>> MakeCollector();
   absl::Status InitRank(const Rank& rank);
   RankMemory& MemoryOf(const Rank& rank) { return memory_[Index(rank)]; }
-  FusedExperts& none() { return *wholes_.front().experts; }
+  FusedExperts& none() { return *calls_.front().experts; }
 
   // Uploads the step's inputs and times everything. Verifies it if `findings` is not null.
   absl::Status Step(const Workload& workload, bool timed, Findings* findings);
   absl::Status TimeParts(const Workload& workload, Findings* findings);
-  absl::StatusOr<double> TimeWhole(const Whole& whole);
+  absl::StatusOr<double> TimeCall(const Contender& contender);
   absl::Status Upload(const Workload& workload);
-  absl::Status Verify(const Workload& workload, const Whole& whole, Findings& findings);
+  absl::Status Verify(const Workload& workload, const Contender& contender, Findings& findings);
   // `experts`: who made the call.
   void Record(const Workload& workload, size_t series, double us, FusedExperts& experts);
 
@@ -130,7 +130,7 @@ class FusedRun {
   GemmCombineArgs GemmCombineArgsOf(const Rank& rank);
   static absl::Status Poison(Rank& rank, const DeviceMemory& memory);
   absl::Status VerifyParts(Rank& rank, const Workload& workload, Findings& findings);
-  absl::Status VerifyWhole(Rank& rank, const Workload& workload, size_t series, Findings& findings);
+  absl::Status VerifyCall(Rank& rank, const Workload& workload, size_t series, Findings& findings);
 
   Node& node_;
   const FusedRunOptions& options_;
@@ -139,7 +139,7 @@ class FusedRun {
   FusedExpertsConfig config_;  // resolved
   GroupedGemmConfig product_;
   std::vector<RankMemory> memory_;
-  std::vector<Whole> wholes_;   // kNone first
+  std::vector<Contender> calls_;   // kNone first
   std::vector<Series> series_;  // the links' part, the product, the whole calls
   std::vector<double> part_us_ = std::vector<double>(2);
   std::vector<FusedLeftOut> left_out_;
@@ -158,8 +158,8 @@ FusedExpertsConfig FusedRun::ConfigOf(const FusedChoice& choice) const {
   (dispatches_ ? config.dispatch_gemm : config.gemm_combine) = choice.fusion;
   (dispatches_ ? config.dispatch_gemm_tuning : config.gemm_combine_tuning) = choice.tuning;
   // All ways have the results of the first one.
-  if (!wholes_.empty()) {
-    config.ep.combine_order = wholes_.front().experts->config().ep.combine_order;
+  if (!calls_.empty()) {
+    config.ep.combine_order = calls_.front().experts->config().ep.combine_order;
   }
   return config;
 }
@@ -175,7 +175,7 @@ absl::Status FusedRun::AddWhole(const FusedWay& way, TraceCollector* trace) {
                                  : FusedChoice{config.gemm_combine, config.gemm_combine_tuning};
   whole.row.what = way.name.empty() ? std::string(EnumName(whole.row.choice.fusion)) : way.name;
   whole.row.chosen = way.choice.fusion == Fusion::kAuto;
-  wholes_.push_back({std::move(experts), series_.size(), trace != nullptr});
+  calls_.push_back({std::move(experts), series_.size(), trace != nullptr});
   series_.push_back(std::move(whole));
   return absl::OkStatus();
 }
@@ -306,10 +306,10 @@ absl::Status FusedRun::TimeParts(const Workload& workload, Findings* findings) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> FusedRun::TimeWhole(const Whole& whole) {
-  FusedExperts& experts = *whole.experts;
+absl::StatusOr<double> FusedRun::TimeCall(const Contender& contender) {
+  FusedExperts& experts = *contender.experts;
   // The dispatch before a DispatchGemm only keeps the links awake: it is none of the trace's.
-  ExpertParallel& before = dispatches_ && whole.traced ? none().ep() : experts.ep();
+  ExpertParallel& before = dispatches_ && contender.traced ? none().ep() : experts.ep();
   std::vector<FusedReceived> received(memory_.size());
   const auto prepare = [&](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(Poison(rank, MemoryOf(rank).out));
@@ -351,8 +351,8 @@ absl::Status FusedRun::Upload(const Workload& workload) {
   });
 }
 
-absl::Status FusedRun::Verify(const Workload& workload, const Whole& whole, Findings& findings) {
-  return node_.Run([&](Rank& rank) { return VerifyWhole(rank, workload, whole.series, findings); });
+absl::Status FusedRun::Verify(const Workload& workload, const Contender& contender, Findings& findings) {
+  return node_.Run([&](Rank& rank) { return VerifyCall(rank, workload, contender.series, findings); });
 }
 
 absl::Status FusedRun::Step(const Workload& workload, bool timed, Findings* findings) {
@@ -361,11 +361,11 @@ absl::Status FusedRun::Step(const Workload& workload, bool timed, Findings* find
   for (const size_t part : {kLinks, kProduct}) {
     if (timed) Record(workload, part, part_us_[part], none());
   }
-  for (const Whole& whole : wholes_) {
-    OCTET_ASSIGN_OR_RETURN(const double us, TimeWhole(whole));
-    if (timed) Record(workload, whole.series, us, *whole.experts);
+  for (const Contender& contender : calls_) {
+    OCTET_ASSIGN_OR_RETURN(const double us, TimeCall(contender));
+    if (timed) Record(workload, contender.series, us, *contender.experts);
     if (findings == nullptr) continue;
-    OCTET_RETURN_IF_ERROR(Verify(workload, whole, *findings));
+    OCTET_RETURN_IF_ERROR(Verify(workload, contender, *findings));
   }
   return absl::OkStatus();
 }
@@ -396,7 +396,7 @@ absl::Status FusedRun::VerifyParts(Rank& rank, const Workload& workload, Finding
   return absl::OkStatus();
 }
 
-absl::Status FusedRun::VerifyWhole(Rank& rank, const Workload& workload, size_t series,
+absl::Status FusedRun::VerifyCall(Rank& rank, const Workload& workload, size_t series,
                                    Findings& findings) {
   RankMemory& mine = MemoryOf(rank);
   const EpConfig& ep = config_.ep;
@@ -482,8 +482,8 @@ absl::StatusOr<FusedTrace> FusedRun::Trace(const Progress& progress) {
   if (!left_out_.empty()) return absl::InvalidArgumentError(left_out_.front().reason);
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<TraceCollector> collector, MakeCollector());
   OCTET_RETURN_IF_ERROR(AddWhole(options_.ways.front(), collector.get()));
-  const Whole& plain = *(wholes_.end() - 2);
-  const Whole& traced = wholes_.back();
+  const Contender& plain = *(calls_.end() - 2);
+  const Contender& traced = calls_.back();
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
                          Workload::Create(options_.run.workload));
   FusedTrace trace = {.options = options_,
@@ -499,9 +499,9 @@ absl::StatusOr<FusedTrace> FusedRun::Trace(const Progress& progress) {
     OCTET_RETURN_IF_ERROR(Upload(*workload));
     const bool checked = i >= steps - options_.check_steps;
     OCTET_RETURN_IF_ERROR(TimeParts(*workload, checked ? &findings : nullptr));
-    OCTET_ASSIGN_OR_RETURN(const double plain_us, TimeWhole(plain));
+    OCTET_ASSIGN_OR_RETURN(const double plain_us, TimeCall(plain));
     OCTET_RETURN_IF_ERROR(collector->Clear());
-    OCTET_ASSIGN_OR_RETURN(const double traced_us, TimeWhole(traced));
+    OCTET_ASSIGN_OR_RETURN(const double traced_us, TimeCall(traced));
     if (checked) OCTET_RETURN_IF_ERROR(Verify(*workload, traced, findings));
     if (i < options_.run.warmup) continue;
     trace.plain_us.push_back(plain_us);
@@ -510,7 +510,7 @@ absl::StatusOr<FusedTrace> FusedRun::Trace(const Progress& progress) {
   OCTET_ASSIGN_OR_RETURN(trace.slices, collector->Collect());
   trace.events_dropped = collector->num_dropped();
   trace.first_difference = findings.first();
-  wholes_.pop_back();  // before the collector
+  calls_.pop_back();  // before the collector
   return trace;
 }
 

@@ -106,7 +106,7 @@ class RowsGemm {
   static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared,
                                              Beside beside = {}) {
     constexpr bool kMoves = kFreeWaves > 0 && !std::is_same_v<Beside, NothingBeside>;
-    const Place at = {SharedAddress(shared), RankInCluster()};
+    const SharedAddresses at = {SharedAddress(shared), RankInCluster()};
     if (threadIdx.x == 0) InitBarriers(at);
     __syncthreads();
     SyncCluster();
@@ -144,7 +144,7 @@ class RowsGemm {
   using Ring = RingPlace<kStages>;
 
   // Addresses in shared memory.
-  struct Place {
+  struct SharedAddresses {
     uint32_t base;
     uint32_t rank;  // of the block in its cluster
 
@@ -172,7 +172,7 @@ class RowsGemm {
     }
   };
 
-  static __device__ void InitBarriers(const Place& at) {
+  static __device__ void InitBarriers(const SharedAddresses& at) {
     for (int i = 0; i < kStages; ++i) {
       InitBarrier(at.Full(i), 1);
       InitBarrier(at.Empty(i), 2 * kMultiplyingWarps);  // of both blocks
@@ -191,7 +191,7 @@ class RowsGemm {
 
   // Tells both blocks the unit, or is told. Returns it, or kStuck.
   template <typename Walk>
-  static __device__ __forceinline__ int ShareUnit(const Place& at, const Walk& walk, uint32_t round,
+  static __device__ __forceinline__ int ShareUnit(const SharedAddresses& at, const Walk& walk, uint32_t round,
                                                   int unit) {
     const int slot = static_cast<int>(round % kUnitSlots);
     const uint32_t parity = round / kUnitSlots & 1;
@@ -211,7 +211,7 @@ class RowsGemm {
   }
 
   template <typename Call, typename Walk>
-  static __device__ __forceinline__ bool LoadTiles(const Call& call, Walk& walk, const Place& at) {
+  static __device__ __forceinline__ bool LoadTiles(const Call& call, Walk& walk, const SharedAddresses& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
     auto track = call.TrackOf(GemmTrack::kLoad, true);
@@ -243,7 +243,7 @@ class RowsGemm {
   }
 
   struct StageLoad {
-    Place at;
+    SharedAddresses at;
     int stage;
     bool same_rows;
   };
@@ -271,18 +271,18 @@ class RowsGemm {
 
   // What a warpgroup keeps from tile to tile.
   struct Worker {
-    Place at;
+    SharedAddresses at;
     int warpgroup;
     int box = 0;  // of output, the next one
     Ring ring = {};
   };
 
   // The stage is free as far as this warp of both blocks' readers goes.
-  static __device__ __forceinline__ void Release(const Place& at, int stage) {
+  static __device__ __forceinline__ void Release(const SharedAddresses& at, int stage) {
     if (Lane() < kClusterBlocks) ArriveAt(at.Empty(stage), static_cast<uint32_t>(Lane()));
   }
 
-  static __device__ __forceinline__ int TakeUnit(const Place& at, uint32_t round) {
+  static __device__ __forceinline__ int TakeUnit(const SharedAddresses& at, uint32_t round) {
     const int slot = static_cast<int>(round % kUnitSlots);
     WaitBarrier(at.UnitFull(slot), round / kUnitSlots & 1);
     const int unit = static_cast<int>(LoadWord(at.Unit(slot)));
@@ -293,7 +293,7 @@ class RowsGemm {
 
   template <typename Call, typename Walk>
   static __device__ __forceinline__ void MultiplyTiles(const Call& call, Walk& walk,
-                                                       const Place& at) {
+                                                       const SharedAddresses& at) {
     const GemmOperands& p = call.operands;
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
     Worker worker = {at, static_cast<int>(threadIdx.x) / kWarpgroup};
@@ -360,7 +360,7 @@ class RowsGemm {
   }
 
   static __device__ __forceinline__ void Multiply(Worker& worker, int stages, Sums& sums) {
-    const Place& at = worker.at;
+    const SharedAddresses& at = worker.at;
     const uint32_t own_rows =
         static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
     Ring& ring = worker.ring;
@@ -398,7 +398,7 @@ class RowsGemm {
     constexpr int kPieces = kColumns / kGemmScaleGroup;
     constexpr int kPieceSums = kGemmScaleGroup / 2;
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
-    const Place& at = worker.at;
+    const SharedAddresses& at = worker.at;
     const uint32_t own_rows =
         static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
     Ring& ring = worker.ring;

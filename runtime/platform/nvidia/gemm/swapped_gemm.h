@@ -57,7 +57,7 @@ class SwappedGemm {
   template <typename Call, typename Walk>
   static __device__ __forceinline__ void Run(const Call& call, Walk walk, char* shared) {
     static_assert(!Walk::kAwaits && !Walk::kTells);
-    const Place at = {SharedAddress(shared)};
+    const SharedAddresses at = {SharedAddress(shared)};
     if (threadIdx.x == 0) {
       for (int i = 0; i < kStages; ++i) {
         InitBarrier(at.Full(i), 1);
@@ -78,7 +78,7 @@ class SwappedGemm {
   using Sums = float[kRows / 2];
 
   // Addresses in shared memory.
-  struct Place {
+  struct SharedAddresses {
     uint32_t base;
 
     __device__ uint32_t Weights(int stage) const {
@@ -95,7 +95,7 @@ class SwappedGemm {
   };
 
   template <typename Call, typename Walk>
-  static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const Place& at) {
+  static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const SharedAddresses& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
     auto track = call.TrackOf(GemmTrack::kLoad, true);
@@ -117,7 +117,7 @@ class SwappedGemm {
 
   template <typename Call, typename Walk>
   static __device__ __forceinline__ void MultiplyTiles(const Call& call, Walk& walk,
-                                                       const Place& at) {
+                                                       const SharedAddresses& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
     Ring ring;
@@ -150,7 +150,7 @@ class SwappedGemm {
     return threadIdx.x / kWarpgroup * static_cast<uint32_t>(kRowsPerWarpgroup * kStageRowBytes);
   }
 
-  static __device__ __forceinline__ void Multiply(const Place& at, int stages, Ring& ring,
+  static __device__ __forceinline__ void Multiply(const SharedAddresses& at, int stages, Ring& ring,
                                                   Sums& sums) {
     const uint32_t own_weights = OwnWeights();
     int previous = 0;
@@ -174,7 +174,7 @@ class SwappedGemm {
   }
 
   struct Worker {
-    const Place& at;
+    const SharedAddresses& at;
     Ring& ring;
   };
 
@@ -186,7 +186,7 @@ class SwappedGemm {
   static __device__ __forceinline__ void MultiplyScaled(const GemmOperands& p, const GemmTile& tile,
                                                         const Worker& worker, Sums& sums) {
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
-    const Place& at = worker.at;
+    const SharedAddresses& at = worker.at;
     Ring& ring = worker.ring;
     StageScales<gated> scales(p, tile);
 #pragma unroll
