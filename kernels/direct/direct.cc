@@ -117,7 +117,7 @@ CommonParams Direct::Common(Rank& rank, Phases phases) const {
   common.layout = layout_;
   common.state = StateOn<State>(rank.rank());
   common.send_blocks = launch().SendBlocks(phases);
-  common.source_flags = config().direct.flags == Flags::kSource;
+  common.source_flags = config().variant.flags == Flags::kSource;
   return common;
 }
 
@@ -127,7 +127,7 @@ absl::Status Direct::EnqueueDispatch(Rank& rank, const DispatchRequest& request,
   DispatchParams params = {};
   params.common = Common(rank, phases);
   SetTensors(request, params, params.common);
-  params.atomic_slots = config().direct.slots == Slots::kAtomic;
+  params.atomic_slots = config().variant.slots == Slots::kAtomic;
   params.recv_x = mine.recv_x.data();
   params.sources = mine.sources.data();
   params.expert_counts = mine.expert_counts.data();
@@ -176,7 +176,7 @@ std::vector<std::pair<void*, size_t>> Direct::Delivered(const Rank& rank, size_t
 WireFormat Direct::DispatchWire() const {
   // A packet carries the index, the origin and, with Flags::kToken, the flag. Each peer gets its
   // counts, two credits and, with Flags::kSource, the source's flag.
-  const bool token_flags = config().direct.flags == Flags::kToken;
+  const bool token_flags = config().variant.flags == Flags::kToken;
   constexpr auto kOriginBytes = static_cast<int64_t>(sizeof(uint32_t) + sizeof(RowSource));
   return {.row = static_cast<int64_t>(row_bytes()),
           .beside_row = layout_.row_parts * (kOriginBytes + (token_flags ? kWordBytes : 0)),
@@ -184,7 +184,7 @@ WireFormat Direct::DispatchWire() const {
 }
 
 WireFormat Direct::CombineWire() const {
-  const bool token_flags = config().direct.flags == Flags::kToken;
+  const bool token_flags = config().variant.flags == Flags::kToken;
   return {.row = static_cast<int64_t>(row_bytes()),
           .beside_row = token_flags ? layout_.row_parts * kWordBytes : 0,
           .to_peer = (token_flags ? 2 : 3) * kWordBytes};

@@ -22,19 +22,19 @@ constexpr std::array<TuningField, 4> kTuningFields = {{{"blocks", &Tuning::block
                                                        {"waves", &Tuning::waves_per_block},
                                                        {"row_parts", &Tuning::row_parts}}};
 
-constexpr std::array<StrategyVariant, 4> kVariants = {{{{Slots::kPrefix, Flags::kToken}},
-                                                       {{Slots::kPrefix, Flags::kSource}},
-                                                       {{Slots::kAtomic, Flags::kToken}},
-                                                       {{Slots::kAtomic, Flags::kSource}}}};
+constexpr std::array<Variant, 4> kVariants = {{{Slots::kPrefix, Flags::kToken},
+                                               {Slots::kPrefix, Flags::kSource},
+                                               {Slots::kAtomic, Flags::kToken},
+                                               {Slots::kAtomic, Flags::kSource}}};
 
 constexpr std::array kFormats = {DispatchFormat::kSame};
 constexpr std::array kOutputs = {Output::kPackedExperts};
 
 std::vector<absl::string_view> OwnOptions(const EpConfig& config) {
-  const DirectOptions plain;
+  const Variant plain;
   std::vector<absl::string_view> names;
-  AddIfSet("slots", config.direct.slots, plain.slots, names);
-  AddIfSet("flags", config.direct.flags, plain.flags, names);
+  AddIfSet("slots", config.variant.slots, plain.slots, names);
+  AddIfSet("flags", config.variant.flags, plain.flags, names);
   return names;
 }
 

@@ -36,11 +36,6 @@ struct AutoRule {
   bool (*suits)(const EpConfig& config, int num_ranks) = nullptr;
 };
 
-// Options that change a strategy's protocol; soak tests draw from these.
-struct StrategyVariant {
-  DirectOptions direct = {};
-};
-
 struct StrategyInfo {
   Strategy strategy = Strategy::kAuto;
   absl::string_view name = {};     // in flags, files and reports
@@ -68,7 +63,7 @@ struct StrategyInfo {
 
   Sides sides = Sides::kBlocks;
   AutoRule auto_rule = {};
-  absl::Span<const StrategyVariant> variants = {};
+  absl::Span<const Variant> variants = {};           // of its protocol; soak tests draw from these
   absl::Span<const TuningField> tuning_fields = {};  // the fields that it uses
   absl::Span<const SiteInfo> sites = {};             // every Site of its kernels
 

@@ -29,7 +29,7 @@ constexpr std::array<TuningField, 6> kTuningFields = {
      {"row_parts", &Tuning::row_parts},
      {"row_copies"}}};
 
-constexpr std::array<StrategyVariant, 1> kVariants = {};
+constexpr std::array<Variant, 1> kVariants = {};
 
 constexpr std::array kFormats = {DispatchFormat::kSame, DispatchFormat::kFp8,
                                  DispatchFormat::kBytes};

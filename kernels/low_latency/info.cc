@@ -26,7 +26,7 @@ constexpr std::array<TuningField, 4> kTuningFields = {{{"blocks", &Tuning::block
                                                        {"waves", &Tuning::waves_per_block},
                                                        {"row_parts", &Tuning::row_parts}}};
 
-constexpr std::array<StrategyVariant, 1> kVariants = {};
+constexpr std::array<Variant, 1> kVariants = {};
 
 // low_latency has memory for all rows that may arrive, twice; high_throughput has it once. kAuto
 // takes low_latency only up to this size, which is small on any GPU that this is for.

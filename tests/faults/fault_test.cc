@@ -81,7 +81,7 @@ CallSetup SmallSetup(const Row& row) {
   setup.config.topk = 2;
   setup.config.hidden = 64;
   setup.config.max_tokens_per_rank = 6;
-  setup.config.direct.flags = row.flags;
+  setup.config.variant.flags = row.flags;
   if (row.quantized) {
     setup.config.dispatch_format = DispatchFormat::kQuantizedFp8;
     setup.config.scale_group = 64;
@@ -114,8 +114,8 @@ CallSetup RandomSetup(std::mt19937_64& rng) {
         static_cast<Output>(draw(0, 1) == 0 ? Output::kPackedExperts : Output::kRankMajor);
   } else if (strategy == 1) {
     setup.config.strategy = Strategy::kDirect;
-    setup.config.direct.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
-    setup.config.direct.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
+    setup.config.variant.slots = draw(0, 1) == 0 ? Slots::kPrefix : Slots::kAtomic;
+    setup.config.variant.flags = draw(0, 1) == 0 ? Flags::kToken : Flags::kSource;
   } else {
     setup.config.strategy = Strategy::kHighThroughput;
     setup.config.combine_order = static_cast<CombineOrder>(draw(0, 2));

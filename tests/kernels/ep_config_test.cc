@@ -160,8 +160,8 @@ TEST(EpConfigTest, OptionsOfOtherStrategies) {
     void (*set)(EpConfig& config);
   };
   const Case cases[] = {
-      {"slots", Strategy::kDirect, [](EpConfig& c) { c.direct.slots = Slots::kAtomic; }},
-      {"flags", Strategy::kDirect, [](EpConfig& c) { c.direct.flags = Flags::kSource; }},
+      {"slots", Strategy::kDirect, [](EpConfig& c) { c.variant.slots = Slots::kAtomic; }},
+      {"flags", Strategy::kDirect, [](EpConfig& c) { c.variant.flags = Flags::kSource; }},
       {"failure_policy", Strategy::kLowLatency,
        [](EpConfig& c) { c.low_latency.failure_policy = FailurePolicy::kMask; }},
       {"mask_timeout", Strategy::kLowLatency,
@@ -206,7 +206,7 @@ TEST(EpConfigTest, WhatLowLatencyCannotDo) {
   config.hidden = 16392;
   ExpectRefused(config, 8, "low_latency: hidden is 16392");
   config = good;
-  config.direct.flags = Flags::kSource;
+  config.variant.flags = Flags::kSource;
   ExpectRefused(config, 8, "flags needs the strategy direct, not low_latency");
   config = good;
   config.combine_method = CombineMethod::kPull;
@@ -223,7 +223,7 @@ TEST(EpConfigTest, WhatHighThroughputCannotDo) {
   EpConfig good = Good();
   good.strategy = Strategy::kHighThroughput;
   EpConfig config = good;
-  config.direct.slots = Slots::kAtomic;
+  config.variant.slots = Slots::kAtomic;
   ExpectRefused(config, 8, "slots needs the strategy direct, not high_throughput");
   config = good;
   config.dispatch_format = DispatchFormat::kBytes;

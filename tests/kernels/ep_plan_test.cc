@@ -87,9 +87,9 @@ TEST(EpPlan, ByWhatOnlyOneStrategyHas) {
           {[](EpConfig& c) { c.dispatch_format = DispatchFormat::kQuantizedFp8; }}}) {
       EXPECT_EQ(with(tokens, change), Strategy::kLowLatency) << tokens;
     }
-    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.direct.slots = Slots::kAtomic; }),
+    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.variant.slots = Slots::kAtomic; }),
               Strategy::kDirect);
-    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.direct.flags = Flags::kSource; }),
+    EXPECT_EQ(with(tokens, [](EpConfig& c) { c.variant.flags = Flags::kSource; }),
               Strategy::kDirect);
   }
 }

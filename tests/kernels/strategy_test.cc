@@ -37,7 +37,7 @@ using ::testing::SizeIs;
     ASSERT_TRUE(status_.ok()) << status_ << "\n" << Where(); \
   } while (false)
 
-class StrategyTest : public ::testing::TestWithParam<Variant> {
+class StrategyTest : public ::testing::TestWithParam<StrategyCase> {
  protected:
   EpConfig Config(int num_experts, int topk, int hidden, int max_tokens,
                   DType dtype = DType::kBFloat16) const {
@@ -404,7 +404,7 @@ TEST_P(StrategyTest, SilentPeerInCombine) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("combine-receive waited"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("for rank 1's"));
   EXPECT_THAT(std::string(status.message()),
-              GetParam().direct.flags == Flags::kToken
+              GetParam().variant.flags == Flags::kToken
                   ? HasSubstr(absl::StrReplaceAll(
                         "\ncombined rows: arrived / to be returned by each rank, * behind\n"
                         "            0     1     2\n"

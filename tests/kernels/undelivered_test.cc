@@ -40,7 +40,7 @@ constexpr int kSilent = 2;
 constexpr size_t kExperts = 6;
 constexpr size_t kLocal = kExperts / kRanks;
 
-class UndeliveredTest : public ::testing::TestWithParam<Variant> {
+class UndeliveredTest : public ::testing::TestWithParam<StrategyCase> {
  protected:
   void Make() {
     const absl::StatusOr<Topology> topology = DiscoverTopology();

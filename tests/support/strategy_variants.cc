@@ -41,7 +41,7 @@ constexpr std::array<Sums, 6> kSums = {
 
 constexpr int kRanks = 2;
 
-EpConfig SmallConfig(const Variant& variant) {
+EpConfig SmallConfig(const StrategyCase& variant) {
   EpConfig config;
   config.num_experts = 4;
   config.topk = 2;
@@ -53,12 +53,12 @@ EpConfig SmallConfig(const Variant& variant) {
 
 // Whether these sums are another variant: supported, not by another name, and with packed rows if
 // they are pulled, since how rows return does not depend on how they came.
-bool IsAnother(const StrategyInfo& info, const Variant& variant, const Rows& rows,
+bool IsAnother(const StrategyInfo& info, const StrategyCase& variant, const Rows& rows,
                const Sums& sums) {
   if (!Validate(SmallConfig(variant), kRanks).ok()) return false;
   if (sums.method == CombineMethod::kPull && *rows.name != '\0') return false;
   if (sums.order == CombineOrder::kAuto) return true;
-  Variant by_default = variant;
+  StrategyCase by_default = variant;
   by_default.combine_order = CombineOrder::kAuto;
   EpConfig config = SmallConfig(by_default);
   info.choose(config, kRanks);
@@ -67,9 +67,9 @@ bool IsAnother(const StrategyInfo& info, const Variant& variant, const Rows& row
 
 }  // namespace
 
-void Variant::ApplyTo(EpConfig& config) const {
+void StrategyCase::ApplyTo(EpConfig& config) const {
   config.strategy = strategy;
-  config.direct = direct;
+  config.variant = variant;
   config.combine_order = combine_order;
   config.combine_method = combine_method;
   config.output = output;
@@ -85,23 +85,23 @@ std::string StrategyTestName(Strategy strategy) {
   return name;
 }
 
-std::vector<Variant> AllVariants() {
-  std::vector<Variant> variants;
+std::vector<StrategyCase> AllVariants() {
+  std::vector<StrategyCase> variants;
   for (const StrategyInfo* info : StrategyInfos()) {
-    for (const StrategyVariant& options : info->variants) {
+    for (const Variant& options : info->variants) {
       for (const Rows& rows : kRows) {
         for (const Sums& sums : kSums) {
           const std::string name = absl::StrCat(
               StrategyTestName(info->strategy),
-              options.direct.slots == Slots::kAtomic ? "AtomicSlots" : "",
-              options.direct.flags == Flags::kSource ? "SourceFlags" : "", rows.name, sums.name);
-          const Variant variant = {.name = name,
-                                   .strategy = info->strategy,
-                                   .direct = options.direct,
-                                   .combine_order = sums.order,
-                                   .combine_method = sums.method,
-                                   .output = rows.output,
-                                   .duplicates = rows.duplicates};
+              options.slots == Slots::kAtomic ? "AtomicSlots" : "",
+              options.flags == Flags::kSource ? "SourceFlags" : "", rows.name, sums.name);
+          const StrategyCase variant = {.name = name,
+                                        .strategy = info->strategy,
+                                        .variant = options,
+                                        .combine_order = sums.order,
+                                        .combine_method = sums.method,
+                                        .output = rows.output,
+                                        .duplicates = rows.duplicates};
           if (IsAnother(*info, variant, rows, sums)) variants.push_back(variant);
         }
       }
@@ -110,9 +110,9 @@ std::vector<Variant> AllVariants() {
   return variants;
 }
 
-std::vector<Variant> DispatchVariants() {
-  std::vector<Variant> variants;
-  absl::c_copy_if(AllVariants(), std::back_inserter(variants), [](const Variant& variant) {
+std::vector<StrategyCase> DispatchVariants() {
+  std::vector<StrategyCase> variants;
+  absl::c_copy_if(AllVariants(), std::back_inserter(variants), [](const StrategyCase& variant) {
     return variant.combine_order == CombineOrder::kAuto &&
            variant.combine_method == CombineMethod::kAuto;
   });

@@ -11,10 +11,10 @@
 namespace octet {
 
 // A strategy, and what it can be asked to do in more than one way.
-struct Variant {
+struct StrategyCase {
   std::string name;  // as a name of a test: LowLatencyRankMajorFlat
   Strategy strategy = Strategy::kAuto;
-  DirectOptions direct = {};
+  Variant variant = {};
   CombineOrder combine_order = CombineOrder::kAuto;
   CombineMethod combine_method = CombineMethod::kAuto;
   Output output = Output::kPackedExperts;
@@ -22,7 +22,7 @@ struct Variant {
 
   void ApplyTo(EpConfig& config) const;
 
-  friend void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+  friend void PrintTo(const StrategyCase& each, std::ostream* out) { *out << each.name; }
 };
 
 // Returns the name of a strategy as part of the name of a test: "LowLatency".
@@ -30,9 +30,9 @@ std::string StrategyTestName(Strategy strategy);
 
 // Returns everything that some strategy supports, each in one variant. The first one of each
 // strategy bears its name and has its defaults.
-std::vector<Variant> AllVariants();
+std::vector<StrategyCase> AllVariants();
 // Returns those of them that differ in what dispatch does.
-std::vector<Variant> DispatchVariants();
+std::vector<StrategyCase> DispatchVariants();
 
 }  // namespace octet
 

@@ -41,8 +41,8 @@ TEST_F(RunOptionsTest, Defaults) {
   EXPECT_EQ(options.workload.config.hidden, 7168);
   EXPECT_EQ(options.workload.config.max_tokens_per_rank, 256);
   EXPECT_EQ(options.workload.config.dtype, DType::kBFloat16);
-  EXPECT_EQ(options.workload.config.direct.slots, Slots::kPrefix);
-  EXPECT_EQ(options.workload.config.direct.flags, Flags::kToken);
+  EXPECT_EQ(options.workload.config.variant.slots, Slots::kPrefix);
+  EXPECT_EQ(options.workload.config.variant.flags, Flags::kToken);
   EXPECT_THAT(options.workload.tokens, IsEmpty());
   EXPECT_EQ(options.workload.seed, 4U);
   EXPECT_EQ(options.expert, ExpertKind::kId);
@@ -67,8 +67,8 @@ TEST_F(RunOptionsTest, EveryFlagHasItsPlace) {
   EXPECT_EQ(options.workload.config.max_tokens_per_rank, 32);
   EXPECT_EQ(options.workload.config.dtype, DType::kFloat16);
   EXPECT_EQ(options.workload.config.strategy, Strategy::kDirect);
-  EXPECT_EQ(options.workload.config.direct.slots, Slots::kAtomic);
-  EXPECT_EQ(options.workload.config.direct.flags, Flags::kSource);
+  EXPECT_EQ(options.workload.config.variant.slots, Slots::kAtomic);
+  EXPECT_EQ(options.workload.config.variant.flags, Flags::kSource);
   EXPECT_EQ(options.workload.config.tuning.blocks, 10);
   EXPECT_EQ(options.workload.config.tuning.send_blocks, 4);
   EXPECT_EQ(options.workload.config.tuning.waves_per_block, 3);
@@ -175,7 +175,7 @@ TEST_F(RunOptionsTest, TheChallenge) {
     EXPECT_EQ(options.workload.config.dtype, DType::kFloat16);
     EXPECT_EQ(options.expert, ExpertKind::kRank);
     EXPECT_EQ(options.iters, 3);
-    EXPECT_EQ(options.workload.config.direct.slots, Slots::kAtomic);
+    EXPECT_EQ(options.workload.config.variant.slots, Slots::kAtomic);
     EXPECT_THAT(options.workload.tokens, IsEmpty());
   }
   EXPECT_EQ(benchmarks, 5);

@@ -92,8 +92,8 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
     const std::string& routing = spec.routing.text;
     drawn["kind"].insert(routing.substr(0, routing.find(':')));
     drawn["variant"].insert(absl::StrCat(EnumName(options.workload.config.strategy), " ",
-                                         EnumName(options.workload.config.direct.slots), " ",
-                                         EnumName(options.workload.config.direct.flags)));
+                                         EnumName(options.workload.config.variant.slots), " ",
+                                         EnumName(options.workload.config.variant.flags)));
     if (options.workload.config.strategy == Strategy::kAuto) {
       drawn["chosen"].insert(
           std::string(EnumName(EpPlan::ByRules(options.workload.config, ranks).strategy)));
@@ -297,7 +297,7 @@ TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
   EXPECT_EQ(again.workload.routing.text, last.workload.routing.text);
   EXPECT_EQ(again.workload.seed, last.workload.seed);
   EXPECT_EQ(again.workload.drop, last.workload.drop);
-  EXPECT_TRUE(again.workload.config.direct == last.workload.config.direct);
+  EXPECT_TRUE(again.workload.config.variant == last.workload.config.variant);
   EXPECT_EQ(again.iters, last.iters);
 }
 

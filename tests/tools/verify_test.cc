@@ -171,7 +171,7 @@ TEST_F(VerifyTest, OrderWithinASourceIsFreeOnlyWithAtomicSlots) {
   }
   SwapRows(same, same + 1);
   EXPECT_EQ(Dispatch().wrong_rows, 2);
-  config_.direct.slots = Slots::kAtomic;
+  config_.variant.slots = Slots::kAtomic;
   EXPECT_TRUE(Dispatch().bitwise);
   // The same row twice is wrong in any order.
   received_.sources[same] = received_.sources[same + 1];

@@ -157,7 +157,7 @@ void DispatchVerifier::CheckSources(const ReceivedLayout& layout) {
     return;
   }
   std::vector<RowSource> sorted = layout.sources;
-  if (config_.direct.slots == Slots::kAtomic) SortWithinSources(want, sorted);
+  if (config_.variant.slots == Slots::kAtomic) SortWithinSources(want, sorted);
   for (size_t i = 0; i < want.size(); ++i) {
     const RowSource& source = sorted[PlaceOf(i)];
     if (AsTuple(source) != AsTuple(want[i])) {

@@ -309,9 +309,9 @@ absl::StatusOr<RunOptions> ParseCommon(const CommandLine& line, int num_ranks) {
   options.check = absl::GetFlag(FLAGS_check);
   options.ceilings = absl::GetFlag(FLAGS_ceilings);
   OCTET_ASSIGN_OR_RETURN(options.align, ParseEnum<Align>("align", absl::GetFlag(FLAGS_align)));
-  OCTET_ASSIGN_OR_RETURN(options.workload.config.direct.slots,
+  OCTET_ASSIGN_OR_RETURN(options.workload.config.variant.slots,
                          ParseEnum<Slots>("slots", absl::GetFlag(FLAGS_slots)));
-  OCTET_ASSIGN_OR_RETURN(options.workload.config.direct.flags,
+  OCTET_ASSIGN_OR_RETURN(options.workload.config.variant.flags,
                          ParseEnum<Flags>("flags", absl::GetFlag(FLAGS_flags)));
   options.workload.config.tuning = {
       .blocks = absl::GetFlag(FLAGS_blocks),

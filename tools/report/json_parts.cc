@@ -52,8 +52,8 @@ Json ChoicesToJson(const RunOptions& options, const EpConfig& config) {
   const auto text = [](absl::string_view name) { return std::string(name); };
   const Tuning& tuning = config.tuning;
   Json json = {{"auto_strategy", options.workload.config.strategy == Strategy::kAuto},
-               {"slots", text(EnumName(config.direct.slots))},
-               {"flags", text(EnumName(config.direct.flags))},
+               {"slots", text(EnumName(config.variant.slots))},
+               {"flags", text(EnumName(config.variant.flags))},
                {"combine_order", text(EnumName(config.combine_order))},
                {"combine_method", text(EnumName(config.combine_method))},
                {"blocks", tuning.blocks},

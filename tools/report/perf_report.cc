@@ -190,8 +190,8 @@ std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
       Comment(absl::StrFormat(
           "expert %s (%s); slots %s, flags %s", EnumName(options.expert),
           options.fuse_expert ? "fused into combine" : "its own kernel, not in combine's time",
-          EnumName(options.workload.config.direct.slots),
-          EnumName(options.workload.config.direct.flags))),
+          EnumName(options.workload.config.variant.slots),
+          EnumName(options.workload.config.variant.flags))),
       Comment(absl::StrFormat("%d steps of each kind after %d of warm-up, from a barrier of the %s",
                               options.iters, options.warmup,
                               options.align == Align::kHost ? "threads" : "GPUs")),

@@ -201,8 +201,8 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
                               GpuName(topology), topology.platform)),
       EmulationNote(topology), NodesLine(options, config),
       Comment(absl::StrFormat("strategy %s, slots %s, flags %s, combine %s",
-                              ChosenStrategy(options, config), EnumName(config.direct.slots),
-                              EnumName(config.direct.flags), EnumName(config.combine_order))),
+                              ChosenStrategy(options, config), EnumName(config.variant.slots),
+                              EnumName(config.variant.flags), EnumName(config.combine_order))),
       Comment(absl::StrFormat(
           "experts %d, topk %d, hidden %d, max_tokens %d, %s; routing %s, drop %g, seed %d",
           spec.config.num_experts, spec.config.topk, spec.config.hidden,
@@ -371,8 +371,8 @@ std::string SoakTable(const Topology& topology, const SoakResult& result) {
   };
   for (size_t i = 0; i < result.tallies.size(); ++i) {
     const SoakVariant& variant = SoakVariants()[i];
-    add(EnumName(variant.strategy), EnumName(variant.options.direct.slots),
-        EnumName(variant.options.direct.flags), result.tallies[i]);
+    add(EnumName(variant.strategy), EnumName(variant.options.slots),
+        EnumName(variant.options.flags), result.tallies[i]);
   }
   add("all", "", "", result.total);
   absl::StrAppend(&table, "#\n# MB in use         host (resident)        GPUs\n");

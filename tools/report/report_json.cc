@@ -143,8 +143,8 @@ std::string SoakJson(const Topology& topology, const SoakResult& result) {
   for (size_t i = 0; i < result.tallies.size(); ++i) {
     const SoakVariant& variant = SoakVariants()[i];
     Json json = {{"strategy", Text(EnumName(variant.strategy))},
-                 {"slots", Text(EnumName(variant.options.direct.slots))},
-                 {"flags", Text(EnumName(variant.options.direct.flags))}};
+                 {"slots", Text(EnumName(variant.options.slots))},
+                 {"flags", Text(EnumName(variant.options.flags))}};
     json.update(ToJson(result.tallies[i]));
     variants.push_back(json);
   }

@@ -287,7 +287,7 @@ const std::vector<SoakVariant>& SoakVariants() {
   static const auto& variants = *[] {
     auto* all = new std::vector<SoakVariant>{{Strategy::kAuto, {}}};
     for (const StrategyInfo* info : StrategyInfos()) {
-      for (const StrategyVariant& variant : info->variants) {
+      for (const Variant& variant : info->variants) {
         all->push_back({info->strategy, variant});
       }
     }
@@ -339,8 +339,8 @@ std::vector<std::string> RandomShape(uint64_t seed, uint32_t index, const NodesO
   flags.AddSwitch("fuse_expert", dice.OneIn(2));
 
   flags.Add("strategy", EnumName(variant.strategy));
-  flags.Add("slots", EnumName(variant.options.direct.slots));
-  flags.Add("flags", EnumName(variant.options.direct.flags));
+  flags.Add("slots", EnumName(variant.options.slots));
+  flags.Add("flags", EnumName(variant.options.flags));
   const int blocks = AddLaunch(dice, limits, flags);
   if (nodes.num_nodes > 1) {
     AddNodes(dice, formats, flags);

@@ -30,7 +30,7 @@ ShapeLimits LimitsOf(const Topology& topology, const NodesOfRanks& nodes);
 // A strategy with options that only it has.
 struct SoakVariant {
   Strategy strategy = Strategy::kAuto;
-  StrategyVariant options = {};
+  Variant options = {};
 };
 // Returns every variant that can be drawn: kAuto, and those of all strategies.
 const std::vector<SoakVariant>& SoakVariants();

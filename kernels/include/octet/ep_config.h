@@ -26,20 +26,6 @@ enum class Strategy {
 };
 absl::Span<const EnumEntry<Strategy>> EnumTable(Strategy);  // names: octet/enum_names.h
 
-// How a sender determines the position of a row in the receiver's buffer.
-enum class Slots {
-  kPrefix,  // prefix sums over the routing: rows of one (expert, source) lie in token order
-  kAtomic,  // atomic counters: rows of one (expert, source) lie in any order
-};
-absl::Span<const EnumEntry<Slots>> EnumTable(Slots);
-
-// Which flags a receiver waits for.
-enum class Flags {
-  kToken,   // one for each (token, k): the receiver takes rows as they arrive
-  kSource,  // one for each source rank, set after all of its rows
-};
-absl::Span<const EnumEntry<Flags>> EnumTable(Flags);
-
 // The order in which the outputs of a token's experts are added.
 enum class CombineOrder {
   // The strategy's default: kFlat for direct, kPerRank for the others. With Strategy::kAuto, name
@@ -115,14 +101,6 @@ enum class FailurePolicy {
 };
 absl::Span<const EnumEntry<FailurePolicy>> EnumTable(FailurePolicy);
 
-// Options that only direct has.
-struct DirectOptions {
-  Slots slots = Slots::kPrefix;
-  Flags flags = Flags::kToken;
-
-  bool operator==(const DirectOptions&) const = default;
-};
-
 // Options that only low_latency has.
 struct LowLatencyOptions {
   FailurePolicy failure_policy = FailurePolicy::kAbort;
@@ -174,6 +152,29 @@ struct Tuning {
   bool operator==(const Tuning&) const = default;
 };
 
+// How a sender determines the position of a row in the receiver's buffer.
+enum class Slots {
+  kPrefix,  // prefix sums over the routing: rows of one (expert, source) lie in token order
+  kAtomic,  // atomic counters: rows of one (expert, source) lie in any order
+};
+absl::Span<const EnumEntry<Slots>> EnumTable(Slots);
+
+// Which flags a receiver waits for.
+enum class Flags {
+  kToken,   // one for each (token, k): the receiver takes rows as they arrive
+  kSource,  // one for each source rank, set after all of its rows
+};
+absl::Span<const EnumEntry<Flags>> EnumTable(Flags);
+
+// What exists to be compared with: other protocols of a strategy for the same call. Whoever does not
+// compare algorithms may skip it.
+struct Variant {
+  Slots slots = Slots::kPrefix;  // direct
+  Flags flags = Flags::kToken;   // direct
+
+  bool operator==(const Variant&) const = default;
+};
+
 struct EpConfig {
   int num_experts = 0;          // E, over all ranks; expert e lives on rank e / (E / num_ranks)
   int topk = 0;                 // K, 1 .. min(32, E)
@@ -196,9 +197,9 @@ struct EpConfig {
 
   // Options that a single strategy has. Setting one restricts the configuration to that strategy:
   // another one is refused, and Strategy::kAuto chooses that one.
-  DirectOptions direct = {};
   LowLatencyOptions low_latency = {};
   HighThroughputOptions high_throughput = {};
+  Variant variant = {};
 
   Tuning tuning = {};
 

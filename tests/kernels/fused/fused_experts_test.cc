@@ -212,7 +212,8 @@ INSTANTIATE_TEST_SUITE_P(All, FusionTest, ::testing::ValuesIn(kFusions),
                            return std::string(info.param.name);
                          });
 
-class FusedStrategyTest : public FusedExpertsTest, public ::testing::WithParamInterface<Variant> {};
+class FusedStrategyTest : public FusedExpertsTest,
+                          public ::testing::WithParamInterface<StrategyCase> {};
 
 TEST_P(FusedStrategyTest, IsEqualToSeparateCalls) {
   FusedProblem problem = SmallProblem(3);
@@ -231,9 +232,9 @@ TEST_P(FusedStrategyTest, IsEqualToSeparateCallsWithASecondProductOfFp8) {
   ExpectEqual({harness().Draw({9, 0}, 0.1), harness().Draw(FullTokens())});
 }
 
-std::vector<Variant> PackedVariants() {
-  std::vector<Variant> packed;
-  for (const Variant& variant : AllVariants()) {
+std::vector<StrategyCase> PackedVariants() {
+  std::vector<StrategyCase> packed;
+  for (const StrategyCase& variant : AllVariants()) {
     if (variant.output == Output::kPackedExperts && variant.duplicates == Duplicates::kFill) {
       packed.push_back(variant);
     }
@@ -241,7 +242,7 @@ std::vector<Variant> PackedVariants() {
   return packed;
 }
 INSTANTIATE_TEST_SUITE_P(All, FusedStrategyTest, ::testing::ValuesIn(PackedVariants()),
-                         [](const ::testing::TestParamInfo<Variant>& info) {
+                         [](const ::testing::TestParamInfo<StrategyCase>& info) {
                            return info.param.name;
                          });
 

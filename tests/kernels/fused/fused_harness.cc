@@ -337,7 +337,7 @@ absl::StatusOr<std::string> FusedHarness::Compare(const std::vector<StepInput>& 
                                                   const Between& between) {
   OCTET_ASSIGN_OR_RETURN(FusedOutputs got, Fused(inputs, between));
   OCTET_ASSIGN_OR_RETURN(FusedOutputs want, Separate(inputs));
-  if (problem_.config.ep.direct.slots == Slots::kAtomic) {  // rows lie in any order
+  if (problem_.config.ep.variant.slots == Slots::kAtomic) {  // rows lie in any order
     for (FusedOutputs* outputs : {&got, &want}) {
       for (std::vector<FusedOutput>& call : *outputs) {
         for (FusedOutput& output : call) {

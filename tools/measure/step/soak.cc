@@ -197,7 +197,7 @@ class Soaking {
     for (size_t i = 0; i < result_.tallies.size(); ++i) {
       const SoakVariant& variant = SoakVariants()[i];
       if (variant.strategy == run.workload.config.strategy &&
-          variant.options.direct == run.workload.config.direct) {
+          variant.options == run.workload.config.variant) {
         result_.tallies[i].Add(tally);
       }
     }
