@@ -3,9 +3,9 @@
 #define OCTET_KERNELS_EP_LAYER_PARTS_H_
 
 #include "absl/status/status.h"
-#include "octet/fused_experts.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 
 namespace octet {
 
@@ -22,7 +22,7 @@ class LayerPartObserver {
 // What only tools need of the public classes.
 struct LayerInternals {
   // Reports the parts of calls from now on; nullptr: no longer. Not while calls are made.
-  static void Observe(FusedExperts& experts, LayerPartObserver* observer) {
+  static void Observe(RoutedExperts& experts, LayerPartObserver* observer) {
     experts.Observe(observer);
   }
   static void Observe(MoeLayer& layer, LayerPartObserver* observer) { layer.Observe(observer); }

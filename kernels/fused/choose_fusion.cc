@@ -59,7 +59,7 @@ void ChooseFusion(const std::optional<FusedChoice>& measured, Fusion& fusion, Fu
 }
 
 // Makes the choices of the ExpertParallel that the chosen fusions need.
-void ChooseEp(FusedExpertsConfig& config) {
+void ChooseEp(RoutedExpertsConfig& config) {
   EpConfig& ep = config.ep;
   if (config.dispatch_gemm == Fusion::kTiles) ep.high_throughput.row_arrivals = true;
   if (config.gemm_combine == Fusion::kEpilogue) {
@@ -75,10 +75,10 @@ void ChooseEp(FusedExpertsConfig& config) {
 }
 
 // Returns `config` with the fusions chosen, given what was measured for each of the calls.
-FusedExpertsConfig WithFusions(const FusedExpertsConfig& config,
-                               const std::optional<FusedChoice>& dispatch_gemm,
-                               const std::optional<FusedChoice>& gemm_combine) {
-  FusedExpertsConfig chosen = config;
+RoutedExpertsConfig WithFusions(const RoutedExpertsConfig& config,
+                                const std::optional<FusedChoice>& dispatch_gemm,
+                                const std::optional<FusedChoice>& gemm_combine) {
+  RoutedExpertsConfig chosen = config;
   ChooseFusion(dispatch_gemm, chosen.dispatch_gemm, chosen.dispatch_gemm_tuning);
   ChooseFusion(gemm_combine, chosen.gemm_combine, chosen.gemm_combine_tuning);
   ChooseEp(chosen);
@@ -86,13 +86,13 @@ FusedExpertsConfig WithFusions(const FusedExpertsConfig& config,
 }
 
 // Returns whether a call of `config` may be what was measured.
-bool MayTake(const FusedExpertsConfig& config, Fusion FusedExpertsConfig::* fusion,
+bool MayTake(const RoutedExpertsConfig& config, Fusion RoutedExpertsConfig::* fusion,
              const FusedChoice& choice) {
   // What was measured does not change results, and the order of the sums would.
   if (choice.fusion == Fusion::kEpilogue && config.ep.combine_order != CombineOrder::kFlat) {
     return false;
   }
-  FusedExpertsConfig with = config;
+  RoutedExpertsConfig with = config;
   with.*fusion = choice.fusion;
   return CheckFusedConfig(with).ok();
 }
@@ -107,7 +107,7 @@ bool HasRoom(const SymmetricHeap& heap, const HeapSize& size) {
 
 // Loads the kernels of `config`, whose ep is resolved, on the rank's GPU. kUnimplemented if one
 // does not fit.
-absl::Status LoadKernels(const FusedExpertsConfig& config, int num_ranks, bool traced) {
+absl::Status LoadKernels(const RoutedExpertsConfig& config, int num_ranks, bool traced) {
   const auto tiles = [](const FusedTuning& tuning) {
     return tuning.tiles.value_or(GemmTiles::kWide);
   };
@@ -134,12 +134,12 @@ absl::Status LoadKernels(const FusedExpertsConfig& config, int num_ranks, bool t
 }
 
 // Returns whether the heap and every GPU have what `chosen` needs.
-absl::StatusOr<bool> Fits(Node& node, const FusedExpertsConfig& chosen, const TuningTable& table,
+absl::StatusOr<bool> Fits(Node& node, const RoutedExpertsConfig& chosen, const TuningTable& table,
                           const ExpertParallelOptions& options) {
   const int num_ranks = node.num_ranks();
   const absl::StatusOr<EpPlan> plan = EpPlan::Resolve(chosen.ep, num_ranks, node.topology(), table);
   if (!plan.ok()) return false;
-  FusedExpertsConfig resolved = chosen;
+  RoutedExpertsConfig resolved = chosen;
   resolved.ep = plan->config;
   if (options.heap != nullptr) {
     const HeapSize size = InfoOf(resolved.ep.strategy).heap_size(resolved.ep, num_ranks);
@@ -161,8 +161,8 @@ absl::StatusOr<bool> Fits(Node& node, const FusedExpertsConfig& chosen, const Tu
 // What was measured for one of the calls, and may be taken. Nothing comes last.
 using Choices = std::vector<std::optional<FusedChoice>>;
 
-Choices ChoicesFrom(const std::vector<FusedChoice>& measured, const FusedExpertsConfig& config,
-                    Fusion FusedExpertsConfig::* fusion) {
+Choices ChoicesFrom(const std::vector<FusedChoice>& measured, const RoutedExpertsConfig& config,
+                    Fusion RoutedExpertsConfig::* fusion) {
   Choices choices;
   for (const FusedChoice& choice : measured) {
     if (MayTake(config, fusion, choice)) choices.emplace_back(choice);
@@ -179,21 +179,21 @@ GroupedGemmVariant FusedVariantOf(const GroupedGemmConfig& product, GemmTiles ti
   return variant;
 }
 
-absl::StatusOr<FusedExpertsConfig> ChooseFusions(Node& node, const FusedExpertsConfig& config,
-                                                 const ExpertParallelOptions& options) {
+absl::StatusOr<RoutedExpertsConfig> ChooseFusions(Node& node, const RoutedExpertsConfig& config,
+                                                  const ExpertParallelOptions& options) {
   std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
   if (options.use_measured_tuning && Has(config.ep.strategy, &StrategyInfo::fuses_products)) {
     OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
   }
-  const auto choices = [&](FusedCall call, Fusion FusedExpertsConfig::* fusion) {
+  const auto choices = [&](FusedCall call, Fusion RoutedExpertsConfig::* fusion) {
     const std::optional<FusedChoice> found =
         table->FindFusion(node.topology(), node.num_ranks(), call, config);
     std::vector<FusedChoice> measured;
     if (found.has_value()) measured.push_back(*found);
     return ChoicesFrom(measured, config, fusion);
   };
-  const Choices dispatch = choices(FusedCall::kDispatchGemm, &FusedExpertsConfig::dispatch_gemm);
-  const Choices combine = choices(FusedCall::kGemmCombine, &FusedExpertsConfig::gemm_combine);
+  const Choices dispatch = choices(FusedCall::kDispatchGemm, &RoutedExpertsConfig::dispatch_gemm);
+  const Choices combine = choices(FusedCall::kGemmCombine, &RoutedExpertsConfig::gemm_combine);
   const auto is_used = [](const std::optional<FusedChoice>& choice, Fusion fusion) {
     return choice.has_value() && choice->fusion != Fusion::kNone &&
            (fusion == Fusion::kAuto || fusion == choice->fusion);
@@ -201,7 +201,7 @@ absl::StatusOr<FusedExpertsConfig> ChooseFusions(Node& node, const FusedExpertsC
   for (const auto& [first, second] : {std::pair(&dispatch.front(), &combine.front()),
                                       std::pair(&dispatch.back(), &combine.front()),
                                       std::pair(&dispatch.front(), &combine.back())}) {
-    const FusedExpertsConfig chosen = WithFusions(config, *first, *second);
+    const RoutedExpertsConfig chosen = WithFusions(config, *first, *second);
     if (!is_used(*first, config.dispatch_gemm) && !is_used(*second, config.gemm_combine)) {
       return chosen;  // as the caller says
     }
@@ -211,11 +211,12 @@ absl::StatusOr<FusedExpertsConfig> ChooseFusions(Node& node, const FusedExpertsC
   return WithFusions(config, std::nullopt, std::nullopt);
 }
 
-absl::StatusOr<HeapSize> FusedExperts::HeapBytes(const FusedExpertsConfig& config, int num_ranks) {
+absl::StatusOr<HeapSize> RoutedExperts::HeapBytes(const RoutedExpertsConfig& config,
+                                                  int num_ranks) {
   OCTET_RETURN_IF_ERROR(CheckFusedConfig(config));
   OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
   OCTET_RETURN_IF_ERROR(Validate(config.ep, num_ranks));
-  const auto choices = [&](FusedCall call, Fusion FusedExpertsConfig::* fusion) {
+  const auto choices = [&](FusedCall call, Fusion RoutedExpertsConfig::* fusion) {
     std::vector<FusedChoice> measured;
     if (Has(config.ep.strategy, &StrategyInfo::fuses_products)) {
       measured = table->FusionsFor(num_ranks, call, config);
@@ -224,10 +225,10 @@ absl::StatusOr<HeapSize> FusedExperts::HeapBytes(const FusedExpertsConfig& confi
   };
   HeapSize most;
   for (const auto& dispatch :
-       choices(FusedCall::kDispatchGemm, &FusedExpertsConfig::dispatch_gemm)) {
+       choices(FusedCall::kDispatchGemm, &RoutedExpertsConfig::dispatch_gemm)) {
     for (const auto& combine :
-         choices(FusedCall::kGemmCombine, &FusedExpertsConfig::gemm_combine)) {
-      const FusedExpertsConfig chosen = WithFusions(config, dispatch, combine);
+         choices(FusedCall::kGemmCombine, &RoutedExpertsConfig::gemm_combine)) {
+      const RoutedExpertsConfig chosen = WithFusions(config, dispatch, combine);
       const absl::StatusOr<HeapSize> size = EpPlan::HeapBytes(chosen.ep, num_ranks, *table);
       const bool measured = dispatch.has_value() || combine.has_value();
       if (!size.ok() && measured) continue;  // it is not taken

@@ -5,9 +5,9 @@
 #include "absl/status/statusor.h"
 #include "kernels/gemm/kernels.h"
 #include "octet/expert_parallel.h"
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 
 namespace octet {
 
@@ -17,8 +17,8 @@ GroupedGemmVariant FusedVariantOf(const GroupedGemmConfig& product, GemmTiles ti
 // Returns `config`, which must be checked, with the fusions chosen, and what follows from them for
 // config.ep. A measured fusion is not taken if the configuration excludes it, if options.heap has
 // no room for it, or if a kernel needs more shared memory than a GPU has.
-absl::StatusOr<FusedExpertsConfig> ChooseFusions(Node& node, const FusedExpertsConfig& config,
-                                                 const ExpertParallelOptions& options);
+absl::StatusOr<RoutedExpertsConfig> ChooseFusions(Node& node, const RoutedExpertsConfig& config,
+                                                  const ExpertParallelOptions& options);
 
 }  // namespace octet
 

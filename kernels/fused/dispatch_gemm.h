@@ -8,7 +8,7 @@
 #include "kernels/ep/dispatch_product.h"
 #include "kernels/fused/fused_tuning.h"
 #include "kernels/gemm/kernels.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 
 namespace octet::fused {
 

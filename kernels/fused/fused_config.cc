@@ -15,7 +15,7 @@ namespace {
 
 absl::Status Refuse(absl::string_view member, absl::string_view value, absl::string_view must) {
   return absl::InvalidArgumentError(
-      absl::StrCat("FusedExpertsConfig::", member, " is ", value, "; ", must));
+      absl::StrCat("RoutedExpertsConfig::", member, " is ", value, "; ", must));
 }
 
 absl::Status CheckEp(const EpConfig& ep) {
@@ -80,7 +80,7 @@ absl::Status CheckEpilogue(const EpConfig& ep) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSecondFormat(const FusedExpertsConfig& config) {
+absl::Status CheckSecondFormat(const RoutedExpertsConfig& config) {
   if (config.second_format == GemmFormat::kSame) return absl::OkStatus();
   if (config.ep.dtype != DType::kBFloat16) {
     return Refuse("ep.dtype", EnumName(config.ep.dtype), "products of FP8 rows are bf16");
@@ -115,7 +115,7 @@ absl::Status CheckTuning(absl::string_view member, const FusedTuning& tuning) {
 
 bool IsOneKernel(Fusion fusion) { return fusion != Fusion::kAuto && fusion != Fusion::kNone; }
 
-absl::Status CheckFusedConfig(const FusedExpertsConfig& config) {
+absl::Status CheckFusedConfig(const RoutedExpertsConfig& config) {
   OCTET_RETURN_IF_ERROR(CheckEp(config.ep));
   const bool fp8 = config.second_format == GemmFormat::kFp8;
   const int unit = fp8 ? 16 : 8;
@@ -143,11 +143,11 @@ absl::Status CheckFusedConfig(const FusedExpertsConfig& config) {
   return config.dispatch_gemm == Fusion::kTiles ? CheckTiles(config.ep) : absl::OkStatus();
 }
 
-absl::Status ChooseNoFusion(FusedExpertsConfig& config) {
+absl::Status ChooseNoFusion(RoutedExpertsConfig& config) {
   const auto choose = [](absl::string_view member, Fusion& fusion) -> absl::Status {
     if (fusion != Fusion::kAuto && fusion != Fusion::kNone) {
       return absl::InvalidArgumentError(
-          absl::StrCat("FusedExpertsConfig::", member, " is ", EnumName(fusion),
+          absl::StrCat("RoutedExpertsConfig::", member, " is ", EnumName(fusion),
                        "; over several nodes it must be auto or none"));
     }
     fusion = Fusion::kNone;
@@ -157,7 +157,7 @@ absl::Status ChooseNoFusion(FusedExpertsConfig& config) {
   return choose("gemm_combine", config.gemm_combine);
 }
 
-std::string TextOf(const FusedExpertsConfig& config, const RailOptions& rails) {
+std::string TextOf(const RoutedExpertsConfig& config, const RailOptions& rails) {
   return absl::StrCat(TextOf(config.ep, rails), ", intermediate ", config.intermediate,
                       ", activation ", EnumName(config.activation), ", second_format ",
                       EnumName(config.second_format), ", weights_in ", EnumName(config.weights_in),

@@ -6,12 +6,12 @@
 
 #include "kernels/ep/ep_calls.h"
 #include "kernels/gemm/gemm_trace_tags.h"
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
+#include "octet/routed_experts.h"
 
 namespace octet::fused {
 
-static_assert(FusedExperts::kTraceTracks == kFirstProductTrack + GroupedGemm::kTraceTracks);
+static_assert(RoutedExperts::kTraceTracks == kFirstProductTrack + GroupedGemm::kTraceTracks);
 
 uint32_t FirstProductTag(const ExpertParallel& ep) {
   return static_cast<uint32_t>(ep.calls().trace_tags().size());
@@ -27,7 +27,7 @@ std::vector<TraceTag> FusedTraceTags(const ExpertParallel& ep) {
 
 absl::Span<const absl::string_view> FusedTrackNames() {
   static const auto kNames = [] {
-    std::array<absl::string_view, FusedExperts::kTraceTracks> names = {"dispatch, combine"};
+    std::array<absl::string_view, RoutedExperts::kTraceTracks> names = {"dispatch, combine"};
     std::copy(GemmTrackNames().begin(), GemmTrackNames().end(),
               names.begin() + ptrdiff_t{kFirstProductTrack});
     return names;

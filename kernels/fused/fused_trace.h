@@ -1,4 +1,4 @@
-// What the slices of traced FusedExperts mean: the strategy's kernels record on track 0, products
+// What the slices of traced RoutedExperts mean: the strategy's kernels record on track 0, products
 // on the tracks after it, whether they have kernels of their own or not.
 #ifndef OCTET_KERNELS_FUSED_FUSED_TRACE_H_
 #define OCTET_KERNELS_FUSED_FUSED_TRACE_H_
@@ -19,7 +19,7 @@ inline constexpr int kFirstProductTrack = 1;
 uint32_t FirstProductTag(const ExpertParallel& ep);
 std::vector<TraceTag> FusedTraceTags(const ExpertParallel& ep);
 
-// Of all FusedExperts::kTraceTracks tracks.
+// Of all RoutedExperts::kTraceTracks tracks.
 absl::Span<const absl::string_view> FusedTrackNames();
 
 }  // namespace octet::fused

@@ -2,7 +2,7 @@
 #ifndef OCTET_KERNELS_FUSED_FUSED_TUNING_H_
 #define OCTET_KERNELS_FUSED_FUSED_TUNING_H_
 
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 
 namespace octet::fused {
 

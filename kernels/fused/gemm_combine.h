@@ -8,7 +8,7 @@
 #include "kernels/ep/combine_product.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/gemm/kernels.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 #include "octet/row_source.h"
 
 namespace octet::fused {

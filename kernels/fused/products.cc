@@ -7,7 +7,7 @@ namespace octet {
 namespace {
 
 // What both products have in common.
-GroupedGemmConfig Product(const FusedExpertsConfig& config, int num_ranks) {
+GroupedGemmConfig Product(const RoutedExpertsConfig& config, int num_ranks) {
   const EpConfig& ep = config.ep;
   GroupedGemmConfig product;
   product.experts = ep.num_local_experts(num_ranks);
@@ -21,7 +21,7 @@ GroupedGemmConfig Product(const FusedExpertsConfig& config, int num_ranks) {
 
 }  // namespace
 
-GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks) {
+GroupedGemmConfig FirstProduct(const RoutedExpertsConfig& config, int num_ranks) {
   GroupedGemmConfig product = Product(config, num_ranks);
   const bool gated = config.activation == GemmActivation::kSwiGlu;
   product.n = gated ? 2 * config.intermediate : config.intermediate;
@@ -34,7 +34,7 @@ GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks) 
   return product;
 }
 
-GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks) {
+GroupedGemmConfig SecondProduct(const RoutedExpertsConfig& config, int num_ranks) {
   GroupedGemmConfig product = Product(config, num_ranks);
   product.n = config.ep.hidden;
   product.k = config.intermediate;
@@ -52,7 +52,7 @@ bool SecondProductInPlace(const EpConfig& config) {
   return config.received_row_bytes() == config.dtype_row_bytes();
 }
 
-GroupedGemmArgs FirstProductArgs(const FusedExpertsConfig& config, const DispatchGemmArgs& args,
+GroupedGemmArgs FirstProductArgs(const RoutedExpertsConfig& config, const DispatchGemmArgs& args,
                                  const Received& received) {
   const bool weighted = config.weights_in == WeightsIn::kFirstProduct;
   return {.a = received.x,

@@ -1,16 +1,16 @@
-// The two products of FusedExperts.
+// The two products of RoutedExperts.
 #ifndef OCTET_KERNELS_FUSED_PRODUCTS_H_
 #define OCTET_KERNELS_FUSED_PRODUCTS_H_
 
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
+#include "octet/routed_experts.h"
 
 namespace octet {
 
 // Return the products on each of `num_ranks` ranks. The tile shapes follow from uniform routing of
 // full dispatches, and the blocks from product_blocks.
-GroupedGemmConfig FirstProduct(const FusedExpertsConfig& config, int num_ranks);
-GroupedGemmConfig SecondProduct(const FusedExpertsConfig& config, int num_ranks);
+GroupedGemmConfig FirstProduct(const RoutedExpertsConfig& config, int num_ranks);
+GroupedGemmConfig SecondProduct(const RoutedExpertsConfig& config, int num_ranks);
 
 // Returns whether the rows that the first product takes are of FP8.
 bool ReceivesFp8(const EpConfig& config);
@@ -21,7 +21,7 @@ bool SecondProductInPlace(const EpConfig& config);
 
 // Return the arguments of the products of these calls, the first with the weights if they belong
 // there. `out`: of the second product, whose `a` is that of the call, not quantized.
-GroupedGemmArgs FirstProductArgs(const FusedExpertsConfig& config, const DispatchGemmArgs& args,
+GroupedGemmArgs FirstProductArgs(const RoutedExpertsConfig& config, const DispatchGemmArgs& args,
                                  const Received& received);
 GroupedGemmArgs SecondProductArgs(const GemmCombineArgs& args, const Received& received, void* out);
 

@@ -55,7 +55,7 @@ absl::Status CheckShared(const MoeLayerConfig& config, const MoeLayerWeights& we
   return CheckTensor("shared_gate", weights.shared_gate, 1, config.hidden);
 }
 
-// What FusedExperts would refuse under names of its own.
+// What RoutedExperts would refuse under names of its own.
 absl::Status CheckFusion(const MoeLayerConfig& config) {
   const Fusion fusion = config.fusion;
   if (fusion == Fusion::kAuto || fusion == Fusion::kNone) return absl::OkStatus();
@@ -106,8 +106,8 @@ int LogitStride(const MoeLayerConfig& config) {
   return (logits + kUnit - 1) / kUnit * kUnit;
 }
 
-FusedExpertsConfig ExpertsConfig(const MoeLayerConfig& config) {
-  FusedExpertsConfig experts;
+RoutedExpertsConfig ExpertsConfig(const MoeLayerConfig& config) {
+  RoutedExpertsConfig experts;
   experts.ep.num_experts = config.num_experts;
   experts.ep.topk = config.topk;
   experts.ep.hidden = config.hidden;

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/layer/pack_weights.h"
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/moe_layer.h"
+#include "octet/routed_experts.h"
 
 namespace octet {
 
@@ -17,7 +17,7 @@ namespace octet {
 // one, rounded up to what a product can have.
 int LogitStride(const MoeLayerConfig& config);
 
-FusedExpertsConfig ExpertsConfig(const MoeLayerConfig& config);
+RoutedExpertsConfig ExpertsConfig(const MoeLayerConfig& config);
 
 // The products of a rank's own tokens: the logits, and those of the shared experts.
 GroupedGemmConfig RouterProduct(const MoeLayerConfig& config);

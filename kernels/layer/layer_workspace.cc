@@ -7,7 +7,7 @@
 
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/strategy_registry.h"
-#include "kernels/fused/fused_experts.h"
+#include "kernels/fused/routed_experts.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
 #include "kernels/layer/route.h"
@@ -152,8 +152,8 @@ absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
   OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(choices, config));
   OCTET_RETURN_IF_ERROR(ChooseSharedExperts(choices, config));
   OCTET_ASSIGN_OR_RETURN(workspace->experts_,
-                         MakeFusedExperts(domain, ExpertsConfig(config), {.rails = rails}));
-  const FusedExpertsConfig& experts = workspace->experts_->config();
+                         MakeRoutedExperts(domain, ExpertsConfig(config), {.rails = rails}));
+  const RoutedExpertsConfig& experts = workspace->experts_->config();
   config.strategy = experts.ep.strategy;
   config.fusion = experts.gemm_combine;
   LayerInternals::Observe(*workspace->experts_, workspace.get());

@@ -17,10 +17,10 @@
 #include "kernels/types/row_quantizer.h"
 #include "octet/domain.h"
 #include "octet/expert_parallel.h"
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 #include "runtime/memory/node_memory.h"
 
 namespace octet {
@@ -70,7 +70,7 @@ class LayerWorkspace final : public LayerPartObserver {
   const MoeLayerConfig& config() const { return config_; }  // with every choice made
   const Node& node() const { return *node_; }
   const LayerRanks& layer_ranks() const { return layer_ranks_; }
-  FusedExperts& experts() { return *experts_; }
+  RoutedExperts& experts() { return *experts_; }
   OfRank& of(const Rank& rank) { return ranks_[static_cast<size_t>(rank.rank())]; }
 
   absl::Status PartEnqueued(Rank& rank, LayerPart part) override;
@@ -84,7 +84,7 @@ class LayerWorkspace final : public LayerPartObserver {
   const LayerRanks layer_ranks_;
   const MoeLayerConfig requested_;
   MoeLayerConfig config_;
-  std::unique_ptr<FusedExperts> experts_;
+  std::unique_ptr<RoutedExperts> experts_;
   NodeMemory memory_;
   std::vector<OfRank> ranks_;
 };

@@ -33,8 +33,8 @@
 #include "octet/domain.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
+#include "octet/routed_experts.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
@@ -137,7 +137,7 @@ absl::Status MoeLayerOnNode::AllocateWeights(Rank& rank) {
   }
   RankWeights& mine = weights_[Size(rank.rank())];
   const MoeLayerConfig& c = config();
-  const FusedExpertsConfig experts = ExpertsConfig(c);
+  const RoutedExpertsConfig experts = ExpertsConfig(c);
   const int num_ranks = workspace_->layer_ranks().num_ranks();
   const size_t local = Size(c.num_experts / num_ranks);
   const size_t element = ExpertWeights(c).element_bytes();

@@ -225,8 +225,8 @@ absl::StatusOr<bool> LayerTensors::IsTransposed(int num_experts, const MlpSizes&
   return false;
 }
 
-absl::StatusOr<std::vector<MlpWeights>> LayerTensors::FusedExperts(int num_experts,
-                                                                   const MlpSizes& sizes) const {
+absl::StatusOr<std::vector<MlpWeights>> LayerTensors::RoutedExperts(int num_experts,
+                                                                    const MlpSizes& sizes) const {
   OCTET_ASSIGN_OR_RETURN(const bool transposed, IsTransposed(num_experts, sizes));
   const auto stack = [&](absl::string_view name) -> absl::StatusOr<Stack> {
     const FusedShapes both = ShapesOf(name, num_experts, sizes);

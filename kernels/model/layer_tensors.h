@@ -72,8 +72,8 @@ class LayerTensors {
 
   // Returns the networks of all experts from kFusedGateUp and kFusedDown. As FP8, I must be a
   // multiple of 128, since gate and up would otherwise share scales.
-  absl::StatusOr<std::vector<MlpWeights>> FusedExperts(int num_experts,
-                                                       const MlpSizes& sizes) const;
+  absl::StatusOr<std::vector<MlpWeights>> RoutedExperts(int num_experts,
+                                                        const MlpSizes& sizes) const;
 
  private:
   using Shape = std::vector<uint64_t>;

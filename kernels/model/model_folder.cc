@@ -122,7 +122,7 @@ class MappedModelFolder final : public ModelFolder {
     const LayerTensors tensors = TensorsOf(layer, names_.block);
     OCTET_RETURN_IF_ERROR(CheckForm(config, layer));
     const MlpSizes sizes = {.hidden = config.hidden, .intermediate = config.intermediate};
-    if (IsFused(layer)) return Tensors(layer).FusedExperts(config.num_experts, sizes);
+    if (IsFused(layer)) return Tensors(layer).RoutedExperts(config.num_experts, sizes);
     std::vector<MlpWeights> experts;
     for (int expert = 0; expert < config.num_experts; ++expert) {
       OCTET_ASSIGN_OR_RETURN(const MlpWeights mlp,

@@ -165,7 +165,7 @@ std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<c
 
 std::vector<Bounded> LayerReference::Output(const Routed& token) const {
   const bool fp8 = config_.weights == GemmFormat::kFp8;
-  const FusedExpertsConfig experts = ExpertsConfig(config_);
+  const RoutedExpertsConfig experts = ExpertsConfig(config_);
   std::vector<double> x(token.x.size());
   std::transform(token.x.begin(), token.x.end(), x.begin(), [this](uint16_t bits) {
     return static_cast<double>(FloatFromBits(config_.dtype, bits));

@@ -135,7 +135,7 @@ absl::Span<const EnumEntry<FusedCall>> EnumTable(FusedCall /*unused*/) {
 }
 
 FusedTuningKey FusedTuningKeyOf(const Topology& topology, int num_ranks, FusedCall call,
-                                const FusedExpertsConfig& config) {
+                                const RoutedExpertsConfig& config) {
   EpConfig ep = config.ep;
   ep.strategy = Strategy::kHighThroughput;
   return {
@@ -231,7 +231,7 @@ std::optional<GemmTiles> TuningTable::FindTiles(absl::string_view gpu,
 
 std::optional<FusedChoice> TuningTable::FindFusion(const Topology& topology, int num_ranks,
                                                    FusedCall call,
-                                                   const FusedExpertsConfig& config) const {
+                                                   const RoutedExpertsConfig& config) const {
   const FusedTuningKey key = FusedTuningKeyOf(topology, num_ranks, call, config);
   const auto entry = absl::c_find_if(
       fused_entries_, [&](const FusedTuningEntry& each) { return IsFor(each.key, key); });
@@ -239,7 +239,7 @@ std::optional<FusedChoice> TuningTable::FindFusion(const Topology& topology, int
 }
 
 std::vector<FusedChoice> TuningTable::FusionsFor(int num_ranks, FusedCall call,
-                                                 const FusedExpertsConfig& config) const {
+                                                 const RoutedExpertsConfig& config) const {
   FusedTuningKey key = FusedTuningKeyOf({}, num_ranks, call, config);
   std::vector<FusedChoice> choices;
   for (const FusedTuningEntry& entry : fused_entries_) {

@@ -35,9 +35,9 @@
 #include "kernels/tuning/tuning_field.h"
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
-#include "octet/fused_experts.h"
 #include "octet/gemm_tiles.h"
 #include "octet/grouped_gemm.h"
+#include "octet/routed_experts.h"
 #include "octet/topology.h"
 #include "runtime/platform/gemm_call.h"
 
@@ -99,7 +99,7 @@ struct GemmTuningEntry {
 // same power of two, so that a range ends at one (17 to 32). All else is the same.
 GemmTuningKey GemmTuningKeyOf(absl::string_view gpu, const GroupedGemmConfig& config);
 
-// The two calls of FusedExperts.
+// The two calls of RoutedExperts.
 enum class FusedCall { kDispatchGemm, kGemmCombine };
 absl::Span<const EnumEntry<FusedCall>> EnumTable(FusedCall);  // names: octet/enum_names.h
 
@@ -127,7 +127,7 @@ struct FusedTuningEntry {
 
 // Returns the key of the calls that are like `config`'s, whatever their strategy and fusion.
 FusedTuningKey FusedTuningKeyOf(const Topology& topology, int num_ranks, FusedCall call,
-                                const FusedExpertsConfig& config);
+                                const RoutedExpertsConfig& config);
 
 class TuningTable {
  public:
@@ -165,10 +165,10 @@ class TuningTable {
 
   // Returns how calls like `config`'s are made, from the first entry that matches them.
   std::optional<FusedChoice> FindFusion(const Topology& topology, int num_ranks, FusedCall call,
-                                        const FusedExpertsConfig& config) const;
+                                        const RoutedExpertsConfig& config) const;
   // Returns the choices of all entries for such calls, of any GPU.
   std::vector<FusedChoice> FusionsFor(int num_ranks, FusedCall call,
-                                      const FusedExpertsConfig& config) const;
+                                      const RoutedExpertsConfig& config) const;
 
   // Add an entry, or replace the one with the same key. Set and Remove of a FusedTuningKey with a
   // number of experts also end an entry for such calls of any number.

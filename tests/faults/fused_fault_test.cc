@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "emulation.h"
 #include "kernels/tuning/tuning.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 #include "runtime/base/status_macros.h"
 #include "tests/faults/fused_fault.h"
 #include "tests/kernels/fused/fused_harness.h"

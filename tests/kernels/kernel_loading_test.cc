@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "emulation.h"
 #include "octet/expert_parallel.h"
-#include "octet/fused_experts.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 #include "octet/trace.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
@@ -164,13 +164,13 @@ TEST_F(KernelLoadingTest, SeveralNodes) {
 }
 
 // All zeros, and one token on each rank.
-TEST_F(KernelLoadingTest, FusedExpertsOfFp8) {
+TEST_F(KernelLoadingTest, RoutedExpertsOfFp8) {
   MakeNode(kRanks);
-  FusedExpertsConfig config = {.ep = Config(Strategy::kHighThroughput), .intermediate = 128};
+  RoutedExpertsConfig config = {.ep = Config(Strategy::kHighThroughput), .intermediate = 128};
   config.ep.topk = 1;
   config.ep.dispatch_format = DispatchFormat::kFp8;
   config.second_format = GemmFormat::kFp8;
-  const auto experts = FusedExperts::Create(*node_, config);
+  const auto experts = RoutedExperts::Create(*node_, config);
   ASSERT_OK(experts.status());
   std::vector<DeviceMemory> memory(kRanks);
   constexpr size_t kBytes = 64 << 10;  // two matrices of [256][128] bytes

@@ -20,7 +20,7 @@ BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INCLUDES, CXX = [], ""
 
 # Every header that a block without #include may mean.
-HEADERS = ["expert_parallel", "fused_experts", "graph", "grouped_gemm", "model_folder", "moe_layer",
+HEADERS = ["expert_parallel", "routed_experts", "graph", "grouped_gemm", "model_folder", "moe_layer",
            "node", "world"]
 
 # A page's blocks, in order: what stands before and behind each. Declarations are enough, since

@@ -110,7 +110,7 @@ def project_version():
 # What users include as <octet/NAME.h>: all that is installed. A name that goes breaks users.
 PUBLIC_HEADERS = {
     "domain", "dtype", "enum_names", "ep_config", "expert_parallel", "fp8", "fp8_format",
-    "fp8_scale", "fused_experts", "gemm_tiles", "gpu", "graph", "grouped_gemm",
+    "fp8_scale", "routed_experts", "gemm_tiles", "gpu", "graph", "grouped_gemm",
     "model_folder", "moe_layer", "moe_weights", "native_fp8", "node", "node_failure",
     "peers", "received", "router", "row_source", "symmetric_heap", "topology", "trace", "world",
 }

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "octet/enum_names.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 #include "runtime/base/status_macros.h"
 
 ABSL_FLAG(int32_t, intermediate, 2048,

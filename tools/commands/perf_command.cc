@@ -185,7 +185,7 @@ absl::Status MeasureRows(Domain& domain, const PerfOptions& perf,
   return output.rows().empty() && first_error.ok() ? first_refusal : first_error;
 }
 
-// Measures the calls of FusedExperts, one shape after the other. A shape that does not fit into
+// Measures the calls of RoutedExperts, one shape after the other. A shape that does not fit into
 // memory is reported and left out; any other error ends the table.
 int RunFused(Node& node, const Topology& topology, const PerfOptions& perf) {
   const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(node);

@@ -126,7 +126,7 @@ struct HighThroughputOptions {
   // returns them in Received. Otherwise nothing waits, and the caller knows Received::max_rows.
   bool host_totals = false;
   // Memory for dispatches whose rows announce their arrival one by one, 24 bytes for each of
-  // max_rows: FusedExperts needs it (octet/fused_experts.h). kPackedExperts, kFill and an
+  // max_rows: RoutedExperts needs it (octet/routed_experts.h). kPackedExperts, kFill and an
   // expert_alignment of 1 only.
   bool row_arrivals = false;
 

@@ -28,10 +28,10 @@
 #include "octet/enum_names.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/moe_weights.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 #include "octet/router.h"
 
 namespace octet {
@@ -60,7 +60,7 @@ struct MoeLayerConfig {
   // two products are then quantized in groups of 128 columns, low_latency quantizing x on the way,
   // and H and both intermediates must be multiples of 16. Router and shared experts have the dtype.
   GemmFormat weights = GemmFormat::kSame;
-  // How tokens are sent, and how the kernels of a call are put together (octet/fused_experts.h).
+  // How tokens are sent, and how the kernels of a call are put together (octet/routed_experts.h).
   Strategy strategy = Strategy::kAuto;
   // kTiles and kSerial need the strategy kHighThroughput, which kAuto then becomes, and weights
   // kSame. Not kEpilogue.
@@ -106,7 +106,7 @@ struct RoutedTokens {
 class MoeLayer {
  public:
   // Allocates everything that calls need, and loads all kernels. Not during Node::Run.
-  // kInvalidArgument for Validate(config) and options; the errors of FusedExperts::Create and
+  // kInvalidArgument for Validate(config) and options; the errors of RoutedExperts::Create and
   // GroupedGemm::Create.
   //
   // Over several nodes: collective, as ExpertParallel::Create, and expert e lives on rank r of node

@@ -1,5 +1,5 @@
 // The domain of a call: the ranks that make it together, those of one node (octet/node.h) or of
-// several (octet/world.h). ExpertParallel, FusedExperts and MoeLayer are created on either.
+// several (octet/world.h). ExpertParallel, RoutedExperts and MoeLayer are created on either.
 #ifndef OCTET_DOMAIN_H_
 #define OCTET_DOMAIN_H_
 

@@ -16,7 +16,7 @@ namespace octet {
 // Owns an executable graph. May be destroyed at any time: a launch in progress is completed.
 //
 // What a graph uses must live as long as it is launched. Launch knows and refuses it if an
-// ExpertParallel, FusedExperts or MoeLayer whose calls were captured has been destroyed since; it
+// ExpertParallel, RoutedExperts or MoeLayer whose calls were captured has been destroyed since; it
 // cannot know of a GroupedGemm, or of memory of the caller's.
 class Graph {
  public:

@@ -22,7 +22,7 @@
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/layout.h"
 #include "kernels/tuning/tuning.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 #include "octet/symmetric_heap.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
@@ -56,8 +56,8 @@ constexpr Measured kMeasured[] = {kNothing,
                                   {"combine_epilogue", Fusion::kNone, Fusion::kEpilogue},
                                   kBothTiles};
 
-FusedExpertsConfig SmallConfig(int num_ranks) {
-  FusedExpertsConfig config;
+RoutedExpertsConfig SmallConfig(int num_ranks) {
+  RoutedExpertsConfig config;
   config.ep.num_experts = 3 * num_ranks;
   config.ep.topk = 3;
   config.ep.hidden = 136;
@@ -71,7 +71,7 @@ FusedExpertsConfig SmallConfig(int num_ranks) {
 class FusedAutoTest : public NodeTest {
  protected:
   // Lets OCTET_TUNING name a file with `measured` for calls like `config`'s.
-  void Measure(const Measured& measured, int num_ranks, const FusedExpertsConfig& config) {
+  void Measure(const Measured& measured, int num_ranks, const RoutedExpertsConfig& config) {
     const absl::StatusOr<Topology> topology = DiscoverTopology();
     ASSERT_OK(topology.status());
     TuningTable table;
@@ -94,10 +94,10 @@ class FusedAutoTest : public NodeTest {
   }
 
   // Returns the fusions that Create chooses.
-  absl::StatusOr<std::pair<Fusion, Fusion>> Chosen(const FusedExpertsConfig& config,
+  absl::StatusOr<std::pair<Fusion, Fusion>> Chosen(const RoutedExpertsConfig& config,
                                                    const ExpertParallelOptions& options = {}) {
-    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<FusedExperts> experts,
-                           FusedExperts::Create(*node_, config, options));
+    OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<RoutedExperts> experts,
+                           RoutedExperts::Create(*node_, config, options));
     return std::pair(experts->config().dispatch_gemm, experts->config().gemm_combine);
   }
 
@@ -129,7 +129,7 @@ class FusedAutoMeasuredTest : public FusedAutoTest, public ::testing::WithParamI
     const absl::StatusOr<std::unique_ptr<FusedHarness>> made = FusedHarness::Create(problem);
     ASSERT_OK(made.status());
     FusedHarness& harness = **made;
-    FusedExperts& experts = harness.experts();
+    RoutedExperts& experts = harness.experts();
     EXPECT_EQ(experts.config().dispatch_gemm, GetParam().dispatch_gemm);
     EXPECT_EQ(experts.config().gemm_combine, GetParam().gemm_combine);
     const StepInput input = harness.Draw({9, 9}, 0.1);
@@ -197,10 +197,10 @@ TEST_P(FusedAutoMeasuredTest, TakesScatterIndices) {
 TEST_P(FusedAutoMeasuredTest, FitsIntoTheHeap) {
   MakeNode(1);
   if (IsSkipped()) return;
-  const FusedExpertsConfig config = SmallConfig(1);
+  const RoutedExpertsConfig config = SmallConfig(1);
   Measure(GetParam(), 1, config);
   if (HasFatalFailure()) return;
-  const absl::StatusOr<HeapSize> size = FusedExperts::HeapBytes(config, 1);
+  const absl::StatusOr<HeapSize> size = RoutedExperts::HeapBytes(config, 1);
   ASSERT_OK(size.status());
   absl::StatusOr<std::unique_ptr<SymmetricHeap>> heap = SymmetricHeap::Create(*node_, *size);
   ASSERT_OK(heap.status());
@@ -208,10 +208,10 @@ TEST_P(FusedAutoMeasuredTest, FitsIntoTheHeap) {
   ASSERT_OK(chosen.status());
   EXPECT_EQ(*chosen, FusionsOf(GetParam()));
 
-  FusedExpertsConfig untuned = config;
+  RoutedExpertsConfig untuned = config;
   untuned.dispatch_gemm = Fusion::kNone;
   untuned.gemm_combine = Fusion::kNone;
-  const absl::StatusOr<HeapSize> least = FusedExperts::HeapBytes(untuned, 1);
+  const absl::StatusOr<HeapSize> least = RoutedExperts::HeapBytes(untuned, 1);
   ASSERT_OK(least.status());
   const absl::StatusOr<HeapSize> of_ep = ExpertParallel::HeapBytes(config.ep, 1);
   ASSERT_OK(of_ep.status());
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(All, FusedAutoMeasuredTest, ::testing::ValuesIn(kMeasur
 TEST_F(FusedAutoTest, ANamedFusionIsNotReplaced) {
   MakeNode(1);
   if (IsSkipped()) return;
-  FusedExpertsConfig config = SmallConfig(1);
+  RoutedExpertsConfig config = SmallConfig(1);
   config.dispatch_gemm = Fusion::kTiles;
   const absl::StatusOr<HeapSize> of_ep = ExpertParallel::HeapBytes(config.ep, 1);
   ASSERT_OK(of_ep.status());
@@ -241,7 +241,7 @@ TEST_F(FusedAutoTest, ANamedFusionIsNotReplaced) {
   ASSERT_OK(heap.status());
   EXPECT_THAT(Chosen(config, {.heap = heap->get()}).status(),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("symmetric heap")));
-  const absl::StatusOr<HeapSize> size = FusedExperts::HeapBytes(config, 1);
+  const absl::StatusOr<HeapSize> size = RoutedExperts::HeapBytes(config, 1);
   ASSERT_OK(size.status());
   heap = SymmetricHeap::Create(*node_, *size);
   ASSERT_OK(heap.status());
@@ -249,13 +249,13 @@ TEST_F(FusedAutoTest, ANamedFusionIsNotReplaced) {
 }
 
 TEST_F(FusedAutoTest, HeapBytesRefusesWhatCreateRefuses) {
-  FusedExpertsConfig config = SmallConfig(1);
+  RoutedExpertsConfig config = SmallConfig(1);
   config.intermediate = 12;
-  EXPECT_THAT(FusedExperts::HeapBytes(config, 1).status(),
+  EXPECT_THAT(RoutedExperts::HeapBytes(config, 1).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("intermediate is 12")));
   config = SmallConfig(1);
   Use("{");
-  EXPECT_THAT(FusedExperts::HeapBytes(config, 1).status(),
+  EXPECT_THAT(RoutedExperts::HeapBytes(config, 1).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no JSON")));
 }
 
@@ -337,7 +337,7 @@ TEST_F(FusedSharedMemoryTest, ADispatchThatNeedsTooMuchIsRefusedWithTheBytes) {
 TEST_F(FusedSharedMemoryTest, WhatDoesNotFitIsNotTaken) {
   MakeNode(2);
   if (IsSkipped()) return;
-  FusedExpertsConfig config = SmallConfig(2);
+  RoutedExpertsConfig config = SmallConfig(2);
   config.ep.num_experts = 512;
   config.ep.tuning.waves_per_block = 2;
   config.dispatch_gemm = Fusion::kTiles;

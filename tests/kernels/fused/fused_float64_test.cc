@@ -1,4 +1,4 @@
-// FusedExperts against float64.
+// RoutedExperts against float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,10 +14,10 @@
 #include "kernels/oracle/gemm_reference.h"
 #include "kernels/oracle/reference.h"
 #include "kernels/types/fp8_rows.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 #include "runtime/base/status_macros.h"
-#include "tests/kernels/fused/fused_experts_fixture.h"
 #include "tests/kernels/fused/fused_harness.h"
+#include "tests/kernels/fused/routed_experts_fixture.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/node/node_fixture.h"
 
@@ -166,7 +166,7 @@ class Float64Check {
   }
 
   FusedHarness& harness_;
-  const FusedExpertsConfig config_;
+  const RoutedExpertsConfig config_;
   const std::vector<FusedOutput>& outputs_;
   std::vector<RankInput> sent_;
   int num_ranks_;
@@ -181,7 +181,7 @@ TEST_P(FusionTest, MeetsFloat64) {
     FusedProblem problem = Small(2);
     problem.bias = shape != 1;
     problem.seed = 70 + shape;
-    FusedExpertsConfig& config = problem.config;
+    RoutedExpertsConfig& config = problem.config;
     if (shape == 1) config.ep.dispatch_format = DispatchFormat::kFp8;
     if (shape == 1) config.ep.hidden = 272;
     if (shape == 1) config.activation = GemmActivation::kNone;

@@ -77,11 +77,13 @@ absl::StatusOr<std::unique_ptr<FusedHarness>> FusedHarness::Create(const FusedPr
                          Node::Create({.num_ranks = problem.num_ranks, .on_failure = nullptr}));
   if (problem.traced_blocks > 0) {
     OCTET_ASSIGN_OR_RETURN(
-        harness->trace_, TraceCollector::Create(*harness->node_, problem.traced_blocks,
-                                                problem.traced_events, FusedExperts::kTraceTracks));
+        harness->trace_,
+        TraceCollector::Create(*harness->node_, problem.traced_blocks, problem.traced_events,
+                               RoutedExperts::kTraceTracks));
   }
-  OCTET_ASSIGN_OR_RETURN(harness->experts_, FusedExperts::Create(*harness->node_, problem.config,
-                                                                 {.trace = harness->trace_.get()}));
+  OCTET_ASSIGN_OR_RETURN(
+      harness->experts_,
+      RoutedExperts::Create(*harness->node_, problem.config, {.trace = harness->trace_.get()}));
   OCTET_ASSIGN_OR_RETURN(harness->separate_,
                          ExpertParallel::Create(*harness->node_, problem.config.ep));
   harness->problem_.config = harness->experts_->config();

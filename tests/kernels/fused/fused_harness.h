@@ -1,4 +1,4 @@
-// Calls of FusedExperts in tests beside what they must equal to the bit: Dispatch, GroupedGemm,
+// Calls of RoutedExperts in tests beside what they must equal to the bit: Dispatch, GroupedGemm,
 // with second_format kFp8 a RowQuantizer, GroupedGemm and Combine as separate calls on another
 // ExpertParallel.
 #ifndef OCTET_TESTS_KERNELS_FUSED_FUSED_HARNESS_H_
@@ -14,9 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/types/row_quantizer.h"
-#include "octet/fused_experts.h"
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 #include "octet/trace.h"
 #include "runtime/memory/device_memory.h"
 #include "tests/support/gemm_problem.h"
@@ -26,7 +26,7 @@ namespace octet {
 
 struct FusedProblem {
   int num_ranks = 1;
-  FusedExpertsConfig config;
+  RoutedExpertsConfig config;
   bool bias = false;  // of both products and of y
   // Blocks and events of a track that the fused calls are traced with; no blocks: not traced.
   int traced_blocks = 0;
@@ -81,7 +81,7 @@ class FusedHarness {
                                       const Between& between = nullptr);
 
   Node& node() { return *node_; }
-  FusedExperts& experts() { return *experts_; }
+  RoutedExperts& experts() { return *experts_; }
   TraceCollector& trace() { return *trace_; }
   const FusedProblem& problem() const { return problem_; }  // with the experts' resolved config
   const Weights& weights(int rank) const { return ranks_[static_cast<size_t>(rank)].weights; }
@@ -116,7 +116,7 @@ class FusedHarness {
   uint64_t draws_ = 0;
   std::unique_ptr<Node> node_;
   std::unique_ptr<TraceCollector> trace_;
-  std::unique_ptr<FusedExperts> experts_;
+  std::unique_ptr<RoutedExperts> experts_;
   std::unique_ptr<ExpertParallel> separate_;
   std::vector<RankState> ranks_;
 };

@@ -1,4 +1,4 @@
-// FusedExperts refuses what it cannot do.
+// RoutedExperts refuses what it cannot do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 #include "runtime/base/status_macros.h"
-#include "tests/kernels/fused/fused_experts_fixture.h"
 #include "tests/kernels/fused/fused_harness.h"
+#include "tests/kernels/fused/routed_experts_fixture.h"
 #include "tests/support/node/node_fixture.h"
 
 namespace octet {
@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class FusedMisuseTest : public FusedExpertsTest {
+class FusedMisuseTest : public RoutedExpertsTest {
  protected:
   // Returns the Status of a Run of `call` on the only rank.
   absl::Status On(const std::function<absl::Status(Rank&, const FusedHarness::CallMemory&)>& call) {
@@ -44,7 +44,7 @@ class FusedMisuseTest : public FusedExpertsTest {
   // The Status of a GemmCombine with altered arguments.
   absl::Status Combine(const std::function<void(FusedReceived&, GemmCombineArgs&)>& alter) {
     return On([&](Rank& rank, const FusedHarness::CallMemory& memory) -> absl::Status {
-      FusedExperts& experts = harness().experts();
+      RoutedExperts& experts = harness().experts();
       OCTET_ASSIGN_OR_RETURN(FusedReceived received,
                              experts.DispatchGemm(rank, harness().dispatch_args(rank, memory)));
       GemmCombineArgs args = harness().combine_args(rank, memory);
@@ -145,7 +145,7 @@ TEST_F(FusedMisuseTest, CombinesOnceAndInTime) {
   problem.config.ep.high_throughput.kept_layouts = 3;
   Make(problem);
   if (HasFatalFailure() || IsSkipped()) return;
-  FusedExperts& experts = harness().experts();
+  RoutedExperts& experts = harness().experts();
   EXPECT_THAT(On([&](Rank& rank, const FusedHarness::CallMemory& memory) -> absl::Status {
                 const DispatchGemmArgs args = harness().dispatch_args(rank, memory);
                 OCTET_ASSIGN_OR_RETURN(const FusedReceived received,
@@ -171,68 +171,70 @@ TEST_F(FusedMisuseTest, RefusesConfigsThatCannotBe) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
   ASSERT_OK(node.status());
-  const auto refusal = [&](const std::function<void(FusedExpertsConfig&)>& alter) {
-    FusedExpertsConfig config = SmallProblem(1).config;
+  const auto refusal = [&](const std::function<void(RoutedExpertsConfig&)>& alter) {
+    RoutedExpertsConfig config = SmallProblem(1).config;
     alter(config);
-    return FusedExperts::Create(**node, config).status();
+    return RoutedExperts::Create(**node, config).status();
   };
-  EXPECT_OK(refusal([](FusedExpertsConfig&) {}));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.output = Output::kDeduplicated; }),
-              Refused("ep.output is deduplicated; the products need packed rows"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_OK(refusal([](RoutedExpertsConfig&) {}));
+  EXPECT_THAT(
+      refusal([](RoutedExpertsConfig& config) { config.ep.output = Output::kDeduplicated; }),
+      Refused("ep.output is deduplicated; the products need packed rows"));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.ep.high_throughput.duplicates = Duplicates::kIndex;
               }),
               Refused("ep.high_throughput.duplicates is index; the products need a row for each"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.dispatch_gemm_tuning.tiles = GemmTiles::kFew16;
               }),
               Refused("dispatch_gemm_tuning.tiles is few16; it must be wide or medium"));
-  EXPECT_THAT(
-      refusal([](FusedExpertsConfig& config) { config.gemm_combine_tuning.combine_percent = 101; }),
-      Refused("gemm_combine_tuning.combine_percent is 101; it must be from 0 to 100"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
+                config.gemm_combine_tuning.combine_percent = 101;
+              }),
+              Refused("gemm_combine_tuning.combine_percent is 101; it must be from 0 to 100"));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.ep.dispatch_format = DispatchFormat::kBytes;
               }),
               Refused("ep.dispatch_format is bytes; it must be same, fp8 or quantized_fp8"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.ep.dispatch_format = DispatchFormat::kQuantizedFp8;
                 config.ep.hidden = 136;
               }),
               Refused("ep.hidden is 136; products of FP8 rows need a multiple of 16"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.ep.dispatch_format = DispatchFormat::kFp8;
                 config.ep.scale_group = 64;
               }),
               Refused("ep.scale_group is 64; products of FP8 rows need 128"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.ep.dispatch_format = DispatchFormat::kFp8;
                 config.ep.dtype = DType::kFloat16;
               }),
               Refused("ep.dtype is fp16; products of FP8 rows are bf16"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.intermediate = 12; }),
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.intermediate = 12; }),
               Refused("intermediate is 12; it must be a positive multiple of 8"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.intermediate = 0; }),
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.intermediate = 0; }),
               Refused("intermediate is 0; it must be a positive multiple of 8"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.ep.strategy = Strategy::kDirect;
                 config.weights_in = WeightsIn::kFirstProduct;
               }),
               Refused("weights_in is first_product; that needs the strategy high_throughput, not "
                       "direct"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.topk = 0; }), Refused("topk"));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.ep.topk = 0; }), Refused("topk"));
   for (const Strategy strategy : {Strategy::kDirect, Strategy::kLowLatency, Strategy::kAuto}) {
-    EXPECT_THAT(refusal([&](FusedExpertsConfig& config) {
+    EXPECT_THAT(refusal([&](RoutedExpertsConfig& config) {
                   config.gemm_combine = Fusion::kTiles;
                   config.ep.strategy = strategy;
                 }),
                 Refused("gemm_combine is tiles; that needs the strategy high_throughput"));
   }
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.dispatch_gemm = Fusion::kTiles;
                 config.ep.strategy = Strategy::kDirect;
               }),
               Refused("ep.strategy is direct; the dispatch_gemm tiles needs high_throughput"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.dispatch_gemm = Fusion::kTiles;
                 config.ep.high_throughput.expert_alignment = 8;
               }),
@@ -243,26 +245,27 @@ TEST_F(FusedMisuseTest, RefusesFusionsThatCannotBe) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
   ASSERT_OK(node.status());
-  const auto refusal = [&](const std::function<void(FusedExpertsConfig&)>& alter) {
-    FusedExpertsConfig config = SmallProblem(1).config;
+  const auto refusal = [&](const std::function<void(RoutedExpertsConfig&)>& alter) {
+    RoutedExpertsConfig config = SmallProblem(1).config;
     alter(config);
-    return FusedExperts::Create(**node, config).status();
+    return RoutedExperts::Create(**node, config).status();
   };
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kSerial; }),
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.dispatch_gemm = Fusion::kSerial; }),
               Refused("dispatch_gemm is serial; only gemm_combine can be"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm = Fusion::kEpilogue; }),
-              Refused("dispatch_gemm is epilogue; only gemm_combine can be"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(
+      refusal([](RoutedExpertsConfig& config) { config.dispatch_gemm = Fusion::kEpilogue; }),
+      Refused("dispatch_gemm is epilogue; only gemm_combine can be"));
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.gemm_combine = Fusion::kEpilogue;
                 config.ep.combine_order = CombineOrder::kPerRank;
               }),
               Refused("ep.combine_order is per_rank; the gemm_combine epilogue needs flat"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) {
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) {
                 config.gemm_combine = Fusion::kEpilogue;
                 config.ep.combine_method = CombineMethod::kPull;
               }),
               Refused("ep.combine_method is pull; the gemm_combine epilogue needs push"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.dispatch_gemm_tuning.stages = 3; }),
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.dispatch_gemm_tuning.stages = 3; }),
               Refused("dispatch_gemm_tuning.stages is 3; it must be from 0 to 2"));
 }
 
@@ -270,23 +273,23 @@ TEST_F(FusedMisuseTest, RefusesSecondProductsOfFp8ThatCannotBe) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
   ASSERT_OK(node.status());
-  const auto refusal = [&](const std::function<void(FusedExpertsConfig&)>& alter) {
-    FusedExpertsConfig config = SmallFp8Problem(1).config;
+  const auto refusal = [&](const std::function<void(RoutedExpertsConfig&)>& alter) {
+    RoutedExpertsConfig config = SmallFp8Problem(1).config;
     alter(config);
-    return FusedExperts::Create(**node, config).status();
+    return RoutedExperts::Create(**node, config).status();
   };
-  EXPECT_OK(refusal([](FusedExpertsConfig&) {}));
+  EXPECT_OK(refusal([](RoutedExpertsConfig&) {}));
   EXPECT_THAT(
-      refusal([](FusedExpertsConfig& config) { config.intermediate = 152; }),
+      refusal([](RoutedExpertsConfig& config) { config.intermediate = 152; }),
       Refused("intermediate is 152; it must be a positive multiple of 16 with the second_format"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.intermediate = 0; }),
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.intermediate = 0; }),
               Refused("intermediate is 0; it must be a positive multiple of 16"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.ep.dtype = DType::kFloat16; }),
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.ep.dtype = DType::kFloat16; }),
               Refused("ep.dtype is fp16; products of FP8 rows are bf16"));
-  EXPECT_THAT(refusal([](FusedExpertsConfig& config) { config.gemm_combine = Fusion::kTiles; }),
+  EXPECT_THAT(refusal([](RoutedExpertsConfig& config) { config.gemm_combine = Fusion::kTiles; }),
               Refused("gemm_combine is tiles; with the second_format fp8 it must be auto or none"));
   EXPECT_THAT(
-      refusal([](FusedExpertsConfig& config) { config.gemm_combine = Fusion::kSerial; }),
+      refusal([](RoutedExpertsConfig& config) { config.gemm_combine = Fusion::kSerial; }),
       Refused("gemm_combine is serial; with the second_format fp8 it must be auto or none"));
 }
 

@@ -1,4 +1,4 @@
-// Traced calls of FusedExperts: the same results, and every tile of both products beside the rows.
+// Traced calls of RoutedExperts: the same results, and every tile of both products beside the rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 
 #include "absl/strings/string_view.h"
 #include "kernels/fused/fused_trace.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 #include "octet/trace.h"
 #include "runtime/platform/gemm_call.h"
 #include "tests/kernels/fused/fused_harness.h"
@@ -36,7 +36,7 @@ FusedProblem ProblemOf(Fusion dispatch_gemm, Fusion gemm_combine) {
   problem.num_ranks = kRanks;
   problem.bias = true;
   problem.traced_blocks = 160;
-  FusedExpertsConfig& config = problem.config;
+  RoutedExpertsConfig& config = problem.config;
   config.ep.strategy = Strategy::kHighThroughput;
   config.ep.num_experts = 3 * kRanks;
   config.ep.topk = 3;
@@ -93,11 +93,11 @@ TEST_P(FusedTraceTest, ChangesNoBitAndHasEveryTileOfBothProducts) {
 
     const std::vector<TraceTag> tags = fused::FusedTraceTags(calls.experts().ep());
     std::vector<std::map<uint32_t, int64_t>> rows(kRanks);  // of each expert, in both products
-    std::vector<std::set<absl::string_view>> seen(FusedExperts::kTraceTracks);
+    std::vector<std::set<absl::string_view>> seen(RoutedExperts::kTraceTracks);
     for (const TraceSlice& slice : *slices) {
       ASSERT_LT(slice.tag, tags.size());
       const TraceTag& tag = tags[slice.tag];
-      ASSERT_LT(slice.track, FusedExperts::kTraceTracks);
+      ASSERT_LT(slice.track, RoutedExperts::kTraceTracks);
       EXPECT_EQ(tag.phase.name == "gemm", slice.track >= fused::kFirstProductTrack) << tag.name;
       seen[static_cast<size_t>(slice.track)].insert(tag.name);
       const auto [row, num_rows, column] = slice.more_details;
@@ -149,7 +149,7 @@ TEST_F(FusedTraceRefusalTest, RefusesACollectorWithoutTracksForProducts) {
   ASSERT_OK(trace.status());
   const FusedProblem problem = ProblemOf(Fusion::kNone, Fusion::kNone);
   EXPECT_THAT(
-      FusedExperts::Create(*node_, problem.config, {.trace = trace->get()}).status(),
+      RoutedExperts::Create(*node_, problem.config, {.trace = trace->get()}).status(),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 2 tracks for each block; ")));
 }
 

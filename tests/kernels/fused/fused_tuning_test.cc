@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "octet/fused_experts.h"
+#include "octet/routed_experts.h"
 
 namespace octet {
 namespace {
@@ -33,8 +33,8 @@ Topology SomeGpus() {
 }
 
 // Matches kFusedEntry.
-FusedExpertsConfig Calls() {
-  FusedExpertsConfig config;
+RoutedExpertsConfig Calls() {
+  RoutedExpertsConfig config;
   config.ep.num_experts = 8;
   config.ep.topk = 2;
   config.ep.hidden = 256;
@@ -50,8 +50,8 @@ std::string FusedFile(absl::string_view entry) {
 TEST(FusedTuning, AreFoundForTheirCallsAlone) {
   const absl::StatusOr<TuningTable> table = TuningTable::Parse(FusedFile(kFusedEntry), "f");
   ASSERT_TRUE(table.ok()) << table.status();
-  const auto find = [&](const FusedExpertsConfig& config, FusedCall call = FusedCall::kDispatchGemm,
-                        int ranks = 4) {
+  const auto find = [&](const RoutedExpertsConfig& config,
+                        FusedCall call = FusedCall::kDispatchGemm, int ranks = 4) {
     return table->FindFusion(SomeGpus(), ranks, call, config);
   };
   ASSERT_TRUE(find(Calls()).has_value());
@@ -62,17 +62,17 @@ TEST(FusedTuning, AreFoundForTheirCallsAlone) {
   EXPECT_EQ(choice.tuning.fill_percent, 8);
   EXPECT_FALSE(find(Calls(), FusedCall::kGemmCombine).has_value());
   EXPECT_FALSE(find(Calls(), FusedCall::kDispatchGemm, 2).has_value());
-  const auto other = [&](const std::function<void(FusedExpertsConfig&)>& alter) {
-    FusedExpertsConfig config = Calls();
+  const auto other = [&](const std::function<void(RoutedExpertsConfig&)>& alter) {
+    RoutedExpertsConfig config = Calls();
     alter(config);
     return find(config).has_value();
   };
-  EXPECT_TRUE(other([](FusedExpertsConfig& c) { c.ep.max_tokens_per_rank = 63; }));
-  EXPECT_FALSE(other([](FusedExpertsConfig& c) { c.ep.max_tokens_per_rank = 64; }));
-  EXPECT_FALSE(other([](FusedExpertsConfig& c) { c.ep.hidden = 512; }));
-  EXPECT_FALSE(other([](FusedExpertsConfig& c) { c.intermediate = 48; }));
-  EXPECT_FALSE(other([](FusedExpertsConfig& c) { c.activation = GemmActivation::kNone; }));
-  EXPECT_FALSE(other([](FusedExpertsConfig& c) { c.ep.dispatch_format = DispatchFormat::kFp8; }));
+  EXPECT_TRUE(other([](RoutedExpertsConfig& c) { c.ep.max_tokens_per_rank = 63; }));
+  EXPECT_FALSE(other([](RoutedExpertsConfig& c) { c.ep.max_tokens_per_rank = 64; }));
+  EXPECT_FALSE(other([](RoutedExpertsConfig& c) { c.ep.hidden = 512; }));
+  EXPECT_FALSE(other([](RoutedExpertsConfig& c) { c.intermediate = 48; }));
+  EXPECT_FALSE(other([](RoutedExpertsConfig& c) { c.activation = GemmActivation::kNone; }));
+  EXPECT_FALSE(other([](RoutedExpertsConfig& c) { c.ep.dispatch_format = DispatchFormat::kFp8; }));
 }
 
 // What was measured for few experts may not fit where there are many.
@@ -82,7 +82,7 @@ TEST(FusedTuning, AreForANumberOfExperts) {
   absl::StatusOr<TuningTable> table = TuningTable::Parse(FusedFile(of_eight), "f");
   ASSERT_TRUE(table.ok()) << table.status();
   const auto find = [&](int experts) {
-    FusedExpertsConfig config = Calls();
+    RoutedExpertsConfig config = Calls();
     config.ep.num_experts = experts;
     return table->FindFusion(SomeGpus(), 4, FusedCall::kDispatchGemm, config).has_value();
   };
@@ -108,9 +108,9 @@ TEST(FusedTuning, WithoutANumberOfExpertsAreForAny) {
     return *std::move(table);
   };
   TuningTable table = parse();
-  FusedExpertsConfig many = Calls();
+  RoutedExpertsConfig many = Calls();
   many.ep.num_experts = 256;
-  for (const FusedExpertsConfig& config : {Calls(), many}) {
+  for (const RoutedExpertsConfig& config : {Calls(), many}) {
     EXPECT_TRUE(table.FindFusion(SomeGpus(), 4, FusedCall::kDispatchGemm, config).has_value());
   }
   EXPECT_THAT(table.ToJson(), Not(HasSubstr("experts")));

@@ -270,7 +270,7 @@ TEST(ModelFolderFiles, TensorsOfTheBlockThatNobodyReads) {
     const bool mixtral = model.config["model_type"] == "mixtral";
     const std::string layer = absl::StrCat("model.layers.", LastLayer(model), ".");
     const std::string block = layer + (mixtral ? "block_sparse_moe." : "mlp.");
-    const Model fused = WithFusedExperts(model, false);
+    const Model fused = WithRoutedExperts(model, false);
     for (const std::string& name :
          {block + "experts.0.gate_proj.bias", block + "experts.9.up_proj.weight",
           block + "gate.bias", block + "shared_experts.down_proj.bias",

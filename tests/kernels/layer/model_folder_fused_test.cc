@@ -43,7 +43,7 @@ TEST(ModelFolderFused, BothFormsOfAllFamilies) {
     for (const bool transposed : {false, true}) {
       SCOPED_TRACE(absl::StrCat(model.config["model_type"].dump(), " ", transposed));
       const TestFolder files;
-      const auto folder = Open(WithFusedExperts(model, transposed), files);
+      const auto folder = Open(WithRoutedExperts(model, transposed), files);
       ASSERT_TRUE(folder.ok()) << folder.status();
       const bool fp8 = model.config.contains("quantization_config");
       EXPECT_EQ((*folder)->LayerConfig(layer)->weights, fp8 ? GemmFormat::kFp8 : GemmFormat::kSame);
@@ -67,7 +67,7 @@ TEST(ModelFolderFused, BothFormsOfAllFamilies) {
 
 TEST(ModelFolderFused, EachLayerHasItsForm) {
   const TestFolder files;
-  const auto folder = Open(WithFusedExperts(Mixtral(), false), files);
+  const auto folder = Open(WithRoutedExperts(Mixtral(), false), files);
   ASSERT_TRUE(folder.ok()) << folder.status();
   for (const int layer : {0, 1}) {
     const auto weights = (*folder)->Weights(layer);
@@ -77,7 +77,7 @@ TEST(ModelFolderFused, EachLayerHasItsForm) {
 
 TEST(ModelFolderFused, EveryTensorIsNeeded) {
   for (const Model& model : {Mixtral(), Qwen3(), DeepseekV3(256), SquareOlmoe()}) {
-    const Model fused = WithFusedExperts(model, false);
+    const Model fused = WithRoutedExperts(model, false);
     const std::string block = absl::StrCat("model.layers.", LastLayer(model), ".mlp.");
     for (const FileTensor& tensor : fused.List()) {
       if (tensor.name.find(block) != 0) continue;
@@ -94,7 +94,7 @@ TEST(ModelFolderFused, EveryTensorIsNeeded) {
 
 TEST(ModelFolderFused, NoFormAtAll) {
   const TestFolder files;
-  Model model = WithFusedExperts(Olmoe(), false);
+  Model model = WithRoutedExperts(Olmoe(), false);
   model.tensors.erase("model.layers.0.mlp.experts.gate_up_proj");
   model.tensors.erase("model.layers.0.mlp.experts.down_proj");
   EXPECT_EQ(WeightsStatus(model, files),
@@ -105,7 +105,7 @@ TEST(ModelFolderFused, NoFormAtAll) {
 
 TEST(ModelFolderFused, BothFormsAtOnce) {
   for (const Model& model : {Mixtral(), Qwen3()}) {
-    const Model fused = WithFusedExperts(model, false);
+    const Model fused = WithRoutedExperts(model, false);
     const std::string layer = absl::StrCat("model.layers.", LastLayer(model), ".");
     const std::string own = model.config["model_type"] == "mixtral"
                                 ? layer + "block_sparse_moe.experts.2.w3.weight"
@@ -127,7 +127,7 @@ TEST(ModelFolderFused, BothFormsAtOnce) {
 std::string WithShape(Model model, bool transposed, const std::string& name,
                       const std::vector<int>& shape) {
   const TestFolder files;
-  model = WithFusedExperts(model, transposed);
+  model = WithRoutedExperts(model, transposed);
   const std::string whole = absl::StrCat("model.layers.", LastLayer(model), ".mlp.experts.", name);
   const std::string dtype = model.tensors.at(whole).dtype;
   model.Add(NamedTensor(whole, dtype, shape, BytesOfDtype(dtype)));
@@ -177,21 +177,21 @@ TEST(ModelFolderFused, EveryDtypeIsChecked) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  Model model = WithFusedExperts(DeepseekV2(), false);
+  Model model = WithRoutedExperts(DeepseekV2(), false);
   model.Add(NamedTensor(down, "I32", {4, 16, 8}, 4));
   EXPECT_THAT(message(model), HasSubstr("down_proj' has the dtype I32, and must have F32 or BF16"));
-  model = WithFusedExperts(DeepseekV3(256), false);
+  model = WithRoutedExperts(DeepseekV3(256), false);
   model.Add(NamedTensor(down, "BF16", {4, kFp8Hidden, 256}, 2));
   EXPECT_THAT(message(model),
               HasSubstr("layer 1: weights of expert 0 are bf16, and others are fp8"));
-  model = WithFusedExperts(DeepseekV3(256), false);
+  model = WithRoutedExperts(DeepseekV3(256), false);
   model.Add(NamedTensor(down + "_scale_inv", "I32", {4, 3, 2}, 4));
   EXPECT_THAT(message(model), HasSubstr("_scale_inv' has the dtype I32, and must have F32 or"));
 }
 
 TEST(ModelFolderFused, GateAndUpMustNotShareScales) {
   const TestFolder files;
-  Model model = WithFusedExperts(DeepseekV3(), false);
+  Model model = WithRoutedExperts(DeepseekV3(), false);
   // As quantizing both together gives it.
   const std::string gate_up = "model.layers.1.mlp.experts.gate_up_proj";
   model.Add(NamedTensor(gate_up + "_scale_inv", "F32", {4, 3, 3}, 4));

@@ -312,7 +312,7 @@ inline FileTensor Fused(const Model& model, const std::string& block,
 }
 
 // Returns the model with all experts of its last layer in two tensors.
-inline Model WithFusedExperts(const Model& model, bool transposed) {
+inline Model WithRoutedExperts(const Model& model, bool transposed) {
   const bool mixtral = model.config["model_type"] == "mixtral";
   const std::string layer = absl::StrCat("model.layers.", LastLayer(model), ".");
   const std::string block = layer + (mixtral ? "block_sparse_moe." : "mlp.");

@@ -52,7 +52,7 @@ ExpertsProblem DrawExpertsProblem(std::mt19937_64& rng, const NodesOfRanks& shap
   problem.bias = draw(0, 1) == 0;
   problem.rows = draw(0, 1) == 0 ? RailRows::kBlocks : RailRows::kCounted;
   problem.chunk_tokens = draw(0, 6);
-  FusedExpertsConfig& config = problem.config;
+  RoutedExpertsConfig& config = problem.config;
   config.intermediate = 16 * draw(1, 4);
   config.activation = draw(0, 1) == 0 ? GemmActivation::kNone : GemmActivation::kSwiGlu;
   EpConfig& ep = config.ep;
@@ -85,8 +85,8 @@ absl::StatusOr<std::unique_ptr<ExpertsHarness>> ExpertsHarness::Create(
                              .chunk_tokens = problem.chunk_tokens,
                              .intranode_order = nodes.shape().intranode_order};
   for (const JoinedNodes::OneNode& node : nodes.nodes()) {
-    OCTET_ASSIGN_OR_RETURN(std::unique_ptr<FusedExperts> experts,
-                           FusedExperts::Create(*node.domain, problem.config, {.rails = rails}));
+    OCTET_ASSIGN_OR_RETURN(std::unique_ptr<RoutedExperts> experts,
+                           RoutedExperts::Create(*node.domain, problem.config, {.rails = rails}));
     harness->experts_.push_back(std::move(experts));
   }
   harness->weights_.resize(Size(nodes.num_ranks()));
@@ -109,7 +109,7 @@ void ExpertsHarness::HostWeights::Append(const HostWeights& more) {
 }
 
 ExpertsHarness::HostWeights ExpertsHarness::WeightsOf(int global) const {
-  const FusedExpertsConfig& config = problem_.config;
+  const RoutedExpertsConfig& config = problem_.config;
   const GroupedGemmConfig first = FirstProduct(config, nodes_.num_ranks());
   const GroupedGemmConfig second = SecondProduct(config, nodes_.num_ranks());
   const std::vector<int32_t> no_rows(Size(first.experts));
@@ -146,7 +146,7 @@ absl::StatusOr<ExpertsHarness::Weights> ExpertsHarness::Upload(const HostWeights
   return weights;
 }
 
-absl::StatusOr<ExpertsHarness::CallMemory> ExpertsHarness::Upload(const FusedExpertsConfig& config,
+absl::StatusOr<ExpertsHarness::CallMemory> ExpertsHarness::Upload(const RoutedExpertsConfig& config,
                                                                   int num_ranks,
                                                                   const StepInput::PerRank& mine) {
   CallMemory memory;
@@ -167,7 +167,7 @@ absl::StatusOr<ExpertsHarness::CallMemory> ExpertsHarness::Upload(const FusedExp
   return memory;
 }
 
-absl::Status ExpertsHarness::Enqueue(Rank& rank, FusedExperts& experts, const Weights& weights,
+absl::Status ExpertsHarness::Enqueue(Rank& rank, RoutedExperts& experts, const Weights& weights,
                                      const CallMemory& memory) {
   const bool scaled = experts.config().ep.dispatch_format == DispatchFormat::kFp8;
   OCTET_ASSIGN_OR_RETURN(
@@ -194,7 +194,7 @@ absl::Status ExpertsHarness::Enqueue(Rank& rank, FusedExperts& experts, const We
 
 // With one choice of weight 1 for each token, y is the expert's output.
 absl::Status ExpertsHarness::MakeOracle() {
-  FusedExpertsConfig config = problem_.config;
+  RoutedExpertsConfig config = problem_.config;
   config.ep.topk = 1;
   config.ep.max_tokens_per_rank *= problem_.config.ep.topk;
   config.ep.high_throughput.expert_alignment = 1;
@@ -202,7 +202,7 @@ absl::Status ExpertsHarness::MakeOracle() {
     config.ep.strategy = Strategy::kHighThroughput;
   }
   OCTET_ASSIGN_OR_RETURN(oracle_node_, Node::Create({.num_ranks = 1, .on_failure = nullptr}));
-  OCTET_ASSIGN_OR_RETURN(oracle_, FusedExperts::Create(*oracle_node_, config));
+  OCTET_ASSIGN_OR_RETURN(oracle_, RoutedExperts::Create(*oracle_node_, config));
   HostWeights all;
   for (int global = 0; global < nodes_.num_ranks(); ++global) all.Append(WeightsOf(global));
   return oracle_node_->Run([&](Rank&) -> absl::Status {
@@ -273,7 +273,7 @@ StepInput ExpertsHarness::Draw(std::mt19937_64& rng, const std::vector<int>& tok
 }
 
 absl::Status ExpertsHarness::Call(Rank& rank, int global, const StepInput& input) {
-  FusedExperts& mine = experts(global);
+  RoutedExperts& mine = experts(global);
   OCTET_ASSIGN_OR_RETURN(CallMemory memory,
                          Upload(mine.config(), nodes_.num_ranks(), input.ranks[Size(global)]));
   calls_[Size(global)].push_back(std::move(memory));

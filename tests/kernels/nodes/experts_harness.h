@@ -1,4 +1,4 @@
-// FusedExperts over several nodes in tests, against what the experts of all nodes make on a single
+// RoutedExperts over several nodes in tests, against what the experts of all nodes make on a single
 // rank and the reference's sums of it.
 #ifndef OCTET_TESTS_KERNELS_NODES_EXPERTS_HARNESS_H_
 #define OCTET_TESTS_KERNELS_NODES_EXPERTS_HARNESS_H_
@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "octet/domain.h"
 #include "octet/expert_parallel.h"
-#include "octet/fused_experts.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 #include "runtime/memory/device_memory.h"
 #include "tests/support/nodes/joined_nodes.h"
 #include "tools/workload/step_input.h"
@@ -23,7 +23,7 @@
 namespace octet {
 
 struct ExpertsProblem {
-  FusedExpertsConfig config;  // over all nodes
+  RoutedExpertsConfig config;  // over all nodes
   RailRows rows = RailRows::kAuto;
   int chunk_tokens = 0;
   bool bias = false;  // of both products and of y
@@ -41,7 +41,7 @@ class ExpertsHarness {
   static absl::StatusOr<std::unique_ptr<ExpertsHarness>> Create(const JoinedNodes& nodes,
                                                                 const ExpertsProblem& problem);
   const EpConfig& ep() const { return experts_.front()->config().ep; }
-  FusedExperts& experts(int global) { return *experts_[nodes_.IndexOf(global)]; }
+  RoutedExperts& experts(int global) { return *experts_[nodes_.IndexOf(global)]; }
   // Random rows, choices and weights of all ranks.
   StepInput Draw(std::mt19937_64& rng, const std::vector<int>& tokens, double drop = 0) const;
 
@@ -74,9 +74,9 @@ class ExpertsHarness {
 
   HostWeights WeightsOf(int global) const;
   static absl::StatusOr<Weights> Upload(const HostWeights& host);
-  static absl::StatusOr<CallMemory> Upload(const FusedExpertsConfig& config, int num_ranks,
+  static absl::StatusOr<CallMemory> Upload(const RoutedExpertsConfig& config, int num_ranks,
                                            const StepInput::PerRank& mine);
-  static absl::Status Enqueue(Rank& rank, FusedExperts& experts, const Weights& weights,
+  static absl::Status Enqueue(Rank& rank, RoutedExperts& experts, const Weights& weights,
                               const CallMemory& memory);
   // Makes the experts of all nodes on a single rank.
   absl::Status MakeOracle();
@@ -86,11 +86,11 @@ class ExpertsHarness {
 
   const JoinedNodes& nodes_;
   const ExpertsProblem problem_;
-  std::vector<std::unique_ptr<FusedExperts>> experts_;  // by node of this process
-  std::vector<Weights> weights_;                        // by global rank
-  std::vector<std::vector<CallMemory>> calls_;          // by global rank
+  std::vector<std::unique_ptr<RoutedExperts>> experts_;  // by node of this process
+  std::vector<Weights> weights_;                         // by global rank
+  std::vector<std::vector<CallMemory>> calls_;           // by global rank
   std::unique_ptr<Node> oracle_node_;
-  std::unique_ptr<FusedExperts> oracle_;
+  std::unique_ptr<RoutedExperts> oracle_;
   std::vector<Weights> oracle_weights_;  // one
 };
 

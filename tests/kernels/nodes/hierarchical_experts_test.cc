@@ -1,4 +1,4 @@
-// FusedExperts over several nodes in one process.
+// RoutedExperts over several nodes in one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include "absl/time/time.h"
 #include "octet/domain.h"
 #include "octet/expert_parallel.h"
-#include "octet/fused_experts.h"
 #include "octet/moe_layer.h"
+#include "octet/routed_experts.h"
 #include "runtime/base/status_macros.h"
 #include "tests/kernels/nodes/experts_harness.h"
 #include "tests/support/node/node_fixture.h"
@@ -118,17 +118,17 @@ TEST_F(HierarchicalExpertsTest, RefusesFusion) {
   ASSERT_FALSE(HasFatalFailure());
   Domain& domain = *nodes_->nodes().front().domain;
   for (const Fusion fusion : {Fusion::kTiles, Fusion::kSerial}) {
-    FusedExpertsConfig config = SmallProblem().config;
+    RoutedExpertsConfig config = SmallProblem().config;
     config.gemm_combine = fusion;
-    EXPECT_THAT(FusedExperts::Create(domain, config).status(),
+    EXPECT_THAT(RoutedExperts::Create(domain, config).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("over several nodes it must be auto or none")));
     config.gemm_combine = Fusion::kAuto;
     config.dispatch_gemm = fusion;
-    EXPECT_THAT(FusedExperts::Create(domain, config).status(),
+    EXPECT_THAT(RoutedExperts::Create(domain, config).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("dispatch_gemm")));
   }
-  const auto made = FusedExperts::Create(domain, SmallProblem().config);
+  const auto made = RoutedExperts::Create(domain, SmallProblem().config);
   ASSERT_OK(made.status());
   EXPECT_EQ((*made)->config().dispatch_gemm, Fusion::kNone);
   EXPECT_EQ((*made)->config().gemm_combine, Fusion::kNone);
@@ -144,7 +144,7 @@ TEST_F(HierarchicalExpertsTest, RefusesCallsThatCannotBeRight) {
   std::mt19937_64 rng(5);
   const StepInput input = harness_->Draw(rng, {6, 3});
   EXPECT_OK(nodes_->Run([&](Rank& rank, int global) -> absl::Status {
-    FusedExperts& experts = harness_->experts(global);
+    RoutedExperts& experts = harness_->experts(global);
     EXPECT_THAT(experts.DispatchGemm(rank, {}).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("b must not be null")));
     EXPECT_EQ(experts.GemmCombine(rank, {}, {}).code(), absl::StatusCode::kInvalidArgument);

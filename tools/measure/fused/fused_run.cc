@@ -61,7 +61,7 @@ struct Series {
 
 // A way to make the whole call.
 struct Contender {
-  std::unique_ptr<FusedExperts> experts;
+  std::unique_ptr<RoutedExperts> experts;
   size_t series = 0;
   bool traced = false;
 };
@@ -104,13 +104,13 @@ class FusedRun {
   absl::StatusOr<FusedTrace> Trace(const Progress& progress);
 
  private:
-  FusedExpertsConfig ConfigOf(const FusedChoice& choice) const;
+  RoutedExpertsConfig ConfigOf(const FusedChoice& choice) const;
   // `trace`: where the call records, or null.
   absl::Status AddWhole(const FusedWay& way, TraceCollector* trace = nullptr);
   absl::StatusOr<std::unique_ptr<TraceCollector>> MakeCollector();
   absl::Status InitRank(const Rank& rank);
   RankMemory& MemoryOf(const Rank& rank) { return memory_[Index(rank)]; }
-  FusedExperts& none() { return *calls_.front().experts; }
+  RoutedExperts& none() { return *calls_.front().experts; }
 
   // Uploads the step's inputs and times everything. Verifies it if `findings` is not null.
   absl::Status Step(const Workload& workload, bool timed, Findings* findings);
@@ -119,7 +119,7 @@ class FusedRun {
   absl::Status Upload(const Workload& workload);
   absl::Status Verify(const Workload& workload, const Contender& contender, Findings& findings);
   // `experts`: who made the call.
-  void Record(const Workload& workload, size_t series, double us, FusedExperts& experts);
+  void Record(const Workload& workload, size_t series, double us, RoutedExperts& experts);
 
   // On a rank's thread.
   absl::Status DispatchSeparately(Rank& rank);
@@ -136,11 +136,11 @@ class FusedRun {
   const FusedRunOptions& options_;
   const bool dispatches_;
   DeviceTimer timer_;
-  FusedExpertsConfig config_;  // resolved
+  RoutedExpertsConfig config_;  // resolved
   GroupedGemmConfig product_;
   std::vector<RankMemory> memory_;
-  std::vector<Contender> calls_;   // kNone first
-  std::vector<Series> series_;  // the links' part, the product, the whole calls
+  std::vector<Contender> calls_;  // kNone first
+  std::vector<Series> series_;    // the links' part, the product, the whole calls
   std::vector<double> part_us_ = std::vector<double>(2);
   std::vector<FusedLeftOut> left_out_;
 };
@@ -148,13 +148,13 @@ class FusedRun {
 constexpr size_t kLinks = 0;
 constexpr size_t kProduct = 1;
 
-FusedExpertsConfig FusedRun::ConfigOf(const FusedChoice& choice) const {
-  FusedExpertsConfig config = {.ep = options_.run.workload.config,
-                               .intermediate = options_.intermediate,
-                               .activation = options_.activation,
-                               .weights_in = options_.weights_in,
-                               .dispatch_gemm = Fusion::kNone,
-                               .gemm_combine = Fusion::kNone};
+RoutedExpertsConfig FusedRun::ConfigOf(const FusedChoice& choice) const {
+  RoutedExpertsConfig config = {.ep = options_.run.workload.config,
+                                .intermediate = options_.intermediate,
+                                .activation = options_.activation,
+                                .weights_in = options_.weights_in,
+                                .dispatch_gemm = Fusion::kNone,
+                                .gemm_combine = Fusion::kNone};
   (dispatches_ ? config.dispatch_gemm : config.gemm_combine) = choice.fusion;
   (dispatches_ ? config.dispatch_gemm_tuning : config.gemm_combine_tuning) = choice.tuning;
   // All ways have the results of the first one.
@@ -166,10 +166,10 @@ FusedExpertsConfig FusedRun::ConfigOf(const FusedChoice& choice) const {
 
 absl::Status FusedRun::AddWhole(const FusedWay& way, TraceCollector* trace) {
   OCTET_ASSIGN_OR_RETURN(
-      std::unique_ptr<FusedExperts> experts,
-      FusedExperts::Create(node_, ConfigOf(way.choice),
-                           {.trace = trace, .use_measured_tuning = options_.use_measured_tuning}));
-  const FusedExpertsConfig& config = experts->config();
+      std::unique_ptr<RoutedExperts> experts,
+      RoutedExperts::Create(node_, ConfigOf(way.choice),
+                            {.trace = trace, .use_measured_tuning = options_.use_measured_tuning}));
+  const RoutedExpertsConfig& config = experts->config();
   Series whole = {.has_product = true, .has_links = true};
   whole.row.choice = dispatches_ ? FusedChoice{config.dispatch_gemm, config.dispatch_gemm_tuning}
                                  : FusedChoice{config.gemm_combine, config.gemm_combine_tuning};
@@ -307,7 +307,7 @@ absl::Status FusedRun::TimeParts(const Workload& workload, Findings* findings) {
 }
 
 absl::StatusOr<double> FusedRun::TimeCall(const Contender& contender) {
-  FusedExperts& experts = *contender.experts;
+  RoutedExperts& experts = *contender.experts;
   // The dispatch before a DispatchGemm only keeps the links awake: it is none of the trace's.
   ExpertParallel& before = dispatches_ && contender.traced ? none().ep() : experts.ep();
   std::vector<FusedReceived> received(memory_.size());
@@ -325,7 +325,7 @@ absl::StatusOr<double> FusedRun::TimeCall(const Contender& contender) {
 
 // ---- Steps.
 
-void FusedRun::Record(const Workload& workload, size_t series, double us, FusedExperts& experts) {
+void FusedRun::Record(const Workload& workload, size_t series, double us, RoutedExperts& experts) {
   Series& each = series_[series];
   each.row.us.push_back(us);
   int64_t choices = 0;
@@ -351,8 +351,10 @@ absl::Status FusedRun::Upload(const Workload& workload) {
   });
 }
 
-absl::Status FusedRun::Verify(const Workload& workload, const Contender& contender, Findings& findings) {
-  return node_.Run([&](Rank& rank) { return VerifyCall(rank, workload, contender.series, findings); });
+absl::Status FusedRun::Verify(const Workload& workload, const Contender& contender,
+                              Findings& findings) {
+  return node_.Run(
+      [&](Rank& rank) { return VerifyCall(rank, workload, contender.series, findings); });
 }
 
 absl::Status FusedRun::Step(const Workload& workload, bool timed, Findings* findings) {
@@ -397,7 +399,7 @@ absl::Status FusedRun::VerifyParts(Rank& rank, const Workload& workload, Finding
 }
 
 absl::Status FusedRun::VerifyCall(Rank& rank, const Workload& workload, size_t series,
-                                   Findings& findings) {
+                                  Findings& findings) {
   RankMemory& mine = MemoryOf(rank);
   const EpConfig& ep = config_.ep;
   const size_t columns =
@@ -475,7 +477,7 @@ absl::StatusOr<std::unique_ptr<TraceCollector>> FusedRun::MakeCollector() {
   for (const GpuInfo& gpu : node_.topology().gpus) units = std::max(units, gpu.num_compute_units);
   return TraceCollector::Create(node_,
                                 std::max(config_.ep.tuning.blocks, units * kMostBlocksPerUnit),
-                                kEventsPerTrack, FusedExperts::kTraceTracks);
+                                kEventsPerTrack, RoutedExperts::kTraceTracks);
 }
 
 absl::StatusOr<FusedTrace> FusedRun::Trace(const Progress& progress) {

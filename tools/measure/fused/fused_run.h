@@ -1,4 +1,4 @@
-// Measures and verifies the calls of FusedExperts beside their parts: what
+// Measures and verifies the calls of RoutedExperts beside their parts: what
 // `octet perf --operation=dispatch_gemm` and `gemm_combine` do.
 #ifndef OCTET_TOOLS_MEASURE_FUSED_FUSED_RUN_H_
 #define OCTET_TOOLS_MEASURE_FUSED_FUSED_RUN_H_
@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/tuning/tuning.h"
-#include "octet/fused_experts.h"
 #include "octet/node.h"
+#include "octet/routed_experts.h"
 #include "octet/trace.h"
 #include "tools/commands/run_options.h"
 #include "tools/support/progress.h"
@@ -73,7 +73,7 @@ struct FusedReport {
 // Every step has routing, weights of the choices and rows of its own; all rows of the report have
 // the same in turn. Of a verified step, the dispatch's rows are compared with the reference and
 // parts of the product with float64, and what every whole call has written with what the separate
-// calls have. Errors are those of FusedExperts::Create with kNone, and kResourceExhausted.
+// calls have. Errors are those of RoutedExperts::Create with kNone, and kResourceExhausted.
 absl::StatusOr<FusedReport> MeasureFused(Node& node, const FusedRunOptions& options,
                                          const Progress& progress);
 
@@ -93,7 +93,7 @@ struct FusedTrace {
 };
 
 // Runs calls of both kinds in turns. options.ways has one element. Verifies as MeasureFused
-// does; errors are those of FusedExperts::Create, and kResourceExhausted.
+// does; errors are those of RoutedExperts::Create, and kResourceExhausted.
 absl::StatusOr<FusedTrace> TraceFused(Node& node, const FusedRunOptions& options,
                                       const Progress& progress);
 

@@ -1,4 +1,4 @@
-#include "kernels/fused/fused_experts.h"
+#include "kernels/fused/routed_experts.h"
 
 #include <array>
 #include <cstddef>
@@ -44,10 +44,10 @@ constexpr size_t kBatches = 2;
 
 absl::Status CheckTrace(const ExpertParallelOptions& options) {
   const TraceCollector* const trace = options.trace;
-  if (trace == nullptr || trace->tracks() >= FusedExperts::kTraceTracks) return absl::OkStatus();
+  if (trace == nullptr || trace->tracks() >= RoutedExperts::kTraceTracks) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("ExpertParallelOptions::trace has ", trace->tracks(),
-                   " tracks for each block; experts need ", FusedExperts::kTraceTracks));
+                   " tracks for each block; experts need ", RoutedExperts::kTraceTracks));
 }
 
 absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
@@ -64,14 +64,14 @@ absl::Status CheckScales(bool fp8, const void* b_scales) {
 
 // A configuration before its fusions were chosen, and after that.
 struct Configs {
-  const FusedExpertsConfig& asked;
-  const FusedExpertsConfig& chosen;
+  const RoutedExpertsConfig& asked;
+  const RoutedExpertsConfig& chosen;
 };
 
-class FusedExpertsOnNode final : public FusedExperts {
+class RoutedExpertsOnNode final : public RoutedExperts {
  public:
-  FusedExpertsOnNode(Node& node, const Configs& configs, std::unique_ptr<EpCalls> calls,
-                     const ExpertParallelOptions& options, int num_ranks)
+  RoutedExpertsOnNode(Node& node, const Configs& configs, std::unique_ptr<EpCalls> calls,
+                      const ExpertParallelOptions& options, int num_ranks)
       : node_(node.Share()),
         num_ranks_(num_ranks),
         takes_every_dispatch_(configs.asked.dispatch_gemm == Fusion::kAuto),
@@ -83,11 +83,11 @@ class FusedExpertsOnNode final : public FusedExperts {
         ranks_(static_cast<size_t>(node.num_ranks())) {
     config_.ep = ep_.config();
   }
-  ~FusedExpertsOnNode() override;
-  FusedExpertsOnNode(const FusedExpertsOnNode&) = delete;
-  FusedExpertsOnNode& operator=(const FusedExpertsOnNode&) = delete;
+  ~RoutedExpertsOnNode() override;
+  RoutedExpertsOnNode(const RoutedExpertsOnNode&) = delete;
+  RoutedExpertsOnNode& operator=(const RoutedExpertsOnNode&) = delete;
 
-  const FusedExpertsConfig& config() const override { return config_; }
+  const RoutedExpertsConfig& config() const override { return config_; }
   ExpertParallel& ep() override { return ep_; }
   Traffic DispatchGemmTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) override;
@@ -153,7 +153,7 @@ class FusedExpertsOnNode final : public FusedExperts {
   const int num_ranks_;  // of all nodes
   // kAuto: the kernels of separate calls take what the kernel of both does not.
   const bool takes_every_dispatch_;
-  FusedExpertsConfig config_;
+  RoutedExpertsConfig config_;
   const bool use_measured_tuning_;
   TraceCollector* const trace_;  // or null
   ExpertParallel ep_;
@@ -162,7 +162,7 @@ class FusedExpertsOnNode final : public FusedExperts {
   std::vector<RankState> ranks_;
 };
 
-FusedExpertsOnNode::~FusedExpertsOnNode() {
+RoutedExpertsOnNode::~RoutedExpertsOnNode() {
   if (node_->ReadyToFree()) return;
   for (RankState& mine : ranks_) {  // freeing would wait for work that does not end
     [[maybe_unused]] const GroupedGemm* const first = mine.first.release();
@@ -170,7 +170,7 @@ FusedExpertsOnNode::~FusedExpertsOnNode() {
   }
 }
 
-absl::StatusOr<std::unique_ptr<GroupedGemm>> FusedExpertsOnNode::MakeProduct(
+absl::StatusOr<std::unique_ptr<GroupedGemm>> RoutedExpertsOnNode::MakeProduct(
     const Rank& rank, GroupedGemmConfig product) const {
   product.use_measured_tuning = use_measured_tuning_;
   return GroupedGemm::Create(product, {.trace = trace_,
@@ -179,9 +179,9 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> FusedExpertsOnNode::MakeProduct(
                                        .first_tag = fused::FirstProductTag(ep_)});
 }
 
-GroupedGemmParams FusedExpertsOnNode::FusedParams(const Rank& rank,
-                                                  const GroupedGemmConfig& product,
-                                                  const GroupedGemmArgs& args) const {
+GroupedGemmParams RoutedExpertsOnNode::FusedParams(const Rank& rank,
+                                                   const GroupedGemmConfig& product,
+                                                   const GroupedGemmArgs& args) const {
   GroupedGemmParams params = ParamsOf(product, args);
   if (trace_ == nullptr) return params;
   params.trace = {.buffer = trace_->buffer(rank.rank()),
@@ -205,7 +205,7 @@ absl::StatusOr<GemmTiles> PrepareTiles(const FusedTuning& tuning, const GroupedG
   return others;
 }
 
-absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
+absl::Status RoutedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   mine.second_config = SecondProduct(config_, num_ranks_);
   OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(rank, mine.second_config));
   if (config_.second_format == GemmFormat::kFp8) return InitQuantizer(mine);
@@ -221,7 +221,7 @@ absl::Status FusedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   return absl::OkStatus();
 }
 
-absl::Status FusedExpertsOnNode::InitQuantizer(RankState& mine) {
+absl::Status RoutedExpertsOnNode::InitQuantizer(RankState& mine) {
   OCTET_ASSIGN_OR_RETURN(mine.quantizer,
                          RowQuantizer::Create({.dtype = config_.ep.dtype,
                                                .columns = config_.intermediate,
@@ -236,7 +236,7 @@ absl::Status FusedExpertsOnNode::InitQuantizer(RankState& mine) {
   return absl::OkStatus();
 }
 
-absl::Status FusedExpertsOnNode::InitFirst(Rank& rank, RankState& mine) {
+absl::Status RoutedExpertsOnNode::InitFirst(Rank& rank, RankState& mine) {
   mine.first_config = FirstProduct(config_, num_ranks_);
   OCTET_ASSIGN_OR_RETURN(mine.first, MakeProduct(rank, mine.first_config));
   GemmTiles tiles = mine.first->tiles();
@@ -251,7 +251,7 @@ absl::Status FusedExpertsOnNode::InitFirst(Rank& rank, RankState& mine) {
   return absl::OkStatus();
 }
 
-absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
+absl::Status RoutedExpertsOnNode::InitRank(Rank& rank) {
   RankState& mine = StateOf(rank);
   const EpConfig& ep = config_.ep;
   OCTET_RETURN_IF_ERROR(InitFirst(rank, mine));
@@ -263,7 +263,7 @@ absl::Status FusedExpertsOnNode::InitRank(Rank& rank) {
   return absl::OkStatus();
 }
 
-void FusedExpertsOnNode::NoteTuning() {
+void RoutedExpertsOnNode::NoteTuning() {
   if (IsOneKernel(config_.dispatch_gemm)) {
     const GroupedGemmVariant& variant = ranks_.front().first_variant;
     config_.dispatch_gemm_tuning.tiles = variant.tiles;
@@ -274,8 +274,8 @@ void FusedExpertsOnNode::NoteTuning() {
   config_.gemm_combine_tuning.row_parts = config_.ep.tuning.row_parts;
 }
 
-Traffic FusedExpertsOnNode::DispatchGemmTraffic(int rank,
-                                                absl::Span<const int32_t> topk_idx) const {
+Traffic RoutedExpertsOnNode::DispatchGemmTraffic(int rank,
+                                                 absl::Span<const int32_t> topk_idx) const {
   if (config_.dispatch_gemm != Fusion::kTiles) return ep_.DispatchTraffic(rank, topk_idx);
   // Each choice is described and announced. Each peer gets all counts and two credits.
   const int num_ranks = node_->num_ranks();
@@ -288,8 +288,8 @@ Traffic FusedExpertsOnNode::DispatchGemmTraffic(int rank,
                    config_.ep, num_ranks, rank, topk_idx);
 }
 
-absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
-                                                   const DispatchGemmArgs& args) const {
+absl::Status RoutedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
+                                                    const DispatchGemmArgs& args) const {
   OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
   OCTET_RETURN_IF_ERROR(CheckNotNull("out", args.out));
   OCTET_RETURN_IF_ERROR(CheckScales(ReceivesFp8(config_.ep), args.b_scales));
@@ -303,8 +303,8 @@ absl::Status FusedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
        {"x", args.dispatch.x, static_cast<size_t>(tokens) * config_.ep.dispatch_row_bytes()}});
 }
 
-absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
-                                                              const DispatchGemmArgs& args) {
+absl::StatusOr<Received> RoutedExpertsOnNode::DispatchThenGemm(Rank& rank,
+                                                               const DispatchGemmArgs& args) {
   OCTET_ASSIGN_OR_RETURN(const Received received, ep_.Dispatch(rank, args.dispatch));
   OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kDispatch));
   OCTET_RETURN_IF_ERROR(
@@ -312,8 +312,8 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchThenGemm(Rank& rank,
   return received;
 }
 
-absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
-                                                              const DispatchGemmArgs& args) {
+absl::StatusOr<Received> RoutedExpertsOnNode::DispatchWithGemm(Rank& rank,
+                                                               const DispatchGemmArgs& args) {
   const RankState& mine = StateOf(rank);
   const fused::DispatchGemm product(
       mine.first_variant, FusedParams(rank, mine.first_config, FirstProductArgs(config_, args, {})),
@@ -321,15 +321,15 @@ absl::StatusOr<Received> FusedExpertsOnNode::DispatchWithGemm(Rank& rank,
   return ep_.calls().Dispatch(rank, {.args = args.dispatch, .product = &product});
 }
 
-bool FusedExpertsOnNode::IsFused(const DispatchArgs& args) const {
+bool RoutedExpertsOnNode::IsFused(const DispatchArgs& args) const {
   if (config_.dispatch_gemm != Fusion::kTiles) return false;
   const bool plain =
       args.high_throughput.cached == nullptr && args.high_throughput.scatter_idx == nullptr;
   return plain || !takes_every_dispatch_;
 }
 
-absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,
-                                                               const DispatchGemmArgs& args) {
+absl::StatusOr<FusedReceived> RoutedExpertsOnNode::DispatchGemm(Rank& rank,
+                                                                const DispatchGemmArgs& args) {
   OCTET_RETURN_IF_ERROR(CheckDispatchGemm(rank, args));
   OCTET_ASSIGN_OR_RETURN(const Received received, IsFused(args.dispatch)
                                                       ? DispatchWithGemm(rank, args)
@@ -338,8 +338,8 @@ absl::StatusOr<FusedReceived> FusedExpertsOnNode::DispatchGemm(Rank& rank,
   return FusedReceived{.received = received, .h = args.out};
 }
 
-absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
-                                                  const CombineRequest& combine) const {
+absl::Status RoutedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
+                                                   const CombineRequest& combine) const {
   const DispatchHandle& handle = combine.handle;
   OCTET_RETURN_IF_ERROR(CheckNotNull("a", args.a));
   OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
@@ -361,8 +361,8 @@ absl::Status FusedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCo
                    " of this rank has been combined; GemmCombine takes each DispatchGemm once"));
 }
 
-absl::Status FusedExpertsOnNode::RunSecond(const Rank& rank, const RankState& mine,
-                                           GroupedGemmArgs product) {
+absl::Status RoutedExpertsOnNode::RunSecond(const Rank& rank, const RankState& mine,
+                                            GroupedGemmArgs product) {
   if (mine.quantizer.has_value()) {
     // Rows of padding are quantized, too, whatever they hold: the product does not read them.
     OCTET_RETURN_IF_ERROR(
@@ -377,8 +377,8 @@ absl::Status FusedExpertsOnNode::RunSecond(const Rank& rank, const RankState& mi
   return mine.second->Run(product, rank.stream());
 }
 
-absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& received,
-                                             const GemmCombineArgs& args) {
+absl::Status RoutedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& received,
+                                              const GemmCombineArgs& args) {
   const DispatchHandle& handle = received.received.handle;
   OCTET_RETURN_IF_ERROR(ep_.calls().CheckReceivedIsValid(rank, handle));
   RankState& mine = StateOf(rank);
@@ -410,24 +410,24 @@ absl::Status FusedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& re
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FusedExperts>> FusedExperts::Create(
-    Domain& domain, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
-  return MakeOnAllNodes<FusedExperts>(
-      domain, "FusedExperts::Create", TextOf(config, options.rails),
-      [&] { return MakeFusedExperts(domain, config, options); },
-      [&](const FusedExperts& made) { return TextOf(made.config(), options.rails); });
+absl::StatusOr<std::unique_ptr<RoutedExperts>> RoutedExperts::Create(
+    Domain& domain, const RoutedExpertsConfig& config, const ExpertParallelOptions& options) {
+  return MakeOnAllNodes<RoutedExperts>(
+      domain, "RoutedExperts::Create", TextOf(config, options.rails),
+      [&] { return MakeRoutedExperts(domain, config, options); },
+      [&](const RoutedExperts& made) { return TextOf(made.config(), options.rails); });
 }
 
-absl::StatusOr<std::unique_ptr<FusedExperts>> MakeFusedExperts(
-    Domain& domain, const FusedExpertsConfig& config, const ExpertParallelOptions& options) {
+absl::StatusOr<std::unique_ptr<RoutedExperts>> MakeRoutedExperts(
+    Domain& domain, const RoutedExpertsConfig& config, const ExpertParallelOptions& options) {
   OCTET_RETURN_IF_ERROR(CheckFusedConfig(config));
   OCTET_RETURN_IF_ERROR(CheckTrace(options));
-  FusedExpertsConfig asked = config;
+  RoutedExpertsConfig asked = config;
   if (HasRails(domain)) OCTET_RETURN_IF_ERROR(ChooseNoFusion(asked));
   Node& node = domain.node();
-  OCTET_ASSIGN_OR_RETURN(const FusedExpertsConfig chosen, ChooseFusions(node, asked, options));
+  OCTET_ASSIGN_OR_RETURN(const RoutedExpertsConfig chosen, ChooseFusions(node, asked, options));
   OCTET_ASSIGN_OR_RETURN(std::unique_ptr<EpCalls> calls, MakeCalls(domain, chosen.ep, options));
-  auto experts = std::make_unique<FusedExpertsOnNode>(
+  auto experts = std::make_unique<RoutedExpertsOnNode>(
       node, Configs{asked, chosen}, std::move(calls), options, domain.num_ranks());
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
   experts->NoteTuning();

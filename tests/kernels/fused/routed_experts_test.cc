@@ -1,5 +1,5 @@
-// FusedExperts against the same work as separate calls, to the bit, and against float64.
-#include "octet/fused_experts.h"
+// RoutedExperts against the same work as separate calls, to the bit, and against float64.
+#include "octet/routed_experts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/node/schedule.h"
-#include "tests/kernels/fused/fused_experts_fixture.h"
 #include "tests/kernels/fused/fused_harness.h"
+#include "tests/kernels/fused/routed_experts_fixture.h"
 #include "tests/support/host_copy.h"
 #include "tests/support/node/node_fixture.h"
 #include "tests/support/scoped_environment.h"
@@ -38,7 +38,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Random shapes: what `fusions` can do, from everything that FusedExperts takes.
+// Random shapes: what `fusions` can do, from everything that RoutedExperts takes.
 FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
   std::mt19937 rng(seed);
   const auto draw = [&rng](int least, int most) {
@@ -48,7 +48,7 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
   problem.seed = seed;
   problem.num_ranks = draw(1, 8);
   problem.bias = draw(0, 2) == 0;
-  FusedExpertsConfig& config = problem.config;
+  RoutedExpertsConfig& config = problem.config;
   config.dispatch_gemm = fusions.dispatch_gemm;
   config.gemm_combine = fusions.gemm_combine;
   config.intermediate = 8 * draw(1, 12);
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(All, FusionTest, ::testing::ValuesIn(kFusions),
                            return std::string(info.param.name);
                          });
 
-class FusedStrategyTest : public FusedExpertsTest,
+class FusedStrategyTest : public RoutedExpertsTest,
                           public ::testing::WithParamInterface<StrategyCase> {};
 
 TEST_P(FusedStrategyTest, IsEqualToSeparateCalls) {
@@ -248,14 +248,14 @@ INSTANTIATE_TEST_SUITE_P(All, FusedStrategyTest, ::testing::ValuesIn(PackedVaria
 
 // ---- What the unfused calls alone can do.
 
-TEST_F(FusedExpertsTest, BothProductsOfFp8ReplayInAGraph) {
+TEST_F(RoutedExpertsTest, BothProductsOfFp8ReplayInAGraph) {
   FusedProblem problem = SmallFp8Problem(2);
   problem.config.ep.dispatch_format = DispatchFormat::kFp8;
   problem.config.ep.hidden = 272;
   ExpectReplays(problem);
 }
 
-TEST_F(FusedExpertsTest, TakesCachedLayouts) {
+TEST_F(RoutedExpertsTest, TakesCachedLayouts) {
   Make(SmallProblem(2));
   if (HasFatalFailure() || IsSkipped()) return;
   const StepInput input = harness().Draw(FullTokens());
@@ -268,7 +268,7 @@ TEST_F(FusedExpertsTest, TakesCachedLayouts) {
     DispatchGemmArgs args = harness().dispatch_args(rank, memory);
     args.dispatch.topk_idx = nullptr;
     args.dispatch.high_throughput.cached = &first.handle;
-    FusedExperts& experts = harness().experts();
+    RoutedExperts& experts = harness().experts();
     OCTET_ASSIGN_OR_RETURN(const FusedReceived again, experts.DispatchGemm(rank, args));
     OCTET_RETURN_IF_ERROR(experts.GemmCombine(rank, again, harness().combine_args(rank, memory)));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
@@ -283,7 +283,7 @@ TEST_F(FusedExpertsTest, TakesCachedLayouts) {
 }
 
 // What is not finite in h makes a whole group of its row NaN, and no other token's y.
-TEST_F(FusedExpertsTest, NanStaysWithItsTokenThroughASecondProductOfFp8) {
+TEST_F(RoutedExpertsTest, NanStaysWithItsTokenThroughASecondProductOfFp8) {
   Make(SmallFp8Problem(1));
   if (HasFatalFailure() || IsSkipped()) return;
   StepInput input = harness().Draw(FullTokens());
@@ -301,7 +301,7 @@ TEST_F(FusedExpertsTest, NanStaysWithItsTokenThroughASecondProductOfFp8) {
 
 // The kernels are the same, and need shared memory for each expert: what one object needs little of
 // is not taken from the other.
-TEST_F(FusedExpertsTest, OneOfFewExpertsLeavesOneOfManyAlone) {
+TEST_F(RoutedExpertsTest, OneOfFewExpertsLeavesOneOfManyAlone) {
   for (const Fusions& fusions : kFusions) {
     FusedProblem problem = SmallProblem(1);
     problem.config.dispatch_gemm = fusions.dispatch_gemm;
@@ -320,7 +320,7 @@ TEST_F(FusedExpertsTest, OneOfFewExpertsLeavesOneOfManyAlone) {
   }
 }
 
-TEST_F(FusedExpertsTest, DividedWorkGivesTheSame) {
+TEST_F(RoutedExpertsTest, DividedWorkGivesTheSame) {
   const FusedTuning tunings[] = {
       {.tiles = GemmTiles::kMedium,
        .send_percent = 100,
@@ -342,7 +342,7 @@ TEST_F(FusedExpertsTest, DividedWorkGivesTheSame) {
     problem.config.gemm_combine_tuning = tuning;
     Make(problem);
     if (HasFatalFailure() || IsSkipped()) return;
-    const FusedExpertsConfig& chosen = harness().experts().config();
+    const RoutedExpertsConfig& chosen = harness().experts().config();
     EXPECT_EQ(chosen.dispatch_gemm_tuning.send_percent, tuning.send_percent);
     EXPECT_TRUE(chosen.dispatch_gemm_tuning.tiles.has_value());
     EXPECT_EQ(chosen.gemm_combine_tuning.row_parts, tuning.row_parts);
@@ -352,7 +352,7 @@ TEST_F(FusedExpertsTest, DividedWorkGivesTheSame) {
 }
 
 // What can be left out of a fused dispatch, in all combinations.
-TEST_F(FusedExpertsTest, EveryWayOfSendingGivesTheSame) {
+TEST_F(RoutedExpertsTest, EveryWayOfSendingGivesTheSame) {
   for (const SendOrder order : {SendOrder::kExpert, SendOrder::kToken}) {
     for (const TileWaits waits : {TileWaits::kGroup, TileWaits::kExpert}) {
       for (const int stages : {1, 2}) {
@@ -377,7 +377,7 @@ TEST_F(FusedExpertsTest, EveryWayOfSendingGivesTheSame) {
 
 // A token with two choices on a rank crosses once, or with one stage twice; each choice is
 // described in 16 bytes and announced in 8.
-TEST_F(FusedExpertsTest, TrafficIsThatOfTheWay) {
+TEST_F(RoutedExpertsTest, TrafficIsThatOfTheWay) {
   constexpr int64_t kBesideChoice = 24;
   for (const int stages : {2, 1}) {
     FusedProblem problem = SmallProblem(2);  // three experts on each rank
@@ -385,7 +385,7 @@ TEST_F(FusedExpertsTest, TrafficIsThatOfTheWay) {
     problem.config.dispatch_gemm_tuning.stages = stages;
     Make(problem);
     if (HasFatalFailure() || IsSkipped()) return;
-    const FusedExperts& experts = harness().experts();
+    const RoutedExperts& experts = harness().experts();
     const int64_t idle = experts.DispatchGemmTraffic(0, {}).wire_bytes;
     const Traffic traffic = experts.DispatchGemmTraffic(0, {3, 5, 1, 4, -1, 0});
     const int64_t rows = stages == 2 ? 2 : 3;
@@ -394,12 +394,12 @@ TEST_F(FusedExpertsTest, TrafficIsThatOfTheWay) {
   }
 }
 
-TEST_F(FusedExpertsTest, TheEpilogueChoosesTheOrderThatItNeeds) {
+TEST_F(RoutedExpertsTest, TheEpilogueChoosesTheOrderThatItNeeds) {
   FusedProblem problem = SmallProblem(2);
   problem.config.gemm_combine = Fusion::kEpilogue;
   Make(problem);
   if (HasFatalFailure() || IsSkipped()) return;
-  const FusedExpertsConfig& chosen = harness().experts().config();
+  const RoutedExpertsConfig& chosen = harness().experts().config();
   EXPECT_EQ(chosen.ep.combine_order, CombineOrder::kFlat);
   EXPECT_EQ(chosen.ep.combine_method, CombineMethod::kPush);
   EXPECT_EQ(chosen.gemm_combine_tuning.row_parts, 1);
@@ -407,11 +407,11 @@ TEST_F(FusedExpertsTest, TheEpilogueChoosesTheOrderThatItNeeds) {
 }
 
 // What kAuto takes, and how it divides the work, comes from the tuning file.
-TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
+TEST_F(RoutedExpertsTest, TakesWhatWasMeasured) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
   ASSERT_OK(node.status());
-  FusedExpertsConfig config = SmallProblem(1).config;
+  RoutedExpertsConfig config = SmallProblem(1).config;
   config.ep.strategy = Strategy::kHighThroughput;
   TuningTable table;
   table.Set(
@@ -426,12 +426,12 @@ TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
   std::ofstream(path) << table.ToJson();
   const ScopedEnvironment environment("OCTET_TUNING");
   environment.Set(path.c_str());
-  const auto chosen = [&](const FusedExpertsConfig& asked, bool use = true) {
-    auto experts = FusedExperts::Create(**node, asked, {.use_measured_tuning = use});
+  const auto chosen = [&](const RoutedExpertsConfig& asked, bool use = true) {
+    auto experts = RoutedExperts::Create(**node, asked, {.use_measured_tuning = use});
     EXPECT_OK(experts.status());
     return (*experts)->config();
   };
-  FusedExpertsConfig got = chosen(config);
+  RoutedExpertsConfig got = chosen(config);
   EXPECT_EQ(got.dispatch_gemm, Fusion::kTiles);
   EXPECT_EQ(got.dispatch_gemm_tuning.tiles, GemmTiles::kMedium);
   EXPECT_EQ(got.dispatch_gemm_tuning.send_percent, 31);
@@ -462,11 +462,11 @@ TEST_F(FusedExpertsTest, TakesWhatWasMeasured) {
 }
 
 // What was measured changes no sums.
-TEST_F(FusedExpertsTest, AMeasuredEpilogueIsForItsOrderAlone) {
+TEST_F(RoutedExpertsTest, AMeasuredEpilogueIsForItsOrderAlone) {
   if (NumGpus() == 0) GTEST_SKIP() << "no GPU";
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
   ASSERT_OK(node.status());
-  FusedExpertsConfig config = SmallProblem(1).config;
+  RoutedExpertsConfig config = SmallProblem(1).config;
   TuningTable table;
   table.Set({.key = FusedTuningKeyOf((*node)->topology(), 1, FusedCall::kGemmCombine, config),
              .choice = {.fusion = Fusion::kEpilogue,
@@ -478,10 +478,10 @@ TEST_F(FusedExpertsTest, AMeasuredEpilogueIsForItsOrderAlone) {
   for (const CombineOrder order :
        {CombineOrder::kAuto, CombineOrder::kPerRank, CombineOrder::kFlat}) {
     config.ep.combine_order = order;
-    const absl::StatusOr<std::unique_ptr<FusedExperts>> experts =
-        FusedExperts::Create(**node, config);
+    const absl::StatusOr<std::unique_ptr<RoutedExperts>> experts =
+        RoutedExperts::Create(**node, config);
     ASSERT_OK(experts.status());
-    const FusedExpertsConfig& chosen = (*experts)->config();
+    const RoutedExpertsConfig& chosen = (*experts)->config();
     EXPECT_EQ(chosen.gemm_combine,
               order == CombineOrder::kFlat ? Fusion::kEpilogue : Fusion::kNone);
     if (order != CombineOrder::kFlat) continue;

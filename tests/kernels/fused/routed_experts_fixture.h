@@ -1,6 +1,6 @@
-// A fixture for tests of FusedExperts against the same work as separate calls.
-#ifndef OCTET_TESTS_KERNELS_FUSED_FUSED_EXPERTS_FIXTURE_H_
-#define OCTET_TESTS_KERNELS_FUSED_FUSED_EXPERTS_FIXTURE_H_
+// A fixture for tests of RoutedExperts against the same work as separate calls.
+#ifndef OCTET_TESTS_KERNELS_FUSED_ROUTED_EXPERTS_FIXTURE_H_
+#define OCTET_TESTS_KERNELS_FUSED_ROUTED_EXPERTS_FIXTURE_H_
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "octet/fused_experts.h"
 #include "octet/graph.h"
+#include "octet/routed_experts.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/node/schedule.h"
@@ -68,7 +68,7 @@ inline FusedProblem SmallFp8Problem(int num_ranks) {
   return problem;
 }
 
-class FusedExpertsTest : public ::testing::Test {
+class RoutedExpertsTest : public ::testing::Test {
  protected:
   // Skips the test where there are fewer GPUs: `if (IsSkipped()) return;`.
   void Make(const FusedProblem& problem) {
@@ -100,7 +100,7 @@ class FusedExpertsTest : public ::testing::Test {
   std::unique_ptr<FusedHarness> harness_;
 };
 
-inline void FusedExpertsTest::ExpectReplays(const FusedProblem& problem) {
+inline void RoutedExpertsTest::ExpectReplays(const FusedProblem& problem) {
   Make(problem);
   if (HasFatalFailure() || IsSkipped()) return;
   std::vector<StepInput> inputs;
@@ -134,7 +134,7 @@ inline void FusedExpertsTest::ExpectReplays(const FusedProblem& problem) {
   ExpectEqual({inputs[2], inputs[1]});
 }
 
-class FusionTest : public FusedExpertsTest, public ::testing::WithParamInterface<Fusions> {
+class FusionTest : public RoutedExpertsTest, public ::testing::WithParamInterface<Fusions> {
  protected:
   FusedProblem Small(int num_ranks) {
     FusedProblem problem = SmallProblem(num_ranks);
@@ -149,4 +149,4 @@ class FusionTest : public FusedExpertsTest, public ::testing::WithParamInterface
 
 }  // namespace octet
 
-#endif  // OCTET_TESTS_KERNELS_FUSED_FUSED_EXPERTS_FIXTURE_H_
+#endif  // OCTET_TESTS_KERNELS_FUSED_ROUTED_EXPERTS_FIXTURE_H_

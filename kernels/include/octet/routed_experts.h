@@ -4,7 +4,7 @@
 //   DispatchGemm   h[row] = activation(x[token] · w1[expert]ᵀ)   for every row received
 //   GemmCombine    y[token] = Σ_k weight · (h[row] · w2[expert]ᵀ)
 //
-//   absl::StatusOr<std::unique_ptr<FusedExperts>> experts = FusedExperts::Create(node, config);
+//   absl::StatusOr<std::unique_ptr<RoutedExperts>> experts = RoutedExperts::Create(node, config);
 //   node.Run([&](Rank& rank) -> absl::Status {
 //     absl::StatusOr<FusedReceived> received =
 //         (*experts)->DispatchGemm(rank, {.dispatch = {.x = x, ...}, .b = w1, .out = h});
@@ -17,10 +17,10 @@
 // second product of FP8 operands comes before it.
 //
 // Notation in the comments: R ranks, E experts, L = E/R local experts, T tokens of a rank, K
-// choices of a token, H elements of a row, I = FusedExpertsConfig::intermediate, N1 = 2·I with
+// choices of a token, H elements of a row, I = RoutedExpertsConfig::intermediate, N1 = 2·I with
 // kSwiGlu and I without.
-#ifndef OCTET_FUSED_EXPERTS_H_
-#define OCTET_FUSED_EXPERTS_H_
+#ifndef OCTET_ROUTED_EXPERTS_H_
+#define OCTET_ROUTED_EXPERTS_H_
 
 #include <cstdint>
 #include <memory>
@@ -104,7 +104,7 @@ struct FusedTuning {
   int stages = 0;
 };
 
-struct FusedExpertsConfig {
+struct RoutedExpertsConfig {
   // Output::kPackedExperts, Duplicates::kFill, dispatch_format kSame, kFp8 or kQuantizedFp8, and at
   // most 256 local experts. With the latter two the first product is one of FP8 operands
   // (GemmFormat::kFp8): H must be a multiple of 16, scale_group 128 and dtype kBFloat16, which h
@@ -151,7 +151,7 @@ struct DispatchGemmArgs {
 };
 
 // Valid in stream order until the rank's next dispatch, with low_latency until the one after that
-// (octet/received.h), plain dispatches of FusedExperts::ep() among them.
+// (octet/received.h), plain dispatches of RoutedExperts::ep() among them.
 struct FusedReceived {
   Received received;        // GemmCombine overwrites the rows, received.x
   const void* h = nullptr;  // DispatchGemmArgs::out
@@ -173,7 +173,7 @@ struct GemmCombineArgs {
 // Threads, order, graphs and errors are those of ExpertParallel's calls: a
 // DispatchGemm counts as a Dispatch, a GemmCombine as a Combine. A call that is refused
 // for its arguments or its place in the order has enqueued nothing.
-class FusedExperts {
+class RoutedExperts {
  public:
   // With ExpertParallelOptions::trace, products record, too, and the collector must have this many
   // tracks. Blocks that it has no memory for are missing; results stay the same to the bit.
@@ -185,18 +185,18 @@ class FusedExperts {
   //
   // Over several nodes collective, as ExpertParallel::Create. Both fusions must be kAuto or kNone,
   // which are the same there.
-  static absl::StatusOr<std::unique_ptr<FusedExperts>> Create(
-      Domain& domain, const FusedExpertsConfig& config, const ExpertParallelOptions& options = {});
-  virtual ~FusedExperts() = default;
+  static absl::StatusOr<std::unique_ptr<RoutedExperts>> Create(
+      Domain& domain, const RoutedExpertsConfig& config, const ExpertParallelOptions& options = {});
+  virtual ~RoutedExperts() = default;
 
   // Returns the bytes of each kind of a symmetric heap that suffice on every rank, as
   // ExpertParallel::HeapBytes does: for everything that kAuto may come to. Fusions take more than
   // separate kernels, for which ExpertParallel::HeapBytes(config.ep) is enough, and kAuto becomes
   // those in a heap of that size.
-  static absl::StatusOr<HeapSize> HeapBytes(const FusedExpertsConfig& config, int num_ranks);
+  static absl::StatusOr<HeapSize> HeapBytes(const RoutedExpertsConfig& config, int num_ranks);
 
   // Returns the configuration with every choice made.
-  virtual const FusedExpertsConfig& config() const = 0;
+  virtual const RoutedExpertsConfig& config() const = 0;
   // The dispatch and combine in use, for calls without a product.
   virtual ExpertParallel& ep() = 0;
 
@@ -224,4 +224,4 @@ absl::Span<const EnumEntry<TileWaits>> EnumTable(TileWaits);
 
 }  // namespace octet
 
-#endif  // OCTET_FUSED_EXPERTS_H_
+#endif  // OCTET_ROUTED_EXPERTS_H_
