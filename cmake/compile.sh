@@ -14,4 +14,7 @@ export GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864
 [ "$ccache" != none ] || exec "$@"
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-exec "$ccache" "${@/#"$PWD/"/}"
+arguments=("${@/#"$PWD/"/}")
+# ccache makes the paths of files relative to the build, but not that of an installation.
+relative=$(realpath --relative-to="$PWD" "$root")
+exec "$ccache" "${arguments[@]/#"--rocm-path=$root/"/"--rocm-path=$relative/"}"
