@@ -53,6 +53,12 @@ constexpr auto kFlags = JoinFlags(
     std::to_array<absl::string_view>({"n", "k", "dtype", "scales", "epilogue", "tiles", "blocks",
                                       "iters", "warmup", "samples", "seed", "dump", "json"}));
 
+// What these flags, which other commands have, too, mean to this one.
+constexpr auto kFlagHelp = std::to_array<FlagHelp>({
+    {"dtype", "bf16",
+     "fp16, bf16, fp8: the type of the operands; fp8 ones have scales, and give bf16"},
+});
+
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
   return exit_code;
@@ -98,7 +104,8 @@ absl::Status ParseTiles(const std::string& text, GemmOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status ParseType(const std::string& text, GemmOptions& options) {
+absl::Status ParseType(const CommandLine& line, GemmOptions& options) {
+  const std::string text = absl::GetFlag(FLAGS_dtype);
   if (text == "fp8") {
     options.format = GemmFormat::kFp8;
     OCTET_ASSIGN_OR_RETURN(options.scale_format,
@@ -108,6 +115,9 @@ absl::Status ParseType(const std::string& text, GemmOptions& options) {
   const absl::StatusOr<DType> dtype = ParseEnum<DType>("dtype", text);
   if (!dtype.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--", dtype.status().message(), ", fp8"));
+  }
+  if (line.Given("scales")) {
+    return absl::InvalidArgumentError("--scales goes with --dtype=fp8 only");
   }
   options.dtype = *dtype;
   return absl::OkStatus();
@@ -120,7 +130,7 @@ absl::StatusOr<GemmOptions> ParseGemmOptions(const CommandLine& line) {
   OCTET_ASSIGN_OR_RETURN(options.rows, ParseGemmRows(line));
   options.n = absl::GetFlag(FLAGS_n);
   options.k = absl::GetFlag(FLAGS_k);
-  OCTET_RETURN_IF_ERROR(ParseType(absl::GetFlag(FLAGS_dtype), options));
+  OCTET_RETURN_IF_ERROR(ParseType(line, options));
   OCTET_RETURN_IF_ERROR(ParseEpilogue(absl::GetFlag(FLAGS_epilogue), options));
   OCTET_RETURN_IF_ERROR(ParseTiles(absl::GetFlag(FLAGS_tiles), options));
   options.blocks = absl::GetFlag(FLAGS_blocks);
@@ -251,6 +261,7 @@ Command GemmCommand() {
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error.",
       .flags = kFlags,
       .run = Run,
+      .flag_help = kFlagHelp,
   };
 }
 

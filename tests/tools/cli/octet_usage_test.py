@@ -40,6 +40,21 @@ class UsageTest(CliTest):
             self.assertEqual(result.stderr, "")
         self.assertIn("--max_tokens=256\n", octet("run", "--help").stdout)
 
+    def test_help_names_what_is_accepted(self):
+        """What a flag refuses another word for is in its help."""
+        for command, flag in [("run", "strategy"), ("run", "dtype"), ("run", "format"),
+                              ("run", "received"), ("run", "slots"), ("perf", "align"),
+                              ("gemm", "dtype"), ("gemm", "tiles"), ("gemm", "epilogue"),
+                              ("layer", "family"), ("layer", "strategy"), ("layer", "shared")]:
+            with self.subTest(command=command, flag=flag):
+                said = octet(command, f"--{flag}=no_such").stderr
+                names = re.search(r"'no_such'.* one of ([^\n;]+)", said)
+                self.assertIsNotNone(names, said)
+                text = octet(command, "--help").stdout
+                of_flag = re.search(rf"--{flag}=.*\n((?:      .*\n)+)", text)[1]
+                for name in names[1].split(", "):
+                    self.assertIn(name, of_flag)
+
     def test_without_a_command(self):
         result = octet()
         self.assertEqual(result.returncode, 2)
@@ -126,6 +141,8 @@ class UsageTest(CliTest):
             (["--iters=0"], "--iters must be at least 1"),
             (["--epilogue=gelu"], "--epilogue has 'gelu'"),
             (["--tiles=huge"], "--tiles: tiles 'huge' is not one of"),
+            (["--dtype=int4"], "--dtype 'int4' is not one of fp16, bf16, fp8"),
+            (["--scales=ue8m0"], "--scales goes with --dtype=fp8 only"),
         ]:
             self.assert_refused(["gemm", *args], words)
 
