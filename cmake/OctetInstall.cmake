@@ -15,7 +15,6 @@ set_target_properties(octet_net PROPERTIES EXPORT_NAME net)
 add_custom_target(octet_installed DEPENDS octet octet_kernels octet_net)
 install(TARGETS octet)
 if(OCTET_HAS_MPI)
-  add_dependencies(octet_installed octet_mpi)
   install(TARGETS octet_mpi)
 endif()
 install(TARGETS octet_kernels octet_net octet_runtime octet_platform EXPORT octetTargets
