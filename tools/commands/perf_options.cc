@@ -59,13 +59,16 @@ constexpr std::array<ShortFlag, 11> kPerfShortFlags = {{{'b', "begin"},
 
 constexpr size_t kMostSizes = 1000;
 
-// Parses a number of tokens; the suffix K multiplies it by 1024, as in nccl-tests.
+// Parses a number of tokens; the suffixes K and M multiply it by 1024 and its square, as in
+// nccl-tests.
 absl::StatusOr<int> ParseSize(absl::string_view flag, absl::string_view text) {
   absl::string_view digits = text;
   int64_t unit = 1;
-  if (absl::EndsWithIgnoreCase(digits, "K")) {
+  for (const absl::string_view suffix : {"K", "M"}) {
+    if (!absl::EndsWithIgnoreCase(digits, suffix)) continue;
     digits.remove_suffix(1);
-    unit = 1024;
+    unit = suffix == "K" ? 1024 : 1024 * 1024;
+    break;
   }
   int64_t number = 0;
   if (!absl::SimpleAtoi(digits, &number) || number < 0) {

@@ -155,6 +155,10 @@ std::string OutputPath() {
   return path.empty() ? std::string(kDefaultOutput) : path;
 }
 
+std::string WrittenText(absl::string_view path) {
+  return Comment(absl::StrCat(path, " is the trace; open it at ui.perfetto.dev"));
+}
+
 std::string GemmText(const Topology& topology, const GemmOptions& options,
                      const GemmTraceResult& result) {
   return absl::StrCat(
@@ -189,7 +193,7 @@ int RunGemm(const CommandLine& line) {
   if (const absl::Status status = ProbeWrite(path); !status.ok()) return Fail(kExitUsage, status);
   const absl::StatusOr<GemmTraceResult> result = TraceGemm(**node, *options, path);
   if (!result.ok()) return Fail(ExitCodeOf(result.status()), result.status());
-  absl::PrintF("%s", GemmText((*node)->topology(), *options, *result));
+  absl::PrintF("%s%s", GemmText((*node)->topology(), *options, *result), WrittenText(path));
   std::fflush(stdout);
   if (result->check.wrong == 0) return kExitOk;
   return Fail(kExitWrongResults,
@@ -278,7 +282,7 @@ int RunStep(const CommandLine& line, Operation operation) {
   const absl::StatusOr<Outcome> outcome = trace();
   progress.reset();
   if (!outcome.ok()) return Fail(ExitCodeOf(outcome.status()), outcome.status());
-  absl::PrintF("%s", outcome->text);
+  absl::PrintF("%s%s", outcome->text, WrittenText(options.trace));
   std::fflush(stdout);
   if (outcome->difference.empty()) return kExitOk;
   return Fail(kExitWrongResults,

@@ -183,11 +183,12 @@ absl::Status TuneAllFused(Node& node, const std::vector<FusedRunOptions>& shapes
 }
 
 void SayWritten(const std::string& path, const TuningTable& table) {
+  const size_t entries =
+      table.entries().size() + table.gemm_entries().size() + table.fused_entries().size();
   absl::PrintF(
       "%s", Comment(absl::StrFormat(
-                "%s has %d entries; OCTET_TUNING=%s makes octet and the library use them", path,
-                table.entries().size() + table.gemm_entries().size() + table.fused_entries().size(),
-                path)));
+                "%s has %d %s; OCTET_TUNING=%s makes octet and the library use %s", path, entries,
+                entries == 1 ? "entry" : "entries", path, entries == 1 ? "it" : "them")));
 }
 
 int RunGemm(const CommandLine& line) {

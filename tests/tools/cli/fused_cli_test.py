@@ -164,6 +164,7 @@ class FusedTest(GpuTest):
                         self.assertLessEqual(len(line), 100, line)
                     self.assertIn(f"# strategy high_throughput, fusion {fusion}\n", result.stdout)
                     self.assertIn("# tracing costs ", result.stdout)
+                    self.assertIn(str(path), result.stdout)
                     events = json.loads(path.read_text())
                     events = events["traceEvents"] if isinstance(events, dict) else events
                     slices = [event for event in events if event["ph"] == "X"]

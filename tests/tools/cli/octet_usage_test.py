@@ -131,6 +131,14 @@ class UsageTest(CliTest):
             ["run", "--workload=challenge", "--hidden=8"], "--hidden does not go with --workload"
         )
 
+    def test_sizes(self):
+        for args, words in [
+            (["-b", "1M"], "--begin=1M is more than the 65536 tokens of a rank at most"),
+            (["-b", "65K"], "--begin=65K is more than the 65536 tokens"),
+            (["-b", "1", "-e", "1G"], "--end=1G is not a number of tokens (128, 4K)"),
+        ]:
+            self.assert_refused(["perf", *args], words)
+
     def test_gemm_values(self):
         for args, words in [
             (["--rows=5,6", "--experts=3"], "--experts=3 does not agree with --rows"),
