@@ -387,8 +387,8 @@ absl::Status Hierarchical::Pack(Rank& rank, const DispatchArgs& args) {
 absl::Status Hierarchical::CrossFirst(Rank& rank) {
   const RankState& mine = StateOf(rank);
   const hierarchical::RailMemory records = {.sent = reinterpret_cast<char*>(mine.sent.records),
-                                     .batch = reinterpret_cast<char*>(mine.batch.records),
-                                     .bytes = record_.bytes()};
+                                            .batch = reinterpret_cast<char*>(mine.batch.records),
+                                            .bytes = record_.bytes()};
   std::vector<RailPart> parts;
   for (int chunk = 0; chunk < chunks_.count; ++chunk) {
     AddParts(chunks_, mine.rows, chunk, records, parts);

@@ -123,9 +123,10 @@ TEST_F(MoeLayerTest, EveryWayGivesTheSameBits) {
     int link_blocks = 0;
   };
   for (const Setup& way :
-       {Setup{Strategy::kHighThroughput, Fusion::kNone}, Setup{Strategy::kLowLatency, Fusion::kNone},
-        Setup{Strategy::kAuto, Fusion::kAuto}, Setup{Strategy::kHighThroughput, Fusion::kTiles},
-        Setup{Strategy::kAuto, Fusion::kTiles}, Setup{Strategy::kAuto, Fusion::kSerial},
+       {Setup{Strategy::kHighThroughput, Fusion::kNone},
+        Setup{Strategy::kLowLatency, Fusion::kNone}, Setup{Strategy::kAuto, Fusion::kAuto},
+        Setup{Strategy::kHighThroughput, Fusion::kTiles}, Setup{Strategy::kAuto, Fusion::kTiles},
+        Setup{Strategy::kAuto, Fusion::kSerial},
         Setup{Strategy::kHighThroughput, Fusion::kNone, SharedExperts::kBeside, 1},
         Setup{Strategy::kHighThroughput, Fusion::kTiles, SharedExperts::kBeside},
         Setup{Strategy::kHighThroughput, Fusion::kSerial, SharedExperts::kBeside},

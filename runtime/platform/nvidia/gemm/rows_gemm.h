@@ -191,8 +191,8 @@ class RowsGemm {
 
   // Tells both blocks the unit, or is told. Returns it, or kStuck.
   template <typename Walk>
-  static __device__ __forceinline__ int ShareUnit(const SharedAddresses& at, const Walk& walk, uint32_t round,
-                                                  int unit) {
+  static __device__ __forceinline__ int ShareUnit(const SharedAddresses& at, const Walk& walk,
+                                                  uint32_t round, int unit) {
     const int slot = static_cast<int>(round % kUnitSlots);
     const uint32_t parity = round / kUnitSlots & 1;
     if (at.rank == 0) {
@@ -211,7 +211,8 @@ class RowsGemm {
   }
 
   template <typename Call, typename Walk>
-  static __device__ __forceinline__ bool LoadTiles(const Call& call, Walk& walk, const SharedAddresses& at) {
+  static __device__ __forceinline__ bool LoadTiles(const Call& call, Walk& walk,
+                                                   const SharedAddresses& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
     auto track = call.TrackOf(GemmTrack::kLoad, true);

@@ -95,7 +95,8 @@ class SwappedGemm {
   };
 
   template <typename Call, typename Walk>
-  static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk, const SharedAddresses& at) {
+  static __device__ __forceinline__ void LoadTiles(const Call& call, Walk& walk,
+                                                   const SharedAddresses& at) {
     const int stages = (call.operands.k + kStageColumns - 1) / kStageColumns;
     Ring ring;
     auto track = call.TrackOf(GemmTrack::kLoad, true);
