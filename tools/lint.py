@@ -239,7 +239,7 @@ def main():
     except FileNotFoundError as error:
         parser.exit(2, f"lint.py: no {error.filename}: configure the build first\n")
     linted = re.compile(re.escape(str(ROOT)) + rf"/({'|'.join(FOLDERS)})/.*\.(cc|hip)$")
-    sources = [os.path.abspath(path) for path in arguments.files]
+    sources = list(dict.fromkeys(map(os.path.abspath, arguments.files)))
     for source in sources:
         if source not in linter.commands:
             parser.exit(2, f"lint.py: {source} is no source of {arguments.build_dir}\n")

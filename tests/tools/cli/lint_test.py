@@ -201,7 +201,7 @@ class LintTest(unittest.TestCase):
         self.assert_checked(["d.cc"], code=1)
 
     def test_named_files(self):
-        self.assert_checked(["a.cc"], str(self.tree / "tools/a.cc"))
+        self.assert_checked(["a.cc"], *[str(self.tree / "tools/a.cc")] * 2)
         self.assert_checked([], str(self.tree / "tools/a.cc"))
         self.assertEqual(self.lint(str(self.tree / "tools/b.h"))[0], 2)
 
