@@ -1,4 +1,4 @@
-// What the steps of the tutorial do: in each call every rank sends a row to each rank, and receives
+// All steps of the tutorial make the same call: every rank sends a row to each rank, and receives
 // one from each. The number of the call is added to a row before it is sent, and received rows are
 // added up, so that a row that is missing, late or taken twice shows in the sum.
 //

@@ -25,7 +25,7 @@
 
 namespace octet {
 
-// Which of all nodes' ranks run a layer, and which of them are this node's.
+// The ranks that run a layer: those of all its nodes, and this node among them.
 struct LayerRanks {
   NodesOfRanks nodes;
   int node = 0;  // this one's number

@@ -53,7 +53,7 @@ constexpr auto kFlags = JoinFlags(
     std::to_array<absl::string_view>({"n", "k", "dtype", "scales", "epilogue", "tiles", "blocks",
                                       "iters", "warmup", "samples", "seed", "dump", "json"}));
 
-// What these flags, which other commands have, too, mean to this one.
+// This command takes more values of these flags than others do.
 constexpr auto kFlagHelp = std::to_array<FlagHelp>({
     {"dtype", "bf16",
      "fp16, bf16, fp8: the type of the operands; fp8 ones have scales, and give bf16"},

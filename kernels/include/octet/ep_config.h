@@ -166,8 +166,8 @@ enum class Flags {
 };
 absl::Span<const EnumEntry<Flags>> EnumTable(Flags);
 
-// What exists to be compared with: other protocols of a strategy for the same call. Whoever does not
-// compare algorithms may skip it.
+// Selects other protocols of a strategy for the same call. They exist to be compared with: whoever
+// does not compare algorithms may skip this struct.
 struct Variant {
   Slots slots = Slots::kPrefix;  // direct
   Flags flags = Flags::kToken;   // direct

@@ -55,7 +55,7 @@ class Device {
   // Returns whether `done` is true after a short wait. If not, assumes that the calling thread
   // continues to poll.
   bool Poll(const std::function<bool()>& done);
-  // An operation of the stream, the one at the front, has finished.
+  // Ends the first operation of the stream. Any thread may call.
   void Finish(Stream* stream);
   hipError_t sticky_error() const { return error.load(std::memory_order_acquire); }
 
@@ -76,8 +76,8 @@ class Device {
   uint64_t memory_epoch = 0;
 
  private:
-  // Of a thread that waits for `done`, with `mutex` held. Waking it for every operation would take
-  // longer than most operations.
+  // Registers a thread that waits for `done`; needs `mutex`. Finish wakes no thread in vain, since
+  // that would take longer than most operations.
   class Waiter {
    public:
     Waiter(Device* device, const std::function<bool()>* done);
