@@ -10,6 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "bench/measured.h"
+#include "kernels/layer/layer_config.h"
+#include "octet/enum_names.h"
 #include "octet/model_folder.h"
 #include "runtime/base/status_macros.h"
 #include "tools/measure/layer/layer_run.h"
@@ -26,14 +28,16 @@ struct Layer {
   absl::string_view name;
   ModelFamily family;
   GemmFormat weights;
-  std::vector<int> tokens;  // of each rank
+  std::vector<int> tokens;    // of each rank
+  std::vector<int> few = {};  // likewise, for both paths
 };
 
 std::vector<Layer> AllLayers() {
   return {{.name = "qwen3_30b",
            .family = ModelFamily::kQwen3Moe,
            .weights = GemmFormat::kSame,
-           .tokens = {1, 16, 128, 1024, 8192}},
+           .tokens = {1, 16, 128, 1024, 8192},
+           .few = {1, 2, 4, 8, 16, 32, 64}},
           {.name = "mixtral_8x7b",
            .family = ModelFamily::kMixtral,
            .weights = GemmFormat::kSame,
@@ -53,7 +57,8 @@ std::vector<Layer> SmallLayers() {
   return {{.name = "small",
            .family = ModelFamily::kQwen3Moe,
            .weights = GemmFormat::kSame,
-           .tokens = {4}},
+           .tokens = {4},
+           .few = {2}},
           {.name = "small_fp8",
            .family = ModelFamily::kDeepseekV3,
            .weights = GemmFormat::kFp8,
@@ -73,7 +78,7 @@ absl::StatusOr<double> Measure(benchmark::State& state, Session& session,
                          RunLayer(node, options, weights.weights(), x, quiet));
   OCTET_RETURN_IF_ERROR(report.Checked());
   for (const LayerRow& row : report.rows) {
-    if (row.what != "layer") continue;
+    if (row.what != (options.graph ? "graph" : "layer")) continue;
     if (row.tflops.has_value()) state.counters["TFLOPps"] = *row.tflops;
     if (row.weights_tbps.has_value()) state.counters["weights_TBps"] = *row.weights_tbps;
     // None where the libraries are missing, memory is short, or weights are FP8.
@@ -104,6 +109,20 @@ void RegisterLayerBenchmarks(Session& session) {
                        [options, tokens, &session](benchmark::State& state) {
                          return Measure(state, session, options, tokens);
                        });
+    }
+    options.contenders.clear();
+    options.graph = true;
+    for (const int tokens : layer.few) {
+      for (const LayerPath path : {LayerPath::kLaunches, LayerPath::kDecode}) {
+        options.config.path = path;
+        options.config.max_tokens_per_rank = tokens;
+        if (!Validate(options.config, session.node().num_ranks()).ok()) continue;
+        RegisterMeasured(session,
+                         absl::StrCat("layer/", layer.name, "_T", tokens, "/path:", EnumName(path)),
+                         [options, tokens, &session](benchmark::State& state) {
+                           return Measure(state, session, options, tokens);
+                         });
+      }
     }
   }
 }

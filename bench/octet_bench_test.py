@@ -56,7 +56,10 @@ class OctetBenchTest(unittest.TestCase):
                    for pattern in ["all_to_all", "pair:0-1", "pair:1-0"]
                    for mover in ["stores", "loads", "bulk"]}
         wanted |= {"gemm/small_4x32", "gemm/small_fp8_2x3"}
-        wanted |= {"layer/small_T4", "layer/small_fp8_T2"}
+        wanted |= {"layer/small_T4", "layer/small_fp8_T2", "layer/small_T2/path:launches",
+                   "layer/small_T2/path:decode"}
+        wanted |= {f"placement/plan_{shape}" for shape in
+                   ["E256_R8_S40", "E256_R64_S5", "E2048_R64_S40"]}
         wanted |= {f"links/{pattern}/copy_engine" for pattern in ["all_to_all", "pair:0-1"]}
         self.assertLessEqual(wanted, names_of(result))
         for entry in result["benchmarks"]:
@@ -122,6 +125,15 @@ class OctetBenchTest(unittest.TestCase):
         self.assertEqual(len(errors), 1)
         self.assertIn("blocks is 1", errors[0]["error_message"])
         self.assertEqual(json.loads(done.stdout)["context"]["flags"], "--blocks=1")
+
+    def test_a_program_is_given_every_repetition(self):
+        one = ["--benchmark_filter=dispatch/direct/small_T4", "--benchmark_repetitions=3"]
+        entries = json.loads(run(*one, "--benchmark_format=json").stdout)["benchmarks"]
+        kinds = [entry["run_type"] for entry in entries]
+        self.assertEqual(kinds.count("iteration"), 3)
+        self.assertGreater(kinds.count("aggregate"), 0)
+        # A person is given a line for each aggregate.
+        self.assertNotIn("manual_time  ", run(*one).stdout)
 
     def test_one_rank_has_no_links(self):
         def refuse(constant):

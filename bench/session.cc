@@ -9,8 +9,7 @@
 
 namespace octet {
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Create(const RunOptions& options,
-                                                         bool all_shapes) {
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(const RunSpec& options, bool all_shapes) {
   auto session = absl::WrapUnique(new Session(options, all_shapes));
   OCTET_ASSIGN_OR_RETURN(session->node_, CreateWatchedNode({.num_ranks = options.workload.num_ranks,
                                                             .timeout = options.timeout}));

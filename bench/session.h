@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "octet/node.h"
-#include "tools/commands/run_options.h"
 #include "tools/contenders/contender.h"
 #include "tools/measure/probe/ceilings.h"
+#include "tools/step/run_spec.h"
 
 namespace octet {
 
@@ -20,11 +20,10 @@ class Session {
  public:
   // `options`: ranks, tuning and timing of all steps; each benchmark has its own shape.
   // `all_shapes`: includes shapes that take an emulated node minutes.
-  static absl::StatusOr<std::unique_ptr<Session>> Create(const RunOptions& options,
-                                                         bool all_shapes);
+  static absl::StatusOr<std::unique_ptr<Session>> Create(const RunSpec& options, bool all_shapes);
 
   Node& node() { return *node_; }
-  const RunOptions& options() const { return options_; }
+  const RunSpec& options() const { return options_; }
   bool all_shapes() const { return all_shapes_; }
   bool emulated() const { return node_->topology().emulated(); }
   const Ceilings& ceilings() const { return ceilings_; }
@@ -40,10 +39,9 @@ class Session {
   const absl::Status& status() const { return status_; }
 
  private:
-  Session(const RunOptions& options, bool all_shapes)
-      : options_(options), all_shapes_(all_shapes) {}
+  Session(const RunSpec& options, bool all_shapes) : options_(options), all_shapes_(all_shapes) {}
 
-  const RunOptions options_;
+  const RunSpec options_;
   const bool all_shapes_;
   std::shared_ptr<Node> node_;
   Ceilings ceilings_;

@@ -24,7 +24,7 @@ constexpr int kWarmupSteps = 2;
 class Steps {
  public:
   static absl::StatusOr<std::unique_ptr<Steps>> Create(Node& node, Contender& contender,
-                                                       const RunOptions& options) {
+                                                       const RunSpec& options) {
     auto steps = std::make_unique<Steps>();
     steps->check_ = options.check;
     OCTET_ASSIGN_OR_RETURN(steps->ep_, contender.Create(options.workload.config, {}));
@@ -83,8 +83,8 @@ class StepBenchmarks {
   explicit StepBenchmarks(Session& session) : session_(session) {}
 
   // Runs one step and returns its microseconds.
-  absl::StatusOr<double> Run(benchmark::State& state, Contender& contender,
-                             const RunOptions& options, PerfKind kind) {
+  absl::StatusOr<double> Run(benchmark::State& state, Contender& contender, const RunSpec& options,
+                             PerfKind kind) {
     const std::string pair = absl::StrCat(contender.name(), "/", options.name);
     const std::string name = absl::StrCat(kPerfKindNames[static_cast<size_t>(kind)], "/", pair);
     if (current_pair_ != pair) {
@@ -127,7 +127,7 @@ class StepBenchmarks {
 void RegisterStepBenchmarks(Session& session) {
   const auto benchmarks = std::make_shared<StepBenchmarks>(session);
   const bool small = session.emulated() && !session.all_shapes();
-  for (const RunOptions& options :
+  for (const RunSpec& options :
        small ? SmallStepWorkloads(session.options()) : StepWorkloads(session.options())) {
     for (Contender* const contender : session.contenders()) {
       if (!contender->Check(options.workload.config).ok()) continue;

@@ -22,8 +22,8 @@ constexpr Shape kTritonWeighted = {.experts = 256, .topk = 6, .hidden = 6144};
 constexpr Shape kFused = {.experts = 64, .topk = 8, .hidden = 1536};
 
 // Returns `common` with BF16 rows of `shape` and `tokens` tokens on every rank.
-RunOptions Fixed(const RunOptions& common, absl::string_view name, const Shape& shape, int tokens) {
-  RunOptions options = common;
+RunSpec Fixed(const RunSpec& common, absl::string_view name, const Shape& shape, int tokens) {
+  RunSpec options = common;
   options.name = absl::StrCat(name, "_T", tokens);
   WorkloadSpec& spec = options.workload;
   spec.config.num_experts = shape.experts;
@@ -35,24 +35,24 @@ RunOptions Fixed(const RunOptions& common, absl::string_view name, const Shape& 
   return options;
 }
 
-RunOptions WithFormat(RunOptions options, DispatchFormat format) {
+RunSpec WithFormat(RunSpec options, DispatchFormat format) {
   options.workload.config.dispatch_format = format;
   return options;
 }
 
-RunOptions WithDrop(RunOptions options, double drop) {
+RunSpec WithDrop(RunSpec options, double drop) {
   options.workload.drop = drop;
   return options;
 }
 
 // Returns shapes with routings other than uniform, of 128 and of 4096 tokens.
-std::vector<RunOptions> OtherRoutings(const RunOptions& common) {
+std::vector<RunSpec> OtherRoutings(const RunSpec& common) {
   constexpr std::array<std::pair<absl::string_view, absl::string_view>, 3> kRoutings = {
       {{"zipf", "zipf:1.1"}, {"group", "group:4/8"}, {"one_expert", "one_expert"}}};
-  std::vector<RunOptions> all;
+  std::vector<RunSpec> all;
   for (const auto& [name, text] : kRoutings) {
-    for (RunOptions options : {Fixed(common, absl::StrCat("decode_", name), kServing, 128),
-                               Fixed(common, absl::StrCat("prefill_", name), kServing, 4096)}) {
+    for (RunSpec options : {Fixed(common, absl::StrCat("decode_", name), kServing, 128),
+                            Fixed(common, absl::StrCat("prefill_", name), kServing, 4096)}) {
       options.workload.routing = *ParseRouting(text);
       all.push_back(std::move(options));
     }
@@ -60,41 +60,41 @@ std::vector<RunOptions> OtherRoutings(const RunOptions& common) {
   return all;
 }
 
-std::vector<RunOptions> Possible(std::vector<RunOptions> all) {
-  std::vector<RunOptions> possible;
-  for (RunOptions& options : all) {
-    if (CompleteOptions(options).ok()) possible.push_back(options);
+std::vector<RunSpec> Possible(std::vector<RunSpec> all) {
+  std::vector<RunSpec> possible;
+  for (RunSpec& options : all) {
+    if (CompleteSpec(options).ok()) possible.push_back(options);
   }
   return possible;
 }
 
 }  // namespace
 
-std::vector<RunOptions> StepWorkloads(const RunOptions& common) {
-  std::vector<RunOptions> all;
-  for (RunOptions& options : ChallengeShapes(common)) {
+std::vector<RunSpec> StepWorkloads(const RunSpec& common) {
+  std::vector<RunSpec> all;
+  for (RunSpec& options : ChallengeShapes(common)) {
     if (!options.benchmark) continue;
     options.name = absl::StrCat("challenge", all.size() + 1);
     all.push_back(options);
   }
   for (const int tokens : {1, 16, 64, 128, 256, 512}) {
-    const RunOptions decode = Fixed(common, "decode", kServing, tokens);
-    const RunOptions fp8 = Fixed(common, "decode_fp8", kServing, tokens);
+    const RunSpec decode = Fixed(common, "decode", kServing, tokens);
+    const RunSpec fp8 = Fixed(common, "decode_fp8", kServing, tokens);
     all.push_back(decode);
     all.push_back(WithFormat(fp8, DispatchFormat::kQuantizedFp8));
   }
   for (const int tokens : {1, 16, 64, 128}) {
-    const RunOptions decode = Fixed(common, "decode_E288", kServingE288, tokens);
-    const RunOptions fp8 = Fixed(common, "decode_E288_fp8", kServingE288, tokens);
+    const RunSpec decode = Fixed(common, "decode_E288", kServingE288, tokens);
+    const RunSpec fp8 = Fixed(common, "decode_E288_fp8", kServingE288, tokens);
     all.push_back(decode);
     all.push_back(WithFormat(fp8, DispatchFormat::kQuantizedFp8));
   }
   for (const int tokens : {4096, 8192}) {
     all.push_back(Fixed(common, "prefill", kServing, tokens));
-    const RunOptions fp8 = Fixed(common, "prefill_fp8", kServing, tokens);
+    const RunSpec fp8 = Fixed(common, "prefill_fp8", kServing, tokens);
     all.push_back(WithFormat(fp8, DispatchFormat::kFp8));
   }
-  for (RunOptions& options : OtherRoutings(common)) all.push_back(std::move(options));
+  for (RunSpec& options : OtherRoutings(common)) all.push_back(std::move(options));
   constexpr double kDropped = 0.3;
   all.push_back(WithDrop(Fixed(common, "triton", kTritonWide, 32768), kDropped));
   all.push_back(WithDrop(Fixed(common, "triton_weighted", kTritonWeighted, 4096), kDropped));
@@ -102,8 +102,8 @@ std::vector<RunOptions> StepWorkloads(const RunOptions& common) {
   return Possible(all);
 }
 
-std::vector<RunOptions> SmallStepWorkloads(const RunOptions& common) {
-  std::vector<RunOptions> all;
+std::vector<RunSpec> SmallStepWorkloads(const RunSpec& common) {
+  std::vector<RunSpec> all;
   const int experts = 4 * common.workload.num_ranks;
   const Shape narrow = {.experts = experts, .topk = 4, .hidden = 256};
   all.push_back(Fixed(common, "small", narrow, 4));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/commands/run_options.h"
+#include "tools/step/run_spec.h"
 
 namespace octet {
 
@@ -19,10 +19,10 @@ namespace octet {
 //   triton_T32768                                H 1536, K 8, E 384, 30% dropped
 //   triton_weighted_T4096                        H 6144, K 6, E 256, 30% dropped
 //   fused_T32768                                 H 1536, K 8, E 64
-std::vector<RunOptions> StepWorkloads(const RunOptions& common);
+std::vector<RunSpec> StepWorkloads(const RunSpec& common);
 
 // The same for an emulated node: a fixed number of tokens, also in FP8, and a drawn one.
-std::vector<RunOptions> SmallStepWorkloads(const RunOptions& common);
+std::vector<RunSpec> SmallStepWorkloads(const RunSpec& common);
 
 }  // namespace octet
 

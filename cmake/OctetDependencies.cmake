@@ -14,6 +14,7 @@ option(OCTET_STATIC "Link Abseil and the C++ library statically" ${static_defaul
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
 if(OCTET_BENCH)
   find_package(benchmark REQUIRED)
 endif()
@@ -36,6 +37,8 @@ if(OCTET_TESTS)
 endif()
 
 # Distributions install Abseil as archives too, but their CMake package names the shared libraries.
+# The archives are for programs only, since they are not position-independent:
+# octet_shared_absl(<variable>) returns what a shared library of ours needs in their place.
 function(octet_use_static_absl)
   get_directory_property(targets IMPORTED_TARGETS)
   list(FILTER targets INCLUDE REGEX "^absl::")
@@ -44,12 +47,35 @@ function(octet_use_static_absl)
     foreach(configuration IN LISTS configurations)
       get_target_property(shared ${target} IMPORTED_LOCATION_${configuration})
       string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${shared}")
-      if(EXISTS "${archive}")
+      if(EXISTS "${archive}" AND NOT archive STREQUAL shared)
+        set_property(GLOBAL APPEND PROPERTY OCTET_SHARED_ABSL_${target} "${shared}")
         set_target_properties(${target} PROPERTIES IMPORTED_LOCATION_${configuration} ${archive}
                               IMPORTED_SONAME_${configuration} "")
       endif()
     endforeach()
   endforeach()
+endfunction()
+
+# The shared libraries of absl::status and absl::str_format, and of all that these need; nothing where
+# these are what the targets name.
+function(octet_shared_absl variable)
+  set(files)
+  set(seen)
+  set(targets absl::statusor absl::str_format absl::strings absl::time absl::synchronization)
+  while(targets)
+    list(POP_FRONT targets target)
+    if(target IN_LIST seen OR NOT TARGET ${target})
+      continue()
+    endif()
+    list(APPEND seen ${target})
+    get_property(shared GLOBAL PROPERTY OCTET_SHARED_ABSL_${target})
+    list(APPEND files ${shared})
+    get_target_property(next ${target} INTERFACE_LINK_LIBRARIES)
+    if(next)
+      list(APPEND targets ${next})
+    endif()
+  endwhile()
+  set(${variable} ${files} PARENT_SCOPE)
 endfunction()
 
 if(OCTET_STATIC)

@@ -19,6 +19,17 @@ set(octet_hip_code -ffp-contract=off -mllvm -amdgpu-atomic-optimizer-strategy=No
 set(octet_hip ${octet_hip_code})
 set(octet_cuda --fmad=false -Xcompiler=-ffp-contract=off -lineinfo)
 
+# Programs and the shared library, which sanitizers do not have, are linked from the same objects.
+# Nothing of Octet is to be replaced at load time, so that GCC may inline as it would in a program, and
+# what compilers make for position-independent programs will do for kernels of GPUs.
+if(NOT OCTET_SANITIZE)
+  set(position_independent -fPIC -fno-semantic-interposition)
+  list(APPEND octet_cxx ${position_independent})
+  if(OCTET_PLATFORM STREQUAL "emulation")
+    list(APPEND octet_hip ${position_independent})
+  endif()
+endif()
+
 set(warnings -Wall -Wextra -Wnon-virtual-dtor -Woverloaded-virtual -Wundef)
 list(APPEND octet_cxx ${warnings})
 list(APPEND octet_hip ${warnings} -Wshadow)
@@ -45,6 +56,9 @@ if(OCTET_HOST_ARCH)
   list(APPEND octet_cxx -march=${OCTET_HOST_ARCH})
 endif()
 if(OCTET_PLATFORM STREQUAL "emulation")
+  # For octet_add_test(): what one call frees, the next one takes without asking the kernel.
+  set(OCTET_TEST_ENVIRONMENT
+      GLIBC_TUNABLES=glibc.malloc.trim_threshold=1073741824:glibc.malloc.top_pad=1048576)
   if(OCTET_SANITIZE AND NOT OCTET_SANITIZE STREQUAL "weak-memory")
     list(APPEND octet_cxx -fsanitize=${OCTET_SANITIZE} -fno-sanitize-recover=all
          -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)

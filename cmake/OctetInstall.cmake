@@ -7,18 +7,43 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/octet)
 
 # Headers go where users include them from: <octet/node.h>.
-set_target_properties(octet_kernels PROPERTIES EXPORT_NAME octet)
-set_target_properties(octet_runtime PROPERTIES EXPORT_NAME runtime)
-set_target_properties(octet_platform PROPERTIES EXPORT_NAME platform)
-set_target_properties(octet_net PROPERTIES EXPORT_NAME net)
+set(libraries octet_model octet_layer octet_gemm octet_ep octet_types octet_runtime)
+set(exported ${libraries} octet_platform octet_net)
+foreach(library IN LISTS exported)
+  string(REPLACE octet_ "" name ${library})
+  set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
+endforeach()
+set_target_properties(octet_kernels PROPERTIES EXPORT_NAME octet)  # all but octet_net
 # All that is installed, without the tests.
-add_custom_target(octet_installed DEPENDS octet octet_kernels octet_net)
+add_custom_target(octet_installed DEPENDS octet ${libraries} octet_net)
 install(TARGETS octet)
+# C and Python: kernels/bindings.
+if(TARGET octet_c)
+  set_target_properties(octet_c PROPERTIES EXPORT_NAME c)
+  add_dependencies(octet_installed octet_c)
+  install(TARGETS octet_c EXPORT octetTargets FILE_SET HEADERS
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  if(TARGET octet_c_mpi)
+    add_dependencies(octet_installed octet_c_mpi)
+    install(TARGETS octet_c_mpi)
+  endif()
+  install(DIRECTORY kernels/bindings/c/example/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/example_c)
+  install(DIRECTORY kernels/bindings/python/octet DESTINATION lib/python3/dist-packages
+          PATTERN "__pycache__" EXCLUDE)
+endif()
 if(OCTET_HAS_MPI)
   install(TARGETS octet_mpi)
 endif()
-install(TARGETS octet_kernels octet_net octet_runtime octet_platform EXPORT octetTargets
+install(TARGETS octet_kernels ${exported} EXPORT octetTargets
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# CMake strips no static libraries; of these, debug information is all that may go.
+install(CODE "
+  if(CMAKE_INSTALL_DO_STRIP)
+    set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+    file(GLOB libraries \"\${prefix}/${CMAKE_INSTALL_LIBDIR}/liboctet_*.a\")
+    execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-debug \${libraries}
+                    COMMAND_ERROR_IS_FATAL ANY)
+  endif()")
 set(emulated_hip_dir ${CMAKE_INSTALL_LIBDIR}/octet/emulated_hip)
 if(OCTET_PLATFORM STREQUAL "emulation")
   # For kernels only, so that it hides no real HIP from other files: octet_mark_kernels().
@@ -26,9 +51,20 @@ if(OCTET_PLATFORM STREQUAL "emulation")
           FILES_MATCHING PATTERN "hip_*.h" PATTERN "kernel_interface.h"
           PATTERN "hip_internal.h" EXCLUDE)
 endif()
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Documents, with what they link to and the scripts that they call, each in the folder that it has
+# in the source.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY bench/figures DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
+        FILES_MATCHING PATTERN "*.svg")
 install(DIRECTORY tests/package/example/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/example)
+foreach(file IN ITEMS CHANGELOG.md CONTRIBUTING.md LICENSE README.md bench/PERFORMANCE.md
+                      runtime/platform/README.md runtime/platform/emulation/gdb_fibers.py
+                      tests/tools/cli/check_dump.py tests/tools/cli/make_model.py
+                      tests/tools/cli/moe_layer_oracle.py tests/tools/cli/safetensors_file.py
+                      tools/layer_demo.sh)
+  get_filename_component(folder ${file} DIRECTORY)
+  install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()
 
 # octet_add_man_page(<target> <summary>): a manual page made of the program's --help. None where the
 # program may be linked to a stub of ROCm, with which it does not start.
@@ -69,6 +105,9 @@ install(PROGRAMS tools/plot.py tools/compare.py DESTINATION ${script_dir})
 install(FILES tools/results.py tools/layer_picture.py DESTINATION ${script_dir})
 octet_install_link(octet-plot ${CMAKE_INSTALL_BINDIR} ${script_dir}/plot.py)
 octet_install_link(octet-compare ${CMAKE_INSTALL_BINDIR} ${script_dir}/compare.py)
+foreach(script IN ITEMS plot.py compare.py)
+  octet_install_link(${script} ${CMAKE_INSTALL_DOCDIR}/tools ${script_dir}/${script})
+endforeach()
 
 # bash looks for a command's completions in the file of its name.
 set(completion_dir ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
@@ -97,10 +136,20 @@ list(FILTER pc_requires INCLUDE REGEX "^absl::")
 list(TRANSFORM pc_requires REPLACE "^absl::" "absl_")
 list(JOIN pc_requires ", " pc_requires)
 get_target_property(pc_libs octet_platform OCTET_PC_LIBS)
+list(TRANSFORM libraries PREPEND -l OUTPUT_VARIABLE pc_own_libs)
+list(JOIN pc_own_libs " " pc_own_libs)
+get_target_property(pc_gpu_api_flags octet_platform OCTET_PC_GPU_API_FLAGS)
 get_target_property(pc_kernel_flags octet_platform OCTET_PC_KERNEL_FLAGS)
 list(JOIN OCTET_KERNEL_OPTIONS " " kernel_options)
-configure_file(cmake/octet.pc.in octet.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/octet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(pc_mpi_libs)
+if(OCTET_HAS_MPI)
+  list(JOIN MPI_CXX_LIBRARIES " " pc_mpi_libs)
+endif()
+foreach(package IN ITEMS octet octet-c octet-net)
+  configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${package}.pc
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # ---- cpack: a package for each platform, one of which can be installed at a time
 
@@ -119,6 +168,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 math(EXPR absl_next "${absl_VERSION} + 1")
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
     "libabsl-dev (>= ${absl_VERSION}), libabsl-dev (<< ${absl_next})")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3, python3-numpy")  # the Python package
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-matplotlib, python3-scipy")  # octet-plot, octet-compare
 if(OCTET_PLATFORM STREQUAL "emulation")
   string(APPEND CPACK_DEBIAN_PACKAGE_RECOMMENDS ", clang-22 | clang (>= 1:18)")  # compiles kernels

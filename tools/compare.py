@@ -6,8 +6,9 @@
 A row is slower (or faster) when its median has changed by more than the threshold and the
 Mann-Whitney U test, two-sided, gives less than 0.05 that its samples are of one distribution with
 the samples before. The samples are the timed steps, or Google Benchmark's repetitions
-(--benchmark_repetitions=10). Steps of one run have more in common than two runs of one program
-have: run both twice where it matters.
+(--benchmark_repetitions=10). Where a file has only their aggregates, medians are shown and nothing
+is tested. Steps of one run have more in common than two runs of one program have: run both twice
+where it matters.
 
 Exit code: 0; 1 when a row is slower or has an error; 2 when nothing could be compared: no row is in
 both files, or none of those has enough samples.
@@ -32,6 +33,8 @@ def verdict(before, after, threshold):
     if after.error or before.error:
         return None, None, f"ERROR: {after.error}" if after.error else "error before"
     change = (after.median / before.median - 1) * 100
+    if before.aggregated or after.aggregated:
+        return change, None, "medians only"
     n, m = len(before.us), len(after.us)
     if 2 / math.comb(n + m, n) >= P_LIMIT:  # the p of samples that do not overlap at all
         return change, None, "too few samples"
@@ -62,6 +65,8 @@ def compare(before, after, threshold):
     if not pairs:
         return None
     lines = [f"# before: {before.machine}", f"# after:  {after.machine}"]
+    if before.emulated or after.emulated:
+        lines.append(f"# {results.EMULATED}")
     if before.ceiling_gbps and after.ceiling_gbps:
         lines.append(f"# ceiling: before {before.ceiling_gbps:.1f}, "
                      f"after {after.ceiling_gbps:.1f} GB/s")
@@ -110,7 +115,9 @@ def main(words=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         parser.exit(2, f"cannot write all to standard output: {error.strerror}\n")
     if code == 2:
-        parser.exit(2, f"{arguments.before} and {arguments.after}: no row could be compared\n")
+        parser.exit(2, f"{arguments.before} and {arguments.after}: no row could be compared; measure "
+                    "with more steps (-n) or repetitions, and keep them "
+                    "(--benchmark_report_aggregates_only=false)\n")
     sys.exit(code)
 
 

@@ -12,12 +12,14 @@ for set in "$@"; do
   case $set in
     build)
       packages+=(clang-22 lld-22 llvm-22 libclang-rt-22-dev g++ cmake ninja-build ccache libabsl-dev
-        libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev python3 python3-numpy gdb git
-        ca-certificates pkgconf dpkg-dev groff-base libopenmpi-dev openmpi-bin)
+        libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev python3
+        python3-numpy python3-pip python3-setuptools python3-wheel gdb git
+        ca-certificates pkgconf dpkg-dev file groff-base libopenmpi-dev openmpi-bin)
       ;;
     amd) packages+=(clang-tools-22 gcc) ;;
     nvidia)
-      packages+=(g++ cmake ninja-build ccache libabsl-dev libbenchmark-dev nlohmann-json3-dev git)
+      packages+=(g++ cmake ninja-build ccache libabsl-dev libcli11-dev libbenchmark-dev
+        nlohmann-json3-dev git)
       ;;
     plot) packages+=(python3 python3-matplotlib python3-scipy) ;;
     lint) packages+=(clang-format-22 clang-tidy-22 clang-tools-22) ;;

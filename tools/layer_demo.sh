@@ -4,17 +4,17 @@
 # none, and checks every step and y against NumPy.
 #
 #   tools/layer_demo.sh [FAMILY]   qwen3_moe unless said otherwise: mixtral, qwen2_moe, olmoe,
-#                                  deepseek_v2, deepseek_v3
-#   tools/layer_demo.sh --all      all families, DeepSeek-V3 with FP8 weights, and Mixtral with all
-#                                  experts of a layer in two tensors
+#                                  deepseek_v2, deepseek_v3, gpt_oss
+#   tools/layer_demo.sh --all      all families, DeepSeek-V3 with FP8 and gpt-oss with MXFP4 weights,
+#                                  and Mixtral with all experts of a layer in two tensors
 #
-# OCTET=PATH takes that program instead of building one.
+# OCTET=PATH takes that program instead of building one; of an installation, the default is `octet`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all=(mixtral qwen2_moe qwen3_moe olmoe deepseek_v2 deepseek_v3)
+all=(mixtral qwen2_moe qwen3_moe olmoe deepseek_v2 deepseek_v3 gpt_oss)
 case ${1:-qwen3_moe} in
-  --all) families=("${all[@]}" deepseek_v3:fp8 mixtral:bf16:fused) ;;
+  --all) families=("${all[@]}" deepseek_v3:fp8 gpt_oss:mxfp4 mixtral:bf16:fused) ;;
   *)
     if [ $# -gt 1 ] || [[ " ${all[*]} " != *" ${1:-qwen3_moe} "* ]]; then
       sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' tools/layer_demo.sh >&2
@@ -38,6 +38,7 @@ fi
 export PYTHONDONTWRITEBYTECODE=1
 
 octet=${OCTET:-}
+[ -n "$octet" ] || [ -e tools/build_octet.sh ] || octet=octet
 if [ -n "$octet" ]; then
   gpus=$("$octet" topo | sed '/^# peer access/,$d' | grep -vc '^#')
 else

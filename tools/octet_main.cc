@@ -8,13 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tools/commands/command_line.h"
-#include "tools/commands/gemm_command.h"
-#include "tools/commands/layer_command.h"
-#include "tools/commands/perf_command.h"
-#include "tools/commands/run_command.h"
-#include "tools/commands/topo_command.h"
-#include "tools/commands/trace_command.h"
-#include "tools/commands/tune_command.h"
+#include "tools/commands/commands.h"
 #include "tools/support/commit.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/launch.h"
@@ -39,8 +33,9 @@ void KeepHeapSmall() {
 int main(int argc, char** argv) {
   KeepHeapSmall();
   const std::array commands = {
-      octet::RunCommand(),  octet::PerfCommand(),  octet::TraceCommand(), octet::TuneCommand(),
-      octet::GemmCommand(), octet::LayerCommand(), octet::TopoCommand(),
+      octet::RunCommand(),   octet::PerfCommand(),    octet::TraceCommand(),
+      octet::TuneCommand(),  octet::GemmCommand(),    octet::LayerCommand(),
+      octet::ModelCommand(), octet::BalanceCommand(), octet::TopoCommand(),
   };
   octet::Program program = {
       .version = absl::StrCat("octet " OCTET_VERSION ", " OCTET_PLATFORM_NAME ", commit ",

@@ -20,6 +20,7 @@ import argparse
 import math
 import os
 import pathlib
+import sys
 
 import results
 
@@ -50,6 +51,7 @@ matplotlib.rcParams.update({
 })
 FORMATS = ("svg", "png", "pdf")
 MOST_TICKS = 10
+MOST_CEILING = 4  # times the highest line; a higher ceiling would flatten all lines
 LEGEND_LINE, TITLE_LINE = 0.045, 0.035  # of the picture's height
 # Of strategies and peers by name: the same in every picture, and apart for the colour-blind too.
 STYLES = {
@@ -67,7 +69,6 @@ USUAL = {"drop": 0, "format": "same", "received": "packed", "duplicates": "fill"
          "host_totals": False, "cached": False, "failure_policy": "abort", "statistics": False,
          "max_blocks": 0, "graph": False}
 CEILING = {"color": "#333333", "linestyle": "--", "linewidth": 1, "label": "ceiling"}
-EMULATED = "emulated GPUs: times say nothing about the speed of real ones"
 
 
 def series(rows):
@@ -132,7 +133,7 @@ def caption(measured):
 
 def add_words(picture, measured, axes):
     """Title, a legend for all axes, and caption."""
-    lines = [title(measured)] + [EMULATED] * measured.emulated
+    lines = [title(measured)] + [results.EMULATED] * measured.emulated
     picture.suptitle("\n".join(lines), fontsize=10.5,
                      color="#b00020" if measured.emulated else "black")
     picture.supxlabel(caption(measured), fontsize=7.5, color="#555555")
@@ -146,6 +147,25 @@ def add_words(picture, measured, axes):
                    handlelength=2.6)
 
 
+def top_gbps(measured):
+    """Where the axis of bandwidth ends, if the ceiling is too high to be in the picture."""
+    ceiling = measured.logical_ceiling_gbps
+    highest = max((row.logical_gbps for row in measured.rows if row.logical_gbps), default=0)
+    return 1.25 * highest if ceiling and 0 < MOST_CEILING * highest < ceiling else None
+
+
+def add_ceiling(bandwidths, ceiling, top):
+    """The line, or what it is if it lies above `top`."""
+    text = f"ceiling {ceiling:.3g} GB/s"
+    if top is None:
+        bandwidths.axhline(ceiling, **CEILING)
+    else:
+        text += ", far above"
+    bandwidths.annotate(text, (0.02, ceiling if top is None else top),
+                        xycoords=("axes fraction", "data"), xytext=(0, -3),
+                        textcoords="offset points", va="top", color="#333333", fontsize=8)
+
+
 def figure(measured):
     """The picture of Results whose rows all stand against tokens."""
     kinds = [kind for kind in results.PERF_KINDS if any(row.kind == kind for row in measured.rows)]
@@ -153,6 +173,7 @@ def figure(measured):
     axes = picture.subplots(2, len(kinds), squeeze=False, sharex=True, sharey="row")
     looks = styles(list(series(measured.rows)))
     ceiling = measured.logical_ceiling_gbps
+    top = top_gbps(measured)
     for column, kind in enumerate(kinds):
         rows = [row for row in measured.rows if row.kind == kind]
         times, bandwidths = axes[0][column], axes[1][column]
@@ -164,10 +185,7 @@ def figure(measured):
         if ceiling:
             floor = ceiling_us(rows, ceiling)
             times.plot(list(floor), list(floor.values()), **CEILING)
-            bandwidths.axhline(ceiling, **CEILING)
-            bandwidths.annotate(f"ceiling {ceiling:.0f} GB/s", (0.02, ceiling),
-                                xycoords=("axes fraction", "data"), xytext=(0, -3),
-                                textcoords="offset points", va="top", color="#333333", fontsize=8)
+            add_ceiling(bandwidths, ceiling, top)
         times.set_title(kind)
         bandwidths.set_xlabel("tokens of each rank")
     axes[0][0].set_ylabel("time (µs)\nmedian of the slowest rank")
@@ -176,7 +194,7 @@ def figure(measured):
     axes[0][0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes[0][0].yaxis.set_minor_locator(NullLocator())
     axes[0][0].set_ylim(bottom=min(row.median for row in measured.rows) / 2)
-    axes[1][0].set_ylim(bottom=0)
+    axes[1][0].set_ylim(bottom=0, top=top)
     ticks = sorted({row.tokens for row in measured.rows})
     for each in axes.flat:
         each.set_xscale("symlog" if ticks[0] == 0 else "log", base=2)
@@ -225,7 +243,7 @@ def picture_of_layers(paths, layers):
         if len(twice) > 1:
             raise results.ResultsError(f"{path}: {layer.name} with {layer.tokens:g} tokens of a "
                                        "rank is there twice")
-    return layer_picture.figure(layers, EMULATED)
+    return layer_picture.figure(layers, results.EMULATED)
 
 
 def picture_of(paths):
@@ -237,7 +255,12 @@ def picture_of(paths):
         raise results.ResultsError("several files must be of octet layer; "
                                    f"{paths[0]} is not")
     measured = results.read(paths[0])
+    left_out = sorted({row.shape["workload"] or row.shape["strategy"]
+                       for row in measured.rows if row.tokens is None})
     measured.rows = [row for row in measured.rows if row.tokens is not None]
+    if measured.rows and left_out:
+        print(f"{paths[0]}: not in the picture, since their names do not end in a number of tokens: "
+              f"{', '.join(left_out)}", file=sys.stderr)
     if not measured.rows:
         raise results.ResultsError(f"{paths[0]} has nothing that stands against tokens")
     for row in measured.rows:

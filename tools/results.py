@@ -23,6 +23,7 @@ NEWER_PERF_SHAPE = ["combine_order", "combine_method", "format", "scales", "scal
                     "failure_policy", "statistics", "max_blocks"]
 # What Google Benchmark adds to a benchmark's name.
 HOW_MEASURED = r"(/(iterations|repeats|min_time):[^/]+|/(manual|real|process)_time)+$"
+EMULATED = "emulated GPUs: times say nothing about the speed of real ones"
 US_PER = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 
@@ -49,6 +50,7 @@ class Row:
     us: list[float]  # the samples
     logical_gbps: float | None = None  # payload that the busiest rank receives, each token once
     error: str | None = None  # why the samples, if any, count for nothing
+    aggregated: bool = False  # `us` is their median alone: the file does not have them
 
     @property
     def key(self):
@@ -131,14 +133,20 @@ def _google_benchmark(data):
     rows = {}
     logical_gbps = collections.defaultdict(list)
     context = data["context"]
-    for entry in data["benchmarks"]:
-        if entry.get("run_type", "iteration") != "iteration":
-            continue  # aggregates of the repetitions that are in the file themselves
+    entries = data["benchmarks"]
+    measured = {entry.get("run_name", entry["name"]) for entry in entries
+                if entry.get("run_type", "iteration") == "iteration"}
+    for entry in entries:
+        aggregated = entry.get("run_type", "iteration") != "iteration"
+        # Repetitions that are in the file themselves need no aggregates.
+        if aggregated and (entry["run_name"] in measured or entry["aggregate_name"] != "median"):
+            continue
         name = re.sub(HOW_MEASURED, "", entry.get("run_name", entry["name"]))
         if name not in rows:
             rows[name] = _step_benchmark(name) or Row({"strategy": name, "workload": None}, None,
                                                       "time", [])
             rows[name].shape["flags"] = context.get("flags", "")  # older files have none
+            rows[name].aggregated = aggregated
         if entry.get("error_occurred"):
             rows[name].error = entry.get("error_message", "error")
             continue

@@ -26,6 +26,7 @@
 #include "kernels/direct/kernels.h"
 #include "kernels/direct/protocol.h"
 #include "kernels/ep/device/delivery.h"
+#include "kernels/ep/device/load_counters_device.h"
 #include "kernels/ep/device/routing_device.h"
 #include "kernels/ep/device/row_arrivals_device.h"
 #include "kernels/ep/device/row_copy.h"
@@ -354,6 +355,12 @@ __device__ void Receive(const DispatchParams& p, int32_t* shared) {
   // The block with the fewest rows writes the description.
   device::DescribeDelivery(&c.state->delivery, epoch, block == num_blocks - 1, ok, describe);
   if (!ok) return;
+  if (block == num_blocks - 1) {
+    device::CountLoads(
+        c.loads, epoch, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x), [&](int e) {
+          return s.first_row[(e + 1) * layout.num_ranks] - s.first_row[e * layout.num_ranks];
+        });
+  }
   const int waves = blockDim.x / device::kWaveSize;
   int item = block * waves + Wave();
   int first = 0;

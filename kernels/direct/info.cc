@@ -60,7 +60,7 @@ absl::Status Validate(const EpConfig& config) {
       config.combine_method == CombineMethod::kPull) {
     return absl::InvalidArgumentError("direct combines in the order flat and by push only");
   }
-  return absl::OkStatus();
+  return CheckNoCapacity(config);
 }
 
 void Choose(EpConfig& config, int /*num_ranks*/) {
@@ -85,6 +85,7 @@ constexpr StrategyInfo kInfo = {
     .choose = Choose,
     .row_parts = [](const EpConfig& config, int /*num_ranks*/) { return ChooseRowParts(config); },
     .heap_size = HeapSizeBy<MakeLayout>,
+    .list_memory = ListMemoryBy<MakeLayout, ListOwnMemory>,
     .make = MakeOne<Direct>};
 
 }  // namespace octet::direct

@@ -6,6 +6,8 @@
 #include "kernels/ep/make_layout.h"
 #include "octet/dtype.h"
 #include "octet/ep_config.h"
+#include "octet/memory_piece.h"
+#include "octet/row_source.h"
 
 namespace octet::direct {
 namespace {
@@ -26,7 +28,7 @@ int ChooseRowParts(const EpConfig& config) {
   return std::clamp(std::min(wanted, row_vecs / kSmallestPartVecs), 1, kMostRowParts);
 }
 
-Layout MakeLayout(const EpConfig& config, int num_ranks) {
+Layout MakeLayout(const EpConfig& config, int num_ranks, std::vector<MemoryPiece>* list) {
   Layout layout = {};
   SetShape(config, num_ranks, layout);
   layout.slots_per_source =
@@ -41,17 +43,24 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   const auto flat_tokens =
       static_cast<size_t>(config.max_tokens_per_rank) * static_cast<size_t>(config.topk);
   const size_t row_bytes = static_cast<size_t>(layout.row_vecs) * kVecBytes;
-  HeapPieces heap;
+  HeapPieces heap(list);
   PlaceCounts(heap, layout);
-  layout.packets = heap.Place(ranks * slots * parts * sizeof(Packet));
-  layout.source_flags = heap.Place(ranks * sizeof(Flag));
-  layout.combine_flags = heap.Place(flat_tokens * parts * sizeof(Flag));
-  layout.combine_source_flags = heap.Place(ranks * sizeof(Flag));
+  layout.packets = heap.Place(ranks * slots * parts * sizeof(Packet), "packets");
+  layout.source_flags = heap.Place(ranks * sizeof(Flag), "source flags");
+  layout.combine_flags = heap.Place(flat_tokens * parts * sizeof(Flag), "flags of returned rows");
+  layout.combine_source_flags = heap.Place(ranks * sizeof(Flag), "combine source flags");
   layout.control_bytes = heap.end();
-  layout.rows = heap.Place(ranks * slots * row_bytes);
-  layout.combine_rows = heap.Place(flat_tokens * row_bytes);
+  layout.rows = heap.Place(ranks * slots * row_bytes, "rows in transit");
+  layout.combine_rows = heap.Place(flat_tokens * row_bytes, "returned rows");
   layout.bytes = heap.end();
   return layout;
+}
+
+void ListOwnMemory(const EpConfig& config, const Layout& layout, int /*blocks*/,
+                   std::vector<MemoryPiece>& list) {
+  const auto rows = static_cast<size_t>(layout.max_rows);
+  list.push_back({MemoryUse::kWorkspace, "received rows", rows * config.received_row_bytes()});
+  list.push_back({MemoryUse::kWorkspace, "sources of received rows", rows * sizeof(RowSource)});
 }
 
 }  // namespace octet::direct

@@ -26,6 +26,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/ep/device/call_layout.h"
 #include "kernels/ep/device/rank_flags.h"
@@ -35,7 +36,8 @@
 
 namespace octet {
 struct EpConfig;
-}
+struct MemoryPiece;
+}  // namespace octet
 
 namespace octet::direct {
 
@@ -96,7 +98,10 @@ struct Layout : CallLayout {
 };
 
 // Returns the layout. Host only. `config` must be valid for `num_ranks` and its row_parts chosen.
-Layout MakeLayout(const EpConfig& config, int num_ranks);
+Layout MakeLayout(const EpConfig& config, int num_ranks, std::vector<MemoryPiece>* list = nullptr);
+// Adds what a rank has beside the heap, in launches of `blocks` blocks.
+void ListOwnMemory(const EpConfig& config, const Layout& layout, int blocks,
+                   std::vector<MemoryPiece>& list);
 
 // Returns the number of parts of a row if the caller leaves it open.
 int ChooseRowParts(const EpConfig& config);

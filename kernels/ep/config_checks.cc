@@ -14,6 +14,15 @@ absl::Status CheckRange(absl::string_view field, int value, int low, int high) {
   return value < low || value > high ? OutOfRange(field, value, low, high) : absl::OkStatus();
 }
 
+absl::Status CheckNoCapacity(const EpConfig& config) {
+  if (config.capacity_rows == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("capacity_rows is ", config.capacity_rows, "; ",
+                                                 EnumName(config.strategy),
+                                                 " sends rows before a rank knows how many there "
+                                                 "will be, and needs memory for all: it must be "
+                                                 "0, or the strategy high_throughput"));
+}
+
 absl::Status ValidateQuantized(const EpConfig& config) {
   if (config.scale_group != 64 && config.scale_group != 128 && config.scale_group != 256) {
     return absl::InvalidArgumentError(

@@ -14,6 +14,8 @@ namespace octet {
 absl::Status OutOfRange(absl::string_view field, int value, int low, int high);
 absl::Status CheckRange(absl::string_view field, int value, int low, int high);
 
+// For a strategy that moves rows before it knows all counts: refuses capacity_rows, naming it.
+absl::Status CheckNoCapacity(const EpConfig& config);
 // Checks the requirements of every strategy that quantises rows.
 absl::Status ValidateQuantized(const EpConfig& config);
 

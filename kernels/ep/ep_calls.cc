@@ -18,17 +18,19 @@ absl::Status NoMasks() { return NotConfigured("masks", "failure_policy"); }
 
 absl::Status NoStatistics() { return NotConfigured("statistics", "statistics"); }
 
+absl::Status NoLoads() { return NotConfigured("loads", "loads.count"); }
+
 absl::Status NoPhases() {
   return absl::UnimplementedError(
       "calls over several nodes have no separate phases; use Dispatch and Combine");
 }
 
-absl::Status NoProduct(const EpCalls& calls, absl::string_view call) {
-  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(calls.config().strategy),
+}  // namespace
+
+absl::Status EpCalls::NoProduct(absl::string_view call) const {
+  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config().strategy),
                                                " has no ", call, " that is fused with a product"));
 }
-
-}  // namespace
 
 absl::StatusOr<DispatchHandle> EpCalls::DispatchSend(Rank& /*rank*/, const DispatchArgs& /*args*/) {
   return NoPhases();
@@ -43,10 +45,15 @@ absl::Status EpCalls::CombinePhase(Rank& /*rank*/, const CombineRequest& /*reque
 }
 
 absl::Status EpCalls::PrepareDispatchGemm(Rank& /*rank*/, const DispatchProduct& /*product*/) {
-  return NoProduct(*this, "dispatch");
+  return NoProduct("dispatch");
 }
 absl::Status EpCalls::PrepareGemmCombine(Rank& /*rank*/, const CombineProduct& /*product*/) {
-  return NoProduct(*this, "combine");
+  return NoProduct("combine");
+}
+
+absl::StatusOr<int> EpCalls::RowsNeeded(Rank& /*rank*/) {
+  return absl::UnimplementedError(
+      absl::StrCat("the strategy ", EnumName(config().strategy), " has no capacity_rows"));
 }
 
 absl::StatusOr<RankSet> EpCalls::MaskedRanks(Rank& /*rank*/) { return NoMasks(); }
@@ -54,5 +61,6 @@ absl::Status EpCalls::Mask(Rank& /*rank*/, RankSet /*ranks*/) { return NoMasks()
 absl::Status EpCalls::Unmask(Rank& /*rank*/, RankSet /*still_masked*/) { return NoMasks(); }
 absl::StatusOr<EpStatistics> EpCalls::Statistics(Rank& /*rank*/) { return NoStatistics(); }
 absl::Status EpCalls::ResetStatistics(Rank& /*rank*/) { return NoStatistics(); }
+absl::StatusOr<ExpertLoads> EpCalls::Loads() const { return NoLoads(); }
 
 }  // namespace octet

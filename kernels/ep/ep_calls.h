@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/ep/base/call_sequence.h"
 #include "kernels/ep/combine_product.h"
@@ -34,6 +35,10 @@ struct DispatchRequest {
   RowArrivals arrivals = {};
   // Also computes this product of the rows that are received. PrepareDispatchGemm comes first.
   const DispatchProduct* product = nullptr;
+  // A dispatch that a rank has too little room for (EpConfig::capacity_rows) is no failure: it moves
+  // nothing and delivers no rows, and must not be combined. RowsNeeded tells; until then the caller
+  // may enqueue what reads the delivery. All ranks say the same. Not while a graph is captured.
+  bool may_lack_room = false;
 };
 
 struct CombineRequest {
@@ -62,8 +67,15 @@ class EpCalls {
   virtual absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle);
   virtual absl::Status CombinePhase(Rank& rank, const CombineRequest& request, Phases phase);
 
-  // Checks all that Combine checks, without enqueuing anything: for calls that enqueue something
-  // else ahead of it.
+  // Waits on the host until the counts of the rank's last dispatch, one with may_lack_room, are
+  // known, but not for its rows. Returns the rows that the rank with the most needs, the same on all
+  // ranks: more than EpConfig::max_rows if the dispatch has moved nothing. Default: kUnimplemented.
+  virtual absl::StatusOr<int> RowsNeeded(Rank& rank);
+
+  // Check all that Dispatch (kBoth), DispatchSend and Combine check, without enqueuing anything: for
+  // calls that enqueue something else ahead of them.
+  virtual absl::Status CheckDispatch(const Rank& rank, const DispatchRequest& request,
+                                     Phases phases) const = 0;
   virtual absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const = 0;
   // Checks that this object made the handle for this rank, and that no dispatch since overwrites
   // what that one has received.
@@ -82,6 +94,9 @@ class EpCalls {
   virtual absl::StatusOr<EpStatistics> Statistics(Rank& rank);
   virtual absl::Status ResetStatistics(Rank& rank);
 
+  // Any thread. [E], without a placement of the caller's. Default: kFailedPrecondition.
+  virtual absl::StatusOr<ExpertLoads> Loads() const;
+
   virtual Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
   virtual Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const = 0;
 
@@ -91,6 +106,10 @@ class EpCalls {
   virtual std::vector<std::pair<void*, size_t>> Delivered(const Rank& rank, size_t rows) const = 0;
   // Over several nodes: the calls that distribute tokens within this node; else nullptr.
   virtual const EpCalls* intranode() const { return nullptr; }
+
+ protected:
+  // Returns kUnimplemented: the strategy has no `call` that is fused with a product.
+  absl::Status NoProduct(absl::string_view call) const;
 };
 
 // Makes the calls of an ExpertParallel. Unlike Create not collective: all nodes of the domain must

@@ -1,6 +1,8 @@
 #include "octet/ep_config.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -10,11 +12,18 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "kernels/ep/config_checks.h"
+#include "kernels/ep/physical.h"
 #include "kernels/ep/strategy_registry.h"
 #include "octet/peers.h"
 
 namespace octet {
 namespace {
+
+constexpr DispatchFormatInfo kDispatchFormats[] = {
+    {DispatchFormat::kSame, "same", GemmFormat::kSame, GemmFormat::kSame, false},
+    {DispatchFormat::kFp8, "fp8", GemmFormat::kFp8, GemmFormat::kFp8, false},
+    {DispatchFormat::kBytes, "bytes", GemmFormat::kSame, GemmFormat::kSame, true},
+    {DispatchFormat::kQuantizedFp8, "quantized_fp8", GemmFormat::kSame, GemmFormat::kFp8, false}};
 
 // Returns an error unless `supported(*the strategy)` contains `value`, and names the strategies
 // that support it.
@@ -46,7 +55,8 @@ absl::Status CheckOptions(const EpConfig& config) {
 
 // Checks the requirements of the configuration's strategy, which is not kAuto.
 absl::Status ValidateStrategy(const EpConfig& config) {
-  if (config.dispatch_format == DispatchFormat::kQuantizedFp8) {
+  const DispatchFormatInfo& rows = InfoOf(config.dispatch_format);
+  if (rows.sent != rows.received) {
     absl::Status status = ValidateQuantized(config);
     if (!status.ok()) return status;
   }
@@ -79,6 +89,19 @@ absl::Status ValidateAuto(const EpConfig& config) {
     absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", status.message());
   }
   return absl::InvalidArgumentError(absl::StrCat("no strategy supports all of it: ", reasons));
+}
+
+absl::Status ValidatePlaced(const EpConfig& config, int num_ranks) {
+  const int most_topk = std::min(kMaxTopk, config.num_experts);
+  for (const absl::Status& status :
+       {CheckPlacement(config, num_ranks), CheckRange("topk", config.topk, 1, most_topk)}) {
+    if (!status.ok()) return status;
+  }
+  const EpConfig physical = PhysicalConfig(config);
+  absl::Status status = Validate(physical, num_ranks);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "with the ", physical.num_experts, " slots of the placement as experts: ", status.message()));
 }
 
 }  // namespace
@@ -114,12 +137,20 @@ absl::Span<const EnumEntry<CombineOrder>> EnumTable(CombineOrder) {
   return kTable;
 }
 
+const DispatchFormatInfo& InfoOf(DispatchFormat format) {
+  return *std::find_if(std::begin(kDispatchFormats), std::end(kDispatchFormats) - 1,
+                       [format](const auto& info) { return info.format == format; });
+}
+
 absl::Span<const EnumEntry<DispatchFormat>> EnumTable(DispatchFormat) {
-  static constexpr EnumEntry<DispatchFormat> kTable[] = {
-      {DispatchFormat::kSame, "same"},
-      {DispatchFormat::kFp8, "fp8"},
-      {DispatchFormat::kBytes, "bytes"},
-      {DispatchFormat::kQuantizedFp8, "quantized_fp8"}};
+  static constexpr auto kTable = [] {
+    std::array<EnumEntry<DispatchFormat>, std::size(kDispatchFormats)> table = {};
+    std::transform(std::begin(kDispatchFormats), std::end(kDispatchFormats), table.begin(),
+                   [](const DispatchFormatInfo& info) {
+                     return EnumEntry<DispatchFormat>{info.format, info.name};
+                   });
+    return table;
+  }();
   return kTable;
 }
 
@@ -168,28 +199,24 @@ size_t EpConfig::dtype_row_bytes() const {
 }
 
 size_t EpConfig::dispatch_row_bytes() const {
-  switch (dispatch_format) {
-    case DispatchFormat::kSame:
-    case DispatchFormat::kQuantizedFp8:
-      return dtype_row_bytes();
-    case DispatchFormat::kFp8:
-      return static_cast<size_t>(hidden);
-    case DispatchFormat::kBytes:
-      return static_cast<size_t>(high_throughput.row_bytes);
-  }
-  return 0;
+  const DispatchFormatInfo& info = InfoOf(dispatch_format);
+  if (info.bytes) return static_cast<size_t>(high_throughput.row_bytes);
+  return FormatOf(dtype, info.sent).Bytes(static_cast<size_t>(hidden));
 }
 
 size_t EpConfig::received_row_bytes() const {
-  if (dispatch_format != DispatchFormat::kQuantizedFp8) return dispatch_row_bytes();
-  return (static_cast<size_t>(hidden) + 15) / 16 * 16;
+  const DispatchFormatInfo& info = InfoOf(dispatch_format);
+  if (info.received == info.sent) return dispatch_row_bytes();
+  return (FormatOf(dtype, info.received).Bytes(static_cast<size_t>(hidden)) + 15) / 16 * 16;
 }
 
 int EpConfig::max_rows(int num_ranks) const {
   const int tokens = num_ranks * max_tokens_per_rank;
   const int num_local = num_local_experts(num_ranks);
   if (output == Output::kExpertMajor) return tokens * num_local;
-  return tokens * std::min(topk, num_local) + num_local * (high_throughput.expert_alignment - 1);
+  const int most =
+      tokens * std::min(topk, num_local) + num_local * (high_throughput.expert_alignment - 1);
+  return capacity_rows > 0 ? std::min(capacity_rows, most) : most;
 }
 
 int EpConfig::expert_out_rows(int num_ranks) const {
@@ -197,13 +224,18 @@ int EpConfig::expert_out_rows(int num_ranks) const {
 }
 
 int EpConfig::scale_words() const {
-  if (dispatch_format != DispatchFormat::kFp8 && dispatch_format != DispatchFormat::kQuantizedFp8) {
-    return 0;
-  }
+  if (!FormatOf(dtype, received_format()).has_scales()) return 0;
   return Fp8ScaleWords(hidden, scale_group, scale_format);
 }
 
+int EpConfig::x_scale_words() const {
+  return FormatOf(dtype, InfoOf(dispatch_format).sent).has_scales() ? scale_words() : 0;
+}
+
+GemmFormat EpConfig::received_format() const { return InfoOf(dispatch_format).received; }
+
 absl::Status Validate(const EpConfig& config, int num_ranks) {
+  if (!config.placement.empty()) return ValidatePlaced(config, num_ranks);
   for (const absl::Status& status :
        {CheckRange("num_ranks", num_ranks, 1, kMaxRanks),
         CheckRange("num_experts", config.num_experts, 1, kMaxExperts),
@@ -215,6 +247,16 @@ absl::Status Validate(const EpConfig& config, int num_ranks) {
     return absl::InvalidArgumentError(absl::StrCat("num_experts is ", config.num_experts,
                                                    "; it must be divisible by the ", num_ranks,
                                                    " ranks"));
+  }
+  if (config.loads.window < 0 || config.loads.window > kMaxLoadWindow ||
+      (config.loads.window > 0 && !config.loads.count)) {
+    return absl::InvalidArgumentError(absl::StrCat("loads.window is ", config.loads.window,
+                                                   "; it must be from 0 to ", kMaxLoadWindow,
+                                                   ", and 0 without loads.count"));
+  }
+  if (config.capacity_rows < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("capacity_rows is ", config.capacity_rows,
+                                                   "; it must be 0 or a number of rows"));
   }
   if (config.hidden % 8 != 0) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/algorithm/container.h"
+#include "kernels/ep/physical.h"
 #include "kernels/ep/strategy_registry.h"
 #include "octet/fp8.h"
 #include "runtime/base/status_macros.h"
@@ -82,6 +83,9 @@ EpConfig EpPlan::ByRules(const EpConfig& config, int num_ranks) {
 absl::StatusOr<EpPlan> EpPlan::Resolve(const EpConfig& config, int num_ranks,
                                        const Topology& topology, const TuningTable& table) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
+  if (!config.placement.empty()) {
+    return Resolve(PhysicalConfig(config), num_ranks, topology, table);
+  }
   const bool automatic = config.strategy == Strategy::kAuto;
   EpConfig named = config;
   if (automatic) {
@@ -109,6 +113,7 @@ absl::StatusOr<EpPlan> EpPlan::Resolve(const EpConfig& config, int num_ranks,
 absl::StatusOr<HeapSize> EpPlan::HeapBytes(const EpConfig& config, int num_ranks,
                                            const TuningTable& table) {
   OCTET_RETURN_IF_ERROR(Validate(config, num_ranks));
+  if (!config.placement.empty()) return HeapBytes(PhysicalConfig(config), num_ranks, table);
   HeapSize most;
   for (const Strategy strategy : PossibleStrategies(config, num_ranks, table)) {
     EpConfig chosen = ByRules(Named(config, strategy), num_ranks);

@@ -38,7 +38,9 @@ enum class Contract {
 };
 
 struct EpPlan {
-  EpConfig config = {};  // all choices made except for the rest of the launch shape
+  // All choices made except for the rest of the launch shape. With a placement it is that of the
+  // calls beneath it (kernels/ep/physical.h).
+  EpConfig config = {};
   Contract contract = Contract::kOfStrategy;
   // The table that the launch shape is from; empty if the caller or the strategy chooses the shape.
   std::string tuning_origin = {};

@@ -13,6 +13,7 @@
 #include "kernels/ep/on_all_nodes.h"
 #include "kernels/nodes/hierarchical.h"
 #include "kernels/nodes/options.h"
+#include "kernels/placement/placed_calls.h"
 #include "kernels/tuning/tuning.h"
 #include "octet/domain.h"
 #include "runtime/base/status_macros.h"
@@ -21,6 +22,7 @@ namespace octet {
 
 absl::StatusOr<std::unique_ptr<EpCalls>> MakeCalls(Domain& domain, const EpConfig& config,
                                                    const ExpertParallelOptions& options) {
+  if (!config.placement.empty()) return MakePlaced(domain, config, options);
   if (HasRails(domain)) return MakeHierarchical(domain, config, options);
   return MakeStrategy(domain.node(), config, options);
 }
@@ -28,7 +30,7 @@ absl::StatusOr<std::unique_ptr<EpCalls>> MakeCalls(Domain& domain, const EpConfi
 absl::StatusOr<std::unique_ptr<ExpertParallel>> ExpertParallel::Create(
     Domain& domain, const EpConfig& config, const ExpertParallelOptions& options) {
   return MakeOnAllNodes<ExpertParallel>(
-      domain, "ExpertParallel::Create", TextOf(config, options.rails),
+      domain, "ExpertParallel::Create", [&] { return TextOf(config, options.rails); },
       [&]() -> absl::StatusOr<std::unique_ptr<ExpertParallel>> {
         OCTET_ASSIGN_OR_RETURN(std::unique_ptr<EpCalls> calls, MakeCalls(domain, config, options));
         return std::make_unique<ExpertParallel>(std::move(calls));
@@ -81,6 +83,7 @@ absl::StatusOr<EpStatistics> ExpertParallel::Statistics(Rank& rank) {
 }
 absl::Status ExpertParallel::ResetStatistics(Rank& rank) { return calls_->ResetStatistics(rank); }
 
+absl::StatusOr<ExpertLoads> ExpertParallel::Loads() const { return calls_->Loads(); }
 Traffic ExpertParallel::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
   return calls_->DispatchTraffic(rank, topk_idx);
 }

@@ -11,7 +11,8 @@
 namespace octet {
 
 void SetShape(const EpConfig& config, int num_ranks, CallLayout& layout) {
-  const ExpertMap experts = MakeExpertMap(config.num_experts, num_ranks);
+  const ExpertMap experts =
+      MakeExpertMap(config.num_local_experts(num_ranks) * num_ranks, num_ranks);
   layout.num_ranks = num_ranks;
   layout.num_experts = experts.num_experts;
   layout.num_local_experts = experts.num_local_experts;
@@ -34,9 +35,10 @@ void SetShape(const EpConfig& config, int num_ranks, PacketLayout& layout) {
 
 void PlaceCounts(HeapPieces& heap, CallLayout& layout) {
   const auto ranks = static_cast<size_t>(layout.num_ranks);
-  layout.counts = heap.Place(2 * ranks * static_cast<size_t>(layout.num_counts) * sizeof(uint64_t));
-  layout.dispatch_credits = heap.Place(ranks * sizeof(Flag));
-  layout.combine_credits = heap.Place(ranks * sizeof(Flag));
+  layout.counts = heap.Place(2 * ranks * static_cast<size_t>(layout.num_counts) * sizeof(uint64_t),
+                             "dispatch counts");
+  layout.dispatch_credits = heap.Place(ranks * sizeof(Flag), "dispatch credits");
+  layout.combine_credits = heap.Place(ranks * sizeof(Flag), "combine credits");
 }
 
 }  // namespace octet

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/ep/physical.h"
 #include "octet/domain.h"
 #include "octet/ep_config.h"
 
@@ -22,10 +23,11 @@ inline NodesOfRanks NodesOf(const Domain& domain, CombineOrder intranode_order) 
           .intranode_order = intranode_order};
 }
 
-// Returns the configuration of the ExpertParallel of each node. It has E/P experts, up to P·M
+// Returns the configuration of the ExpertParallel of each node. It has E/P experts (with a
+// placement, its ranks' slots), up to P·M
 // tokens of a rank, and as many choices of a token as it can have among a node's experts.
 inline EpConfig IntranodeConfig(const EpConfig& config, const NodesOfRanks& nodes) {
-  EpConfig intranode = config;
+  EpConfig intranode = PhysicalConfig(config);
   intranode.num_experts /= nodes.num_nodes;
   intranode.topk = std::min(config.topk, intranode.num_experts);
   intranode.max_tokens_per_rank *= nodes.num_nodes;

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "octet/domain.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/node/rank_threads.h"
 
 namespace octet {
 
@@ -23,11 +24,12 @@ inline bool HasRails(const Domain& domain) { return domain.rail(0) != nullptr; }
 // that were made.
 template <typename T>
 absl::StatusOr<std::unique_ptr<T>> MakeOnAllNodes(
-    Domain& domain, absl::string_view call, absl::string_view arguments,
+    Domain& domain, absl::string_view call, absl::FunctionRef<std::string()> arguments,
     absl::FunctionRef<absl::StatusOr<std::unique_ptr<T>>()> make,
     absl::FunctionRef<std::string(const T&)> choices) {
-  if (!HasRails(domain)) return make();
-  OCTET_RETURN_IF_ERROR(domain.Agree(absl::StrCat("the arguments of ", call), arguments));
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun(call));
+  if (domain.num_nodes() == 1) return make();
+  OCTET_RETURN_IF_ERROR(domain.Agree(absl::StrCat("the arguments of ", call), arguments()));
   absl::StatusOr<std::unique_ptr<T>> made = make();
   // A failure of one node is one of all: the others could not make a call without it.
   OCTET_RETURN_IF_ERROR(domain.Together(made.status()));

@@ -14,6 +14,7 @@
 #include "kernels/tuning/tuning_field.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
+#include "octet/memory_piece.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
 
@@ -80,6 +81,9 @@ struct StrategyInfo {
   int (*row_parts)(const EpConfig& config, int num_ranks) = nullptr;
   // Returns the symmetric heap that a configuration with all these choices made needs.
   HeapSize (*heap_size)(const EpConfig& config, int num_ranks) = nullptr;
+  // Adds that heap's pieces and the strategy's other memory, in launches of `blocks` blocks.
+  void (*list_memory)(const EpConfig& config, int num_ranks, int blocks,
+                      std::vector<MemoryPiece>& list) = nullptr;
   std::unique_ptr<StrategyBase> (*make)(Node& node, const EpPlan& plan,
                                         const ExpertParallelOptions& options) = nullptr;
 };

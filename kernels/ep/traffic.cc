@@ -4,12 +4,17 @@
 #include <cstddef>
 
 #include "kernels/ep/device/routing.h"
+#include "kernels/ep/physical.h"
 
 namespace octet {
 
 Traffic TrafficOf(const WireFormat& format, const EpConfig& config, int num_ranks, int rank,
                   absl::Span<const int32_t> topk_idx) {
   const auto topk = static_cast<size_t>(config.topk);
+  if (!config.placement.empty()) {
+    return TrafficOf(format, PhysicalConfig(config), num_ranks, rank,
+                     PhysicalIds(config.placement, rank, topk_idx, config.topk));
+  }
   const ExpertMap experts = MakeExpertMap(config.num_experts, num_ranks);
   int64_t choices = 0;
   int64_t remote_choices = 0;

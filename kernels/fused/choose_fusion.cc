@@ -12,7 +12,6 @@
 #include "kernels/ep/strategy_registry.h"
 #include "kernels/fused/dispatch_gemm.h"
 #include "kernels/fused/fused_config.h"
-#include "kernels/fused/fused_tuning.h"
 #include "kernels/fused/gemm_combine.h"
 #include "kernels/fused/products.h"
 #include "kernels/gemm/product_params.h"
@@ -171,6 +170,28 @@ Choices ChoicesFrom(const std::vector<FusedChoice>& measured, const RoutedExpert
   return choices;
 }
 
+absl::StatusOr<std::shared_ptr<const TuningTable>> TableFor(const RoutedExpertsConfig& config,
+                                                            bool measured) {
+  if (measured && Has(config.ep.strategy, &StrategyInfo::fuses_products)) {
+    return TuningTable::Default();
+  }
+  return std::make_shared<const TuningTable>();
+}
+
+// Returns those of dispatch_gemm and of gemm_combine.
+std::pair<Choices, Choices> MeasuredChoices(const TuningTable& table,
+                                            const RoutedExpertsConfig& config,
+                                            const Topology& topology, int num_ranks) {
+  const auto choices = [&](FusedCall call, Fusion RoutedExpertsConfig::* fusion) {
+    const std::optional<FusedChoice> found = table.FindFusion(topology, num_ranks, call, config);
+    std::vector<FusedChoice> measured;
+    if (found.has_value()) measured.push_back(*found);
+    return ChoicesFrom(measured, config, fusion);
+  };
+  return {choices(FusedCall::kDispatchGemm, &RoutedExpertsConfig::dispatch_gemm),
+          choices(FusedCall::kGemmCombine, &RoutedExpertsConfig::gemm_combine)};
+}
+
 }  // namespace
 
 GroupedGemmVariant FusedVariantOf(const GroupedGemmConfig& product, GemmTiles tiles, bool traced) {
@@ -179,21 +200,19 @@ GroupedGemmVariant FusedVariantOf(const GroupedGemmConfig& product, GemmTiles ti
   return variant;
 }
 
+absl::StatusOr<RoutedExpertsConfig> PreferredFusions(const RoutedExpertsConfig& config,
+                                                     const Topology& topology, int num_ranks) {
+  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TableFor(config, true));
+  const auto [dispatch, combine] = MeasuredChoices(*table, config, topology, num_ranks);
+  return WithFusions(config, dispatch.front(), combine.front());
+}
+
 absl::StatusOr<RoutedExpertsConfig> ChooseFusions(Node& node, const RoutedExpertsConfig& config,
                                                   const ExpertParallelOptions& options) {
-  std::shared_ptr<const TuningTable> table = std::make_shared<TuningTable>();
-  if (options.use_measured_tuning && Has(config.ep.strategy, &StrategyInfo::fuses_products)) {
-    OCTET_ASSIGN_OR_RETURN(table, TuningTable::Default());
-  }
-  const auto choices = [&](FusedCall call, Fusion RoutedExpertsConfig::* fusion) {
-    const std::optional<FusedChoice> found =
-        table->FindFusion(node.topology(), node.num_ranks(), call, config);
-    std::vector<FusedChoice> measured;
-    if (found.has_value()) measured.push_back(*found);
-    return ChoicesFrom(measured, config, fusion);
-  };
-  const Choices dispatch = choices(FusedCall::kDispatchGemm, &RoutedExpertsConfig::dispatch_gemm);
-  const Choices combine = choices(FusedCall::kGemmCombine, &RoutedExpertsConfig::gemm_combine);
+  OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table,
+                         TableFor(config, options.use_measured_tuning));
+  const auto [dispatch, combine] =
+      MeasuredChoices(*table, config, node.topology(), node.num_ranks());
   const auto is_used = [](const std::optional<FusedChoice>& choice, Fusion fusion) {
     return choice.has_value() && choice->fusion != Fusion::kNone &&
            (fusion == Fusion::kAuto || fusion == choice->fusion);
@@ -201,7 +220,7 @@ absl::StatusOr<RoutedExpertsConfig> ChooseFusions(Node& node, const RoutedExpert
   for (const auto& [first, second] : {std::pair(&dispatch.front(), &combine.front()),
                                       std::pair(&dispatch.back(), &combine.front()),
                                       std::pair(&dispatch.front(), &combine.back())}) {
-    const RoutedExpertsConfig chosen = WithFusions(config, *first, *second);
+    RoutedExpertsConfig chosen = WithFusions(config, *first, *second);
     if (!is_used(*first, config.dispatch_gemm) && !is_used(*second, config.gemm_combine)) {
       return chosen;  // as the caller says
     }

@@ -8,6 +8,7 @@
 #include "octet/grouped_gemm.h"
 #include "octet/node.h"
 #include "octet/routed_experts.h"
+#include "octet/topology.h"
 
 namespace octet {
 
@@ -19,6 +20,10 @@ GroupedGemmVariant FusedVariantOf(const GroupedGemmConfig& product, GemmTiles ti
 // no room for it, or if a kernel needs more shared memory than a GPU has.
 absl::StatusOr<RoutedExpertsConfig> ChooseFusions(Node& node, const RoutedExpertsConfig& config,
                                                   const ExpertParallelOptions& options);
+
+// The same without a look at heaps and kernels: what ChooseFusions takes where all of it fits.
+absl::StatusOr<RoutedExpertsConfig> PreferredFusions(const RoutedExpertsConfig& config,
+                                                     const Topology& topology, int num_ranks);
 
 }  // namespace octet
 

@@ -6,11 +6,18 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/ep/dispatch_product.h"
-#include "kernels/fused/fused_tuning.h"
 #include "kernels/gemm/kernels.h"
 #include "octet/routed_experts.h"
 
 namespace octet::fused {
+
+// The built-in division of the work of calls with a product: bench/PERFORMANCE.md. Tiles and
+// row_parts depend on the call, send_percent and fill_percent on the tiles (ChooseShares), and
+// combine_percent is that of Fusion::kTiles.
+inline constexpr FusedTuning kBuiltInTuning = {.combine_percent = 18,
+                                               .send_order = SendOrder::kExpert,
+                                               .tile_waits = TileWaits::kGroup,
+                                               .stages = 2};
 
 // Whether a dispatch can be fused with a product of such tiles: kWide and kMedium.
 bool CanFuse(GemmTiles tiles);

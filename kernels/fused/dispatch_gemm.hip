@@ -39,7 +39,6 @@
 #include "bulk_copy.h"
 #include "device_ops.h"
 #include "kernels/ep/device/delivery.h"
-#include "kernels/ep/device/row_mover.h"
 #include "kernels/fused/arriving_walk.h"
 #include "kernels/fused/kernels.h"
 #include "kernels/fused/send_order.h"
@@ -52,6 +51,7 @@
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"
+#include "kernels/high_throughput/row_mover.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
@@ -280,13 +280,22 @@ __device__ __forceinline__ bool FillGroup(const Call& call, int first, const Tra
   const auto source_of = [&](int row) { return SourceOf(call, row); };
   const int row = first + Lane() < call.end_row() ? first + Lane() : -1;
   int combine_slot = 0;
-  if (!receiver.Await(row, source_of, &combine_slot)) return false;
+  int last_lane = -1;
+  if (!receiver.Await(row, source_of, &combine_slot, &last_lane)) return false;
   RowOrigin origin = {0.0F, 0, 0, -1};
   if (row >= 0) origin = receiver.OriginOf(row);
   const bool is_copy = row >= 0 && origin.holder != row;
   int unused = 0;
-  if (!receiver.Await(is_copy ? origin.holder : -1, source_of, &unused)) return false;
-  trace.Stop(start, static_cast<uint32_t>(Tag::kAwaitRows), static_cast<uint32_t>(first));
+  if (!receiver.Await(is_copy ? origin.holder : -1, source_of, &unused, &last_lane)) return false;
+  uint32_t last = device::kNoPeer;
+  if constexpr (Trace::kRecords) {
+    // A row's holder is of the same rank.
+    if (last_lane >= 0) {
+      const int source = high_throughput::SourceOfPlace(origin.place);
+      last = static_cast<uint32_t>(Shuffle(source, last_lane));
+    }
+  }
+  trace.Stop(start, static_cast<uint32_t>(Tag::kAwaitRows), last);
   start = trace.Start();
   if (row >= 0) {
     using high_throughput::LocalExpertOf;
@@ -374,7 +383,9 @@ __device__ bool BeginDispatch(const DispatchGemmParams& p, const LayoutShared& s
   trace.Stop(start, static_cast<uint32_t>(Tag::kBegin));
   ok = ok && high_throughput::MakeLayoutKnown({d, s, *epoch}, share, shared, trace);
   if (blockIdx.x == 0) high_throughput::KeepOffsets(c, s, ok);
-  device::DescribeDelivery(&c.state->delivery, *epoch, blockIdx.x == gridDim.x - 1, ok,
+  const bool describes = blockIdx.x == gridDim.x - 1;
+  if (describes && *epoch != 0) high_throughput::CountRows(d, s, *epoch, ok);
+  device::DescribeDelivery(&c.state->delivery, *epoch, describes, ok,
                            [&](bool known, int first, int step) {
                              high_throughput::DescribeRows(d, s, known, first, step);
                            });
@@ -456,7 +467,7 @@ struct Variant {
     KernelParams<Gemm, gated, Trace> params = {};
     params.p = both.p;
     params.call.operands = product.operands;
-    params.call.epilogue = {product.bias, product.row_scale, product.operands.n};
+    params.call.epilogue = {product.bias, product.row_scale, product.operands.n, product.swiglu};
     params.call.next_unit = product.next_unit;
     if constexpr (Trace::kRecords) params.call.target = product.trace;
     const SharedSizes sizes = SizesOf<Gemm>(both.p.dispatch.common.layout);
@@ -474,7 +485,7 @@ struct Variant {
 // use(Variant<...>()) with the variant of these template arguments.
 template <typename Use>
 auto WithVariant(const GroupedGemmVariant& variant, Use use) {
-  return WithElement(variant.element, [&](auto element) {
+  return WithRowElement(variant.element, [&](auto element) {
     return WithBool(variant.gated, [&](auto gated) {
       return WithTracer(variant.traced, [&]<typename Trace>(std::type_identity<Trace> /*tracer*/) {
         return variant.tiles == GemmTiles::kMedium

@@ -18,6 +18,13 @@ absl::Status Refuse(absl::string_view member, absl::string_view value, absl::str
       absl::StrCat("RoutedExpertsConfig::", member, " is ", value, "; ", must));
 }
 
+absl::Status CheckDType(const EpConfig& ep, const WeightFormatInfo& operands) {
+  const DType needed = operands.dtype.value_or(ep.dtype);
+  if (ep.dtype == needed) return absl::OkStatus();
+  return Refuse("ep.dtype", EnumName(ep.dtype),
+                absl::StrCat("products of ", operands.title, " rows are ", EnumName(needed)));
+}
+
 absl::Status CheckEp(const EpConfig& ep) {
   if (ep.output != Output::kPackedExperts) {
     return Refuse("ep.output", EnumName(ep.output), "the products need packed rows");
@@ -27,22 +34,20 @@ absl::Status CheckEp(const EpConfig& ep) {
     return Refuse("ep.high_throughput.duplicates", EnumName(duplicates),
                   "the products need a row for each choice, fill");
   }
-  const DispatchFormat format = ep.dispatch_format;
-  if (format == DispatchFormat::kSame) return absl::OkStatus();
-  if (!ReceivesFp8(ep)) {
-    return Refuse("ep.dispatch_format", EnumName(format), "it must be same, fp8 or quantized_fp8");
+  const DispatchFormatInfo& format = InfoOf(ep.dispatch_format);
+  if (format.bytes) {
+    return Refuse("ep.dispatch_format", format.name, "it must be same, fp8 or quantized_fp8");
   }
-  if (ep.scale_group != kGemmScaleGroup) {
+  const WeightFormatInfo& rows = InfoOf(FormatOf(ep.dtype, format.received));
+  const std::string products = absl::StrCat("products of ", rows.title, " rows ");
+  if (rows.format.has_scales() && ep.scale_group != rows.format.block_columns) {
     return Refuse("ep.scale_group", absl::StrCat(ep.scale_group),
-                  absl::StrCat("products of FP8 rows need ", kGemmScaleGroup));
+                  absl::StrCat(products, "need ", rows.format.block_columns));
   }
-  if (ep.dtype != DType::kBFloat16) {
-    return Refuse("ep.dtype", EnumName(ep.dtype), "products of FP8 rows are bf16");
-  }
-  constexpr int kFp8Unit = 16;  // a row's bytes are whole vectors
-  if (ep.hidden % kFp8Unit != 0) {
+  OCTET_RETURN_IF_ERROR(CheckDType(ep, rows));
+  if (ep.hidden % rows.unit() != 0) {
     return Refuse("ep.hidden", absl::StrCat(ep.hidden),
-                  absl::StrCat("products of FP8 rows need a multiple of ", kFp8Unit));
+                  absl::StrCat(products, "need a multiple of ", rows.unit()));
   }
   return absl::OkStatus();
 }
@@ -81,15 +86,43 @@ absl::Status CheckEpilogue(const EpConfig& ep) {
 }
 
 absl::Status CheckSecondFormat(const RoutedExpertsConfig& config) {
-  if (config.second_format == GemmFormat::kSame) return absl::OkStatus();
-  if (config.ep.dtype != DType::kBFloat16) {
-    return Refuse("ep.dtype", EnumName(config.ep.dtype), "products of FP8 rows are bf16");
+  const WeightFormatInfo& operands = InfoOf(FormatOf(config.ep.dtype, config.second_format));
+  if (config.intermediate < operands.unit() || config.intermediate % operands.unit() != 0) {
+    return Refuse("intermediate", absl::StrCat(config.intermediate),
+                  absl::StrCat("it must be a positive multiple of ", operands.unit(),
+                               " with the second_format ", EnumName(config.second_format)));
   }
-  if (IsOneKernel(config.gemm_combine)) {
+  OCTET_RETURN_IF_ERROR(CheckDType(config.ep, operands));
+  if (operands.format.has_scales() && IsOneKernel(config.gemm_combine)) {
     return Refuse("gemm_combine", EnumName(config.gemm_combine),
-                  "with the second_format fp8 it must be auto or none");
+                  absl::StrCat("with the second_format ", EnumName(config.second_format),
+                               " it must be auto or none"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFirstFormat(const RoutedExpertsConfig& config) {
+  if (config.first_format == GemmFormat::kSame) return absl::OkStatus();
+  const WeightFormatInfo& weights = InfoOf(FormatOf(config.ep.dtype, config.first_format));
+  if (weights.quantizes_rows) {
+    return Refuse("first_format", weights.name,
+                  "the rows have these elements as well; it must be same, and ep.dispatch_format "
+                  "say so");
+  }
+  const DispatchFormatInfo& rows = InfoOf(config.ep.dispatch_format);
+  if (rows.received != GemmFormat::kSame) {
+    return Refuse("ep.dispatch_format", rows.name,
+                  absl::StrCat("with the first_format ", weights.name, " it must be same"));
+  }
+  if (config.ep.hidden % weights.unit() != 0) {
+    return Refuse("ep.hidden", absl::StrCat(config.ep.hidden),
+                  absl::StrCat("it must be a multiple of ", weights.unit(),
+                               " with the first_format ", weights.name));
+  }
+  OCTET_RETURN_IF_ERROR(CheckDType(config.ep, weights));
+  if (!IsOneKernel(config.dispatch_gemm)) return absl::OkStatus();
+  return Refuse("dispatch_gemm", EnumName(config.dispatch_gemm),
+                absl::StrCat("with the first_format ", weights.name, " it must be auto or none"));
 }
 
 absl::Status CheckTuning(absl::string_view member, const FusedTuning& tuning) {
@@ -117,13 +150,7 @@ bool IsOneKernel(Fusion fusion) { return fusion != Fusion::kAuto && fusion != Fu
 
 absl::Status CheckFusedConfig(const RoutedExpertsConfig& config) {
   OCTET_RETURN_IF_ERROR(CheckEp(config.ep));
-  const bool fp8 = config.second_format == GemmFormat::kFp8;
-  const int unit = fp8 ? 16 : 8;
-  if (config.intermediate < unit || config.intermediate % unit != 0) {
-    return Refuse("intermediate", absl::StrCat(config.intermediate),
-                  absl::StrCat("it must be a positive multiple of ", unit,
-                               fp8 ? " with the second_format fp8" : ""));
-  }
+  OCTET_RETURN_IF_ERROR(CheckFirstFormat(config));
   OCTET_RETURN_IF_ERROR(CheckSecondFormat(config));
   OCTET_RETURN_IF_ERROR(CheckTuning("dispatch_gemm_tuning", config.dispatch_gemm_tuning));
   OCTET_RETURN_IF_ERROR(CheckTuning("gemm_combine_tuning", config.gemm_combine_tuning));
@@ -131,6 +158,10 @@ absl::Status CheckFusedConfig(const RoutedExpertsConfig& config) {
       !Has(config.ep.strategy, &StrategyInfo::keeps_layouts)) {
     return Refuse("weights_in", EnumName(config.weights_in),
                   NeedsStrategy(config.ep, &StrategyInfo::keeps_layouts));
+  }
+  if (config.weights_in == WeightsIn::kFirstProduct && config.swiglu != SwiGlu()) {
+    return Refuse("weights_in", EnumName(config.weights_in),
+                  "with other parameters of swiglu than the defaults it must be combine");
   }
   if (config.dispatch_gemm == Fusion::kSerial || config.dispatch_gemm == Fusion::kEpilogue) {
     return Refuse("dispatch_gemm", EnumName(config.dispatch_gemm), "only gemm_combine can be");
@@ -159,7 +190,9 @@ absl::Status ChooseNoFusion(RoutedExpertsConfig& config) {
 
 std::string TextOf(const RoutedExpertsConfig& config, const RailOptions& rails) {
   return absl::StrCat(TextOf(config.ep, rails), ", intermediate ", config.intermediate,
-                      ", activation ", EnumName(config.activation), ", second_format ",
+                      ", activation ", EnumName(config.activation), ", swiglu ",
+                      config.swiglu.alpha, " ", config.swiglu.limit, " ", config.swiglu.up_offset,
+                      ", first_format ", EnumName(config.first_format), ", second_format ",
                       EnumName(config.second_format), ", weights_in ", EnumName(config.weights_in),
                       ", dispatch_gemm ", EnumName(config.dispatch_gemm), ", gemm_combine ",
                       EnumName(config.gemm_combine));

@@ -27,10 +27,10 @@ GroupedGemmConfig FirstProduct(const RoutedExpertsConfig& config, int num_ranks)
   product.n = gated ? 2 * config.intermediate : config.intermediate;
   product.k = config.ep.hidden;
   product.activation = config.activation;
-  if (ReceivesFp8(config.ep)) {
-    product.format = GemmFormat::kFp8;
-    product.scale_format = config.ep.scale_format;
-  }
+  product.swiglu = config.swiglu;
+  const bool as_rows = config.first_format == GemmFormat::kSame;
+  product.format = as_rows ? config.ep.received_format() : config.first_format;
+  product.scale_format = config.ep.scale_format;
   return product;
 }
 
@@ -41,11 +41,6 @@ GroupedGemmConfig SecondProduct(const RoutedExpertsConfig& config, int num_ranks
   product.format = config.second_format;
   product.scale_format = config.ep.scale_format;
   return product;
-}
-
-bool ReceivesFp8(const EpConfig& config) {
-  return config.dispatch_format == DispatchFormat::kFp8 ||
-         config.dispatch_format == DispatchFormat::kQuantizedFp8;
 }
 
 bool SecondProductInPlace(const EpConfig& config) {

@@ -12,9 +12,6 @@ namespace octet {
 GroupedGemmConfig FirstProduct(const RoutedExpertsConfig& config, int num_ranks);
 GroupedGemmConfig SecondProduct(const RoutedExpertsConfig& config, int num_ranks);
 
-// Returns whether the rows that the first product takes are of FP8.
-bool ReceivesFp8(const EpConfig& config);
-
 // Returns whether the second product goes into the memory of the received rows, which suits it if
 // they have the size of its own; otherwise it needs memory for max_rows rows.
 bool SecondProductInPlace(const EpConfig& config);

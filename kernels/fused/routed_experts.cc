@@ -50,16 +50,27 @@ absl::Status CheckTrace(const ExpertParallelOptions& options) {
                    " tracks for each block; experts need ", RoutedExperts::kTraceTracks));
 }
 
-absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
-  if (pointer != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, " must not be null"));
+// Weights have scales if their format has some, and only then.
+absl::Status CheckScales(const GroupedGemmConfig& product, const void* b_scales) {
+  const WeightFormatInfo& weights = InfoOf(product.weight_format());
+  if (weights.format.has_scales() || b_scales == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("b_scales must be null: ", weights.title, " weights have no scales"));
 }
 
-// Scales belong to FP8 weights, and to them alone.
-absl::Status CheckScales(bool fp8, const void* b_scales) {
-  if (fp8) return CheckNotNull("b_scales", b_scales);
-  if (b_scales == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError("b_scales must be null: only FP8 weights have scales");
+// Returns the weights that a product reads.
+NamedRoom RoomOfWeights(const GroupedGemmConfig& product, const void* b) {
+  const auto experts = static_cast<size_t>(product.experts);
+  return {"b", b, experts, WeightBytes(product) / experts};
+}
+NamedRoom RoomOfScales(const GroupedGemmConfig& product, const void* b_scales) {
+  return {"b_scales", b_scales,
+          static_cast<size_t>(product.experts) * static_cast<size_t>(product.weight_scale_rows()),
+          static_cast<size_t>(product.scale_words()) * sizeof(uint32_t)};
+}
+NamedRoom RoomOfBias(const GroupedGemmConfig& product, const float* bias) {
+  return {"bias", bias, static_cast<size_t>(product.experts),
+          static_cast<size_t>(product.n) * sizeof(float), true};
 }
 
 // A configuration before its fusions were chosen, and after that.
@@ -90,7 +101,9 @@ class RoutedExpertsOnNode final : public RoutedExperts {
   const RoutedExpertsConfig& config() const override { return config_; }
   ExpertParallel& ep() override { return ep_; }
   Traffic DispatchGemmTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
-  absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) override;
+  absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args) override {
+    return DispatchGemm(rank, args, false);
+  }
   absl::Status GemmCombine(Rank& rank, const FusedReceived& received,
                            const GemmCombineArgs& args) override;
 
@@ -101,6 +114,12 @@ class RoutedExpertsOnNode final : public RoutedExperts {
 
  private:
   void Observe(LayerPartObserver* observer) override { observer_ = observer; }
+  absl::StatusOr<FusedReceived> DispatchGemmIfRoom(Rank& rank,
+                                                   const DispatchGemmArgs& args) override {
+    return DispatchGemm(rank, args, true);
+  }
+  absl::StatusOr<FusedReceived> DispatchGemm(Rank& rank, const DispatchGemmArgs& args,
+                                             bool may_lack_room);
   absl::Status Enqueued(Rank& rank, LayerPart part) const {
     return observer_ == nullptr ? absl::OkStatus() : observer_->PartEnqueued(rank, part);
   }
@@ -113,7 +132,7 @@ class RoutedExpertsOnNode final : public RoutedExperts {
     std::unique_ptr<GroupedGemm> first;
     std::unique_ptr<GroupedGemm> second;
     void* second_out = nullptr;  // null: the received rows' memory
-    // With second_format kFp8, what quantizes the rows of the second product, and where to.
+    // Quantizes the rows of the second product into `quantized`, if second_format asks for it.
     std::optional<RowQuantizer> quantizer;
     void* quantized = nullptr;
     void* quantized_scales = nullptr;
@@ -145,9 +164,11 @@ class RoutedExpertsOnNode final : public RoutedExperts {
   // Whether one kernel makes this DispatchGemm.
   bool IsFused(const DispatchArgs& args) const;
   // Enqueues a DispatchGemm as its parts. Its own arguments are checked, those of the dispatch not.
-  absl::StatusOr<Received> DispatchThenGemm(Rank& rank, const DispatchGemmArgs& args);
+  absl::StatusOr<Received> DispatchThenGemm(Rank& rank, const DispatchGemmArgs& args,
+                                            bool may_lack_room);
   // The same as one kernel.
-  absl::StatusOr<Received> DispatchWithGemm(Rank& rank, const DispatchGemmArgs& args);
+  absl::StatusOr<Received> DispatchWithGemm(Rank& rank, const DispatchGemmArgs& args,
+                                            bool may_lack_room);
 
   const std::shared_ptr<Node> node_;
   const int num_ranks_;  // of all nodes
@@ -208,7 +229,7 @@ absl::StatusOr<GemmTiles> PrepareTiles(const FusedTuning& tuning, const GroupedG
 absl::Status RoutedExpertsOnNode::InitSecond(Rank& rank, RankState& mine) {
   mine.second_config = SecondProduct(config_, num_ranks_);
   OCTET_ASSIGN_OR_RETURN(mine.second, MakeProduct(rank, mine.second_config));
-  if (config_.second_format == GemmFormat::kFp8) return InitQuantizer(mine);
+  if (InfoOf(mine.second_config.weight_format()).quantizes_rows) return InitQuantizer(mine);
   if (!IsOneKernel(config_.gemm_combine)) return absl::OkStatus();
   OCTET_ASSIGN_OR_RETURN(
       const GemmTiles tiles,
@@ -290,22 +311,28 @@ Traffic RoutedExpertsOnNode::DispatchGemmTraffic(int rank,
 
 absl::Status RoutedExpertsOnNode::CheckDispatchGemm(const Rank& rank,
                                                     const DispatchGemmArgs& args) const {
-  OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
-  OCTET_RETURN_IF_ERROR(CheckNotNull("out", args.out));
-  OCTET_RETURN_IF_ERROR(CheckScales(ReceivesFp8(config_.ep), args.b_scales));
+  const GroupedGemmConfig product = FirstProduct(config_, num_ranks_);
+  OCTET_RETURN_IF_ERROR(CheckScales(product, args.b_scales));
   OCTET_RETURN_IF_ERROR(CheckPointers(
       rank, {{"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}, {"out", args.out}}));
-  const GroupedGemmConfig product = FirstProduct(config_, num_ranks_);
   const int tokens = std::max(args.dispatch.num_tokens, 0);
-  return CheckApart(
+  OCTET_RETURN_IF_ERROR(CheckApart(
       rank, {"out", args.out, OutputRowBytes(product)},
       {{"b", args.b, WeightBytes(product)},
-       {"x", args.dispatch.x, static_cast<size_t>(tokens) * config_.ep.dispatch_row_bytes()}});
+       {"x", args.dispatch.x, static_cast<size_t>(tokens) * config_.ep.dispatch_row_bytes()}}));
+  return CheckRoom(
+      rank, {RoomOfWeights(product, args.b),
+             RoomOfScales(product, args.b_scales),
+             RoomOfBias(product, args.bias),
+             {"out", args.out, static_cast<size_t>(product.max_rows), OutputRowBytes(product)}});
 }
 
 absl::StatusOr<Received> RoutedExpertsOnNode::DispatchThenGemm(Rank& rank,
-                                                               const DispatchGemmArgs& args) {
-  OCTET_ASSIGN_OR_RETURN(const Received received, ep_.Dispatch(rank, args.dispatch));
+                                                               const DispatchGemmArgs& args,
+                                                               bool may_lack_room) {
+  OCTET_ASSIGN_OR_RETURN(
+      const Received received,
+      ep_.calls().Dispatch(rank, {.args = args.dispatch, .may_lack_room = may_lack_room}));
   OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kDispatch));
   OCTET_RETURN_IF_ERROR(
       StateOf(rank).first->Run(FirstProductArgs(config_, args, received), rank.stream()));
@@ -313,12 +340,14 @@ absl::StatusOr<Received> RoutedExpertsOnNode::DispatchThenGemm(Rank& rank,
 }
 
 absl::StatusOr<Received> RoutedExpertsOnNode::DispatchWithGemm(Rank& rank,
-                                                               const DispatchGemmArgs& args) {
+                                                               const DispatchGemmArgs& args,
+                                                               bool may_lack_room) {
   const RankState& mine = StateOf(rank);
   const fused::DispatchGemm product(
       mine.first_variant, FusedParams(rank, mine.first_config, FirstProductArgs(config_, args, {})),
       config_.weights_in == WeightsIn::kFirstProduct, config_.dispatch_gemm_tuning);
-  return ep_.calls().Dispatch(rank, {.args = args.dispatch, .product = &product});
+  return ep_.calls().Dispatch(
+      rank, {.args = args.dispatch, .product = &product, .may_lack_room = may_lack_room});
 }
 
 bool RoutedExpertsOnNode::IsFused(const DispatchArgs& args) const {
@@ -329,11 +358,12 @@ bool RoutedExpertsOnNode::IsFused(const DispatchArgs& args) const {
 }
 
 absl::StatusOr<FusedReceived> RoutedExpertsOnNode::DispatchGemm(Rank& rank,
-                                                                const DispatchGemmArgs& args) {
+                                                                const DispatchGemmArgs& args,
+                                                                bool may_lack_room) {
   OCTET_RETURN_IF_ERROR(CheckDispatchGemm(rank, args));
-  OCTET_ASSIGN_OR_RETURN(const Received received, IsFused(args.dispatch)
-                                                      ? DispatchWithGemm(rank, args)
-                                                      : DispatchThenGemm(rank, args));
+  OCTET_ASSIGN_OR_RETURN(const Received received,
+                         IsFused(args.dispatch) ? DispatchWithGemm(rank, args, may_lack_room)
+                                                : DispatchThenGemm(rank, args, may_lack_room));
   OCTET_RETURN_IF_ERROR(Enqueued(rank, LayerPart::kFirstProduct));
   return FusedReceived{.received = received, .h = args.out};
 }
@@ -341,19 +371,22 @@ absl::StatusOr<FusedReceived> RoutedExpertsOnNode::DispatchGemm(Rank& rank,
 absl::Status RoutedExpertsOnNode::CheckGemmCombine(const Rank& rank, const GemmCombineArgs& args,
                                                    const CombineRequest& combine) const {
   const DispatchHandle& handle = combine.handle;
-  OCTET_RETURN_IF_ERROR(CheckNotNull("a", args.a));
-  OCTET_RETURN_IF_ERROR(CheckNotNull("b", args.b));
-  OCTET_RETURN_IF_ERROR(CheckScales(config_.second_format == GemmFormat::kFp8, args.b_scales));
+  const GroupedGemmConfig& product = StateOf(rank).second_config;
+  OCTET_RETURN_IF_ERROR(CheckScales(product, args.b_scales));
   OCTET_RETURN_IF_ERROR(CheckPointers(
       rank, {{"a", args.a}, {"b", args.b}, {"b_scales", args.b_scales}, {"bias", args.bias}}));
   if (args.a == combine.args.expert_out) {
     return absl::InvalidArgumentError("a must not be received.x, which GemmCombine overwrites");
   }
-  const GroupedGemmConfig& product = StateOf(rank).second_config;
   const size_t a_row = static_cast<size_t>(config_.intermediate) * InfoOf(config_.ep.dtype).bytes;
   const size_t y_bytes = static_cast<size_t>(handle.num_tokens) * config_.ep.dtype_row_bytes();
   OCTET_RETURN_IF_ERROR(CheckApart(rank, {"y", args.y, y_bytes},
                                    {{"a", args.a, a_row}, {"b", args.b, WeightBytes(product)}}));
+  OCTET_RETURN_IF_ERROR(
+      CheckRoom(rank, {{"a", args.a, static_cast<size_t>(product.max_rows), a_row},
+                       RoomOfWeights(product, args.b),
+                       RoomOfScales(product, args.b_scales),
+                       RoomOfBias(product, args.bias)}));
   OCTET_RETURN_IF_ERROR(ep_.calls().CheckCombine(rank, combine));
   if (StateOf(rank).combined[handle.call % kBatches] != handle.call) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -413,7 +446,7 @@ absl::Status RoutedExpertsOnNode::GemmCombine(Rank& rank, const FusedReceived& r
 absl::StatusOr<std::unique_ptr<RoutedExperts>> RoutedExperts::Create(
     Domain& domain, const RoutedExpertsConfig& config, const ExpertParallelOptions& options) {
   return MakeOnAllNodes<RoutedExperts>(
-      domain, "RoutedExperts::Create", TextOf(config, options.rails),
+      domain, "RoutedExperts::Create", [&] { return TextOf(config, options.rails); },
       [&] { return MakeRoutedExperts(domain, config, options); },
       [&](const RoutedExperts& made) { return TextOf(made.config(), options.rails); });
 }
@@ -432,33 +465,6 @@ absl::StatusOr<std::unique_ptr<RoutedExperts>> MakeRoutedExperts(
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return experts->InitRank(rank); }));
   experts->NoteTuning();
   return experts;
-}
-
-absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion /*unused*/) {
-  static constexpr EnumEntry<Fusion> kTable[] = {{Fusion::kAuto, "auto"},
-                                                 {Fusion::kNone, "none"},
-                                                 {Fusion::kTiles, "tiles"},
-                                                 {Fusion::kSerial, "serial"},
-                                                 {Fusion::kEpilogue, "epilogue"}};
-  return kTable;
-}
-
-absl::Span<const EnumEntry<SendOrder>> EnumTable(SendOrder /*unused*/) {
-  static constexpr EnumEntry<SendOrder> kTable[] = {{SendOrder::kExpert, "expert"},
-                                                    {SendOrder::kToken, "token"}};
-  return kTable;
-}
-
-absl::Span<const EnumEntry<TileWaits>> EnumTable(TileWaits /*unused*/) {
-  static constexpr EnumEntry<TileWaits> kTable[] = {{TileWaits::kGroup, "group"},
-                                                    {TileWaits::kExpert, "expert"}};
-  return kTable;
-}
-
-absl::Span<const EnumEntry<WeightsIn>> EnumTable(WeightsIn /*unused*/) {
-  static constexpr EnumEntry<WeightsIn> kTable[] = {{WeightsIn::kCombine, "combine"},
-                                                    {WeightsIn::kFirstProduct, "first_product"}};
-  return kTable;
 }
 
 }  // namespace octet

@@ -1,8 +1,8 @@
 // What becomes of the sums of a grouped product before they are rounded and stored:
 //
 //   not gated   out[c] = (sum[c] + bias[c]) · row_scale
-//   gated       out[c] = silu(gate) · (up · row_scale), with gate and up the sums (plus bias) of
-//               columns 16·(c/8) + c%8 and 8 more
+//   gated       out[c] = swiglu(gate, up · row_scale) (octet/swiglu.h), with gate and up the sums
+//               (plus bias) of columns 16·(c/8) + c%8 and 8 more
 //
 // An epilogue may say where each row of the output goes (kScatters); this one does not.
 #ifndef OCTET_KERNELS_GEMM_EPILOGUE_H_
@@ -12,6 +12,7 @@
 
 #include <cstddef>
 
+#include "octet/swiglu.h"
 #include "tile_gemm.h"
 
 namespace octet {
@@ -25,6 +26,7 @@ struct GemmEpilogue {
   const float* bias;       // [experts][n], or nullptr
   const float* row_scale;  // [rows], or nullptr
   int n;
+  SwiGlu swiglu;
 
   __device__ bool HasBias() const { return bias != nullptr; }
   __device__ float Bias(int expert, int column) const {
@@ -32,8 +34,8 @@ struct GemmEpilogue {
   }
   __device__ bool HasRowScale() const { return row_scale != nullptr; }
   __device__ float RowScale(int row) const { return row_scale[row]; }
-  static __device__ __forceinline__ float Gate(float gate, float up) {
-    return device::Silu(gate) * up;
+  __device__ __forceinline__ float Gate(float gate, float up) const {
+    return device::Swish(swiglu.Gate(gate), swiglu.alpha) * swiglu.Up(up);
   }
 };
 

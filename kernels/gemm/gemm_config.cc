@@ -2,36 +2,37 @@
 
 namespace octet {
 
-device::GemmElement ElementOf(const GroupedGemmConfig& config) {
-  if (config.format == GemmFormat::kFp8) return device::GemmElement::kFp8;
-  return config.dtype == DType::kFloat16 ? device::GemmElement::kFp16 : device::GemmElement::kBf16;
+int GroupedGemmConfig::scale_words() const {
+  const WeightFormat weights = weight_format();
+  return weights.has_scales() ? ScaleWords(weights, k) : 0;
+}
+
+int GroupedGemmConfig::weight_scale_rows() const {
+  const WeightFormat weights = weight_format();
+  if (!weights.has_scales()) return 0;
+  // Gate and up, whose rows alternate, have blocks of their own.
+  const int matrices = activation == GemmActivation::kSwiGlu ? 2 : 1;
+  return matrices * static_cast<int>(weights.BlocksOfRows(static_cast<size_t>(n / matrices)));
+}
+
+int ScaleWords(const WeightFormat& format, int columns) {
+  constexpr int kWordsOfVec = 4;  // of 16 bytes
+  const int words = Fp8ScaleWords(columns, format.block_columns, format.scale);
+  if (InfoOf(format).quantizes_rows) return words;
+  return (words + kWordsOfVec - 1) / kWordsOfVec * kWordsOfVec;
 }
 
 size_t InputRowBytes(const GroupedGemmConfig& config) {
-  return static_cast<size_t>(config.k) * static_cast<size_t>(device::BytesOf(ElementOf(config)));
+  return config.row_format().Bytes(static_cast<size_t>(config.k));
 }
 
 size_t WeightBytes(const GroupedGemmConfig& config) {
   return static_cast<size_t>(config.experts) * static_cast<size_t>(config.n) *
-         InputRowBytes(config);
+         config.weight_format().Bytes(static_cast<size_t>(config.k));
 }
 
 size_t OutputRowBytes(const GroupedGemmConfig& config) {
   return static_cast<size_t>(config.out_columns()) * config.out_bytes();
 }
 
-int64_t ExpectedRows(const GroupedGemmConfig& config) {
-  if (config.expected_rows > 0) return config.expected_rows;
-  return (config.max_rows + config.experts - 1) / config.experts;
-}
-
-namespace device {
-
-absl::Span<const EnumEntry<GemmElement>> EnumTable(GemmElement /*unused*/) {
-  static constexpr EnumEntry<GemmElement> kTable[] = {
-      {GemmElement::kBf16, "bf16"}, {GemmElement::kFp16, "fp16"}, {GemmElement::kFp8, "fp8"}};
-  return kTable;
-}
-
-}  // namespace device
 }  // namespace octet

@@ -3,6 +3,7 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -43,14 +44,17 @@ int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
 
 // Few rows: reading the weights decides. An expert that needs a second tile reads its weights
 // twice, so a tile has room for more rows than experts usually have, and the wide one is nearly as
-// fast from 17 rows on, with FP8 operands for any number. Many rows: the wider tile reads the rows
-// less often, unless the narrower one computes fewer columns for nothing.
+// fast from 17 rows on; of rows that are quantized, for any number; of weights that a tile must
+// convert, from more on. Many rows: the wider tile reads
+// the rows less often, unless the narrower one computes fewer columns for nothing.
 GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
   constexpr int kMostFew = 16;
   constexpr int kNotMany = 128;  // a row of tiles
-  const int64_t rows = ExpectedRows(config);
-  const bool fp8 = config.format == GemmFormat::kFp8;
-  if (rows <= kMostFew && !fp8) return GemmTiles::kFew32;
+  const int64_t rows = config.usual_rows();
+  const WeightFormatInfo& weights = InfoOf(config.weight_format());
+  if (rows <= kMostFew && !weights.quantizes_rows) return GemmTiles::kFew32;
+  const bool converts = weights.format.has_scales() && !weights.quantizes_rows;
+  if (rows <= 2 * kMostFew && converts) return GemmTiles::kFew64;
   if (rows <= kNotMany) return GemmTiles::kWide;
   constexpr int kPercent = 100;
   constexpr int kWorthPercent = 3;  // what the narrower tile costs otherwise
@@ -72,12 +76,12 @@ absl::StatusOr<int> ComputeUnits() {
 // Few experts with few rows have so few tiles that most compute units would have none. Smaller
 // tiles are then several times as fast: bench/PERFORMANCE.md, "Few tiles".
 absl::StatusOr<GemmTiles> SmallerIfFew(const GroupedGemmConfig& config, GemmTiles tiles) {
-  if (config.format != GemmFormat::kSame) return tiles;
+  if (config.weight_format().has_scales()) return tiles;
   int blocks = config.blocks;
   if (blocks == 0) {
     OCTET_ASSIGN_OR_RETURN(blocks, ComputeUnits());
   }
-  const int64_t rows = ExpectedRows(config);
+  const int64_t rows = config.usual_rows();
   constexpr GemmTiles kSmaller[] = {GemmTiles::kFew64, GemmTiles::kFew32, GemmTiles::kFew16};
   for (const GemmTiles smaller : kSmaller) {
     const GroupedGemmTileShape shape = TileShapeOf(VariantOf(config, tiles));
@@ -121,22 +125,30 @@ absl::Status CheckConfig(const GroupedGemmConfig& config) {
                                                    "; it must be a positive multiple of ", unit,
                                                    gated ? " with SwiGLU" : ""));
   }
-  const bool fp8 = config.format == GemmFormat::kFp8;
-  const int vec = static_cast<int>(kVecBytes) / device::BytesOf(ElementOf(config));
-  if (config.k < vec || config.k % vec != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::k is ", config.k,
-                                                   "; it must be a positive multiple of ", vec,
-                                                   fp8 ? " with FP8 operands" : ""));
+  const SwiGlu& swiglu = config.swiglu;
+  if (!std::isfinite(swiglu.alpha) || !(swiglu.limit > 0) || !std::isfinite(swiglu.up_offset) ||
+      (!gated && swiglu != SwiGlu())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "GroupedGemmConfig::swiglu has alpha ", swiglu.alpha, ", limit ", swiglu.limit,
+        " and up_offset ", swiglu.up_offset,
+        "; the limit must be above 0, the others finite, and all the defaults without SwiGLU"));
   }
-  if (fp8 && config.dtype != DType::kBFloat16) {
-    return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::dtype is ",
-                                                   std::string(EnumName(config.dtype)),
-                                                   "; products of FP8 operands are bfloat16"));
-  }
-  if (config.output == GemmOutput::kFloat32 && (gated || fp8)) {
+  const WeightFormatInfo& operands = InfoOf(config.weight_format());
+  if (config.k < operands.unit() || config.k % operands.unit() != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("GroupedGemmConfig::output is float32, which needs ",
-                     gated ? "activation none" : "operands of the dtype, not FP8"));
+        absl::StrCat("GroupedGemmConfig::k is ", config.k, "; it must be a positive multiple of ",
+                     operands.unit(), " with ", operands.title, " operands"));
+  }
+  const DType needed = operands.dtype.value_or(config.dtype);
+  if (config.dtype != needed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GroupedGemmConfig::dtype is ", EnumName(config.dtype), "; products of ",
+                     operands.title, " operands are ", EnumName(needed)));
+  }
+  if (config.output == GemmOutput::kFloat32 && (gated || operands.format.has_scales())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "GroupedGemmConfig::output is float32, which needs ",
+        gated ? "activation none" : "operands of the dtype, not ", gated ? "" : operands.title));
   }
   if (config.expected_rows < 0 || config.blocks < 0) {
     return absl::InvalidArgumentError(absl::StrCat("GroupedGemmConfig::expected_rows is ",
@@ -168,26 +180,41 @@ absl::Status CheckPointer(absl::string_view name, const void* pointer, size_t al
       absl::StrCat("GroupedGemmArgs::", name, " is not aligned to ", alignment, " bytes"));
 }
 
-// Scales belong to FP8 operands, and to them alone.
-absl::Status CheckScales(GemmFormat format, absl::string_view name, const void* scales) {
-  if (format == GemmFormat::kFp8) return CheckPointer(name, scales, alignof(float));
+// An operand has scales if its format has some, and only then.
+absl::Status CheckScales(absl::string_view name, const void* scales, bool needed,
+                         const WeightFormatInfo& operands) {
+  if (needed) return CheckPointer(name, scales, alignof(float));
   if (scales == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("GroupedGemmArgs::", name, " is given, but only FP8 operands have scales"));
+  return absl::InvalidArgumentError(absl::StrCat("GroupedGemmArgs::", name, " is given, but ",
+                                                 operands.title, " operands have no scales"));
 }
 
-absl::Status CheckArgs(GemmFormat format, const GroupedGemmArgs& args) {
+absl::Status CheckArgs(const GroupedGemmConfig& config, const GroupedGemmArgs& args) {
+  if (args.rows < 0 || args.rows > config.max_rows) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "GroupedGemmArgs::rows is ", args.rows, "; it must be 0 to max_rows, ", config.max_rows));
+  }
   OCTET_RETURN_IF_ERROR(CheckPointer("a", args.a, kVecBytes));
   OCTET_RETURN_IF_ERROR(CheckPointer("b", args.b, kVecBytes));
   OCTET_RETURN_IF_ERROR(CheckPointer("out", args.out, kVecBytes));
-  OCTET_RETURN_IF_ERROR(CheckScales(format, "a_scales", args.a_scales));
-  OCTET_RETURN_IF_ERROR(CheckScales(format, "b_scales", args.b_scales));
+  const WeightFormatInfo& operands = InfoOf(config.weight_format());
+  const WeightFormatInfo& rows = InfoOf(config.row_format());
+  OCTET_RETURN_IF_ERROR(CheckScales("a_scales", args.a_scales, rows.format.has_scales(), rows));
+  OCTET_RETURN_IF_ERROR(
+      CheckScales("b_scales", args.b_scales, operands.format.has_scales(), operands));
+  if (operands.format.has_scales() && !operands.quantizes_rows) {
+    OCTET_RETURN_IF_ERROR(CheckPointer("b_scales", args.b_scales, kVecBytes));
+  }
   OCTET_RETURN_IF_ERROR(CheckPointer("expert_offsets", args.expert_offsets, alignof(int32_t)));
   if (args.expert_counts != nullptr) {
     OCTET_RETURN_IF_ERROR(CheckPointer("expert_counts", args.expert_counts, alignof(int32_t)));
   }
   if (args.bias != nullptr) {
     OCTET_RETURN_IF_ERROR(CheckPointer("bias", args.bias, alignof(float)));
+  }
+  if (args.row_scale != nullptr && config.swiglu != SwiGlu()) {
+    return absl::InvalidArgumentError(
+        "GroupedGemmArgs::row_scale is given, which needs GroupedGemmConfig::swiglu's defaults");
   }
   if (args.row_scale != nullptr) {
     OCTET_RETURN_IF_ERROR(CheckPointer("row_scale", args.row_scale, alignof(float)));
@@ -211,11 +238,26 @@ absl::Status CheckPlaces(int device, const GroupedGemmConfig& config, const Grou
   const auto experts = static_cast<size_t>(config.experts);
   const size_t bias = experts * static_cast<size_t>(config.n) * sizeof(float);
   const size_t offsets = (experts + 1) * sizeof(int32_t);
-  return CheckApart({"GroupedGemmArgs::out", args.out, OutputRowBytes(config)},
-                    {{"GroupedGemmArgs::a", args.a, InputRowBytes(config)},
-                     {"GroupedGemmArgs::b", args.b, WeightBytes(config)},
-                     {"GroupedGemmArgs::bias", args.bias, bias},
-                     {"GroupedGemmArgs::expert_offsets", args.expert_offsets, offsets}});
+  OCTET_RETURN_IF_ERROR(
+      CheckApart({"GroupedGemmArgs::out", args.out, OutputRowBytes(config)},
+                 {{"GroupedGemmArgs::a", args.a, InputRowBytes(config)},
+                  {"GroupedGemmArgs::b", args.b, WeightBytes(config)},
+                  {"GroupedGemmArgs::bias", args.bias, bias},
+                  {"GroupedGemmArgs::expert_offsets", args.expert_offsets, offsets}}));
+  const auto rows = static_cast<size_t>(args.rows > 0 ? args.rows : config.max_rows);
+  const size_t scales = static_cast<size_t>(config.scale_words()) * sizeof(uint32_t);
+  const auto scale_rows = experts * static_cast<size_t>(config.weight_scale_rows());
+  return CheckRoom(
+      {{"GroupedGemmArgs::a", args.a, rows, InputRowBytes(config)},
+       {"GroupedGemmArgs::b", args.b, experts, WeightBytes(config) / experts},
+       {"GroupedGemmArgs::a_scales", args.a_scales, rows,
+        config.row_format().has_scales() ? scales : 0},
+       {"GroupedGemmArgs::b_scales", args.b_scales, scale_rows, scales},
+       {"GroupedGemmArgs::expert_offsets", args.expert_offsets, 1, offsets},
+       {"GroupedGemmArgs::expert_counts", args.expert_counts, experts, sizeof(int32_t), true},
+       {"GroupedGemmArgs::bias", args.bias, experts, bias / experts, true},
+       {"GroupedGemmArgs::row_scale", args.row_scale, rows, sizeof(float), true},
+       {"GroupedGemmArgs::out", args.out, rows, OutputRowBytes(config)}});
 }
 
 // The blocks of a launch: what the compute units run at once, or fewer if the caller asks for that.
@@ -225,7 +267,7 @@ absl::StatusOr<int> ChooseBlocks(const GroupedGemmConfig& config,
   const int64_t most = int64_t{units} * shape.blocks_per_compute_unit / shape.cluster_blocks;
   int64_t clusters = DivideUp(config.blocks, shape.cluster_blocks);
   if (config.blocks == 0) {
-    const int64_t row_bytes = config.max_rows * config.k * device::BytesOf(ElementOf(config));
+    const int64_t row_bytes = config.max_rows * static_cast<int64_t>(InputRowBytes(config));
     clusters = platform::DefaultLaunchLimits(row_bytes).blocks / shape.cluster_blocks;
   }
   clusters = std::clamp<int64_t>(clusters, 1, std::max<int64_t>(most, 1));
@@ -271,7 +313,7 @@ class GroupedGemmOnGpu final : public GroupedGemm {
       : config_(config), launch_(launch), trace_(trace), next_unit_(std::move(next_unit)) {}
 
   absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) override {
-    OCTET_RETURN_IF_ERROR(CheckArgs(config_.format, args));
+    OCTET_RETURN_IF_ERROR(CheckArgs(config_, args));
     int current = 0;
     OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&current));
     if (current != launch_.device) {
@@ -317,33 +359,6 @@ absl::StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Create(
   OCTET_RETURN_IF_GPU_ERROR(hipGetDevice(&device));
   const GemmLaunch launch = {.device = device, .variant = variant, .blocks = blocks};
   return std::make_unique<GroupedGemmOnGpu>(config, launch, trace, std::move(next_unit));
-}
-
-absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat /*unused*/) {
-  static constexpr EnumEntry<GemmFormat> kTable[] = {{GemmFormat::kSame, "same"},
-                                                     {GemmFormat::kFp8, "fp8"}};
-  return kTable;
-}
-
-absl::Span<const EnumEntry<GemmActivation>> EnumTable(GemmActivation /*unused*/) {
-  static constexpr EnumEntry<GemmActivation> kTable[] = {{GemmActivation::kNone, "none"},
-                                                         {GemmActivation::kSwiGlu, "swiglu"}};
-  return kTable;
-}
-
-absl::Span<const EnumEntry<GemmOutput>> EnumTable(GemmOutput /*unused*/) {
-  static constexpr EnumEntry<GemmOutput> kTable[] = {{GemmOutput::kDtype, "dtype"},
-                                                     {GemmOutput::kFloat32, "float32"}};
-  return kTable;
-}
-
-absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles /*unused*/) {
-  static constexpr EnumEntry<GemmTiles> kTable[] = {{GemmTiles::kWide, "wide"},
-                                                    {GemmTiles::kMedium, "medium"},
-                                                    {GemmTiles::kFew64, "few64"},
-                                                    {GemmTiles::kFew32, "few32"},
-                                                    {GemmTiles::kFew16, "few16"}};
-  return kTable;
 }
 
 }  // namespace octet

@@ -66,7 +66,7 @@ struct Variant {
   static hipError_t Launch(const GroupedGemmParams& params, int blocks, hipStream_t stream) {
     KernelParams<Gemm, Epilogue, Trace> p = {};
     p.call.operands = params.operands;
-    p.call.epilogue = {params.bias, params.row_scale, params.operands.n};
+    p.call.epilogue = {params.bias, params.row_scale, params.operands.n, params.swiglu};
     p.call.next_unit = params.next_unit;
     if constexpr (traced) p.call.target = params.trace;
     p.offsets = params.offsets;
@@ -89,7 +89,7 @@ auto WithTrace(const GroupedGemmVariant& variant, Use use) {
 
 template <GemmTiles tiles, GemmElement element, typename Use>
 auto WithEpilogue(const GroupedGemmVariant& variant, Use use) {
-  if constexpr (element != GemmElement::kFp8) {
+  if constexpr (device::OutElementOf(element) == element) {  // sums need no scales
     if (variant.float32) return WithTrace<tiles, element, GemmEpilogue<false, true>>(variant, use);
   }
   return WithBool(variant.gated, [&](auto gated) {

@@ -21,6 +21,7 @@ struct GroupedGemmOf {
 extern template struct GroupedGemmOf<device::GemmElement::kBf16>;
 extern template struct GroupedGemmOf<device::GemmElement::kFp16>;
 extern template struct GroupedGemmOf<device::GemmElement::kFp8>;
+extern template struct GroupedGemmOf<device::GemmElement::kMxfp4>;
 
 }  // namespace octet
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "octet/gemm_tiles.h"
+#include "octet/swiglu.h"
 #include "runtime/device/trace_event.h"
 #include "runtime/platform/gemm_call.h"
 
@@ -19,7 +20,7 @@ struct GroupedGemmVariant {
   GemmTiles tiles;
   device::GemmElement element;
   bool gated;
-  bool float32;  // output; then not gated, and `element` is not FP8
+  bool float32;  // output; then not gated, and `element` has no scales
   bool traced;   // records into GroupedGemmParams::trace
 
   bool operator==(const GroupedGemmVariant&) const = default;
@@ -47,6 +48,7 @@ struct GroupedGemmParams {
   const int32_t* counts;   // [experts], or nullptr: up to the next offset
   const float* bias;       // [experts][n], or nullptr
   const float* row_scale;  // [rows], or nullptr
+  SwiGlu swiglu;           // if gated
   int32_t* next_unit;      // 0 before and after the launch
   GemmTraceTarget trace;   // of a traced variant
 };

@@ -1,12 +1,12 @@
 #include "kernels/gemm/product_params.h"
 
-#include "kernels/gemm/gemm_config.h"
+#include "kernels/types/gemm_element.h"
 
 namespace octet {
 
 GroupedGemmVariant VariantOf(const GroupedGemmConfig& config, GemmTiles tiles) {
   return {.tiles = tiles,
-          .element = ElementOf(config),
+          .element = ElementOf(config.weight_format()),
           .gated = config.activation == GemmActivation::kSwiGlu,
           .float32 = config.output == GemmOutput::kFloat32,
           .traced = false};
@@ -16,7 +16,7 @@ GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArg
   return {.operands = {.a = args.a,
                        .b = args.b,
                        .out = args.out,
-                       .rows = config.max_rows,
+                       .rows = args.rows > 0 ? args.rows : config.max_rows,
                        .experts = config.experts,
                        .n = config.n,
                        .k = config.k,
@@ -29,6 +29,7 @@ GroupedGemmParams ParamsOf(const GroupedGemmConfig& config, const GroupedGemmArg
           .counts = args.expert_counts,
           .bias = args.bias,
           .row_scale = args.row_scale,
+          .swiglu = config.swiglu,
           .next_unit = nullptr,
           .trace = {}};
 }

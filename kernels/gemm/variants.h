@@ -8,9 +8,10 @@
 
 namespace octet {
 
-// Return use(c), where c() is the argument as a constant expression.
+// Return use(c), where c() is the argument as a constant expression. WithRowElement: of a product
+// that can wait for its rows, which is never of kMxfp4.
 template <typename Use>
-auto WithElement(device::GemmElement element, Use use) {
+auto WithRowElement(device::GemmElement element, Use use) {
   using device::GemmElement;
   switch (element) {
     case GemmElement::kBf16:
@@ -18,9 +19,19 @@ auto WithElement(device::GemmElement element, Use use) {
     case GemmElement::kFp16:
       return use(std::integral_constant<GemmElement, GemmElement::kFp16>());
     case GemmElement::kFp8:
+    case GemmElement::kMxfp4:
       break;
   }
   return use(std::integral_constant<GemmElement, GemmElement::kFp8>());
+}
+
+template <typename Use>
+auto WithElement(device::GemmElement element, Use use) {
+  using device::GemmElement;
+  if (element == GemmElement::kMxfp4) {
+    return use(std::integral_constant<GemmElement, GemmElement::kMxfp4>());
+  }
+  return WithRowElement(element, use);
 }
 
 template <typename Use>

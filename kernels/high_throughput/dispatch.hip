@@ -24,12 +24,12 @@
 #include "kernels/ep/device/delivery.h"
 #include "kernels/ep/device/interleaved_walk.h"
 #include "kernels/ep/device/row_arrivals_device.h"
-#include "kernels/ep/device/row_mover.h"
 #include "kernels/high_throughput/dispatch_begin.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/phase.h"
 #include "kernels/high_throughput/protocol.h"
+#include "kernels/high_throughput/row_mover.h"
 #include "runtime/device/call_epoch_device.h"
 #include "runtime/device/launch_cooperative.h"
 #include "runtime/device/load_kernel.h"
@@ -208,6 +208,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
   if (c.receives) {
     const bool describes = blockIdx.x == gridDim.x - 1;  // the first block has other work
     device::DescribeDelivery(&c.state->delivery, epoch, describes, ok, describe);
+    if (describes && epoch != 0) CountRows(p, s, epoch, ok);
   }
   if (!ok) return;
   Mover mover({shared + p.shared.mover_offset, static_cast<int>(blockDim.x) / device::kWaveSize,

@@ -7,6 +7,7 @@
 
 #include "device_ops.h"
 #include "kernels/ep/device/credits.h"
+#include "kernels/ep/device/load_counters_device.h"
 #include "kernels/high_throughput/dispatch_layout.h"
 #include "kernels/high_throughput/kernels.h"
 #include "kernels/high_throughput/protocol.h"
@@ -21,7 +22,8 @@ struct Call {
   uint64_t epoch;
 };
 
-// Makes the layout known, before any row is sent. Returns false if a peer's words did not arrive.
+// Makes the layout known, before any row is sent. Returns false if a peer's words did not arrive, or
+// a rank has too little room: then no rank sends any row.
 // `shared`: all shared memory of the block.
 template <typename Trace>
 __device__ bool MakeLayoutKnown(const Call& call, const Share& share, int32_t* shared,
@@ -46,7 +48,10 @@ __device__ bool MakeLayoutKnown(const Call& call, const Share& share, int32_t* s
     ok = CountExchange(c, epoch).AwaitCounts([&](int i, uint32_t count) {
       if (keeps) s.all_counts()[i] = static_cast<int32_t>(count);
     });
-    if (ok) ComputeOffsets(p, s, epoch);
+    if (ok) {
+      ComputeOffsets(p, s, epoch);
+      ok = AllRanksHaveRoom(p, s);
+    }
     trace.Stop(start, static_cast<uint32_t>(Tag::kExchange));
   } else {
     ok = CountExchange(c, epoch).AwaitSameLayout(p.layout_number);
@@ -81,6 +86,13 @@ __device__ inline void DescribeRows(const DispatchParams& p, const LayoutShared&
   }
   if (first == 0) p.expert_offsets[num_local] = *s.end_row();
   for (int r = first; r <= layout.num_ranks; r += step) p.source_offsets[r] = s.sources()[r];
+}
+
+// Counts the rows of the call; none unless `ok`. Called by all threads of one block.
+__device__ __forceinline__ void CountRows(const DispatchParams& p, const LayoutShared& s,
+                                          uint64_t epoch, bool ok) {
+  device::CountLoads(p.common.loads, epoch, static_cast<int>(threadIdx.x),
+                     static_cast<int>(blockDim.x), [&](int e) { return ok ? s.counts()[e] : 0; });
 }
 
 }  // namespace octet::high_throughput

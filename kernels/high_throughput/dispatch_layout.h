@@ -65,9 +65,13 @@ class LayoutShared {
   __device__ int32_t* sources() const { return packets() + kMaxRanks; }
   // [kMaxRanks] the same number for this rank's tokens, by destination.
   __device__ int32_t* first_slots() const { return sources() + kMaxRanks + 1; }
+  // [kMaxRanks] rows of each rank, padding included.
+  __device__ int32_t* rank_rows() const { return first_slots() + kMaxRanks; }
+  // [1] the rank that has the most; with Layout::bounded.
+  __device__ int32_t* fullest() const { return rank_rows() + kMaxRanks; }
   // Walks over packets().
   __device__ device::InterleavedWalk& walk() const {
-    return *reinterpret_cast<device::InterleavedWalk*>(first_slots() + kMaxRanks);
+    return *reinterpret_cast<device::InterleavedWalk*>(fullest() + 1);
   }
   // [R][C] all counts, if HasRoomForCounts.
   __device__ int32_t* all_counts() const { return reinterpret_cast<int32_t*>(&walk() + 1); }
@@ -79,7 +83,7 @@ class LayoutShared {
 
 // The size of LayoutShared without all_counts().
 __host__ __device__ inline int LayoutInts(const Layout& layout) {
-  return 2 * layout.num_experts + layout.num_local_experts + 2 + 3 * kMaxRanks +
+  return 2 * layout.num_experts + layout.num_local_experts + 3 + 4 * kMaxRanks +
          static_cast<int>(sizeof(device::InterleavedWalk) / sizeof(int32_t));
 }
 
@@ -316,18 +320,45 @@ __device__ inline void ComputeOffsets(const DispatchParams& p, const LayoutShare
   for (int rank = device::Wave(); rank < layout.num_ranks; rank += waves) {
     const int32_t rows =
         device::WaveExclusiveScan(s.first_row() + layout.experts().FirstExpert(rank), num_local);
-    if (rank == me && device::Lane() == 0) *s.end_row() = rows;
+    if (device::Lane() != 0) continue;
+    s.rank_rows()[rank] = rows;
+    if (rank == me) *s.end_row() = rows;
   }
   if (threadIdx.x == 0) {
     s.sources()[0] = 0;
     for (int r = 0; r < layout.num_ranks; ++r) s.sources()[r + 1] = s.sources()[r] + s.packets()[r];
   }
   __syncthreads();
+  if (layout.bounded && threadIdx.x == blockDim.x - 1) {
+    int fullest = 0;
+    for (int r = 1; r < layout.num_ranks; ++r) {
+      if (s.rank_rows()[r] > s.rank_rows()[fullest]) fullest = r;
+    }
+    *s.fullest() = fullest;
+  }
   for (int e = threadIdx.x; e < layout.num_experts; e += blockDim.x) {
     s.base()[e] += s.first_row()[e];
   }
   s.walk().Init(s.packets(), layout.num_ranks);
   __syncthreads();
+}
+
+// After ComputeOffsets: returns whether all ranks have room for the rows that they will receive. All
+// blocks of all ranks know the same counts, so all of them come to the same result.
+__device__ inline bool AllRanksHaveRoom(const DispatchParams& p, const LayoutShared& s) {
+  const Layout& layout = p.common.layout;
+  if (!layout.bounded) return true;
+  const int rank = *s.fullest();
+  const int32_t rows = s.rank_rows()[rank];
+  const bool room = rows <= layout.max_rows;
+  if (blockIdx.x != 0 || threadIdx.x != 0) return room;
+  if (p.rows_needed != nullptr) {
+    device::StoreRelaxed<device::Scope::kSystem>(p.rows_needed,
+                                                 kRowsKnown | static_cast<uint64_t>(rows));
+  } else if (!room) {
+    device::RefuseInput(p.common.failure, Site::kTooManyRows, rank, layout.max_rows, rows);
+  }
+  return room;
 }
 
 // Loads the destination offsets of a kept layout.

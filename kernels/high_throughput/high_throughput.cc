@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/ep/base/fill_memory.h"
-#include "kernels/ep/base/heap_pieces.h"
 #include "kernels/ep/base/packet_flags.h"
 #include "kernels/ep/trace_phases.h"
 #include "runtime/device/epoch.h"
@@ -22,9 +21,6 @@ namespace {
 // sending, else 6: 4096 tokens on four H200s take 515 µs instead of 575 with 24 blocks, 507 instead
 // of 495 with 48.
 constexpr int kFewSendingBlocks = 32;
-
-// Of a dispatch with a product.
-constexpr int kMostFusedBlocksPerUnit = 4;
 
 }  // namespace
 
@@ -98,30 +94,20 @@ CombineVariant HighThroughput::CombineKernel() const {
 }
 
 absl::Status HighThroughput::AllocateKept(Rank& rank, RankState& mine) {
-  const auto ranks = static_cast<size_t>(layout_.num_ranks);
-  const auto tokens = static_cast<size_t>(layout_.max_tokens);
-  const auto num_local = static_cast<size_t>(layout_.num_local_experts);
-  HeapPieces pieces;
-  const size_t packets = pieces.Place(ranks * tokens * static_cast<size_t>(layout_.packet_bytes));
-  const size_t packet_counts = pieces.Place(ranks * sizeof(int32_t));
-  const size_t source_offsets = pieces.Place((ranks + 1) * sizeof(int32_t));
-  const size_t first_slots = pieces.Place(ranks * sizeof(int32_t));
-  const size_t expert_counts = pieces.Place(num_local * sizeof(int32_t));
-  const size_t expert_offsets = pieces.Place((num_local + 1) * sizeof(int32_t));
-  const size_t routes = pieces.Place(tokens * static_cast<size_t>(layout_.topk) * sizeof(Route));
+  const KeptPieces pieces = PlaceKept(layout_);
   for (int i = 0; i < config().high_throughput.kept_layouts; ++i) {
-    OCTET_ASSIGN_OR_RETURN(const absl::Span<char> kept, memory().Device<char>(pieces.end()));
+    OCTET_ASSIGN_OR_RETURN(const absl::Span<char> kept, memory().Device<char>(pieces.bytes));
     // Zero: no packets.
     OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(kept.data(), 0, kept.size(), rank.stream()));
     char* base = kept.data();
     mine.kept.push_back(Kept{
-        .routes = reinterpret_cast<Route*>(base + routes),
-        .packets = base + packets,
-        .packet_counts = reinterpret_cast<int32_t*>(base + packet_counts),
-        .source_offsets = reinterpret_cast<int32_t*>(base + source_offsets),
-        .first_slots = reinterpret_cast<int32_t*>(base + first_slots),
-        .expert_counts = reinterpret_cast<int32_t*>(base + expert_counts),
-        .expert_offsets = reinterpret_cast<int32_t*>(base + expert_offsets),
+        .routes = reinterpret_cast<Route*>(base + pieces.routes),
+        .packets = base + pieces.packets,
+        .packet_counts = reinterpret_cast<int32_t*>(base + pieces.packet_counts),
+        .source_offsets = reinterpret_cast<int32_t*>(base + pieces.source_offsets),
+        .first_slots = reinterpret_cast<int32_t*>(base + pieces.first_slots),
+        .expert_counts = reinterpret_cast<int32_t*>(base + pieces.expert_counts),
+        .expert_offsets = reinterpret_cast<int32_t*>(base + pieces.expert_offsets),
     });
   }
   return absl::OkStatus();
@@ -170,6 +156,11 @@ absl::Status HighThroughput::InitRank(Rank& rank) {
     OCTET_ASSIGN_OR_RETURN(mine.order,
                            memory().Device<SendEntry>(static_cast<size_t>(layout_.max_tokens) *
                                                       static_cast<size_t>(layout_.topk)));
+  }
+  if (layout_.bounded) {
+    OCTET_ASSIGN_OR_RETURN(const absl::Span<uint64_t> word, memory().Pinned<uint64_t>(1));
+    mine.rows_needed = word.data();
+    *mine.rows_needed = 0;
   }
   if (config().high_throughput.host_totals) {
     OCTET_ASSIGN_OR_RETURN(
@@ -241,7 +232,8 @@ absl::Status HighThroughput::CheckCachedAndScales(const Rank& rank,
     }
   }
   if (args.num_tokens > 0 && layout_.scale_words > 0 && args.high_throughput.x_scales == nullptr) {
-    return absl::InvalidArgumentError("x_scales must not be null: rows of fp8 have scales");
+    return absl::InvalidArgumentError(
+        "x_scales is null; rows of DispatchFormat::kFp8 need their scales");
   }
   return absl::OkStatus();
 }
@@ -249,16 +241,19 @@ absl::Status HighThroughput::CheckCachedAndScales(const Rank& rank,
 absl::Status HighThroughput::CheckHandle(const Rank& rank, const DispatchHandle& handle) const {
   const RankState& mine = ranks_[Index(rank.rank())];
   if (handle.layout == 0 || handle.layout > mine.layouts) {
-    return absl::FailedPreconditionError("the handle is of no dispatch of this rank");
+    return absl::FailedPreconditionError(
+        "the handle is of no dispatch of this rank; pass Received::handle of an earlier dispatch");
   }
   if (handle.layout <= mine.void_layouts) {
-    return absl::FailedPreconditionError("the node has failed since this dispatch; it is void");
+    return absl::FailedPreconditionError(
+        "the node has failed since this dispatch; it is void: dispatch again");
   }
   if (handle.layout + static_cast<uint64_t>(config().high_throughput.kept_layouts) <=
       mine.layouts) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the handle is of layout ", handle.layout, " of this rank, whose last is ",
-                     mine.layouts, "; kept_layouts is ", config().high_throughput.kept_layouts));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the handle is of layout ", handle.layout, " of this rank, whose last is ", mine.layouts,
+        "; only the last kept_layouts, ", config().high_throughput.kept_layouts,
+        ", can be used: raise it to use older ones"));
   }
   return absl::OkStatus();
 }
@@ -316,6 +311,7 @@ DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchReques
   params.share_counts = WordsAfter(params.common.state) + StateWords(layout_, 0).passes;
   params.before = mine.before.data();
   params.totals = mine.totals;
+  if (request.may_lack_room) params.rows_needed = mine.rows_needed;
   params.sources = mine.sources.data();
   params.row_weights = mine.row_weights.data();
   params.row_index = mine.row_index.data();
@@ -329,6 +325,10 @@ DispatchParams HighThroughput::DispatchParamsOf(Rank& rank, const DispatchReques
 
 absl::Status HighThroughput::EnqueueDispatch(Rank& rank, const DispatchRequest& request,
                                              Phases phases, DispatchHandle& handle) {
+  if (request.may_lack_room) {
+    OCTET_RETURN_IF_ERROR(CheckMayLackRoom(rank));
+    std::atomic_ref(*ranks_[Index(rank.rank())].rows_needed).store(0, std::memory_order_relaxed);
+  }
   if (request.product != nullptr) return EnqueueDispatchGemm(rank, request, handle);
   const DispatchArgs& args = request.args;
   RankState& mine = ranks_[Index(rank.rank())];
@@ -380,7 +380,8 @@ absl::Status HighThroughput::EnqueueDispatchGemm(Rank& rank, const DispatchReque
         "a fused dispatch takes neither `cached` nor scatter_idx; both must be null");
   }
   if (config().high_throughput.host_totals) {
-    return absl::FailedPreconditionError("a fused dispatch has no host_totals");
+    return absl::FailedPreconditionError(
+        "a fused dispatch has no host_totals: set it to false, or the fusion to none");
   }
   OCTET_RETURN_IF_ERROR(CheckCachedAndScales(rank, args));
   handle.layout = mine.layouts + 1;
@@ -466,6 +467,24 @@ absl::Status HighThroughput::AwaitTotals(Rank& rank, uint64_t epoch_before) {
   return told() ? absl::OkStatus() : absl::InternalError("a dispatch has ended without its totals");
 }
 
+absl::Status HighThroughput::CheckMayLackRoom(const Rank& rank) const {
+  if (ranks_[Index(rank.rank())].rows_needed == nullptr) {
+    return absl::FailedPreconditionError("there is room for every dispatch without capacity_rows");
+  }
+  if (!IsCapturing(rank.stream())) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "a dispatch that may lack room cannot be captured: the host would wait for its counts");
+}
+
+absl::StatusOr<int> HighThroughput::RowsNeeded(Rank& rank) {
+  const std::atomic_ref word(*ranks_[Index(rank.rank())].rows_needed);
+  const auto told = [&] { return word.load(std::memory_order_relaxed) != 0; };
+  OCTET_RETURN_IF_ERROR(rank.WaitUntil(told, "the counts of its dispatch"));
+  // A kernel that ended without storing the word has failed and reports why.
+  if (!told()) return absl::InternalError("a dispatch has ended without its counts");
+  return static_cast<int>(word.load(std::memory_order_relaxed) & (kRowsKnown - 1));
+}
+
 Received HighThroughput::ReceivedOn(const Rank& rank, const DispatchHandle& handle) const {
   const RankState& mine = ranks_[Index(rank.rank())];
   char* rows = control().cached_peers(rank.rank()).base[rank.rank()];
@@ -548,7 +567,7 @@ absl::Span<const TraceTag> HighThroughput::trace_tags() const {
       {.name = "order", .phase = kDispatchLayout},
       {.name = "wait order", .phase = kDispatchLayout, .waits = true},
       {.name = "send rows", .phase = kDispatchSend, .detail = kTracePeer},
-      {.name = "await rows", .phase = kDispatchReceive, .detail = {"row"}, .waits = true},
+      {.name = "await rows", .phase = kDispatchReceive, .detail = kTracePeer, .waits = true},
       {.name = "fill rows", .phase = kDispatchReceive, .detail = {"row"}},
       {.name = "wait pass", .phase = kCombineSend, .detail = {"pass"}, .waits = true},
   }};

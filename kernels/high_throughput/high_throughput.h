@@ -46,9 +46,10 @@ class HighThroughput final : public StrategyBase {
     absl::Span<int32_t> expert_counts;
     absl::Span<int32_t> expert_offsets;
     absl::Span<int32_t> source_offsets;
-    HostTotals* totals = nullptr;  // with config.host_totals
-    uint64_t layouts = 0;          // dispatches that made a layout
-    uint64_t void_layouts = 0;     // the last layout that a failure has invalidated
+    HostTotals* totals = nullptr;     // with config.host_totals
+    uint64_t* rows_needed = nullptr;  // with config.capacity_rows: DispatchParams::rows_needed
+    uint64_t layouts = 0;             // dispatches that made a layout
+    uint64_t void_layouts = 0;        // the last layout that a failure has invalidated
   };
 
   absl::Status ChooseShape();
@@ -65,6 +66,8 @@ class HighThroughput final : public StrategyBase {
   absl::Status VoidCalls(Rank& rank) override;
   absl::Status EnqueueDispatch(Rank& rank, const DispatchRequest& request, Phases phases,
                                DispatchHandle& handle) override;
+  absl::StatusOr<int> RowsNeeded(Rank& rank) override;
+  absl::Status CheckMayLackRoom(const Rank& rank) const;
   absl::Status PrepareDispatchGemm(Rank& rank, const DispatchProduct& product) override;
   absl::Status EnqueueDispatchGemm(Rank& rank, const DispatchRequest& request,
                                    DispatchHandle& handle);

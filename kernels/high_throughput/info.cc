@@ -64,6 +64,12 @@ std::string RefusedLayout(const NodeFailure& failure, int /*topk*/) {
       "failure on)");
 }
 
+std::string RefusedRows(const NodeFailure& failure, int /*topk*/) {
+  return absl::StrCat("rank ", failure.index, " would receive ", failure.seen,
+                      " rows in this dispatch; capacity_rows is ", failure.expected,
+                      ": raise it, or dispatch fewer tokens in a call (nothing has been sent)");
+}
+
 // The credit of a dispatch without counts, with the number of the layout beside its epoch.
 constexpr SiteInfo LayoutCreditSite() {
   SiteInfo site = DispatchCreditSite(Site::kLayoutCredit);
@@ -71,7 +77,7 @@ constexpr SiteInfo LayoutCreditSite() {
   return site;
 }
 
-constexpr std::array<SiteInfo, 14> kSites = {{
+constexpr std::array<SiteInfo, 15> kSites = {{
     {.number = static_cast<uint32_t>(Site::kBlockCount),
      .phase = "dispatch-send",
      .flag = "share count of block",
@@ -84,6 +90,7 @@ constexpr std::array<SiteInfo, 14> kSites = {{
     {.number = static_cast<uint32_t>(Site::kScatterIndexOutOfRange),
      .refused = RefusedScatterIndex},
     {.number = static_cast<uint32_t>(Site::kLayoutsDiffer), .refused = RefusedLayout},
+    {.number = static_cast<uint32_t>(Site::kTooManyRows), .refused = RefusedRows},
     {.number = static_cast<uint32_t>(Site::kOrderedBlock),
      .phase = "dispatch-send",
      .flag = "order of block"},
@@ -124,6 +131,11 @@ absl::Status Validate(const EpConfig& config) {
                                                    config.dispatch_row_bytes(),
                                                    " bytes; they must be a multiple of 16"));
   }
+  if (config.capacity_rows > 0 && config.rows_once()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "capacity_rows is ", config.capacity_rows,
+        "; it needs a row for each choice, Output::kPackedExperts with Duplicates::kFill"));
+  }
   if (options.row_arrivals && (config.rows_once() || options.expert_alignment != 1)) {
     return absl::InvalidArgumentError(
         "row_arrivals needs Output::kPackedExperts with Duplicates::kFill, and an expert_alignment "
@@ -147,12 +159,17 @@ void Choose(EpConfig& config, int num_ranks) {
   if (config.combine_method != CombineMethod::kAuto) return;
   const int rows_returned =
       config.combine_order == CombineOrder::kFlat ? config.topk : std::min(config.topk, num_ranks);
+  // The limit is that of each token, and of all tokens where that is bounded.
   const int rows_received =
       num_ranks * (config.output == Output::kDeduplicated
                        ? 1
                        : std::min(config.topk, config.num_local_experts(num_ranks)));
+  const int64_t tokens = config.max_tokens_per_rank;
+  const int64_t received = config.capacity_rows > 0
+                               ? std::min<int64_t>(tokens * rows_received, config.capacity_rows)
+                               : tokens * rows_received;
   config.combine_method =
-      2 * rows_returned < rows_received ? CombineMethod::kPush : CombineMethod::kPull;
+      2 * tokens * rows_returned < received ? CombineMethod::kPush : CombineMethod::kPull;
 }
 
 }  // namespace
@@ -176,6 +193,7 @@ constexpr StrategyInfo kInfo = {
     .choose = Choose,
     .row_parts = ChooseRowParts,
     .heap_size = HeapSizeBy<MakeLayout>,
+    .list_memory = ListMemoryBy<MakeLayout, ListOwnMemory>,
     .make = MakeOne<HighThroughput>};
 
 }  // namespace octet::high_throughput

@@ -37,7 +37,7 @@ enum class Tag : uint32_t {
   kOrder,       // put this block's share of the choices in order
   kAwaitOrder,  // wait for the other blocks' shares
   kSendBatch,   // send some neighbouring choices; detail: rank
-  kAwaitRows,   // wait for some neighbouring rows; detail: the first
+  kAwaitRows,   // wait for some neighbouring rows; detail: whose came last
   kFillRows,    // complete them; detail: the first
   kAwaitPass,   // wait for a pass of the product; detail: pass
   kTags,
@@ -70,6 +70,9 @@ struct DispatchShared {
   uint32_t piece_bytes;
 };
 
+// DispatchParams::rows_needed.
+inline constexpr uint64_t kRowsKnown = uint64_t{1} << 32;
+
 struct DispatchParams : DispatchTensors {
   CommonParams common;
   bool new_layout;  // count and exchange first; else the layout is a kept one
@@ -81,6 +84,10 @@ struct DispatchParams : DispatchTensors {
   uint64_t* share_counts;      // [C][blocks] the count of each block, with its epoch
   int32_t* before;             // [C][blocks] their sums over the previous blocks
   HostTotals* totals;          // or nullptr
+  // Not null: a call that a rank has too little room for is no failure. It moves nothing and
+  // delivers nothing. This word, in pinned memory, becomes kRowsKnown and the rows that are needed on
+  // the rank with the most.
+  uint64_t* rows_needed;
   // Written by the receivers; some may be null.
   RowSource* sources;        // [max_rows], or of each token if each is received once
   float* row_weights;        // [max_rows]

@@ -35,6 +35,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/ep/device/call_layout.h"
 #include "kernels/ep/device/rank_flags.h"
@@ -45,7 +46,8 @@
 
 namespace octet {
 struct EpConfig;
-}
+struct MemoryPiece;
+}  // namespace octet
 
 namespace octet::high_throughput {
 
@@ -138,6 +140,7 @@ struct Layout : PacketLayout {
   bool token_major;      // rows lie by (source, token), each once; else by (expert, source, token)
 
   bool arrivals;  // HighThroughputOptions::row_arrivals
+  bool bounded;   // EpConfig::capacity_rows: a call may need more rows than there is memory for
 
   size_t packets;
   size_t combine_flags;
@@ -192,10 +195,16 @@ struct Layout : PacketLayout {
 
 // Returns the layout. Host only. `config` must be valid for `num_ranks` and have its automatic
 // choices made.
-Layout MakeLayout(const EpConfig& config, int num_ranks);
+Layout MakeLayout(const EpConfig& config, int num_ranks, std::vector<MemoryPiece>* list = nullptr);
+// Adds what a rank has beside the heap, in launches of `blocks` blocks.
+void ListOwnMemory(const EpConfig& config, const Layout& layout, int blocks,
+                   std::vector<MemoryPiece>& list);
 
 // A wave completes rows in groups of kWaveSize neighbours, which are no fewer than these.
 inline constexpr int kFewestRowsPerGroup = 32;
+
+// Of a dispatch with a product.
+inline constexpr int kMostFusedBlocksPerUnit = 4;
 
 // The words that follow State in the same memory, for calls of at most `blocks` blocks.
 struct StateWords {
@@ -221,6 +230,19 @@ inline size_t StateBytes(const Layout& layout, int blocks) {
 __host__ __device__ inline uint64_t* WordsAfter(State* state) {
   return reinterpret_cast<uint64_t*>(state + 1);
 }
+
+// The offsets of a Kept in one piece of memory.
+struct KeptPieces {
+  size_t packets;
+  size_t packet_counts;
+  size_t source_offsets;
+  size_t first_slots;
+  size_t expert_counts;
+  size_t expert_offsets;
+  size_t routes;
+  size_t bytes;
+};
+KeptPieces PlaceKept(const Layout& layout);
 
 // Returns how many blocks the caller allows a call; 0: all.
 int BlocksAskedFor(const EpConfig& config);

@@ -220,22 +220,26 @@ class RowReceiver {
 
   // Waits for the row of each lane; -1 in lanes without one. `source(row)`: the rank that sends it.
   // Returns false if some did not arrive. `*combine_slot`: what was announced with the lane's row.
+  // `*last_lane`: whose row was waited for last; stays as it is if all had arrived.
   template <typename Source>
-  __device__ __forceinline__ bool Await(int row, Source source, int* combine_slot) const {
+  __device__ __forceinline__ bool Await(int row, Source source, int* combine_slot,
+                                        int* last_lane) const {
     // Lanes without a row look at the first one's word, whatever it holds: nvcc 13.0 loads from
     // null in their place.
     const uint64_t* word = c_.layout.RowArrival(c_.peers.base[c_.peers.rank], row >= 0 ? row : 0);
     const uint64_t expected = row >= 0 ? device::PackEpochCount(epoch_, 0) : 0;
     uint64_t seen = device::LoadRelaxed<device::Scope::kSystem>(word);
+    int last = -1;
     if (device::Ballot(seen < expected) == 0) {
       device::AcquirePolled<device::Scope::kSystem>(word);
       device::SyncWave();
     } else if (!device::WaveWaitEpochs(c_.failure, word, expected,
                                        MakeSite(Site::kRowArrival, row >= 0 ? source(row) : -1,
                                                 static_cast<uint32_t>(row)),
-                                       nullptr, nullptr, &seen)) {
+                                       &last, nullptr, &seen)) {
       return false;
     }
+    if (last >= 0) *last_lane = last;
     *combine_slot = static_cast<int>(device::CountOf(seen));
     return true;
   }

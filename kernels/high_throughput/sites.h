@@ -19,6 +19,7 @@ enum class Site : uint32_t {
   // Checks of the caller's input, not waits.
   kScatterIndexOutOfRange,  // index: flat index, seen: the index, expected: rows of that expert
   kLayoutsDiffer,           // seen: the number of the peer's layout, expected: this rank's
+  kTooManyRows,             // index: the rank with the most rows, seen: those, expected: room
   // Waits of a dispatch with a product.
   kOrderedBlock,  // index: block of this rank
   kRowArrival,    // index: row

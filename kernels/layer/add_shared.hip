@@ -4,7 +4,7 @@
 #include <hip/hip_runtime.h>
 
 #include "device_ops.h"
-#include "kernels/layer/router_math.h"
+#include "kernels/router/router_math.h"
 #include "kernels/types/row_codec.h"
 #include "runtime/device/load_kernel.h"
 

@@ -13,11 +13,14 @@
 
 namespace octet {
 
-// Floats of a row of logits: one for each expert, then that of the shared experts' gate if there is
-// one, rounded up to what a product can have.
-int LogitStride(const MoeLayerConfig& config);
+// Passes over a call's tokens (MoeLayerConfig::capacity_rows) begin at multiples of this, where the
+// choices of tokens are aligned, and have as many tokens of each rank or fewer at the least.
+inline constexpr int kPassTokens = 4;
 
+// With the placement of `config`.
 RoutedExpertsConfig ExpertsConfig(const MoeLayerConfig& config);
+// Returns that of physical experts, without a placement (kernels/ep/physical.h).
+RoutedExpertsConfig PhysicalExpertsConfig(const MoeLayerConfig& config);
 
 // The products of a rank's own tokens: the logits, and those of the shared experts.
 GroupedGemmConfig RouterProduct(const MoeLayerConfig& config);

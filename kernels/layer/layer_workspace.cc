@@ -3,14 +3,19 @@
 #include <hip/hip_runtime.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/strategy_registry.h"
 #include "kernels/fused/routed_experts.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
-#include "kernels/layer/route.h"
+#include "kernels/router/few_tokens.h"
+#include "kernels/router/route.h"
+#include "kernels/router/route_params.h"
 #include "kernels/tuning/tuning.h"
 #include "octet/ep_config.h"
 #include "octet/topology.h"
@@ -30,7 +35,7 @@ bool IsFused(const MoeLayerConfig& config) {
 
 // The nodes that a choice is made for.
 struct ChoiceNodes {
-  const Node& node;
+  const Topology& topology;
   const NodesOfRanks& nodes;
 };
 
@@ -38,14 +43,16 @@ absl::StatusOr<Strategy> ChosenStrategy(const ChoiceNodes& of, const MoeLayerCon
   OCTET_ASSIGN_OR_RETURN(const std::shared_ptr<const TuningTable> table, TuningTable::Default());
   OCTET_ASSIGN_OR_RETURN(const EpPlan plan,
                          EpPlan::Resolve(IntranodeConfig(ExpertsConfig(config).ep, of.nodes),
-                                         of.nodes.ranks_per_node, of.node.topology(), *table));
+                                         of.nodes.ranks_per_node, of.topology, *table));
   return plan.config.strategy;
 }
 
-// Makes the choice of Strategy::kAuto for FP8 weights where a strategy that quantizes rows itself
-// is chosen without them: otherwise the format of rows that are quantized before would decide.
-absl::Status ChooseFp8Strategy(const ChoiceNodes& of, MoeLayerConfig& config) {
-  if (config.weights != GemmFormat::kFp8 || config.strategy != Strategy::kAuto || IsFused(config)) {
+// Makes the choice of Strategy::kAuto where rows are quantized and a strategy that does so itself
+// would be chosen if they were not: otherwise the format of rows that are quantized before dispatch
+// would decide.
+absl::Status ChooseQuantizingStrategy(const ChoiceNodes& of, MoeLayerConfig& config) {
+  if (!InfoOf(ExpertWeights(config)).quantizes_rows || config.strategy != Strategy::kAuto ||
+      IsFused(config)) {
     return absl::OkStatus();
   }
   MoeLayerConfig plain = config;
@@ -69,11 +76,47 @@ absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) 
   if (config.link_blocks != 0 || config.max_blocks != 0) return absl::OkStatus();
   OCTET_ASSIGN_OR_RETURN(const Strategy strategy, ChosenStrategy(of, config));
   if (!Has(strategy, &StrategyInfo::takes_all_units)) return absl::OkStatus();
-  config.link_blocks = std::max(of.node.topology().gpus[0].num_compute_units / 2, 1);
+  config.link_blocks = std::max(of.topology.gpus[0].num_compute_units / 2, 1);
   return absl::OkStatus();
 }
 
+// Returns for how many tokens of all ranks together a layer in one launch is the faster one, as
+// measured (bench/PERFORMANCE.md): for more, products whose tiles take the tokens of one expert read
+// as fast; sooner if there is an exchange, or FP8 to be converted.
+int MostDecodedTokens(const ChoiceNodes& of, const MoeLayerConfig& config) {
+  constexpr int kMost = 4;
+  constexpr int kOnOneH100 = 8;
+  constexpr int kOfLargeFp8Experts = 2;
+  constexpr int64_t kLargeExpert = 16 << 20;  // bytes
+  if (ExpertWeights(config).has_scales()) {
+    const int64_t bytes = int64_t{3} * config.hidden * config.intermediate;
+    return bytes > kLargeExpert ? kOfLargeFp8Experts : kMost;
+  }
+  const std::vector<GpuInfo>& gpus = of.topology.gpus;
+  const bool one_h100 =
+      of.nodes.ranks_per_node == 1 && absl::StrContains(gpus.front().name, "H100");
+  return one_h100 ? kOnOneH100 : kMost;
+}
+
+// Makes the choice of LayerPath::kAuto. What says how the launches are to be made asks for them.
+LayerPath ChosenPath(Node& node, const ChoiceNodes& of, const MoeLayerConfig& config) {
+  if (config.path != LayerPath::kAuto) return config.path;
+  const int ranks = of.nodes.ranks_per_node;
+  const bool open = config.strategy == Strategy::kAuto && config.link_blocks == 0 &&
+                    config.capacity_rows == 0 && config.shared_experts == SharedExperts::kAuto;
+  const bool decodes = open && of.nodes.num_nodes == 1 && of.topology.platform != "amd" &&
+                       config.max_tokens_per_rank * ranks <= MostDecodedTokens(of, config) &&
+                       CheckDecodes(config, ranks).ok() && DecodePath::CheckFits(node, config).ok();
+  return decodes ? LayerPath::kDecode : LayerPath::kLaunches;
+}
+
 }  // namespace
+
+absl::Status ChooseLaunches(const Topology& topology, const NodesOfRanks& nodes,
+                            MoeLayerConfig& config) {
+  OCTET_RETURN_IF_ERROR(ChooseQuantizingStrategy({topology, nodes}, config));
+  return ChooseSharedExperts({topology, nodes}, config);
+}
 
 LayerWorkspace::~LayerWorkspace() {
   if (node_->ReadyToFree()) return;
@@ -92,7 +135,7 @@ absl::Status LayerWorkspace::PartEnqueued(Rank& rank, LayerPart part) {
 absl::Status LayerWorkspace::MakeProducts(OfRank& mine) {
   OCTET_ASSIGN_OR_RETURN(mine.router, GroupedGemm::Create(RouterProduct(config_)));
   // low_latency quantizes x itself.
-  if (experts_->config().ep.dispatch_format == DispatchFormat::kFp8) {
+  if (experts_->config().ep.x_scale_words() > 0) {
     OCTET_ASSIGN_OR_RETURN(mine.quantizer,
                            RowQuantizer::Create({.dtype = config_.dtype,
                                                  .columns = config_.hidden,
@@ -106,12 +149,25 @@ absl::Status LayerWorkspace::MakeProducts(OfRank& mine) {
 absl::Status LayerWorkspace::LoadKernels() const {
   const bool fp16 = config_.dtype == DType::kFloat16;
   OCTET_RETURN_IF_GPU_ERROR(LoadRoute(config_.num_experts));
+  OCTET_RETURN_IF_GPU_ERROR(LoadRouteFewTokens(config_.num_experts, fp16));
   if (config_.shared_intermediate != 0) OCTET_RETURN_IF_GPU_ERROR(LoadAddShared(fp16));
+  return absl::OkStatus();
+}
+
+absl::Status LayerWorkspace::AllocateRouted(OfRank& mine) {
+  const size_t tokens = Size(config_.max_tokens_per_rank);
+  OCTET_ASSIGN_OR_RETURN(mine.logits,
+                         memory_.Device<char>(tokens * Size(LogitStride(config_)) * sizeof(float)));
+  OCTET_ASSIGN_OR_RETURN(mine.topk_idx,
+                         memory_.Device<char>(tokens * Size(config_.topk) * sizeof(int32_t)));
+  OCTET_ASSIGN_OR_RETURN(mine.topk_weights,
+                         memory_.Device<char>(tokens * Size(config_.topk) * sizeof(float)));
   return absl::OkStatus();
 }
 
 absl::Status LayerWorkspace::InitRank(Rank& rank) {
   OfRank& mine = of(rank);
+  OCTET_RETURN_IF_ERROR(AllocateRouted(mine));
   OCTET_RETURN_IF_ERROR(MakeProducts(mine));
   OCTET_RETURN_IF_ERROR(LoadKernels());
   const size_t tokens = Size(config_.max_tokens_per_rank);
@@ -124,9 +180,6 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
   const size_t fp8_bytes = mine.quantizer.has_value() ? mine.quantizer->Fp8Bytes() : 0;
   const size_t scale_bytes = mine.quantizer.has_value() ? mine.quantizer->ScaleBytes() : 0;
   for (const auto& [memory, bytes] : {
-           Piece{&mine.logits, tokens * Size(LogitStride(config_)) * sizeof(float)},
-           Piece{&mine.topk_idx, tokens * Size(config_.topk) * sizeof(int32_t)},
-           Piece{&mine.topk_weights, tokens * Size(config_.topk) * sizeof(float)},
            Piece{&mine.h, Size(ep.max_rows(layer_ranks_.num_ranks())) * Size(config_.intermediate) *
                               element},
            Piece{&mine.x_fp8, fp8_bytes},
@@ -136,29 +189,41 @@ absl::Status LayerWorkspace::InitRank(Rank& rank) {
   }
   std::vector<int32_t> offsets(2 * (tokens + 1), 0);
   for (size_t t = 0; t <= tokens; ++t) offsets[2 * t + 1] = static_cast<int32_t>(t);
+  OCTET_ASSIGN_OR_RETURN(mine.blocks_done, memory_.Device<uint32_t>(1));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemset(mine.blocks_done.data(), 0, sizeof(uint32_t)));
   OCTET_ASSIGN_OR_RETURN(mine.offsets, memory_.Device<int32_t>(offsets.size()));
   return OCTET_GPU(hipMemcpy(mine.offsets.data(), offsets.data(), offsets.size() * sizeof(int32_t),
                              hipMemcpyHostToDevice));
 }
 
 absl::StatusOr<std::shared_ptr<LayerWorkspace>> LayerWorkspace::Create(
-    Domain& domain, const MoeLayerConfig& requested, const RailOptions& rails) {
+    Domain& domain, const MoeLayerConfig& requested, const MoeLayerOptions& options) {
   Node& node = domain.node();
-  const NodesOfRanks nodes = NodesOf(domain, rails.intranode_order);
+  const NodesOfRanks nodes = NodesOf(domain, options.rails.intranode_order);
   auto workspace = std::make_shared<LayerWorkspace>(
       node, LayerRanks{.nodes = nodes, .node = domain.node_index()}, requested);
   MoeLayerConfig& config = workspace->config_;
-  const ChoiceNodes choices = {node, nodes};
-  OCTET_RETURN_IF_ERROR(ChooseFp8Strategy(choices, config));
-  OCTET_RETURN_IF_ERROR(ChooseSharedExperts(choices, config));
-  OCTET_ASSIGN_OR_RETURN(workspace->experts_,
-                         MakeRoutedExperts(domain, ExpertsConfig(config), {.rails = rails}));
-  const RoutedExpertsConfig& experts = workspace->experts_->config();
-  config.strategy = experts.ep.strategy;
-  config.fusion = experts.gemm_combine;
-  LayerInternals::Observe(*workspace->experts_, workspace.get());
-  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return workspace->InitRank(rank); }));
+  config.path = ChosenPath(node, {node.topology(), nodes}, config);
+  if (config.path == LayerPath::kDecode) {
+    config.fusion = Fusion::kNone;
+    OCTET_ASSIGN_OR_RETURN(workspace->decode_, DecodePath::Create(node, config, options.trace));
+    OCTET_RETURN_IF_ERROR(
+        node.Run([&](Rank& rank) { return workspace->AllocateRouted(workspace->of(rank)); }));
+  } else {
+    OCTET_RETURN_IF_ERROR(workspace->MakeLaunches(domain, options.rails));
+  }
   return workspace;
+}
+
+absl::Status LayerWorkspace::MakeLaunches(Domain& domain, const RailOptions& rails) {
+  OCTET_RETURN_IF_ERROR(ChooseLaunches(node_->topology(), layer_ranks_.nodes, config_));
+  OCTET_ASSIGN_OR_RETURN(
+      experts_, MakeRoutedExperts(domain, PhysicalExpertsConfig(config_), {.rails = rails}));
+  const RoutedExpertsConfig& experts = experts_->config();
+  config_.strategy = experts.ep.strategy;
+  config_.fusion = experts.gemm_combine;
+  LayerInternals::Observe(*experts_, this);
+  return domain.node().Run([this](Rank& rank) { return InitRank(rank); });
 }
 
 }  // namespace octet

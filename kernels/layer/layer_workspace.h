@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/decode/decode_path.h"
 #include "kernels/ep/layer_parts.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/layer/shared_mlp.h"
@@ -21,6 +22,7 @@
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "octet/routed_experts.h"
+#include "octet/topology.h"
 #include "runtime/memory/node_memory.h"
 
 namespace octet {
@@ -37,6 +39,10 @@ struct LayerRanks {
   }
 };
 
+// Makes the choices of kLaunches that come before those of RoutedExperts.
+absl::Status ChooseLaunches(const Topology& topology, const NodesOfRanks& nodes,
+                            MoeLayerConfig& config);
+
 // Everything but weights: what layers can share.
 class LayerWorkspace final : public LayerPartObserver {
  public:
@@ -48,13 +54,14 @@ class LayerWorkspace final : public LayerPartObserver {
     LayerPartObserver* observer = nullptr;  // of the layer whose call is being enqueued, or null
     std::optional<RowQuantizer> quantizer;  // of x, if it is dispatched in FP8
     absl::Span<char> logits, topk_idx, topk_weights, h, x_fp8, x_scales;
+    absl::Span<uint32_t> blocks_done;  // FewTokensParams
     // [M + 1][2] The expert_offsets of products of t tokens, {0, t}, are row t.
     absl::Span<int32_t> offsets;
   };
 
   static absl::StatusOr<std::shared_ptr<LayerWorkspace>> Create(Domain& domain,
                                                                 const MoeLayerConfig& config,
-                                                                const RailOptions& rails);
+                                                                const MoeLayerOptions& options);
   LayerWorkspace(Node& node, const LayerRanks& ranks, const MoeLayerConfig& config)
       : node_(node.Share()),
         layer_ranks_(ranks),
@@ -70,13 +77,22 @@ class LayerWorkspace final : public LayerPartObserver {
   const MoeLayerConfig& config() const { return config_; }  // with every choice made
   const Node& node() const { return *node_; }
   const LayerRanks& layer_ranks() const { return layer_ranks_; }
-  RoutedExperts& experts() { return *experts_; }
+  RoutedExperts& experts() { return *experts_; }  // not with decode()
+  absl::StatusOr<ExpertLoads> Loads() const {
+    return decode_ != nullptr ? decode_->Loads() : experts_->ep().Loads();
+  }
+  // Not null: layers are computed in one launch.
+  const DecodePath* decode() const { return decode_.get(); }
   OfRank& of(const Rank& rank) { return ranks_[static_cast<size_t>(rank.rank())]; }
 
   absl::Status PartEnqueued(Rank& rank, LayerPart part) override;
 
  private:
+  // Makes what a call of several launches needs; `config_` has no choice made yet.
+  absl::Status MakeLaunches(Domain& domain, const RailOptions& rails);
   absl::Status InitRank(Rank& rank);
+  // Memory for RoutedTokens.
+  absl::Status AllocateRouted(OfRank& mine);
   absl::Status MakeProducts(OfRank& mine);
   absl::Status LoadKernels() const;
 
@@ -85,6 +101,7 @@ class LayerWorkspace final : public LayerPartObserver {
   const MoeLayerConfig requested_;
   MoeLayerConfig config_;
   std::unique_ptr<RoutedExperts> experts_;
+  std::unique_ptr<DecodePath> decode_;
   NodeMemory memory_;
   std::vector<OfRank> ranks_;
 };

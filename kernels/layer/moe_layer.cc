@@ -2,83 +2,72 @@
 
 #include <hip/hip_runtime.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/ep/base/check_pointers.h"
 #include "kernels/ep/base/whole_gpu.h"
+#include "kernels/ep/ep_calls.h"
 #include "kernels/ep/layer_parts.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/ep/on_all_nodes.h"
-#include "kernels/fused/products.h"
+#include "kernels/ep/physical.h"
 #include "kernels/layer/add_shared.h"
 #include "kernels/layer/layer_config.h"
+#include "kernels/layer/layer_weights.h"
 #include "kernels/layer/layer_workspace.h"
-#include "kernels/layer/pack_weights.h"
-#include "kernels/layer/route.h"
 #include "kernels/layer/shared_mlp.h"
+#include "kernels/placement/expert_moves.h"
+#include "kernels/placement/kernels.h"
+#include "kernels/placement/placement_tables.h"
+#include "kernels/router/few_tokens.h"
+#include "kernels/router/route.h"
+#include "kernels/router/route_params.h"
 #include "kernels/types/row_quantizer.h"
 #include "octet/domain.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
-#include "octet/grouped_gemm.h"
+#include "octet/placement.h"
 #include "octet/routed_experts.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
-#include "runtime/memory/node_memory.h"
 #include "runtime/node/caller.h"
+#include "runtime/node/capture.h"
 #include "runtime/node/capture_need.h"
+#include "runtime/node/rank_threads.h"
 
 namespace octet {
 namespace {
 
 size_t Size(int n) { return static_cast<size_t>(n); }
 
-// A layer's weights on one rank.
-struct RankWeights {
-  absl::Span<char> router, first, first_scales, second, second_scales, shared_first, shared_second;
-  absl::Span<float> router_bias;  // zeros if the layer has none
-};
-
-absl::Status Upload(absl::Span<char> memory, size_t offset, const void* data, size_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  if (offset + bytes > memory.size()) {
-    return absl::InternalError(absl::StrCat("weights of ", bytes, " bytes at ", offset,
-                                            " exceed their ", memory.size(), " bytes"));
-  }
-  return OCTET_GPU(hipMemcpy(memory.data() + offset, data, bytes, hipMemcpyHostToDevice));
-}
-
-// Copies a packed matrix to where the index-th of its kind belongs.
-absl::Status Upload(absl::Span<char> elements, absl::Span<char> scales, size_t index,
-                    const PackedMatrix& matrix) {
-  OCTET_RETURN_IF_ERROR(Upload(elements, index * matrix.elements.size(), matrix.elements.data(),
-                               matrix.elements.size()));
-  const size_t bytes = matrix.scales.size() * sizeof(float);
-  return Upload(scales, index * bytes, matrix.scales.data(), bytes);
+// Returns the values, or null if there are none.
+const float* FloatsOrNull(absl::Span<const char> values) {
+  return values.empty() ? nullptr : reinterpret_cast<const float*>(values.data());
 }
 
 class MoeLayerOnNode final : public MoeLayer {
  public:
-  MoeLayerOnNode(Node& node, std::shared_ptr<LayerWorkspace> workspace, const std::string& name)
+  // `tables`: null if the layer has no placement.
+  MoeLayerOnNode(Node& node, const MoeLayerConfig& config,
+                 std::shared_ptr<LayerWorkspace> workspace, std::unique_ptr<PlacementTables> tables,
+                 const std::string& name)
       : node_(node.Share()),
         caller_(node, name),
         workspace_(std::move(workspace)),
-        memory_(node),
-        weights_(Size(node.num_ranks())) {
+        config_(config),
+        tables_(std::move(tables)),
+        weights_(node, config_, workspace_->layer_ranks()) {
     need_->what = "the MoeLayer whose weights it uses, which has been destroyed";
   }
   ~MoeLayerOnNode() override { need_->gone = true; }
@@ -87,168 +76,99 @@ class MoeLayerOnNode final : public MoeLayer {
 
   absl::Status Load(const MoeLayerWeights& weights) override;
   absl::Status Forward(Rank& rank, const void* x, int num_tokens, void* y) override;
+  absl::Status Forward(Rank& rank, const void* x, const int32_t* num_tokens, void* y) override;
   RoutedTokens Routed(const Rank& rank) const override;
-  const MoeLayerConfig& config() const override { return workspace_->config(); }
+  absl::Status Prepare(Rank& rank, const Placement& placement, int max_blocks) override;
+  absl::Status Apply(Rank& rank) override;
+  Placement PlacementOf(const Rank& rank) const override {
+    return moves_ == nullptr ? config_.placement : moves_->PlacementOf(rank);
+  }
+  absl::StatusOr<ExpertLoads> Loads() const override;
+  const MoeLayerConfig& config() const override { return config_; }
   const std::shared_ptr<LayerWorkspace>& workspace() const { return workspace_; }
 
-  // On the rank's thread inside Run, before any call.
-  absl::Status AllocateWeights(Rank& rank);
+  // Before any call, and not during Run. Over several nodes experts cannot be moved.
+  absl::Status Init(bool several_nodes, const std::string& name);
 
  private:
   // A call's tokens.
   struct Tokens {
     const void* x;
-    int count;
+    int count;  // at most, with count_of
     void* y;
+    const int32_t* count_of = nullptr;  // not null: where the number lies, on the GPU
   };
 
   void Observe(LayerPartObserver* observer) override { observer_ = observer; }
   absl::Status Enqueued(Rank& rank, LayerPart part) const {
     return observer_ == nullptr ? absl::OkStatus() : observer_->PartEnqueued(rank, part);
   }
-  absl::Status LoadRank(Rank& rank, const MoeLayerWeights& weights);
-  absl::Status LoadRouter(const RankWeights& mine, const MoeLayerWeights& weights) const;
-  absl::Status LoadExpert(const RankWeights& mine, size_t index, const MlpWeights& expert) const;
-  // On as many threads as the rank has CPUs, or as there can be: conversion takes longer than
-  // copying.
-  absl::Status LoadExperts(const Rank& rank, const MoeLayerWeights& weights) const;
+  // Whether experts can be moved, now.
+  absl::Status CheckMoves(absl::string_view call) const;
   absl::Status CheckTokens(const Rank& rank, const Tokens& tokens) const;
   absl::Status Route(Rank& rank, const Tokens& tokens);
   // Returns what is dispatched, after enqueueing what makes it.
   absl::StatusOr<DispatchArgs> Dispatched(Rank& rank, const Tokens& tokens);
   absl::Status Experts(Rank& rank, const Tokens& tokens);
+  // A part of a call's tokens, of what is dispatched and of y.
+  struct Pass {
+    DispatchArgs dispatch;
+    void* y;
+  };
+  // Enqueues a pass, or only its dispatch if some rank has too little room for its rows: then
+  // returns how many passes its tokens are to be taken in, else 0. All ranks return the same. Waits
+  // on the host for the counts.
+  absl::StatusOr<int> PassIfRoom(Rank& rank, const Pass& pass);
+  absl::Status WholePass(Rank& rank, const Pass& pass);
+  absl::Status CombinePass(Rank& rank, const Pass& pass, const FusedReceived& received);
+  DispatchGemmArgs FirstProductOf(const Rank& rank, const Pass& pass) const;
+  // Returns the index-th of `parts` parts of a pass, whose tokens are on all ranks about as many.
+  Pass PartOf(const Pass& pass, int index, int parts) const;
   // Experts and, for tokens that there are, the shared experts, in the order of the configuration.
   absl::Status AllExperts(Rank& rank, const Tokens& tokens);
   absl::Status AddShared(Rank& rank, const Tokens& tokens);
+  // All of it in one launch.
+  absl::Status Decode(Rank& rank, const Tokens& tokens);
+  absl::Status ForwardTokens(Rank& rank, const Tokens& tokens);
 
   const std::shared_ptr<Node> node_;
   const Caller caller_;
   const std::shared_ptr<LayerWorkspace> workspace_;
-  NodeMemory memory_;
-  std::vector<RankWeights> weights_;
+  const MoeLayerConfig config_;  // that of the workspace, but for the placement
+  const std::unique_ptr<PlacementTables> tables_;
+  LayerWeights weights_;
+  std::unique_ptr<ExpertMoves> moves_;  // of a placement on one node; otherwise null
   bool loaded_ = false;
   const std::shared_ptr<CaptureNeed> need_ = std::make_shared<CaptureNeed>();  // of graphs
   LayerPartObserver* observer_ = nullptr;
 };
 
-absl::Status MoeLayerOnNode::AllocateWeights(Rank& rank) {
-  if (!rank.IsOf(workspace_->node())) {
-    return absl::InvalidArgumentError("MoeLayerOptions::share must be a layer of the same node");
-  }
-  RankWeights& mine = weights_[Size(rank.rank())];
-  const MoeLayerConfig& c = config();
-  const RoutedExpertsConfig experts = ExpertsConfig(c);
-  const int num_ranks = workspace_->layer_ranks().num_ranks();
-  const size_t local = Size(c.num_experts / num_ranks);
-  const size_t element = ExpertWeights(c).element_bytes();
-  const size_t plain = InfoOf(c.dtype).bytes;
-  const size_t hidden = Size(c.hidden);
-  const GroupedGemmConfig first = FirstProduct(experts, num_ranks);
-  const GroupedGemmConfig second = SecondProduct(experts, num_ranks);
-  const auto scale_bytes = [&](const GroupedGemmConfig& product) {
-    return local * Size(product.weight_scale_rows()) * Size(product.scale_words()) * sizeof(float);
-  };
-  struct Piece {
-    absl::Span<char>* memory;
-    size_t bytes;
-  };
-  for (const auto& [memory, bytes] : {
-           Piece{&mine.router, Size(LogitStride(c)) * hidden * plain},
-           Piece{&mine.first, local * 2 * Size(c.intermediate) * hidden * element},
-           Piece{&mine.first_scales, scale_bytes(first)},
-           Piece{&mine.second, local * hidden * Size(c.intermediate) * element},
-           Piece{&mine.second_scales, scale_bytes(second)},
-           Piece{&mine.shared_first, 2 * Size(c.shared_intermediate) * hidden * plain},
-           Piece{&mine.shared_second, hidden * Size(c.shared_intermediate) * plain},
-       }) {
-    OCTET_ASSIGN_OR_RETURN(*memory, memory_.Device<char>(bytes));
-  }
-  OCTET_ASSIGN_OR_RETURN(mine.router_bias, memory_.Device<float>(Size(c.num_experts)));
+absl::Status MoeLayerOnNode::Init(bool several_nodes, const std::string& name) {
+  OCTET_RETURN_IF_ERROR(node_->Run([this](const Rank& rank) {
+    return rank.IsOf(workspace_->node())
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(
+                     "MoeLayerOptions::share must be a layer of the same node");
+  }));
+  const bool movable = !config().placement.empty() && !several_nodes;
+  OCTET_RETURN_IF_ERROR(weights_.Allocate(movable));
+  if (!movable) return absl::OkStatus();
+  const LayerWeights::ExpertArrays arrays = weights_.Arrays();
+  OCTET_ASSIGN_OR_RETURN(
+      moves_, ExpertMoves::Create(
+                  *node_, config().placement, *tables_,
+                  {.heap = &weights_.heap(), .arrays = {arrays.begin(), arrays.end()}}, name));
   return absl::OkStatus();
 }
 
-absl::Status MoeLayerOnNode::LoadRouter(const RankWeights& mine,
-                                        const MoeLayerWeights& weights) const {
-  const WeightFormat format = PlainWeights(config());
-  // Rows that nothing belongs to are zero.
-  std::vector<uint8_t> rows = PackMatrix(weights.router, format).elements;
-  if (config().shared_gate) {
-    const std::vector<uint8_t> gate = PackMatrix(weights.shared_gate, format).elements;
-    rows.insert(rows.end(), gate.begin(), gate.end());
-  }
-  rows.resize(mine.router.size(), 0);
-  OCTET_RETURN_IF_ERROR(Upload(mine.router, 0, rows.data(), rows.size()));
-  std::vector<float> bias(Size(config().num_experts), 0.0F);
-  if (!weights.router_bias.empty()) {
-    for (int e = 0; e < config().num_experts; ++e) {
-      bias[Size(e)] = ElementOf(weights.router_bias, 0, e);
-    }
-  }
-  return OCTET_GPU(hipMemcpy(mine.router_bias.data(), bias.data(), bias.size() * sizeof(float),
-                             hipMemcpyHostToDevice));
-}
-
-absl::Status MoeLayerOnNode::LoadExpert(const RankWeights& mine, size_t index,
-                                        const MlpWeights& expert) const {
-  const WeightFormat format = ExpertWeights(config());
-  OCTET_RETURN_IF_ERROR(Upload(mine.first, mine.first_scales, index, PackGateUp(expert, format)));
-  return Upload(mine.second, mine.second_scales, index, PackMatrix(expert.down, format));
-}
-
-absl::Status MoeLayerOnNode::LoadExperts(const Rank& rank, const MoeLayerWeights& weights) const {
-  const RankWeights& mine = weights_[Size(rank.rank())];
-  const LayerRanks& ranks = workspace_->layer_ranks();
-  const size_t local = Size(config().num_experts / ranks.num_ranks());
-  const size_t first = ranks.global(rank) * local;
-  // Each loads the next expert until none is left, or one has failed.
-  Mutex mutex;
-  size_t next = 0;
-  absl::Status failure;
-  const auto load = [&] {
-    const hipError_t current = hipSetDevice(rank.device());
-    absl::Status status = GpuStatus(current, "hipSetDevice");
-    while (true) {
-      size_t index = 0;
-      {
-        MutexLock lock(&mutex);
-        if (failure.ok()) failure = status;
-        if (!failure.ok() || next == local) return;
-        index = next++;
-      }
-      status = LoadExpert(mine, index, weights.experts[first + index]);
-    }
-  };
-  const size_t cpus = std::max(std::thread::hardware_concurrency(), 1U);
-  std::vector<std::thread> helpers;
-  while (helpers.size() + 1 < std::min(cpus / Size(rank.num_ranks()), local)) {
-    // The standard library reports by exceptions only.
-    try {
-      helpers.emplace_back(load);
-    } catch (const std::system_error&) {
-      break;  // the system has no more threads: those that there are do all of it
-    }
-  }
-  load();
-  for (std::thread& helper : helpers) helper.join();
-  return failure;
-}
-
-absl::Status MoeLayerOnNode::LoadRank(Rank& rank, const MoeLayerWeights& weights) {
-  const RankWeights& mine = weights_[Size(rank.rank())];
-  OCTET_RETURN_IF_ERROR(LoadRouter(mine, weights));
-  OCTET_RETURN_IF_ERROR(LoadExperts(rank, weights));
-  if (config().shared_intermediate == 0) return absl::OkStatus();
-  const WeightFormat format = PlainWeights(config());
-  OCTET_RETURN_IF_ERROR(Upload(mine.shared_first, {}, 0, PackGateUp(weights.shared, format)));
-  return Upload(mine.shared_second, {}, 0, PackMatrix(weights.shared.down, format));
-}
-
 absl::Status MoeLayerOnNode::Load(const MoeLayerWeights& weights) {
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun("MoeLayer::Load"));
   OCTET_RETURN_IF_ERROR(CheckWeights(config(), weights));
   std::atomic<bool> begun = false;
-  const absl::Status status = node_->Run([&](Rank& rank) {
+  const absl::Status status = node_->Run([&](Rank& rank) -> absl::Status {
     begun = true;
-    return LoadRank(rank, weights);
+    if (moves_ != nullptr) OCTET_RETURN_IF_ERROR(moves_->Abandon(rank));
+    return weights_.Load(rank, weights, PlacementOf(rank));
   });
   // What has begun and failed leaves weights of this and of earlier calls.
   if (begun) loaded_ = status.ok();
@@ -264,44 +184,48 @@ absl::Status MoeLayerOnNode::CheckTokens(const Rank& rank, const Tokens& tokens)
                                                    "; it must be 0 to max_tokens_per_rank, ",
                                                    config().max_tokens_per_rank));
   }
-  if (tokens.count > 0 && (tokens.x == nullptr || tokens.y == nullptr)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(tokens.x == nullptr ? "x" : "y", " must not be null"));
-  }
   OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"x", tokens.x}, {"y", tokens.y}}));
-  const size_t bytes = Size(tokens.count) * Size(config().hidden) * InfoOf(config().dtype).bytes;
-  return CheckApart(rank, {"y", tokens.y, bytes}, {{"x", tokens.x, bytes}});
+  const size_t row_bytes = Size(config().hidden) * InfoOf(config().dtype).bytes;
+  const size_t rows = Size(tokens.count);
+  OCTET_RETURN_IF_ERROR(
+      CheckApart(rank, {"y", tokens.y, rows * row_bytes}, {{"x", tokens.x, rows * row_bytes}}));
+  return CheckRoom(rank, {{"x", tokens.x, rows, row_bytes}, {"y", tokens.y, rows, row_bytes}});
 }
 
 absl::Status MoeLayerOnNode::Route(Rank& rank, const Tokens& tokens) {
   LayerWorkspace::OfRank& work = workspace_->of(rank);
-  const RankWeights& mine = weights_[Size(rank.rank())];
+  const LayerWeights::OfRank& mine = weights_.of(rank);
   const MoeLayerConfig& c = config();
-  if (tokens.count > 0) {
+  auto* const logits = reinterpret_cast<float*>(work.logits.data());
+  RouteParams params = RouteParamsOf(c);
+  params.logits = logits;
+  params.bias = mine.router_bias.data();
+  params.num_tokens = tokens.count;
+  params.topk_idx = reinterpret_cast<int32_t*>(work.topk_idx.data());
+  params.topk_weights = reinterpret_cast<float*>(work.topk_weights.data());
+  // The kernel of few tokens adds no bias.
+  if (tokens.count > kFewRoutedTokens || (c.logit_bias && tokens.count > 0)) {
     OCTET_RETURN_IF_ERROR(
         work.router->Run({.a = tokens.x,
                           .b = mine.router.data(),
                           .expert_offsets = work.offsets.data() + 2 * Size(tokens.count),
-                          .out = work.logits.data()},
+                          .bias = mine.logit_bias.empty() ? nullptr : mine.logit_bias.data(),
+                          .out = logits,
+                          .rows = tokens.count},
                          rank.stream()));
-    const RouteParams params = {
-        .logits = reinterpret_cast<const float*>(work.logits.data()),
-        .stride = LogitStride(c),
-        .bias = mine.router_bias.data(),
-        .num_tokens = tokens.count,
-        .num_experts = c.num_experts,
-        .topk = c.topk,
-        .sigmoid = c.router.scores == RouterScores::kSigmoid,
-        .groups = c.router.groups,
-        .top_groups = c.router.top_groups,
-        .sum_of_two_best = c.router.group_score == GroupScore::kSumOfTwoBest,
-        .normalize = c.router.normalize,
-        .normalize_epsilon = c.router.normalize_epsilon,
-        .scaling = c.router.scaling,
-        .topk_idx = reinterpret_cast<int32_t*>(work.topk_idx.data()),
-        .topk_weights = reinterpret_cast<float*>(work.topk_weights.data())};
     OCTET_RETURN_IF_GPU_ERROR(
         LaunchRoute(params, WholeGpuForWaves(rank, tokens.count), rank.stream()));
+  } else if (tokens.count > 0) {
+    OCTET_RETURN_IF_GPU_ERROR(
+        LaunchRouteFewTokens({.x = tokens.x,
+                              .router = mine.router.data(),
+                              .hidden = c.hidden,
+                              .logit_rows = c.num_experts + (c.shared_gate ? 1 : 0),
+                              .route = params,
+                              .logits = logits,
+                              .blocks_done = work.blocks_done.data(),
+                              .fp16 = c.dtype == DType::kFloat16},
+                             rank.stream()));
   }
   return Enqueued(rank, LayerPart::kRouter);
 }
@@ -312,6 +236,9 @@ absl::StatusOr<DispatchArgs> MoeLayerOnNode::Dispatched(Rank& rank, const Tokens
                        .topk_idx = reinterpret_cast<const int32_t*>(work.topk_idx.data()),
                        .topk_weights = reinterpret_cast<const float*>(work.topk_weights.data()),
                        .num_tokens = tokens.count};
+  if (tables_ != nullptr) {
+    OCTET_ASSIGN_OR_RETURN(args.topk_idx, tables_->Translate(rank, args.topk_idx, tokens.count));
+  }
   if (!work.quantizer.has_value()) return args;
   args.x = work.x_fp8.data();
   args.high_throughput.x_scales = work.x_scales.data();
@@ -323,30 +250,90 @@ absl::StatusOr<DispatchArgs> MoeLayerOnNode::Dispatched(Rank& rank, const Tokens
   return args;
 }
 
-absl::Status MoeLayerOnNode::Experts(Rank& rank, const Tokens& tokens) {
-  const RankWeights& mine = weights_[Size(rank.rank())];
-  LayerWorkspace::OfRank& work = workspace_->of(rank);
-  const bool fp8 = config().weights == GemmFormat::kFp8;
-  OCTET_ASSIGN_OR_RETURN(const DispatchArgs dispatch, Dispatched(rank, tokens));
+DispatchGemmArgs MoeLayerOnNode::FirstProductOf(const Rank& rank, const Pass& pass) const {
+  const LayerWeights::OfRank& mine = weights_.of(rank);
+  const bool scaled = ExpertWeights(config()).has_scales();
+  return {.dispatch = pass.dispatch,
+          .b = mine.first.data(),
+          .b_scales = scaled ? mine.first_scales.data() : nullptr,
+          .bias = FloatsOrNull(mine.first_bias),
+          .out = workspace_->of(rank).h.data()};
+}
+
+absl::Status MoeLayerOnNode::CombinePass(Rank& rank, const Pass& pass,
+                                         const FusedReceived& received) {
+  const LayerWeights::OfRank& mine = weights_.of(rank);
+  const bool scaled = ExpertWeights(config()).has_scales();
+  return workspace_->experts().GemmCombine(
+      rank, received,
+      {.a = workspace_->of(rank).h.data(),
+       .b = mine.second.data(),
+       .b_scales = scaled ? mine.second_scales.data() : nullptr,
+       .bias = FloatsOrNull(mine.second_bias),
+       .y = pass.y});
+}
+
+absl::Status MoeLayerOnNode::WholePass(Rank& rank, const Pass& pass) {
   OCTET_ASSIGN_OR_RETURN(const FusedReceived received,
-                         workspace_->experts().DispatchGemm(
-                             rank, {.dispatch = dispatch,
-                                    .b = mine.first.data(),
-                                    .b_scales = fp8 ? mine.first_scales.data() : nullptr,
-                                    .out = work.h.data()}));
-  return workspace_->experts().GemmCombine(rank, received,
-                                           {.a = work.h.data(),
-                                            .b = mine.second.data(),
-                                            .b_scales = fp8 ? mine.second_scales.data() : nullptr,
-                                            .y = tokens.y});
+                         workspace_->experts().DispatchGemm(rank, FirstProductOf(rank, pass)));
+  return CombinePass(rank, pass, received);
+}
+
+absl::StatusOr<int> MoeLayerOnNode::PassIfRoom(Rank& rank, const Pass& pass) {
+  RoutedExperts& experts = workspace_->experts();
+  OCTET_ASSIGN_OR_RETURN(
+      const FusedReceived received,
+      LayerInternals::DispatchGemmIfRoom(experts, rank, FirstProductOf(rank, pass)));
+  OCTET_ASSIGN_OR_RETURN(const int rows, experts.ep().calls().RowsNeeded(rank));
+  const int room = received.received.max_rows;
+  if (rows > room) return (rows + room - 1) / room;
+  OCTET_RETURN_IF_ERROR(CombinePass(rank, pass, received));
+  return 0;
+}
+
+MoeLayerOnNode::Pass MoeLayerOnNode::PartOf(const Pass& pass, int index, int parts) const {
+  const EpConfig& ep = workspace_->experts().config().ep;
+  const int tokens = pass.dispatch.num_tokens;
+  const int size = ((tokens + parts - 1) / parts + kPassTokens - 1) / kPassTokens * kPassTokens;
+  const int begin = std::min(index * size, tokens);
+  Pass part = pass;
+  DispatchArgs& args = part.dispatch;
+  args.num_tokens = std::min(size, tokens - begin);
+  if (args.num_tokens == 0) return part;  // with pointers that are those of memory
+  const size_t first = Size(begin);
+  args.x = static_cast<const char*>(args.x) + first * ep.dispatch_row_bytes();
+  args.topk_idx += first * Size(ep.topk);
+  args.topk_weights += first * Size(ep.topk);
+  if (args.high_throughput.x_scales != nullptr) {
+    args.high_throughput.x_scales = static_cast<const uint32_t*>(args.high_throughput.x_scales) +
+                                    first * Size(ep.x_scale_words());
+  }
+  part.y = static_cast<char*>(pass.y) + first * ep.dtype_row_bytes();
+  return part;
+}
+
+absl::Status MoeLayerOnNode::Experts(Rank& rank, const Tokens& tokens) {
+  OCTET_ASSIGN_OR_RETURN(const DispatchArgs dispatch, Dispatched(rank, tokens));
+  const Pass whole = {.dispatch = dispatch, .y = tokens.y};
+  if (config().capacity_rows == 0 || IsCapturing(rank.stream())) return WholePass(rank, whole);
+  // Ends, since each part has fewer tokens until no rank has more than kPassTokens, which fit.
+  std::vector<Pass> passes = {whole};  // the next one last
+  while (!passes.empty()) {
+    const Pass pass = passes.back();
+    passes.pop_back();
+    OCTET_ASSIGN_OR_RETURN(const int parts, PassIfRoom(rank, pass));
+    for (int i = parts - 1; i >= 0; --i) passes.push_back(PartOf(pass, i, parts));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status MoeLayerOnNode::AllExperts(Rank& rank, const Tokens& tokens) {
   LayerWorkspace::OfRank& work = workspace_->of(rank);
   if (work.shared == nullptr || tokens.count == 0) return Experts(rank, tokens);
-  const RankWeights& mine = weights_[Size(rank.rank())];
+  const LayerWeights::OfRank& mine = weights_.of(rank);
   OCTET_RETURN_IF_ERROR(
       work.shared->Begin(rank, {.x = tokens.x,
+                                .tokens = tokens.count,
                                 .expert_offsets = work.offsets.data() + 2 * Size(tokens.count),
                                 .first = mine.shared_first.data(),
                                 .second = mine.shared_second.data()}));
@@ -374,14 +361,99 @@ absl::Status MoeLayerOnNode::AddShared(Rank& rank, const Tokens& tokens) {
   return Enqueued(rank, LayerPart::kShared);
 }
 
-absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, int num_tokens, void* y) {
-  const Tokens tokens = {x, num_tokens, y};
+absl::Status MoeLayerOnNode::Decode(Rank& rank, const Tokens& tokens) {
+  LayerWorkspace::OfRank& work = workspace_->of(rank);
+  const LayerWeights::OfRank& mine = weights_.of(rank);
+  const auto scales = [](absl::Span<char> bytes) {
+    return reinterpret_cast<const float*>(bytes.data());
+  };
+  const DecodePath::Call call = {
+      .x = tokens.x,
+      .num_tokens = tokens.count,
+      .tokens_of = tokens.count_of,
+      .y = tokens.y,
+      .weights = {.router = mine.router.data(),
+                  .router_bias = mine.router_bias.data(),
+                  .routed = {.first = mine.first.data(),
+                             .second = mine.second.data(),
+                             .first_scales = scales(mine.first_scales),
+                             .second_scales = scales(mine.second_scales)},
+                  .shared = {.first = mine.shared_first.data(),
+                             .second = mine.shared_second.data()}},
+      .placement = tables_ == nullptr ? placement::PlacementTable() : tables_->of(rank),
+      .logits = reinterpret_cast<float*>(work.logits.data()),
+      .topk_idx = reinterpret_cast<int32_t*>(work.topk_idx.data()),
+      .topk_weights = reinterpret_cast<float*>(work.topk_weights.data())};
+  OCTET_RETURN_IF_ERROR(workspace_->decode()->Enqueue(rank, call));
+  return Enqueued(rank, LayerPart::kCombine);
+}
+
+absl::Status MoeLayerOnNode::ForwardTokens(Rank& rank, const Tokens& tokens) {
   OCTET_RETURN_IF_ERROR(CheckTokens(rank, tokens));
   CaptureNeeds::Add(rank, need_);
   const CallerScope scope(rank, caller_.id());
+  if (workspace_->decode() != nullptr) return Decode(rank, tokens);
   workspace_->of(rank).observer = observer_;
   OCTET_RETURN_IF_ERROR(Route(rank, tokens));
   return AllExperts(rank, tokens);
+}
+
+absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, int num_tokens, void* y) {
+  return ForwardTokens(rank, {.x = x, .count = num_tokens, .y = y});
+}
+
+absl::Status MoeLayerOnNode::Forward(Rank& rank, const void* x, const int32_t* num_tokens,
+                                     void* y) {
+  if (workspace_->decode() == nullptr) {
+    return absl::UnimplementedError(
+        "MoeLayer::Forward with num_tokens in GPU memory needs MoeLayerConfig::path decode, and "
+        "this layer has launches: the numbers of its launches follow from num_tokens");
+  }
+  if (num_tokens == nullptr) {
+    return absl::InvalidArgumentError("num_tokens, an address in GPU memory, must not be null");
+  }
+  return ForwardTokens(
+      rank, {.x = x, .count = config().max_tokens_per_rank, .y = y, .count_of = num_tokens});
+}
+
+absl::StatusOr<ExpertLoads> MoeLayerOnNode::Loads() const {
+  OCTET_ASSIGN_OR_RETURN(ExpertLoads loads, workspace_->Loads());
+  if (config().placement.empty()) return loads;
+  return LogicalLoads(config().placement, loads);
+}
+
+absl::Status MoeLayerOnNode::CheckMoves(absl::string_view call) const {
+  if (config().placement.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat(call, " needs a layer with a placement (MoeLayerConfig::placement)"));
+  }
+  if (moves_ == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        call,
+        ": experts of a layer over several nodes cannot be moved; make it with the placement "
+        "that it is to have"));
+  }
+  if (config().loads.count) {
+    return absl::UnimplementedError(
+        absl::StrCat(call,
+                     ": rows are counted by slot (MoeLayerConfig::loads), and slots would have "
+                     "other experts; make "
+                     "a layer with the placement that it is to have, or do not count"));
+  }
+  if (loaded_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(call, " needs weights: call Load first"));
+}
+
+absl::Status MoeLayerOnNode::Prepare(Rank& rank, const Placement& placement, int max_blocks) {
+  OCTET_RETURN_IF_ERROR(CheckMoves("MoeLayer::Prepare"));
+  const CallerScope scope(rank, caller_.id());
+  return moves_->Prepare(rank, placement, max_blocks);
+}
+
+absl::Status MoeLayerOnNode::Apply(Rank& rank) {
+  OCTET_RETURN_IF_ERROR(CheckMoves("MoeLayer::Apply"));
+  const CallerScope scope(rank, caller_.id());
+  return moves_->Apply(rank);
 }
 
 RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {
@@ -392,6 +464,27 @@ RoutedTokens MoeLayerOnNode::Routed(const Rank& rank) const {
           .topk_weights = reinterpret_cast<const float*>(work.topk_weights.data())};
 }
 
+// Whether the memory of a layer serves another one.
+bool CanShare(MoeLayerConfig a, MoeLayerConfig b) {
+  if (a.placement.slots().size() != b.placement.slots().size()) return false;
+  if (a.loads.count && a.placement != b.placement) return false;  // counted together, by slot
+  a.placement = Placement();
+  b.placement = Placement();
+  return a == b;
+}
+
+absl::StatusOr<std::unique_ptr<PlacementTables>> MakeTables(Domain& domain,
+                                                            const MoeLayerConfig& config,
+                                                            const std::string& name) {
+  const bool decodes = config.path == LayerPath::kDecode;
+  return PlacementTables::Create(
+      domain, config.placement,
+      {.topk = config.topk,
+       .max_tokens = decodes ? 0 : config.max_tokens_per_rank,
+       .sources = decodes ? PlacementTables::Sources::kAllRanks : PlacementTables::Sources::kOwn,
+       .name = name});
+}
+
 // Not collective: all nodes of the domain must have agreed on the arguments.
 absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Domain& domain, const MoeLayerConfig& config,
                                                        const MoeLayerOptions& options) {
@@ -399,12 +492,13 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Domain& domain, const Moe
   const MoeLayer* const share = options.share;
   std::shared_ptr<LayerWorkspace> workspace;
   if (share == nullptr) {
-    OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(domain, config, options.rails));
+    OCTET_ASSIGN_OR_RETURN(workspace, LayerWorkspace::Create(domain, config, options));
   } else {
     const auto* const other = dynamic_cast<const MoeLayerOnNode*>(share);
-    if (other == nullptr || !(other->workspace()->requested() == config)) {
+    if (other == nullptr || !CanShare(other->workspace()->requested(), config)) {
       return absl::InvalidArgumentError(
-          "MoeLayerOptions::share must be a layer that was created with an equal configuration");
+          "MoeLayerOptions::share must be a layer that was created with an equal configuration, or "
+          "one with another placement of as many slots");
     }
     workspace = other->workspace();
     if (workspace->layer_ranks().nodes.num_nodes != domain.num_nodes()) {
@@ -413,9 +507,16 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MakeMoeLayer(Domain& domain, const Moe
           " nodes; it must be one of ", domain.num_nodes()));
     }
   }
+  MoeLayerConfig chosen = workspace->config();
+  chosen.placement = config.placement;
+  std::unique_ptr<PlacementTables> tables;
+  if (!config.placement.empty()) {
+    OCTET_ASSIGN_OR_RETURN(tables, MakeTables(domain, chosen, options.name));
+  }
   Node& node = domain.node();
-  auto layer = std::make_unique<MoeLayerOnNode>(node, std::move(workspace), options.name);
-  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return layer->AllocateWeights(rank); }));
+  auto layer = std::make_unique<MoeLayerOnNode>(node, chosen, std::move(workspace),
+                                                std::move(tables), options.name);
+  OCTET_RETURN_IF_ERROR(layer->Init(domain.several_nodes(), options.name));
   return layer;
 }
 
@@ -425,7 +526,7 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Create(Domain& domain,
                                                            const MoeLayerConfig& config,
                                                            const MoeLayerOptions& options) {
   return MakeOnAllNodes<MoeLayer>(
-      domain, "MoeLayer::Create", TextOf(config, options),
+      domain, "MoeLayer::Create", [&] { return TextOf(config, options); },
       [&] { return MakeMoeLayer(domain, config, options); },
       [&](const MoeLayer& made) { return TextOf(made.config(), options); });
 }

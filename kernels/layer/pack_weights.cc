@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <string>
 #include <type_traits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "kernels/gemm/gemm_config.h"
+#include "octet/enum_names.h"
 #include "octet/fp8.h"
 #include "octet/fp8_format.h"
 #include "octet/fp8_scale.h"
@@ -15,11 +21,9 @@
 namespace octet {
 namespace {
 
-constexpr int kBlock = kGemmScaleGroup;  // rows and columns that share a scale
-constexpr int kAlternating = 8;          // rows of gate, then of up
+constexpr int kAlternating = 8;  // rows of gate, then of up
 
 size_t Size(int n) { return static_cast<size_t>(n); }
-int Blocks(int n) { return (n + kBlock - 1) / kBlock; }
 
 template <typename T>
 T Load(const std::byte* bytes, size_t index) {
@@ -28,28 +32,14 @@ T Load(const std::byte* bytes, size_t index) {
   return value;
 }
 
-size_t Blocks(size_t n) { return (n + kBlock - 1) / kBlock; }
-
-// Returns a number of any type but kFloat8E4m3, exactly.
-float LoadFloat(TensorType type, const std::byte* bytes, size_t index) {
-  switch (type) {
-    case TensorType::kBFloat16:
-      return FloatFromBits(DType::kBFloat16, Load<uint16_t>(bytes, index));
-    case TensorType::kFloat16:
-      return FloatFromBits(DType::kFloat16, Load<uint16_t>(bytes, index));
-    case TensorType::kFloat32:
-    case TensorType::kFloat8E4m3:
-      break;
-  }
-  return Load<float>(bytes, index);
-}
-
 float ScaleOf(const HostTensor& tensor, int row, int column) {
-  const size_t i = Size(row / kBlock);
-  const size_t j = Size(column / kBlock);
-  const size_t index = tensor.column_pitch == 0 ? i * Size(Blocks(tensor.columns)) + j
-                                                : j * Blocks(tensor.column_pitch) + i;
-  return LoadFloat(tensor.scale_type, tensor.scales, index);
+  const WeightFormat format = FormatOf(tensor.type);
+  const size_t i = Size(row / format.block_rows) * Size(tensor.row_step);
+  const size_t j = Size(column / format.block_columns);
+  const size_t index = tensor.column_pitch == 0
+                           ? i * format.BlocksOfColumns(Size(tensor.columns)) + j
+                           : j * format.BlocksOfRows(tensor.column_pitch) + i;
+  return LoadNumber(tensor.scale_type, tensor.scales, index);
 }
 
 // Stores a column-major matrix row by row: square tiles, whose rows and columns fit the cache.
@@ -62,7 +52,8 @@ void Transpose(const HostTensor& tensor, std::byte* to) {
       const int column_end = std::min(tensor.columns, column0 + kTile);
       for (int row = row0; row < row_end; ++row) {
         for (int column = column0; column < column_end; ++column) {
-          const T value = Load<T>(tensor.data, Size(column) * tensor.column_pitch + Size(row));
+          const T value = Load<T>(
+              tensor.data, Size(column) * tensor.column_pitch + Size(row) * Size(tensor.row_step));
           std::memcpy(to + (Size(row) * Size(tensor.columns) + Size(column)) * sizeof(T), &value,
                       sizeof(T));
         }
@@ -71,26 +62,41 @@ void Transpose(const HostTensor& tensor, std::byte* to) {
   }
 }
 
-// A column-major matrix, row by row.
+// Stores rows that are not one behind the other.
+void CopyRows(const HostTensor& tensor, std::byte* to) {
+  const size_t row_bytes = FormatOf(tensor.type).Bytes(Size(tensor.columns));
+  for (size_t row = 0; row < Size(tensor.rows); ++row) {
+    std::memcpy(to + row * row_bytes, tensor.data + row * Size(tensor.row_step) * row_bytes,
+                row_bytes);
+  }
+}
+
+void MakeRowMajor(const HostTensor& tensor, std::byte* to) {
+  if (tensor.column_pitch == 0) return CopyRows(tensor, to);
+  switch (BytesOf(tensor.type)) {
+    case sizeof(uint8_t):
+      return Transpose<uint8_t>(tensor, to);
+    case sizeof(uint16_t):
+      return Transpose<uint16_t>(tensor, to);
+    default:
+      return Transpose<uint32_t>(tensor, to);
+  }
+}
+
+// A matrix of any order, row by row.
 class RowMajor {
  public:
   explicit RowMajor(const HostTensor& tensor)
-      : view_(tensor), data_(Size(tensor.rows) * Size(tensor.columns) * BytesOf(tensor.type)) {
-    switch (BytesOf(tensor.type)) {
-      case sizeof(uint8_t):
-        Transpose<uint8_t>(tensor, data_.data());
-        break;
-      case sizeof(uint16_t):
-        Transpose<uint16_t>(tensor, data_.data());
-        break;
-      default:
-        Transpose<uint32_t>(tensor, data_.data());
-    }
+      : view_(tensor),
+        data_(FormatOf(tensor.type).Bytes(Size(tensor.rows) * Size(tensor.columns))) {
+    MakeRowMajor(tensor, data_.data());
     view_.column_pitch = 0;
+    view_.row_step = 1;
     view_.data = data_.data();
     if (tensor.scales == nullptr) return;
-    for (int row = 0; row < tensor.rows; row += kBlock) {
-      for (int column = 0; column < tensor.columns; column += kBlock) {
+    const WeightFormat format = FormatOf(tensor.type);
+    for (int row = 0; row < tensor.rows; row += format.block_rows) {
+      for (int column = 0; column < tensor.columns; column += format.block_columns) {
         scales_.push_back(ScaleOf(tensor, row, column));
       }
     }
@@ -108,24 +114,19 @@ class RowMajor {
   std::vector<float> scales_;
 };
 
-bool HasType(const HostTensor& tensor, DType dtype) {
-  return tensor.type == (dtype == DType::kFloat16 ? TensorType::kFloat16 : TensorType::kBFloat16);
-}
-
-PackedMatrix PackDType(const HostTensor& tensor, DType dtype) {
+// Packs a tensor into a format without scales.
+PackedMatrix PackPlain(const HostTensor& tensor, const WeightFormat& format) {
   PackedMatrix packed;
-  const size_t elements = Size(tensor.rows) * Size(tensor.columns);
-  packed.elements.resize(elements * sizeof(uint16_t));
-  if (HasType(tensor, dtype)) {
+  packed.elements.resize(format.Bytes(Size(tensor.rows) * Size(tensor.columns)));
+  if (tensor.type == format.element) {
     std::memcpy(packed.elements.data(), tensor.data, packed.elements.size());
     return packed;
   }
-  uint8_t* out = packed.elements.data();
+  auto* const out = reinterpret_cast<std::byte*>(packed.elements.data());
+  size_t index = 0;
   for (int row = 0; row < tensor.rows; ++row) {
     for (int column = 0; column < tensor.columns; ++column) {
-      const uint16_t bits = BitsFromFloat(dtype, ElementOf(tensor, row, column));
-      std::memcpy(out, &bits, sizeof(bits));
-      out += sizeof(bits);
+      StoreNumber(format.element, ElementOf(tensor, row, column), out, index++);
     }
   }
   return packed;
@@ -153,112 +154,222 @@ void ReadRow(const HostTensor& tensor, int row, absl::Span<float> out) {
   }
 }
 
-// Quantizes columns [first, end) of the rows that `values` holds, `tensor`'s from first_row on.
-void QuantizeBlock(absl::Span<const float> values, const HostTensor& tensor, int first_row,
-                   int first, PackedMatrix& packed) {
-  const size_t columns = Size(tensor.columns);
-  const size_t end = Size(std::min(first + kBlock, tensor.columns));
-  const size_t rows = values.size() / columns;
+// A block of `tensor`: of its rows from first_row on, those that `values` holds, and its columns
+// [first, end).
+struct Block {
+  absl::Span<const float> values;
+  size_t row_size;
+  size_t first_row;
+  size_t first;
+  size_t end;
+};
+
+// Returns the scale of a block with this largest magnitude.
+float ScaleOfBlock(const WeightFormat& format, float largest) {
+  if (format.scale == ScaleFormat::kFloat32) return Fp8Scale<NativeFp8>(largest, format.scale);
+  if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
+  constexpr int kLeast = -127;
+  const int exponent = largest == 0 ? 0 : std::ilogb(largest) - InfoOf(format).numbers.greatest + 1;
+  return std::ldexp(1.0F, std::max(exponent, kLeast));
+}
+
+void StoreQuantized(const WeightFormat& format, float value, PackedMatrix& packed, size_t index) {
+  if (format.element == TensorType::kFloat8E4m3) {  // in the platform's form
+    packed.elements[index] = Fp8BitsFromFloat(Fp8Form::kNative, value);
+  } else {
+    StoreNumber(format.element, value, reinterpret_cast<std::byte*>(packed.elements.data()), index);
+  }
+}
+
+void QuantizeBlock(const Block& block, const WeightFormat& format, PackedMatrix& packed) {
+  const size_t rows = block.values.size() / block.row_size;
   float largest = 0;
   for (size_t row = 0; row < rows; ++row) {
-    for (size_t column = Size(first); column < end; ++column) {
-      const float magnitude = std::abs(values[row * columns + column]);
+    for (size_t column = block.first; column < block.end; ++column) {
+      const float magnitude = std::abs(block.values[row * block.row_size + column]);
       // Infinities and NaN make NaN of the scale, and so of the block.
       if (!(magnitude <= largest) && !std::isnan(largest)) largest = magnitude;
     }
   }
-  const float scale = Fp8Scale<NativeFp8>(largest, ScaleFormat::kFloat32);
+  const float scale = ScaleOfBlock(format, largest);
   for (size_t row = 0; row < rows; ++row) {
-    uint8_t* const out = packed.elements.data() + (Size(first_row) + row) * columns;
-    for (size_t column = Size(first); column < end; ++column) {
-      out[column] = Fp8BitsFromFloat(Fp8Form::kNative, values[row * columns + column] / scale);
+    const size_t first = (block.first_row + row) * block.row_size;
+    for (size_t column = block.first; column < block.end; ++column) {
+      StoreQuantized(format, block.values[row * block.row_size + column] / scale, packed,
+                     first + column);
     }
   }
   packed.scales.push_back(scale);
 }
 
-PackedMatrix PackFp8(const HostTensor& tensor) {
+PackedMatrix Quantize(const HostTensor& tensor, const WeightFormat& format) {
   PackedMatrix packed;
-  packed.elements.resize(Size(tensor.rows) * Size(tensor.columns));
-  if (tensor.type != TensorType::kFloat8E4m3) {
-    std::vector<float> values;
-    for (int first = 0; first < tensor.rows; first += kBlock) {
-      const int rows = std::min(kBlock, tensor.rows - first);
-      values.resize(Size(rows) * Size(tensor.columns));
-      for (int row = 0; row < rows; ++row) {
-        ReadRow(
-            tensor, first + row,
-            absl::MakeSpan(values).subspan(Size(row) * Size(tensor.columns), Size(tensor.columns)));
-      }
-      for (int column = 0; column < tensor.columns; column += kBlock) {
-        QuantizeBlock(values, tensor, first, column, packed);
-      }
+  const size_t columns = Size(tensor.columns);
+  packed.elements.resize(format.Bytes(Size(tensor.rows) * columns));
+  std::vector<float> values;
+  for (int first = 0; first < tensor.rows; first += format.block_rows) {
+    const int rows = std::min(format.block_rows, tensor.rows - first);
+    values.resize(Size(rows) * columns);
+    for (int row = 0; row < rows; ++row) {
+      ReadRow(tensor, first + row, absl::MakeSpan(values).subspan(Size(row) * columns, columns));
     }
-    return packed;
-  }
-  std::transform(
-      tensor.data, tensor.data + packed.elements.size(), packed.elements.begin(),
-      [](std::byte bits) { return NativeFromE4m3Fn::Convert(std::to_integer<uint8_t>(bits)); });
-  const size_t scales = Size(Blocks(tensor.rows)) * Size(Blocks(tensor.columns));
-  for (size_t i = 0; i < scales; ++i) {
-    packed.scales.push_back(LoadFloat(tensor.scale_type, tensor.scales, i) *
-                            NativeFromE4m3Fn::kScale);
+    for (int column = 0; column < tensor.columns; column += format.block_columns) {
+      QuantizeBlock({.values = values,
+                     .row_size = columns,
+                     .first_row = Size(first),
+                     .first = Size(column),
+                     .end = Size(std::min(column + format.block_columns, tensor.columns))},
+                    format, packed);
+    }
   }
   return packed;
 }
 
-}  // namespace
-
-size_t WeightFormat::element_bytes() const {
-  return format == GemmFormat::kFp8 ? 1 : InfoOf(dtype).bytes;
+// Packs a tensor that has the format already, but for the platform's form of the elements.
+PackedMatrix KeepScales(const HostTensor& tensor, const WeightFormat& format) {
+  PackedMatrix packed;
+  packed.elements.resize(format.Bytes(Size(tensor.rows) * Size(tensor.columns)));
+  // One type with scales has a form that depends on the platform.
+  const bool converts = format.element == TensorType::kFloat8E4m3;
+  std::transform(tensor.data, tensor.data + packed.elements.size(), packed.elements.begin(),
+                 [converts](std::byte bits) {
+                   const auto byte = std::to_integer<uint8_t>(bits);
+                   return converts ? NativeFromE4m3Fn::Convert(byte) : byte;
+                 });
+  const float factor = converts ? NativeFromE4m3Fn::kScale : 1.0F;
+  const size_t scales =
+      format.BlocksOfRows(Size(tensor.rows)) * format.BlocksOfColumns(Size(tensor.columns));
+  for (size_t i = 0; i < scales; ++i) {
+    packed.scales.push_back(LoadNumber(tensor.scale_type, tensor.scales, i) * factor);
+  }
+  return packed;
 }
 
+void AppendName(std::string* out, TensorType type) { absl::StrAppend(out, EnumName(type)); }
+
+}  // namespace
+
 absl::Status CheckTensor(absl::string_view name, const HostTensor& tensor, int rows, int columns) {
-  if (tensor.empty()) return absl::InvalidArgumentError(absl::StrCat(name, " is missing"));
+  if (tensor.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is missing; it must be ", rows, " x ", columns));
+  }
   if (tensor.rows != rows || tensor.columns != columns) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", tensor.rows, " x ", tensor.columns,
                                                    "; it must be ", rows, " x ", columns));
+  }
+  const WeightFormatInfo& type = InfoOf(tensor.type);
+  constexpr int kByte = 8;  // bits
+  if (type.bits < kByte && (tensor.column_pitch != 0 || columns % type.format.block_columns != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", type.name,
+                     ", whose matrices must be in row-major order with a "
+                     "multiple of ",
+                     type.format.block_columns, " columns"));
+  }
+  if (tensor.row_step < 1 || (tensor.row_step > 1 && type.format.block_rows > 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", type.name, " with a row_step of ", tensor.row_step,
+                     "; it must be at least 1, and 1 where rows share scales"));
   }
   if (tensor.column_pitch != 0 && tensor.column_pitch < Size(rows)) {
     return absl::InvalidArgumentError(absl::StrCat(name, " has a column_pitch of ",
                                                    tensor.column_pitch, " and ", rows,
                                                    " rows; it must be 0 or at least as many"));
   }
-  if (tensor.type == TensorType::kFloat8E4m3 && tensor.scales == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is of 8-bit floats without scales"));
+  if (FormatOf(tensor.type).has_scales() && tensor.scales == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", EnumName(tensor.type),
+                                                   " without scales; set HostTensor::scales"));
   }
-  if (tensor.scales != nullptr && tensor.scale_type == TensorType::kFloat8E4m3) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " has scales of 8-bit floats; they must be fp32, bf16 or fp16"));
+  const std::vector<TensorType> scale_types = TypesWithinFloat32();
+  if (tensor.scales != nullptr && !absl::c_linear_search(scale_types, tensor.scale_type)) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " has scales of ",
+                                                   EnumName(tensor.scale_type), "; they must be ",
+                                                   absl::StrJoin(scale_types, " or ", AppendName)));
   }
   return absl::OkStatus();
 }
 
 float ElementOf(const HostTensor& tensor, int row, int column) {
-  const size_t index = tensor.column_pitch == 0 ? Size(row) * Size(tensor.columns) + Size(column)
-                                                : Size(column) * tensor.column_pitch + Size(row);
-  if (tensor.type != TensorType::kFloat8E4m3) return LoadFloat(tensor.type, tensor.data, index);
-  return FloatFromFp8Bits(Fp8Form::kE4m3Fn, Load<uint8_t>(tensor.data, index)) *
-         ScaleOf(tensor, row, column);
+  const size_t own_row = Size(row) * Size(tensor.row_step);
+  const size_t index = tensor.column_pitch == 0 ? own_row * Size(tensor.columns) + Size(column)
+                                                : Size(column) * tensor.column_pitch + own_row;
+  const float number = LoadNumber(tensor.type, tensor.data, index);
+  return FormatOf(tensor.type).has_scales() ? number * ScaleOf(tensor, row, column) : number;
 }
 
 PackedMatrix PackMatrix(const HostTensor& tensor, const WeightFormat& format) {
-  if (tensor.column_pitch != 0) return PackMatrix(RowMajor(tensor).view(), format);
-  return format.format == GemmFormat::kFp8 ? PackFp8(tensor) : PackDType(tensor, format.dtype);
+  if (tensor.column_pitch != 0 || tensor.row_step != 1) {
+    return PackMatrix(RowMajor(tensor).view(), format);
+  }
+  const bool exact = ConversionOf(FormatOf(tensor.type), format) == Conversion::kExact;
+  PackedMatrix packed = !format.has_scales() ? PackPlain(tensor, format)
+                        : exact              ? KeepScales(tensor, format)
+                                             : Quantize(tensor, format);
+  packed.format = format;
+  packed.columns = tensor.columns;
+  return packed;
+}
+
+std::vector<uint8_t> ScaleBytes(const PackedMatrix& matrix) {
+  std::vector<uint8_t> bytes;
+  if (matrix.scales.empty()) return bytes;
+  if (matrix.format.scale == ScaleFormat::kFloat32) {
+    bytes.resize(matrix.scales.size() * sizeof(float));
+    std::memcpy(bytes.data(), matrix.scales.data(), bytes.size());
+    return bytes;
+  }
+  const size_t blocks = matrix.format.BlocksOfColumns(Size(matrix.columns));
+  const size_t row_bytes = Size(ScaleWords(matrix.format, matrix.columns)) * sizeof(uint32_t);
+  bytes.resize(matrix.scales.size() / blocks * row_bytes);
+  for (size_t i = 0; i < matrix.scales.size(); ++i) {
+    bytes[i / blocks * row_bytes + i % blocks] = Ue8m0FromScale(matrix.scales[i]);
+  }
+  return bytes;
+}
+
+std::vector<float> PackVector(const HostTensor& row) {
+  std::vector<float> values(Size(row.columns));
+  for (int column = 0; column < row.columns; ++column) {
+    values[Size(column)] = ElementOf(row, 0, column);
+  }
+  return values;
+}
+
+namespace {
+
+// Appends all of both, eight rows of one and eight of the other in turn.
+template <typename T>
+void AppendAlternating(const std::vector<T>& gate, const std::vector<T>& up, size_t row_size,
+                       std::vector<T>& both) {
+  const size_t piece = kAlternating * row_size;
+  both.reserve(2 * gate.size());
+  for (size_t at = 0; at < gate.size(); at += piece) {
+    const size_t end = std::min(at + piece, gate.size());
+    for (const std::vector<T>* const from : {&gate, &up}) {
+      both.insert(both.end(), from->begin() + static_cast<ptrdiff_t>(at),
+                  from->begin() + static_cast<ptrdiff_t>(end));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<float> PackGateUpBias(const MlpWeights& weights) {
+  std::vector<float> both;
+  AppendAlternating(PackVector(weights.gate_bias), PackVector(weights.up_bias), 1, both);
+  return both;
 }
 
 PackedMatrix PackGateUp(const MlpWeights& weights, const WeightFormat& format) {
   const PackedMatrix gate = PackMatrix(weights.gate, format);
   const PackedMatrix up = PackMatrix(weights.up, format);
-  PackedMatrix both;
-  const size_t piece = kAlternating * Size(weights.gate.columns) * format.element_bytes();
-  both.elements.reserve(2 * gate.elements.size());
-  for (size_t at = 0; at < gate.elements.size(); at += piece) {
-    const size_t end = std::min(at + piece, gate.elements.size());
-    for (const PackedMatrix* from : {&gate, &up}) {
-      both.elements.insert(both.elements.end(), from->elements.begin() + static_cast<ptrdiff_t>(at),
-                           from->elements.begin() + static_cast<ptrdiff_t>(end));
-    }
+  PackedMatrix both = {.elements = {}, .scales = {}, .format = format, .columns = gate.columns};
+  const size_t columns = Size(weights.gate.columns);
+  AppendAlternating(gate.elements, up.elements, format.Bytes(columns), both.elements);
+  if (format.block_rows == 1) {
+    AppendAlternating(gate.scales, up.scales, format.BlocksOfColumns(columns), both.scales);
+    return both;
   }
   both.scales = gate.scales;
   both.scales.insert(both.scales.end(), up.scales.begin(), up.scales.end());

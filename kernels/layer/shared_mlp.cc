@@ -27,9 +27,12 @@ absl::StatusOr<std::unique_ptr<SharedMlp>> SharedMlp::Create(const MoeLayerConfi
 
 absl::Status SharedMlp::First(hipStream_t stream) {
   first_enqueued_ = true;
-  return first_->Run(
-      {.a = call_.x, .b = call_.first, .expert_offsets = call_.expert_offsets, .out = h_.data()},
-      stream);
+  return first_->Run({.a = call_.x,
+                      .b = call_.first,
+                      .expert_offsets = call_.expert_offsets,
+                      .out = h_.data(),
+                      .rows = call_.tokens},
+                     stream);
 }
 
 absl::Status SharedMlp::Second(hipStream_t stream) {
@@ -56,6 +59,7 @@ absl::Status SharedMlp::PartEnqueued(const Rank& rank, LayerPart part) {
     OCTET_RETURN_IF_ERROR(side_->Fork());
     return First(side_->stream());
   }
+  if (second_enqueued_) return absl::OkStatus();  // beside the first pass of several
   if (part == LayerPart::kSecondProduct) return side_->MarkFork(rank);
   if (part != LayerPart::kCombine) return absl::OkStatus();
   OCTET_RETURN_IF_ERROR(side_->Fork());

@@ -24,6 +24,7 @@ class SharedMlp {
  public:
   struct Call {
     const void* x = nullptr;                  // [T][H]
+    int tokens = 0;                           // T
     const int32_t* expert_offsets = nullptr;  // {0, T}
     const void* first = nullptr;              // weights: GroupedGemmArgs::b of the products
     const void* second = nullptr;

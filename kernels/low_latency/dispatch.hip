@@ -35,6 +35,7 @@
 #include "kernels/ep/device/call_statistics_device.h"
 #include "kernels/ep/device/delivery.h"
 #include "kernels/ep/device/interleaved_walk.h"
+#include "kernels/ep/device/load_counters_device.h"
 #include "kernels/ep/device/routing_device.h"
 #include "kernels/ep/device/row_arrivals_device.h"
 #include "kernels/ep/device/row_copy.h"
@@ -405,14 +406,6 @@ __device__ void DescribeRows(const DispatchParams& p, const ReceiveShared& s, bo
   }
 }
 
-__device__ void CountRows(const CallStatistics& statistics, const Layout& layout,
-                          const ReceiveShared& s, uint64_t epoch) {
-  if (statistics.words == nullptr) return;
-  for (int e = threadIdx.x; e < layout.num_local_experts; e += blockDim.x) {
-    *statistics.Rows(epoch & 1, e) = static_cast<uint64_t>(RowsOf(layout, s, e));
-  }
-}
-
 // A part of the row of a token.
 struct TokenPart {
   int source;
@@ -461,11 +454,16 @@ __device__ bool ReceiveToken(const DispatchParams& p, const ReceiveShared& s,
 // The block with the fewest tokens writes the description for the caller.
 __device__ __forceinline__ bool Describes(const Role& role) { return role.index == role.count - 1; }
 
-// Receives one block's part of a dispatch, or the parts of all blocks (`alone`). Returns true if
-// the call has ended (kernels/ep/device/call_end.h).
+enum class PartEnd {
+  kUncounted,  // the call has failed before all counts were there
+  kReceived,
+  kAgain,  // by one block alone (kernels/ep/device/call_end.h)
+};
+
+// Receives one block's part of a dispatch, or the parts of all blocks (`alone`).
 template <typename Trace, bool kWatched>
-__device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveShared& s,
-                            uint64_t epoch, const Trace& trace) {
+__device__ PartEnd ReceivePart(const DispatchParams& p, bool alone, const ReceiveShared& s,
+                               uint64_t epoch, const Trace& trace) {
   __shared__ device::InterleavedWalk walk;
   const CommonParams& c = p.common;
   const Layout& layout = c.layout;
@@ -479,10 +477,7 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
     DescribeRows(p, s, known, begin, step);
   };
   device::DescribeDelivery(&c.state->delivery, epoch, Describes(role), counted, describe);
-  if (!counted) return true;
-  if constexpr (kWatched) {
-    if (role.index == 0) CountRows(c.statistics, layout, s, epoch);
-  }
+  if (!counted) return PartEnd::kUncounted;
   // Different blocks take neighbouring tokens.
   const int groups = static_cast<int>(blockDim.x) / device::kWaveSize / p.row_waves;
   const int group = Wave() / p.row_waves;
@@ -498,13 +493,13 @@ __device__ bool ReceivePart(const DispatchParams& p, bool alone, const ReceiveSh
       break;
     }
   }
-  if constexpr (!kWatched) return true;
+  if constexpr (!kWatched) return PartEnd::kReceived;
   if (c.failure.masks != nullptr &&
       device::EndCall(c, c.end, {RoleOf(c).count, alone}) == device::CallEnd::kAgain) {
-    return false;
+    return PartEnd::kAgain;
   }
   device::EndStatistics(c.statistics, layout.num_ranks, epoch);
-  return true;
+  return PartEnd::kReceived;
 }
 
 template <typename Trace, bool kWatched>
@@ -531,7 +526,13 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
       device::BeginStatistics(c.statistics, c.layout.num_ranks, epoch, role.count);
     }
   }
-  for (bool alone = false; !ReceivePart<Trace, kWatched>(p, alone, s, epoch, trace); alone = true) {
+  PartEnd end = PartEnd::kAgain;
+  for (bool alone = false; end == PartEnd::kAgain; alone = true) {
+    end = ReceivePart<Trace, kWatched>(p, alone, s, epoch, trace);
+  }
+  if (role.index == 0 && end != PartEnd::kUncounted) {
+    device::CountLoads(c.loads, epoch, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
+                       [&](int e) { return RowsOf(c.layout, s, e); });
   }
 }
 

@@ -71,7 +71,7 @@ absl::Status Validate(const EpConfig& config) {
   if (config.combine_method == CombineMethod::kPull) {
     return absl::InvalidArgumentError("low_latency combines by push only");
   }
-  return absl::OkStatus();
+  return CheckNoCapacity(config);
 }
 
 void Choose(EpConfig& config, int /*num_ranks*/) {
@@ -99,6 +99,7 @@ constexpr StrategyInfo kInfo = {
     .validate = Validate,
     .choose = Choose,
     .heap_size = HeapSizeBy<MakeLayout>,
+    .list_memory = ListMemoryBy<MakeLayout, ListOwnMemory>,
     .make = MakeOne<LowLatency>};
 
 }  // namespace octet::low_latency

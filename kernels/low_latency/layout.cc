@@ -4,6 +4,8 @@
 #include "kernels/ep/make_layout.h"
 #include "octet/dtype.h"
 #include "octet/ep_config.h"
+#include "octet/memory_piece.h"
+#include "octet/row_source.h"
 
 namespace octet::low_latency {
 namespace {
@@ -27,7 +29,7 @@ RowOffsets MakeRowOffsets(const EpConfig& config, const Layout& layout) {
 
 }  // namespace
 
-Layout MakeLayout(const EpConfig& config, int num_ranks) {
+Layout MakeLayout(const EpConfig& config, int num_ranks, std::vector<MemoryPiece>* list) {
   Layout layout = {};
   SetShape(config, num_ranks, layout);
   layout.num_counts = layout.num_local_experts + 1;
@@ -48,18 +50,39 @@ Layout MakeLayout(const EpConfig& config, int num_ranks) {
   const auto ranks = static_cast<size_t>(num_ranks);
   const auto tokens = static_cast<size_t>(config.max_tokens_per_rank);
   const size_t returned_rows = tokens * static_cast<size_t>(layout.combine_slots);
-  HeapPieces heap;
+  HeapPieces heap(list);
   PlaceCounts(heap, layout);
-  if (layout.own_slots) layout.combine_begun = heap.Place(ranks * sizeof(Flag));
-  layout.packets = heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.packet_bytes));
-  layout.combine_flags = heap.Place(kHalves * returned_rows * sizeof(Flag));
+  if (layout.own_slots) {
+    layout.combine_begun = heap.Place(ranks * sizeof(Flag), "combine begun flags");
+  }
+  layout.packets =
+      heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.packet_bytes), "packets");
+  layout.combine_flags =
+      heap.Place(kHalves * returned_rows * sizeof(Flag), "flags of returned rows");
   layout.control_bytes = heap.end();
   layout.rows =
-      heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.slot_vecs) * kVecBytes);
+      heap.Place(kHalves * ranks * tokens * static_cast<size_t>(layout.slot_vecs) * kVecBytes,
+                 "rows in transit");
   layout.combine_rows =
-      heap.Place(kHalves * returned_rows * static_cast<size_t>(layout.dtype_vecs) * kVecBytes);
+      heap.Place(kHalves * returned_rows * static_cast<size_t>(layout.dtype_vecs) * kVecBytes,
+                 "returned rows");
   layout.bytes = heap.end();
   return layout;
+}
+
+void ListOwnMemory(const EpConfig& config, const Layout& layout, int /*blocks*/,
+                   std::vector<MemoryPiece>& list) {
+  const size_t rows = size_t{kCallsInFlight} * static_cast<size_t>(layout.max_rows);
+  const size_t packets = size_t{kCallsInFlight} * static_cast<size_t>(layout.num_ranks) *
+                         static_cast<size_t>(layout.max_tokens);
+  for (const auto& [name, bytes] :
+       {std::pair("received rows", rows * config.received_row_bytes()),
+        std::pair("scales of received rows",
+                  rows * static_cast<size_t>(layout.scale_words) * sizeof(uint32_t)),
+        std::pair("sources of received rows", rows * sizeof(RowSource)),
+        std::pair("kept packets", packets * static_cast<size_t>(layout.packet_bytes))}) {
+    list.push_back({MemoryUse::kWorkspace, name, bytes});
+  }
 }
 
 }  // namespace octet::low_latency

@@ -40,6 +40,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/ep/device/call_layout.h"
 #include "kernels/ep/device/rank_flags.h"
@@ -50,7 +51,8 @@
 
 namespace octet {
 struct EpConfig;
-}
+struct MemoryPiece;
+}  // namespace octet
 
 namespace octet::low_latency {
 
@@ -150,7 +152,10 @@ struct Layout : PacketLayout {
 
 // Returns the layout. Host only. `config` must be valid for `num_ranks` and have its automatic
 // choices made.
-Layout MakeLayout(const EpConfig& config, int num_ranks);
+Layout MakeLayout(const EpConfig& config, int num_ranks, std::vector<MemoryPiece>* list = nullptr);
+// Adds what a rank has beside the heap, in launches of `blocks` blocks.
+void ListOwnMemory(const EpConfig& config, const Layout& layout, int blocks,
+                   std::vector<MemoryPiece>& list);
 
 }  // namespace octet::low_latency
 

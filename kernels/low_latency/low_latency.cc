@@ -267,12 +267,17 @@ absl::Status LowLatency::Unmask(Rank& rank, RankSet still_masked) {
 
 absl::StatusOr<EpStatistics> LowLatency::Statistics(Rank& rank) {
   const Watch& watch = WatchOf(rank);
-  return watch.has_statistics() ? watch.Statistics(rank) : EpCalls::Statistics(rank);
+  if (!watch.has_statistics()) return EpCalls::Statistics(rank);
+  OCTET_ASSIGN_OR_RETURN(EpStatistics statistics, watch.Waits(rank));
+  statistics.expert_rows = loads().Read(rank.rank()).rows;
+  return statistics;
 }
 
 absl::Status LowLatency::ResetStatistics(Rank& rank) {
   const Watch& watch = WatchOf(rank);
-  return watch.has_statistics() ? watch.ResetStatistics(rank) : EpCalls::ResetStatistics(rank);
+  if (!watch.has_statistics()) return StrategyBase::ResetStatistics(rank);
+  OCTET_RETURN_IF_ERROR(watch.ResetStatistics(rank));
+  return loads().Reset(rank);
 }
 
 absl::Span<const TraceTag> LowLatency::trace_tags() const {

@@ -37,8 +37,6 @@ absl::Status Watch::Init(Rank& rank, const EpConfig& config, int blocks, NodeMem
   if (config.low_latency.statistics) {
     for (CallStatistics& each : statistics_) {
       each.blocks = blocks;
-      each.num_experts =
-          &each == statistics_.data() ? config.num_local_experts(rank.num_ranks()) : 0;
       OCTET_ASSIGN_OR_RETURN(const absl::Span<uint64_t> words,
                              memory.Device<uint64_t>(each.num_words()));
       each.words = words.data();
@@ -111,22 +109,16 @@ absl::StatusOr<CallStatistics> Watch::ReadStatistics(Rank& rank, Call call) cons
     }
     *copy.TotalWait(peer) += longest;
   }
-  for (int e = 0; epoch > 0 && e < copy.num_experts; ++e) {
-    *copy.TotalRows(e) += *copy.Rows(half, e);
-  }
   return copy;
 }
 
-absl::StatusOr<EpStatistics> Watch::Statistics(Rank& rank) const {
+absl::StatusOr<EpStatistics> Watch::Waits(Rank& rank) const {
   EpStatistics statistics;
   for (const Call call : {Call::kDispatch, Call::kCombine}) {
     OCTET_ASSIGN_OR_RETURN(const CallStatistics read, ReadStatistics(rank, call));
     auto& waits = call == Call::kDispatch ? statistics.dispatch_waits : statistics.combine_waits;
     for (int peer = 0; peer < rank.num_ranks(); ++peer) {
       waits.push_back(DeviceTicks(*read.TotalWait(peer)));
-    }
-    for (int e = 0; e < read.num_experts; ++e) {
-      statistics.expert_rows.push_back(static_cast<int64_t>(*read.TotalRows(e)));
     }
   }
   return statistics;

@@ -43,7 +43,7 @@ class Watch {
   absl::Status Mask(Rank& rank, RankSet ranks) const;
   static absl::Status CheckMask(const Rank& rank, RankSet ranks);
   absl::Status ClearMasks(Rank& rank) const;
-  absl::StatusOr<EpStatistics> Statistics(Rank& rank) const;
+  absl::StatusOr<EpStatistics> Waits(Rank& rank) const;  // Statistics without expert_rows
   absl::Status ResetStatistics(Rank& rank) const;
   // Adds the measurements of the last completed calls to the totals, before epochs are reset.
   // Measurements of a call that did not end are lost.

@@ -1,8 +1,6 @@
 #include "kernels/model/layer_tensors.h"
 
-#include <algorithm>
-#include <iterator>
-
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,41 +13,23 @@ namespace {
 
 constexpr absl::string_view kPrefix = "model.";  // of names; some folders do without
 constexpr absl::string_view kScales = "_scale_inv";
-constexpr uint64_t kScaleBlock = 128;  // rows, and columns, that a scale is for
 
 uint64_t Unsigned(int n) { return static_cast<uint64_t>(n); }
-uint64_t Blocks(uint64_t size) { return (size - 1) / kScaleBlock + 1; }
 
 std::string ShapeText(absl::Span<const uint64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// The dtypes of files that HostTensor has.
-struct Dtype {
-  absl::string_view name;
-  TensorType type;
-};
-constexpr absl::string_view kFp8 = "F8_E4M3";
-constexpr Dtype kDtypes[] = {{"F32", TensorType::kFloat32},
-                             {"BF16", TensorType::kBFloat16},
-                             {"F16", TensorType::kFloat16},
-                             {kFp8, TensorType::kFloat8E4m3}};
-
-std::vector<TensorType> PlainTypes() {
-  return {TensorType::kFloat32, TensorType::kBFloat16, TensorType::kFloat16};
-}
-
-const Dtype* DtypeOf(const SafetensorsTensor& tensor) {
-  for (const Dtype& dtype : kDtypes) {
-    if (dtype.name == tensor.dtype) return &dtype;
-  }
-  return nullptr;
+// Returns nullptr if HostTensor has no such type.
+const WeightFormatInfo* FormatInfoOf(const SafetensorsTensor& tensor) {
+  const absl::Span<const WeightFormatInfo> all = WeightFormats();
+  const auto* const found = absl::c_find_if(
+      all, [&](const WeightFormatInfo& info) { return info.file_dtype == tensor.dtype; });
+  return found != all.end() ? found : nullptr;
 }
 
 void AppendName(std::string* out, TensorType type) {
-  const auto* const found = std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                                         [type](const Dtype& each) { return each.type == type; });
-  absl::StrAppend(out, found->name);
+  absl::StrAppend(out, InfoOf(type).file_dtype);
 }
 
 // The matrices of all experts in one tensor.
@@ -62,18 +42,20 @@ struct Stack {
   uint64_t columns = 0;
   bool transposed = false;
 
-  // Returns `count` rows of an expert's matrix, from `first` on. With scales, which a block of 128
-  // has, `first` is a multiple of it.
+  // Returns `count` rows of an expert's matrix, from `first` on. With scales, `first` is a multiple
+  // of a block's rows.
   HostTensor Rows(size_t expert, int first, int count) const {
     const uint64_t width = transposed ? rows : columns;
     const uint64_t stride = transposed ? 1 : columns;  // from a row to the next
     HostTensor matrix = {.type = type, .rows = count, .columns = static_cast<int>(width)};
     if (transposed) matrix.column_pitch = columns;
-    matrix.data = data + (expert * rows * columns + Unsigned(first) * stride) * BytesOf(type);
+    const WeightFormat format = FormatOf(type);
+    matrix.data = data + format.Bytes(expert * rows * columns + Unsigned(first) * stride);
     if (scales != nullptr) {
-      const uint64_t block_stride = transposed ? 1 : Blocks(columns);
-      matrix.scales = scales + (expert * Blocks(rows) * Blocks(columns) +
-                                Unsigned(first) / kScaleBlock * block_stride) *
+      const uint64_t block_columns = format.BlocksOfColumns(columns);
+      const uint64_t block_stride = transposed ? 1 : block_columns;
+      matrix.scales = scales + (expert * format.BlocksOfRows(rows) * block_columns +
+                                Unsigned(first) / Unsigned(format.block_rows) * block_stride) *
                                    BytesOf(scale_type);
       matrix.scale_type = scale_type;
     }
@@ -83,9 +65,10 @@ struct Stack {
 
 }  // namespace
 
-bool LayerTensors::IsFp8(absl::string_view name) const {
+WeightFormat LayerTensors::Format(absl::string_view name) const {
   const SafetensorsTensor* const tensor = Find(name).tensor;
-  return tensor != nullptr && tensor->dtype == kFp8;
+  const WeightFormatInfo* const info = tensor != nullptr ? FormatInfoOf(*tensor) : nullptr;
+  return info != nullptr ? info->format : WeightFormat();
 }
 
 std::string LayerTensors::FullName(absl::string_view name) const {
@@ -138,38 +121,41 @@ absl::StatusOr<LayerTensors::Stored> LayerTensors::Get(absl::string_view name,
                                                    ShapeText(tensor->shape), ", and must have ",
                                                    ShapeText(wanted.shape), wanted.why));
   }
-  const Dtype* const dtype = DtypeOf(*tensor);
-  if (dtype == nullptr || std::count(wanted.types.begin(), wanted.types.end(), dtype->type) == 0) {
+  const WeightFormatInfo* const info = FormatInfoOf(*tensor);
+  if (info == nullptr || !absl::c_linear_search(wanted.types, info->format.element)) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, " has the dtype ", tensor->dtype, ", and must have ",
                      absl::StrJoin(wanted.types, " or ", AppendName)));
   }
-  return Stored{.type = dtype->type, .data = file->Data(*tensor)};
+  return Stored{.type = info->format.element, .data = file->Data(*tensor)};
 }
 
 absl::StatusOr<HostTensor> LayerTensors::Plain(absl::string_view name, int rows,
                                                int columns) const {
   OCTET_ASSIGN_OR_RETURN(
       const Stored stored,
-      Get(name, {.shape = {Unsigned(rows), Unsigned(columns)}, .types = PlainTypes()}));
+      Get(name, {.shape = {Unsigned(rows), Unsigned(columns)}, .types = TypesWithinFloat32()}));
   return HostTensor{.type = stored.type, .rows = rows, .columns = columns, .data = stored.data};
 }
 
 absl::StatusOr<HostTensor> LayerTensors::Vector(absl::string_view name, int columns) const {
   OCTET_ASSIGN_OR_RETURN(const Stored stored,
-                         Get(name, {.shape = {Unsigned(columns)}, .types = PlainTypes()}));
+                         Get(name, {.shape = {Unsigned(columns)}, .types = TypesWithinFloat32()}));
   return HostTensor{.type = stored.type, .rows = 1, .columns = columns, .data = stored.data};
 }
 
 absl::StatusOr<LayerTensors::Stored> LayerTensors::Quantized(absl::string_view name,
                                                              Wanted wanted) const {
-  const bool fp8 = IsFp8(name);
-  wanted.types = fp8 ? std::vector<TensorType>{TensorType::kFloat8E4m3} : PlainTypes();
+  const WeightFormat format = Format(name);
+  wanted.types =
+      format.has_scales() ? std::vector<TensorType>{format.element} : TypesWithinFloat32();
   OCTET_ASSIGN_OR_RETURN(Stored stored, Get(name, wanted));
-  if (!fp8) return stored;
-  Wanted scales = {.shape = wanted.shape, .types = PlainTypes()};
-  std::for_each(scales.shape.end() - 2, scales.shape.end(),
-                [](uint64_t& size) { size = Blocks(size); });
+  if (!format.has_scales()) return stored;
+  Wanted scales = {.shape = wanted.shape, .types = TypesWithinFloat32()};
+  uint64_t& columns = scales.shape.back();
+  uint64_t& rows = *(scales.shape.end() - 2);
+  rows = format.BlocksOfRows(rows);
+  columns = format.BlocksOfColumns(columns);
   OCTET_ASSIGN_OR_RETURN(const Stored found, Get(absl::StrCat(name, kScales), scales));
   stored.scales = found.data;
   stored.scale_type = found.type;
@@ -247,16 +233,114 @@ absl::StatusOr<std::vector<MlpWeights>> LayerTensors::RoutedExperts(int num_expe
   OCTET_ASSIGN_OR_RETURN(const Stack gate_up, stack(kFusedGateUp));
   OCTET_ASSIGN_OR_RETURN(const Stack down, stack(kFusedDown));
   const int intermediate = sizes.intermediate;
-  if (gate_up.scales != nullptr && Unsigned(intermediate) % kScaleBlock != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder_, ": tensor ", Quoted(kFusedGateUp), " is FP8, and ", intermediate,
-                     " rows of gate and of up share scales; they must be a multiple of 128"));
+  const WeightFormatInfo& info = InfoOf(gate_up.type);
+  if (gate_up.scales != nullptr && intermediate % info.format.block_rows != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder_, ": tensor ", Quoted(kFusedGateUp), " is ", info.title, ", and ", intermediate,
+        " rows of gate and of up share scales; they must be a multiple of ",
+        info.format.block_rows));
   }
   std::vector<MlpWeights> experts;
   for (size_t expert = 0; expert < static_cast<size_t>(num_experts); ++expert) {
     experts.push_back({.gate = gate_up.Rows(expert, 0, intermediate),
                        .up = gate_up.Rows(expert, intermediate, intermediate),
                        .down = down.Rows(expert, 0, sizes.hidden)});
+  }
+  return experts;
+}
+
+absl::StatusOr<const std::byte*> LayerTensors::Bytes(const std::string& name,
+                                                     const Shape& shape) const {
+  constexpr absl::string_view kDtype = "U8";
+  const auto [file, tensor] = Find(name);
+  if (tensor == nullptr) return Missing(name);
+  if (tensor->dtype == kDtype && tensor->shape == shape) return file->Data(*tensor);
+  return absl::InvalidArgumentError(
+      absl::StrCat(file->path(), ": tensor ", QuotedName(tensor->name), " is ", tensor->dtype, " ",
+                   ShapeText(tensor->shape), ", and must be ", kDtype, " ", ShapeText(shape)));
+}
+
+absl::StatusOr<LayerTensors::Stored> LayerTensors::Matrices(absl::string_view name,
+                                                            uint64_t num_experts, uint64_t rows,
+                                                            uint64_t columns) const {
+  const std::string blocks = absl::StrCat(name, kMxfp4Blocks);
+  if (!Has(blocks)) {
+    return Get(name, {.shape = {num_experts, columns, rows}, .types = TypesWithinFloat32()});
+  }
+  const WeightFormat format = FormatOf(TensorType::kFloat4E2m1);
+  const auto block = static_cast<uint64_t>(format.block_columns);
+  if (columns % block != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(folder_, ": rows of ", Quoted(blocks), " are ",
+                                                   columns, " numbers, and must be a multiple of ",
+                                                   block));
+  }
+  Stored stored = {.type = format.element, .scale_type = TensorType::kFloat8E8m0};
+  OCTET_ASSIGN_OR_RETURN(stored.data,
+                         Bytes(blocks, {num_experts, rows, columns / block, format.Bytes(block)}));
+  OCTET_ASSIGN_OR_RETURN(
+      stored.scales, Bytes(absl::StrCat(name, kMxfp4Scales), {num_experts, rows, columns / block}));
+  return stored;
+}
+
+namespace {
+
+// Every `step`-th number of a row, from `first` on.
+HostTensor Row(TensorType type, const std::byte* data, uint64_t first, int columns, int step) {
+  HostTensor row = {.type = type, .rows = 1, .columns = columns};
+  row.data = data + FormatOf(type).Bytes(first);
+  row.column_pitch = static_cast<size_t>(step);
+  return row;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<MlpWeights>> LayerTensors::AlternatingExperts(
+    int num_experts, const MlpSizes& sizes) const {
+  constexpr int kTwo = 2;  // gate and up
+  const uint64_t count = Unsigned(num_experts);
+  const uint64_t hidden = Unsigned(sizes.hidden);
+  const uint64_t intermediate = Unsigned(sizes.intermediate);
+  OCTET_ASSIGN_OR_RETURN(const Stored gate_up,
+                         Matrices(kFusedGateUp, count, kTwo * intermediate, hidden));
+  OCTET_ASSIGN_OR_RETURN(const Stored down, Matrices(kFusedDown, count, hidden, intermediate));
+  const auto get_bias = [&](absl::string_view name, uint64_t columns) {
+    return Get(absl::StrCat(name, "_bias"),
+               {.shape = {count, columns}, .types = TypesWithinFloat32()});
+  };
+  OCTET_ASSIGN_OR_RETURN(const Stored first_bias, get_bias(kFusedGateUp, kTwo * intermediate));
+  OCTET_ASSIGN_OR_RETURN(const Stored second_bias, get_bias(kFusedDown, hidden));
+  // Returns the rows first, first + step, ... of an expert's matrix.
+  const auto rows_of = [](const Stored& stored, size_t expert, int rows, int columns, int first,
+                          int step) {
+    const WeightFormat format = FormatOf(stored.type);
+    const uint64_t all_rows = Unsigned(rows) * Unsigned(step);
+    const uint64_t matrix = expert * all_rows * Unsigned(columns);
+    HostTensor tensor = {.type = stored.type, .rows = rows, .columns = columns};
+    tensor.row_step = step;
+    if (stored.scales == nullptr) {
+      tensor.data = stored.data + format.Bytes(matrix + Unsigned(first));
+      tensor.column_pitch = all_rows;
+      return tensor;
+    }
+    tensor.data = stored.data + format.Bytes(matrix + Unsigned(first) * Unsigned(columns));
+    const uint64_t blocks = format.BlocksOfColumns(Unsigned(columns));
+    tensor.scales = stored.scales + (expert * all_rows + Unsigned(first)) * blocks;
+    tensor.scale_type = stored.scale_type;
+    return tensor;
+  };
+  std::vector<MlpWeights> experts;
+  for (size_t e = 0; e < static_cast<size_t>(num_experts); ++e) {
+    const auto gate_or_up = [&](int first) {
+      return rows_of(gate_up, e, sizes.intermediate, sizes.hidden, first, kTwo);
+    };
+    const uint64_t bias = e * kTwo * intermediate;
+    experts.push_back(
+        {.gate = gate_or_up(0),
+         .up = gate_or_up(1),
+         .down = rows_of(down, e, sizes.hidden, sizes.intermediate, 0, 1),
+         .gate_bias = Row(first_bias.type, first_bias.data, bias, sizes.intermediate, kTwo),
+         .up_bias = Row(first_bias.type, first_bias.data, bias + 1, sizes.intermediate, kTwo),
+         .down_bias = Row(second_bias.type, second_bias.data, e * hidden, sizes.hidden, 1)});
   }
   return experts;
 }

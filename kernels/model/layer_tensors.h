@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/model/model_tensors.h"
 #include "octet/moe_weights.h"
+#include "octet/types/weight_format.h"
 
 namespace octet {
 
@@ -40,6 +41,19 @@ struct MlpSizes {
 inline constexpr absl::string_view kFusedGateUp = "experts.gate_up_proj";
 inline constexpr absl::string_view kFusedDown = "experts.down_proj";
 
+// gpt_oss writes tensors of all experts, with biases:
+//
+//   gate_up_proj_bias  [E][2 I]   down_proj_bias  [E][H]
+//
+// where gate and up alternate: gate is 0, 2, 4 ..., up 1, 3, 5 .... Matrices are the transposed
+// ones, [E][H][2 I] and [E][I][H], or in MXFP4, where each has two tensors of bytes: two numbers in
+// each byte of *_blocks, and the exponents of blocks of 32 in *_scales:
+//
+//   gate_up_proj_blocks  [E][2 I][H / 32][16]   gate_up_proj_scales  [E][2 I][H / 32]
+//   down_proj_blocks     [E][H][I / 32][16]     down_proj_scales     [E][H][I / 32]
+inline constexpr absl::string_view kMxfp4Blocks = "_blocks";
+inline constexpr absl::string_view kMxfp4Scales = "_scales";
+
 // Errors of all functions are kNotFound or kInvalidArgument, with the file and the tensor.
 class LayerTensors {
  public:
@@ -50,8 +64,9 @@ class LayerTensors {
 
   // In the following, `name` is what follows the block and a point.
   bool Has(absl::string_view name) const { return Find(name).tensor != nullptr; }
-  // Returns whether there is such a tensor, in FP8.
-  bool IsFp8(absl::string_view name) const;
+  // Returns the format of such a tensor; one without scales if there is none, or none that
+  // HostTensor has.
+  WeightFormat Format(absl::string_view name) const;
   // Returns ModelTensors::WhyMissing().
   absl::Status WhyMissing(absl::string_view name) const;
   // Returns kInvalidArgument, naming it, if the block has a tensor whose elements are not in
@@ -66,14 +81,18 @@ class LayerTensors {
   // Returns a vector of floating-point numbers, as one row.
   absl::StatusOr<HostTensor> Vector(absl::string_view name, int columns) const;
 
-  // Returns a network, whose matrices are floating-point numbers or FP8 with scales.
+  // Returns a network, whose matrices are floating-point numbers or blocks with scales.
   absl::StatusOr<MlpWeights> Mlp(absl::string_view prefix, const MlpNames& names,
                                  const MlpSizes& sizes) const;
 
-  // Returns the networks of all experts from kFusedGateUp and kFusedDown. As FP8, I must be a
-  // multiple of 128, since gate and up would otherwise share scales.
+  // Returns the networks of all experts from kFusedGateUp and kFusedDown. With scales, I must be
+  // a multiple of a block's rows, since gate and up would otherwise share scales.
   absl::StatusOr<std::vector<MlpWeights>> RoutedExperts(int num_experts,
                                                         const MlpSizes& sizes) const;
+
+  // Returns the networks of all experts of gpt_oss, with their biases.
+  absl::StatusOr<std::vector<MlpWeights>> AlternatingExperts(int num_experts,
+                                                             const MlpSizes& sizes) const;
 
  private:
   using Shape = std::vector<uint64_t>;
@@ -97,9 +116,14 @@ class LayerTensors {
   ModelTensors::Found Find(absl::string_view name) const;
   // Returns the tensor if it is as it must be.
   absl::StatusOr<Stored> Get(absl::string_view name, const Wanted& wanted) const;
-  // Returns floating-point numbers, or FP8 with its scales: one for 128 x 128 elements of a matrix,
+  // Returns floating-point numbers, or a format with its scales: one for each block of a matrix,
   // which the last two dimensions are.
   absl::StatusOr<Stored> Quantized(absl::string_view name, Wanted wanted) const;
+  // Returns the elements of a tensor of bytes.
+  absl::StatusOr<const std::byte*> Bytes(const std::string& name, const Shape& shape) const;
+  // Returns the tensor of all experts' matrices [rows][columns], as gpt_oss writes it.
+  absl::StatusOr<Stored> Matrices(absl::string_view name, uint64_t num_experts, uint64_t rows,
+                                  uint64_t columns) const;
   absl::StatusOr<HostTensor> Matrix(absl::string_view name, int rows, int columns) const;
   absl::Status Missing(absl::string_view name) const;
 

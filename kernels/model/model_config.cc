@@ -268,6 +268,24 @@ absl::StatusOr<ExpertLayers> ReadDeepseek(const Reader& reader, bool v3) {
   return layers;
 }
 
+// `transformers` has these numbers in its code, and the limit in some versions only in the file.
+absl::StatusOr<ExpertLayers> ReadGptOss(const Reader& reader) {
+  constexpr float kAlpha = 1.702F;
+  constexpr float kLimit = 7.0F;
+  ExpertLayers layers;
+  MoeLayerConfig& config = layers.config;
+  OCTET_ASSIGN_OR_RETURN(config.num_experts, reader.Natural("num_local_experts", 1));
+  OCTET_ASSIGN_OR_RETURN(config.intermediate, reader.Natural("intermediate_size", 1));
+  OCTET_ASSIGN_OR_RETURN(const float limit, reader.Float("swiglu_limit", kLimit));
+  if (limit != kLimit) return reader.Unsupported("swiglu_limit", limit, absl::StrCat(kLimit));
+  config.swiglu = {.alpha = kAlpha, .limit = kLimit, .up_offset = 1.0F};
+  // A softmax over the chosen experts' logits is one over all, divided by the sum of those chosen.
+  config.router.normalize = true;
+  config.logit_bias = true;
+  config.expert_biases = true;
+  return layers;
+}
+
 absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family) {
   switch (family) {
     case ModelFamily::kMixtral:
@@ -280,6 +298,8 @@ absl::StatusOr<ExpertLayers> ReadFamily(const Reader& reader, ModelFamily family
       return ReadOlmoe(reader);
     case ModelFamily::kDeepseekV2:
       return ReadDeepseek(reader, /*v3=*/false);
+    case ModelFamily::kGptOss:
+      return ReadGptOss(reader);
     case ModelFamily::kDeepseekV3:
       break;
   }
@@ -300,12 +320,26 @@ constexpr absl::string_view kScalesOfActivations =
 constexpr absl::string_view kDequantize =
     "false; remove it and convert the weights when they are loaded (octet layer --weights=bf16)";
 
-// Accepts what tells that weights are FP8 with a scale for each block of 128 x 128, or nothing.
-absl::Status CheckQuantization(const Reader& config) {
+// Accepts what tells that weights are MXFP4, which only gpt_oss has.
+absl::Status CheckMxfp4(const Reader& reader, ModelFamily family) {
+  constexpr absl::string_view kMembers[] = {"quant_method", "modules_to_not_convert", "dequantize"};
+  if (family != ModelFamily::kGptOss) {
+    return reader.Unsupported("quant_method", "mxfp4",
+                              absl::StrCat("'fp8' in a folder of ", EnumName(family)));
+  }
+  OCTET_RETURN_IF_ERROR(reader.OnlyMembers(kMembers));
+  OCTET_ASSIGN_OR_RETURN(const bool dequantize, reader.Bool("dequantize", false));
+  return dequantize ? reader.Unsupported("dequantize", true, kDequantize) : absl::OkStatus();
+}
+
+// Accepts what tells that weights are FP8 with a scale for each block of 128 x 128, or MXFP4, or
+// nothing.
+absl::Status CheckQuantization(const Reader& config, ModelFamily family) {
   OCTET_ASSIGN_OR_RETURN(const std::optional<Reader> reader, config.Object("quantization_config"));
   if (!reader.has_value()) return absl::OkStatus();
   OCTET_ASSIGN_OR_RETURN(const std::string method, reader->String("quant_method"));
-  if (method != "fp8") return reader->Unsupported("quant_method", method, "'fp8'");
+  if (method == "mxfp4") return CheckMxfp4(*reader, family);
+  if (method != "fp8") return reader->Unsupported("quant_method", method, "'fp8' or 'mxfp4'");
   OCTET_RETURN_IF_ERROR(reader->OnlyMembers(kQuantizationMembers));
   OCTET_RETURN_IF_ERROR(reader->Only("fmt", "e4m3"));
   OCTET_RETURN_IF_ERROR(reader->Only("activation_scheme", "dynamic"));
@@ -326,7 +360,7 @@ absl::Status CheckQuantization(const Reader& config) {
 
 absl::StatusOr<ExpertLayers> ReadExpertLayers(const Reader& reader, ModelFamily family) {
   OCTET_RETURN_IF_ERROR(reader.Only("hidden_act", "silu"));
-  OCTET_RETURN_IF_ERROR(CheckQuantization(reader));
+  OCTET_RETURN_IF_ERROR(CheckQuantization(reader, family));
   OCTET_ASSIGN_OR_RETURN(ExpertLayers layers, ReadFamily(reader, family));
   MoeLayerConfig& config = layers.config;
   OCTET_ASSIGN_OR_RETURN(config.topk, reader.Natural("num_experts_per_tok", 1));
@@ -370,14 +404,15 @@ absl::StatusOr<MoeLayerConfig> ModelConfig::LayerConfig(int layer) const {
   if (!expert_layers.ok()) return expert_layers.status();
   if (expert_layers->Contains(layer)) return expert_layers->config;
   return absl::InvalidArgumentError(
-      absl::StrCat(origin, ": layer ", layer, " is dense, it has no experts"));
+      absl::StrCat(origin, ": layer ", layer, " is dense, it has no experts; choose one that has"));
 }
 
 absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily /*unused*/) {
   static constexpr EnumEntry<ModelFamily> kTable[] = {
       {ModelFamily::kMixtral, "mixtral"},        {ModelFamily::kQwen2Moe, "qwen2_moe"},
       {ModelFamily::kQwen3Moe, "qwen3_moe"},     {ModelFamily::kOlmoe, "olmoe"},
-      {ModelFamily::kDeepseekV2, "deepseek_v2"}, {ModelFamily::kDeepseekV3, "deepseek_v3"}};
+      {ModelFamily::kDeepseekV2, "deepseek_v2"}, {ModelFamily::kDeepseekV3, "deepseek_v3"},
+      {ModelFamily::kGptOss, "gpt_oss"}};
   return kTable;
 }
 

@@ -25,7 +25,9 @@ struct Names {
   absl::string_view block = "mlp";
   MlpNames expert = {};
   absl::string_view shared = "shared_experts";
+  absl::string_view router = "gate";
   bool router_bias = false;
+  bool alternating = false;  // rows of gate and up, in tensors of all experts
 };
 
 // The block that the experts of any family are in where two tensors have them all.
@@ -39,6 +41,8 @@ Names NamesOf(ModelFamily family) {
       return {.shared = "shared_expert"};
     case ModelFamily::kDeepseekV3:
       return {.router_bias = true};
+    case ModelFamily::kGptOss:
+      return {.router = "router", .alternating = true};
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kOlmoe:
     case ModelFamily::kDeepseekV2:
@@ -62,8 +66,12 @@ class MappedModelFolder final : public ModelFolder {
 
   absl::StatusOr<MoeLayerConfig> LayerConfig(int layer) const override {
     OCTET_ASSIGN_OR_RETURN(MoeLayerConfig config, config_.LayerConfig(layer));
+    if (names_.alternating && Tensors(layer).Has(absl::StrCat(kFusedGateUp, kMxfp4Blocks))) {
+      config.weights = GemmFormat::kMxfp4;
+      return config;
+    }
     const std::string first = IsFused(layer) ? std::string(kFusedGateUp) : ExpertTensors(0).front();
-    if (Tensors(layer).IsFp8(first)) config.weights = GemmFormat::kFp8;
+    config.weights = InfoOf(Tensors(layer).Format(first)).word;
     return config;
   }
 
@@ -71,8 +79,13 @@ class MappedModelFolder final : public ModelFolder {
     OCTET_ASSIGN_OR_RETURN(const MoeLayerConfig config, LayerConfig(layer));
     const LayerTensors tensors = Tensors(layer);
     MoeLayerWeights weights;
-    OCTET_ASSIGN_OR_RETURN(weights.router,
-                           tensors.Plain("gate.weight", config.num_experts, config.hidden));
+    OCTET_ASSIGN_OR_RETURN(weights.router, tensors.Plain(absl::StrCat(names_.router, ".weight"),
+                                                         config.num_experts, config.hidden));
+    if (config.logit_bias) {
+      OCTET_ASSIGN_OR_RETURN(
+          weights.logit_bias,
+          tensors.Vector(absl::StrCat(names_.router, ".bias"), config.num_experts));
+    }
     if (names_.router_bias) {
       OCTET_ASSIGN_OR_RETURN(weights.router_bias,
                              tensors.Vector("gate.e_score_correction_bias", config.num_experts));
@@ -120,8 +133,9 @@ class MappedModelFolder final : public ModelFolder {
 
   absl::StatusOr<std::vector<MlpWeights>> Experts(const MoeLayerConfig& config, int layer) const {
     const LayerTensors tensors = TensorsOf(layer, names_.block);
-    OCTET_RETURN_IF_ERROR(CheckForm(config, layer));
     const MlpSizes sizes = {.hidden = config.hidden, .intermediate = config.intermediate};
+    if (names_.alternating) return tensors.AlternatingExperts(config.num_experts, sizes);
+    OCTET_RETURN_IF_ERROR(CheckForm(config, layer));
     if (IsFused(layer)) return Tensors(layer).RoutedExperts(config.num_experts, sizes);
     std::vector<MlpWeights> experts;
     for (int expert = 0; expert < config.num_experts; ++expert) {
@@ -161,10 +175,14 @@ class MappedModelFolder final : public ModelFolder {
       known.insert({tensor.data, tensor.scales});
     };
     const auto add_mlp = [&add](const MlpWeights& mlp) {
-      for (const HostTensor* const tensor : {&mlp.gate, &mlp.up, &mlp.down}) add(*tensor);
+      for (const HostTensor* const tensor :
+           {&mlp.gate, &mlp.up, &mlp.down, &mlp.gate_bias, &mlp.up_bias, &mlp.down_bias}) {
+        add(*tensor);
+      }
     };
     add(weights.router);
     add(weights.router_bias);
+    add(weights.logit_bias);
     add(weights.shared_gate);
     add_mlp(weights.shared);
     for (const MlpWeights& expert : weights.experts) add_mlp(expert);
@@ -172,18 +190,19 @@ class MappedModelFolder final : public ModelFolder {
     return TensorsOf(layer, kFusedBlock).CheckAllKnown(known);
   }
 
-  // All experts' weights are FP8, or none.
+  // All experts' weights have scales of one format, or none has any.
   absl::Status CheckFormat(const std::vector<MlpWeights>& experts, int layer,
                            GemmFormat format) const {
     for (size_t expert = 0; expert < experts.size(); ++expert) {
       const MlpWeights& mlp = experts[expert];
       for (const HostTensor* const tensor : {&mlp.gate, &mlp.up, &mlp.down}) {
-        if ((tensor->type == TensorType::kFloat8E4m3) != (format == GemmFormat::kFp8)) {
-          return absl::InvalidArgumentError(
-              absl::StrCat(folder_, ": layer ", layer, ": weights of expert ", expert, " are ",
-                           EnumName(tensor->type), ", and others are",
-                           format == GemmFormat::kFp8 ? "" : " not", " fp8; all must be, or none"));
-        }
+        const GemmFormat own = InfoOf(tensor->type).word;
+        if (own == format) continue;
+        const bool scaled = format != GemmFormat::kSame;
+        return absl::InvalidArgumentError(
+            absl::StrCat(folder_, ": layer ", layer, ": weights of expert ", expert, " are ",
+                         EnumName(tensor->type), ", and others are ", scaled ? "" : "not ",
+                         EnumName(scaled ? format : own), "; all must be, or none"));
       }
     }
     return absl::OkStatus();

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/ep/base/call_sequence.h"
-#include "kernels/ep/base/check_pointers.h"
+#include "kernels/ep/base/check_tensors.h"
 #include "kernels/ep/base/flag_report.h"
 #include "kernels/ep/base/strategy_base.h"
 #include "kernels/ep/base/whole_gpu.h"
@@ -68,6 +68,8 @@ class Hierarchical : public EpCalls, private NodeClient {
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override {
     return RailTrafficOn(rank).OfCombine(topk_idx);
   }
+  absl::Status CheckDispatch(const Rank& rank, const DispatchRequest& request,
+                             Phases phases) const override;
   absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const override;
   absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
   absl::Span<const TraceTag> trace_tags() const override { return intranode_->trace_tags(); }
@@ -105,7 +107,6 @@ class Hierarchical : public EpCalls, private NodeClient {
   hierarchical::Shape ShapeOf(const Rank& rank) const;
   absl::Status InitRank(Rank& rank);
   absl::Status InitChunks(Rank& rank);
-  absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
   // The parts of a dispatch. Each enqueues work on the rank's stream.
   absl::Status Plan(Rank& rank, const DispatchArgs& args);
   // Packs the rows of all nodes. With RailRows::kCounted, waits for the counts.
@@ -275,7 +276,9 @@ absl::Status Hierarchical::Describe(int rank, const device::FailureRecord& recor
 
 // ---- Dispatch.
 
-absl::Status Hierarchical::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
+absl::Status Hierarchical::CheckDispatch(const Rank& rank, const DispatchRequest& request,
+                                         Phases phases) const {
+  const DispatchArgs& args = request.args;
   if (!rank.IsOf(*node_)) {
     return absl::FailedPreconditionError(
         "the rank belongs to another node than the one that this ExpertParallel was created on");
@@ -285,9 +288,6 @@ absl::Status Hierarchical::CheckDispatch(const Rank& rank, const DispatchArgs& a
   if (own.cached != nullptr || own.scatter_idx != nullptr) {
     return absl::InvalidArgumentError(
         "`cached` and scatter_idx must be null in a dispatch over several nodes");
-  }
-  if (args.num_tokens > 0 && (args.x == nullptr || args.topk_idx == nullptr)) {
-    return absl::InvalidArgumentError("x and topk_idx must not be null");
   }
   if ((own.x_scales != nullptr) != (record_.scale_words > 0) &&
       (own.x_scales != nullptr || args.num_tokens > 0)) {
@@ -299,10 +299,8 @@ absl::Status Hierarchical::CheckDispatch(const Rank& rank, const DispatchArgs& a
         "a dispatch with RailRows::kCounted cannot be captured: the host waits for counts, and "
         "nothing is executed before the graph is; use RailRows::kBlocks");
   }
-  return CheckPointers(rank, {{"x", args.x},
-                              {"topk_idx", args.topk_idx},
-                              {"topk_weights", args.topk_weights},
-                              {"x_scales", own.x_scales}});
+  OCTET_RETURN_IF_ERROR(CheckDispatchTensors(rank, config_, args));
+  return StateOf(rank).sequence.CheckDispatch(phases);
 }
 
 absl::Status Hierarchical::Plan(Rank& rank, const DispatchArgs& args) {
@@ -457,9 +455,8 @@ absl::StatusOr<Received> Hierarchical::DispatchWithin(Rank& rank) {
 
 absl::StatusOr<Received> Hierarchical::Dispatch(Rank& rank, const DispatchRequest& request) {
   const DispatchArgs& args = request.args;
-  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
+  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, request, Phases::kBoth));
   RankState& mine = StateOf(rank);
-  OCTET_RETURN_IF_ERROR(mine.sequence.CheckDispatch(Phases::kBoth));
   rails_[Size(rank.rank())]->Wake();
   OCTET_RETURN_IF_ERROR(Plan(rank, args));
   OCTET_RETURN_IF_ERROR(Arrange(rank, args));
@@ -495,19 +492,9 @@ absl::Status Hierarchical::CheckReceivedIsValid(const Rank& rank,
 
 absl::Status Hierarchical::CheckCombine(const Rank& rank, const CombineRequest& request) const {
   const DispatchHandle& handle = request.handle;
-  const CombineArgs& args = request.args;
   OCTET_RETURN_IF_ERROR(CheckReceivedIsValid(rank, handle));
   OCTET_RETURN_IF_ERROR(StateOf(rank).sequence.CheckCombine(handle.call, Phases::kBoth));
-  if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
-    return absl::InvalidArgumentError("expert_out and y must not be null");
-  }
-  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"expert_out", args.expert_out},
-                                             {"y", args.y},
-                                             {"expert_scale", request.expert_scale, alignof(float)},
-                                             {"bias", args.bias}}));
-  const size_t row_bytes = config_.dtype_row_bytes();
-  return CheckApart(rank, {"y", args.y, Size(handle.num_tokens) * row_bytes},
-                    {{"expert_out", args.expert_out, row_bytes}, {"bias", args.bias, row_bytes}});
+  return CheckCombineTensors(rank, config_, num_nodes() * node_->num_ranks(), request);
 }
 
 absl::Status Hierarchical::Return(Rank& rank) {

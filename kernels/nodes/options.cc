@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,9 +10,11 @@
 #include "absl/types/span.h"
 #include "kernels/ep/config_checks.h"
 #include "kernels/ep/device/row_arrivals.h"
+#include "kernels/ep/physical.h"
 #include "kernels/ep/strategy_registry.h"
 #include "octet/enum_names.h"
 #include "octet/node.h"
+#include "octet/placement.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/net/rails/rail.h"
@@ -44,7 +47,7 @@ hierarchical::Chunks ChunksOf(const EpConfig& config, int chunk_tokens) {
 
 hierarchical::RecordShape RecordOf(const EpConfig& config, int num_nodes) {
   return {.topk = IntranodeConfig(config, {.num_nodes = num_nodes}).topk,
-          .scale_words = config.dispatch_format == DispatchFormat::kFp8 ? config.scale_words() : 0};
+          .scale_words = config.x_scale_words()};
 }
 
 EpConfig WithChoices(const EpConfig& config, const EpConfig& intranode) {
@@ -80,6 +83,12 @@ size_t RailRecordBytes(const EpConfig& config, int num_nodes) {
 absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& nodes,
                                   int chunk_tokens) {
   OCTET_RETURN_IF_ERROR(CheckRange("num_nodes", nodes.num_nodes, 1, hierarchical::kMaxNodes));
+  if (!config.placement.empty()) {
+    OCTET_RETURN_IF_ERROR(CheckPlacement(config, nodes.num_nodes * nodes.ranks_per_node));
+    OCTET_RETURN_IF_ERROR(
+        CheckRange("topk", config.topk, 1, std::min(kMaxTopk, config.num_experts)));
+    return ValidateHierarchical(PhysicalConfig(config), nodes, chunk_tokens);
+  }
   OCTET_RETURN_IF_ERROR(CheckRange("num_experts", config.num_experts, 1, kMaxExperts));
   OCTET_RETURN_IF_ERROR(CheckRange("topk", config.topk, 1, std::min(kMaxTopk, config.num_experts)));
   OCTET_RETURN_IF_ERROR(
@@ -98,6 +107,13 @@ absl::Status ValidateHierarchical(const EpConfig& config, const NodesOfRanks& no
   }
   if (config.low_latency.failure_policy == FailurePolicy::kMask) {
     return absl::InvalidArgumentError("failure_policy mask is for a single node");
+  }
+  if (config.loads.count) {
+    return absl::InvalidArgumentError("loads.count is true; over several nodes it must be false");
+  }
+  if (config.capacity_rows != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("capacity_rows is ", config.capacity_rows,
+                                                   "; over several nodes it must be 0"));
   }
   OCTET_RETURN_IF_ERROR(CheckChunks(config, chunk_tokens));
   absl::Status status = Validate(IntranodeConfig(config, nodes), nodes.ranks_per_node);
@@ -118,7 +134,7 @@ std::string TextOf(const EpConfig& config, const RailOptions& rails) {
                   ", duplicates ", EnumName(throughput.duplicates), ", expert_alignment ",
                   throughput.expert_alignment, ", row_bytes ", throughput.row_bytes, ", rows ",
                   EnumName(rails.rows), ", chunk_tokens ", rails.chunk_tokens, ", intranode_order ",
-                  EnumName(rails.intranode_order));
+                  EnumName(rails.intranode_order), ", placement ", DigestOf(config.placement));
   return text;
 }
 

@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "octet/fp8_format.h"
+#include "octet/fp8_scale.h"
 #include "octet/native_fp8.h"
+#include "octet/types/weight_format.h"
 
 namespace octet {
 namespace {
@@ -109,6 +111,31 @@ GemmExpectation ScaledSum(const HostGemm& gemm, size_t row, size_t weight_row, s
   return total;
 }
 
+// Returns the sum of products of rows of the dtype and weights with scales of their own.
+GemmExpectation ConvertedSum(const HostGemm& gemm, size_t row, size_t weight_row) {
+  const auto k = static_cast<size_t>(gemm.config.k);
+  const WeightFormat format = gemm.config.weight_format();
+  const uint8_t* const a = gemm.a.data() + row * k * sizeof(uint16_t);
+  const auto* const b =
+      reinterpret_cast<const std::byte*>(gemm.b.data()) + format.Bytes(weight_row * k);
+  const uint8_t* const scales =
+      gemm.b_scales.data() +
+      weight_row * static_cast<size_t>(gemm.config.scale_words()) * sizeof(uint32_t);
+  double sum = 0;
+  double magnitude = 0;
+  for (size_t i = 0; i < k; ++i) {
+    // Numbers beyond float32 are infinities.
+    const float weight = LoadNumber(format.element, b, i) *
+                         ScaleFromUe8m0(scales[i / static_cast<size_t>(format.block_columns)]);
+    const double product =
+        static_cast<double>(FloatFromBits(gemm.config.dtype, Load<uint16_t>(a, i))) *
+        static_cast<double>(weight);
+    sum += product;
+    magnitude += std::abs(product);
+  }
+  return {sum, (gemm.config.k + 2) * kUnitRoundoff * magnitude};
+}
+
 // The row of b_scales that an expert's column of the product belongs to.
 size_t ScaleRowOf(const HostGemm& gemm, int expert, int column) {
   const int rows = gemm.config.weight_scale_rows();
@@ -121,14 +148,19 @@ size_t ScaleRowOf(const HostGemm& gemm, int expert, int column) {
   return static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
 }
 
+GemmExpectation SumOf(const HostGemm& gemm, size_t row, size_t weight_row, size_t scale_row) {
+  const WeightFormatInfo& weights = InfoOf(gemm.config.weight_format());
+  if (weights.quantizes_rows) return ScaledSum(gemm, row, weight_row, scale_row);
+  return weights.format.has_scales() ? ConvertedSum(gemm, row, weight_row)
+                                     : PlainSum(gemm, row, weight_row);
+}
+
 // Element `column` of the product, with the bias.
 GemmExpectation Sum(const HostGemm& gemm, int expert, int64_t row, int column) {
   const auto weight_row = static_cast<size_t>(expert) * static_cast<size_t>(gemm.config.n) +
                           static_cast<size_t>(column);
   const auto own_row = static_cast<size_t>(row);
-  auto [sum, error] = gemm.config.format == GemmFormat::kFp8
-                          ? ScaledSum(gemm, own_row, weight_row, ScaleRowOf(gemm, expert, column))
-                          : PlainSum(gemm, own_row, weight_row);
+  auto [sum, error] = SumOf(gemm, own_row, weight_row, ScaleRowOf(gemm, expert, column));
   if (!gemm.bias.empty()) {
     sum += static_cast<double>(gemm.bias[weight_row]);
     error += kUnitRoundoff * (std::abs(sum) + error);
@@ -159,11 +191,22 @@ GemmExpectation ExpectedElement(const HostGemm& gemm, int expert, int64_t row, i
   const int gate_column = column / kGroup * 2 * kGroup + column % kGroup;
   const GemmExpectation gate = Sum(gemm, expert, row, gate_column);
   const GemmExpectation up = Scaled(Sum(gemm, expert, row, gate_column + kGroup), gemm, row);
-  const double silu = gate.value / (1 + std::exp(-gate.value));
-  const double silu_error =
-      kSiluSlope * gate.error + kSiluError * (std::abs(silu) + gate.error) + kSiluUnderflow;
-  const double value = silu * up.value;
-  const double error = silu_error * (std::abs(up.value) + up.error) + std::abs(silu) * up.error;
+  const SwiGlu& swiglu = gemm.config.swiglu;
+  // Cutting moves two numbers together, if at all.
+  const double limit = swiglu.limit;
+  const double cut = gate.value > limit ? limit : gate.value;
+  const double most = up.value > limit ? limit : up.value;
+  const double raised = (most < -limit ? -limit : most) + static_cast<double>(swiglu.up_offset);
+  const double raised_error =
+      swiglu.up_offset == 0 ? up.error : up.error + kUnitRoundoff * (std::abs(raised) + up.error);
+  const double silu = cut / (1 + std::exp(-static_cast<double>(swiglu.alpha) * cut));
+  // The product with alpha is rounded, too.
+  const double exponent_error = swiglu.alpha == 1.0F ? 0 : kUnitRoundoff * std::abs(cut);
+  const double silu_error = kSiluSlope * (gate.error + exponent_error) +
+                            kSiluError * (std::abs(silu) + gate.error) + kSiluUnderflow;
+  const double value = silu * raised;
+  const double error =
+      silu_error * (std::abs(raised) + raised_error) + std::abs(silu) * raised_error;
   return {value, error + kUnitRoundoff * (std::abs(value) + error)};
 }
 

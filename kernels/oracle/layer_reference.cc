@@ -37,12 +37,12 @@ Bounded Rounded(const Bounded& x, DType dtype) {
 }
 
 // The error of a float32 sum of products relative to the sum of their magnitudes.
-double SumError(size_t terms, bool fp8) {
+double SumError(size_t terms, const WeightFormat& format) {
   double error = (static_cast<double>(terms) + 2) * kFloatRoundoff;
   // Each addend of a matrix unit's sum is cut at the last place that remains of the largest.
   constexpr int kFloatBits = 23;
-  if (fp8 && kFp8SumBits < kFloatBits) {
-    error += std::ldexp(static_cast<double>(kGemmScaleGroup) + 1, -kFp8SumBits);
+  if (InfoOf(format).quantizes_rows && kFp8SumBits < kFloatBits) {
+    error += std::ldexp(static_cast<double>(format.block_columns) + 1, -kFp8SumBits);
   }
   return error;
 }
@@ -55,16 +55,19 @@ class MatrixRows {
 
   double At(int row, size_t column) const {
     const size_t index = Size(row) * columns_ + column;
-    if (format_.format == GemmFormat::kSame) {
-      const auto bits =
-          static_cast<uint16_t>(packed_.elements[2 * index] | packed_.elements[2 * index + 1] << 8);
-      return FloatFromBits(format_.dtype, bits);
+    if (!format_.has_scales()) {
+      const auto* const data = reinterpret_cast<const std::byte*>(packed_.elements.data());
+      return LoadNumber(format_.element, data, index);
     }
-    const size_t blocks = (columns_ + kGemmScaleGroup - 1) / kGemmScaleGroup;
-    const float scale =
-        packed_.scales[Size(row / kGemmScaleGroup) * blocks + column / kGemmScaleGroup];
-    return static_cast<double>(FloatFromFp8Bits(Fp8Form::kNative, packed_.elements[index])) *
-           static_cast<double>(scale);
+    const size_t block = Size(row / format_.block_rows) * format_.BlocksOfColumns(columns_) +
+                         column / Size(format_.block_columns);
+    const float scale = packed_.scales[block];
+    if (InfoOf(format_).quantizes_rows) {
+      return static_cast<double>(FloatFromFp8Bits(Fp8Form::kNative, packed_.elements[index])) *
+             static_cast<double>(scale);
+    }
+    const auto* const data = reinterpret_cast<const std::byte*>(packed_.elements.data());
+    return LoadNumber(format_.element, data, index) * scale;  // infinite beyond float32
   }
 
   // The product of a row with x, as a kernel computes it in float32.
@@ -80,7 +83,7 @@ class MatrixRows {
       magnitude += std::abs(weight) * (std::abs(x[i].value) + x[i].error);
       error += std::abs(weight) * x[i].error;
     }
-    error += SumError(columns_, format_.format == GemmFormat::kFp8) * magnitude;
+    error += SumError(columns_, format_) * magnitude;
     return {sum, error, may_overflow || magnitude > std::numeric_limits<float>::max()};
   }
 
@@ -90,11 +93,27 @@ class MatrixRows {
   const size_t columns_;
 };
 
-Bounded SiluTimes(const Bounded& gate, const Bounded& up) {
-  const double silu = gate.value / (1 + std::exp(-gate.value));
-  const double error = kSiluSlope * gate.error + kSiluError * (std::abs(silu) + gate.error);
-  return {silu * up.value, error * (std::abs(up.value) + up.error) + std::abs(silu) * up.error,
+Bounded Activated(const Bounded& gate, const Bounded& up, const SwiGlu& swiglu) {
+  // Cutting moves two numbers together, if at all.
+  const double limit = swiglu.limit;
+  const double cut = gate.value > limit ? limit : gate.value;
+  const double most = up.value > limit ? limit : up.value;
+  const double raised = (most < -limit ? -limit : most) + static_cast<double>(swiglu.up_offset);
+  // Where parameters are not those that change nothing, each of their products and sums is rounded.
+  const double raised_error =
+      up.error + (swiglu.up_offset == 0 ? 0 : kFloatRoundoff * (std::abs(raised) + up.error));
+  const double cut_error = gate.error + (swiglu.alpha == 1 ? 0 : kFloatRoundoff * std::abs(cut));
+  const double silu = cut / (1 + std::exp(-static_cast<double>(swiglu.alpha) * cut));
+  const double error = kSiluSlope * cut_error + kSiluError * (std::abs(silu) + gate.error);
+  return {silu * raised, error * (std::abs(raised) + raised_error) + std::abs(silu) * raised_error,
           gate.may_overflow || up.may_overflow};
+}
+
+// `x` plus element `column` of a bias in float32, if there is one.
+Bounded Biased(const Bounded& x, const HostTensor& bias, int column) {
+  if (bias.empty()) return x;
+  const double value = x.value + static_cast<double>(ElementOf(bias, 0, column));
+  return {value, x.error + kFloatRoundoff * (std::abs(value) + x.error), x.may_overflow};
 }
 
 // Rows that are quantized in groups move by at most what the largest of a group allows.
@@ -128,7 +147,9 @@ std::vector<Bounded> LayerReference::Logits(absl::Span<const uint16_t> x) const 
   for (const uint16_t bits : x) row.push_back({FloatFromBits(config_.dtype, bits), 0});
   std::vector<Bounded> logits;
   const MatrixRows router(weights_.router, PlainWeights(config_));
-  for (int e = 0; e < config_.num_experts; ++e) logits.push_back(router.Times(e, row));
+  for (int e = 0; e < config_.num_experts; ++e) {
+    logits.push_back(Biased(router.Times(e, row), weights_.logit_bias, e));
+  }
   if (config_.shared_gate) {
     logits.push_back(MatrixRows(weights_.shared_gate, PlainWeights(config_)).Times(0, row));
   }
@@ -136,8 +157,7 @@ std::vector<Bounded> LayerReference::Logits(absl::Span<const uint16_t> x) const 
 }
 
 std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<const double> x,
-                                         bool fp8) const {
-  const WeightFormat format = fp8 ? ExpertWeights(config_) : PlainWeights(config_);
+                                         const WeightFormat& format, const SwiGlu& swiglu) const {
   std::vector<Bounded> row;
   row.reserve(x.size());
   for (const double element : x) row.push_back({element, 0});
@@ -146,32 +166,32 @@ std::vector<Bounded> LayerReference::Mlp(const MlpWeights& weights, absl::Span<c
     const MatrixRows gate(weights.gate, format);
     const MatrixRows up(weights.up, format);
     for (int i = 0; i < weights.gate.rows; ++i) {
-      Bounded gate_product = gate.Times(i, row);
-      Bounded up_product = up.Times(i, row);
+      Bounded gate_product = Biased(gate.Times(i, row), weights.gate_bias, i);
+      Bounded up_product = Biased(up.Times(i, row), weights.up_bias, i);
       for (Bounded* const product : {&gate_product, &up_product}) {
         if (roundings_.gate_up) *product = Rounded(*product, config_.dtype);
       }
-      between.push_back(Rounded(SiluTimes(gate_product, up_product), config_.dtype));
+      between.push_back(Rounded(Activated(gate_product, up_product, swiglu), config_.dtype));
     }
   }
-  if (fp8) AddQuantization(between);
+  if (InfoOf(format).quantizes_rows) AddQuantization(between);
   const MatrixRows down(weights.down, format);
   std::vector<Bounded> out;
   for (int i = 0; i < weights.down.rows; ++i) {
-    out.push_back(Rounded(down.Times(i, between), config_.dtype));
+    out.push_back(Rounded(Biased(down.Times(i, between), weights.down_bias, i), config_.dtype));
   }
   return out;
 }
 
 std::vector<Bounded> LayerReference::Output(const Routed& token) const {
-  const bool fp8 = config_.weights == GemmFormat::kFp8;
+  const WeightFormat format = ExpertWeights(config_);
   const RoutedExpertsConfig experts = ExpertsConfig(config_);
   std::vector<double> x(token.x.size());
   std::transform(token.x.begin(), token.x.end(), x.begin(), [this](uint16_t bits) {
     return static_cast<double>(FloatFromBits(config_.dtype, bits));
   });
   std::vector<double> quantized = x;
-  if (fp8) {
+  if (InfoOf(format).quantizes_rows) {
     std::vector<uint8_t> elements(token.x.size());
     std::vector<uint32_t> scales(Size(experts.ep.scale_words()));
     std::vector<float> values(token.x.size());
@@ -188,7 +208,8 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
   std::vector<Bounded> y(x.size());
   for (size_t k = 0; k < token.experts.size(); ++k) {
     if (token.experts[k] < 0) continue;  // a dropped choice
-    const std::vector<Bounded> out = Mlp(weights_.experts[Size(token.experts[k])], quantized, fp8);
+    const std::vector<Bounded> out =
+        Mlp(weights_.experts[Size(token.experts[k])], quantized, format, config_.swiglu);
     const auto weight = static_cast<double>(token.weights[k]);
     for (size_t i = 0; i < y.size(); ++i) {
       const double value = weight * out[i].value;
@@ -200,7 +221,7 @@ std::vector<Bounded> LayerReference::Output(const Routed& token) const {
   }
   for (Bounded& element : y) element = Rounded(element, config_.dtype);
   if (config_.shared_intermediate == 0) return y;
-  const std::vector<Bounded> shared = Mlp(weights_.shared, x, false);
+  const std::vector<Bounded> shared = Mlp(weights_.shared, x, PlainWeights(config_), SwiGlu());
   const double gate =
       config_.shared_gate ? 1 / (1 + std::exp(-static_cast<double>(token.shared_gate))) : 1.0;
   for (size_t i = 0; i < y.size(); ++i) {

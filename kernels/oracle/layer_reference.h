@@ -49,12 +49,13 @@ class LayerReference {
   };
   // The token's y [H]. The bound counts every rounding between x and y: products in float32, rows
   // between the products, outputs, sums of each rank's experts and y in the dtype, what `roundings`
-  // says, and with FP8 weights the quantization of rows between the products; whatever the order of
+  // says, and the quantization of rows between the products, if the weights ask for it; whatever the order of
   // sums.
   std::vector<Bounded> Output(const Routed& token) const;
 
  private:
-  std::vector<Bounded> Mlp(const MlpWeights& weights, absl::Span<const double> x, bool fp8) const;
+  std::vector<Bounded> Mlp(const MlpWeights& weights, absl::Span<const double> x,
+                           const WeightFormat& format, const SwiGlu& swiglu) const;
 
   const MoeLayerConfig config_;
   const MoeLayerWeights& weights_;

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "kernels/ep/ep_plan.h"
+#include "kernels/ep/physical.h"
 #include "kernels/types/fp8_rows.h"
 #include "octet/dtype.h"
 
@@ -223,6 +224,25 @@ void Scatter(const EpConfig& config, const RankInput& input, size_t source,
 
 }  // namespace
 
+PhysicalInputs::PhysicalInputs(const EpConfig& config, absl::Span<const RankInput> inputs)
+    : inputs_(inputs.begin(), inputs.end()) {
+  if (config.placement.empty()) return;
+  for (RankInput& input : inputs_) {
+    ids_.push_back(
+        PhysicalIds(config.placement, input.rank, input.topk_idx, config.topk, input.first_token));
+    input.topk_idx = ids_.back();
+  }
+}
+
+std::vector<float> PhysicalScales(const Placement& placement, absl::Span<const float> scales) {
+  std::vector<float> of_slots;
+  for (const int32_t expert : placement.slots()) {
+    const bool free = expert == Placement::kFreeSlot;
+    of_slots.push_back(free ? 1.0F : scales[static_cast<size_t>(expert)]);
+  }
+  return of_slots;
+}
+
 RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) const {
   const auto part = [&](auto span, int width) {
     const auto each = static_cast<size_t>(width);
@@ -236,11 +256,17 @@ RankInput RankInput::Tokens(const EpConfig& config, size_t first, size_t count) 
           .scales = part(scales, config.scale_words()),
           .bytes = part(bytes, config.high_throughput.row_bytes),
           .scatter_idx = part(scatter_idx, config.topk),
-          .outputs = part(outputs, config.topk * config.hidden)};
+          .outputs = part(outputs, config.topk * config.hidden),
+          .rank = rank,
+          .first_token = first_token + static_cast<int>(first)};
 }
 
 ReferenceReceived ReferenceDispatch(const EpConfig& config, absl::Span<const RankInput> inputs,
                                     int rank) {
+  if (!config.placement.empty()) {
+    const PhysicalInputs physical(config, inputs);
+    return ReferenceDispatch(PhysicalConfig(config), physical.inputs(), rank);
+  }
   const int num_local = config.num_local_experts(static_cast<int>(inputs.size()));
   const int first = rank * num_local;
   std::vector<std::vector<Row>> rows(static_cast<size_t>(num_local));
@@ -301,6 +327,11 @@ void ReferenceExpert(DType dtype, absl::Span<const uint16_t> row, float scale,
 std::vector<uint16_t> ReferenceCombine(const EpConfig& config, int num_ranks,
                                        const RankInput& input, absl::Span<const float> expert_scale,
                                        absl::Span<const uint16_t> bias) {
+  if (!config.placement.empty()) {
+    const PhysicalInputs physical(config, {input});
+    return ReferenceCombine(PhysicalConfig(config), num_ranks, physical.inputs()[0],
+                            PhysicalScales(config.placement, expert_scale), bias);
+  }
   return config.dtype == DType::kFloat16
              ? Combine<DType::kFloat16>(config, num_ranks, input, expert_scale, bias)
              : Combine<DType::kBFloat16>(config, num_ranks, input, expert_scale, bias);
@@ -309,6 +340,11 @@ std::vector<uint16_t> ReferenceCombine(const EpConfig& config, int num_ranks,
 std::vector<uint16_t> ReferenceCombine(const EpConfig& config, const NodesOfRanks& nodes,
                                        const RankInput& input, absl::Span<const float> expert_scale,
                                        absl::Span<const uint16_t> bias) {
+  if (!config.placement.empty()) {
+    const PhysicalInputs physical(config, {input});
+    return ReferenceCombine(PhysicalConfig(config), nodes, physical.inputs()[0],
+                            PhysicalScales(config.placement, expert_scale), bias);
+  }
   // All choices stay, those of other nodes as -1.
   EpConfig intranode = IntranodeConfig(config, nodes);
   intranode.topk = config.topk;

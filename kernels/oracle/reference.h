@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "octet/ep_config.h"
+#include "octet/placement.h"
 #include "octet/row_source.h"
 
 namespace octet {
@@ -28,10 +29,29 @@ struct RankInput {
   absl::Span<const int32_t> scatter_idx = {};  // [T][K], as in DispatchArgs; empty: token order
   // [T][K][H] What the experts made of each choice, of the dtype. Empty: what the stand-in makes.
   absl::Span<const uint16_t> outputs = {};
+  // With a placement: the rank that dispatches these tokens, and the first one's number there.
+  int rank = 0;
+  int first_token = 0;
 
   // Returns `count` tokens from `first` on.
   RankInput Tokens(const EpConfig& config, size_t first, size_t count) const;
 };
+
+// The inputs of the calls beneath a placement (kernels/ep/physical.h); without a placement, views of
+// `inputs` as they are. What they point to must outlive this object.
+class PhysicalInputs {
+ public:
+  PhysicalInputs(const EpConfig& config, absl::Span<const RankInput> inputs);
+
+  absl::Span<const RankInput> inputs() const { return inputs_; }
+
+ private:
+  std::vector<std::vector<int32_t>> ids_;  // by rank
+  std::vector<RankInput> inputs_;
+};
+
+// Returns the factor of each slot, [R · S], of those of the experts' stand-ins.
+std::vector<float> PhysicalScales(const Placement& placement, absl::Span<const float> scales);
 
 // The result of a dispatch; the fields are those of Received.
 struct ReferenceReceived {

@@ -13,8 +13,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/ep/strategy_registry.h"
-#include "kernels/gemm/gemm_config.h"
 #include "kernels/tuning/shipped_tuning.h"
+#include "kernels/types/gemm_element.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 
@@ -118,10 +118,9 @@ TuningKey TuningKeyOf(const Topology& topology, int num_ranks, const EpConfig& c
 }
 
 GemmTuningKey GemmTuningKeyOf(absl::string_view gpu, const GroupedGemmConfig& config) {
-  const auto last =
-      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ExpectedRows(config))));
+  const auto last = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(config.usual_rows())));
   return {.gpu = std::string(gpu),
-          .element = ElementOf(config),
+          .element = ElementOf(config.weight_format()),
           .n = config.n,
           .k = config.k,
           .rows = {last / 2 + 1, last},
@@ -224,7 +223,7 @@ std::optional<GemmTiles> TuningTable::FindTiles(absl::string_view gpu,
   GemmTuningKey key = GemmTuningKeyOf(gpu, config);
   for (const GemmTuningEntry& entry : gemm_entries_) {
     key.rows = entry.key.rows;
-    if (entry.key == key && key.rows.Contains(ExpectedRows(config))) return entry.tiles;
+    if (entry.key == key && key.rows.Contains(config.usual_rows())) return entry.tiles;
   }
   return std::nullopt;
 }

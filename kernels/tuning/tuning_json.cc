@@ -14,8 +14,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/ep/strategy_registry.h"
-#include "kernels/gemm/gemm_config.h"
 #include "kernels/tuning/tuning.h"
+#include "kernels/types/gemm_element.h"
 #include "runtime/base/status_macros.h"
 
 namespace octet {

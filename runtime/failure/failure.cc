@@ -1,11 +1,15 @@
 #include "runtime/failure/failure.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
@@ -24,41 +28,82 @@
 namespace octet {
 namespace {
 
-// The payload of a Status that reports a failure. Status::ToString prints it, so it is text: the
-// fields in the order of NodeFailure, but that `flag` comes last: only it may contain the
-// separator.
+// The payload of a Status that reports a failure. Status::ToString prints it, so it reads like a
+// line of a report: "kind: wait; rank: 3; peer: 5; ...", without members that have their defaults.
+// `flag` comes last: only it may contain the separator.
 constexpr absl::string_view kPayloadUrl = "octet.dev/node_failure";
 constexpr absl::string_view kLostNodeUrl = "octet.dev/lost_node";
-constexpr char kSeparator = '|';
-constexpr int kFields = 10;
+constexpr absl::string_view kSeparator = "; ";
+constexpr absl::string_view kKinds[] = {"error", "wait", "input"};
 
-std::string Encoded(const NodeFailure& failure) {
-  return absl::StrJoin(
-      std::make_tuple(
-          static_cast<int>(failure.kind), failure.rank, failure.peer, failure.index,
-          failure.expected, failure.seen, absl::ToInt64Nanoseconds(failure.waited), failure.phase,
-          absl::StrReplaceAll(failure.object, {{"\\", "\\\\"}, {"|", "\\p"}}), failure.flag),
-      absl::string_view(&kSeparator, 1));
+// Escapes what the payload means something by, in a name that a user has given.
+std::string Escaped(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {";", "\\s"}});
+}
+std::string Unescaped(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\\\\", "\\"}, {"\\s", ";"}});
 }
 
-std::optional<NodeFailure> Decoded(const std::string& payload) {
-  const std::vector<std::string> fields =
-      absl::StrSplit(payload, absl::MaxSplits(kSeparator, kFields - 1));
-  if (fields.size() != kFields) return std::nullopt;
-  int kind = 0;
-  int64_t nanoseconds = 0;
+std::vector<std::pair<absl::string_view, std::string>> MembersOf(const NodeFailure& failure) {
+  return {{"kind", std::string(kKinds[static_cast<size_t>(failure.kind)])},
+          {"rank", absl::StrCat(failure.rank)},
+          {"peer", absl::StrCat(failure.peer)},
+          {"index", absl::StrCat(failure.index)},
+          {"expected", absl::StrCat(failure.expected)},
+          {"seen", absl::StrCat(failure.seen)},
+          {"waited", absl::FormatDuration(failure.waited)},
+          {"phase", failure.phase},
+          {"object", Escaped(failure.object)},
+          {"flag", failure.flag}};
+}
+
+std::string Encoded(const NodeFailure& failure) {
+  const auto members = MembersOf(failure);
+  const auto defaults = MembersOf({});
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const auto& [name, value] = members[i];
+    if (value != defaults[i].second) parts.push_back(absl::StrCat(name, ": ", value));
+  }
+  return absl::StrJoin(parts, kSeparator);
+}
+
+// The members that a payload has, by name.
+std::map<absl::string_view, absl::string_view> PartsOf(absl::string_view payload) {
+  std::map<absl::string_view, absl::string_view> parts;
+  while (!payload.empty()) {
+    const std::pair<absl::string_view, absl::string_view> named =
+        absl::StrSplit(payload, absl::MaxSplits(": ", 1));
+    const std::pair<absl::string_view, absl::string_view> value =
+        absl::StrSplit(named.second, absl::MaxSplits(kSeparator, 1));
+    const bool last = named.first == "flag";
+    parts[named.first] = last ? named.second : value.first;
+    payload = last ? "" : value.second;
+  }
+  return parts;
+}
+
+std::optional<NodeFailure> Decoded(absl::string_view payload) {
+  const auto parts = PartsOf(payload);
+  const auto text = [&parts](absl::string_view name) {
+    const auto found = parts.find(name);
+    return found != parts.end() ? found->second : absl::string_view();
+  };
+  const auto number = [&text](absl::string_view name, auto* value) {
+    return text(name).empty() || absl::SimpleAtoi(text(name), value);
+  };
   NodeFailure failure;
-  if (!absl::SimpleAtoi(fields[0], &kind) || !absl::SimpleAtoi(fields[1], &failure.rank) ||
-      !absl::SimpleAtoi(fields[2], &failure.peer) || !absl::SimpleAtoi(fields[3], &failure.index) ||
-      !absl::SimpleAtoi(fields[4], &failure.expected) ||
-      !absl::SimpleAtoi(fields[5], &failure.seen) || !absl::SimpleAtoi(fields[6], &nanoseconds)) {
+  if (!number("rank", &failure.rank) || !number("peer", &failure.peer) ||
+      !number("index", &failure.index) || !number("expected", &failure.expected) ||
+      !number("seen", &failure.seen) ||
+      !(text("waited").empty() || absl::ParseDuration(text("waited"), &failure.waited))) {
     return std::nullopt;
   }
-  failure.kind = static_cast<NodeFailure::Kind>(kind);
-  failure.waited = absl::Nanoseconds(nanoseconds);
-  failure.phase = fields[7];
-  failure.object = absl::StrReplaceAll(fields[8], {{"\\\\", "\\"}, {"\\p", "|"}});
-  failure.flag = fields[9];
+  const auto* const kind = absl::c_find(kKinds, text("kind"));
+  if (kind != std::end(kKinds)) failure.kind = static_cast<NodeFailure::Kind>(kind - kKinds);
+  failure.phase = std::string(text("phase"));
+  failure.object = Unescaped(text("object"));
+  failure.flag = std::string(text("flag"));
   return failure;
 }
 
@@ -113,7 +158,7 @@ absl::Status WithRank(int rank, const absl::Status& status) {
 }
 
 absl::Status WithLostNode(absl::Status status) {
-  status.SetPayload(kLostNodeUrl, absl::Cord());
+  status.SetPayload(kLostNodeUrl, absl::Cord("a node has died or been stopped"));
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -41,6 +42,18 @@ std::string FreeMemoryText(hipError_t error) {
   return absl::StrCat(": ", free, " of ", all, " bytes are free");
 }
 
+// Returns a call as users know it: HIP's with their arguments, Octet's own launchers without.
+absl::string_view NameOf(absl::string_view call) {
+  return absl::StartsWith(call, "hip") ? call : call.substr(0, call.find('('));
+}
+
+// Returns what the user can do about an error, if its name does not say it; or nothing.
+absl::string_view HintOf(hipError_t error) {
+  if (error != hipErrorIllegalAddress) return "";
+  return "; a kernel has used memory that it may not: are all arguments as large as their call "
+         "needs? compute-sanitizer or emulated GPUs name the access";
+}
+
 }  // namespace
 
 absl::Status GpuStatus(hipError_t error, absl::string_view call) {
@@ -48,12 +61,13 @@ absl::Status GpuStatus(hipError_t error, absl::string_view call) {
   // The sentence; on some platforms further lines follow.
   const std::string text = hipGetErrorString(error);
   const size_t end = std::min(text.find('\n'), text.size());
-  std::string what = absl::StrCat(call, ": ", hipGetErrorName(error), ": ",
+  std::string what = absl::StrCat(NameOf(call), ": ", hipGetErrorName(error), ": ",
                                   absl::string_view(text).substr(0, end));
   int device = -1;
   if (hipGetDevice(&device) == hipSuccess) {
     absl::StrAppend(&what, " (device ", device, FreeMemoryText(error), ")");
   }
+  absl::StrAppend(&what, HintOf(error));
   (void)hipGetLastError();
   return absl::Status(CodeOf(error), absl::StrCat(what, absl::string_view(text).substr(end)));
 }

@@ -20,7 +20,8 @@ absl::Status CheckResident(absl::string_view kernel, const LaunchShape& shape, i
   return absl::InvalidArgumentError(absl::StrCat(
       kernel, ": ", shape.blocks, " blocks of ", shape.threads, " threads and ", shape.shared_bytes,
       " bytes of dynamic shared memory cannot be resident at once: ", blocks_per_unit,
-      " per compute unit on ", num_compute_units, " compute units makes ", most));
+      " per compute unit on ", num_compute_units, " compute units makes ", most,
+      "; ask for at most as many (EpConfig::tuning), or for 0, the strategy's choice"));
 }
 
 }  // namespace octet

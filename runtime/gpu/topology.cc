@@ -75,7 +75,10 @@ absl::StatusOr<Topology> Discover() {
   topology.platform = OCTET_PLATFORM_NAME;
   int count = 0;
   OCTET_RETURN_IF_GPU_ERROR(hipGetDeviceCount(&count));
-  if (count == 0) return absl::UnavailableError("no GPU");
+  if (count == 0) {
+    return absl::UnavailableError(
+        "no GPU: this process sees none (a driver, CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES)");
+  }
   OCTET_RETURN_IF_GPU_ERROR(hipDriverGetVersion(&topology.driver_version));
   OCTET_RETURN_IF_GPU_ERROR(hipRuntimeGetVersion(&topology.runtime_version));
 
@@ -130,11 +133,13 @@ absl::Status Topology::ShareGpus(int ranks_per_gpu) {
 
 absl::Status Topology::CheckRanks(int num_ranks) const {
   if (num_ranks < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("num_ranks is ", num_ranks));
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_ranks is ", num_ranks, "; it must be at least 1, or 0 for all GPUs"));
   }
   if (num_ranks > static_cast<int>(gpus.size())) {
     return absl::InvalidArgumentError(
-        absl::StrCat(num_ranks, " ranks asked for, ", gpus.size(), " GPUs found"));
+        absl::StrCat(num_ranks, " ranks asked for, ", gpus.size(),
+                     " GPUs found; OCTET_RANKS_PER_GPU=n lets n ranks share each"));
   }
   std::vector<std::string> faults;
   for (int device = 0; device < num_ranks; ++device) {

@@ -16,6 +16,7 @@
 #include "octet/peers.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
+#include "runtime/node/rank_threads.h"
 
 namespace octet {
 
@@ -24,8 +25,10 @@ absl::StatusOr<std::unique_ptr<SymmetricHeap>> SymmetricHeap::Create(Node& node,
   constexpr size_t kMost = std::numeric_limits<size_t>::max() / 2 - kAlignment;
   if (size.uncached > kMost || size.cached > kMost || size.total() == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a symmetric heap of ", size.uncached, " and ", size.cached, " bytes"));
+        absl::StrCat("a symmetric heap of ", size.uncached, " uncached and ", size.cached,
+                     " cached bytes; it must have some, as many as HeapBytes of its objects says"));
   }
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun("SymmetricHeap::Create"));
   auto heap = std::unique_ptr<SymmetricHeap>(new SymmetricHeap(node));
   OCTET_RETURN_IF_ERROR(heap->Allocate(HeapMemory::kUncached, size.uncached));
   OCTET_RETURN_IF_ERROR(heap->Allocate(HeapMemory::kCached, size.cached));
@@ -76,9 +79,10 @@ absl::StatusOr<size_t> SymmetricHeap::AllocateBytes(size_t bytes, size_t alignme
   const size_t padding = (alignment - mine.used % alignment) % alignment;
   const size_t left = mine.bytes - mine.used;
   if (padding > left || bytes > left - padding) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "symmetric heap: ", bytes, kind == HeapMemory::kCached ? " cached" : "",
-        " bytes aligned to ", alignment, " needed, ", left, " of ", mine.bytes, " left"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("symmetric heap: ", bytes, kind == HeapMemory::kCached ? " cached" : "",
+                     " bytes aligned to ", alignment, " needed, ", left, " of ", mine.bytes,
+                     " left; create it with what HeapBytes of all its objects says together"));
   }
   const size_t offset = mine.used + padding;
   mine.used = offset + bytes;

@@ -177,6 +177,8 @@ absl::StatusOr<std::vector<std::string>> Progress::Gather(const std::string& cal
 
 absl::Status Progress::AwaitGathered(const std::string& call, absl::Duration limit) {
   const Clock::time_point start = Clock::now();
+  uint64_t turns = turns_;
+  absl::Duration still = absl::ZeroDuration();  // that the thread has been in a turn, as seen here
   while (true) {
     if (!work_.broken.ok()) return CopyOf(work_.broken);
     std::vector<std::string> missing;
@@ -191,7 +193,17 @@ absl::Status Progress::AwaitGathered(const std::string& call, absl::Duration lim
                                                            absl::StrJoin(missing, ", "))));
       continue;
     }
-    changed_.WaitFor(&mutex_, std::min(kLook, limit - waited));
+    // The thread finds that a node is silent, unless it does not return from MPI itself.
+    if (work_.silence > absl::ZeroDuration() && still >= work_.silence) {
+      BreakLocked(absl::DeadlineExceededError(absl::StrCat(
+          "node ", node_, ": a call of MPI has not returned for ", WaitText(still), " amid ", call,
+          ": another process has died or been stopped, or MPI waits for it; end all processes")));
+      continue;
+    }
+    const absl::Duration slice = std::min(kLook, limit - waited);
+    changed_.WaitFor(&mutex_, slice);
+    still = turns_ == turns ? still + slice : absl::ZeroDuration();
+    turns = turns_;
   }
 }
 
@@ -369,6 +381,7 @@ bool Progress::Loop() {
 
 Progress::Work Progress::TakeWork(bool busy) {
   MutexLock lock(&mutex_);
+  ++turns_;
   const bool idle =
       !busy && !waiting_ && work_.posted.empty() && work_.texts.empty() && !work_.awake;
   if (idle && !work_.stop) wake_.WaitFor(&mutex_, kListen);

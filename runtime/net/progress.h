@@ -229,6 +229,7 @@ class Progress {
   absl::Status start_status_ ABSL_GUARDED_BY(mutex_);
   Work work_ ABSL_GUARDED_BY(mutex_);
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // somebody waits for messages
+  uint64_t turns_ ABSL_GUARDED_BY(mutex_) = 0;    // of the thread
   bool orderly_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::deque<Gathered>> gathered_ ABSL_GUARDED_BY(mutex_);  // by node

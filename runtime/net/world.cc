@@ -141,7 +141,8 @@ World::Impl::~Impl() {
 absl::Status World::Impl::StartNode() {
   if (options_.arrival_timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat("WorldOptions::arrival_timeout is ",
-                                                   absl::FormatDuration(options_.arrival_timeout)));
+                                                   absl::FormatDuration(options_.arrival_timeout),
+                                                   "; it must not be negative"));
   }
   NodeOptions node_options = options_.node;
   node_options.on_failure = [this](const absl::Status& failure) { OnFailure(failure); };
@@ -220,9 +221,7 @@ absl::Status World::Impl::StartRails(const TransportOffers& offers) {
 // ---- collective calls
 
 absl::Status World::Impl::CheckUsable() const {
-  if (RankThreads::OnRankThread()) {
-    return absl::FailedPreconditionError("a collective call of the World inside the body of a Run");
-  }
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun("a collective call of the World was"));
   const absl::Status broken = progress_->broken();
   if (broken.ok()) return absl::OkStatus();
   absl::Status status = absl::FailedPreconditionError(

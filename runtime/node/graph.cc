@@ -65,7 +65,8 @@ absl::StatusOr<Graph> Graph::Capture(Rank& rank, absl::FunctionRef<absl::Status(
 
 absl::Status Graph::Launch(Rank& rank) const {
   if (executable_ == nullptr) {
-    return absl::FailedPreconditionError("the graph has been moved to another object");
+    return absl::FailedPreconditionError(
+        "the graph has been moved to another object; launch that one");
   }
   if (!rank.IsOf(*node_)) {
     return absl::FailedPreconditionError(

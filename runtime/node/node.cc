@@ -1,6 +1,7 @@
 #include "octet/node.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,7 +37,8 @@ constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);
 absl::StatusOr<absl::Duration> TimeoutOf(const NodeOptions& options) {
   if (options.timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("NodeOptions::timeout is ", absl::FormatDuration(options.timeout)));
+        absl::StrCat("NodeOptions::timeout is ", absl::FormatDuration(options.timeout),
+                     "; it must not be negative, and 0 is the default"));
   }
   if (options.timeout > absl::ZeroDuration()) return options.timeout;
   const char* text = std::getenv("OCTET_TIMEOUT_MS");
@@ -46,6 +49,34 @@ absl::StatusOr<absl::Duration> TimeoutOf(const NodeOptions& options) {
         absl::StrCat("OCTET_TIMEOUT_MS is '", text, "': not a positive number of milliseconds"));
   }
   return absl::Milliseconds(milliseconds);
+}
+
+// Returns the topology of these devices alone, in their order. Each entry of one device is another
+// share of it.
+absl::StatusOr<Topology> Choose(const Topology& topology, absl::Span<const int> devices) {
+  std::vector<size_t> chosen;
+  for (const int device : devices) {
+    size_t gpu = 0;
+    while (gpu < topology.gpus.size() &&
+           (topology.gpus[gpu].device != device || absl::c_linear_search(chosen, gpu))) {
+      ++gpu;
+    }
+    if (gpu == topology.gpus.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "device ", device, " is none of the ", topology.gpus.size(),
+          " GPUs here that ranks can have, or is named more often than it has shares"));
+    }
+    chosen.push_back(gpu);
+  }
+  Topology result = topology;
+  result.gpus.clear();
+  result.can_access.clear();
+  for (const size_t gpu : chosen) {
+    result.gpus.push_back(topology.gpus[gpu]);
+    std::vector<bool>& access = result.can_access.emplace_back();
+    for (const size_t peer : chosen) access.push_back(topology.can_access[gpu][peer]);
+  }
+  return result;
 }
 
 }  // namespace
@@ -99,13 +130,34 @@ std::vector<FlagTable> NodeClient::FlagTables(absl::Span<const device::FailureRe
 }
 
 absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeOptions& options) {
-  OCTET_ASSIGN_OR_RETURN(const absl::Duration timeout, TimeoutOf(options));
   OCTET_ASSIGN_OR_RETURN(Topology topology, DiscoverTopology());
+  return Make(std::move(topology), options, /*adopted=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<Node>> Node::Adopt(absl::Span<const int> devices,
+                                                  const NodeOptions& options) {
+  const int num_ranks = static_cast<int>(devices.size());
+  if (num_ranks == 0 || (options.num_ranks != 0 && options.num_ranks != num_ranks)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Node::Adopt of ", num_ranks, " devices with NodeOptions::num_ranks ",
+                     options.num_ranks, ": name a device for each rank"));
+  }
+  OCTET_ASSIGN_OR_RETURN(const Topology topology, DiscoverTopology());
+  OCTET_ASSIGN_OR_RETURN(Topology chosen, Choose(topology, devices));
+  NodeOptions of_all = options;
+  of_all.num_ranks = num_ranks;
+  return Make(std::move(chosen), of_all, /*adopted=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<Node>> Node::Make(Topology topology, const NodeOptions& options,
+                                                 bool adopted) {
+  OCTET_ASSIGN_OR_RETURN(const absl::Duration timeout, TimeoutOf(options));
   int num_ranks = options.num_ranks;
   if (num_ranks == 0) num_ranks = std::min(static_cast<int>(topology.gpus.size()), kMaxRanks);
   if (num_ranks > kMaxRanks) {
     return absl::InvalidArgumentError(
-        absl::StrCat(num_ranks, " ranks asked for, ", kMaxRanks, " are the most"));
+        absl::StrCat(num_ranks, " ranks asked for, ", kMaxRanks,
+                     " are the most of a node; octet/world.h joins several nodes"));
   }
   OCTET_RETURN_IF_ERROR(topology.CheckRanks(num_ranks));
 
@@ -113,7 +165,8 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeOptions& options) {
   chosen.num_ranks = num_ranks;
   chosen.timeout = timeout;
   auto node = std::unique_ptr<Node>(
-      new Node(std::make_shared<Impl>(std::move(topology), std::move(chosen)), /*owner=*/true));
+      new Node(std::make_shared<Impl>(std::move(topology), std::move(chosen), adopted),
+               /*owner=*/true));
   OCTET_RETURN_IF_ERROR(node->impl_->Start(*node));
   return node;
 }
@@ -133,6 +186,10 @@ const Topology& Node::topology() const { return impl_->topology(); }
 absl::Duration Node::timeout() const { return impl_->timeout(); }
 
 absl::Status Node::Run(absl::FunctionRef<absl::Status(Rank&)> body) { return impl_->Run(body); }
+absl::Status Node::Call(int rank, GpuStream stream, absl::FunctionRef<absl::Status(Rank&)> body) {
+  return impl_->Call(rank, stream, body);
+}
+absl::Status Node::Settle() { return impl_->Settle(); }
 
 uint64_t Node::completed_runs() const { return impl_->completed_runs(); }
 bool Node::stuck() const { return impl_->stuck(); }

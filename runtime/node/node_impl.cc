@@ -51,15 +51,18 @@ constexpr int kRecordPolls = 1000;
 
 }  // namespace
 
-Node::Impl::Impl(Topology topology, NodeOptions options)
+Node::Impl::Impl(Topology topology, NodeOptions options, bool adopted)
     : topology_(std::move(topology)),
       options_(std::move(options)),
+      adopted_(adopted),
       ranks_(options_.num_ranks),
+      own_streams_(options_.num_ranks, nullptr),
       barrier_(options_.num_ranks, kBarrierTimeouts * options_.timeout,
                [this](uint32_t caller) { return TextOf(caller); }),
       cores_(Backoff::CoresFor(options_.num_ranks)),
       gpu_control_(options_.num_ranks, nullptr),
       streams_(options_.num_ranks),
+      calls_(options_.num_ranks),
       held_(options_.num_ranks) {
   for (int rank = 0; rank < num_ranks(); ++rank) {
     ranks_[rank].rank_ = rank;
@@ -94,6 +97,7 @@ absl::Status Node::Impl::StartRank(Rank& rank) {
   OCTET_RETURN_IF_GPU_ERROR(hipSetDevice(rank.device_));
   OCTET_RETURN_IF_ERROR(EnablePeers(rank));
   OCTET_RETURN_IF_GPU_ERROR(hipStreamCreateWithFlags(&rank.stream_, hipStreamNonBlocking));
+  own_streams_[rank.rank_] = rank.stream_;
   OCTET_RETURN_IF_GPU_ERROR(hipEventCreateWithFlags(&rank.drained_, hipEventDisableTiming));
   OCTET_RETURN_IF_GPU_ERROR(device::LoadNodeBarrier());
 
@@ -140,45 +144,59 @@ void Node::Impl::StopRank(Rank& rank) {
 // ---- running
 
 absl::Status Node::Impl::Run(absl::FunctionRef<absl::Status(Rank&)> body) {
-  if (RankThreads::OnRankThread()) {
-    return absl::FailedPreconditionError("Node::Run called from inside the body of a Run");
-  }
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun("Node::Run"));
+  if (adopted_) OCTET_RETURN_IF_ERROR(Settle());
   if (running_.exchange(true)) {
-    return absl::FailedPreconditionError("Node::Run called while another Run is in progress");
+    return absl::FailedPreconditionError(
+        "Node::Run called while another Run is in progress; one thread at a time may run a node");
   }
-  absl::Status status = broken_;
-  if (threads_ == nullptr) status = absl::FailedPreconditionError("the node has been destroyed");
+  absl::Status status = WhyUnusable();
   if (status.ok()) {
-    failed_at_ = Time();
-    streams_.assign(streams_.size(), {});
-    {
-      MutexLock lock(&held_mutex_);
-      held_.assign(ranks_.size(), "");
-    }
-    run_clients_ = Clients();
-    BeginPhase();
-    SetReleasable(true);
+    BeginRun();
     RunPhase(body);
-    SetReleasable(false);
-    CollectRecords();
-    status = log_.Cause();
-    if (!status.ok()) {
-      Notice(status);
-      absl::Status recovered = DrainAll();
-      if (absl::IsDeadlineExceeded(status)) {
-        status = WithMessage(status, absl::StrCat(status.message(), DescribeWaits(recovered.ok())));
-      }
-      if (recovered.ok()) recovered = Recover();
-      if (!recovered.ok()) {
-        broken_ = absl::FailedPreconditionError(absl::StrCat(
-            "the node has not recovered from '", FirstLine(status), "': ", FirstLine(recovered),
-            "; it takes no more calls. After an error of a GPU a process has to start anew"));
-      }
-    }
+    status = EndRun();
   }
   ForgetGraphs();
   ++completed_runs_;
   running_ = false;
+  return status;
+}
+
+absl::Status Node::Impl::WhyUnusable() const {
+  if (threads_ != nullptr) return broken_;
+  return absl::FailedPreconditionError(
+      "the node has been destroyed; what was made on it can only be destroyed, too");
+}
+
+void Node::Impl::BeginRun() {
+  failed_at_ = Time();
+  streams_.assign(streams_.size(), {});
+  {
+    MutexLock lock(&held_mutex_);
+    held_.assign(ranks_.size(), "");
+  }
+  run_clients_ = Clients();
+  BeginPhase();
+  SetReleasable(true);
+}
+
+absl::Status Node::Impl::EndRun() {
+  SetReleasable(false);
+  CollectRecords();
+  absl::Status status = log_.Cause();
+  if (status.ok()) return status;
+  Notice(status);
+  absl::Status recovered = DrainAll();
+  UseOwnStreams();
+  if (absl::IsDeadlineExceeded(status)) {
+    status = WithMessage(status, absl::StrCat(status.message(), DescribeWaits(recovered.ok())));
+  }
+  if (recovered.ok()) recovered = Recover();
+  if (!recovered.ok()) {
+    broken_ = absl::FailedPreconditionError(absl::StrCat(
+        "the node has not recovered from '", FirstLine(status), "': ", FirstLine(recovered),
+        "; it takes no more calls. After an error of a GPU a process has to start anew"));
+  }
   return status;
 }
 
@@ -232,11 +250,14 @@ absl::Status Node::Impl::RunBody(Rank& rank, absl::FunctionRef<absl::Status(Rank
   if (!IsCapturing(rank.stream_)) return status.ok() ? CheckComplete(rank) : status;
   AbandonCapture(rank.stream_);
   if (!status.ok()) return status;
-  return absl::FailedPreconditionError("the body has not ended the capture of the rank's stream");
+  return absl::FailedPreconditionError(
+      "the body has begun a capture of the rank's stream and not ended it; Graph::Capture does "
+      "both");
 }
 
 absl::Status Node::Impl::CheckComplete(const Rank& rank) const {
-  for (const auto& [id, client] : run_clients_) {
+  // Between Calls an object may have been destroyed.
+  for (const auto& [id, client] : adopted_ ? Clients() : run_clients_) {
     const absl::Status status = client->CheckComplete(rank);
     if (status.ok()) continue;
     const std::string name = NameOf(id);
@@ -384,6 +405,7 @@ absl::Status Node::Impl::DrainAll() {
 }
 
 bool Node::Impl::ReadyToFree() {
+  if (adopted_) SettleToFree();
   // Objects destroyed inside a Run are freed without this check: the threads have other work.
   if (threads_ != nullptr && !stuck_ && !running_.exchange(true)) {
     threads_->Execute([this](int r) {

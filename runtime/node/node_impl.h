@@ -37,7 +37,8 @@ namespace octet {
 class Node::Impl {
  public:
   // `options` must be resolved: no field asks for its default.
-  Impl(Topology topology, NodeOptions options);
+  // `adopted`: for Call and Settle (Node::Adopt).
+  Impl(Topology topology, NodeOptions options, bool adopted = false);
 
   // Creates threads, peer access, streams and control memory. `node` is what Rank::node() returns.
   absl::Status Start(Node& node);
@@ -45,6 +46,10 @@ class Node::Impl {
   void Stop();
 
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body);
+
+  // See Node: adopted_calls.cc.
+  absl::Status Call(int rank, GpuStream stream, absl::FunctionRef<absl::Status(Rank&)> body);
+  absl::Status Settle();
 
   // See NodeClient::Release.
   void Release(const absl::Status& status);
@@ -102,6 +107,26 @@ class Node::Impl {
   absl::Status StartRank(Rank& rank);
   absl::Status EnablePeers(const Rank& rank);
   void StopRank(Rank& rank);
+
+  // Begin and end a Run, or a time of Calls, once all have been drained. EndRun returns the cause
+  // of a failure, and recovers from it.
+  void BeginRun();
+  absl::Status EndRun();
+  // Returns an error if the node is broken or destroyed.
+  absl::Status WhyUnusable() const;
+
+  // An adopted node has these.
+  struct CallOf;
+  absl::Status BeginCall(int rank, GpuStream stream) ABSL_LOCKS_EXCLUDED(calls_mutex_);
+  void EndCall(int rank) ABSL_LOCKS_EXCLUDED(calls_mutex_);
+  // Returns `status`, with what is wrong if it has waited for a rank that nobody calls.
+  absl::Status Explained(const absl::Status& status) ABSL_LOCKS_EXCLUDED(calls_mutex_);
+  absl::Status CheckSettles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(calls_mutex_);
+  // Makes the ranks' streams the last ones that Calls have used, or those of the node.
+  void UseCallersStreams() ABSL_EXCLUSIVE_LOCKS_REQUIRED(calls_mutex_);
+  void UseOwnStreams();
+  // For destructors: settles if nobody is in a call.
+  void SettleToFree() ABSL_LOCKS_EXCLUDED(calls_mutex_);
 
   // Forgets the failures of the phase before.
   void BeginPhase();
@@ -167,7 +192,9 @@ class Node::Impl {
 
   const Topology topology_;
   const NodeOptions options_;
+  const bool adopted_;
   std::vector<Rank> ranks_;
+  std::vector<GpuStream> own_streams_;  // by rank
   std::unique_ptr<RankThreads> threads_;
   HostBarrier barrier_;
   const Backoff::Cores cores_;
@@ -194,6 +221,17 @@ class Node::Impl {
   std::atomic<bool> told_unfreed_{false};
   FailureLog log_;
   absl::Status broken_;
+
+  // A rank's calls since the last Settle, where the node is adopted.
+  struct CallsOfRank {
+    bool in_call = false;
+    bool called = false;
+    GpuStream stream = nullptr;  // of the last call
+  };
+  Mutex calls_mutex_;
+  bool calling_ ABSL_GUARDED_BY(calls_mutex_) = false;  // since the first call; running_ is set
+  std::vector<CallsOfRank> calls_ ABSL_GUARDED_BY(calls_mutex_);  // by rank
+  absl::Status unreported_ ABSL_GUARDED_BY(calls_mutex_);         // what SettleToFree has found
 
   mutable Mutex held_mutex_;
   mutable std::vector<std::string> held_ ABSL_GUARDED_BY(held_mutex_);  // by rank; of this Run

@@ -88,6 +88,10 @@ void RankThreads::Loop(int rank) {
   }
 }
 
-bool RankThreads::OnRankThread() { return on_rank_thread; }
+absl::Status CheckOutsideRun(absl::string_view call) {
+  if (!on_rank_thread) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      call, " called from inside the body of a Run; call it before the Run or after it"));
+}
 
 }  // namespace octet

@@ -10,7 +10,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "runtime/base/mutex.h"
 
 namespace octet {
@@ -28,9 +30,6 @@ class RankThreads {
   // progress; must not be called on a rank's thread.
   void Execute(absl::FunctionRef<void(int)> task, absl::FunctionRef<void()> meanwhile = [] {});
 
-  // Returns true on a rank's thread, of any RankThreads.
-  static bool OnRankThread();
-
  private:
   RankThreads() = default;
   void Loop(int rank);
@@ -47,6 +46,9 @@ class RankThreads {
   std::atomic<int> running_ = 0;
   std::atomic<bool> stop_ = false;
 };
+
+// Returns kFailedPrecondition on a rank's thread, of any node: `call` cannot be made inside a Run.
+absl::Status CheckOutsideRun(absl::string_view call);
 
 }  // namespace octet
 

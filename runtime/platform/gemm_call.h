@@ -8,30 +8,41 @@
 
 namespace octet::device {
 
-// The elements of A and B, and of the output unless they are kFp8 (or Epilogue::kFloat32).
+// The elements of A and B, and of the output unless they have scales (or Epilogue::kFloat32).
 enum class GemmElement {
   kBf16,
   kFp16,
-  kFp8,  // NativeFp8, with scales (GemmScales); the output is bfloat16
+  kFp8,    // NativeFp8, with scales (GemmScales); the output is bfloat16
+  kMxfp4,  // of B, with scales (octet/fp4_format.h); A and the output are bfloat16
 };
+// The elements of A, their bytes, the bits of those of B, and the elements of the output.
+constexpr GemmElement RowElementOf(GemmElement element) {
+  return element == GemmElement::kMxfp4 ? GemmElement::kBf16 : element;
+}
 constexpr int BytesOf(GemmElement element) { return element == GemmElement::kFp8 ? 1 : 2; }
+constexpr int WeightBitsOf(GemmElement element) {
+  return element == GemmElement::kMxfp4 ? 4 : 8 * BytesOf(element);
+}
 constexpr GemmElement OutElementOf(GemmElement element) {
-  return element == GemmElement::kFp8 ? GemmElement::kBf16 : element;
+  return element == GemmElement::kFp8 ? GemmElement::kBf16 : RowElementOf(element);
 }
 
 // Rows of A and groups of 128 rows of B have a row of scales each: one for every 128 columns of K,
 // float32 or 8-bit exponents (ScaleFormat::kUe8m0). Sums over 64 or 128 columns are multiplied
 // by both scales before they are added. If the epilogue is gated, groups are of 128 rows of gate,
 // or of up, which alternate by eight in B.
+//
+// With kMxfp4, only B has scales, and each of its rows has its own: an 8-bit exponent for every 32
+// columns of K. Elements are multiplied by them before they are multiplied by those of A.
 struct GemmScales {
   const void* a;  // [rows][row_words], nullptr without scales
-  const void* b;  // [experts][GemmScaleRows()][row_words]
-  int row_words;  // 4-byte words
+  const void* b;  // [experts][GemmScaleRows()][row_words]; with kMxfp4, [experts][n][row_words]
+  int row_words;  // 4-byte words; with kMxfp4, a multiple of four
   bool ue8m0;
 };
 
 // out[row] = A[row] · B[expert of the row]ᵀ. All pointers are 16-byte aligned; n, k and out_columns
-// are multiples of 8; with kFp8, k of 16.
+// are multiples of 8; with kFp8, k of 16, with kMxfp4 of 32.
 struct GemmOperands {
   const void* a;  // [rows][k]
   const void* b;  // [experts][n][k]
@@ -41,7 +52,7 @@ struct GemmOperands {
   int n;
   int k;
   int out_columns;    // n, or n / 2 if the epilogue is gated
-  GemmScales scales;  // of kFp8
+  GemmScales scales;  // of kFp8 and kMxfp4
 };
 
 // The product of some rows and some columns of one expert.

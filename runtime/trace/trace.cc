@@ -27,6 +27,7 @@
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/memory/node_memory.h"
 #include "runtime/node/node_client.h"
+#include "runtime/node/rank_threads.h"
 
 namespace octet {
 namespace {
@@ -267,6 +268,7 @@ absl::StatusOr<std::unique_ptr<TraceCollector>> TraceCollector::Create(Node& nod
                                                    tracks, " tracks of ", events_per_track,
                                                    " events each: all must be at least 1"));
   }
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun("TraceCollector::Create"));
   auto impl = std::make_unique<Impl>(node, num_blocks, events_per_track, tracks);
   OCTET_RETURN_IF_ERROR(impl->Allocate());
   OCTET_RETURN_IF_ERROR(impl->Clear());
@@ -275,8 +277,14 @@ absl::StatusOr<std::unique_ptr<TraceCollector>> TraceCollector::Create(Node& nod
 }
 
 device::TraceBuffer TraceCollector::buffer(int rank) const { return impl_->buffer(rank); }
-absl::Status TraceCollector::Clear() { return impl_->Clear(); }
-absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Collect() const { return impl_->Collect(); }
+absl::Status TraceCollector::Clear() {
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun("TraceCollector::Clear"));
+  return impl_->Clear();
+}
+absl::StatusOr<std::vector<TraceSlice>> TraceCollector::Collect() const {
+  OCTET_RETURN_IF_ERROR(CheckOutsideRun("TraceCollector::Collect"));
+  return impl_->Collect();
+}
 int TraceCollector::num_ranks() const { return impl_->num_ranks(); }
 int TraceCollector::tracks() const { return impl_->tracks(); }
 uint64_t TraceCollector::num_dropped() const { return impl_->num_dropped(); }

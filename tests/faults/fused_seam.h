@@ -62,10 +62,10 @@ class SeamRowReceiver {
   SeamRowReceiver(const CommonParams& c, uint64_t epoch) : receiver_(c, epoch) {}
 
   template <typename Source>
-  bool Await(int row, Source source, int* combine_slot) const {
+  bool Await(int row, Source source, int* combine_slot, int* last_lane) const {
     const bool for_holders = ++waits_ == 2;
     if (for_holders && faults::Planted(faults::FusedFault::kCopiedBeforeHolder)) return true;
-    return receiver_.Await(row, source, combine_slot);
+    return receiver_.Await(row, source, combine_slot, last_lane);
   }
   RowOrigin OriginOf(int row) const {
     RowOrigin origin = receiver_.OriginOf(row);

@@ -4,48 +4,20 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/commandlineflag.h"
-#include "absl/flags/reflection.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "octet/ep_config.h"
 #include "tests/fuzz/check.h"
 #include "tools/commands/command_line.h"
-#include "tools/commands/perf_options.h"
-#include "tools/commands/run_options.h"
+#include "tools/commands/perf_flags.h"
+#include "tools/commands/run_flags.h"
 
 namespace octet::fuzz {
 namespace {
 
 constexpr int kGpus = 8;
 
-struct Default {
-  absl::CommandLineFlag* flag;
-  std::string value;
-};
-std::vector<Default> DefaultsOf(absl::Span<const absl::string_view> names) {
-  std::vector<Default> defaults;
-  for (const absl::string_view name : names) {
-    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    Check(flag != nullptr);
-    defaults.push_back({flag, flag->DefaultValue()});
-  }
-  return defaults;
-}
-
-// Flags are the process's own: each input begins with their defaults.
-void ResetFlags() {
-  static const auto* const kRun = new std::vector<Default>(DefaultsOf(RunFlags()));
-  static const auto* const kPerf = new std::vector<Default>(DefaultsOf(PerfFlags()));
-  for (const std::vector<Default>* defaults : {kRun, kPerf}) {
-    for (const Default& each : *defaults) {
-      std::string error;
-      Check(each.flag->ParseFrom(each.value, &error));
-    }
-  }
-}
-
-void CheckShape(const RunOptions& options) {
+void CheckShape(const RunSpec& options) {
   const WorkloadSpec& spec = options.workload;
   Check(spec.num_ranks >= 1 && spec.num_ranks <= kGpus);
   Check(options.iters >= 1 && options.warmup >= 0);
@@ -59,32 +31,34 @@ void CheckShape(const RunOptions& options) {
 }
 
 void RunPerf(const std::vector<std::string>& args) {
-  const absl::StatusOr<CommandLine> line =
-      ParseFlags(PerfFlags(), ExpandShortFlags(PerfShortFlags(), args));
-  if (!line.ok()) return CheckRefusal(line.status());
-  const absl::StatusOr<PerfOptions> options = ParsePerfOptions(*line, kGpus);
-  if (!options.ok()) return Check(!options.status().message().empty());
-  Check(!options->shapes.empty());
-  for (const RunOptions& shape : options->shapes) CheckShape(shape);
+  PerfFlags flags;
+  CommandLine line({}, kNcclTestsLetters);
+  AddPerfFlags(line, flags);
+  if (const absl::Status status = line.Parse(args); !status.ok()) return CheckRefusal(status);
+  const absl::StatusOr<PerfSpec> perf = ResolvePerf(line, flags, kGpus);
+  if (!perf.ok()) return Check(!perf.status().message().empty());
+  Check(!perf->shapes.empty());
+  for (const RunSpec& shape : perf->shapes) CheckShape(shape);
 }
 
 void RunRun(const std::vector<std::string>& args) {
-  const absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), args);
-  if (!line.ok()) return CheckRefusal(line.status());
-  if (line->Given("soak")) {
-    const absl::StatusOr<SoakOptions> soak = ParseSoakOptions(*line, kGpus);
-    Check(!soak.ok() ||
+  RunFlags flags;
+  CommandLine line;
+  AddRunFlags(line, flags);
+  if (const absl::Status status = line.Parse(args); !status.ok()) return CheckRefusal(status);
+  if (line.Given("soak")) {
+    const absl::StatusOr<SoakSpec> soak = ResolveSoak(line, flags, kGpus);
+    Check(!soak.ok() || line.Given("help") ||
           (soak->num_ranks >= 1 && soak->num_ranks <= kGpus && soak->duration >= absl::Seconds(1)));
     return;
   }
-  const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(*line, kGpus);
+  const absl::StatusOr<std::vector<RunSpec>> shapes = ResolveRun(line, flags, kGpus);
   if (!shapes.ok()) return Check(!shapes.status().message().empty());
   Check(!shapes->empty());
-  for (const RunOptions& options : *shapes) CheckShape(options);
+  for (const RunSpec& shape : *shapes) CheckShape(shape);
 }
 
 void Run(absl::string_view text) {
-  ResetFlags();
   std::vector<std::string> args = absl::StrSplit(text, '\n', absl::SkipEmpty());
   if (args.empty()) return;
   const std::string command = args.front();

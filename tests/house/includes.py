@@ -1,6 +1,6 @@
 """The include graph and the arrows between the rooms of the house.
 
-    tests -> bench -> tools -> kernels -> runtime -> runtime/platform/<one>
+    tests -> bench -> tools -> kernels/bindings -> kernels -> runtime -> runtime/platform/<one>
 
 An arrow points to what a room may include; it may include everything further along, too. Inside:
 
@@ -20,30 +20,18 @@ PLATFORMS = ("amd", "emulation", "nvidia")
 PLATFORM = "runtime/platform/"
 SHARED = PLATFORM + "include/"  # what all platforms have in common, of public headers
 GPU = PLATFORM + "gpu/"  # headers that are the same for all real GPUs
-PUBLIC = ("runtime/include/octet/", "kernels/include/octet/", SHARED,
+BINDINGS = "kernels/bindings/"
+C_INTERFACE = BINDINGS + "c/include/octet/"  # for programs in C
+PUBLIC = ("runtime/include/octet/", "kernels/include/octet/", C_INTERFACE, SHARED,
           *(f"{PLATFORM}{platform}/include/octet/" for platform in PLATFORMS))
 EXAMPLE = "tests/package/example/"  # a user's project, whose includes begin there
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:<([^>]+)>|"([^"]+)")')
 
 # From above to below. A room may include itself and those further down the list.
-FLOORS = ("tests", "docs", "bench", "tools", "kernels", "runtime", "runtime/device", "runtime/platform")
+FLOORS = ("tests", "docs", "bench", "tools", "kernels/bindings", "kernels", "runtime", "runtime/device", "runtime/platform")
 TOOLS_ROOMS = {
     "commands": 6, "report": 5, "measure": 4, "check": 3, "step": 3, "contenders": 3,
     "workload": 2, "support": 1,
-}
-# What does not keep to that order, and why. An entry that nothing needs any longer is a mistake.
-TOOLS_EXCEPTIONS = {
-    # What a run is and the flags that say so lie in one file; the former is everybody's.
-    ("tools/workload/", "tools/commands/run_options.h"),
-    ("tools/check/", "tools/commands/run_options.h"),
-    ("tools/measure/", "tools/commands/run_options.h"),
-    ("tools/report/", "tools/commands/run_options.h"),
-    ("tools/report/", "tools/commands/perf_options.h"),
-    # A dump is a report by its meta.json, and is written while the memory of the run is there.
-    ("tools/check/dump.cc", "tools/report/json_parts.h"),
-    # A drawn shape is a command line, and is told and read as one.
-    ("tools/measure/step/soak.cc", "tools/commands/command_line.h"),
-    ("tools/measure/step/soak.cc", "tools/report/report.h"),
 }
 # The rooms of kernels/, and which others they may build upon; all may know include/.
 STRATEGIES = {"direct", "low_latency", "high_throughput"}
@@ -53,12 +41,25 @@ KERNELS_ROOMS = {
     "ep": {"types", "ep/device", "tuning"},
     **dict.fromkeys(STRATEGIES, {"types", "ep", "ep/device"}),
     "nodes": {"types", "ep", "ep/device"},
+    "placement": {"types", "ep", "ep/device"},
     "gemm": {"types", "ep", "tuning"},
-    "tuning": {"types", "ep", "gemm"},
+    "tuning": {"types", "ep"},
     "fused": {"types", "ep", "ep/device", "tuning", "gemm", "nodes", *STRATEGIES},
-    "layer": {"types", "ep", "tuning", "gemm", "nodes", "fused"},
+    "router": {"types"},
+    "decode": {"types", "ep", "ep/device", "router", "placement"},
+    "layer": {"types", "ep", "ep/device", "tuning", "gemm", "nodes", "placement", "fused", "router", "decode"},
     "model": set(),
-    "oracle": {"types", "ep", "layer"},
+    "oracle": {"types", "ep", "layer", "router"},
+    "bindings": set(),
+}
+# The libraries of kernels/ and the rooms that they are made of; each may know those before it.
+LIBRARIES = {
+    "types": {"types"},
+    "ep": {"ep", "ep/device", "nodes", "placement", "tuning", *STRATEGIES},
+    "gemm": {"gemm"},
+    "layer": {"fused", "router", "decode", "layer"},
+    "model": {"model"},
+    "oracle": {"oracle"},
 }
 # What does not keep to that, by file.
 KERNELS_EXCEPTIONS = {
@@ -66,6 +67,7 @@ KERNELS_EXCEPTIONS = {
 } | {
     # Calls within a node or over several.
     ("kernels/ep/expert_parallel.cc", "nodes"),
+    ("kernels/ep/expert_parallel.cc", "placement"),
 }
 # Vendors' and other projects' headers, and the only places that know them. HIP's are everybody's.
 FOREIGN = {
@@ -75,6 +77,9 @@ FOREIGN = {
     re.compile(r"^(mpi\.h)"): ("runtime/net/", "tests/runtime/net/"),
     re.compile(r"^(gtest|gmock)/"): "tests/",
     re.compile(r"^benchmark/"): "bench/",
+    re.compile(r"^CLI/"): "tools/commands/command_line.cc",
+    re.compile(r"^nlohmann/"): ("kernels/model/", "kernels/tuning/tuning_json.cc", "tools/", "tests/"),
+    re.compile(r"^sys/mman"): (PLATFORM, "kernels/model/", "tests/"),
 }
 
 
@@ -103,7 +108,7 @@ def resolve(tree, include):
                 if path in tree]
     found = [PLATFORM + platform + "/" + name for platform in PLATFORMS] + [GPU + name]
     found += [folder + "include/" + name for folder in
-              ("runtime/", "kernels/", PLATFORM,
+              ("runtime/", "kernels/", BINDINGS + "c/", PLATFORM,
                *(PLATFORM + platform + "/" for platform in PLATFORMS))]
     found = [path for path in found if path in tree]
     if not found and include.path.startswith(EXAMPLE) and EXAMPLE + name in tree:
@@ -124,6 +129,8 @@ DEVICE_HEADERS = ("runtime/include/octet/peers.h",)
 def _floor(path):
     if path in DEVICE_HEADERS:
         return "runtime/device"
+    if path.startswith(BINDINGS):
+        return BINDINGS.rstrip("/")
     if path.startswith("runtime/"):
         inner = "/".join(path.split("/")[:2])
         return inner if inner in FLOORS else "runtime"
@@ -192,8 +199,8 @@ def platform_headers(tree):
 
 
 def tools_rooms(tree):
-    """The rooms of tools/ stand in an order, but for the exceptions listed."""
-    found, needed = [], set()
+    """The rooms of tools/ stand in an order."""
+    found = []
     for include, target in edges(tree):
         room, other = _room(include.path, "tools"), _room(target, "tools")
         if not room or not target.startswith("tools/") or room == other:
@@ -201,13 +208,8 @@ def tools_rooms(tree):
         if room not in TOOLS_ROOMS or other not in TOOLS_ROOMS:
             found.append(f"{include}: give each room of tools/ a place in TOOLS_ROOMS")
         elif TOOLS_ROOMS[room] <= TOOLS_ROOMS[other]:
-            granted = {exception for exception in TOOLS_EXCEPTIONS
-                       if include.path.startswith(exception[0]) and target == exception[1]}
-            needed |= granted
-            if not granted:
-                found.append(f"{include}: tools/{room} may not know tools/{other}")
-    return found + [f"{place} no longer includes {target}: take it out of TOOLS_EXCEPTIONS"
-                    for place, target in sorted(TOOLS_EXCEPTIONS - needed)]
+            found.append(f"{include}: tools/{room} may not know tools/{other}")
+    return found
 
 
 def kernels_rooms(tree):
@@ -227,6 +229,26 @@ def kernels_rooms(tree):
             found.append(f"{include}: kernels/{room} may not know kernels/{other}")
     return found + [f"{path} no longer knows kernels/{other}: take it out of KERNELS_EXCEPTIONS"
                     for path, other in sorted(KERNELS_EXCEPTIONS - needed)]
+
+
+def kernels_libraries(tree):
+    """Libraries of kernels/ are made of the folders in LIBRARIES, and know those before them only.
+    """
+    library_of = {room: name for name, rooms in LIBRARIES.items() for room in rooms}
+    order = list(LIBRARIES)
+    found = []
+    for include, target in edges(tree):
+        own, other = (library_of.get(_kernels_room(path)) for path in (include.path, target))
+        if (include.path.startswith("kernels/") and target.startswith("kernels/") and own and other
+                and order.index(own) < order.index(other)):
+            found.append(f"{include}: octet_{own} may not know octet_{other}")
+    path = "kernels/CMakeLists.txt"
+    for name, sources in re.findall(r"octet_add_library\(octet_(\w+)\s+SOURCES([^)]*?)(?:HEADERS|DEPS)",
+                                    tree[path]):
+        for source in re.findall(r"^ +((?:\w+/)+\w+\.(?:cc|hip))$", sources, re.MULTILINE):
+            if library_of.get(_kernels_room("kernels/" + source)) != name:
+                found.append(f"{path}: {source} is none of octet_{name}")
+    return found
 
 
 def cycles(tree):
@@ -281,7 +303,7 @@ def no_absl_in_device_code(tree):
 
 def public_headers(tree):
     """What users include includes the standard library, Abseil and other public headers only."""
-    standard = re.compile(r"^[a-z_0-9]+$")
+    standard = re.compile(r"^([a-z_0-9]+|stdint\.h)$")
     return [f"{include}; a public header may not" for path in code(tree, *PUBLIC)
             for include in includes_of(tree, path)
             if not (include.name.startswith(("absl/", "octet/"))

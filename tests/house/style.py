@@ -2,7 +2,7 @@
 
 import re
 
-from includes import EXAMPLE, PLATFORM, PLATFORMS, platform_headers
+from includes import C_INTERFACE, EXAMPLE, PLATFORM, PLATFORMS, platform_headers
 from tree import code, numbered, without_comments
 
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else)\b(.*)")
@@ -29,7 +29,8 @@ def header_guards(tree):
 
 def no_conditionals(tree):
     """Kernels and what they share have no preprocessor conditionals: the include path decides."""
-    paths = code(tree, "kernels/", "runtime/device/")
+    paths = [path for path in code(tree, "kernels/", "runtime/device/")
+             if not path.startswith(C_INTERFACE)]  # which C++ includes, too
     paths += [path for path in code(tree, "tools/", "tests/", "bench/", "docs/", kinds=(".hip",))]
     found = []
     for path in paths:

@@ -7,7 +7,7 @@ Of each kernel:
   - the innermost loop with matrix instructions has 4 or more of them, reads its operands from the LDS
     and from global memory 16 bytes at a time, and reads nothing narrower or by flat instructions, but
     for the scales of FP8 operands: a word for each 32 rows of a wave, and one for its columns, or
-    two where they are of gate and up
+    two where they are of gate and up; and those of MXFP4 weights: a byte beside each 16 of weights
   - nothing lies in scratch: no spills, no private segment
   - three blocks of four waves fit into a compute unit: at most 168 vector registers; two blocks of the
     wide tiles of FP8 operands
@@ -26,6 +26,7 @@ MOST_REGISTERS = 168  # 512 of a lane, in units of 8, for three waves
 MOST_OF_TWO_WAVES = 256
 LEAST_MFMA = 4
 FP8 = "GemmElementE2"  # in the names of kernels of FP8 operands
+MXFP4 = "GemmElementE3"  # in those of MXFP4 weights
 WIDE = "GemmTilesE0"
 GATED = "GemmEpilogueILb1E"
 
@@ -72,10 +73,12 @@ def check(text):
             errors.append(f"{kernel}: {mfma} of {count(body, 'v_mfma')} MFMA in the main loop")
         scales = count(loop, r"global_load_dword\b")
         most_scales = 4 if GATED in kernel else 3
+        narrow = count(loop, "(global_load|flat|buffer_load)") - wide
         if FP8 in kernel and 0 < scales <= most_scales:
-            narrow = count(loop, "(global_load|flat|buffer_load)") - wide - scales
-        else:
-            narrow = count(loop, "(global_load|flat|buffer_load)") - wide
+            narrow -= scales
+        if MXFP4 in kernel:  # of the wide loads, one at least is of rows
+            scales = count(loop, "global_load_ubyte")
+            narrow = narrow - scales if 0 < scales < wide else narrow
         if wide == 0 or narrow != 0:
             errors.append(f"{kernel}: loads narrower than 16 bytes in the main loop")
         if lds == 0 or lds != count(loop, "ds_read"):

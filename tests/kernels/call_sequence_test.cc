@@ -45,7 +45,10 @@ TEST(CallSequence, WhatIsSentIsReceivedBeforeTheNextSend) {
   sequence.RecordDispatch(Phases::kSend);
   Refused(sequence.CheckComplete(), "the dispatch of call 1");
   Refused(sequence.CheckDispatch(Phases::kSend), "the dispatch of call 1");
-  Refused(sequence.CheckDispatch(Phases::kBoth), "the dispatch of call 1");
+  Refused(
+      sequence.CheckDispatch(Phases::kBoth),
+      "the dispatch of call 1 of this rank has been sent but not received; call DispatchReceive "
+      "first. At most 1 dispatch may be outstanding");
   Refused(sequence.CheckCombine(1, Phases::kSend), "the dispatch of call 1");
   ASSERT_TRUE(sequence.CheckDispatchReceive(1).ok());
   sequence.RecordDispatchReceive();
@@ -66,16 +69,25 @@ TEST(CallSequence, TwoBatchesAreReceivedInTheOrderOfSending) {
   ASSERT_TRUE(sequence.CheckDispatch(Phases::kSend).ok());
   Refused(sequence.CheckDispatch(Phases::kBoth), "is to be received before");
   sequence.RecordDispatch(Phases::kSend);
-  Refused(sequence.CheckDispatch(Phases::kSend), "the dispatch of call 1");
+  Refused(sequence.CheckDispatch(Phases::kSend), "At most 2 dispatches may be outstanding");
   Refused(sequence.CheckDispatchReceive(2), "call 1 of this rank has been sent before");
   EXPECT_TRUE(sequence.CheckDispatchReceive(1).ok());
+}
+
+TEST(CallSequence, AHandleBeforeTheLastDispatchIsRefusedWithTheReason) {
+  CallSequence sequence(1);
+  Step(sequence);
+  Step(sequence);
+  Refused(sequence.CheckRecent(1),
+          "whose last is 2; one may be outstanding: combine it before the next dispatch");
 }
 
 TEST(CallSequence, HandlesAreOfTheLastBatchesAndNotVoid) {
   CallSequence sequence(2);
   Refused(sequence.CheckRecent(0), "dispatch 0 of this rank, whose last is 0");
   for (int i = 0; i < 3; ++i) Step(sequence);
-  Refused(sequence.CheckRecent(1), "dispatch 1 of this rank, whose last is 3");
+  Refused(sequence.CheckRecent(1),
+          "dispatch 1 of this rank, whose last is 3; only its last 2 can be combined");
   EXPECT_TRUE(sequence.CheckRecent(2).ok());
   EXPECT_TRUE(sequence.CheckRecent(3).ok());
   Refused(sequence.CheckRecent(4), "dispatch 4");

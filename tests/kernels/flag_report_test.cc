@@ -23,6 +23,7 @@ namespace {
 using device::FailureKind;
 using device::FailureRecord;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Refused(const NodeFailure& failure, int topk) {
   return absl::StrCat("element ", failure.index, " of ", topk, " is refused");
@@ -93,6 +94,9 @@ TEST(FlagReport, RefusedInputNamesTheArgument) {
   EXPECT_EQ(Described(Check(twice, 3, 64, 17)),
             "rank 3: topk_idx of token 0, k 3 is 17, which the token has chosen before; a token's "
             "experts must differ");
+  // As in an array of 64-bit ids.
+  EXPECT_THAT(Described(Check(twice, 3, 64, 0)), HasSubstr("are these 64-bit ids?"));
+  EXPECT_THAT(Described(Check(twice, 2, 64, 0)), Not(HasSubstr("64-bit")));
   EXPECT_EQ(Described(Check(kCheck, 9, 0, 0)), "rank 3: element 9 of 4 is refused");
 }
 

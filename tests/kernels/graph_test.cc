@@ -300,8 +300,9 @@ TEST_F(GraphTest, AnUnfinishedCaptureIsAnError) {
   };
   const absl::Status left = run([](Rank&) { return absl::OkStatus(); });
   if (absl::IsUnimplemented(left)) GTEST_SKIP() << left;
-  EXPECT_THAT(left, StatusIs(absl::StatusCode::kFailedPrecondition,
-                             HasSubstr("has not ended the capture")));
+  EXPECT_THAT(left,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("has begun a capture of the rank's stream and not ended it")));
   EXPECT_THAT(run([](Rank& rank) { return rank.Synchronize(); }),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is captured")));
   EXPECT_OK(harness().Step(inputs()[0]));

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "emulation.h"
+#include "octet/dtype.h"
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "octet/routed_experts.h"
@@ -104,9 +105,19 @@ TEST_P(StrategyLoadingTest, EveryTracedKernelIsLoadedAtCreation) {
   ASSERT_OK(trace.status());
   auto ep = ExpertParallel::Create(*node_, GetParam().second, {.trace = trace->get()});
   ASSERT_OK(ep.status());
+  const EpConfig& config = (*ep)->config();
+  const size_t bytes = static_cast<size_t>(config.max_rows(kRanks)) *
+                       static_cast<size_t>(config.hidden) * InfoOf(config.dtype).bytes;
+  std::vector<DeviceMemory> expert_out(kRanks);
+  ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
+    DeviceMemory& mine = expert_out[static_cast<size_t>(rank.rank())];
+    OCTET_ASSIGN_OR_RETURN(mine, DeviceMemory::Allocate(bytes));
+    return absl::OkStatus();
+  }));
   ASSERT_OK(node_->Run([&](Rank& rank) -> absl::Status {
     OCTET_ASSIGN_OR_RETURN(const Received received, (*ep)->Dispatch(rank, {}));
-    return (*ep)->Combine(rank, received.handle, {.expert_out = received.x});
+    const DeviceMemory& mine = expert_out[static_cast<size_t>(rank.rank())];
+    return (*ep)->Combine(rank, received.handle, {.expert_out = mine.as<void>()});
   }));
   EXPECT_THAT(Late(), IsEmpty());
 }

@@ -277,6 +277,50 @@ TEST_P(MisuseTest, OutputsThatOverlapInputsAreRefused) {
   EXPECT_OK(harness_->Step(Random()));
 }
 
+// It runs the node itself, which is not what the caller has written.
+TEST_P(MisuseTest, CreateInsideARunSaysThatItIsCreate) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_THAT(harness_->node().Run([&](Rank&) {
+    return ExpertParallel::Create(harness_->node(), Config(GetParam())).status();
+  }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("rank 0: ExpertParallel::Create called from inside the body of a "
+                                 "Run; call it before the Run or after it")));
+  EXPECT_OK(harness_->Step(Random()));
+}
+
+// "x of rank 1 is null": not "x and topk_idx must not be null".
+TEST_P(MisuseTest, ArgumentsThatAreMissingAreNamed) {
+  Make();
+  if (HasFatalFailure() || IsSkipped()) return;
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    const auto refused = [&rank](const absl::Status& status, absl::string_view name,
+                                 absl::string_view rows) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   absl::StrCat(name, " of rank ", rank.rank(),
+                                                " is null; the call needs ", rows, " there")));
+    };
+    DispatchArgs wrong = args(rank);
+    wrong.x = nullptr;
+    refused(ep().Dispatch(rank, wrong).status(), "x", "4 rows of 128 bytes");
+    wrong = args(rank);
+    wrong.topk_idx = nullptr;
+    refused(ep().Dispatch(rank, wrong).status(), "topk_idx", "4 rows of 8 bytes");
+    OCTET_ASSIGN_OR_RETURN(const Received received, ep().Dispatch(rank, args(rank)));
+    const ScaledCombineArgs right = harness_->combine_args(rank.rank());
+    ScaledCombineArgs combine = right;
+    combine.expert_out = nullptr;
+    const int rows = ep().config().expert_out_rows(kRanks);
+    refused(ScaledCombine(ep(), rank, received.handle, combine), "expert_out",
+            absl::StrCat(rows, " rows of 128 bytes"));
+    combine.expert_out = received.x;
+    combine.y = nullptr;
+    refused(ScaledCombine(ep(), rank, received.handle, combine), "y", "4 rows of 128 bytes");
+    return absl::OkStatus();
+  }));
+}
+
 TEST_P(MisuseTest, AGraphOfAnotherRankIsNotLaunched) {
   Make();
   if (HasFatalFailure() || IsSkipped()) return;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "octet/expert_parallel.h"
@@ -175,15 +176,21 @@ TEST_F(ObjectNamesTest, LayersThatShareMemoryAreToldApart) {
 }
 
 TEST_F(ObjectNamesTest, ABarrierThatExpiresNamesTheObject) {
-  MakeNode(kRanks, absl::Milliseconds(50));
+  MakeNode(kRanks, absl::Milliseconds(200));
   if (IsSkipped()) return;
   const auto ep = MakeEp("layer 7");
   ASSERT_OK(ep.status());
+  absl::Notification expired;
   EXPECT_THAT(
-      node_->Run([&](Rank& rank) -> absl::Status {
-        if (rank.rank() == 0) return Call(**ep, rank);
-        absl::SleepFor(absl::Milliseconds(500));
-        return absl::OkStatus();
+      node_->Run([&](Rank& rank) {
+        absl::Status status;
+        if (rank.rank() == 0) {
+          status = Call(**ep, rank);
+          expired.Notify();
+        } else {
+          expired.WaitForNotification();
+        }
+        return status;
       }),
       StatusIs(absl::StatusCode::kDeadlineExceeded,
                MatchesRegex("rank 0: host barrier before dispatch of 'layer 7' waited .*")));
@@ -197,7 +204,8 @@ TEST_F(ObjectNamesTest, WhatIsOutstandingNamesTheObject) {
   EXPECT_THAT(
       node_->Run([&](Rank& rank) { return (*ep)->DispatchSend(rank, {.num_tokens = 0}).status(); }),
       StatusIs(absl::StatusCode::kFailedPrecondition,
-               MatchesRegex("rank [01]: 'layer 7': the dispatch of call 1 .*not received")));
+               MatchesRegex("rank [01]: 'layer 7': the dispatch of call 1 .*not received; call "
+                            "DispatchReceive first")));
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ CONTEXTS = {
     "docs/using.md": [
         ("void EnqueueSomethingElse(octet::GpuStream stream);" +
          IN_RUN.format(", const octet::DispatchArgs& args"), "return received.status(); }"),
+        ("absl::Status Step(octet::Rank& rank);", ""),
+        ("extern void *x, *y; extern int tokens;", ""),
         ("absl::Status Step(octet::Rank& rank); absl::Status F(octet::Rank& rank) {",
          "return launched; }"),
         ("void MyExpertsBackward(octet::GpuStream, const octet::Received&, const float*);"

@@ -61,8 +61,43 @@ def links(folder):
 HOST_ONLY = """\
 #include <cstdio>
 #include <string>
+#include <vector>
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
+#if __has_include(<hip/hip_runtime_api.h>)
+#include <hip/hip_runtime_api.h>
+#define GPU(name) hip##name
+#else
+#include <cuda_runtime_api.h>
+#define GPU(name) cuda##name
+#endif
+// A token with one expert and weight 1: y is x.
+absl::Status Step(octet::ExpertParallel& ep, octet::Rank& rank, char* memory) {
+  char *x = memory, *y = memory + 384, *ids = memory + 768, *weights = memory + 784;
+  const std::vector<short> row(192, 0x3f80);
+  const int choices[] = {rank.rank(), -1};
+  const float one[] = {1, 0};
+  std::vector<short> result(192);
+  if (GPU(Memcpy)(x, row.data(), 384, GPU(MemcpyHostToDevice)) != GPU(Success) ||
+      GPU(Memcpy)(ids, choices, 8, GPU(MemcpyHostToDevice)) != GPU(Success) ||
+      GPU(Memcpy)(weights, one, 8, GPU(MemcpyHostToDevice)) != GPU(Success)) {
+    return absl::InternalError("copy to the GPU");
+  }
+  const auto received = ep.Dispatch(rank, {.x = x,
+                                           .topk_idx = reinterpret_cast<int*>(ids),
+                                           .topk_weights = reinterpret_cast<float*>(weights),
+                                           .num_tokens = 1});
+  if (!received.ok()) return received.status();
+  absl::Status status =
+      ep.Combine(rank, received->handle, {.expert_out = received->x, .y = y});
+  if (status.ok()) status = rank.Synchronize();
+  if (!status.ok()) return status;
+  if (GPU(Memcpy)(result.data(), y, 384, GPU(MemcpyDeviceToHost)) != GPU(Success) ||
+      result != row) {
+    return absl::DataLossError("y is not x");
+  }
+  return status;
+}
 int main() {
   auto node = octet::Node::Create({.num_ranks = 2});
   if (!node.ok()) return 1;
@@ -72,7 +107,18 @@ int main() {
   config.hidden = 192;
   config.max_tokens_per_rank = 12;
   const auto ep = octet::ExpertParallel::Create(**node, config);
-  std::puts(ep.ok() ? "ok" : std::string(ep.status().message()).c_str());
+  if (!ep.ok()) return 1;
+  void* memory[2] = {};
+  absl::Status status = (*node)->Run([&](octet::Rank& rank) {
+    return GPU(Malloc)(&memory[rank.rank()], 1024) == GPU(Success)
+               ? absl::OkStatus() : absl::ResourceExhaustedError("no memory");
+  });
+  if (status.ok()) {
+    status = (*node)->Run([&](octet::Rank& rank) {
+      return Step(**ep, rank, static_cast<char*>(memory[rank.rank()]));
+    });
+  }
+  std::puts(status.ok() ? "ok" : std::string(status.message()).c_str());
 }
 """
 HOST_ONLY_PROJECT = """\
@@ -80,7 +126,7 @@ cmake_minimum_required(VERSION 3.23)
 project(host_only LANGUAGES CXX)
 find_package(octet CONFIG REQUIRED)
 add_executable(host_only host_only.cc)
-target_link_libraries(host_only PRIVATE octet::octet)
+target_link_libraries(host_only PRIVATE octet::ep octet::gpu_api)
 """
 SEVERAL_NODES = """\
 #include <cstdio>
@@ -109,32 +155,43 @@ def project_version():
 
 # What users include as <octet/NAME.h>: all that is installed. A name that goes breaks users.
 PUBLIC_HEADERS = {
-    "domain", "dtype", "enum_names", "ep_config", "expert_parallel", "fp8", "fp8_format",
-    "fp8_scale", "routed_experts", "gemm_tiles", "gpu", "graph", "grouped_gemm",
-    "model_folder", "moe_layer", "moe_weights", "native_fp8", "node", "node_failure",
-    "peers", "received", "router", "row_source", "symmetric_heap", "topology", "trace", "world",
+    "c/core", "c/layers", "domain", "dtype", "enum_names", "ep_config", "expert_parallel",
+    "fp4_format", "fp8", "fp8_format", "fp8_scale", "gemm_tiles", "gpu", "graph", "grouped_gemm",
+    "layer_memory", "memory_piece", "model_folder", "moe_layer", "moe_weights", "native_fp8",
+    "node", "node_failure", "octet", "peers", "placement", "placement_json", "received",
+    "routed_experts", "router", "row_source", "swiglu", "symmetric_heap", "topology", "trace",
+    "types/weight_format", "world",
 }
 
 
 class InstalledTest(unittest.TestCase):
+    root = None  # outside of the source tree, where none of its headers are found by accident
     prefix = None  # of all tests, none of which changes what is there
 
     def setUp(self):
-        # Outside of the source tree, where none of its headers are found by accident.
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="octet_package_"))
+        if InstalledTest.root is None:
+            InstalledTest.root = pathlib.Path(tempfile.mkdtemp(prefix="octet_package_")).resolve()
+            unittest.addModuleCleanup(shutil.rmtree, InstalledTest.root)
+            if shutil.which("ccache"):
+                # Paths below the root are hashed as relative ones, so that what an earlier run has
+                # compiled is found although its root had another name.
+                for language in ["C", "CXX", "HIP", "CUDA"]:
+                    os.environ[f"CMAKE_{language}_COMPILER_LAUNCHER"] = "ccache"
+                os.environ["CCACHE_BASEDIR"] = str(InstalledTest.root)
+                os.environ["CCACHE_NOHASHDIR"] = "1"
+        self.folder = InstalledTest.root / self.id().rsplit(".", 1)[1]
+        self.folder.mkdir()
         self.addCleanup(shutil.rmtree, self.folder)
 
     def installed(self):
         if InstalledTest.prefix is None:
-            folder = pathlib.Path(tempfile.mkdtemp(prefix="octet_package_"))
-            unittest.addModuleCleanup(shutil.rmtree, folder)
-            run("cmake", "--install", BUILD, "--prefix", folder / "prefix")
-            InstalledTest.prefix = folder / "prefix"
+            run("cmake", "--install", BUILD, "--prefix", InstalledTest.root / "prefix")
+            InstalledTest.prefix = InstalledTest.root / "prefix"
         return InstalledTest.prefix
 
-    def pkg_config(self, prefix, *arguments):
+    def pkg_config(self, prefix, *arguments, package="octet"):
         path = prefix / "lib" / "pkgconfig"
-        return run("pkg-config", *arguments, "octet", env={"PKG_CONFIG_PATH": str(path)}).split()
+        return run("pkg-config", *arguments, package, env={"PKG_CONFIG_PATH": str(path)}).split()
 
 
 class HeadersTest(InstalledTest):
@@ -152,7 +209,7 @@ class HeadersTest(InstalledTest):
         def compiled(each):
             """What a compiler says of a header, and the files that it has read for it."""
             compiler, name = each
-            source = folder / f"{pathlib.Path(compiler).name}_{name}.cc"
+            source = folder / f"{pathlib.Path(compiler).name}_{name.replace('/', '_')}.cc"
             source.write_text(f"#include <octet/{name}.h>\n")
             files = source.with_suffix(".d")
             said = run(*ccache, compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror",
@@ -182,6 +239,44 @@ class HeadersTest(InstalledTest):
         run(NVCC, "-std=c++20", f"-I{prefix / 'include'}",
             *self.pkg_config(prefix, "--variable=kernel_flags"), "-c", source,
             "-o", self.folder / "beside.o")
+
+
+# What needs the source: it builds Octet, or is a part of building and testing it.
+FOR_THE_SOURCE = re.compile(r"tools/(demo|test|fuzz|setup_rocm|install_packages)\.sh$|"
+                            r"tools/(lint|compute_sanitizer)\.py$|\.\./")
+
+
+class DocumentsTest(InstalledTest):
+    def documents(self):
+        folder = self.installed() / "share" / "doc" / "octet"
+        pages = [(page, page.read_text(encoding="utf-8")) for page in folder.rglob("*.md")]
+        self.assertGreater(len(pages), 10)
+        return folder, pages
+
+    def test_links_lead_to_installed_files(self):
+        missing = []
+        for page, text in self.documents()[1]:
+            for target in re.findall(r"\]\(([^()\s#]+)(?:#[^()\s]*)?\)", text):
+                if "://" not in target and not (page.parent / target).exists():
+                    missing.append(f"{page.name}: {target}")
+        self.assertEqual(missing, [])
+
+    def test_scripts_that_are_called_are_installed(self):
+        folder, pages = self.documents()
+        called = {script for page, text in pages if page.name != "CONTRIBUTING.md"
+                  for script in re.findall(r"(?:python3|bash|gdb -x) ([\w./]+\.(?:py|sh))\b", text)
+                  if not FOR_THE_SOURCE.search(script)}
+        self.assertIn("tests/tools/cli/check_dump.py", called)
+        self.assertEqual({script for script in called if not (folder / script).exists()}, set())
+
+    def test_layers_are_checked_without_the_source(self):
+        if not can_run() or subprocess.run(["/usr/bin/python3", "-c", "import numpy"],
+                                           check=False).returncode != 0:
+            self.skipTest("needs a GPU and NumPy")
+        prefix = self.installed()
+        said = run("bash", prefix / "share" / "doc" / "octet" / "tools" / "layer_demo.sh", "mixtral",
+                   env={"PATH": f"{prefix / 'bin'}:{os.environ['PATH']}"})
+        self.assertIn("layer_demo: passed: mixtral", said)
 
 
 class PackageTest(InstalledTest):
@@ -219,6 +314,14 @@ class PackageTest(InstalledTest):
     def test_find_package(self):
         self.build_and_run(self.installed())
 
+    @unittest.skipUnless(shutil.which("readelf"), "needs binutils")
+    def test_stripped_installation(self):
+        prefix = self.folder / "stripped"
+        run("cmake", "--install", BUILD, "--strip", "--prefix", prefix)
+        for file in ["bin/octet", "lib/liboctet_ep.a", "lib/liboctet_net.a"]:
+            self.assertNotIn(".debug_info", run("readelf", "-SW", prefix / file), file)
+        self.build_and_run(prefix)
+
     def test_other_minor_version_is_refused(self):
         major, minor, _ = map(int, project_version().split("."))
         prefix = self.installed()
@@ -239,6 +342,26 @@ class PackageTest(InstalledTest):
             "-o", consumer)
         self.check_program(consumer)
 
+    @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
+    def test_c(self):
+        prefix, program = self.installed(), self.folder / "moe_step"
+        run("cc", "-std=c99", *self.pkg_config(prefix, "--cflags", package="octet-c"),
+            prefix / "share" / "doc" / "octet" / "example_c" / "moe_step.c",
+            *self.pkg_config(prefix, "--libs", package="octet-c"),
+            f"-Wl,-rpath,{prefix / 'lib'}", "-o", program)
+        if can_run():
+            self.assertIn("y is 2 x on 4 ranks", run(program))
+
+    def test_python(self):
+        """Found beside the library that is installed with it."""
+        if not can_run():
+            self.skipTest("needs a GPU")
+        path = self.installed() / "lib" / "python3" / "dist-packages"
+        said = run(sys.executable, "-B", "-c", "import octet\nwith octet.Node(2) as node:\n"
+                   "  print(octet.__file__, node.run(lambda rank: rank.rank))", cwd=self.folder,
+                   env={"PYTHONPATH": str(path), "OCTET_LIBRARY": ""})
+        self.assertEqual(said, f"{path / 'octet' / '__init__.py'} [0, 1]\n")
+
     @unittest.skipUnless(shutil.which("g++"), "needs g++")
     def test_other_compiler_for_host_code(self):
         prefix = self.installed()
@@ -247,6 +370,26 @@ class PackageTest(InstalledTest):
         self.configure(prefix, "", cxx="g++", source=self.folder)
         run("cmake", "--build", self.folder / "build")
         self.check_program(self.folder / "build" / "host_only")
+
+    @unittest.skipUnless(shutil.which("g++"), "needs g++")
+    def test_other_compiler_without_cmake(self):
+        """As docs/using.md says, line by line."""
+        prefix = self.installed()
+        block = (SOURCE / "docs/using.md").read_text().split("Without CMake:\n\n```\n")[1]
+        block = block.split("\n```")[0].replace("/opt/octet", str(prefix))
+        lines = [line for line in block.splitlines() if re.match(r"export |flags=|g\+\+ ", line)]
+        self.assertEqual(len(lines), 3)
+        (self.folder / "main.cc").write_text(HOST_ONLY)
+        run("env", "-u", "PKG_CONFIG_PATH", "bash", "-euc", "\n".join(lines), cwd=self.folder)
+        self.check_program(self.folder / "mine")
+
+    def test_several_nodes_without_cmake(self):
+        prefix = self.installed()
+        source, program = self.folder / "several_nodes.cc", self.folder / "several_nodes"
+        source.write_text(SEVERAL_NODES)
+        run(CXX, "-std=c++20", *self.pkg_config(prefix, "--cflags", package="octet-net"), source,
+            *self.pkg_config(prefix, "--libs", package="octet-net"), "-o", program)
+        self.check_program(program)
 
     def test_several_nodes(self):
         prefix = self.installed()
@@ -336,6 +479,14 @@ class PackageTest(InstalledTest):
                          {"--benchmark_filter"})
 
     @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "needs dpkg-dev")
+    def test_deb_needs_no_package_more(self):
+        """What cpack calls is in packages that tools/install_packages.sh installs."""
+        build = (SOURCE / "tools/install_packages.sh").read_text().split("build)")[1].split(";;")[0]
+        for program in ["file", "dpkg-shlibdeps", "pkg-config"]:
+            owner = run("dpkg-query", "-S", shutil.which(program)).split(":")[0]
+            self.assertIn(owner, re.findall(r"[\w.+-]+", build), program)
+
+    @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "needs dpkg-dev")
     def test_deb(self):
         deb, usr = self.unpacked_deb()
         fields = dict(re.findall(r"^ (\S+): (.*)$", run("dpkg-deb", "-I", deb), re.MULTILINE))
@@ -352,7 +503,8 @@ class PackageTest(InstalledTest):
         self.assertIn("./usr/share/doc/octet/LICENSE", names)
         for name in ["bin/octet", "bin/octet_bench", "bin/octet-plot", "bin/octet-compare",
                      "share/man/man1/octet.1", "share/man/man1/octet_bench.1",
-                     "share/bash-completion/completions/octet"]:
+                     "share/bash-completion/completions/octet", "lib/liboctet.so.0",
+                     "lib/python3/dist-packages/octet/__init__.py", "include/octet/octet.h"]:
             self.assertTrue((usr / name).exists(), name)
         self.assertIn("run", run(usr / "bin" / "octet", "--help"))
         self.build_and_run(usr)
@@ -368,7 +520,9 @@ class PackageTest(InstalledTest):
             (root / folder).mkdir(parents=True)
         for file in ["var/lib/dpkg/status", "var/lib/dpkg/available", "usr/bin/other"]:
             (root / file).touch()
-        dpkg = ["dpkg", f"--root={root}", "--force-depends", "--log=/dev/null"]
+        # The scripts of the package, which call ldconfig, are executed out here, where there is a shell.
+        dpkg = ["dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless",
+                "--log=/dev/null"]
         run(*dpkg, "-i", deb)
         self.assertIn("usr/bin/octet", links(root))
         run(*dpkg, "-r", run("dpkg-deb", "-f", deb, "Package").strip())

@@ -46,6 +46,9 @@ struct ConvertParams {
   float* from_bf16;      // [2 * bit_pairs]
   float* from_fp16;      // [2 * bit_pairs]
   int bit_pairs;
+  const uint32_t* fp8;      // [2 * fp8_vecs]: eight numbers in two words
+  uint32_t* bf16_from_fp8;  // [4 * fp8_vecs]
+  int fp8_vecs;
 };
 hipError_t LaunchConvert(const ConvertParams& params, LaunchShape shape, hipStream_t stream);
 

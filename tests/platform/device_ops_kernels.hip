@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "device_ops.h"
+#include "row_mma.h"
 #include "tests/platform/device_ops_kernels.h"
 
 namespace octet {
@@ -51,6 +52,10 @@ __global__ void Convert(ConvertParams params) {
     params.from_bf16[2 * i + 1] = bf16.y;
     params.from_fp16[2 * i] = fp16.x;
     params.from_fp16[2 * i + 1] = fp16.y;
+  }
+  for (int i = first; i < params.fp8_vecs; i += step) {
+    const Vec16 vec = device::Bf16FromNativeFp8(params.fp8[2 * i], params.fp8[2 * i + 1]);
+    for (int word = 0; word < 4; ++word) params.bf16_from_fp8[4 * i + word] = vec.w[word];
   }
 }
 

@@ -6,10 +6,12 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "octet/native_fp8.h"
 #include "tests/platform/device_ops_kernels.h"
 
 namespace octet {
@@ -195,7 +197,10 @@ TEST_F(DeviceOpsTest, ConversionsEqualTheDefinitionOfTheFormats) {
                             .bits = device_bits.data(),
                             .from_bf16 = from_bf16.data(),
                             .from_fp16 = from_fp16.data(),
-                            .bit_pairs = static_cast<int>(bits.size())},
+                            .bit_pairs = static_cast<int>(bits.size()),
+                            .fp8 = nullptr,
+                            .bf16_from_fp8 = nullptr,
+                            .fp8_vecs = 0},
                            {.blocks = 16, .threads = 256}, stream_));
   ASSERT_GPU(hipStreamSynchronize(stream_));
 
@@ -236,6 +241,43 @@ TEST_F(DeviceOpsTest, ConversionsEqualTheDefinitionOfTheFormats) {
   };
   check_unpack(kBf16, from_bf16.ToHost());
   check_unpack(kFp16, from_fp16.ToHost());
+}
+
+// All 256 codes in each of the eight places, beside others.
+TEST_F(DeviceOpsTest, Fp8NumbersBecomeBf16) {
+  constexpr int kCodes = 256;
+  constexpr int kPlaces = 8;
+  std::mt19937 random(5);
+  std::vector<uint8_t> codes;
+  for (int code = 0; code < kCodes; ++code) {
+    for (int place = 0; place < kPlaces; ++place) {
+      for (int i = 0; i < kPlaces; ++i) {
+        const uint32_t other =
+            code % 2 == 0 ? random() % 0x7F : random();  // without NaNs, and with
+        codes.push_back(static_cast<uint8_t>(i == place ? static_cast<uint32_t>(code) : other));
+      }
+    }
+  }
+  std::vector<uint32_t> words(codes.size() / sizeof(uint32_t));
+  std::memcpy(words.data(), codes.data(), codes.size());
+  const DeviceArray<uint32_t> fp8(words);
+  const DeviceArray<uint32_t> bf16(codes.size() / 2);
+  ConvertParams params = {};
+  params.fp8 = fp8.data();
+  params.bf16_from_fp8 = bf16.data();
+  params.fp8_vecs = kCodes * kPlaces;
+  ASSERT_GPU(LaunchConvert(params, {.blocks = 4, .threads = 64}, stream_));
+  ASSERT_GPU(hipStreamSynchronize(stream_));
+  const std::vector<uint32_t> got = bf16.ToHost();
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const float want = FloatFromFp8(NativeFp8{codes[i]});
+    const uint32_t bits = (i % 2 == 0 ? got[i / 2] : got[i / 2] >> 16) << 16;
+    if (std::isnan(want)) {
+      EXPECT_TRUE(std::isnan(std::bit_cast<float>(bits))) << "code " << int{codes[i]};
+    } else {
+      EXPECT_EQ(bits, std::bit_cast<uint32_t>(want)) << "code " << int{codes[i]};
+    }
+  }
 }
 
 TEST_F(DeviceOpsTest, AtomicsLoseNothing) {

@@ -50,7 +50,7 @@ def main():
     output = debug(octet, script, [
         "break %s if %s" % (where, condition), "run",
         'printf "at %d %d %d %d\\n", $octet("device"), $octet("block"), $octet("lane"), '
-        '$octet("thread")', "bt", "octet-lanes", "octet-bt 1 0 0 0 1", "delete", "continue",
+        '$octet("thread")', "bt", "octet-lanes", "octet-bt 1 0 0 0 1", "list", "delete", "continue",
         "octet-lanes"
     ])
     if output is None:
@@ -59,6 +59,7 @@ def main():
     if not contains(output, [
             r"^at 1 4 3 \d+$",
             r"^#0 .*CombineReceiver::Await .*protocol\.h:\d+$",
+            r"^\d+\s.*device::WaveWaitEpochs\(",
             r"^device 1 grid 0: .*octet::direct::.*Combine",
             r"^  block .* wave .* lane .*: waits for its wave protocol\.h:\d+$",
             r"^  block .* wave .* lane .*: not started$",

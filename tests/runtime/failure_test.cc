@@ -17,6 +17,8 @@
 namespace octet {
 namespace {
 
+using ::testing::EndsWith;
+
 using device::FailureKind;
 using device::FailureRecord;
 
@@ -62,8 +64,8 @@ TEST(DeadlineStatus, WithoutAPeer) {
 
 TEST(FailureOf, ReturnsWhatTheStatusWasMadeOf) {
   NodeFailure made = TokenFlagOfRank5();
-  made.flag = "flag | with the payload's separator";
-  made.object = R"(name | with \p and \\)";
+  made.flag = "flag; with the payload's separator: and more";
+  made.object = R"(name; flag: with \s and \\)";
   const NodeFailure failure = FailureOf(WithRank(0, DeadlineStatus(made))).value_or(NodeFailure{});
   EXPECT_EQ(failure.kind, NodeFailure::Kind::kWait);
   EXPECT_EQ(failure.rank, 3);
@@ -75,6 +77,21 @@ TEST(FailureOf, ReturnsWhatTheStatusWasMadeOf) {
   EXPECT_EQ(failure.phase, "dispatch-receive");
   EXPECT_EQ(failure.flag, made.flag);
   EXPECT_EQ(failure.object, made.object);
+}
+
+// Status::ToString prints it behind the message.
+TEST(FailureOf, ReadsLikeALineOfAReport) {
+  NodeFailure made = TokenFlagOfRank5();
+  made.object = "layer 7";
+  EXPECT_THAT(
+      DeadlineStatus(made).ToString(),
+      EndsWith("[octet.dev/node_failure='kind: wait; rank: 3; peer: 5; index: 17; expected: "
+               "42; seen: 41; waited: 10s; phase: dispatch-receive; object: layer 7; flag: "
+               "token flag']"));
+  EXPECT_EQ(WithRank(2, absl::InternalError("x")).ToString(),
+            "INTERNAL: rank 2: x [octet.dev/node_failure='rank: 2']");
+  EXPECT_EQ(WithLostNode(absl::InternalError("x")).ToString(),
+            "INTERNAL: x [octet.dev/lost_node='a node has died or been stopped']");
 }
 
 TEST(WithObject, NamesTheObjectAfterTheRank) {

@@ -40,6 +40,14 @@ TEST(GpuStatus, SaysCallNameAndText) {
                              HasSubstr(hipGetErrorString(hipErrorOutOfMemory)))));
 }
 
+// Users know HIP's arguments, not those of launchers of Octet's own.
+TEST(GpuStatus, LeavesOutWhatOnlyTheSourceHas) {
+  EXPECT_THAT(
+      GpuStatus(hipErrorInvalidValue, "LaunchCombine(params, shape(), rank.stream())"),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               StartsWith(absl::StrCat("LaunchCombine: ", hipGetErrorName(hipErrorInvalidValue)))));
+}
+
 class GpuStatusWithGpu : public NodeTest {};
 
 TEST_F(GpuStatusWithGpu, NamesTheDeviceAndClearsTheError) {

@@ -82,7 +82,8 @@ TEST(CheckRanks, Counts) {
   EXPECT_OK(topology.CheckRanks(1));
   EXPECT_OK(topology.CheckRanks(3));
   EXPECT_THAT(topology.CheckRanks(4),
-              StatusIs(absl::StatusCode::kInvalidArgument, "4 ranks asked for, 3 GPUs found"));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("4 ranks asked for, 3 GPUs found; OCTET_RANKS_PER_GPU=n lets")));
   EXPECT_EQ(topology.CheckRanks(0).code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -122,8 +123,8 @@ TEST(ShareGpus, DividesWhatAGpuHasAndKeepsWhoReachesWhom) {
       EXPECT_EQ(topology.can_access[share][peer], share % 3 != 0 || peer % 3 != 1);
     }
   }
-  EXPECT_THAT(topology.CheckRanks(13),
-              StatusIs(absl::StatusCode::kInvalidArgument, "13 ranks asked for, 12 GPUs found"));
+  EXPECT_THAT(topology.CheckRanks(13), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                HasSubstr("13 ranks asked for, 12 GPUs found")));
 }
 
 TEST(ShareGpus, NeedsComputeUnitsForEachShare) {

@@ -310,8 +310,14 @@ absl::Status EpHarness::Upload(Rank& rank, const StepInput& input, StepBuffers& 
   const auto num_local = static_cast<size_t>(config_.num_local_experts(rank.num_ranks()));
   const std::vector<RankInput> sent = input.sent();
   OCTET_RETURN_IF_ERROR(buffers.Upload(rank, sent[Index(rank)]));
-  OCTET_RETURN_IF_ERROR(buffers.UploadExpertScale(
-      rank, absl::MakeConstSpan(input.expert_scale).subspan(num_local * Index(rank), num_local)));
+  std::vector<float> physical;
+  absl::Span<const float> scales = input.expert_scale;  // which outlives a copy that is not awaited
+  if (!config_.placement.empty()) {
+    physical = PhysicalScales(config_.placement, input.expert_scale);
+    scales = physical;
+  }
+  OCTET_RETURN_IF_ERROR(
+      buffers.UploadExpertScale(rank, scales.subspan(num_local * Index(rank), num_local)));
   return rank.Synchronize();
 }
 

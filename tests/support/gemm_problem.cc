@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "octet/ep_config.h"
+#include "octet/fp4_format.h"
 #include "octet/fp8_format.h"
 #include "octet/native_fp8.h"
 
@@ -31,12 +32,24 @@ std::vector<uint8_t> RandomElements(const GemmProblem& p, size_t count, std::mt1
   return elements;
 }
 
+// Both halves of a byte are an element, so any byte will do.
+std::vector<uint8_t> RandomBytes(size_t count, std::mt19937& rng) {
+  std::vector<uint8_t> bytes(count);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(rng());
+  return bytes;
+}
+
 // Scales around 1/64, of `rows` rows; bytes that are no scale are random, too.
 std::vector<uint8_t> RandomScales(const GroupedGemmConfig& config, size_t rows, std::mt19937& rng) {
   std::vector<uint8_t> bytes(rows * static_cast<size_t>(config.scale_words()) * sizeof(float));
-  if (config.scale_format == ScaleFormat::kUe8m0) {
+  if (config.weight_format().scale == ScaleFormat::kUe8m0) {
     constexpr uint8_t kLeast = 127 - 10;
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(kLeast + rng() % 8);
+    if (config.format != GemmFormat::kMxfp4) return bytes;
+    const size_t row_bytes = bytes.size() / rows;
+    for (size_t i = 0; i < bytes.size(); ++i) {  // NaN, if it were one
+      if (i % row_bytes >= static_cast<size_t>(config.k) / kMxBlock) bytes[i] = 0xff;
+    }
     return bytes;
   }
   std::uniform_real_distribution<float> uniform(0.001F, 0.03F);
@@ -59,13 +72,13 @@ void GemmProblem::Set(std::vector<uint8_t>& elements, size_t index, float value)
 }
 
 std::string GemmProblem::Text() const {
-  return absl::StrCat("N ", config.n, " K ", config.k, " ",
-                      IsFp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
-                              : std::string(EnumName(config.dtype)),
-                      config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
-                      config.output == GemmOutput::kFloat32 ? " to float32" : "",
-                      bias.empty() ? "" : " bias", row_scale.empty() ? "" : " scale", " rows ",
-                      absl::StrJoin(counts, ","));
+  return absl::StrCat(
+      "N ", config.n, " K ", config.k, " ",
+      IsFp8() ? absl::StrCat("fp8 ", std::string(EnumName(config.scale_format)))
+              : std::string(EnumName(config.dtype)),
+      IsMxfp4() ? " mxfp4" : "", config.activation == GemmActivation::kSwiGlu ? " swiglu" : "",
+      config.output == GemmOutput::kFloat32 ? " to float32" : "", bias.empty() ? "" : " bias",
+      row_scale.empty() ? "" : " scale", " rows ", absl::StrJoin(counts, ","));
 }
 GemmProblem MakeGemmProblem(const GroupedGemmConfig& config, const std::vector<int32_t>& rows,
                             const GemmProblemOptions& options) {
@@ -81,9 +94,10 @@ GemmProblem MakeGemmProblem(const GroupedGemmConfig& config, const std::vector<i
   const auto k = static_cast<size_t>(config.k);
   const auto max_rows = static_cast<size_t>(p.config.max_rows);
   p.a = RandomElements(p, max_rows * k, rng);
-  p.b = RandomElements(p, rows.size() * n * k, rng);
-  if (p.IsFp8()) {
-    p.a_scales = RandomScales(p.config, max_rows, rng);
+  p.b = p.IsMxfp4() ? RandomBytes(rows.size() * n * k / 2, rng)
+                    : RandomElements(p, rows.size() * n * k, rng);
+  if (p.IsFp8()) p.a_scales = RandomScales(p.config, max_rows, rng);
+  if (p.IsFp8() || p.IsMxfp4()) {
     p.b_scales = RandomScales(p.config,
                               rows.size() * static_cast<size_t>(p.config.weight_scale_rows()), rng);
   }
@@ -117,7 +131,7 @@ absl::StatusOr<GemmOnGpu> GemmOnGpu::Make(const GemmProblem& p) {
   gpu.args_ = {.a = gpu.a_.as<void>(),
                .b = gpu.b_.as<void>(),
                .a_scales = p.IsFp8() ? gpu.a_scales_.as<void>() : nullptr,
-               .b_scales = p.IsFp8() ? gpu.b_scales_.as<void>() : nullptr,
+               .b_scales = p.b_scales.empty() ? nullptr : gpu.b_scales_.as<void>(),
                .expert_offsets = gpu.offsets_.as<int32_t>(),
                .expert_counts = gpu.counts_.as<int32_t>(),
                .bias = p.bias.empty() ? nullptr : gpu.bias_.as<float>(),

@@ -26,7 +26,7 @@ struct GemmProblem {
   GroupedGemmConfig config;
   std::vector<int32_t> offsets;
   std::vector<int32_t> counts;
-  std::vector<uint8_t> a;  // elements, whatever their size is
+  std::vector<uint8_t> a;  // elements, whatever their size is; fewer bits in b of MXFP4
   std::vector<uint8_t> b;
   std::vector<float> bias;
   std::vector<float> row_scale;
@@ -34,8 +34,9 @@ struct GemmProblem {
   std::vector<uint8_t> b_scales;
 
   bool IsFp8() const { return config.format == GemmFormat::kFp8; }
+  bool IsMxfp4() const { return config.format == GemmFormat::kMxfp4; }
   size_t element_bytes() const { return IsFp8() ? 1 : 2; }
-  // Rounds `value` to element `index` of a or b.
+  // Rounds `value` to element `index` of a or b; of MXFP4, of a.
   void Set(std::vector<uint8_t>& elements, size_t index, float value) const;
 
   std::string Text() const;

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "absl/types/span.h"
+#include "kernels/ep/physical.h"
 #include "kernels/oracle/reference.h"
 
 namespace octet {
@@ -29,6 +30,9 @@ std::vector<uint16_t> SumOfToken(EpConfig config, const StepInput& input, int ra
 }  // namespace
 
 std::vector<uint16_t> HostExpertOutputs(const EpConfig& config, const StepInput& input, int rank) {
+  if (!config.placement.empty()) {
+    return HostExpertOutputs(PhysicalConfig(config), PhysicalStep(config, input), rank);
+  }
   const ReferenceReceived received = ReferenceDispatch(config, input.sent(), rank);
   const bool deduplicated = config.output == Output::kDeduplicated;
   const auto hidden = static_cast<size_t>(config.hidden);

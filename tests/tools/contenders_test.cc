@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "octet/topology.h"
-#include "tools/commands/run_options.h"
 #include "tools/measure/step/step_runner.h"
+#include "tools/step/run_spec.h"
 #include "tools/workload/workload.h"
 
 namespace octet {
@@ -44,8 +44,8 @@ const std::vector<Shape>& Shapes() {
   return *kShapes;
 }
 
-RunOptions OptionsFor(const Shape& shape) {
-  RunOptions options;
+RunSpec OptionsFor(const Shape& shape) {
+  RunSpec options;
   options.fuse_expert = shape.fuse_expert;
   options.workload.num_ranks = shape.ranks;
   options.workload.config.num_experts = shape.experts;
@@ -61,7 +61,7 @@ RunOptions OptionsFor(const Shape& shape) {
 }
 
 // Steps that follow each other on one ExpertParallel, each with other inputs.
-void RunSteps(Node& node, Contender& contender, const RunOptions& options) {
+void RunSteps(Node& node, Contender& contender, const RunSpec& options) {
   auto ep = contender.Create(options.workload.config, {});
   ASSERT_TRUE(ep.ok()) << ep.status();
   auto runner = StepRunner::Create(node, **ep, options);

@@ -5,17 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/reflection.h"
 #include "tools/commands/command_line.h"
-
-ABSL_FLAG(int32_t, count, 3, "how many");
-ABSL_FLAG(bool, loud, true, "whether it is heard");
-ABSL_FLAG(double, ratio, 0.5, "how much of it");
-ABSL_FLAG(std::string, name, "it", "what it is called,\nin two lines");
-ABSL_FLAG(uint64_t, hidden_from_this_command, 0, "not ours");
 
 namespace octet {
 namespace {
@@ -25,62 +18,90 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr std::array<absl::string_view, 4> kFlags = {"count", "loud", "ratio", "name"};
+constexpr std::array<CommandLine::Letter, 2> kLetters = {{{'n', "count"}, {'q', "name"}}};
 
-Command TestCommand() {
-  return {.name = "test",
-          .summary = "a command",
-          .details = "Does nothing.",
-          .flags = kFlags,
-          .run = [](const CommandLine&) { return 7; }};
+struct Values {
+  int32_t count = 3;
+  bool loud = true;
+  double ratio = 0.5;
+  std::string name = "it";
+};
+
+void AddValues(CommandLine& line, Values& values) {
+  line.Add("count", values.count, "how many", "7");
+  line.Add("loud", values.loud, "whether it is heard");
+  line.Add("ratio", values.ratio, "how much of it");
+  line.Add("name", values.name, "what it is called,\nin two lines");
 }
 
 class FlagsTest : public testing::Test {
  protected:
-  static absl::StatusOr<CommandLine> Parse(const std::vector<std::string>& args) {
-    return ParseFlags(kFlags, args);
-  }
-  static std::string Refusal(const std::vector<std::string>& args) {
-    const absl::StatusOr<CommandLine> line = Parse(args);
-    EXPECT_EQ(line.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(line.status().message());
+  FlagsTest() { AddValues(line_, values_); }
+
+  absl::Status Parse(const std::vector<std::string>& args) { return line_.Parse(args); }
+  static std::string Refusal(const std::vector<std::string>& args,
+                             absl::Span<const CommandLine::Letter> letters = {}) {
+    Values values;
+    CommandLine line({}, letters);
+    AddValues(line, values);
+    const absl::Status status = line.Parse(args);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
   }
   static int Main(std::vector<std::string> args) {
     std::vector<char*> argv;
     args.insert(args.begin(), "octet");
     for (std::string& arg : args) argv.push_back(arg.data());
-    const std::array commands = {TestCommand()};
+    const std::array commands = {
+        WithFlags<Values>({.name = "test", .summary = "a command", .details = "Does nothing."},
+                          AddValues, [](CommandLine&, Values&) { return 7; })};
     return RunCommandLine(commands, {.version = "a version"}, static_cast<int>(argv.size()),
                           argv.data());
   }
 
- private:
-  absl::FlagSaver saver_;
+  Values values_;
+  CommandLine line_;
 };
 
 TEST_F(FlagsTest, AllFormsOfValues) {
-  const absl::StatusOr<CommandLine> line =
-      Parse({"--count=-4", "--noloud", "--ratio", "0.25", "--name="});
-  ASSERT_TRUE(line.ok()) << line.status();
-  EXPECT_EQ(absl::GetFlag(FLAGS_count), -4);
-  EXPECT_FALSE(absl::GetFlag(FLAGS_loud));
-  EXPECT_EQ(absl::GetFlag(FLAGS_ratio), 0.25);
-  EXPECT_EQ(absl::GetFlag(FLAGS_name), "");
-  EXPECT_TRUE(line->Given("count"));
-  EXPECT_TRUE(line->Given("loud"));
-  EXPECT_FALSE(line->Given("help"));
+  const absl::Status status = Parse({"--count=-4", "--noloud", "--ratio", "0.25", "--name="});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(values_.count, -4);
+  EXPECT_FALSE(values_.loud);
+  EXPECT_EQ(values_.ratio, 0.25);
+  EXPECT_EQ(values_.name, "");
+  EXPECT_TRUE(line_.Given("count"));
+  EXPECT_TRUE(line_.Given("loud"));
+  EXPECT_FALSE(line_.Given("help"));
   ASSERT_TRUE(Parse({"--loud", "--name=a=b", "--count", "5"}).ok());
-  EXPECT_TRUE(absl::GetFlag(FLAGS_loud));
-  EXPECT_EQ(absl::GetFlag(FLAGS_name), "a=b");
-  EXPECT_EQ(absl::GetFlag(FLAGS_count), 5);
+  EXPECT_TRUE(values_.loud);
+  EXPECT_EQ(values_.name, "a=b");
+  EXPECT_EQ(values_.count, 5);
   ASSERT_TRUE(Parse({"--loud=false"}).ok());
-  EXPECT_FALSE(absl::GetFlag(FLAGS_loud));
+  EXPECT_FALSE(values_.loud);
+}
+
+TEST_F(FlagsTest, TheLastOfEqualFlagsCounts) {
+  ASSERT_TRUE(Parse({"--count=1", "--noloud", "--loud", "--count=2"}).ok());
+  EXPECT_EQ(values_.count, 2);
+  EXPECT_TRUE(values_.loud);
+  ASSERT_TRUE(Parse({"--loud", "--noloud"}).ok());
+  EXPECT_FALSE(values_.loud);
+}
+
+TEST_F(FlagsTest, AnyTextIsAValueBehindItsFlag) {
+  for (const std::string text :
+       {"--", "-n=6", "--noloud=1", "--name=", "--help", "-h", "-5", "[a]"}) {
+    ASSERT_TRUE(Parse({"--name", text}).ok()) << text;
+    EXPECT_EQ(values_.name, text);
+  }
 }
 
 TEST_F(FlagsTest, MistakesAreOneSentence) {
   EXPECT_EQ(Refusal({"--cuont=3"}), "unknown flag '--cuont'; did you mean '--count'?");
   EXPECT_EQ(Refusal({"--something_else"}), "unknown flag '--something_else'");
   EXPECT_THAT(Refusal({"--hidden_from_this_command=1"}), HasSubstr("unknown flag"));
+  EXPECT_EQ(Refusal({"--loud="}), "--loud= is not true or false");
   EXPECT_THAT(Refusal({"--flagfile=/etc/passwd"}), HasSubstr("unknown flag"));
   EXPECT_THAT(Refusal({"--nocount"}), HasSubstr("unknown flag '--nocount'"));
   EXPECT_THAT(Refusal({"--noloud=true"}), HasSubstr("unknown flag '--noloud'"));
@@ -96,40 +117,59 @@ TEST_F(FlagsTest, MistakesAreOneSentence) {
   EXPECT_THAT(Refusal({""}), HasSubstr("'' is not a flag"));
 }
 
-TEST_F(FlagsTest, LettersAreWrittenOut) {
-  constexpr std::array<ShortFlag, 2> kShort = {{{'n', "count"}, {'q', "name"}}};
-  const auto expand = [&](const std::vector<std::string>& args) {
-    return ExpandShortFlags(kShort, args);
-  };
-  EXPECT_THAT(expand({"-n", "4", "-q5", "-n=6", "--name=-n"}),
-              ElementsAre("--count", "4", "--name=5", "--count=6", "--name=-n"));
-  EXPECT_THAT(expand({"-h", "-x1", "-", "n", ""}), ElementsAre("-h", "-x1", "-", "n", ""));
-  ASSERT_TRUE(Parse(expand({"-n", "-4", "-qit"})).ok());
-  EXPECT_EQ(absl::GetFlag(FLAGS_count), -4);
-  EXPECT_EQ(Refusal(expand({"-n"})), "--count needs a value");
-  Command command = TestCommand();
-  command.short_flags = kShort;
-  EXPECT_THAT(CommandHelp(command), HasSubstr("  -n, --count=3\n"));
-  EXPECT_THAT(CommandHelp(command), HasSubstr("  --loud=true\n"));
-}
-
-TEST_F(FlagsTest, ACommandMaySayWhatAFlagMeansToIt) {
-  constexpr std::array<FlagHelp, 1> kOwn = {{{"count", "many", "here,\nanother number"}}};
-  Command command = TestCommand();
-  command.flag_help = kOwn;
-  const std::string help = CommandHelp(command);
-  EXPECT_THAT(help, HasSubstr("  --count=many\n      here,\n      another number\n"));
-  EXPECT_THAT(help, Not(HasSubstr("how many")));
-  EXPECT_THAT(help, HasSubstr("  --loud=true\n      whether it is heard\n"));
+TEST_F(FlagsTest, Letters) {
+  for (const auto& [args, count, name] :
+       std::vector<std::tuple<std::vector<std::string>, int, std::string>>{
+           {{"-n", "4", "-q5"}, 4, "5"},
+           {{"-n=6", "--name=-n"}, 6, "-n"},
+           {{"-n", "-4", "-qit"}, -4, "it"}}) {
+    Values values;
+    CommandLine line({}, kLetters);
+    AddValues(line, values);
+    const absl::Status status = line.Parse(args);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(values.count, count);
+    EXPECT_EQ(values.name, name);
+    EXPECT_THAT(line.Help(), HasSubstr("  -n, --count=3\n"));
+    EXPECT_THAT(line.Help(), HasSubstr("  --loud=true\n"));
+  }
+  EXPECT_EQ(Refusal({"-n"}, kLetters), "--count needs a value");
+  EXPECT_THAT(Refusal({"-x1"}, kLetters), HasSubstr("'-x1' is not a flag"));
+  EXPECT_THAT(Refusal({"-"}, kLetters), HasSubstr("'-' is not a flag"));
+  EXPECT_THAT(Refusal({"n"}, kLetters), HasSubstr("'n' is not a flag"));
 }
 
 TEST_F(FlagsTest, HelpNamesEveryFlagWithItsDefault) {
-  const std::string help = CommandHelp(TestCommand());
+  const std::string help = CommandHelp("octet test", "Does nothing.", line_);
   EXPECT_THAT(help, StartsWith("usage: octet test"));
   EXPECT_THAT(help, HasSubstr("Does nothing."));
   EXPECT_THAT(help, HasSubstr("--count=3\n      how many\n"));
   EXPECT_THAT(help, HasSubstr("--loud=true\n"));
   EXPECT_THAT(help, HasSubstr("what it is called,\n      in two lines\n"));
+}
+
+TEST_F(FlagsTest, EmulatedGpusHaveDefaultsOfTheirOwn) {
+  EXPECT_THAT(line_.Help(), HasSubstr("how many\n      (on emulated GPUs 7, unless given)\n"));
+  ASSERT_TRUE(Parse({"--name=x"}).ok());
+  line_.UseEmulatedDefaults();
+  EXPECT_EQ(values_.count, 7);
+  EXPECT_EQ(values_.name, "x");
+  EXPECT_FALSE(line_.Given("count"));
+  ASSERT_TRUE(Parse({"--count=3"}).ok());
+  line_.UseEmulatedDefaults();
+  EXPECT_EQ(values_.count, 3);
+  line_.HaveOneDefault();
+  EXPECT_THAT(line_.Help(), Not(HasSubstr("emulated")));
+}
+
+TEST_F(FlagsTest, ChangedFlagsBringTheSameValues) {
+  values_ = {.count = 4, .loud = false, .ratio = 0.1, .name = ""};
+  const std::vector<std::string> changed = line_.Changed();
+  EXPECT_THAT(changed, ElementsAre("--count=4", "--loud=false", "--ratio=0.1", "--name="));
+  values_ = {};
+  EXPECT_THAT(line_.Changed(), ElementsAre("--count=3"));  // not the default everywhere
+  ASSERT_TRUE(Parse(changed).ok());
+  EXPECT_EQ(line_.Changed(), changed);
 }
 
 TEST_F(FlagsTest, ExitCodes) {
@@ -140,6 +180,8 @@ TEST_F(FlagsTest, ExitCodes) {
   EXPECT_EQ(Main({"test", "--help"}), 0);
   EXPECT_EQ(Main({"test", "-h", "--count=1"}), 0);
   EXPECT_EQ(Main({"test", "--help", "--wrong"}), 2);
+  EXPECT_EQ(Main({"test", "--count=x"}), 2);
+  EXPECT_EQ(Main({"test", "--count=x", "--help"}), 0);
   EXPECT_EQ(Main({"tset"}), 2);
 }
 

@@ -1,5 +1,5 @@
 // Which rows the flags of `octet gemm` stand for.
-#include "tools/commands/gemm_rows.h"
+#include "tools/commands/gemm_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/reflection.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "tools/commands/command_line.h"
+#include "tools/commands/run_flags.h"
 #include "tools/support/npy.h"
 
 namespace octet {
@@ -28,12 +28,13 @@ using ::testing::SizeIs;
 using Rows = std::vector<int32_t>;
 
 absl::StatusOr<Rows> Parse(const std::vector<std::string>& args) {
-  const absl::FlagSaver saver;
-  std::vector<absl::string_view> flags(kGemmRowsFlags.begin(), kGemmRowsFlags.end());
-  flags.emplace_back("seed");
-  const absl::StatusOr<CommandLine> line = ParseFlags(flags, args);
-  if (!line.ok()) return line.status();
-  return ParseGemmRows(*line);
+  GemmFlags gemm;
+  RunSpec run;
+  CommandLine line;
+  AddGemmRowsFlags(line, gemm, run);
+  AddFlags(line, run, {"seed"});
+  if (absl::Status status = line.Parse(args); !status.ok()) return status;
+  return ResolveGemmRows(line, gemm, run);
 }
 
 Rows RowsOf(const std::vector<std::string>& args) {

@@ -85,6 +85,25 @@ TEST(GemmRunTest, ChecksFp8WithEachColumnsScales) {
   }
 }
 
+TEST(GemmRunTest, ChecksMxfp4WithEachRowsScales) {
+  for (const GemmActivation activation : {GemmActivation::kNone, GemmActivation::kSwiGlu}) {
+    GemmOptions options = SmallOptions();
+    options.format = GemmFormat::kMxfp4;
+    options.activation = activation;
+    options.n = 528;
+    options.k = 288;
+    options.samples = 60;
+    EXPECT_EQ(options.operand_name(), "mxfp4");
+    const absl::StatusOr<GemmReport> report = MeasureGemm(options, {});
+    if (absl::IsUnavailable(report.status())) GTEST_SKIP() << report.status();
+    ASSERT_TRUE(report.ok()) << report.status();
+    for (const GemmMeasurement& measured : report->measurements) {
+      EXPECT_EQ(measured.checked, 480);
+      EXPECT_EQ(measured.first_wrong, "");
+    }
+  }
+}
+
 // Multiplies on the host, whose memory an emulated GPU's is.
 class HostContender final : public GemmContender {
  public:
@@ -248,6 +267,12 @@ TEST(GemmRunTest, DumpsOperandsAndOutput) {
   options.scale_format = ScaleFormat::kUe8m0;
   ASSERT_TRUE(MeasureGemm(options, {}).ok());
   EXPECT_THAT(shape("b_scales"), ::testing::ElementsAre(3, 2, 2, 4));
+  options.format = GemmFormat::kMxfp4;
+  options.k = 160;
+  ASSERT_TRUE(MeasureGemm(options, {}).ok());
+  EXPECT_THAT(shape("a"), ::testing::ElementsAre(45, 160));
+  EXPECT_THAT(shape("b"), ::testing::ElementsAre(3, 272, 80));
+  EXPECT_THAT(shape("b_scales"), ::testing::ElementsAre(3, 272, 16));
 }
 
 }  // namespace

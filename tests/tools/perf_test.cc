@@ -9,9 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/reflection.h"
 #include "absl/strings/str_split.h"
-#include "tools/commands/perf_options.h"
+#include "tools/commands/perf_flags.h"
 #include "tools/report/perf_report.h"
 #include "tools/support/text_table.h"
 
@@ -49,44 +48,44 @@ TEST(Sizes, MustComeToAnEnd) {
   EXPECT_THAT(refusal(1, 65536, 1, 2), HasSubstr("more than 1000 rows"));
 }
 
-class PerfOptionsTest : public testing::Test {
+class PerfFlagsTest : public testing::Test {
  protected:
-  static absl::StatusOr<PerfOptions> Parse(const std::vector<std::string>& args) {
-    const absl::FlagSaver saver;
-    const absl::StatusOr<CommandLine> line =
-        ParseFlags(PerfFlags(), ExpandShortFlags(PerfShortFlags(), args));
-    if (!line.ok()) return line.status();
-    return ParsePerfOptions(*line, 8);
+  static absl::StatusOr<PerfSpec> Parse(const std::vector<std::string>& args) {
+    PerfFlags flags;
+    CommandLine line({}, kNcclTestsLetters);
+    AddPerfFlags(line, flags);
+    if (absl::Status status = line.Parse(args); !status.ok()) return status;
+    return ResolvePerf(line, flags, 8);
   }
 };
 
-TEST_F(PerfOptionsTest, AsNcclTestsWouldBeCalled) {
-  const absl::StatusOr<PerfOptions> perf = Parse({"-b",
-                                                  "1K",
-                                                  "-e",
-                                                  "4k",
-                                                  "-f",
-                                                  "2",
-                                                  "-g",
-                                                  "4",
-                                                  "-n",
-                                                  "7",
-                                                  "-w0",
-                                                  "-c",
-                                                  "0",
-                                                  "-d",
-                                                  "fp16",
-                                                  "-T",
-                                                  "1.5",
-                                                  "-J",
-                                                  "/tmp/octet_perf_test.json",
-                                                  "--topk=6"});
+TEST_F(PerfFlagsTest, AsNcclTestsWouldBeCalled) {
+  const absl::StatusOr<PerfSpec> perf = Parse({"-b",
+                                               "1K",
+                                               "-e",
+                                               "4k",
+                                               "-f",
+                                               "2",
+                                               "-g",
+                                               "4",
+                                               "-n",
+                                               "7",
+                                               "-w0",
+                                               "-c",
+                                               "0",
+                                               "-d",
+                                               "fp16",
+                                               "-T",
+                                               "1.5",
+                                               "-J",
+                                               "/tmp/octet_perf_test.json",
+                                               "--topk=6"});
   ASSERT_TRUE(perf.ok()) << perf.status();
   ASSERT_THAT(perf->shapes, SizeIs(3));
   EXPECT_EQ(perf->check_steps, 0);
   EXPECT_EQ(perf->json, "/tmp/octet_perf_test.json");
   for (int i = 0; i < 3; ++i) {
-    const RunOptions& each = perf->shapes[static_cast<size_t>(i)];
+    const RunSpec& each = perf->shapes[static_cast<size_t>(i)];
     const int tokens = 1024 << i;
     EXPECT_THAT(each.workload.tokens, ElementsAre(tokens, tokens, tokens, tokens));
     EXPECT_EQ(each.workload.config.max_tokens_per_rank, tokens);
@@ -99,8 +98,8 @@ TEST_F(PerfOptionsTest, AsNcclTestsWouldBeCalled) {
   }
 }
 
-TEST_F(PerfOptionsTest, Defaults) {
-  const absl::StatusOr<PerfOptions> perf = Parse({});
+TEST_F(PerfFlagsTest, Defaults) {
+  const absl::StatusOr<PerfSpec> perf = Parse({});
   ASSERT_TRUE(perf.ok()) << perf.status();
   ASSERT_THAT(perf->shapes, SizeIs(1));
   EXPECT_EQ(perf->shapes[0].workload.tokens, std::vector<int>(8, 128));
@@ -108,15 +107,15 @@ TEST_F(PerfOptionsTest, Defaults) {
   EXPECT_THAT(perf->strategies, ElementsAre("auto"));
 }
 
-TEST_F(PerfOptionsTest, SeveralStrategies) {
-  const absl::StatusOr<PerfOptions> perf = Parse({"--strategy=direct,nccl", "-b2", "-e4", "-i2"});
+TEST_F(PerfFlagsTest, SeveralStrategies) {
+  const absl::StatusOr<PerfSpec> perf = Parse({"--strategy=direct,nccl", "-b2", "-e4", "-i2"});
   ASSERT_TRUE(perf.ok()) << perf.status();
   EXPECT_THAT(perf->strategies, ElementsAre("direct", "nccl"));
   EXPECT_THAT(perf->shapes, SizeIs(2));
 }
 
-TEST_F(PerfOptionsTest, Graph) {
-  const absl::StatusOr<PerfOptions> perf = Parse({"--graph", "-b2"});
+TEST_F(PerfFlagsTest, Graph) {
+  const absl::StatusOr<PerfSpec> perf = Parse({"--graph", "-b2"});
   ASSERT_TRUE(perf.ok()) << perf.status();
   EXPECT_TRUE(perf->graph);
   EXPECT_FALSE(perf->shapes[0].graph);  // a row of its own
@@ -190,7 +189,7 @@ Topology Machine() {
 }
 
 TEST(PerfTable, LinesUpWithItsHead) {
-  PerfOptions perf;
+  PerfSpec perf;
   perf.shapes.emplace_back();
   perf.shapes[0] = Row(128, 0).options;
   perf.shapes[0].iters = 20;
@@ -228,7 +227,7 @@ TEST(PerfTable, LinesUpWithItsHead) {
 }
 
 TEST(PerfTable, OfEmulatedGpusSaysWhatItsTimesAreWorth) {
-  PerfOptions perf;
+  PerfSpec perf;
   perf.shapes.emplace_back();
   Topology emulated = Machine();
   emulated.platform = "emulation";

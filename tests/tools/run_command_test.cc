@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/reflection.h"
-#include "tools/commands/run_options.h"
+#include "tools/commands/run_flags.h"
 
 namespace octet {
 namespace {
@@ -16,25 +15,31 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class RunOptionsTest : public testing::Test {
+class RunSpecTest : public testing::Test {
  protected:
-  static absl::StatusOr<std::vector<RunOptions>> Parse(const std::vector<std::string>& args,
-                                                       int num_gpus = 8) {
-    const absl::FlagSaver saver;
-    const absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), args);
-    if (!line.ok()) return line.status();
-    return ParseRunOptions(*line, num_gpus);
+  static absl::StatusOr<std::vector<RunSpec>> ParseFor(const Launch& launch,
+                                                       const std::vector<std::string>& args,
+                                                       int num_gpus) {
+    RunFlags flags;
+    CommandLine line(launch);
+    AddRunFlags(line, flags);
+    if (absl::Status status = line.Parse(args); !status.ok()) return status;
+    return ResolveRun(line, flags, num_gpus);
   }
-  static RunOptions One(const std::vector<std::string>& args) {
-    const absl::StatusOr<std::vector<RunOptions>> shapes = Parse(args);
+  static absl::StatusOr<std::vector<RunSpec>> Parse(const std::vector<std::string>& args,
+                                                    int num_gpus = 8) {
+    return ParseFor({}, args, num_gpus);
+  }
+  static RunSpec One(const std::vector<std::string>& args) {
+    const absl::StatusOr<std::vector<RunSpec>> shapes = Parse(args);
     EXPECT_TRUE(shapes.ok()) << shapes.status();
     EXPECT_EQ(shapes->size(), 1U);
     return shapes->front();
   }
 };
 
-TEST_F(RunOptionsTest, Defaults) {
-  const RunOptions options = One({});
+TEST_F(RunSpecTest, Defaults) {
+  const RunSpec options = One({});
   EXPECT_EQ(options.workload.num_ranks, 8);
   EXPECT_EQ(options.workload.config.num_experts, 256);
   EXPECT_EQ(options.workload.config.topk, 8);
@@ -52,8 +57,8 @@ TEST_F(RunOptionsTest, Defaults) {
   EXPECT_EQ(options.heap_bytes, 0U);
 }
 
-TEST_F(RunOptionsTest, EveryFlagHasItsPlace) {
-  const RunOptions options =
+TEST_F(RunSpecTest, EveryFlagHasItsPlace) {
+  const RunSpec options =
       One({"--ranks=4",          "--experts=64",     "--topk=6",      "--hidden=2048",
            "--max_tokens=32",    "--tokens=1,2,3,4", "--dtype=fp16",  "--strategy=direct",
            "--routing=zipf:1.5", "--drop=0.25",      "--expert=rank", "--fuse_expert=false",
@@ -91,28 +96,23 @@ TEST_F(RunOptionsTest, EveryFlagHasItsPlace) {
   EXPECT_EQ(options.trace, "b.json");
 }
 
-TEST_F(RunOptionsTest, OneNumberOfTokensIsEverybodys) {
+TEST_F(RunSpecTest, OneNumberOfTokensIsEverybodys) {
   EXPECT_THAT(One({"--ranks=4", "--tokens=9"}).workload.tokens, ElementsAre(9, 9, 9, 9));
 }
 
-TEST_F(RunOptionsTest, Machine) {
+TEST_F(RunSpecTest, Machine) {
   EXPECT_EQ(Parse({}, 2)->front().workload.num_ranks, 2);
   EXPECT_THAT(std::string(Parse({"--ranks=4"}, 2).status().message()),
               HasSubstr("--ranks=4 needs as many GPUs; there are 2"));
   EXPECT_THAT(std::string(Parse({}, 3).status().message()), HasSubstr("divisible by the 3 ranks"));
 }
 
-class NodesOptionsTest : public RunOptionsTest {
+class NodesOptionsTest : public RunSpecTest {
  protected:
-  static absl::StatusOr<std::vector<RunOptions>> ParseForNodes(
-      const std::vector<std::string>& args) {
-    const absl::FlagSaver saver;
-    absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), args);
-    if (!line.ok()) return line.status();
+  static absl::StatusOr<std::vector<RunSpec>> ParseForNodes(const std::vector<std::string>& args) {
     Launch launch;
     launch.num_processes = 3;
-    line->set_launch(launch);
-    return ParseRunOptions(*line, 8);
+    return ParseFor(launch, args, 8);
   }
 };
 
@@ -121,7 +121,7 @@ TEST_F(NodesOptionsTest, RanksAreThoseOfANodeAndExpertsOfAll) {
       ParseForNodes({"--ranks=2", "--experts=24", "--rail_rows=blocks", "--intranode_order=flat",
                      "--strategy=low_latency", "--rail_transport=mpi", "--rail_chunk=8"});
   ASSERT_TRUE(shapes.ok()) << shapes.status();
-  const RunOptions& options = shapes->front();
+  const RunSpec& options = shapes->front();
   EXPECT_EQ(options.workload.num_ranks, 6);
   EXPECT_EQ(RanksPerNode(options), 2);
   EXPECT_EQ(options.workload.config.num_experts, 24);
@@ -164,13 +164,13 @@ TEST_F(NodesOptionsTest, Refusals) {
               HasSubstr("--rail_rows is for several nodes, and this is one"));
 }
 
-TEST_F(RunOptionsTest, TheChallenge) {
-  const absl::StatusOr<std::vector<RunOptions>> shapes =
+TEST_F(RunSpecTest, TheChallenge) {
+  const absl::StatusOr<std::vector<RunSpec>> shapes =
       Parse({"--workload=challenge", "--iters=3", "--slots=atomic"});
   ASSERT_TRUE(shapes.ok()) << shapes.status();
   ASSERT_EQ(shapes->size(), 14U);
   int benchmarks = 0;
-  for (const RunOptions& options : *shapes) {
+  for (const RunSpec& options : *shapes) {
     benchmarks += options.benchmark ? 1 : 0;
     EXPECT_EQ(options.workload.config.dtype, DType::kFloat16);
     EXPECT_EQ(options.expert, ExpertKind::kRank);
@@ -184,7 +184,7 @@ TEST_F(RunOptionsTest, TheChallenge) {
   EXPECT_EQ(shapes->back().workload.seed, 4U);
 }
 
-TEST_F(RunOptionsTest, HeapTooSmall) {
+TEST_F(RunSpecTest, HeapTooSmall) {
   EXPECT_THAT(std::string(Parse({"--heap_mb=1"}).status().message()),
               HasSubstr("bytes are needed on every GPU, --heap_mb gives 1048576"));
 }

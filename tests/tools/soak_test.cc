@@ -22,9 +22,10 @@
 #include "kernels/ep/ep_plan.h"
 #include "octet/expert_parallel.h"
 #include "tools/commands/command_line.h"
+#include "tools/commands/run_flags.h"
+#include "tools/measure/step/random_shape.h"
 #include "tools/report/report.h"
 #include "tools/support/exit_code.h"
-#include "tools/workload/random_shape.h"
 
 namespace octet {
 namespace {
@@ -41,28 +42,57 @@ constexpr ShapeLimits kH200 = {
 constexpr ShapeLimits kLittleMemory = {
     .compute_units = 1, .wave_size = 64, .gpu_bytes = 64LL << 20, .step_bytes = 512LL << 20};
 
-RunOptions Parse(const std::vector<std::string>& flags, int num_nodes = 1) {
-  absl::StatusOr<CommandLine> line = ParseFlags(RunFlags(), flags);
-  EXPECT_TRUE(line.ok()) << line.status();
-  Launch launch;
-  launch.num_processes = num_nodes;
-  line->set_launch(launch);
-  const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(*line, kMaxRanks);
-  EXPECT_TRUE(shapes.ok()) << shapes.status() << "\n" << absl::StrJoin(flags, " ");
-  return shapes.ok() ? shapes->front() : RunOptions();
-}
+// A command line of `octet run`, for one shape after the other.
+class RunLine {
+ public:
+  explicit RunLine(int num_nodes = 1) : line_(LaunchOf(num_nodes)) { AddRunFlags(line_, flags_); }
+
+  // Returns what the flags of the shape ask for.
+  RunSpec Again(const RunSpec& shape) {
+    flags_ = {.run = shape};
+    return Parse(line_.Changed());
+  }
+  RunSpec Parse(const std::vector<std::string>& args) {
+    flags_ = {};
+    const absl::Status status = line_.Parse(args);
+    EXPECT_TRUE(status.ok()) << status;
+    const absl::StatusOr<std::vector<RunSpec>> shapes = ResolveRun(line_, flags_, kMaxRanks);
+    EXPECT_TRUE(shapes.ok()) << shapes.status() << "\n" << absl::StrJoin(args, " ");
+    return shapes.ok() ? shapes->front() : RunSpec();
+  }
+  // Returns "--name" and the value of every flag.
+  std::vector<std::pair<std::string, std::string>> Values(const RunSpec& shape) {
+    flags_ = {.run = shape};
+    std::vector<std::pair<std::string, std::string>> values;
+    for (const CommandLine::Flag& flag : line_.flags()) {
+      values.emplace_back("--" + flag.name, flag.value.text());
+    }
+    return values;
+  }
+
+ private:
+  static Launch LaunchOf(int num_nodes) {
+    Launch launch;
+    launch.num_processes = num_nodes;
+    return launch;
+  }
+
+  RunFlags flags_;
+  CommandLine line_;
+};
 
 // The values that were drawn, by flag.
 using Drawn = std::map<std::string, std::set<std::string>>;
 
 Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
   Drawn drawn;
+  RunLine line;
   const std::vector<int> all_ranks = {1, 2, 3, 4, 5, 7, 8, 16};
   for (int i = 0; i < draws; ++i) {
     const int ranks = all_ranks[static_cast<size_t>(i) % all_ranks.size()];
     const NodesOfRanks node = {.num_nodes = 1, .ranks_per_node = ranks};
-    const std::vector<std::string> flags = RandomShape(7, static_cast<uint32_t>(i), node, limits);
-    const RunOptions options = Parse(flags);
+    const RunSpec shape = RandomShape(7, static_cast<uint32_t>(i), node, limits);
+    const RunSpec options = line.Again(shape);
     if (testing::Test::HasFailure()) break;
     EXPECT_EQ(options.workload.num_ranks, ranks);
     EXPECT_TRUE(options.check);
@@ -84,11 +114,7 @@ Drawn DrawAndCheck(int draws, const ShapeLimits& limits) {
                     row_bytes,
                 static_cast<size_t>(limits.step_bytes));
     }
-    EXPECT_EQ(flags.size(), RandomShape(7, 0, node, limits).size());
-    for (const std::string& flag : flags) {
-      const std::vector<std::string> parts = absl::StrSplit(flag, absl::MaxSplits('=', 1));
-      drawn[parts[0]].insert(parts[1]);
-    }
+    for (const auto& [flag, value] : line.Values(shape)) drawn[flag].insert(value);
     const std::string& routing = spec.routing.text;
     drawn["kind"].insert(routing.substr(0, routing.find(':')));
     drawn["variant"].insert(absl::StrCat(EnumName(options.workload.config.strategy), " ",
@@ -115,14 +141,13 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
     drawn[flag].insert(values.begin(), values.end());
   }
   DrawAndCheck(1000, kLittleMemory);
-  // Every flag is drawn each time, or never: nothing is left of the shape before.
+  // Every flag is drawn, or never.
   const std::set<std::string> not_drawn = {
-      "--workload",       "--soak",      "--check",      "--heap_mb",        "--ceilings",
-      "--timeout_ms",     "--dump",      "--json",       "--trace",          "--schedule",
-      "--rail_transport", "--rail_rows", "--rail_chunk", "--intranode_order"};
-  for (const absl::string_view flag : RunFlags()) {
-    const std::string name = absl::StrCat("--", flag);
-    EXPECT_EQ(drawn.count(name) + not_drawn.count(name), 1U) << name;
+      "--workload",       "--soak",      "--check",      "--heap_mb",         "--ceilings",
+      "--timeout_ms",     "--dump",      "--json",       "--trace",           "--schedule",
+      "--rail_transport", "--rail_rows", "--rail_chunk", "--intranode_order", "--placement"};
+  for (const auto& [name, value] : RunLine().Values({})) {
+    EXPECT_EQ(drawn[name].size() == 1, not_drawn.count(name) == 1) << name;
   }
   EXPECT_EQ(drawn["variant"].size(), SoakVariants().size());
   EXPECT_THAT(drawn["kind"],
@@ -160,18 +185,17 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
 
 TEST(RandomShape, EveryShapeOfSeveralNodesIsAccepted) {
   std::map<std::string, std::set<std::string>> drawn;
+  std::map<int, RunLine> lines;
   constexpr NodesOfRanks kNodes[] = {{2, 1}, {2, 4}, {3, 2}, {4, 3}, {16, 8}, {32, 16}};
   for (uint32_t i = 0; i < 3000; ++i) {
     const NodesOfRanks& nodes = kNodes[i % std::size(kNodes)];
-    const std::vector<std::string> flags = RandomShape(7, i, nodes, i % 2 ? kEmulation : kH200);
-    const RunOptions options = Parse(flags, nodes.num_nodes);
+    const RunSpec shape = RandomShape(7, i, nodes, i % 2 ? kEmulation : kH200);
+    RunLine& line = lines.try_emplace(nodes.num_nodes, nodes.num_nodes).first->second;
+    const RunSpec options = line.Again(shape);
     if (testing::Test::HasFailure()) break;
     EXPECT_EQ(options.workload.num_ranks, nodes.num_nodes * nodes.ranks_per_node);
     EXPECT_EQ(options.nodes.ranks_per_node, nodes.ranks_per_node);
-    for (const std::string& flag : flags) {
-      const std::vector<std::string> parts = absl::StrSplit(flag, absl::MaxSplits('=', 1));
-      drawn[parts[0]].insert(parts[1]);
-    }
+    for (const auto& [flag, value] : line.Values(shape)) drawn[flag].insert(value);
   }
   EXPECT_THAT(drawn["--rail_rows"], testing::UnorderedElementsAre("auto", "blocks", "counted"));
   EXPECT_THAT(drawn["--rail_chunk"], IsSupersetOf({"0", "1", "2"}));
@@ -185,9 +209,12 @@ TEST(RandomShape, EveryShapeOfSeveralNodesIsAccepted) {
 
 TEST(RandomShape, IsAFunctionOfSeedAndIndex) {
   constexpr NodesOfRanks kNode = {.num_nodes = 1, .ranks_per_node = 8};
-  EXPECT_EQ(RandomShape(1, 2, kNode, kEmulation), RandomShape(1, 2, kNode, kEmulation));
-  EXPECT_NE(RandomShape(1, 2, kNode, kEmulation), RandomShape(1, 3, kNode, kEmulation));
-  EXPECT_NE(RandomShape(1, 2, kNode, kEmulation), RandomShape(2, 2, kNode, kEmulation));
+  const auto shape = [&](uint64_t seed, uint32_t index) {
+    return RunLine().Values(RandomShape(seed, index, kNode, kEmulation));
+  };
+  EXPECT_EQ(shape(1, 2), shape(1, 2));
+  EXPECT_NE(shape(1, 2), shape(1, 3));
+  EXPECT_NE(shape(1, 2), shape(2, 2));
 }
 
 class SoakTest : public testing::Test {
@@ -201,23 +228,24 @@ class SoakTest : public testing::Test {
     options_.duration = absl::Hours(1);
   }
 
-  static absl::StatusOr<RunResult> Execute(Domain& domain, const RunOptions& shape) {
+  static absl::StatusOr<RunResult> Execute(Domain& domain, const RunSpec& shape) {
     const Progress quiet(false);
     return ExecuteRun(domain, shape, quiet);
   }
 
   Topology topology_;
-  SoakOptions options_;
+  SoakSpec options_;
 };
 
 TEST_F(SoakTest, RunsUntilTheTimeIsOver) {
   options_.duration = absl::Seconds(2);
-  const SoakResult result = Soak(topology_, options_, [&](Domain& domain, const RunOptions& shape) {
+  const SoakResult result = Soak(topology_, options_, [&](Domain& domain, const RunSpec& shape) {
     EXPECT_EQ(domain.num_ranks(), shape.workload.num_ranks);
     return Execute(domain, shape);
   });
-  EXPECT_TRUE(result.status.ok()) << result.status << "\n" << result.command;
-  EXPECT_EQ(result.command, "");
+  EXPECT_TRUE(result.status.ok()) << result.status << "\n"
+                                  << (result.failed.has_value() ? CommandOf(*result.failed) : "");
+  EXPECT_FALSE(result.failed.has_value());
   EXPECT_GE(result.elapsed, options_.duration);
   SoakTally sum;
   for (const SoakTally& tally : result.tallies) sum.Add(tally);
@@ -234,10 +262,10 @@ TEST_F(SoakTest, RunsUntilTheTimeIsOver) {
 TEST_F(SoakTest, SmallerNodesComeUpAndASeedMeansASequence) {
   constexpr size_t kShapes = 200;
   const auto sequence = [&] {
-    std::vector<RunOptions> shapes;
+    std::vector<RunSpec> shapes;
     const SoakResult result =
         Soak(topology_, options_,
-             [&](Domain& domain, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+             [&](Domain& domain, const RunSpec& shape) -> absl::StatusOr<RunResult> {
                EXPECT_EQ(domain.num_ranks(), shape.workload.num_ranks);
                shapes.push_back(shape);
                if (shapes.size() == kShapes) return absl::CancelledError("enough");
@@ -248,8 +276,8 @@ TEST_F(SoakTest, SmallerNodesComeUpAndASeedMeansASequence) {
     EXPECT_EQ(result.status, absl::CancelledError("enough"));
     return shapes;
   };
-  const std::vector<RunOptions> first = sequence();
-  const std::vector<RunOptions> second = sequence();
+  const std::vector<RunSpec> first = sequence();
+  const std::vector<RunSpec> second = sequence();
   ASSERT_EQ(first.size(), kShapes);
   ASSERT_EQ(second.size(), kShapes);
   std::set<int> ranks;
@@ -262,32 +290,35 @@ TEST_F(SoakTest, SmallerNodesComeUpAndASeedMeansASequence) {
 }
 
 TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
-  RunOptions last;
+  RunSpec last;
   int shapes = 0;
-  const SoakResult result =
-      Soak(topology_, options_,
-           [&](Domain& domain, const RunOptions& shape) -> absl::StatusOr<RunResult> {
-             last = shape;
-             absl::StatusOr<RunResult> done = Execute(domain, shape);
-             if (++shapes == 3 && done.ok()) {
-               Verification& verification = done->by_phases.back().ranks.back().verification;
-               verification.bitwise = false;
-               verification.first = "rank 0: planted";
-             }
-             return done;
-           });
+  const SoakResult result = Soak(
+      topology_, options_, [&](Domain& domain, const RunSpec& shape) -> absl::StatusOr<RunResult> {
+        last = shape;
+        absl::StatusOr<RunResult> done = Execute(domain, shape);
+        if (++shapes == 3 && done.ok()) {
+          Verification& verification = done->by_phases.back().ranks.back().verification;
+          verification.bitwise = false;
+          verification.first = "rank 0: planted";
+        }
+        return done;
+      });
   EXPECT_EQ(result.status, absl::DataLossError("wrong results: rank 0: planted"));
   EXPECT_EQ(ExitCodeOf(result.status), kExitWrongResults);
   EXPECT_EQ(result.total.shapes, 2);
   EXPECT_THAT(SoakTable(topology_, result), HasSubstr("then 1 ERROR"));
-  EXPECT_THAT(SoakJson(topology_, result),
+  ASSERT_TRUE(result.failed.has_value());
+  const RunSpec failed = result.failed.value_or(RunSpec());
+  const std::string command = CommandOf(failed);
+  EXPECT_THAT(SoakJson(topology_, result, command), HasSubstr("\"command\": \"octet run --ranks="));
+  EXPECT_THAT(SoakJson(topology_, result, command),
               HasSubstr("\"error\": \"wrong results: rank 0: planted"));
   // The same shape from its command.
-  std::vector<std::string> words = absl::StrSplit(result.command, ' ');
+  std::vector<std::string> words = absl::StrSplit(command, ' ');
   ASSERT_GT(words.size(), 2U);
   EXPECT_EQ(words[0] + " " + words[1], "octet run");
   words.erase(words.begin(), words.begin() + 2);
-  const RunOptions again = Parse(words);
+  const RunSpec again = RunLine().Parse(words);
   EXPECT_EQ(again.workload.num_ranks, last.workload.num_ranks);
   EXPECT_EQ(again.workload.config.num_experts, last.workload.config.num_experts);
   EXPECT_EQ(again.workload.config.topk, last.workload.config.topk);
@@ -304,13 +335,15 @@ TEST_F(SoakTest, AWrongResultEndsItWithTheCommandThatRunsTheShape) {
 TEST_F(SoakTest, AnErrorEndsIt) {
   options_.timeout = absl::Milliseconds(1234);
   const SoakResult result =
-      Soak(topology_, options_, [&](Domain&, const RunOptions& shape) -> absl::StatusOr<RunResult> {
+      Soak(topology_, options_, [&](Domain&, const RunSpec& shape) -> absl::StatusOr<RunResult> {
         EXPECT_EQ(shape.timeout, options_.timeout);
         return absl::DeadlineExceededError("rank 1 waited");
       });
   EXPECT_EQ(result.status, absl::DeadlineExceededError("rank 1 waited"));
-  EXPECT_THAT(result.command, StartsWith("octet run --ranks="));
-  EXPECT_THAT(result.command, HasSubstr(" --timeout_ms=1234"));
+  ASSERT_TRUE(result.failed.has_value());
+  const RunSpec failed = result.failed.value_or(RunSpec());
+  EXPECT_THAT(CommandOf(failed), StartsWith("octet run --ranks="));
+  EXPECT_THAT(CommandOf(failed), HasSubstr(" --timeout_ms=1234"));
   EXPECT_EQ(result.total.shapes, 0);
 }
 
@@ -342,10 +375,11 @@ TEST(SoakGrowth, UpToTheBoundLessOrUnmeasuredIsNone) {
 
 TEST(SoakGrowth, IsJudgedInSoaksOfHalfAMinuteOrMore) {
   for (const auto& [seconds, judged] : {std::pair("29", false), {"30", true}}) {
-    const absl::StatusOr<CommandLine> line =
-        ParseFlags(RunFlags(), {absl::StrCat("--soak=", seconds), "--ranks=1"});
-    ASSERT_TRUE(line.ok()) << line.status();
-    const absl::StatusOr<SoakOptions> options = ParseSoakOptions(*line, 1);
+    RunFlags flags;
+    CommandLine line;
+    AddRunFlags(line, flags);
+    ASSERT_TRUE(line.Parse({absl::StrCat("--soak=", seconds), "--ranks=1"}).ok());
+    const absl::StatusOr<SoakSpec> options = ResolveSoak(line, flags, 1);
     ASSERT_TRUE(options.ok()) << options.status();
     EXPECT_EQ(options->max_growth.has_value(), judged) << seconds;
   }
@@ -356,7 +390,7 @@ TEST_F(SoakTest, MemoryThatIsKeptIsAnError) {
   options_.max_growth = 8'000'000;
   std::vector<std::string> kept;
   const SoakResult result =
-      Soak(topology_, options_, [&](Domain&, const RunOptions&) -> absl::StatusOr<RunResult> {
+      Soak(topology_, options_, [&](Domain&, const RunSpec&) -> absl::StatusOr<RunResult> {
         absl::SleepFor(absl::Milliseconds(100));
         kept.emplace_back(8'000'000, 'x');
         RunResult nothing;
@@ -365,7 +399,7 @@ TEST_F(SoakTest, MemoryThatIsKeptIsAnError) {
       });
   EXPECT_THAT(result.status, testing::Property(&absl::Status::message, StartsWith("memory leaks")));
   EXPECT_EQ(ExitCodeOf(result.status), kExitWrongResults);
-  EXPECT_EQ(result.command, "");
+  EXPECT_FALSE(result.failed.has_value());
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ TEST(TuneTable, WhichStrategyAutoShouldBe) {
   EXPECT_THAT(StrategyVerdict(result, 8),
               HasSubstr("direct takes 40.0 us, low_latency, which auto is by itself, 50.0 us"));
   EXPECT_THAT(StrategyVerdict(result, 8), HasSubstr("in 19 of 20 pairs): taken\n"));
-  RunOptions options;
+  RunSpec options;
   options.workload.config.max_tokens_per_rank = 8;
   result.key.strategy = Strategy::kAuto;
   const TuningEntry entry = EntryOf(result, options);
@@ -175,7 +175,7 @@ TEST(TuneTable, WhichStrategyAutoShouldBe) {
 TEST(TuneShape, StrategiesAgainstEachOther) {
   const absl::StatusOr<std::unique_ptr<Node>> node = Node::Create({.num_ranks = 1});
   if (!node.ok()) GTEST_SKIP() << node.status();
-  RunOptions options;
+  RunSpec options;
   WorkloadSpec& spec = options.workload;
   spec.num_ranks = 1;
   spec.config.num_experts = 8;
@@ -185,11 +185,11 @@ TEST(TuneShape, StrategiesAgainstEachOther) {
   spec.tokens = {8};
   options.iters = 2;
   options.warmup = 1;
-  ASSERT_TRUE(CompleteOptions(options).ok());
+  ASSERT_TRUE(CompleteSpec(options).ok());
   const Progress quiet(false);
   std::vector<TuneResult> results;
   for (const Strategy strategy : AllStrategies()) {
-    RunOptions named = options;
+    RunSpec named = options;
     named.workload.config.strategy = strategy;
     absl::StatusOr<TuneResult> result =
         TuneShape(**node, named, absl::Milliseconds(200), [](const TuneTrial&) {}, quiet);

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/layer/pack_weights.h"
-#include "kernels/layer/router.h"
+#include "kernels/router/router.h"
 #include "tools/support/parallel_for.h"
 
 namespace octet {

@@ -1,5 +1,3 @@
-#include "tools/commands/perf_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -14,11 +12,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "octet/node.h"
-#include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/failure/failure.h"
-#include "tools/commands/perf_options.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/perf_flags.h"
+#include "tools/commands/run_flags.h"
 #include "tools/contenders/contender.h"
 #include "tools/measure/fused/fused_run.h"
 #include "tools/measure/probe/ceilings.h"
@@ -100,7 +99,7 @@ absl::StatusOr<std::vector<Contender*>> ChosenContenders(const Domain& domain,
 // interrupted run keeps its measurements. Only the first of several nodes writes.
 class PerfOutput {
  public:
-  PerfOutput(Domain& domain, const PerfOptions& options, const Ceilings& ceilings, Json facts)
+  PerfOutput(Domain& domain, const PerfSpec& options, const Ceilings& ceilings, Json facts)
       : domain_(domain),
         topology_(domain.node().topology()),
         options_(options),
@@ -137,7 +136,7 @@ class PerfOutput {
 
   Domain& domain_;
   const Topology& topology_;
-  const PerfOptions& options_;
+  const PerfSpec& options_;
   const Ceilings& ceilings_;
   const Json facts_;
   std::vector<PerfRow> rows_;
@@ -146,13 +145,12 @@ class PerfOutput {
 // Measures one row after the other. A row that does not fit into memory, or that its strategy does
 // not support, is reported and left out; any other error ends the table. Returns the first error;
 // an unsupported row is an error only if no row is supported.
-absl::Status MeasureRows(Domain& domain, const PerfOptions& perf,
+absl::Status MeasureRows(Domain& domain, const PerfSpec& perf,
                          const std::vector<Contender*>& contenders, PerfOutput& output) {
   absl::Status first_error;
   absl::Status first_refusal;
   // Returns whether the row was measured. An error ends the table.
-  const auto measure = [&](const RunOptions& options,
-                           Contender* contender) -> absl::StatusOr<bool> {
+  const auto measure = [&](const RunSpec& options, Contender* contender) -> absl::StatusOr<bool> {
     std::optional<Progress> progress(std::in_place, IsFirst(domain));
     absl::StatusOr<PerfRow> row =
         MeasurePerf(domain, contender, options, perf.check_steps, *progress);
@@ -172,12 +170,12 @@ absl::Status MeasureRows(Domain& domain, const PerfOptions& perf,
     output.Note(error.message());
     return false;
   };
-  for (const RunOptions& options : perf.shapes) {
+  for (const RunSpec& options : perf.shapes) {
     for (Contender* const contender : contenders) {
       OCTET_ASSIGN_OR_RETURN(const bool measured, measure(options, contender));
       const bool has_graph = contender == nullptr || contender->is_strategy();
       if (!perf.graph || !measured || !has_graph) continue;
-      RunOptions graph = options;
+      RunSpec graph = options;
       graph.graph = true;
       OCTET_RETURN_IF_ERROR(measure(graph, contender).status());
     }
@@ -187,7 +185,7 @@ absl::Status MeasureRows(Domain& domain, const PerfOptions& perf,
 
 // Measures the calls of RoutedExperts, one shape after the other. A shape that does not fit into
 // memory is reported and left out; any other error ends the table.
-int RunFused(Node& node, const Topology& topology, const PerfOptions& perf) {
+int RunFused(Node& node, const Topology& topology, const PerfSpec& perf) {
   const absl::StatusOr<Ceilings> ceilings = MeasureCeilings(node);
   if (!ceilings.ok()) return Fail(ExitCodeOf(ceilings.status()), ceilings.status());
   const auto print = [](absl::string_view text) {
@@ -229,7 +227,7 @@ int RunFused(Node& node, const Topology& topology, const PerfOptions& perf) {
 }
 
 // Returns what stands in the way of measuring, before anything is launched.
-absl::Status Prepare(const Launch& launch, const absl::StatusOr<PerfOptions>& perf,
+absl::Status Prepare(const Launch& launch, const absl::StatusOr<PerfSpec>& perf,
                      const absl::StatusOr<Topology>& topology) {
   OCTET_RETURN_IF_ERROR(AsUsageError(perf.status()));
   OCTET_RETURN_IF_ERROR(topology.status());
@@ -238,15 +236,15 @@ absl::Status Prepare(const Launch& launch, const absl::StatusOr<PerfOptions>& pe
   return AsUsageError(ProbeWrite(perf->json));
 }
 
-int MeasureSteps(Domain& domain, const PerfOptions& perf) {
+int MeasureSteps(Domain& domain, const PerfSpec& perf) {
   const Contenders contenders = MakeContenders(domain.node());
   const absl::StatusOr<std::vector<Contender*>> chosen =
       ChosenContenders(domain, contenders, perf.strategies);
   // Alike on all nodes.
   if (!chosen.ok() || chosen->empty()) {
     const absl::Status none = absl::UnavailableError("none of the strategies exists here");
-    PrintErrorOnce(kName, IsFirst(domain), chosen.ok() ? none : chosen.status());
-    return chosen.ok() ? kExitSkipped : kExitUsage;
+    return FailOnce(kName, IsFirst(domain), chosen.ok() ? none : chosen.status(),
+                    chosen.ok() ? kExitSkipped : kExitUsage);
   }
   if (const absl::Status same =
           domain.Agree("the recorded routing", RecordedDigest(perf.shapes.front().workload));
@@ -278,11 +276,14 @@ int MeasureSteps(Domain& domain, const PerfOptions& perf) {
   return kExitOk;
 }
 
-int Run(const CommandLine& line) {
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Errors of the command line are reported first, even if the GPUs cannot be counted.
-  const absl::StatusOr<PerfOptions> perf =
-      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+absl::StatusOr<PerfSpec> Resolve(const CommandLine& line, const PerfFlags& flags, int num_gpus) {
+  OCTET_RETURN_IF_ERROR(CheckOperation(line, flags.fused.operation));
+  return ResolvePerf(line, flags, num_gpus);
+}
+
+int Run(CommandLine& line, PerfFlags& flags) {
+  const absl::StatusOr<Topology> topology = DiscoverGpus(line);
+  const absl::StatusOr<PerfSpec> perf = Resolve(line, flags, NumGpus(topology));
   DomainOptions wanted = {.prepared = Prepare(line.launch(), perf, topology)};
   if (perf.ok()) {
     wanted.num_ranks = RanksPerNode(perf->shapes.front());
@@ -298,7 +299,7 @@ int Run(const CommandLine& line) {
 }  // namespace
 
 Command PerfCommand() {
-  return {
+  const Command command = {
       .name = kName,
       .summary = "a table of times and bandwidths over numbers of tokens, as nccl-tests print it",
       .details =
@@ -321,11 +322,10 @@ Command PerfCommand() {
           "between them; the first node prints.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline, 77 none of the\n"
           "contenders exists here.",
-      .flags = PerfFlags(),
-      .run = Run,
-      .short_flags = PerfShortFlags(),
+      .letters = kNcclTestsLetters,
       .several_nodes = true,
   };
+  return WithFlags<PerfFlags>(command, AddPerfFlags, Run);
 }
 
 }  // namespace octet

@@ -1,25 +1,21 @@
-#include "tools/commands/run_command.h"
-
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/flags/declare.h"
-#include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/failure/failure.h"
 #include "runtime/node/schedule.h"
-#include "tools/check/dump.h"
-#include "tools/commands/run_options.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/run_flags.h"
 #include "tools/measure/probe/ceilings.h"
+#include "tools/measure/step/dump.h"
 #include "tools/measure/step/run.h"
 #include "tools/measure/step/soak.h"
 #include "tools/report/nodes_report.h"
@@ -30,8 +26,6 @@
 #include "tools/support/launch.h"
 #include "tools/support/progress.h"
 #include "tools/workload/workload.h"
-
-ABSL_DECLARE_FLAG(std::string, schedule);
 
 namespace octet {
 namespace {
@@ -44,9 +38,9 @@ int Fail(int exit_code, const absl::Status& status) {
 }
 
 // Runs all shapes on the same nodes and appends their results. The first error ends the run.
-absl::Status RunShapes(Domain& domain, const std::vector<RunOptions>& shapes,
+absl::Status RunShapes(Domain& domain, const std::vector<RunSpec>& shapes,
                        std::vector<RunResult>& results) {
-  for (const RunOptions& options : shapes) {
+  for (const RunSpec& options : shapes) {
     const Progress progress(IsFirst(domain));
     absl::StatusOr<RunResult> result = ExecuteRun(domain, options, progress);
     if (!result.ok()) {
@@ -62,7 +56,7 @@ absl::Status RunShapes(Domain& domain, const std::vector<RunOptions>& shapes,
 
 // Checks that results can be written before the steps run. `launch`: every process dumps what its
 // ranks have, and the first one writes the rest.
-absl::Status PrepareOutputs(const Launch& launch, const RunOptions& options) {
+absl::Status PrepareOutputs(const Launch& launch, const RunSpec& options) {
   if (!options.dump.empty()) OCTET_RETURN_IF_ERROR(PrepareDump(options.dump));
   if (!launch.first()) return absl::OkStatus();
   for (const std::string& file : {options.json, options.trace}) {
@@ -72,12 +66,13 @@ absl::Status PrepareOutputs(const Launch& launch, const RunOptions& options) {
 }
 
 // Returns what stands in the way of a soak, before anything is launched.
-absl::Status PrepareSoak(const Launch& launch, const absl::StatusOr<SoakOptions>& options,
+absl::Status PrepareSoak(const Launch& launch, const absl::StatusOr<SoakSpec>& options,
                          const absl::StatusOr<Topology>& topology) {
   OCTET_RETURN_IF_ERROR(AsUsageError(options.status()));
   if (launch.several() && !CurrentSchedule().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("a schedule is for one node, and ",
-                                                   launch.num_processes, " have been started"));
+                                                   launch.num_processes,
+                                                   " have been started; run it without mpirun"));
   }
   OCTET_RETURN_IF_ERROR(topology.status());
   OCTET_RETURN_IF_ERROR(topology->CheckRanks(options->num_ranks));
@@ -85,16 +80,18 @@ absl::Status PrepareSoak(const Launch& launch, const absl::StatusOr<SoakOptions>
   return AsUsageError(ProbeWrite(options->json));
 }
 
-absl::Status ReportSoak(const Topology& topology, const SoakResult& result) {
+absl::Status ReportSoak(const Topology& topology, const SoakResult& result,
+                        const std::string& command) {
   absl::PrintF("%s", SoakTable(topology, result));
   std::fflush(stdout);
   if (result.options.json.empty()) return absl::OkStatus();
-  return AsUsageError(WriteFileAtomically(result.options.json, {SoakJson(topology, result)}));
+  return AsUsageError(
+      WriteFileAtomically(result.options.json, {SoakJson(topology, result, command)}));
 }
 
-int RunSoak(const CommandLine& line, const absl::Status& scheduled,
-            const absl::StatusOr<Topology>& topology, int num_gpus) {
-  const absl::StatusOr<SoakOptions> options = ParseSoakOptions(line, num_gpus);
+int RunSoak(const CommandLine& line, const RunFlags& flags, const absl::Status& scheduled,
+            const absl::StatusOr<Topology>& topology) {
+  const absl::StatusOr<SoakSpec> options = ResolveSoak(line, flags, NumGpus(topology));
   DomainOptions wanted;
   wanted.prepared = scheduled.ok() ? PrepareSoak(line.launch(), options, topology) : scheduled;
   if (options.ok()) {
@@ -112,25 +109,26 @@ int RunSoak(const CommandLine& line, const absl::Status& scheduled,
   }
   const SoakResult result = Soak(
       *topology, *options,
-      [](Domain& domain, const RunOptions& shape) {
+      [](Domain& domain, const RunSpec& shape) {
         const Progress quiet(false);
         return ExecuteRun(domain, shape, quiet);
       },
       joined.get());
   const bool first = line.launch().first();
-  absl::Status reported = first ? ReportSoak(*topology, result) : absl::OkStatus();
+  const std::string command = result.failed.has_value() ? CommandOf(*result.failed) : "";
+  absl::Status reported = first ? ReportSoak(*topology, result, command) : absl::OkStatus();
   // A World may be broken after an error.
   if (joined != nullptr && result.status.ok()) reported = joined->Together(reported);
   if (!reported.ok()) return Fail(ExitCodeOf(reported), reported);
   if (result.status.ok()) return kExitOk;
-  if (!result.command.empty() && first) {
-    absl::FPrintF(stderr, "# this shape by itself:\n%s\n", result.command);
+  if (!command.empty() && first) {
+    absl::FPrintF(stderr, "# this shape by itself:\n%s\n", command);
   }
   return Fail(ExitCodeOf(result.status), result.status);
 }
 
 // The same for shapes.
-absl::Status Prepare(const Launch& launch, const absl::StatusOr<std::vector<RunOptions>>& shapes,
+absl::Status Prepare(const Launch& launch, const absl::StatusOr<std::vector<RunSpec>>& shapes,
                      const absl::StatusOr<Topology>& topology) {
   OCTET_RETURN_IF_ERROR(AsUsageError(shapes.status()));
   OCTET_RETURN_IF_ERROR(topology.status());
@@ -145,15 +143,15 @@ absl::Status Report(const Topology& topology, const std::vector<RunResult>& resu
                                          : WorkloadTable(topology, results));
   if (ceilings != nullptr) absl::PrintF("%s", CeilingsText(*ceilings));
   std::fflush(stdout);
-  const RunOptions& options = results.front().options;
+  const RunSpec& options = results.front().options;
   if (options.json.empty()) return absl::OkStatus();
   return WriteFileAtomically(options.json, {RunJson(topology, results, ceilings, nodes)});
 }
 
 // Runs the shapes and reports their results, if this is the first process.
-absl::Status RunAndReport(Domain& domain, const std::vector<RunOptions>& shapes,
+absl::Status RunAndReport(Domain& domain, const std::vector<RunSpec>& shapes,
                           std::vector<RunResult>& results) {
-  const RunOptions& options = shapes.front();
+  const RunSpec& options = shapes.front();
   OCTET_RETURN_IF_ERROR(domain.Agree("the recorded routing", RecordedDigest(options.workload)));
   OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(domain));
   OCTET_RETURN_IF_ERROR(RunShapes(domain, shapes, results));
@@ -171,17 +169,13 @@ absl::Status RunAndReport(Domain& domain, const std::vector<RunOptions>& shapes,
   return domain.Together(reported);
 }
 
-int Run(const CommandLine& line) {
-  absl::Status scheduled;
-  if (const std::string schedule = absl::GetFlag(FLAGS_schedule); !schedule.empty()) {
-    scheduled = UseSchedule(schedule);
-  }
+int Run(CommandLine& line, RunFlags& flags) {
+  const absl::Status scheduled =
+      flags.schedule.empty() ? absl::OkStatus() : UseSchedule(flags.schedule);
   if (!scheduled.ok() && !line.launch().several()) return Fail(kExitUsage, scheduled);
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Errors of the command line are reported first, even if the GPUs cannot be counted.
-  const int num_gpus = topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks;
-  if (line.Given("soak")) return RunSoak(line, scheduled, topology, num_gpus);
-  const absl::StatusOr<std::vector<RunOptions>> shapes = ParseRunOptions(line, num_gpus);
+  const absl::StatusOr<Topology> topology = DiscoverGpus(line);
+  if (line.Given("soak")) return RunSoak(line, flags, scheduled, topology);
+  const absl::StatusOr<std::vector<RunSpec>> shapes = ResolveRun(line, flags, NumGpus(topology));
   DomainOptions wanted;
   wanted.prepared = scheduled.ok() ? Prepare(line.launch(), shapes, topology) : scheduled;
   if (shapes.ok()) {
@@ -212,7 +206,7 @@ int Run(const CommandLine& line) {
 }  // namespace
 
 Command RunCommand() {
-  return {
+  const Command command = {
       .name = kName,
       .summary = "dispatch, experts and combine: verified to the bit and timed",
       .details =
@@ -221,10 +215,9 @@ Command RunCommand() {
           "of each rank and of all. Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error,\n"
           "4 deadline.\n"
           "mpirun -n 2 octet run --ranks=8 runs on two nodes of 8 ranks; the first one prints.",
-      .flags = RunFlags(),
-      .run = Run,
       .several_nodes = true,
   };
+  return WithFlags<RunFlags>(command, AddRunFlags, Run);
 }
 
 }  // namespace octet

@@ -1,5 +1,3 @@
-#include "tools/commands/topo_command.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "octet/peers.h"
 #include "runtime/base/status_macros.h"
+#include "tools/commands/commands.h"
 #include "tools/report/nodes_report.h"
 #include "tools/support/domain.h"
 #include "tools/support/exit_code.h"
@@ -32,40 +31,6 @@ std::string Ranges(const std::vector<int>& numbers) {
   }
   return text.empty() ? "unknown" : text;
 }
-
-// Prints the nodes and their rails, and the table of each node.
-absl::Status ShowNodes(Domain& domain) {
-  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(domain));
-  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> tables,
-                         domain.AllGather(TopologyTable(domain.node().topology())));
-  if (!IsFirst(domain)) return absl::OkStatus();
-  absl::PrintF("%s", NodesTable(facts));
-  for (size_t n = 0; n < tables.size(); ++n) {
-    absl::PrintF("#\n# ---- node %d\n%s", n, tables[n]);
-  }
-  return absl::OkStatus();
-}
-
-int Run(const CommandLine& line) {
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  if (line.launch().several()) {
-    // With one rank, so that nodes are shown that cannot run together.
-    const absl::StatusOr<std::shared_ptr<Domain>> domain =
-        JoinDomain(line.launch(), {.num_ranks = 1, .prepared = topology.status()});
-    if (!domain.ok()) return FailToJoin(kName, line.launch(), domain.status());
-    const absl::Status shown = ShowNodes(**domain);
-    if (!shown.ok()) PrintError(kName, shown);
-    return ExitCodeOf(shown);
-  }
-  if (!topology.ok()) {
-    PrintError(kName, topology.status());
-    return ExitCodeOf(topology.status());
-  }
-  absl::PrintF("%s", TopologyTable(*topology));
-  return kExitOk;
-}
-
-}  // namespace
 
 std::string TopologyTable(const Topology& topology) {
   std::string table = absl::StrFormat("# platform %s, driver %d, runtime %d\n", topology.platform,
@@ -102,6 +67,40 @@ std::string TopologyTable(const Topology& topology) {
   return table;
 }
 
+// Prints the nodes and their rails, and the table of each node.
+absl::Status ShowNodes(Domain& domain) {
+  OCTET_ASSIGN_OR_RETURN(const Json facts, NodesToJson(domain));
+  OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> tables,
+                         domain.AllGather(TopologyTable(domain.node().topology())));
+  if (!IsFirst(domain)) return absl::OkStatus();
+  absl::PrintF("%s", NodesTable(facts));
+  for (size_t n = 0; n < tables.size(); ++n) {
+    absl::PrintF("#\n# ---- node %d\n%s", n, tables[n]);
+  }
+  return absl::OkStatus();
+}
+
+int Run(CommandLine& line) {
+  const absl::StatusOr<Topology> topology = DiscoverTopology();
+  if (line.launch().several()) {
+    // With one rank, so that nodes are shown that cannot run together.
+    const absl::StatusOr<std::shared_ptr<Domain>> domain =
+        JoinDomain(line.launch(), {.num_ranks = 1, .prepared = topology.status()});
+    if (!domain.ok()) return FailToJoin(kName, line.launch(), domain.status());
+    const absl::Status shown = ShowNodes(**domain);
+    if (!shown.ok()) PrintError(kName, shown);
+    return ExitCodeOf(shown);
+  }
+  if (!topology.ok()) {
+    PrintError(kName, topology.status());
+    return ExitCodeOf(topology.status());
+  }
+  absl::PrintF("%s", TopologyTable(*topology));
+  return kExitOk;
+}
+
+}  // namespace
+
 Command TopoCommand() {
   return {.name = kName,
           .summary = "the GPUs of this machine, and what would stop a run",
@@ -109,9 +108,9 @@ Command TopoCommand() {
               "Prints the GPUs, who can reach whose memory, and what would stop a run.\n"
               "mpirun -n 2 octet topo prints that of two nodes, and which GPUs exchange rows\n"
               "between them.",
-          .flags = {},
-          .run = Run,
-          .several_nodes = true};
+          .several_nodes = true,
+          .add_flags = [](CommandLine&) {},
+          .run = Run};
 }
 
 }  // namespace octet

@@ -1,15 +1,10 @@
-#include "tools/commands/trace_command.h"
-
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/flags/declare.h"
-#include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -17,14 +12,13 @@
 #include "kernels/fused/fused_trace.h"
 #include "octet/enum_names.h"
 #include "octet/node.h"
-#include "octet/peers.h"
 #include "octet/topology.h"
 #include "octet/trace.h"
 #include "runtime/base/status_macros.h"
-#include "tools/commands/fused_options.h"
-#include "tools/commands/gemm_command.h"
-#include "tools/commands/operation.h"
-#include "tools/commands/run_options.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/gemm_flags.h"
+#include "tools/commands/operation_flags.h"
+#include "tools/commands/run_flags.h"
 #include "tools/measure/fused/fused_run.h"
 #include "tools/measure/step/overlap_run.h"
 #include "tools/measure/trace/fused_trace.h"
@@ -41,29 +35,40 @@
 #include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
-ABSL_DECLARE_FLAG(std::string, output);
-
-ABSL_FLAG(double, overlap_us, 0,
-          "instead of the summary, measures how much of dispatch and combine a kernel hides that\n"
-          "computes during the sends for this many microseconds; 0: no kernel");
-
 namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "trace";
-constexpr absl::string_view kDefaultOutput = "octet_trace.json";
 constexpr double kMostOverlapUs = 1e6;
 
-constexpr auto kStepTraceFlags =
-    JoinFlags(std::to_array<absl::string_view>({"operation", "output", "overlap_us", "max_tokens",
-                                                "tokens", "check", "timeout_ms"}),
-              kStepFlags, kStrategyFlags, kLaunchFlags, kFormatFlags);
-constexpr auto kTiles = std::to_array<absl::string_view>({"tiles"});
-constexpr auto kGemmTraceFlags =
-    JoinFlags(kMeasuredProductFlags, kTiles, std::to_array<absl::string_view>({"blocks"}));
-constexpr auto kFusedOnly =
-    std::to_array<absl::string_view>({"intermediate", "fusion", "weights_in"});
-constexpr auto kTraceFlags = JoinFlags(kStepTraceFlags, kProductFlags, kTiles, kFusedOnly);
+struct TraceFlags {
+  RunSpec run;
+  double overlap_us = 0;
+  GemmFlags gemm;
+  FusedFlags fused = {.fusion = {"tiles"}};
+};
+
+void AddTraceFlags(CommandLine& line, TraceFlags& flags) {
+  AddOperationFlag(line, flags.fused.operation);
+  line.Add("output", flags.run.trace,
+           "file to write; empty: octet_trace.json, or octet_trace_gemm.json and the like with an\n"
+           "operation or overlap_us");
+  line.Add("overlap_us", flags.overlap_us,
+           "instead of the summary, measures how much of dispatch and combine a kernel hides that\n"
+           "computes during the sends for this many microseconds; 0: no kernel");
+  AddFlags(line, flags.run, {"max_tokens", "tokens", "check", "timeout_ms"});
+  AddGemmDtypeFlag(line, flags.gemm, flags.run);
+  AddFlags(line, flags.run, kStepFlags);
+  AddFlags(line, flags.run, {"strategy"});
+  AddFlags(line, flags.run, kVariantFlags);
+  AddFlags(line, flags.run, kLaunchFlags);
+  AddFlags(line, flags.run, kFormatFlags);
+  AddGemmRowsFlags(line, flags.gemm, flags.run);
+  AddProductFlags(line, flags.gemm);
+  AddTilesFlag(line, flags.gemm);
+  AddFusedFlags(line, flags.fused);
+  AddFusionFlag(line, flags.fused);
+}
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
@@ -126,7 +131,7 @@ struct Outcome {
   std::string difference = {};
 };
 
-absl::StatusOr<Outcome> Trace(Node& node, const RunOptions& options, const Progress& progress) {
+absl::StatusOr<Outcome> Trace(Node& node, const RunSpec& options, const Progress& progress) {
   OCTET_ASSIGN_OR_RETURN(const TraceResult result, ExecuteTrace(node, options, progress));
   Outcome outcome = {
       .text = absl::StrCat(RunHead(kName, node.topology(), result.options, result.config), "#\n",
@@ -136,7 +141,7 @@ absl::StatusOr<Outcome> Trace(Node& node, const RunOptions& options, const Progr
   return outcome;
 }
 
-absl::StatusOr<Outcome> Overlap(Node& node, const RunOptions& options, double compute_us,
+absl::StatusOr<Outcome> Overlap(Node& node, const RunSpec& options, double compute_us,
                                 const Progress& progress) {
   OCTET_ASSIGN_OR_RETURN(const OverlapResult result,
                          ExecuteOverlap(node, options, compute_us, progress));
@@ -150,9 +155,13 @@ absl::StatusOr<Outcome> Overlap(Node& node, const RunOptions& options, double co
   return outcome;
 }
 
-std::string OutputPath() {
-  const std::string path = absl::GetFlag(FLAGS_output);
-  return path.empty() ? std::string(kDefaultOutput) : path;
+// Each kind of trace has a default of its own, so that one does not overwrite another.
+std::string DefaultOutput(const TraceFlags& flags) {
+  const Operation operation = flags.fused.operation;
+  if (operation != Operation::kStep) {
+    return absl::StrCat("octet_trace_", EnumName(operation), ".json");
+  }
+  return flags.overlap_us > 0 ? "octet_trace_overlap.json" : "octet_trace.json";
 }
 
 std::string WrittenText(absl::string_view path) {
@@ -175,8 +184,8 @@ std::string GemmText(const Topology& topology, const GemmOptions& options,
       DroppedText(result.events_dropped));
 }
 
-int RunGemm(const CommandLine& line) {
-  const absl::StatusOr<GemmOptions> options = ParseGemmOptions(line);
+int RunGemm(const CommandLine& line, const TraceFlags& flags) {
+  const absl::StatusOr<GemmOptions> options = ResolveGemm(line, flags.gemm, flags.run);
   if (!options.ok()) return Fail(kExitUsage, options.status());
   if (options->tiles.size() != 1) {
     return Fail(kExitUsage, absl::InvalidArgumentError("--tiles takes one tile shape"));
@@ -184,7 +193,7 @@ int RunGemm(const CommandLine& line) {
   if (options->Flops() == 0) {
     return Fail(kExitUsage, absl::InvalidArgumentError("no expert has rows: nothing to trace"));
   }
-  const std::string path = OutputPath();
+  const std::string& path = flags.run.trace;
   if (const absl::Status status = CheckCanWrite(path); !status.ok()) {
     return Fail(kExitUsage, status);
   }
@@ -227,37 +236,40 @@ absl::StatusOr<Outcome> TraceFusedCalls(Node& node, const FusedRunOptions& optio
                  .difference = trace.first_difference};
 }
 
-// The calls that a command line asks for: steps, or with products.
-absl::StatusOr<std::optional<FusedRunOptions>> ParseFused(const CommandLine& line,
-                                                          Operation operation) {
-  if (operation == Operation::kStep) return std::nullopt;
-  OCTET_ASSIGN_OR_RETURN(FusedRunOptions fused, ParseFusedOptions(line, operation));
-  if (!line.Given("fusion")) fused.ways = {{.choice = {.fusion = Fusion::kTiles}}};
+// The calls that a command line asks for: steps, or with products. Chooses the strategy that the
+// way of making the call needs, unless one is given.
+absl::StatusOr<std::optional<FusedRunOptions>> FusedOf(const CommandLine& line, TraceFlags& flags) {
+  if (flags.fused.operation == Operation::kStep) return std::nullopt;
+  OCTET_ASSIGN_OR_RETURN(FusedRunOptions fused,
+                         ResolveFused(line, flags.fused, flags.gemm.epilogue));
   if (fused.ways.size() != 1) {
     return absl::InvalidArgumentError("--fusion takes one way of making the call: tiles, ...");
+  }
+  const Fusion fusion = fused.ways.front().choice.fusion;
+  if (!line.Given("strategy") && (fusion == Fusion::kTiles || fusion == Fusion::kSerial)) {
+    flags.run.workload.config.strategy = Strategy::kHighThroughput;
   }
   return fused;
 }
 
-int RunStep(const CommandLine& line, Operation operation) {
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Errors of the command line are reported first, even if the GPUs cannot be counted.
-  const absl::StatusOr<std::vector<RunOptions>> shapes =
-      ParseRunOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
-  if (!shapes.ok()) return Fail(kExitUsage, shapes.status());
-  const double compute_us = absl::GetFlag(FLAGS_overlap_us);
-  if (!(compute_us >= 0 && compute_us <= kMostOverlapUs)) {
-    return Fail(kExitUsage,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "--overlap_us is ", compute_us, "; it must be from 0 to ", kMostOverlapUs)));
+absl::Status ResolveStep(const CommandLine& line, int num_gpus, TraceFlags& flags) {
+  OCTET_RETURN_IF_ERROR(RefuseFp8(flags.gemm));
+  OCTET_RETURN_IF_ERROR(ResolveShape(line, num_gpus, flags.run));
+  if (!(flags.overlap_us >= 0 && flags.overlap_us <= kMostOverlapUs)) {
+    return absl::InvalidArgumentError(absl::StrCat("--overlap_us is ", flags.overlap_us,
+                                                   "; it must be from 0 to ", kMostOverlapUs));
   }
-  absl::StatusOr<std::optional<FusedRunOptions>> fused = ParseFused(line, operation);
-  if (!fused.ok()) return Fail(kExitUsage, fused.status());
-  RunOptions options = shapes->front();
-  options.trace = OutputPath();
-  if (const absl::Status status = CheckCanWrite(options.trace); !status.ok()) {
+  return CheckCanWrite(flags.run.trace);
+}
+
+int RunStep(const CommandLine& line, const absl::StatusOr<Topology>& topology, TraceFlags& flags) {
+  if (const absl::Status status = ResolveStep(line, NumGpus(topology), flags); !status.ok()) {
     return Fail(kExitUsage, status);
   }
+  absl::StatusOr<std::optional<FusedRunOptions>> fused = FusedOf(line, flags);
+  if (!fused.ok()) return Fail(kExitUsage, fused.status());
+  const RunSpec& options = flags.run;
+  const double compute_us = flags.overlap_us;
   if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   const int num_ranks = options.workload.num_ranks;
   if (const absl::Status status = topology->CheckRanks(num_ranks); !status.ok()) {
@@ -289,20 +301,20 @@ int RunStep(const CommandLine& line, Operation operation) {
               absl::DataLossError(absl::StrCat("wrong results: ", outcome->difference)));
 }
 
-int Run(const CommandLine& line) {
-  const absl::StatusOr<Operation> operation = ParseOperation(
-      line, {{Operation::kStep, kStepTraceFlags},
-             {Operation::kGemm, kGemmTraceFlags},
-             {Operation::kDispatchGemm, FlagsOfFused(Operation::kDispatchGemm, kStepTraceFlags)},
-             {Operation::kGemmCombine, FlagsOfFused(Operation::kGemmCombine, kStepTraceFlags)}});
-  if (!operation.ok()) return Fail(kExitUsage, operation.status());
-  return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line, *operation);
+int Run(CommandLine& line, TraceFlags& flags) {
+  const Operation operation = flags.fused.operation;
+  if (flags.run.trace.empty()) flags.run.trace = DefaultOutput(flags);
+  const absl::StatusOr<Topology> topology = DiscoverGpus(line);
+  if (const absl::Status status = CheckOperation(line, operation); !status.ok()) {
+    return Fail(kExitUsage, status);
+  }
+  return operation == Operation::kGemm ? RunGemm(line, flags) : RunStep(line, topology, flags);
 }
 
 }  // namespace
 
 Command TraceCommand() {
-  return {
+  const Command command = {
       .name = kName,
       .summary = "traces the kernels: a file for Perfetto, and which rank waits for which",
       .details =
@@ -315,15 +327,14 @@ Command TraceCommand() {
           "--operation=gemm traces a grouped product on the first GPU, which the flags of octet\n"
           "gemm describe: the file has a slice for each tile of each block, and shares of the\n"
           "blocks' time are printed. The last product is checked against float64.\n"
-          "--operation=dispatch_gemm and gemm_combine trace calls with the experts' product, in "
-          "the\n"
-          "way that --fusion names: tiles unless it is given. The file has the tiles of each "
-          "block\n"
-          "beside the rows that it moves; the last traced call is compared with separate calls.\n"
+          "--operation=dispatch_gemm and gemm_combine trace calls with the experts' product, in\n"
+          "the way that --fusion names: tiles unless it is given. Tiles and serial take\n"
+          "high_throughput unless --strategy is given. The file has the tiles of each block "
+          "beside\n"
+          "the rows that it moves; the last traced call is compared with separate calls.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
-      .flags = kTraceFlags,
-      .run = Run,
   };
+  return WithFlags<TraceFlags>(command, AddTraceFlags, Run);
 }
 
 }  // namespace octet

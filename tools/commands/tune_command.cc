@@ -1,14 +1,9 @@
-#include "tools/commands/tune_command.h"
-
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/flags/declare.h"
-#include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -18,13 +13,13 @@
 #include "kernels/tuning/tuning.h"
 #include "octet/enum_names.h"
 #include "octet/node.h"
-#include "octet/peers.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
-#include "tools/commands/fused_options.h"
-#include "tools/commands/gemm_command.h"
-#include "tools/commands/operation.h"
-#include "tools/commands/perf_options.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/gemm_flags.h"
+#include "tools/commands/operation_flags.h"
+#include "tools/commands/perf_flags.h"
+#include "tools/commands/run_flags.h"
 #include "tools/measure/fused/fused_run.h"
 #include "tools/measure/tune/fused_tune.h"
 #include "tools/measure/tune/gemm_tune.h"
@@ -37,35 +32,43 @@
 #include "tools/support/text_table.h"
 #include "tools/support/watched_node.h"
 
-ABSL_FLAG(double, budget, 30.0,
-          "the most seconds of the search for one number of tokens and one strategy");
-ABSL_DECLARE_FLAG(std::string, output);
-
 namespace octet {
 namespace {
 
 constexpr absl::string_view kName = "tune";
 constexpr absl::string_view kDefaultOutput = "octet_tuning.json";
 
+struct TuneFlags {
+  PerfFlags perf;
+  GemmFlags gemm;
+  std::string output;
+  double budget_seconds = 30;
+};
+
 // Of the flags that describe a call, only those that are fields of an entry: an entry holds for all
 // such calls.
-constexpr auto kStepTuneFlags = JoinFlags(
-    std::to_array<absl::string_view>({"operation", "output", "budget", "begin", "end", "step",
-                                      "factor", "timeout", "strategy", "format", "received"}),
-    kStepFlags);
-constexpr auto kFusedTuneFlags = std::to_array<absl::string_view>({"intermediate", "weights_in"});
-constexpr auto kTuneFlags =
-    JoinFlags(kStepTuneFlags, kProductFlags, kFusedTuneFlags,
-              std::to_array<absl::string_view>({"scales", "tokens", "max_tokens"}));
+void AddTuneFlags(CommandLine& line, TuneFlags& flags) {
+  RunSpec& run = flags.perf.run;
+  AddOperationFlag(line, flags.perf.fused.operation);
+  line.Add("output", flags.output, absl::StrCat("file to write; empty: ", kDefaultOutput));
+  line.Add("budget", flags.budget_seconds,
+           "the most seconds of the search for one number of tokens and one strategy");
+  AddSizeFlags(line, flags.perf);
+  AddTimeoutFlag(line, flags.perf);
+  AddStrategiesFlag(line, flags.perf);
+  AddFlags(line, run, {"format", "received"});
+  AddGemmDtypeFlag(line, flags.gemm, run);
+  AddFlags(line, run, kStepFlags);
+  AddGemmRowsFlags(line, flags.gemm, run);
+  AddProductFlags(line, flags.gemm);
+  AddFlags(line, run, {"scales"});
+  AddFusedFlags(line, flags.perf.fused);
+}
+constexpr absl::string_view kOfGemmAlone[] = {"scales", "tokens", "max_tokens"};
 
 int Fail(int exit_code, const absl::Status& status) {
   PrintError(kName, status);
   return exit_code;
-}
-
-std::string OutputPath() {
-  const std::string path = absl::GetFlag(FLAGS_output);
-  return path.empty() ? std::string(kDefaultOutput) : path;
 }
 
 // Returns the table in the file, to which results are added; an empty one if there is no file.
@@ -83,8 +86,8 @@ void Say(const Progress& progress, const std::string& text) {
 }
 
 // Tunes one shape with one strategy and stores the result in `table`.
-absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
-                                        absl::Duration budget, TuningTable& table) {
+absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunSpec& options, absl::Duration budget,
+                                        TuningTable& table) {
   const int tokens = options.workload.config.max_tokens_per_rank;
   const Strategy strategy = options.workload.config.strategy;
   absl::PrintF("# %d tokens on every rank, %s: candidates\n%s", tokens, EnumName(strategy),
@@ -107,10 +110,10 @@ absl::StatusOr<TuneResult> TuneStrategy(Node& node, const RunOptions& options,
 
 // Tunes one shape with each strategy that supports it, and chooses the fastest. Strategies whose
 // memory does not fit are left out.
-absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budget,
+absl::Status TuneAuto(Node& node, const RunSpec& options, absl::Duration budget,
                       TuningTable& table) {
   std::vector<TuneResult> results;
-  RunOptions named = options;
+  RunSpec named = options;
   for (const Strategy strategy : AllStrategies()) {
     named.workload.config.strategy = strategy;
     absl::Status status = Validate(named.workload.config, node.num_ranks());
@@ -141,9 +144,9 @@ absl::Status TuneAuto(Node& node, const RunOptions& options, absl::Duration budg
 }
 
 // Tunes all shapes; stores results in `table` and, after each shape, in the file.
-absl::Status TuneAll(Node& node, const std::vector<RunOptions>& shapes, absl::Duration budget,
+absl::Status TuneAll(Node& node, const std::vector<RunSpec>& shapes, absl::Duration budget,
                      const std::string& path, TuningTable& table) {
-  for (const RunOptions& options : shapes) {
+  for (const RunSpec& options : shapes) {
     if (options.workload.config.strategy == Strategy::kAuto) {
       OCTET_RETURN_IF_ERROR(TuneAuto(node, options, budget, table));
     } else {
@@ -191,13 +194,13 @@ void SayWritten(const std::string& path, const TuningTable& table) {
                 entries == 1 ? "entry" : "entries", path, entries == 1 ? "it" : "them")));
 }
 
-int RunGemm(const CommandLine& line) {
-  const absl::StatusOr<GemmOptions> options = ParseGemmOptions(line);
+int RunGemm(const CommandLine& line, const absl::StatusOr<Topology>& topology,
+            const TuneFlags& flags) {
+  const absl::StatusOr<GemmOptions> options = ResolveGemm(line, flags.gemm, flags.perf.run);
   if (!options.ok()) return Fail(kExitUsage, options.status());
-  const std::string path = OutputPath();
+  const std::string& path = flags.output;
   absl::StatusOr<TuningTable> table = ReadOutput(path);
   if (!table.ok()) return Fail(kExitUsage, table.status());
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
   if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
   if (const absl::Status status = ProbeWrite(path); !status.ok()) return Fail(kExitUsage, status);
   const absl::StatusOr<GemmTuneResult> result = TuneGemm(*options);
@@ -219,7 +222,7 @@ int RunGemm(const CommandLine& line) {
 
 // Returns the calls with products to tune: those of `perf`, by a strategy that fuses products.
 absl::StatusOr<std::vector<FusedRunOptions>> FusedShapes(const CommandLine& line,
-                                                         const PerfOptions& perf) {
+                                                         const PerfSpec& perf) {
   std::vector<FusedRunOptions> shapes = perf.fused;
   for (FusedRunOptions& options : shapes) {
     EpConfig& config = options.run.workload.config;
@@ -235,25 +238,28 @@ absl::StatusOr<std::vector<FusedRunOptions>> FusedShapes(const CommandLine& line
   return shapes;
 }
 
-int RunStep(const CommandLine& line) {
-  const absl::StatusOr<Topology> topology = DiscoverTopology();
-  // Errors of the command line are reported first, even if the GPUs cannot be counted.
-  const absl::StatusOr<PerfOptions> options =
-      ParsePerfOptions(line, topology.ok() ? static_cast<int>(topology->gpus.size()) : kMaxRanks);
+absl::StatusOr<PerfSpec> Resolve(const CommandLine& line, TuneFlags& flags, int num_gpus) {
+  OCTET_RETURN_IF_ERROR(RefuseFp8(flags.gemm));
+  flags.perf.epilogue = flags.gemm.epilogue;
+  return ResolvePerf(line, flags.perf, num_gpus);
+}
+
+int RunStep(const CommandLine& line, const absl::StatusOr<Topology>& topology, TuneFlags& flags) {
+  const absl::StatusOr<PerfSpec> options = Resolve(line, flags, NumGpus(topology));
   if (!options.ok()) return Fail(kExitUsage, options.status());
   const absl::StatusOr<std::vector<FusedRunOptions>> fused = FusedShapes(line, *options);
   if (!fused.ok()) return Fail(kExitUsage, fused.status());
-  std::vector<RunOptions> shapes = options->shapes;
+  std::vector<RunSpec> shapes = options->shapes;
   const absl::StatusOr<Strategy> strategy =
-      options->strategies.size() == 1 ? ParseEnum<Strategy>("strategy", options->strategies[0])
+      options->strategies.size() == 1 ? ParseEnum<Strategy>("--strategy", options->strategies[0])
                                       : absl::InvalidArgumentError("--strategy takes one strategy");
   if (!strategy.ok()) return Fail(kExitUsage, strategy.status());
-  for (RunOptions& shape : shapes) shape.workload.config.strategy = *strategy;
-  const absl::Duration budget = absl::Seconds(absl::GetFlag(FLAGS_budget));
+  for (RunSpec& shape : shapes) shape.workload.config.strategy = *strategy;
+  const absl::Duration budget = absl::Seconds(flags.budget_seconds);
   if (budget <= absl::ZeroDuration()) {
     return Fail(kExitUsage, absl::InvalidArgumentError("--budget must be more than 0"));
   }
-  const std::string path = OutputPath();
+  const std::string& path = flags.output;
   absl::StatusOr<TuningTable> table = ReadOutput(path);
   if (!table.ok()) return Fail(kExitUsage, table.status());
   if (!topology.ok()) return Fail(ExitCodeOf(topology.status()), topology.status());
@@ -265,8 +271,10 @@ int RunStep(const CommandLine& line) {
   const absl::StatusOr<std::shared_ptr<Node>> node =
       CreateWatchedNode({.num_ranks = num_ranks, .timeout = shapes.front().timeout});
   if (!node.ok()) return Fail(ExitCodeOf(node.status()), node.status());
-  absl::PrintF("# octet tune: %d ranks on %s (%s)\n%s#\n", num_ranks, GpuName(*topology),
-               topology->platform, EmulationNote(*topology));
+  if (fused->empty()) {  // others have heads of their own
+    absl::PrintF("# octet tune: %d ranks on %s (%s)\n%s#\n", num_ranks, GpuName(*topology),
+                 topology->platform, EmulationNote(*topology));
+  }
   const absl::Status status = fused->empty() ? TuneAll(**node, shapes, budget, path, *table)
                                              : TuneAllFused(**node, *fused, path, *table);
   if (!status.ok()) return Fail(ExitCodeOf(status), status);
@@ -274,25 +282,21 @@ int RunStep(const CommandLine& line) {
   return kExitOk;
 }
 
-int Run(const CommandLine& line) {
-  const auto fused_flags = [](Operation operation) {
-    std::vector<absl::string_view> flags = FlagsOfFused(operation, kStepTuneFlags);
-    std::erase(flags, "fusion");
-    return flags;
-  };
-  const absl::StatusOr<Operation> operation =
-      ParseOperation(line, {{Operation::kStep, kStepTuneFlags},
-                            {Operation::kGemm, kMeasuredProductFlags},
-                            {Operation::kDispatchGemm, fused_flags(Operation::kDispatchGemm)},
-                            {Operation::kGemmCombine, fused_flags(Operation::kGemmCombine)}});
-  if (!operation.ok()) return Fail(kExitUsage, operation.status());
-  return *operation == Operation::kGemm ? RunGemm(line) : RunStep(line);
+int Run(CommandLine& line, TuneFlags& flags) {
+  const Operation operation = flags.perf.fused.operation;
+  if (flags.output.empty()) flags.output = std::string(kDefaultOutput);
+  const absl::StatusOr<Topology> topology = DiscoverGpus(line);
+  if (const absl::Status status = CheckOperation(line, operation, kOfGemmAlone); !status.ok()) {
+    return Fail(kExitUsage, status);
+  }
+  return operation == Operation::kGemm ? RunGemm(line, topology, flags)
+                                       : RunStep(line, topology, flags);
 }
 
 }  // namespace
 
 Command TuneCommand() {
-  return {
+  const Command command = {
       .name = kName,
       .summary =
           "looks for faster launch shapes, strategies and tile shapes; writes them to a file",
@@ -313,10 +317,9 @@ Command TuneCommand() {
           "high_throughput with the experts' product: separate kernels, or one with other tiles,\n"
           "shares of the blocks and parts of rows. It is used by --fusion=auto.\n"
           "Exit codes: 0 ok, 1 wrong results, 2 usage, 3 device error, 4 deadline.",
-      .flags = kTuneFlags,
-      .run = Run,
-      .short_flags = PerfShortFlags(),
+      .letters = kNcclTestsLetters,
   };
+  return WithFlags<TuneFlags>(command, AddTuneFlags, Run);
 }
 
 }  // namespace octet

@@ -88,7 +88,9 @@ absl::StatusOr<Contender*> FindContender(const std::vector<std::unique_ptr<Conte
     absl::StrAppend(&names, names.empty() ? "" : ", ", contender->name());
   }
   if (absl::c_linear_search(kLibraries, name)) {
-    return absl::UnavailableError(absl::StrCat("this build of octet has no ", name));
+    return absl::UnavailableError(absl::StrCat(
+        "this build of octet has no ", name,
+        ": emulated GPUs have none, others need the library's header when Octet is configured"));
   }
   return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "' is not one of ", names));
 }

@@ -43,6 +43,9 @@ struct SortedExchange::RankState {
 };
 
 absl::Status SortedExchange::Check(const EpConfig& config, int num_ranks) {
+  if (!config.placement.empty()) {
+    return absl::InvalidArgumentError("other contenders know no placement of experts");
+  }
   const absl::Status status = Validate(AsDirect(config), num_ranks);
   return status.ok() ? status
                      : absl::Status(status.code(),
@@ -142,12 +145,17 @@ absl::Status SortedExchange::LoadKernels(Rank& rank) {
   return absl::OkStatus();
 }
 
+absl::Status SortedExchange::CheckDispatch(const Rank& /*rank*/, const DispatchRequest& request,
+                                           Phases /*phases*/) const {
+  const int num_tokens = request.args.num_tokens;
+  if (num_tokens >= 0 && num_tokens <= config_.max_tokens_per_rank) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", num_tokens,
+                                                 "; it must be from 0 to max_tokens_per_rank, ",
+                                                 config_.max_tokens_per_rank));
+}
+
 absl::StatusOr<DispatchHandle> SortedExchange::DispatchSend(Rank& rank, const DispatchArgs& args) {
-  if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
-    return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
-                                                   "; it must be from 0 to max_tokens_per_rank, ",
-                                                   config_.max_tokens_per_rank));
-  }
+  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, {.args = args}, Phases::kSend));
   RankState& mine = StateOf(rank);
   const SortedSide& sorted = mine.buffers.sorted;
   const int flats = args.num_tokens * config_.topk;

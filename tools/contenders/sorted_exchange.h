@@ -89,6 +89,8 @@ class SortedExchange final : public EpCalls {
   absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
   absl::Status Combine(Rank& rank, const CombineRequest& request) override;
   absl::Status CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) override;
+  absl::Status CheckDispatch(const Rank& rank, const DispatchRequest& request,
+                             Phases phases) const override;
   absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const override;
   absl::Status CheckReceivedIsValid(const Rank& rank, const DispatchHandle& handle) const override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;

@@ -2,7 +2,7 @@
 #include "tools/contenders/swiglu_rows.h"
 
 #include "device_ops.h"
-#include "kernels/layer/router_math.h"
+#include "kernels/router/router_math.h"
 #include "kernels/types/row_codec.h"
 #include "runtime/device/load_kernel.h"
 

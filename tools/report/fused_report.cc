@@ -52,7 +52,7 @@ Json RowToJson(const FusedRow& row) {
 }
 
 Json ReportToJson(const FusedReport& report) {
-  const RunOptions& options = report.options.run;
+  const RunSpec& options = report.options.run;
   const WorkloadSpec& spec = options.workload;
   Json json = {{"operation", std::string(EnumName(report.options.operation))},
                {"tokens", report.tokens},

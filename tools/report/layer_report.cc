@@ -23,19 +23,28 @@ std::string CellOf(std::optional<double> value) {
 }
 
 absl::string_view WeightsName(const MoeLayerConfig& config) {
-  return config.weights == GemmFormat::kFp8 ? "fp8" : EnumName(config.dtype);
+  return InfoOf(FormatOf(config.dtype, config.weights)).name;
+}
+
+// How the layer is computed.
+std::string WayText(const MoeLayerConfig& c) {
+  if (c.path == LayerPath::kDecode) return "in one launch";
+  const bool beside = c.shared_intermediate > 0 && c.shared_experts == SharedExperts::kBeside;
+  return absl::StrCat(EnumName(c.strategy), ", fusion ", EnumName(c.fusion),
+                      beside ? ", shared experts beside" : "");
 }
 
 std::string Shape(const LayerReport& report) {
   const MoeLayerConfig& c = report.config;
   std::string text = absl::StrCat(c.num_experts, " experts, top ", c.topk, ", H ", c.hidden, ", I ",
                                   c.intermediate);
-  const bool beside = c.shared_intermediate > 0 && c.shared_experts == SharedExperts::kBeside;
   if (c.shared_intermediate > 0) absl::StrAppend(&text, ", shared ", c.shared_intermediate);
+  if (!c.placement.empty()) {
+    absl::StrAppend(&text, ", placed in ", c.placement.slots_per_rank(), " slots of each rank");
+  }
   absl::StrAppend(&text, ", ", EnumName(c.dtype), ", weights ", WeightsName(c), "; ", report.tokens,
-                  " tokens on ", report.num_ranks, " ranks; ", EnumName(c.strategy), ", fusion ",
-                  EnumName(c.fusion), beside ? ", shared experts beside" : "",
-                  "; weights loaded in ", absl::StrFormat("%.2f", report.load_seconds), " s");
+                  " tokens on ", report.num_ranks, " ranks; ", WayText(c), "; weights loaded in ",
+                  absl::StrFormat("%.2f", report.load_seconds), " s");
   return text;
 }
 
@@ -121,11 +130,20 @@ std::string LayerTable(const Topology& topology, absl::string_view what,
     };
     for (const LayerRow& row : report.rows) add(row, row.what == "layer" || row.what == "graph");
     for (const MeasuredContender& contender : report.contenders) add(contender.row, true);
-    text += Comment(
-        "parts: from the end of the one before it, of the slowest rank, in calls of "
-        "their own; TFLOP/s and TB/s of a GPU");
+    text += Comment(absl::StrCat(report.config.path == LayerPath::kDecode
+                                     ? ""
+                                     : "parts: from the end of the one before it, of the slowest "
+                                       "rank, in calls of their own; ",
+                                 "TFLOP/s and TB/s of a GPU"));
   }
   if (report.check.has_value()) text += Comment(CheckText(*report.check));
+  if (report.moved.has_value()) {
+    text += Comment(absl::StrCat("moved: ", report.moved->copies,
+                                 " copies of experts, beside a call with the same results"));
+    if (report.moved->check.has_value()) {
+      text += Comment(absl::StrCat("moved, ", CheckText(*report.moved->check)));
+    }
+  }
   for (const MeasuredContender& contender : report.contenders) {
     text += Comment(absl::StrCat(contender.row.what, ": the same without the router"));
     if (!contender.check.has_value()) continue;
@@ -147,12 +165,14 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
   json["layer"] = std::string(what);
   json["tokens"] = report.tokens;
   json["experts"] = c.num_experts;
+  if (!c.placement.empty()) json["slots"] = c.placement.slots_per_rank();
   json["topk"] = c.topk;
   json["hidden"] = c.hidden;
   json["intermediate"] = c.intermediate;
   json["shared_intermediate"] = c.shared_intermediate;
   json["dtype"] = std::string(EnumName(c.dtype));
   json["weights"] = std::string(WeightsName(c));
+  json["path"] = std::string(EnumName(c.path));
   json["strategy"] = std::string(EnumName(c.strategy));
   json["fusion"] = std::string(EnumName(c.fusion));
   json["shared_experts"] = std::string(EnumName(c.shared_experts));
@@ -170,6 +190,9 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
     if (!row.us.empty()) json["rows"].push_back(PartJson(row));
   }
   json["check"] = CheckJson(report.check);
+  if (report.moved.has_value()) {
+    json["moved"] = {{"copies", report.moved->copies}, {"check", CheckJson(report.moved->check)}};
+  }
   json["contenders"] = nlohmann::ordered_json::array();
   for (const MeasuredContender& contender : report.contenders) {
     nlohmann::ordered_json row = {{"name", contender.row.what}, {"times", nullptr}};

@@ -131,7 +131,7 @@ Json FiguresToJson(const PerfFigures& figures, const Ceilings& ceilings, bool ve
 }
 
 Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
-  const RunOptions& options = row.options;
+  const RunSpec& options = row.options;
   const WorkloadSpec& spec = options.workload;
   Json json = {{"tokens", row.tokens},
                {"hidden", spec.config.hidden},
@@ -176,8 +176,8 @@ Json RowToJson(const PerfRow& row, const Ceilings& ceilings) {
 
 }  // namespace
 
-std::string PerfHead(const Topology& topology, const PerfOptions& perf) {
-  const RunOptions& options = perf.shapes.front();
+std::string PerfHead(const Topology& topology, const PerfSpec& perf) {
+  const RunSpec& options = perf.shapes.front();
   const WorkloadSpec& spec = options.workload;
   return absl::StrCat(
       Comment(absl::StrFormat("octet perf: %s on %s (%s)", RanksText(options), GpuName(topology),

@@ -7,15 +7,15 @@
 
 #include "absl/types/span.h"
 #include "octet/topology.h"
-#include "tools/commands/perf_options.h"
 #include "tools/measure/probe/ceilings.h"
 #include "tools/measure/step/perf.h"
+#include "tools/measure/step/perf_spec.h"
 #include "tools/report/json_parts.h"
 
 namespace octet {
 
 // Returns lines that begin with '#': what is run, and the names and units of the columns.
-std::string PerfHead(const Topology& topology, const PerfOptions& options);
+std::string PerfHead(const Topology& topology, const PerfSpec& options);
 
 // Returns one line for each kind.
 std::string PerfLines(const PerfRow& row, const Ceilings& ceilings);

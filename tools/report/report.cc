@@ -25,7 +25,7 @@ std::string ScheduleLine() {
   return schedule.empty() ? "" : absl::StrCat("# schedule ", schedule, "; times are virtual\n");
 }
 
-std::string ChosenStrategy(const RunOptions& options, const EpConfig& config) {
+std::string ChosenStrategy(const RunSpec& options, const EpConfig& config) {
   return absl::StrCat(EnumName(config.strategy),
                       options.workload.config.strategy == Strategy::kAuto ? " (auto)" : "");
 }
@@ -162,14 +162,14 @@ std::string Bandwidth(double gbps) {
   return gbps < 10 ? absl::StrFormat("%.3f", gbps) : absl::StrFormat("%.1f", gbps);
 }
 
-std::string RanksText(const RunOptions& options) {
+std::string RanksText(const RunSpec& options) {
   const NodesOfRanks& nodes = options.nodes;
   return nodes.num_nodes > 1
              ? absl::StrFormat("%d nodes of %d ranks", nodes.num_nodes, nodes.ranks_per_node)
              : absl::StrFormat("%d ranks", options.workload.num_ranks);
 }
 
-std::string NodesLine(const RunOptions& options, const EpConfig& config) {
+std::string NodesLine(const RunSpec& options, const EpConfig& config) {
   if (options.nodes.num_nodes == 1) return "";
   const bool blocks = ChosenRows(options.rail_rows, config.strategy) == RailRows::kBlocks;
   const std::string chunks =
@@ -185,7 +185,7 @@ std::string EmulationNote(const Topology& topology) {
              : "";
 }
 
-std::string RunHead(absl::string_view command, const Topology& topology, const RunOptions& options,
+std::string RunHead(absl::string_view command, const Topology& topology, const RunSpec& options,
                     const EpConfig& config) {
   const WorkloadSpec& spec = options.workload;
   const Tuning& tuning = config.tuning;
@@ -218,8 +218,12 @@ std::string RunHead(absl::string_view command, const Topology& topology, const R
       FormatsLine(options, config), ScheduleLine());
 }
 
-std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
+std::string FormatsLine(const RunSpec& options, const EpConfig& config) {
   std::vector<std::string> parts;
+  if (!config.placement.empty()) {
+    parts.push_back(absl::StrCat("placement ", options.placement, ", ",
+                                 config.placement.slots_per_rank(), " slots"));
+  }
   if (config.dispatch_format != DispatchFormat::kSame) {
     parts.push_back(absl::StrCat("format ", EnumName(config.dispatch_format), " (scales ",
                                  EnumName(config.scale_format), " of ", config.scale_group,
@@ -243,10 +247,6 @@ std::string FormatsLine(const RunOptions& options, const EpConfig& config) {
   }
   if (config.low_latency.statistics) parts.emplace_back("statistics");
   return parts.empty() ? "" : Comment(absl::StrJoin(parts, ", "));
-}
-
-std::string FirstDifference(const RunResult& result) {
-  return Summarize(result).total.verification.first;
 }
 
 std::string RunTable(const Topology& topology, const RunResult& result) {
@@ -354,7 +354,7 @@ std::string WorkloadTable(const Topology& topology, absl::Span<const RunResult> 
 }
 
 std::string SoakTable(const Topology& topology, const SoakResult& result) {
-  const SoakOptions& options = result.options;
+  const SoakSpec& options = result.options;
   std::string table = absl::StrCat(
       Comment(absl::StrFormat("octet run --soak=%d: random shapes on %d ranks or fewer of %s (%s), "
                               "seed %d",

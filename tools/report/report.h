@@ -15,17 +15,17 @@
 namespace octet {
 
 // Returns lines that begin with '#': what is run. `config`: with every choice made.
-std::string RunHead(absl::string_view command, const Topology& topology, const RunOptions& options,
+std::string RunHead(absl::string_view command, const Topology& topology, const RunSpec& options,
                     const EpConfig& config);
 
 // Returns a line that begins with '#': what is sent and received; empty for the default formats.
-std::string FormatsLine(const RunOptions& options, const EpConfig& config);
+std::string FormatsLine(const RunSpec& options, const EpConfig& config);
 
 // Returns "8 ranks" or "2 nodes of 8 ranks".
-std::string RanksText(const RunOptions& options);
+std::string RanksText(const RunSpec& options);
 
 // Returns a line that begins with '#': how rows cross between nodes; empty for one node.
-std::string NodesLine(const RunOptions& options, const EpConfig& config);
+std::string NodesLine(const RunSpec& options, const EpConfig& config);
 
 // Returns a line for the head of every table with times if GPUs are emulated; else empty.
 std::string EmulationNote(const Topology& topology);
@@ -47,16 +47,14 @@ std::string RunJson(const Topology& topology, absl::Span<const RunResult> result
 
 // Returns what a soak has run, by strategy, and the memory in use.
 std::string SoakTable(const Topology& topology, const SoakResult& result);
-std::string SoakJson(const Topology& topology, const SoakResult& result);
+// `command`: runs the shape that failed by itself; empty if none did.
+std::string SoakJson(const Topology& topology, const SoakResult& result, absl::string_view command);
 
 // Returns the name of the first GPU.
 std::string GpuName(const Topology& topology);
 
 // Formats GB/s with enough digits for links and for emulations of them.
 std::string Bandwidth(double gbps);
-
-// Returns the first difference from the reference in any step, in words; empty if there is none.
-std::string FirstDifference(const RunResult& result);
 
 }  // namespace octet
 

@@ -47,7 +47,7 @@ Json PhasesToJson(const std::array<double, kNumPhases>& us) {
 }
 
 Json RunConfigToJson(const RunResult& result) {
-  const RunOptions& options = result.options;
+  const RunSpec& options = result.options;
   std::vector<int> tokens;
   for (const RankStepResult& rank : result.steps.front().ranks) tokens.push_back(rank.num_tokens);
   Json json = ConfigToJson(options, result.config, tokens);
@@ -138,7 +138,8 @@ std::string RunJson(const Topology& topology, absl::Span<const RunResult> result
   return JsonText(json);
 }
 
-std::string SoakJson(const Topology& topology, const SoakResult& result) {
+std::string SoakJson(const Topology& topology, const SoakResult& result,
+                     absl::string_view command) {
   Json variants = Json::array();
   for (size_t i = 0; i < result.tallies.size(); ++i) {
     const SoakVariant& variant = SoakVariants()[i];
@@ -161,7 +162,7 @@ std::string SoakJson(const Topology& topology, const SoakResult& result) {
                {"errors", result.status.ok() ? 0 : 1}};
   if (!result.status.ok()) {
     soak["error"] = Text(result.status.message());
-    soak["command"] = result.command;
+    soak["command"] = Text(command);
   }
   const Json json = {{"schema", kSchema},
                      {"program", "octet run --soak"},

@@ -14,9 +14,6 @@
 namespace octet {
 namespace {
 
-constexpr size_t kFlushBytes = size_t{512} << 20;
-constexpr size_t kEmulatedFlushBytes = size_t{1} << 20;
-
 size_t Size(int n) { return static_cast<size_t>(n); }
 
 template <typename T>
@@ -48,8 +45,7 @@ absl::Status LayerCalls::Call(Rank& rank) {
 absl::Status LayerCalls::Launch(Rank& rank) { return MemoryOf(rank).graph.back().Launch(rank); }
 
 absl::Status LayerCalls::Flush(const Rank& rank) const {
-  const DeviceMemory& flush = memory_[Size(rank.rank())].flush;
-  return OCTET_GPU(hipMemsetAsync(flush.as<void>(), 0, flush.bytes(), rank.stream()));
+  return memory_[Size(rank.rank())].flush.Enqueue(rank.stream());
 }
 
 absl::Status LayerCalls::InitRank(Rank& rank) {
@@ -58,9 +54,7 @@ absl::Status LayerCalls::InitRank(Rank& rank) {
   const size_t bytes = rows.size() * sizeof(uint16_t);
   OCTET_ASSIGN_OR_RETURN(mine.x, DeviceMemory::Allocate(std::max<size_t>(bytes, 1)));
   OCTET_ASSIGN_OR_RETURN(mine.y, DeviceMemory::Allocate(std::max<size_t>(bytes, 1)));
-  OCTET_ASSIGN_OR_RETURN(
-      mine.flush,
-      DeviceMemory::Allocate(node_.topology().emulated() ? kEmulatedFlushBytes : kFlushBytes));
+  OCTET_ASSIGN_OR_RETURN(mine.flush, L2Flush::Create(node_.topology().emulated()));
   if (bytes == 0) return absl::OkStatus();
   return OCTET_GPU(hipMemcpy(mine.x.as<void>(), rows.data(), bytes, hipMemcpyHostToDevice));
 }

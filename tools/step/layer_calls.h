@@ -11,6 +11,7 @@
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "runtime/memory/device_memory.h"
+#include "tools/step/l2_flush.h"
 #include "tools/workload/layer_tokens.h"
 
 namespace octet {
@@ -44,12 +45,13 @@ class LayerCalls {
     return memory_[static_cast<size_t>(rank.rank())].x.as<void>();
   }
   absl::Status Launch(Rank& rank);
-  // Enqueues a write of more memory than caches hold.
+  // Empties the caches of the rank's GPU.
   absl::Status Flush(const Rank& rank) const;
 
  private:
   struct OfRank {
-    DeviceMemory x, y, flush;
+    DeviceMemory x, y;
+    L2Flush flush;
     std::vector<Graph> graph;  // one, or none
   };
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/ep/physical.h"
 #include "kernels/nodes/options.h"
 
 namespace octet {
@@ -29,7 +30,8 @@ void Append(absl::Span<const T> from, std::vector<T>& to) {
 
 NodeBatches::NodeBatches(const EpConfig& config, const NodesOfRanks& nodes,
                          const RailOptions& options, int node)
-    : config_(config),
+    : placed_(config),
+      config_(PhysicalConfig(config)),
       nodes_(nodes),
       blocks_(ChosenRows(options.rows, config.strategy) == RailRows::kBlocks),
       chunk_tokens_(options.chunk_tokens > 0 ? options.chunk_tokens : config.max_tokens_per_rank),
@@ -43,11 +45,12 @@ void NodeBatches::Make(absl::Span<const RankInput> inputs, bool rows) {
     return;
   }
   views_.clear();
+  const PhysicalInputs physical(placed_, inputs);
   for (int local = 0; local < nodes_.ranks_per_node; ++local) {
     std::vector<Batch> of_nodes(Size(nodes_.num_nodes));
     for (int from = 0; from < nodes_.num_nodes; ++from) {
       Batch& batch = of_nodes[Size(from)];
-      AddTokens(inputs[Size(from * nodes_.ranks_per_node + local)], rows, batch);
+      AddTokens(physical.inputs()[Size(from * nodes_.ranks_per_node + local)], rows, batch);
       if (blocks_) Fill(config_.max_tokens_per_rank, rows, batch);
     }
     // The rank's own tokens come first, then a chunk of each other node, another one, ...

@@ -45,7 +45,8 @@ class NodeBatches {
   // Adds unused tokens until there are `tokens`.
   void Fill(int tokens, bool rows, Batch& batch) const;
 
-  const EpConfig config_;
+  const EpConfig placed_;
+  const EpConfig config_;  // of physical experts
   const NodesOfRanks nodes_;
   const bool blocks_;
   const int chunk_tokens_;

@@ -43,8 +43,8 @@ absl::StatusOr<StepBuffers> StepBuffers::Create(const Rank& rank, const EpConfig
   OCTET_ASSIGN_OR_RETURN(buffers.topk_idx, DeviceMemory::Allocate(choices * sizeof(int32_t)));
   OCTET_ASSIGN_OR_RETURN(buffers.topk_weights, DeviceMemory::Allocate(choices * sizeof(float)));
   OCTET_ASSIGN_OR_RETURN(buffers.expert_scale, DeviceMemory::Allocate(num_local * sizeof(float)));
-  if (config.dispatch_format == DispatchFormat::kFp8) {
-    const size_t words = tokens * static_cast<size_t>(config.scale_words());
+  if (const int row_words = config.x_scale_words(); row_words > 0) {
+    const size_t words = tokens * static_cast<size_t>(row_words);
     OCTET_ASSIGN_OR_RETURN(buffers.x_scales, DeviceMemory::Allocate(words * sizeof(uint32_t)));
   }
   if (expert_out) {
@@ -62,7 +62,7 @@ absl::Status StepBuffers::Upload(Rank& rank, const RankInput& input) {
   if (has_scatter_ && scatter_idx.bytes() == 0) {
     OCTET_ASSIGN_OR_RETURN(scatter_idx, DeviceMemory::Allocate(topk_idx.bytes()));
   }
-  if (config_.dispatch_format == DispatchFormat::kFp8) {
+  if (config_.x_scale_words() > 0) {
     OCTET_RETURN_IF_ERROR(Copy(rank, input.fp8, x));
     OCTET_RETURN_IF_ERROR(Copy(rank, input.scales, x_scales));
   } else if (!input.bytes.empty()) {

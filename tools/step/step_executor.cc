@@ -7,6 +7,7 @@
 
 #include "kernels/ep/ep_calls.h"
 #include "kernels/ep/nodes_of_ranks.h"
+#include "kernels/ep/physical.h"
 #include "kernels/oracle/pointwise_expert.h"
 #include "runtime/base/status_macros.h"
 
@@ -16,7 +17,10 @@ bool CanFuseExpert(const EpConfig& config) {
   return config.scale_words() == 0 && !config.rows_once();
 }
 
-std::vector<int> RowsInExpertOrder(const EpConfig& config, absl::Span<const RankInput> inputs) {
+std::vector<int> RowsInExpertOrder(const EpConfig& logical, absl::Span<const RankInput> sent) {
+  const EpConfig config = PhysicalConfig(logical);
+  const PhysicalInputs physical(logical, sent);
+  const absl::Span<const RankInput> inputs = physical.inputs();
   const int most = config.max_rows(static_cast<int>(inputs.size()));
   if (config.rows_apart()) return std::vector<int>(inputs.size(), most);
   std::vector<int64_t> of_expert(static_cast<size_t>(config.num_experts));

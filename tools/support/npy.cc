@@ -33,13 +33,14 @@ struct TypeInfo {
   absl::string_view descr;
   size_t bytes;
 };
-constexpr std::array<TypeInfo, 6> kTypes = {{
+constexpr std::array<TypeInfo, 7> kTypes = {{
     {NpyType::kUint8, "uint8", "|u1", 1},
     {NpyType::kFloat16, "float16", "<f2", 2},
     {NpyType::kUint16, "uint16", "<u2", 2},
     {NpyType::kInt32, "int32", "<i4", 4},
     {NpyType::kInt64, "int64", "<i8", 8},
     {NpyType::kFloat32, "float32", "<f4", 4},
+    {NpyType::kFloat64, "float64", "<f8", 8},
 }};
 
 const TypeInfo& InfoOf(NpyType type) {

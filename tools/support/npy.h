@@ -14,7 +14,7 @@
 
 namespace octet {
 
-enum class NpyType { kUint8, kFloat16, kUint16, kInt32, kInt64, kFloat32 };
+enum class NpyType { kUint8, kFloat16, kUint16, kInt32, kInt64, kFloat32, kFloat64 };
 
 absl::string_view NpyTypeName(NpyType type);  // "float16"
 size_t NpyTypeBytes(NpyType type);            // of one element

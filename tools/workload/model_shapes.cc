@@ -25,6 +25,13 @@ MoeLayerConfig ModelShape(ModelFamily family) {
       return shape(64, 8, 2048, 1024, 0);  // 1B-7B
     case ModelFamily::kDeepseekV2:
       return shape(160, 6, 5120, 1536, 3072);
+    case ModelFamily::kGptOss: {
+      MoeLayerConfig config = shape(128, 4, 2880, 2880, 0);  // 120B
+      config.logit_bias = true;
+      config.expert_biases = true;
+      config.swiglu = {.alpha = 1.702F, .limit = 7.0F, .up_offset = 1.0F};
+      return config;
+    }
     case ModelFamily::kDeepseekV3:
       break;
   }
@@ -33,11 +40,11 @@ MoeLayerConfig ModelShape(ModelFamily family) {
 
 MoeLayerConfig SmallShape(ModelFamily family) {
   MoeLayerConfig config = ModelShape(family);
-  config.num_experts = 16;
-  config.topk = std::min(config.topk, 4);
-  config.hidden = 256;
-  config.intermediate = 128;
-  if (config.shared_intermediate > 0) config.shared_intermediate = 128;
+  config.num_experts = kSmallSizes.experts;
+  config.topk = std::min(config.topk, kSmallSizes.topk);
+  config.hidden = kSmallSizes.hidden;
+  config.intermediate = kSmallSizes.intermediate;
+  if (config.shared_intermediate > 0) config.shared_intermediate = kSmallSizes.intermediate;
   return config;
 }
 
@@ -48,6 +55,7 @@ RouterConfig ModelRouter(ModelFamily family, int num_experts) {
   switch (family) {
     case ModelFamily::kMixtral:
     case ModelFamily::kQwen3Moe:
+    case ModelFamily::kGptOss:
       router.normalize = true;
       break;
     case ModelFamily::kQwen2Moe:

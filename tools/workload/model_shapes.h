@@ -8,11 +8,20 @@
 
 namespace octet {
 
+// Sizes that emulated GPUs compute in a moment: the defaults of commands there.
+struct SmallSizes {
+  int experts = 32;
+  int topk = 4;
+  int hidden = 256;
+  int intermediate = 128;
+};
+inline constexpr SmallSizes kSmallSizes;
+
 // Return the members of the configuration that a model decides, but for the router.
 
 // Mixtral 8x7B, Qwen2-57B-A14B, Qwen3-30B-A3B, OLMoE-1B-7B, DeepSeek-V2 and DeepSeek-V3.
 MoeLayerConfig ModelShape(ModelFamily family);
-// What emulated GPUs compute in a moment.
+// The same with kSmallSizes.
 MoeLayerConfig SmallShape(ModelFamily family);
 
 // The router of that model. Experts form groups only if their number allows it.

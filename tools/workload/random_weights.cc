@@ -53,8 +53,14 @@ MlpWeights RandomWeights::TakeMlp(const MoeLayerConfig& config, int between) {
   return mlp;
 }
 
+HostTensor RandomWeights::TakeBias(int columns) {
+  HostTensor bias = in_.Take(1, columns);
+  bias.type = type_;
+  return bias;
+}
+
 RandomWeights::RandomWeights(const MoeLayerConfig& config, bool router_bias, uint64_t seed)
-    : type_(config.dtype == DType::kFloat16 ? TensorType::kFloat16 : TensorType::kBFloat16) {
+    : type_(TypeOf(config.dtype)) {
   const int between = std::max(config.intermediate, config.shared_intermediate);
   // So many more than the largest tensor has that tensors begin at different elements.
   constexpr size_t kMore = size_t{1} << 20;
@@ -65,6 +71,7 @@ RandomWeights::RandomWeights(const MoeLayerConfig& config, bool router_bias, uin
                   1 / std::sqrt(config.intermediate), 2 * seed + 1);
   weights_.router = in_.Take(config.num_experts, config.hidden);
   weights_.router.type = type_;
+  if (config.logit_bias) weights_.logit_bias = TakeBias(config.num_experts);
   if (router_bias) {
     PhiloxStream stream(seed, 0, 0, 0);
     for (int e = 0; e < config.num_experts; ++e) bias_.push_back(stream.UniformFloat() / 8);
@@ -74,7 +81,11 @@ RandomWeights::RandomWeights(const MoeLayerConfig& config, bool router_bias, uin
                             .data = reinterpret_cast<const std::byte*>(bias_.data())};
   }
   for (int e = 0; e < config.num_experts; ++e) {
-    weights_.experts.push_back(TakeMlp(config, config.intermediate));
+    MlpWeights& mlp = weights_.experts.emplace_back(TakeMlp(config, config.intermediate));
+    if (!config.expert_biases) continue;
+    mlp.gate_bias = TakeBias(config.intermediate);
+    mlp.up_bias = TakeBias(config.intermediate);
+    mlp.down_bias = TakeBias(config.hidden);
   }
   if (config.shared_intermediate == 0) return;
   weights_.shared = TakeMlp(config, config.shared_intermediate);

@@ -29,6 +29,7 @@ class RandomWeights {
     HostTensor Take(int rows, int columns);
   };
   static Pool MakePool(DType dtype, size_t elements, double deviation, uint64_t seed);
+  HostTensor TakeBias(int columns);
   MlpWeights TakeMlp(const MoeLayerConfig& config, int between);
 
   TensorType type_;

@@ -1,5 +1,9 @@
 #include "tools/workload/step_input.h"
 
+#include <cstddef>
+
+#include "kernels/ep/physical.h"
+
 namespace octet {
 
 std::vector<RankInput> StepInput::sent() const {
@@ -12,9 +16,20 @@ std::vector<RankInput> StepInput::sent() const {
                       .fp8 = rank.fp8,
                       .scales = rank.scales,
                       .bytes = rank.bytes,
-                      .scatter_idx = rank.scatter_idx});
+                      .scatter_idx = rank.scatter_idx,
+                      .rank = static_cast<int>(inputs.size())});
   }
   return inputs;
+}
+
+StepInput PhysicalStep(const EpConfig& config, StepInput input) {
+  if (config.placement.empty()) return input;
+  for (size_t rank = 0; rank < input.ranks.size(); ++rank) {
+    std::vector<int32_t>& ids = input.ranks[rank].topk_idx;
+    ids = PhysicalIds(config.placement, static_cast<int>(rank), ids, config.topk);
+  }
+  input.expert_scale = PhysicalScales(config.placement, input.expert_scale);
+  return input;
 }
 
 std::vector<RankInput> StepInput::expert_inputs() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/oracle/reference.h"
+#include "octet/ep_config.h"
 
 namespace octet {
 
@@ -31,6 +32,10 @@ struct StepInput {
   std::vector<RankInput> sent() const;
   std::vector<RankInput> expert_inputs() const;
 };
+
+// Returns the step of the calls beneath the placement of `config` (kernels/ep/physical.h), with the
+// factors of slots; `input` itself without a placement.
+StepInput PhysicalStep(const EpConfig& config, StepInput input);
 
 }  // namespace octet
 

@@ -23,12 +23,12 @@ struct WorkloadSpec {
   int num_ranks = 0;
   // Of the calls. Rows have its H elements of its dtype; if it has scales, they are also quantized
   // as its experts receive them (kernels/types/fp8_rows.h).
-  EpConfig config;
-  std::vector<int> tokens;  // of each rank; empty: drawn from 1 to M-1, as the challenge does
-  RoutingSpec routing;
-  std::shared_ptr<const RecordedRouting> recorded;  // with RoutingKind::kFile
-  double drop = 0;                                  // probability that a (token, k) is dropped
-  uint64_t seed = 0;                                // rank r draws with seed + r
+  EpConfig config = {};
+  std::vector<int> tokens = {};  // of each rank; empty: drawn from 1 to M-1, as the challenge does
+  RoutingSpec routing = {};
+  std::shared_ptr<const RecordedRouting> recorded = {};  // with RoutingKind::kFile
+  double drop = 0;                                       // probability that a (token, k) is dropped
+  uint64_t seed = 0;                                     // rank r draws with seed + r
 };
 
 // Returns a text that is the same for equal recorded routings and, most likely, for no others;

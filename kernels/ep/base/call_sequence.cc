@@ -11,7 +11,8 @@ namespace {
 
 absl::Status NotReceived(absl::string_view what, uint64_t call) {
   return absl::FailedPreconditionError(absl::StrCat(
-      "the ", what, " of call ", call, " of this rank has been sent but not received"));
+      "the ", what, " of call ", call, " of this rank has been sent but not received; call ",
+      what == "dispatch" ? "DispatchReceive" : "CombineReceive", " first"));
 }
 
 }  // namespace
@@ -28,13 +29,15 @@ void CallSequence::RecordCombine(uint64_t call, Phases phases) {
 
 absl::Status CallSequence::CheckRecent(uint64_t call) const {
   if (call == 0 || call > calls_ || call + batches_ <= calls_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the handle is of dispatch ", call, " of this rank, whose last is ", calls_));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the handle is of dispatch ", call, " of this rank, whose last is ", calls_,
+        batches_ == 1 ? "; one may be outstanding: combine it before the next dispatch"
+                      : absl::StrCat("; only its last ", batches_, " can be combined")));
   }
   if (call <= void_calls_) {
     return absl::FailedPreconditionError(
         "all calls have been reset since this dispatch, after a failure or to unmask ranks; it is "
-        "void");
+        "void: dispatch again");
   }
   return absl::OkStatus();
 }
@@ -62,7 +65,11 @@ absl::Status CallSequence::CheckSend(uint64_t call, Phases phases,
   for (const auto& [calls, what] :
        {std::pair(&dispatches_sent_, "dispatch"), std::pair(&combines_sent_, "combine")}) {
     const uint64_t other = CallOfBatch(*calls, call);
-    if (other != 0) return NotReceived(what, other);
+    if (other == 0) continue;
+    const absl::Status status = NotReceived(what, other);
+    return absl::FailedPreconditionError(absl::StrCat(status.message(), ". At most ", batches_,
+                                                      batches_ == 1 ? " dispatch" : " dispatches",
+                                                      " may be outstanding"));
   }
   if (phases == Phases::kBoth && !sent.empty()) {
     return absl::FailedPreconditionError(
@@ -79,7 +86,8 @@ absl::Status CallSequence::CheckReceive(uint64_t call, const std::vector<uint64_
         "call ", sent.front(), " of this rank has been sent before, and is to be received first"));
   }
   OCTET_RETURN_IF_ERROR(CheckSend(call, Phases::kSend, sent));
-  return absl::FailedPreconditionError("nothing has been sent that could be received");
+  return absl::FailedPreconditionError(
+      "nothing has been sent that could be received; call DispatchSend or CombineSend first");
 }
 
 }  // namespace octet

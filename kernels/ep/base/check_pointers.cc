@@ -1,6 +1,8 @@
 #include "kernels/ep/base/check_pointers.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -45,7 +47,41 @@ absl::Status CheckApart(absl::string_view whose, const NamedRange& out,
   return absl::OkStatus();
 }
 
+std::string TextOf(const NamedRoom& room) {
+  return absl::StrCat(room.rows, room.rows == 1 ? " row of " : " rows of ", room.row_bytes,
+                      " bytes");
+}
+
+// `whose` as above.
+absl::Status CheckRoom(absl::string_view whose, const NamedRoom& argument) {
+  const size_t bytes = argument.rows * argument.row_bytes;
+  if (bytes == 0) return absl::OkStatus();
+  if (argument.begin == nullptr) {
+    if (argument.optional) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        argument.name, whose, " is null; the call needs ", TextOf(argument), " there"));
+  }
+  const std::optional<size_t> there = platform::BytesFrom(argument.begin);
+  if (!there.has_value() || *there >= bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      argument.name, whose, " has ", *there,
+      " bytes up to the end of its allocation; the call needs ", bytes, ", ", TextOf(argument)));
+}
+
 }  // namespace
+
+absl::Status CheckRoom(const Rank& rank, std::initializer_list<NamedRoom> arguments) {
+  const std::string whose = absl::StrCat(" of rank ", rank.rank());
+  for (const NamedRoom& argument : arguments) {
+    OCTET_RETURN_IF_ERROR(CheckRoom(whose, argument));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRoom(std::initializer_list<NamedRoom> arguments) {
+  for (const NamedRoom& argument : arguments) OCTET_RETURN_IF_ERROR(CheckRoom("", argument));
+  return absl::OkStatus();
+}
 
 absl::Status CheckApart(const Rank& rank, const NamedRange& out,
                         std::initializer_list<NamedRange> others) {

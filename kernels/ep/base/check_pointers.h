@@ -38,6 +38,21 @@ absl::Status CheckApart(const Rank& rank, const NamedRange& out,
 // The same for an object that belongs to no rank.
 absl::Status CheckApart(const NamedRange& out, std::initializer_list<NamedRange> others);
 
+// Memory that a call may use, by the contract of its arguments: it has room for `rows` rows.
+struct NamedRoom {
+  absl::string_view name;
+  const void* begin = nullptr;
+  size_t rows = 0;
+  size_t row_bytes = 0;
+  bool optional = false;  // may be null
+};
+
+// Returns OK if each argument has that room; in emulation alone, its size is known. Comes after
+// CheckPointers.
+absl::Status CheckRoom(const Rank& rank, std::initializer_list<NamedRoom> arguments);
+// The same for an object that belongs to no rank.
+absl::Status CheckRoom(std::initializer_list<NamedRoom> arguments);
+
 }  // namespace octet
 
 #endif  // OCTET_KERNELS_EP_BASE_CHECK_POINTERS_H_

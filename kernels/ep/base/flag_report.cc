@@ -30,8 +30,11 @@ std::string RefusedExpert(const NodeFailure& failure, int topk) {
 }
 
 std::string RefusedTwice(const NodeFailure& failure, int topk) {
+  // The upper halves of small 64-bit numbers look like this.
+  const bool wide = failure.index % 2 == 1 && failure.seen == 0;
   return absl::StrCat(RefusedChoice(failure, topk),
-                      ", which the token has chosen before; a token's experts must differ");
+                      ", which the token has chosen before; a token's experts must differ",
+                      wide ? " (are these 64-bit ids? topk_idx is int32_t)" : "");
 }
 
 constexpr std::array<SiteInfo, 2> kRoutingChecks = {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "kernels/ep/base/check_pointers.h"
+#include "kernels/ep/base/check_tensors.h"
 #include "kernels/ep/base/epoch_numbers.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/strategy_registry.h"
@@ -17,25 +17,6 @@
 #include "runtime/node/caller.h"
 
 namespace octet {
-namespace {
-
-// `row_bytes`: of a row of expert_out and of y.
-absl::Status CheckTensors(const Rank& rank, const CombineRequest& request, size_t row_bytes) {
-  const DispatchHandle& handle = request.handle;
-  const CombineArgs& args = request.args;
-  if (args.expert_out == nullptr || (args.y == nullptr && handle.num_tokens > 0)) {
-    return absl::InvalidArgumentError("expert_out and y must not be null");
-  }
-  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"expert_out", args.expert_out},
-                                             {"y", args.y},
-                                             {"expert_scale", request.expert_scale, alignof(float)},
-                                             {"bias", args.bias}}));
-  return CheckApart(rank, {"y", args.y, static_cast<size_t>(handle.num_tokens) * row_bytes},
-                    {{"expert_out", args.expert_out, row_bytes}, {"bias", args.bias, row_bytes}});
-}
-
-}  // namespace
-
 StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelOptions& options,
                            int batches)
     : shared_node_(node.Share()),
@@ -48,6 +29,7 @@ StrategyBase::StrategyBase(Node& node, const EpPlan& plan, const ExpertParallelO
       control_(node.num_ranks()),
       report_(InfoOf(plan.config.strategy).sites, plan.config.topk),
       memory_(node),
+      loads_(node.num_ranks()),
       sequences_(Index(node.num_ranks()),
                  CallSequence(plan.contract == Contract::kOfAll ? 1 : batches)) {
   need_->what = "the ExpertParallel whose calls it repeats, which has been destroyed";
@@ -65,6 +47,10 @@ absl::Status StrategyBase::Init() {
   return node_.Run([this](Rank& rank) -> absl::Status {
     OCTET_RETURN_IF_ERROR(control_.AllocateState(rank, memory_));
     OCTET_RETURN_IF_ERROR(InitRank(rank));
+    LoadOptions loads = config_.loads;
+    loads.count = loads.count || config_.low_latency.statistics;
+    OCTET_RETURN_IF_ERROR(
+        loads_.InitRank(rank, loads, config_.num_local_experts(node_.num_ranks()), memory_));
     return control_.Reset(rank, FirstEpoch(0));
   });
 }
@@ -74,6 +60,7 @@ CallParams StrategyBase::ParamsOf(Rank& rank) const {
   params.peers = control_.peers(rank.rank());
   params.failure = NodeClient::PortOf(rank, client_);
   if (traced()) params.trace = options_.trace->buffer(rank.rank());
+  params.loads = loads_.of(rank.rank());
   return params;
 }
 
@@ -111,21 +98,13 @@ absl::Status StrategyBase::Launch(Rank& rank, Phases phases, absl::string_view c
 
 // ---- Calls.
 
-absl::Status StrategyBase::CheckDispatch(const Rank& rank, const DispatchArgs& args) const {
+absl::Status StrategyBase::CheckArgs(const Rank& rank, const DispatchArgs& args) const {
   if (args.num_tokens < 0 || args.num_tokens > config_.max_tokens_per_rank) {
     return absl::InvalidArgumentError(absl::StrCat("num_tokens is ", args.num_tokens,
                                                    "; it must be from 0 to max_tokens_per_rank, ",
                                                    config_.max_tokens_per_rank));
   }
-  if (args.num_tokens > 0 &&
-      (args.x == nullptr || (args.topk_idx == nullptr && args.high_throughput.cached == nullptr))) {
-    return absl::InvalidArgumentError("x and topk_idx must not be null");
-  }
-  OCTET_RETURN_IF_ERROR(CheckPointers(rank, {{"x", args.x},
-                                             {"topk_idx", args.topk_idx},
-                                             {"topk_weights", args.topk_weights},
-                                             {"x_scales", args.high_throughput.x_scales},
-                                             {"scatter_idx", args.high_throughput.scatter_idx}}));
+  OCTET_RETURN_IF_ERROR(CheckDispatchTensors(rank, config_, args));
   return CheckContract(args);
 }
 
@@ -152,7 +131,8 @@ absl::Status StrategyBase::CheckKeepsLayouts(absl::string_view name) const {
 
 absl::Status StrategyBase::CheckOwner(const Rank& rank, const DispatchHandle& handle) const {
   if (handle.owner == nullptr) {
-    return absl::FailedPreconditionError("the handle is of no dispatch");
+    return absl::FailedPreconditionError(
+        "the handle is of no dispatch; pass Received::handle, or what DispatchSend has returned");
   }
   if (handle.owner != this || handle.owner_id != client_) {
     return absl::InvalidArgumentError(
@@ -177,14 +157,21 @@ absl::Status StrategyBase::CheckRank(const Rank& rank) const {
 
 absl::Status StrategyBase::CheckProduct(const void* product, absl::string_view call) const {
   if (product == nullptr || InfoOf(config_.strategy).fuses_products) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat("the strategy ", EnumName(config_.strategy),
-                                               " has no ", call, " that is fused with a product"));
+  return NoProduct(call);
+}
+
+absl::Status StrategyBase::CheckDispatch(const Rank& rank, const DispatchRequest& request,
+                                         Phases phases) const {
+  OCTET_RETURN_IF_ERROR(CheckRank(rank));
+  OCTET_RETURN_IF_ERROR(SequenceOf(rank).CheckDispatch(phases));
+  OCTET_RETURN_IF_ERROR(CheckArgs(rank, request.args));
+  return CheckProduct(request.product, "dispatch");
 }
 
 absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank,
                                                            const DispatchRequest& request,
                                                            Phases phases) {
-  OCTET_RETURN_IF_ERROR(CheckRank(rank));
+  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, request, phases));
   CallSequence& sequence = SequenceOf(rank);
   const DispatchArgs& args = request.args;
   DispatchHandle handle = {.call = sequence.calls() + 1,
@@ -194,9 +181,6 @@ absl::StatusOr<DispatchHandle> StrategyBase::BeginDispatch(Rank& rank,
                            .owner = this,
                            .owner_id = client_,
                            .rank = rank.rank()};
-  OCTET_RETURN_IF_ERROR(sequence.CheckDispatch(phases));
-  OCTET_RETURN_IF_ERROR(CheckDispatch(rank, args));
-  OCTET_RETURN_IF_ERROR(CheckProduct(request.product, "dispatch"));
   OCTET_RETURN_IF_ERROR(EnqueueDispatch(rank, request, phases, handle));
   sequence.RecordDispatch(phases);
   return handle;
@@ -237,7 +221,7 @@ absl::Status StrategyBase::CheckCombine(const Rank& rank, const CombineRequest& 
   OCTET_RETURN_IF_ERROR(CheckOwner(rank, handle));
   OCTET_RETURN_IF_ERROR(CheckHandle(rank, handle));
   OCTET_RETURN_IF_ERROR(SequenceOf(rank).CheckCombine(handle.call, phases));
-  OCTET_RETURN_IF_ERROR(CheckTensors(rank, request, config_.dtype_row_bytes()));
+  OCTET_RETURN_IF_ERROR(CheckCombineTensors(rank, config_, node_.num_ranks(), request));
   OCTET_RETURN_IF_ERROR(CheckProduct(request.product, "combine"));
   if (request.args.high_throughput == HighThroughputCombineArgs()) return absl::OkStatus();
   return CheckKeepsLayouts("unweighted");
@@ -248,6 +232,15 @@ absl::Status StrategyBase::CombinePhase(Rank& rank, const CombineRequest& reques
   OCTET_RETURN_IF_ERROR(EnqueueCombine(rank, request, phase));
   SequenceOf(rank).RecordCombine(request.handle.call, phase);
   return absl::OkStatus();
+}
+
+absl::Status StrategyBase::ResetStatistics(Rank& rank) {
+  return config_.loads.count ? loads_.Reset(rank) : EpCalls::ResetStatistics(rank);
+}
+
+absl::StatusOr<ExpertLoads> StrategyBase::Loads() const {
+  if (!config_.loads.count) return EpCalls::Loads();
+  return loads_.Read();
 }
 
 Traffic StrategyBase::DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const {
@@ -267,6 +260,7 @@ absl::Status StrategyBase::ResetCalls(Rank& rank) {
   if (!control_.HasState(rank)) return absl::OkStatus();  // the rank failed before it was allocated
   SequenceOf(rank).Void();
   OCTET_RETURN_IF_ERROR(VoidCalls(rank));
+  OCTET_RETURN_IF_ERROR(loads_.ClearWindow(rank));
   return control_.Reset(rank, epoch);
 }
 

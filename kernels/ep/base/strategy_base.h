@@ -26,12 +26,14 @@
 #include "kernels/ep/base/control_memory.h"
 #include "kernels/ep/base/flag_report.h"
 #include "kernels/ep/base/launch_plan.h"
+#include "kernels/ep/base/load_counting.h"
 #include "kernels/ep/device/call_params.h"
 #include "kernels/ep/ep_calls.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/site_info.h"
 #include "kernels/ep/traffic.h"
 #include "octet/expert_parallel.h"
+#include "octet/memory_piece.h"
 #include "octet/node.h"
 #include "runtime/device/failure_record.h"
 #include "runtime/device/launch_shape.h"
@@ -54,6 +56,8 @@ class StrategyBase : public EpCalls, protected NodeClient {
   absl::StatusOr<DispatchHandle> DispatchSend(Rank& rank, const DispatchArgs& args) override;
   absl::StatusOr<Received> DispatchReceive(Rank& rank, const DispatchHandle& handle) override;
   absl::Status CombinePhase(Rank& rank, const CombineRequest& request, Phases phase) override;
+  absl::Status ResetStatistics(Rank& rank) override;
+  absl::StatusOr<ExpertLoads> Loads() const override;
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
   Traffic CombineTraffic(int rank, absl::Span<const int32_t> topk_idx) const override;
 
@@ -61,6 +65,8 @@ class StrategyBase : public EpCalls, protected NodeClient {
   // during Run.
   absl::Status Init();
 
+  absl::Status CheckDispatch(const Rank& rank, const DispatchRequest& request,
+                             Phases phases) const override;
   absl::Status CheckCombine(const Rank& rank, const CombineRequest& request) const override {
     return CheckCombine(rank, request, Phases::kBoth);
   }
@@ -114,6 +120,7 @@ class StrategyBase : public EpCalls, protected NodeClient {
   ControlMemory& control() { return control_; }
   const ControlMemory& control() const { return control_; }
   NodeMemory& memory() { return memory_; }
+  const LoadCounting& loads() const { return loads_; }
   template <typename State>
   State* StateOn(int rank) const {
     return reinterpret_cast<State*>(control_.state(rank));
@@ -145,7 +152,7 @@ class StrategyBase : public EpCalls, protected NodeClient {
   const CallSequence& SequenceOf(const Rank& rank) const { return sequences_[Index(rank.rank())]; }
   absl::StatusOr<DispatchHandle> BeginDispatch(Rank& rank, const DispatchRequest& request,
                                                Phases phases);
-  absl::Status CheckDispatch(const Rank& rank, const DispatchArgs& args) const;
+  absl::Status CheckArgs(const Rank& rank, const DispatchArgs& args) const;
   // Checks that `args` use nothing that another strategy has, nor, if the contract is kOfAll, what
   // only one strategy has.
   absl::Status CheckContract(const DispatchArgs& args) const;
@@ -173,10 +180,11 @@ class StrategyBase : public EpCalls, protected NodeClient {
   uint32_t client_ = 0;
   const std::shared_ptr<CaptureNeed> need_ = std::make_shared<CaptureNeed>();  // of graphs
   NodeMemory memory_;
+  LoadCounting loads_;
   std::vector<CallSequence> sequences_;  // by rank
 };
 
-// StrategyInfo::make and heap_size, of a host class and of the function that makes its layout.
+// StrategyInfo::make, heap_size and list_memory, of a host class and of the function that makes its layout.
 template <typename T>
 std::unique_ptr<StrategyBase> MakeOne(Node& node, const EpPlan& plan,
                                       const ExpertParallelOptions& options) {
@@ -184,7 +192,12 @@ std::unique_ptr<StrategyBase> MakeOne(Node& node, const EpPlan& plan,
 }
 template <auto kMakeLayout>
 HeapSize HeapSizeBy(const EpConfig& config, int num_ranks) {
-  return HeapSizeOf(kMakeLayout(config, num_ranks));
+  return HeapSizeOf(kMakeLayout(config, num_ranks, nullptr));
+}
+template <auto kMakeLayout, auto kListOwnMemory>
+void ListMemoryBy(const EpConfig& config, int num_ranks, int blocks,
+                  std::vector<MemoryPiece>& list) {
+  kListOwnMemory(config, kMakeLayout(config, num_ranks, &list), blocks, list);
 }
 
 // Makes the calls of the strategy that `config` says or that is chosen.

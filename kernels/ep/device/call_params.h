@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/ep/device/load_counters.h"
 #include "kernels/ep/device/row_arrivals.h"
 #include "kernels/ep/device/row_departures.h"
 #include "octet/peers.h"
@@ -16,6 +17,7 @@ struct CallParams {
   device::PeerBases peers;  // moved to the strategy's part of the heap
   device::FailurePort failure;
   device::TraceBuffer trace;
+  const LoadCounters* loads;  // memory of the GPU; null: nothing is counted
 };
 
 // Read by the senders of a dispatch.

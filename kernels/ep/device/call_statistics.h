@@ -1,5 +1,5 @@
-// Counters and measurements of the calls of one kind, if the configuration asks for them. Shared by
-// host and device.
+// Measurements of the calls of one kind, if the configuration asks for them. Shared by host and
+// device.
 //
 // No call waits for statistics. At the end of its part a block stores its measurements, and one
 // block of the next call adds them to the totals if all blocks have completed theirs. When the host
@@ -19,36 +19,26 @@ namespace octet {
 // Everything lies in `words`. Measurements exist twice, by the parity of the call's epoch: the
 // blocks of one call store theirs while those of the other are added up.
 struct CallStatistics {
-  uint64_t* words;  // null: nothing is counted or measured
+  uint64_t* words;  // null: nothing is measured
   int blocks;       // of a launch
-  int num_experts;  // local experts whose rows are counted; 0: none
 
   __host__ __device__ size_t num_words() const {
-    return kMaxRanks + num_experts + 2 + 2 * static_cast<size_t>(1 + kMaxRanks) * blocks +
-           2 * static_cast<size_t>(num_experts);
+    return kMaxRanks + 2 + 2 * static_cast<size_t>(1 + kMaxRanks) * blocks;
   }
 
-  // Totals: ticks waited for each rank, rows of each expert.
+  // Totals: ticks waited for each rank.
   __host__ __device__ uint64_t* TotalWait(int peer) const { return words + peer; }
-  __host__ __device__ uint64_t* TotalRows(int expert) const { return words + kMaxRanks + expert; }
   // The measurements of the call of parity `half`: first its epoch and its number of receiving
   // blocks, which are the last of the launch (PackEpochCount).
-  __host__ __device__ uint64_t* Call(uint64_t half) const {
-    return words + kMaxRanks + num_experts + half;
-  }
+  __host__ __device__ uint64_t* Call(uint64_t half) const { return words + kMaxRanks + half; }
   // The epoch of the last call that the block has completed.
   __host__ __device__ uint64_t* Completed(uint64_t half, int block) const {
-    return words + kMaxRanks + num_experts + 2 + half * blocks + block;
+    return words + kMaxRanks + 2 + half * blocks + block;
   }
   // The block's longest wait for data from `peer`.
   __host__ __device__ uint64_t* Wait(uint64_t half, int peer, int block) const {
-    return words + kMaxRanks + num_experts + 2 + 2 * static_cast<size_t>(blocks) +
+    return words + kMaxRanks + 2 + 2 * static_cast<size_t>(blocks) +
            (half * kMaxRanks + peer) * blocks + block;
-  }
-  // The rows of `expert`.
-  __host__ __device__ uint64_t* Rows(uint64_t half, int expert) const {
-    return words + kMaxRanks + num_experts + 2 + 2 * static_cast<size_t>(blocks) +
-           2 * static_cast<size_t>(kMaxRanks) * blocks + half * num_experts + expert;
   }
 };
 

@@ -42,9 +42,6 @@ __device__ inline void BeginStatistics(const CallStatistics& s, int num_ranks, u
       }
       if (Lane() == 0) *s.TotalWait(peer) += longest;
     }
-    for (int e = threadIdx.x; e < s.num_experts; e += blockDim.x) {
-      *s.TotalRows(e) += *s.Rows(half, e);
-    }
   }
   if (threadIdx.x == 0) {
     *s.Call(epoch & 1) = PackEpochCount(epoch, static_cast<uint32_t>(num_blocks));

@@ -6,12 +6,15 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "octet/dtype.h"
 #include "octet/enum_names.h"
 #include "octet/fp8.h"
 #include "octet/fp8_scale.h"
+#include "octet/placement.h"
+#include "octet/types/weight_format.h"
 
 namespace octet {
 
@@ -49,6 +52,16 @@ enum class DispatchFormat {
   kQuantizedFp8,
 };
 absl::Span<const EnumEntry<DispatchFormat>> EnumTable(DispatchFormat);
+
+struct DispatchFormatInfo {
+  DispatchFormat format;
+  absl::string_view name;
+  // The elements of x and of received rows: kSame are those of the dtype.
+  GemmFormat sent;
+  GemmFormat received;
+  bool bytes;  // rows are bytes of no meaning instead
+};
+const DispatchFormatInfo& InfoOf(DispatchFormat format);
 
 absl::Span<const EnumEntry<ScaleFormat>> EnumTable(ScaleFormat);  // octet/fp8_scale.h
 
@@ -133,6 +146,14 @@ struct HighThroughputOptions {
   bool operator==(const HighThroughputOptions&) const = default;
 };
 
+// Counting the rows that come to each expert: ExpertParallel::Loads.
+struct LoadOptions {
+  bool count = false;
+  int window = 0;  // also over so many of the last dispatches, 0 .. 65536; not without `count`
+
+  bool operator==(const LoadOptions&) const = default;
+};
+
 // The shape of the launches. 0 leaves the choice to the strategy; config() returns what it has
 // chosen. Strategies ignore fields that they do not use.
 struct Tuning {
@@ -176,7 +197,9 @@ struct Variant {
 };
 
 struct EpConfig {
-  int num_experts = 0;          // E, over all ranks; expert e lives on rank e / (E / num_ranks)
+  // E, over all ranks; without a placement a multiple of num_ranks, and expert e lives on rank
+  // e / (E / num_ranks).
+  int num_experts = 0;
   int topk = 0;                 // K, 1 .. min(32, E)
   int hidden = 0;               // H, elements of a row; a multiple of 8
   int max_tokens_per_rank = 0;  // M, the most tokens that a rank may pass to Dispatch
@@ -203,7 +226,24 @@ struct EpConfig {
 
   Tuning tuning = {};
 
-  int num_local_experts(int num_ranks) const { return num_experts / num_ranks; }
+  // Which expert lives where; empty: see num_experts. Routing names logical experts all the same.
+  // Received rows and the experts of a rank are described by slot: L is the number of slots, and
+  // there is nothing for free ones. With CombineOrder::kFlat y does not depend on the placement.
+  Placement placement = {};
+
+  // The most rows, padding included, that a rank has memory for in a dispatch; 0: as many as it can
+  // receive at all, R·M·min(K, L), of which even routing fills the max(K, L) / (R·L)-th part or less.
+  // A dispatch that would bring more to any rank fails on all of them with kInvalidArgument, which
+  // names the rank, its rows and this number; no row has moved by then, and after the Run that
+  // returns the error calls and graphs work as before. high_throughput on one node only, which
+  // exchanges all counts before the first row; kPackedExperts with kFill only.
+  int capacity_rows = 0;
+  LoadOptions loads = {};  // within a node
+
+  // L: the experts of a rank; with a placement its slots.
+  int num_local_experts(int num_ranks) const {
+    return placement.empty() ? num_experts / num_ranks : placement.slots_per_rank();
+  }
   // Whether a rank receives a token once, however many of its experts the token has chosen.
   bool rows_once() const {
     return output == Output::kDeduplicated || high_throughput.duplicates == Duplicates::kIndex;
@@ -219,6 +259,9 @@ struct EpConfig {
   size_t dispatch_row_bytes() const;  // of a row of x
   size_t received_row_bytes() const;  // of a row of Received::x
   int scale_words() const;            // 4-byte words of a received row of scales; 0: none
+  int x_scale_words() const;          // of a row of x
+  // Returns the format of received rows as an operand of a product. Rows of kBytes are none.
+  GemmFormat received_format() const;
 };
 
 inline constexpr int kMaxTopk = 32;
@@ -229,6 +272,7 @@ inline constexpr int kMaxRowParts = 32;
 inline constexpr int kMaxRowBytes = 2 * kMaxHidden;
 inline constexpr int kMaxExpertAlignment = 1024;
 inline constexpr int kMaxKeptLayouts = 1024;
+inline constexpr int kMaxLoadWindow = 65536;
 // Limits of low_latency.
 inline constexpr int kMaxLowLatencyTokens = 1024;
 inline constexpr int kMaxLowLatencyExperts = 1024;

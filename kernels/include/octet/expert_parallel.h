@@ -41,12 +41,21 @@ namespace octet {
 
 // A rank's counters since Create or ResetStatistics.
 struct EpStatistics {
-  std::vector<int64_t> expert_rows;  // [L] rows received by each local expert
+  std::vector<int64_t> expert_rows;  // [L] rows received by each local expert: ExpertLoads::rows
   // [R] How long the rank's calls waited for data from each rank: the sum, over its calls, of the
   // longest wait of any wave for data that had not arrived when the wave first looked. The vectors
   // of all ranks are the rows of an R x R matrix.
   std::vector<absl::Duration> dispatch_waits;
   std::vector<absl::Duration> combine_waits;
+};
+
+// The rows that have come to each expert, from all ranks. With a placement, those of its replicas
+// together.
+struct ExpertLoads {
+  std::vector<int64_t> rows;  // [E] since Create or ResetStatistics
+  std::vector<int64_t>
+      window;  // [E] of the last LoadOptions::window dispatches; of the last one if
+               // that is 0. A failure of the node and Unmask empty it
 };
 
 // Arguments of a dispatch that only high_throughput has. Name that strategy to use them:
@@ -300,10 +309,19 @@ class ExpertParallel final {
 
   // Waits until everything enqueued so far is done, and returns the counters of those calls.
   absl::StatusOr<EpStatistics> Statistics(Rank& rank);
-  // Enqueues the reset of all counters.
+  // Enqueues the reset of all counters of the rank, those of Loads among them: with
+  // LoadOptions::count, too.
   absl::Status ResetStatistics(Rank& rank);
 
   // ---- Any thread.
+
+  // Returns the counters of all ranks' experts as they are: at any time, also while calls run, and
+  // without waiting for them. Each rank's kernels store them when a dispatch has counted its rows,
+  // before those arrive. A number is always one that the counter has had; while a dispatch runs, it
+  // may be counted for some experts and not yet for others, and behind Rank::Synchronize or
+  // Node::Run all are those of whole dispatches. Replays of graphs are counted. kFailedPrecondition
+  // without LoadOptions::count.
+  absl::StatusOr<ExpertLoads> Loads() const;
 
   // Returns what `rank` sends in a dispatch of this routing ([T][K], host memory).
   Traffic DispatchTraffic(int rank, absl::Span<const int32_t> topk_idx) const;

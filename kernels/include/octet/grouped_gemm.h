@@ -21,24 +21,17 @@
 #include "octet/fp8_scale.h"
 #include "octet/gemm_tiles.h"
 #include "octet/gpu.h"
+#include "octet/swiglu.h"
+#include "octet/types/weight_format.h"
 
 namespace octet {
 
 class TraceCollector;  // octet/trace.h
 
-// The elements of a and b.
-enum class GemmFormat {
-  kSame,  // GroupedGemmConfig::dtype
-  // 8-bit floats in the platform's form (Fp8Form::kNative, octet/fp8.h) with scales: one for each
-  // row of a and 128 columns of K, as EpConfig::scale_group = 128 delivers them, and one for each
-  // 128 rows and 128 columns of an expert's b. An element stands for itself times its scale. With
-  // kSwiGlu, gate and up have scales of their own, as checkpoints have them (b_scales, below).
-  kFp8,
-};
-
 enum class GemmActivation {
   kNone,
-  // out[c] = silu(gate) · up, where silu(x) = x / (1 + exp(-x)). The N columns of b hold gate and
+  // out[c] = silu(gate) · up, where silu(x) = x / (1 + exp(-x)), or what GroupedGemmConfig::swiglu
+  // makes of it. The N columns of b hold gate and
   // up in turn, eight at a time: column c of the output comes from gate = column 16·(c/8) + c%8 of
   // b and from up = that column + 8. The output has N/2 columns.
   kSwiGlu,
@@ -46,21 +39,25 @@ enum class GemmActivation {
 
 // The elements of the output.
 enum class GemmOutput {
-  kDtype,    // GroupedGemmConfig::dtype
-  kFloat32,  // the sums as they are after the epilogue, not rounded; without kSwiGlu and kFp8
+  kDtype,  // GroupedGemmConfig::dtype
+  // The sums as they are after the epilogue, not rounded; with format kSame, and without kSwiGlu.
+  kFloat32,
 };
 
 struct GroupedGemmConfig {
   int experts = 0;       // L, 1 to 256
   int64_t max_rows = 0;  // rows that a and out have memory for (Received::max_rows), 1 to 2^31 - 1
   int n = 0;             // N, columns of the product: a multiple of 8; with kSwiGlu, of 16
-  int k = 0;             // K, elements of a row of a: a multiple of 8; with kFp8, of 16
+  // K, elements of a row of a: a multiple of 8; with kFp8, of 16; with kMxfp4, of 32.
+  int k = 0;
   DType dtype = DType::kBFloat16;  // of a, b and out; sums are float32
   GemmOutput output = GemmOutput::kDtype;
-  // The elements of a and b. kFp8 needs dtype kBFloat16, which then is that of out, if any.
+  // The elements of a and b. kFp8 and kMxfp4 need dtype kBFloat16: that of out, and with kMxfp4
+  // of a.
   GemmFormat format = GemmFormat::kSame;
   ScaleFormat scale_format = ScaleFormat::kFloat32;  // of kFp8; octet/fp8_scale.h
   GemmActivation activation = GemmActivation::kNone;
+  SwiGlu swiglu = {};  // the parameters of kSwiGlu; others than the defaults exclude row_scale
 
   // Rows that an expert usually has, which the tile shape is chosen by. 0: max_rows / experts.
   int64_t expected_rows = 0;
@@ -74,16 +71,26 @@ struct GroupedGemmConfig {
   // to what the GPU runs at once.
   int blocks = 0;
 
+  // Returns the format of b, with the scales that the product reads.
+  WeightFormat weight_format() const {
+    WeightFormat weights = FormatOf(dtype, format);
+    if (InfoOf(weights).quantizes_rows) weights.scale = scale_format;
+    return weights;
+  }
+  // Returns the format of a.
+  WeightFormat row_format() const {
+    const WeightFormat weights = weight_format();
+    return InfoOf(weights).quantizes_rows ? weights : FormatOf(dtype);
+  }
+  // The rows that an expert usually has, also where expected_rows does not say it.
+  int64_t usual_rows() const {
+    return expected_rows > 0 ? expected_rows : (max_rows + experts - 1) / experts;
+  }
   // 4-byte words of a row of scales; 0 without scales.
-  int scale_words() const {
-    return format == GemmFormat::kFp8 ? Fp8ScaleWords(k, kGemmScaleGroup, scale_format) : 0;
-  }
+  int scale_words() const;
   // Rows of scales of an expert's b: ceil(N / 128); with kSwiGlu, ceil(N / 256) of gate and then as
-  // many of up. 0 without scales.
-  int weight_scale_rows() const {
-    const bool gated = activation == GemmActivation::kSwiGlu;
-    return format == GemmFormat::kFp8 ? GemmScaleRows(n, gated) : 0;
-  }
+  // many of up. With kMxfp4, N. 0 without scales.
+  int weight_scale_rows() const;
   // Of an element of the output.
   size_t out_bytes() const {
     return output == GemmOutput::kFloat32 ? sizeof(float) : InfoOf(dtype).bytes;
@@ -95,10 +102,17 @@ struct GroupedGemmConfig {
 // read and written in stream order.
 struct GroupedGemmArgs {
   const void* a = nullptr;  // [max_rows][K]
-  const void* b = nullptr;  // [L][N][K]
+  // [L][N][K]. With kMxfp4, of a row's elements 2 i and 2 i + 1 the first is the lower half of byte i.
+  const void* b = nullptr;
   // With kFp8, else nullptr; 4-byte aligned. Finite or NaN.
   const void* a_scales = nullptr;  // [max_rows][scale_words]: Received::scales
-  // [L][weight_scale_rows()][scale_words]. Without kSwiGlu, the scales of column c of b are in row
+  // With kFp8 and kMxfp4, else nullptr; 4-byte aligned, with kMxfp4 16-byte aligned.
+  //
+  // kMxfp4: [L][N][scale_words], a row for each row of b, of bytes: byte i is the exponent + 127 of
+  // columns 32 i to 32 i + 31 of K, or 0xff for NaN (octet/fp8_scale.h). Bytes of further columns
+  // may be anything.
+  //
+  // kFp8: [L][weight_scale_rows()][scale_words]. Without kSwiGlu, the scales of column c of b are in row
   // c / 128. With kSwiGlu, they are those of two matrices [N/2][K], gate and up, before their rows
   // were made to alternate: [L][2][ceil(N / 256)][scale_words], where row r of gate or up has its
   // scales in row r / 128. Row r of gate is column 16·(r/8) + r%8 of b, row r of up that + 8.
@@ -110,6 +124,8 @@ struct GroupedGemmArgs {
   const float* row_scale =
       nullptr;          // [max_rows], multiplies the result (kSwiGlu: `up`); or nullptr
   void* out = nullptr;  // [max_rows][out_columns()]; overlaps nothing else
+  // 1 .. max_rows: a, a_scales, row_scale and out are memory of so many rows only. 0: of max_rows.
+  int64_t rows = 0;
 };
 
 struct GroupedGemmOptions {
@@ -129,7 +145,8 @@ struct GroupedGemmOptions {
 // whatever the other rows are. Sums are accumulated in float32 in an order that the platform and
 // the tile shape decide; the result is rounded once to the dtype, or is a float32. NaN and infinity
 // propagate as in IEEE arithmetic. With kFp8, sums over 64 or 128 columns of K are multiplied by
-// their two scales, whose product is a float32, and added in float32. Hopper's tensor cores keep 13
+// their two scales, whose product is a float32, and added in float32. With kMxfp4, elements of b are
+// multiplied by their scales, which is exact, and then by those of a. Hopper's tensor cores keep 13
 // bits behind the leading one while they add such a sum's products; on other platforms these sums
 // are float32, too.
 //
@@ -152,9 +169,9 @@ class GroupedGemm {
 
   // Enqueues one kernel. Refused, with nothing enqueued: kInvalidArgument for a pointer that is
   // null or not aligned, in emulation also for one that is not memory of this object's GPU, and for
-  // an `out` that overlaps b, bias, expert_offsets or the first row of a; kFailedPrecondition if
-  // another GPU than that of Create is current. Offsets that leave [0, max_rows] are cut to it on
-  // the GPU: nothing outside is touched.
+  // an `out` that overlaps b, bias, expert_offsets or the first row of a; in emulation also for
+  // memory that is too small; kFailedPrecondition if another GPU than that of Create is current.
+  // Offsets that leave [0, rows] are cut to it on the GPU: nothing outside is touched.
   virtual absl::Status Run(const GroupedGemmArgs& args, GpuStream stream) = 0;
 
   // The tile shape in use.
@@ -164,7 +181,6 @@ class GroupedGemm {
   virtual int blocks() const = 0;
 };
 
-absl::Span<const EnumEntry<GemmFormat>> EnumTable(GemmFormat);
 absl::Span<const EnumEntry<GemmActivation>> EnumTable(GemmActivation);
 absl::Span<const EnumEntry<GemmOutput>> EnumTable(GemmOutput);
 absl::Span<const EnumEntry<GemmTiles>> EnumTable(GemmTiles);  // names: octet/enum_names.h

@@ -14,7 +14,15 @@
 
 namespace octet {
 
-enum class ModelFamily { kMixtral, kQwen2Moe, kQwen3Moe, kOlmoe, kDeepseekV2, kDeepseekV3 };
+enum class ModelFamily {
+  kMixtral,
+  kQwen2Moe,
+  kQwen3Moe,
+  kOlmoe,
+  kDeepseekV2,
+  kDeepseekV3,
+  kGptOss,
+};
 // The names are those of config.json's model_type.
 absl::Span<const EnumEntry<ModelFamily>> EnumTable(ModelFamily);
 
@@ -34,7 +42,7 @@ class ModelFolder {
   virtual int num_layers() const = 0;
 
   // Returns the configuration of layer `layer`: shapes, router, dtype (float32 weights become
-  // kBFloat16), and kFp8 if the folder has FP8 weights. max_tokens_per_rank and the members after
+  // kBFloat16), and kFp8 or kMxfp4 if the folder has such weights. max_tokens_per_rank and the members after
   // `weights` are left as they are. kInvalidArgument for a layer that does not exist or has no
   // experts, and for members of config.json that are missing or not supported.
   virtual absl::StatusOr<MoeLayerConfig> LayerConfig(int layer) const = 0;

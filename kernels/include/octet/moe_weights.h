@@ -8,20 +8,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "octet/enum_names.h"
+#include "octet/types/weight_format.h"
 
 namespace octet {
-
-// The elements of a HostTensor.
-enum class TensorType {
-  kFloat32,
-  kBFloat16,
-  kFloat16,
-  kFloat8E4m3,  // OCP E4M3 (torch.float8_e4m3fn), with HostTensor::scales
-};
-absl::Span<const EnumEntry<TensorType>> EnumTable(TensorType);  // names: octet/enum_names.h
-size_t BytesOf(TensorType type);                                // of an element
 
 // A matrix [rows][columns], in row-major order unless column_pitch is given. A view: it owns
 // nothing. `data` and `scales` need not be aligned, since files do not promise it.
@@ -30,28 +19,37 @@ struct HostTensor {
   int rows = 0;
   int columns = 0;
   const std::byte* data = nullptr;  // nullptr: there is no such tensor
-  // kFloat8E4m3: [ceil(rows / 128)][ceil(columns / 128)] of scale_type; an element stands for
-  // itself times the scale of its block. nullptr otherwise.
+  // A type with scales has one for each block of its WeightFormat: kFloat8E4m3 has
+  // [ceil(rows / 128)][ceil(columns / 128)] of scale_type, kFloat4E2m1 [rows][columns / 32], where
+  // columns must be a multiple of 32. nullptr otherwise.
   const std::byte* scales = nullptr;
-  // Not 0: the matrix is in column-major order, and this is the number of elements from a column to
+  // Not 0: the matrix, whose elements have whole bytes, is in column-major order, and this is the number of elements from a column to
   // the next, at least `rows`. The scales are likewise in column-major order, and a column of
   // blocks is ceil(column_pitch / 128) scales behind the one before.
   size_t column_pitch = 0;
-  TensorType scale_type = TensorType::kFloat32;  // of scales; not kFloat8E4m3
+  TensorType scale_type = TensorType::kFloat32;  // of scales; a type without scales itself
+  // Row r is row r · row_step of what `data` and, if a block has one row, `scales` hold: 2 for one
+  // of two matrices whose rows alternate. Otherwise a type with scales must have 1.
+  int row_step = 1;
 
   bool empty() const { return data == nullptr; }
 };
 
-// Of a gated network: down · (silu(gate · x) ⊙ (up · x)).
+// Of a gated network: down · (silu(gate · x) ⊙ (up · x)), with biases added to all three products
+// where MoeLayerConfig::expert_biases says so.
 struct MlpWeights {
-  HostTensor gate;  // [I][H]
-  HostTensor up;    // [I][H]
-  HostTensor down;  // [H][I]
+  HostTensor gate;            // [I][H]
+  HostTensor up;              // [I][H]
+  HostTensor down;            // [H][I]
+  HostTensor gate_bias = {};  // [1][I]; these are empty without biases
+  HostTensor up_bias = {};    // [1][I]
+  HostTensor down_bias = {};  // [1][H]
 };
 
 struct MoeLayerWeights {
   HostTensor router;                // [E][H]
   HostTensor router_bias;           // [1][E], added to scores for the choice alone; or empty
+  HostTensor logit_bias;            // [1][E]; empty unless MoeLayerConfig::logit_bias
   std::vector<MlpWeights> experts;  // [E]; each rank reads those of its own experts only
   MlpWeights shared;                // S instead of I; empty without shared experts
   HostTensor shared_gate;           // [1][H]; empty unless MoeLayerConfig::shared_gate

@@ -114,11 +114,16 @@ struct RoutedExpertsConfig {
   // GroupedGemmConfig::blocks of products that are kernels of their own; nullopt: ep.max_blocks.
   std::optional<int> product_blocks = std::nullopt;
   GemmActivation activation = GemmActivation::kSwiGlu;
+  SwiGlu swiglu = {};  // GroupedGemmConfig::swiglu; others than the defaults need kCombine
+  // The elements of DispatchGemmArgs::b, if they are not those of the rows: kMxfp4, for which
+  // dispatch_format must be kSame, H a multiple of 32, and dispatch_gemm kAuto or kNone.
+  GemmFormat first_format = GemmFormat::kSame;
   // The elements of GemmCombineArgs::b. kFp8: GemmCombine first quantizes the rows of `a` in groups
   // of 128 columns, as DispatchFormat::kQuantizedFp8 does, and the second product is one of FP8
   // operands with scales of ep.scale_format, whatever ep.dispatch_format is. ep.dtype must be
   // kBFloat16, I a multiple of 16, and gemm_combine kAuto or kNone. Takes memory for max_rows rows
-  // of I bytes and their scales.
+  // of I bytes and their scales. kMxfp4: the rows stay as they are; I must be a multiple of 32, and
+  // the rest likewise.
   GemmFormat second_format = GemmFormat::kSame;
   WeightsIn weights_in = WeightsIn::kCombine;
   // Not kSerial or kEpilogue. kTiles needs high_throughput with expert_alignment 1 and without
@@ -141,9 +146,9 @@ struct RoutedExpertsConfig {
 // All pointers are memory of the rank's own GPU, 16-byte aligned, owned by the caller.
 struct DispatchGemmArgs {
   DispatchArgs dispatch;
-  // [L][N1][H] of the dtype, or of FP8 elements with kFp8: GroupedGemmArgs::b.
+  // [L][N1][H] of the dtype, or of the elements of FP8 rows or first_format: GroupedGemmArgs::b.
   const void* b = nullptr;
-  const void* b_scales = nullptr;  // GroupedGemmArgs::b_scales; null without kFp8
+  const void* b_scales = nullptr;  // GroupedGemmArgs::b_scales; null if b has none
   const float* bias = nullptr;     // [L][N1], or null
   // h, [EpConfig::max_rows(R)][I] of config.ep.dtype, in expert order. Padding between the experts,
   // and what follows the last row, is not written. Overlaps nothing else.
@@ -161,9 +166,9 @@ struct FusedReceived {
 struct GemmCombineArgs {
   // [max_rows][I] of the dtype: usually FusedReceived::h, never received.x.
   const void* a = nullptr;
-  // [L][H][I] of the dtype, or of FP8 elements with second_format kFp8: GroupedGemmArgs::b.
+  // [L][H][I] of the dtype, or of second_format: GroupedGemmArgs::b.
   const void* b = nullptr;
-  // [L][ceil(H / 128)][words of ceil(I / 128) scales]: GroupedGemmArgs::b_scales; null without kFp8
+  // GroupedGemmArgs::b_scales; null if b has none.
   const void* b_scales = nullptr;
   const float* bias = nullptr;   // [L][H], added to each expert's output; or null
   const void* y_bias = nullptr;  // [H] of the dtype: CombineArgs::bias
@@ -215,6 +220,9 @@ class RoutedExperts {
   friend struct LayerInternals;  // kernels/ep/layer_parts.h
 
   virtual void Observe(LayerPartObserver* observer) = 0;
+  // DispatchGemm with DispatchRequest::may_lack_room (kernels/ep/ep_calls.h).
+  virtual absl::StatusOr<FusedReceived> DispatchGemmIfRoom(Rank& rank,
+                                                           const DispatchGemmArgs& args) = 0;
 };
 
 absl::Span<const EnumEntry<Fusion>> EnumTable(Fusion);  // names: octet/enum_names.h

@@ -138,6 +138,15 @@ class Node final : public Domain {
   //   kUnimplemented       OCTET_RANKS_PER_GPU on AMD
   //   kFailedPrecondition  a pair without peer access (named), no cooperative launch
   static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeOptions& options = {});
+  // The same for a program that has threads and streams of its own, such as an inference server or
+  // JAX: it makes the ranks' calls with Call, in place of Run. `devices` are the GPUs of the ranks,
+  // in their order, as HIP numbers them; a GPU that is shared (OCTET_RANKS_PER_GPU) may be named as
+  // often as it has shares. The node still has threads and streams: objects are created, and
+  // failures recovered from, on these, and Run works between calls. options.num_ranks is 0 or the
+  // number of `devices`.
+  //   kInvalidArgument  a GPU that there is not, or that is named too often
+  static absl::StatusOr<std::unique_ptr<Node>> Adopt(absl::Span<const int> devices,
+                                                     const NodeOptions& options = {});
   // Ends the threads and, if the node is ReadyToFree, frees its memory. Must not be called inside
   // Run. Objects made on the node, such as ExpertParallel and SymmetricHeap, may be destroyed after
   // it. Meanwhile their functions that need no Run still work; Run is refused.
@@ -178,7 +187,36 @@ class Node final : public Domain {
   // been destroyed.
   absl::Status Run(absl::FunctionRef<absl::Status(Rank&)> body) override;
 
-  // The number of Runs that have returned. Any thread may call.
+  // ---- Of a node that has been adopted; of another one, kFailedPrecondition.
+
+  // Makes calls of `rank` on this thread: `body` gets the Rank, whose stream is `stream`, a stream
+  // of the rank's GPU, and the GPU is current. Returns what `body` returns, without waiting for
+  // what it has enqueued.
+  //
+  // Any thread may make a rank's calls, one at a time. Ranks wait for each other on the host
+  // (Rank::Barrier), so that as many threads as there are ranks have to make a call of all ranks
+  // together. kFailedPrecondition: the thread is in a call of another rank, which could never end;
+  // or the rank is in a call on another thread. A thread that makes such calls one rank after the
+  // other waits in the first of them until the deadline, and is told.
+  //
+  // Calls of a rank are executed in the order of its stream. If they come on different streams, the
+  // caller makes the later one wait for the earlier. A stream must exist until the rank has called
+  // on another one, or Settle has returned. Work on these streams is the caller's: he may capture
+  // it (ExpertParallel, "Graphs"), wait for it, and copy it; what fails on a GPU is reported by
+  // Rank::Synchronize, by a later Call or by Settle.
+  //
+  // If `body` returns an error, or a wait or a kernel has failed, the other ranks are released, and
+  // further Calls return the failure. After Settle the next Call is correct.
+  absl::Status Call(int rank, GpuStream stream, absl::FunctionRef<absl::Status(Rank&)> body);
+  // Waits for everything that Calls have enqueued, as the end of a Run does, and returns the cause
+  // of a failure, from which the node has then recovered. Call it when all ranks have made the same
+  // calls and none is in one (kFailedPrecondition). Run, the creation of objects and the destructors
+  // of objects and node do it by themselves; a failure that a destructor finds is returned by the
+  // next of the others.
+  absl::Status Settle();
+
+  // The number of Runs, and of Settles with something to wait for, that have returned. Any thread
+  // may call.
   uint64_t completed_runs() const;
 
   // Returns true after a Run left a stream that does not drain, or ReadyToFree found work that does
@@ -218,6 +256,8 @@ class Node final : public Domain {
   friend class NodeClient;
   class Impl;
   Node(std::shared_ptr<Impl> impl, bool owner);
+  static absl::StatusOr<std::unique_ptr<Node>> Make(Topology topology, const NodeOptions& options,
+                                                    bool adopted);
 
   const std::shared_ptr<Impl> impl_;
   const bool owner_;  // false: from Share

@@ -183,6 +183,15 @@ __device__ __forceinline__ T FetchAddAcqRel(T* p, T v) {
   OCTET_SITE("atomic_acq_rel.end");
   return old;
 }
+// Adds without waiting for the old value.
+template <Scope scope, typename T>
+__device__ __forceinline__ void AddRelease(T* p, T v) {
+  OCTET_SITE("atomic_release.begin");
+  internal::Release<scope>();
+  static_cast<void>(__hip_atomic_fetch_add(internal::Address<scope>(p), v, __ATOMIC_RELAXED,
+                                           internal::MemoryScope<scope>()));
+  OCTET_SITE("atomic_release.end");
+}
 template <Scope scope, typename T>
 __device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
   OCTET_SITE("atomic.begin");
@@ -243,6 +252,15 @@ __device__ __forceinline__ uint64_t Ballot(bool predicate) {
   return __builtin_amdgcn_ballot_w64(predicate);
 }
 
+// Returns the largest value of all lanes.
+__device__ __forceinline__ uint64_t LargestOfWave(uint64_t v) {
+  for (int mask = kWaveSize / 2; mask > 0; mask /= 2) {
+    const uint64_t other = ShuffleXor(v, mask);
+    if (other > v) v = other;
+  }
+  return v;
+}
+
 // ---- rows of 16 bytes
 
 struct alignas(16) Vec16 {
@@ -272,6 +290,9 @@ __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
   asm volatile("global_store_dwordx4 %0, %1, off sc0 sc1\ns_nop 1" ::"v"(p), "v"(words) : "memory");
 #endif
 }
+
+// gfx942 has no instruction for it.
+__device__ __forceinline__ void Prefetch(const void* /*p*/) {}
 
 // ---- waiting and time
 

@@ -14,7 +14,9 @@
 
 #include "device_ops.h"
 #include "fp8_ops.h"
+#include "octet/fp4_format.h"
 #include "octet/fp8_format.h"
+#include "octet/fp8_scale.h"
 #include "octet/gemm_tiles.h"
 #include "octet/native_fp8.h"
 #include "runtime/platform/gemm_call.h"
@@ -26,8 +28,8 @@ struct alignas(16) GemmSharedBlock {
   char bytes[16];
 };
 
-__device__ __forceinline__ float Silu(float x) {
-  return x * __builtin_amdgcn_rcpf(1.0F + __expf(-x));
+__device__ __forceinline__ float Swish(float x, float alpha) {
+  return x * __builtin_amdgcn_rcpf(1.0F + __expf(-(alpha * x)));
 }
 
 namespace internal {
@@ -67,6 +69,17 @@ __device__ __forceinline__ MfmaSums MfmaFp8(uint64_t columns, uint64_t rows, con
     }
     return result;
   }
+}
+
+// Eight 4-bit floats times their scale, as bfloat16.
+__device__ __forceinline__ Vec16 Bf16FromFp4(uint32_t numbers, float scale) {
+  Vec16 out;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t pair = numbers >> 8 * i;
+    out.w[i] = PackBf16(FloatFromFp4(pair) * scale, FloatFromFp4(pair >> 4) * scale);
+  }
+  return out;
 }
 
 // Multiplies by half of each operand's 16 bytes.
@@ -138,7 +151,11 @@ class TileGemm {
   static constexpr int kStageElements = kStageVecs * kVecElements;
   static constexpr int kStagesPerScale = kGemmScaleGroup / kStageElements;
   static constexpr int kRowLoads = (kRows * kStageVecs + kThreads - 1) / kThreads;
-  static constexpr int kColumnLoads = (kColumns * kStageVecs + kThreads - 1) / kThreads;
+  // Of weights that become bfloat16, a stage is what a scale is for: 16 bytes of a row.
+  static constexpr bool kConverts = element == GemmElement::kMxfp4;
+  static_assert(!kConverts || kStageElements == kMxBlock);
+  static constexpr int kColumnVecs = kConverts ? 1 : kStageVecs;
+  static constexpr int kColumnLoads = (kColumns * kColumnVecs + kThreads - 1) / kThreads;
 
  public:
   static constexpr size_t kSharedBytes =
@@ -204,6 +221,7 @@ class TileGemm {
   struct Loads {
     Vec16 rows[kRowLoads];
     Vec16 columns[kColumnLoads];
+    uint8_t exponents[kConverts ? kColumnLoads : 1];  // of the columns
   };
 
   // A row of the LDS has its four vectors in an order that spreads the rows over the banks.
@@ -230,9 +248,16 @@ class TileGemm {
     }
 #pragma unroll
     for (int i = 0; i < kColumnLoads; ++i) {
-      const int column = tile.column + (thread + i * kThreads) / kStageVecs;
-      const int64_t first = static_cast<int64_t>(tile.expert) * p.n;
-      loads.columns[i] = LoadVec(p.b, first + min(column, p.n - 1), vec, p.k);
+      const int column = tile.column + (thread + i * kThreads) / kColumnVecs;
+      const int64_t row = static_cast<int64_t>(tile.expert) * p.n + min(column, p.n - 1);
+      if constexpr (kConverts) {
+        const auto* const blocks = (const internal::Global<Vec16>*)p.b;
+        const auto* const exponents = (const internal::Global<uint8_t>*)p.scales.b;
+        loads.columns[i] = *(const Vec16*)(blocks + row * (p.k / kMxBlock) + stage);
+        loads.exponents[i] = exponents[row * p.scales.row_words * 4 + stage];
+      } else {
+        loads.columns[i] = LoadVec(p.b, row, vec, p.k);
+      }
     }
   }
 
@@ -246,8 +271,18 @@ class TileGemm {
     }
 #pragma unroll
     for (int i = 0; i < kColumnLoads; ++i) {
-      const int column = (thread + i * kThreads) / kStageVecs;
-      if (column < kColumns) stage[StageIndex(kRows + column, vec)] = loads.columns[i];
+      const int column = (thread + i * kThreads) / kColumnVecs;
+      if (column >= kColumns) continue;
+      if constexpr (kConverts) {
+        const float scale = ScaleFromUe8m0(loads.exponents[i]);
+#pragma unroll
+        for (int own = 0; own < kStageVecs; ++own) {
+          stage[StageIndex(kRows + column, own)] =
+              internal::Bf16FromFp4(loads.columns[i].w[own], scale);
+        }
+      } else {
+        stage[StageIndex(kRows + column, vec)] = loads.columns[i];
+      }
     }
   }
 
@@ -370,8 +405,8 @@ class TileGemm {
         for (int r = 0; r < kGrid.row_products; ++r) {
 #pragma unroll
           for (int c = 0; c < kGrid.column_products; ++c) {
-            sums.of[r][c] =
-                internal::Mfma<element>(own.columns[c], own.rows[r], half, sums.of[r][c]);
+            sums.of[r][c] = internal::Mfma<RowElementOf(element)>(own.columns[c], own.rows[r], half,
+                                                                  sums.of[r][c]);
           }
         }
       }
@@ -441,7 +476,7 @@ class TileGemm {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if constexpr (Epilogue::kGated) {
-          out[i] = Epilogue::Gate(v[4 * g + i], v[4 * g + 4 + i] * scale);
+          out[i] = call.epilogue.Gate(v[4 * g + i], v[4 * g + 4 + i] * scale);
         } else {
           out[i] = v[4 * g + i] * scale;
         }

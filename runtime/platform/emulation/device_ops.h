@@ -112,6 +112,13 @@ __device__ inline T FetchAddAcqRel(T* p, T v,
       emulation::Update::kAdd, internal::ToBits(v)));
 }
 template <Scope scope, typename T>
+__device__ inline void AddRelease(T* p, T v,
+                                  internal::Location where = internal::Location::current()) {
+  emulation::AtomicUpdate(
+      {p, sizeof(T), internal::MemoryOrder::kRelease, internal::kMemoryScope<scope>, where},
+      emulation::Update::kAdd, internal::ToBits(v));
+}
+template <Scope scope, typename T>
 __device__ inline T ExchangeRelaxed(T* p, T v,
                                     internal::Location where = internal::Location::current()) {
   return internal::FromBits<T>(emulation::AtomicUpdate(
@@ -163,6 +170,15 @@ __device__ inline uint64_t Ballot(bool predicate,
   return emulation::BallotOf(predicate, where);
 }
 
+// Returns the largest value of all lanes.
+__device__ inline uint64_t LargestOfWave(uint64_t v) {
+  for (int mask = kWaveSize / 2; mask > 0; mask /= 2) {
+    const uint64_t other = ShuffleXor(v, mask);
+    if (other > v) v = other;
+  }
+  return v;
+}
+
 // ---- rows of 16 bytes
 
 struct alignas(16) Vec16 {
@@ -189,6 +205,8 @@ __device__ inline void StoreOnce16(Vec16* p, const Vec16& v,
                                    internal::Location where = internal::Location::current()) {
   emulation::AtomicStore16(p, &v, where);
 }
+
+__device__ inline void Prefetch(const void* /*p*/) {}
 
 // ---- waiting and time
 

@@ -5,8 +5,10 @@
 
 #include <hip/hip_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -69,6 +71,9 @@ void KernelsHaveEnded();
 
 // Returns where `pointer` lies; empty if it is null or in an allocation of the device.
 std::string PlaceOutside(int device, const void* pointer);
+
+// Returns the bytes from `pointer` to the end of its allocation; nullopt if it is in none.
+std::optional<size_t> BytesFrom(const void* pointer);
 
 // An error that one HIP call returns instead of doing its work.
 struct Injection {

@@ -11,7 +11,14 @@
 The numbers are those that octet-lanes prints. x86-64 only, live processes only (not core files).
 """
 
+import os
+
 import gdb
+
+# Files have names such as ../../kernels/direct/protocol.h, from the folder of a build. An object
+# from the compiler cache names the build that has made it first, which may be gone.
+gdb.execute("directory %s" % os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+            to_string=True)
 
 WAITING = [
     "runs, or could",

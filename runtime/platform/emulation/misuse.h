@@ -5,6 +5,8 @@
 
 #include <hip/hip_runtime_api.h>
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,6 +36,12 @@ inline void KernelsHaveEnded() { emulation::KernelsHaveEnded(); }
 // Returns where `pointer` lies; empty if it is null or memory of the device.
 inline std::string PlaceOutside(int device, const void* pointer) {
   return emulation::PlaceOutside(device, pointer);
+}
+
+// Returns the bytes from `pointer` to the end of its allocation; nullopt if they are not known, as
+// on all other platforms.
+inline std::optional<size_t> BytesFrom(const void* pointer) {
+  return emulation::BytesFrom(pointer);
 }
 
 }  // namespace octet::platform

@@ -14,7 +14,9 @@
 #include <cstring>
 
 #include "device_ops.h"
+#include "octet/fp4_format.h"
 #include "octet/fp8_format.h"
+#include "octet/fp8_scale.h"
 #include "octet/gemm_tiles.h"
 #include "octet/native_fp8.h"
 #include "runtime/platform/gemm_call.h"
@@ -26,7 +28,7 @@ struct alignas(16) GemmSharedBlock {
   char bytes[16];
 };
 
-inline float Silu(float x) { return x / (1.0F + std::exp(-x)); }
+inline float Swish(float x, float alpha) { return x / (1.0F + std::exp(-(alpha * x))); }
 
 namespace internal {
 
@@ -81,6 +83,21 @@ inline Floats LoadFloats(const uint8_t* p) {
   }
 }
 
+// Loads eight elements of a row of weights from `index` on. `scales`, of kMxfp4, are the row's.
+template <GemmElement kElement>
+inline Floats LoadWeights(const uint8_t* row, const uint8_t* scales, int index) {
+  if constexpr (kElement == GemmElement::kMxfp4) {
+    using Bits32 = uint32_t __attribute__((ext_vector_type(kGemmVec)));
+    uint32_t bits = 0;
+    std::memcpy(&bits, row + index / 2, sizeof(bits));
+    constexpr Bits32 kShifts = {0, 4, 8, 12, 16, 20, 24, 28};
+    return FloatsFromFp4<Floats>(Bits32(bits) >> kShifts) *
+           ScaleFromUe8m0(scales[index / kMxBlock]);
+  } else {
+    return LoadFloats<kElement>(row + index * BytesOf(kElement));
+  }
+}
+
 inline float SumOf(const Floats& v) {
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
@@ -90,6 +107,7 @@ template <int rows, int columns>
 struct Dots {
   const uint8_t* const (&a)[rows];
   const uint8_t* const* b;
+  const uint8_t* const* b_scales;  // of kMxfp4
   float (*sums)[2 * kGemmVec];
 };
 
@@ -101,10 +119,12 @@ inline void MultiplyColumns(const Dots<rows, columns>& dots, int begin, int end,
   for (int i = begin; i < end; i += kGemmVec) {
     Floats x[rows];
 #pragma unroll
-    for (int r = 0; r < rows; ++r) x[r] = LoadFloats<kElement>(dots.a[r] + i * kBytes);
+    for (int r = 0; r < rows; ++r) {
+      x[r] = LoadFloats<RowElementOf(kElement)>(dots.a[r] + i * kBytes);
+    }
 #pragma unroll
     for (int c = 0; c < columns; ++c) {
-      const Floats y = LoadFloats<kElement>(dots.b[c] + i * kBytes);
+      const Floats y = LoadWeights<kElement>(dots.b[c], dots.b_scales[c], i);
 #pragma unroll
       for (int r = 0; r < rows; ++r) acc[r][c] += x[r] * y;
     }
@@ -232,18 +252,25 @@ class TileGemm {
     const GemmOperands& p = call.operands;
     const uint8_t* a[kPatchRows];
     const uint8_t* b[kPatchColumns];
+    const uint8_t* b_scales[kPatchColumns] = {};
     // Rows and columns beyond the end repeat the last one.
+    constexpr int kRowBits = 8 * BytesOf(kElement);
     for (int r = 0; r < kPatchRows; ++r) {
-      a[r] = RowOf(p.a, patch.row + std::min(r, patch.rows - 1), p.k);
+      a[r] = RowOf(p.a, patch.row + std::min(r, patch.rows - 1), int64_t{p.k} * kRowBits);
     }
     for (int c = 0; c < kPatchColumns; ++c) {
-      b[c] = RowOf(
-          p.b, static_cast<int64_t>(patch.expert) * p.n + std::min(patch.column + c, p.n - 1), p.k);
+      const int64_t row =
+          static_cast<int64_t>(patch.expert) * p.n + std::min(patch.column + c, p.n - 1);
+      b[c] = RowOf(p.b, row, int64_t{p.k} * WeightBitsOf(kElement));
+      if constexpr (kElement == GemmElement::kMxfp4) {
+        constexpr int kWordBits = 32;
+        b_scales[c] = RowOf(p.scales.b, row, int64_t{p.scales.row_words} * kWordBits);
+      }
     }
     float sums[kPatchRows][kPatchColumns];
     for (int c = 0; c < kPatchColumns; c += kDotColumns) {
       const internal::Dots<kPatchRows, kDotColumns> dots = {
-          a, b + c, reinterpret_cast<float (*)[kPatchColumns]>(&sums[0][c])};
+          a, b + c, b_scales + c, reinterpret_cast<float (*)[kPatchColumns]>(&sums[0][c])};
       if constexpr (kElement == GemmElement::kFp8) {
         internal::MultiplyScaledRows<kElement>(dots, ScalesOf<Call::Epilogue::kGated>(p, patch, c),
                                                p.k);
@@ -268,8 +295,8 @@ class TileGemm {
             up ? ScaleRows::UpRow(p) : 0};
   }
 
-  static const uint8_t* RowOf(const void* rows, int64_t row, int k) {
-    const int64_t bytes = int64_t{k} * BytesOf(kElement);
+  static const uint8_t* RowOf(const void* rows, int64_t row, int64_t bits) {
+    const int64_t bytes = bits / 8;
     const uint8_t* p = static_cast<const uint8_t*>(rows) + row * bytes;
     // The emulation checks accesses of this kind: do the ends of the row lie in live memory?
     (void)LoadStream(reinterpret_cast<const Vec16*>(p));
@@ -290,7 +317,7 @@ class TileGemm {
     const float scale = epilogue.HasRowScale() ? epilogue.RowScale(row) : 1.0F;
     if constexpr (Epilogue::kGated) {
       for (int c = 0; c < internal::kGemmVec; ++c) {
-        v[c] = Epilogue::Gate(v[c], v[internal::kGemmVec + c] * scale);
+        v[c] = epilogue.Gate(v[c], v[internal::kGemmVec + c] * scale);
       }
       StoreVec(call, row, patch.column / 2, v);
     } else {

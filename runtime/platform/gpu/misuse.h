@@ -4,6 +4,8 @@
 
 #include <hip/hip_runtime_api.h>
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 namespace octet::platform {
@@ -17,6 +19,7 @@ class BodyWatch {
 inline void KernelsWait(hipStream_t /*stream*/) {}
 inline void KernelsHaveEnded() {}
 inline std::string PlaceOutside(int /*device*/, const void* /*pointer*/) { return {}; }
+inline std::optional<size_t> BytesFrom(const void* /*pointer*/) { return std::nullopt; }
 
 }  // namespace octet::platform
 

@@ -66,6 +66,12 @@ template <Scope scope, typename T>
 __device__ __forceinline__ T FetchAddAcqRel(T* p, T v) {
   return __nv_atomic_fetch_add(p, v, __NV_ATOMIC_ACQ_REL, internal::ThreadScope<scope>());
 }
+// Adds without waiting for the old value.
+template <Scope scope, typename T>
+__device__ __forceinline__ void AddRelease(T* p, T v) {
+  static_cast<void>(
+      __nv_atomic_fetch_add(p, v, __NV_ATOMIC_RELEASE, internal::ThreadScope<scope>()));
+}
 template <Scope scope, typename T>
 __device__ __forceinline__ T ExchangeRelaxed(T* p, T v) {
   return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_RELAXED, internal::ThreadScope<scope>());
@@ -115,6 +121,15 @@ __device__ __forceinline__ uint64_t Ballot(bool predicate) {
   return __ballot_sync(internal::kAllLanes, predicate);
 }
 
+// Returns the largest value of all lanes.
+__device__ __forceinline__ uint64_t LargestOfWave(uint64_t v) {
+  constexpr int kHalf = 32;
+  const auto high = static_cast<uint32_t>(v >> kHalf);
+  const uint32_t largest = __reduce_max_sync(internal::kAllLanes, high);
+  const uint32_t low = high == largest ? static_cast<uint32_t>(v) : 0;
+  return static_cast<uint64_t>(largest) << kHalf | __reduce_max_sync(internal::kAllLanes, low);
+}
+
 // ---- rows of 16 bytes
 
 struct alignas(16) Vec16 {
@@ -152,6 +167,10 @@ __device__ __forceinline__ void StoreOnce16(Vec16* p, const Vec16& v) {
       "st.relaxed.sys.global.b128 [%0], q;}" ::"l"(p),
       "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
       : "memory");
+}
+
+__device__ __forceinline__ void Prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
 // ---- waiting and time

@@ -19,7 +19,9 @@ struct alignas(1024) GemmSharedBlock {
   char bytes[1024];
 };
 
-__device__ __forceinline__ float Silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
+__device__ __forceinline__ float Swish(float x, float alpha) {
+  return __fdividef(x, 1.0F + __expf(-(alpha * x)));
+}
 
 namespace internal {
 
@@ -37,6 +39,14 @@ template <>
 struct GemmOf<GemmTiles::kMedium, GemmElement::kFp8> {
   using Type = RowsGemm<128, GemmElement::kFp8>;  // a scale is for 128 columns
 };
+// Weights that become 16-bit numbers on the way are read from registers, as wgmma's M alone is.
+template <>
+struct GemmOf<GemmTiles::kWide, GemmElement::kMxfp4> {
+  using Type = SwappedGemm<128, GemmElement::kMxfp4>;
+};
+template <>
+struct GemmOf<GemmTiles::kMedium, GemmElement::kMxfp4>
+    : GemmOf<GemmTiles::kWide, GemmElement::kMxfp4> {};
 template <GemmElement element>
 struct GemmOf<GemmTiles::kFew64, element> {
   using Type = SwappedGemm<64, element>;

@@ -67,15 +67,15 @@ TEST_F(FusedMisuseTest, RefusesArgumentsOfDispatchGemm) {
   Make(SmallProblem(1));
   if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) { args.b = nullptr; }),
-              Refused("b must not be null"));
+              Refused("b of rank 0 is null; the call needs "));
   EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) { args.out = nullptr; }),
-              Refused("out must not be null"));
+              Refused("out of rank 0 is null; the call needs "));
   EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) { args.b_scales = args.b; }),
-              Refused("b_scales must be null: only FP8 weights have scales"));
+              Refused("b_scales must be null: BF16 weights have no scales"));
   EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) { Shift(args.out); }),
               Refused("it must be 16-byte aligned"));
   EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) { args.dispatch.x = nullptr; }),
-              Refused("x and topk_idx must not be null"));
+              Refused("x of rank 0 is null; the call needs "));
   ExpectEqual({harness().Draw(FullTokens())});
 }
 
@@ -86,14 +86,14 @@ TEST_F(FusedMisuseTest, RefusesFp8WeightsWithoutScales) {
   Make(problem);
   if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_THAT(Dispatch([](DispatchGemmArgs& args) { args.b_scales = nullptr; }),
-              Refused("b_scales must not be null"));
+              Refused("b_scales of rank 0 is null"));
 }
 
 TEST_F(FusedMisuseTest, RefusesSecondFp8WeightsWithoutScales) {
   Make(SmallFp8Problem(1));
   if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.b_scales = nullptr; }),
-              Refused("b_scales must not be null"));
+              Refused("b_scales of rank 0 is null"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { Shift(args.b_scales); }),
               Refused("it must be 16-byte aligned"));
   ExpectEqual({harness().Draw(FullTokens())});
@@ -103,13 +103,13 @@ TEST_F(FusedMisuseTest, RefusesArgumentsOfGemmCombine) {
   Make(SmallProblem(1));
   if (HasFatalFailure() || IsSkipped()) return;
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.a = nullptr; }),
-              Refused("a must not be null"));
+              Refused("a of rank 0 is null"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.b = nullptr; }),
-              Refused("b must not be null"));
+              Refused("b of rank 0 is null"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.b_scales = args.b; }),
-              Refused("b_scales must be null: only FP8 weights have scales"));
+              Refused("b_scales must be null: BF16 weights have no scales"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { args.y = nullptr; }),
-              Refused("expert_out and y must not be null"));
+              Refused("y of rank 0 is null"));
   EXPECT_THAT(Combine([](FusedReceived&, GemmCombineArgs& args) { Shift(args.b); }),
               Refused("it must be 16-byte aligned"));
   EXPECT_THAT(

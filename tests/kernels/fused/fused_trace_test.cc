@@ -17,6 +17,7 @@
 #include "kernels/fused/fused_trace.h"
 #include "octet/routed_experts.h"
 #include "octet/trace.h"
+#include "runtime/device/trace_event.h"
 #include "runtime/platform/gemm_call.h"
 #include "tests/kernels/fused/fused_harness.h"
 #include "tests/support/node/node_fixture.h"
@@ -94,12 +95,18 @@ TEST_P(FusedTraceTest, ChangesNoBitAndHasEveryTileOfBothProducts) {
     const std::vector<TraceTag> tags = fused::FusedTraceTags(calls.experts().ep());
     std::vector<std::map<uint32_t, int64_t>> rows(kRanks);  // of each expert, in both products
     std::vector<std::set<absl::string_view>> seen(RoutedExperts::kTraceTracks);
+    bool knows_who_was_late = false;
     for (const TraceSlice& slice : *slices) {
       ASSERT_LT(slice.tag, tags.size());
       const TraceTag& tag = tags[slice.tag];
       ASSERT_LT(slice.track, RoutedExperts::kTraceTracks);
       EXPECT_EQ(tag.phase.name == "gemm", slice.track >= fused::kFirstProductTrack) << tag.name;
       seen[static_cast<size_t>(slice.track)].insert(tag.name);
+      if (tag.name == "await rows" && slice.detail != device::kNoPeer) {
+        EXPECT_TRUE(tag.detail.is_peer);
+        EXPECT_LT(slice.detail, kRanks);
+        knows_who_was_late = true;
+      }
       const auto [row, num_rows, column] = slice.more_details;
       if (tag.name != "multiply" || column != 0) continue;
       rows[static_cast<size_t>(slice.rank)][slice.detail] += num_rows;
@@ -112,6 +119,7 @@ TEST_P(FusedTraceTest, ChangesNoBitAndHasEveryTileOfBothProducts) {
       }
     }
     const bool fused_dispatch = dispatch_gemm == Fusion::kTiles;
+    EXPECT_EQ(knows_who_was_late, fused_dispatch);
     for (const absl::string_view name : {"order", "send rows", "await rows", "fill rows"}) {
       if (fused_dispatch) {
         EXPECT_THAT(seen[0], Contains(name));

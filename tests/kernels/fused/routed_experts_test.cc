@@ -23,6 +23,7 @@
 #include "kernels/tuning/tuning.h"
 #include "kernels/types/fp8_rows.h"
 #include "octet/graph.h"
+#include "octet/placement.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/node/schedule.h"
@@ -101,6 +102,24 @@ FusedProblem DrawProblem(uint32_t seed, const Fusions& fusions) {
     if (type < 2) ep.scale_format = kFormats[draw(0, 2)];
   }
   return problem;
+}
+
+// One expert more than can be divided by the ranks, and the first ones on several.
+TEST_P(FusionTest, PlacementsAreEqualToSeparateCalls) {
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    FusedProblem problem = DrawProblem(seed, GetParam());
+    if (problem.num_ranks > NumGpus()) continue;
+    EpConfig& ep = problem.config.ep;
+    ++ep.num_experts;
+    std::vector<double> loads(static_cast<size_t>(ep.num_experts), 1.0);
+    loads[0] = 5;
+    loads[1] = 3;
+    ep.placement = *PlanPlacement(loads, problem.num_ranks, ep.num_experts / problem.num_ranks + 2);
+    Make(problem);
+    if (HasFatalFailure()) return;
+    ExpectEqual({harness().Draw(harness().DrawTokens()), harness().Draw(FullTokens(), 0.1)});
+    if (HasFailure()) return;
+  }
 }
 
 // Calls in a row with other routings and numbers of tokens, plain ones among them.

@@ -133,7 +133,7 @@ TEST_F(GroupedGemmTest, RefusesAConfigThatCannotBe) {
   EXPECT_THAT(refusal(config), is("k is 24; it must be a positive multiple of 16 with FP8"));
   config.k = 32;
   config.dtype = DType::kFloat16;
-  EXPECT_THAT(refusal(config), is("products of FP8 operands are bfloat16"));
+  EXPECT_THAT(refusal(config), is("products of FP8 operands are bf16"));
   config.dtype = DType::kBFloat16;
   config.output = GemmOutput::kFloat32;
   EXPECT_THAT(refusal(config), is("output is float32, which needs operands of the dtype, not FP8"));
@@ -163,7 +163,7 @@ TEST_F(GroupedGemmTest, RefusesPointersThatCannotBe) {
   args.a_scales = args.a;
   EXPECT_THAT((*gemm)->Run(args, nullptr),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("a_scales is given, but only FP8 operands have scales")));
+                       HasSubstr("a_scales is given, but BF16 operands have no scales")));
   args = gpu->args();
   args.out = static_cast<char*>(args.out) + 8;
   EXPECT_THAT((*gemm)->Run(args, nullptr),

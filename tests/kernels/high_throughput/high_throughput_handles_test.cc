@@ -77,7 +77,8 @@ TEST_F(HighThroughputTest, HandleOfALayoutThatIsGoneIsRefused) {
   RunStep(step);
   const absl::Status status = harness_->Combine(step, handles);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("kept_layouts is 2"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("only the last kept_layouts, 2, can be used"));
   EXPECT_EQ(harness_->Dispatch(step, handles).code(), absl::StatusCode::kFailedPrecondition);
   RunStep(step);
 }

@@ -117,9 +117,10 @@ std::set<int> LayersWithExperts(Model model, const Json& change) {
       layers.insert(layer);
       continue;
     }
-    EXPECT_EQ(status,
-              absl::InvalidArgumentError(absl::StrCat(files.PathOf("config.json"), ": layer ",
-                                                      layer, " is dense, it has no experts")));
+    EXPECT_EQ(status, absl::InvalidArgumentError(
+                          absl::StrCat(files.PathOf("config.json"), ": layer ", layer,
+                                       " is dense, it has no experts; choose one "
+                                       "that has")));
     EXPECT_EQ((*folder)->Weights(layer).status(), status);
   }
   return layers;
@@ -321,7 +322,7 @@ TEST(ModelFolderConfig, FilesThatCannotBeOpened) {
   EXPECT_EQ(status_of(R"({"model_type": "llama"})"),
             absl::UnimplementedError(
                 path + ": model_type \"llama\" is not one of mixtral, qwen2_moe, qwen3_moe, olmoe, "
-                       "deepseek_v2, deepseek_v3"));
+                       "deepseek_v2, deepseek_v3, gpt_oss"));
   EXPECT_EQ(status_of(R"({"model_type": "olmoe"})"),
             absl::InvalidArgumentError(path + ": num_hidden_layers is missing"));
   EXPECT_EQ(status_of(Mixtral().config.dump()),

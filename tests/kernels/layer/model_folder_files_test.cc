@@ -312,15 +312,15 @@ TEST(ModelFolderFiles, EveryDtypeIsChecked) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   };
   expect(WithDtype(DeepseekV2(), 1, mlp + "gate.weight", "I32"),
-         "gate.weight' has the dtype I32, and must have F32 or BF16 or F16");
+         "gate.weight' has the dtype I32, and must have F32 or BF16 or F16 or F8_E8M0");
   expect(WithDtype(DeepseekV2(), 1, mlp + "gate.weight", "F8_E4M3"),
-         "gate.weight' has the dtype F8_E4M3, and must have F32 or BF16 or F16");
+         "gate.weight' has the dtype F8_E4M3, and must have F32 or BF16 or F16 or F8_E8M0");
   expect(WithDtype(DeepseekV2(), 1, mlp + "experts.2.up_proj.weight", "F8_E5M2"),
-         "up_proj.weight' has the dtype F8_E5M2, and must have F32 or BF16 or F16");
+         "up_proj.weight' has the dtype F8_E5M2, and must have F32 or BF16 or F16 or F8_E8M0");
   expect(WithDtype(DeepseekV3(), 1, mlp + "gate.e_score_correction_bias", "I32"),
-         "e_score_correction_bias' has the dtype I32, and must have F32 or BF16 or F16");
+         "e_score_correction_bias' has the dtype I32, and must have F32 or BF16 or F16 or F8_E8M0");
   expect(WithDtype(DeepseekV3(), 1, mlp + "experts.2.up_proj.weight_scale_inv", "F8_E4M3"),
-         "weight_scale_inv' has the dtype F8_E4M3, and must have F32 or BF16 or F16");
+         "weight_scale_inv' has the dtype F8_E4M3, and must have F32 or BF16 or F16 or F8_E8M0");
   // One expert of another format than the others.
   expect(WithDtype(DeepseekV3(), 1, mlp + "experts.2.up_proj.weight", "BF16"),
          "layer 1: weights of expert 2 are bf16, and others are fp8; all must be, or none");

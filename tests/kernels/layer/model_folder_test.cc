@@ -170,12 +170,13 @@ TEST(ModelFolder, DeepseekV3InFp8WithScalesOfOtherTypes) {
 
 TEST(ModelFolder, TheNamesOfFamiliesAndTypes) {
   EXPECT_EQ(EnumNames<ModelFamily>(),
-            "mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2, deepseek_v3");
-  EXPECT_EQ(EnumNames<TensorType>(), "fp32, bf16, fp16, fp8");
+            "mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2, deepseek_v3, gpt_oss");
+  EXPECT_EQ(EnumNames<TensorType>(), "fp32, bf16, fp16, fp8, mxfp4, e8m0");
   EXPECT_EQ(BytesOf(TensorType::kFloat32), 4U);
   EXPECT_EQ(BytesOf(TensorType::kBFloat16), 2U);
   EXPECT_EQ(BytesOf(TensorType::kFloat16), 2U);
   EXPECT_EQ(BytesOf(TensorType::kFloat8E4m3), 1U);
+  EXPECT_EQ(BytesOf(TensorType::kFloat8E8m0), 1U);
 }
 
 }  // namespace

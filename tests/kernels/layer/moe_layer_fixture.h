@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "kernels/layer/layer_config.h"
 #include "octet/dtype.h"
@@ -70,8 +71,9 @@ inline std::string TextOf(const MoeLayerConfig& c) {
 class MoeLayerTest : public NodeTest {
  protected:
   // Makes a layer with random weights.
-  void MakeLayer(int num_ranks, const MoeLayerConfig& config) {
-    MakeNode(num_ranks);
+  void MakeLayer(int num_ranks, const MoeLayerConfig& config,
+                 absl::Duration timeout = absl::Seconds(10)) {
+    MakeNode(num_ranks, timeout);
     if (IsSkipped() || node_ == nullptr) return;
     absl::StatusOr<std::unique_ptr<MoeLayer>> layer = MoeLayer::Create(*node_, config);
     ASSERT_OK(layer.status());

@@ -37,34 +37,48 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(MoeLayerTest, Plain) { RunAndCheck({9, 5}, Config()); }
+// However a layer is computed.
+class MoeLayerPathTest : public MoeLayerTest, public testing::WithParamInterface<LayerPath> {
+ protected:
+  static MoeLayerConfig PathConfig() {
+    MoeLayerConfig config = Config();
+    config.path = GetParam();
+    return config;
+  }
+};
 
-TEST_F(MoeLayerTest, OneRank) { RunAndCheck({9}, Config()); }
+INSTANTIATE_TEST_SUITE_P(, MoeLayerPathTest,
+                         testing::Values(LayerPath::kLaunches, LayerPath::kDecode),
+                         [](const auto& info) { return std::string(EnumName(info.param)); });
 
-TEST_F(MoeLayerTest, Fp16) {
-  MoeLayerConfig config = Config();
+TEST_P(MoeLayerPathTest, Plain) { RunAndCheck({9, 5}, PathConfig()); }
+
+TEST_P(MoeLayerPathTest, OneRank) { RunAndCheck({9}, PathConfig()); }
+
+TEST_P(MoeLayerPathTest, Fp16) {
+  MoeLayerConfig config = PathConfig();
   config.dtype = DType::kFloat16;
   config.shared_intermediate = 40;
   RunAndCheck({9, 5}, config);
 }
 
-TEST_F(MoeLayerTest, SharedExpertsWithGate) {
-  MoeLayerConfig config = Config();
+TEST_P(MoeLayerPathTest, SharedExpertsWithGate) {
+  MoeLayerConfig config = PathConfig();
   config.shared_intermediate = 56;
   config.shared_gate = true;
   config.router.normalize = false;
   RunAndCheck({4, 9}, config);
 }
 
-TEST_F(MoeLayerTest, GroupsBiasAndScaling) {
-  MoeLayerConfig config = Config();
+TEST_P(MoeLayerPathTest, GroupsBiasAndScaling) {
+  MoeLayerConfig config = PathConfig();
   config.router = DeepseekRouter();
   config.shared_intermediate = 48;
   RunAndCheck({9, 5}, config);
 }
 
-TEST_F(MoeLayerTest, Fp8Weights) {
-  MoeLayerConfig config = Config();
+TEST_P(MoeLayerPathTest, Fp8Weights) {
+  MoeLayerConfig config = PathConfig();
   config.weights = GemmFormat::kFp8;
   config.hidden = 144;
   config.intermediate = 160;
@@ -72,8 +86,8 @@ TEST_F(MoeLayerTest, Fp8Weights) {
   RunAndCheck({9, 5}, config);
 }
 
-TEST_F(MoeLayerTest, RanksWithoutTokens) {
-  MoeLayerConfig config = Config();
+TEST_P(MoeLayerPathTest, RanksWithoutTokens) {
+  MoeLayerConfig config = PathConfig();
   config.shared_intermediate = 48;
   RunAndCheck({0, 9, 0}, config);
   RunAndCheck({0, 0, 0}, config);
@@ -99,7 +113,7 @@ TEST_F(MoeLayerTest, RandomShapes) {
     config.router.scores = below(2) == 0 ? RouterScores::kSigmoid : RouterScores::kSoftmax;
     config.router.normalize = below(2) == 0;
     config.router.scaling = 1.0F + static_cast<float>(below(3));
-    config.max_tokens_per_rank = 1 + below(20);
+    config.max_tokens_per_rank = 1 + below(40);  // with the router of few tokens, and of more
     std::vector<int> counts;
     for (int rank = 0; rank < ranks; ++rank) {
       counts.push_back(below(config.max_tokens_per_rank + 1));

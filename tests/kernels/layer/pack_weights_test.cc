@@ -44,7 +44,7 @@ TEST(PackWeightsTest, OtherTypesAreRounded) {
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     std::vector<uint16_t> expected;
     for (const float value : values) expected.push_back(BitsFromFloat(dtype, value));
-    EXPECT_EQ(Words(PackMatrix(tensor, {.dtype = dtype})), expected);
+    EXPECT_EQ(Words(PackMatrix(tensor, FormatOf(dtype))), expected);
   }
   const std::vector<uint16_t> half = {BitsFromFloat(DType::kFloat16, 0.1F)};
   EXPECT_EQ(Words(PackMatrix(View(TensorType::kFloat16, 1, 1, half), {})),
@@ -72,7 +72,7 @@ TEST(PackWeightsTest, ScalesOf16Bits) {
     HostTensor tensor = View(TensorType::kFloat8E4m3, kRows, kColumns, elements);
     tensor.column_pitch = pitch;
     tensor.scales = reinterpret_cast<const std::byte*>(scales.data());
-    const PackedMatrix fp8 = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+    const PackedMatrix fp8 = PackMatrix(tensor, FormatOf({}, GemmFormat::kFp8));
     const PackedMatrix bf16 = PackMatrix(tensor, {});
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
       std::vector<uint16_t> bits;
@@ -80,7 +80,7 @@ TEST(PackWeightsTest, ScalesOf16Bits) {
       tensor.scales = reinterpret_cast<const std::byte*>(bits.data());
       tensor.scale_type = dtype == DType::kFloat16 ? TensorType::kFloat16 : TensorType::kBFloat16;
       EXPECT_TRUE(CheckTensor("it", tensor, kRows, kColumns).ok());
-      const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+      const PackedMatrix packed = PackMatrix(tensor, FormatOf({}, GemmFormat::kFp8));
       EXPECT_EQ(packed.elements, fp8.elements);
       EXPECT_EQ(packed.scales, fp8.scales);
       EXPECT_EQ(PackMatrix(tensor, {}).elements, bf16.elements);
@@ -88,7 +88,7 @@ TEST(PackWeightsTest, ScalesOf16Bits) {
     tensor.scale_type = TensorType::kFloat8E4m3;
     EXPECT_EQ(CheckTensor("it", tensor, kRows, kColumns),
               absl::InvalidArgumentError(
-                  "it has scales of 8-bit floats; they must be fp32, bf16 or fp16"));
+                  "it has scales of fp8; they must be fp32 or bf16 or fp16 or e8m0"));
   }
 }
 
@@ -125,7 +125,7 @@ TEST(PackWeightsTest, QuantizesByBlocks) {
     }
   }
   const HostTensor tensor = View(TensorType::kFloat32, kRows, kColumns, values);
-  const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+  const PackedMatrix packed = PackMatrix(tensor, FormatOf({}, GemmFormat::kFp8));
   ASSERT_EQ(packed.scales.size(), 2U * 3);
   for (int row = 0; row < kRows; ++row) {
     for (int column = 0; column < kColumns; ++column) {
@@ -145,7 +145,7 @@ TEST(PackWeightsTest, Fp8StaysExact) {
   const std::vector<float> scales = {0.5F, 3.0F};
   HostTensor tensor = View(TensorType::kFloat8E4m3, 1, 256, bits);
   tensor.scales = reinterpret_cast<const std::byte*>(scales.data());
-  const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+  const PackedMatrix packed = PackMatrix(tensor, FormatOf({}, GemmFormat::kFp8));
   ASSERT_EQ(packed.scales.size(), 2U);
   for (size_t i = 0; i < 256; ++i) {
     const float want = FloatFromFp8Bits(Fp8Form::kE4m3Fn, bits[i]) * scales[i / 128];
@@ -158,6 +158,75 @@ TEST(PackWeightsTest, Fp8StaysExact) {
     }
     const uint16_t word = BitsFromFloat(DType::kBFloat16, want);
     EXPECT_EQ(Words(PackMatrix(tensor, {}))[i], word) << i;
+  }
+}
+
+// All numbers with all scales, in every second row; rows of scales become whole vectors.
+TEST(PackWeightsTest, Mxfp4StaysExact) {
+  constexpr int kRows = 256;
+  constexpr int kColumns = 64;
+  std::vector<uint8_t> elements(2 * kRows * kColumns / 2);
+  std::vector<uint8_t> exponents(2 * kRows * 2, 7);
+  for (size_t row = 0; row < kRows; ++row) {
+    for (size_t i = 0; i < kColumns / 2; ++i) {
+      elements[2 * row * (kColumns / 2) + i] = static_cast<uint8_t>(i * 17 + row);
+    }
+    exponents[4 * row] = static_cast<uint8_t>(row);
+    exponents[4 * row + 1] = static_cast<uint8_t>(255 - row);
+  }
+  HostTensor tensor = View(TensorType::kFloat4E2m1, kRows, kColumns, elements);
+  tensor.scales = reinterpret_cast<const std::byte*>(exponents.data());
+  tensor.scale_type = TensorType::kFloat8E8m0;
+  tensor.row_step = 2;
+  ASSERT_TRUE(CheckTensor("it", tensor, kRows, kColumns).ok());
+  const PackedMatrix packed = PackMatrix(tensor, FormatOf({}, GemmFormat::kMxfp4));
+  const std::vector<uint8_t> scales = ScaleBytes(packed);
+  ASSERT_EQ(scales.size(), size_t{16} * kRows);
+  for (size_t row = 0; row < kRows; ++row) {
+    EXPECT_EQ(scales[16 * row], row);
+    EXPECT_EQ(scales[16 * row + 1], 255 - row);
+    for (size_t i = 0; i < kColumns / 2; ++i) {
+      EXPECT_EQ(packed.elements[row * (kColumns / 2) + i], static_cast<uint8_t>(i * 17 + row));
+    }
+  }
+  // Numbers that MXFP4 has stay what they are when they are quantized from another type.
+  tensor.row_step = 1;
+  std::fill(exponents.begin(), exponents.end(), uint8_t{120});
+  for (size_t block = 0; block < elements.size() / 16; ++block) elements[16 * block] = 0x7f;
+  const PackedMatrix floats = PackMatrix(tensor, FormatOf(TensorType::kFloat32));
+  HostTensor plain = View(TensorType::kFloat32, kRows, kColumns, floats.elements);
+  const PackedMatrix again = PackMatrix(plain, FormatOf({}, GemmFormat::kMxfp4));
+  EXPECT_EQ(again.scales, std::vector<float>(again.scales.size(), 0x1p-7F));
+  EXPECT_EQ(PackMatrix(tensor, FormatOf({}, GemmFormat::kMxfp4)).elements, again.elements);
+
+  tensor.column_pitch = kRows;
+  EXPECT_FALSE(CheckTensor("it", tensor, kRows, kColumns).ok());
+  HostTensor blocks = View(TensorType::kFloat8E4m3, kRows, kColumns / 2, elements);
+  blocks.scales = tensor.scales;
+  blocks.row_step = 2;
+  EXPECT_FALSE(CheckTensor("it", blocks, kRows, kColumns / 2).ok());
+}
+
+TEST(PackWeightsTest, ScalesOfMxfp4AlternateAsRowsDo) {
+  constexpr size_t kRows = 24;
+  const std::vector<uint8_t> elements(kRows * 16, 0x21);
+  std::vector<uint8_t> exponents(kRows);
+  for (size_t row = 0; row < kRows; ++row) exponents[row] = static_cast<uint8_t>(100 + row);
+  MlpWeights weights;
+  weights.gate = View(TensorType::kFloat4E2m1, kRows, 32, elements);
+  weights.gate.scales = reinterpret_cast<const std::byte*>(exponents.data());
+  weights.gate.scale_type = TensorType::kFloat8E8m0;
+  std::vector<uint8_t> others = exponents;
+  for (uint8_t& exponent : others) exponent += 50;
+  weights.up = weights.gate;
+  weights.up.scales = reinterpret_cast<const std::byte*>(others.data());
+  const std::vector<uint8_t> scales =
+      ScaleBytes(PackGateUp(weights, FormatOf({}, GemmFormat::kMxfp4)));
+  ASSERT_EQ(scales.size(), 2 * kRows * 16);
+  for (size_t row = 0; row < kRows; ++row) {
+    const size_t place = 16 * (row / 8) + row % 8;
+    EXPECT_EQ(scales[16 * place], 100 + row);
+    EXPECT_EQ(scales[16 * (place + 8)], 150 + row);
   }
 }
 
@@ -189,8 +258,8 @@ void ExpectOrderDoesNotMatter(const HostTensor& by_rows, const std::vector<T>& e
     other.scales = reinterpret_cast<const std::byte*>(scales_by_columns.data());
   }
   for (const GemmFormat format : {GemmFormat::kSame, GemmFormat::kFp8}) {
-    const PackedMatrix expected = PackMatrix(tensor, {.format = format});
-    const PackedMatrix packed = PackMatrix(other, {.format = format});
+    const PackedMatrix expected = PackMatrix(tensor, FormatOf({}, format));
+    const PackedMatrix packed = PackMatrix(other, FormatOf({}, format));
     EXPECT_TRUE(packed.elements == expected.elements) << EnumName(tensor.type);
     EXPECT_EQ(packed.scales, expected.scales) << EnumName(tensor.type);
   }
@@ -234,7 +303,7 @@ TEST(PackWeightsTest, NanMakesNanOfItsBlock) {
   std::vector<float> values(2 * 128, 1.0F);
   values[5] = std::numeric_limits<float>::quiet_NaN();
   const HostTensor tensor = View(TensorType::kFloat32, 1, 256, values);
-  const PackedMatrix packed = PackMatrix(tensor, {.format = GemmFormat::kFp8});
+  const PackedMatrix packed = PackMatrix(tensor, FormatOf({}, GemmFormat::kFp8));
   EXPECT_TRUE(std::isnan(packed.scales[0]));
   EXPECT_FALSE(std::isnan(packed.scales[1]));
 }

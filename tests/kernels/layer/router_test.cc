@@ -1,6 +1,6 @@
 // The router's reference against float64 and hand-made cases, and its kernel against the reference,
 // to the bit.
-#include "kernels/layer/router.h"
+#include "kernels/router/router.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/layer/route.h"
-#include "kernels/layer/router_math.h"
+#include "kernels/router/few_tokens.h"
+#include "kernels/router/route.h"
+#include "kernels/router/route_params.h"
+#include "kernels/router/router_math.h"
+#include "octet/dtype.h"
+#include "octet/moe_layer.h"
 #include "octet/topology.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
@@ -173,6 +177,17 @@ class RouterKernelTest : public ::testing::Test {
     wave_ = topology->gpus[0].wave_size;
   }
 
+  static RouteParams ParamsOf(const Problem& p) {
+    MoeLayerConfig config;
+    config.num_experts = p.num_experts;
+    config.topk = p.topk;
+    config.router = p.config;
+    RouteParams params = RouteParamsOf(config);
+    params.stride = p.stride;
+    params.num_tokens = p.tokens;
+    return params;
+  }
+
   absl::StatusOr<Choice> Run(const Problem& p, int blocks, int waves) const {
     Choice got;
     const auto choices = static_cast<size_t>(p.tokens) * static_cast<size_t>(p.topk);
@@ -180,22 +195,11 @@ class RouterKernelTest : public ::testing::Test {
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory bias, Copy(p.bias));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory ids, DeviceMemory::Allocate(choices * 4 + 4));
     OCTET_ASSIGN_OR_RETURN(const DeviceMemory weights, DeviceMemory::Allocate(choices * 4 + 4));
-    const RouteParams params = {
-        .logits = logits.as<float>(),
-        .stride = p.stride,
-        .bias = p.bias.empty() ? nullptr : bias.as<float>(),
-        .num_tokens = p.tokens,
-        .num_experts = p.num_experts,
-        .topk = p.topk,
-        .sigmoid = p.config.scores == RouterScores::kSigmoid,
-        .groups = p.config.groups,
-        .top_groups = p.config.top_groups,
-        .sum_of_two_best = p.config.group_score == GroupScore::kSumOfTwoBest,
-        .normalize = p.config.normalize,
-        .normalize_epsilon = p.config.normalize_epsilon,
-        .scaling = p.config.scaling,
-        .topk_idx = ids.as<int32_t>(),
-        .topk_weights = weights.as<float>()};
+    RouteParams params = ParamsOf(p);
+    params.logits = logits.as<float>();
+    params.bias = p.bias.empty() ? nullptr : bias.as<float>();
+    params.topk_idx = ids.as<int32_t>();
+    params.topk_weights = weights.as<float>();
     OCTET_RETURN_IF_GPU_ERROR(LoadRoute(p.num_experts));
     OCTET_RETURN_IF_GPU_ERROR(
         LaunchRoute(params, {.blocks = blocks, .threads = waves * wave_}, nullptr));
@@ -211,28 +215,98 @@ class RouterKernelTest : public ::testing::Test {
     ASSERT_OK(Validate(p.config, p.num_experts, p.topk));
     const absl::StatusOr<Choice> got = Run(p, blocks, waves);
     ASSERT_OK(got.status());
+    ExpectChoice(p, *got);
+  }
+
+  static void ExpectChoice(const Problem& p, const Choice& got) {
     for (int token = 0; token < p.tokens; ++token) {
       const auto row = p.logits.begin() + static_cast<ptrdiff_t>(token) * p.stride;
       const Choice want = Reference(p.config, p.topk, {row, row + p.num_experts}, p.bias);
       for (int k = 0; k < p.topk; ++k) {
         const auto choice = static_cast<size_t>(k);
         const size_t at = static_cast<size_t>(token) * static_cast<size_t>(p.topk) + choice;
-        ASSERT_EQ(got->experts[at], want.experts[choice]) << "token " << token << " choice " << k;
+        ASSERT_EQ(got.experts[at], want.experts[choice]) << "token " << token << " choice " << k;
         if (std::isnan(want.weights[choice])) {
-          ASSERT_TRUE(std::isnan(got->weights[at])) << "token " << token << " choice " << k;
+          ASSERT_TRUE(std::isnan(got.weights[at])) << "token " << token << " choice " << k;
         } else {
-          ASSERT_EQ(std::memcmp(&got->weights[at], &want.weights[choice], sizeof(float)), 0)
-              << "token " << token << " choice " << k << ": " << got->weights[at] << " instead of "
+          ASSERT_EQ(std::memcmp(&got.weights[at], &want.weights[choice], sizeof(float)), 0)
+              << "token " << token << " choice " << k << ": " << got.weights[at] << " instead of "
               << want.weights[choice];
         }
       }
     }
   }
 
+  // Tokens and a router's weights, [tokens][hidden] and [logit_rows][hidden] of the dtype.
+  struct Product {
+    DType dtype = DType::kBFloat16;
+    int hidden = 0;
+    int logit_rows = 0;
+    std::vector<uint16_t> x, router;
+  };
+
+  // Computes p.logits, and the choice by them, in one launch.
+  static absl::StatusOr<Choice> RunFewTokens(const Product& product, Problem& p) {
+    const auto choices = static_cast<size_t>(p.tokens) * static_cast<size_t>(p.topk);
+    p.logits.assign(static_cast<size_t>(p.tokens) * static_cast<size_t>(p.stride), 0.0F);
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory x, Copy(product.x));
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory router, Copy(product.router));
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory logits, Copy(p.logits));
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory bias, Copy(p.bias));
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory ids, DeviceMemory::Allocate(choices * 4));
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory weights, DeviceMemory::Allocate(choices * 4));
+    OCTET_ASSIGN_OR_RETURN(const DeviceMemory done, Copy(std::vector<uint32_t>{0}));
+    FewTokensParams params = {.x = x.as<void>(),
+                              .router = router.as<void>(),
+                              .hidden = product.hidden,
+                              .logit_rows = product.logit_rows,
+                              .route = ParamsOf(p),
+                              .logits = logits.as<float>(),
+                              .blocks_done = done.as<uint32_t>(),
+                              .fp16 = product.dtype == DType::kFloat16};
+    params.route.logits = params.logits;
+    params.route.bias = p.bias.empty() ? nullptr : bias.as<float>();
+    params.route.topk_idx = ids.as<int32_t>();
+    params.route.topk_weights = weights.as<float>();
+    OCTET_RETURN_IF_GPU_ERROR(LoadRouteFewTokens(p.num_experts, params.fp16));
+    // The second launch finds what the first leaves.
+    OCTET_RETURN_IF_GPU_ERROR(LaunchRouteFewTokens(params, nullptr));
+    OCTET_RETURN_IF_GPU_ERROR(LaunchRouteFewTokens(params, nullptr));
+    OCTET_RETURN_IF_GPU_ERROR(hipDeviceSynchronize());
+    OCTET_ASSIGN_OR_RETURN(p.logits, ToHost<float>(logits.as<void>(), p.logits.size()));
+    Choice got;
+    OCTET_ASSIGN_OR_RETURN(got.experts, ToHost<int32_t>(ids.as<void>(), choices));
+    OCTET_ASSIGN_OR_RETURN(got.weights, ToHost<float>(weights.as<void>(), choices));
+    return got;
+  }
+
+  // Logits are those of float64 but for the roundings of H sums; others' are not touched.
+  static void ExpectLogits(const Product& product, const Problem& p) {
+    const auto hidden = static_cast<size_t>(product.hidden);
+    for (int token = 0; token < p.tokens; ++token) {
+      for (int row = 0; row < p.stride; ++row) {
+        double exact = 0;
+        double sizes = 0;
+        for (size_t i = 0; i < hidden && row < product.logit_rows; ++i) {
+          const double a = FloatFromBits(product.dtype, product.x[Size(token) * hidden + i]);
+          const double b = FloatFromBits(product.dtype, product.router[Size(row) * hidden + i]);
+          exact += a * b;
+          sizes += std::abs(a * b);
+        }
+        ASSERT_NEAR(p.logits[Size(token) * Size(p.stride) + Size(row)], exact,
+                    sizes * static_cast<double>(product.hidden) * 0x1p-24)
+            << "token " << token << " row " << row;
+      }
+    }
+  }
+
+  static size_t Size(int n) { return static_cast<size_t>(n); }
+
  private:
-  static absl::StatusOr<DeviceMemory> Copy(const std::vector<float>& values) {
+  template <typename T>
+  static absl::StatusOr<DeviceMemory> Copy(const std::vector<T>& values) {
     OCTET_ASSIGN_OR_RETURN(DeviceMemory memory,
-                           DeviceMemory::Allocate(values.size() * sizeof(float) + 4));
+                           DeviceMemory::Allocate(values.size() * sizeof(T) + 4));
     OCTET_RETURN_IF_ERROR(ToDevice(memory, values));
     return memory;
   }
@@ -272,6 +346,34 @@ TEST_F(RouterKernelTest, RandomShapes) {
   for (int i = 0; i < 120; ++i) {
     SCOPED_TRACE(absl::StrCat("seed 11, shape ", i));
     ExpectReference(RandomProblem(random));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(RouterKernelTest, FewTokensInOneLaunch) {
+  std::mt19937 random(14);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
+  std::normal_distribution<float> normal;
+  for (int i = 0; i < 40; ++i) {
+    Problem p = RandomProblem(random);
+    if (p.num_experts > 400 && i % 10 != 0) continue;  // a block for each row takes its time
+    p.tokens = 1 + below(kFewRoutedTokens);
+    Product product = {.dtype = below(2) == 0 ? DType::kFloat16 : DType::kBFloat16,
+                       .hidden = 8 * (1 + below(p.num_experts > 400 ? 8 : 120)),
+                       .logit_rows = p.num_experts + below(p.stride - p.num_experts + 1),
+                       .x = {},
+                       .router = {}};
+    for (int n = p.tokens * product.hidden; n > 0; --n) {
+      product.x.push_back(BitsFromFloat(product.dtype, normal(random)));
+    }
+    for (int n = product.logit_rows * product.hidden; n > 0; --n) {
+      product.router.push_back(BitsFromFloat(product.dtype, normal(random)));
+    }
+    SCOPED_TRACE(absl::StrCat("seed 14, shape ", i, ", H ", product.hidden, ", ", p.Text()));
+    const absl::StatusOr<Choice> got = RunFewTokens(product, p);
+    ASSERT_OK(got.status());
+    ExpectLogits(product, p);
+    ExpectChoice(p, *got);
     if (HasFatalFailure()) return;
   }
 }

@@ -189,6 +189,37 @@ inline Model DeepseekV3(int intermediate = kFp8Intermediate, const std::string& 
   return model;
 }
 
+// Rows of gate and up alternate; matrices are MXFP4, or transposed BF16.
+inline Model GptOss(bool mxfp4) {
+  constexpr int kSize = 64;  // H
+  constexpr int kBetween = 32;
+  Model model;
+  model.config = {{"model_type", "gpt_oss"},       {"num_local_experts", kExperts},
+                  {"num_experts_per_tok", 2},      {"hidden_size", kSize},
+                  {"intermediate_size", kBetween}, {"num_hidden_layers", 1},
+                  {"swiglu_limit", 7.0},           {"hidden_act", "silu"}};
+  const std::string block = "model.layers.0.mlp.";
+  const std::string experts = block + "experts.";
+  model.AddMatrix(block + "router.weight", kExperts, kSize);
+  model.Add(NamedTensor(block + "router.bias", "BF16", {kExperts}, 2));
+  model.AddMatrix(experts + "gate_up_proj_bias", kExperts, 2 * kBetween);
+  model.AddMatrix(experts + "down_proj_bias", kExperts, kSize);
+  if (!mxfp4) {
+    model.Add(NamedTensor(experts + "gate_up_proj", "BF16", {kExperts, kSize, 2 * kBetween}, 2));
+    model.Add(NamedTensor(experts + "down_proj", "BF16", {kExperts, kBetween, kSize}, 2));
+    return model;
+  }
+  model.config["quantization_config"] = {{"quant_method", "mxfp4"},
+                                         {"modules_to_not_convert", {"lm_head"}}};
+  const auto add = [&](const std::string& name, int rows, int columns) {
+    model.Add(NamedTensor(experts + name + "_blocks", "U8", {kExperts, rows, columns / 32, 16}, 1));
+    model.Add(NamedTensor(experts + name + "_scales", "U8", {kExperts, rows, columns / 32}, 1));
+  };
+  add("gate_up_proj", 2 * kBetween, kSize);
+  add("down_proj", kSize, kBetween);
+  return model;
+}
+
 inline absl::StatusOr<std::unique_ptr<ModelFolder>> Open(const Model& model,
                                                          const TestFolder& folder) {
   model.Write(folder);

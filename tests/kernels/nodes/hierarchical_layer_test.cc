@@ -11,6 +11,8 @@
 #include "octet/domain.h"
 #include "octet/expert_parallel.h"
 #include "octet/moe_layer.h"
+#include "octet/node.h"
+#include "octet/placement.h"
 #include "octet/routed_experts.h"
 #include "runtime/base/status_macros.h"
 #include "tests/kernels/nodes/layer_harness.h"
@@ -193,6 +195,24 @@ TEST_F(HierarchicalLayerTest, LayersThatShareMemory) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one of 2 nodes")));
   others.clear();
   EXPECT_EQ(OutputOf(tokens), want);
+}
+
+// Experts stay where the placement has them.
+TEST_F(HierarchicalLayerTest, Placements) {
+  Join({.num_nodes = 2, .ranks_per_node = 2});
+  ASSERT_FALSE(HasFatalFailure());
+  MoeLayerConfig config = SmallLayer();
+  config.num_experts = 7;
+  config.placement =
+      *Placement::Create(7, 4, {0, 1, 2, -1, 3, 0, 4, -1, 5, -1, 0, 3, 6, -1, -1, -1});
+  Make(config, OnRails(RailRows::kBlocks));
+  ASSERT_FALSE(HasFatalFailure());
+  std::mt19937_64 rng(12);
+  EXPECT_OK(harness_->Check(DrawLayerTokens(rng, config, 4)));
+  Node& node = nodes_->nodes().front().domain->node();
+  EXPECT_THAT(
+      node.Run([&](Rank& rank) { return harness_->layer(0).Prepare(rank, config.placement, 0); }),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("over several nodes")));
 }
 
 TEST_F(HierarchicalLayerTest, RefusesWhatCannotBeRight) {

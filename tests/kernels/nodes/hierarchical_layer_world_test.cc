@@ -137,9 +137,9 @@ TEST_F(HierarchicalLayerWorldTest, NodesThatAskForDifferentThingsAreRefused) {
   for (int r = 0; r < world_->ranks_per_node(); ++r) rails.push_back(world_->rail(r));
   LocalDomain alone(world_->node(), rails);
   const auto make = [&](const std::function<absl::StatusOr<std::unique_ptr<MoeLayer>>()>& here) {
-    return MakeOnAllNodes<MoeLayer>(*world_, "this call", "", here, [](const MoeLayer& made) {
-      return TextOf(made.config(), MoeLayerOptions());
-    });
+    return MakeOnAllNodes<MoeLayer>(
+        *world_, "this call", [] { return std::string(); }, here,
+        [](const MoeLayer& made) { return TextOf(made.config(), MoeLayerOptions()); });
   };
   // Choices that nodes make differently.
   const auto differ = make([&] {

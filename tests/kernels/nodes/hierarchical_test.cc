@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "kernels/oracle/reference.h"
 #include "octet/expert_parallel.h"
+#include "octet/placement.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/node/node_client.h"
 #include "tests/support/node/node_fixture.h"
@@ -75,6 +76,29 @@ TEST_P(HierarchicalTest, RandomShapesEqualTheReference) {
       SendRandomBytes(rng, config, input);
       if (step == 2) input.ranks[0].topk_weights.clear();
       ASSERT_OK((*nodes)->Step(input));
+    }
+  }
+}
+
+// A token goes to a replica on its own rank, else to any of all nodes.
+TEST_P(HierarchicalTest, PlacementsOverAllNodes) {
+  for (const NodesOfRanks& shape : {NodesOfRanks{.num_nodes = 2, .ranks_per_node = 2},
+                                    NodesOfRanks{.num_nodes = 3, .ranks_per_node = 1}}) {
+    const int ranks = shape.num_nodes * shape.ranks_per_node;
+    EpConfig config = Config();
+    config.num_experts = 7;
+    config.topk = 3;
+    config.placement = *PlanPlacement({90, 10, 30, 10, 10, 5, 5}, ranks, 4);
+    for (const int chunk : {0, 2}) {
+      SCOPED_TRACE(absl::StrCat(shape.num_nodes, " nodes, chunk_tokens ", chunk));
+      auto nodes = SeveralNodes::Create(shape, config, {.rows = rows(), .chunk_tokens = chunk});
+      ASSERT_OK(nodes.status());
+      std::mt19937_64 rng(8);
+      for (const double drop : {0.0, 0.4}) {
+        StepInput input = RandomStep(rng, config, RandomTokens(rng, config, ranks), drop);
+        SendRandomBytes(rng, config, input);
+        EXPECT_OK((*nodes)->Step(input));
+      }
     }
   }
 }

@@ -216,6 +216,42 @@ TEST_P(MisuseTest, ArgumentsElsewhereThanOnTheRanksOwnGpuAreRefused) {
   }
 }
 
+// Emulated memory knows its size, so that what would end in an illegal access has a name, and does
+// not begin.
+TEST_P(MisuseTest, ArgumentsThatAreTooSmallAreRefusedByNameAndSize) {
+  std::vector<DeviceMemory> memory(kRanks);
+  EXPECT_OK(harness_->node().Run([&](Rank& rank) -> absl::Status {
+    DeviceMemory& small = memory[static_cast<size_t>(rank.rank())];
+    OCTET_ASSIGN_OR_RETURN(small, DeviceMemory::Allocate(16));
+    const auto refused = [&rank](const absl::Status& status, absl::string_view name) {
+      const std::string text = absl::StrCat(name, " of rank ", rank.rank(),
+                                            " has 16 bytes up to the end of its allocation; the "
+                                            "call needs ");
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(text)));
+    };
+    const DispatchArgs good = harness_->dispatch_args(rank.rank());
+    DispatchArgs args = good;
+    args.x = small.as<void>();
+    refused(harness_->ep().Dispatch(rank, args).status(), "x");
+    args = good;
+    args.topk_idx = small.as<int32_t>();
+    refused(harness_->ep().Dispatch(rank, args).status(), "topk_idx");
+    args = good;
+    args.topk_weights = small.as<float>();
+    refused(harness_->ep().Dispatch(rank, args).status(), "topk_weights");
+    OCTET_ASSIGN_OR_RETURN(const Received received, harness_->ep().Dispatch(rank, good));
+    ScaledCombineArgs combine = harness_->combine_args(rank.rank());
+    combine.expert_out = small.as<void>();
+    refused(ScaledCombine(harness_->ep(), rank, received.handle, combine), "expert_out");
+    combine.expert_out = received.x;
+    combine.y = small.as<void>();
+    refused(ScaledCombine(harness_->ep(), rank, received.handle, combine), "y");
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(emulation::LastReport(), "");
+  EXPECT_OK(harness_->Step(input_));
+}
+
 // A graph that is destroyed stays as long as its last launch runs.
 TEST_P(MisuseTest, AGraphMayBeDestroyedWhileItRuns) {
   std::vector<std::unique_ptr<Graph>> graphs(kRanks);
@@ -283,6 +319,19 @@ TEST(GroupedGemmMisuseTest, ArgumentsElsewhereThanOnItsGpuAreRefused) {
   args = good;
   args.out = elsewhere->as<void>();
   EXPECT_THAT((*gemm)->Run(args, nullptr), refused("out"));
+  // 8 rows of 32 bytes, of which there is room for 5.
+  args = good;
+  args.out = base + memory->bytes() - 5 * 32;
+  EXPECT_THAT((*gemm)->Run(args, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("GroupedGemmArgs::out has 160 bytes up to the end of its "
+                                 "allocation; the call needs 256, 8 rows of 32 bytes")));
+  args.rows = 5;
+  EXPECT_OK((*gemm)->Run(args, nullptr));
+  args.rows = 9;
+  EXPECT_THAT((*gemm)->Run(args, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("GroupedGemmArgs::rows is 9; it must be 0 to max_rows, 8")));
   EXPECT_EQ(hipDeviceSynchronize(), hipSuccess);
 }
 

@@ -1,9 +1,11 @@
 // Streams, events, memory and time of the emulated GPUs, seen from the host.
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -286,6 +288,33 @@ TEST_F(EmulationStreamsTest, FreshAndFreedMemoryIsPoisoned) {
     ASSERT_HIP_OK(kind.free(memory));
     EXPECT_TRUE(poisoned(kWords / 2)) << "freed";
   }
+}
+
+// Small memory stays when it is freed, and is used again; not before much else has been.
+TEST_F(EmulationStreamsTest, MemoryThatIsUsedAgainIsPoisoned) {
+  constexpr size_t kBytes = 100'000;
+  constexpr size_t kWords = kBytes / sizeof(uint32_t);
+  constexpr int kTurns = 1000;
+  std::map<void*, int> last;  // turn, by address
+  int reused = 0;
+  const size_t before = ResidentBytes();
+  for (int turn = 0; turn < kTurns; ++turn) {
+    void* memory = nullptr;
+    ASSERT_HIP_OK(hipMalloc(&memory, kBytes));
+    auto* const words = static_cast<uint32_t*>(memory);
+    ASSERT_EQ(std::count(words, words + kWords, emulation::kPoisonWord), kWords) << "turn " << turn;
+    if (const auto earlier = last.find(memory); earlier != last.end()) {
+      EXPECT_GT(turn - earlier->second, 100);
+      ++reused;
+    }
+    last[memory] = turn;
+    // Some pages alone, as most are.
+    for (size_t i = static_cast<size_t>(turn) % 5 * 700; i < kWords; i += 2500) words[i] = 1;
+    words[kWords - 1] = 1;
+    ASSERT_HIP_OK(hipFree(memory));
+  }
+  EXPECT_GT(reused, kTurns / 2);
+  EXPECT_LT(ResidentBytes(), before + kTurns * kBytes / 2);
 }
 
 TEST_F(EmulationStreamsTest, FreedMemoryIsGivenBack) {

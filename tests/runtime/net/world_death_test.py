@@ -76,7 +76,6 @@ class DeathTest(DeathTestCase):
         if victim is not None:
             os.kill(pids[victim], signal.SIGKILL)
         job.await_end(pids.values())
-        job.reader.join(20)
         self.assertEqual([line for line in job.lines if "*** Process received signal" in line], [])
 
     def check_not_created(self, fault, victim, words, again):
@@ -131,12 +130,14 @@ class DeathTest(DeathTestCase):
 
     def test_a_call_of_mpi_that_does_not_return(self):
         """The World of that process ends, too, and so does the process."""
-        job, pids = self.start_with("hangs", 1)
-        job.wait_for(r"node 1 failed after ms \d+: .*", 1)
-        job.wait_for(rf"octet: the World's end: a call of MPI has not returned within 3\.00? s on "
-                     rf"node 1 of {NODES}: .*", 1, seconds=30)
-        job.wait_for(r"node \d ends", NODES)
-        self.check_none_left(pids)
+        for fault in ("hangs", "hangs_amid"):
+            with self.subTest(fault=fault):
+                job, pids = self.start_with(fault, 1)
+                job.wait_for(r"node 1 failed after ms \d+: .*", 1)
+                job.wait_for(r"octet: the World's end: a call of MPI has not returned within "
+                             rf"3\.00? s on node 1 of {NODES}: .*", 1, seconds=30)
+                job.wait_for(r"node \d ends", NODES)
+                self.check_none_left(pids)
 
     def test_killed_among_slow_processes(self):
         """Each look at what has come takes longer than the time between two signs of life."""

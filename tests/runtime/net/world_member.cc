@@ -11,9 +11,9 @@
 //   stays          all end the World after some steps; the victim never leaves MPI_Finalize
 //   slow           from "goes" on MPI_Improbe takes long in all processes
 //   late           after "goes" the victim is late for a step, but runs; all end the World after
-//   some
-//                  steps
+//                  some steps
 //   hangs          from "goes" on MPI_Improbe does not return in the victim
+//   hangs_amid     likewise, from a step's exchange on
 #include <hip/hip_runtime.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -93,9 +93,10 @@ void BeLate() {
   }
 }
 
-absl::Status Step(World& world, bool late = false) {
+absl::Status Step(World& world, bool late = false, bool hangs = false) {
   return world.Run([&](Rank& rank) {
     if (late) BeLate();
+    if (hangs) Hangs() = true;
     return world.rail(rank.rank())->Exchange(rank, std::vector<RailPart>(world.num_nodes()));
   });
 }
@@ -121,10 +122,10 @@ int Main(int timeout_ms, RailTransport transport) {
   WorldOptions options = {
       .node = {.num_ranks = 2, .timeout = absl::Milliseconds(timeout_ms), .on_failure = nullptr},
       .transport = transport};
-  if (fault.name.starts_with("absent") || fault.name == "hangs") {
+  if (fault.name.starts_with("absent") || fault.name.starts_with("hangs")) {
     options.arrival_timeout = kArrivalTimeout;
   }
-  if (fault.name == "hangs") options.node.on_failure = PrintFailure;
+  if (fault.name.starts_with("hangs")) options.node.on_failure = PrintFailure;
   if (fault.name == "stays") {
     options.arrival_timeout = kEndTimeout;
     options.node.on_failure = PrintFailure;
@@ -139,7 +140,8 @@ int Main(int timeout_ms, RailTransport transport) {
   absl::Status status;
   for (int step = 1; status.ok(); ++step) {
     start = absl::Now();
-    status = Step(**world, step == 21 && fault.name == "late" && fault.mine);
+    const bool strikes = step == 21 && fault.mine;
+    status = Step(**world, strikes && fault.name == "late", strikes && fault.name == "hangs_amid");
     if (step == 20) {
       IsSlow() = fault.name == "slow";
       Hangs() = fault.name == "hangs" && fault.mine;

@@ -92,12 +92,13 @@ absl::Status SeveralNodes::Combine(Rank& rank, int global, const void* expert_ou
 
 absl::Status SeveralNodes::Upload(const StepInput& input) {
   const std::vector<RankInput> sent = input.sent();
-  const size_t local = Size(config().num_experts) / sent.size();
+  const std::vector<float> scales = PhysicalStep(config(), input).expert_scale;
+  const size_t local = scales.size() / sent.size();
   return joined_->OneByOne([&](Rank& rank, int global) -> absl::Status {
     StepBuffers& buffers = NodeOf(global).buffers[Size(rank.rank())];
     OCTET_RETURN_IF_ERROR(buffers.Upload(rank, sent[Size(global)]));
     OCTET_RETURN_IF_ERROR(buffers.UploadExpertScale(
-        rank, absl::MakeConstSpan(input.expert_scale).subspan(Size(global) * local, local)));
+        rank, absl::MakeConstSpan(scales).subspan(Size(global) * local, local)));
     OCTET_RETURN_IF_ERROR(buffers.Poison(rank, 0));
     return rank.Synchronize();
   });
@@ -108,8 +109,9 @@ absl::Status SeveralNodes::Step(const StepInput& input) {
   OCTET_RETURN_IF_ERROR(
       Run([&](Rank& rank, int global) { return Dispatch(rank, global).status(); }));
   std::vector<DeviceMemory> out(input.ranks.size());
+  const StepInput physical = PhysicalStep(config(), input);
   OCTET_RETURN_IF_ERROR(joined_->OneByOne([&](Rank& rank, int global) {
-    return CheckReceived(rank, global, input, out[Size(global)]);
+    return CheckReceived(rank, global, physical, out[Size(global)]);
   }));
   OCTET_RETURN_IF_ERROR(Run(
       [&](Rank& rank, int global) { return Combine(rank, global, out[Size(global)].as<void>()); }));

@@ -5,7 +5,7 @@ import pathlib
 import re
 import signal
 import subprocess
-import threading
+import tempfile
 import time
 import unittest
 
@@ -31,28 +31,32 @@ def lives(pid):
 
 
 class Job:
-    """A World of `nodes` processes that mpirun starts, and what they have printed."""
+    """A World of `nodes` processes that mpirun starts, and what they have printed.
+
+    They print to a file: an mpirun whose processes have died sometimes waits for itself for ever or
+    falls over, and passes on nothing from then on. What it says itself goes to the test's output.
+    """
 
     def __init__(self, mpirun, nodes, command, recovery=True):
         environment = {**os.environ, **ENVIRONMENT,
                        "OMPI_MCA_orte_enable_recovery": "1" if recovery else "0"}
         self.nodes = nodes
-        self.process = subprocess.Popen([mpirun, "-n", str(nodes), *command], env=environment,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True)
-        self.lines = []
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
+        self.output = tempfile.NamedTemporaryFile()
+        to_file = ["sh", "-c", 'exec "$@" >>"$0" 2>&1', self.output.name]
+        self.process = subprocess.Popen([mpirun, "-n", str(nodes), *to_file, *command],
+                                        env=environment)
 
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
+    @property
+    def lines(self):
+        """Whole lines: a process may be amid the last one."""
+        printed = pathlib.Path(self.output.name).read_text(errors="replace")
+        return printed[:printed.rfind("\n") + 1].splitlines()
 
     def wait_for(self, pattern, count, seconds=60):
         """Returns the first `count` matches."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            found = [match for match in map(re.compile(pattern).fullmatch, list(self.lines))
+            found = [match for match in map(re.compile(pattern).fullmatch, self.lines)
                      if match]
             if len(found) >= count:
                 return found
@@ -84,8 +88,7 @@ class Job:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.reader.join()
-        self.process.stdout.close()
+        self.output.close()
 
 
 class DeathTestCase(unittest.TestCase):

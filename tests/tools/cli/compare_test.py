@@ -93,6 +93,30 @@ class CompareTest(unittest.TestCase):
                           ["direct", "workload=challenge1", "dispatch"], ["latency/host_barrier"]])
         self.assertIn("2 × made-up GPU (nowhere)", done.stdout)
 
+    def test_medians_are_shown_where_there_is_nothing_else(self):
+        def aggregates(scale):
+            data = sample_results.google_benchmark(scale)
+            data["benchmarks"] = [
+                {**entry, "run_type": "aggregate", "aggregate_name": name, "name": f"x_{name}"}
+                for entry in data["benchmarks"] if entry.get("repetition_index") == 0
+                for name in ("mean", "median", "stddev")]
+            return data
+        done = self.compare(aggregates(1), aggregates(1.5))
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertEqual(done.stdout.count("medians only"), 3)
+        self.assertIn("+50.0", done.stdout)
+        self.assertIn("--benchmark_report_aggregates_only=false", done.stderr)
+        # Repetitions on one side are no samples of the other.
+        done = self.compare(sample_results.google_benchmark(), aggregates(1))
+        self.assertEqual((done.returncode, done.stdout.count("medians only")), (2, 3))
+
+    def test_emulated_times_are_called_meaningless(self):
+        words = "# emulated GPUs: times say nothing about the speed of real ones"
+        data = sample_results.perf()
+        self.assertNotIn(words, self.compare(data, data).stdout)
+        data["platform"]["name"] = "emulation"
+        self.assertIn(words, self.compare(sample_results.perf(), data).stdout.splitlines())
+
     def test_false_alarms_are_rare(self):
         random.seed(1)
         before = sample_results.perf()

@@ -109,7 +109,7 @@ class DocumentTest(CliTest):
         keys = set()
         for source in ["tools/report/report_json.cc", "tools/report/json_parts.cc", "tools/report/perf_report.cc",
                        "tools/report/fused_report.cc", "tools/report/layer_report.cc",
-                       "tools/check/dump.cc", "kernels/tuning/tuning.cc", "bench/octet_bench.cc",
+                       "tools/measure/step/dump.cc", "kernels/tuning/tuning.cc", "bench/octet_bench.cc",
                        "bench/step_benchmarks.cc", "bench/session.cc", "bench/gemm_benchmarks.cc", "bench/layer_benchmarks.cc",
                        "tools/commands/gemm_command.cc"]:
             text = (ROOT / source).read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ class DocumentTest(CliTest):
         self.assertEqual(keys - documented, set())
 
     def test_every_array_in_the_sources(self):
-        text = (ROOT / "tools/check/dump.cc").read_text(encoding="utf-8")
+        text = (ROOT / "tools/measure/step/dump.cc").read_text(encoding="utf-8")
         names = re.search(r"kArrays = .*?\{(.*?)\}\)", text, re.DOTALL)[1]
         self.assertEqual(set(re.findall(r'"(\w+)"', names)), set(FORMATS.tables["Arrays"]) - {"name"})
 

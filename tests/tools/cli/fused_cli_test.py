@@ -188,6 +188,7 @@ class FusedTest(GpuTest):
             result = octet("tune", f"--operation={operation}", f"--ranks={self.ranks}",
                            *self.SHAPE, "-b5", f"--output={path}")
             self.assertEqual((result.returncode, result.stderr), (0, ""), result.stderr)
+            self.assertEqual(result.stdout.count("# octet tune"), 1, result.stdout)
             lines = [line.split() for line in result.stdout.splitlines()
                      if not line.startswith("#")]
             self.assertEqual({line[0] for line in lines},

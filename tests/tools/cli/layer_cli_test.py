@@ -5,6 +5,7 @@
 Exit code 77 where there is no GPU or no NumPy.
 """
 
+import json
 import os
 import pty
 import subprocess
@@ -62,6 +63,38 @@ class LayerTest(octet_cli.GpuTest):
                     options = self.model(f"--family={family}", *flags)
                     self.layer(options, make_model.make_tokens(options), "--check")
 
+    def test_mxfp4(self):
+        options = self.model("--family=gpt_oss", "--dtype=mxfp4", "--hidden=160",
+                             "--intermediate=96")
+        x = make_model.make_tokens(options)
+        self.layer(options, x, "--check")
+        self.layer(options, x, weights="bf16")  # the same numbers
+
+    def test_all_layers(self):
+        options = self.model("--family=deepseek_v2", "--layers=3")
+        table = octet_cli.octet("model", f"--model={options.folder}", "--ranks=2", "--tensors")
+        self.assertEqual(table.returncode, 0, table.stderr)
+        rows = [row.split() for row in table.stdout.splitlines() if not row.startswith("#")]
+        self.assertEqual([row[:6] for row in rows], [["1-2", "12", "3", "128", "64", "128"]])
+        elements = 12 // 2 * 3 * 64 * 128 + 12 * 128 + 3 * 128 * 128
+        self.assertEqual(rows[0][9], f"{2 * elements / 2 ** 20:.1f}")
+        self.assertIn("# 0: ", table.stdout)
+        result = octet_cli.octet("layer", f"--model={options.folder}", "--all",
+                                 f"--ranks={self.most}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual([line[:12] for line in lines], ["layer 1 of 3", "layer 2 of 3"])
+        self.assertTrue(all(": right, " in line for line in lines), lines)
+        for flags, words in [(["--all", "--layer=1"], "--layer is for one layer"),
+                             (["--all", "--json=x"], "--json is for one layer")]:
+            result = octet_cli.octet("layer", f"--model={options.folder}", *flags)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(words, result.stderr)
+        result = octet_cli.octet("layer", "--all")
+        self.assertIn("--all needs --model", result.stderr)
+        result = octet_cli.octet("model", f"--model={options.folder}/none")
+        self.assertEqual(result.returncode, 2)
+
     def test_what_the_configuration_says(self):
         for family, change in [("qwen2_moe", "norm_topk_prob=true"),
                                ("qwen3_moe", "norm_topk_prob=false"),
@@ -100,7 +133,7 @@ class LayerTest(octet_cli.GpuTest):
                 self.layer(options, make_model.make_tokens(options), "--check")
 
     def test_experts_in_two_tensors(self):
-        cases = [[f"--family={family}"] for family in make_model.FAMILIES]
+        cases = [[f"--family={family}"] for family in make_model.FAMILIES if family != "gpt_oss"]
         cases += [["--dtype=f16", "--shards=3"], ["--dtype=f32", "--intermediate=72"],
                   ["--family=olmoe", "--intermediate=128"],  # each of the two is square in one case
                   ["--family=deepseek_v3", "--dtype=fp8", "--intermediate=256", "--hidden=272"]]
@@ -119,6 +152,35 @@ class LayerTest(octet_cli.GpuTest):
         y = self.layer(options, x, "--shared=after")
         for flags in [["--shared=beside"], ["--shared=beside", "--link_blocks=2"]]:
             np.testing.assert_array_equal(self.layer(options, x, *flags), y)
+
+    def test_passes_change_nothing_and_rows_are_counted(self):
+        options = self.model("--family=qwen3_moe", "--tokens=160")
+        x = make_model.make_tokens(options)
+        y = self.layer(options, x, "--strategy=high_throughput")
+        loads = self.folder / "loads.npy"
+        for flags in [["--capacity=1"], ["--capacity=1.25", f"--loads={loads}"]]:
+            np.testing.assert_array_equal(self.layer(options, x, *flags), y)
+        chosen = np.load(self.folder / "dump" / "topk_idx.npy")
+        np.testing.assert_array_equal(np.load(loads), np.bincount(chosen.ravel(), minlength=12))
+        result = octet_cli.octet("balance", "--experts=12", f"--ranks={self.most}", "--slots=12",
+                                 f"--loads={loads}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_memory_is_listed_before_it_is_there(self):
+        shape = ["--family=deepseek_v3", "--ranks=8", "--tokens=8192", "--memory"]
+        result = octet_cli.octet("layer", *shape, "--capacity=1.25")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for words in ["E 256, K 8, H 7168, I 2048, T 8192", "received rows", "workspace  all",
+                      "capacity_rows 81920 it is 1.2"]:
+            self.assertIn(words, result.stdout.replace("\n# ", " "))
+        for flags, words in [(["--capacity=-1"], "--capacity is -1; it must be from 0 to 1024"),
+                             (["--strategy=direct", "--capacity=1"], "direct sends rows before"),
+                             (["--path=decode"], "decode"),
+                             (["--json=x.json"], "--memory runs none")]:
+            with self.subTest(flags=flags):
+                result = octet_cli.octet("layer", *shape, *flags)
+                self.assertEqual(result.returncode, 2, result.stdout)
+                self.assertIn(words, result.stderr)
 
     def test_the_layer_asked_for(self):
         for family in ("qwen3_moe", "deepseek_v3"):
@@ -170,6 +232,49 @@ class LayerTest(octet_cli.GpuTest):
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertIn("high_throughput", result.stdout)
 
+    def test_both_paths(self):
+        result = octet_cli.octet("layer", *SMALL[:-1], "--tokens=2", "--path=all", "--iters=1",
+                                 f"--ranks={self.most}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        launches, decode = result.stdout.split("in one launch")
+        for text in (launches, decode):
+            self.assertRegex(text, r"\n *layer +\d")
+            self.assertIn("0 wrong, the largest error", text)
+        self.assertRegex(launches, r"\n *router +\d")
+        self.assertNotIn("combine", decode)  # one launch has no parts
+
+    def test_experts_where_a_placement_has_them(self):
+        ranks, each = self.most, 12 // self.most
+        table = np.full((ranks, each + 2), -1, np.int32)
+        table[:, :each] = np.arange(12).reshape(ranks, each)
+        table[table == 11] = -1  # 11 experts
+        np.save(self.folder / "p.npy", table)
+        table[:, each] = (np.arange(ranks) + 1) % ranks * each  # the next rank's first expert
+        if ranks == 1:
+            table[0, each] = -1
+        np.save(self.folder / "next.npy", table)
+        given = ["--experts=11", "--topk=3", "--hidden=64", "--intermediate=32", "--tokens=3",
+                 f"--ranks={ranks}", "--iters=1", f"--placement={self.folder / 'p.npy'}"]
+        result = octet_cli.octet("layer", *given, "--path=all", f"--apply={self.folder / 'next.npy'}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.count(f"placed in {each + 2} slots of each rank"), 2)
+        copies = ranks if ranks > 1 else 0
+        self.assertEqual(result.stdout.count(f"moved: {copies} copies of experts"), 2)
+        self.assertEqual(result.stdout.count("moved, checked: "), 2)
+        report = self.folder / "report.json"
+        result = octet_cli.octet("layer", *given, f"--json={report}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(report.read_text(encoding="utf-8"))["slots"], each + 2)
+        for flags, words in [
+                ([*given, "--contenders=nccl+cublas"], "give no --placement"),
+                ([*given, "--experts=12"], "expert 11 has no slot"),
+                ([*given[:-1], "--experts=12", f"--apply={self.folder / 'p.npy'}"],
+                 "--apply needs --placement")]:
+            with self.subTest(flags=flags):
+                result = octet_cli.octet("layer", *flags)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(words, result.stderr)
+
     def test_flags_that_do_not_fit(self):
         half = self.model("--dtype=f16").folder
         for flags, words in [
@@ -181,7 +286,11 @@ class LayerTest(octet_cli.GpuTest):
                 (["--weights=fp4"], "--weights 'fp4' is not one of fp16, bf16, fp8"),
                 ([f"--model={half}", "--hidden=64"], "--hidden is for random weights"),
                 (["--tokens=3,4"], "--tokens=3,4 is not a number from 0 to"),
-                (["--fusion=none,tiles"], "--fusion 'none,tiles' is not one of auto, none, tiles")]:
+                (["--fusion=none,tiles"], "--fusion 'none,tiles' is not one of auto, none, tiles"),
+                (["--path=both"], "--path 'both' is not one of auto, launches, decode, all\n"),
+                (["--path=all", "--json=x.json"], "--json is for one path, and --path is all"),
+                (["--fusion=epilogue"],
+                 "--fusion 'epilogue' is not one of auto, none, tiles, serial\n")]:
             with self.subTest(flags=flags):
                 result = octet_cli.octet("layer", *flags)
                 self.assertEqual(result.returncode, 2, result.stderr)

@@ -1,5 +1,5 @@
 """Writes a small model folder with random weights: config.json and *.safetensors, with the names
-and types that transformers gives a Mixture-of-Experts model of one of six families.
+and types that transformers gives a Mixture-of-Experts model of one of seven families.
 
     make_model.py FOLDER [--family=qwen3_moe] [--hidden=256] [--dtype=bf16|f16|f32|fp8] ...
     make_model.py FOLDER --experts_as=fused|transposed ...
@@ -22,13 +22,16 @@ import numpy as np
 from check_dump import round_to
 from safetensors_file import BLOCK, INDEX, SCALES, Tensor, quantized, tensor, write_folder
 
-FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3")
-KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16"}
+FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3",
+            "gpt_oss")
+KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "fp8": "BF16", "mxfp4": "BF16"}
 CLASSES = {"mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
-           "olmoe": "Olmoe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3"}
+           "olmoe": "Olmoe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3",
+           "gpt_oss": "GptOss"}
 EXPERTS_AS = ("each", "fused", "transposed")
 LOGIT_SPREAD = 2.0  # standard deviation of a token's logits, for x of deviation 1
 BIAS_SPREAD = 0.1
+MX_BLOCK = 32  # numbers that share a scale
 
 
 def is_deepseek(family):
@@ -65,7 +68,7 @@ def config_of(options):
             KINDS[options.dtype]],
         "vocab_size": 32,
     }
-    if family == "mixtral":
+    if family in ("mixtral", "gpt_oss"):
         config |= {"intermediate_size": options.intermediate, "num_local_experts": options.experts}
     elif family == "olmoe":
         config |= {"intermediate_size": options.intermediate, "num_experts": options.experts,
@@ -95,6 +98,11 @@ def config_of(options):
         config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                          "activation_scheme": "dynamic",
                                          "weight_block_size": [128, 128]}
+    if family == "gpt_oss":
+        config["swiglu_limit"] = 7.0
+        if options.dtype == "mxfp4":
+            config["quantization_config"] = {"quant_method": "mxfp4",
+                                             "modules_to_not_convert": ["model.embed_tokens"]}
     for name, value in options.set:
         config[name] = value
     return config
@@ -145,6 +153,30 @@ class Weights:
                 self.tensors[f"{prefix}.{fused}{suffix}"] = Tensor(own[0].kind, np.stack(experts))
 
 
+    def alternating(self, prefix):
+        """The experts of gpt-oss: rows of gate and up alternate, and there are biases."""
+        options = self.options
+        for name, rows, columns in [("gate_up_proj", 2 * options.intermediate, options.hidden),
+                                    ("down_proj", options.hidden, options.intermediate)]:
+            # Numbers that the limit of 7 cuts among them.
+            spread = 4.0 if name == "gate_up_proj" else 1.0
+            shape = (options.experts, rows, columns)
+            if options.dtype == "mxfp4":
+                codes = self.random.integers(0, 16, shape, np.uint8)
+                pairs = codes[..., ::2] | codes[..., 1::2] << 4
+                blocks = pairs.reshape(options.experts, rows, columns // MX_BLOCK, MX_BLOCK // 2)
+                exponent = round(np.log2(spread / columns ** 0.5)) - 1
+                scales = exponent + self.random.integers(126, 129, blocks.shape[:3])
+                self.tensors[f"{prefix}.{name}_blocks"] = Tensor("U8", blocks)
+                self.tensors[f"{prefix}.{name}_scales"] = Tensor("U8", scales.astype(np.uint8))
+            else:
+                values = self.random.standard_normal(shape, np.float32)
+                values *= np.float32(spread / columns ** 0.5)
+                self.plain(f"{prefix}.{name}", np.ascontiguousarray(values.swapaxes(1, 2)))
+            self.plain(f"{prefix}.{name}_bias",
+                       self.random.standard_normal((options.experts, rows), np.float32))
+
+
 def add_layer(weights, layer):
     options, family = weights.options, weights.options.family
     fused = options.experts_as != "each"
@@ -155,6 +187,13 @@ def add_layer(weights, layer):
     prefix += ".block_sparse_moe" if family == "mixtral" and not fused else ".mlp"
     if layer < first_sparse_layer(options):
         weights.mlp(prefix, names, 2 * options.intermediate)
+        return
+    if family == "gpt_oss":
+        weights.plain(f"{prefix}.router.weight",
+                      weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
+        weights.plain(f"{prefix}.router.bias",
+                      weights.random.standard_normal(options.experts, np.float32))
+        weights.alternating(f"{prefix}.experts")
         return
     weights.plain(f"{prefix}.gate.weight",
                   weights.normal(options.experts, options.hidden, LOGIT_SPREAD))
@@ -224,6 +263,10 @@ def parse(arguments=None):
     options = parser.parse_args(arguments)
     if options.family == "qwen2_moe" and options.shared_experts < 1:
         parser.error("qwen2_moe has a shared expert")
+    if (options.dtype == "mxfp4") > (options.family == "gpt_oss"):
+        parser.error("only gpt_oss has mxfp4")
+    if options.family == "gpt_oss" and (options.dtype == "fp8" or options.experts_as != "each"):
+        parser.error("gpt_oss has its own form of experts")
     if options.dtype == "fp8" and options.experts_as != "each" and options.intermediate % BLOCK:
         parser.error(f"--intermediate must be a multiple of {BLOCK}, or gate and up share scales")
     return options

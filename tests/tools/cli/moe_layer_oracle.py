@@ -48,6 +48,8 @@ FP8_UNIT, FP8_SMALLEST = 2.0 ** -4, 2.0 ** -17
 FP8_SUM = 132 * 2.0 ** -13  # matrix units cut what they add, 4 · 33 numbers for 128 columns
 SILU_SLOPE, FUNCTION = 1.1, 2.0 ** -16  # steepest; what exp and division may be off
 ROW_LIMIT, ALL_LIMIT = 2.0, 1.1
+MX_NUMBERS = (0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6)
+PLAIN = (1.0, np.inf, 0.0)  # alpha, limit and offset of silu(gate) · up
 FIRST_WRONG = 3  # findings of each kind that are told
 
 
@@ -66,7 +68,7 @@ class Router:
 
 def router_of(config):
     family = config["model_type"]
-    if family == "mixtral":
+    if family in ("mixtral", "gpt_oss"):  # a softmax over the chosen ones is such a one
         return Router(normalize=True)
     if family in ("qwen2_moe", "qwen3_moe", "olmoe"):
         return Router(normalize=config.get("norm_topk_prob", False))
@@ -90,16 +92,24 @@ class Layer:
         self.fused = f"model.layers.{layer}.mlp.experts.gate_up_proj" in self.files
         block = "block_sparse_moe" if self.family == "mixtral" and not self.fused else "mlp"
         self.prefix = f"model.layers.{layer}.{block}."
-        router = self.files.load(self.prefix + "gate.weight")
+        gpt_oss = self.family == "gpt_oss"
+        gate = "router" if gpt_oss else "gate"
+        router = self.files.load(self.prefix + gate + ".weight")
         self.dtype = "fp16" if router.kind == "F16" else "bf16"
-        self.router = self.rounded("gate.weight")
+        self.router = self.rounded(gate + ".weight")
+        self.logit_bias = (self.files.values(self.prefix + "router.bias").astype(np.float64)
+                           if gpt_oss else 0.0)
+        # Of gate and up: alpha, limit, what is added to up.
+        self.swiglu = (1.702, 7.0, 1.0) if gpt_oss else PLAIN
+        self.alternating = gpt_oss
+        self.mxfp4 = self.prefix + "experts.down_proj_blocks" in self.files
         self.experts, self.hidden = self.router.shape
         self.topk = config["num_experts_per_tok"]
         bias = self.prefix + "gate.e_score_correction_bias"
         self.bias = (self.files.values(bias).astype(np.float64) if self.family == "deepseek_v3"
                      else np.zeros(self.experts))
         down = self.prefix + "experts.down_proj" if self.fused else self.name(0, "down")
-        self.stored_fp8 = self.files.load(down).kind == "F8_E4M3"
+        self.stored_fp8 = not gpt_oss and self.files.load(down).kind == "F8_E4M3"
         self.fp8 = self.stored_fp8 if weights is None else weights == "fp8"
         self.shared_prefix = {"qwen2_moe": "shared_expert", "deepseek_v2": "shared_experts",
                               "deepseek_v3": "shared_experts"}.get(self.family)
@@ -141,8 +151,30 @@ class Layer:
             raise Damaged(f"{self.prefix}experts: {gate_up.shape} and {down.shape}")
         return gate_up, down
 
+    def of_gpt_oss(self, name, expert):
+        """A matrix of an expert, [rows][columns]."""
+        name = f"{self.prefix}experts.{name}"
+        if not self.mxfp4:
+            return self.in_dtype(self.files.values(name)[expert].T)
+        blocks = self.files.load(name + "_blocks").array[expert]
+        scales = self.files.load(name + "_scales").array[expert].astype(np.int32)
+        codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*blocks.shape[:2], -1)
+        values = np.ldexp(np.array(MX_NUMBERS)[codes], scales[..., None] - 127)
+        return values.reshape(len(values), -1)
+
+    def biases(self, expert):
+        """Of gate, up, down."""
+        if not self.alternating:
+            return 0.0, 0.0, 0.0
+        both, down = [self.files.values(f"{self.prefix}experts.{name}_bias")[expert]
+                      .astype(np.float64) for name in ("gate_up_proj", "down_proj")]
+        return both[::2], both[1::2], down
+
     def expert(self, expert):
         """gate, up, down."""
+        if self.alternating:
+            both = self.of_gpt_oss("gate_up_proj", expert)
+            return both[::2], both[1::2], self.of_gpt_oss("down_proj", expert)
         if self.fused:
             gate_up, down = [tensor[expert] for tensor in self.all_experts]
             matrices = [*np.split(gate_up, 2), down]
@@ -281,31 +313,45 @@ def product(a, weights, fp8=False, requantized=False):
     return Estimate(value, error, variance)
 
 
-def gated(gate, up):
-    """silu(gate) · up."""
+def biased(estimate, bias):
+    """Plus a bias, in float32."""
+    if np.ndim(bias) == 0:
+        return estimate
+    value = estimate.value + bias
+    return Estimate(value, estimate.error + SINGLE * (np.abs(value) + estimate.error),
+                    estimate.variance + (SINGLE * value) ** 2)
+
+
+def gated(gate, up, swiglu):
+    """silu(gate) · up, or what the parameters make of it."""
+    alpha, limit, offset = swiglu
+    gate = Estimate(np.minimum(gate.value, limit), gate.error, gate.variance)
+    up = biased(Estimate(np.clip(up.value, -limit, limit), up.error, up.variance),
+                np.full(up.value.shape[1], offset) if offset else 0.0)
     with np.errstate(over="ignore"):
-        sigmoid = 1 / (1 + np.exp(-gate.value))
+        sigmoid = 1 / (1 + np.exp(-alpha * gate.value))
     silu = gate.value * sigmoid
-    slope = sigmoid * (1 + gate.value * (1 - sigmoid))
+    slope = sigmoid * (1 + alpha * gate.value * (1 - sigmoid))
     off = SILU_SLOPE * gate.error + FUNCTION * np.abs(silu)
     return Estimate(silu * up.value,
                     off * (np.abs(up.value) + up.error) + np.abs(silu) * up.error,
                     gate.variance * (slope * up.value) ** 2 + up.variance * silu ** 2)
 
 
-def network(layer, x, weights, row_weight, fp8=False):
-    """down · (silu(gate · x) · (up · x)), rounded; `row_weight` is what it is multiplied by."""
+def network(layer, x, weights, row_weight, fp8=False, biases=(0.0, 0.0, 0.0), swiglu=PLAIN):
+    """down · (silu(gate · x) · (up · x)), with what there is of biases, rounded; `row_weight` is what it is multiplied by."""
     unit, smallest = UNIT[layer.dtype], SMALLEST[layer.dtype]
     again = fp8 and not layer.stored_fp8
     a = exact(x)
     if fp8:
         a = a.quantized()
-    h = gated(product(a, weights[0], fp8, again), product(a, weights[1], fp8, again))
+    h = gated(biased(product(a, weights[0], fp8, again), biases[0]),
+              biased(product(a, weights[1], fp8, again), biases[1]), swiglu)
     # The weight may have been multiplied in before this is rounded.
     h = h.rounded(unit, smallest * np.maximum(1, 1 / np.maximum(row_weight, 1e-18)))
     if fp8:
         h = h.quantized()
-    return product(h, weights[2], fp8, again).rounded(unit, smallest)
+    return biased(product(h, weights[2], fp8, again), biases[2]).rounded(unit, smallest)
 
 
 def layer_output(layer, x, ids, topk_weights):
@@ -317,7 +363,8 @@ def layer_output(layer, x, ids, topk_weights):
     for expert in np.unique(ids):
         token, k = np.nonzero(ids == expert)
         weight = np.abs(topk_weights[token, k].astype(np.float64))[:, None]
-        part = network(layer, x[token], layer.expert(expert), weight, layer.fp8)
+        part = network(layer, x[token], layer.expert(expert), weight, layer.fp8,
+                       layer.biases(expert), layer.swiglu)
         value[token] += topk_weights[token, k].astype(np.float64)[:, None] * part.value
         error[token] += weight * part.error
         variance[token] += weight ** 2 * part.variance
@@ -360,7 +407,7 @@ def fraction(found, what, got, expected, allowed):
 
 
 def check_logits(layer, dump, found):
-    want = product(exact(dump["x"]), layer.router)
+    want = biased(product(exact(dump["x"]), layer.router), layer.logit_bias)
     return fraction(found, "logits", dump["logits"], want.value, want.error)
 
 

@@ -54,23 +54,33 @@ class Imitation:
         rows, _, scales = quantize(np.ascontiguousarray(values), config, "e4m3fn")
         return fp8_table("e4m3fn")[rows] * scales
 
-    def network(self, x, weights, fp8):
+    def network(self, x, weights, fp8, biases=None):
+        """`biases`: of gpt-oss, with its activation."""
         gate, up, down = [weight.astype(np.float32) for weight in weights]
         if fp8:
             x = self.quantized(x)
         g, u = x @ gate.T, x @ up.T
+        alpha = 1.0
+        if biases is not None:
+            g, u = g + biases[0].astype(np.float32), u + biases[1].astype(np.float32)
+            limit = np.inf if self.plant == "no limit" else 7
+            g, u = np.minimum(g, limit), np.clip(u, -limit, limit) + np.float32(1)
+            alpha = 1.0 if self.plant == "another alpha" else 1.702
         with np.errstate(over="ignore"):
-            h = self.rounded(g / (1 + np.exp(-g)) * u)
+            h = self.rounded((g / (1 + np.exp(-np.float32(alpha) * g)) * u).astype(np.float32))
         if fp8:
             h = self.quantized(h)
-        return self.rounded(h @ down.T)
+        out = h @ down.T
+        if biases is not None and self.plant != "no bias of down":
+            out = out + biases[2].astype(np.float32)
+        return self.rounded(out)
 
     def expert(self, expert):
         if self.plant == "swapped experts" and expert < 2:
             expert = 1 - expert
         if self.plant == "a wrong expert" and expert == 1:
             expert = 2
-        weights = self.layer.expert(expert)
+        weights = list(self.layer.expert(expert))
         if self.plant == "gate and up exchanged":
             weights = exchanged(weights)
         if self.plant == "a missing row of an expert" and expert == 1:
@@ -81,6 +91,8 @@ class Imitation:
     def route(self, x):
         layer, router = self.layer, self.layer.router_config
         logits = (x @ layer.router.astype(np.float32).T).astype(np.float32)
+        if self.plant != "no bias of logits":
+            logits = logits + np.float32(layer.logit_bias)
         if self.plant == "rounded logits":
             logits = self.rounded(logits)
         if self.plant == "unnormalised":
@@ -107,7 +119,8 @@ class Imitation:
             part = np.zeros_like(x)
             for expert in range(rank * per_rank, (rank + 1) * per_rank):
                 token, k = np.nonzero(ids == expert)
-                out = self.network(x[token], self.expert(expert), self.layer.fp8)
+                biases = self.layer.biases(expert) if self.layer.alternating else None
+                out = self.network(x[token], self.expert(expert), self.layer.fp8, biases)
                 weight = weights[token, k][:, None]
                 if self.plant == "a choice is missing":
                     weight = np.where((token == 5) & (k == 1), 0, weight[:, 0])[:, None]
@@ -165,7 +178,8 @@ class OracleTest(FolderTest):
     def test_accepts(self):
         for family in make_model.FAMILIES:
             for flags in [[], ["--dtype=f16", "--shards=3"], ["--dtype=f32"],
-                          ["--dtype=fp8"], ["--layers=2", "--seed=7", "--hidden=200"],
+                          ["--dtype=mxfp4" if family == "gpt_oss" else "--dtype=fp8"],
+                          ["--layers=2", "--seed=7", "--hidden=200"],
                           ["--set=norm_topk_prob=true"], ["--set=norm_topk_prob=false"]]:
                 with self.subTest(family=family, flags=flags):
                     options = self.model(f"--family={family}", *flags)
@@ -231,6 +245,13 @@ class OracleTest(FolderTest):
                                  ("a missing row of an expert", "y["), ("truncated", "y is off"),
                                  ("unnormalised", "topk_weights["),
                                  ("rounded logits", "logits[")]:
+                self.assert_found(options, plant, words)
+
+    def test_planted_in_gpt_oss(self):
+        for dtype in ("bf16", "mxfp4"):
+            options = self.model("--family=gpt_oss", f"--dtype={dtype}")
+            for plant, words in [("no limit", "y["), ("another alpha", "y["),
+                                 ("no bias of down", "y["), ("no bias of logits", "logits[")]:
                 self.assert_found(options, plant, words)
 
     def test_planted_in_some_families(self):

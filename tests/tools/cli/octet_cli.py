@@ -17,9 +17,10 @@ SMALL = ["--experts=16", "--topk=4", "--hidden=128", "--max_tokens=24", "--iters
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def octet(*args, env=None):
+def octet(*args, env=None, cwd=None):
     return subprocess.run(
         [OCTET, *args],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,

@@ -99,7 +99,33 @@ class PerfTest(GpuTest):
         self.assertNotIn("# Wrong rows", rest)
         progress = os.read(terminal, 1 << 16).decode()
         os.close(terminal)
-        self.assertIn("\r\x1b[Klow_latency, 1 tokens: timed step 1/4", progress)
+        self.assertIn("\r\x1b[Klow_latency, 1 tokens: timed step 1/5", progress)
+
+    def test_progress_counts_all_steps_of_a_kind(self):
+        terminal, stderr = pty.openpty()
+        args = ["perf", f"-g{self.ranks}", *self.SHAPE, "-b1", "-n3", "-c1"]
+        done = subprocess.run([octet_cli.OCTET, *args], stdout=subprocess.PIPE, stderr=stderr,
+                              check=False)
+        os.close(stderr)
+        progress = os.read(terminal, 1 << 16).decode()
+        os.close(terminal)
+        self.assertEqual(done.returncode, 0, progress)
+        for kind in ["step", "step by calls"]:
+            for words in [f"timed {kind} 1/3", f"timed {kind} 2/3", f"verified {kind} 3/3"]:
+                self.assertEqual(progress.count(f": {words}"), 1, progress)
+
+    def test_emulated_gpus_have_small_defaults(self):
+        if not octet_cli.EMULATED:
+            self.skipTest("GPUs have the defaults of --help")
+        small = "experts 32, topk 4, hidden 256, "
+        for args in [["perf", "-n1", "-w0"],
+                     ["trace", "--iters=1", "--warmup=0", f"--output={self.folder}/t.json"]]:
+            with self.subTest(args=args):
+                self.assertIn(small, octet(*args).stdout)
+                self.assertIn("(on emulated GPUs 32, unless given)\n", octet(args[0], "--help").stdout)
+        self.assertNotIn("on emulated GPUs", octet("run", "--help").stdout)
+        self.assertIn("experts 64, topk 4, ", octet("perf", "-n1", "-w0", "--experts=64").stdout)
+        self.assertIn(" N 256, K 256, ", octet("gemm", "--iters=1", "--warmup=0").stdout)
 
     def test_json_into_a_pipe_is_one(self):
         lines = self.perf("-b1", "-e2", "-J/dev/stdout").stdout
@@ -255,6 +281,17 @@ class TraceTest(GpuTest):
             table = self.trace("--strategy=high_throughput", *args).stdout
             self.assertEqual("\n  exchange " in table, exchanges)
 
+    def test_no_trace_overwrites_another_kind(self):
+        product = ["--operation=gemm", "--rows=3", "--n=16", "--k=16", "--iters=1"]
+        shape = [f"--ranks={self.ranks}", *SMALL]
+        for args, name in [(shape, ""), ([*shape, "--overlap_us=1000"], "_overlap"),
+                           (product, "_gemm"),
+                           ([*shape, "--operation=gemm_combine", "--intermediate=32"],
+                            "_gemm_combine")]:
+            result = octet("trace", *args, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"# octet_trace{name}.json is the trace", result.stdout)
+            self.assertTrue((self.folder / f"octet_trace{name}.json").exists())
 
     def test_overlap(self):
         self.assert_refused(["trace", "--ranks=1", "--overlap_us=-1"], "--overlap_us is -1")

@@ -475,7 +475,6 @@ class FailureTest(NodesTest):
         start = time.monotonic()
         job.process.wait(TIMEOUT_MS / 1000 + 60)
         self.assertLess(time.monotonic() - start, TIMEOUT_MS / 1000 + SLACK_S)
-        job.reader.join()
         lines = [line for line in job.lines if line.startswith("octet")]
         self.assertEqual(len(lines), nodes - 1, job.lines)  # one for each that lives
         for line in lines:

@@ -62,12 +62,41 @@ class PlotTest(unittest.TestCase):
                     self.assertAlmostEqual(gbps, 2 * tokens / us)
 
     def test_ceiling(self):
-        lines = self.lines(sample_results.perf())
-        ceiling = sample_results.LOGICAL_CEILING_GBPS
+        data = sample_results.perf()
+        data["ceilings"]["all_to_all_gbps"] = 20
+        lines = self.lines(data)
+        ceiling = 40  # logical: of two ranks half of the rows stay
         self.assertEqual([gbps for _, gbps in lines[1, "both"]["ceiling"]], [ceiling] * 2)
         self.assertEqual([tokens for tokens, _ in lines[0, "both"]["ceiling"]], [1, 16, 256])
         for tokens, us in lines[0, "both"]["ceiling"]:
             self.assertAlmostEqual(us, 2 * tokens / ceiling)
+
+    def words(self, picture, row):
+        """What is written into the axes of a row."""
+        return [text.get_text() for axes in picture.axes[3 * row:3 * row + 3] for text in axes.texts]
+
+    def test_small_ceilings_have_figures(self):
+        data = sample_results.perf()
+        data["ceilings"]["all_to_all_gbps"] = 0.1234
+        picture = plot.figure(results.read(self.file(data)))
+        self.assertEqual(self.words(picture, 1), ["ceiling 0.247 GB/s"] * 3)
+
+    def test_a_high_ceiling_flattens_no_line(self):
+        data = sample_results.perf()
+        highest = max(row["both"]["logical_gbps"] for row in data["rows"])
+        data["ceilings"]["all_to_all_gbps"] = 5 * highest  # logical: twice that
+        picture = plot.figure(results.read(self.file(data)))
+        self.assertAlmostEqual(picture.axes[3].get_ylim()[1], 1.25 * highest)
+        self.assertEqual(self.words(picture, 1), [f"ceiling {10 * highest:.3g} GB/s, far above"] * 3)
+        self.assertNotIn("ceiling", self.lines(data)[1, "both"])
+        self.assertIn("ceiling", self.lines(data)[0, "both"])
+
+    def test_what_has_no_number_of_tokens_is_named(self):
+        done = self.plot(sample_results.google_benchmark())
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("not in the picture", done.stderr)
+        self.assertTrue(done.stderr.endswith(": challenge1, latency/host_barrier\n"), done.stderr)
+        self.assertEqual(self.plot(sample_results.perf()).stderr, "")
 
     def test_one_legend_for_all(self):
         picture = plot.figure(results.read(self.file(sample_results.perf())))

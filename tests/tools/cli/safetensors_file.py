@@ -16,7 +16,7 @@ from check_dump import fp8_table, round_to, to_float, to_fp8
 
 INDEX = "model.safetensors.index.json"
 BITS = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32, "F8_E4M3": np.uint8,
-        "I64": np.int64, "I32": np.int32}
+        "U8": np.uint8, "I64": np.int64, "I32": np.int32}
 LONGEST_HEADER = 100_000_000  # what the format allows
 BLOCK = 128  # rows, and columns, of FP8 weights that share a scale
 SCALES = "_scale_inv"  # behind the name of such weights

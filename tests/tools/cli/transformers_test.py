@@ -44,6 +44,7 @@ RMS_SLACK, MAX_SLACK = 1.0, 1.5  # the largest is one of few, and of few bits
 BLOCK_LIMIT = 1e-4  # of the float32 block, relative to its root mean square
 DIFFERENT_CHOICES = 0.01
 LOGIT_SPREAD = 2.0
+GATE_SPREAD = 4.0  # of gpt-oss
 
 if not MISSING:
     import numpy as np
@@ -84,6 +85,7 @@ def cases(sizes):
                                              "routed_scaling_factor": 16.0}),
         ("deepseek_v3", "groups", grouped | {"norm_topk_prob": True,
                                              "routed_scaling_factor": 2.5}),
+        ("gpt_oss", "", plain | {"num_local_experts": sizes.experts, "head_dim": hidden // 4}),
     ]
 
 
@@ -114,8 +116,15 @@ def fill(block, generator):
             values = 0.2 * torch.rand(tensor.shape, generator=generator)
         elif tensor.dim() >= 2:  # all experts may be one tensor
             values = torch.randn(tensor.shape, generator=generator) / tensor.shape[-1] ** 0.5
-            if name == "gate.weight":
+            if name in ("gate.weight", "router.weight"):
                 values *= LOGIT_SPREAD
+            elif name.endswith("gate_up_proj") and hasattr(block, "router"):
+                # gpt-oss: [E][H][2 I], and numbers beyond its limit of 7 among them.
+                values *= GATE_SPREAD * (tensor.shape[-1] / tensor.shape[-2]) ** 0.5
+            elif name.endswith("_bias"):
+                values *= tensor.shape[-1] ** 0.5
+        elif name == "router.bias":
+            values = torch.randn(tensor.shape, generator=generator)
         else:
             continue
         tensor.data.copy_(values)
@@ -161,7 +170,8 @@ class Choices:
         self.ids = None
         self.logits = None
         self.unlike = False  # weights of another shape than the choices
-        block.gate.register_forward_hook(lambda module, given, out: self.note(out))
+        gate = block.router if hasattr(block, "router") else block.gate
+        gate.register_forward_hook(lambda module, given, out: self.note(out))
         inner = getattr(block, "route_tokens_to_experts", None)
         if inner is not None:
             def route(*args, **more):
@@ -228,7 +238,7 @@ def largest(values):
 def specification(layer, x):
     """(y, choices) in float64, from weights and tokens alone."""
     x = x.float().numpy().astype(np.float64)
-    scores, _ = oracle.scores_of(layer.router_config, x @ layer.router.T)
+    scores, _ = oracle.scores_of(layer.router_config, x @ layer.router.T + layer.logit_bias)
     ids = oracle.choose(layer.router_config, scores + layer.bias, layer.topk)
     weights = oracle.weights_of(layer.router_config, scores, ids)
     return oracle.layer_output(layer, x, ids, weights).value, np.sort(ids, axis=1)

@@ -24,6 +24,7 @@
 #include "tools/check/verify_step.h"
 #include "tools/measure/gemm/gemm_operands.h"
 #include "tools/measure/step/device_timer.h"
+#include "tools/step/l2_flush.h"
 #include "tools/step/step_buffers.h"
 #include "tools/support/statistics.h"
 #include "tools/workload/workload.h"
@@ -39,7 +40,8 @@ size_t Index(const Rank& rank) { return static_cast<size_t>(rank.rank()); }
 // A rank's memory.
 struct RankMemory {
   StepBuffers buffers;  // the inputs
-  DeviceMemory b;       // weights of the product
+  L2Flush flush;
+  DeviceMemory b;  // weights of the product
   DeviceMemory b_scales;
   DeviceMemory a;           // of gemm_combine: rows of the product
   DeviceMemory second_out;  // of gemm_combine, if the product is not in place
@@ -128,7 +130,8 @@ class FusedRun {
   void* ProductOut(const Rank& rank);
   DispatchGemmArgs DispatchGemmArgsOf(const Rank& rank);
   GemmCombineArgs GemmCombineArgsOf(const Rank& rank);
-  static absl::Status Poison(Rank& rank, const DeviceMemory& memory);
+  // Fills what a call is to write with NaNs, and empties the caches.
+  absl::Status Poison(Rank& rank, const DeviceMemory& memory);
   absl::Status VerifyParts(Rank& rank, const Workload& workload, Findings& findings);
   absl::Status VerifyCall(Rank& rank, const Workload& workload, size_t series, Findings& findings);
 
@@ -204,13 +207,14 @@ absl::Status FusedRun::InitRank(const Rank& rank) {
   OCTET_ASSIGN_OR_RETURN(mine.buffers, StepBuffers::Create(rank, config_.ep, false));
   OCTET_ASSIGN_OR_RETURN(mine.staging,
                          PinnedMemory::Allocate(std::max(kStagingBytes, LargestRow(config_.ep))));
+  OCTET_ASSIGN_OR_RETURN(mine.flush, L2Flush::Create(node_.topology().emulated()));
   OCTET_ASSIGN_OR_RETURN(mine.gemm, GroupedGemm::Create(product_));
   const auto seed = static_cast<uint32_t>(options_.run.workload.seed) * 100 +
                     2 * static_cast<uint32_t>(rank.rank());
   OCTET_ASSIGN_OR_RETURN(
-      mine.b,
-      RandomGemmElements(product_, int64_t{product_.experts} * product_.n * product_.k, seed));
-  if (product_.format == GemmFormat::kFp8) {
+      mine.b, RandomGemmElements(product_.weight_format(),
+                                 int64_t{product_.experts} * product_.n * product_.k, seed));
+  if (product_.weight_format().has_scales()) {
     OCTET_ASSIGN_OR_RETURN(
         mine.b_scales,
         RandomGemmScales(product_, int64_t{product_.experts} * product_.weight_scale_rows(), seed));
@@ -219,8 +223,8 @@ absl::Status FusedRun::InitRank(const Rank& rank) {
   const auto element_bytes = InfoOf(config_.ep.dtype).bytes;
   size_t out_bytes = rows * static_cast<size_t>(config_.intermediate) * element_bytes;
   if (!dispatches_) {
-    OCTET_ASSIGN_OR_RETURN(mine.a,
-                           RandomGemmElements(product_, product_.max_rows * product_.k, seed + 1));
+    OCTET_ASSIGN_OR_RETURN(mine.a, RandomGemmElements(product_.row_format(),
+                                                      product_.max_rows * product_.k, seed + 1));
     out_bytes = static_cast<size_t>(config_.ep.max_tokens_per_rank) * config_.ep.dtype_row_bytes();
     if (!SecondProductInPlace(config_.ep)) {
       OCTET_ASSIGN_OR_RETURN(mine.second_out,
@@ -233,7 +237,8 @@ absl::Status FusedRun::InitRank(const Rank& rank) {
 }
 
 absl::Status FusedRun::Poison(Rank& rank, const DeviceMemory& memory) {
-  return OCTET_GPU(hipMemsetAsync(memory.as<void>(), 0xff, memory.bytes(), rank.stream()));
+  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(memory.as<void>(), 0xff, memory.bytes(), rank.stream()));
+  return MemoryOf(rank).flush.Enqueue(rank.stream());
 }
 
 // ---- The calls.

@@ -13,7 +13,7 @@
 #include "octet/node.h"
 #include "octet/routed_experts.h"
 #include "octet/trace.h"
-#include "tools/commands/run_options.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/progress.h"
 
 namespace octet {
@@ -31,11 +31,12 @@ std::vector<FusedWay> FusedAblation();
 
 struct FusedRunOptions {
   FusedCall operation = FusedCall::kDispatchGemm;
-  RunOptions run;  // the shape and the steps
+  RunSpec run = {};  // the shape and the steps
   int intermediate = 0;
   GemmActivation activation = GemmActivation::kSwiGlu;  // of kDispatchGemm
   WeightsIn weights_in = WeightsIn::kCombine;
-  std::vector<FusedWay> ways;  // beside kNone, which is always measured; kAuto may be among them
+  std::vector<FusedWay> ways =
+      {};  // beside kNone, which is always measured; kAuto may be among them
   bool use_measured_tuning = true;
   int check_steps = 0;  // of the last ones
 };

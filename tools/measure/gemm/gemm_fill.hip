@@ -41,6 +41,9 @@ __device__ uint32_t Word(device::GemmElement element, uint32_t seed, int64_t ind
     return device::PackFp8<NativeFp8>(kFp8Deviation * low.first, kFp8Deviation * low.second,
                                       kFp8Deviation * high.first, kFp8Deviation * high.second);
   }
+  if (element == device::GemmElement::kMxfp4) {
+    return Mix((static_cast<uint64_t>(seed) << 40) + static_cast<uint64_t>(index));
+  }
   const Pair pair = NormalPair(seed, index);
   return element == device::GemmElement::kFp16 ? device::PackFp16(pair.first, pair.second)
                                                : device::PackBf16(pair.first, pair.second);

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/gemm/gemm_config.h"
 #include "kernels/oracle/gemm_reference.h"
+#include "kernels/types/gemm_element.h"
 #include "octet/dtype.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
@@ -21,7 +21,10 @@ namespace {
 
 constexpr int kPatchColumns = 8;  // of the output; with SwiGLU they come from 16 of the product
 
-int64_t ElementBytes(const GroupedGemmConfig& config) { return device::BytesOf(ElementOf(config)); }
+// Returns the bytes of a row of a, or of b.
+int64_t RowBytes(const GroupedGemmConfig& config, const WeightFormat& format) {
+  return static_cast<int64_t>(format.Bytes(static_cast<size_t>(config.k)));
+}
 
 // Elements [first, first + count).
 template <typename T>
@@ -40,12 +43,17 @@ struct Patch {
 };
 
 // Returns the scales of the weights of a patch: a row, or one of gate and one of up. All of its
-// columns have the same, for they begin at a multiple of their number.
+// columns have the same, for they begin at a multiple of their number; or each has a row.
 absl::StatusOr<std::vector<uint8_t>> WeightScalesOf(const ComputedGemm& gemm, const Patch& patch) {
   const GroupedGemmConfig& config = gemm.config;
   const int kinds = config.activation == GemmActivation::kSwiGlu ? 2 : 1;
   const int64_t rows = config.weight_scale_rows();
   const int64_t row_bytes = config.scale_words() * int64_t{sizeof(uint32_t)};
+  if (config.weight_format().block_rows == 1) {
+    const int64_t row = int64_t{patch.expert} * config.n + int64_t{kinds} * patch.column;
+    return Download<uint8_t>(gemm.args.b_scales, row * row_bytes,
+                             int64_t{kinds} * kPatchColumns * row_bytes);
+  }
   std::vector<uint8_t> scales;
   for (int kind = 0; kind < kinds; ++kind) {
     const int64_t row =
@@ -67,12 +75,13 @@ absl::Status CheckPatch(const ComputedGemm& gemm, const Patch& patch, GemmCheck&
   host.config = config;
   host.config.experts = 1;
   host.config.n = columns;
-  const int64_t row_bytes = config.k * ElementBytes(config);
+  const int64_t row_bytes = RowBytes(config, config.row_format());
+  const int64_t weight_bytes = RowBytes(config, config.weight_format());
   OCTET_ASSIGN_OR_RETURN(const std::vector<uint8_t> a,
                          Download<uint8_t>(gemm.args.a, patch.row * row_bytes, row_bytes));
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<uint8_t> b,
-      Download<uint8_t>(gemm.args.b, weight_row * row_bytes, columns * row_bytes));
+      Download<uint8_t>(gemm.args.b, weight_row * weight_bytes, columns * weight_bytes));
   const auto out_bytes = static_cast<int64_t>(config.out_bytes());
   OCTET_ASSIGN_OR_RETURN(
       const std::vector<uint8_t> out,
@@ -81,10 +90,12 @@ absl::Status CheckPatch(const ComputedGemm& gemm, const Patch& patch, GemmCheck&
                         kPatchColumns * out_bytes));
   std::vector<uint8_t> a_scales;
   std::vector<uint8_t> b_scales;
-  if (config.format == GemmFormat::kFp8) {
+  if (config.row_format().has_scales()) {
     const int64_t scale_bytes = config.scale_words() * int64_t{sizeof(uint32_t)};
     OCTET_ASSIGN_OR_RETURN(
         a_scales, Download<uint8_t>(gemm.args.a_scales, patch.row * scale_bytes, scale_bytes));
+  }
+  if (config.weight_format().has_scales()) {
     OCTET_ASSIGN_OR_RETURN(b_scales, WeightScalesOf(gemm, patch));
   }
   host.a = a;
@@ -127,13 +138,13 @@ Patch PatchOfRow(const ComputedGemm& gemm, int64_t index) {
 
 }  // namespace
 
-absl::StatusOr<DeviceMemory> RandomGemmElements(const GroupedGemmConfig& config, int64_t elements,
+absl::StatusOr<DeviceMemory> RandomGemmElements(const WeightFormat& format, int64_t elements,
                                                 uint32_t seed) {
-  const int64_t bytes = elements * ElementBytes(config);
-  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(static_cast<size_t>(bytes)));
+  const size_t bytes = format.Bytes(static_cast<size_t>(elements));
+  OCTET_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(bytes));
   OCTET_RETURN_IF_GPU_ERROR(FillNormal(memory.as<uint32_t>(),
-                                       bytes / static_cast<int64_t>(sizeof(uint32_t)),
-                                       ElementOf(config), seed, nullptr));
+                                       static_cast<int64_t>(bytes / sizeof(uint32_t)),
+                                       ElementOf(format), seed, nullptr));
   return memory;
 }
 
@@ -143,13 +154,14 @@ absl::StatusOr<DeviceMemory> RandomGemmScales(const GroupedGemmConfig& config, i
   std::vector<uint32_t> words(static_cast<size_t>(rows) *
                               static_cast<size_t>(config.scale_words()));
   std::uniform_real_distribution<float> uniform(0.5F / kFp8Deviation, 1.5F / kFp8Deviation);
+  const ScaleFormat format = config.weight_format().scale;
+  const uint32_t about = config.row_format().has_scales() ? 127 - 6 : 127 - 1;  // 2^-6, 2^-1
   for (uint32_t& word : words) {
-    if (config.scale_format == ScaleFormat::kUe8m0) {
-      constexpr uint32_t kAbout = 127 - 6;  // 2^-6
-      for (int shift = 0; shift < 32; shift += 8) word |= (kAbout - 1 + rng() % 3) << shift;
+    if (format == ScaleFormat::kUe8m0) {
+      for (int shift = 0; shift < 32; shift += 8) word |= (about - 1 + rng() % 3) << shift;
     } else {
       const float scale = uniform(rng);
-      word = config.scale_format == ScaleFormat::kFloat32
+      word = format == ScaleFormat::kFloat32
                  ? std::bit_cast<uint32_t>(scale)
                  : std::bit_cast<uint32_t>(ScaleFromUe8m0(Ue8m0FromScale(scale)));
     }

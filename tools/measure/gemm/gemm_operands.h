@@ -13,10 +13,11 @@
 
 namespace octet {
 
-// Return elements of a or b, normal numbers, and `rows` rows of scales around the inverse of the
-// elements' deviation, so that FP8 operands are about standard normal. Nothing waits: the elements
+// Return elements of a or b, normal numbers, and `rows` rows of scales of b, or of a with FP8, around
+// the inverse of the elements' deviation, so that operands with scales are about standard normal.
+// Elements of MXFP4 are random bits. Nothing waits: the elements
 // are there in the order of the null stream.
-absl::StatusOr<DeviceMemory> RandomGemmElements(const GroupedGemmConfig& config, int64_t elements,
+absl::StatusOr<DeviceMemory> RandomGemmElements(const WeightFormat& format, int64_t elements,
                                                 uint32_t seed);
 absl::StatusOr<DeviceMemory> RandomGemmScales(const GroupedGemmConfig& config, int64_t rows,
                                               uint32_t seed);

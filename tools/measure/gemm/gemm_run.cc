@@ -2,6 +2,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -68,9 +69,13 @@ absl::StatusOr<std::vector<uint8_t>> Download(const DeviceMemory& memory) {
 absl::Status Dump(const GemmOptions& options, const GemmOperandSet& operands) {
   const GroupedGemmConfig config = options.Config();
   OCTET_RETURN_IF_ERROR(MakeFolder(options.dump));
-  const bool fp8 = config.format == GemmFormat::kFp8;
+  const bool scaled = config.weight_format().has_scales();
   const NpyType dtype = config.dtype == DType::kFloat16 ? NpyType::kFloat16 : NpyType::kUint16;
-  const NpyType type = fp8 ? NpyType::kUint8 : dtype;
+  const bool scaled_rows = config.row_format().has_scales();
+  const NpyType type = scaled_rows ? NpyType::kUint8 : dtype;
+  const NpyType weight_type = scaled ? NpyType::kUint8 : dtype;
+  constexpr int kByte = 8;  // bits
+  const int per_byte = std::max(kByte / InfoOf(config.weight_format()).bits, 1);
   const NpyType out_type = config.output == GemmOutput::kFloat32 ? NpyType::kFloat32 : dtype;
   const auto path = [&options](const char* name) {
     return absl::StrCat(options.dump, "/", name, ".npy");
@@ -81,25 +86,28 @@ absl::Status Dump(const GemmOptions& options, const GemmOperandSet& operands) {
     return WriteNpy(path(name), element, shape, host.data());
   };
   OCTET_RETURN_IF_ERROR(write("a", operands.a, type, {config.max_rows, config.k}));
-  OCTET_RETURN_IF_ERROR(write("b", operands.b, type, {config.experts, config.n, config.k}));
+  OCTET_RETURN_IF_ERROR(
+      write("b", operands.b, weight_type, {config.experts, config.n, config.k / per_byte}));
   OCTET_RETURN_IF_ERROR(
       write("out", operands.out, out_type, {config.max_rows, config.out_columns()}));
-  if (fp8) {
-    const bool ue8m0 = config.scale_format == ScaleFormat::kUe8m0;
+  if (scaled) {
+    const bool ue8m0 = config.weight_format().scale == ScaleFormat::kUe8m0;
     const NpyType scale_type = ue8m0 ? NpyType::kUint8 : NpyType::kFloat32;
     const int64_t columns = int64_t{config.scale_words()} * (ue8m0 ? 4 : 1);
-    OCTET_RETURN_IF_ERROR(
-        write("a_scales", operands.a_scales, scale_type, {config.max_rows, columns}));
+    if (scaled_rows) {
+      OCTET_RETURN_IF_ERROR(
+          write("a_scales", operands.a_scales, scale_type, {config.max_rows, columns}));
+    }
     const int64_t rows = config.weight_scale_rows();
     const bool gated = config.activation == GemmActivation::kSwiGlu;
     const std::vector<int64_t> shape =
-        gated ? std::vector<int64_t>{config.experts, 2, rows / 2, columns}
-              : std::vector<int64_t>{config.experts, rows, columns};
+        gated && scaled_rows ? std::vector<int64_t>{config.experts, 2, rows / 2, columns}
+                             : std::vector<int64_t>{config.experts, rows, columns};
     OCTET_RETURN_IF_ERROR(write("b_scales", operands.b_scales, scale_type, shape));
   } else {
-    OCTET_RETURN_IF_ERROR(RemoveFile(path("a_scales")));
     OCTET_RETURN_IF_ERROR(RemoveFile(path("b_scales")));
   }
+  if (!scaled_rows) OCTET_RETURN_IF_ERROR(RemoveFile(path("a_scales")));
   const auto write_floats = [&options](const char* name, const std::vector<float>& values,
                                        const std::vector<int64_t>& shape) {
     if (values.empty()) return RemoveFile(absl::StrCat(options.dump, "/", name, ".npy"));
@@ -137,7 +145,7 @@ absl::StatusOr<GemmMeasurement> MeasureContender(const GemmOptions& options,
       options.output != GemmOutput::kDtype) {
     return absl::UnavailableError("it has no such epilogue for 16-bit outputs");
   }
-  if (options.format == GemmFormat::kFp8) {
+  if (options.Config().weight_format().has_scales()) {
     return absl::UnavailableError("octet calls it without scales for 1x128 and 128x128 elements");
   }
   OCTET_RETURN_IF_ERROR(

@@ -6,16 +6,12 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/gemm/gemm_config.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/gpu/scoped_event.h"
 
 namespace octet {
 namespace {
-
-constexpr size_t kFlushBytes = size_t{512} << 20;
-constexpr size_t kEmulatedFlushBytes = size_t{1} << 20;
 
 template <typename T>
 absl::StatusOr<DeviceMemory> Upload(const std::vector<T>& host) {
@@ -56,14 +52,13 @@ double GemmOptions::Flops() const {
 
 double GemmOptions::WeightBytes() const {
   const auto experts = rows.size() - static_cast<size_t>(std::count(rows.begin(), rows.end(), 0));
-  return static_cast<double>(experts) * n * k * static_cast<double>(element_bytes());
+  constexpr double kBits = 8;  // of a byte
+  return static_cast<double>(experts) * n * k * InfoOf(FormatOf(dtype, format)).bits / kBits;
 }
 
-size_t GemmOptions::element_bytes() const {
-  return format == GemmFormat::kFp8 ? 1 : InfoOf(dtype).bytes;
-}
+size_t GemmOptions::element_bytes() const { return Config().row_format().Bytes(1); }
 
-absl::string_view GemmOptions::operand_name() const { return EnumName(ElementOf(Config())); }
+absl::string_view GemmOptions::operand_name() const { return InfoOf(FormatOf(dtype, format)).name; }
 
 absl::StatusOr<GemmOperandSet> MakeOperands(const GemmOptions& options, bool emulated) {
   const GroupedGemmConfig config = options.Config();
@@ -71,14 +66,18 @@ absl::StatusOr<GemmOperandSet> MakeOperands(const GemmOptions& options, bool emu
   operands.host_offsets.resize(options.rows.size() + 1);
   std::partial_sum(options.rows.begin(), options.rows.end(), operands.host_offsets.begin() + 1);
   OCTET_ASSIGN_OR_RETURN(operands.offsets, Upload(operands.host_offsets));
-  OCTET_ASSIGN_OR_RETURN(operands.a,
-                         RandomGemmElements(config, config.max_rows * config.k, 2 * options.seed));
-  OCTET_ASSIGN_OR_RETURN(operands.b,
-                         RandomGemmElements(config, int64_t{config.experts} * config.n * config.k,
-                                            2 * options.seed + 1));
-  if (config.format == GemmFormat::kFp8) {
+  OCTET_ASSIGN_OR_RETURN(
+      operands.a,
+      RandomGemmElements(config.row_format(), config.max_rows * config.k, 2 * options.seed));
+  OCTET_ASSIGN_OR_RETURN(
+      operands.b,
+      RandomGemmElements(config.weight_format(), int64_t{config.experts} * config.n * config.k,
+                         2 * options.seed + 1));
+  if (config.row_format().has_scales()) {
     OCTET_ASSIGN_OR_RETURN(operands.a_scales,
                            RandomGemmScales(config, config.max_rows, options.seed));
+  }
+  if (config.weight_format().has_scales()) {
     OCTET_ASSIGN_OR_RETURN(
         operands.b_scales,
         RandomGemmScales(config, int64_t{config.experts} * config.weight_scale_rows(),
@@ -88,8 +87,7 @@ absl::StatusOr<GemmOperandSet> MakeOperands(const GemmOptions& options, bool emu
       operands.out,
       DeviceMemory::Allocate(static_cast<size_t>(config.max_rows) *
                              static_cast<size_t>(config.out_columns()) * config.out_bytes()));
-  OCTET_ASSIGN_OR_RETURN(operands.flush,
-                         DeviceMemory::Allocate(emulated ? kEmulatedFlushBytes : kFlushBytes));
+  OCTET_ASSIGN_OR_RETURN(operands.flush, L2Flush::Create(emulated));
   if (options.bias) {
     operands.host_bias = RandomFloats(
         static_cast<size_t>(config.experts) * static_cast<size_t>(config.n), options.seed);
@@ -126,11 +124,11 @@ absl::StatusOr<GemmCheck> CheckOperands(const GemmOptions& options,
                           options.samples, options.seed);
 }
 
-absl::StatusOr<TimedProduct> TimeProduct(const DeviceMemory& flush, const ClockProbe& clock,
+absl::StatusOr<TimedProduct> TimeProduct(const L2Flush& flush, const ClockProbe& clock,
                                          absl::FunctionRef<absl::Status(GpuStream)> enqueue) {
   OCTET_ASSIGN_OR_RETURN(ScopedEvent start, ScopedEvent::Create());
   OCTET_ASSIGN_OR_RETURN(ScopedEvent stop, ScopedEvent::Create());
-  OCTET_RETURN_IF_GPU_ERROR(hipMemsetAsync(flush.as<void>(), 0, flush.bytes(), nullptr));
+  OCTET_RETURN_IF_ERROR(flush.Enqueue(nullptr));
   OCTET_RETURN_IF_ERROR(clock.Begin(nullptr));
   OCTET_RETURN_IF_ERROR(start.Record(nullptr));
   OCTET_RETURN_IF_ERROR(enqueue(nullptr));

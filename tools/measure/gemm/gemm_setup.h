@@ -18,6 +18,7 @@
 #include "runtime/memory/device_memory.h"
 #include "tools/measure/gemm/gemm_operands.h"
 #include "tools/measure/probe/clock_probe.h"
+#include "tools/step/l2_flush.h"
 
 namespace octet {
 
@@ -43,14 +44,15 @@ struct GemmOptions {
 
   GroupedGemmConfig Config() const;  // with the library's choice of tiles
   double Flops() const;
-  double WeightBytes() const;  // of the experts that have rows, without scales
-  size_t element_bytes() const;
-  absl::string_view operand_name() const;  // as --dtype has it
+  double WeightBytes() const;              // of the experts that have rows, without scales
+  size_t element_bytes() const;            // of rows
+  absl::string_view operand_name() const;  // as --dtype or --weights has it
 };
 
-// The operands, and memory to flush the L2 with.
+// The operands, and what empties the caches before each product.
 struct GemmOperandSet {
-  DeviceMemory a, b, a_scales, b_scales, out, offsets, bias, row_scale, flush;
+  DeviceMemory a, b, a_scales, b_scales, out, offsets, bias, row_scale;
+  L2Flush flush;
   std::vector<int32_t> host_offsets;
   std::vector<float> host_bias;
   std::vector<float> host_row_scale;
@@ -70,7 +72,7 @@ struct TimedProduct {
 };
 
 // Times what `enqueue` puts onto the null stream, with the L2 flushed before it.
-absl::StatusOr<TimedProduct> TimeProduct(const DeviceMemory& flush, const ClockProbe& clock,
+absl::StatusOr<TimedProduct> TimeProduct(const L2Flush& flush, const ClockProbe& clock,
                                          absl::FunctionRef<absl::Status(GpuStream)> enqueue);
 
 }  // namespace octet

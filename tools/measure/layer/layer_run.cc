@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -12,9 +15,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/ep/layer_parts.h"
+#include "octet/layer_memory.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/scoped_event.h"
 #include "tools/measure/layer/layer_contenders.h"
+#include "tools/measure/layer/layer_move.h"
 #include "tools/measure/layer/layer_work.h"
 #include "tools/measure/step/device_timer.h"
 #include "tools/step/layer_calls.h"
@@ -110,9 +115,8 @@ void SetRates(const LayerWork& work, LayerRow& row) {
 
 void AddRates(LayerReport& report) {
   const double tokens = static_cast<double>(report.tokens) / report.num_ranks;
-  const double chosen = ChosenExperts(report.topk_idx, report.num_ranks);
   const auto work_of = [&](LayerPart part) {
-    return PartWork(report.config, tokens, chosen, part);
+    return PartWork(report.config, tokens, report.work.chosen_experts, part);
   };
   for (size_t i = 0; i < report.rows.size(); ++i) {
     SetRates(i < kParts ? work_of(static_cast<LayerPart>(i)) : report.work, report.rows[i]);
@@ -188,7 +192,10 @@ absl::Status LayerTimer::Parts(std::vector<LayerRow>& rows) {
 absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& progress,
                              LayerReport& report) {
   std::vector<LayerRow>& rows = report.rows;
-  for (const absl::string_view name : kPartNames) rows.push_back({.what = std::string(name)});
+  const bool in_parts = layer_.config().path != LayerPath::kDecode;
+  if (in_parts) {
+    for (const absl::string_view name : kPartNames) rows.push_back({.what = std::string(name)});
+  }
   const size_t layer = rows.size();
   rows.push_back({.what = "layer"});
   if (options.graph) {
@@ -206,7 +213,7 @@ absl::Status LayerTimer::Run(const LayerRunOptions& options, const Progress& pro
   for (int done = 0; done < options.iters; done += kSeries) {
     progress.Show("call", done + 1, options.iters);
     const int iters = std::min(kSeries, options.iters - done);
-    OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, parts));
+    if (in_parts) OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, parts));
     OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, whole));
     if (options.graph) OCTET_RETURN_IF_ERROR(Series(options.warmup, iters, rows, replay));
     OCTET_RETURN_IF_ERROR(Contenders(options.warmup, iters, timer, report));
@@ -322,6 +329,10 @@ absl::Status GatherOutput(Domain& domain, LayerReport& report) {
 
 absl::Status LayerReport::Checked() const {
   if (check.has_value() && !check->ok()) return absl::DataLossError(check->first_wrong);
+  if (moved.has_value() && moved->check.has_value() && !moved->check->ok()) {
+    return absl::DataLossError(
+        absl::StrCat("after experts have moved: ", moved->check->first_wrong));
+  }
   for (const MeasuredContender& contender : contenders) {
     if (!contender.check.has_value() || contender.check->ok()) continue;
     return absl::DataLossError(
@@ -330,12 +341,21 @@ absl::Status LayerReport::Checked() const {
   return absl::OkStatus();
 }
 
+void SetCapacity(double capacity, MoeLayerConfig& config) {
+  if (capacity == 0) return;
+  const double rows = std::ceil(capacity * static_cast<double>(EvenRows(config)));
+  // More than can come is as much as can come.
+  config.capacity_rows =
+      static_cast<int>(std::min(rows, static_cast<double>(std::numeric_limits<int32_t>::max())));
+}
+
 absl::StatusOr<LayerReport> RunLayer(Domain& domain, const LayerRunOptions& options,
                                      const MoeLayerWeights& weights, const LayerTokens& tokens,
                                      const Progress& progress) {
   Node& node = domain.node();
   MoeLayerConfig config = options.config;
   config.max_tokens_per_rank = std::max(tokens.most(), 1);
+  SetCapacity(options.capacity, config);
   LayerReport report;
   if (options.iters > 0) {
     absl::StatusOr<LayerLimits> limits = MeasureLayerLimits(node, config);
@@ -377,11 +397,23 @@ absl::StatusOr<LayerReport> RunLayer(Domain& domain, const LayerRunOptions& opti
                              : absl::DataLossError("two calls for the same tokens have given "
                                                    "different results")));
   }
+  std::optional<LayerMove> move;
+  if (!options.apply.empty()) {
+    OCTET_ASSIGN_OR_RETURN(move, MoveExperts(node, *layer, calls, report.output, options.apply));
+    report.moved = {.copies = move->copies, .check = {}};
+  }
+  if (report.config.loads.count) {
+    OCTET_ASSIGN_OR_RETURN(report.loads, layer->Loads());
+  }
   if (!options.check) return report;
   progress.Show("checking: step", 3, kSteps);
   OCTET_ASSIGN_OR_RETURN(report.check,
                          AddChecks(domain, VerifyLayer(report.config, weights, report.output,
                                                        {.node_sums = domain.several_nodes()})));
+  if (move.has_value()) {
+    report.moved = {.copies = move->copies,
+                    .check = VerifyLayer(report.config, weights, move->output, {})};
+  }
   OCTET_RETURN_IF_ERROR(CheckContenders(contenders, weights, report));
   return report;
 }

@@ -13,6 +13,7 @@
 #include "octet/expert_parallel.h"
 #include "octet/moe_layer.h"
 #include "octet/moe_weights.h"
+#include "octet/placement.h"
 #include "octet/routed_experts.h"
 #include "tools/check/verify_layer.h"
 #include "tools/contenders/layer_contender.h"
@@ -33,7 +34,13 @@ struct LayerRunOptions {
   int warmup = 2;                          // calls before each series
   bool graph = false;                      // also time replays of a captured call
   bool check = true;
+  Placement apply;  // that the layer's experts move to at the end; empty: they stay
+  // capacity_rows, as a multiple of EvenRows for the tokens of the run; 0: as `config` says.
+  double capacity = 0;
 };
+
+// Sets capacity_rows to `capacity` times EvenRows, rounded up, unless that is 0.
+void SetCapacity(double capacity, MoeLayerConfig& config);
 
 // A part of the layer, all of it, or all of a contender's.
 struct LayerRow {
@@ -49,6 +56,12 @@ struct MeasuredContender {
   std::optional<LayerCheck> check;
 };
 
+// Experts that have moved.
+struct MovedExperts {
+  int copies = 0;
+  std::optional<LayerCheck> check;  // of a call that follows
+};
+
 struct LayerReport {
   MoeLayerConfig config;  // with every choice made
   int num_nodes = 0;
@@ -56,13 +69,15 @@ struct LayerReport {
   int tokens = 0;     // of all ranks
   double load_seconds = 0;
   LayerWork work;
-  LayerLimits limits;             // measured if calls are timed
-  LayerOutput output;             // of this node's tokens
-  std::vector<int32_t> topk_idx;  // of all ranks' tokens
+  LayerLimits limits;                // measured if calls are timed
+  LayerOutput output;                // of this node's tokens
+  std::vector<int32_t> topk_idx;     // of all ranks' tokens
+  std::optional<ExpertLoads> loads;  // of all calls, if they are counted
   std::optional<LayerCheck> check;
   std::vector<LayerRow> rows;  // the parts, then the layer, then its graph
   std::vector<MeasuredContender> contenders;
   std::vector<LeftOutContender> left_out;
+  std::optional<MovedExperts> moved;
 
   // Returns OK, or kDataLoss with the first of the wrong results.
   absl::Status Checked() const;

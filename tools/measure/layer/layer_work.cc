@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "kernels/ep/physical.h"
 #include "runtime/base/status_macros.h"
 #include "tools/measure/probe/gpu_rates.h"
 #include "tools/measure/probe/link_test.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr double kPlainBytes = 2;  // of an element of the dtype
 
 double ExpertElementBytes(const MoeLayerConfig& config) {
-  return config.weights == GemmFormat::kFp8 ? 1 : kPlainBytes;
+  return static_cast<double>(FormatOf(config.dtype, config.weights).Bytes(1));
 }
 
 // Elements of weights that a token is multiplied by.
@@ -39,11 +40,27 @@ double ElementsOfToken(const MoeLayerConfig& config, LayerPart part) {
   return 0;
 }
 
-// Rows that the busiest rank receives from others.
+// Returns the physical ids of all choices; without a placement the ids themselves.
+std::vector<int32_t> PhysicalChoices(const MoeLayerConfig& config, absl::Span<const int> counts,
+                                     absl::Span<const int32_t> topk_idx) {
+  if (config.placement.empty()) return {topk_idx.begin(), topk_idx.end()};
+  std::vector<int32_t> physical;
+  size_t done = 0;
+  for (size_t source = 0; source < counts.size(); ++source) {
+    const size_t choices = static_cast<size_t>(counts[source]) * static_cast<size_t>(config.topk);
+    const std::vector<int32_t> of_source = PhysicalIds(
+        config.placement, static_cast<int>(source), topk_idx.subspan(done, choices), config.topk);
+    physical.insert(physical.end(), of_source.begin(), of_source.end());
+    done += choices;
+  }
+  return physical;
+}
+
+// Rows that the busiest rank receives from others; ids are physical.
 int64_t MostRows(const MoeLayerConfig& config, absl::Span<const int> counts,
                  absl::Span<const int32_t> topk_idx) {
   const auto topk = static_cast<size_t>(config.topk);
-  const int local = config.num_experts / static_cast<int>(counts.size());
+  const int local = config.num_local_experts(static_cast<int>(counts.size()));
   std::vector<int64_t> rows(counts.size(), 0);
   size_t token = 0;
   for (size_t source = 0; source < counts.size(); ++source) {
@@ -81,16 +98,17 @@ LayerWork WorkOf(const MoeLayerConfig& config, absl::Span<const int> counts,
   const auto ranks = static_cast<int>(counts.size());
   double tokens = 0;
   for (const int count : counts) tokens += count;
-  const double chosen = ChosenExperts(topk_idx, ranks);
+  const std::vector<int32_t> physical = PhysicalChoices(config, counts, topk_idx);
   LayerWork all;
+  all.chosen_experts = ChosenExperts(physical, ranks);
   for (const LayerPart part : {LayerPart::kRouter, LayerPart::kFirstProduct,
                                LayerPart::kSecondProduct, LayerPart::kShared}) {
-    const LayerWork work = PartWork(config, tokens / ranks, chosen, part);
+    const LayerWork work = PartWork(config, tokens / ranks, all.chosen_experts, part);
     all.flops += work.flops;
     all.weight_bytes += work.weight_bytes;
     all.expert_bytes += work.expert_bytes;
   }
-  const double elements = static_cast<double>(MostRows(config, counts, topk_idx)) * config.hidden;
+  const double elements = static_cast<double>(MostRows(config, counts, physical)) * config.hidden;
   all.dispatch_link_bytes = elements * ExpertElementBytes(config);
   all.combine_link_bytes = elements * kPlainBytes;
   return all;

@@ -22,6 +22,7 @@ struct LayerWork {
   // in dispatch and sends in combine.
   double dispatch_link_bytes = 0;
   double combine_link_bytes = 0;
+  double chosen_experts = 0;  // that have tokens; replicas count by themselves
 };
 
 // Operations, and bytes of experts' weights, of a part.
@@ -32,7 +33,8 @@ LayerWork PartWork(const MoeLayerConfig& config, double tokens_of_a_gpu, double 
 LayerWork WorkOf(const MoeLayerConfig& config, absl::Span<const int> counts,
                  absl::Span<const int32_t> topk_idx);
 
-// Returns how many different experts of a rank have tokens, on average.
+// Returns how many different experts of a rank have tokens, on average. With a placement the ids are
+// physical.
 double ChosenExperts(absl::Span<const int32_t> topk_idx, int num_ranks);
 
 // What a GPU allows at most; nullopt: unknown, or emulated.

@@ -12,7 +12,7 @@
 #include "kernels/oracle/reference.h"
 #include "octet/ep_config.h"
 #include "octet/expert_parallel.h"
-#include "tools/commands/run_options.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/domain.h"
 
 namespace octet {

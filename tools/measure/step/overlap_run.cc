@@ -29,8 +29,8 @@ constexpr Form kOverlapped = {StepForm::kPhases, true};
 
 }  // namespace
 
-absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& options,
-                                             double compute_us, const Progress& progress) {
+absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunSpec& options, double compute_us,
+                                             const Progress& progress) {
   OverlapResult result;
   result.options = options;
   EpConfig config = options.workload.config;

@@ -9,14 +9,14 @@
 #include "absl/status/statusor.h"
 #include "octet/ep_config.h"
 #include "octet/node.h"
-#include "tools/commands/run_options.h"
 #include "tools/measure/step/step_runner.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/progress.h"
 
 namespace octet {
 
 struct OverlapResult {
-  RunOptions options;
+  RunSpec options;
   EpConfig config;  // with every choice made
   int compute_blocks = 0;
   double compute_us = 0;               // of the kernel by itself
@@ -29,8 +29,8 @@ struct OverlapResult {
 // Warms up and runs options.iters steps of each kind in turn, with a kernel that computes for
 // `compute_us`. Writes one more overlapped step, traced, to options.trace. Calls get half of the
 // compute units and the kernel the other half, unless the options say how many blocks a call has.
-absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunOptions& options,
-                                             double compute_us, const Progress& progress);
+absl::StatusOr<OverlapResult> ExecuteOverlap(Node& node, const RunSpec& options, double compute_us,
+                                             const Progress& progress);
 
 // Returns a table, under lines that begin with '#'.
 std::string OverlapText(const OverlapResult& result);

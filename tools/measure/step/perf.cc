@@ -81,7 +81,7 @@ PerfFigures FiguresOf(const std::vector<StepResult>& steps, PerfKind kind) {
 }
 
 // Returns calls of the contender, or of ExpertParallel's choice. Sets what was chosen.
-absl::StatusOr<Calls> CallsOf(Domain& domain, Contender* contender, RunOptions& options) {
+absl::StatusOr<Calls> CallsOf(Domain& domain, Contender* contender, RunSpec& options) {
   EpConfig& config = options.workload.config;
   if (contender == nullptr) return MakeCalls(domain, options);
   if (!domain.several_nodes()) {
@@ -95,7 +95,7 @@ absl::StatusOr<Calls> CallsOf(Domain& domain, Contender* contender, RunOptions& 
 }
 
 // Times the rails with what the last step has sent over them, there and back.
-absl::StatusOr<std::vector<RailFigures>> RailsOf(Domain& domain, const RunOptions& options,
+absl::StatusOr<std::vector<RailFigures>> RailsOf(Domain& domain, const RunSpec& options,
                                                  const EpConfig& config, const Workload& workload) {
   const RailRowCounts there = CountRailRows(config, options.nodes, options.rail_rows,
                                             workload.inputs(), domain.node_index());
@@ -121,7 +121,7 @@ std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResul
           FiguresOf(fused, PerfKind::kBoth)};
 }
 
-absl::StatusOr<PerfRow> MeasurePerf(Domain& domain, Contender* contender, const RunOptions& options,
+absl::StatusOr<PerfRow> MeasurePerf(Domain& domain, Contender* contender, const RunSpec& options,
                                     int check_steps, const Progress& progress) {
   PerfRow row;
   row.options = options;
@@ -142,7 +142,7 @@ absl::StatusOr<PerfRow> MeasurePerf(Domain& domain, Contender* contender, const 
     const auto run = [&](int steps, bool check) {
       runner->set_check(check);
       return series.Run(*runner, absl::StrCat(name, check ? "verified " : "timed ", kind), steps,
-                        form);
+                        form, {.done = check ? options.iters - checked : 0, .all = options.iters});
     };
     absl::StatusOr<std::vector<StepResult>> steps = run(options.iters - checked, false);
     if (!steps.ok()) return steps;

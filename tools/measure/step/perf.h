@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/commands/run_options.h"
 #include "tools/contenders/contender.h"
 #include "tools/measure/probe/rail_test.h"
 #include "tools/measure/step/step_runner.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/support/statistics.h"
@@ -39,7 +39,7 @@ struct PerfFigures {
 struct PerfRow {
   int tokens = 0;        // of a rank: those of rank 0
   std::string strategy;  // or other contender that was measured
-  RunOptions options;
+  RunSpec options;
   EpConfig config;  // with every choice made
   std::array<PerfFigures, kNumPerfKinds> kinds;
   // With several nodes: the rails alone, with the bytes of the last step's dispatch and combine.
@@ -56,7 +56,7 @@ std::array<PerfFigures, kNumPerfKinds> PerfFiguresOf(const std::vector<StepResul
 // With several nodes it must be a strategy. The nodes must be those of the options. The row is the
 // same on all of them. Returns kResourceExhausted if it does not fit into memory; the nodes are
 // then unchanged.
-absl::StatusOr<PerfRow> MeasurePerf(Domain& domain, Contender* contender, const RunOptions& options,
+absl::StatusOr<PerfRow> MeasurePerf(Domain& domain, Contender* contender, const RunSpec& options,
                                     int check_steps, const Progress& progress);
 
 }  // namespace octet

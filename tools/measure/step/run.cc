@@ -11,7 +11,7 @@
 #include "octet/symmetric_heap.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/node/schedule.h"
-#include "tools/check/dump.h"
+#include "tools/measure/step/dump.h"
 #include "tools/measure/step/step_series.h"
 #include "tools/measure/trace/traced_run.h"
 
@@ -21,7 +21,7 @@ namespace {
 // The first traced step warms caches and clocks; the second is kept.
 constexpr int kTracedSteps = 2;
 
-absl::Status Trace(Node& node, const RunOptions& options, StepSeries& series, RunResult& result) {
+absl::Status Trace(Node& node, const RunSpec& options, StepSeries& series, RunResult& result) {
   OCTET_ASSIGN_OR_RETURN(const TracedSteps traced,
                          TracedSteps::Create(node, result.config, options));
   for (int i = 0; i < kTracedSteps; ++i) {
@@ -134,7 +134,7 @@ void SummarizeAll(const RunResult& result, SummaryLine& total) {
 
 }  // namespace
 
-absl::StatusOr<RunResult> ExecuteRun(Domain& domain, const RunOptions& options,
+absl::StatusOr<RunResult> ExecuteRun(Domain& domain, const RunSpec& options,
                                      const Progress& progress) {
   RunResult result;
   result.options = options;
@@ -144,7 +144,7 @@ absl::StatusOr<RunResult> ExecuteRun(Domain& domain, const RunOptions& options,
   {
     OCTET_ASSIGN_OR_RETURN(const Calls calls, MakeCalls(domain, result.options));
     result.config = calls.ep->config();
-    RunOptions chosen = result.options;
+    RunSpec chosen = result.options;
     chosen.workload.config = result.config;
     OCTET_ASSIGN_OR_RETURN(const HeapSize heap_size, HeapBytesOf(chosen));
     result.heap_bytes = heap_size.total();
@@ -185,6 +185,10 @@ RunSummary Summarize(const RunResult& result) {
   SummarizeAll(result, summary.total);
   summary.wall_us = Over(result.steps, [](const StepResult& step) { return step.wall_us; });
   return summary;
+}
+
+std::string FirstDifference(const RunResult& result) {
+  return Summarize(result).total.verification.first;
 }
 
 }  // namespace octet

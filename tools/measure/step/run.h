@@ -6,12 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "octet/ep_config.h"
-#include "tools/commands/run_options.h"
 #include "tools/measure/step/step_runner.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/support/statistics.h"
@@ -19,7 +20,7 @@
 namespace octet {
 
 struct RunResult {
-  RunOptions options;
+  RunSpec options;
   EpConfig config;                 // with every choice made
   size_t heap_bytes = 0;           // used on every GPU
   std::vector<StepResult> warmup;  // fused
@@ -53,9 +54,12 @@ struct RunSummary {
 
 RunSummary Summarize(const RunResult& result);
 
+// Returns the first difference from the reference in any step, in words; empty if there is none.
+std::string FirstDifference(const RunResult& result);
+
 // Collective. Runs the shape. The nodes must be those of the options. The result is the same on all
 // of them.
-absl::StatusOr<RunResult> ExecuteRun(Domain& domain, const RunOptions& options,
+absl::StatusOr<RunResult> ExecuteRun(Domain& domain, const RunSpec& options,
                                      const Progress& progress);
 
 }  // namespace octet

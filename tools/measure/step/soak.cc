@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -12,15 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "kernels/ep/nodes_of_ranks.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/gpu/gpu_status.h"
 #include "runtime/node/schedule.h"
-#include "tools/commands/command_line.h"
-#include "tools/report/report.h"
 #include "tools/support/progress.h"
 #include "tools/workload/philox.h"
 
@@ -66,17 +63,6 @@ absl::StatusOr<SoakMemory> MemoryInUse(const Topology& topology, int num_ranks) 
   return memory;
 }
 
-// Parses flags of the process: each shape sets every flag that an earlier one may have set.
-absl::StatusOr<RunOptions> OptionsOf(const std::vector<std::string>& flags, int num_gpus,
-                                     int num_nodes) {
-  OCTET_ASSIGN_OR_RETURN(CommandLine line, ParseFlags(RunFlags(), flags));
-  Launch launch;
-  launch.num_processes = num_nodes;
-  line.set_launch(launch);
-  OCTET_ASSIGN_OR_RETURN(const std::vector<RunOptions> shapes, ParseRunOptions(line, num_gpus));
-  return shapes.front();
-}
-
 SoakTally TallyOf(const RunResult& result) {
   SoakTally tally = {.shapes = 1,
                      .fused_steps = static_cast<int64_t>(result.warmup.size()) +
@@ -96,8 +82,7 @@ SoakTally TallyOf(const RunResult& result) {
 // One soak and its current state.
 class Soaking {
  public:
-  Soaking(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
-          Domain* joined)
+  Soaking(const Topology& topology, const SoakSpec& options, ShapeRunner run_shape, Domain* joined)
       : topology_(topology), run_shape_(run_shape), joined_(joined), domain_(joined) {
     result_.options = options;
     result_.tallies.resize(SoakVariants().size());
@@ -115,7 +100,7 @@ class Soaking {
   }
 
   absl::Status RunShapes() {
-    const SoakOptions& options = result_.options;
+    const SoakSpec& options = result_.options;
     const Progress progress(joined_ == nullptr || IsFirst(*joined_));
     result_.nodes = joined_ == nullptr ? 0 : joined_->num_nodes();
     bool half_over = false;
@@ -149,7 +134,7 @@ class Soaking {
   }
 
   absl::Status MakeNode(uint32_t index) {
-    const SoakOptions& options = result_.options;
+    const SoakSpec& options = result_.options;
     own_.reset();
     OCTET_ASSIGN_OR_RETURN(
         own_, JoinDomain({}, {.num_ranks = DrawRanks(options.seed, index, options.num_ranks),
@@ -159,39 +144,31 @@ class Soaking {
     return absl::OkStatus();
   }
 
-  // Returns the shape within the limits of the first node, which all nodes run.
-  absl::StatusOr<std::vector<std::string>> Draw(uint32_t shape, const NodesOfRanks& of) const {
-    std::vector<std::string> flags =
-        RandomShape(result_.options.seed, shape, of, LimitsOf(topology_, of));
-    if (joined_ == nullptr) return flags;
-    OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                           joined_->AllGather(absl::StrJoin(flags, " ")));
-    return std::vector<std::string>(absl::StrSplit(all.front(), ' '));
+  // Returns the limits of the first node's shapes, which all nodes run.
+  absl::StatusOr<ShapeLimits> Limits(const NodesOfRanks& of) const {
+    ShapeLimits limits = LimitsOf(topology_, of);
+    if (joined_ == nullptr) return limits;
+    const std::string own(reinterpret_cast<const char*>(&limits), sizeof(limits));
+    OCTET_ASSIGN_OR_RETURN(const std::vector<std::string> all, joined_->AllGather(own));
+    std::memcpy(&limits, all.front().data(), sizeof(limits));
+    return limits;
   }
 
   absl::Status RunShape(uint32_t shape) {
-    const SoakOptions& options = result_.options;
+    const SoakSpec& options = result_.options;
     const NodesOfRanks of = {.num_nodes = domain_->num_nodes(),
                              .ranks_per_node = domain_->ranks_per_node()};
-    OCTET_ASSIGN_OR_RETURN(std::vector<std::string> flags, Draw(shape, of));
-    if (options.timeout > absl::ZeroDuration()) {
-      flags.push_back(absl::StrCat("--timeout_ms=", absl::ToInt64Milliseconds(options.timeout)));
-    }
-    if (options.rail_transport != RailTransport::kAuto) {
-      flags.push_back(absl::StrCat("--rail_transport=", EnumName(options.rail_transport)));
-    }
-    if (const std::string schedule = CurrentSchedule(); !schedule.empty()) {
-      flags.push_back(absl::StrCat("--schedule=", schedule));
-    }
-    const std::string launcher =
-        joined_ == nullptr ? "" : absl::StrCat("mpirun -n ", of.num_nodes, " ");
-    result_.command = absl::StrCat(launcher, "octet run ", absl::StrJoin(flags, " "));
-    OCTET_ASSIGN_OR_RETURN(const RunOptions run, OptionsOf(flags, options.num_ranks, of.num_nodes));
+    OCTET_ASSIGN_OR_RETURN(const ShapeLimits limits, Limits(of));
+    RunSpec run = RandomShape(options.seed, shape, of, limits);
+    run.timeout = options.timeout;
+    run.rail_transport = options.rail_transport;
+    result_.failed = run;
+    OCTET_RETURN_IF_ERROR(CompleteSpec(run));
     OCTET_ASSIGN_OR_RETURN(const RunResult done, run_shape_(*domain_, run));
     if (const std::string difference = FirstDifference(done); !difference.empty()) {
       return absl::DataLossError(absl::StrCat("wrong results: ", difference));
     }
-    result_.command.clear();
+    result_.failed.reset();
     const SoakTally tally = TallyOf(done);
     result_.total.Add(tally);
     for (size_t i = 0; i < result_.tallies.size(); ++i) {
@@ -245,7 +222,7 @@ absl::Status CheckGrowth(const SoakResult& result) {
                                           megabytes(*most), " more"));
 }
 
-SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
+SoakResult Soak(const Topology& topology, const SoakSpec& options, ShapeRunner run_shape,
                 Domain* joined) {
   return Soaking(topology, options, run_shape, joined).Run();
 }

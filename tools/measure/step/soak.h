@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,29 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "octet/domain.h"
 #include "octet/topology.h"
-#include "tools/commands/run_options.h"
+#include "tools/measure/step/random_shape.h"
 #include "tools/measure/step/run.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/domain.h"
-#include "tools/workload/random_shape.h"
 
 namespace octet {
+
+// SoakSpec::max_growth of soaks that are long enough (docs/testing.md).
+inline constexpr size_t kMaxSoakGrowth = 32'000'000;
+
+// Random shapes for some time.
+struct SoakSpec {
+  int num_ranks = 0;  // of a node, at most
+  uint64_t seed = 0;
+  absl::Duration duration = absl::ZeroDuration();
+  absl::Duration timeout = absl::ZeroDuration();        // zero: the node's own default
+  RailTransport rail_transport = RailTransport::kAuto;  // with several nodes
+  // By how many bytes the host's resident memory may grow after half of the time. Empty: any.
+  std::optional<size_t> max_growth;
+  std::string json;  // file; empty: none
+};
 
 // Counts the runs with one variant of a strategy, or with all variants.
 struct SoakTally {
@@ -37,7 +54,7 @@ struct SoakMemory {
 };
 
 struct SoakResult {
-  SoakOptions options;
+  SoakSpec options;
   std::vector<SoakTally> tallies;  // in the order of SoakVariants()
   SoakTally total;
   int64_t nodes = 0;
@@ -48,7 +65,7 @@ struct SoakResult {
   // The first failure, which ended the soak: kDataLoss for wrong results, else the error of
   // ExecuteRun; after the last shape, of CheckGrowth.
   absl::Status status;
-  std::string command;  // runs only the shape that failed; empty if none did
+  std::optional<RunSpec> failed;  // the shape that did, as it was drawn
 };
 
 // Returns kDataLoss if options.max_growth is given and exceeded, with a sentence; OK if the soak
@@ -56,7 +73,7 @@ struct SoakResult {
 absl::Status CheckGrowth(const SoakResult& result);
 
 // How one shape is run: ExecuteRun, except in tests.
-using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Domain&, const RunOptions&)>;
+using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Domain&, const RunSpec&)>;
 
 // Draws and runs at least one shape, on nodes with at most options.num_ranks ranks: most of them
 // with that many, the others with fewer. The shapes are a function of the seed, the ranks and the
@@ -64,7 +81,7 @@ using ShapeRunner = absl::FunctionRef<absl::StatusOr<RunResult>(Domain&, const R
 //
 // `joined`: several nodes, on which all shapes are run instead. Collective then; the first node
 // decides when the time is over.
-SoakResult Soak(const Topology& topology, const SoakOptions& options, ShapeRunner run_shape,
+SoakResult Soak(const Topology& topology, const SoakSpec& options, ShapeRunner run_shape,
                 Domain* joined = nullptr);
 
 }  // namespace octet

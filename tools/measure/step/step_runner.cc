@@ -14,6 +14,7 @@
 #include "runtime/gpu/gpu_status.h"
 #include "tools/check/host_reader.h"
 #include "tools/measure/step/step_text.h"
+#include "tools/step/l2_flush.h"
 #include "tools/support/statistics.h"
 
 namespace octet {
@@ -61,6 +62,7 @@ struct StepRunner::RankState {
   }
 
   StepBuffers buffers;
+  L2Flush flush;
   PinnedMemory staging;                                // that rows come to the host through
   std::array<hipEvent_t, kNumPhases + 1> events = {};  // the start, and the end of each phase
   Received received;                                   // of the last step
@@ -71,7 +73,7 @@ struct StepRunner::RankState {
 };
 
 absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Domain& domain, ExpertParallel& ep,
-                                                               const RunOptions& options,
+                                                               const RunSpec& options,
                                                                TraceCollector* trace) {
   OCTET_ASSIGN_OR_RETURN(DomainBarrier barrier, DomainBarrier::Create(domain));
   auto runner = absl::WrapUnique(new StepRunner(domain, std::move(barrier), ep, options, trace));
@@ -80,7 +82,7 @@ absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(Domain& domain, E
 }
 
 StepRunner::StepRunner(Domain& domain, DomainBarrier barrier, ExpertParallel& ep,
-                       const RunOptions& options, TraceCollector* trace)
+                       const RunSpec& options, TraceCollector* trace)
     : domain_(domain),
       barrier_(std::move(barrier)),
       ep_(ep),
@@ -113,16 +115,18 @@ absl::Status StepRunner::InitRank(Rank& rank) {
                          StepBuffers::Create(rank, config_, !fused, domain_.num_nodes()));
   OCTET_ASSIGN_OR_RETURN(mine.staging,
                          PinnedMemory::Allocate(std::max(kStagingBytes, LargestRow(config_))));
+  OCTET_ASSIGN_OR_RETURN(mine.flush, L2Flush::Create(domain_.node().topology().emulated()));
   for (hipEvent_t& event : mine.events) OCTET_RETURN_IF_GPU_ERROR(hipEventCreate(&event));
   const auto num_local = static_cast<size_t>(config_.num_local_experts(domain_.num_ranks()));
+  const std::vector<float> scales =
+      config_.placement.empty() ? expert_scale_ : PhysicalScales(config_.placement, expert_scale_);
   OCTET_RETURN_IF_ERROR(mine.buffers.UploadExpertScale(
-      rank,
-      absl::MakeConstSpan(expert_scale_)
-          .subspan(static_cast<size_t>(domain_.GlobalRank(rank.rank())) * num_local, num_local)));
+      rank, absl::MakeConstSpan(scales).subspan(
+                static_cast<size_t>(domain_.GlobalRank(rank.rank())) * num_local, num_local)));
   return rank.Synchronize();
 }
 
-// What the step is to write, so that nothing of an earlier one is left; more than the caches hold.
+// Overwrites the step's outputs, so that nothing of an earlier step is left there or in the caches.
 absl::Status StepRunner::Poison(Rank& rank, StepForm form) {
   const RankState& mine = *ranks_[static_cast<size_t>(rank.rank())];
   const Captured* captured = mine.captured[IndexOf(form)].get();
@@ -132,6 +136,7 @@ absl::Status StepRunner::Poison(Rank& rank, StepForm form) {
     OCTET_RETURN_IF_ERROR(mine.buffers.Poison(rank, mine.rows));
     OCTET_RETURN_IF_ERROR(captured->poison.Launch(rank));
   }
+  OCTET_RETURN_IF_ERROR(mine.flush.Enqueue(rank.stream()));
   return rank.Synchronize();
 }
 
@@ -290,7 +295,9 @@ absl::Status StepRunner::DispatchAgain(Rank& rank) {
   return rank.Synchronize();
 }
 
-std::vector<RankStepResult> StepRunner::CountTraffic(absl::Span<const RankInput> inputs) const {
+std::vector<RankStepResult> StepRunner::CountTraffic(absl::Span<const RankInput> sent) const {
+  const PhysicalInputs physical(config_, sent);
+  const absl::Span<const RankInput> inputs = physical.inputs();
   std::vector<RankStepResult> ranks(inputs.size());
   const int num_local = config_.num_local_experts(static_cast<int>(inputs.size()));
   const auto topk = static_cast<size_t>(config_.topk);
@@ -318,17 +325,18 @@ std::vector<RankStepResult> StepRunner::CountTraffic(absl::Span<const RankInput>
   const EpCalls& within = intranode != nullptr ? *intranode : ep_.calls();
   for (size_t r = 0; r < ranks.size(); ++r) {
     const auto rank = static_cast<int>(r);
+    // The calls within one node take logical experts, those within each of several do not.
     const absl::Span<const int32_t> batch = batches_.inputs()[r].topk_idx;
     const Traffic dispatch = within.DispatchTraffic(rank, batch);
     ranks[r].rows_sent = dispatch.rows;
     ranks[r].dispatch_wire_bytes = dispatch.wire_bytes;
     ranks[r].wire_bytes = dispatch.wire_bytes + within.CombineTraffic(rank, batch).wire_bytes;
     if (intranode == nullptr) continue;
-    const Traffic rail = ep_.DispatchTraffic(rank, inputs[own + r].topk_idx);
+    const Traffic rail = ep_.DispatchTraffic(rank, sent[own + r].topk_idx);
     ranks[r].rail_rows = rail.rows;
     ranks[r].dispatch_rail_bytes = rail.wire_bytes;
     ranks[r].rail_bytes =
-        rail.wire_bytes + ep_.CombineTraffic(rank, inputs[own + r].topk_idx).wire_bytes;
+        rail.wire_bytes + ep_.CombineTraffic(rank, sent[own + r].topk_idx).wire_bytes;
   }
   return ranks;
 }

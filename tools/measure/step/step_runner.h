@@ -20,9 +20,9 @@
 #include "octet/trace.h"
 #include "tools/check/verify.h"
 #include "tools/check/verify_step.h"
-#include "tools/commands/run_options.h"
 #include "tools/measure/step/compute_work.h"
 #include "tools/step/node_batches.h"
+#include "tools/step/run_spec.h"
 #include "tools/step/step_executor.h"
 #include "tools/support/domain.h"
 #include "tools/workload/workload.h"
@@ -82,7 +82,7 @@ class StepRunner {
   // `ep` must be of `domain` and made for `options`; both must outlive the runner. Not during Run.
   // `trace`, within a node: where `ep` records; after Run it holds just the timed step.
   static absl::StatusOr<std::unique_ptr<StepRunner>> Create(Domain& domain, ExpertParallel& ep,
-                                                            const RunOptions& options,
+                                                            const RunSpec& options,
                                                             TraceCollector* trace = nullptr);
   ~StepRunner();
   StepRunner(const StepRunner&) = delete;
@@ -115,7 +115,7 @@ class StepRunner {
  private:
   struct RankState;
 
-  StepRunner(Domain& domain, DomainBarrier barrier, ExpertParallel& ep, const RunOptions& options,
+  StepRunner(Domain& domain, DomainBarrier barrier, ExpertParallel& ep, const RunSpec& options,
              TraceCollector* trace);
   absl::Status Init();
   absl::Status InitRank(Rank& rank);
@@ -145,7 +145,7 @@ class StepRunner {
   DomainBarrier barrier_;
   ExpertParallel& ep_;
   TraceCollector* const trace_;
-  const RunOptions options_;
+  const RunSpec options_;
   const EpConfig config_;                  // ep_'s, with all choices made
   const std::vector<float> expert_scale_;  // [E]
   NodeBatches batches_;                    // of the step

@@ -16,10 +16,11 @@ constexpr double kHeatUs = 200e3;
 }  // namespace
 
 absl::StatusOr<std::vector<StepResult>> StepSeries::Run(StepRunner& runner, absl::string_view what,
-                                                        int steps, StepForm form) {
+                                                        int steps, StepForm form,
+                                                        const Place& place) {
   std::vector<StepResult> results;
   for (int i = 0; i < steps; ++i) {
-    progress_.Show(what, i + 1, steps);
+    progress_.Show(what, place.done + i + 1, place.all);
     workload_.Generate(next_step_++);
     OCTET_ASSIGN_OR_RETURN(StepResult result, runner.Run(workload_, form));
     results.push_back(std::move(result));
@@ -32,7 +33,7 @@ absl::Status Heat(StepRunner& runner, const std::vector<StepResult>& warmup) {
   return runner.Heat(static_cast<int>(kHeatUs / std::max(warmup.back().wall_us, 1.0)));
 }
 
-absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options) {
+absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunSpec& options) {
   if (options.heap_bytes == 0) return std::unique_ptr<SymmetricHeap>();
   OCTET_ASSIGN_OR_RETURN(HeapSize size, HeapBytesOf(options));
   // The surplus is of the kind that every strategy uses.
@@ -40,7 +41,7 @@ absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const Run
   return SymmetricHeap::Create(node, size);
 }
 
-absl::StatusOr<Calls> MakeCalls(Domain& domain, RunOptions& options) {
+absl::StatusOr<Calls> MakeCalls(Domain& domain, RunSpec& options) {
   Calls calls;
   absl::StatusOr<std::unique_ptr<SymmetricHeap>> heap = MakeRunHeap(domain.node(), options);
   OCTET_RETURN_IF_ERROR(domain.Together(heap.status()));

@@ -13,8 +13,8 @@
 #include "octet/expert_parallel.h"
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
-#include "tools/commands/run_options.h"
 #include "tools/measure/step/step_runner.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/domain.h"
 #include "tools/support/progress.h"
 #include "tools/workload/workload.h"
@@ -28,8 +28,17 @@ class StepSeries {
   StepSeries(Workload& workload, const Progress& progress)
       : workload_(workload), progress_(progress) {}
 
+  // For the progress: how many steps of a series were run before these, and how many it has.
+  struct Place {
+    int done = 0;
+    int all = 0;
+  };
   absl::StatusOr<std::vector<StepResult>> Run(StepRunner& runner, absl::string_view what, int steps,
-                                              StepForm form);
+                                              StepForm form, const Place& place);
+  absl::StatusOr<std::vector<StepResult>> Run(StepRunner& runner, absl::string_view what, int steps,
+                                              StepForm form) {
+    return Run(runner, what, steps, form, {.all = steps});
+  }
 
  private:
   Workload& workload_;
@@ -43,7 +52,7 @@ class StepSeries {
 absl::Status Heat(StepRunner& runner, const std::vector<StepResult>& warmup);
 
 // Creates the heap that options.heap_bytes asks for; nullptr if it asks for none.
-absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunOptions& options);
+absl::StatusOr<std::unique_ptr<SymmetricHeap>> MakeRunHeap(Node& node, const RunSpec& options);
 
 // Calls over all nodes, and the heap that they lie in.
 struct Calls {
@@ -53,7 +62,7 @@ struct Calls {
 
 // Collective. Makes calls of options.workload.config as the options ask for, and sets
 // options.nodes.intranode_order to the order that was chosen. All nodes have chosen alike.
-absl::StatusOr<Calls> MakeCalls(Domain& domain, RunOptions& options);
+absl::StatusOr<Calls> MakeCalls(Domain& domain, RunSpec& options);
 
 }  // namespace octet
 

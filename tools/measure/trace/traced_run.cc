@@ -25,7 +25,7 @@ LatencyBudget BudgetOfSlowest(const StepResult& step, absl::Span<const TraceSlic
 }  // namespace
 
 absl::StatusOr<TracedSteps> TracedSteps::Create(Node& node, const EpConfig& config,
-                                                const RunOptions& options, int more_blocks) {
+                                                const RunSpec& options, int more_blocks) {
   TracedSteps steps;
   OCTET_ASSIGN_OR_RETURN(
       steps.collector,
@@ -46,7 +46,7 @@ absl::Status TracedSteps::Write(const Node& node, absl::Span<const TraceSlice> s
   return WriteFileAtomically(path, {TraceJson(slices, tags, {.gpus = gpu_names})});
 }
 
-absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
+absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunSpec& options,
                                          const Progress& progress) {
   TraceResult result;
   result.options = options;

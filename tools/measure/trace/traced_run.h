@@ -14,9 +14,9 @@
 #include "octet/node.h"
 #include "octet/symmetric_heap.h"
 #include "octet/trace.h"
-#include "tools/commands/run_options.h"
 #include "tools/measure/step/step_runner.h"
 #include "tools/measure/trace/trace_summary.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/progress.h"
 
 namespace octet {
@@ -31,7 +31,7 @@ struct TracedSteps {
   // `config`: with every choice made, so that launches equal those of the steps that are not
   // traced. `more_blocks`: blocks for other recordings, after those of the launches.
   static absl::StatusOr<TracedSteps> Create(Node& node, const EpConfig& config,
-                                            const RunOptions& options, int more_blocks = 0);
+                                            const RunSpec& options, int more_blocks = 0);
 
   // Writes the slices as a file for Perfetto.
   static absl::Status Write(const Node& node, absl::Span<const TraceSlice> slices,
@@ -39,7 +39,7 @@ struct TracedSteps {
 };
 
 struct TraceResult {
-  RunOptions options;
+  RunSpec options;
   EpConfig config;                // with every choice made
   std::vector<StepResult> plain;  // as many as traced ones, in turn with them
   std::vector<StepResult> traced;
@@ -51,7 +51,7 @@ struct TraceResult {
 };
 
 // Warms up, runs options.iters steps of each kind, and writes the last traced one to options.trace.
-absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunOptions& options,
+absl::StatusOr<TraceResult> ExecuteTrace(Node& node, const RunSpec& options,
                                          const Progress& progress);
 
 }  // namespace octet

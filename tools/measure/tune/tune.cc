@@ -141,7 +141,7 @@ std::string TuningText(Strategy strategy, const Tuning& tuning) {
 }
 
 // Returns the note of an entry: how it was measured.
-std::string Note(const TuneComparison& comparison, const RunOptions& options,
+std::string Note(const TuneComparison& comparison, const RunSpec& options,
                  absl::string_view other) {
   const WorkloadSpec& spec = options.workload;
   return absl::StrFormat(
@@ -163,7 +163,7 @@ struct Tuned {
   std::unique_ptr<StepRunner> runner;
 
   // A `tuning` of zeros leaves the choice to the strategy.
-  static absl::StatusOr<Tuned> Create(Node& node, const RunOptions& options, const Tuning& tuning) {
+  static absl::StatusOr<Tuned> Create(Node& node, const RunSpec& options, const Tuning& tuning) {
     EpConfig config = options.workload.config;
     config.tuning = tuning;
     Tuned tuned;
@@ -209,8 +209,8 @@ struct Entrant {
   Tuning tuning;
 };
 
-absl::StatusOr<Tuned> Enter(Node& node, const RunOptions& options, const Entrant& entrant) {
-  RunOptions named = options;
+absl::StatusOr<Tuned> Enter(Node& node, const RunSpec& options, const Entrant& entrant) {
+  RunSpec named = options;
   named.workload.config.strategy = entrant.strategy;
   return Tuned::Create(node, named, entrant.tuning);
 }
@@ -221,7 +221,7 @@ struct Match {
 };
 
 // Compares the entrants of `match`, both in memory at once, on fresh inputs.
-absl::StatusOr<TuneComparison> Compare(Node& node, const RunOptions& options, const Match& match,
+absl::StatusOr<TuneComparison> Compare(Node& node, const RunSpec& options, const Match& match,
                                        Workload& workload, const Progress& progress) {
   OCTET_ASSIGN_OR_RETURN(const Tuned ours, Enter(node, options, match.tuned));
   OCTET_ASSIGN_OR_RETURN(const Tuned built_in, Enter(node, options, match.by_default));
@@ -308,7 +308,7 @@ TuneComparison CompareTuned(const std::vector<double>& default_us,
   return comparison;
 }
 
-absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl::Duration budget,
+absl::StatusOr<TuneResult> TuneShape(Node& node, const RunSpec& options, absl::Duration budget,
                                      ReportTrial report, const Progress& progress) {
   const absl::Time end = absl::Now() + budget;
   OCTET_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload,
@@ -357,7 +357,7 @@ absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl
   return result;
 }
 
-absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& options,
+absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunSpec& options,
                                                  absl::Span<const TuneResult> results,
                                                  const Progress& progress) {
   StrategyResult best;
@@ -442,13 +442,13 @@ std::string StrategyVerdict(const StrategyResult& result, int tokens) {
       comparison.faster ? "taken" : "not beyond noise, auto stays"));
 }
 
-TuningEntry EntryOf(const TuneResult& result, const RunOptions& options) {
+TuningEntry EntryOf(const TuneResult& result, const RunSpec& options) {
   return {.key = result.key,
           .tuning = result.tuned,
           .note = Note(result.comparison, options, "built-in")};
 }
 
-TuningEntry EntryOf(const StrategyResult& result, const RunOptions& options) {
+TuningEntry EntryOf(const StrategyResult& result, const RunSpec& options) {
   return {.key = result.key,
           .chosen = result.fastest,
           .note = Note(result.comparison, options, EnumName(result.built_in))};

@@ -13,7 +13,7 @@
 #include "kernels/tuning/tuning.h"
 #include "octet/ep_config.h"
 #include "octet/node.h"
-#include "tools/commands/run_options.h"
+#include "tools/step/run_spec.h"
 #include "tools/support/progress.h"
 
 namespace octet {
@@ -83,12 +83,12 @@ struct StrategyResult {
 // Tunes one shape and the strategy of the options, which is not kAuto: searches for up to `budget`,
 // then compares the winner with the built-in choice on fresh inputs, both verified first. Returns
 // kDataLoss if results are wrong.
-absl::StatusOr<TuneResult> TuneShape(Node& node, const RunOptions& options, absl::Duration budget,
+absl::StatusOr<TuneResult> TuneShape(Node& node, const RunSpec& options, absl::Duration budget,
                                      ReportTrial report, const Progress& progress);
 
 // Compares the fastest of the strategies, each as TuneShape returned it, with the one that kAuto,
 // which the options must say, would be without an entry.
-absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunOptions& options,
+absl::StatusOr<StrategyResult> CompareStrategies(Node& node, const RunSpec& options,
                                                  absl::Span<const TuneResult> results,
                                                  const Progress& progress);
 
@@ -99,8 +99,8 @@ std::string TuneVerdict(const TuneResult& result, int tokens);
 std::string StrategyVerdict(const StrategyResult& result, int tokens);
 
 // Returns the entry for the result. Its note says how it was measured.
-TuningEntry EntryOf(const TuneResult& result, const RunOptions& options);
-TuningEntry EntryOf(const StrategyResult& result, const RunOptions& options);
+TuningEntry EntryOf(const TuneResult& result, const RunSpec& options);
+TuningEntry EntryOf(const StrategyResult& result, const RunSpec& options);
 
 }  // namespace octet
 

@@ -1,7 +1,10 @@
 // Detects what the bodies of ranks must not do.
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -61,6 +64,12 @@ std::string PlaceOutside(int device, const void* pointer) {
   }
   Allocation found;
   return arena == device && memory.Find(pointer, &found) ? "" : memory.Describe(pointer);
+}
+
+std::optional<size_t> BytesFrom(const void* pointer) {
+  Allocation found;
+  if (!Machine::Get().memory.Find(pointer, &found)) return std::nullopt;
+  return found.begin + found.bytes - reinterpret_cast<uintptr_t>(pointer);
 }
 
 }  // namespace octet::emulation

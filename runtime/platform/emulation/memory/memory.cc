@@ -14,7 +14,10 @@ namespace octet::emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kRedZone = kPage;       // before each allocation, hence also after each
+constexpr size_t kRedZone = kPage;  // before each allocation, hence also after each
+// Freed addresses are handed out again after so many others: late enough that a stale pointer seldom
+// meets new memory, soon enough that pages which are in memory are used again.
+constexpr size_t kLap = 16 << 20;
 constexpr size_t kPoisonEdge = 1 << 20;  // of freed memory: poisoning costs an eighth of it
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -82,6 +85,7 @@ hipError_t Memory::Allocate(int arena_index, size_t bytes, unsigned flags, void*
   if (arena.used + bytes > capacity_) return hipErrorOutOfMemory;
   TsanAcquire(&arena.tsan_sync);
   const size_t span = kRedZone + RoundUp(bytes, kPage);
+  if (arena.cursor - arena.begin > arena.used + kLap) arena.cursor = arena.begin;
   uintptr_t room = FindRoom(arena, arena.cursor, span);
   if (room == 0) room = FindRoom(arena, arena.begin, span);
   if (room == 0) return hipErrorOutOfMemory;
@@ -112,7 +116,12 @@ hipError_t Memory::Free(const void* pointer) {
   arena.live.erase(it);
   arena.used -= bytes;
   AdvanceEpoch();
-  PoisonedPages::Reset(begin, RoundUp(bytes, kPage));
+  {
+    const TsanIgnoreScope ignore;  // the device's memory is nobody's now
+    AsanUnpoison(Pointer(begin), RoundUp(bytes, kPage));
+    pages_.Reset(begin, RoundUp(bytes, kPage));
+  }
+  AsanPoison(Pointer(begin + bytes), RoundUp(bytes, kPage) - bytes);
   const size_t edge = std::min(bytes, kPoisonEdge);
   AsanPoison(Pointer(begin), edge);
   AsanPoison(Pointer(begin + bytes - edge), edge);

@@ -1,6 +1,7 @@
 // The memory of all devices, and pinned host memory: one address range, cut into arenas, one for
 // each device and one for the host, so that an address identifies its owner. Pages are committed
-// when first written and returned when freed. Fresh and freed memory reads as poison (poison.h).
+// when first written; those of large memory are returned when it is freed, others are kept for what
+// comes to lie there. Fresh and freed memory reads as poison (poison.h).
 #ifndef OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_MEMORY_H_
 #define OCTET_RUNTIME_PLATFORM_EMULATION_MEMORY_MEMORY_H_
 

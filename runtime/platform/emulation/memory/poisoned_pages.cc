@@ -1,16 +1,20 @@
 #include "memory/poisoned_pages.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 
 #include "memory/poison.h"
 
 namespace octet::emulation {
 namespace {
+
+constexpr size_t kPage = 4096;
 
 // The bytes of the file that one write fills.
 constexpr size_t kPiece = 64 << 10;
@@ -27,7 +31,9 @@ void* Pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
 
-PoisonedPages::PoisonedPages() : file_(memfd_create("octet-poison", MFD_CLOEXEC)) {
+PoisonedPages::PoisonedPages()
+    : file_(memfd_create("octet-poison", MFD_CLOEXEC)),
+      page_map_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {
   if (file_ < 0 || ftruncate(file_, kUnit) == 0) return;
   close(file_);
   file_ = -1;
@@ -35,6 +41,7 @@ PoisonedPages::PoisonedPages() : file_(memfd_create("octet-poison", MFD_CLOEXEC)
 
 PoisonedPages::~PoisonedPages() {
   if (file_ >= 0) close(file_);
+  if (page_map_ >= 0) close(page_map_);
 }
 
 bool PoisonedPages::Map(uintptr_t begin, size_t bytes) const {
@@ -60,8 +67,25 @@ void PoisonedPages::Fill(uintptr_t begin, size_t bytes) {
   }
 }
 
-void PoisonedPages::Reset(uintptr_t begin, size_t bytes) {
-  madvise(Pointer(begin), bytes, MADV_DONTNEED);
+bool PoisonedPages::Overwrite(uintptr_t begin, size_t bytes) const {
+  if (file_ < 0 || page_map_ < 0 || bytes > kMostKept) return false;
+  // Bits of an entry of the page map (Linux, Documentation/admin-guide/mm/pagemap.rst).
+  constexpr uint64_t kInMemoryOrSwapped = uint64_t{3} << 62;
+  constexpr uint64_t kOfTheFile = uint64_t{1} << 61;  // nobody has written to it
+  std::array<uint64_t, kMostKept / kPage> entries;
+  const size_t pages = bytes / kPage;
+  const auto wanted = static_cast<ssize_t>(pages * sizeof(uint64_t));
+  const auto from = static_cast<off_t>(begin / kPage * sizeof(uint64_t));
+  if (pread(page_map_, entries.data(), static_cast<size_t>(wanted), from) != wanted) return false;
+  for (size_t page = 0; page < pages; ++page) {
+    if ((entries[page] & kInMemoryOrSwapped) == 0 || (entries[page] & kOfTheFile) != 0) continue;
+    std::memcpy(Pointer(begin + page * kPage), kPoisonPiece.data(), kPage);
+  }
+  return true;
+}
+
+void PoisonedPages::Reset(uintptr_t begin, size_t bytes) const {
+  if (!Overwrite(begin, bytes)) madvise(Pointer(begin), bytes, MADV_DONTNEED);
 }
 
 }  // namespace octet::emulation

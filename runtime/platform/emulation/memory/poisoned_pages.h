@@ -26,11 +26,18 @@ class PoisonedPages {
   bool Map(uintptr_t begin, size_t bytes) const;
   // Must be called before any of [begin, begin + bytes), as mapped, is handed out.
   void Fill(uintptr_t begin, size_t bytes);
-  // Discards what was written to the pages.
-  static void Reset(uintptr_t begin, size_t bytes);
+  // Makes the pages read as poison again. Up to kMostKept bytes stay in memory, since giving pages
+  // back and touching them again costs far more than writing to them; more is given back.
+  void Reset(uintptr_t begin, size_t bytes) const;
 
  private:
+  static constexpr size_t kMostKept = 4 << 20;
+
+  // Writes poison to the pages that have been written to. Returns false if they are not known.
+  bool Overwrite(uintptr_t begin, size_t bytes) const;
+
   int file_ = -1;
+  int page_map_ = -1;  // /proc/self/pagemap
   size_t filled_ = 0;
 };
 

@@ -20,9 +20,10 @@ inline constexpr int kBarrierBytes = 8;
 inline constexpr int kMmasPerStage = 4;       // a wgmma multiplies 32 bytes of K
 inline constexpr int kRowsPerWarpgroup = 64;  // of the operand that wgmma calls M
 
-// Columns of K in a stage.
+// Columns of K in a stage: a row of it, or two with weights of less than a byte.
 template <GemmElement element>
-inline constexpr int kStageColumnsOf = kStageRowBytes / BytesOf(element);
+inline constexpr int kStageColumnsOf =
+    kStageRowBytes / BytesOf(element) * (element == GemmElement::kMxfp4 ? 2 : 1);
 
 template <GemmElement element>
 __device__ __forceinline__ uint32_t PackPair(float a, float b) {

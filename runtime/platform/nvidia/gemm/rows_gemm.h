@@ -527,11 +527,12 @@ class RowsGemm {
 
   // Two elements of the output, of one row: columns 8 * chunk + Lane() % 4 * 2 and the next.
   template <typename Epilogue>
-  static __device__ __forceinline__ uint32_t OutPair(const Sums& sums, int chunk, int second_row) {
+  static __device__ __forceinline__ uint32_t OutPair(const Epilogue& epilogue, const Sums& sums,
+                                                     int chunk, int second_row) {
     if constexpr (Epilogue::kGated) {
       const float* const gate = sums + chunk * 8 + second_row * 2;
       const float* const up = gate + 4;
-      return PackPair<kOutElement>(Epilogue::Gate(gate[0], up[0]), Epilogue::Gate(gate[1], up[1]));
+      return PackPair<kOutElement>(epilogue.Gate(gate[0], up[0]), epilogue.Gate(gate[1], up[1]));
     } else {
       const float* const pair = sums + chunk * 4 + second_row * 2;
       return PackPair<kOutElement>(pair[0], pair[1]);
@@ -555,8 +556,8 @@ class RowsGemm {
         if (column >= call.operands.out_columns) continue;
         const float* const pair = sums + chunk * (Epilogue::kGated ? 8 : 4) + second_row * 2;
         if constexpr (Epilogue::kGated) {
-          StoreFloats(call.operands, tile.row + row, column, Epilogue::Gate(pair[0], pair[4]),
-                      Epilogue::Gate(pair[1], pair[5]));
+          StoreFloats(call.operands, tile.row + row, column, call.epilogue.Gate(pair[0], pair[4]),
+                      call.epilogue.Gate(pair[1], pair[5]));
         } else {
           StoreFloats(call.operands, tile.row + row, column, pair[0], pair[1]);
         }
@@ -585,9 +586,10 @@ class RowsGemm {
       for (int c = 0; c < kBoxColumns / 8; c += 2) {
         if (first + c * 8 >= kOutColumns) continue;
         const int chunk = first / 8 + c;
-        StoreMatrices(SwizzledChunk(box, row, c + Lane() / 16), OutPair<Epilogue>(sums, chunk, 0),
-                      OutPair<Epilogue>(sums, chunk, 1), OutPair<Epilogue>(sums, chunk + 1, 0),
-                      OutPair<Epilogue>(sums, chunk + 1, 1));
+        StoreMatrices(
+            SwizzledChunk(box, row, c + Lane() / 16), OutPair(call.epilogue, sums, chunk, 0),
+            OutPair(call.epilogue, sums, chunk, 1), OutPair(call.epilogue, sums, chunk + 1, 0),
+            OutPair(call.epilogue, sums, chunk + 1, 1));
       }
       FenceSharedForCopies();
       SyncThreads(1 + worker.warpgroup, kWarpgroup);

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gemm/mxfp4.h"
 #include "gemm/pipeline.h"
 #include "gemm/tensor_map.h"
 #include "octet/gemm_tiles.h"
@@ -32,26 +33,47 @@ class SwappedGemm {
   static constexpr int kBlocksPerComputeUnit = 1;
 
   struct Maps {
-    CUtensorMap rows, weights;
+    CUtensorMap rows, weights, weight_scales;
   };
 
  private:
-  static constexpr int kStages = kRows == 16 ? 12 : (kRows == 32 ? 10 : 8);
+  // Weights that become bfloat16 in registers. Their scales are copied with them.
+  static constexpr bool kConverts = element == GemmElement::kMxfp4;
+  static constexpr int StagesOf(int rows) {
+    if (rows > 64) return 4;
+    if (rows > 32) return kConverts ? 7 : 8;
+    return rows > 16 ? 10 : 12;
+  }
+  static constexpr int kStages = StagesOf(kRows);
   static constexpr int kStageColumns = kStageColumnsOf<element>;
   static constexpr GemmElement kOutElement = OutElementOf(element);
   static constexpr int kMultiplyingWarps = 8;
-  static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
-  static constexpr uint32_t kStageBytes = kWeightsBytes + kRows * kStageRowBytes;
-  static constexpr uint32_t kBoxBytes = kRows * kStageRowBytes;  // of a warpgroup's output
+  static constexpr int kWeightRowBytes = kConverts ? kMxfp4RowBytes : kStageRowBytes;
+  static constexpr int kRowBoxes = kConverts ? 2 : 1;  // of the rows of A, one behind the other
+  static constexpr uint32_t kWeightsBytes = kColumns * kWeightRowBytes;
+  static constexpr uint32_t kBoxBytes = kRows * kStageRowBytes;  // of rows, or a warpgroup's output
+  static constexpr uint32_t kScalesBytes = kConverts ? kColumns * kMxfp4ScaleBytes : 0;
+  static constexpr uint32_t kStageBytes = kWeightsBytes + kRowBoxes * kBoxBytes + kScalesBytes;
   static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxBytes;
 
  public:
   static constexpr size_t kSharedBytes = kBarriers + 2 * kStages * kBarrierBytes;
 
   static cudaError_t MakeMaps(const GemmOperands& p, Maps* maps) {
-    const cudaError_t error = MakeTensorMap({p.a, p.k, p.rows, 0, kRows}, element, &maps->rows);
+    cudaError_t error =
+        MakeTensorMap({p.a, p.k, p.rows, 0, kRows}, RowElementOf(element), &maps->rows);
     if (error != cudaSuccess) return error;
-    return MakeTensorMap({p.b, p.k, p.n, p.experts, kColumns}, element, &maps->weights);
+    if constexpr (kConverts) {
+      constexpr GemmElement kBytes = GemmElement::kFp8;
+      const int64_t scale_bytes = int64_t{p.scales.row_words} * 4;
+      error = MakeTensorMap({p.scales.b, scale_bytes, p.n, p.experts, kColumns, kMxfp4ScaleBytes},
+                            kBytes, &maps->weight_scales);
+      if (error != cudaSuccess) return error;
+      return MakeTensorMap({p.b, p.k / 2, p.n, p.experts, kColumns, kMxfp4RowBytes}, kBytes,
+                           &maps->weights);
+    } else {
+      return MakeTensorMap({p.b, p.k, p.n, p.experts, kColumns}, element, &maps->weights);
+    }
   }
 
   template <typename Call, typename Walk>
@@ -85,6 +107,7 @@ class SwappedGemm {
       return base + static_cast<uint32_t>(stage) * kStageBytes;
     }
     __device__ uint32_t Rows(int stage) const { return Weights(stage) + kWeightsBytes; }
+    __device__ uint32_t Scales(int stage) const { return Rows(stage) + kRowBoxes * kBoxBytes; }
     __device__ uint32_t Box(int warpgroup) const {
       return base + kStages * kStageBytes + static_cast<uint32_t>(warpgroup) * kBoxBytes;
     }
@@ -107,9 +130,18 @@ class SwappedGemm {
         if (!WaitForWarps(at.Empty(ring.stage), ring.parity ^ 1, walk)) EndKernel(walk);
         const uint32_t full = at.Full(ring.stage);
         ExpectBytes(full, kStageBytes);
-        LoadBox(at.Weights(ring.stage), &call.maps.weights, full, i * kStageColumns, tile.column,
-                tile.expert);
-        LoadBox(at.Rows(ring.stage), &call.maps.rows, full, i * kStageColumns, tile.row);
+        // The copy unit counts columns of weights in bytes if they have less than one.
+        LoadBox(at.Weights(ring.stage), &call.maps.weights, full,
+                kConverts ? i * kWeightRowBytes : i * kStageColumns, tile.column, tile.expert);
+#pragma unroll
+        for (int box = 0; box < kRowBoxes; ++box) {
+          LoadBox(at.Rows(ring.stage) + box * kBoxBytes, &call.maps.rows, full,
+                  i * kStageColumns + box * (kStageColumns / kRowBoxes), tile.row);
+        }
+        if constexpr (kConverts) {
+          LoadBox(at.Scales(ring.stage), &call.maps.weight_scales, full,
+                  i * kMxfp4Blocks / kMxfp4ScaleBytes * kMxfp4ScaleBytes, tile.column, tile.expert);
+        }
         ring.Next();
       }
       track.End(GemmWork::kLoad, tile);
@@ -132,6 +164,8 @@ class SwappedGemm {
       EndSlice(track, GemmWork::kWait, tile);
       if constexpr (element == GemmElement::kFp8) {
         MultiplyScaled<Call::Epilogue::kGated>(call.operands, tile, {at, ring}, sums);
+      } else if constexpr (kConverts) {
+        MultiplyConverted(call.operands, at, ring, sums);
       } else {
         Multiply(at, stages, ring, sums);
       }
@@ -167,6 +201,72 @@ class SwappedGemm {
       CommitWgmma();
       WaitWgmma<1>();
       if (i > 0 && Lane() == 0) Arrive(at.Empty(previous));
+      previous = ring.stage;
+      ring.Next();
+    }
+    WaitWgmma<0>();
+    if (Lane() == 0) Arrive(at.Empty(previous));
+  }
+
+  // The weights of half a stage, which has a box of rows: the operands of four wgmma.
+  struct ConvertedWeights {
+    uint32_t of[kMmasPerStage][4];
+  };
+
+  // Converts the thread's part of half `half` of stage `ring_stage`, which is stage `stage` of K.
+  static __device__ __forceinline__ void Convert(const GemmOperands& p, const SharedAddresses& at,
+                                                 int ring_stage, int stage, int half,
+                                                 ConvertedWeights& weights) {
+    constexpr int kBlocks = kMxfp4Blocks / 2;
+    constexpr int kStagesOfScales = kMxfp4ScaleBytes / kMxfp4Blocks;
+    const int first = half * kBlocks;
+#pragma unroll
+    for (int second = 0; second < 2; ++second) {
+      const int row = static_cast<int>(threadIdx.x) / 32 * 16 + Lane() / 4 + second * 8;
+      const uint32_t exponents = LoadWord(
+          at.Scales(ring_stage) +
+          static_cast<uint32_t>(row * kMxfp4ScaleBytes + stage % kStagesOfScales * kMxfp4Blocks));
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        const int block = first + i;
+        // Scales behind the last column may be NaN, which zeros do not hide.
+        const bool exists = (stage * kMxfp4Blocks + block) * kMxBlock < p.k;
+        constexpr uint32_t kOne = 127;
+        const uint32_t exponent = exists ? exponents >> (8 * block) & 0xff : kOne;
+        const Mxfp4Pairs pairs =
+            PairsOfMxfp4(LoadMxfp4Block(at.Weights(ring_stage), row, block), exponent, Lane());
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          weights.of[2 * i + j][second] = pairs.of[j][0];
+          weights.of[2 * i + j][second + 2] = pairs.of[j][1];
+        }
+      }
+    }
+  }
+
+  // While the tensor cores multiply one half of a stage, the warps convert the other.
+  static __device__ __forceinline__ void MultiplyConverted(const GemmOperands& p,
+                                                           const SharedAddresses& at, Ring& ring,
+                                                           Sums& sums) {
+    const int stages = (p.k + kStageColumns - 1) / kStageColumns;
+    ConvertedWeights halves[2];
+    int previous = 0;
+    for (int i = 0; i < stages; ++i) {
+      const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage)));
+      WaitBarrier(at.Full(ring.stage), ring.parity);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        WaitWgmma<1>();  // this half of the stage before, whose registers are used again
+        if (half == 1 && i > 0 && Lane() == 0) Arrive(at.Empty(previous));
+        Convert(p, at, ring.stage, i, half, halves[half]);
+        BeginWgmma();
+#pragma unroll
+        for (int k = 0; k < kMmasPerStage; ++k) {
+          WgmmaOfRegisters<kRows>::Multiply(sums, halves[half].of[k],
+                                            rows + half * (kBoxBytes >> 4) + k * 2, i | half | k);
+        }
+        CommitWgmma();
+      }
       previous = ring.stage;
       ring.Next();
     }
@@ -311,7 +411,9 @@ class SwappedGemm {
       const int own_column = column + (second ? 8 : 0);
       if (own_column >= call.operands.out_columns) continue;
       float v = sums[j];
-      if constexpr (Epilogue::kGated) v = Epilogue::Gate(v, sums[j + 2 < kRows / 2 ? j + 2 : j]);
+      if constexpr (Epilogue::kGated) {
+        v = call.epilogue.Gate(v, sums[j + 2 < kRows / 2 ? j + 2 : j]);
+      }
       StoreFloat(call.operands, tile.row + OwnRow(j), own_column, v);
     }
   }
@@ -326,7 +428,7 @@ class SwappedGemm {
     SyncThreads(barrier, kWarpgroup);  // the previous tile has left the box
 #pragma unroll
     for (int j = 0; j < kRows / 8; j += 2) {
-      TransposeToBox<Epilogue>(box, j, sums + 4 * j);
+      TransposeToBox(call.epilogue, box, j, sums + 4 * j);
     }
     SyncThreads(barrier, kWarpgroup);
     constexpr int kChunks = Epilogue::kGated ? 4 : 8;  // of a row
@@ -342,14 +444,15 @@ class SwappedGemm {
 
   // Rows 8 * j to 8 * j + 15 of the tile: `v` has their eight sums.
   template <typename Epilogue>
-  static __device__ __forceinline__ void TransposeToBox(uint32_t box, int j, const float* v) {
+  static __device__ __forceinline__ void TransposeToBox(const Epilogue& epilogue, uint32_t box,
+                                                        int j, const float* v) {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     if constexpr (Epilogue::kGated) {
       const int row = 8 * j + Lane() % 16;  // of two matrices; the other lanes' are not used
       StoreMatricesTransposed(
           SwizzledChunk(box, row, warp),
-          PackPair<kOutElement>(Epilogue::Gate(v[0], v[2]), Epilogue::Gate(v[1], v[3])),
-          PackPair<kOutElement>(Epilogue::Gate(v[4], v[6]), Epilogue::Gate(v[5], v[7])));
+          PackPair<kOutElement>(epilogue.Gate(v[0], v[2]), epilogue.Gate(v[1], v[3])),
+          PackPair<kOutElement>(epilogue.Gate(v[4], v[6]), epilogue.Gate(v[5], v[7])));
     } else {
       const int row = 8 * (j + Lane() / 16) + Lane() % 8;
       StoreMatricesTransposed(SwizzledChunk(box, row, warp * 2 + Lane() / 8 % 2),

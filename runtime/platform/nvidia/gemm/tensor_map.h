@@ -12,7 +12,7 @@
 
 namespace octet::device::internal {
 
-// A row of a box: 128 bytes, the width of the swizzle.
+// A row of a box, unless its shape says otherwise: 128 bytes, the width of the swizzle.
 inline constexpr int kBoxRowBytes = 128;
 
 // A packed array [matrices][rows][columns], and how many rows of a box are copied at once.
@@ -22,6 +22,7 @@ struct TensorShape {
   int64_t rows;
   int64_t matrices;  // 0: the array has two dimensions
   int box_rows;
+  int box_row_bytes = kBoxRowBytes;  // or 64, with a swizzle of that width, or 16, with none
 };
 
 // The driver's function, looked up at run time: Octet does not link the driver's library.
@@ -44,9 +45,22 @@ inline CUtensorMapDataType TensorMapTypeOf(GemmElement element) {
     case GemmElement::kFp16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case GemmElement::kFp8:
+    case GemmElement::kMxfp4:
       break;
   }
   return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+}
+
+inline CUtensorMapSwizzle SwizzleOf(int row_bytes) {
+  switch (row_bytes) {
+    case 16:
+      return CU_TENSOR_MAP_SWIZZLE_NONE;
+    case 64:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    default:
+      break;
+  }
+  return CU_TENSOR_MAP_SWIZZLE_128B;
 }
 
 // cudaErrorNotSupported if the driver cannot make tensor maps.
@@ -58,13 +72,13 @@ inline cudaError_t MakeTensorMap(const TensorShape& shape, GemmElement element, 
   const auto rows = static_cast<cuuint64_t>(shape.rows);
   const cuuint64_t sizes[] = {columns, rows, static_cast<cuuint64_t>(shape.matrices)};
   const cuuint64_t strides[] = {columns * bytes, columns * rows * bytes};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(kBoxRowBytes / BytesOf(element)),
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(shape.box_row_bytes / BytesOf(element)),
                             static_cast<cuuint32_t>(shape.box_rows), 1};
   const cuuint32_t steps[] = {1, 1, 1};
   const CUtensorMapDataType type = TensorMapTypeOf(element);
   const CUresult result =
       encode(map, type, shape.matrices == 0 ? 2 : 3, const_cast<void*>(shape.data), sizes, strides,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, SwizzleOf(shape.box_row_bytes),
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }

@@ -32,6 +32,7 @@ using hipStream_t = cudaStream_t;
 
 #define hipSuccess cudaSuccess
 #define hipErrorCooperativeLaunchTooLarge cudaErrorCooperativeLaunchTooLarge
+#define hipErrorIllegalAddress cudaErrorIllegalAddress
 #define hipErrorInsufficientDriver cudaErrorInsufficientDriver
 #define hipErrorInvalidDevice cudaErrorInvalidDevice
 #define hipErrorInvalidValue cudaErrorInvalidValue

@@ -1,0 +1,337 @@
+// MoeLayer and ModelFolder in C.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/bindings/c/abi.h"
+#include "kernels/bindings/c/handles.h"
+#include "octet/domain.h"
+#include "octet/enum_names.h"
+#include "octet/model_folder.h"
+#include "octet/moe_layer.h"
+#include "octet/moe_weights.h"
+#include "octet/octet.h"
+#include "octet/router.h"
+#include "runtime/base/status_macros.h"
+
+struct octet_layer {
+  std::shared_ptr<octet::c::NodeObjects> objects;
+  std::unique_ptr<octet::MoeLayer> layer;
+};
+
+namespace octet::c {
+namespace {
+
+int OrOne(int32_t value) { return value == 0 ? 1 : value; }
+
+absl::StatusOr<RouterConfig> RouterOf(const octet_layer_config& read) {
+  RouterConfig router;
+  OCTET_RETURN_IF_ERROR(ReadEnum("router_scores", read.router_scores, &router.scores));
+  router.groups = OrOne(read.router_groups);
+  router.top_groups = OrOne(read.router_top_groups);
+  OCTET_RETURN_IF_ERROR(
+      ReadEnum("router_group_score", read.router_group_score, &router.group_score));
+  router.normalize = read.router_normalize != 0;
+  router.normalize_epsilon = read.router_normalize_epsilon;
+  if (read.router_scaling != 0.0F) router.scaling = read.router_scaling;
+  return router;
+}
+
+absl::StatusOr<MoeLayerConfig> LayerConfigOf(const octet_layer_config* given) {
+  OCTET_ASSIGN_OR_RETURN(const octet_layer_config read, Read("config", given));
+  MoeLayerConfig config;
+  config.num_experts = read.num_experts;
+  config.topk = read.topk;
+  config.hidden = read.hidden;
+  config.intermediate = read.intermediate;
+  config.shared_intermediate = read.shared_intermediate;
+  config.shared_gate = read.shared_gate != 0;
+  OCTET_ASSIGN_OR_RETURN(config.router, RouterOf(read));
+  config.max_tokens_per_rank = read.max_tokens_per_rank;
+  OCTET_RETURN_IF_ERROR(ReadDType("dtype", read.dtype, &config.dtype));
+  OCTET_RETURN_IF_ERROR(ReadEnum("weights", read.weights, &config.weights));
+  OCTET_RETURN_IF_ERROR(ReadEnum("path", read.path, &config.path));
+  OCTET_RETURN_IF_ERROR(ReadEnum("strategy", read.strategy, &config.strategy));
+  OCTET_RETURN_IF_ERROR(ReadEnum("fusion", read.fusion, &config.fusion));
+  config.max_blocks = read.max_blocks;
+  config.link_blocks = read.link_blocks;
+  OCTET_RETURN_IF_ERROR(ReadEnum("shared_experts", read.shared_experts, &config.shared_experts));
+  return config;
+}
+
+octet_layer_config ConfigOf(const MoeLayerConfig& config) {
+  return {.size = sizeof(octet_layer_config),
+          .num_experts = config.num_experts,
+          .topk = config.topk,
+          .hidden = config.hidden,
+          .intermediate = config.intermediate,
+          .shared_intermediate = config.shared_intermediate,
+          .shared_gate = config.shared_gate ? 1 : 0,
+          .max_tokens_per_rank = config.max_tokens_per_rank,
+          .dtype = CodeOf(config.dtype),
+          .weights = static_cast<int32_t>(config.weights),
+          .path = static_cast<int32_t>(config.path),
+          .strategy = static_cast<int32_t>(config.strategy),
+          .fusion = static_cast<int32_t>(config.fusion),
+          .max_blocks = config.max_blocks,
+          .link_blocks = config.link_blocks,
+          .shared_experts = static_cast<int32_t>(config.shared_experts),
+          .router_scores = static_cast<int32_t>(config.router.scores),
+          .router_groups = config.router.groups,
+          .router_top_groups = config.router.top_groups,
+          .router_group_score = static_cast<int32_t>(config.router.group_score),
+          .router_normalize = config.router.normalize ? 1 : 0,
+          .router_normalize_epsilon = config.router.normalize_epsilon,
+          .router_scaling = config.router.scaling};
+}
+
+absl::StatusOr<MoeLayerOptions> LayerOptionsOf(const octet_layer_options* given) {
+  OCTET_ASSIGN_OR_RETURN(const octet_layer_options read, ReadOptional("options", given));
+  MoeLayerOptions options;
+  if (read.name != nullptr) options.name = read.name;
+  if (read.share != nullptr) options.share = read.share->layer.get();
+  options.rails.chunk_tokens = read.rail_chunk_tokens;
+  return options;
+}
+
+// ---- weights
+
+absl::Status ReadTensor(absl::string_view name, const octet_tensor* given, HostTensor* tensor) {
+  if (given == nullptr) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(const octet_tensor read, Read(name, given));
+  OCTET_RETURN_IF_ERROR(ReadEnum(absl::StrCat(name, "->type"), read.type, &tensor->type));
+  OCTET_RETURN_IF_ERROR(
+      ReadEnum(absl::StrCat(name, "->scale_type"), read.scale_type, &tensor->scale_type));
+  tensor->rows = read.rows;
+  tensor->columns = read.columns;
+  tensor->data = static_cast<const std::byte*>(read.data);
+  tensor->scales = static_cast<const std::byte*>(read.scales);
+  tensor->column_pitch = read.column_pitch;
+  return absl::OkStatus();
+}
+
+absl::Status ReadMlp(absl::string_view name, const octet_mlp_weights* given, MlpWeights* mlp) {
+  if (given == nullptr) return absl::OkStatus();
+  OCTET_ASSIGN_OR_RETURN(const octet_mlp_weights read, Read(name, given));
+  OCTET_RETURN_IF_ERROR(ReadTensor(absl::StrCat(name, "->gate"), read.gate, &mlp->gate));
+  OCTET_RETURN_IF_ERROR(ReadTensor(absl::StrCat(name, "->up"), read.up, &mlp->up));
+  return ReadTensor(absl::StrCat(name, "->down"), read.down, &mlp->down);
+}
+
+// `experts` are an array of the caller's structs, which may be shorter than ours.
+absl::Status ReadExperts(const octet_layer_weights& read, std::vector<MlpWeights>* experts) {
+  if (read.num_experts <= 0) return absl::OkStatus();
+  OCTET_RETURN_IF_ERROR(NotNull({{"weights->experts", read.experts}}));
+  if (read.num_experts > kMaxExperts) {
+    return Refused(absl::StrCat("weights->num_experts is ", read.num_experts, ", and ", kMaxExperts,
+                                " are the most"));
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(read.experts);
+  const uint64_t stride = read.experts->size;
+  experts->resize(static_cast<size_t>(read.num_experts));
+  for (size_t expert = 0; expert < experts->size(); ++expert) {
+    OCTET_RETURN_IF_ERROR(ReadMlp(
+        absl::StrCat("weights->experts[", expert, "]"),
+        reinterpret_cast<const octet_mlp_weights*>(bytes + expert * stride), &(*experts)[expert]));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MoeLayerWeights> WeightsOf(const octet_layer_weights* given) {
+  OCTET_ASSIGN_OR_RETURN(const octet_layer_weights read, Read("weights", given));
+  MoeLayerWeights weights;
+  OCTET_RETURN_IF_ERROR(ReadTensor("weights->router", read.router, &weights.router));
+  OCTET_RETURN_IF_ERROR(ReadTensor("weights->router_bias", read.router_bias, &weights.router_bias));
+  OCTET_RETURN_IF_ERROR(ReadExperts(read, &weights.experts));
+  OCTET_RETURN_IF_ERROR(ReadMlp("weights->shared", read.shared, &weights.shared));
+  OCTET_RETURN_IF_ERROR(ReadTensor("weights->shared_gate", read.shared_gate, &weights.shared_gate));
+  return weights;
+}
+
+// The structs have no members for what gpt-oss has.
+absl::Status CheckDescribed(const MoeLayerConfig& config) {
+  if (!config.logit_bias && !config.expert_biases && config.swiglu == SwiGlu()) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      "the layer has biases or parameters of SwiGLU, which octet_layer_config cannot describe");
+}
+
+octet_tensor TensorOf(const HostTensor& tensor) {
+  return {.size = sizeof(octet_tensor),
+          .type = static_cast<int32_t>(tensor.type),
+          .rows = tensor.rows,
+          .columns = tensor.columns,
+          .scale_type = static_cast<int32_t>(tensor.scale_type),
+          .data = tensor.data,
+          .scales = tensor.scales,
+          .column_pitch = tensor.column_pitch};
+}
+
+absl::StatusOr<HostTensor> Find(const MoeLayerWeights& weights, int32_t which, int32_t expert) {
+  const bool of_expert = which >= OCTET_EXPERT_GATE && which <= OCTET_EXPERT_DOWN;
+  if (of_expert && (expert < 0 || static_cast<size_t>(expert) >= weights.experts.size())) {
+    return Refused(absl::StrCat("expert is ", expert, ", and the layer has ",
+                                weights.experts.size(), " of them"));
+  }
+  const MlpWeights& mlp = of_expert ? weights.experts[static_cast<size_t>(expert)] : weights.shared;
+  switch (which) {
+    case OCTET_ROUTER:
+      return weights.router;
+    case OCTET_ROUTER_BIAS:
+      return weights.router_bias;
+    case OCTET_EXPERT_GATE:
+    case OCTET_SHARED_EXPERT_GATE:
+      return mlp.gate;
+    case OCTET_EXPERT_UP:
+    case OCTET_SHARED_EXPERT_UP:
+      return mlp.up;
+    case OCTET_EXPERT_DOWN:
+    case OCTET_SHARED_EXPERT_DOWN:
+      return mlp.down;
+    case OCTET_SHARED_GATE:
+      return weights.shared_gate;
+    default:
+      return Refused(absl::StrCat("which is ", which, ", and must be one of octet_layer_tensor"));
+  }
+}
+
+}  // namespace
+}  // namespace octet::c
+
+using octet::c::Call;
+using octet::c::CheckOut;
+using octet::c::NotNull;
+using octet::c::Write;
+
+int32_t octet_layer_create(octet_domain* domain, const octet_layer_config* config,
+                           const octet_layer_options* options, octet_layer** layer) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"domain", domain}, {"layer", layer}}));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig read, octet::c::LayerConfigOf(config));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerOptions read_options,
+                           octet::c::LayerOptionsOf(options));
+    OCTET_ASSIGN_OR_RETURN(std::unique_ptr<octet::MoeLayer> made,
+                           octet::MoeLayer::Create(*domain->domain, read, read_options));
+    *layer = new octet_layer{domain->objects, std::move(made)};
+    return absl::OkStatus();
+  });
+}
+
+void octet_layer_destroy(octet_layer* layer) { octet::c::Destroy(layer); }
+
+int32_t octet_layer_get_config(const octet_layer* layer, octet_layer_config* config) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}}));
+    OCTET_RETURN_IF_ERROR(CheckOut("config", config));
+    Write(octet::c::ConfigOf(layer->layer->config()), config);
+    return absl::OkStatus();
+  });
+}
+
+int32_t octet_layer_load(octet_layer* layer, const octet_layer_weights* weights) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}}));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerWeights read, octet::c::WeightsOf(weights));
+    return layer->layer->Load(read);
+  });
+}
+
+int32_t octet_layer_load_model(octet_layer* layer, const octet_model* model, int32_t index) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}, {"model", model}}));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerWeights weights, model->folder->Weights(index));
+    return layer->layer->Load(weights);
+  });
+}
+
+int32_t octet_layer_forward(octet_layer* layer, octet_rank* rank, const void* x, int64_t num_tokens,
+                            void* y) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}, {"rank", rank}}));
+    OCTET_ASSIGN_OR_RETURN(const int tokens, octet::c::ReadInt("num_tokens", num_tokens));
+    return layer->layer->Forward(rank->rank, x, tokens, y);
+  });
+}
+
+int32_t octet_layer_forward_counted(octet_layer* layer, octet_rank* rank, const void* x,
+                                    const int32_t* num_tokens, void* y) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}, {"rank", rank}, {"num_tokens", num_tokens}}));
+    return layer->layer->Forward(rank->rank, x, num_tokens, y);
+  });
+}
+
+int32_t octet_layer_get_routed(const octet_layer* layer, const octet_rank* rank,
+                               octet_routed_tokens* routed) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"layer", layer}, {"rank", rank}}));
+    OCTET_RETURN_IF_ERROR(CheckOut("routed", routed));
+    const octet::RoutedTokens tokens = layer->layer->Routed(rank->rank);
+    Write({.size = sizeof(octet_routed_tokens),
+           .logits = tokens.logits,
+           .stride = tokens.stride,
+           .topk_idx = tokens.topk_idx,
+           .topk_weights = tokens.topk_weights},
+          routed);
+    return absl::OkStatus();
+  });
+}
+
+int32_t octet_model_open(const char* folder, octet_model** model) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"folder", folder}, {"model", model}}));
+    OCTET_ASSIGN_OR_RETURN(std::unique_ptr<octet::ModelFolder> opened,
+                           octet::ModelFolder::Open(folder));
+    *model = new octet_model{std::move(opened)};
+    return absl::OkStatus();
+  });
+}
+
+void octet_model_destroy(octet_model* model) { delete model; }
+
+const char* octet_model_family(const octet_model* model) {
+  // The name is a literal: a 0 follows.
+  return model == nullptr ? "" : octet::EnumName(model->folder->family()).data();
+}
+
+int32_t octet_model_num_layers(const octet_model* model, int32_t* num_layers) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"model", model}, {"num_layers", num_layers}}));
+    *num_layers = model->folder->num_layers();
+    return absl::OkStatus();
+  });
+}
+
+int32_t octet_model_layer_config(const octet_model* model, int32_t layer,
+                                 octet_layer_config* config) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"model", model}}));
+    OCTET_RETURN_IF_ERROR(CheckOut("config", config));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig of, model->folder->LayerConfig(layer));
+    OCTET_RETURN_IF_ERROR(octet::c::CheckDescribed(of));
+    Write(octet::c::ConfigOf(of), config);
+    return absl::OkStatus();
+  });
+}
+
+int32_t octet_model_tensor(const octet_model* model, int32_t layer, int32_t which, int32_t expert,
+                           octet_tensor* tensor) {
+  return Call(__func__, [&]() -> absl::Status {
+    OCTET_RETURN_IF_ERROR(NotNull({{"model", model}}));
+    OCTET_RETURN_IF_ERROR(CheckOut("tensor", tensor));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerConfig of, model->folder->LayerConfig(layer));
+    OCTET_RETURN_IF_ERROR(octet::c::CheckDescribed(of));
+    OCTET_ASSIGN_OR_RETURN(const octet::MoeLayerWeights weights, model->folder->Weights(layer));
+    OCTET_ASSIGN_OR_RETURN(const octet::HostTensor found, octet::c::Find(weights, which, expert));
+    Write(octet::c::TensorOf(found), tensor);
+    return absl::OkStatus();
+  });
+}

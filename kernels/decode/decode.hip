@@ -1,0 +1,212 @@
+// A whole layer for a few tokens in one cooperative launch on each GPU, one block on each compute
+// unit:
+//
+//   exchange   x ──► tokens of all ranks, on every rank               (protocol.h; one rank: no)
+//   logits     an expert of a block: logits[all tokens][E]
+//   ═ barrier ═
+//   choose     every block for itself: the experts of all tokens, with a placement their replicas,
+//              and this rank's list (chosen.h)
+//   first      h[pair] = silu(gate · x) ⊙ (up · x), 8 columns of an expert at a time
+//   ═ barrier ═
+//   second     16 columns of the output at a time: Σ weight · (down · h) over this rank's experts,
+//              in the order of their slots ──► y, or partial rows to their tokens' ranks
+//   reduce     y = Σ partial rows, by ascending rank                  (one rank: no)
+//
+// The two products are bound by reading weights. Each wave has a ring of its own in shared memory,
+// through which it loads ahead, over the second barrier, too (strips.h):
+//
+//   shared memory  ┌ ring of wave 0 ┬ ring of wave 1 ┬ ... ┬ sums of each wave ┬ entries, pairs ┐
+//
+// A token's output depends on nothing but its row, its experts and the weights: sums are added in
+// an order that follows from the shapes and the expert, and a token is a column of RowMma, which
+// does not depend on the others.
+#include <hip/hip_runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "device_ops.h"
+#include "kernels/decode/chosen.h"
+#include "kernels/decode/kernels.h"
+#include "kernels/decode/layout.h"
+#include "kernels/decode/logits.h"
+#include "kernels/decode/pieces.h"
+#include "kernels/decode/products.h"
+#include "kernels/decode/protocol.h"
+#include "kernels/decode/strips.h"
+#include "kernels/decode/tiling.h"
+#include "kernels/decode/tokens.h"
+#include "kernels/decode/weights.h"
+#include "runtime/device/call_epoch_device.h"
+#include "runtime/device/launch_cooperative.h"
+#include "runtime/device/load_kernel.h"
+#include "runtime/device/tracer.h"
+
+namespace octet::decode {
+namespace {
+
+using device::Vec16;
+
+constexpr int kBarriers = 2;
+[[maybe_unused]] constexpr int kThreads = kWaves * device::kMinWaveSize;
+
+// y = Σ partial rows of this rank's tokens, by ascending rank.
+template <typename Codec>
+__device__ __forceinline__ void AddPartials(const DecodeParams& p, int num_tokens) {
+  char* const mine = p.peers.base[p.peers.rank];
+  const int quads = p.layout.hidden / kQuad;
+  const int threads = static_cast<int>(gridDim.x * blockDim.x);
+  for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < num_tokens * quads;
+       i += threads) {
+    const int token = i / quads;
+    const int column = i % quads * kQuad;
+    float4 sum = {0, 0, 0, 0};
+    for (int rank = 0; rank < p.layout.num_ranks; ++rank) {
+      const float* const partial = p.layout.Partial(mine, rank, token) + column;
+      const auto v =
+          std::bit_cast<float4>(device::LoadStream(reinterpret_cast<const Vec16*>(partial)));
+      AddQuad(v, sum);
+    }
+    StoreRounded<Codec>(p, token, column, sum);
+  }
+}
+
+// Asks for what the block reads first, so that it comes while the call begins.
+__device__ __forceinline__ void PrefetchRouter(const DecodeParams& p) {
+  constexpr int kLine = 128;
+  const int row_bytes = p.layout.hidden * 2;
+  const int offset = static_cast<int>(threadIdx.x) * kLine;
+  const auto row = static_cast<int64_t>(blockIdx.x);
+  if (offset < row_bytes && row < p.logit_rows) {
+    device::Prefetch(p.router + row * row_bytes + offset);
+  }
+  if (offset < p.route.num_experts * static_cast<int>(sizeof(float))) {
+    device::Prefetch(reinterpret_cast<const char*>(p.route.bias) + offset);
+  }
+}
+
+// kMost: the most tokens of all ranks together.
+template <typename Weights, int kMost>
+__device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
+  using Codec = CodecOf<Weights::kElement>::Type;
+  using Products = Products<Weights, kMost>;
+  PrefetchRouter(p);
+  const uint64_t epoch = device::BeginCall(p.failure, &p.state->call, gridDim.x);
+  if (epoch == 0) return;
+  const Protocol protocol(p, epoch);
+  // A few events a call: they are recorded if there is memory for them, in the same kernel.
+  const device::Tracer trace(p.trace);
+  uint64_t start = trace.Start();
+  const auto end = [&](Tag tag) {
+    trace.Stop(start, static_cast<uint32_t>(tag));
+    start = trace.Start();
+  };
+  auto* const sums = reinterpret_cast<float*>(shared + p.shared.sums);
+  Tokens tokens(p);
+  if (!tokens.Exchange(protocol)) return;
+  end(Tag::kExchange);
+  const Chosen chosen(p.shared, shared);
+  const Choice<IsDense(kMost)> choice(p, chosen, tokens.num_all());
+  choice.Prepare();
+  ComputeLogits<Codec>(p, tokens, sums);
+  end(Tag::kLogits);
+  if (!protocol.GridBarrier(0, kBarriers, Site::kLogits)) return;
+  end(Tag::kLogitsBarrier);
+  choice.Route();
+  end(Tag::kTopk);
+  if (blockIdx.x == 0) choice.StoreOwn(tokens.first_own(), tokens.num_own());
+  choice.Place();
+  const int entries = choice.List();  // its barrier: the rings' memory is that of the choice
+  if (blockIdx.x == 0) choice.template CountRows<IsDense(kMost)>(epoch);
+  end(Tag::kList);
+  const typename Products::StripsType strips(p, chosen.entries, entries);
+  const PieceWalk<typename Products::StripsType, kWaves> walk(strips);
+  typename Products::Ring ring(
+      shared + p.shared.ring + device::Wave() * SlotsFor(kMost) * kPieceBytes, walk);
+  Products products({p, tokens, chosen, strips, sums}, ring);
+  products.First();
+  end(Tag::kFirstProducts);
+  if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return;
+  end(Tag::kFirstBarrier);
+  products.Second(protocol);
+  end(Tag::kSecondProducts);
+  if (p.layout.num_ranks == 1) return;
+  protocol.PublishPartials();
+  if (!protocol.AwaitPartials()) return;
+  end(Tag::kPartialWait);
+  AddPartials<Codec>(p, tokens.num_own());
+  end(Tag::kReduce);
+}
+
+template <typename Weights, int kMost>
+__global__ void __launch_bounds__(kThreads, 1) Decode(const DecodeParams p) {
+  HIP_DYNAMIC_SHARED(Vec16, memory);
+  Run<Weights, kMost>(p, reinterpret_cast<char*>(memory));
+}
+
+using Kernel = void (*)(DecodeParams);
+
+template <typename Weights>
+Kernel PickCapacity(int tokens) {
+  switch (CapacityFor(tokens)) {
+    case kFewTokens:
+      return Decode<Weights, kFewTokens>;
+    case kSomeTokens:
+      return Decode<Weights, kSomeTokens>;
+    default:
+      return Decode<Weights, kMostTokens>;
+  }
+}
+
+Kernel PickKernel(const DecodeVariant& variant) {
+  if (variant.fp8) return PickCapacity<Fp8Weights>(variant.max_tokens);
+  return variant.fp16 ? PickCapacity<PlainWeights<device::GemmElement::kFp16>>(variant.max_tokens)
+                      : PickCapacity<PlainWeights<device::GemmElement::kBf16>>(variant.max_tokens);
+}
+
+size_t Aligned(size_t bytes) {
+  constexpr size_t kAlignment = 16;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+int MostPairs(const DecodeVariant& variant, int num_local_experts, int topk) {
+  const int tokens = CapacityFor(variant.max_tokens);
+  return tokens * std::min(IsDense(tokens) ? tokens * topk : topk, num_local_experts);
+}
+
+SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts, int topk,
+                            bool shared_experts) {
+  const auto size = [](int n) { return static_cast<size_t>(n); };
+  const int tokens = CapacityFor(variant.max_tokens);
+  const int pairs = MostPairs(variant, num_local_experts, topk) + (shared_experts ? tokens : 0);
+  SharedLayout layout = {};
+  layout.topk_idx = 0;
+  layout.topk_weights = size(tokens * topk) * sizeof(int32_t);
+  layout.chosen = layout.topk_weights + size(tokens * topk) * sizeof(float);
+  const size_t choice = layout.chosen + size(num_local_experts) * sizeof(ExpertTokens);
+  const size_t ring = size(kWaves * SlotsFor(tokens)) * kPieceBytes;
+  layout.sums = Aligned(std::max(choice, ring));
+  layout.entries =
+      layout.sums + size(BuffersFor(tokens) * kWaves * tokens * kPieceRows) * sizeof(float);
+  layout.pair_weights = layout.entries + size(num_local_experts + 1) * sizeof(Entry);
+  layout.pair_tokens = layout.pair_weights + size(pairs) * sizeof(float);
+  layout.bytes = Aligned(layout.pair_tokens + size(pairs));
+  return layout;
+}
+
+int BlockThreads(int wave_size) { return kWaves * wave_size; }
+
+hipError_t LoadDecode(const DecodeVariant& variant, size_t shared_bytes) {
+  return device::LoadKernelWithShared(PickKernel(variant), shared_bytes);
+}
+
+hipError_t LaunchDecode(const DecodeParams& params, const DecodeVariant& variant,
+                        const LaunchShape& shape, hipStream_t stream) {
+  return device::LaunchCooperative(PickKernel(variant), params, shape, stream);
+}
+
+}  // namespace octet::decode

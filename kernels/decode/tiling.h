@@ -1,0 +1,34 @@
+// How a block divides its work, by the most tokens that all ranks together may have.
+#ifndef OCTET_KERNELS_DECODE_TILING_H_
+#define OCTET_KERNELS_DECODE_TILING_H_
+
+#include "kernels/decode/layout.h"
+#include "row_mma.h"
+#include "runtime/platform/gemm_call.h"
+
+namespace octet::decode {
+
+// The platform's choices, which do not depend on the elements.
+using Mma = device::RowMma<device::GemmElement::kBf16>;
+inline constexpr int kWaves = Mma::kWaves;
+
+// Kernels are compiled for so many tokens.
+inline constexpr int kFewTokens = 8;
+inline constexpr int kSomeTokens = 16;
+constexpr int CapacityFor(int tokens) {
+  return tokens <= kFewTokens ? kFewTokens : tokens <= kSomeTokens ? kSomeTokens : kMostTokens;
+}
+
+// Groups of tokens that are multiplied together.
+constexpr int TilesFor(int tokens) { return (tokens + Mma::kMinTokens - 1) / Mma::kMinTokens; }
+// Whether pairs are dense (chosen.h).
+constexpr bool IsDense(int tokens) { return TilesFor(tokens) == 1; }
+// Pieces that a wave has room for.
+constexpr int SlotsFor(int tokens) { return tokens > kSomeTokens ? Mma::kFewSlots : Mma::kSlots; }
+// Buffers for the sums of the waves: with two, one wave adds up what is in one of them while the
+// others go on.
+constexpr int BuffersFor(int tokens) { return tokens > kSomeTokens ? 1 : 2; }
+
+}  // namespace octet::decode
+
+#endif  // OCTET_KERNELS_DECODE_TILING_H_

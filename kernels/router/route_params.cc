@@ -1,0 +1,28 @@
+#include "kernels/router/route_params.h"
+
+#include "octet/router.h"
+
+namespace octet {
+
+int LogitStride(const MoeLayerConfig& config) {
+  const int logits = config.num_experts + (config.shared_gate ? 1 : 0);
+  constexpr int kUnit = 8;  // what a product can have
+  return (logits + kUnit - 1) / kUnit * kUnit;
+}
+
+RouteParams RouteParamsOf(const MoeLayerConfig& config) {
+  RouteParams params = {};
+  params.stride = LogitStride(config);
+  params.num_experts = config.num_experts;
+  params.topk = config.topk;
+  params.sigmoid = config.router.scores == RouterScores::kSigmoid;
+  params.groups = config.router.groups;
+  params.top_groups = config.router.top_groups;
+  params.sum_of_two_best = config.router.group_score == GroupScore::kSumOfTwoBest;
+  params.normalize = config.router.normalize;
+  params.normalize_epsilon = config.router.normalize_epsilon;
+  params.scaling = config.router.scaling;
+  return params;
+}
+
+}  // namespace octet

@@ -1,0 +1,115 @@
+// Layers with MXFP4 weights, with biases and with parameters of SwiGLU, as gpt-oss has them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "octet/moe_layer.h"
+#include "tests/kernels/layer/moe_layer_fixture.h"
+
+namespace octet {
+namespace {
+
+using ::testing::HasSubstr;
+
+MoeLayerConfig Mxfp4Config() {
+  MoeLayerConfig config = Config();
+  config.weights = GemmFormat::kMxfp4;
+  config.hidden = 160;
+  config.intermediate = 96;
+  return config;
+}
+
+// The limits are ones that many numbers exceed.
+MoeLayerConfig GptOssConfig() {
+  MoeLayerConfig config = Mxfp4Config();
+  config.logit_bias = true;
+  config.expert_biases = true;
+  config.swiglu = {.alpha = 1.702F, .limit = 0.75F, .up_offset = 1.0F};
+  return config;
+}
+
+TEST_F(MoeLayerTest, Mxfp4Weights) {
+  MoeLayerConfig config = Mxfp4Config();
+  for (const Strategy strategy : {Strategy::kHighThroughput, Strategy::kLowLatency}) {
+    config.strategy = strategy;
+    RunAndCheck({9, 0, 5}, config);
+  }
+  config.strategy = Strategy::kAuto;
+  config.shared_intermediate = 48;
+  RunAndCheck({9}, config);
+}
+
+TEST_F(MoeLayerTest, BiasesAndParametersOfSwiGlu) {
+  RunAndCheck({9, 0, 5}, GptOssConfig());
+  MoeLayerConfig config = GptOssConfig();
+  config.weights = GemmFormat::kSame;
+  config.max_tokens_per_rank = 20;  // more than the router of few tokens takes
+  RunAndCheck({20, 3}, config);
+  config.dtype = DType::kFloat16;
+  config.fusion = Fusion::kTiles;
+  RunAndCheck({20, 3}, config);
+}
+
+TEST_F(MoeLayerTest, OnlyLaunchesHaveBiasesAndMxfp4) {
+  MakeNode(2);
+  if (IsSkipped() || node_ == nullptr) return;
+  MoeLayerConfig config = GptOssConfig();
+  config.max_tokens_per_rank = 1;
+  const absl::StatusOr<std::unique_ptr<MoeLayer>> layer = MoeLayer::Create(*node_, config);
+  ASSERT_OK(layer.status());
+  EXPECT_EQ((*layer)->config().path, LayerPath::kLaunches);
+  const auto refusal = [](const MoeLayerConfig& of) {
+    return std::string(Validate(of, 2).message());
+  };
+  config.path = LayerPath::kDecode;
+  EXPECT_THAT(refusal(config), HasSubstr("MXFP4"));
+  config.weights = GemmFormat::kSame;
+  EXPECT_THAT(refusal(config), HasSubstr("biases"));
+  config.logit_bias = config.expert_biases = false;
+  EXPECT_THAT(refusal(config), HasSubstr("SwiGLU"));
+  config.swiglu = {};
+  EXPECT_EQ(refusal(config), "");
+}
+
+TEST_F(MoeLayerTest, RefusesWhatMxfp4AndBiasesCannotBe) {
+  const auto refusal = [](const MoeLayerConfig& of) {
+    return std::string(Validate(of, 2).message());
+  };
+  MoeLayerConfig config = Mxfp4Config();
+  EXPECT_EQ(refusal(config), "");
+  config.hidden = 144;
+  EXPECT_THAT(refusal(config), HasSubstr("multiple of 32"));
+  config = Mxfp4Config();
+  config.dtype = DType::kFloat16;
+  EXPECT_THAT(refusal(config), HasSubstr("MXFP4 weights need bf16"));
+  config = Mxfp4Config();
+  config.fusion = Fusion::kTiles;
+  EXPECT_THAT(refusal(config), HasSubstr("with MXFP4 weights it must be auto or none"));
+  config = Mxfp4Config();
+  config.swiglu.limit = 0;
+  EXPECT_THAT(refusal(config), HasSubstr("the limit must be above 0"));
+
+  // Weights and configuration must agree on what biases there are.
+  MakeLayer(2, GptOssConfig());
+  if (IsSkipped() || HasFatalFailure()) return;
+  MoeLayerWeights weights = weights_->weights();
+  weights.logit_bias = {};
+  EXPECT_THAT(std::string(layer_->Load(weights).message()), HasSubstr("logit_bias is missing"));
+  weights = weights_->weights();
+  weights.experts[3].up_bias = {};
+  EXPECT_THAT(std::string(layer_->Load(weights).message()),
+              HasSubstr("experts[3].up_bias is missing"));
+  MoeLayerConfig plain = GptOssConfig();
+  plain.expert_biases = false;
+  const absl::StatusOr<std::unique_ptr<MoeLayer>> other = MoeLayer::Create(*node_, plain);
+  ASSERT_OK(other.status());
+  EXPECT_THAT(std::string((*other)->Load(weights_->weights()).message()),
+              HasSubstr("expert_biases is false"));
+}
+
+}  // namespace
+}  // namespace octet
