@@ -182,6 +182,14 @@ TEST(Routing, ZipfFollowsItsLawAndHasNoDuplicates) {
   for (size_t n = 0; n < 4; ++n) {
     EXPECT_NEAR(counts[n], 20000 / (static_cast<double>(n + 1) * total), 300) << n;
   }
+  // Sorted, the law is of the experts in their order.
+  spec.routing = *ParseRouting("zipf_sorted:1");
+  const auto sorted = Make(spec);
+  std::vector<int> in_order(16);
+  for (const int32_t id : sorted->inputs()[0].topk_idx) ++in_order[static_cast<size_t>(id)];
+  for (size_t n = 0; n < 16; ++n) {
+    EXPECT_NEAR(in_order[n], 20000 / (static_cast<double>(n + 1) * total), 300) << n;
+  }
   // However skewed, all of a token's experts are drawn and differ.
   spec = Spec("zipf:100");
   spec.config.topk = 32;
@@ -215,8 +223,8 @@ TEST(Routing, OneExpertTakesAll) {
 }
 
 TEST(Routing, RefusesBadSpecs) {
-  for (const char* text : {"", "unifrom", "zipf", "zipf:", "zipf:x", "group:", "group:1",
-                           "group:a/b", "group:1/2/3", "file:", "one_expert:1"}) {
+  for (const char* text : {"", "unifrom", "zipf", "zipf:", "zipf:x", "zipf_sorted:", "group:",
+                           "group:1", "group:a/b", "group:1/2/3", "file:", "one_expert:1"}) {
     EXPECT_THAT(std::string(ParseRouting(text).status().message()), HasSubstr("is not one of"))
         << text;
   }

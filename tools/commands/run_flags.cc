@@ -106,7 +106,8 @@ std::vector<Definition> ShapeDefinitions(RunSpec& run) {
        "N: tokens of every rank; N,N,...: of each rank; empty: drawn from 1 to M-1 for each rank"},
       Choice("dtype", config.dtype, ": the type of a row's elements"),
       {"routing", Routing(workload.routing),
-       "uniform; zipf:S (popularity n^-S); group:A/B (A of B groups of experts for each token);\n"
+       "uniform; zipf:S (popularity n^-S, of experts in random order; zipf_sorted:S: in theirs);\n"
+       "group:A/B (A of B groups of experts for each token);\n"
        "one_expert (k = 0 goes to expert 0, other choices are dropped); file:PATH.npy (int32 or "
        "int64,\n"
        "[ranks, T, K], or [T, K] split evenly over the ranks; -1: dropped)"},

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -36,7 +37,8 @@ void DrawDistinct(PhiloxStream& stream, int n, int chosen, std::vector<int32_t>&
 
 absl::Status BadRouting(absl::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "routing '", text, "' is not one of uniform, zipf:S, group:A/B, one_expert, file:PATH.npy"));
+      "routing '", text,
+      "' is not one of uniform, zipf:S, zipf_sorted:S, group:A/B, one_expert, file:PATH.npy"));
 }
 
 }  // namespace
@@ -49,8 +51,9 @@ absl::StatusOr<RoutingSpec> ParseRouting(absl::string_view text) {
     spec.kind = RoutingKind::kUniform;
   } else if (text == "one_expert") {
     spec.kind = RoutingKind::kOneExpert;
-  } else if (absl::ConsumePrefix(&rest, "zipf:")) {
+  } else if (absl::ConsumePrefix(&rest, "zipf:") || absl::ConsumePrefix(&rest, "zipf_sorted:")) {
     spec.kind = RoutingKind::kZipf;
+    spec.zipf_sorted = absl::StartsWith(text, "zipf_sorted");
     if (!absl::SimpleAtod(rest, &spec.zipf_exponent)) return BadRouting(text);
     if (!(spec.zipf_exponent >= 0 && spec.zipf_exponent <= kMostZipfExponent)) {
       return absl::InvalidArgumentError(absl::StrCat("routing '", text, "' has an exponent of ",
@@ -157,9 +160,12 @@ absl::Status CheckRecorded(const RecordedRouting& routing, int num_experts) {
 RoutingGenerator::RoutingGenerator(const RoutingSpec& spec, int num_experts, uint64_t seed)
     : spec_(spec), num_experts_(num_experts) {
   if (spec.kind != RoutingKind::kZipf) return;
-  PhiloxStream stream(seed, 0, 0, kPopularityStream);
-  std::vector<int32_t> by_popularity;
-  DrawDistinct(stream, num_experts, num_experts, by_popularity);
+  std::vector<int32_t> by_popularity(static_cast<size_t>(num_experts));
+  std::iota(by_popularity.begin(), by_popularity.end(), 0);
+  if (!spec.zipf_sorted) {
+    PhiloxStream stream(seed, 0, 0, kPopularityStream);
+    DrawDistinct(stream, num_experts, num_experts, by_popularity);
+  }
   log_unpopularity_.resize(by_popularity.size());
   for (size_t n = 0; n < by_popularity.size(); ++n) {
     log_unpopularity_[static_cast<size_t>(by_popularity[n])] =

@@ -28,13 +28,14 @@ enum class RoutingKind {
 struct RoutingSpec {
   RoutingKind kind = RoutingKind::kUniform;
   double zipf_exponent = 0;  // S
+  bool zipf_sorted = false;  // expert n is the n-th most popular one, so the first ranks have most
   int groups_chosen = 0;     // A
   int num_groups = 0;        // B
   std::string path;
   std::string text = "uniform";  // as written by the user
 };
 
-// Parses "uniform", "zipf:S", "group:A/B", "one_expert" or "file:PATH".
+// Parses "uniform", "zipf:S", "zipf_sorted:S", "group:A/B", "one_expert" or "file:PATH".
 absl::StatusOr<RoutingSpec> ParseRouting(absl::string_view text);
 
 // Returns an error if `spec` does not fit these numbers of experts and choices.
