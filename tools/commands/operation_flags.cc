@@ -14,7 +14,7 @@ namespace {
 // Flags that only some operations have; all others go with each operation but kGemm.
 constexpr auto kOfStepsAlone = std::to_array<absl::string_view>(
     {"graph", "align", "expert", "fuse_expert", "received", "duplicates", "host_totals", "cached",
-     "failure_policy", "statistics", "overlap_us", "placement"});
+     "failure_policy", "statistics", "overlap_us", "placement", "capacity_rows"});
 constexpr auto kOfFused =
     std::to_array<absl::string_view>({"intermediate", "fusion", "weights_in"});
 constexpr auto kOfDispatchGemm = std::to_array<absl::string_view>({"ablation", "epilogue"});

@@ -184,6 +184,10 @@ std::vector<Definition> FormatDefinitions(RunSpec& run) {
        "each expert's first row is a multiple of this number"},
       {"host_totals", ValueOf(high_throughput.host_totals),
        "dispatch tells the host how many rows it receives"},
+      {"capacity_rows", ValueOf(config.capacity_rows),
+       "rows that a rank has room for, a step with more ends with an error; 0: all that could "
+       "come\n"
+       "(high_throughput)"},
       {"cached", ValueOf(run.cached),
        "dispatch uses the layout of an earlier dispatch (high_throughput)"},
       Choice("failure_policy", config.low_latency.failure_policy,

@@ -33,7 +33,7 @@ inline constexpr auto kLaunchFlags =
 // In which form rows are sent and received:
 inline constexpr auto kFormatFlags = std::to_array<absl::string_view>(
     {"format", "scales", "scale_group", "received", "duplicates", "expert_alignment", "host_totals",
-     "cached", "failure_policy", "statistics"});
+     "capacity_rows", "cached", "failure_policy", "statistics"});
 // How calls over several nodes are made:
 inline constexpr auto kNodesFlags = std::to_array<absl::string_view>(
     {"rail_transport", "rail_rows", "rail_chunk", "intranode_order"});

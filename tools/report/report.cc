@@ -241,6 +241,9 @@ std::string FormatsLine(const RunSpec& options, const EpConfig& config) {
   if (config.combine_method == CombineMethod::kPull) parts.emplace_back("combine pull");
   if (config.tuning.row_copies == RowCopies::kBulk) parts.emplace_back("row_copies bulk");
   if (config.high_throughput.host_totals) parts.emplace_back("host_totals");
+  if (config.capacity_rows > 0) {
+    parts.push_back(absl::StrCat("capacity_rows ", config.capacity_rows));
+  }
   if (options.cached) parts.emplace_back("cached");
   if (config.low_latency.failure_policy == FailurePolicy::kMask) {
     parts.emplace_back("failure_policy mask");

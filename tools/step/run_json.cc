@@ -52,6 +52,7 @@ Json ChoicesToJson(const RunSpec& run, const EpConfig& config) {
                {"failure_policy", text(EnumName(config.low_latency.failure_policy))},
                {"statistics", config.low_latency.statistics}};
   if (!run.placement.empty()) json["placement"] = run.placement;
+  if (config.capacity_rows > 0) json["capacity_rows"] = config.capacity_rows;
   if (run.nodes.num_nodes > 1) {
     json["rail_rows"] = text(EnumName(ChosenRows(run.rail_rows, config.strategy)));
     json["rail_chunk"] = run.rail_chunk;
