@@ -72,11 +72,11 @@ class Choices {
     constexpr int kMost = kMostExperts / device::kMinWaveSize;
     const int per_lane = (p_.route.num_experts + device::kWaveSize - 1) / device::kWaveSize;
     if (per_lane <= kFew) {
-      RouteWith<kFew>();
+      RouteTokens<kFew>(p_.route, chosen_, num_tokens_);
     } else if (kMost <= kSome || per_lane <= kSome) {
-      RouteWith<kSome>();
+      RouteManyExperts<kSome>(p_.route, chosen_, num_tokens_);
     } else {
-      RouteWith<(kMost > kSome ? kMost : kSome)>();
+      RouteManyExperts<(kMost > kSome ? kMost : kSome)>(p_.route, chosen_, num_tokens_);
     }
     __syncthreads();
   }
@@ -89,6 +89,7 @@ class Choices {
       if constexpr (!kDense) return chosen_.tokens[e].count();
       const int32_t expert = p_.peers.rank * p_.num_local_experts + e;
       int rows = 0;
+#pragma unroll 1
       for (int i = 0; i < num_tokens_ * p_.route.topk; ++i) {
         rows += chosen_.topk_idx[i] == expert ? 1 : 0;
       }
@@ -101,6 +102,7 @@ class Choices {
   // it.
   __device__ __forceinline__ void StoreOwn(int first_own, int num_own) const {
     const int topk = p_.route.topk;
+#pragma unroll 1
     for (int i = Thread(); i < num_own * topk; i += Threads()) {
       p_.route.topk_idx[i] = chosen_.topk_idx[first_own * topk + i];
       p_.route.topk_weights[i] = chosen_.topk_weights[first_own * topk + i];
@@ -112,6 +114,7 @@ class Choices {
   __device__ __forceinline__ void Place() const {
     if (p_.placement.ranges == nullptr) return;
     __syncthreads();  // StoreOwn has read them
+#pragma unroll 1
     for (int i = Thread(); i < num_tokens_ * p_.route.topk; i += Threads()) {
       const Tokens::Place token = Tokens::PlaceOf(i / p_.route.topk);
       chosen_.topk_idx[i] =
@@ -127,6 +130,7 @@ class Choices {
   // Calls `use(expert, token, weight)` for all choices of local experts.
   template <typename Use>
   __device__ __forceinline__ void ForChoices(Use use) const {
+#pragma unroll 1
     for (int i = Thread(); i < num_tokens_ * p_.route.topk; i += Threads()) {
       const int expert = chosen_.topk_idx[i] - p_.peers.rank * p_.num_local_experts;
       if (expert < 0 || expert >= p_.num_local_experts) continue;
@@ -138,12 +142,11 @@ class Choices {
   template <bool kDense>
   __device__ __forceinline__ void PutSharedPairs(int first) const {
     if (p_.shared_experts.columns == 0) return;
+#pragma unroll 1
     for (int token = Thread(); token < num_tokens_; token += Threads()) {
-      float weight = 1.0F;
-      if (p_.shared_gate) {
-        weight = Sigmoid(p_.route.logits[token * p_.route.stride + p_.route.num_experts]);
-      }
-      chosen_.pair_weights[first + token] = weight;
+      chosen_.pair_weights[first + token] = SharedWeight(
+          p_.shared_gate ? p_.route.logits + token * p_.route.stride + p_.route.num_experts
+                         : nullptr);
       if constexpr (!kDense) chosen_.pair_tokens[first + token] = static_cast<uint8_t>(token);
     }
   }
@@ -153,14 +156,25 @@ class Choices {
   const int num_tokens_;
 
  private:
+  // kPerLane: at least the experts of a lane.
   template <int kPerLane>
-  __device__ __forceinline__ void RouteWith() const {
-    RouteParams route = p_.route;
-    route.topk_idx = chosen_.topk_idx;
-    route.topk_weights = chosen_.topk_weights;
-    for (int token = device::Wave(); token < num_tokens_; token += Threads() / device::kWaveSize) {
+  static __device__ __forceinline__ void RouteTokens(RouteParams route, const Chosen& chosen,
+                                                     int num_tokens) {
+    route.topk_idx = chosen.topk_idx;
+    route.topk_weights = chosen.topk_weights;
+#pragma unroll 1
+    for (int token = device::Wave(); token < num_tokens; token += Threads() / device::kWaveSize) {
       routing::RouteToken<kPerLane>(route, token);
     }
+  }
+  // `logit`: of the gate; nullptr if there is none.
+  static __device__ OCTET_OUT_OF_LINE float SharedWeight(const float* logit) {
+    return logit == nullptr ? 1.0F : Sigmoid(*logit);
+  }
+  template <int kPerLane>
+  static __device__ OCTET_OUT_OF_LINE void RouteManyExperts(RouteParams route, Chosen chosen,
+                                                            int num_tokens) {
+    RouteTokens<kPerLane>(route, chosen, num_tokens);
   }
 };
 
@@ -172,6 +186,7 @@ class Choice : public Choices {
   using Choices::Choices;
 
   __device__ __forceinline__ void Prepare() const {
+#pragma unroll 1
     for (int i = Thread(); i < p_.num_local_experts; i += Threads()) chosen_.tokens[i] = {};
   }
 
@@ -198,6 +213,7 @@ class Choice : public Choices {
     if (device::Wave() == 0) {
       int listed = 0;
       int pairs = 0;
+#pragma unroll 1
       for (int first = 0; first < p_.num_local_experts; first += device::kWaveSize) {
         const int expert = first + device::Lane();
         const int tokens = expert < p_.num_local_experts ? chosen_.tokens[expert].count() : 0;
@@ -229,6 +245,7 @@ class Choice<true> : public Choices {
   __device__ __forceinline__ void Prepare() const {
     if (Thread() < kWords) Words()[Thread()] = 0;
     const int most = Smaller(num_tokens_ * p_.route.topk, p_.num_local_experts);
+#pragma unroll 1
     for (int i = Thread(); i < most * num_tokens_; i += Threads()) {
       reinterpret_cast<uint32_t*>(chosen_.pair_weights)[i] = kNotChosen;
     }
@@ -242,6 +259,7 @@ class Choice<true> : public Choices {
     ForChoices([this](int expert, int token, float weight) {
       chosen_.pair_weights[Below(expert) * num_tokens_ + token] = weight;
     });
+#pragma unroll 1
     for (int expert = Thread(); expert < p_.num_local_experts; expert += Threads()) {
       if ((Words()[expert / 32] >> expert % 32 & 1) == 0) continue;
       const int entry = Below(expert);
@@ -266,6 +284,7 @@ class Choice<true> : public Choices {
   __device__ __forceinline__ int Below(int expert) const {
     int below = 0;
     const int words = (p_.num_local_experts + 31) / 32;
+#pragma unroll 1
     for (int i = 0; i < words; ++i) {
       const int bits = expert - i * 32;
       if (bits <= 0) break;

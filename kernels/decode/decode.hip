@@ -123,15 +123,20 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   end(Tag::kList);
   const typename Products::StripsType strips(p, chosen.entries, entries);
   const PieceWalk<typename Products::StripsType, kWaves> walk(strips);
-  typename Products::Ring ring(
-      shared + p.shared.ring + device::Wave() * SlotsFor(kMost) * kPieceBytes, walk);
+  typename Products::Ring ring(shared + p.shared.ring + device::Wave() * Products::Ring::kBytes,
+                               walk);
   Products products({p, tokens, chosen, strips, sums}, ring);
-  products.First();
-  end(Tag::kFirstProducts);
-  if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return;
-  end(Tag::kFirstBarrier);
-  products.Second(protocol);
-  end(Tag::kSecondProducts);
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const bool first = i == 0;
+    const Phase phase = first ? Phase::kFirst : Phase::kSecond;
+    if (!first) {
+      if (!protocol.GridBarrier(1, kBarriers, Site::kProducts)) return;
+      end(Tag::kFirstBarrier);
+    }
+    products.Run(phase, protocol);
+    end(first ? Tag::kFirstProducts : Tag::kSecondProducts);
+  }
   if (p.layout.num_ranks == 1) return;
   protocol.PublishPartials();
   if (!protocol.AwaitPartials()) return;
@@ -188,7 +193,9 @@ SharedLayout SharedLayoutOf(const DecodeVariant& variant, int num_local_experts,
   layout.topk_weights = size(tokens * topk) * sizeof(int32_t);
   layout.chosen = layout.topk_weights + size(tokens * topk) * sizeof(float);
   const size_t choice = layout.chosen + size(num_local_experts) * sizeof(ExpertTokens);
-  const size_t ring = size(kWaves * SlotsFor(tokens)) * kPieceBytes;
+  const int element_bytes = variant.fp8 ? Fp8Weights::kBytes : 2;
+  const size_t ring = size(kWaves * SlotsFor(tokens, element_bytes) * kPieceRows) *
+                      size(PieceRowBytes(tokens, element_bytes));
   layout.sums = Aligned(std::max(choice, ring));
   layout.entries =
       layout.sums + size(BuffersFor(tokens) * kWaves * tokens * kPieceRows) * sizeof(float);

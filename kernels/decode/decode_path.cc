@@ -205,6 +205,10 @@ decode::DecodeParams DecodePath::ParamsOf(const Rank& rank, const Call& call) co
   params.shared_gate = config_.shared_gate;
   params.routed = call.weights.routed;
   params.routed.columns = config_.intermediate;
+  const int64_t expert_bytes =
+      int64_t{config_.hidden} * config_.intermediate * (variant_.fp8 ? 1 : 2);
+  params.routed.first_bytes = 2 * expert_bytes;
+  params.routed.second_bytes = expert_bytes;
   params.shared_experts = call.weights.shared;
   params.shared_experts.columns = config_.shared_intermediate;
   params.h = mine.h.data();

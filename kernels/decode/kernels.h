@@ -41,7 +41,9 @@ struct Matrices {
   // [experts][ceil(H / 128)][ceil(columns / 128)].
   const float* first_scales = nullptr;
   const float* second_scales = nullptr;
-  int columns = 0;  // between the two products; 0: there are no such experts
+  int columns = 0;          // between the two products; 0: there are no such experts
+  int64_t first_bytes = 0;  // of an expert's part of `first`
+  int64_t second_bytes = 0;
 };
 
 // Counters of a rank, in its own memory: zero before the first call, but for the epoch.

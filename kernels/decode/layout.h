@@ -21,10 +21,8 @@ inline constexpr int kMostTokens = 64;    // of all ranks together
 inline constexpr int kMostExperts = 512;  // over all ranks
 inline constexpr int kMostParts = 4;      // blocks that send a rank's tokens to one peer
 
-// A wave loads a piece at once: so many bytes of each of the rows that are multiplied together.
+// A wave loads a piece at once: some columns of each of the rows that are multiplied together.
 inline constexpr int kPieceRows = 16;
-inline constexpr int kPieceRowBytes = 128;
-inline constexpr int kPieceBytes = kPieceRows * kPieceRowBytes;
 
 inline constexpr int kGatedRows = kPieceRows / 2;  // of gate, and as many of up
 

@@ -12,7 +12,7 @@
 namespace octet::decode {
 
 // The lane's part of a token's row in the columns of a piece, in registers.
-template <typename W, typename RowMma>
+template <typename W, typename RowMma, int row_bytes>
 class PieceTokens {
  public:
   PieceTokens() = default;
@@ -21,7 +21,7 @@ class PieceTokens {
 #pragma unroll
     for (int i = 0; i < kVecs; ++i) {
       const int chunk = i / W::kOperands * kGroups + RowMma::Group();
-      const int column = piece * W::kPieceColumns + chunk * kChunkColumns +
+      const int column = piece * (row_bytes / W::kBytes) + chunk * kChunkColumns +
                          i % W::kOperands * device::kElementsPerVec;
       vecs_[i] = {};
       if (row != nullptr && column < columns) {
@@ -38,7 +38,7 @@ class PieceTokens {
 #pragma unroll
       for (int part = 0; part < RowMma::kRowParts; ++part) {
         bytes[part] = *reinterpret_cast<const device::Vec16*>(
-            data + PieceOffset(RowMma::Row(part), step * kGroups + RowMma::Group()));
+            data + PieceOffset<row_bytes>(RowMma::Row(part), step * kGroups + RowMma::Group()));
       }
 #pragma unroll
       for (int index = 0; index < W::kOperands; ++index) {
@@ -54,7 +54,7 @@ class PieceTokens {
 
  private:
   static constexpr int kGroups = 4;  // of lanes, each with 16 bytes of a row of weights
-  static constexpr int kSteps = kPieceRowBytes / (kGroups * 16);
+  static constexpr int kSteps = row_bytes / (kGroups * 16);
   static constexpr int kVecs = kSteps * W::kOperands;
   static constexpr int kChunkColumns = W::kOperands * device::kElementsPerVec;
 

@@ -29,8 +29,8 @@ namespace octet::decode {
 template <typename Weights, int kMost>
 class Products {
  public:
-  using StripsType = Strips<Weights::kBytes>;
-  using Ring = PieceRing<PieceWalk<StripsType, kWaves>, SlotsFor(kMost)>;
+  using StripsType = Strips<Weights::kBytes, PieceRowBytes(kMost, Weights::kBytes)>;
+  using Ring = PieceRing<PieceWalk<StripsType, kWaves>, SlotsFor(kMost, Weights::kBytes)>;
 
   // The constructor's arguments. `sums` are those of the waves, as above.
   struct Inputs {
@@ -48,49 +48,32 @@ class Products {
         ring_(ring),
         sums_(in.sums) {}
 
-  // h[pair] = silu(gate · x) ⊙ (up · x) of this block's units.
-  __device__ __forceinline__ void First() {
-    Ahead ahead;
-    if constexpr (kDense) ahead.tokens = Piece<Weights>(OwnRow(), device::Wave(), p_.layout.hidden);
+  // This block's units of a phase. kFirst: h[pair] = silu(gate · x) ⊙ (up · x). kSecond, when h is
+  // there: Σ weight · (down · h), to where the output goes.
+  __device__ __forceinline__ void Run(Phase phase, const Protocol& protocol) {
     int number = 0;
-    for (auto unit = strips_.FirstOfBlock(); strips_.Has(unit); strips_.Next(unit)) {
-      const Entry entry = chosen_.entries[unit.entry];
-      const bool shared = strips_.IsShared(unit.entry);
-      const int column = strips_.ColumnOf(unit);
-      Sums sums = {};
-      if (kMixed && shared) {
-        FirstOf<Plain>(entry, {}, ahead, sums);
-      } else {
-        FirstOf<Weights>(entry, FirstScales(entry, column), ahead, sums);
-      }
+    for (Unit unit = strips_.FirstOf(phase); strips_.Has(phase, unit); strips_.Next(phase, unit)) {
       float* const buffer = BufferOf(number++);
-      PutSums(buffer, entry.tokens, sums);
+      Sum(phase, unit, buffer);
       __syncthreads();
-      ForRows(number, entry.tokens * 2, [&](int i) {
-        if (IsChosen(entry, i / 2)) {
-          StoreGated(buffer, GatedRow(shared, entry, i / 2), i / 2, column, i % 2 * kQuad);
-        }
-      });
-    }
-  }
-
-  // Σ weight · (down · h) of this block's columns of the output.
-  __device__ __forceinline__ void Second(const Protocol& protocol) {
-    int number = 0;
-    for (int unit = static_cast<int>(blockIdx.x); unit < strips_.second_units();
-         unit += static_cast<int>(gridDim.x)) {
-      float* const buffer = BufferOf(number++);
-      if constexpr (kDense) {
-        SecondOfAll(unit, buffer);
+      if (phase == Phase::kFirst) {
+        const Entry entry = chosen_.entries[unit.entry];
+        const bool shared = strips_.IsShared(unit.entry);
+        const int column = strips_.ColumnOf(unit);
+        ForRows(number, entry.tokens * 2, [&](int i) {
+          if (IsChosen(entry, i / 2)) {
+            StoreGated(buffer, GatedRows(shared) + GatedOffset(shared, entry, i / 2), i / 2, column,
+                       i % 2 * kQuad);
+          }
+        });
       } else {
-        SecondByEntries(unit, buffer);
+        const int first = unit.strip * kPieceRows;
+        const int quads = Smaller(p_.layout.hidden - first, kPieceRows) / kQuad;
+        ForRows(number, tokens_.num_all() * quads, [&](int i) {
+          StoreOutput(protocol, i / quads, first + i % quads * kQuad,
+                      AddWaves(buffer, i / quads, i % quads * kQuad));
+        });
       }
-      __syncthreads();
-      const int quads = Smaller(p_.layout.hidden - unit * kPieceRows, kPieceRows) / kQuad;
-      ForRows(number, tokens_.num_all() * quads, [&](int i) {
-        StoreOutput(protocol, i / quads, unit * kPieceRows + i % quads * kQuad,
-                    AddWaves(buffer, i / quads, i % quads * kQuad));
-      });
     }
   }
 
@@ -99,7 +82,7 @@ class Products {
   using Plain = PlainWeights<Weights::kElement>;
   using Codec = CodecOf<Weights::kElement>::Type;
   template <typename W>
-  using Piece = PieceTokens<W, RowMma>;
+  using Piece = PieceTokens<W, RowMma, StripsType::kPieceRowBytes>;
 
   static constexpr int kTiles = TilesFor(kMost);
   static constexpr bool kDense = IsDense(kMost);
@@ -114,16 +97,6 @@ class Products {
   struct Scales {
     const float* half[2];
   };
-  // A lane's operands of its next piece. It loads them while it multiplies the one before.
-  struct Ahead {
-    Piece<Weights> tokens;
-    float scales[2] = {};
-  };
-
-  template <typename W>
-  static __device__ __forceinline__ int PiecesOf(int columns) {
-    return (columns + W::kPieceColumns - 1) / W::kPieceColumns;
-  }
   // Adds a piece's products.
   template <typename W>
   static __device__ __forceinline__ void Add(const char* data, const Piece<W>& tokens,
@@ -140,48 +113,128 @@ class Products {
     }
   }
 
+  // This lane's rows of an entry: one for each tile, so many bytes from the base.
+  struct Rows {
+    static constexpr int kNone = -1;
+
+    const char* base;
+    int offsets[kTiles];
+    int columns;
+    int tokens;
+
+    __device__ __forceinline__ const char* Of(int tile) const {
+      return offsets[tile] == kNone ? nullptr : base + offsets[tile];
+    }
+  };
+
+  // Puts the sums of this wave's pieces of a unit into `buffer`.
+  __device__ __forceinline__ void Sum(Phase phase, const Unit& unit, float* buffer) const {
+    const bool second = phase == Phase::kSecond;
+    if (!kDense && second) ClearSums(buffer);
+    Sums all = {};
+    for (int index = unit.entry; index < unit.end; ++index) {
+      const int pieces = strips_.PiecesOf(phase, index);
+      const int first = strips_.template FirstPiece<kWaves>(phase, index, pieces);
+      if (second && first >= pieces) continue;
+      const Entry entry = chosen_.entries[index];
+      const bool plain = kMixed && strips_.IsShared(index);
+      const Rows rows = RowsOf(phase, index, entry);
+      const Scales scales = ScalesOf(phase, unit, entry);
+      Sums sums = {};
+#pragma unroll 1
+      for (int piece = first; piece < pieces; piece += kWaves) {
+        Multiply(plain, piece, rows, scales, sums);
+      }
+      if (!second) {
+        PutSums(buffer, entry.tokens, sums);
+      } else if constexpr (kDense) {
+        AddChosen(entry, sums.of[0], all);
+      } else {
+        AddWeighted(entry, sums, buffer);
+      }
+    }
+    if (kDense && second) PutSums(buffer, tokens_.num_all(), all);
+  }
+
+  // Adds the products with the next piece of the ring, which is piece `piece` of a strip. `plain`:
+  // of weights of the dtype, whatever Weights is.
+  __device__ __forceinline__ void Multiply(bool plain, int piece, const Rows& rows,
+                                           const Scales& scales, Sums& sums) const {
+    // Loaded before the wait for the piece.
+    Piece<Weights> tokens;
+    Piece<Plain> plain_tokens;
+    float of_half[2] = {};
+    if (plain) {
+      plain_tokens = Piece<Plain>(rows.Of(0), piece, rows.columns);
+    } else {
+      tokens = Piece<Weights>(rows.Of(0), piece, rows.columns);
+      LoadScales(scales, piece, of_half);
+    }
+    const char* const data = ring_.Take();
+    if (plain) {
+      AddTiles<Plain>(data, plain_tokens, piece, rows, of_half, sums);
+    } else {
+      AddTiles<Weights>(data, tokens, piece, rows, of_half, sums);
+    }
+  }
+  // `first`: of the first tile.
   template <typename W>
-  static __device__ __forceinline__ void LoadScales(const Scales& scales, int piece,
-                                                    float (&of_half)[2]) {
-    if constexpr (W::kScaled) {
-      of_half[0] = scales.half[0][piece];
-      of_half[1] = scales.half[1][piece];
+  // NOLINTNEXTLINE(readability-function-size)
+  static __device__ __forceinline__ void AddTiles(const char* data, const Piece<W>& first,
+                                                  int piece, const Rows& rows,
+                                                  const float (&of_half)[2], Sums& sums) {
+    Add<W>(data, first, of_half, sums.of[0]);
+#pragma unroll
+    for (int n = 1; n < kTiles; ++n) {
+      if (n * RowMma::Tokens() >= rows.tokens) break;
+      Add<W>(data, Piece<W>(rows.Of(n), piece, rows.columns), of_half, sums.of[n]);
     }
   }
 
-  // This lane's rows of an entry whose tokens are compacted: one for each tile.
-  struct Rows {
-    const char* of[kTiles];
-    int columns;
-    int tokens;
-  };
-  template <typename RowOfPair>
-  static __device__ __forceinline__ Rows RowsOf(const Entry& entry, int columns, RowOfPair row) {
+  __device__ __forceinline__ Rows RowsOf(Phase phase, int index, const Entry& entry) const {
     Rows rows;
-    rows.columns = columns;
+    rows.columns = strips_.Columns(phase, index);
     rows.tokens = entry.tokens;
+    const bool shared = strips_.IsShared(index);
+    const bool first = phase == Phase::kFirst;
+    rows.base = first ? tokens_.rows() : GatedRows(shared);
+    // Of the shared experts, this rank's part of the columns.
+    if (!first && shared) rows.base += strips_.SharedColumn() * 2;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const int index = n * RowMma::Tokens() + RowMma::Token();
-      rows.of[n] = index < entry.tokens ? row(index) : nullptr;
+      const int i = n * RowMma::Tokens() + RowMma::Token();
+      rows.offsets[n] = Rows::kNone;
+      if (i >= entry.tokens || !IsChosen(entry, i)) continue;
+      rows.offsets[n] = first ? tokens_.OffsetOf(TokenOf(entry, i)) : GatedOffset(shared, entry, i);
     }
     return rows;
   }
-  // Adds the products of this wave's pieces of a strip, from `first` on.
-  template <typename W>
-  __device__ __forceinline__ void Multiply(int first, const Rows& rows, const Scales& scales,
-                                           Sums& sums) const {
-    for (int piece = first; piece < PiecesOf<W>(rows.columns); piece += kWaves) {
-      const Piece<W> of_first(rows.of[0], piece, rows.columns);
-      float of_half[2] = {};
-      LoadScales<W>(scales, piece, of_half);
-      const char* const data = ring_.Take();
-      Add<W>(data, of_first, of_half, sums.of[0]);
-#pragma unroll
-      for (int n = 1; n < kTiles; ++n) {
-        if (n * RowMma::Tokens() >= rows.tokens) break;
-        Add<W>(data, Piece<W>(rows.of[n], piece, rows.columns), of_half, sums.of[n]);
-      }
+
+  __device__ __forceinline__ Scales ScalesOf(Phase phase, const Unit& unit,
+                                             const Entry& entry) const {
+    if constexpr (!Weights::kScaled) return {};
+    const bool first = phase == Phase::kFirst;
+    const auto groups = [](int columns) { return (columns + kScaleGroup - 1) / kScaleGroup; };
+    const int of_columns = groups(p_.routed.columns);
+    const int of_hidden = groups(p_.layout.hidden);
+    if (first) {
+      const float* const gate =
+          p_.routed.first_scales + (static_cast<int64_t>(entry.expert) * 2 * of_columns +
+                                    strips_.ColumnOf(unit) / kScaleGroup) *
+                                       of_hidden;
+      return {{gate, gate + static_cast<int64_t>(of_columns) * of_hidden}};
+    }
+    const float* const scales =
+        p_.routed.second_scales +
+        (static_cast<int64_t>(entry.expert) * of_hidden + unit.strip * kPieceRows / kScaleGroup) *
+            of_columns;
+    return {{scales, scales}};
+  }
+  static __device__ __forceinline__ void LoadScales(const Scales& scales, int piece,
+                                                    float (&of_half)[2]) {
+    if constexpr (Weights::kScaled) {
+      of_half[0] = scales.half[0][piece];
+      of_half[1] = scales.half[1][piece];
     }
   }
 
@@ -235,50 +288,17 @@ class Products {
   __device__ __forceinline__ int TokenOf(const Entry& entry, int index) const {
     return kDense ? index : chosen_.pair_tokens[entry.first_pair + index];
   }
-  // Returns the row of an entry's pair between the products.
-  __device__ __forceinline__ char* GatedRow(bool shared, const Entry& entry, int index) const {
-    if (shared) return p_.shared_h + static_cast<int64_t>(index) * p_.shared_experts.columns * 2;
-    return p_.h + static_cast<int64_t>(entry.first_pair + index) * p_.routed.columns * 2;
+  // The row of an entry's pair between the products: GatedOffset bytes from GatedRows.
+  __device__ __forceinline__ char* GatedRows(bool shared) const {
+    return shared ? p_.shared_h : p_.h;
+  }
+  __device__ __forceinline__ int GatedOffset(bool shared, const Entry& entry, int index) const {
+    if (shared) return index * p_.shared_experts.columns * 2;
+    return (entry.first_pair + index) * p_.routed.columns * 2;
   }
 
   // ---- gate and up
 
-  // The token of this lane, which it brings to all entries.
-  __device__ __forceinline__ const char* OwnRow() const {
-    return RowMma::Token() < tokens_.num_all() ? tokens_.RowOf(RowMma::Token()) : nullptr;
-  }
-  template <typename W>
-  __device__ __forceinline__ void FirstOf(const Entry& entry, const Scales& scales, Ahead& ahead,
-                                          Sums& sums) const {
-    const int columns = p_.layout.hidden;
-    if constexpr (!kDense) {
-      const Rows rows =
-          RowsOf(entry, columns, [&](int i) { return tokens_.RowOf(TokenOf(entry, i)); });
-      Multiply<W>(device::Wave(), rows, scales, sums);
-    } else if constexpr (!std::is_same_v<W, Weights>) {
-      Multiply<W>(device::Wave(), {{OwnRow()}, columns, entry.tokens}, scales, sums);
-    } else {
-      const char* const row = OwnRow();
-      for (int piece = device::Wave(); piece < PiecesOf<W>(columns); piece += kWaves) {
-        const Piece<W> tokens = ahead.tokens;
-        float of_half[2] = {};
-        LoadScales<W>(scales, piece, of_half);
-        // Every unit has the same pieces.
-        const bool last = piece + kWaves >= PiecesOf<W>(columns);
-        ahead.tokens = Piece<W>(row, last ? device::Wave() : piece + kWaves, columns);
-        Add<W>(ring_.Take(), tokens, of_half, sums.of[0]);
-      }
-    }
-  }
-  __device__ __forceinline__ Scales FirstScales(const Entry& entry, int column) const {
-    if constexpr (!Weights::kScaled) return {};
-    const int groups = (p_.routed.columns + kScaleGroup - 1) / kScaleGroup;
-    const int pitch = (p_.layout.hidden + kScaleGroup - 1) / kScaleGroup;
-    const float* const gate =
-        p_.routed.first_scales +
-        (static_cast<int64_t>(entry.expert) * 2 * groups + column / kScaleGroup) * pitch;
-    return {{gate, gate + static_cast<int64_t>(groups) * pitch}};
-  }
   // Four columns of the entry's pair `index`, from `column + first` on.
   static __device__ __forceinline__ void StoreGated(float* buffer, char* row, int index, int column,
                                                     int first) {
@@ -294,52 +314,6 @@ class Products {
 
   // ---- down
 
-  // Multiplies all routed entries in a row, so that the rows between the products are loaded ahead;
-  // then the shared experts.
-  __device__ __forceinline__ void SecondOfAll(int unit, float* buffer) const {
-    using Walk = EntryWalk<StripsType, kWaves>;
-    const int columns = p_.routed.columns;
-    const int pieces = PiecesOf<Weights>(columns);
-    Walk walk(strips_, pieces);  // one piece ahead
-    Sums all = {};
-    Ahead ahead;
-    if (!walk.done()) LoadAhead(walk, unit, columns, ahead);
-    while (!walk.done()) {
-      const Ahead now = ahead;
-      const Entry& entry = chosen_.entries[walk.entry()];
-      walk.Next();
-      if (!walk.done()) LoadAhead(walk, unit, columns, ahead);
-      float sums[4] = {};
-      Add<Weights>(ring_.Take(), now.tokens, now.scales, sums);
-      AddChosen(entry, sums, all);
-    }
-    if (strips_.has_shared()) SecondOfShared(all);
-    PutSums(buffer, tokens_.num_all(), all);
-  }
-  template <typename Walk>
-  __device__ __forceinline__ void LoadAhead(const Walk& walk, int unit, int columns,
-                                            Ahead& ahead) const {
-    const Entry& entry = chosen_.entries[walk.entry()];
-    const int token = RowMma::Token();
-    const bool chosen = token < tokens_.num_all() && IsChosen(entry, token);
-    ahead.tokens =
-        Piece<Weights>(chosen ? GatedRow(false, entry, token) : nullptr, walk.piece(), columns);
-    LoadScales<Weights>(SecondScales(entry, unit), walk.piece(), ahead.scales);
-  }
-  __device__ __forceinline__ void SecondOfShared(Sums& all) const {
-    const int index = strips_.num_entries() - 1;
-    const Entry& entry = chosen_.entries[index];
-    const int columns = strips_.Columns(index);
-    const int first = strips_.template FirstPiece<kWaves>(index, PiecesOf<Plain>(columns));
-    const Rows rows = RowsOf(entry, columns, [&](int i) { return SharedRow(entry, i); });
-    Sums sums = {};
-    Multiply<Plain>(first, rows, {}, sums);
-    AddChosen(entry, sums.of[0], all);
-  }
-  // This rank's part of the columns.
-  __device__ __forceinline__ const char* SharedRow(const Entry& entry, int index) const {
-    return GatedRow(true, entry, index) + strips_.SharedColumn() * 2;
-  }
   // Adds the sums of the tokens that chose the entry: another's may be infinite.
   __device__ __forceinline__ void AddChosen(const Entry& entry, const float (&sums)[4],
                                             Sums& all) const {
@@ -353,29 +327,12 @@ class Products {
     }
   }
 
-  // One entry after the other; tokens' sums are in shared memory.
-  __device__ __forceinline__ void SecondByEntries(int unit, float* buffer) const {
+  // Without dense pairs, tokens' sums are in shared memory.
+  __device__ __forceinline__ void ClearSums(float* buffer) const {
     for (int i = device::Lane(); i < tokens_.num_all() * kPieceRows; i += device::kWaveSize) {
       SumsOf(buffer, device::Wave(), 0)[i] = 0.0F;
     }
     device::SyncWave();
-    for (int index = 0; index < strips_.num_entries(); ++index) {
-      const bool shared = strips_.IsShared(index);
-      const int columns = strips_.Columns(index);
-      const int pieces = shared ? PiecesOf<Plain>(columns) : PiecesOf<Weights>(columns);
-      const int first = strips_.template FirstPiece<kWaves>(index, pieces);
-      if (first >= pieces) continue;
-      const Entry entry = chosen_.entries[index];
-      Sums sums = {};
-      if (shared) {
-        const Rows rows = RowsOf(entry, columns, [&](int i) { return SharedRow(entry, i); });
-        Multiply<Plain>(first, rows, {}, sums);
-      } else {
-        const Rows rows = RowsOf(entry, columns, [&](int i) { return GatedRow(false, entry, i); });
-        Multiply<Weights>(first, rows, SecondScales(entry, unit), sums);
-      }
-      AddWeighted(entry, sums, buffer);
-    }
   }
   __device__ __forceinline__ void AddWeighted(const Entry& entry, const Sums& sums,
                                               float* buffer) const {
@@ -391,15 +348,6 @@ class Products {
       }
     }
     device::SyncWave();  // the next entry may have a token in another lane
-  }
-  __device__ __forceinline__ Scales SecondScales(const Entry& entry, int unit) const {
-    if constexpr (!Weights::kScaled) return {};
-    const int groups = (p_.layout.hidden + kScaleGroup - 1) / kScaleGroup;
-    const int pitch = (p_.routed.columns + kScaleGroup - 1) / kScaleGroup;
-    const float* const scales =
-        p_.routed.second_scales +
-        (static_cast<int64_t>(entry.expert) * groups + unit * kPieceRows / kScaleGroup) * pitch;
-    return {{scales, scales}};
   }
   // Four columns of a token's output, or of this rank's part of it.
   __device__ __forceinline__ void StoreOutput(const Protocol& protocol, int token, int column,

@@ -4,7 +4,7 @@
 // A strip is 16 rows of a matrix that are multiplied together: eight of gate and the eight of up
 // that belong to them, or 16 of down. A block takes every gridDim.x-th strip of gate and up, then
 // every gridDim.x-th group of 16 columns of the output, of which it takes the strips of all of this
-// rank's chosen experts. The waves of a block share a strip by pieces of 128 bytes of each row:
+// rank's chosen experts. The waves of a block share a strip by pieces of some columns of each row:
 //
 //   gate, up   piece i goes to wave i mod waves
 //   down       piece i goes to wave (i + pieces · expert) mod waves: a strip may have fewer pieces
@@ -28,24 +28,33 @@ struct Strip {
   int pitch;      // bytes from a row to the next
   int rows;       // up to kPieceRows
   int row_bytes;  // of each
-
-  __device__ __forceinline__ int pieces() const {
-    return (row_bytes + kPieceRowBytes - 1) / kPieceRowBytes;
-  }
 };
 
 // Returns the offset of 16 bytes of a row in a piece. Rows that follow each other use other banks,
 // so that lanes with the same 16 bytes of both do not meet.
 inline constexpr int kChunkBytes = 16;
+template <int piece_row_bytes>
 __device__ __forceinline__ int PieceOffset(int row, int chunk) {
-  return row * kPieceRowBytes + (chunk ^ (row % 2 * 4)) * kChunkBytes;
+  return row * piece_row_bytes + (chunk ^ (row % 2 * 4)) * kChunkBytes;
 }
 
+enum class Phase { kFirst, kSecond };  // gate and up; down
+
+// What a block adds up together: in kFirst a strip of an entry, in kSecond those of all entries, for
+// 16 columns of the output.
+struct Unit {
+  int entry;
+  int end;    // behind the last entry
+  int strip;  // of each entry
+};
+
 // The strips of this rank's chosen experts.
-template <int routed_bytes>  // of an element of the routed experts' weights
+// routed_bytes: of an element of the routed experts' weights. piece_row_bytes: of all pieces.
+template <int routed_bytes, int piece_row_bytes>
 class Strips {
  public:
   static constexpr int kPlainBytes = 2;
+  static constexpr int kPieceRowBytes = piece_row_bytes;
 
   __device__ __forceinline__ Strips(const DecodeParams& p, const Entry* entries, int num_entries)
       : p_(p),
@@ -65,74 +74,76 @@ class Strips {
   __device__ __forceinline__ bool has_shared() const { return shared_end_ > shared_first_; }
   __device__ __forceinline__ bool IsShared(int entry) const { return entry == num_routed_; }
 
-  // Gate and up: the strips of all entries in a row, of which a block takes some.
-  struct FirstUnit {
-    int entry;
-    int strip;  // of the entry
-  };
-  __device__ __forceinline__ FirstUnit FirstOfBlock() const {
-    FirstUnit unit = {0, static_cast<int>(blockIdx.x)};
-    Normalize(unit);
+  // The first unit of the block in a phase, the next one, and whether there is such a unit.
+  __device__ __forceinline__ Unit FirstOf(Phase phase) const {
+    Unit unit = BeforeFirst(phase);
+    Next(phase, unit);
     return unit;
   }
-  __device__ __forceinline__ void Next(FirstUnit& unit) const {
+  __device__ __forceinline__ Unit BeforeFirst(Phase phase) const {
+    return {0, phase == Phase::kFirst ? 0 : num_entries(),
+            static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x)};
+  }
+  __device__ __forceinline__ void Next(Phase phase, Unit& unit) const {
     unit.strip += static_cast<int>(gridDim.x);
-    Normalize(unit);
-  }
-  __device__ __forceinline__ bool Has(const FirstUnit& unit) const {
-    return unit.entry < num_entries();
-  }
-  // The first of the unit's columns between the products, in its expert.
-  __device__ __forceinline__ int ColumnOf(const FirstUnit& unit) const {
-    return (unit.strip + (IsShared(unit.entry) ? shared_first_ : 0)) * kGatedRows;
-  }
-  __device__ __forceinline__ Strip First(const FirstUnit& unit) const {
-    const bool shared = IsShared(unit.entry);
-    const int row_bytes = p_.layout.hidden * (shared ? kPlainBytes : routed_bytes);
-    const int64_t rows = shared ? 0 : int64_t{2} * entries_[unit.entry].expert * p_.routed.columns;
-    const char* const first = shared ? p_.shared_experts.first : p_.routed.first;
-    return {first + (rows + 2 * ColumnOf(unit)) * row_bytes, row_bytes, kPieceRows, row_bytes};
-  }
-
-  // Down.
-  __device__ __forceinline__ int second_units() const {
-    return (p_.layout.hidden + kPieceRows - 1) / kPieceRows;
-  }
-  // The columns between the products of an entry, of which SharedColumn() is the first of the
-  // shared experts.
-  __device__ __forceinline__ int Columns(int entry) const {
-    return IsShared(entry) ? (shared_end_ - shared_first_) * kGatedRows : p_.routed.columns;
-  }
-  __device__ __forceinline__ int SharedColumn() const { return shared_first_ * kGatedRows; }
-  __device__ __forceinline__ Strip Second(int unit, int entry) const {
-    const int rows = Smaller(p_.layout.hidden - unit * kPieceRows, kPieceRows);
-    if (IsShared(entry)) {
-      const int pitch = p_.shared_experts.columns * kPlainBytes;
-      return {p_.shared_experts.second + static_cast<int64_t>(unit) * kPieceRows * pitch +
-                  SharedColumn() * kPlainBytes,
-              pitch, rows, Columns(entry) * kPlainBytes};
-    }
-    const int pitch = p_.routed.columns * routed_bytes;
-    const int64_t row =
-        int64_t{entries_[entry].expert} * p_.layout.hidden + int64_t{unit} * kPieceRows;
-    return {p_.routed.second + row * pitch, pitch, rows, pitch};
-  }
-  // The first piece of the caller's wave of such a strip.
-  template <int waves>
-  __device__ __forceinline__ int FirstPiece(int entry, int pieces) const {
-    const int turn = IsShared(entry) ? 0 : entries_[entry].expert * pieces % waves;
-    return (device::Wave() + waves - turn) % waves;
-  }
-
- private:
-  __device__ __forceinline__ void Normalize(FirstUnit& unit) const {
+    if (phase == Phase::kSecond) return;
     while (unit.entry < num_routed_ && unit.strip >= routed_strips_) {
       unit.strip -= routed_strips_;
       ++unit.entry;
     }
     if (unit.entry == num_routed_ && unit.strip >= shared_end_ - shared_first_) ++unit.entry;
+    unit.end = unit.entry + 1;
+  }
+  __device__ __forceinline__ bool Has(Phase phase, const Unit& unit) const {
+    const bool first = phase == Phase::kFirst;
+    return unit.entry < num_entries() && (first || unit.strip < second_units());
   }
 
+  // The first of a unit's columns between the products, in its expert. In kFirst.
+  __device__ __forceinline__ int ColumnOf(const Unit& unit) const {
+    return (unit.strip + (IsShared(unit.entry) ? shared_first_ : 0)) * kGatedRows;
+  }
+  __device__ __forceinline__ int second_units() const {
+    return (p_.layout.hidden + kPieceRows - 1) / kPieceRows;
+  }
+  // The columns that an entry's product in a phase adds over. In kSecond, SharedColumn() is the
+  // first of those of the shared experts.
+  __device__ __forceinline__ int Columns(Phase phase, int entry) const {
+    if (phase == Phase::kFirst) return p_.layout.hidden;
+    return IsShared(entry) ? (shared_end_ - shared_first_) * kGatedRows : p_.routed.columns;
+  }
+  __device__ __forceinline__ int PiecesOf(Phase phase, int entry) const {
+    const int bytes = IsShared(entry) ? kPlainBytes : routed_bytes;
+    return (Columns(phase, entry) * bytes + kPieceRowBytes - 1) / kPieceRowBytes;
+  }
+  __device__ __forceinline__ int SharedColumn() const { return shared_first_ * kGatedRows; }
+  __device__ __forceinline__ Strip Of(Phase phase, const Unit& unit, int entry) const {
+    const bool first = phase == Phase::kFirst;
+    const bool shared = IsShared(entry);
+    const int bytes = shared ? kPlainBytes : routed_bytes;
+    const int row_bytes = Columns(phase, entry) * bytes;
+    const Matrices& matrices = shared ? p_.shared_experts : p_.routed;
+    const int expert = shared ? 0 : entries_[entry].expert;
+    if (first) {
+      return {
+          matrices.first + expert * matrices.first_bytes + int64_t{2 * ColumnOf(unit)} * row_bytes,
+          row_bytes, kPieceRows, row_bytes};
+    }
+    const int row = unit.strip * kPieceRows;
+    const int pitch = matrices.columns * bytes;
+    const int skipped = shared ? SharedColumn() * bytes : 0;
+    return {matrices.second + expert * matrices.second_bytes + int64_t{row} * pitch + skipped,
+            pitch, Smaller(p_.layout.hidden - row, kPieceRows), row_bytes};
+  }
+  // The first piece of the caller's wave of such a strip.
+  template <int waves>
+  __device__ __forceinline__ int FirstPiece(Phase phase, int entry, int pieces) const {
+    if (phase == Phase::kFirst) return device::Wave();
+    const auto turn = static_cast<uint32_t>(IsShared(entry) ? 0 : entries_[entry].expert * pieces);
+    return static_cast<int>((static_cast<uint32_t>(device::Wave()) + waves - turn % waves) % waves);
+  }
+
+ private:
   const DecodeParams& p_;
   const Entry* const entries_;
   const int num_routed_;
@@ -141,138 +152,93 @@ class Strips {
   int shared_end_;
 };
 
-// Goes through a wave's pieces of the routed entries of a strip of down.
-template <typename StripsType, int waves>
-class EntryWalk {
- public:
-  // `pieces`: of an entry.
-  __device__ __forceinline__ EntryWalk(const StripsType& strips, int pieces)
-      : strips_(strips), pieces_(pieces) {
-    Begin();
-    Skip();
-  }
-  __device__ __forceinline__ bool done() const { return entry_ == strips_.num_routed(); }
-  __device__ __forceinline__ int entry() const { return entry_; }
-  __device__ __forceinline__ int piece() const { return piece_; }
-  __device__ __forceinline__ void Next() {
-    piece_ += waves;
-    Skip();
-  }
-
- private:
-  __device__ __forceinline__ void Begin() {
-    if (!done()) piece_ = strips_.template FirstPiece<waves>(entry_, pieces_);
-  }
-  __device__ __forceinline__ void Skip() {
-    while (!done() && piece_ >= pieces_) {
-      ++entry_;
-      Begin();
-    }
-  }
-
-  const StripsType& strips_;
-  const int pieces_;
-  int entry_ = 0;
-  int piece_ = 0;
-};
-
 // Goes through the pieces of one wave, in the order in which it multiplies them.
 template <typename StripsType, int waves>
 class PieceWalk {
  public:
-  __device__ __forceinline__ explicit PieceWalk(const StripsType& strips)
-      : strips_(strips), first_(strips.FirstOfBlock()) {
-    BeginFirst();
-    SkipStrips();
-  }
+  static constexpr int kPieceRowBytes = StripsType::kPieceRowBytes;
 
-  __device__ __forceinline__ bool done() const { return phase_ == kDone; }
+  // Before the first piece.
+  __device__ __forceinline__ explicit PieceWalk(const StripsType& strips)
+      : strips_(strips), unit_(strips.BeforeFirst(Phase::kFirst)) {}
+
+  // Goes on to the next piece, if there is one.
+  __device__ __forceinline__ bool Next() {
+    piece_ += waves;
+    if (piece_ < pieces_) return true;
+    do {
+      if (done_) return false;
+      if (++entry_ >= unit_.end && !NextUnit()) return false;
+      pieces_ = strips_.PiecesOf(phase_, entry_);
+      piece_ = strips_.template FirstPiece<waves>(phase_, entry_, pieces_);
+    } while (piece_ >= pieces_);
+    strip_ = strips_.Of(phase_, unit_, entry_);
+    return true;
+  }
   __device__ __forceinline__ const Strip& strip() const { return strip_; }
   __device__ __forceinline__ int piece() const { return piece_; }
-  __device__ __forceinline__ void Next() {
-    piece_ += waves;
-    SkipStrips();
-  }
 
  private:
-  enum Phase { kFirst, kSecond, kDone };
-
-  // Goes on to a strip with a piece for this wave.
-  __device__ __forceinline__ void SkipStrips() {
-    while (piece_ >= strip_.pieces() && phase_ != kDone) {
-      if (phase_ == kFirst) {
-        strips_.Next(first_);
-        BeginFirst();
-      } else if (++entry_ < strips_.num_entries()) {
-        BeginSecond();
-      } else {
-        second_ += static_cast<int>(gridDim.x);
-        BeginSecondUnit();
-      }
+  __device__ __forceinline__ bool NextUnit() {
+    strips_.Next(phase_, unit_);
+    while (!strips_.Has(phase_, unit_)) {
+      done_ = phase_ == Phase::kSecond;
+      if (done_) return false;
+      phase_ = Phase::kSecond;
+      unit_ = strips_.FirstOf(phase_);
     }
-  }
-  __device__ __forceinline__ void BeginFirst() {
-    if (strips_.Has(first_)) {
-      strip_ = strips_.First(first_);
-      piece_ = device::Wave();
-      return;
-    }
-    phase_ = strips_.num_entries() > 0 ? kSecond : kDone;
-    second_ = static_cast<int>(blockIdx.x);
-    BeginSecondUnit();
-  }
-  __device__ __forceinline__ void BeginSecondUnit() {
-    entry_ = 0;
-    if (phase_ == kSecond && second_ < strips_.second_units()) return BeginSecond();
-    phase_ = kDone;
-  }
-  __device__ __forceinline__ void BeginSecond() {
-    strip_ = strips_.Second(second_, entry_);
-    piece_ = strips_.template FirstPiece<waves>(entry_, strip_.pieces());
+    entry_ = unit_.entry;
+    return true;
   }
 
   const StripsType& strips_;
-  Phase phase_ = kFirst;
-  StripsType::FirstUnit first_;
-  int second_ = 0;  // the group of columns of the output
+  Phase phase_ = Phase::kFirst;
+  Unit unit_;
+  bool done_ = false;
   int entry_ = 0;
   int piece_ = 0;
+  int pieces_ = 0;
   Strip strip_ = {};
 };
 
-// A wave's ring of pieces: all but one of its slots are being loaded while the wave multiplies what
-// is in that one. Ahead of the multiplication in the walk, so across the barriers of the grid.
+// A wave's ring of pieces: they are loaded while the wave multiplies what is in one of them. Ahead of
+// the multiplication in the walk, so across the barriers of the grid.
+//
+// Code is as good as time here: a call meets all of it cold, and half of its time waits for
+// instructions. So Take is to be called in one place only, and there is no other code that loads.
 template <typename Walk, int slots>
 class PieceRing {
  public:
   static_assert(slots >= 2);
+  static constexpr int kPieceBytes = kPieceRows * Walk::kPieceRowBytes;
+  static constexpr int kBytes = slots * kPieceBytes;
 
   // `memory`: the ring of this wave, [slots] pieces.
   __device__ __forceinline__ PieceRing(char* memory, const Walk& walk)
-      : memory_(memory + LaneOffset()), walk_(walk) {
-#pragma unroll 1
-    for (int i = 0; i < slots - 1; ++i) LoadNext();
-  }
+      : memory_(memory + LaneOffset()), walk_(walk) {}
 
   // Returns the next piece of the walk, which stays until the next call. All lanes call it.
   __device__ __forceinline__ const char* Take() {
-    copies_.template Wait<slots - 2>();
-    device::SyncWave();  // the other lanes' copies are there, and nobody reads the piece before
+    device::SyncWave();  // nobody reads the piece before
+#pragma unroll 1
+    do {
+      LoadNext();
+    } while (++ahead_ < slots);
+    ahead_ = slots - 1;
+    copies_.template Wait<slots - 1>();
+    device::SyncWave();  // the other lanes' copies are there
     const char* const piece = memory_ - LaneOffset() + taken_ * kPieceBytes;
     taken_ = taken_ + 1 == slots ? 0 : taken_ + 1;
-    LoadNext();
     return piece;
   }
 
  private:
+  static constexpr int kPieceRowBytes = Walk::kPieceRowBytes;
   static constexpr int kRowChunks = kPieceRowBytes / kChunkBytes;
   static constexpr int kMostCopies = kPieceRows * kRowChunks / device::kMinWaveSize;
 
   __device__ __forceinline__ void LoadNext() {
-    if (!walk_.done()) {
-      Load(walk_.strip(), walk_.piece(), memory_ + loaded_ * kPieceBytes);
-      walk_.Next();
-    }
+    if (walk_.Next()) Load(walk_.strip(), walk_.piece(), memory_ + loaded_ * kPieceBytes);
     copies_.Commit();
     loaded_ = loaded_ + 1 == slots ? 0 : loaded_ + 1;
   }
@@ -282,30 +248,42 @@ class PieceRing {
     return device::Lane() % kRowChunks * kChunkBytes;
   }
   static __device__ __forceinline__ int LaneOffset() {
-    return PieceOffset(LaneRow(), device::Lane() % kRowChunks);
+    return PieceOffset<kPieceRowBytes>(LaneRow(), device::Lane() % kRowChunks);
   }
   __device__ __forceinline__ void Load(const Strip& strip, int piece, char* to) {
+    if (strip.rows == kPieceRows) {
+      LoadRows<true>(strip, piece, to);
+    } else {
+      LoadRows<false>(strip, piece, to);
+    }
+  }
+  template <bool all_rows>
+  __device__ __forceinline__ void LoadRows(const Strip& strip, int piece, char* to) {
     static_assert(device::kMinWaveSize / kRowChunks % 2 == 0, "rows of a lane are spread alike");
     const int rows = device::kWaveSize / kRowChunks;  // from a copy of a lane to its next
     const int offset = piece * kPieceRowBytes + LaneByte();
     const bool in_row = offset < strip.row_bytes;
-    const char* from = strip.base + LaneRow() * strip.pitch + offset;
+    // What is not there is not read, but its address must be one.
+    const char* from = in_row ? strip.base + LaneRow() * strip.pitch + offset : strip.base;
+    const int step = in_row ? rows * strip.pitch : 0;
 #pragma unroll
     for (int i = 0; i < kMostCopies; ++i) {
       const int row = i * rows + LaneRow();
       if (row >= kPieceRows) break;
-      const bool present = in_row && row < strip.rows;
+      const bool present = in_row && (all_rows || row < strip.rows);
       copies_.Start(reinterpret_cast<device::Vec16*>(to + i * rows * kPieceRowBytes),
-                    reinterpret_cast<const device::Vec16*>(present ? from : strip.base), present);
-      from += rows * strip.pitch;
+                    reinterpret_cast<const device::Vec16*>(all_rows || present ? from : strip.base),
+                    present);
+      from += step;
     }
   }
 
   char* const memory_;
   Walk walk_;
+  int ahead_ = 0;  // pieces that are loaded or being loaded
   int loaded_ = 0;
   int taken_ = 0;
-  device::CopyAhead<slots, kMostCopies> copies_;
+  device::CopyAhead<slots + 1, kMostCopies> copies_;
 };
 
 }  // namespace octet::decode

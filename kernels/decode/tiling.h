@@ -23,8 +23,15 @@ constexpr int CapacityFor(int tokens) {
 constexpr int TilesFor(int tokens) { return (tokens + Mma::kMinTokens - 1) / Mma::kMinTokens; }
 // Whether pairs are dense (chosen.h).
 constexpr bool IsDense(int tokens) { return TilesFor(tokens) == 1; }
-// Pieces that a wave has room for.
-constexpr int SlotsFor(int tokens) { return tokens > kSomeTokens ? Mma::kFewSlots : Mma::kSlots; }
+// Bytes of a piece's rows, and the pieces that a wave has room for, if the routed experts' weights
+// have so many bytes. 128 columns cost fewer instructions than 64, but need larger pieces.
+constexpr int PieceRowBytes(int tokens, int element_bytes) {
+  return tokens > kSomeTokens ? 128 : 128 * element_bytes;
+}
+constexpr int SlotsFor(int tokens, int element_bytes) {
+  const int ring = tokens > kSomeTokens ? Mma::kSmallRing : Mma::kRing;
+  return ring / (kPieceRows * PieceRowBytes(tokens, element_bytes));
+}
 // Buffers for the sums of the waves: with two, one wave adds up what is in one of them while the
 // others go on.
 constexpr int BuffersFor(int tokens) { return tokens > kSomeTokens ? 1 : 2; }

@@ -31,8 +31,10 @@ class Tokens {
       if (!protocol.AwaitTokens(counts)) return false;
     }
     __syncthreads();
+#pragma unroll 1
     for (int rank = 0; rank < layout.num_ranks; ++rank) {
       if (rank == p_.peers.rank) first_own_ = num_all_;
+#pragma unroll 1
       for (int i = static_cast<int>(threadIdx.x); i < counts[rank];
            i += static_cast<int>(blockDim.x)) {
         Places()[num_all_ + i] = {static_cast<uint16_t>(rank), static_cast<uint16_t>(i)};
@@ -56,12 +58,19 @@ class Tokens {
   static __device__ __forceinline__ Place PlaceOf(int token) { return Places()[token]; }
 
   // Returns a token's row, [H] of the dtype.
-  __device__ __forceinline__ const char* RowOf(int token) const {
-    if (p_.layout.num_ranks == 1) {
-      return p_.x + static_cast<size_t>(token) * static_cast<size_t>(p_.layout.hidden) * 2;
+  __device__ __forceinline__ const char* RowOf(int token) const { return rows() + OffsetOf(token); }
+  // The same: OffsetOf(token) bytes from rows().
+  __device__ __forceinline__ const char* rows() const {
+    if (p_.layout.num_ranks == 1) return p_.x;
+    return p_.layout.Token(p_.cached_peers.base[p_.peers.rank], 0, 0);
+  }
+  __device__ __forceinline__ int OffsetOf(int token) const {
+    int row = token;
+    if (p_.layout.num_ranks > 1) {
+      const Place place = PlaceOf(token);
+      row = place.rank * p_.layout.max_tokens + place.number;
     }
-    const Place place = PlaceOf(token);
-    return p_.layout.Token(p_.cached_peers.base[p_.peers.rank], place.rank, place.number);
+    return row * p_.layout.hidden * 2;
   }
 
  private:

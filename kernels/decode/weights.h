@@ -20,7 +20,6 @@ struct PlainWeights {
   static constexpr bool kScaled = false;
   static constexpr int kBytes = 2;
   static constexpr int kOperands = 1;  // of eight columns each, in 16 bytes of a row
-  static constexpr int kPieceColumns = kPieceRowBytes / kBytes;
 
   static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes,
                                                           int /*index*/) {
@@ -35,7 +34,6 @@ struct Fp8Weights {
   static constexpr bool kScaled = true;
   static constexpr int kBytes = 1;
   static constexpr int kOperands = 2;
-  static constexpr int kPieceColumns = kPieceRowBytes / kBytes;
 
   static __device__ __forceinline__ device::Vec16 Operand(const device::Vec16& bytes, int index) {
     return index == 0 ? device::Bf16FromNativeFp8(bytes.w[0], bytes.w[1])

@@ -30,6 +30,8 @@
 namespace octet::device {
 
 inline constexpr int kWaveSize = 64;
+#define OCTET_OUT_OF_LINE __forceinline__  // a function that is called needs scratch
+
 inline constexpr int kMinWaveSize = 64;
 #if defined(__gfx90a__)
 inline constexpr uint64_t kClockHz = 25'000'000;

@@ -25,8 +25,8 @@ class RowMma {
   static constexpr int kRowParts = 1;
   static constexpr int kMinTokens = 16;
   static constexpr int kWaves = 4;
-  static constexpr int kSlots = 2;
-  static constexpr int kFewSlots = 2;
+  static constexpr int kRing = 8 << 10;
+  static constexpr int kSmallRing = 4 << 10;
   static __device__ __forceinline__ int Tokens() { return kMinTokens; }
 
   static __device__ __forceinline__ int Row(int /*part*/) { return Lane() % 16; }

@@ -28,6 +28,8 @@
 namespace octet::device {
 
 inline constexpr const int& kWaveSize = emulation::wave_size;
+#define OCTET_OUT_OF_LINE inline
+
 inline constexpr int kMinWaveSize = 32;
 inline constexpr uint64_t kClockHz = 1'000'000'000;
 inline uint64_t HostClockHz() { return kClockHz; }

@@ -23,8 +23,8 @@ class RowMma {
   static constexpr int kRowParts = 2;  // of 64 lanes each has one row, twice
   static constexpr int kMinTokens = 8;
   static constexpr int kWaves = 4;
-  static constexpr int kSlots = 3;
-  static constexpr int kFewSlots = 2;
+  static constexpr int kRing = 8 << 10;
+  static constexpr int kSmallRing = 4 << 10;
   static int Tokens() { return kWaveSize / 4; }
 
   static int Row(int part) { return IsWide() ? Lane() % 16 : Lane() / 4 + part * 8; }

@@ -12,6 +12,10 @@
 namespace octet::device {
 
 inline constexpr int kWaveSize = 32;
+// Code that few calls take: where it does not lie between that of the others, which is fetched in
+// order. Of a function.
+#define OCTET_OUT_OF_LINE __noinline__
+
 inline constexpr int kMinWaveSize = 32;
 inline constexpr uint64_t kClockHz = 1'000'000'000;
 inline uint64_t HostClockHz() { return kClockHz; }

@@ -23,8 +23,8 @@ class RowMma {
   static constexpr int kRowParts = 2;
   static constexpr int kMinTokens = 8;
   static constexpr int kWaves = 16;
-  static constexpr int kSlots = 6;     // of a wave's ring of pieces, up to 16 tokens
-  static constexpr int kFewSlots = 4;  // with more
+  static constexpr int kRing = 12 << 10;      // bytes of a wave's ring of pieces, up to 16 tokens
+  static constexpr int kSmallRing = 8 << 10;  // with more
   static __device__ __forceinline__ int Tokens() { return kMinTokens; }
 
   static __device__ __forceinline__ int Row(int part) { return Lane() / 4 + part * 8; }
