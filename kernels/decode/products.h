@@ -60,11 +60,12 @@ class Products {
         const Entry entry = chosen_.entries[unit.entry];
         const bool shared = strips_.IsShared(unit.entry);
         const int column = strips_.ColumnOf(unit);
-        ForRows(number, entry.tokens * 2, [&](int i) {
-          if (IsChosen(entry, i / 2)) {
-            StoreGated(buffer, GatedRows(shared) + GatedOffset(shared, entry, i / 2), i / 2, column,
-                       i % 2 * kQuad);
-          }
+        constexpr int kPairs = kGatedRows / 2;
+        ForRows(number, entry.tokens * kPairs, [&](int i) {
+          const int index = i / kPairs;
+          if (!IsChosen(entry, index)) return;
+          StoreGated(buffer, GatedRows(shared) + GatedOffset(shared, entry, index), index, column,
+                     i % kPairs * 2);
         });
       } else {
         const int first = unit.strip * kPieceRows;
@@ -299,14 +300,23 @@ class Products {
 
   // ---- gate and up
 
-  // Four columns of the entry's pair `index`, from `column + first` on.
+  // Two columns of the entry's pair `index`, from `column + first` on.
   static __device__ __forceinline__ void StoreGated(float* buffer, char* row, int index, int column,
                                                     int first) {
-    const float4 gate = AddWaves(buffer, index, first);
-    const float4 up = AddWaves(buffer, index, kGatedRows + first);
-    *reinterpret_cast<uint2*>(row + (column + first) * 2) =
-        make_uint2(Codec::Pack(Gated(gate.x, up.x), Gated(gate.y, up.y)),
-                   Codec::Pack(Gated(gate.z, up.z), Gated(gate.w, up.w)));
+    float2 gate = {0, 0};
+    float2 up = {0, 0};
+#pragma unroll 4
+    for (int wave = 0; wave < kWaves; ++wave) {
+      const float* const sums = SumsOf(buffer, wave, index) + first;
+      AddPair(*reinterpret_cast<const float2*>(sums), gate);
+      AddPair(*reinterpret_cast<const float2*>(sums + kGatedRows), up);
+    }
+    *reinterpret_cast<uint32_t*>(row + (column + first) * 2) =
+        Codec::Pack(Gated(gate.x, up.x), Gated(gate.y, up.y));
+  }
+  static __device__ __forceinline__ void AddPair(const float2& v, float2& sum) {
+    sum.x = sum.x + v.x;
+    sum.y = sum.y + v.y;
   }
   static __device__ __forceinline__ float Gated(float gate, float up) {
     return gate * Sigmoid(gate) * up;
