@@ -4,7 +4,7 @@
 // A strip is 16 rows of a matrix that are multiplied together: eight of gate and the eight of up
 // that belong to them, or 16 of down. A block takes every gridDim.x-th strip of gate and up, then
 // every gridDim.x-th group of 16 columns of the output, of which it takes the strips of all of this
-// rank's chosen experts. The waves of a block share a strip by pieces of some columns of each row:
+// rank's chosen experts. The waves of a block share a strip by pieces, some columns of all its rows:
 //
 //   gate, up   piece i goes to wave i mod waves
 //   down       piece i goes to wave (i + pieces · expert) mod waves: a strip may have fewer pieces
@@ -201,11 +201,11 @@ class PieceWalk {
   Strip strip_ = {};
 };
 
-// A wave's ring of pieces: they are loaded while the wave multiplies what is in one of them. Ahead of
-// the multiplication in the walk, so across the barriers of the grid.
+// A wave's ring of pieces, which are loaded while the wave multiplies the ones before: ahead in the
+// walk, so across the barriers of the grid.
 //
-// Code is as good as time here: a call meets all of it cold, and half of its time waits for
-// instructions. So Take is to be called in one place only, and there is no other code that loads.
+// A call meets all of its code cold, and instructions that have to be fetched cost as much time as
+// weights. So Take is called in one place of the kernel, and no other code loads pieces.
 template <typename Walk, int slots>
 class PieceRing {
  public:

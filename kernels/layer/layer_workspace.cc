@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "kernels/ep/ep_plan.h"
 #include "kernels/ep/strategy_registry.h"
 #include "kernels/fused/routed_experts.h"
@@ -84,18 +83,16 @@ absl::Status ChooseSharedExperts(const ChoiceNodes& of, MoeLayerConfig& config) 
 // measured (bench/PERFORMANCE.md): for more, products whose tiles take the tokens of one expert read
 // as fast; sooner if there is an exchange, or FP8 to be converted.
 int MostDecodedTokens(const ChoiceNodes& of, const MoeLayerConfig& config) {
-  constexpr int kMost = 4;
-  constexpr int kOnOneH100 = 8;
-  constexpr int kOfLargeFp8Experts = 2;
+  constexpr int kMost = 8;
+  constexpr int kOnOneGpu = 16;
+  constexpr int kOfFp8 = 4;
+  constexpr int kOfLargeFp8Experts = 1;
   constexpr int64_t kLargeExpert = 16 << 20;  // bytes
   if (ExpertWeights(config).has_scales()) {
     const int64_t bytes = int64_t{3} * config.hidden * config.intermediate;
-    return bytes > kLargeExpert ? kOfLargeFp8Experts : kMost;
+    return bytes > kLargeExpert ? kOfLargeFp8Experts : kOfFp8;
   }
-  const std::vector<GpuInfo>& gpus = of.topology.gpus;
-  const bool one_h100 =
-      of.nodes.ranks_per_node == 1 && absl::StrContains(gpus.front().name, "H100");
-  return one_h100 ? kOnOneH100 : kMost;
+  return of.nodes.ranks_per_node == 1 ? kOnOneGpu : kMost;
 }
 
 // Makes the choice of LayerPath::kAuto. What says how the launches are to be made asks for them.

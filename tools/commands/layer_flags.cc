@@ -85,6 +85,8 @@ void AddKernelFlags(CommandLine& line, LayerFlags& flags) {
            "a placement like that of --placement, which the layer takes at the end: experts are\n"
            "copied into free slots beside a call, and the calls before and after the switch are\n"
            "checked; empty: none");
+  line.Add("apply_blocks", flags.layer_run.apply_blocks,
+           "the most blocks of the copies of --apply; 0: as many as fit");
   line.Add("dtype", config.dtype,
            absl::StrCat(EnumNames<DType>(), ": the type of a row's elements"));
   line.Add(

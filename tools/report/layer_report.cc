@@ -48,6 +48,17 @@ std::string Shape(const LayerReport& report) {
   return text;
 }
 
+std::string MovedText(const MovedExperts& moved) {
+  constexpr double kMega = 1e6;
+  const MoveTimes& times = moved.times;
+  return absl::StrCat(
+      "moved: ", times.copies, " copies of experts, beside calls with the same results; ",
+      CellOf(times.most_copies * moved.expert_bytes / kMega), " MB to one rank in ",
+      CellOf(absl::ToDoubleMicroseconds(times.move)), " us, ", CellOf(moved.gbps()),
+      " GB/s; a call took ", CellOf(absl::ToDoubleMicroseconds(times.call_before)), " us before, ",
+      CellOf(absl::ToDoubleMicroseconds(times.call_beside)), " us beside them, for the host");
+}
+
 std::string CheckText(const LayerCheck& check) {
   return absl::StrFormat(
       "checked: experts and weights of %d tokens to the bit, %d wrong; %d logits and elements of y "
@@ -138,8 +149,7 @@ std::string LayerTable(const Topology& topology, absl::string_view what,
   }
   if (report.check.has_value()) text += Comment(CheckText(*report.check));
   if (report.moved.has_value()) {
-    text += Comment(absl::StrCat("moved: ", report.moved->copies,
-                                 " copies of experts, beside a call with the same results"));
+    text += Comment(MovedText(*report.moved));
     if (report.moved->check.has_value()) {
       text += Comment(absl::StrCat("moved, ", CheckText(*report.moved->check)));
     }
@@ -191,7 +201,14 @@ std::string LayerJson(const Topology& topology, absl::string_view what, const La
   }
   json["check"] = CheckJson(report.check);
   if (report.moved.has_value()) {
-    json["moved"] = {{"copies", report.moved->copies}, {"check", CheckJson(report.moved->check)}};
+    const MoveTimes& times = report.moved->times;
+    json["moved"] = {{"copies", times.copies},
+                     {"most_copies", times.most_copies},
+                     {"expert_bytes", report.moved->expert_bytes},
+                     {"move_us", absl::ToDoubleMicroseconds(times.move)},
+                     {"call_before_us", absl::ToDoubleMicroseconds(times.call_before)},
+                     {"call_beside_us", absl::ToDoubleMicroseconds(times.call_beside)},
+                     {"check", CheckJson(report.moved->check)}};
   }
   json["contenders"] = nlohmann::ordered_json::array();
   for (const MeasuredContender& contender : report.contenders) {

@@ -1,35 +1,88 @@
 #include "tools/measure/layer/layer_move.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "runtime/base/status_macros.h"
 
 namespace octet {
+namespace {
+
+struct RankTimes {
+  absl::Duration before;
+  absl::Duration beside;
+  absl::Duration move;
+};
+
+// Returns how long the rank's fastest call takes, of some that it waits for.
+absl::StatusOr<absl::Duration> TimeCalls(Rank& rank, LayerCalls& calls) {
+  constexpr int kCalls = 4;
+  absl::Duration fastest = absl::InfiniteDuration();
+  for (int i = 0; i < kCalls; ++i) {
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    const absl::Time start = absl::Now();
+    OCTET_RETURN_IF_ERROR(calls.Call(rank));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    fastest = std::min(fastest, absl::Now() - start);
+  }
+  return fastest;
+}
+
+// Returns how many copies come to each rank.
+std::vector<int> CopiesOf(const Placement& from, const Placement& to) {
+  std::vector<int> copies(static_cast<size_t>(to.num_ranks()));
+  for (size_t i = 0; i < to.slots().size(); ++i) {
+    const int32_t expert = to.slots()[i];
+    if (expert == Placement::kFreeSlot || expert == from.slots()[i]) continue;
+    ++copies[i / static_cast<size_t>(to.slots_per_rank())];
+  }
+  return copies;
+}
+
+absl::Duration Slowest(const std::vector<RankTimes>& ranks, absl::Duration RankTimes::* time) {
+  absl::Duration slowest;
+  for (const RankTimes& rank : ranks) slowest = std::max(slowest, rank.*time);
+  return slowest;
+}
+
+}  // namespace
 
 absl::StatusOr<LayerMove> MoveExperts(Node& node, MoeLayer& layer, LayerCalls& calls,
-                                      const LayerOutput& before, const Placement& placement) {
+                                      const LayerOutput& before, const MoveTarget& target) {
   LayerMove move;
   Placement from;
+  std::vector<RankTimes> times(static_cast<size_t>(node.num_ranks()));
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) -> absl::Status {
     if (rank.rank() == 0) from = layer.PlacementOf(rank);
-    OCTET_RETURN_IF_ERROR(layer.Prepare(rank, placement, 0));
-    return calls.Call(rank);
+    RankTimes& mine = times[static_cast<size_t>(rank.rank())];
+    OCTET_ASSIGN_OR_RETURN(mine.before, TimeCalls(rank, calls));
+    OCTET_RETURN_IF_ERROR(rank.Barrier());
+    const absl::Time start = absl::Now();
+    OCTET_RETURN_IF_ERROR(layer.Prepare(rank, target.placement, target.max_blocks));
+    OCTET_ASSIGN_OR_RETURN(mine.beside, TimeCalls(rank, calls));
+    OCTET_RETURN_IF_ERROR(layer.Apply(rank));
+    OCTET_RETURN_IF_ERROR(rank.Synchronize());
+    mine.move = absl::Now() - start;
+    if (rank.rank() == 0) move.placement = layer.PlacementOf(rank);
+    return absl::OkStatus();
   }));
   OCTET_ASSIGN_OR_RETURN(const LayerOutput beside, calls.Read());
   if (beside.y != before.y) {
     return absl::DataLossError("a call beside experts that move has given different results");
   }
-  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) -> absl::Status {
-    OCTET_RETURN_IF_ERROR(layer.Apply(rank));
-    if (rank.rank() == 0) move.placement = layer.PlacementOf(rank);
-    return calls.Call(rank);
-  }));
+  OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) { return calls.Call(rank); }));
   OCTET_ASSIGN_OR_RETURN(move.output, calls.Read());
-  for (size_t i = 0; i < from.slots().size(); ++i) {
-    const int32_t expert = move.placement.slots()[i];
-    if (expert != Placement::kFreeSlot && expert != from.slots()[i]) ++move.copies;
+  for (const int copies : CopiesOf(from, move.placement)) {
+    move.times.copies += copies;
+    move.times.most_copies = std::max(move.times.most_copies, copies);
   }
+  move.times.call_before = Slowest(times, &RankTimes::before);
+  move.times.call_beside = Slowest(times, &RankTimes::beside);
+  move.times.move = Slowest(times, &RankTimes::move);
   return move;
 }
 

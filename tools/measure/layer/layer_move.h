@@ -3,6 +3,7 @@
 #define OCTET_TOOLS_MEASURE_LAYER_LAYER_MOVE_H_
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "octet/moe_layer.h"
 #include "octet/node.h"
 #include "octet/placement.h"
@@ -11,16 +12,31 @@
 
 namespace octet {
 
+// Times are of the host, on the slowest rank.
+struct MoveTimes {
+  int copies = 0;              // of experts
+  int most_copies = 0;         // that come to one rank
+  absl::Duration move;         // from MoeLayer::Prepare until all ranks have switched
+  absl::Duration call_before;  // the fastest of some calls that are waited for
+  absl::Duration call_beside;  // the same, from Prepare on: the copies run beside the first of them
+};
+
 struct LayerMove {
   Placement placement;  // that is in force since
-  int copies = 0;       // of experts
-  LayerOutput output;   // of a call that went by it
+  MoveTimes times;
+  LayerOutput output;  // of a call that went by it
+};
+
+// The arguments of MoeLayer::Prepare.
+struct MoveTarget {
+  Placement placement;
+  int max_blocks = 0;
 };
 
 // Not during Run. Calls the layer while its experts move, which must give the bits of `before`, and
-// once they have. kDataLoss if it does not; the errors of MoeLayer::Prepare and Apply.
+// once they have. kDataLoss if the bits differ; the errors of MoeLayer::Prepare and Apply.
 absl::StatusOr<LayerMove> MoveExperts(Node& node, MoeLayer& layer, LayerCalls& calls,
-                                      const LayerOutput& before, const Placement& placement);
+                                      const LayerOutput& before, const MoveTarget& target);
 
 }  // namespace octet
 

@@ -399,8 +399,9 @@ absl::StatusOr<LayerReport> RunLayer(Domain& domain, const LayerRunOptions& opti
   }
   std::optional<LayerMove> move;
   if (!options.apply.empty()) {
-    OCTET_ASSIGN_OR_RETURN(move, MoveExperts(node, *layer, calls, report.output, options.apply));
-    report.moved = {.copies = move->copies, .check = {}};
+    OCTET_ASSIGN_OR_RETURN(move, MoveExperts(node, *layer, calls, report.output,
+                                             {options.apply, options.apply_blocks}));
+    report.moved = {.times = move->times, .expert_bytes = ExpertBytes(report.config), .check = {}};
   }
   if (report.config.loads.count) {
     OCTET_ASSIGN_OR_RETURN(report.loads, layer->Loads());
@@ -410,9 +411,8 @@ absl::StatusOr<LayerReport> RunLayer(Domain& domain, const LayerRunOptions& opti
   OCTET_ASSIGN_OR_RETURN(report.check,
                          AddChecks(domain, VerifyLayer(report.config, weights, report.output,
                                                        {.node_sums = domain.several_nodes()})));
-  if (move.has_value()) {
-    report.moved = {.copies = move->copies,
-                    .check = VerifyLayer(report.config, weights, move->output, {})};
+  if (move.has_value() && report.moved.has_value()) {
+    report.moved->check = VerifyLayer(report.config, weights, move->output, {});
   }
   OCTET_RETURN_IF_ERROR(CheckContenders(contenders, weights, report));
   return report;

@@ -18,6 +18,7 @@
 #include "tools/check/verify_layer.h"
 #include "tools/contenders/layer_contender.h"
 #include "tools/contenders/left_out_contender.h"
+#include "tools/measure/layer/layer_move.h"
 #include "tools/measure/layer/layer_work.h"
 #include "tools/support/domain.h"
 #include "tools/support/progress.h"
@@ -34,7 +35,8 @@ struct LayerRunOptions {
   int warmup = 2;                          // calls before each series
   bool graph = false;                      // also time replays of a captured call
   bool check = true;
-  Placement apply;  // that the layer's experts move to at the end; empty: they stay
+  Placement apply;       // that the layer's experts move to at the end; empty: they stay
+  int apply_blocks = 0;  // the most blocks of the copies; 0: as many as fit
   // capacity_rows, as a multiple of EvenRows for the tokens of the run; 0: as `config` says.
   double capacity = 0;
 };
@@ -58,8 +60,14 @@ struct MeasuredContender {
 
 // Experts that have moved.
 struct MovedExperts {
-  int copies = 0;
+  MoveTimes times;
+  double expert_bytes = 0;          // of an expert's weights
   std::optional<LayerCheck> check;  // of a call that follows
+
+  // Of the rank to which most copies come, from Prepare to the switch.
+  double gbps() const {
+    return times.most_copies * expert_bytes / absl::ToDoubleNanoseconds(times.move);
+  }
 };
 
 struct LayerReport {

@@ -93,6 +93,11 @@ LayerWork PartWork(const MoeLayerConfig& config, double tokens_of_a_gpu, double 
   return work;
 }
 
+double ExpertBytes(const MoeLayerConfig& config) {
+  return PartWork(config, 0, 1, LayerPart::kFirstProduct).weight_bytes +
+         PartWork(config, 0, 1, LayerPart::kSecondProduct).weight_bytes;
+}
+
 LayerWork WorkOf(const MoeLayerConfig& config, absl::Span<const int> counts,
                  absl::Span<const int32_t> topk_idx) {
   const auto ranks = static_cast<int>(counts.size());

@@ -25,6 +25,9 @@ struct LayerWork {
   double chosen_experts = 0;  // that have tokens; replicas count by themselves
 };
 
+// Returns the bytes of a routed expert's weights.
+double ExpertBytes(const MoeLayerConfig& config);
+
 // Operations, and bytes of experts' weights, of a part.
 LayerWork PartWork(const MoeLayerConfig& config, double tokens_of_a_gpu, double chosen_of_a_gpu,
                    LayerPart part);
