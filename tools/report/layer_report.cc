@@ -51,12 +51,13 @@ std::string Shape(const LayerReport& report) {
 std::string MovedText(const MovedExperts& moved) {
   constexpr double kMega = 1e6;
   const MoveTimes& times = moved.times;
-  return absl::StrCat(
-      "moved: ", times.copies, " copies of experts, beside calls with the same results; ",
-      CellOf(times.most_copies * moved.expert_bytes / kMega), " MB to one rank in ",
-      CellOf(absl::ToDoubleMicroseconds(times.move)), " us, ", CellOf(moved.gbps()),
-      " GB/s; a call took ", CellOf(absl::ToDoubleMicroseconds(times.call_before)), " us before, ",
-      CellOf(absl::ToDoubleMicroseconds(times.call_beside)), " us beside them, for the host");
+  return absl::StrCat("moved: ", times.copies,
+                      " copies of experts, beside calls with the same results; ",
+                      CellOf(times.most_copies * moved.expert_bytes / kMega), " MB to one rank in ",
+                      CellOf(absl::ToDoubleMicroseconds(times.move)), " us, ", CellOf(moved.gbps()),
+                      " GB/s; a call took ", CellOf(absl::ToDoubleMicroseconds(times.call_before)),
+                      " us before, up to ", CellOf(absl::ToDoubleMicroseconds(times.call_beside)),
+                      " us beside them, for the host");
 }
 
 std::string CheckText(const LayerCheck& check) {

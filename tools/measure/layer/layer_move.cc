@@ -17,19 +17,26 @@ struct RankTimes {
   absl::Duration move;
 };
 
-// Returns how long the rank's fastest call takes, of some that it waits for.
-absl::StatusOr<absl::Duration> TimeCalls(Rank& rank, LayerCalls& calls) {
-  constexpr int kCalls = 4;
+struct CallTimes {
   absl::Duration fastest = absl::InfiniteDuration();
+  absl::Duration slowest;
+};
+
+// Of some calls of the rank, each of which it waits for.
+absl::StatusOr<CallTimes> TimeCalls(Rank& rank, LayerCalls& calls) {
+  constexpr int kCalls = 4;
+  CallTimes times;
   for (int i = 0; i < kCalls; ++i) {
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     OCTET_RETURN_IF_ERROR(rank.Barrier());
     const absl::Time start = absl::Now();
     OCTET_RETURN_IF_ERROR(calls.Call(rank));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
-    fastest = std::min(fastest, absl::Now() - start);
+    const absl::Duration time = absl::Now() - start;
+    times.fastest = std::min(times.fastest, time);
+    times.slowest = std::max(times.slowest, time);
   }
-  return fastest;
+  return times;
 }
 
 // Returns how many copies come to each rank.
@@ -59,11 +66,13 @@ absl::StatusOr<LayerMove> MoveExperts(Node& node, MoeLayer& layer, LayerCalls& c
   OCTET_RETURN_IF_ERROR(node.Run([&](Rank& rank) -> absl::Status {
     if (rank.rank() == 0) from = layer.PlacementOf(rank);
     RankTimes& mine = times[static_cast<size_t>(rank.rank())];
-    OCTET_ASSIGN_OR_RETURN(mine.before, TimeCalls(rank, calls));
+    OCTET_ASSIGN_OR_RETURN(const CallTimes before_move, TimeCalls(rank, calls));
+    mine.before = before_move.fastest;
     OCTET_RETURN_IF_ERROR(rank.Barrier());
     const absl::Time start = absl::Now();
     OCTET_RETURN_IF_ERROR(layer.Prepare(rank, target.placement, target.max_blocks));
-    OCTET_ASSIGN_OR_RETURN(mine.beside, TimeCalls(rank, calls));
+    OCTET_ASSIGN_OR_RETURN(const CallTimes beside_move, TimeCalls(rank, calls));
+    mine.beside = beside_move.slowest;
     OCTET_RETURN_IF_ERROR(layer.Apply(rank));
     OCTET_RETURN_IF_ERROR(rank.Synchronize());
     mine.move = absl::Now() - start;

@@ -18,7 +18,7 @@ struct MoveTimes {
   int most_copies = 0;         // that come to one rank
   absl::Duration move;         // from MoeLayer::Prepare until all ranks have switched
   absl::Duration call_before;  // the fastest of some calls that are waited for
-  absl::Duration call_beside;  // the same, from Prepare on: the copies run beside the first of them
+  absl::Duration call_beside;  // the slowest of some that follow Prepare, and thus met the copies
 };
 
 struct LayerMove {
