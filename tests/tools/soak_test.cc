@@ -141,11 +141,12 @@ TEST(RandomShape, EveryShapeIsAcceptedAndEveryValueOccurs) {
     drawn[flag].insert(values.begin(), values.end());
   }
   DrawAndCheck(1000, kLittleMemory);
-  // Every flag is drawn, or never.
+  // Every flag is drawn, or never. A step with more rows than --capacity_rows is an error.
   const std::set<std::string> not_drawn = {
       "--workload",       "--soak",      "--check",      "--heap_mb",         "--ceilings",
       "--timeout_ms",     "--dump",      "--json",       "--trace",           "--schedule",
-      "--rail_transport", "--rail_rows", "--rail_chunk", "--intranode_order", "--placement"};
+      "--rail_transport", "--rail_rows", "--rail_chunk", "--intranode_order", "--placement",
+      "--capacity_rows"};
   for (const auto& [name, value] : RunLine().Values({})) {
     EXPECT_EQ(drawn[name].size() == 1, not_drawn.count(name) == 1) << name;
   }

@@ -105,7 +105,8 @@ TEST_F(HierarchicalLayerWorldTest, LayersOfRandomShapes) {
 TEST_F(HierarchicalLayerWorldTest, CountedRowsCannotBeCaptured) {
   Join(1);
   ASSERT_FALSE(HasFatalFailure());
-  const MoeLayerConfig config = SmallLayer(nodes_->num_ranks());
+  MoeLayerConfig config = SmallLayer(nodes_->num_ranks());
+  config.path = LayerPath::kLaunches;  // also on a node by itself
   const auto harness = LayerHarness::Create(*nodes_, config, LayerOf(RailRows::kCounted));
   ASSERT_OK(harness.status());
   std::mt19937_64 rng(3);
