@@ -68,8 +68,8 @@ def compare(before, after, threshold):
     if before.emulated or after.emulated:
         lines.append(f"# {results.EMULATED}")
     if before.ceiling_gbps and after.ceiling_gbps:
-        lines.append(f"# ceiling: before {before.ceiling_gbps:.1f}, "
-                     f"after {after.ceiling_gbps:.1f} GB/s")
+        lines.append(f"# ceiling: before {before.ceiling_gbps:.4g}, "
+                     f"after {after.ceiling_gbps:.4g} GB/s")
     labels = names([row for _, row in pairs])
     width = max(map(len, labels))
     layout = f"{{:<{width}}} {{:>11}} {{:>11}} {{:>9}} {{:>8}}  {{}}"

@@ -249,6 +249,10 @@ int RunStep(const CommandLine& line, const absl::StatusOr<Topology>& topology, T
   if (!options.ok()) return Fail(kExitUsage, options.status());
   const absl::StatusOr<std::vector<FusedRunOptions>> fused = FusedShapes(line, *options);
   if (!fused.ok()) return Fail(kExitUsage, fused.status());
+  if (!fused->empty()) {  // whose few ways are all measured
+    const absl::Status no_budget = line.Refuse({"budget"}, "goes with --operation=step only");
+    if (!no_budget.ok()) return Fail(kExitUsage, no_budget);
+  }
   std::vector<RunSpec> shapes = options->shapes;
   const absl::StatusOr<Strategy> strategy =
       options->strategies.size() == 1 ? ParseEnum<Strategy>("--strategy", options->strategies[0])

@@ -64,6 +64,12 @@ class CompareTest(unittest.TestCase):
         (line,) = self.marked(done)
         self.assertEqual(line[-1], "faster")
 
+    def test_a_small_ceiling_has_figures(self):
+        results = sample_results.perf()
+        results["ceilings"]["all_to_all_gbps"] = 0.0423
+        done = self.compare(results, results)
+        self.assertIn("# ceiling: before 0.0423, after 0.0423 GB/s\n", done.stdout)
+
     def test_threshold(self):
         after = self.scaled(1.04)
         self.assertEqual(self.compare(sample_results.perf(), after).returncode, 0)

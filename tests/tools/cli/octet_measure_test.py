@@ -354,6 +354,10 @@ class TuneTest(GpuTest):
         ]:
             self.assert_refused(["tune", "--operation=gemm", "--k=64", *args], words)
 
+        for operation in ["dispatch_gemm", "gemm_combine"]:
+            self.assert_refused(["tune", "-g1", f"--operation={operation}", "--budget=1"],
+                                "--budget goes with --operation=step only")
+
     def test_what_is_found_is_used(self):
         for strategy, tuning in [
             ("direct", {"blocks": 2, "send_blocks": 1, "waves": 1, "row_parts": 3}),
