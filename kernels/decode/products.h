@@ -199,7 +199,7 @@ class Products {
     const bool shared = strips_.IsShared(index);
     const bool first = phase == Phase::kFirst;
     rows.base = first ? tokens_.rows() : GatedRows(shared);
-    // Of the shared experts, this rank's part of the columns.
+    // A rank has a part of the shared experts' columns.
     if (!first && shared) rows.base += strips_.SharedColumn() * 2;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {

@@ -40,8 +40,8 @@ __device__ __forceinline__ int PieceOffset(int row, int chunk) {
 
 enum class Phase { kFirst, kSecond };  // gate and up; down
 
-// What a block adds up together: in kFirst a strip of an entry, in kSecond those of all entries, for
-// 16 columns of the output.
+// A block adds up a unit together: in kFirst a strip of an entry, in kSecond those of all entries,
+// for 16 columns of the output.
 struct Unit {
   int entry;
   int end;    // behind the last entry
@@ -263,7 +263,7 @@ class PieceRing {
     const int rows = device::kWaveSize / kRowChunks;  // from a copy of a lane to its next
     const int offset = piece * kPieceRowBytes + LaneByte();
     const bool in_row = offset < strip.row_bytes;
-    // What is not there is not read, but its address must be one.
+    // A copy that is not present reads nothing, but its address must be valid.
     const char* from = in_row ? strip.base + LaneRow() * strip.pitch + offset : strip.base;
     const int step = in_row ? rows * strip.pitch : 0;
 #pragma unroll

@@ -55,7 +55,7 @@ std::vector<Row> Table() {
       {.fault = DecodeFault::kStaleTokens, .name = "StaleTokens"},
       {.fault = DecodeFault::kFlagBeforeRows, .name = "FlagBeforeRows"},
       {.fault = DecodeFault::kExpertLeftOut, .name = "ExpertLeftOut", .weak = false},
-      // What is read has not been copied yet: wrong, but not stale.
+      // A piece that has not been copied yet is wrong, but not stale.
       {.fault = DecodeFault::kRingOneSlotShort, .name = "RingOneSlotShort", .weak = false},
       {.fault = DecodeFault::kTwoReplicasTakeAToken,
        .name = "TwoReplicasTakeAToken",

@@ -22,7 +22,7 @@ struct CallTimes {
   absl::Duration slowest;
 };
 
-// Of some calls of the rank, each of which it waits for.
+// Times some calls of the rank, each of which it waits for.
 absl::StatusOr<CallTimes> TimeCalls(Rank& rank, LayerCalls& calls) {
   constexpr int kCalls = 4;
   CallTimes times;

@@ -64,7 +64,7 @@ struct MovedExperts {
   double expert_bytes = 0;          // of an expert's weights
   std::optional<LayerCheck> check;  // of a call that follows
 
-  // Of the rank to which most copies come, from Prepare to the switch.
+  // Returns the rate at the rank to which most copies come, from Prepare to the switch.
   double gbps() const {
     return times.most_copies * expert_bytes / absl::ToDoubleNanoseconds(times.move);
   }
