@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "gemm/pipeline.h"
+#include "gemm/rows_epilogue.h"
 #include "gemm/tensor_map.h"
 #include "octet/gemm_tiles.h"
 #include "runtime/platform/gemm_call.h"
@@ -44,15 +45,13 @@ class RowsGemm {
  private:
   static constexpr int kStages = 4;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
-  static constexpr GemmElement kOutElement = OutElementOf(element);
-  static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
+  using Output = RowsEpilogue<columns, element>;
+  using Sums = typename Output::Sums;
   static constexpr int kMultiplyingWarps = 8;  // of a block
   static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
   static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
   static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
-  static constexpr int kBoxes = 2;  // of output, for each warpgroup
-  static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
-  static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
+  static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * Output::kBoxesBytes;
   static constexpr int kUnitSlots = 2;  // units that are announced at once
   // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
   static constexpr int kLoadingBarrier = 3;
@@ -81,7 +80,7 @@ class RowsGemm {
         {&maps->half_rows, element, {p.a, p.k, p.rows, 0, kRows / 2}},
         {&maps->weights, element, {p.b, p.k, p.n, p.experts, kColumns}},
         {&maps->half_weights, element, {p.b, p.k, p.n, p.experts, kColumns / 2}},
-        {&maps->out, kOutElement, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
+        {&maps->out, Output::kOutElement, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
     };
     for (const Made& each : all) {
       const cudaError_t error = MakeTensorMap(each.shape, each.type, each.map);
@@ -152,9 +151,8 @@ class RowsGemm {
       return base + static_cast<uint32_t>(stage) * kStageBytes;
     }
     __device__ uint32_t Weights(int stage) const { return Rows(stage) + kRowsBytes; }
-    __device__ uint32_t Box(int warpgroup, int box) const {
-      return base + kStages * kStageBytes +
-             static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
+    __device__ uint32_t Boxes(int warpgroup) const {
+      return base + kStages * kStageBytes + static_cast<uint32_t>(warpgroup) * Output::kBoxesBytes;
     }
     __device__ uint32_t Barrier(int i) const {
       return base + kBarriers + static_cast<uint32_t>(i * kBarrierBytes);
@@ -268,13 +266,11 @@ class RowsGemm {
 
   // ---- the multiplying warpgroups
 
-  using Sums = float[kColumns / 2];
-
   // What a warpgroup keeps from tile to tile.
   struct Worker {
     SharedAddresses at;
     int warpgroup;
-    int box = 0;  // of output, the next one
+    typename Output::Boxes boxes;
     Ring ring = {};
   };
 
@@ -297,7 +293,8 @@ class RowsGemm {
                                                        const SharedAddresses& at) {
     const GemmOperands& p = call.operands;
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
-    Worker worker = {at, static_cast<int>(threadIdx.x) / kWarpgroup};
+    const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
+    Worker worker = {at, warpgroup, {at.Boxes(warpgroup), 1 + warpgroup}};
     auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     Sums sums;
     for (uint32_t round = 0;; ++round) {
@@ -323,11 +320,11 @@ class RowsGemm {
           Multiply(worker, stages, sums);
         }
         EndSlice(track, GemmWork::kMultiply, tile);
-        Finish(call, tile, sums);
+        Output::Finish(call, tile, sums);
         if constexpr (Call::Epilogue::kFloat32) {
-          StoreFloatTile(call, tile, sums);
+          Output::StoreFloatTile(call, tile, sums);
         } else {
-          StoreTile(call, tile, worker, sums);
+          Output::StoreTile(call, tile, worker.boxes, sums);
         }
         EndSlice(track, GemmWork::kEpilogue, tile);
       } else {
@@ -383,11 +380,6 @@ class RowsGemm {
     }
     WaitWgmma<0>();
     Release(at, previous);
-  }
-
-  // The first of the two rows of the tile that the thread's sums belong to; the other is 8 more.
-  static __device__ __forceinline__ int OwnRow() {
-    return static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() / 4;
   }
 
   // The sums of each stage are scaled before they are added. While one warpgroup does that, the
@@ -481,7 +473,7 @@ class RowsGemm {
     __device__ __forceinline__ void Read(int stage) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        row_words_[i] = rows_.WordAt(min(OwnRow() + i * 8, last_row_), stage);
+        row_words_[i] = rows_.WordAt(min(Output::OwnRow() + i * 8, last_row_), stage);
       }
 #pragma unroll
       for (int i = 0; i < kColumnScales; ++i) {
@@ -498,152 +490,6 @@ class RowsGemm {
     uint32_t row_words_[2];
     uint32_t column_words_[kColumnScales];
   };
-
-  // Adds the bias and multiplies by the rows' scales.
-  template <typename Call>
-  static __device__ __forceinline__ void Finish(const Call& call, const GemmTile& tile,
-                                                Sums& sums) {
-    if (call.epilogue.HasBias()) {
-#pragma unroll
-      for (int j = 0; j < kColumns / 2; ++j) {
-        const int column = tile.column + j / 4 * 8 + Lane() % 4 * 2 + j % 2;
-        if (column < call.operands.n) sums[j] += call.epilogue.Bias(tile.expert, column);
-      }
-    }
-    if (call.epilogue.HasRowScale()) {
-      float scales[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = OwnRow() + i * 8;
-        scales[i] = call.epilogue.RowScale(tile.row + min(row, tile.rows - 1));
-      }
-#pragma unroll
-      for (int j = 0; j < kColumns / 2; ++j) {
-        // Where gate and up alternate by eight columns, only `up` is scaled.
-        if (!Call::Epilogue::kGated || j / 4 % 2 == 1) sums[j] *= scales[j / 2 % 2];
-      }
-    }
-  }
-
-  // Two elements of the output, of one row: columns 8 * chunk + Lane() % 4 * 2 and the next.
-  template <typename Epilogue>
-  static __device__ __forceinline__ uint32_t OutPair(const Epilogue& epilogue, const Sums& sums,
-                                                     int chunk, int second_row) {
-    if constexpr (Epilogue::kGated) {
-      const float* const gate = sums + chunk * 8 + second_row * 2;
-      const float* const up = gate + 4;
-      return PackPair<kOutElement>(epilogue.Gate(gate[0], up[0]), epilogue.Gate(gate[1], up[1]));
-    } else {
-      const float* const pair = sums + chunk * 4 + second_row * 2;
-      return PackPair<kOutElement>(pair[0], pair[1]);
-    }
-  }
-
-  // Float32 goes from the registers to global memory: four lanes have 32 bytes of a row.
-  template <typename Call>
-  static __device__ __forceinline__ void StoreFloatTile(const Call& call, const GemmTile& tile,
-                                                        const Sums& sums) {
-    using Epilogue = Call::Epilogue;
-    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
-    const int out_column = (Epilogue::kGated ? tile.column / 2 : tile.column) + Lane() % 4 * 2;
-#pragma unroll
-    for (int second_row = 0; second_row < 2; ++second_row) {
-      const int row = OwnRow() + second_row * 8;
-      if (row >= tile.rows) continue;
-#pragma unroll
-      for (int chunk = 0; chunk < kOutColumns / 8; ++chunk) {
-        const int column = out_column + chunk * 8;
-        if (column >= call.operands.out_columns) continue;
-        const float* const pair = sums + chunk * (Epilogue::kGated ? 8 : 4) + second_row * 2;
-        if constexpr (Epilogue::kGated) {
-          StoreFloats(call.operands, tile.row + row, column, call.epilogue.Gate(pair[0], pair[4]),
-                      call.epilogue.Gate(pair[1], pair[5]));
-        } else {
-          StoreFloats(call.operands, tile.row + row, column, pair[0], pair[1]);
-        }
-      }
-    }
-  }
-
-  // Boxes of 64 rows and columns go through shared memory, two in turn.
-  template <typename Call>
-  static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
-                                                   Worker& worker, const Sums& sums) {
-    using Epilogue = Call::Epilogue;
-    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
-    const int out_column = Epilogue::kGated ? tile.column / 2 : tile.column;
-    const bool leader = threadIdx.x % kWarpgroup == 0;
-    OutRows<Epilogue::kScatters> rows;
-    if constexpr (Epilogue::kScatters) rows.Find(call.epilogue, tile);
-#pragma unroll
-    for (int first = 0; first < kOutColumns; first += kBoxColumns) {
-      const uint32_t box = worker.at.Box(worker.warpgroup, worker.box);
-      worker.box = (worker.box + 1) % kBoxes;
-      if (leader) WaitStoresRead<kBoxes - 1>();
-      SyncThreads(1 + worker.warpgroup, kWarpgroup);
-      const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() % 16;
-#pragma unroll
-      for (int c = 0; c < kBoxColumns / 8; c += 2) {
-        if (first + c * 8 >= kOutColumns) continue;
-        const int chunk = first / 8 + c;
-        StoreMatrices(
-            SwizzledChunk(box, row, c + Lane() / 16), OutPair(call.epilogue, sums, chunk, 0),
-            OutPair(call.epilogue, sums, chunk, 1), OutPair(call.epilogue, sums, chunk + 1, 0),
-            OutPair(call.epilogue, sums, chunk + 1, 1));
-      }
-      FenceSharedForCopies();
-      SyncThreads(1 + worker.warpgroup, kWarpgroup);
-      const bool whole = !Epilogue::kScatters && first + kBoxColumns <= kOutColumns &&
-                         tile.rows >= kRowsPerWarpgroup;
-      if (whole && leader) StoreBox(&call.maps.out, box, out_column + first, tile.row);
-      // An empty group, too, so that "all but the last" means the other box.
-      if (leader) CommitStores();
-      if (!whole) {
-        StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
-                  kOutColumns - first, rows);
-      }
-    }
-  }
-
-  // A thread stores chunks of this many rows of a box.
-  static constexpr int kChunkRows = kRowsPerWarpgroup * 8 / kWarpgroup;
-
-  // Where these rows go, if not to GemmOperands::out.
-  template <bool scatters>
-  struct OutRows {
-    uint16_t* of[scatters ? kChunkRows : 1];
-
-    template <typename Epilogue>
-    __device__ __forceinline__ void Find(const Epilogue& epilogue, const GemmTile& tile) {
-#pragma unroll
-      for (int i = 0; i < kChunkRows; ++i) {
-        const int row = (static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup) / 8;
-        of[i] = static_cast<uint16_t*>(epilogue.RowAt(tile.row + min(row, tile.rows - 1)));
-      }
-    }
-  };
-
-  // Stores the rows and columns of a box that there are: `part` in the output's columns.
-  template <bool scatters>
-  static __device__ __forceinline__ void StorePart(const GemmOperands& p, uint32_t box,
-                                                   const GemmTile& part, int columns_left,
-                                                   const OutRows<scatters>& rows) {
-#pragma unroll
-    for (int i = 0; i < kChunkRows; ++i) {
-      const int chunk = static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup;
-      const int row = chunk / 8;
-      const int column = chunk % 8 * 8;
-      if (row >= part.rows || column >= columns_left || part.column + column >= p.out_columns) {
-        continue;
-      }
-      const uint32_t from = SwizzledChunk(box, row, chunk % 8);
-      if constexpr (scatters) {
-        StoreChunk(rows.of[i] + part.column + column, from);
-      } else {
-        StoreChunk(p, part.row + row, part.column + column, from);
-      }
-    }
-  }
 };
 
 }  // namespace octet::device::internal
