@@ -139,32 +139,44 @@ absl::Status ExpertMoves::Prepare(Rank& rank, const Placement& wanted, int max_b
   OCTET_RETURN_IF_ERROR(rank.WaitUntil(read, "the MoeLayer::Apply before the last one"));
   OCTET_RETURN_IF_ERROR(Agree(rank, number, next));
   const std::vector<ExpertCopy> copies = PlanCopies(current, next)[Size(rank.rank())];
-  OCTET_RETURN_IF_ERROR(
-      Stage(tables_.ContentsFor(rank, next), copies, mine.staged[number % mine.staged.size()]));
-  OCTET_RETURN_IF_ERROR(EnqueueCopies(rank, mine, copies.size(), max_blocks));
+  Staged& staged = mine.staged[number % mine.staged.size()];
+  OCTET_RETURN_IF_ERROR(Stage(tables_.ContentsFor(rank, next), copies, staged));
+  OCTET_RETURN_IF_ERROR(EnqueueCopies(rank, mine, staged.copies.first(copies.size()), max_blocks));
   mine.prepared = true;
   return absl::OkStatus();
 }
 
-absl::Status ExpertMoves::EnqueueCopies(const Rank& rank, RankState& mine, size_t num_copies,
-                                        int max_blocks) {
+absl::Status ExpertMoves::EnqueueCopies(const Rank& rank, RankState& mine,
+                                        absl::Span<const ExpertCopy> copies, int max_blocks) {
   constexpr int kThreads = 512;
-  constexpr int kPartOfUnits = 8;
-  if (num_copies == 0) return absl::OkStatus();
+  if (copies.empty()) return absl::OkStatus();
   // Slots that are free since the last switch may be written after it.
   OCTET_RETURN_IF_ERROR(mine.side.MarkFork(rank));
   OCTET_RETURN_IF_ERROR(mine.side.Fork());
-  const int units = GpuOf(rank).num_compute_units;
-  const int blocks = max_blocks > 0 ? std::min(max_blocks, units) : units / kPartOfUnits;
-  placement::CopyExpertsParams params = {
-      .failure = PortOf(rank, client_),
-      .weights = weights_.heap->peers(rank.rank(), HeapMemory::kCached),
-      .arrays = {},
-      .copies = mine.staged[(mine.number + 1) % mine.staged.size()].copies.data(),
-      .num_copies = static_cast<int>(num_copies)};
+  const device::PeerBases peers = weights_.heap->peers(rank.rank(), HeapMemory::kCached);
+  if (max_blocks == 0) return EnqueueByEngine(mine.side.stream(), peers, copies);
+  placement::CopyExpertsParams params = {.failure = PortOf(rank, client_),
+                                         .weights = peers,
+                                         .arrays = {},
+                                         .copies = copies.data(),
+                                         .num_copies = static_cast<int>(copies.size())};
   absl::c_copy(weights_.arrays, params.arrays);
-  return OCTET_GPU(placement::LaunchCopyExperts(
-      params, {.blocks = std::max(blocks, 1), .threads = kThreads}, mine.side.stream()));
+  const int blocks = std::min(max_blocks, GpuOf(rank).num_compute_units);
+  return OCTET_GPU(placement::LaunchCopyExperts(params, {.blocks = blocks, .threads = kThreads},
+                                                mine.side.stream()));
+}
+
+absl::Status ExpertMoves::EnqueueByEngine(hipStream_t stream, const device::PeerBases& peers,
+                                          absl::Span<const ExpertCopy> copies) const {
+  for (const ExpertCopy& copy : copies) {
+    for (const placement::SlotArray& array : weights_.arrays) {
+      const char* const from = placement::SlotAt(peers, peers.rank, array, copy.from_slot);
+      char* const to = placement::SlotAt(peers, copy.to_rank, array, copy.to_slot);
+      OCTET_RETURN_IF_GPU_ERROR(
+          hipMemcpyAsync(to, from, array.slot_bytes, hipMemcpyDeviceToDevice, stream));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ExpertMoves::Apply(Rank& rank) {

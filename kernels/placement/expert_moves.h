@@ -86,7 +86,10 @@ class ExpertMoves final : private NodeClient {
   // Fills what the switch to `next` needs.
   static absl::Status Stage(const PlacementTables::Contents& contents,
                             absl::Span<const placement::ExpertCopy> copies, Staged& staged);
-  absl::Status EnqueueCopies(const Rank& rank, RankState& mine, size_t num_copies, int max_blocks);
+  absl::Status EnqueueCopies(const Rank& rank, RankState& mine,
+                             absl::Span<const placement::ExpertCopy> copies, int max_blocks);
+  absl::Status EnqueueByEngine(hipStream_t stream, const device::PeerBases& peers,
+                               absl::Span<const placement::ExpertCopy> copies) const;
   // Makes later work on rank.stream() wait for the rank's own copies.
   static absl::Status AwaitCopies(const Rank& rank, RankState& mine) {
     return mine.side.Join(rank);

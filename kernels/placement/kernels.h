@@ -63,6 +63,12 @@ struct ExpertCopy {
   int32_t to_slot;
 };
 
+// Returns slot `slot` of `rank`.
+OCTET_HOST_DEVICE inline char* SlotAt(const device::PeerBases& peers, int rank,
+                                      const SlotArray& array, int slot) {
+  return peers.base[rank] + array.offset + static_cast<size_t>(slot) * array.slot_bytes;
+}
+
 struct CopyExpertsParams {
   device::FailurePort failure;
   device::PeerBases weights;

@@ -41,10 +41,8 @@ __device__ __forceinline__ void CopyWords(const uint32_t* from, uint32_t* to, in
 
 __device__ __forceinline__ void CopySlot(const CopyExpertsParams& p, const SlotArray& array,
                                          const ExpertCopy& copy) {
-  const char* const from = p.weights.base[p.weights.rank] + array.offset +
-                           static_cast<size_t>(copy.from_slot) * array.slot_bytes;
-  char* const to = p.weights.base[copy.to_rank] + array.offset +
-                   static_cast<size_t>(copy.to_slot) * array.slot_bytes;
+  const char* const from = SlotAt(p.weights, p.weights.rank, array, copy.from_slot);
+  char* const to = SlotAt(p.weights, copy.to_rank, array, copy.to_slot);
   if (array.slot_bytes % sizeof(device::Vec16) == 0) {
     CopyVecs(reinterpret_cast<const device::Vec16*>(from), reinterpret_cast<device::Vec16*>(to),
              static_cast<int64_t>(array.slot_bytes / sizeof(device::Vec16)));

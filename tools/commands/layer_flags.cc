@@ -86,7 +86,7 @@ void AddKernelFlags(CommandLine& line, LayerFlags& flags) {
            "copied into free slots beside a call, and the calls before and after the switch are\n"
            "checked; empty: none");
   line.Add("apply_blocks", flags.layer_run.apply_blocks,
-           "the most blocks of the copies of --apply; 0: as many as fit");
+           "the most blocks of a kernel that makes the copies of --apply; 0: copy engines do");
   line.Add("dtype", config.dtype,
            absl::StrCat(EnumNames<DType>(), ": the type of a row's elements"));
   line.Add(

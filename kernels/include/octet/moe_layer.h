@@ -185,9 +185,10 @@ class MoeLayer {
   // Begins to copy experts to where `placement` has them, on a stream of the layer's own, while
   // calls go on by the placement in force: each from a rank that has it into a free slot. Experts
   // that stay on a rank keep their slots, so that only the ranks in `placement` count; it may have
-  // fewer slots than the layer's. `max_blocks`: the most blocks of the copies on each GPU; 0: an
-  // eighth of its compute units. Every rank calls it with an equal placement, in the order of all
-  // calls of the node; Apply comes next. The copies may outlast the Run.
+  // fewer slots than the layer's. `max_blocks`: 0: the GPU's copy engines make the copies, and take
+  // nothing from calls but bandwidth; otherwise blocks of a kernel do, at most so many on each GPU.
+  // Every rank calls it with an equal placement, in the order of all calls of the node; Apply comes
+  // next. The copies may outlast the Run.
   //
   // Refused before anything is launched:
   //   kInvalidArgument     a placement of other experts or ranks, or one for which a rank has too

@@ -36,7 +36,7 @@ struct LayerRunOptions {
   bool graph = false;                      // also time replays of a captured call
   bool check = true;
   Placement apply;       // that the layer's experts move to at the end; empty: they stay
-  int apply_blocks = 0;  // the most blocks of the copies; 0: as many as fit
+  int apply_blocks = 0;  // the most blocks of the copies; 0: the copy engines make them
   // capacity_rows, as a multiple of EvenRows for the tokens of the run; 0: as `config` says.
   double capacity = 0;
 };
