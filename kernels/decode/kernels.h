@@ -60,7 +60,7 @@ struct DecodeParams {
   Layout layout;
   SharedLayout shared;
   State* state;
-  const LoadCounters* loads;  // memory of the GPU; null: nothing is counted
+  LoadCounters loads;
   device::TraceBuffer trace;  // without blocks: nothing is recorded
 
   const char* x;             // [T][H]

@@ -192,6 +192,7 @@ __global__ void __launch_bounds__(kDispatchMaxThreads, 1) Dispatch(const Dispatc
     const Share share(p);
     ok = device::BeginCall(c.failure, &c.state->dispatch, gridDim.x, &epoch);
     trace.Stop(start, static_cast<uint32_t>(Tag::kBegin));
+    if (blockIdx.x == gridDim.x - 1) PrefetchCounts(p, epoch);
     if (ok && blockIdx.x == 0 && threadIdx.x == 0) {
       RenewWork(&c.state->dispatch_sends, epoch);
       RenewWork(&c.state->dispatch_receives, epoch);

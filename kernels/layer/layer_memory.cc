@@ -1,6 +1,7 @@
 #include "octet/layer_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <memory>
 #include <string>
@@ -105,9 +106,10 @@ void AddLaunches(const MoeLayerConfig& c, const RoutedExpertsConfig& experts, in
   add("shared rows between products", tokens * Size(c.shared_intermediate) * element);
   add("shared outputs", c.shared_intermediate > 0 ? tokens * Size(c.hidden) * element : 0);
   if (!c.loads.count) return;
-  const size_t columns = LoadCounters::kCalls + Size(std::max(c.loads.window, 1));
-  add("load counters",
-      Size(ep.num_local_experts(num_ranks)) * columns * sizeof(uint64_t) + sizeof(LoadCounters));
+  const size_t calls = std::bit_ceil(Size(std::max(c.loads.window, 1)));
+  const size_t of_expert =
+      sizeof(uint64_t) + sizeof(LoadCounters::Window) + calls * sizeof(uint32_t);
+  add("load counters", Size(ep.num_local_experts(num_ranks)) * of_expert);
 }
 
 // The most blocks of dispatch and combine.

@@ -516,6 +516,10 @@ __device__ void Receive(const DispatchParams& p, const Role& role, int32_t* shar
         [&](bool known, int begin, int step) { DescribeRows(p, s, known, begin, step); });
     return;
   }
+  if (role.index == 0) {
+    device::PrefetchLoads(c.loads, epoch, static_cast<int>(threadIdx.x),
+                          static_cast<int>(blockDim.x));
+  }
   if constexpr (kWatched) {
     if (role.index == 0 && device::Wave() == 0 && c.failure.masks != nullptr) {
       const uint32_t masked = device::MaskedRanks(c.failure);

@@ -1,13 +1,11 @@
 #include "kernels/ep/base/load_counting.h"
 
-#include <hip/hip_runtime.h>
-
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
 #include "kernels/ep/base/fill_memory.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/gpu/gpu_status.h"
 
 namespace octet {
 
@@ -16,19 +14,19 @@ absl::Status LoadCounting::InitRank(Rank& rank, const LoadOptions& options, int 
   if (!options.count) return absl::OkStatus();
   OfRank& mine = ranks_[static_cast<size_t>(rank.rank())];
   const auto experts = static_cast<size_t>(num_experts);
-  const int slots = std::max(options.window, 1);
-  OCTET_ASSIGN_OR_RETURN(
-      mine.columns,
-      memory.Device<uint64_t>((LoadCounters::kCalls + static_cast<size_t>(slots)) * experts));
+  const int window = std::max(options.window, 1);
+  const auto slots = std::bit_ceil(static_cast<size_t>(window));
+  OCTET_ASSIGN_OR_RETURN(mine.totals, memory.Device<uint64_t>(experts));
+  OCTET_ASSIGN_OR_RETURN(mine.windows, memory.Device<LoadCounters::Window>(experts));
+  OCTET_ASSIGN_OR_RETURN(mine.calls, memory.Device<uint32_t>(slots * experts));
   OCTET_ASSIGN_OR_RETURN(mine.published, memory.Pinned<uint64_t>(2 * experts));
-  const LoadCounters counters = {.columns = mine.columns.data(),
-                                 .published = mine.published.data(),
-                                 .num_experts = num_experts,
-                                 .slots = slots};
-  OCTET_ASSIGN_OR_RETURN(const absl::Span<LoadCounters> copy, memory.Device<LoadCounters>(1));
-  OCTET_RETURN_IF_GPU_ERROR(
-      hipMemcpy(copy.data(), &counters, sizeof(counters), hipMemcpyHostToDevice));
-  mine.counters = copy.data();
+  mine.counters = {.totals = mine.totals.data(),
+                   .windows = mine.windows.data(),
+                   .calls = mine.calls.data(),
+                   .published = mine.published.data(),
+                   .num_experts = num_experts,
+                   .window = window,
+                   .slots = static_cast<int>(slots)};
   return Reset(rank);
 }
 
@@ -57,14 +55,15 @@ ExpertLoads LoadCounting::Read() const {
 
 absl::Status LoadCounting::Reset(Rank& rank) const {
   const OfRank& mine = ranks_[static_cast<size_t>(rank.rank())];
-  OCTET_RETURN_IF_ERROR(Fill(rank, mine.columns, 0));
-  return Fill(rank, mine.published, 0);
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.totals, 0));
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.published, 0));
+  return ClearWindow(rank);
 }
 
 absl::Status LoadCounting::ClearWindow(Rank& rank) const {
   const OfRank& mine = ranks_[static_cast<size_t>(rank.rank())];
-  const size_t experts = mine.published.size() / 2;  // 0 where nothing is counted
-  return Fill(rank, mine.columns.subspan(LoadCounters::kWindow * experts), 0);
+  OCTET_RETURN_IF_ERROR(Fill(rank, mine.windows, 0));
+  return Fill(rank, mine.calls, 0);
 }
 
 }  // namespace octet

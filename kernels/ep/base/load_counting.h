@@ -24,9 +24,9 @@ class LoadCounting {
   // ask for it, and enqueues its initialisation.
   absl::Status InitRank(Rank& rank, const LoadOptions& options, int num_experts,
                         NodeMemory& memory);
-  bool counts() const { return ranks_.front().counters != nullptr; }
-  // Returns the counters of the rank's kernels, in the GPU's memory, or null.
-  const LoadCounters* of(int rank) const { return ranks_[static_cast<size_t>(rank)].counters; }
+  bool counts() const { return ranks_.front().counters.totals != nullptr; }
+  // Returns the counters of the rank's kernels.
+  const LoadCounters& of(int rank) const { return ranks_[static_cast<size_t>(rank)].counters; }
 
   // Any thread, at any time: returns the counters of the experts of all ranks, rank by rank.
   ExpertLoads Read() const;
@@ -39,8 +39,10 @@ class LoadCounting {
 
  private:
   struct OfRank {
-    const LoadCounters* counters = nullptr;
-    absl::Span<uint64_t> columns;
+    LoadCounters counters = {};
+    absl::Span<uint64_t> totals;
+    absl::Span<LoadCounters::Window> windows;
+    absl::Span<uint32_t> calls;
     absl::Span<uint64_t> published;
   };
 

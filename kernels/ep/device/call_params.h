@@ -17,7 +17,7 @@ struct CallParams {
   device::PeerBases peers;  // moved to the strategy's part of the heap
   device::FailurePort failure;
   device::TraceBuffer trace;
-  const LoadCounters* loads;  // memory of the GPU; null: nothing is counted
+  LoadCounters loads;
 };
 
 // Read by the senders of a dispatch.

@@ -7,16 +7,22 @@
 
 namespace octet {
 
+// The arrays are in the memory of the GPU, where one block of a call reads and writes them.
 struct LoadCounters {
-  // The columns of an expert's counters in the memory of the GPU, which one block of a call reads
-  // and writes. From kCalls on, the rows of the last calls, a ring of `slots`.
-  enum Column { kTotal, kWindow, kLastEpoch, kLastSlot, kCalls };
+  struct alignas(16) Window {
+    uint64_t rows;        // of the last calls, up to and including last_epoch
+    uint64_t last_epoch;  // of the last call that counted; 0: none
+  };
 
-  uint64_t* columns;  // [kCalls + slots][L]
+  uint64_t* totals;  // [L]; null: nothing is counted
+  Window* windows;   // [L]
+  // The rows of the last calls, by epoch modulo slots.
+  uint32_t* calls;  // [slots][L]
   // Pinned host memory, which the host may read at any time: totals [L], windows [L].
   uint64_t* published;
   int num_experts;  // L
-  int slots;
+  int window;       // calls, at least 1
+  int slots;        // a power of two, at least `window`
 };
 
 }  // namespace octet
