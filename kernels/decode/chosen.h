@@ -84,7 +84,7 @@ class Choices {
   // By one block, after List: counts the rows of the rank's experts. No barrier is needed after it.
   template <bool kDense>
   __device__ __forceinline__ void CountRows(uint64_t epoch) const {
-    if (p_.loads == nullptr) return;
+    if (p_.loads.totals == nullptr) return;
     device::CountLoads(p_.loads, epoch, Thread(), Threads(), [this](int e) {
       if constexpr (!kDense) return chosen_.tokens[e].count();
       const int32_t expert = p_.peers.rank * p_.num_local_experts + e;
@@ -252,6 +252,7 @@ class Choice<true> : public Choices {
   }
 
   __device__ __forceinline__ int List() const {
+    if (num_tokens_ == 1) return ListOne();
     ForChoices([](int expert, int /*token*/, float /*weight*/) {
       atomicOr(&Words()[expert / 32], 1U << expert % 32);
     });
@@ -274,6 +275,36 @@ class Choice<true> : public Choices {
   }
 
  private:
+  // The list of one token, by one wave: its experts differ, so each is an entry.
+  __device__ __forceinline__ int ListOne() const {
+    __shared__ int32_t num_entries;
+    if (device::Wave() == 0) {
+      const int lane = device::Lane();
+      const bool chosen = lane < p_.route.topk;
+      const int expert =
+          chosen ? chosen_.topk_idx[lane] - p_.peers.rank * p_.num_local_experts : -1;
+      const bool local = expert >= 0 && expert < p_.num_local_experts;
+      const uint64_t locals = device::Ballot(local);
+      int entry = 0;
+      for (int k = 0; k < p_.route.topk; ++k) {
+        const int other = device::Shuffle(expert, k);
+        entry += (locals >> k & 1) != 0 && other < expert ? 1 : 0;
+      }
+      if (local) {
+        chosen_.entries[entry] = {expert, entry, 1};
+        chosen_.pair_weights[entry] = chosen_.topk_weights[lane];
+      }
+      const int entries = __popcll(locals);
+      if (lane == 0) {
+        num_entries = entries;
+        chosen_.entries[entries] = {0, entries, 1};  // the shared experts
+      }
+      PutSharedPairs<true>(entries);
+    }
+    __syncthreads();
+    return num_entries;
+  }
+
   static constexpr int kWords = kMostExperts / 32;
   // A bit for each local expert that somebody chose.
   static __device__ __forceinline__ uint32_t* Words() {

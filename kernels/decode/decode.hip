@@ -93,9 +93,7 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
   using Codec = CodecOf<Weights::kElement>::Type;
   using Products = Products<Weights, kMost>;
   PrefetchRouter(p);
-  const uint64_t epoch = device::BeginCall(p.failure, &p.state->call, gridDim.x);
-  if (epoch == 0) return;
-  const Protocol protocol(p, epoch);
+  const device::CallStart call(p.failure, &p.state->call);
   // A few events a call: they are recorded if there is memory for them, in the same kernel.
   const device::Tracer trace(p.trace);
   uint64_t start = trace.Start();
@@ -104,13 +102,25 @@ __device__ __forceinline__ void Run(const DecodeParams& p, char* shared) {
     start = trace.Start();
   };
   auto* const sums = reinterpret_cast<float*>(shared + p.shared.sums);
+  const bool exchanges = p.layout.num_ranks > 1;
+  uint64_t epoch = exchanges ? call.Finish(gridDim.x) : 0;
+  if (exchanges && epoch == 0) return;
   Tokens tokens(p);
-  if (!tokens.Exchange(protocol)) return;
+  if (!tokens.Exchange(Protocol(p, epoch))) return;
   end(Tag::kExchange);
   const Chosen chosen(p.shared, shared);
   const Choice<IsDense(kMost)> choice(p, chosen, tokens.num_all());
   choice.Prepare();
   ComputeLogits<Codec>(p, tokens, sums);
+  if (!exchanges) {  // which no logit needs
+    epoch = call.Finish(gridDim.x);
+    if (epoch == 0) return;
+  }
+  const Protocol protocol(p, epoch);
+  if (blockIdx.x == 0) {
+    device::PrefetchLoads(p.loads, epoch, static_cast<int>(threadIdx.x),
+                          static_cast<int>(blockDim.x));
+  }
   end(Tag::kLogits);
   if (!protocol.GridBarrier(0, kBarriers, Site::kLogits)) return;
   end(Tag::kLogitsBarrier);

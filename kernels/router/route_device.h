@@ -86,14 +86,15 @@ class TokenScores {
     }
   }
 
-  // An expert's score, in all lanes.
+  // The score of each lane's `expert`. All lanes call it.
   __device__ __forceinline__ float Of(int expert) const {
-    float mine = 0.0F;
+    float score = 0.0F;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (Expert(i) == expert) mine = scores_[i];
+      const float other = device::Shuffle(scores_[i], expert % kWaveSize);
+      if (expert / kWaveSize == i) score = other;
     }
-    return device::Shuffle(mine, expert % kWaveSize);
+    return score;
   }
 
   static __device__ __forceinline__ int Expert(int i) { return i * kWaveSize + Lane(); }
@@ -216,19 +217,15 @@ __device__ __forceinline__ void RouteToken(const RouteParams& p, int token) {
   uint32_t orders[kPerLane];
   scores.Orders(orders);
   if (p.top_groups < p.groups) KeepBestGroups(p, orders);
-  float sum = 0.0F;
   int my_expert = 0;
-  float my_weight = 0.0F;
   for (int k = 0; k < p.topk; ++k) {
     const int expert = PlaceOf(Largest(orders));
     Remove(expert, orders);
-    const float weight = scores.Of(expert);
-    sum = sum + weight;
-    if (Lane() == k) {
-      my_expert = expert;
-      my_weight = weight;
-    }
+    if (Lane() == k) my_expert = expert;
   }
+  float my_weight = scores.Of(my_expert);
+  float sum = 0.0F;
+  for (int k = 0; k < p.topk; ++k) sum = sum + device::Shuffle(my_weight, k);
   if (Lane() >= p.topk) return;
   if (p.normalize) my_weight = my_weight / (sum + p.normalize_epsilon);
   const size_t at =
