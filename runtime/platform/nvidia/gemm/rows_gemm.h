@@ -16,7 +16,7 @@
 #include <type_traits>
 
 #include "gemm/pipeline.h"
-#include "gemm/rows_epilogue.h"
+#include "gemm/rows_scales.h"
 #include "gemm/tensor_map.h"
 #include "octet/gemm_tiles.h"
 #include "runtime/platform/gemm_call.h"
@@ -45,13 +45,15 @@ class RowsGemm {
  private:
   static constexpr int kStages = 4;
   static constexpr int kStageColumns = kStageColumnsOf<element>;
-  using Output = RowsEpilogue<columns, element>;
-  using Sums = typename Output::Sums;
+  static constexpr GemmElement kOutElement = OutElementOf(element);
+  static constexpr int kBoxColumns = kBoxRowBytes / BytesOf(kOutElement);
   static constexpr int kMultiplyingWarps = 8;  // of a block
   static constexpr uint32_t kRowsBytes = kRows * kStageRowBytes;
   static constexpr uint32_t kWeightsBytes = kColumns * kStageRowBytes;
   static constexpr uint32_t kStageBytes = kRowsBytes + kWeightsBytes;
-  static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * Output::kBoxesBytes;
+  static constexpr int kBoxes = 2;  // of output, for each warpgroup
+  static constexpr uint32_t kBoxBytes = kRowsPerWarpgroup * kStageRowBytes;
+  static constexpr uint32_t kBarriers = kStages * kStageBytes + 2 * kBoxes * kBoxBytes;
   static constexpr int kUnitSlots = 2;  // units that are announced at once
   // Of SyncThreads(); the multiplying warpgroups have 1 and 2.
   static constexpr int kLoadingBarrier = 3;
@@ -80,7 +82,7 @@ class RowsGemm {
         {&maps->half_rows, element, {p.a, p.k, p.rows, 0, kRows / 2}},
         {&maps->weights, element, {p.b, p.k, p.n, p.experts, kColumns}},
         {&maps->half_weights, element, {p.b, p.k, p.n, p.experts, kColumns / 2}},
-        {&maps->out, Output::kOutElement, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
+        {&maps->out, kOutElement, {p.out, p.out_columns, p.rows, 0, kRowsPerWarpgroup}},
     };
     for (const Made& each : all) {
       const cudaError_t error = MakeTensorMap(each.shape, each.type, each.map);
@@ -151,8 +153,9 @@ class RowsGemm {
       return base + static_cast<uint32_t>(stage) * kStageBytes;
     }
     __device__ uint32_t Weights(int stage) const { return Rows(stage) + kRowsBytes; }
-    __device__ uint32_t Boxes(int warpgroup) const {
-      return base + kStages * kStageBytes + static_cast<uint32_t>(warpgroup) * Output::kBoxesBytes;
+    __device__ uint32_t Box(int warpgroup, int box) const {
+      return base + kStages * kStageBytes +
+             static_cast<uint32_t>(warpgroup * kBoxes + box) * kBoxBytes;
     }
     __device__ uint32_t Barrier(int i) const {
       return base + kBarriers + static_cast<uint32_t>(i * kBarrierBytes);
@@ -266,11 +269,13 @@ class RowsGemm {
 
   // ---- the multiplying warpgroups
 
+  using Sums = float[kColumns / 2];
+
   // What a warpgroup keeps from tile to tile.
   struct Worker {
     SharedAddresses at;
     int warpgroup;
-    typename Output::Boxes boxes;
+    int box = 0;  // of output, the next one
     Ring ring = {};
   };
 
@@ -293,8 +298,7 @@ class RowsGemm {
                                                        const SharedAddresses& at) {
     const GemmOperands& p = call.operands;
     const int stages = (p.k + kStageColumns - 1) / kStageColumns;
-    const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
-    Worker worker = {at, warpgroup, {at.Boxes(warpgroup), 1 + warpgroup}};
+    Worker worker = {at, static_cast<int>(threadIdx.x) / kWarpgroup};
     auto track = call.TrackOf(GemmTrack::kMultiply, threadIdx.x == 0);
     Sums sums;
     for (uint32_t round = 0;; ++round) {
@@ -320,11 +324,11 @@ class RowsGemm {
           Multiply(worker, stages, sums);
         }
         EndSlice(track, GemmWork::kMultiply, tile);
-        Output::Finish(call, tile, sums);
+        Finish(call, tile, sums);
         if constexpr (Call::Epilogue::kFloat32) {
-          Output::StoreFloatTile(call, tile, sums);
+          StoreFloatTile(call, tile, sums);
         } else {
-          Output::StoreTile(call, tile, worker.boxes, sums);
+          StoreTile(call, tile, worker, sums);
         }
         EndSlice(track, GemmWork::kEpilogue, tile);
       } else {
@@ -395,11 +399,11 @@ class RowsGemm {
     const uint32_t own_rows =
         static_cast<uint32_t>(worker.warpgroup) * kRowsPerWarpgroup * kStageRowBytes;
     Ring& ring = worker.ring;
-    StageScales<kGated> scales(call.operands, tile);
+    RowsStageScales<kColumns, kGated> scales(call.operands, tile);
 #pragma unroll
     for (int j = 0; j < kColumns / 2; ++j) sums[j] = 0;
     for (int i = 0; i < stages; ++i) {
-      const typename StageScales<kGated>::Scales own = scales.Of(i);
+      const typename RowsStageScales<kColumns, kGated>::Scales own = scales.Of(i);
       const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage) + own_rows));
       const uint32_t weights = UniformOf(TileDescriptor(at.Weights(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
@@ -436,60 +440,151 @@ class RowsGemm {
     }
   }
 
-  // The scales of a tile, read a stage ahead: of the thread's two rows and of the tile's columns.
-  template <bool gated>
-  class StageScales {
-    // Of the columns: of gate and of up, which have one each in a tile, or one of each 128.
-    static_assert(!gated || 2 * kGemmScaleGroup % kColumns == 0);
-    static constexpr int kColumnScales = gated ? 2 : kColumns / kGemmScaleGroup;
-
-   public:
-    __device__ __forceinline__ StageScales(const GemmOperands& p, const GemmTile& tile)
-        : rows_(ScaleRows::OfRows(p.scales, tile.row)),
-          columns_(ScaleRows::OfColumns<gated>(p, tile.expert, tile.column)),
-          last_row_(tile.rows - 1),
-          last_column_row_(gated ? ScaleRows::UpRow(p)
-                                 : (p.n - 1 - tile.column) / kGemmScaleGroup) {
-      Read(0);
-    }
-
-    struct Scales {
-      float of_rows[2];
-      float of_columns[kColumnScales];
-    };
-    // Returns the scales of `stage`, which was read last.
-    __device__ __forceinline__ Scales Of(int stage) const {
-      Scales scales;
+  // Adds the bias and multiplies by the rows' scales.
+  template <typename Call>
+  static __device__ __forceinline__ void Finish(const Call& call, const GemmTile& tile,
+                                                Sums& sums) {
+    if (call.epilogue.HasBias()) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) scales.of_rows[i] = rows_.ScaleOf(row_words_[i], stage);
-#pragma unroll
-      for (int i = 0; i < kColumnScales; ++i) {
-        scales.of_columns[i] = columns_.ScaleOf(column_words_[i], stage);
+      for (int j = 0; j < kColumns / 2; ++j) {
+        const int column = tile.column + j / 4 * 8 + Lane() % 4 * 2 + j % 2;
+        if (column < call.operands.n) sums[j] += call.epilogue.Bias(tile.expert, column);
       }
-      return scales;
     }
-
-    // Rows and columns beyond the last repeat it.
-    __device__ __forceinline__ void Read(int stage) {
+    if (call.epilogue.HasRowScale()) {
+      float scales[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        row_words_[i] = rows_.WordAt(min(Output::OwnRow() + i * 8, last_row_), stage);
+        const int row = OwnWgmmaRow() + i * 8;
+        scales[i] = call.epilogue.RowScale(tile.row + min(row, tile.rows - 1));
       }
 #pragma unroll
-      for (int i = 0; i < kColumnScales; ++i) {
-        const int row = gated ? i * last_column_row_ : min(i, last_column_row_);
-        column_words_[i] = columns_.WordAt(row, stage);
+      for (int j = 0; j < kColumns / 2; ++j) {
+        // Where gate and up alternate by eight columns, only `up` is scaled.
+        if (!Call::Epilogue::kGated || j / 4 % 2 == 1) sums[j] *= scales[j / 2 % 2];
       }
     }
+  }
 
-   private:
-    ScaleRows rows_;
-    ScaleRows columns_;
-    int last_row_;
-    int last_column_row_;  // of columns_: that of up, or of the last column
-    uint32_t row_words_[2];
-    uint32_t column_words_[kColumnScales];
+  // Two elements of the output, of one row: columns 8 * chunk + Lane() % 4 * 2 and the next.
+  template <typename Epilogue>
+  static __device__ __forceinline__ uint32_t OutPair(const Epilogue& epilogue, const Sums& sums,
+                                                     int chunk, int second_row) {
+    if constexpr (Epilogue::kGated) {
+      const float* const gate = sums + chunk * 8 + second_row * 2;
+      const float* const up = gate + 4;
+      return PackPair<kOutElement>(epilogue.Gate(gate[0], up[0]), epilogue.Gate(gate[1], up[1]));
+    } else {
+      const float* const pair = sums + chunk * 4 + second_row * 2;
+      return PackPair<kOutElement>(pair[0], pair[1]);
+    }
+  }
+
+  // Float32 goes from the registers to global memory: four lanes have 32 bytes of a row.
+  template <typename Call>
+  static __device__ __forceinline__ void StoreFloatTile(const Call& call, const GemmTile& tile,
+                                                        const Sums& sums) {
+    using Epilogue = Call::Epilogue;
+    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
+    const int out_column = (Epilogue::kGated ? tile.column / 2 : tile.column) + Lane() % 4 * 2;
+#pragma unroll
+    for (int second_row = 0; second_row < 2; ++second_row) {
+      const int row = OwnWgmmaRow() + second_row * 8;
+      if (row >= tile.rows) continue;
+#pragma unroll
+      for (int chunk = 0; chunk < kOutColumns / 8; ++chunk) {
+        const int column = out_column + chunk * 8;
+        if (column >= call.operands.out_columns) continue;
+        const float* const pair = sums + chunk * (Epilogue::kGated ? 8 : 4) + second_row * 2;
+        if constexpr (Epilogue::kGated) {
+          StoreFloats(call.operands, tile.row + row, column, call.epilogue.Gate(pair[0], pair[4]),
+                      call.epilogue.Gate(pair[1], pair[5]));
+        } else {
+          StoreFloats(call.operands, tile.row + row, column, pair[0], pair[1]);
+        }
+      }
+    }
+  }
+
+  // Boxes of 64 rows and columns go through shared memory, two in turn.
+  template <typename Call>
+  static __device__ __forceinline__ void StoreTile(const Call& call, const GemmTile& tile,
+                                                   Worker& worker, const Sums& sums) {
+    using Epilogue = Call::Epilogue;
+    constexpr int kOutColumns = Epilogue::kGated ? kColumns / 2 : kColumns;
+    const int out_column = Epilogue::kGated ? tile.column / 2 : tile.column;
+    const bool leader = threadIdx.x % kWarpgroup == 0;
+    OutRows<Epilogue::kScatters> rows;
+    if constexpr (Epilogue::kScatters) rows.Find(call.epilogue, tile);
+#pragma unroll
+    for (int first = 0; first < kOutColumns; first += kBoxColumns) {
+      const uint32_t box = worker.at.Box(worker.warpgroup, worker.box);
+      worker.box = (worker.box + 1) % kBoxes;
+      if (leader) WaitStoresRead<kBoxes - 1>();
+      SyncThreads(1 + worker.warpgroup, kWarpgroup);
+      const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() % 16;
+#pragma unroll
+      for (int c = 0; c < kBoxColumns / 8; c += 2) {
+        if (first + c * 8 >= kOutColumns) continue;
+        const int chunk = first / 8 + c;
+        StoreMatrices(
+            SwizzledChunk(box, row, c + Lane() / 16), OutPair(call.epilogue, sums, chunk, 0),
+            OutPair(call.epilogue, sums, chunk, 1), OutPair(call.epilogue, sums, chunk + 1, 0),
+            OutPair(call.epilogue, sums, chunk + 1, 1));
+      }
+      FenceSharedForCopies();
+      SyncThreads(1 + worker.warpgroup, kWarpgroup);
+      const bool whole = !Epilogue::kScatters && first + kBoxColumns <= kOutColumns &&
+                         tile.rows >= kRowsPerWarpgroup;
+      if (whole && leader) StoreBox(&call.maps.out, box, out_column + first, tile.row);
+      // An empty group, too, so that "all but the last" means the other box.
+      if (leader) CommitStores();
+      if (!whole) {
+        StorePart(call.operands, box, {tile.expert, tile.row, tile.rows, out_column + first},
+                  kOutColumns - first, rows);
+      }
+    }
+  }
+
+  // A thread stores chunks of this many rows of a box.
+  static constexpr int kChunkRows = kRowsPerWarpgroup * 8 / kWarpgroup;
+
+  // Where these rows go, if not to GemmOperands::out.
+  template <bool scatters>
+  struct OutRows {
+    uint16_t* of[scatters ? kChunkRows : 1];
+
+    template <typename Epilogue>
+    __device__ __forceinline__ void Find(const Epilogue& epilogue, const GemmTile& tile) {
+#pragma unroll
+      for (int i = 0; i < kChunkRows; ++i) {
+        const int row = (static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup) / 8;
+        of[i] = static_cast<uint16_t*>(epilogue.RowAt(tile.row + min(row, tile.rows - 1)));
+      }
+    }
   };
+
+  // Stores the rows and columns of a box that there are: `part` in the output's columns.
+  template <bool scatters>
+  static __device__ __forceinline__ void StorePart(const GemmOperands& p, uint32_t box,
+                                                   const GemmTile& part, int columns_left,
+                                                   const OutRows<scatters>& rows) {
+#pragma unroll
+    for (int i = 0; i < kChunkRows; ++i) {
+      const int chunk = static_cast<int>(threadIdx.x) % kWarpgroup + i * kWarpgroup;
+      const int row = chunk / 8;
+      const int column = chunk % 8 * 8;
+      if (row >= part.rows || column >= columns_left || part.column + column >= p.out_columns) {
+        continue;
+      }
+      const uint32_t from = SwizzledChunk(box, row, chunk % 8);
+      if constexpr (scatters) {
+        StoreChunk(rows.of[i] + part.column + column, from);
+      } else {
+        StoreChunk(p, part.row + row, part.column + column, from);
+      }
+    }
+  }
 };
 
 }  // namespace octet::device::internal
