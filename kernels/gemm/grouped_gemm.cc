@@ -42,19 +42,36 @@ int64_t WastedColumns(const GroupedGemmConfig& config, GemmTiles tiles) {
   return DivideUp(config.n, columns) * columns - config.n;
 }
 
+// Weights that a tile must convert: each size of tiles is a fifth faster than the next larger one,
+// so the smallest that has room for more rows than experts usually have. Random routing brings an
+// expert of 8, 20 or 48 rows more than 16, 32 or 64 once in a hundred times.
+std::optional<GemmTiles> ChooseForConversion(int64_t rows) {
+  struct Choice {
+    int64_t most_rows;
+    GemmTiles tiles;
+  };
+  constexpr Choice kChoices[] = {
+      {8, GemmTiles::kFew16}, {20, GemmTiles::kFew32}, {48, GemmTiles::kFew64}};
+  for (const Choice& choice : kChoices) {
+    if (rows <= choice.most_rows) return choice.tiles;
+  }
+  return std::nullopt;
+}
+
 // Few rows: reading the weights decides. An expert that needs a second tile reads its weights
 // twice, so a tile has room for more rows than experts usually have, and the wide one is nearly as
-// fast from 17 rows on; of rows that are quantized, for any number; of weights that a tile must
-// convert, from more on. Many rows: the wider tile reads
+// fast from 17 rows on; of rows that are quantized, for any number. Many rows: the wider tile reads
 // the rows less often, unless the narrower one computes fewer columns for nothing.
 GemmTiles ChooseByRules(const GroupedGemmConfig& config) {
   constexpr int kMostFew = 16;
   constexpr int kNotMany = 128;  // a row of tiles
   const int64_t rows = config.usual_rows();
   const WeightFormatInfo& weights = InfoOf(config.weight_format());
-  if (rows <= kMostFew && !weights.quantizes_rows) return GemmTiles::kFew32;
-  const bool converts = weights.format.has_scales() && !weights.quantizes_rows;
-  if (rows <= 2 * kMostFew && converts) return GemmTiles::kFew64;
+  if (weights.format.has_scales() && !weights.quantizes_rows) {
+    if (const auto tiles = ChooseForConversion(rows)) return *tiles;
+  } else if (rows <= kMostFew && !weights.quantizes_rows) {
+    return GemmTiles::kFew32;
+  }
   if (rows <= kNotMany) return GemmTiles::kWide;
   constexpr int kPercent = 100;
   constexpr int kWorthPercent = 3;  // what the narrower tile costs otherwise

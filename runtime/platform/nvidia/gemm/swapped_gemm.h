@@ -30,7 +30,9 @@ class SwappedGemm {
   static constexpr int kThreads = 2 * kWarpgroup + 32;
   static constexpr int kClusterBlocks = 1;
   static constexpr int kFreeWaves = 0;
-  static constexpr int kBlocksPerComputeUnit = 1;
+  // Warps that convert weights wait for one another's results; twice as many hide that.
+  static constexpr int kBlocksPerComputeUnit =
+      element == GemmElement::kMxfp4 && tile_rows <= 32 ? 2 : 1;
 
   struct Maps {
     CUtensorMap rows, weights, weight_scales;
@@ -42,7 +44,8 @@ class SwappedGemm {
   static constexpr int StagesOf(int rows) {
     if (rows > 64) return 4;
     if (rows > 32) return kConverts ? 7 : 8;
-    return rows > 16 ? 10 : 12;
+    if (rows > 16) return kConverts ? 5 : 10;
+    return kConverts ? 7 : 12;
   }
   static constexpr int kStages = StagesOf(kRows);
   static constexpr int kStageColumns = kStageColumnsOf<element>;
@@ -213,28 +216,57 @@ class SwappedGemm {
     uint32_t of[kMmasPerStage][4];
   };
 
-  // Converts the thread's part of half `half` of stage `ring_stage`, which is stage `stage` of K.
-  static __device__ __forceinline__ void Convert(const GemmOperands& p, const SharedAddresses& at,
-                                                 int ring_stage, int stage, int half,
-                                                 ConvertedWeights& weights) {
-    constexpr int kBlocks = kMxfp4Blocks / 2;
+  // The first of the two rows of a stage of weights of which the thread converts a part; the other
+  // is 8 more.
+  static __device__ __forceinline__ int OwnWeightRow() {
+    return static_cast<int>(threadIdx.x) / 32 * 16 + Lane() / 4;
+  }
+
+  // The scales of one block of the thread's two rows. Four lanes have the same rows, and each makes
+  // the scales of one of the four blocks of a stage.
+  struct WeightScales {
+    uint32_t of[2];
+
+    // Returns the scale of `row`, 0 or 1, and `block`.
+    __device__ __forceinline__ uint32_t Of(int row, int block) const {
+      return __shfl_sync(0xffffffffU, of[row], block, kMxfp4Blocks);
+    }
+  };
+
+  // Loads the scales of stage `ring_stage`, which is stage `stage` of K.
+  static __device__ __forceinline__ WeightScales LoadScales(const GemmOperands& p,
+                                                            const SharedAddresses& at,
+                                                            int ring_stage, int stage) {
     constexpr int kStagesOfScales = kMxfp4ScaleBytes / kMxfp4Blocks;
-    const int first = half * kBlocks;
+    constexpr uint32_t kOne = 127;
+    const int block = Lane() % kMxfp4Blocks;
+    // Scales behind the last column may be NaN, which zeros do not hide.
+    const bool exists = (stage * kMxfp4Blocks + block) * kMxBlock < p.k;
+    WeightScales scales;
 #pragma unroll
     for (int second = 0; second < 2; ++second) {
-      const int row = static_cast<int>(threadIdx.x) / 32 * 16 + Lane() / 4 + second * 8;
+      const int row = OwnWeightRow() + second * 8;
       const uint32_t exponents = LoadWord(
           at.Scales(ring_stage) +
           static_cast<uint32_t>(row * kMxfp4ScaleBytes + stage % kStagesOfScales * kMxfp4Blocks));
+      scales.of[second] = Bf16PairOfScale(exists ? exponents >> (8 * block) & 0xff : kOne);
+    }
+    return scales;
+  }
+
+  // Converts the thread's part of half `half` of stage `ring_stage`.
+  static __device__ __forceinline__ void Convert(const SharedAddresses& at, int ring_stage,
+                                                 int half, const WeightScales& scales,
+                                                 ConvertedWeights& weights) {
+    constexpr int kBlocks = kMxfp4Blocks / 2;
+#pragma unroll
+    for (int second = 0; second < 2; ++second) {
+      const int row = OwnWeightRow() + second * 8;
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
-        const int block = first + i;
-        // Scales behind the last column may be NaN, which zeros do not hide.
-        const bool exists = (stage * kMxfp4Blocks + block) * kMxBlock < p.k;
-        constexpr uint32_t kOne = 127;
-        const uint32_t exponent = exists ? exponents >> (8 * block) & 0xff : kOne;
-        const Mxfp4Pairs pairs =
-            PairsOfMxfp4(LoadMxfp4Block(at.Weights(ring_stage), row, block), exponent, Lane());
+        const int block = half * kBlocks + i;
+        const Mxfp4Pairs pairs = PairsOfMxfp4(LoadMxfp4Block(at.Weights(ring_stage), row, block),
+                                              scales.Of(second, block), Lane());
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           weights.of[2 * i + j][second] = pairs.of[j][0];
@@ -254,11 +286,12 @@ class SwappedGemm {
     for (int i = 0; i < stages; ++i) {
       const uint32_t rows = UniformOf(TileDescriptor(at.Rows(ring.stage)));
       WaitBarrier(at.Full(ring.stage), ring.parity);
+      const WeightScales scales = LoadScales(p, at, ring.stage, i);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         WaitWgmma<1>();  // this half of the stage before, whose registers are used again
         if (half == 1 && i > 0 && Lane() == 0) Arrive(at.Empty(previous));
-        Convert(p, at, ring.stage, i, half, halves[half]);
+        Convert(at, ring.stage, half, scales, halves[half]);
         BeginWgmma();
 #pragma unroll
         for (int k = 0; k < kMmasPerStage; ++k) {
